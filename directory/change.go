@@ -1,0 +1,92 @@
+package directory
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A Caller is who asks for a change: who was verified, and what policy lets it
+// do beyond what an owner may.
+type Caller struct {
+	Identity      Identity
+	Commissioning bool // may change registrations that others own
+	RequestID     string
+}
+
+// A Registering asks to register a name, or to replace what its owner
+// registered before (jimenez 4.1, 4.2).
+type Registering struct {
+	Caller     Caller
+	Agent      string // from ParseName
+	Document   Document
+	Lifetime   uint32     // seconds, as asked
+	Visibility Visibility // at most what policy allows
+	IfMatch    []uint64   // revisions, one of which must be the current one; nil for any
+}
+
+// A Refreshing asks for a new deadline and, where Patch is not nil, for other
+// top-level members (jimenez 4.4).
+type Refreshing struct {
+	Caller   Caller
+	RID      RID
+	Lifetime uint32 // seconds; 0 keeps the one that was granted
+	Patch    []byte // a JSON object, or nil
+	IfMatch  []uint64
+}
+
+// A Removing asks to end a registration (jimenez 4.5).
+type Removing struct {
+	Caller  Caller
+	RID     RID
+	IfMatch []uint64
+}
+
+// An Outcome is what a committed change did.
+type Outcome struct {
+	RID      RID
+	Position Position // of the change
+	Created  bool     // a name was registered that nobody held
+	Granted  uint32   // seconds
+}
+
+// A Position is how far one origin's history has come: the text form
+// EPOCH.REVISION follows the domain in Roster-Index.
+type Position struct {
+	Epoch, Revision uint64
+}
+
+func (p Position) String() string {
+	return strconv.FormatUint(p.Epoch, 10) + "." + strconv.FormatUint(p.Revision, 10)
+}
+
+// Before reports whether p comes earlier than q.
+func (p Position) Before(q Position) bool {
+	return p.Epoch < q.Epoch || p.Epoch == q.Epoch && p.Revision < q.Revision
+}
+
+// ParseIndex parses DOMAIN=EPOCH.REVISION.
+func ParseIndex(s string) (spiffeid.TrustDomain, Position, error) {
+	bad := func() (spiffeid.TrustDomain, Position, error) {
+		return spiffeid.TrustDomain{}, Position{}, Refuse(BadQuery, "%q is not DOMAIN=EPOCH.REVISION", s)
+	}
+	name, at, _ := strings.Cut(s, "=")
+	epoch, rev, _ := strings.Cut(at, ".")
+	td, err := spiffeid.TrustDomainFromString(name)
+	if err != nil {
+		return bad()
+	}
+	e, err1 := strconv.ParseUint(epoch, 10, 64)
+	r, err2 := strconv.ParseUint(rev, 10, 64)
+	if err1 != nil || err2 != nil {
+		return bad()
+	}
+	return td, Position{e, r}, nil
+}
+
+// FormatIndex is the reverse of ParseIndex.
+func FormatIndex(td spiffeid.TrustDomain, p Position) string {
+	return fmt.Sprintf("%s=%s", td.Name(), p)
+}

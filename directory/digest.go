@@ -1,0 +1,129 @@
+package directory
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// An Audience says whom a stream is for: the mesh, or one peer domain. The zero
+// value is nobody.
+type Audience struct{ name string }
+
+// Mesh is the audience of the stream that every domain of the mesh may have. No
+// trust domain may be called so.
+var Mesh = Audience{"mesh"}
+
+// Only returns the audience of one peer domain.
+func Only(peer spiffeid.TrustDomain) Audience { return Audience{peer.Name()} }
+
+// ParseAudience parses mesh or a domain's name.
+func ParseAudience(s string) (Audience, error) {
+	if s == Mesh.name {
+		return Mesh, nil
+	}
+	td, err := spiffeid.TrustDomainFromString(s)
+	if err != nil || td.Name() != s {
+		return Audience{}, Refuse(BadRequest, "%q is no audience; it is mesh or a domain", s)
+	}
+	return Only(td), nil
+}
+
+func (a Audience) String() string { return a.name }
+
+// MarshalText gives the form that ParseAudience reads.
+func (a Audience) MarshalText() ([]byte, error) { return []byte(a.name), nil }
+
+// UnmarshalText is ParseAudience.
+func (a *Audience) UnmarshalText(b []byte) error {
+	p, err := ParseAudience(string(b))
+	*a = p
+	return err
+}
+
+// An Op is what a change did, in a statement (put, end) or in a stream's digest.
+type Op string
+
+// The operations (federation.md, "Grants").
+const (
+	OpPut   Op = "put"   // new, or other contents or disclosures
+	OpRenew Op = "renew" // a later deadline and nothing else
+	OpEnd   Op = "end"   // removed, or expired before its announced deadline
+	OpDrop  Op = "drop"  // no longer in this stream
+)
+
+// A Digest is one registration's latest state in a stream.
+type Digest struct {
+	RID      RID
+	Revision uint64
+	Op       Op
+	H        Hash   // of the statement; of the end statement for end; zero for drop
+	M        Hash   // of the disclosures meant for this stream; put and renew only
+	Deadline int64  // Unix seconds; put and renew only
+	Lifetime uint32 // seconds; put and renew only
+}
+
+// AppendDigest appends the one JSON form of d: u r o h m x l for put and renew,
+// u r o h for end, u r o for drop.
+func AppendDigest(b []byte, d Digest) []byte {
+	b = AppendText(append(b, '{'), "u", d.RID.String())
+	b = AppendUint(b, "r", d.Revision)
+	b = AppendText(b, "o", string(d.Op))
+	if d.Op != OpDrop {
+		b = AppendText(b, "h", d.H.String())
+	}
+	if d.Live() {
+		b = AppendText(b, "m", d.M.String())
+		b = strconv.AppendInt(appendField(b, "x"), d.Deadline, 10)
+		b = AppendUint(b, "l", uint64(d.Lifetime))
+	}
+	return append(b, '}')
+}
+
+// AppendDigests appends the JSON array of digests that a page and the ledger
+// leaf of an announced batch contain.
+func AppendDigests(b []byte, ds []Digest) []byte {
+	b = append(b, '[')
+	for i, d := range ds {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendDigest(b, d)
+	}
+	return append(b, ']')
+}
+
+// Live reports whether d says that the registration is in the stream.
+func (d Digest) Live() bool { return d.Op == OpPut || d.Op == OpRenew }
+
+var errDigest = errors.New("not a digest")
+
+// UnmarshalJSON decodes a digest of any of the forms. That the bytes are the
+// canonical ones is for the reader of the whole message to check, by writing it
+// again.
+func (d *Digest) UnmarshalJSON(b []byte) error {
+	var w struct {
+		U RID    `json:"u"`
+		R uint64 `json:"r"`
+		O Op     `json:"o"`
+		H *Hash  `json:"h"`
+		M *Hash  `json:"m"`
+		X *int64 `json:"x"`
+		L uint32 `json:"l"`
+	}
+	if err := decode(b, &w); err != nil {
+		return err
+	}
+	*d = Digest{RID: w.U, Revision: w.R, Op: w.O, Lifetime: w.L}
+	switch {
+	case d.Live() && w.H != nil && w.M != nil && w.X != nil:
+		d.H, d.M, d.Deadline = *w.H, *w.M, *w.X
+	case d.Op == OpEnd && w.H != nil:
+		d.H = *w.H
+	case d.Op == OpDrop:
+	default:
+		return errDigest
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package directory
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Kind is the shape of a document.
+type Kind string
+
+// The kinds (model.md, "What is stored").
+const (
+	KindAD      Kind = "ad"      // draft-jimenez-agent-directory, 4.1
+	KindProfile Kind = "profile" // draft-xu-efficient-agent-discovery-profile, 4
+	KindAIDIP   Kind = "aidip"   // draft-cui-ai-agent-discovery-invocation, 3
+	KindWoA     Kind = "woa"     // draft-gaikwad-woa, 4
+	KindA2A     Kind = "a2a"     // an A2A agent card
+	KindMCP     Kind = "mcp"     // an MCP registry's server.json
+	KindOASF    Kind = "oasf"    // an OASF record
+)
+
+// ParseKind parses a kind that documents can be registered as by this release;
+// an empty text is KindAD.
+func ParseKind(s string) (Kind, error) {
+	if s == "" {
+		return KindAD, nil
+	}
+	if _, ok := projectors[Kind(s)]; !ok {
+		return "", Refuse(BadRequest, "kind is %q; this node takes ad, a2a and mcp", s)
+	}
+	return Kind(s), nil
+}
+
+// MaxDocument bounds a document in bytes (AD-042).
+const MaxDocument = 64 << 10
+
+// reserved are the members that the node writes itself. A registrant's are
+// dropped, a peer's are refused (spec/views.md, 3).
+var reserved = []string{"rid", "href", "lt", "registered_at", "provenance", "projected", "kind", "revision", "gateway", "redacted"}
+
+// isReserved reports whether name is the node's own in a document of kind k.
+func (k Kind) isReserved(name string) bool {
+	return slices.Contains(reserved, name) ||
+		k == KindAD && (name == "agent" || name == "expires_at" || name == "updated_at")
+}
+
+// required are the members without which a document of this kind says nothing.
+func (k Kind) required() []string {
+	switch k {
+	case KindA2A:
+		return []string{"name", "url"}
+	case KindMCP:
+		return []string{"name"}
+	}
+	return []string{"base"}
+}
+
+// A Document is what a registrant wrote, less the members that are the node's
+// own. It keeps the bytes of every value, known or not, and the order of its
+// members. The zero value is no document.
+type Document struct {
+	kind Kind
+	raw  []byte // an object, without white space between its top-level members
+}
+
+// ParseDocument reads a registrant's document strictly and drops the members
+// that are the node's own. Whether it is a good one of its kind is for Project
+// to say.
+func ParseDocument(kind Kind, body []byte) (Document, error) {
+	if len(body) > MaxDocument {
+		return Document{}, Refuse(TooLarge, "the document has %d bytes; at most %d are allowed", len(body), MaxDocument)
+	}
+	members, err := ParseObject(body)
+	if err != nil {
+		return Document{}, err
+	}
+	if slices.ContainsFunc(members, func(m Member) bool { return m.Name == "projected" && string(m.Value) == "true" }) {
+		return Document{}, Refuse(WrongKind, "this body is a projection of a registration of another kind; write that through its own surface").At("/projected")
+	}
+	members = slices.DeleteFunc(members, func(m Member) bool { return kind.isReserved(m.Name) })
+	return NewDocument(kind, members)
+}
+
+// NewDocument makes a document of members that are strict JSON already. It
+// refuses the node's own members and names that SD-JWT uses.
+func NewDocument(kind Kind, members []Member) (Document, error) {
+	for _, m := range members {
+		if kind.isReserved(m.Name) {
+			return Document{}, Refuse(BadDocument, "the member %q is the directory's own", m.Name).At("/" + m.Name)
+		}
+	}
+	raw := AppendObject(nil, members)
+	if name, found := usesSDJWT(raw); found {
+		return Document{}, Refuse(BadDocument, "a member is called %q, which signed records use themselves", name)
+	}
+	return Document{kind, raw}, nil
+}
+
+// usesSDJWT reports whether an object within raw has a member named as SD-JWT
+// names its own (RFC 9901, 4.2.4).
+func usesSDJWT(raw []byte) (string, bool) {
+	if !bytes.Contains(raw, []byte("_sd")) && !bytes.Contains(raw, []byte("...")) && !bytes.Contains(raw, []byte(`\u`)) {
+		return "", false
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	for {
+		t, err := d.ReadToken()
+		if err != nil {
+			return "", false
+		}
+		if in, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && in == '{' && n%2 == 1 {
+			if s := t.String(); s == "_sd" || s == "..." {
+				return s, true
+			}
+		}
+	}
+}
+
+// LoadDocument returns a document from its own Bytes, as a log or a store kept
+// them.
+func LoadDocument(kind Kind, raw []byte) Document { return Document{kind, raw} }
+
+// Kind returns the document's shape.
+func (d Document) Kind() Kind { return d.kind }
+
+// Bytes returns the document as one JSON object. It must not be modified.
+func (d Document) Bytes() []byte { return d.raw }
+
+// IsZero reports whether there is no document.
+func (d Document) IsZero() bool { return d.raw == nil }
+
+// Members returns the top-level members in written order.
+func (d Document) Members() []Member {
+	members, _ := ParseObject(d.raw) // was parsed strictly before
+	return members
+}
+
+// Merge returns d with the members of body in place of its own of the same
+// names, new ones at the end (jimenez 4.4, AD-021). A null does not stand for a
+// missing member; the reader of the result says what is wrong with it.
+func (d Document) Merge(body []byte) (Document, error) {
+	patch, err := ParseDocument(d.kind, body)
+	if err != nil {
+		return Document{}, err
+	}
+	members := d.Members()
+	for _, p := range patch.Members() {
+		if i := slices.IndexFunc(members, func(m Member) bool { return m.Name == p.Name }); i >= 0 {
+			members[i] = p
+		} else {
+			members = append(members, p)
+		}
+	}
+	merged, err := NewDocument(d.kind, members)
+	if err == nil && len(merged.raw) > MaxDocument {
+		return Document{}, Refuse(TooLarge, "the updated document has %d bytes; at most %d are allowed", len(merged.raw), MaxDocument)
+	}
+	return merged, err
+}

@@ -1,0 +1,80 @@
+package directory
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Problem names one way in which a request fails. It is the last segment of
+// the problem's type URI (RFC 9457); package api maps it to a status and to the
+// codes of the other drafts.
+type Problem string
+
+// The problems that the directory itself finds. Each has a page at
+// /problems/NAME.
+const (
+	BadRequest             Problem = "bad-request"
+	BadName                Problem = "bad-name"
+	BadLifetime            Problem = "bad-lifetime"
+	BadDocument            Problem = "bad-document"
+	BadQuery               Problem = "bad-query"
+	TooManyCapabilities    Problem = "too-many-capabilities"
+	TooLarge               Problem = "too-large"
+	Unauthenticated        Problem = "unauthenticated"
+	Forbidden              Problem = "forbidden"
+	ForeignRegistration    Problem = "foreign-registration"
+	CapabilityNotPermitted Problem = "capability-not-permitted"
+	NotFound               Problem = "not-found"
+	RegistrationExpired    Problem = "registration-expired"
+	NameTaken              Problem = "agent-name-taken"
+	WrongKind              Problem = "wrong-kind"
+	StaleMetadata          Problem = "stale-metadata"
+	PreconditionFailed     Problem = "precondition-failed"
+	RateLimited            Problem = "rate-limited"
+	Unavailable            Problem = "unavailable"
+	OutcomeUnknown         Problem = "outcome-unknown"
+	Internal               Problem = "internal"
+)
+
+// Error is a refusal: a problem for machines, a sentence for people, and where
+// in the request it lies. Nothing was changed when one is returned, except for
+// OutcomeUnknown, which says that something may have been.
+type Error struct {
+	Problem Problem
+	Detail  string // what is wrong and what to do, for people
+	Pointer string // JSON pointer (RFC 6901) into the body; empty for the whole
+	Err     error  // what caused it; never shown to a client
+}
+
+func (e *Error) Error() string {
+	if e.Pointer != "" {
+		return e.Detail + " (at " + e.Pointer + ")"
+	}
+	return e.Detail
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Refuse returns an Error of problem p with a formatted detail. An operand of
+// the verb %w becomes its cause.
+func Refuse(p Problem, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Problem: p, Detail: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// At returns e with the place in the body that it is about.
+func (e *Error) At(pointer string) *Error {
+	c := *e
+	c.Pointer = pointer
+	return &c
+}
+
+// ProblemOf returns the problem that err carries; Internal for an error that
+// carries none.
+func ProblemOf(err error) Problem {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Problem
+	}
+	return Internal
+}

@@ -1,0 +1,84 @@
+package directory
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// An Identity is who was verified to make a request: a SPIFFE or WIMSE URI, or
+// the subject of an OAuth issuer as oauth:ISSUER#SUBJECT. Identities are
+// compared whole and byte by byte with ==; two schemes never equal each other.
+// The zero value is nobody.
+type Identity struct{ uri string }
+
+var errIdentity = errors.New("not a spiffe:, wimse: or oauth: identity")
+
+// maxIdentity bounds an identity in bytes (draft-ietf-wimse-identifier-03, 4.1,
+// asks that 2,048 are accepted).
+const maxIdentity = 2048
+
+// ParseIdentity parses the text form of an identity. Nothing is normalised:
+// what is not in canonical form is refused.
+func ParseIdentity(s string) (Identity, error) {
+	if len(s) > maxIdentity || !utf8.ValidString(s) {
+		return Identity{}, errIdentity
+	}
+	scheme, rest, _ := strings.Cut(s, ":")
+	switch scheme {
+	case "spiffe":
+		if _, err := spiffeid.FromString(s); err != nil {
+			return Identity{}, fmt.Errorf("identity %q: %w", s, err)
+		}
+	case "wimse":
+		// A WIMSE identifier has the syntax of a SPIFFE ID under another scheme
+		// and is another name space.
+		if _, err := spiffeid.FromString("spiffe:" + rest); err != nil {
+			return Identity{}, fmt.Errorf("identity %q: %w", s, err)
+		}
+	case "oauth":
+		issuer, subject, ok := strings.Cut(rest, "#")
+		if !ok || issuer == "" || subject == "" || strings.ContainsFunc(rest, isControl) {
+			return Identity{}, errIdentity
+		}
+	default:
+		return Identity{}, errIdentity
+	}
+	return Identity{s}, nil
+}
+
+// IdentityOf returns the identity that a SPIFFE ID is.
+func IdentityOf(id spiffeid.ID) Identity { return Identity{id.String()} }
+
+func (i Identity) String() string { return i.uri }
+
+// IsZero reports whether i is nobody.
+func (i Identity) IsZero() bool { return i.uri == "" }
+
+// SPIFFE returns the SPIFFE ID that i is, and whether it is one.
+func (i Identity) SPIFFE() (spiffeid.ID, bool) {
+	if !strings.HasPrefix(i.uri, "spiffe:") {
+		return spiffeid.ID{}, false
+	}
+	id, err := spiffeid.FromString(i.uri)
+	return id, err == nil
+}
+
+// MarshalText gives the text form; nobody is the empty text.
+func (i Identity) MarshalText() ([]byte, error) { return []byte(i.uri), nil }
+
+// UnmarshalText parses the text form; the empty text is nobody.
+func (i *Identity) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*i = Identity{}
+		return nil
+	}
+	id, err := ParseIdentity(string(b))
+	*i = id
+	return err
+}
+
+func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }

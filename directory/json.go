@@ -1,0 +1,187 @@
+package directory
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// MaxDepth bounds the nesting of JSON that comes from outside (AD-046).
+const MaxDepth = 64
+
+// A Member is one member of a JSON object; Value has the bytes as written.
+type Member struct {
+	Name  string
+	Value []byte
+}
+
+// ParseObject reads exactly one JSON object strictly: valid UTF-8, no name
+// twice at any depth, at most MaxDepth deep, nothing behind it. It returns the
+// members in the order in which they were written; their values are copies.
+func ParseObject(body []byte) ([]Member, error) {
+	if depth(body) > MaxDepth {
+		return nil, Refuse(BadRequest, "the JSON is nested more than %d deep", MaxDepth)
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(body)) // refuses duplicate names and invalid UTF-8
+	if d.PeekKind() != '{' {
+		if _, err := d.ReadValue(); err != nil {
+			return nil, jsonRefusal(err)
+		}
+		return nil, Refuse(BadRequest, "the body is not one JSON object")
+	}
+	_, _ = d.ReadToken()
+	var members []Member
+	for {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil, jsonRefusal(err)
+		}
+		if name.Kind() == '}' {
+			break
+		}
+		m := Member{Name: name.String()}
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, jsonRefusal(err)
+		}
+		m.Value = bytes.Clone(value)
+		members = append(members, m)
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, Refuse(BadRequest, "something follows the JSON object")
+	}
+	return members, nil
+}
+
+func jsonRefusal(err error) error {
+	if errors.Is(err, io.EOF) {
+		return Refuse(BadRequest, "the body is empty; a JSON object is expected")
+	}
+	var s *jsontext.SyntacticError
+	if errors.As(err, &s) {
+		return Refuse(BadRequest, "the body is not strict JSON: %v", err).At(string(s.JSONPointer))
+	}
+	return Refuse(BadRequest, "the body is not strict JSON: %w", err)
+}
+
+// depth returns how deep b nests objects and arrays, for any bytes.
+func depth(b []byte) int {
+	deepest, now, inString := 0, 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
+}
+
+// decode decodes JSON into v: strict, and exact about the case of names.
+// Unknown members are left alone.
+func decode(b []byte, v any) error { return json.Unmarshal(b, v) }
+
+// AppendString appends s as a JSON string, escaped only where JSON demands it:
+// the quotation mark, the backslash and U+0000 to U+001F, as \u00XX in lower case.
+func AppendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < 0x20:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// AppendObject appends members as a JSON object without white space of its own;
+// values stay as they are.
+func AppendObject(b []byte, members []Member) []byte {
+	b = append(b, '{')
+	for i, m := range members {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendString(b, m.Name)
+		b = append(b, ':')
+		b = append(b, m.Value...)
+	}
+	return append(b, '}')
+}
+
+// appendField appends ,"name": or "name": where it is the object's first.
+func appendField(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	return append(append(append(b, '"'), name...), '"', ':')
+}
+
+// AppendUint appends a member with a whole number to an object under way.
+func AppendUint(b []byte, name string, n uint64) []byte {
+	return strconv.AppendUint(appendField(b, name), n, 10)
+}
+
+// AppendText appends a member with a string to an object under way.
+func AppendText(b []byte, name, s string) []byte {
+	return AppendString(appendField(b, name), s)
+}
+
+// AppendRaw appends a member whose value is JSON already to an object under way.
+func AppendRaw(b []byte, name string, value []byte) []byte {
+	return append(appendField(b, name), value...)
+}
+
+// B64 is base64url without padding and without spare bits, as all our formats
+// use it.
+var B64 = base64.RawURLEncoding.Strict()
+
+// A Hash is a SHA-256. In JSON and in text it is base64url without padding.
+type Hash [sha256.Size]byte
+
+// HashOf returns the SHA-256 of b.
+func HashOf(b []byte) Hash { return sha256.Sum256(b) }
+
+// ParseHash parses the text form; every hash has exactly one.
+func ParseHash(s string) (Hash, error) {
+	var h Hash
+	b, err := B64.DecodeString(s)
+	if err != nil || len(b) != len(h) || len(s) != B64.EncodedLen(len(h)) {
+		return Hash{}, fmt.Errorf("%q is not a hash", s)
+	}
+	return Hash(b), nil
+}
+
+func (h Hash) String() string { return B64.EncodeToString(h[:]) }
+
+// IsZero reports whether h is no hash at all.
+func (h Hash) IsZero() bool { return h == Hash{} }
+
+// MarshalText gives the text form.
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText is ParseHash.
+func (h *Hash) UnmarshalText(b []byte) error {
+	p, err := ParseHash(string(b))
+	*h = p
+	return err
+}

@@ -1,0 +1,167 @@
+package directory
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// The JWS types of all that a domain signs (federation.md, "Bytes").
+const (
+	TypeRecord      = "adrec+sd-jwt"
+	TypePage        = "adpage+jws"
+	TypeHead        = "adhead+jws"
+	TypeKeys        = "adkeys+jws"
+	TypeAttestation = "adattest+jws"
+)
+
+// A SigningKey is a node's Ed25519 key in its domain's key document, with the
+// attestations that its node's SVIDs signed.
+type SigningKey struct {
+	Public       ed25519.PublicKey
+	Node         spiffeid.ID
+	Attestations []string // compact JWS, typ adattest+jws; the newest last
+}
+
+// KeyID returns the key's RFC 7638 thumbprint.
+func (k SigningKey) KeyID() string { return KeyID(k.Public) }
+
+// KeyID returns the RFC 7638 thumbprint of an Ed25519 key (RFC 8037).
+func KeyID(public ed25519.PublicKey) string { return HashOf(AppendJWK(nil, public)).String() }
+
+// AppendJWK appends the JWK of an Ed25519 key with its required members alone.
+func AppendJWK(b []byte, public ed25519.PublicKey) []byte {
+	b = AppendText(append(b, '{'), "crv", "Ed25519")
+	b = AppendText(b, "kty", "OKP")
+	return append(AppendText(b, "x", B64.EncodeToString(public)), '}')
+}
+
+// A KeyDocument says which keys speak for a domain, and which domains may have
+// its mesh stream. Each issue of it is a committed change of the domain.
+type KeyDocument struct {
+	Issuer  spiffeid.TrustDomain
+	Epoch   uint64
+	Seq     uint64 // its revision
+	Expires int64  // Unix seconds
+	Mesh    []spiffeid.TrustDomain
+	Revoked []string // key ids
+	Keys    []SigningKey
+}
+
+// KeyDocumentLifetime is how long a key document holds, at most, in seconds.
+const KeyDocumentLifetime = 24 * 3600
+
+// Payload returns the one encoding of k.
+func (k *KeyDocument) Payload() []byte {
+	b := AppendUint([]byte{'{'}, "v", 1)
+	b = AppendText(b, "iss", k.Issuer.IDString())
+	b = AppendUint(b, "epoch", k.Epoch)
+	b = AppendUint(b, "seq", k.Seq)
+	b = strconv.AppendInt(appendField(b, "exp"), k.Expires, 10)
+	mesh := make([]string, len(k.Mesh))
+	for i, td := range k.Mesh {
+		mesh[i] = td.Name()
+	}
+	b = AppendRaw(b, "mesh", appendStrings(nil, mesh))
+	b = AppendRaw(b, "revoked", appendStrings(nil, k.Revoked))
+	b = append(appendField(b, "keys"), '[')
+	for i, key := range k.Keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendRaw(append(b, '{'), "jwk", AppendJWK(nil, key.Public))
+		b = AppendText(b, "node", key.Node.String())
+		b = append(AppendRaw(b, "attestations", appendStrings(nil, key.Attestations)), '}')
+	}
+	return append(b, ']', '}')
+}
+
+func appendStrings(b []byte, ss []string) []byte {
+	b = append(b, '[')
+	for i, s := range ss {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendString(b, s)
+	}
+	return append(b, ']')
+}
+
+// Key returns the key of that id, unless it is absent or revoked.
+func (k *KeyDocument) Key(id string) (SigningKey, error) {
+	for _, r := range k.Revoked {
+		if r == id {
+			return SigningKey{}, ErrKeyRevoked
+		}
+	}
+	for _, key := range k.Keys {
+		if key.KeyID() == id {
+			return key, nil
+		}
+	}
+	return SigningKey{}, ErrKeyUnknown
+}
+
+// Why a signature is not accepted, whoever finds it out.
+var (
+	ErrKeyUnknown = errors.New("the key is not in the newest key document")
+	ErrKeyRevoked = errors.New("the key is revoked")
+	ErrSignature  = errors.New("the signature does not hold")
+	ErrHeader     = errors.New("the JWS header is not exactly the one expected")
+)
+
+// ParseKeyDocument reads a key document's payload and refuses any bytes but the
+// ones that Payload makes. Who signed it is for package trust to check.
+func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
+	type jwk struct {
+		X string `json:"x"`
+	}
+	var w struct {
+		Iss     string   `json:"iss"`
+		Epoch   uint64   `json:"epoch"`
+		Seq     uint64   `json:"seq"`
+		Exp     int64    `json:"exp"`
+		Mesh    []string `json:"mesh"`
+		Revoked []string `json:"revoked"`
+		Keys    []struct {
+			JWK          jwk      `json:"jwk"`
+			Node         string   `json:"node"`
+			Attestations []string `json:"attestations"`
+		} `json:"keys"`
+	}
+	if err := decode(payload, &w); err != nil {
+		return nil, fmt.Errorf("not a key document: %w", err)
+	}
+	k := &KeyDocument{Epoch: w.Epoch, Seq: w.Seq, Expires: w.Exp, Revoked: w.Revoked}
+	var err error
+	if k.Issuer, err = spiffeid.TrustDomainFromString(w.Iss); err != nil {
+		return nil, fmt.Errorf("not a key document: %w", err)
+	}
+	for _, name := range w.Mesh {
+		td, err := spiffeid.TrustDomainFromString(name)
+		if err != nil {
+			return nil, fmt.Errorf("not a key document: %w", err)
+		}
+		k.Mesh = append(k.Mesh, td)
+	}
+	for _, e := range w.Keys {
+		key := SigningKey{Attestations: e.Attestations}
+		raw, err := B64.DecodeString(e.JWK.X)
+		if err != nil || len(raw) != ed25519.PublicKeySize {
+			return nil, errors.New("not a key document: a key is not Ed25519")
+		}
+		key.Public = raw
+		if key.Node, err = spiffeid.FromString(e.Node); err != nil {
+			return nil, fmt.Errorf("not a key document: %w", err)
+		}
+		k.Keys = append(k.Keys, key)
+	}
+	if !bytes.Equal(k.Payload(), payload) {
+		return nil, errors.New("not a key document: not in canonical form")
+	}
+	return k, nil
+}

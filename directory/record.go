@@ -1,0 +1,160 @@
+package directory
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A Record is an SD-JWT (RFC 9901): a signed statement and the disclosures that
+// its holder may see. Its name is (H, M).
+type Record struct {
+	JWS         string // compact
+	Disclosures []string
+}
+
+// MaxRecord bounds a record's text: a document's disclosures in base64 and the
+// statement.
+const MaxRecord = 2*MaxDocument + 32<<10
+
+var errRecord = errors.New("not a record")
+
+// ParseRecord splits the compact serialization JWS~disclosure~…~. It checks
+// nothing but the form.
+func ParseRecord(s string) (Record, error) {
+	parts := strings.Split(s, "~")
+	if len(s) > MaxRecord || len(parts) < 2 || parts[len(parts)-1] != "" || parts[0] == "" {
+		return Record{}, errRecord
+	}
+	return Record{parts[0], parts[1 : len(parts)-1]}, nil
+}
+
+// String returns the compact serialization.
+func (r Record) String() string {
+	return r.JWS + "~" + strings.Join(append(r.Disclosures, ""), "~")
+}
+
+// Contents is what a record tells its holder.
+type Contents struct {
+	*Claims
+	H, M     Hash
+	Agent    string
+	Owner    Identity // nobody where it is withheld
+	Document Document
+	Redacted bool // members are withheld
+}
+
+// OpenRecord is the record gate (federation.md): the disclosures belong to the
+// statement, are strict JSON within limits, and name no reserved member. A
+// statement's signature and hash are for the caller to compare; each is enough.
+func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
+	claims, err := ParseStatement(payload)
+	if err != nil {
+		return nil, err
+	}
+	c := &Contents{Claims: claims, H: HashOf(payload), M: HashDisclosures(disclosures)}
+	if c.Op == OpEnd {
+		if len(disclosures) > 0 {
+			return nil, fmt.Errorf("%w: an end statement discloses nothing", errRecord)
+		}
+		return c, nil
+	}
+	var kind Kind
+	var members []Member
+	size := 0
+	seen := map[Hash]struct{}{}
+	for _, text := range disclosures {
+		m, err := openDisclosure(text)
+		if err != nil {
+			return nil, err
+		}
+		d := HashOf([]byte(text))
+		if _, twice := seen[d]; twice {
+			return nil, fmt.Errorf("%w: a disclosure occurs twice", errRecord)
+		}
+		seen[d] = struct{}{}
+		_, ours := claims.reg[d]
+		_, theirs := claims.doc[d]
+		switch {
+		case ours:
+			if err := c.setReg(m, &kind); err != nil {
+				return nil, err
+			}
+		case theirs:
+			members = append(members, m)
+		default:
+			return nil, fmt.Errorf("%w: the statement holds no hash of the disclosure %q", errRecord, m.Name)
+		}
+		if size += len(m.Name) + len(m.Value); size > MaxDocument {
+			return nil, fmt.Errorf("%w: its members have over %d bytes", errRecord, MaxDocument)
+		}
+	}
+	if c.Agent == "" || kind == "" {
+		return nil, fmt.Errorf("%w: it withholds the agent's name or kind", errRecord)
+	}
+	// Through the parser once more: a name twice, or one of the directory's own, is refused.
+	raw := AppendObject(nil, members)
+	if again, err := ParseObject(raw); err != nil || len(again) != len(members) {
+		return nil, fmt.Errorf("%w: its members are not a strict JSON object", errRecord)
+	}
+	if c.Document, err = NewDocument(kind, members); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	c.Redacted = len(disclosures) < len(claims.reg)+len(claims.doc)
+	return c, nil
+}
+
+func (c *Contents) setReg(m Member, kind *Kind) error {
+	var s string
+	if err := decode(m.Value, &s); err != nil {
+		return fmt.Errorf("%w: %s is not a string", errRecord, m.Name)
+	}
+	var err error
+	switch m.Name {
+	case "agent":
+		if c.Agent, err = ParseName(s); err == nil && c.Agent != s {
+			err = errors.New("not in NFC")
+		}
+		if s == c.RID.String() { // a registration's own rid is its name where none was given
+			c.Agent, err = s, nil
+		}
+	case "owner":
+		c.Owner, err = ParseIdentity(s)
+	case "kind":
+		*kind = Kind(s)
+		if s == "" || len(s) > 32 {
+			err = errors.New("not a kind")
+		}
+	default:
+		err = errors.New("unknown")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", errRecord, m.Name, err)
+	}
+	return nil
+}
+
+// openDisclosure decodes ["SALT","NAME",VALUE] strictly.
+func openDisclosure(text string) (Member, error) {
+	b, err := B64.DecodeString(text)
+	if err != nil || strings.ContainsAny(text, "\r\n") {
+		return Member{}, fmt.Errorf("%w: a disclosure is not base64url", errRecord)
+	}
+	if depth(b) > MaxDepth+1 {
+		return Member{}, fmt.Errorf("%w: a disclosure is nested too deep", errRecord)
+	}
+	var parts []jsontext.Value
+	if err := decode(b, &parts); err != nil || len(parts) != 3 {
+		return Member{}, fmt.Errorf("%w: a disclosure is not [salt, name, value]", errRecord)
+	}
+	var salt, name string
+	if decode(parts[0], &salt) != nil || decode(parts[1], &name) != nil {
+		return Member{}, fmt.Errorf("%w: a disclosure is not [salt, name, value]", errRecord)
+	}
+	if raw, err := B64.DecodeString(salt); err != nil || len(raw) != 16 {
+		return Member{}, fmt.Errorf("%w: a disclosure's salt is not 16 bytes", errRecord)
+	}
+	return Member{name, parts[2]}, nil
+}

@@ -1,0 +1,163 @@
+package directory
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/text/unicode/norm"
+)
+
+// A RID is a registration's id: a ULID that the leader put into the command.
+// /ad/r/{rid} is its resource. RIDs are comparable and sort by time; the zero
+// value is no registration.
+type RID struct{ u ulid.ULID }
+
+// NewRID makes a RID from a time in milliseconds and ten random bytes.
+func NewRID(ms int64, entropy [10]byte) RID {
+	var r RID
+	_ = r.u.SetTime(uint64(ms)) // fails only past the year 10889
+	copy(r.u[6:], entropy[:])
+	return r
+}
+
+// ParseRID parses the canonical text form: 26 characters of Crockford's base 32
+// in upper case.
+func ParseRID(s string) (RID, error) {
+	u, err := ulid.ParseStrict(s)
+	if err != nil || u.String() != s {
+		return RID{}, fmt.Errorf("%q is not a registration id", s)
+	}
+	return RID{u}, nil
+}
+
+func (r RID) String() string { return r.u.String() }
+
+// IsZero reports whether r names no registration.
+func (r RID) IsZero() bool { return r == RID{} }
+
+// Compare orders RIDs by time, then by their random part.
+func (r RID) Compare(o RID) int { return r.u.Compare(o.u) }
+
+// MarshalText gives the canonical text form.
+func (r RID) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText parses the canonical text form.
+func (r *RID) UnmarshalText(b []byte) error {
+	p, err := ParseRID(string(b))
+	*r = p
+	return err
+}
+
+// MaxName bounds an agent name in bytes (AD-009).
+const MaxName = 255
+
+// ParseName returns the NFC form of an agent name or given id, or a BadName
+// error. Names share one name space on all surfaces and never have the form of
+// a RID, in upper or lower case, or contain an asterisk (jimenez 4.1, 5.1).
+func ParseName(s string) (string, error) {
+	switch {
+	case s == "":
+		return "", Refuse(BadName, "the agent name is missing: give it as agent=NAME")
+	case !utf8.ValidString(s):
+		return "", Refuse(BadName, "the agent name is not valid UTF-8")
+	case strings.ContainsFunc(s, isControl):
+		return "", Refuse(BadName, "the agent name %q has a control character", s)
+	case strings.Contains(s, "*"):
+		return "", Refuse(BadName, "the agent name %q has a *, which lookups use for prefixes", s)
+	}
+	s = norm.NFC.String(s)
+	if len(s) > MaxName {
+		return "", Refuse(BadName, "the agent name has %d bytes; at most %d are allowed", len(s), MaxName)
+	}
+	if _, err := ulid.ParseStrict(s); err == nil {
+		return "", Refuse(BadName, "the agent name %q has the form of a registration id", s)
+	}
+	return s, nil
+}
+
+// Visibility says who beyond its domain may have a registration: nobody, the
+// whole mesh, or the named peers. The zero value is nobody.
+type Visibility struct {
+	Mesh  bool
+	Peers []spiffeid.TrustDomain // only where Mesh is false; sorted
+}
+
+// ParseVisibility parses domain, mesh, or peers:beta.test,gamma.test.
+func ParseVisibility(s string) (Visibility, error) {
+	switch {
+	case s == "domain":
+		return Visibility{}, nil
+	case s == "mesh":
+		return Visibility{Mesh: true}, nil
+	case strings.HasPrefix(s, "peers:"):
+		var v Visibility
+		for name := range strings.SplitSeq(strings.TrimPrefix(s, "peers:"), ",") {
+			td, err := spiffeid.TrustDomainFromString(name)
+			if err != nil || name != td.Name() {
+				return Visibility{}, Refuse(BadRequest, "visibility names %q, which is not a domain", name)
+			}
+			v.Peers = append(v.Peers, td)
+		}
+		sortDomains(&v.Peers)
+		return v, nil
+	}
+	return Visibility{}, Refuse(BadRequest, "visibility is %q; it is domain, mesh, or peers:DOMAIN,…", s)
+}
+
+func (v Visibility) String() string {
+	switch {
+	case v.Mesh:
+		return "mesh"
+	case len(v.Peers) == 0:
+		return "domain"
+	}
+	names := make([]string, len(v.Peers))
+	for i, td := range v.Peers {
+		names[i] = td.Name()
+	}
+	return "peers:" + strings.Join(names, ",")
+}
+
+// MarshalText gives the form that ParseVisibility reads.
+func (v Visibility) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText is ParseVisibility.
+func (v *Visibility) UnmarshalText(b []byte) error {
+	p, err := ParseVisibility(string(b))
+	*v = p
+	return err
+}
+
+// An Entry is one registration as a node holds and serves it, its own domain's
+// or another's. Entries are immutable once they are in an Index: a change puts a
+// new one in the old one's place.
+type Entry struct {
+	Origin       spiffeid.TrustDomain
+	RID          RID
+	Agent        string
+	Owner        Identity // nobody where the origin withholds it
+	Document     Document
+	Projection   *Projection
+	Visibility   Visibility // of the own domain's registrations only
+	Lifetime     uint32     // seconds, as granted
+	RegisteredAt int64      // Unix milliseconds, as the next two
+	UpdatedAt    int64
+	ExpiresAt    int64
+	Created      uint64    // revision of the first registration: the order of the own domain's lookups
+	Revision     uint64    // of the last change, which ETag and If-Match use
+	Statement    uint64    // revision of the statement: provenance.revision
+	Redacted     bool      // the origin withholds members from us
+	Received     *Received // nil for the own domain's registrations
+}
+
+// Received tells how a registration of another domain reached this node.
+type Received struct {
+	At        int64                // Unix milliseconds
+	From      spiffeid.TrustDomain // the domain whose node handed over the record
+	Key       string               // kid of the key that signed the page that lists it
+	CheckedAt int64                // when that page was verified; Unix milliseconds
+	H, M      Hash                 // the record's name
+}

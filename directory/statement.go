@@ -1,0 +1,231 @@
+package directory
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// StatementFormat is the newest statement format that this release writes. A
+// member that meets a format it doesn't know stops applying.
+const StatementFormat = 1
+
+// A Salt is a registration's master salt. It is in the command and never leaves
+// the domain; every disclosure's own salt is derived from it.
+type Salt [32]byte
+
+// of derives the salt of one member's disclosure.
+func (s Salt) of(object, name string) []byte {
+	mac := hmac.New(sha256.New, s[:])
+	mac.Write([]byte("adrec1\x00" + object + "\x00" + name))
+	return mac.Sum(nil)[:16]
+}
+
+// A Change is one change of a registration's contents: what a statement says.
+type Change struct {
+	Issuer   spiffeid.TrustDomain
+	RID      RID
+	Op       Op // put or end
+	Epoch    uint64
+	Revision uint64
+	Prev     Hash   // of the registration's previous statement; zero for its first
+	IssuedAt int64  // Unix seconds, as Since
+	Since    int64  // first registered
+	Leaf     uint64 // index of the statement's leaf in the ledger
+	Agent    string // this and what follows is of a put alone
+	Owner    Identity
+	Document Document
+	Salt     Salt
+}
+
+// A Disclosure is one member of a statement with its salt, as SD-JWT writes it
+// (RFC 9901, 4.2): the base64url of ["SALT","NAME",VALUE].
+type Disclosure struct {
+	Object string // reg or doc
+	Name   string
+	Text   string
+}
+
+func (d Disclosure) digest() Hash { return HashOf([]byte(d.Text)) }
+
+// Disclosures returns all members of c as disclosures: ours first, then the
+// document's in written order.
+func (c *Change) Disclosures() []Disclosure {
+	if c.Op == OpEnd {
+		return nil
+	}
+	ours := []Member{
+		{"agent", AppendString(nil, c.Agent)},
+		{"owner", AppendString(nil, c.Owner.String())},
+		{"kind", AppendString(nil, string(c.Document.Kind()))},
+	}
+	ds := make([]Disclosure, 0, len(ours)+len(c.Document.Members()))
+	for _, m := range ours {
+		ds = append(ds, disclose(c.Salt, "reg", m))
+	}
+	for _, m := range c.Document.Members() {
+		ds = append(ds, disclose(c.Salt, "doc", m))
+	}
+	return ds
+}
+
+func disclose(salt Salt, object string, m Member) Disclosure {
+	b := AppendString([]byte{'['}, B64.EncodeToString(salt.of(object, m.Name)))
+	b = AppendString(append(b, ','), m.Name)
+	b = append(append(append(b, ','), m.Value...), ']')
+	return Disclosure{object, m.Name, B64.EncodeToString(b)}
+}
+
+// Statement builds the payload of c in the given format. It is the same bytes on
+// every member of the domain, and there is no other encoder of statements.
+func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
+	if format != StatementFormat {
+		return nil, fmt.Errorf("statement format %d is not known to this release; it knows up to %d: upgrade this node", format, StatementFormat)
+	}
+	b := AppendUint([]byte{'{'}, "v", 1)
+	b = AppendUint(b, "format", uint64(format))
+	b = AppendText(b, "iss", c.Issuer.IDString())
+	b = AppendText(b, "uid", c.RID.String())
+	b = AppendText(b, "op", string(c.Op))
+	b = AppendUint(b, "epoch", c.Epoch)
+	b = AppendUint(b, "rev", c.Revision)
+	if !c.Prev.IsZero() {
+		b = AppendText(b, "prev", c.Prev.String())
+	}
+	b = strconv.AppendInt(appendField(b, "iat"), c.IssuedAt, 10)
+	b = strconv.AppendInt(appendField(b, "since"), c.Since, 10)
+	b = AppendUint(b, "log", c.Leaf)
+	b = AppendRaw(b, "reg", appendDigestsOf(ds, "reg"))
+	b = AppendRaw(b, "doc", appendDigestsOf(ds, "doc"))
+	return append(b, '}'), nil
+}
+
+// appendDigestsOf returns {"_sd":[…]} with the object's digests in the order of
+// their text, or {} where it has none.
+func appendDigestsOf(ds []Disclosure, object string) []byte {
+	var texts []string
+	for _, d := range ds {
+		if d.Object == object {
+			texts = append(texts, d.digest().String())
+		}
+	}
+	return appendSD(texts)
+}
+
+func appendSD(texts []string) []byte {
+	if len(texts) == 0 {
+		return []byte("{}")
+	}
+	slices.Sort(texts)
+	b := []byte(`{"_sd":[`)
+	for i, t := range texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendString(b, t)
+	}
+	return append(b, ']', '}')
+}
+
+// Disclosed returns the texts of those disclosures that a grant allows, in
+// order, and their hash m.
+func Disclosed(ds []Disclosure, g Grant) ([]string, Hash) {
+	var texts []string
+	for _, d := range ds {
+		if g.Allows(d.Object, d.Name) {
+			texts = append(texts, d.Text)
+		}
+	}
+	return texts, HashDisclosures(texts)
+}
+
+// HashDisclosures returns m: the SHA-256 over disclosures sorted as text and
+// joined by ~.
+func HashDisclosures(texts []string) Hash {
+	return HashOf([]byte(strings.Join(slices.Sorted(slices.Values(texts)), "~")))
+}
+
+var errStatement = errors.New("not a canonical statement")
+
+// A Claims is a statement as its reader sees it: hashes in place of members.
+type Claims struct {
+	Issuer   spiffeid.TrustDomain
+	RID      RID
+	Op       Op
+	Epoch    uint64
+	Revision uint64
+	Prev     Hash
+	IssuedAt int64
+	Since    int64
+	Leaf     uint64
+	reg, doc map[Hash]struct{}
+}
+
+// ParseStatement reads a statement's payload and refuses any bytes but the ones
+// that the writer makes.
+func ParseStatement(payload []byte) (*Claims, error) {
+	type object struct {
+		SD []Hash `json:"_sd"`
+	}
+	var w struct {
+		V      int    `json:"v"`
+		Format int    `json:"format"`
+		Iss    string `json:"iss"`
+		UID    RID    `json:"uid"`
+		Op     Op     `json:"op"`
+		Epoch  uint64 `json:"epoch"`
+		Rev    uint64 `json:"rev"`
+		Prev   Hash   `json:"prev"`
+		Iat    int64  `json:"iat"`
+		Since  int64  `json:"since"`
+		Log    uint64 `json:"log"`
+		Reg    object `json:"reg"`
+		Doc    object `json:"doc"`
+	}
+	if err := decode(payload, &w); err != nil {
+		return nil, fmt.Errorf("%w: %w", errStatement, err)
+	}
+	iss, err := spiffeid.TrustDomainFromString(w.Iss)
+	if err != nil || w.V != 1 || w.Op != OpPut && w.Op != OpEnd {
+		return nil, errStatement
+	}
+	c := &Change{Issuer: iss, RID: w.UID, Op: w.Op, Epoch: w.Epoch, Revision: w.Rev, Prev: w.Prev, IssuedAt: w.Iat, Since: w.Since, Leaf: w.Log}
+	again, err := Statement(w.Format, c, nil)
+	if err != nil {
+		return nil, err
+	}
+	// The writer's bytes for these hashes; duplicates among them make the sets smaller.
+	tail := AppendRaw(AppendRaw([]byte{'{'}, "reg", appendSD(texts(w.Reg.SD))), "doc", appendSD(texts(w.Doc.SD)))
+	again = append(bytes.TrimSuffix(again, []byte(`"reg":{},"doc":{}}`)), tail[1:]...)
+	if !bytes.Equal(append(again, '}'), payload) {
+		return nil, errStatement
+	}
+	cl := &Claims{iss, w.UID, w.Op, w.Epoch, w.Rev, w.Prev, w.Iat, w.Since, w.Log, set(w.Reg.SD), set(w.Doc.SD)}
+	if len(cl.reg) != len(w.Reg.SD) || len(cl.doc) != len(w.Doc.SD) || (w.Op == OpEnd) != (len(cl.reg)+len(cl.doc) == 0) {
+		return nil, errStatement
+	}
+	return cl, nil
+}
+
+func texts(hs []Hash) []string {
+	out := make([]string, len(hs))
+	for i, h := range hs {
+		out[i] = h.String()
+	}
+	return out
+}
+
+func set(hs []Hash) map[Hash]struct{} {
+	m := make(map[Hash]struct{}, len(hs))
+	for _, h := range hs {
+		m[h] = struct{}{}
+	}
+	return m
+}
