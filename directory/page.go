@@ -68,7 +68,7 @@ func ParsePage(payload []byte) (*SignedPage, error) {
 	}
 	last := p.From
 	for _, d := range p.Digests {
-		if d.Revision < last || d.Revision <= p.From || d.Revision > p.To {
+		if d.Revision <= last || d.Revision > p.To {
 			return nil, fmt.Errorf("%w: a digest is out of its range or order", errPage)
 		}
 		last = d.Revision
