@@ -1,0 +1,300 @@
+package mesh
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	backlog     = 128              // connections that wait for Accept
+	firstRetry  = time.Second      // a lost SYN is sent again after this, then twice this, …
+	lastRetry   = 64 * time.Second // … until Dial gives up, after 127 s in all
+	firstPort   = 49152            // of the ports that are given to diallers and to port 0
+	privatePort = 1<<16 - firstPort
+)
+
+// A Network is an in-memory network of hosts that speak TCP: net.Listener and
+// net.Conn with delays, losses, cuts and deaths under a test's control. All time
+// is package time's, so in a testing/synctest bubble an hour's cut takes no
+// time at all. It owns no goroutine and everything in it blocks on channels and
+// timers alone, which a bubble sees; make it inside the bubble that uses it. (A
+// bubble does not see a goroutine that waits for a mutex. Locks that others hold
+// while they write, as crypto/tls does, are why a connection takes 1 MiB before
+// Write waits.)
+//
+// A host is named by any text that may stand before a port; one that is an IP
+// address gets *net.TCPAddr addresses. Randomness comes from the seed and from
+// the order in which the connections of a pair of hosts are made.
+type Network struct {
+	seed uint64
+
+	mu        sync.Mutex // guards what follows; taken before a wire's own
+	rng       *rand.Rand
+	standard  Link
+	links     map[direction]Link
+	cuts      map[direction]bool
+	down      map[string]bool
+	listeners map[string]*listener // by host:port
+	wires     map[*wire]struct{}
+	made      map[direction]uint64 // connections so far
+	nextPort  int
+}
+
+// A direction is one way between two hosts.
+type direction struct{ from, to string }
+
+func (d direction) back() direction { return direction{d.to, d.from} }
+
+// New returns a network without delays, losses and cuts.
+func New(seed uint64) *Network {
+	return &Network{
+		seed: seed, rng: rand.New(rand.NewPCG(seed, 0)),
+		links: map[direction]Link{}, cuts: map[direction]bool{}, down: map[string]bool{},
+		listeners: map[string]*listener{}, wires: map[*wire]struct{}{}, made: map[direction]uint64{},
+	}
+}
+
+// SetAll sets how every direction behaves that SetLink does not name. A host's
+// way to itself is always perfect.
+func (n *Network) SetAll(l Link) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.standard = l
+	n.relink()
+}
+
+// SetLink sets how the one direction between two hosts behaves, for the
+// connections that exist too.
+func (n *Network) SetLink(from, to string, l Link) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.links[direction{from, to}] = l
+	n.relink()
+}
+
+// Cut stops everything between two hosts, both ways. Nobody is told: what is
+// sent waits, and a connection that stays cut for GiveUp fails at both ends.
+func (n *Network) Cut(a, b string) { n.setCut(true, direction{a, b}, direction{b, a}) }
+
+// CutOneWay stops what goes from one host to the other. No new connection comes
+// about between them, since a handshake needs both ways.
+func (n *Network) CutOneWay(from, to string) { n.setCut(true, direction{from, to}) }
+
+// Heal ends the cuts between two hosts, both ways. What waited is sent again.
+func (n *Network) Heal(a, b string) { n.setCut(false, direction{a, b}, direction{b, a}) }
+
+func (n *Network) setCut(cut bool, ds ...direction) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, d := range ds {
+		if cut {
+			n.cuts[d] = true
+		} else {
+			delete(n.cuts, d)
+		}
+	}
+	n.relink()
+}
+
+// relink tells every connection how its host's ways behave now. The caller
+// holds mu.
+func (n *Network) relink() {
+	for w := range n.wires {
+		w.relink([2]Link{n.link(w.path), n.link(w.path.back())}, [2]bool{n.cuts[w.path], n.cuts[w.path.back()]})
+	}
+}
+
+// link returns how a direction behaves. The caller holds mu.
+func (n *Network) link(d direction) Link {
+	if l, ok := n.links[d]; ok {
+		return l
+	}
+	if d.from == d.to {
+		return Link{}
+	}
+	return n.standard
+}
+
+// Kill ends a host as a killed process ends: its listeners are gone, its
+// connections reset, and what it still tries fails until Revive.
+func (n *Network) Kill(host string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.down[host] = true
+	for _, l := range n.listeners {
+		if l.host == host {
+			n.end(l)
+		}
+	}
+	for w := range n.wires {
+		if w.path.from == host {
+			w.abort(0)
+		}
+		if w.path.to == host {
+			w.abort(1)
+		}
+	}
+}
+
+// Revive lets a killed host listen and dial again.
+func (n *Network) Revive(host string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.down, host)
+}
+
+// Listen announces on an address of the form host:port; port 0 takes a free one,
+// and there is no address that means all of a host's.
+func (n *Network) Listen(addr string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if port == "0" {
+		addr = n.privateAddr(host)
+	}
+	a := address(addr)
+	switch {
+	case n.down[host]:
+		return nil, &net.OpError{Op: "listen", Net: a.Network(), Addr: a, Err: syscall.ENETDOWN}
+	case n.listeners[a.String()] != nil:
+		return nil, &net.OpError{Op: "listen", Net: a.Network(), Addr: a, Err: syscall.EADDRINUSE}
+	}
+	l := &listener{net: n, host: host, addr: a, queue: make(chan *conn, backlog), done: make(chan struct{})}
+	n.listeners[a.String()] = l
+	return l, nil
+}
+
+// privateAddr returns an address of that host which nobody listens on. The
+// caller holds mu.
+func (n *Network) privateAddr(host string) string {
+	for {
+		n.nextPort = (n.nextPort + 1) % privatePort
+		if addr := net.JoinHostPort(host, strconv.Itoa(firstPort+n.nextPort)); n.listeners[addr] == nil {
+			return addr
+		}
+	}
+}
+
+// Dial connects a host to an address. A host that lives and does not listen
+// there refuses; one that is cut off answers nothing, and Dial tries on until
+// ctx ends or 127 s have passed.
+func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error) {
+	to, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	a := address(addr)
+	fail := func(err error) error {
+		return &net.OpError{Op: "dial", Net: a.Network(), Addr: a, Err: err}
+	}
+	for wait := firstRetry; wait <= lastRetry; wait *= 2 {
+		if pause, answered := n.knock(direction{from, to}); answered {
+			if err := sleep(ctx, pause); err != nil {
+				return nil, fail(err)
+			}
+			c, err := n.connect(direction{from, to}, a.String())
+			switch {
+			case err != nil:
+				return nil, fail(err)
+			case c != nil:
+				return c, nil
+			}
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return nil, fail(err)
+		}
+	}
+	return nil, fail(syscall.ETIMEDOUT)
+}
+
+// knock sends a SYN: it returns how long the answer takes, or false where none
+// will come.
+func (n *Network) knock(d direction) (time.Duration, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	there, back := n.link(d), n.link(d.back())
+	if n.cuts[d] || n.cuts[d.back()] || there.loses(n.rng) || back.loses(n.rng) {
+		return 0, false
+	}
+	return there.travel(n.rng) + back.travel(n.rng), true
+}
+
+// connect makes the connection, or returns neither connection nor error where
+// the SYN must be sent again.
+func (n *Network) connect(d direction, addr string) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.listeners[addr]
+	switch {
+	case n.down[d.from]:
+		return nil, syscall.ENETDOWN
+	case n.cuts[d] || n.cuts[d.back()]:
+		return nil, nil
+	case l == nil:
+		return nil, syscall.ECONNREFUSED
+	case len(l.queue) == cap(l.queue):
+		return nil, nil
+	}
+	w := n.newWire(d)
+	here := address(n.privateAddr(d.from))
+	l.queue <- newConn(w, 1, l.addr, here) // has room: only this function fills it, under mu
+	return newConn(w, 0, here, l.addr), nil
+}
+
+// newWire makes a connection's inside. The caller holds mu.
+func (n *Network) newWire(d direction) *wire {
+	n.made[d]++
+	w := &wire{net: n, path: d, changed: make(chan struct{})}
+	for i, d := range []direction{d, d.back()} {
+		w.ways[i].link = n.link(d)
+		w.ways[i].rng = rand.New(rand.NewPCG(n.seed^hash(d), n.made[d]<<1|uint64(i)))
+	}
+	n.wires[w] = struct{}{}
+	return w
+}
+
+// forget drops a connection that both ends have closed.
+func (n *Network) forget(w *wire) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.wires, w)
+}
+
+// sleep waits for d or until ctx ends, and returns its error then.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// address is what net.Addr an address has: that of TCP where its host is an IP
+// address.
+func address(addr string) net.Addr {
+	if ap, err := netip.ParseAddrPort(addr); err == nil {
+		return net.TCPAddrFromAddrPort(ap)
+	}
+	return named(addr)
+}
+
+// named is an address with a host's name in it.
+type named string
+
+func (named) Network() string  { return "tcp" }
+func (a named) String() string { return string(a) }

@@ -1,0 +1,196 @@
+package mesh
+
+import (
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	window  = 1 << 20 // bytes of one direction that are sent and not yet read
+	segment = 16 << 10
+)
+
+// A wire is one connection: its two ways and what befell it. Way i goes from
+// end i to the other one; end 0 is the dialler.
+type wire struct {
+	net  *Network
+	path direction // of way 0
+
+	mu       sync.Mutex    // guards what follows
+	changed  chan struct{} // closed and replaced whenever somebody who waits should look again
+	ways     [2]way
+	closed   [2]bool
+	cutSince time.Time // zero while both ways are whole
+	failed   error     // what both ends meet: reset on the way, timed out
+}
+
+// A way is one direction of a connection.
+type way struct {
+	link    Link
+	rng     *rand.Rand
+	cut     bool
+	arrived []byte    // what the reader may have
+	flight  []piece   // what is under way, in order
+	size    int       // bytes of arrived and flight
+	end     error     // what the reader meets behind arrived, once it has come
+	shut    bool      // the writer has sent its end
+	deaf    bool      // the reader reads no more: what comes is thrown away
+	last    time.Time // the latest arrival so far: pieces keep their order
+	free    time.Time // when the line has sent all of them, with a Rate
+	readBy  time.Time // deadlines; zero is none
+	writeBy time.Time
+}
+
+// A piece is one segment under way, or the end.
+type piece struct {
+	data []byte
+	end  error
+	at   time.Time // when it arrives, while the way is whole
+}
+
+// wake makes everybody who waits look again. The caller holds mu.
+func (w *wire) wake() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// settle brings the connection up to now: what has arrived has arrived, and a
+// cut that lasts too long has ended it. The caller holds mu.
+func (w *wire) settle(now time.Time) {
+	for i := range w.ways {
+		w.ways[i].settle(now)
+	}
+	if w.failed == nil && !w.cutSince.IsZero() && now.Sub(w.cutSince) >= GiveUp {
+		w.failed = syscall.ETIMEDOUT
+	}
+}
+
+// turn returns when settle has something to do next for a reader of way i, with
+// no deadline of its own; zero is never.
+func (w *wire) turn(i int) time.Time {
+	var t time.Time
+	if !w.cutSince.IsZero() && w.failed == nil {
+		t = w.cutSince.Add(GiveUp)
+	}
+	if y := &w.ways[i]; !y.cut && len(y.flight) > 0 {
+		t = sooner(t, y.flight[0].at)
+	}
+	return t
+}
+
+// relink takes over how the two ways behave from now on.
+func (w *wire) relink(links [2]Link, cuts [2]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	w.settle(now)
+	for i := range w.ways {
+		y := &w.ways[i]
+		y.link = links[i]
+		if y.cut && !cuts[i] {
+			y.cut = false
+			y.resend(now)
+		}
+		y.cut = cuts[i]
+	}
+	switch {
+	case !cuts[0] && !cuts[1]:
+		w.cutSince = time.Time{}
+	case w.cutSince.IsZero():
+		w.cutSince = now
+	}
+	w.wake()
+}
+
+// hangUp closes an end; the other one learns it by way's end behind what was
+// sent. It reports whether both ends are closed now.
+func (w *wire) hangUp(side int, end error) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed[side] {
+		now := time.Now()
+		w.settle(now)
+		w.closed[side] = true
+		w.ways[side].finish(now, end)
+		w.ways[1-side].ignore()
+		w.wake()
+	}
+	return w.closed[1-side]
+}
+
+// abort ends an end as a killed process ends: the other one is reset. The caller
+// holds the network's mu.
+func (w *wire) abort(side int) {
+	if w.hangUp(side, syscall.ECONNRESET) {
+		delete(w.net.wires, w)
+	}
+}
+
+// settle moves what has arrived by now to the reader.
+func (y *way) settle(now time.Time) {
+	for !y.cut && len(y.flight) > 0 && !y.flight[0].at.After(now) {
+		p := y.flight[0]
+		y.flight = y.flight[1:]
+		y.arrived = append(y.arrived, p.data...)
+		y.end = p.end
+	}
+}
+
+// send puts a copy of data on its way.
+func (y *way) send(now time.Time, data []byte) {
+	if y.deaf {
+		return
+	}
+	y.size += len(data)
+	y.flight = append(y.flight, piece{data: append([]byte(nil), data...)})
+	y.schedule(now, &y.flight[len(y.flight)-1])
+}
+
+// finish sends the way's end; what is sent behind it is nothing.
+func (y *way) finish(now time.Time, end error) {
+	if y.shut && end == io.EOF {
+		return
+	}
+	y.shut = true
+	y.flight = append(y.flight, piece{end: end})
+	y.schedule(now, &y.flight[len(y.flight)-1])
+}
+
+// ignore throws away what the reader has not read, and what will come.
+func (y *way) ignore() {
+	y.deaf = true
+	y.arrived, y.size = nil, 0
+	y.flight = slices.DeleteFunc(y.flight, func(p piece) bool { return p.end == nil })
+}
+
+// resend schedules what a cut has held back.
+func (y *way) resend(now time.Time) {
+	for i := range y.flight {
+		y.schedule(now, &y.flight[i])
+	}
+}
+
+func (y *way) schedule(now time.Time, p *piece) {
+	y.free = later(now, y.free).Add(y.link.occupies(len(p.data)))
+	y.last = later(y.last, y.free.Add(y.link.lag(y.rng)))
+	p.at = y.last
+}
+
+// sooner returns the earlier one of two times, where zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
