@@ -1,0 +1,260 @@
+package scenarios
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+const module = "github.com/roster-mesh/roster"
+
+// layers is the architecture: each package's imports of ours. A new package or
+// edge is one reviewed line here. Packages that are not built yet are in it.
+var layers = map[string][]string{
+	// floor 1
+	"directory": {},
+	// floor 2: strangers to each other, but for api's request and response types
+	"discovery":  {"directory"},
+	"trust":      {"directory"},
+	"consensus":  {"directory"},
+	"federation": {"directory"},
+	"gateway":    {"directory"},
+	"api":        {"directory", "discovery"},
+	// floor 3: the only package that knows the others
+	"node": {"directory", "discovery", "trust", "consensus", "federation", "gateway", "api"},
+	// floor 4
+	"cmd/roster":     {"node", "api", "trust", "directory"},
+	"scenarios":      {"node", "api", "trust", "directory", "scenarios/mesh"},
+	"scenarios/mesh": {"node", "api", "trust", "directory"},
+	"scenarios/load": {"node", "api", "trust", "directory", "scenarios/mesh"},
+}
+
+// floors 1 and 2: what their tests may import of ours.
+var lower = []string{"directory", "discovery", "trust", "consensus", "federation", "gateway", "api"}
+
+const (
+	anyone    = "*"     // may be imported by all packages
+	testsOnly = "tests" // … by all test files, and nothing else
+)
+
+// homes says which packages import which libraries; the longest path prefix
+// decides. Test files may import whatever is listed.
+var homes = map[string][]string{
+	// heavy: one home each
+	"github.com/hashicorp/raft":                {"consensus", "scenarios", "scenarios/mesh"},
+	"github.com/hashicorp/raft-wal":            {"consensus"},
+	"github.com/hashicorp/memberlist":          {"federation", "scenarios", "scenarios/mesh"},
+	"go.etcd.io/bbolt":                         {"federation"},
+	"github.com/go-jose/go-jose/v4":            {"trust"},
+	"github.com/cedar-policy/cedar-go":         {"trust"},
+	"filippo.io/torchwood":                     {"trust"},
+	"github.com/spiffe/go-spiffe/v2":           {"trust"},
+	"github.com/gorilla/mux":                   {"api"},
+	"github.com/getkin/kin-openapi":            {"api"},
+	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client
+	"github.com/prometheus/client_golang":      {"node"},
+	"github.com/knadh/koanf":                   {"node"},
+	"go.yaml.in/yaml/v3":                       {"node"},
+	"go.opentelemetry.io/otel":                 {"node"},
+	"github.com/spf13/cobra":                   {"cmd/roster"},
+	"charm.land/lipgloss/v2":                   {"cmd/roster"},
+	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"directory"},
+	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
+	// values of trust's own interface, which node and the harness hand on
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "node", "scenarios/mesh"},
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle": {"trust", "node"},
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "node"},
+
+	// small, and pure or nearly so
+	"github.com/hashicorp/go-hclog":      {"consensus"},         // raft's logger
+	"github.com/hashicorp/go-metrics":    {"consensus", "node"}, // raft's
+	"github.com/armon/go-metrics":        {"consensus", "node"}, // raft-wal's
+	"github.com/fsnotify/fsnotify":       {"trust", "node"},     // SVIDs, configuration
+	"github.com/klauspost/compress":      {"api", "federation"}, // gzhttp
+	"github.com/yosida95/uritemplate/v3": {"api"},
+	"github.com/fxamacker/cbor/v2":       {"consensus", "federation"}, // what stays in the domain
+	"golang.org/x/mod":                   {"consensus", "trust"},      // sumdb/tlog
+	"github.com/go-json-experiment/json": {anyone},
+	"github.com/oklog/ulid/v2":           {anyone},
+	"github.com/cenkalti/backoff/v5":     {anyone},
+	"golang.org/x/sync":                  {anyone},
+	"golang.org/x/text":                  {anyone},
+	"golang.org/x/time":                  {anyone},
+	"pgregory.net/rapid":                 {testsOnly},
+	"go.uber.org/goleak":                 {testsOnly},
+	"golang.org/x/net/nettest":           {testsOnly},
+	"github.com/rogpeppe/go-internal":    {testsOnly},
+	"github.com/anishathalye/porcupine":  {testsOnly},
+}
+
+// The packages import each other and the world as the architecture says.
+func TestLayering(t *testing.T) {
+	files, complaints := judge(t, os.DirFS(".."))
+	if files < 10 {
+		t.Fatalf("only %d Go files found", files)
+	}
+	for _, c := range complaints {
+		t.Error(c)
+	}
+}
+
+// judge reads the imports of every Go file of the module and returns how many
+// files there are and what is wrong with them.
+func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
+	t.Helper()
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(name) != ".go":
+			return nil
+		}
+		files++
+		src, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		from := path.Dir(name)
+		if _, ok := layers[from]; !ok {
+			complaints = append(complaints, fmt.Sprintf("%s: package %s is not in the table: give it its floor in scenarios/layering_test.go", name, from))
+			return nil
+		}
+		for _, spec := range f.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if c := complain(from, imported, strings.HasSuffix(name, "_test.go")); c != "" {
+				complaints = append(complaints, name+": "+c)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, complaints
+}
+
+// complain says what is wrong with one import, or nothing.
+func complain(from, imported string, test bool) string {
+	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
+		return "" // the standard library
+	}
+	if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
+		switch {
+		case ours == from, slices.Contains(layers[from], ours):
+			return ""
+		case test && slices.Contains(lower, from) && slices.Contains(lower, ours):
+			return "" // the compiler sees to cycles
+		}
+		return fmt.Sprintf("%s must not import %s; it may import %s", from, ours, list(layers[from]))
+	}
+	home, ok := homeOf(imported)
+	switch {
+	case !ok:
+		return fmt.Sprintf("%s has no home: name it in scenarios/layering_test.go", imported)
+	case test, slices.Contains(home, anyone), slices.Contains(home, from):
+		return ""
+	}
+	return fmt.Sprintf("%s must not import %s, which is for %s", from, imported, list(home))
+}
+
+// homeOf returns who may import a package, by the longest prefix that is listed.
+func homeOf(imported string) ([]string, bool) {
+	for p := imported; p != "."; p = path.Dir(p) {
+		if h, ok := homes[p]; ok {
+			return h, true
+		}
+	}
+	return nil, false
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing of ours"
+	}
+	return strings.Join(names, ", ")
+}
+
+// The table names only packages of its own, so no edge leads to a misspelling.
+func TestLayersAreClosed(t *testing.T) {
+	for from, tos := range layers {
+		for _, to := range tos {
+			if _, ok := layers[to]; !ok {
+				t.Errorf("%s may import %s, which is not in the table", from, to)
+			}
+		}
+	}
+	for lib, home := range homes {
+		for _, h := range home {
+			if _, ok := layers[h]; !ok && h != anyone && h != testsOnly {
+				t.Errorf("%s is for %s, which is not in the table", lib, h)
+			}
+		}
+	}
+}
+
+// The judge finds each kind of wrong import, and names it.
+func TestLayeringFindsViolations(t *testing.T) {
+	file := func(imports ...string) *fstest.MapFile {
+		src := "package p\n"
+		for _, i := range imports {
+			src += "import _ " + strconv.Quote(i) + "\n"
+		}
+		return &fstest.MapFile{Data: []byte(src)}
+	}
+	good := fstest.MapFS{
+		"directory/a.go":           file("fmt", "golang.org/x/text/unicode/norm", "github.com/spiffe/go-spiffe/v2/spiffeid"),
+		"trust/a.go":               file(module+"/directory", "github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"),
+		"federation/a_test.go":     file(module+"/trust", "pgregory.net/rapid", "github.com/go-jose/go-jose/v4"),
+		"federation/testdata/a.go": file(module + "/node"),
+		"cmd/roster/main.go":       file(module+"/node", "github.com/spf13/cobra"),
+		"scenarios/mesh/a.go":      file(module+"/node", "github.com/hashicorp/raft"),
+		"node/a.go":                file(module+"/api", "github.com/knadh/koanf/v2", "github.com/knadh/koanf/parsers/yaml"),
+	}
+	if _, complaints := judge(t, good); len(complaints) > 0 {
+		t.Errorf("complaints about a good tree: %q", complaints)
+	}
+	for _, tc := range []struct{ name, imported, want string }{
+		{"trust/a.go", module + "/federation", "trust/a.go: trust must not import federation; it may import directory"},
+		{"directory/a.go", module + "/trust", "directory must not import trust; it may import nothing of ours"},
+		{"consensus/a_test.go", module + "/node", "consensus must not import node"},
+		{"util/a.go", "fmt", "package util is not in the table"},
+		{"node/a.go", module + "/util", "node must not import util"},
+		{"api/a.go", "github.com/hashicorp/raft", "api must not import github.com/hashicorp/raft, which is for consensus"},
+		{"federation/a.go", "github.com/hashicorp/raft", "must not import"},
+		{"consensus/a.go", "github.com/hashicorp/memberlist", "must not import"},
+		{"node/a.go", "go.etcd.io/bbolt", "which is for federation"},
+		{"api/a.go", "github.com/go-jose/go-jose/v4/jwt", "which is for trust"},
+		{"federation/a.go", "github.com/spiffe/go-spiffe/v2/bundle/x509bundle", "which is for trust"},
+		{"federation/a.go", "github.com/cedar-policy/cedar-go/types", "which is for trust"},
+		{"node/a.go", "github.com/gorilla/mux", "which is for api"},
+		{"cmd/roster/a.go", "github.com/knadh/koanf/v2", "which is for node"},
+		{"consensus/a.go", "github.com/prometheus/client_golang/prometheus", "which is for node"},
+		{"node/a.go", "github.com/spf13/cobra", "which is for cmd/roster"},
+		{"directory/a.go", "pgregory.net/rapid", "which is for tests"},
+		{"directory/a_test.go", "example.org/new", "example.org/new has no home"},
+	} {
+		_, complaints := judge(t, fstest.MapFS{tc.name: file(tc.imported)})
+		if len(complaints) != 1 || !strings.Contains(complaints[0], tc.want) {
+			t.Errorf("%s importing %s: %q, want one complaint with %q", tc.name, tc.imported, complaints, tc.want)
+		}
+	}
+}
