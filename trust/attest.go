@@ -1,0 +1,236 @@
+package trust
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+const (
+	maxAttestation = 32 << 10
+	maxChain       = 8
+	minRSA, maxRSA = 2048, 8192 // bits
+)
+
+// maxAhead is how far a signer's clock may be before ours (rule G6).
+const maxAhead = 60 * time.Second
+
+var errAttestation = errors.New("the attestation does not hold")
+
+// Attest returns the JWS in which the node's SVID says that k is the node's
+// signing key: typ adattest+jws, its chain in x5c, over {domain, node, jwk,
+// time} (trust.md, "Signing keys"). The algorithm follows the SVID's key.
+func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
+	if !IsNode(svid.ID, svid.ID.TrustDomain()) {
+		return "", fmt.Errorf("attest the signing key: %s is not a node's ID: nodes have %sNAME", svid.ID, NodePath)
+	}
+	alg, err := algorithmOf(svid.PrivateKey.Public())
+	if err != nil {
+		return "", fmt.Errorf("attest the signing key: %w", err)
+	}
+	chain := make([]string, len(svid.Certificates))
+	for i, c := range svid.Certificates {
+		chain[i] = base64.StdEncoding.EncodeToString(c.Raw)
+	}
+	options := (&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", chain)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: svid.PrivateKey}, options)
+	if err != nil {
+		return "", fmt.Errorf("attest the signing key: %w", err)
+	}
+	a := attestation{svid.ID, k.Public(), now.Unix()}
+	signed, err := signer.Sign(a.payload())
+	if err != nil {
+		return "", fmt.Errorf("attest the signing key: %w", err)
+	}
+	jws, err := signed.CompactSerialize()
+	if err != nil {
+		return "", err
+	}
+	return lowS(jws, svid.PrivateKey.Public()), nil
+}
+
+// An attestation is what the JWS of that name says.
+type attestation struct {
+	node   spiffeid.ID
+	public ed25519.PublicKey
+	time   int64 // Unix seconds
+}
+
+func (a *attestation) payload() []byte {
+	b := directory.AppendText([]byte{'{'}, "domain", a.node.TrustDomain().Name())
+	b = directory.AppendText(b, "node", a.node.String())
+	b = directory.AppendRaw(b, "jwk", directory.AppendJWK(nil, a.public))
+	b = directory.AppendRaw(b, "time", strconv.AppendInt(nil, a.time, 10))
+	return append(b, '}')
+}
+
+func parseAttestation(payload []byte) (*attestation, error) {
+	var w struct {
+		Node string `json:"node"`
+		JWK  struct {
+			X string `json:"x"`
+		} `json:"jwk"`
+		Time int64 `json:"time"`
+	}
+	if err := json.Unmarshal(payload, &w); err != nil {
+		return nil, fmt.Errorf("%w: %w", errAttestation, err)
+	}
+	a := &attestation{time: w.Time}
+	var err error
+	if a.node, err = spiffeid.FromString(w.Node); err != nil {
+		return nil, fmt.Errorf("%w: %w", errAttestation, err)
+	}
+	if a.public, err = directory.B64.DecodeString(w.JWK.X); err != nil || len(a.public) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("%w: its key is not Ed25519", errAttestation)
+	}
+	if string(a.payload()) != string(payload) {
+		return nil, fmt.Errorf("%w: not in canonical form", errAttestation)
+	}
+	return a, nil
+}
+
+// verifyAttestation checks that jws attests key at the time now, by an SVID that
+// the domain's authorities certify then, and returns when that ends.
+func verifyAttestation(jws string, key directory.SigningKey, td spiffeid.TrustDomain, b *Bundles, now time.Time) (until time.Time, err error) {
+	c, err := parseCompact(jws, directory.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+	if err != nil {
+		return time.Time{}, err
+	}
+	chain, err := c.chain()
+	if err != nil {
+		return time.Time{}, err
+	}
+	a, err := parseAttestation(c.payload)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !IsNode(key.Node, td) || a.node != key.Node || !a.public.Equal(key.Public) {
+		return time.Time{}, fmt.Errorf("%w: it is of another node or key", errAttestation)
+	}
+	if time.Unix(a.time, 0).After(now.Add(maxAhead)) {
+		return time.Time{}, fmt.Errorf("%w: it is of the future", errAttestation)
+	}
+	id, chains, err := x509svid.Verify(chain, b, x509svid.WithTime(now))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: %w", errAttestation, err)
+	}
+	if id != key.Node {
+		return time.Time{}, fmt.Errorf("%w: %s signed it, not %s", errAttestation, id, key.Node)
+	}
+	if err := verifyLeaf(jws, c, chain[0].PublicKey); err != nil {
+		return time.Time{}, err
+	}
+	return expiryOf(chains), nil
+}
+
+// verifyLeaf checks the signature by the leaf's key. An ECDSA signature has a
+// twin (r, n-s) that holds as well; only the one with the lower s is taken.
+func verifyLeaf(jws string, c *compact, key crypto.PublicKey) error {
+	want, err := algorithmOf(key)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errAttestation, err)
+	}
+	if alg, err := c.text("alg"); err != nil || alg != string(want) {
+		return fmt.Errorf("%w: alg is not %s, which the certificate's key has", directory.ErrHeader, want)
+	}
+	if public, ok := key.(*ecdsa.PublicKey); ok && highS(c.signature, public) {
+		return fmt.Errorf("%w: the twin of an ECDSA signature", directory.ErrSignature)
+	}
+	return verifySignature(jws, want, key)
+}
+
+// chain returns the certificates of x5c, each in canonical base64 (RFC 7515,
+// 4.1.6).
+func (c *compact) chain() ([]*x509.Certificate, error) {
+	var texts []string
+	if err := json.Unmarshal(member(c.header, "x5c"), &texts); err != nil || len(texts) == 0 || len(texts) > maxChain {
+		return nil, fmt.Errorf("%w: x5c is not a chain", directory.ErrHeader)
+	}
+	chain := make([]*x509.Certificate, len(texts))
+	for i, text := range texts {
+		der, err := base64.StdEncoding.Strict().DecodeString(text)
+		if err != nil || strings.ContainsAny(text, "\r\n") {
+			return nil, fmt.Errorf("%w: x5c is not in base64", directory.ErrHeader)
+		}
+		if chain[i], err = x509.ParseCertificate(der); err != nil {
+			return nil, fmt.Errorf("%w: x5c: %w", directory.ErrHeader, err)
+		}
+	}
+	return chain, nil
+}
+
+// algorithmOf returns the one algorithm that a key of an SVID signs with.
+func algorithmOf(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
+	switch key := key.(type) {
+	case ed25519.PublicKey:
+		return jose.EdDSA, nil
+	case *ecdsa.PublicKey:
+		switch key.Curve {
+		case elliptic.P256():
+			return jose.ES256, nil
+		case elliptic.P384():
+			return jose.ES384, nil
+		}
+	case *rsa.PublicKey:
+		if bits := key.N.BitLen(); bits >= minRSA && bits <= maxRSA {
+			return jose.RS256, nil
+		}
+	}
+	return "", fmt.Errorf("an SVID's key of type %T and this size signs nothing here (ES256, ES384, RS256, EdDSA)", key)
+}
+
+func highS(signature []byte, key *ecdsa.PublicKey) bool {
+	s := new(big.Int).SetBytes(signature[len(signature)/2:])
+	return s.Lsh(s, 1).Cmp(key.Params().N) > 0
+}
+
+// lowS replaces an ECDSA signature by its twin where that is the one we take.
+func lowS(jws string, key crypto.PublicKey) string {
+	public, ok := key.(*ecdsa.PublicKey)
+	if !ok {
+		return jws
+	}
+	dot := strings.LastIndexByte(jws, '.')
+	signature, err := directory.B64.DecodeString(jws[dot+1:])
+	if err != nil || !highS(signature, public) {
+		return jws
+	}
+	half := signature[len(signature)/2:]
+	s := new(big.Int).SetBytes(half)
+	s.Sub(public.Params().N, s).FillBytes(half)
+	return jws[:dot+1] + directory.B64.EncodeToString(signature)
+}
+
+// expiryOf returns when the last of several chains ends.
+func expiryOf(chains [][]*x509.Certificate) time.Time {
+	var last time.Time
+	for _, chain := range chains {
+		end := chain[0].NotAfter
+		for _, c := range chain {
+			if c.NotAfter.Before(end) {
+				end = c.NotAfter
+			}
+		}
+		if end.After(last) {
+			last = end
+		}
+	}
+	return last
+}

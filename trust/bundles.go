@@ -1,0 +1,204 @@
+package trust
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// MaxBundle bounds a trust bundle in bytes.
+const MaxBundle = 1 << 20
+
+// ErrNoBundle says that nothing is known of a trust domain's authorities.
+var ErrNoBundle = errors.New("no bundle of that trust domain")
+
+// Bundles holds the authorities of each trust domain that this node believes,
+// each for its own domain alone. It is safe for concurrent use.
+type Bundles struct {
+	mu   sync.RWMutex
+	sets map[spiffeid.TrustDomain]*bundle
+	last uint64 // generation of the last change
+}
+
+// A bundle is one domain's authorities. It is never modified.
+type bundle struct {
+	jwks       []byte
+	x509       *x509bundle.Bundle
+	generation uint64
+}
+
+// NewBundles returns an empty set.
+func NewBundles() *Bundles {
+	return &Bundles{sets: map[spiffeid.TrustDomain]*bundle{}}
+}
+
+// Set puts a SPIFFE trust bundle (a JWKS) in the place of what td had. A bundle
+// that isn't strict JSON, has no X.509 authority, or has one that is no CA or
+// names another trust domain, is refused, and what td had stays.
+func (b *Bundles) Set(td spiffeid.TrustDomain, jwks []byte) error {
+	parsed, err := parseJWKS(td, jwks)
+	if err != nil {
+		return fmt.Errorf("bundle of %s: %w", td, err)
+	}
+	if err := checkAuthorities(td, parsed.X509Authorities()); err != nil {
+		return fmt.Errorf("bundle of %s: %w", td, err)
+	}
+	b.put(td, &bundle{jwks: bytes.Clone(jwks), x509: parsed.X509Bundle()})
+	return nil
+}
+
+// SetX509 is Set with the X.509 authorities alone.
+func (b *Bundles) SetX509(td spiffeid.TrustDomain, authorities []*x509.Certificate) error {
+	jwks, err := spiffebundle.FromX509Authorities(td, authorities).Marshal()
+	if err != nil {
+		return fmt.Errorf("bundle of %s: %w", td, err)
+	}
+	return b.Set(td, jwks)
+}
+
+// LoadFile is Set with a file: a SPIFFE bundle, or certificates in PEM.
+func (b *Bundles) LoadFile(td spiffeid.TrustDomain, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("bundle of %s: %w", td, err)
+	}
+	parsed, err := ParseBundle(td, text)
+	if err != nil {
+		return fmt.Errorf("bundle of %s: %s: %w", td, file, err)
+	}
+	if jwks := bytes.TrimSpace(text); len(jwks) > 0 && jwks[0] == '{' {
+		return b.Set(td, jwks)
+	}
+	return b.SetX509(td, parsed.X509Authorities())
+}
+
+func (b *Bundles) put(td spiffeid.TrustDomain, set *bundle) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := b.sets[td]; old != nil && bytes.Equal(old.jwks, set.jwks) {
+		return
+	}
+	b.last++
+	set.generation = b.last
+	b.sets[td] = set
+}
+
+// Remove forgets td's authorities: nobody of td is believed any more.
+func (b *Bundles) Remove(td spiffeid.TrustDomain) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.sets, td)
+}
+
+// Has reports whether there is a bundle of td.
+func (b *Bundles) Has(td spiffeid.TrustDomain) bool { return b.get(td) != nil }
+
+// JWKS returns td's bundle as it was set; it must not be modified. The error is
+// ErrNoBundle.
+func (b *Bundles) JWKS(td spiffeid.TrustDomain) ([]byte, error) {
+	set := b.get(td)
+	if set == nil {
+		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
+	}
+	return set.jwks, nil
+}
+
+// GetX509BundleForTrustDomain makes Bundles an x509bundle.Source. The error is
+// ErrNoBundle.
+func (b *Bundles) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
+	set := b.get(td)
+	if set == nil {
+		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
+	}
+	return set.x509, nil
+}
+
+func (b *Bundles) get(td spiffeid.TrustDomain) *bundle {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.sets[td]
+}
+
+// generation changes whenever td's authorities do; 0 when there are none.
+func (b *Bundles) generation(td spiffeid.TrustDomain) uint64 {
+	if set := b.get(td); set != nil {
+		return set.generation
+	}
+	return 0
+}
+
+// ParseBundle reads a trust bundle of td: a SPIFFE bundle (a JWKS), or
+// certificates in PEM. A zero td takes authorities of any domain, for a caller
+// that doesn't know yet whose they are.
+func ParseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, error) {
+	parsed, err := parseBundle(td, text)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkAuthorities(td, parsed.X509Authorities()); err != nil {
+		return nil, err
+	}
+	return parsed, nil
+}
+
+func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, error) {
+	if len(text) > MaxBundle {
+		return nil, fmt.Errorf("the bundle has over %d bytes", MaxBundle)
+	}
+	if t := bytes.TrimSpace(text); len(t) > 0 && t[0] == '{' {
+		return parseJWKS(td, t)
+	}
+	certs, err := parseCertificates(text)
+	if err != nil {
+		return nil, err
+	}
+	return spiffebundle.FromX509Authorities(td, certs), nil
+}
+
+func parseJWKS(td spiffeid.TrustDomain, jwks []byte) (*spiffebundle.Bundle, error) {
+	if len(jwks) > MaxBundle {
+		return nil, fmt.Errorf("the bundle has over %d bytes", MaxBundle)
+	}
+	if !jsontext.Value(jwks).IsValid() { // the library takes the last of two members of one name
+		return nil, errors.New("the bundle is not strict JSON")
+	}
+	return spiffebundle.Parse(td, jwks)
+}
+
+// checkAuthorities refuses an empty set, which would end all trust in td, and
+// authorities that would speak for others: x509 itself looks at neither.
+func checkAuthorities(td spiffeid.TrustDomain, authorities []*x509.Certificate) error {
+	if len(authorities) == 0 {
+		return errors.New("it has no X.509 authority")
+	}
+	for _, a := range authorities {
+		if !a.IsCA || !a.BasicConstraintsValid {
+			return fmt.Errorf("the authority %q is no CA", a.Subject)
+		}
+		if !td.IsZero() && !speaksFor(a, td) {
+			return fmt.Errorf("the authority %q is another domain's", a.Subject)
+		}
+	}
+	return nil
+}
+
+// speaksFor reports whether an authority may certify IDs of td: its own SPIFFE
+// ID, where it has one, names td (X509-SVID, 3.2).
+func speaksFor(authority *x509.Certificate, td spiffeid.TrustDomain) bool {
+	i := slices.IndexFunc(authority.URIs, func(u *url.URL) bool { return u.Scheme == "spiffe" })
+	if i < 0 {
+		return true
+	}
+	named, err := spiffeid.TrustDomainFromURI(authority.URIs[i])
+	return err == nil && named == td
+}

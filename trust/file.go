@@ -1,0 +1,76 @@
+package trust
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// writeFile puts b in the place of file at once, and on disk before it returns.
+func writeFile(file string, b []byte, mode os.FileMode) (err error) {
+	dir := filepath.Dir(file)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(file)+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), file); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// parseCertificates reads all certificates of a PEM text, and nothing else.
+func parseCertificates(b []byte) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	for {
+		block, rest := pem.Decode(b)
+		if block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, errors.New("the PEM text holds a " + block.Type + " where certificates are expected")
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certs, b = append(certs, cert), rest
+	}
+	if len(certs) == 0 {
+		return nil, errors.New("the PEM text holds no certificate")
+	}
+	return certs, nil
+}
+
+// parseKey reads one private key in PKCS#8 that can sign.
+func parseKey(b []byte) (crypto.Signer, error) {
+	block, _ := pem.Decode(b)
+	if block == nil || block.Type != "PRIVATE KEY" {
+		return nil, errors.New("not a private key in PKCS#8")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("the private key can't sign")
+	}
+	return signer, nil
+}

@@ -1,0 +1,116 @@
+package trust
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+)
+
+// A Reason says in one word why a peer's certificate was refused in the
+// handshake: the label of a counter.
+type Reason string
+
+// The reasons.
+const (
+	ReasonVersion       Reason = "version"        // the client doesn't speak TLS 1.3
+	ReasonNoCertificate Reason = "no_certificate" // none shown where one is demanded
+	ReasonNoSAN         Reason = "no_san"         // no URI SAN
+	ReasonManySANs      Reason = "many_sans"      // more than one URI SAN
+	ReasonNotSPIFFE     Reason = "not_spiffe"     // the URI SAN is no SPIFFE ID of a workload
+	ReasonUnknownDomain Reason = "unknown_domain" // no bundle of its trust domain
+	ReasonUntrusted     Reason = "untrusted"      // its own domain's anchors do not certify it
+	ReasonExpired       Reason = "expired"
+	ReasonNotYetValid   Reason = "not_yet_valid"
+	ReasonUsage         Reason = "usage"       // not for clientAuth, or serverAuth; or a CA
+	ReasonNotAllowed    Reason = "not_allowed" // it holds, and is not wanted here
+)
+
+// A refusal is why a peer's certificate was refused.
+type refusal struct {
+	reason Reason
+	err    error
+}
+
+func (r *refusal) Error() string { return string(r.reason) + ": " + r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+func reasonOf(err error) Reason {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r.reason
+	}
+	return ReasonUntrusted
+}
+
+type usage x509.ExtKeyUsage
+
+const (
+	forClient = usage(x509.ExtKeyUsageClientAuth)
+	forServer = usage(x509.ExtKeyUsageServerAuth)
+)
+
+// judge verifies the chain that a peer showed, leaf first, for one use, and
+// returns who it is. The library's Verify takes any extended key usage, so that
+// is checked here: the leaf must name it, and no CA on the way may exclude it.
+func judge(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, error) {
+	if len(chain) == 0 {
+		return spiffeid.ID{}, &refusal{ReasonNoCertificate, errors.New("a certificate is demanded")}
+	}
+	leaf := chain[0]
+	switch len(leaf.URIs) {
+	case 0:
+		return spiffeid.ID{}, &refusal{ReasonNoSAN, errors.New("the certificate has no URI SAN")}
+	case 1:
+	default:
+		return spiffeid.ID{}, &refusal{ReasonManySANs, errors.New("the certificate has several URI SANs")}
+	}
+	id, err := spiffeid.FromURI(leaf.URIs[0])
+	if err == nil && id.Path() == "" {
+		err = errors.New("the ID of a trust domain is nobody's")
+	}
+	if err != nil {
+		return spiffeid.ID{}, &refusal{ReasonNotSPIFFE, err}
+	}
+	if !b.Has(id.TrustDomain()) {
+		return spiffeid.ID{}, &refusal{ReasonUnknownDomain, fmt.Errorf("%w: %s", ErrNoBundle, id.TrustDomain())}
+	}
+	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 ||
+		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsage(use)) {
+		return spiffeid.ID{}, &refusal{ReasonUsage, errors.New("the certificate is for another use")}
+	}
+	_, chains, err := x509svid.Verify(chain, b, x509svid.WithTime(now))
+	if err != nil {
+		return spiffeid.ID{}, &refusal{chainReason(err, now), err}
+	}
+	if !slices.ContainsFunc(chains, func(c []*x509.Certificate) bool { return permits(c[1:], use) }) {
+		return spiffeid.ID{}, &refusal{ReasonUsage, errors.New("a CA of the chain excludes that use")}
+	}
+	return id, nil
+}
+
+func permits(cas []*x509.Certificate, use usage) bool {
+	for _, ca := range cas {
+		unrestricted := len(ca.ExtKeyUsage) == 0 && len(ca.UnknownExtKeyUsage) == 0
+		if !unrestricted && !slices.Contains(ca.ExtKeyUsage, x509.ExtKeyUsageAny) &&
+			!slices.Contains(ca.ExtKeyUsage, x509.ExtKeyUsage(use)) {
+			return false
+		}
+	}
+	return true
+}
+
+func chainReason(err error, now time.Time) Reason {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+		return ReasonUntrusted
+	}
+	if invalid.Cert != nil && now.Before(invalid.Cert.NotBefore) {
+		return ReasonNotYetValid
+	}
+	return ReasonExpired
+}

@@ -1,0 +1,196 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Why a key document is not adopted, besides the errors of package directory.
+var (
+	ErrKeyDocument = errors.New("the key document does not hold") // its form, issuer, limits
+	ErrKeysExpired = errors.New("the key document has expired")   // or holds for over a day
+	ErrKeysOld     = errors.New("a newer key document is held")   // epoch and seq never go back
+	ErrKeysForked  = errors.New("two key documents of one epoch and seq")
+)
+
+// A KeysFork is evidence that an origin issued two key documents of one epoch
+// and seq (federation.md, E3): the two as the origin signed them. It is an
+// ErrKeysForked.
+type KeysFork struct {
+	Origin     spiffeid.TrustDomain
+	Epoch, Seq uint64
+	Held, New  string // compact JWS
+}
+
+func (f *KeysFork) Error() string {
+	return fmt.Sprintf("%v: %s, %d.%d", ErrKeysForked, f.Origin, f.Epoch, f.Seq)
+}
+
+func (f *KeysFork) Unwrap() error { return ErrKeysForked }
+
+// A Keyring signs as this node, and verifies what any origin signed by the
+// newest key document of that origin. It is safe for concurrent use.
+type Keyring struct {
+	domain  spiffeid.TrustDomain
+	key     *Key
+	bundles *Bundles
+
+	mu      sync.Mutex
+	own     *directory.KeyDocument
+	ownJWS  string // of own by key, made when it is first asked for
+	origins map[spiffeid.TrustDomain]*keys
+}
+
+// NewKeyring returns a keyring of a node of domain that signs with key and
+// believes b. It knows no key document yet.
+func NewKeyring(domain spiffeid.TrustDomain, key *Key, b *Bundles) *Keyring {
+	return &Keyring{domain: domain, key: key, bundles: b, origins: map[spiffeid.TrustDomain]*keys{}}
+}
+
+// Sign returns a compact JWS by this node's signing key, of one of the types of
+// package directory.
+func (r *Keyring) Sign(typ string, payload []byte) (string, error) {
+	return r.key.sign(typ, payload)
+}
+
+// Verify checks a compact JWS of the type typ by the newest key document of
+// origin, and returns its payload as received and the id of the key. The cheap
+// checks come first: directory.ErrHeader for what isn't exactly the form that
+// federation.md gives ("Bytes"); directory.ErrKeyUnknown for a key that the
+// document lacks, that no SVID attests now, or where no document is held or it
+// has expired; directory.ErrKeyRevoked; directory.ErrSignature. Keys of the own
+// domain need no attestation: its document is replicated state.
+func (r *Keyring) Verify(origin spiffeid.TrustDomain, typ, jws string) (payload []byte, kid string, err error) {
+	c, kid, err := parseOwn(jws, typ, MaxJWS)
+	if err != nil {
+		return nil, "", err
+	}
+	key, err := r.find(origin, kid)
+	if err != nil {
+		return nil, kid, err
+	}
+	if err := verifyOwn(jws, key.Public); err != nil {
+		return nil, kid, err
+	}
+	return c.payload, kid, nil
+}
+
+func (r *Keyring) find(origin spiffeid.TrustDomain, kid string) (directory.SigningKey, error) {
+	if origin == r.domain {
+		r.mu.Lock()
+		own := r.own
+		r.mu.Unlock()
+		if own == nil {
+			return directory.SigningKey{}, directory.ErrKeyUnknown
+		}
+		return own.Key(kid)
+	}
+	r.mu.Lock()
+	held := r.origins[origin]
+	r.mu.Unlock()
+	if held == nil {
+		return directory.SigningKey{}, fmt.Errorf("%w: no key document of %s is held", directory.ErrKeyUnknown, origin)
+	}
+	return held.find(kid, r.bundles, time.Now())
+}
+
+// SetOwn takes the own domain's key document, which is replicated state and
+// trusted as it is.
+func (r *Keyring) SetOwn(doc *directory.KeyDocument) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.own, r.ownJWS = doc, ""
+}
+
+// Keys returns the newest key document of origin and the JWS that carries it:
+// another domain's as it was adopted, the own domain's as signed by this node. ok
+// is false where there is none, or, at home, where it does not list this node's
+// key, so that nobody would believe this node's signature of it.
+func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument, jws string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if origin != r.domain {
+		held := r.origins[origin]
+		if held == nil {
+			return nil, "", false
+		}
+		return held.doc, held.jws, true
+	}
+	if r.own == nil {
+		return nil, "", false
+	}
+	if _, err := r.own.Key(r.key.id); err != nil {
+		return r.own, "", false
+	}
+	if r.ownJWS == "" {
+		signed, err := r.key.sign(directory.TypeKeys, r.own.Payload())
+		if err != nil {
+			return r.own, "", false
+		}
+		r.ownJWS = signed
+	}
+	return r.own, r.ownJWS, true
+}
+
+// Adopt verifies a key document of another domain and keeps it where it is the
+// newest: in force now and for at most a day, signed by one of its own keys,
+// which is attested by an SVID of a node of origin that its bundle certifies now
+// and which the document held so far does not revoke; (epoch, seq) never goes
+// back. The document held so far is returned again when it is shown again. The
+// errors are this package's ErrKey…, a *KeysFork, and directory's.
+func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*directory.KeyDocument, error) {
+	if origin == r.domain {
+		return nil, fmt.Errorf("%w: the own domain's is replicated, not adopted", ErrKeyDocument)
+	}
+	next, kid, err := openKeys(origin, jws, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	held := r.origins[origin]
+	r.mu.Unlock()
+	if held != nil {
+		if next.same(held) {
+			return held.doc, nil
+		}
+		if next.before(held) {
+			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch, held.doc.Seq)
+		}
+		if _, err := held.doc.Key(kid); errors.Is(err, directory.ErrKeyRevoked) {
+			return nil, err
+		}
+	}
+	key, err := next.find(kid, r.bundles, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := verifyOwn(jws, key.Public); err != nil {
+		return nil, err
+	}
+	return r.keep(origin, next)
+}
+
+// keep puts a verified key document in its place, unless a newer one came while
+// it was verified.
+func (r *Keyring) keep(origin spiffeid.TrustDomain, next *keys) (*directory.KeyDocument, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if held := r.origins[origin]; held != nil {
+		switch {
+		case next.same(held):
+			return held.doc, nil
+		case next.before(held):
+			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch, held.doc.Seq)
+		case held.doc.Epoch == next.doc.Epoch && held.doc.Seq == next.doc.Seq:
+			return nil, &KeysFork{origin, held.doc.Epoch, held.doc.Seq, held.jws, next.jws}
+		}
+	}
+	r.origins[origin] = next
+	return next.doc, nil
+}

@@ -1,0 +1,130 @@
+package trust
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+const (
+	maxKeys         = 64 // nodes of a domain, and keys that are on their way out
+	maxAttestations = 8  // of one key
+	maxRevoked      = 4096
+
+	// retryAfter bounds how often a key that no attestation holds for is judged
+	// again, whoever keeps sending what it signed.
+	retryAfter = 10 * time.Second
+)
+
+// keys is one origin's key document with what its attestations were found worth.
+type keys struct {
+	doc     *directory.KeyDocument
+	payload []byte
+	jws     string
+
+	mu     sync.Mutex
+	judged map[string]verdict // by key id
+}
+
+// A verdict on a key's attestations holds until then, as long as the origin's
+// bundle is the same.
+type verdict struct {
+	err        error // nil: attested
+	until      time.Time
+	generation uint64
+}
+
+// openKeys takes a key document's JWS apart and checks all but who signed it.
+func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, string, error) {
+	c, kid, err := parseOwn(jws, directory.TypeKeys, MaxJWS)
+	if err != nil {
+		return nil, "", err
+	}
+	doc, err := directory.ParseKeyDocument(c.payload)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrKeyDocument, err)
+	}
+	if doc.Issuer != origin {
+		return nil, "", fmt.Errorf("%w: it is %s's, not %s's", ErrKeyDocument, doc.Issuer, origin)
+	}
+	if doc.Epoch > uint64(max(0, now.Add(maxAhead).Unix())) {
+		return nil, "", fmt.Errorf("%w: its epoch is of the future", ErrKeyDocument)
+	}
+	if err := checkLimits(doc); err != nil {
+		return nil, "", err
+	}
+	left := time.Unix(doc.Expires, 0).Sub(now)
+	if left <= 0 || left > directory.KeyDocumentLifetime*time.Second+maxAhead {
+		return nil, "", fmt.Errorf("%w: exp is %v from now", ErrKeysExpired, left.Round(time.Second))
+	}
+	return &keys{doc: doc, payload: c.payload, jws: jws, judged: map[string]verdict{}}, kid, nil
+}
+
+func checkLimits(doc *directory.KeyDocument) error {
+	if len(doc.Keys) > maxKeys || len(doc.Revoked) > maxRevoked {
+		return fmt.Errorf("%w: over %d keys or %d revoked ones", ErrKeyDocument, maxKeys, maxRevoked)
+	}
+	seen := map[string]bool{}
+	for _, key := range doc.Keys {
+		if len(key.Attestations) > maxAttestations {
+			return fmt.Errorf("%w: a key has over %d attestations", ErrKeyDocument, maxAttestations)
+		}
+		if id := key.KeyID(); seen[id] {
+			return fmt.Errorf("%w: a key occurs twice", ErrKeyDocument)
+		} else {
+			seen[id] = true
+		}
+	}
+	return nil
+}
+
+func (k *keys) same(o *keys) bool { return bytes.Equal(k.payload, o.payload) }
+
+// before reports whether k was issued before o.
+func (k *keys) before(o *keys) bool {
+	if k.doc.Epoch != o.doc.Epoch {
+		return k.doc.Epoch < o.doc.Epoch
+	}
+	return k.doc.Seq < o.doc.Seq
+}
+
+// find returns the key of that id if the document lists it, does not revoke it,
+// is in force, and an attestation of it holds now. A key is judged once, and
+// again when its chain has expired or the origin's bundle has changed.
+func (k *keys) find(kid string, b *Bundles, now time.Time) (directory.SigningKey, error) {
+	key, err := k.doc.Key(kid)
+	if err != nil {
+		return key, err
+	}
+	if now.Unix() >= k.doc.Expires {
+		return key, fmt.Errorf("%w: %w", directory.ErrKeyUnknown, ErrKeysExpired)
+	}
+	generation := b.generation(k.doc.Issuer)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v, ok := k.judged[kid]
+	if !ok || v.generation != generation || !now.Before(v.until) {
+		v = judgeKey(key, k.doc.Issuer, b, now)
+		v.generation = generation
+		k.judged[kid] = v
+	}
+	return key, v.err
+}
+
+// judgeKey looks for an attestation of key that holds now, the newest first.
+func judgeKey(key directory.SigningKey, td spiffeid.TrustDomain, b *Bundles, now time.Time) verdict {
+	err := errors.New("it has none")
+	for i := len(key.Attestations) - 1; i >= 0; i-- {
+		var until time.Time
+		if until, err = verifyAttestation(key.Attestations[i], key, td, b, now); err == nil {
+			return verdict{until: until}
+		}
+	}
+	return verdict{fmt.Errorf("%w: no attestation of it holds: %w", directory.ErrKeyUnknown, err), now.Add(retryAfter), 0}
+}

@@ -1,0 +1,164 @@
+package trust
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"strings"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// MaxJWS bounds a compact JWS in bytes, whatever it carries; readers of one
+// type bound it further.
+const MaxJWS = 1 << 20
+
+// sign makes a compact JWS by an Ed25519 key. The protected header is
+// {"alg":"EdDSA","kid":…,"typ":…} without white space: alphabetical order.
+func sign(key ed25519.PrivateKey, kid, typ string, payload []byte) (string, error) {
+	options := (&jose.SignerOptions{}).WithType(jose.ContentType(typ)).WithHeader("kid", kid)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: key}, options)
+	if err != nil {
+		return "", err
+	}
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		return "", err
+	}
+	return signed.CompactSerialize()
+}
+
+// verifySignature checks a compact JWS that was parsed already; the payload is
+// the one that was parsed.
+func verifySignature(jws string, alg jose.SignatureAlgorithm, key any) error {
+	signed, err := jose.ParseSignedCompact(jws, []jose.SignatureAlgorithm{alg})
+	if err != nil {
+		return fmt.Errorf("%w: %w", directory.ErrHeader, err)
+	}
+	if _, err := signed.Verify(key); err != nil {
+		return directory.ErrSignature
+	}
+	return nil
+}
+
+// A compact is a JWS in compact serialization (RFC 7515, 7.1) whose form holds.
+// Its signature has not been looked at.
+type compact struct {
+	header    []directory.Member // exactly the expected names
+	payload   []byte             // as received
+	signature []byte
+}
+
+// parseCompact takes a compact JWS of the expected typ apart: three parts in
+// canonical base64url, and a protected header without white space or escapes
+// that has exactly the members of names, in any order. What the library lets
+// pass (line breaks, spare bits, members it knows and we don't want) is refused
+// here. The error is directory.ErrHeader, or errForm for what is no JWS at all.
+func parseCompact(jws, typ string, limit int, names ...string) (*compact, error) {
+	if len(jws) > limit {
+		return nil, fmt.Errorf("%w: over %d bytes", errForm, limit)
+	}
+	parts := strings.Split(jws, ".")
+	if len(parts) != 3 {
+		return nil, fmt.Errorf("%w: not three parts", errForm)
+	}
+	var raw [3][]byte
+	for i, part := range parts {
+		b, err := decodeB64(part)
+		if err != nil {
+			return nil, err
+		}
+		raw[i] = b
+	}
+	members, err := parseHeader(raw[0], names)
+	if err != nil {
+		return nil, err
+	}
+	c := &compact{members, raw[1], raw[2]}
+	if got, err := c.text("typ"); err != nil || got != typ {
+		return nil, fmt.Errorf("%w: typ is not %s", directory.ErrHeader, typ)
+	}
+	return c, nil
+}
+
+// errForm says that something is no canonical compact JWS.
+var errForm = fmt.Errorf("%w: not a compact JWS in canonical form", directory.ErrHeader)
+
+// decodeB64 decodes base64url that has exactly one text: no padding, no spare
+// bits, and no line breaks, which the standard decoder skips.
+func decodeB64(s string) ([]byte, error) {
+	if s == "" || strings.ContainsAny(s, "\r\n") {
+		return nil, errForm
+	}
+	b, err := directory.B64.DecodeString(s)
+	if err != nil {
+		return nil, errForm
+	}
+	return b, nil
+}
+
+func parseHeader(raw []byte, names []string) ([]directory.Member, error) {
+	members, err := directory.ParseObject(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", directory.ErrHeader, err)
+	}
+	if len(members) != len(names) {
+		return nil, fmt.Errorf("%w: it has other members than %v", directory.ErrHeader, names)
+	}
+	for _, name := range names {
+		if member(members, name) == nil { // no name occurs twice, so all are there and no other
+			return nil, fmt.Errorf("%w: no member %s", directory.ErrHeader, name)
+		}
+	}
+	if string(directory.AppendObject(nil, members)) != string(raw) {
+		return nil, fmt.Errorf("%w: white space or escapes", directory.ErrHeader)
+	}
+	return members, nil
+}
+
+func member(members []directory.Member, name string) []byte {
+	for _, m := range members {
+		if m.Name == name {
+			return m.Value
+		}
+	}
+	return nil
+}
+
+// text returns a member of the header that is a string in its one written form.
+func (c *compact) text(name string) (string, error) {
+	raw := member(c.header, name)
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil || string(directory.AppendString(nil, s)) != string(raw) {
+		return "", fmt.Errorf("%w: %s is not a plain string", directory.ErrHeader, name)
+	}
+	return s, nil
+}
+
+// parseOwn is parseCompact for what a signing key signed (federation.md,
+// "Bytes"): the header is exactly alg, kid and typ, and alg is EdDSA.
+func parseOwn(jws, typ string, limit int) (c *compact, kid string, err error) {
+	if c, err = parseCompact(jws, typ, limit, "alg", "kid", "typ"); err != nil {
+		return nil, "", err
+	}
+	if alg, err := c.text("alg"); err != nil || alg != string(jose.EdDSA) {
+		return nil, "", fmt.Errorf("%w: alg is not EdDSA", directory.ErrHeader)
+	}
+	if kid, err = c.text("kid"); err != nil {
+		return nil, "", err
+	}
+	if _, err := directory.ParseHash(kid); err != nil {
+		return nil, "", fmt.Errorf("%w: kid is not a thumbprint", directory.ErrHeader)
+	}
+	if len(c.signature) != ed25519.SignatureSize {
+		return nil, "", directory.ErrSignature
+	}
+	return c, kid, nil
+}
+
+// verifyOwn checks the signature of what parseOwn took apart.
+func verifyOwn(jws string, key ed25519.PublicKey) error {
+	return verifySignature(jws, jose.EdDSA, key)
+}

@@ -1,0 +1,124 @@
+package trust
+
+import (
+	"crypto/tls"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+)
+
+// All configs here speak TLS 1.3 only and resume no session: a resumed one
+// would skip the judgement of the peer. What is judged is judged in
+// VerifyConnection, which no handshake skips; the standard library's own
+// verification, which knows no SPIFFE, is off.
+
+// ServerTLS returns the config of the API listener. A client certificate is
+// requested and not demanded, but one that does not hold fails the handshake:
+// exactly one URI SAN, a SPIFFE ID whose own domain's anchors certify it now,
+// for clientAuth. refused, where not nil, is told the Reason of each refusal and
+// must not block.
+func ServerTLS(s *Source, b *Bundles, refused func(reason string)) *tls.Config {
+	return serverTLS(s, refused, []string{"h2", "http/1.1"}, func(cs tls.ConnectionState) error {
+		if len(cs.PeerCertificates) == 0 {
+			return nil
+		}
+		_, err := judge(cs.PeerCertificates, b, forClient, time.Now())
+		return err
+	})
+}
+
+// NodeServerTLS is ServerTLS for listeners that only nodes talk to: a client
+// certificate is demanded, and allow must take its ID. A nil allow takes none.
+func NodeServerTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, refused func(reason string), protos ...string) *tls.Config {
+	return serverTLS(s, refused, protos, func(cs tls.ConnectionState) error {
+		return judgeAllowed(cs, b, forClient, allow)
+	})
+}
+
+// ClientTLS returns the config of a client: the server must show an SVID that
+// holds, for serverAuth, and that allow takes; its host name is not looked at. A
+// nil allow takes none. A nil s shows no client certificate.
+func ClientTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, protos ...string) *tls.Config {
+	c := &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		SessionTicketsDisabled: true,
+		NextProtos:             protos,
+		InsecureSkipVerify:     true, // VerifyConnection judges
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			return judgeAllowed(cs, b, forServer, allow)
+		},
+	}
+	if s != nil {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return s.certificate(), nil
+		}
+	}
+	return c
+}
+
+func serverTLS(s *Source, refused func(string), protos []string, verify func(tls.ConnectionState) error) *tls.Config {
+	if refused == nil {
+		refused = func(string) {}
+	}
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		SessionTicketsDisabled: true,
+		NextProtos:             protos,
+		// Requested only, on every listener: so that a missing certificate comes
+		// before VerifyConnection, which can count it.
+		ClientAuth: tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return s.certificate(), nil
+		},
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if !slices.Contains(hello.SupportedVersions, tls.VersionTLS13) {
+				refused(string(ReasonVersion))
+			}
+			return nil, nil // the handshake refuses it
+		},
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			err := verify(cs)
+			if err != nil {
+				refused(string(reasonOf(err)))
+			}
+			return err
+		},
+	}
+}
+
+func judgeAllowed(cs tls.ConnectionState, b *Bundles, use usage, allow func(spiffeid.ID) error) error {
+	id, err := judge(cs.PeerCertificates, b, use, time.Now())
+	if err != nil {
+		return err
+	}
+	if allow == nil {
+		return &refusal{ReasonNotAllowed, errors.New("nobody is allowed here")}
+	}
+	if err := allow(id); err != nil {
+		return &refusal{ReasonNotAllowed, err}
+	}
+	return nil
+}
+
+// PeerID returns the SPIFFE ID of the peer of a connection that one of our
+// configs made, and whether it showed one. Once its certificate has expired it
+// is nobody: a connection may outlive it.
+func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
+	if cs == nil || !cs.HandshakeComplete || len(cs.PeerCertificates) == 0 || !time.Now().Before(Expiry(cs)) {
+		return spiffeid.ID{}, false
+	}
+	id, err := x509svid.IDFromCert(cs.PeerCertificates[0])
+	return id, err == nil
+}
+
+// Expiry returns when the peer's certificate expires, and the connection with
+// it; the zero time where the peer showed none.
+func Expiry(cs *tls.ConnectionState) time.Time {
+	if cs == nil || len(cs.PeerCertificates) == 0 {
+		return time.Time{}
+	}
+	return cs.PeerCertificates[0].NotAfter
+}
