@@ -52,7 +52,8 @@ func (k Kind) required() []string {
 	case KindA2A:
 		return []string{"name", "url"}
 	case KindMCP:
-		return []string{"name"}
+		// Any of the latter three may be what its base is made of.
+		return []string{"name", "remotes", "packages", "repository"}
 	}
 	return []string{"base"}
 }

@@ -1,31 +1,190 @@
 package directory
 
-import "iter"
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"sync"
+
+	"golang.org/x/text/unicode/norm"
+)
 
 // An Index holds one origin's registrations and finds them by what a lookup
 // asks for. It is safe for concurrent use; entries are never modified.
 type Index struct {
 	Clock Clock // the origin's time (rule T4)
+
+	byRID bool // the order: by rid, or else by Created
+
+	mu     sync.RWMutex
+	slots  map[RID]*slot
+	fields [fieldCount]postings
 }
 
-// NewIndex returns an empty index.
-func NewIndex() *Index { panic("x") }
+// What there are postings of.
+const (
+	fieldAll = iota // every entry, with an empty text
+	fieldAgent
+	fieldCapName
+	fieldCapType
+	fieldTag
+	fieldProtocol
+	fieldStatus // but for active, which nearly all are
+	fieldCount
+)
+
+// statusActive is the status of what says nothing else.
+const statusActive = "active"
+
+// NewIndex returns an empty index whose order is that of the own domain's: by
+// Created.
+func NewIndex() *Index { return &Index{slots: map[RID]*slot{}} }
+
+// newForeignIndex returns an empty index in the order of other domains': by rid.
+func newForeignIndex() *Index { return &Index{slots: map[RID]*slot{}, byRID: true} }
+
+func (x *Index) keyOf(e *Entry) key {
+	if x.byRID {
+		return key{rid: e.RID}
+	}
+	return key{e.Created, e.RID}
+}
 
 // Put adds e, or puts it in the place of the entry of the same rid.
-func (x *Index) Put(e *Entry) { panic("x") }
+func (x *Index) Put(e *Entry) {
+	k, terms := x.keyOf(e), termsOf(e)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.slots[e.RID]
+	if s != nil && s.key != k {
+		x.drop(s)
+		s = nil
+	}
+	if s == nil {
+		s = &slot{key: k}
+		x.slots[e.RID] = s
+	}
+	var old []term
+	if s.e != nil {
+		if s.e.Agent == e.Agent && s.e.Projection == e.Projection {
+			s.e = e
+			return
+		}
+		old = termsOf(s.e)
+	}
+	for _, t := range old {
+		if _, kept := slices.BinarySearchFunc(terms, t, term.compare); !kept {
+			x.fields[t.field].remove(t.text, k)
+		}
+	}
+	s.e = e
+	for _, t := range terms {
+		if _, had := slices.BinarySearchFunc(old, t, term.compare); !had {
+			x.fields[t.field].insert(posting{t.text, s})
+		}
+	}
+}
 
 // Delete removes the entry of that rid, if any.
-func (x *Index) Delete(rid RID) { panic("x") }
+func (x *Index) Delete(rid RID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := x.slots[rid]; s != nil {
+		x.drop(s)
+	}
+}
+
+func (x *Index) drop(s *slot) {
+	for _, t := range termsOf(s.e) {
+		x.fields[t.field].remove(t.text, s.key)
+	}
+	delete(x.slots, s.key.rid)
+}
 
 // Get returns the entry of that rid, alive or not.
-func (x *Index) Get(rid RID) (*Entry, bool) { panic("x") }
+func (x *Index) Get(rid RID) (*Entry, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if s := x.slots[rid]; s != nil {
+		return s.e, true
+	}
+	return nil, false
+}
 
-// Named returns the entries of that agent name, alive or not: at most one in
-// the own domain's index.
-func (x *Index) Named(agent string) []*Entry { panic("x") }
+// Named returns the entries of that agent name, alive or not, in the index's
+// order: at most one in the own domain's index, but for one that has expired and
+// is not swept yet.
+func (x *Index) Named(agent string) []*Entry {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	p := &x.fields[fieldAgent]
+	var es []*Entry
+	for o, s, ok := p.next(p.seek(agent, key{})); ok && o.text == agent; o, s, ok = p.next(s) {
+		es = append(es, o.slot.e)
+	}
+	return es
+}
 
 // Len returns the number of entries, alive or not.
-func (x *Index) Len() int { panic("x") }
+func (x *Index) Len() int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return len(x.slots)
+}
 
-// All yields every entry, alive or not, in no order.
-func (x *Index) All() iter.Seq[*Entry] { panic("x") }
+// All yields every entry that was there when it was called, alive or not, in no
+// order. No lock is held meanwhile.
+func (x *Index) All() iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		x.mu.RLock()
+		es := make([]*Entry, 0, len(x.slots))
+		for _, s := range x.slots {
+			es = append(es, s.e)
+		}
+		x.mu.RUnlock()
+		for _, e := range es {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// living reports whether e is served at the time now, in Unix milliseconds.
+func (e *Entry) living(now int64) bool { return now < e.ExpiresAt }
+
+// A term is a text of one field that an entry has.
+type term struct {
+	field int
+	text  string
+}
+
+func (t term) compare(o term) int {
+	return cmp.Or(cmp.Compare(t.field, o.field), cmp.Compare(t.text, o.text))
+}
+
+// termsOf returns what e is found by, sorted and each once. Texts are in NFC, as
+// those that are asked for (AD-059).
+func termsOf(e *Entry) []term {
+	ts := []term{{fieldAll, ""}, {fieldAgent, e.Agent}}
+	add := func(field int, texts ...string) {
+		for _, t := range texts {
+			ts = append(ts, term{field, norm.NFC.String(t)})
+		}
+	}
+	if p := e.Projection; p != nil {
+		add(fieldTag, p.Tags...)
+		add(fieldProtocol, p.Protocols...)
+		if p.Status != statusActive {
+			add(fieldStatus, p.Status)
+		}
+		for i := range p.Capabilities {
+			c := &p.Capabilities[i]
+			add(fieldCapName, c.Name)
+			add(fieldCapType, c.Type)
+			add(fieldTag, c.Tags...)
+		}
+	}
+	slices.SortFunc(ts, term.compare)
+	return slices.Compact(ts)
+}

@@ -25,7 +25,7 @@ type Example struct {
 
 // A Projection is what every surface needs to know of a document, whatever its
 // kind (model.md, "How a view is made"). It is a pure function of the document
-// and is never modified.
+// and of the agent's name, and is never modified.
 type Projection struct {
 	Name, Description, Base string
 	Protocols               []string
@@ -36,16 +36,77 @@ type Projection struct {
 	Languages               []string
 	Authentication          []byte // JSON as written; nil when absent
 	Constraints             []byte // JSON as written; nil when absent
-	Status, Version, Vendor string
+	Status, Version, Vendor string // Status is active where the document has none
 }
 
-// projectors has the function into the projected form of each kind that this
-// release knows.
-var projectors = map[Kind]func(d Document) (*Projection, error){}
+// Bounds on a document's members, in bytes where they are not counts (AD-042,
+// AD-050, AD-052, XU-040).
+const (
+	MaxCapabilities   = 128
+	MaxTags           = 64 // of each capability, and of the agent
+	MaxTag            = 128
+	MaxCapabilityType = 64
+	MaxDescription    = 4096
+)
 
-// Project validates a document of a known kind and projects it.
-func Project(agent string, d Document) (*Projection, error) { panic("x") }
+// projectors has the kinds that this release takes: what makes the projected
+// form of a document, and the agent name that a document brings itself. None of
+// the functions may use this table.
+var projectors = map[Kind]struct {
+	project func(agent string, doc *object) *Projection
+	name    func(doc *object) string
+}{
+	KindAD:  {projectAD, nameOfAD},
+	KindA2A: {projectA2A, nameOfA2A},
+	KindMCP: {projectMCP, nameOfMCP},
+}
+
+// Project validates a document of a known kind and projects it. Its errors are
+// BadDocument or TooManyCapabilities, with a pointer to the member that is
+// wrong, and BadName.
+func Project(agent string, d Document) (*Projection, error) {
+	doc := readDocument(d)
+	doc.reading.schemas = true
+	p, err := project(agent, d.Kind(), doc)
+	if err == nil {
+		err = doc.reading.err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Reproject projects a document that Project accepted once, in this release or
+// in another: what is read from a log or a store. It is cheaper, and refuses
+// nothing of a known kind: a member that is not as it should be counts as absent.
+func Reproject(agent string, d Document) (*Projection, error) {
+	return project(agent, d.Kind(), readDocument(d))
+}
+
+func project(agent string, k Kind, doc *object) (*Projection, error) {
+	kind, ok := projectors[k]
+	if !ok {
+		return nil, Refuse(BadDocument, "this node knows no documents of kind %q", k)
+	}
+	p := kind.project(agent, doc)
+	if p.Status == "" {
+		p.Status = statusActive
+	}
+	return p, nil
+}
 
 // DefaultName returns the agent name that an imported document of this kind has
 // where none is given (spec/views.md, "Columns missing").
-func DefaultName(d Document) (string, error) { panic("x") }
+func DefaultName(d Document) (string, error) {
+	kind, ok := projectors[d.Kind()]
+	if !ok {
+		return "", Refuse(BadDocument, "this node knows no documents of kind %q", d.Kind())
+	}
+	doc := readDocument(d)
+	name := kind.name(doc)
+	if err := doc.reading.err(); err != nil {
+		return "", err
+	}
+	return ParseName(name)
+}

@@ -1,13 +1,26 @@
 package directory
 
-import "github.com/spiffe/go-spiffe/v2/spiffeid"
+import (
+	"slices"
+	"strings"
 
-// MaxCount is how many registrations one page of a lookup holds at most.
-const MaxCount = 100
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/text/unicode/norm"
+)
 
-// A Query is a lookup (jimenez 5.1): all that is set must match. Name, CapName,
-// CapType and Tag are conjunctive lists on one single capability, but for Agent
-// and Protocol, which are the agent's own.
+// Bounds on a lookup.
+const (
+	// MaxCount is how many registrations one page of a lookup holds at most.
+	MaxCount = 100
+	// MaxPages is how many pages can be reached by their number alone.
+	MaxPages = 10_000
+	// MaxFilters is how many values all filters of one lookup have at most.
+	MaxFilters = 64
+)
+
+// A Query is a lookup (jimenez 5.1): all that is set must match. CapName,
+// CapType and Tag must all match on one single capability; the others are the
+// agent's own. All texts are in NFC.
 type Query struct {
 	Agent    []Pattern
 	Protocol []string
@@ -21,6 +34,7 @@ type Query struct {
 	After    Cursor               // zero for the beginning
 	Skip     int                  // page*count, where no cursor is given
 	Count    int                  // 1 to MaxCount
+	Page     int                  // as asked; a cursor wins over it
 }
 
 // A Pattern matches a whole name, or its beginning where Prefix is set.
@@ -29,11 +43,59 @@ type Pattern struct {
 	Prefix bool
 }
 
-// A Cursor is a position in the stable order of all registrations: the own
-// domain's by Created, then the other domains' by (origin, rid). Any member
-// continues it.
-type Cursor struct {
-	Created uint64 // of an own registration, when Origin is zero
-	Origin  spiffeid.TrustDomain
-	RID     RID
+// Matches reports whether name, which has any normal form, is one that p asks
+// for. The pattern without a text matches nothing, the prefix without one every
+// name (AD-060).
+func (p Pattern) Matches(name string) bool {
+	if p.Prefix {
+		return name != "" && strings.HasPrefix(norm.NFC.String(name), p.Text)
+	}
+	return same(name, p.Text)
+}
+
+// same reports whether a registered text is the one that is asked for, which is
+// in NFC. No text is the empty one.
+func same(registered, asked string) bool {
+	return asked != "" && (registered == asked || norm.NFC.String(registered) == asked)
+}
+
+// matches reports whether e is one that q asks for, its place and its deadline
+// aside.
+func (q *Query) matches(e *Entry) bool {
+	p := e.Projection
+	if p == nil {
+		p = &Projection{}
+	}
+	return !slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(e.Agent) }) &&
+		hasAll(q.Protocol, p.Protocols) && hasAll(q.Language, p.Languages) &&
+		hasAll(q.Status, []string{p.Status}) && q.matchesCapability(p)
+}
+
+// matchesCapability reports whether one single capability has everything that q
+// asks of capabilities (AD-029). The agent's own tags are each capability's too;
+// an agent without capabilities is found by its tags alone.
+func (q *Query) matchesCapability(p *Projection) bool {
+	if len(q.CapName) == 0 && len(q.CapType) == 0 && (len(q.Tag) == 0 || len(p.Capabilities) == 0) {
+		return hasAll(q.Tag, p.Tags)
+	}
+	for i := range p.Capabilities {
+		c := &p.Capabilities[i]
+		if !slices.ContainsFunc(q.CapName, func(asked Pattern) bool { return !asked.Matches(c.Name) }) &&
+			hasAll(q.CapType, []string{c.Type}) && hasAll(q.Tag, c.Tags, p.Tags) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasAll reports whether every text that is asked for is in one of the lists.
+func hasAll(asked []string, lists ...[]string) bool {
+	for _, a := range asked {
+		if !slices.ContainsFunc(lists, func(l []string) bool {
+			return slices.ContainsFunc(l, func(s string) bool { return same(s, a) })
+		}) {
+			return false
+		}
+	}
+	return true
 }

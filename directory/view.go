@@ -1,28 +1,82 @@
 package directory
 
 import (
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/text/unicode/norm"
 )
 
 // A View is what one node answers from: its own domain's index and those of the
 // other origins. It shows only what is alive by each origin's clock (rule T4).
-type View struct{}
+// It is safe for concurrent use.
+type View struct {
+	domain spiffeid.TrustDomain
+	own    *Index
+
+	mu     sync.RWMutex
+	others map[spiffeid.TrustDomain]*Index
+}
 
 // NewView returns the view of a node of that domain.
-func NewView(domain spiffeid.TrustDomain) *View { panic("x") }
+func NewView(domain spiffeid.TrustDomain) *View {
+	return &View{domain: domain, own: NewIndex(), others: map[spiffeid.TrustDomain]*Index{}}
+}
+
+// Domain returns the own domain.
+func (v *View) Domain() spiffeid.TrustDomain { return v.domain }
 
 // Own returns the own domain's index.
-func (v *View) Own() *Index { panic("x") }
+func (v *View) Own() *Index { return v.own }
 
 // Origin returns another domain's index, which is made when it is first asked
-// for.
-func (v *View) Origin(td spiffeid.TrustDomain) *Index { panic("x") }
+// for. The own domain's is Own.
+func (v *View) Origin(td spiffeid.TrustDomain) *Index {
+	if x, ok := v.indexOf(td); ok {
+		return x
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	x, ok := v.others[td]
+	if !ok {
+		x = newForeignIndex()
+		v.others[td] = x
+	}
+	return x
+}
+
+// indexOf returns the index of an origin that there is one of.
+func (v *View) indexOf(td spiffeid.TrustDomain) (*Index, bool) {
+	if td == v.domain {
+		return v.own, true
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x, ok := v.others[td]
+	return x, ok
+}
 
 // Drop forgets another domain's index whole.
-func (v *View) Drop(td spiffeid.TrustDomain) { panic("x") }
+func (v *View) Drop(td spiffeid.TrustDomain) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.others, td)
+}
 
 // Origins returns the other domains that there is an index of, sorted by name.
-func (v *View) Origins() []spiffeid.TrustDomain { panic("x") }
+func (v *View) Origins() []spiffeid.TrustDomain {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	tds := make([]spiffeid.TrustDomain, 0, len(v.others))
+	for td := range v.others {
+		tds = append(tds, td)
+	}
+	sortDomains(&tds)
+	return tds
+}
 
 // A Page is one page of a lookup's answer.
 type Page struct {
@@ -32,12 +86,121 @@ type Page struct {
 }
 
 // Lookup answers q with what is alive and visible says yes to; nil lets
-// everything be seen.
-func (v *View) Lookup(q Query, visible func(*Entry) bool) Page { panic("x") }
+// everything be seen. No lock is held while visible runs. A count outside 1 to
+// MaxCount is MaxCount.
+//
+// With a cursor, following Next while entries come and go neither repeats nor
+// leaves out one that was there throughout (AD-032).
+func (v *View) Lookup(q Query, visible func(*Entry) bool) Page {
+	count, skip := q.Count, q.Skip
+	if count < 1 || count > MaxCount {
+		count = MaxCount
+	}
+	if !q.After.IsZero() {
+		skip = 0
+	}
+	p := Page{Entries: make([]*Entry, 0, min(count, 16))}
+	for e := range v.find(&q) {
+		switch {
+		case visible != nil && !visible(e):
+		case skip > 0:
+			skip--
+		case len(p.Entries) == count:
+			p.More, p.Next = true, v.cursorOf(p.Entries[count-1])
+			return p
+		default:
+			p.Entries = append(p.Entries, e)
+		}
+	}
+	return p
+}
+
+// find yields the entries that q asks for from all indexes, in their order.
+func (v *View) find(q *Query) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		if q.After.Origin.IsZero() && (q.Origin.IsZero() || q.Origin == v.domain) {
+			for e := range v.own.find(q, key{q.After.Created, q.After.RID}) {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+		if q.Own {
+			return
+		}
+		for _, td := range v.Origins() {
+			before := strings.Compare(td.Name(), q.After.Origin.Name())
+			x, ok := v.indexOf(td)
+			if !ok || !q.Origin.IsZero() && q.Origin != td || before < 0 {
+				continue
+			}
+			var after key
+			if before == 0 {
+				after.rid = q.After.RID
+			}
+			for e := range x.find(q, after) {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (v *View) cursorOf(e *Entry) Cursor {
+	if e.Origin == v.domain {
+		return Cursor{Created: e.Created, RID: e.RID}
+	}
+	return Cursor{Origin: e.Origin, RID: e.RID}
+}
 
 // Find returns what a path's id stands for: a rid or a given name, the own
-// domain's first, and else those of all other domains.
-func (v *View) Find(id string) []*Entry { panic("x") }
+// domain's first, and else those of all other domains, sorted by origin. A rid
+// wins over a name. Only what is alive is found.
+func (v *View) Find(id string) []*Entry {
+	rid, err := ParseRID(id)
+	name := norm.NFC.String(id)
+	origins := append([]spiffeid.TrustDomain{v.domain}, v.Origins()...)
+	var found []*Entry
+	for i, td := range origins {
+		if e, ok := v.Get(td, rid); ok && err == nil {
+			found = append(found, e)
+		}
+		if i == 0 && len(found) > 0 {
+			return found
+		}
+	}
+	if len(found) > 0 {
+		return found
+	}
+	for i, td := range origins {
+		found = append(found, v.named(td, name)...)
+		if i == 0 && len(found) > 0 {
+			return found
+		}
+	}
+	return found
+}
+
+// named returns the living registrations of that name.
+func (v *View) named(td spiffeid.TrustDomain, name string) []*Entry {
+	x, ok := v.indexOf(td)
+	if !ok {
+		return nil
+	}
+	now := x.Clock.Now().UnixMilli()
+	return slices.DeleteFunc(x.Named(name), func(e *Entry) bool { return !e.living(now) })
+}
 
 // Get returns the living registration of that origin and rid.
-func (v *View) Get(origin spiffeid.TrustDomain, rid RID) (*Entry, bool) { panic("x") }
+func (v *View) Get(origin spiffeid.TrustDomain, rid RID) (*Entry, bool) {
+	x, ok := v.indexOf(origin)
+	if !ok {
+		return nil, false
+	}
+	e, ok := x.Get(rid)
+	if !ok || !e.living(x.Clock.Now().UnixMilli()) {
+		return nil, false
+	}
+	return e, true
+}

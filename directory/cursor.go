@@ -1,0 +1,70 @@
+package directory
+
+import (
+	"encoding/binary"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A Cursor is a position in the stable order of all registrations: the own
+// domain's by Created, then the other domains' by (origin, rid). Any member
+// continues it, and it never expires. The zero value is the beginning.
+type Cursor struct {
+	Created uint64               // of an own registration; where Origin is zero
+	Origin  spiffeid.TrustDomain // of another domain's
+	RID     RID
+}
+
+// IsZero reports whether c is the beginning.
+func (c Cursor) IsZero() bool { return c == Cursor{} }
+
+// cursorForm is the first byte of a cursor's text form, decoded.
+const cursorForm = 1
+
+// MarshalText gives the opaque text form: base64url of the form's number, the
+// rid, Created as a varint, and the origin's name. The beginning is the empty
+// text.
+func (c Cursor) MarshalText() ([]byte, error) {
+	if c.IsZero() {
+		return nil, nil
+	}
+	b := append([]byte{cursorForm}, c.RID.u[:]...)
+	b = append(binary.AppendUvarint(b, c.Created), c.Origin.Name()...)
+	return B64.AppendEncode(nil, b), nil
+}
+
+// UnmarshalText reads the text form and refuses any other with BadQuery.
+func (c *Cursor) UnmarshalText(text []byte) error {
+	*c = Cursor{}
+	if len(text) == 0 {
+		return nil
+	}
+	refusal := Refuse(BadQuery, "after is %.40q; it is what a next link of this directory said, unchanged", text)
+	b, err := B64.AppendDecode(nil, text)
+	if err != nil || len(b) < 18 || b[0] != cursorForm {
+		return refusal
+	}
+	var p Cursor
+	copy(p.RID.u[:], b[1:17])
+	created, n := binary.Uvarint(b[17:])
+	if n <= 0 {
+		return refusal
+	}
+	p.Created = created
+	if name := string(b[17+n:]); name != "" {
+		if p.Origin, err = spiffeid.TrustDomainFromString(name); err != nil {
+			return refusal
+		}
+	}
+	if again, _ := p.MarshalText(); string(again) != string(text) {
+		return refusal
+	}
+	*c = p
+	return nil
+}
+
+// String gives the text form.
+func (c Cursor) String() string {
+	b, _ := c.MarshalText() // has no error
+	return string(b)
+}

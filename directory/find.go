@@ -1,0 +1,162 @@
+package directory
+
+import (
+	"iter"
+	"math"
+	"slices"
+)
+
+// Bounds on what one hold of the lock looks at, so that a long lookup keeps no
+// writer waiting.
+const (
+	findFirst = 2 * MaxCount // postings looked at by the first hold; later ones double it …
+	findMost  = 4096         // … up to here
+)
+
+// An extent is a run of one field's postings: those of one text, or those whose
+// texts begin with it.
+type extent struct {
+	field  int
+	text   string
+	prefix bool
+}
+
+// behind returns the spots at which the part of r behind k starts and ends.
+// Only an extent of one text is in the order of keys; of a prefix it is all.
+func (x *Index) behind(r extent, k key) (from, to spot) {
+	p := &x.fields[r.field]
+	if r.prefix {
+		return p.seek(r.text, key{}), p.seek(r.text+"\xff", key{}) // UTF-8 has no byte 0xff
+	}
+	from = p.seek(r.text, k)
+	if o, after, ok := p.next(from); ok && o.text == r.text && o.slot.key == k {
+		from = after
+	}
+	return from, p.seek(r.text+"\x00", key{})
+}
+
+func (x *Index) size(r extent) int {
+	from, to := x.behind(r, key{})
+	return x.fields[r.field].between(from, to)
+}
+
+// find yields the living entries behind the key after that q asks for, in
+// order. It holds no lock while it yields. Its cost follows the smallest of the
+// extents that q names, not the size of the index.
+func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		now := x.Clock.Now().UnixMilli()
+		along, byPrefix, most := x.plan(q)
+		last, more := after, true
+		for budget := findFirst; more; budget = min(2*budget, findMost) {
+			var found []*Entry
+			if most > 0 {
+				budget = min(budget, most)
+				found, last, more = x.scan(along, q, last, now, budget)
+				most -= budget
+			} else {
+				found, more = x.gather(byPrefix, q, last, now), false
+			}
+			for _, e := range found {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// plan chooses how to answer q: to scan along the smallest extent of one text,
+// which is in order. Where a prefix has still fewer entries, these are gathered
+// and sorted, but not before as many have been scanned, since most pages fill
+// sooner. So neither costs more than twice what the other would have.
+func (x *Index) plan(q *Query) (along, byPrefix extent, most int) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	along = extent{field: fieldAll}
+	size := len(x.slots)
+	var prefixes []extent
+	for _, r := range q.extents() {
+		if r.prefix {
+			prefixes = append(prefixes, r)
+		} else if n := x.size(r); n < size {
+			along, size = r, n
+		}
+	}
+	most = math.MaxInt
+	for _, r := range prefixes {
+		if n := x.size(r); n < size/2 && n < most {
+			byPrefix, most = r, n
+		}
+	}
+	return along, byPrefix, most
+}
+
+// extents returns a superset of what q asks for by each of its filters.
+func (q *Query) extents() []extent {
+	var rs []extent
+	for _, p := range q.Agent {
+		rs = append(rs, extent{fieldAgent, p.Text, p.Prefix})
+	}
+	for _, p := range q.CapName {
+		rs = append(rs, extent{fieldCapName, p.Text, p.Prefix})
+	}
+	add := func(field int, texts []string) {
+		for _, t := range texts {
+			if field != fieldStatus || t != statusActive {
+				rs = append(rs, extent{field: field, text: t})
+			}
+		}
+	}
+	add(fieldCapType, q.CapType)
+	add(fieldTag, q.Tag)
+	add(fieldProtocol, q.Protocol)
+	add(fieldStatus, q.Status)
+	return rs
+}
+
+// scan looks at up to budget postings of r behind the key after. It returns the
+// entries that q asks for, the key of the last one looked at, and whether there
+// are more.
+func (x *Index) scan(r extent, q *Query, after key, now int64, budget int) (found []*Entry, last key, more bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	p := &x.fields[r.field]
+	last = after
+	s, end := x.behind(r, after)
+	for ; s != end; budget-- {
+		if budget == 0 {
+			return found, last, true
+		}
+		var o posting
+		o, s, _ = p.next(s)
+		last = o.slot.key
+		if e := o.slot.e; e.living(now) && q.matches(e) {
+			found = append(found, e)
+		}
+	}
+	return found, last, false
+}
+
+// gather returns all entries of r behind the key after that q asks for, in the
+// order of keys.
+func (x *Index) gather(r extent, q *Query, after key, now int64) []*Entry {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	p := &x.fields[r.field]
+	var slots []*slot
+	for s, end := x.behind(r, key{}); s != end; {
+		var o posting
+		o, s, _ = p.next(s)
+		if e := o.slot.e; o.slot.key.compare(after) > 0 && e.living(now) && q.matches(e) {
+			slots = append(slots, o.slot)
+		}
+	}
+	slices.SortFunc(slots, func(a, b *slot) int { return a.key.compare(b.key) })
+	slots = slices.Compact(slots) // an entry may have several names with one beginning
+	found := make([]*Entry, len(slots))
+	for i, s := range slots {
+		found[i] = s.e
+	}
+	return found
+}
