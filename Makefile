@@ -1,0 +1,37 @@
+# make help lists the targets. Nothing but Go is needed for build and test.
+
+GO ?= go
+FUZZTIME ?= 20s
+
+.PHONY: help build test race lint fuzz bench requirements ci
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+build: ## one static binary, ./roster
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o roster ./cmd/roster
+
+test: ## all tests
+	$(GO) test ./...
+
+race: ## the short set of tests under the race detector
+	$(GO) test -race -short ./...
+
+lint: ## vet, formatting, and golangci-lint where it is installed
+	$(GO) vet ./...
+	@unformatted=$$(git ls-files -z '*.go' | xargs -0r gofmt -l); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (gofmt -w them):"; echo "$$unformatted"; exit 1; fi
+	@if command -v golangci-lint >/dev/null 2>&1; then golangci-lint run ./...; \
+	else echo "golangci-lint is not installed: .golangci.yml was not checked"; fi
+
+fuzz: ## every fuzz target for FUZZTIME (20s)
+	.ci/fuzz $(FUZZTIME)
+
+bench: ## every benchmark
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+requirements: ## which numbered requirements no test names; writes REQUIREMENTS.md
+	.ci/requirements
+
+ci: ## what .ci/run does on a clean machine
+	.ci/run
