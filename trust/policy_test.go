@@ -1,0 +1,281 @@
+package trust
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+var (
+	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
+	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
+	gamma = spiffeid.RequireTrustDomainFromString("gamma.test")
+)
+
+func identity(t testing.TB, s string) directory.Identity {
+	t.Helper()
+	if s == "" {
+		return directory.Identity{}
+	}
+	id, err := directory.ParseIdentity(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func entryOf(t testing.TB, origin spiffeid.TrustDomain, v directory.Visibility) *directory.Entry {
+	return &directory.Entry{Origin: origin, Agent: "printer", Visibility: v,
+		Owner: identity(t, "spiffe://"+origin.Name()+"/agent/ada"), Projection: &directory.Projection{}}
+}
+
+func mustPolicy(t testing.TB, name string) *Policy {
+	t.Helper()
+	p, err := NewPolicy(name, alpha)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var mesh = directory.Visibility{Mesh: true}
+
+// Requirement: TRUST-012
+func TestPolicySets(t *testing.T) {
+	const (
+		register = 1 << iota
+		readOwn  // of the domain, mesh-visible
+		readForeign
+		invoke
+		operate // raft.transfer
+		look    // raft.read
+		commission
+	)
+	rows := []struct {
+		id                   string
+		shipped, development int
+	}{
+		{"", 0, readOwn | readForeign},
+		{"spiffe://alpha.test/agent/ada", register | readOwn | readForeign | invoke, register | readOwn | readForeign | invoke},
+		{"spiffe://alpha.test/tool/commissioner", register | readOwn | readForeign | invoke,
+			register | readOwn | readForeign | invoke | look | commission},
+		{"spiffe://alpha.test/client/reader", register | readOwn | readForeign | invoke, readOwn | readForeign | invoke},
+		{"spiffe://alpha.test/ops/operator", register | readOwn | readForeign | invoke | operate | look,
+			readOwn | readForeign | invoke | operate | look},
+		{"spiffe://alpha.test/audit/auditor", register | readOwn | readForeign | invoke, readOwn | readForeign | invoke},
+		{"spiffe://beta.test/agent/eve", 0, readOwn | readForeign | invoke},
+		{"spiffe://beta.test/ops/operator", 0, readOwn | readForeign | invoke},
+		{"spiffe://beta.test/tool/commissioner", 0, readOwn | readForeign | invoke},
+		{"wimse://alpha.test/agent/ada", 0, readOwn | readForeign | invoke},
+		{"wimse://alpha.test/ops/operator", 0, readOwn | readForeign | invoke},
+		{"oauth:https://issuer.test#ada", 0, readOwn | readForeign | invoke},
+		{"spiffe://alpha.test/opsx/operator", register | readOwn | readForeign | invoke, readOwn | readForeign | invoke},
+	}
+	for _, name := range []string{"shipped", "development"} {
+		p := mustPolicy(t, name)
+		for _, row := range rows {
+			id := identity(t, row.id)
+			got := 0
+			for bit, allow := range map[int]bool{
+				register:    p.Register(id, "printer", &directory.Projection{}, directory.Visibility{}).Allow,
+				readOwn:     p.Read(id, entryOf(t, alpha, mesh)).Allow,
+				readForeign: p.Read(id, entryOf(t, gamma, directory.Visibility{})).Allow,
+				invoke:      p.Invoke(id, entryOf(t, alpha, mesh)).Allow,
+				operate:     p.Operate(id, "raft.transfer").Allow,
+				look:        p.Operate(id, "raft.read").Allow,
+				commission:  p.Commission(id),
+			} {
+				if allow {
+					got |= bit
+				}
+			}
+			want := row.shipped
+			if name == "development" {
+				want = row.development
+			}
+			if got != want {
+				t.Errorf("%s: %q may %07b, want %07b", name, row.id, got, want)
+			}
+		}
+	}
+}
+
+// Requirement: TRUST-012
+func TestPolicyExport(t *testing.T) {
+	onlyBeta := directory.Visibility{Peers: []spiffeid.TrustDomain{beta}}
+	rows := []struct {
+		set   string
+		v     directory.Visibility
+		peer  spiffeid.TrustDomain
+		allow bool
+		why   string
+	}{
+		{"shipped", mesh, beta, false, ""},
+		{"shipped", directory.Visibility{}, beta, false, "visibility-bounds-export"},
+		{"development", mesh, beta, true, "dev-exports-all"},
+		{"development", directory.Visibility{}, beta, false, "visibility-bounds-export"},
+		{"development", onlyBeta, beta, true, "dev-exports-all"},
+		{"development", onlyBeta, gamma, false, "visibility-bounds-export"},
+	}
+	for _, row := range rows {
+		d := mustPolicy(t, row.set).Export(row.peer, "printer", directory.Identity{}, row.v, nil)
+		var want []string
+		if row.why != "" {
+			want = []string{row.why}
+		}
+		if d.Allow != row.allow || !slices.Equal(d.Policies, want) {
+			t.Errorf("%s, %s to %s: %+v, want %v by %v", row.set, row.v, row.peer, d, row.allow, want)
+		}
+	}
+	if v := mustPolicy(t, "shipped").DefaultVisibility(); v.Mesh || v.Peers != nil {
+		t.Errorf("shipped: the default visibility is %s", v)
+	}
+	if v := mustPolicy(t, "development").DefaultVisibility(); !v.Mesh {
+		t.Errorf("development: the default visibility is %s", v)
+	}
+}
+
+// The questions against no policy, a permit, and a permit with a forbid.
+//
+// Requirement: TRUST-012
+func TestPolicyDenyByDefaultForbidWins(t *testing.T) {
+	const permit = `@id("let") permit (principal, action, resource);`
+	const forbid = `@id("stop") forbid (principal, action, resource);`
+	for _, set := range []struct {
+		text  string
+		allow bool
+		why   []string
+	}{
+		{"", false, nil},
+		{permit, true, []string{"let"}},
+		{permit + forbid, false, []string{"stop"}},
+		{forbid, false, []string{"stop"}},
+		{`@id("errs") permit (principal, action, resource) when { resource.nothing };`, false, nil},
+	} {
+		p, err := parsePolicy("test.cedar", []byte(set.text), alpha, directory.Visibility{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ada := identity(t, "spiffe://alpha.test/agent/ada")
+		for question, d := range map[string]directory.Decision{
+			"register": p.Register(ada, "printer", nil, mesh),
+			"read":     p.Read(ada, entryOf(t, alpha, mesh)),
+			"invoke":   p.Invoke(ada, entryOf(t, alpha, mesh)),
+			"export":   p.Export(beta, "printer", ada, mesh, nil),
+			"operate":  p.Operate(ada, "raft.read"),
+		} {
+			if d.Allow != set.allow || !slices.Equal(d.Policies, set.why) {
+				t.Errorf("%q: %s: %+v, want %v by %v", set.text, question, d, set.allow, set.why)
+			}
+		}
+		if p.Commission(ada) != set.allow {
+			t.Errorf("%q: commission is not %v", set.text, set.allow)
+		}
+	}
+}
+
+// A peer's identity sees what its domain's streams hold, and no more.
+//
+// Requirement: TRUST-012
+func TestPolicyPeerReadsItsStreams(t *testing.T) {
+	text := append(slices.Clone(shippedText), `
+		@id("operator-exports-to-beta")
+		permit (principal == Peer::"beta.test", action == Action::"export", resource);`...)
+	p, err := parsePolicy("test.cedar", text, alpha, directory.Visibility{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, eve := identity(t, "spiffe://beta.test/agent/bob"), identity(t, "spiffe://gamma.test/agent/eve")
+	for _, row := range []struct {
+		id    directory.Identity
+		e     *directory.Entry
+		allow bool
+	}{
+		{bob, entryOf(t, alpha, mesh), true},
+		{bob, entryOf(t, alpha, directory.Visibility{Peers: []spiffeid.TrustDomain{beta}}), true},
+		{bob, entryOf(t, alpha, directory.Visibility{}), false},
+		{bob, entryOf(t, alpha, directory.Visibility{Peers: []spiffeid.TrustDomain{gamma}}), false},
+		{bob, entryOf(t, gamma, mesh), false},
+		{eve, entryOf(t, alpha, mesh), false},
+	} {
+		if d := p.Read(row.id, row.e); d.Allow != row.allow {
+			t.Errorf("%s reads one of %s with visibility %s: %+v", row.id, row.e.Origin, row.e.Visibility, d)
+		}
+	}
+}
+
+// Answers that are kept are not given for what a policy would tell apart.
+func TestPolicyRemembersWhatItLooksAt(t *testing.T) {
+	ada, bob := identity(t, "spiffe://alpha.test/agent/ada"), identity(t, "spiffe://alpha.test/agent/bob")
+	for _, condition := range []string{
+		`resource.agent == "printer"`,
+		`resource == Registration::"printer"`,
+		`resource.owner == "spiffe://alpha.test/agent/ada"`,
+		`resource.origin == "alpha.test"`,
+		`resource.own`,
+		`resource.visibility == "mesh"`,
+		`[resource].contains(Registration::"printer")`,
+	} {
+		p, err := parsePolicy("test.cedar", []byte(`@id("a") permit (principal, action, resource) when { `+condition+` };`), alpha, mesh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		match, other := entryOf(t, alpha, mesh), entryOf(t, gamma, directory.Visibility{})
+		other.Agent, other.Owner = "scanner", bob
+		for range 2 {
+			if !p.Read(ada, match).Allow || p.Read(ada, other).Allow {
+				t.Errorf("%s: not told apart", condition)
+			}
+		}
+	}
+	p, err := parsePolicy("test.cedar", []byte(`@id("a") permit (principal, action, resource) when { resource.capabilities.contains("print") };`), alpha, mesh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prints := &directory.Projection{Capabilities: []directory.Capability{{Name: "print"}}}
+	if !p.Export(beta, "printer", ada, mesh, prints).Allow || p.Export(beta, "printer", ada, mesh, nil).Allow {
+		t.Error("capabilities are not told apart")
+	}
+	for i := range maxKnown + 10 {
+		p.Read(identity(t, fmt.Sprintf("spiffe://alpha.test/agent/%d", i)), entryOf(t, alpha, mesh))
+	}
+	if n := len(p.known); n > maxKnown {
+		t.Errorf("%d answers are kept", n)
+	}
+}
+
+func TestPolicyText(t *testing.T) {
+	for _, text := range []string{
+		`permit (principal, action, resource);`,
+		`@id("a") permit (principal, action, resource); @id("a") forbid (principal, action, resource);`,
+		`@id("a") permit (principal, action == Action::"raed", resource);`,
+		`@id("a") permit (principal, action == Verb::"read", resource);`,
+		`@id("a") permit (principal, action`,
+	} {
+		if _, err := parsePolicy("test.cedar", []byte(text), alpha, directory.Visibility{}); err == nil {
+			t.Errorf("%s: taken", text)
+		}
+	}
+	if _, err := NewPolicy("none", alpha); err == nil {
+		t.Error("an unknown set is taken")
+	}
+}
+
+func BenchmarkPolicyRead(b *testing.B) {
+	for _, name := range []string{"shipped", "development"} {
+		p := mustPolicy(b, name)
+		for _, who := range []string{"", "spiffe://alpha.test/agent/ada", "spiffe://beta.test/agent/bob"} {
+			id, e := identity(b, who), entryOf(b, alpha, mesh)
+			b.Run(name+"/"+who, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					p.Read(id, e)
+				}
+			})
+		}
+	}
+}
