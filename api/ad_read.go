@@ -1,0 +1,117 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// get answers GET /ad/r/{id} and its mirror /ad/r/{origin}/{id} (jimenez 4.3).
+func (s *Server) get(w http.ResponseWriter, c *call) error {
+	e, err := s.find(w, c)
+	if e == nil {
+		return err
+	}
+	w.Header().Set("Sunset", sunset(e))
+	body := append(s.appendResource(nil, e, look{registrant: !c.id.IsZero()}), '\n')
+	return send(w, c, "application/json", strongTag(e.Revision, body), body)
+}
+
+// record answers with the registration's signed record, as any domain can check
+// it (RFC 9901).
+func (s *Server) record(w http.ResponseWriter, c *call) error {
+	e, err := s.find(w, c)
+	if e == nil {
+		return err
+	}
+	record, err := s.cfg.Records.Record(c.Context(), e.Origin, e.RID)
+	if err != nil {
+		return err
+	}
+	return send(w, c, "application/sd-jwt", strongTag(e.Revision, []byte(record)), []byte(record))
+}
+
+// proof answers with the registration's proof file, which roster verify reads
+// without a network.
+func (s *Server) proof(w http.ResponseWriter, c *call) error {
+	e, err := s.find(w, c)
+	if e == nil {
+		return err
+	}
+	proof, err := s.cfg.Records.Proof(c.Context(), e.Origin, e.RID)
+	if err != nil {
+		return err
+	}
+	return send(w, c, "application/json", strongTag(e.Revision, proof), proof)
+}
+
+// find returns the one registration that the path names and its caller may
+// read. Where several domains hold it, it answers 300 itself and returns nil
+// (spec/views.md, 2).
+func (s *Server) find(w http.ResponseWriter, c *call) (*directory.Entry, error) {
+	var readable []*directory.Entry
+	for _, e := range s.named(c) {
+		if s.mayRead(c, e) {
+			readable = append(readable, e)
+		}
+	}
+	switch len(readable) {
+	case 0:
+		return nil, notFound(c)
+	case 1:
+		s.located(w, c, readable[0])
+		return readable[0], nil
+	}
+	for _, e := range readable {
+		w.Header().Add("Link", "<"+s.href(e)+`>; rel="alternate"`)
+	}
+	l := look{registrant: !c.id.IsZero()}
+	b := list([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, e, l) })
+	write(w, c.Request, http.StatusMultipleChoices, "application/json", append(b, '}', '\n'))
+	return nil, nil
+}
+
+// named returns what the path's variables stand for, seen or not.
+func (s *Server) named(c *call) []*directory.Entry {
+	id := c.vars["id"]
+	name, mirrored := c.vars["origin"]
+	if !mirrored {
+		return s.cfg.View.Find(id)
+	}
+	origin, err := spiffeid.TrustDomainFromString(name)
+	if err != nil || origin.Name() != name {
+		return nil
+	}
+	rid, err := directory.ParseRID(id)
+	if err != nil {
+		return nil
+	}
+	if e, ok := s.cfg.View.Get(origin, rid); ok {
+		return []*directory.Entry{e}
+	}
+	return nil
+}
+
+// located tells where e is when the request named it otherwise, and how far its
+// origin's history has come here.
+func (s *Server) located(w http.ResponseWriter, c *call, e *directory.Entry) {
+	if c.route == "/ad/r/{id}" && c.vars["id"] != e.RID.String() || c.route == "/ad/r/{origin}/{id}" && s.isOwn(e) {
+		w.Header().Set("Content-Location", s.href(e))
+	}
+	if at, ok := s.cfg.Reached(e.Origin); ok && !s.isOwn(e) {
+		w.Header().Set("Roster-Index", w.Header().Get("Roster-Index")+", "+directory.FormatIndex(e.Origin, at))
+	}
+}
+
+func notFound(c *call) error {
+	if origin, ok := c.vars["origin"]; ok {
+		return directory.Refuse(directory.NotFound, "There is no registration %q of %q here, or none that you may see.", c.vars["id"], origin)
+	}
+	return directory.Refuse(directory.NotFound, "There is no registration %q here, or none that you may see.", c.vars["id"])
+}
+
+// pathOf is the path of a registration that may not be in the view yet.
+func pathOf(rid directory.RID) string { return "/ad/r/" + url.PathEscape(rid.String()) }

@@ -1,0 +1,243 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// caller is who the domain's leader is told asks for a change.
+func (s *Server) caller(c *call) directory.Caller {
+	return directory.Caller{Identity: c.id, Commissioning: c.commissions(), RequestID: c.requestID}
+}
+
+// register answers POST /ad/r (jimenez 4.1, 4.2).
+func (s *Server) register(w http.ResponseWriter, c *call) error {
+	ask, err := s.parseRegistering(w, c)
+	if err != nil {
+		return err
+	}
+	p, err := directory.Project(ask.Agent, ask.Document)
+	if err != nil {
+		return err
+	}
+	if err := denied(s.cfg.Policy.Register(c.id, ask.Agent, p, ask.Visibility),
+		"%s may not register %q with visibility %s", c.id, ask.Agent, ask.Visibility); err != nil {
+		return err
+	}
+	out, err := s.cfg.Registry.Register(c.Context(), ask)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if out.Created {
+		status = http.StatusCreated
+	}
+	w.Header().Set("Location", pathOf(out.RID))
+	s.changed(w, out)
+	if out.Granted < ask.Lifetime {
+		write(w, c.Request, status, "application/json", granted(out))
+		return nil
+	}
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(status)
+	return nil
+}
+
+// parseRegistering reads what a registration asks for.
+func (s *Server) parseRegistering(w http.ResponseWriter, c *call) (ask directory.Registering, err error) {
+	body, err := readBody(w, c)
+	if err != nil {
+		return ask, err
+	}
+	q := map[string]string{}
+	for _, name := range []string{"agent", "kind", "visibility"} {
+		if q[name], err = c.params.one(name); err != nil {
+			return ask, err
+		}
+	}
+	ask.Caller = s.caller(c)
+	if ask.Agent, err = directory.ParseName(q["agent"]); err != nil {
+		return ask, err
+	}
+	if ask.Lifetime, err = c.params.lifetime(directory.DefaultLifetime); err != nil {
+		return ask, err
+	}
+	ask.Visibility = s.cfg.Policy.DefaultVisibility()
+	if q["visibility"] != "" {
+		if ask.Visibility, err = directory.ParseVisibility(q["visibility"]); err != nil {
+			return ask, err
+		}
+	}
+	k, err := directory.ParseKind(q["kind"])
+	if err != nil {
+		return ask, err
+	}
+	if ask.Document, err = directory.ParseDocument(k, body); err != nil {
+		return ask, err
+	}
+	var exists bool
+	if ask.IfMatch, exists = ifMatch(c.Request); exists && !slices.ContainsFunc(s.cfg.View.Find(ask.Agent), s.isOwn) {
+		return ask, directory.Refuse(directory.PreconditionFailed, "If-Match is *, and no registration holds the name %q.", ask.Agent)
+	}
+	return ask, nil
+}
+
+// update answers POST on a registration: a refresh, or new top-level members
+// and a refresh (jimenez 4.4).
+func (s *Server) update(w http.ResponseWriter, c *call) error {
+	body, err := readBody(w, c)
+	if err != nil {
+		return err
+	}
+	ask := directory.Refreshing{Caller: s.caller(c)}
+	if ask.Lifetime, err = c.params.lifetime(0); err != nil {
+		return err
+	}
+	ask.IfMatch, _ = ifMatch(c.Request)
+	e, rid, err := s.target(c)
+	if err != nil {
+		return err
+	}
+	ask.RID = rid
+	if len(body) > 0 {
+		if err := s.judgePatch(c, e, body); err != nil {
+			return err
+		}
+		ask.Patch = body
+	}
+	out, err := s.cfg.Registry.Refresh(c.Context(), ask)
+	if err != nil {
+		return veiled(c, e, err)
+	}
+	s.changed(w, out)
+	if ask.Lifetime > out.Granted {
+		write(w, c.Request, http.StatusOK, "application/json", granted(out))
+		return nil
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// judgePatch says whether a body may be merged into e: it has e's kind, the
+// result is a good document, and policy lets the caller claim what it says. A
+// registration that this node doesn't know yet can't be judged here; the leader
+// is asked whether there is one at all.
+func (s *Server) judgePatch(c *call, e *directory.Entry, body []byte) error {
+	if e == nil {
+		return s.ask(c)
+	}
+	if kind := e.Document.Kind(); kind != directory.KindAD {
+		return &refusal{
+			err:    directory.Refuse(directory.WrongKind, "This registration has a document of kind %q: replace that as a whole, at the Link.", kind),
+			header: http.Header{"Link": {"</ad/r?agent=" + url.QueryEscape(e.Agent) + "&kind=" + string(kind) + `>; rel="edit"`}},
+		}
+	}
+	merged, err := e.Document.Merge(body)
+	if err != nil {
+		return err
+	}
+	p, err := directory.Project(e.Agent, merged)
+	if err != nil {
+		return err
+	}
+	return denied(s.cfg.Policy.Register(c.id, e.Agent, p, e.Visibility), "%s may not register this as %q", c.id, e.Agent)
+}
+
+// ask finds out from the leader what became of a registration that this node
+// doesn't have, by a refresh that can't happen: no revision is noRevision.
+func (s *Server) ask(c *call) error {
+	rid, err := directory.ParseRID(c.vars["id"])
+	if err != nil {
+		return notFound(c)
+	}
+	_, err = s.cfg.Registry.Refresh(c.Context(), directory.Refreshing{Caller: s.caller(c), RID: rid, IfMatch: []uint64{noRevision}})
+	if directory.ProblemOf(err) == directory.PreconditionFailed {
+		return directory.Refuse(directory.Unavailable, "This node doesn't have the registration yet. Nothing was changed; try again.")
+	}
+	return veiled(c, nil, err)
+}
+
+// remove answers DELETE on a registration (jimenez 4.5).
+func (s *Server) remove(w http.ResponseWriter, c *call) error {
+	e, rid, err := s.target(c)
+	if err != nil {
+		return err
+	}
+	ask := directory.Removing{Caller: s.caller(c), RID: rid}
+	ask.IfMatch, _ = ifMatch(c.Request)
+	out, err := s.cfg.Registry.Remove(c.Context(), ask)
+	if err != nil {
+		return veiled(c, e, err)
+	}
+	s.changed(w, out)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// target returns the registration that a write goes to, if its caller may write
+// it. A rid that this node doesn't have is for the leader to judge: the entry is
+// nil then.
+func (s *Server) target(c *call) (*directory.Entry, directory.RID, error) {
+	found := s.named(c)
+	for _, e := range found {
+		switch {
+		case s.mayWrite(c, e):
+			return e, e.RID, nil
+		case !s.mayRead(c, e):
+		case s.isOwn(e):
+			return nil, directory.RID{}, directory.Refuse(directory.Forbidden, "This registration is not yours: only its registrant, or a commissioning tool, changes it.")
+		default:
+			return nil, directory.RID{}, s.foreign(e)
+		}
+	}
+	rid, err := directory.ParseRID(c.vars["id"])
+	if _, mirrored := c.vars["origin"]; err != nil || mirrored || len(found) > 0 {
+		return nil, directory.RID{}, notFound(c)
+	}
+	return nil, rid, nil
+}
+
+// foreign is the refusal of a write to another domain's registration.
+func (s *Server) foreign(e *directory.Entry) error {
+	r := &refusal{err: directory.Refuse(directory.ForeignRegistration,
+		"This is a copy of a registration of %s; only its origin changes it.", e.Origin)}
+	if href := s.originHref(e); href != "" {
+		r.err.Detail += " It is at " + href + "."
+		r.members = []directory.Member{{Name: "origin_href", Value: directory.AppendString(nil, href)}}
+	}
+	return r
+}
+
+// veiled keeps from a caller what this node could not judge: where it doesn't
+// have the registration, the leader's word that it belongs to somebody else is
+// not for the caller.
+func veiled(c *call, e *directory.Entry, err error) error {
+	if e == nil && directory.ProblemOf(err) == directory.Forbidden {
+		return notFound(c)
+	}
+	return err
+}
+
+// changed tells where the change is in the domain's history, and until when the
+// registration holds.
+func (s *Server) changed(w http.ResponseWriter, out directory.Outcome) {
+	w.Header().Set("Roster-Index", directory.FormatIndex(s.cfg.Domain, out.Position))
+	if e, ok := s.cfg.View.Get(s.cfg.Domain, out.RID); ok {
+		w.Header().Set("Sunset", sunset(e))
+	}
+}
+
+// sunset is when e ends unless it is refreshed (RFC 8594).
+func sunset(e *directory.Entry) string {
+	return time.UnixMilli(e.ExpiresAt).UTC().Format(http.TimeFormat)
+}
+
+// granted is the body that says that a shorter lifetime was granted than the
+// one that was asked for (AD-011, AD-055).
+func granted(out directory.Outcome) []byte {
+	return append(directory.AppendUint([]byte{'{'}, "lt", uint64(out.Granted)), '}', '\n')
+}

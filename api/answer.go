@@ -1,0 +1,213 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+func contextWith(r *http.Request, c *call) context.Context {
+	return context.WithValue(r.Context(), callKey{}, c)
+}
+
+// A recorder remembers what was answered.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 || r.status < 200 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	n, err := r.ResponseWriter.Write(b)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// Flush sends what was written so far; handlers that stream ask for it.
+func (r *recorder) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// write sends a whole body, or for HEAD its header.
+func write(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client is gone if it fails
+	}
+}
+
+// send answers a read, with 304 where the client has what the ETag names.
+func send(w http.ResponseWriter, c *call, contentType, etag string, body []byte) error {
+	w.Header().Set("ETag", etag)
+	if noneMatch(c.Header.Values("If-None-Match"), etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	write(w, c.Request, http.StatusOK, contentType, body)
+	return nil
+}
+
+// sendPublic answers with JSON that is the same for everybody.
+func sendPublic(w http.ResponseWriter, c *call, body []byte) error {
+	w.Header().Set("Cache-Control", "public, max-age=60")
+	return send(w, c, "application/json", `"`+hash8(body)+`"`, body)
+}
+
+// private marks an answer as one caller's view (AD-080).
+func private(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "private, no-cache")
+	w.Header().Set("Vary", "Authorization, Workload-Identity-Token, Accept-Encoding")
+}
+
+func hash8(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:4])
+}
+
+// strongTag is the entity tag of a registration at a revision, as served in
+// body (AD-079).
+func strongTag(revision uint64, body []byte) string {
+	return fmt.Sprintf(`"%d.%s"`, revision, hash8(body))
+}
+
+// entityTags splits the values of If-Match or If-None-Match. Our own tags have
+// no comma in them; those of others match nothing, however they are split.
+func entityTags(values []string) []string {
+	var tags []string
+	for _, v := range values {
+		for tag := range strings.SplitSeq(v, ",") {
+			if tag = strings.TrimSpace(tag); tag != "" {
+				tags = append(tags, tag)
+			}
+		}
+	}
+	return tags
+}
+
+// noneMatch is whether If-None-Match names etag, compared weakly, or all.
+func noneMatch(values []string, etag string) bool {
+	for _, tag := range entityTags(values) {
+		if tag == "*" || strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(etag, "W/") {
+			return true
+		}
+	}
+	return false
+}
+
+// noRevision is none that a registration can be at: revisions start at 1.
+const noRevision = 0
+
+// ifMatch returns the revisions that If-Match names, nil where any will do, and
+// whether it is "*". Tags are compared strongly, so a weak one matches nothing.
+func ifMatch(r *http.Request) (revisions []uint64, exists bool) {
+	for _, tag := range entityTags(r.Header.Values("If-Match")) {
+		if tag == "*" {
+			return nil, true
+		}
+		number, _, ok := strings.Cut(strings.TrimPrefix(tag, `"`), ".")
+		revision, err := strconv.ParseUint(number, 10, 64)
+		if !ok || err != nil || !strings.HasPrefix(tag, `"`) {
+			revision = noRevision
+		}
+		revisions = append(revisions, revision)
+	}
+	return revisions, false
+}
+
+// reading says how fresh a read's answer is, and refuses a default read where
+// the leader has been silent for too long.
+func (s *Server) reading(w http.ResponseWriter, c *call) error {
+	mode, err := c.params.one("consistency")
+	if err != nil {
+		return err
+	}
+	heard := s.cfg.Registry.Heard()
+	w.Header().Set("Roster-Index", directory.FormatIndex(s.cfg.Domain, s.cfg.Registry.Position()))
+	w.Header().Set("Roster-Stale", strconv.FormatInt(int64(math.Floor(heard.Seconds())), 10))
+	private(w)
+	switch mode {
+	case "", "default":
+		if heard > s.cfg.MaxStale {
+			return directory.Refuse(directory.Unavailable,
+				"This node last heard its leader %d s ago, longer than the %d s that default reads allow. Ask with consistency=stale for what it has.",
+				int(heard.Seconds()), int(s.cfg.MaxStale.Seconds()))
+		}
+	case "stale":
+	case "linearizable":
+		return directory.Refuse(directory.BadQuery, "consistency=linearizable is not offered by this release; it knows default and stale")
+	default:
+		return directory.Refuse(directory.BadQuery, "consistency is %q; it is default or stale", mode)
+	}
+	return nil
+}
+
+// maxBody bounds a request's body in bytes (AD-042).
+const maxBody = directory.MaxDocument
+
+// readBody reads a bounded body. Where there is one it must say that it is JSON
+// (AD-046); an empty one may say what it likes (AD-057).
+func readBody(w http.ResponseWriter, c *call) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, maxBody))
+	if err != nil {
+		if explain(err).err.Problem == directory.Internal {
+			err = directory.Refuse(directory.BadRequest, "The body could not be read to its end: %w", err)
+		}
+		return nil, err
+	}
+	if len(body) == 0 || isJSON(c.Header.Get("Content-Type")) {
+		return body, nil
+	}
+	return nil, directory.Refuse(MediaType, "The body's Content-Type is %q; send JSON as application/json.", c.Header.Get("Content-Type"))
+}
+
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
+}
+
+// appendStrings appends a JSON array of strings.
+func appendStrings(b []byte, ss []string) []byte {
+	b = append(b, '[')
+	for i, s := range ss {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = directory.AppendString(b, s)
+	}
+	return append(b, ']')
+}
+
+// list appends a JSON array of what each item appends.
+func list[T any](b []byte, items []T, each func([]byte, T) []byte) []byte {
+	b = append(b, '[')
+	for i, item := range items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = each(b, item)
+	}
+	return append(b, ']')
+}

@@ -1,0 +1,103 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// An access says who may call a route.
+type access struct {
+	level  level
+	action string // of an operator's route
+}
+
+type level int
+
+const (
+	levelAnyone     level = iota // nobody is asked who they are
+	levelReader                  // policy filters what is shown, to anonymous callers too
+	levelIdentified              // a verified identity
+	levelOperator                // a verified identity that policy lets operate
+	levelNodes                   // decided by the handler itself
+)
+
+var (
+	anyone     = access{level: levelAnyone}
+	reader     = access{level: levelReader}
+	identified = access{level: levelIdentified}
+	nodes      = access{level: levelNodes}
+)
+
+func operator(action string) access { return access{levelOperator, action} }
+
+// admit finds out who calls and whether the route is for them. It fills c.id
+// and c.commissions.
+func (s *Server) admit(c *call, who access) error {
+	if who.level == levelAnyone || who.level == levelNodes {
+		return nil
+	}
+	id, err := s.cfg.Identify(c.Request)
+	if err != nil {
+		return s.challenge("The credential that came with the request does not hold. ", err)
+	}
+	c.id = id
+	c.commissions = sync.OnceValue(func() bool { return !id.IsZero() && s.cfg.Policy.Commission(id) })
+	if id.IsZero() && who.level != levelReader {
+		return s.challenge("", nil)
+	}
+	if who.level == levelOperator {
+		return denied(s.cfg.Policy.Operate(id, who.action), "%s may not do what %q asks for", id, who.action)
+	}
+	return nil
+}
+
+// challenge is the 401 of a request without a credential, or with one that
+// doesn't hold. Mutual is no registered scheme: none is registered for client
+// certificates, and a challenge must be named (RFC 9110, 15.5.2).
+func (s *Server) challenge(before string, cause error) error {
+	e := directory.Refuse(directory.Unauthenticated,
+		"%sThis needs a verified identity: present an X.509-SVID of %s or of a peer domain as TLS client certificate.", before, s.cfg.Domain)
+	e.Err = cause
+	var told *directory.Error
+	if errors.As(cause, &told) {
+		e.Detail = told.Detail
+	}
+	return &refusal{err: e, header: http.Header{"Www-Authenticate": {`Mutual realm="` + s.cfg.Domain.Name() + `"`}}}
+}
+
+// denied turns a decision into a refusal that names the policies that decided,
+// or nil where it allows.
+func denied(d directory.Decision, format string, args ...any) error {
+	if d.Allow {
+		return nil
+	}
+	e := directory.Refuse(directory.Forbidden, format, args...)
+	r := &refusal{err: e}
+	if len(d.Policies) == 0 {
+		e.Detail += "; no policy permits it"
+		return r
+	}
+	names := slices.Sorted(slices.Values(d.Policies))
+	e.Detail += "; decided by " + strings.Join(names, ", ")
+	r.members = append(r.members, directory.Member{Name: "policies", Value: appendStrings(nil, names)})
+	return r
+}
+
+// mayRead is policy's word on whether c's caller may have e. Who owns a
+// registration, and who may change any, always may.
+func (s *Server) mayRead(c *call, e *directory.Entry) bool {
+	return s.mayWrite(c, e) || s.cfg.Policy.Read(c.id, e).Allow
+}
+
+// mayWrite is whether c's caller owns e, or is a commissioning tool (AD-002).
+func (s *Server) mayWrite(c *call, e *directory.Entry) bool {
+	return s.isOwn(e) && !c.id.IsZero() && (e.Owner == c.id || c.commissions())
+}
+
+// isOwn is whether e is of this node's domain.
+func (s *Server) isOwn(e *directory.Entry) bool { return e.Origin == s.cfg.Domain }

@@ -1,0 +1,214 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// The problems that HTTP itself brings, beside those of package directory.
+const (
+	MethodNotAllowed directory.Problem = "method-not-allowed"
+	MediaType        directory.Problem = "unsupported-media-type"
+	URITooLong       directory.Problem = "uri-too-long"
+	HeaderTooLarge   directory.Problem = "header-too-large"
+	NotImplemented   directory.Problem = "not-implemented"
+	Upstream         directory.Problem = "upstream"
+	Timeout          directory.Problem = "timeout"
+)
+
+// A ruling is what HTTP makes of a problem: the status, the title, the codes of
+// draft-xu (code) and draft-cui (error.code), and how many seconds to wait.
+type ruling struct {
+	status      int
+	title       string
+	xu, cui     string
+	retry       int
+	explanation string // of /problems/NAME: what it means and what to do
+}
+
+// rulings is the one table of problems (spec/views.md, "Errors").
+var rulings = map[directory.Problem]ruling{
+	directory.BadRequest: {400, "Bad request", "invalid_request", "InvalidInput", 0,
+		"The request can't be understood. Its detail says what is wrong, its pointer where in the body."},
+	directory.BadName: {400, "Bad agent name", "invalid_request", "InvalidInput", 0,
+		"An agent name is 1 to 255 bytes of UTF-8 without control characters and without an asterisk, and doesn't have the form of a registration id."},
+	directory.BadLifetime: {400, "Bad lifetime", "invalid_request", "InvalidInput", 0,
+		"lt is a whole number of seconds from 60 to 4294967295. What exceeds the directory's maximum is granted the maximum."},
+	directory.BadDocument: {400, "Bad document", "invalid_request", "InvalidInput", 0,
+		"The document breaks a rule of its kind. The pointer names the member."},
+	directory.BadQuery: {400, "Bad query", "invalid_request", "InvalidInput", 0,
+		"A query parameter that the directory knows has a value that it can't have."},
+	directory.TooManyCapabilities: {400, "Too many capabilities", "invalid_request", "InvalidInput", 0,
+		"A registration has at most 128 capabilities. Register several agents, or fewer and broader capabilities."},
+	directory.TooLarge: {413, "Content too large", "invalid_request", "InvalidRequest", 0,
+		"A registration's document has at most 64 KiB. Keep schemas short, or refer to them."},
+	directory.Unauthenticated: {401, "Authentication required", "unauthorized", "Unauthorized", 0,
+		"This needs a verified identity. Present an X.509-SVID as TLS client certificate."},
+	directory.Forbidden: {403, "Forbidden", "forbidden", "Forbidden", 0,
+		"You are known, and may not do this. Where policy decided, the policies are named."},
+	directory.ForeignRegistration: {403, "Registration of another domain", "forbidden", "Forbidden", 0,
+		"This is a copy of another domain's registration; only its origin changes it. origin_href is where."},
+	directory.CapabilityNotPermitted: {403, "Capability not permitted", "forbidden", "Forbidden", 0,
+		"Policy doesn't let you claim a capability of this name or type."},
+	directory.NotFound: {404, "Not found", "not_found", "NotFound", 0,
+		"There is nothing here, or nothing that you may see."},
+	directory.RegistrationExpired: {404, "Registration has expired", "not_found", "NotFound", 0,
+		"The registration was not refreshed before its lifetime ended. Register the agent again."},
+	directory.NameTaken: {409, "Agent name already registered", "conflict", "Conflict", 0,
+		"Another identity holds this agent name. It is free again once that registration is removed or has expired."},
+	directory.WrongKind: {409, "Registration of another kind", "conflict", "Conflict", 0,
+		"The registration's document is not of the kind that this surface writes. Write it through its own."},
+	directory.StaleMetadata: {409, "Stale metadata", "stale_metadata", "Stale", 0,
+		"The document says itself that it is out of date."},
+	directory.PreconditionFailed: {412, "Precondition failed", "conflict", "PreconditionFailed", 0,
+		"The registration isn't at the revision that If-Match names. Read it again, and decide again."},
+	directory.RateLimited: {429, "Too many requests", "rate_limited", "RateLimited", 1,
+		"You ask more often than the directory allows you to. Wait for retry_after seconds."},
+	directory.Unavailable: {503, "Unavailable", "unavailable", "Unavailable", 1,
+		"The directory can't answer now: most often, it has no leader. Nothing was changed. Try again, here or at another node."},
+	directory.OutcomeUnknown: {503, "Outcome unknown", "unavailable", "Unavailable", 1,
+		"The change may have happened or not: the leader was lost on the way. Repeating it is safe."},
+	directory.Internal: {500, "Internal error", "internal", "InternalError", 0,
+		"The fault is the directory's. Give correlation_id to its operator."},
+	MethodNotAllowed: {405, "Method not allowed", "invalid_request", "InvalidRequest", 0,
+		"This resource doesn't have this method. Allow names those that it has."},
+	MediaType: {415, "Unsupported media type", "invalid_request", "InvalidRequest", 0,
+		"Bodies are JSON: say so with Content-Type: application/json."},
+	URITooLong: {414, "URI too long", "invalid_request", "InvalidRequest", 0,
+		"A request's URI has at most 8 KiB."},
+	HeaderTooLarge: {431, "Header fields too large", "invalid_request", "InvalidRequest", 0,
+		"A request's header fields have at most 16 KiB together."},
+	NotImplemented: {501, "Not implemented", "not_supported", "NotInvocable", 0,
+		"The directory doesn't know this method on any resource."},
+	Upstream: {502, "Bad answer from another domain", "unavailable", "AgentError", 0,
+		"What another domain had to deliver for this could not be had, or did not verify."},
+	Timeout: {504, "Timeout", "unavailable", "Timeout", 0,
+		"What another node had to deliver for this did not come in time."},
+}
+
+// A refusal is a *directory.Error with what HTTP adds to it.
+type refusal struct {
+	err     *directory.Error
+	header  http.Header
+	members []directory.Member // extension members of the problem body
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+// explain finds in err what a client is told. What carries no problem is
+// internal, and its cause is for the log alone.
+func explain(err error) *refusal {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	var e *directory.Error
+	if errors.As(err, &e) {
+		if _, known := rulings[e.Problem]; known {
+			return &refusal{err: e}
+		}
+	}
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &big):
+		return &refusal{err: directory.Refuse(directory.TooLarge, "The body has more than the %d bytes that are allowed.", big.Limit)}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &refusal{err: directory.Refuse(Timeout, "The answer did not come in time.")}
+	}
+	return &refusal{err: &directory.Error{Problem: directory.Internal, Detail: "Something went wrong here; the node's log has it under this correlation_id.", Err: err}}
+}
+
+// fail answers the request with err's problem body.
+func (s *Server) fail(w http.ResponseWriter, c *call, err error) {
+	r := explain(err)
+	rule := rulings[r.err.Problem]
+	if rule.status >= 500 {
+		s.log.Error("request failed", "request_id", c.requestID, "problem", r.err.Problem, "detail", r.err.Detail, "err", r.err.Err)
+	}
+	h := w.Header()
+	for _, name := range []string{"Etag", "Last-Modified", "Location", "Content-Location", "Link", "Sunset"} {
+		h.Del(name) // of the answer that this one takes the place of
+	}
+	for name, values := range r.header {
+		h[name] = values
+	}
+	if rule.retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(rule.retry))
+	}
+	h.Set("Cache-Control", "no-store")
+	write(w, c.Request, rule.status, "application/problem+json", s.problemBody(c, r, rule))
+}
+
+// problemBody writes RFC 9457's members, draft-xu's and draft-cui's side by side.
+func (s *Server) problemBody(c *call, r *refusal, rule ruling) []byte {
+	detail := r.err.Detail
+	if detail == "" {
+		detail = rule.title
+	}
+	detail = strings.ToValidUTF8(detail, "\uFFFD")
+	b := directory.AppendText([]byte{'{'}, "type", s.cfg.PublicURL+"/problems/"+string(r.err.Problem))
+	b = directory.AppendText(b, "title", rule.title)
+	b = directory.AppendUint(b, "status", uint64(rule.status))
+	b = directory.AppendText(b, "detail", detail)
+	b = directory.AppendText(b, "instance", "urn:uuid:"+instanceOf(c.requestID))
+	if r.err.Pointer != "" {
+		b = directory.AppendText(b, "pointer", r.err.Pointer)
+	}
+	b = directory.AppendText(b, "code", rule.xu)
+	b = directory.AppendText(b, "message", detail)
+	b = directory.AppendText(b, "correlation_id", c.requestID)
+	if rule.retry > 0 {
+		b = directory.AppendUint(b, "retry_after", uint64(rule.retry))
+	}
+	for _, m := range r.members {
+		b = directory.AppendRaw(b, m.Name, m.Value)
+	}
+	inner := directory.AppendText([]byte{'{'}, "code", rule.cui)
+	inner = append(directory.AppendText(inner, "message", detail), '}')
+	return append(directory.AppendRaw(b, "error", inner), '}', '\n')
+}
+
+// problemPage explains one problem to whoever follows its type (AD-033).
+func (s *Server) problemPage(w http.ResponseWriter, c *call) error {
+	name := directory.Problem(c.vars["name"])
+	rule, ok := rulings[name]
+	if !ok {
+		return directory.Refuse(directory.NotFound, "There is no problem called %q.", name)
+	}
+	b := directory.AppendText([]byte{'{'}, "type", s.cfg.PublicURL+"/problems/"+string(name))
+	b = directory.AppendText(b, "title", rule.title)
+	b = directory.AppendUint(b, "status", uint64(rule.status))
+	b = append(directory.AppendText(b, "explanation", rule.explanation), '}', '\n')
+	return sendPublic(w, c, b)
+}
+
+// newUUID makes a random UUID (RFC 9562, 5.4).
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	h := hex.EncodeToString(b[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// instanceOf returns the request's id where it is a UUID, else a new UUID.
+func instanceOf(requestID string) string {
+	groups := strings.Split(requestID, "-")
+	if len(requestID) != 36 || len(groups) != 5 {
+		return newUUID()
+	}
+	for i, n := range []int{8, 4, 4, 4, 12} {
+		if _, err := hex.DecodeString(groups[i]); err != nil || len(groups[i]) != n {
+			return newUUID()
+		}
+	}
+	return strings.ToLower(requestID)
+}

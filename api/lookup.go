@@ -1,0 +1,70 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// lookupParams are the parameters that a lookup knows, the draft's own first,
+// as the template at /.well-known/ad names them.
+var lookupParams = []string{
+	"agent", "protocol", "cap_name", "cap_type", "tag", "page", "count",
+	"origin", "scope", "status", "language", "after", "brief", "consistency",
+}
+
+// lookup answers GET /ad/l (jimenez 5).
+func (s *Server) lookup(w http.ResponseWriter, c *call) error {
+	values, err := c.params.decode(lookupParams)
+	if err != nil {
+		return err
+	}
+	q, err := directory.ParseQuery(values)
+	if err != nil {
+		return err
+	}
+	l := look{registrant: !c.id.IsZero()}
+	if l.brief, err = parseBrief(values["brief"]); err != nil {
+		return err
+	}
+	page := s.cfg.View.Lookup(q, func(e *directory.Entry) bool { return s.mayRead(c, e) })
+	b := list([]byte(`{"agents":`), page.Entries, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, e, l) })
+	b = append(b, '}', '\n')
+	if page.More {
+		w.Header().Set("Link", nextLink(c.params, q.Page, page.Next))
+	}
+	return send(w, c, "application/json", `W/"`+hash8(b)+`"`, b)
+}
+
+func parseBrief(values []string) (bool, error) {
+	switch {
+	case len(values) == 0 || len(values) == 1 && values[0] == "false":
+		return false, nil
+	case len(values) == 1 && values[0] == "true":
+		return true, nil
+	}
+	return false, directory.Refuse(directory.BadQuery, "brief is %q; it is true or false", strings.Join(values, ","))
+}
+
+// nextLink is the link to the page behind page: the filters and the count as
+// they came, and the cursor (jimenez 5.3, AD-065, AD-066).
+func nextLink(ps params, page int, next directory.Cursor) string {
+	var b strings.Builder
+	b.WriteString("</ad/l?")
+	for _, p := range ps {
+		if p.name == "page" || p.name == "after" || !slices.Contains(lookupParams, p.name) {
+			continue
+		}
+		v, _ := p.value() // was read before
+		b.WriteString(p.name + "=" + escape(v) + "&")
+	}
+	b.WriteString("page=" + strconv.Itoa(page+1) + "&after=" + next.String() + `>; rel="next"`)
+	return b.String()
+}
+
+// escape percent-encodes a query's value, all but the asterisk of a prefix.
+func escape(v string) string { return strings.ReplaceAll(url.QueryEscape(v), "%2A", "*") }

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// An Operator tells a node's operator how it stands, and takes what the operator
+// decides.
+type Operator interface {
+	Raft() RaftStatus
+	Members() []Member
+	Peers() []Peer
+	// SetPeering makes a peering or changes it, for the whole domain.
+	SetPeering(context.Context, directory.Peering) error
+}
+
+// A RaftStatus is how a domain's nodes hold its directory together.
+type RaftStatus struct {
+	Leader string     `json:"leader"` // a SPIFFE ID; empty where none is known
+	Peers  []RaftPeer `json:"peers"`
+}
+
+// A RaftPeer is one node of the domain.
+type RaftPeer struct {
+	ID          string    `json:"id"` // its SPIFFE ID
+	Address     string    `json:"address"`
+	Voter       bool      `json:"voter"`
+	LastContact time.Time `json:"last_contact,omitzero"` // when the node that answers heard of it last
+}
+
+// A Member is one node in the mesh's gossip pool.
+type Member struct {
+	ID      string `json:"id"` // its SPIFFE ID
+	Domain  string `json:"domain"`
+	Address string `json:"address"`
+	State   string `json:"state"` // alive, suspect, left
+}
+
+// A Peer is how one peered domain stands, as the node that answers sees it.
+type Peer struct {
+	Domain       string            `json:"domain"`
+	State        string            `json:"state"` // as agreed: pending, active, frozen, terminated
+	Health       string            `json:"health,omitempty"`
+	Addresses    []string          `json:"addresses,omitempty"`
+	Watermark    string            `json:"watermark,omitempty"` // EPOCH.REVISION that this node has applied
+	Tip          string            `json:"tip,omitempty"`       // EPOCH.REVISION that the peer has announced
+	LagRevisions uint64            `json:"lag_revisions"`
+	LagSeconds   float64           `json:"lag_seconds"`
+	LastHeard    time.Time         `json:"last_heard,omitzero"`
+	LastError    string            `json:"last_error,omitempty"`
+	Received     map[string]uint64 `json:"received,omitempty"` // pages by outcome
+}
+
+func (s *Server) raft(w http.ResponseWriter, c *call) error {
+	return sendStatus(w, c, s.cfg.Operator.Raft())
+}
+
+func (s *Server) members(w http.ResponseWriter, c *call) error {
+	return sendStatus(w, c, struct {
+		Members []Member `json:"members"`
+	}{s.cfg.Operator.Members()})
+}
+
+func (s *Server) peers(w http.ResponseWriter, c *call) error {
+	return sendStatus(w, c, struct {
+		Peers []Peer `json:"peers"`
+	}{s.cfg.Operator.Peers()})
+}
+
+func sendStatus(w http.ResponseWriter, c *call, status any) error {
+	body, err := json.Marshal(status)
+	if err != nil {
+		return fmt.Errorf("encoding a status: %w", err)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	write(w, c.Request, http.StatusOK, "application/json", append(body, '\n'))
+	return nil
+}
+
+// A peering is a directory.Peering as JSON shows it to people: the bundle is the
+// JWKS object itself.
+type peering struct {
+	Domain    string         `json:"domain"`
+	State     string         `json:"state,omitempty"`
+	Bundle    jsontext.Value `json:"bundle"`
+	Addresses []string       `json:"addresses"`
+	Gossip    []string       `json:"gossip,omitempty"`
+	Mesh      bool           `json:"mesh"`
+}
+
+// setPeering answers POST /v1/operator/peers: what `peer accept` asks for.
+func (s *Server) setPeering(w http.ResponseWriter, c *call) error {
+	body, err := readBody(w, c)
+	if err != nil {
+		return err
+	}
+	if _, err := directory.ParseObject(body); err != nil {
+		return err
+	}
+	var in peering
+	if err := json.Unmarshal(body, &in); err != nil {
+		return directory.Refuse(directory.BadRequest, "The body is not a peering: %w", err)
+	}
+	p, err := in.parse(s.cfg.Domain)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Operator.SetPeering(c.Context(), p); err != nil {
+		return err
+	}
+	s.log.Info("peering set", "request_id", c.requestID, "caller", c.id.String(), "peer", p.Domain.Name(), "state", string(p.State))
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// parse checks a peering as an operator wrote it. Without a state it is active.
+func (in *peering) parse(own spiffeid.TrustDomain) (directory.Peering, error) {
+	p := directory.Peering{State: directory.PeeringState(in.State), Bundle: in.Bundle, Addresses: in.Addresses, Gossip: in.Gossip, Mesh: in.Mesh}
+	var err error
+	if p.Domain, err = spiffeid.TrustDomainFromString(in.Domain); err != nil || p.Domain.Name() != in.Domain || in.Domain == directory.Mesh.String() {
+		return p, directory.Refuse(directory.BadRequest, "domain is %q, which is no trust domain", in.Domain).At("/domain")
+	}
+	if p.Domain == own {
+		return p, directory.Refuse(directory.BadRequest, "%s is this directory's own domain", in.Domain).At("/domain")
+	}
+	switch p.State {
+	case "":
+		p.State = directory.PeeringActive
+	case directory.PeeringPending, directory.PeeringActive, directory.PeeringFrozen, directory.PeeringTerminated:
+	default:
+		return p, directory.Refuse(directory.BadRequest, "state is %q; it is pending, active, frozen or terminated", in.State).At("/state")
+	}
+	if len(in.Bundle) == 0 || in.Bundle.Kind() != '{' {
+		return p, directory.Refuse(directory.BadRequest, "bundle is missing: give the peer's SPIFFE bundle, a JWKS object").At("/bundle")
+	}
+	if len(in.Addresses) == 0 {
+		return p, directory.Refuse(directory.BadRequest, "addresses is empty: give the base URL of at least one of the peer's nodes").At("/addresses")
+	}
+	for _, a := range in.Addresses {
+		if u, err := url.Parse(a); err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" {
+			return p, directory.Refuse(directory.BadRequest, "the address %q is not https://HOST[:PORT]", a).At("/addresses")
+		}
+	}
+	return p, nil
+}

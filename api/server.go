@@ -1,0 +1,178 @@
+// Package api is the HTTP surface of a node: what registrants, clients, peers
+// and operators see of a directory, and the Go client for it.
+//
+// One table names every route, grouped by who may call it. From it come the
+// router, 405 with Allow, OPTIONS and HEAD. A handler returns an error instead
+// of writing one, and errors.go turns it into the one problem body that all
+// surfaces share:
+//
+//	s := api.New(api.Config{Domain: domain, PublicURL: url, Registry: store, View: view, …})
+//	(&http.Server{Handler: s.Handler(), TLSConfig: …}).ServeTLS(listener, "", "")
+//
+// The client speaks the same routes and keeps the bodies as they came:
+//
+//	c, err := api.NewClient("https://127.0.0.1:8400", httpClient)
+//	listing, err := c.Lookup(ctx, api.LookupOptions{CapName: []string{"summarize"}})
+//
+// It implements draft-jimenez-agent-directory-01.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Registry takes changes for this node's domain, on whatever member it runs,
+// and says how far the domain's history has come here. Its errors are
+// *directory.Error.
+type Registry interface {
+	Register(context.Context, directory.Registering) (directory.Outcome, error)
+	Refresh(context.Context, directory.Refreshing) (directory.Outcome, error)
+	Remove(context.Context, directory.Removing) (directory.Outcome, error)
+	// Position is that of the last change that this node's answers show.
+	Position() directory.Position
+	// Heard is how long ago the domain's leader was heard; 0 on the leader.
+	Heard() time.Duration
+}
+
+// A Policy says who may do what. The zero identity is an anonymous caller.
+type Policy interface {
+	Register(id directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
+	Read(id directory.Identity, e *directory.Entry) directory.Decision
+	// Operate is asked for an operator's route with its action, such as raft.read.
+	Operate(id directory.Identity, action string) directory.Decision
+	// Commission is whether id may change what others own.
+	Commission(id directory.Identity) bool
+	DefaultVisibility() directory.Visibility
+}
+
+// Records hands out the signed evidence for a registration of any domain.
+type Records interface {
+	// Record is the registration's signed record, an SD-JWT in compact form with
+	// the disclosures that this domain has.
+	Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error)
+	// Proof is the registration's proof file, JSON that roster verify reads.
+	Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error)
+}
+
+// DefaultMaxStale is how long after the leader was last heard default reads
+// are still answered.
+const DefaultMaxStale = 300 * time.Second
+
+// Config is what a Server needs. Domain, PublicURL, Registry, View and Policy
+// are required.
+type Config struct {
+	Domain    spiffeid.TrustDomain
+	PublicURL string // the domain's, https://HOST[:PORT] without a slash behind it
+	// Service is the public URL of another domain; empty where it is not known.
+	Service  func(spiffeid.TrustDomain) string
+	Registry Registry
+	View     *directory.View
+	Policy   Policy
+	// Identify is who was verified to make the request. No error and the zero
+	// identity is an anonymous caller; an error is a credential that doesn't hold.
+	Identify func(*http.Request) (directory.Identity, error)
+	Records  Records
+	// Federation serves /federation/v1/ and decides itself who may call.
+	Federation http.Handler
+	// Reached is how far another domain's history has come at this node.
+	Reached  func(spiffeid.TrustDomain) (directory.Position, bool)
+	Operator Operator
+	MaxStale time.Duration // DefaultMaxStale where it is 0
+	Logger   *slog.Logger  // nobody is told where it is nil
+	// Observe is told of every answer, with the route as the table has it; may be nil.
+	Observe func(method, route string, status int, took time.Duration)
+}
+
+// A Server answers a node's HTTP requests.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	handler http.Handler
+}
+
+// New returns a server over cfg.
+func New(cfg Config) *Server {
+	if cfg.MaxStale == 0 {
+		cfg.MaxStale = DefaultMaxStale
+	}
+	if cfg.Service == nil {
+		cfg.Service = func(spiffeid.TrustDomain) string { return "" }
+	}
+	if cfg.Identify == nil {
+		cfg.Identify = func(*http.Request) (directory.Identity, error) { return directory.Identity{}, nil }
+	}
+	if cfg.Reached == nil {
+		cfg.Reached = func(spiffeid.TrustDomain) (directory.Position, bool) { return directory.Position{}, false }
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.handler = s.observe(s.limit(s.route()))
+	return s
+}
+
+// Handler returns the handler of the API listener. It expects a verified client
+// certificate, where there is one, in the request's TLS state.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// A row is one route: a method at a path, who may call it, and what answers.
+// Braces in a path hold the name of one variable segment.
+type row struct {
+	method, path string
+	who          access
+	do           handler
+}
+
+// table is every route of the API listener, grouped by who may call it. HEAD,
+// OPTIONS and 405 follow from it (AD-078).
+func (s *Server) table() []row {
+	rows := []row{
+		// Anyone.
+		{"GET", "/.well-known/ad", anyone, s.wellKnown},
+		{"GET", "/problems/{name}", anyone, s.problemPage},
+
+		// Whoever policy lets read what is asked for.
+		{"GET", "/ad/l", reader, s.lookup},
+		{"GET", "/ad/r/{id}", reader, s.get},
+		{"GET", "/ad/r/{id}/record", reader, s.record},
+		{"GET", "/ad/r/{id}/proof", reader, s.proof},
+		{"GET", "/ad/r/{origin}/{id}", reader, s.get},
+		{"GET", "/ad/r/{origin}/{id}/record", reader, s.record},
+		{"GET", "/ad/r/{origin}/{id}/proof", reader, s.proof},
+
+		// A verified identity: to register if policy lets it, and then the owner
+		// and commissioning tools.
+		{"POST", "/ad/r", identified, s.register},
+		{"POST", "/ad/r/{id}", identified, s.update},
+		{"DELETE", "/ad/r/{id}", identified, s.remove},
+		{"POST", "/ad/r/{origin}/{id}", identified, s.update},
+		{"DELETE", "/ad/r/{origin}/{id}", identified, s.remove},
+	}
+	if s.cfg.Operator != nil {
+		rows = append(rows,
+			// Operators.
+			row{"GET", "/v1/operator/raft", operator("raft.read"), s.raft},
+			row{"GET", "/v1/operator/members", operator("members.read"), s.members},
+			row{"GET", "/v1/operator/peers", operator("peer.read"), s.peers},
+			row{"POST", "/v1/operator/peers", operator("peer.write"), s.setPeering},
+		)
+	}
+	if s.cfg.Federation != nil {
+		rows = append(rows,
+			// Nodes of this domain and of its peers.
+			row{"GET", "/federation/v1/heads", nodes, s.federation},
+			row{"GET", "/federation/v1/keys", nodes, s.federation},
+			row{"GET", "/federation/v1/pages", nodes, s.federation},
+			row{"POST", "/federation/v1/records", nodes, s.federation},
+		)
+	}
+	return rows
+}

@@ -1,0 +1,195 @@
+package api
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// The AD surface's out-functions: a registration of any kind as draft-jimenez
+// shows it (spec/views.md). No other surface's shape is known here.
+
+// rfc3339 has the milliseconds and the UTC that all our times are written in.
+const rfc3339 = "2006-01-02T15:04:05.000Z"
+
+func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format(rfc3339) }
+
+// A look is what one caller is shown of provenance.
+type look struct {
+	registrant bool // who registered it, where that is known
+	brief      bool // authority, revision, deadline and state alone
+}
+
+// href is the path of e's resource at this node: its own, or the mirror of
+// another domain's.
+func (s *Server) href(e *directory.Entry) string {
+	if s.isOwn(e) {
+		return "/ad/r/" + e.RID.String()
+	}
+	return "/ad/r/" + url.PathEscape(e.Origin.Name()) + "/" + e.RID.String()
+}
+
+// originHref is the absolute URI of e at its origin; empty where that domain's
+// public URL is not known.
+func (s *Server) originHref(e *directory.Entry) string {
+	if base := s.service(e); base != "" {
+		return base + "/ad/r/" + e.RID.String()
+	}
+	return ""
+}
+
+func (s *Server) service(e *directory.Entry) string {
+	if s.isOwn(e) {
+		return s.cfg.PublicURL
+	}
+	return s.cfg.Service(e.Origin)
+}
+
+// appendResource appends the full registration (jimenez 4.3).
+func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
+	b = directory.AppendText(append(b, '{'), "agent", e.Agent)
+	if e.Document.Kind() == directory.KindAD {
+		for _, m := range e.Document.Members() {
+			b = append(directory.AppendString(append(b, ','), m.Name), ':')
+			b = append(b, m.Value...)
+		}
+	} else {
+		b = appendProjection(b, e.Projection)
+	}
+	b = directory.AppendText(b, "href", s.href(e))
+	b = directory.AppendUint(b, "lt", uint64(e.Lifetime))
+	b = directory.AppendText(b, "expires_at", stamp(e.ExpiresAt))
+	b = directory.AppendText(b, "registered_at", stamp(e.RegisteredAt))
+	b = directory.AppendText(b, "updated_at", stamp(e.UpdatedAt))
+	return s.appendMarks(b, e, l)
+}
+
+// appendItem appends one item of a lookup's answer (jimenez 5.2).
+func (s *Server) appendItem(b []byte, e *directory.Entry, l look) []byte {
+	p := e.Projection
+	b = directory.AppendText(append(b, '{'), "agent", e.Agent)
+	b = directory.AppendText(b, "base", p.Base)
+	b = appendOptional(b, "description", p.Description)
+	b = directory.AppendRaw(b, "protocols", appendStrings(nil, p.Protocols))
+	b = directory.AppendRaw(b, "capabilities", list(nil, p.Capabilities, func(b []byte, c directory.Capability) []byte {
+		b = directory.AppendText(append(b, '{'), "name", c.Name)
+		return append(directory.AppendText(b, "type", c.Type), '}')
+	}))
+	b = directory.AppendText(b, "href", s.href(e))
+	return s.appendMarks(b, e, l)
+}
+
+// appendMarks appends what says of a body how it came to be, and ends it.
+func (s *Server) appendMarks(b []byte, e *directory.Entry, l look) []byte {
+	if kind := e.Document.Kind(); kind != directory.KindAD {
+		b = directory.AppendRaw(b, "projected", []byte("true"))
+		b = directory.AppendText(b, "kind", string(kind))
+	}
+	if e.Redacted {
+		b = directory.AppendRaw(b, "redacted", []byte("true"))
+	}
+	return append(directory.AppendRaw(b, "provenance", s.appendProvenance(nil, e, l)), '}')
+}
+
+// appendProjection appends the members of a document of another kind.
+func appendProjection(b []byte, p *directory.Projection) []byte {
+	b = appendOptional(b, "name", p.Name)
+	b = directory.AppendText(b, "base", p.Base)
+	b = appendOptional(b, "description", p.Description)
+	b = directory.AppendRaw(b, "protocols", appendStrings(nil, p.Protocols))
+	b = directory.AppendRaw(b, "capabilities", list(nil, p.Capabilities, appendCapability))
+	b = appendOptional(b, "version", p.Version)
+	b = appendOptional(b, "vendor", p.Vendor)
+	if len(p.Languages) > 0 {
+		b = directory.AppendRaw(b, "supported_languages", appendStrings(nil, p.Languages))
+	}
+	b = appendOptionalRaw(b, "authentication", p.Authentication)
+	b = appendOptionalRaw(b, "constraints", p.Constraints)
+	if len(p.Examples) > 0 {
+		b = directory.AppendRaw(b, "examples", list(nil, p.Examples, appendExample))
+	}
+	return directory.AppendText(b, "status", p.Status)
+}
+
+func appendCapability(b []byte, c directory.Capability) []byte {
+	b = directory.AppendText(append(b, '{'), "name", c.Name)
+	b = directory.AppendText(b, "type", c.Type)
+	b = appendOptional(b, "description", c.Description)
+	b = appendOptionalRaw(b, "input_schema", c.InputSchema)
+	b = appendOptionalRaw(b, "output_schema", c.OutputSchema)
+	if len(c.Tags) > 0 {
+		b = directory.AppendRaw(b, "tags", appendStrings(nil, c.Tags))
+	}
+	return append(b, '}')
+}
+
+func appendExample(b []byte, x directory.Example) []byte {
+	b = append(b, '{')
+	b = appendOptional(b, "id", x.ID)
+	b = directory.AppendText(b, "text", x.Text)
+	b = appendOptional(b, "language", x.Language)
+	if len(x.Tags) > 0 {
+		b = directory.AppendRaw(b, "tags", appendStrings(nil, x.Tags))
+	}
+	return append(b, '}')
+}
+
+// appendProvenance appends where a registration comes from, who vouches for it,
+// and how fresh it is (model.md, "Provenance").
+func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
+	b = directory.AppendText(append(b, '{'), "origin_authority", e.Origin.Name())
+	if !l.brief {
+		b = appendOptional(b, "origin_service", s.service(e))
+		b = appendOptional(b, "origin_href", s.originHref(e))
+		b = directory.AppendText(b, "origin_signature", s.href(e)+"/record")
+		if l.registrant {
+			b = appendOptional(b, "registrant", e.Owner.String())
+		}
+	}
+	b = directory.AppendUint(b, "revision", e.Statement)
+	if !l.brief {
+		b = directory.AppendText(b, "registered_at", stamp(e.RegisteredAt))
+		b = directory.AppendText(b, "updated_at", stamp(e.UpdatedAt))
+	}
+	b = directory.AppendText(b, "expires_at", stamp(e.ExpiresAt))
+	if !l.brief {
+		if e.Received != nil {
+			b = directory.AppendText(b, "received_at", stamp(e.Received.At))
+			b = directory.AppendText(b, "received_from", e.Received.From.Name())
+		}
+		if v := e.Visibility.String(); l.registrant && s.isOwn(e) && v != s.cfg.Policy.DefaultVisibility().String() {
+			b = directory.AppendText(b, "visibility", v)
+		}
+	}
+	return append(directory.AppendRaw(b, "verification", appendVerification(nil, e.Received, l)), '}')
+}
+
+// appendVerification appends by which key a foreign registration was verified.
+// What does not verify is never stored, so it is never shown.
+func appendVerification(b []byte, r *directory.Received, l look) []byte {
+	if r == nil {
+		return append(b, `{"state":"local"}`...)
+	}
+	b = directory.AppendText(append(b, '{'), "state", "verified")
+	if !l.brief {
+		b = directory.AppendText(b, "key", r.Key)
+		b = directory.AppendRaw(b, "logged", []byte("false"))
+		b = directory.AppendText(b, "checked_at", stamp(r.CheckedAt))
+	}
+	return append(b, '}')
+}
+
+func appendOptional(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return directory.AppendText(b, name, value)
+}
+
+func appendOptionalRaw(b []byte, name string, value []byte) []byte {
+	if value == nil {
+		return b
+	}
+	return directory.AppendRaw(b, name, value)
+}

@@ -1,0 +1,17 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// wellKnown answers GET /.well-known/ad: the AD's interfaces, the same on every
+// node (jimenez 3.1, AD-006, AD-047).
+func (s *Server) wellKnown(w http.ResponseWriter, c *call) error {
+	b := directory.AppendText([]byte{'{'}, "registration", "/ad/r")
+	b = directory.AppendText(b, "lookup", "/ad/l{?"+strings.Join(lookupParams, ",")+"}")
+	b = directory.AppendUint(b, "max_count", directory.MaxCount)
+	return sendPublic(w, c, append(b, '}', '\n'))
+}
