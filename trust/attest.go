@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
@@ -108,7 +109,7 @@ func parseAttestation(payload []byte) (*attestation, error) {
 
 // verifyAttestation checks that jws attests key at the time now, by an SVID that
 // the domain's authorities certify then, and returns when that ends.
-func verifyAttestation(jws string, key directory.SigningKey, td spiffeid.TrustDomain, b *Bundles, now time.Time) (until time.Time, err error) {
+func verifyAttestation(jws string, key directory.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) (until time.Time, err error) {
 	c, err := parseCompact(jws, directory.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return time.Time{}, err

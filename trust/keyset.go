@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -118,7 +119,7 @@ func (k *keys) find(kid string, b *Bundles, now time.Time) (directory.SigningKey
 }
 
 // judgeKey looks for an attestation of key that holds now, the newest first.
-func judgeKey(key directory.SigningKey, td spiffeid.TrustDomain, b *Bundles, now time.Time) verdict {
+func judgeKey(key directory.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) verdict {
 	err := errors.New("it has none")
 	for i := len(key.Attestations) - 1; i >= 0; i-- {
 		var until time.Time

@@ -1,0 +1,100 @@
+package trust
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// leafStatement is the type byte of a statement's leaf (federation.md, "Bytes").
+const leafStatement = 1
+
+// maxPath bounds an inclusion proof: a ledger has fewer than 2^63 leaves.
+const maxPath = 63
+
+// inclusion checks that the origin's ledger holds the statement at its index,
+// under a checkpoint that a key of the key document signed.
+func (v *verification) inclusion() (string, error) {
+	p := v.proof
+	if p.Checkpoint == "" {
+		return "not logged: the proof shows origin and freshness, and no ledger", errNotShown
+	}
+	origin := fmt.Sprintf("%s/roster/%d", v.contents.Issuer, v.contents.Epoch)
+	size, root, err := openCheckpoint(p.Checkpoint, origin, v.believed())
+	if err != nil {
+		return "", err
+	}
+	if *p.Index != v.contents.Leaf {
+		return "", fmt.Errorf("%w: the proof is of leaf %d, the statement's is %d", ErrInclusion, *p.Index, v.contents.Leaf)
+	}
+	if *p.Index >= uint64(size) || len(p.Path) > maxPath {
+		return "", fmt.Errorf("%w: the checkpoint has %d leaves", ErrInclusion, size)
+	}
+	path := make(tlog.RecordProof, len(p.Path))
+	for i, h := range p.Path {
+		path[i] = tlog.Hash(h)
+	}
+	leaf := tlog.RecordHash(append([]byte{leafStatement}, v.contents.H[:]...))
+	if err := tlog.CheckRecord(path, size, root, int64(*p.Index), leaf); err != nil {
+		return "", fmt.Errorf("%w: the path does not lead to the checkpoint's root", ErrInclusion)
+	}
+	v.report.Logged = true
+	return fmt.Sprintf("leaf %d of %d in the ledger %s", *p.Index, size, origin), nil
+}
+
+// believed returns the keys that the document does not revoke and that an SVID
+// vouched for when the page was made.
+func (v *verification) believed() []directory.SigningKey {
+	var keys []directory.SigningKey
+	for _, k := range v.keys.Keys {
+		_, revoked := v.keys.Key(k.KeyID())
+		if revoked == nil && judgeKey(k, v.contents.Issuer, v.anchors, time.Unix(v.signed.IssuedAt, 0)).err == nil {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// openCheckpoint reads a C2SP checkpoint that one of keys signed. Signatures of
+// others, witnesses among them, are left alone.
+func openCheckpoint(text, origin string, keys []directory.SigningKey) (size int64, root tlog.Hash, err error) {
+	fail := func(why string) (int64, tlog.Hash, error) {
+		return 0, tlog.Hash{}, fmt.Errorf("%w: the checkpoint %s", ErrInclusion, why)
+	}
+	var verifiers []note.Verifier
+	for _, k := range keys {
+		name, err := note.NewEd25519VerifierKey(origin, k.Public)
+		if err != nil {
+			return fail("can't be checked")
+		}
+		verifier, err := note.NewVerifier(name)
+		if err != nil {
+			return fail("can't be checked")
+		}
+		verifiers = append(verifiers, verifier)
+	}
+	n, err := note.Open([]byte(text), note.VerifierList(verifiers...))
+	if err != nil {
+		return fail("is not signed by a key of the key document")
+	}
+	lines := strings.Split(n.Text, "\n")
+	if len(lines) < 4 || lines[0] != origin {
+		return fail("is not of the ledger " + origin)
+	}
+	size, err = strconv.ParseInt(lines[1], 10, 64)
+	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] {
+		return fail("has no size")
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(lines[2])
+	if err != nil || len(raw) != tlog.HashSize {
+		return fail("has no root")
+	}
+	return size, tlog.Hash(raw), nil
+}

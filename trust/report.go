@@ -1,0 +1,69 @@
+package trust
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Report tells what Verify checked, step by step, and what is shown by it.
+type Report struct {
+	Steps   []Step  `json:"steps"`
+	Subject Subject `json:"subject"`
+	// Authentic is whether the origin's signatures were checked and hold; a bare
+	// record can't show it.
+	Authentic bool `json:"authentic"`
+	Logged    bool `json:"logged"`
+}
+
+// A Step is one thing that Verify looked at. After the step that fails all are
+// skipped.
+type Step struct {
+	Name    string `json:"name"`
+	Detail  string `json:"detail"`
+	OK      bool   `json:"ok"`
+	Skipped bool   `json:"skipped,omitempty"`
+}
+
+// A Subject is what a record is about, as far as it was read.
+type Subject struct {
+	Domain   string    `json:"domain,omitempty"`
+	RID      string    `json:"rid,omitempty"`
+	Agent    string    `json:"agent,omitempty"`
+	Kind     string    `json:"kind,omitempty"`
+	Owner    string    `json:"owner,omitempty"` // empty where it is withheld
+	Epoch    uint64    `json:"epoch,omitempty"`
+	Revision uint64    `json:"revision,omitempty"` // of the statement
+	Issued   time.Time `json:"issued,omitzero"`    // the statement
+	Checked  time.Time `json:"checked,omitzero"`   // when the origin last said so
+	Deadline time.Time `json:"deadline,omitzero"`
+	Redacted bool      `json:"redacted,omitempty"`
+	Key      string    `json:"key,omitempty"` // kid of the page's signature
+	Node     string    `json:"node,omitempty"`
+}
+
+// A StepError says at which step of Verify a proof failed, and wraps why: an
+// error of this package or of directory that ExitCode knows.
+type StepError struct {
+	Step string
+	Err  error
+}
+
+func (e *StepError) Error() string { return e.Step + ": " + e.Err.Error() }
+func (e *StepError) Unwrap() error { return e.Err }
+
+// String returns the report as plain lines, one for each step.
+func (r *Report) String() string {
+	var b strings.Builder
+	for _, s := range r.Steps {
+		word := "ok"
+		switch {
+		case s.Skipped:
+			word = "-"
+		case !s.OK:
+			word = "FAILED"
+		}
+		fmt.Fprintf(&b, "%-6s  %-16s  %s\n", word, s.Name, s.Detail)
+	}
+	return b.String()
+}
