@@ -15,8 +15,14 @@ type Audience struct{ name string }
 // trust domain may be called so.
 var Mesh = Audience{"mesh"}
 
-// Only returns the audience of one peer domain.
-func Only(peer spiffeid.TrustDomain) Audience { return Audience{peer.Name()} }
+// Only returns the audience of one peer domain; nobody for a domain that is
+// called as the mesh's audience is, which must not become everybody.
+func Only(peer spiffeid.TrustDomain) Audience {
+	if peer.Name() == Mesh.name {
+		return Audience{}
+	}
+	return Audience{peer.Name()}
+}
 
 // ParseAudience parses mesh or a domain's name.
 func ParseAudience(s string) (Audience, error) {
@@ -25,7 +31,7 @@ func ParseAudience(s string) (Audience, error) {
 	}
 	td, err := spiffeid.TrustDomainFromString(s)
 	if err != nil || td.Name() != s {
-		return Audience{}, Refuse(BadRequest, "%q is no audience; it is mesh or a domain", s)
+		return Audience{}, Refuse(BadRequest, "%.100q is no audience; it is mesh or a domain", s)
 	}
 	return Only(td), nil
 }
@@ -99,6 +105,10 @@ func (d Digest) Live() bool { return d.Op == OpPut || d.Op == OpRenew }
 
 var errDigest = errors.New("not a digest")
 
+// maxDeadline is the end of the year 9999: what comes later has no RFC 3339 form,
+// and in milliseconds soon no number either.
+const maxDeadline = 253402300799
+
 // UnmarshalJSON decodes a digest of any of the forms. That the bytes are the
 // canonical ones is for the reader of the whole message to check, by writing it
 // again.
@@ -117,7 +127,7 @@ func (d *Digest) UnmarshalJSON(b []byte) error {
 	}
 	*d = Digest{RID: w.U, Revision: w.R, Op: w.O, Lifetime: w.L}
 	switch {
-	case d.Live() && w.H != nil && w.M != nil && w.X != nil:
+	case d.Live() && w.H != nil && w.M != nil && w.X != nil && *w.X >= 0 && *w.X <= maxDeadline:
 		d.H, d.M, d.Deadline = *w.H, *w.M, *w.X
 	case d.Op == OpEnd && w.H != nil:
 		d.H = *w.H

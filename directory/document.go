@@ -33,8 +33,13 @@ func ParseKind(s string) (Kind, error) {
 	return Kind(s), nil
 }
 
-// MaxDocument bounds a document in bytes (AD-042).
-const MaxDocument = 64 << 10
+// Bounds on a document (AD-042).
+const (
+	MaxDocument = 64 << 10 // bytes
+	// MaxMembers bounds the top-level members, each of which is a disclosure of the
+	// document's record.
+	MaxMembers = 512
+)
 
 // reserved are the members that the node writes itself. A registrant's are
 // dropped, a peer's are refused (spec/views.md, 3).
@@ -85,22 +90,29 @@ func ParseDocument(kind Kind, body []byte) (Document, error) {
 }
 
 // NewDocument makes a document of members that are strict JSON already. It
-// refuses the node's own members and names that SD-JWT uses.
+// refuses the node's own members, names that SD-JWT uses, and what is over the
+// bounds.
 func NewDocument(kind Kind, members []Member) (Document, error) {
 	for _, m := range members {
 		if kind.isReserved(m.Name) {
-			return Document{}, Refuse(BadDocument, "the member %q is the directory's own", m.Name).At("/" + m.Name)
+			return Document{}, Refuse(BadDocument, "the member %q is the directory's own", m.Name).At(pointer("", m.Name))
 		}
 	}
-	raw := AppendObject(nil, members)
-	if name, found := usesSDJWT(raw); found {
-		return Document{}, Refuse(BadDocument, "a member is called %q, which signed records use themselves", name)
+	if len(members) > MaxMembers {
+		return Document{}, Refuse(BadDocument, "the document has %d members; at most %d are allowed", len(members), MaxMembers)
 	}
-	return Document{kind, raw}, nil
+	raw := AppendObject(nil, members)
+	if len(raw) > MaxDocument {
+		return Document{}, Refuse(TooLarge, "the document has %d bytes; at most %d are allowed", len(raw), MaxDocument)
+	}
+	if at, found := usesSDJWT(raw); found {
+		return Document{}, Refuse(BadDocument, "a member is called _sd or ..., which signed records use themselves").At(at)
+	}
+	return Document{kind, bytes.Clone(raw)}, nil // without the room that appending left
 }
 
 // usesSDJWT reports whether an object within raw has a member named as SD-JWT
-// names its own (RFC 9901, 4.2.4).
+// names its own (RFC 9901, 4.2.4), and where.
 func usesSDJWT(raw []byte) (string, bool) {
 	if !bytes.Contains(raw, []byte("_sd")) && !bytes.Contains(raw, []byte("...")) && !bytes.Contains(raw, []byte(`\u`)) {
 		return "", false
@@ -113,7 +125,7 @@ func usesSDJWT(raw []byte) (string, bool) {
 		}
 		if in, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && in == '{' && n%2 == 1 {
 			if s := t.String(); s == "_sd" || s == "..." {
-				return s, true
+				return string(d.StackPointer()), true
 			}
 		}
 	}
@@ -154,9 +166,5 @@ func (d Document) Merge(body []byte) (Document, error) {
 			members = append(members, p)
 		}
 	}
-	merged, err := NewDocument(d.kind, members)
-	if err == nil && len(merged.raw) > MaxDocument {
-		return Document{}, Refuse(TooLarge, "the updated document has %d bytes; at most %d are allowed", len(merged.raw), MaxDocument)
-	}
-	return merged, err
+	return NewDocument(d.kind, members)
 }

@@ -158,10 +158,29 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 		if key.Node, err = spiffeid.FromString(e.Node); err != nil {
 			return nil, fmt.Errorf("not a key document: %w", err)
 		}
+		if !key.Node.MemberOf(k.Issuer) {
+			return nil, errors.New("not a key document: a key is of another domain's node")
+		}
 		k.Keys = append(k.Keys, key)
+	}
+	if id, twice := k.twice(); twice {
+		return nil, fmt.Errorf("not a key document: the key %s is listed twice", id)
 	}
 	if !bytes.Equal(k.Payload(), payload) {
 		return nil, errors.New("not a key document: not in canonical form")
 	}
 	return k, nil
+}
+
+// twice returns the id of a key that is listed more than once.
+func (k *KeyDocument) twice() (string, bool) {
+	seen := map[string]bool{}
+	for _, key := range k.Keys {
+		id := key.KeyID()
+		if seen[id] {
+			return id, true
+		}
+		seen[id] = true
+	}
+	return "", false
 }

@@ -45,9 +45,12 @@ func readDocument(d Document) *object {
 }
 
 // pointer returns the JSON pointer to a member (RFC 6901).
-func (o *object) pointer(name string) string {
-	return o.at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
+func (o *object) pointer(name string) string { return pointer(o.at, name) }
+
+// inPointer escapes what has a meaning in JSON pointers.
+var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+func pointer(at, name string) string { return at + "/" + inPointer.Replace(name) }
 
 // refuse remembers that the member of that name is wrong.
 func (o *object) refuse(name, format string, args ...any) {

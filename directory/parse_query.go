@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"errors"
 	"net/url"
 	"strconv"
 	"strings"
@@ -105,6 +106,9 @@ func (f *filters) number(name string, least, def int) int {
 		return def
 	}
 	n, err := strconv.ParseInt(s, 10, 32)
+	if errors.Is(err, strconv.ErrRange) && n > 0 {
+		err = nil // n is the largest
+	}
 	if err != nil || int(n) < least {
 		f.fail(Refuse(BadQuery, "%s is %.40q; it is a whole number from %d", name, s, least))
 		return least

@@ -24,8 +24,11 @@ var errRecord = errors.New("not a record")
 // ParseRecord splits the compact serialization JWS~disclosure~…~. It checks
 // nothing but the form.
 func ParseRecord(s string) (Record, error) {
+	if len(s) > MaxRecord {
+		return Record{}, fmt.Errorf("%w: it has %d bytes; at most %d are allowed", errRecord, len(s), MaxRecord)
+	}
 	parts := strings.Split(s, "~")
-	if len(s) > MaxRecord || len(parts) < 2 || parts[len(parts)-1] != "" || parts[0] == "" {
+	if len(parts) < 2 || parts[len(parts)-1] != "" || parts[0] == "" {
 		return Record{}, errRecord
 	}
 	return Record{parts[0], parts[1 : len(parts)-1]}, nil
@@ -33,7 +36,14 @@ func ParseRecord(s string) (Record, error) {
 
 // String returns the compact serialization.
 func (r Record) String() string {
-	return r.JWS + "~" + strings.Join(append(r.Disclosures, ""), "~")
+	var b strings.Builder
+	b.WriteString(r.JWS)
+	b.WriteByte('~')
+	for _, d := range r.Disclosures {
+		b.WriteString(d)
+		b.WriteByte('~')
+	}
+	return b.String()
 }
 
 // Contents is what a record tells its holder.
@@ -64,7 +74,7 @@ func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
 	var kind Kind
 	var members []Member
 	size := 0
-	seen := map[Hash]struct{}{}
+	seen, named := map[Hash]struct{}{}, map[string]struct{}{}
 	for _, text := range disclosures {
 		m, err := openDisclosure(text)
 		if err != nil {
@@ -79,6 +89,10 @@ func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
 		_, theirs := claims.doc[d]
 		switch {
 		case ours:
+			if _, twice := named[m.Name]; twice {
+				return nil, fmt.Errorf("%w: %s is disclosed twice", errRecord, m.Name)
+			}
+			named[m.Name] = struct{}{}
 			if err := c.setReg(m, &kind); err != nil {
 				return nil, err
 			}
@@ -124,7 +138,7 @@ func (c *Contents) setReg(m Member, kind *Kind) error {
 		c.Owner, err = ParseIdentity(s)
 	case "kind":
 		*kind = Kind(s)
-		if s == "" || len(s) > 32 {
+		if s == "" || len(s) > 32 || strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
 			err = errors.New("not a kind")
 		}
 	default:
@@ -153,7 +167,7 @@ func openDisclosure(text string) (Member, error) {
 	if decode(parts[0], &salt) != nil || decode(parts[1], &name) != nil {
 		return Member{}, fmt.Errorf("%w: a disclosure is not [salt, name, value]", errRecord)
 	}
-	if raw, err := B64.DecodeString(salt); err != nil || len(raw) != 16 {
+	if raw, err := B64.DecodeString(salt); err != nil || len(raw) != 16 || len(salt) != B64.EncodedLen(16) {
 		return Member{}, fmt.Errorf("%w: a disclosure's salt is not 16 bytes", errRecord)
 	}
 	return Member{name, parts[2]}, nil

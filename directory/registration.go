@@ -96,15 +96,15 @@ func ParseVisibility(s string) (Visibility, error) {
 		var v Visibility
 		for name := range strings.SplitSeq(strings.TrimPrefix(s, "peers:"), ",") {
 			td, err := spiffeid.TrustDomainFromString(name)
-			if err != nil || name != td.Name() {
-				return Visibility{}, Refuse(BadRequest, "visibility names %q, which is not a domain", name)
+			if err != nil || name != td.Name() || name == Mesh.name {
+				return Visibility{}, Refuse(BadRequest, "visibility names %.100q, which is not a domain", name)
 			}
 			v.Peers = append(v.Peers, td)
 		}
 		sortDomains(&v.Peers)
 		return v, nil
 	}
-	return Visibility{}, Refuse(BadRequest, "visibility is %q; it is domain, mesh, or peers:DOMAIN,…", s)
+	return Visibility{}, Refuse(BadRequest, "visibility is %.100q; it is domain, mesh, or peers:DOMAIN,…", s)
 }
 
 func (v Visibility) String() string {

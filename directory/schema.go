@@ -55,9 +55,8 @@ func deepest(err error) (at, why string) {
 	for len(v.Causes) > 0 {
 		v = v.Causes[0]
 	}
-	o := object{}
 	for _, name := range v.InstanceLocation {
-		o.at = o.pointer(name)
+		at = pointer(at, name)
 	}
-	return o.at, v.ErrorKind.LocalizedString(message.NewPrinter(language.English))
+	return at, v.ErrorKind.LocalizedString(message.NewPrinter(language.English))
 }

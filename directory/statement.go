@@ -211,6 +211,11 @@ func ParseStatement(payload []byte) (*Claims, error) {
 	if len(cl.reg) != len(w.Reg.SD) || len(cl.doc) != len(w.Doc.SD) || (w.Op == OpEnd) != (len(cl.reg)+len(cl.doc) == 0) {
 		return nil, errStatement
 	}
+	for h := range cl.reg {
+		if _, twice := cl.doc[h]; twice { // RFC 9901, 7.1: no digest occurs twice
+			return nil, errStatement
+		}
+	}
 	return cl, nil
 }
 

@@ -1,0 +1,104 @@
+package directory_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Requirement: AD-010
+func TestParseLifetime(t *testing.T) {
+	for in, want := range map[string]uint32{"": 86400, "60": 60, "86400": 86400, "4294967295": 4294967295} {
+		if n, err := directory.ParseLifetime(in, directory.DefaultLifetime); n != want || err != nil {
+			t.Errorf("%q: got %d, %v", in, n, err)
+		}
+	}
+	for _, in := range []string{"59", "0", "-60", "4294967296", "99999999999999999999", "1e3", "60.0", "0x60", "60s", " 60", "+60", "٦٠"} {
+		_, err := directory.ParseLifetime(in, directory.DefaultLifetime)
+		wantRefusal(t, err, directory.BadLifetime, "")
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	if got := directory.Deadline(noon*1000+999, 60); got != noon+60 {
+		t.Errorf("the deadline is %d, not the floor of the second", got)
+	}
+	for lifetime, want := range map[uint32]int64{60: 15, 61: 15, 86400: 21600} {
+		if got := directory.AnnounceBefore(lifetime); got != want {
+			t.Errorf("a lifetime of %d is announced %d s before, not %d", lifetime, got, want)
+		}
+	}
+}
+
+// A reader's time is the wall clock, but never behind the origin's word carried
+// on (rule T4).
+func TestClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c directory.Clock
+		start := time.Now()
+		if !c.Now().Equal(start) || !c.Floor().IsZero() {
+			t.Errorf("a new clock says %v, %v", c.Now(), c.Floor())
+		}
+		c.Advance(start.Add(-time.Hour)) // an old word changes nothing …
+		if !c.Now().Equal(start) || !c.Floor().Equal(start.Add(-time.Hour)) {
+			t.Errorf("after an old word it says %v, %v", c.Now(), c.Floor())
+		}
+		c.Advance(start.Add(10 * time.Minute)) // … and our own clock is ten minutes slow
+		time.Sleep(time.Minute)
+		if want := start.Add(11 * time.Minute); !c.Now().Equal(want) || !c.Floor().Equal(want) {
+			t.Errorf("a minute after the word it says %v, want %v", c.Now(), want)
+		}
+		c.Advance(start.Add(5 * time.Minute)) // a replay takes nothing back
+		if want := start.Add(11 * time.Minute); !c.Now().Equal(want) {
+			t.Errorf("after a replay it says %v, want %v", c.Now(), want)
+		}
+	})
+}
+
+// A node whose clock is slow serves nothing past a deadline that it could have
+// known.
+//
+// Requirement: AD-024
+func TestTheClockDecidesWhatIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := directory.NewView(alpha)
+		e := &directory.Entry{Origin: beta, RID: rid(1), Agent: "a", Projection: &directory.Projection{}, ExpiresAt: time.Now().Add(time.Hour).UnixMilli()}
+		x := v.Origin(beta)
+		x.Put(e)
+		served := func() bool {
+			_, got := v.Get(beta, e.RID)
+			found := len(v.Find("a")) == 1
+			listed := len(v.Lookup(directory.Query{}, nil).Entries) == 1
+			if got != found || got != listed {
+				t.Errorf("get %v, find %v, lookup %v", got, found, listed)
+			}
+			return got
+		}
+		time.Sleep(59 * time.Minute)
+		if !served() {
+			t.Error("gone before its deadline")
+		}
+		time.Sleep(time.Minute - time.Millisecond)
+		if !served() {
+			t.Error("gone a millisecond before its deadline")
+		}
+		time.Sleep(time.Millisecond)
+		if served() {
+			t.Error("served at its deadline")
+		}
+
+		e2 := *e
+		e2.ExpiresAt = time.Now().Add(time.Hour).UnixMilli()
+		x.Put(&e2)
+		x.Clock.Advance(time.Now().Add(time.Hour - time.Second))
+		if !served() {
+			t.Error("gone before the origin's time reached its deadline")
+		}
+		time.Sleep(time.Second)
+		if served() {
+			t.Error("served past its deadline by the origin's time")
+		}
+	})
+}
