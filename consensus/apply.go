@@ -1,0 +1,444 @@
+package consensus
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A state is what a domain's log has made so far. apply changes it as a pure
+// function of itself and the entry, so that a test or a recovery tool can drive
+// it alone. Whoever reads it holds off apply meanwhile.
+type state struct {
+	domain   spiffeid.TrustDomain
+	epoch    uint64 // 0 before the first command
+	revision uint64
+	now      int64 // committed time, Unix milliseconds: the highest t so far
+	policy   uint64
+	ledger   frontier
+	index    *directory.Index // what readers of the domain's registrations read
+	regs     map[directory.RID]*registration
+	names    map[string]directory.RID
+	hashes   map[directory.Hash]directory.RID // of the living registrations' statements
+	former   formers
+	streams  map[directory.Audience]*stream
+	peerings map[spiffeid.TrustDomain]directory.Peering
+	keys     map[spiffeid.ID]directory.SigningKey
+	issued   *directory.KeyDocument // nil until there is a key
+
+	// What follows is derived from the above, but for uncovered, which is empty
+	// between commands.
+	endings   heap[ending]
+	agenda    heap[appointment]
+	uncovered []uncovered
+}
+
+// A registration is one of the domain's own, whether or not its deadline has
+// passed. But for look it is never modified: a change puts another in its place,
+// so that a snapshot may read it while changes go on.
+type registration struct {
+	entry  *directory.Entry
+	grants []directory.Grant
+	h      directory.Hash // of its statement, which is made of what follows
+	format int
+	epoch  uint64
+	prev   directory.Hash
+	issued int64 // Unix seconds
+	leaf   uint64
+	salt   directory.Salt
+
+	look int64 // the agenda's valid appointment for it
+}
+
+// change is what reg's statement says.
+func (r *registration) change(domain spiffeid.TrustDomain) *directory.Change {
+	e := r.entry
+	return &directory.Change{
+		Issuer: domain, RID: e.RID, Op: directory.OpPut, Epoch: r.epoch, Revision: e.Statement, Prev: r.prev,
+		IssuedAt: r.issued, Since: e.RegisteredAt / 1000, Leaf: r.leaf,
+		Agent: e.Agent, Owner: e.Owner, Document: e.Document, Salt: r.salt,
+	}
+}
+
+func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
+	return &state{
+		domain: domain, index: index,
+		regs:     map[directory.RID]*registration{},
+		names:    map[string]directory.RID{},
+		hashes:   map[directory.Hash]directory.RID{},
+		former:   formers{owners: map[directory.RID]former{}},
+		streams:  map[directory.Audience]*stream{},
+		peerings: map[spiffeid.TrustDomain]directory.Peering{},
+		keys:     map[spiffeid.ID]directory.SigningKey{},
+	}
+}
+
+// errMoved says that what the leader prepared a command for has changed since;
+// it prepares again.
+var errMoved = errors.New("the state has moved on")
+
+// errUnknownFormat says that this member cannot go on: the others know more.
+var errUnknownFormat = errors.New("cannot build the statement")
+
+// A result is what one command did, or why it did nothing.
+type result struct {
+	outcome directory.Outcome
+	err     error
+}
+
+// apply applies a log entry. Only an error of the second result ends this
+// member's applying; the first are answers.
+func (s *state) apply(b *batch) ([]result, error) {
+	s.now = max(s.now, b.Time)
+	s.free()
+	results := make([]result, len(b.Commands))
+	for i := range b.Commands {
+		r := &results[i]
+		r.outcome, r.err = s.do(&b.Commands[i])
+		s.pin()
+		if errors.Is(r.err, errUnknownFormat) {
+			return nil, r.err
+		}
+		r.outcome.Position = s.position()
+	}
+	return results, nil
+}
+
+func (s *state) position() directory.Position {
+	return directory.Position{Epoch: s.epoch, Revision: s.revision}
+}
+
+func (s *state) do(c *command) (directory.Outcome, error) {
+	if s.epoch == 0 && c.Epoch == nil {
+		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "the domain's history has not begun")
+	}
+	switch {
+	case c.Register != nil:
+		return s.register(c.Register)
+	case c.Update != nil:
+		return s.update(c.Update)
+	case c.Refresh != nil:
+		return s.refresh(c.Refresh)
+	case c.Remove != nil:
+		return s.remove(c.Remove)
+	case c.Expire != nil:
+		return directory.Outcome{}, s.expireAll(c.Expire)
+	case c.Announce != nil:
+		s.announceAll(c.Announce)
+	case c.Attest != nil:
+		s.attest(c.Attest)
+	case c.Issue != nil:
+		s.reissue(c.Issue)
+	case c.Peer != nil:
+		s.peer(c.Peer)
+	case c.Epoch != nil:
+		s.begin(c.Epoch)
+	case c.Regrant != nil:
+		s.regrant(c.Regrant)
+	}
+	return directory.Outcome{}, nil
+}
+
+// next gives the change at hand the domain's next revision.
+func (s *state) next() uint64 {
+	s.revision++
+	return s.revision
+}
+
+// ended reports whether reg is past its deadline by committed time, swept or not
+// (rule T3).
+func (s *state) ended(reg *registration) bool { return reg.entry.ExpiresAt/1000 <= s.now/1000 }
+
+// register is FCFR (jimenez 7.1): the name is the first one's until it is removed
+// or expires; the same owner replaces, and keeps rid and registered_at.
+func (s *state) register(c *register) (directory.Outcome, error) {
+	old := s.regs[s.names[c.Agent]]
+	var gone *registration
+	if old != nil && s.ended(old) {
+		old, gone = nil, old
+	}
+	owner := c.Caller
+	if old != nil && old.entry.Owner != owner {
+		if !c.Commissioning {
+			return directory.Outcome{}, directory.Refuse(directory.NameTaken, "Agent name '%s' already registered.", c.Agent)
+		}
+		owner = old.entry.Owner
+	}
+	if err := matches(c.IfMatch, old); err != nil {
+		return directory.Outcome{}, err
+	}
+	if owner != c.Granted.Owner || s.policy != c.Granted.Policy {
+		return directory.Outcome{}, errMoved
+	}
+	if gone != nil {
+		if err := s.expire(gone, c.Format); err != nil {
+			return directory.Outcome{}, err
+		}
+	}
+	e := &directory.Entry{Origin: s.domain, RID: c.RID, Agent: c.Agent, Owner: owner, RegisteredAt: s.now}
+	if old != nil {
+		kept := *old.entry
+		e = &kept
+	}
+	e.Visibility = c.Visibility
+	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, c.Lifetime, c.Granted.grants()})
+}
+
+// update replaces the document that the caller meant, and renews the lifetime
+// (AD-056): one change.
+func (s *state) update(c *update) (directory.Outcome, error) {
+	old, err := s.owned(c.RID, c.Caller, c.Commissioning, c.IfMatch)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	if old.entry.Statement != c.Statement || s.policy != c.Granted.Policy {
+		return directory.Outcome{}, errMoved
+	}
+	e, lifetime := *old.entry, c.Lifetime
+	if lifetime == 0 {
+		lifetime = e.Lifetime
+	}
+	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants()})
+}
+
+// contents is what a statement's change brings.
+type contents struct {
+	format   int
+	kind     directory.Kind
+	document []byte
+	salt     directory.Salt
+	lifetime uint32
+	grants   []directory.Grant
+}
+
+// put writes a statement: new contents for e, in the place of old if there is
+// one.
+func (s *state) put(old *registration, e *directory.Entry, c contents) (directory.Outcome, error) {
+	revision := s.revision + 1
+	e.Document = directory.LoadDocument(c.kind, c.document)
+	e.Projection = project(e.Agent, e.Document)
+	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, s.now, directory.Deadline(s.now, c.lifetime)*1000
+	e.Revision, e.Statement = revision, revision
+	if e.Created == 0 {
+		e.Created = revision
+	}
+	reg := &registration{
+		entry: e, grants: c.grants, format: c.format, epoch: s.epoch,
+		issued: s.now / 1000, leaf: s.ledger.size, salt: c.salt,
+	}
+	if old != nil {
+		reg.prev, reg.look = old.h, old.look
+	}
+	change := reg.change(s.domain)
+	ds := change.Disclosures()
+	payload, err := directory.Statement(c.format, change, ds)
+	if err != nil {
+		return directory.Outcome{}, errors.Join(errUnknownFormat, err)
+	}
+	reg.h = directory.HashOf(payload)
+	s.next()
+	s.ledger.append(leafStatement, payload)
+	s.replace(old, reg)
+	s.publish(reg, ds, revision, true)
+	s.plan(reg)
+	return directory.Outcome{RID: e.RID, Created: old == nil, Granted: e.Lifetime}, nil
+}
+
+// project never fails in apply: the leader has validated the document, and
+// nothing that is replicated depends on the projection.
+func project(agent string, d directory.Document) *directory.Projection {
+	if p, err := directory.Project(agent, d); err == nil {
+		return p
+	}
+	return &directory.Projection{Name: agent}
+}
+
+// replace puts reg into the tables in the place of old.
+func (s *state) replace(old, reg *registration) {
+	if old != nil {
+		delete(s.hashes, old.h)
+	}
+	s.regs[reg.entry.RID] = reg
+	s.names[reg.entry.Agent] = reg.entry.RID
+	s.hashes[reg.h] = reg.entry.RID
+	s.index.Put(reg.entry)
+}
+
+// refresh sets a new deadline, which counts from the commit (T1, AD-020). A
+// lower one is announced at once (X1), a later one by the sweep (X2).
+func (s *state) refresh(c *refresh) (directory.Outcome, error) {
+	old, err := s.owned(c.RID, c.Caller, c.Commissioning, c.IfMatch)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	reg, e := *old, *old.entry
+	reg.entry = &e
+	if c.Lifetime != 0 {
+		e.Lifetime = c.Lifetime
+	}
+	e.ExpiresAt = directory.Deadline(s.now, e.Lifetime) * 1000
+	e.Revision = s.next()
+	s.replace(old, &reg)
+	s.renew(&reg, e.Revision, func(x int64) bool { return x > e.ExpiresAt/1000 })
+	s.plan(&reg)
+	return directory.Outcome{RID: c.RID, Granted: e.Lifetime}, nil
+}
+
+func (s *state) remove(c *remove) (directory.Outcome, error) {
+	reg, err := s.owned(c.RID, c.Caller, c.Commissioning, c.IfMatch)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	return directory.Outcome{RID: c.RID}, s.end(reg, c.Format, func(*announced) bool { return true })
+}
+
+// expire ends what is past its deadline. A stream is told where it once had a
+// later one (X3), and its former owner is remembered (AD-058).
+func (s *state) expire(reg *registration, format int) error {
+	deadline := reg.entry.ExpiresAt / 1000
+	err := s.end(reg, format, func(a *announced) bool { return a.highest > deadline })
+	if err == nil {
+		s.former.remember(former{reg.entry.RID, reg.entry.Owner, s.now / 1000})
+	}
+	return err
+}
+
+// end writes reg's end statement and takes it out of everything. It says end
+// where say wants it; elsewhere the deadline has said it.
+func (s *state) end(reg *registration, format int, say func(*announced) bool) error {
+	e, revision := reg.entry, s.revision+1
+	payload, err := directory.Statement(format, &directory.Change{
+		Issuer: s.domain, RID: e.RID, Op: directory.OpEnd, Epoch: s.epoch, Revision: revision, Prev: reg.h,
+		IssuedAt: s.now / 1000, Since: e.RegisteredAt / 1000, Leaf: s.ledger.size,
+	}, nil)
+	if err != nil {
+		return errors.Join(errUnknownFormat, err)
+	}
+	s.next()
+	s.ledger.append(leafStatement, payload)
+	for _, aud := range s.audiences(e.RID) {
+		if a, _ := s.streams[aud].live(e.RID); say(a) {
+			d := directory.Digest{RID: e.RID, Revision: revision, Op: directory.OpEnd, H: directory.HashOf(payload)}
+			s.announce(aud, d, true)
+		} else {
+			delete(s.streams[aud].entries, e.RID)
+		}
+	}
+	delete(s.regs, e.RID)
+	delete(s.names, e.Agent)
+	delete(s.hashes, reg.h)
+	s.index.Delete(e.RID)
+	return nil
+}
+
+// expireAll ends those of the named that are past their deadline, each by a
+// change of its own.
+func (s *state) expireAll(c *sweep) error {
+	for _, rid := range c.RIDs {
+		if reg := s.regs[rid]; reg != nil && s.ended(reg) {
+			if err := s.expire(reg, c.Format); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// announceAll tells the streams the deadlines of those of the named that have a
+// later one than was announced, each by a change of its own.
+func (s *state) announceAll(c *sweep) {
+	for _, rid := range c.RIDs {
+		reg := s.regs[rid]
+		if reg == nil || s.ended(reg) {
+			continue
+		}
+		deadline := reg.entry.ExpiresAt / 1000
+		if x, in := s.announced(rid); !in || x >= deadline {
+			continue
+		}
+		next, e := *reg, *reg.entry
+		next.entry, e.Revision = &e, s.next()
+		s.replace(reg, &next)
+		s.renew(&next, e.Revision, func(x int64) bool { return x < deadline })
+		s.plan(&next)
+	}
+}
+
+// announced returns the lowest deadline by which rid is in a stream.
+func (s *state) announced(rid directory.RID) (x int64, in bool) {
+	for _, st := range s.streams {
+		if a, ok := st.live(rid); ok && (!in || a.Deadline < x) {
+			x, in = a.Deadline, true
+		}
+	}
+	return x, in
+}
+
+// regrant puts policy's new answers in the place of the old ones, each change
+// with a revision of its own. What has other contents by now was asked about
+// when it got them.
+func (s *state) regrant(c *regrant) {
+	for _, item := range c.Items {
+		reg := s.regs[item.RID]
+		if reg == nil || reg.entry.Statement != item.Statement || s.policy != item.Granted.Policy {
+			continue
+		}
+		grants := item.Granted.grants()
+		if equalGrants(grants, reg.grants) {
+			continue
+		}
+		next, e := *reg, *reg.entry
+		next.entry, next.grants, e.Revision = &e, grants, s.next()
+		s.replace(reg, &next)
+		s.publish(&next, next.change(s.domain).Disclosures(), e.Revision, false)
+		s.plan(&next)
+	}
+}
+
+func equalGrants(a, b []directory.Grant) bool {
+	return slices.EqualFunc(a, b, func(x, y directory.Grant) bool {
+		return x.Audience == y.Audience && x.All == y.All && slices.Equal(x.Reg, y.Reg) && slices.Equal(x.Doc, y.Doc)
+	})
+}
+
+// owned returns the living registration if the caller may change it now.
+func (s *state) owned(rid directory.RID, caller directory.Identity, commissioning bool, ifMatch []uint64) (*registration, error) {
+	reg := s.regs[rid]
+	if reg == nil || s.ended(reg) {
+		return nil, s.missing(rid, caller, commissioning)
+	}
+	if reg.entry.Owner != caller && !commissioning {
+		return nil, directory.Refuse(directory.Forbidden, "registration %s belongs to another identity", rid)
+	}
+	return reg, matches(ifMatch, reg)
+}
+
+// missing says what became of a registration to whoever may know (AD-022,
+// AD-058).
+func (s *state) missing(rid directory.RID, caller directory.Identity, commissioning bool) error {
+	owner, known := s.former.owner(rid, s.now/1000)
+	if reg := s.regs[rid]; reg != nil {
+		owner, known = reg.entry.Owner, true
+	}
+	if known && (commissioning || owner == caller) {
+		return directory.Refuse(directory.RegistrationExpired, "registration %s has expired; register the agent again", rid)
+	}
+	return directory.Refuse(directory.NotFound, "there is no registration %s here", rid)
+}
+
+// matches is If-Match: nil demands nothing, otherwise the current revision is
+// among them.
+func matches(revisions []uint64, reg *registration) error {
+	switch {
+	case revisions == nil:
+		return nil
+	case reg == nil:
+		return directory.Refuse(directory.PreconditionFailed, "If-Match was given, and nothing is registered under this name")
+	case !slices.Contains(revisions, reg.entry.Revision):
+		return directory.Refuse(directory.PreconditionFailed, "registration %s is at revision %d; read it again and repeat the change on that", reg.entry.RID, reg.entry.Revision)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Bounds of the leader's batching: what waits, what one log entry holds, and how
+// many entries are under way. While the slots are taken commands gather, so a
+// busy leader makes large entries and an idle one makes them at once.
+const (
+	maxWaiting      = 4096
+	maxBatch        = 256
+	maxBatchBytes   = 512 << 10
+	maxEntriesAtOne = 4
+	enqueueTimeout  = 2 * time.Second
+)
+
+// errNotLeader says that this member does not lead, and has done nothing.
+var errNotLeader = errors.New("this member does not lead")
+
+// A proposal is a command on its way into the log. Whoever moves it from waiting
+// decides its fate: the batcher takes it, or its caller gives it up.
+type proposal struct {
+	command cbor.RawMessage
+	taken   atomic.Bool
+	done    chan result // holds one
+}
+
+type batcher struct {
+	queue chan *proposal
+	slots chan struct{}
+}
+
+func newBatcher() batcher {
+	return batcher{make(chan *proposal, maxWaiting), make(chan struct{}, maxEntriesAtOne)}
+}
+
+// propose puts a command into the log and returns what it did. errNotLeader and
+// Unavailable mean that nothing was changed.
+func (s *Store) propose(ctx context.Context, c *command) (directory.Outcome, error) {
+	if err := s.failure(); err != nil {
+		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this node cannot write any more; use another: %w", err)
+	}
+	raw, err := encoding.Marshal(c)
+	if err != nil {
+		return directory.Outcome{}, fmt.Errorf("encode a command: %w", err)
+	}
+	p := &proposal{command: raw, done: make(chan result, 1)}
+	select {
+	case s.batches.queue <- p:
+	case <-s.closing.Done():
+		return directory.Outcome{}, errNotLeader
+	case <-ctx.Done():
+		return directory.Outcome{}, tooBusy(ctx)
+	}
+	select {
+	case r := <-p.done:
+		return r.outcome, r.err
+	case <-ctx.Done():
+	case <-s.closing.Done():
+	}
+	if p.taken.CompareAndSwap(false, true) {
+		return directory.Outcome{}, tooBusy(ctx)
+	}
+	select {
+	case r := <-p.done:
+		return r.outcome, r.err
+	default:
+		return directory.Outcome{}, unknown(context.Cause(ctx))
+	}
+}
+
+func tooBusy(ctx context.Context) error {
+	return directory.Refuse(directory.Unavailable, "the leader did not get to this in time; nothing was changed: try again: %w", context.Cause(ctx))
+}
+
+func unknown(cause error) error {
+	e := directory.Refuse(directory.OutcomeUnknown, "it is not known whether this was done: read it, or repeat it")
+	e.Err = cause
+	return e
+}
+
+// batchLoop makes log entries of what waits.
+func (s *Store) batchLoop() {
+	for {
+		var first *proposal
+		select {
+		case first = <-s.batches.queue:
+		case <-s.closing.Done():
+			return
+		}
+		select {
+		case s.batches.slots <- struct{}{}:
+		case <-s.closing.Done():
+			return
+		}
+		group := s.gather(first)
+		if len(group) == 0 {
+			<-s.batches.slots
+			continue
+		}
+		future, err := s.enter(group)
+		s.loops.Go(func() {
+			defer func() { <-s.batches.slots }()
+			s.settle(group, future, err)
+		})
+	}
+}
+
+// gather takes first and what else waits, within bounds.
+func (s *Store) gather(first *proposal) (group []*proposal) {
+	size := 0
+	for p := first; ; {
+		if p.taken.CompareAndSwap(false, true) {
+			group = append(group, p)
+			size += len(p.command)
+		}
+		if len(group) == maxBatch || size >= maxBatchBytes {
+			return group
+		}
+		select {
+		case p = <-s.batches.queue:
+		default:
+			return group
+		}
+	}
+}
+
+// enter stamps a group with the time and gives it to Raft.
+func (s *Store) enter(group []*proposal) (raft.ApplyFuture, error) {
+	entry := struct {
+		Version  uint              `cbor:"1,keyasint"`
+		Time     int64             `cbor:"2,keyasint"`
+		Commands []cbor.RawMessage `cbor:"3,keyasint"`
+	}{commandVersion, 0, make([]cbor.RawMessage, len(group))}
+	for i, p := range group {
+		entry.Commands[i] = p.command
+	}
+	now, err := s.stamp()
+	if err != nil {
+		return nil, err
+	}
+	entry.Time = now
+	data, err := encoding.Marshal(entry)
+	if err != nil {
+		return nil, err
+	}
+	return s.raft.Apply(data, enqueueTimeout), nil
+}
+
+// settle waits for a group's entry and tells each of its commands what became of
+// it.
+func (s *Store) settle(group []*proposal, future raft.ApplyFuture, err error) {
+	var results []result
+	if err == nil {
+		if err = proposed(future.Error()); err == nil {
+			switch r := future.Response().(type) {
+			case []result:
+				results = r
+			case error:
+				err = unknown(r)
+			}
+		}
+	}
+	for i, p := range group {
+		if err != nil {
+			p.done <- result{err: err}
+		} else {
+			p.done <- results[i]
+		}
+	}
+}
+
+// proposed says what an error of raft.Apply means for what was proposed.
+func proposed(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
+		return errNotLeader
+	}
+	return unknown(err)
+}

@@ -1,0 +1,208 @@
+package consensus
+
+import (
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// commandVersion is the version of a log entry's encoding. A member that meets
+// a higher one stops applying.
+const commandVersion = 1
+
+// A batch is one log entry: commands that share a time. Golden files hold the
+// encoding of every command; numbers are never reused.
+type batch struct {
+	Version  uint      `cbor:"1,keyasint"`
+	Time     int64     `cbor:"2,keyasint"` // Unix milliseconds, stamped by the leader
+	Commands []command `cbor:"3,keyasint"`
+}
+
+// A command is one change that was asked for: exactly one member is set.
+type command struct {
+	Register *register `cbor:"1,keyasint,omitempty"`
+	Update   *update   `cbor:"2,keyasint,omitempty"`
+	Refresh  *refresh  `cbor:"3,keyasint,omitempty"`
+	Remove   *remove   `cbor:"4,keyasint,omitempty"`
+	Expire   *sweep    `cbor:"5,keyasint,omitempty"`
+	Announce *sweep    `cbor:"6,keyasint,omitempty"`
+	Attest   *attest   `cbor:"7,keyasint,omitempty"`
+	Issue    *issue    `cbor:"8,keyasint,omitempty"`
+	Peer     *peer     `cbor:"9,keyasint,omitempty"`
+	Epoch    *epoch    `cbor:"10,keyasint,omitempty"`
+	Regrant  *regrant  `cbor:"11,keyasint,omitempty"`
+}
+
+// register registers a name or replaces what its owner registered.
+type register struct {
+	Format        int                  `cbor:"1,keyasint"` // of the statement
+	RID           directory.RID        `cbor:"2,keyasint"` // unless the name is held already
+	Salt          directory.Salt       `cbor:"3,keyasint"`
+	Caller        directory.Identity   `cbor:"4,keyasint"`
+	Commissioning bool                 `cbor:"5,keyasint,omitempty"`
+	Agent         string               `cbor:"6,keyasint"`
+	Kind          directory.Kind       `cbor:"7,keyasint"`
+	Document      []byte               `cbor:"8,keyasint"`
+	Lifetime      uint32               `cbor:"9,keyasint"` // seconds, granted
+	Visibility    directory.Visibility `cbor:"10,keyasint"`
+	IfMatch       []uint64             `cbor:"11,keyasint"` // null for any
+	Granted       granted              `cbor:"12,keyasint"`
+}
+
+// granted is policy's answer, and what it was given for: an answer for another
+// owner, or from before a peering changed, is asked for again.
+type granted struct {
+	Owner  directory.Identity `cbor:"1,keyasint"`
+	Policy uint64             `cbor:"2,keyasint"` // revision of the newest peering
+	Grants []grant            `cbor:"3,keyasint"`
+}
+
+type grant struct {
+	Audience directory.Audience `cbor:"1,keyasint"`
+	All      bool               `cbor:"2,keyasint,omitempty"`
+	Reg      []string           `cbor:"3,keyasint,omitempty"`
+	Doc      []string           `cbor:"4,keyasint,omitempty"`
+}
+
+// update puts another document in the place of the one that the statement of
+// revision Statement is about.
+type update struct {
+	Format        int                `cbor:"1,keyasint"`
+	RID           directory.RID      `cbor:"2,keyasint"`
+	Salt          directory.Salt     `cbor:"3,keyasint"`
+	Caller        directory.Identity `cbor:"4,keyasint"`
+	Commissioning bool               `cbor:"5,keyasint,omitempty"`
+	Statement     uint64             `cbor:"6,keyasint"`
+	Document      []byte             `cbor:"7,keyasint"`
+	Lifetime      uint32             `cbor:"8,keyasint"` // 0 keeps the granted one
+	IfMatch       []uint64           `cbor:"9,keyasint"`
+	Granted       granted            `cbor:"10,keyasint"`
+}
+
+// refresh sets a new deadline and nothing else.
+type refresh struct {
+	RID           directory.RID      `cbor:"1,keyasint"`
+	Caller        directory.Identity `cbor:"2,keyasint"`
+	Commissioning bool               `cbor:"3,keyasint,omitempty"`
+	Lifetime      uint32             `cbor:"4,keyasint"` // 0 keeps the granted one
+	IfMatch       []uint64           `cbor:"5,keyasint"`
+}
+
+type remove struct {
+	Format        int                `cbor:"1,keyasint"`
+	RID           directory.RID      `cbor:"2,keyasint"`
+	Caller        directory.Identity `cbor:"3,keyasint"`
+	Commissioning bool               `cbor:"4,keyasint,omitempty"`
+	IfMatch       []uint64           `cbor:"5,keyasint"`
+}
+
+// sweep names registrations that the leader found due; apply looks again.
+type sweep struct {
+	Format int             `cbor:"1,keyasint"`
+	RIDs   []directory.RID `cbor:"2,keyasint"`
+}
+
+// attest adds or replaces a node's signing key and its newest attestations.
+type attest struct {
+	Node         spiffeid.ID `cbor:"1,keyasint"`
+	Public       []byte      `cbor:"2,keyasint"`
+	Attestations []string    `cbor:"3,keyasint"`
+}
+
+// issue issues the key document again before it ends.
+type issue struct {
+	After uint64 `cbor:"1,keyasint"` // seq of the one that it replaces
+}
+
+type peer struct {
+	Domain    spiffeid.TrustDomain   `cbor:"1,keyasint"`
+	State     directory.PeeringState `cbor:"2,keyasint"`
+	Bundle    []byte                 `cbor:"3,keyasint,omitempty"`
+	Addresses []string               `cbor:"4,keyasint,omitempty"`
+	Gossip    []string               `cbor:"5,keyasint,omitempty"`
+	Mesh      bool                   `cbor:"6,keyasint,omitempty"`
+}
+
+// epoch begins the domain's history: the first command of every log.
+type epoch struct {
+	Epoch  uint64 `cbor:"1,keyasint"` // Unix seconds
+	Reason string `cbor:"2,keyasint"`
+}
+
+// regrant puts policy's new answers in the place of the old ones.
+type regrant struct {
+	Items []regrantItem `cbor:"1,keyasint"`
+}
+
+type regrantItem struct {
+	RID       directory.RID `cbor:"1,keyasint"`
+	Statement uint64        `cbor:"2,keyasint"` // which contents policy was asked about
+	Granted   granted       `cbor:"3,keyasint"`
+}
+
+// The one way in which this package writes and reads CBOR: deterministic
+// (RFC 8949, 4.2), our own types as their text, nothing unknown accepted.
+var (
+	encoding = must(cbor.EncOptions{
+		Sort:          cbor.SortCoreDeterministic,
+		ShortestFloat: cbor.ShortestFloat16,
+		NaNConvert:    cbor.NaNConvert7e00,
+		InfConvert:    cbor.InfConvertFloat16,
+		IndefLength:   cbor.IndefLengthForbidden,
+		TextMarshaler: cbor.TextMarshalerTextString,
+	}.EncMode())
+	decoding = must(cbor.DecOptions{
+		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
+		IndefLength:       cbor.IndefLengthForbidden,
+		TagsMd:            cbor.TagsForbidden,
+		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
+		TextUnmarshaler:   cbor.TextUnmarshalerTextString,
+	}.DecMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return v
+}
+
+func (b *batch) encode() ([]byte, error) { return encoding.Marshal(b) }
+
+// decodeBatch decodes a log entry. It refuses what a newer release may have
+// written, since to skip it would be to disagree with the other members.
+func decodeBatch(data []byte) (*batch, error) {
+	var v struct {
+		Version uint `cbor:"1,keyasint"`
+	}
+	if err := cbor.Unmarshal(data, &v); err != nil {
+		return nil, fmt.Errorf("a log entry is damaged: %w", err)
+	}
+	if v.Version != commandVersion {
+		return nil, fmt.Errorf("a log entry has version %d; this release knows %d: upgrade this node", v.Version, commandVersion)
+	}
+	var b batch
+	if err := decoding.Unmarshal(data, &b); err != nil {
+		return nil, fmt.Errorf("a log entry has what this release does not know: upgrade this node: %w", err)
+	}
+	return &b, nil
+}
+
+func wireGrants(gs []directory.Grant) []grant {
+	out := make([]grant, len(gs))
+	for i, g := range gs {
+		out[i] = grant(g)
+	}
+	return out
+}
+
+func (g granted) grants() []directory.Grant {
+	out := make([]directory.Grant, len(g.Grants))
+	for i, w := range g.Grants {
+		out[i] = directory.Grant(w)
+	}
+	return out
+}

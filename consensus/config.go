@@ -1,0 +1,147 @@
+package consensus
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Member is a node of the domain.
+type Member struct {
+	ID      spiffeid.ID // its Raft server id
+	Address string      // host:port of its cluster listener
+}
+
+// A Subject is what policy is asked about when grants are decided.
+type Subject struct {
+	RID        directory.RID
+	Agent      string
+	Owner      directory.Identity
+	Document   directory.Document
+	Projection *directory.Projection
+	Visibility directory.Visibility
+}
+
+// Config says how one member takes part. All members of a domain are given the
+// same Members.
+type Config struct {
+	Domain  spiffeid.TrustDomain
+	Node    spiffeid.ID // this member
+	Dir     string      // log, votes and snapshots; made with mode 0700
+	Members []Member    // one, three or five, this one too; fixed at start
+
+	// Listener is the cluster's, without TLS; Close closes it. One port carries
+	// Raft and the forwarding of writes, told apart by ALPN.
+	Listener net.Listener
+	// Dial connects to a member's Address, without TLS.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// ServerTLS and ClientTLS demand certificates, and let only nodes of the own
+	// domain through. They are cloned and given the ALPN names. That the peer is
+	// a member, and the one meant, is checked here.
+	ServerTLS, ClientTLS *tls.Config
+
+	// Index is the domain's own, and is kept up to date from now on.
+	Index *directory.Index
+	// Grants is asked by the leader who beyond the domain may have what of a
+	// registration; nil grants nothing. It may read the store.
+	Grants func(Subject) []directory.Grant
+	// MaxLifetime is the longest lifetime that is granted, in seconds; 0 is
+	// directory.MaxLifetime.
+	MaxLifetime uint32
+	Timing      Timing       // zero members have DefaultTiming's values
+	Logger      *slog.Logger // nil discards
+}
+
+// Timing is how long things take. A member alone ignores the first three: it
+// has nobody to wait for.
+type Timing struct {
+	Heartbeat time.Duration // silence of a leader after which a member stands for election
+	Election  time.Duration // how long an election may take; at least Heartbeat
+	Lease     time.Duration // how long a leader leads without a majority; at most Heartbeat
+	Sweep     time.Duration // between rounds of the sweep
+	Write     time.Duration // how long a write waits for a leader, and a follower for its own copy
+	Presence  time.Duration // between a follower's words to the leader
+
+	SnapshotEvery uint64 // log entries between snapshots
+}
+
+// DefaultTiming is fit for one data centre.
+var DefaultTiming = Timing{
+	Heartbeat: time.Second, Election: time.Second, Lease: 500 * time.Millisecond,
+	Sweep: 500 * time.Millisecond, Write: 5 * time.Second, Presence: time.Second,
+	SnapshotEvery: 8192,
+}
+
+// LocalTiming is fit for members that share a machine: quicker to find a leader.
+var LocalTiming = Timing{
+	Heartbeat: 400 * time.Millisecond, Election: 400 * time.Millisecond, Lease: 300 * time.Millisecond,
+}
+
+func (t Timing) withDefaults() Timing {
+	d := DefaultTiming
+	for _, f := range []struct{ mine, def *time.Duration }{
+		{&t.Heartbeat, &d.Heartbeat}, {&t.Election, &d.Election}, {&t.Lease, &d.Lease},
+		{&t.Sweep, &d.Sweep}, {&t.Write, &d.Write}, {&t.Presence, &d.Presence},
+	} {
+		if *f.mine == 0 {
+			*f.mine = *f.def
+		}
+	}
+	if t.SnapshotEvery == 0 {
+		t.SnapshotEvery = d.SnapshotEvery
+	}
+	return t
+}
+
+func (t Timing) check() error {
+	switch {
+	case t.Lease > t.Heartbeat:
+		return fmt.Errorf("Timing.Lease %s is longer than Heartbeat %s", t.Lease, t.Heartbeat)
+	case t.Election < t.Heartbeat:
+		return fmt.Errorf("Timing.Election %s is shorter than Heartbeat %s", t.Election, t.Heartbeat)
+	case min(t.Heartbeat, t.Election, t.Lease, t.Sweep, t.Write, t.Presence) < 5*time.Millisecond:
+		return errors.New("a member of Timing is under 5 ms")
+	}
+	return nil
+}
+
+// check returns what is wrong with c, by the name of the member.
+func (c *Config) check() error {
+	switch {
+	case c.Domain.IsZero():
+		return errors.New("Domain is missing")
+	case c.Node.TrustDomain() != c.Domain:
+		return fmt.Errorf("Node %s is not of the domain %s", c.Node, c.Domain)
+	case c.Dir == "":
+		return errors.New("Dir is missing")
+	case c.Listener == nil || c.Dial == nil || c.ServerTLS == nil || c.ClientTLS == nil:
+		return errors.New("Listener, Dial, ServerTLS and ClientTLS must all be set")
+	case c.Index == nil:
+		return errors.New("Index is missing")
+	}
+	seen := map[any]bool{}
+	for _, m := range c.Members {
+		if m.ID.TrustDomain() != c.Domain {
+			return fmt.Errorf("Members: %s is not of the domain %s", m.ID, c.Domain)
+		}
+		if m.Address == "" || seen[m.ID] || seen[m.Address] {
+			return fmt.Errorf("Members: %s has no address or one that occurs twice", m.ID)
+		}
+		seen[m.ID], seen[m.Address] = true, true
+	}
+	if !seen[c.Node] {
+		return fmt.Errorf("Members: %s itself is not among them", c.Node)
+	}
+	if len(c.Members)%2 == 0 || len(c.Members) > 5 {
+		return fmt.Errorf("Members: there are %d; one, three or five hold a domain", len(c.Members))
+	}
+	return c.Timing.check()
+}

@@ -1,0 +1,102 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+)
+
+// segmentSize is how much of the log one file holds; it is allocated at once.
+const segmentSize = 16 << 20
+
+// logCache is how many entries are kept in memory for followers.
+const logCache = 512
+
+// keptSnapshots is how many snapshots stay on disk.
+const keptSnapshots = 2
+
+// A disk is a member's durable state: votes and log in one write-ahead log, and
+// snapshots. It has master salts in it, so nobody else may read it.
+type disk struct {
+	wal       *wal.WAL
+	logs      raft.LogStore
+	snapshots raft.SnapshotStore
+}
+
+// openDisk opens what dir holds. failed is told of a log entry that could not be
+// written: Raft goes on after that, and must not be believed.
+func openDisk(dir string, log hclog.Logger, failed func(error)) (*disk, error) {
+	for _, sub := range []string{"", "log", "snapshots"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("make the data directory: %w", err)
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("close the data directory to others: %w", err)
+	}
+	w, err := wal.Open(filepath.Join(dir, "log"), wal.WithLogger(log.Named("wal")), wal.WithSegmentSize(segmentSize))
+	if err != nil {
+		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
+	}
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, log.Named("snapshots"))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), w.Close())
+	}
+	logs, err := raft.NewLogCache(logCache, &judgedLog{w, failed})
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return &disk{w, logs, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
+}
+
+// empty reports whether there is neither a log entry nor a snapshot.
+func (d *disk) empty() (bool, error) {
+	last, err := d.wal.LastIndex()
+	if err != nil || last > 0 {
+		return false, err
+	}
+	list, err := d.snapshots.List()
+	return len(list) == 0, err
+}
+
+// A judgedLog tells of writes that fail.
+type judgedLog struct {
+	*wal.WAL
+	failed func(error)
+}
+
+func (j *judgedLog) StoreLog(entry *raft.Log) error { return j.StoreLogs([]*raft.Log{entry}) }
+
+func (j *judgedLog) StoreLogs(entries []*raft.Log) error {
+	err := j.WAL.StoreLogs(entries)
+	if err != nil {
+		j.failed(fmt.Errorf("write the log: %w", err))
+	}
+	return err
+}
+
+// privateSnapshots makes every snapshot's files the owner's alone.
+type privateSnapshots struct {
+	raft.SnapshotStore
+	dir string
+}
+
+func (p privateSnapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, cIndex uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	sink, err := p.SnapshotStore.Create(version, index, term, c, cIndex, t)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(p.dir, "*", "*"))
+	for _, f := range files {
+		err = errors.Join(err, os.Chmod(f, 0o600))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("close a snapshot to others: %w", err), sink.Cancel())
+	}
+	return sink, nil
+}

@@ -1,0 +1,94 @@
+package consensus
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// begin begins the domain's history: leaf 0 of the ledger says of which epoch it
+// is and what came before. A second beginning changes nothing.
+func (s *state) begin(c *epoch) {
+	if s.epoch != 0 {
+		return
+	}
+	s.epoch = c.Epoch
+	s.next()
+	s.ledger.append(leafEpoch, epochPayload(s.domain, c.Epoch, "", 0, directory.HashOf(nil), c.Reason))
+}
+
+// epochPayload is {v, iss, epoch, old, size, root, reason}: old is the log
+// origin of the epoch before, empty for the first, with the size and root that
+// its ledger had.
+func epochPayload(domain spiffeid.TrustDomain, epoch uint64, old string, size uint64, root directory.Hash, reason string) []byte {
+	b := directory.AppendUint([]byte{'{'}, "v", 1)
+	b = directory.AppendText(b, "iss", domain.IDString())
+	b = directory.AppendUint(b, "epoch", epoch)
+	b = directory.AppendText(b, "old", old)
+	b = directory.AppendUint(b, "size", size)
+	b = directory.AppendText(b, "root", root.String())
+	return append(directory.AppendText(b, "reason", reason), '}')
+}
+
+// peer agrees something with another domain. policy moves, so that no grant that
+// was asked for before is taken after.
+func (s *state) peer(c *peer) {
+	p := directory.Peering(*c)
+	old, known := s.peerings[p.Domain]
+	if known && old.Equal(p) {
+		return
+	}
+	s.peerings[p.Domain] = p
+	s.policy = s.next()
+	if s.issued != nil && !slices.Equal(s.issued.Mesh, s.mesh()) {
+		s.issue()
+	}
+}
+
+// mesh returns the domains that may have the mesh stream, sorted by name.
+func (s *state) mesh() []spiffeid.TrustDomain {
+	var list []spiffeid.TrustDomain
+	for td, p := range s.peerings {
+		if p.State == directory.PeeringActive && p.Mesh {
+			list = append(list, td)
+		}
+	}
+	slices.SortFunc(list, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
+	return list
+}
+
+// attest takes a node's signing key with its newest attestations in the place of
+// what the node had before.
+func (s *state) attest(c *attest) {
+	key := directory.SigningKey{Public: c.Public, Node: c.Node, Attestations: c.Attestations}
+	if old, ok := s.keys[c.Node]; ok && old.Public.Equal(key.Public) && slices.Equal(old.Attestations, key.Attestations) {
+		return
+	}
+	s.keys[c.Node] = key
+	s.issue()
+}
+
+// reissue issues the key document again, unless another issue came first.
+func (s *state) reissue(c *issue) {
+	if s.issued != nil && s.issued.Seq == c.After {
+		s.issue()
+	}
+}
+
+// issue makes the domain's next key document. Its seq is its revision.
+func (s *state) issue() {
+	doc := &directory.KeyDocument{
+		Issuer: s.domain, Epoch: s.epoch, Seq: s.next(),
+		Expires: s.now/1000 + directory.KeyDocumentLifetime, Mesh: s.mesh(),
+	}
+	nodes := slices.SortedFunc(maps.Keys(s.keys), func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) })
+	for _, node := range nodes {
+		doc.Keys = append(doc.Keys, s.keys[node])
+	}
+	s.issued = doc
+	s.ledger.append(leafKeys, doc.Payload())
+}

@@ -1,0 +1,266 @@
+package consensus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A request is a validated change with its caller, as a follower hands it to the
+// leader: exactly one member is set.
+type request struct {
+	Register *registerRequest `cbor:"1,keyasint,omitempty"`
+	Refresh  *refreshRequest  `cbor:"2,keyasint,omitempty"`
+	Remove   *removeRequest   `cbor:"3,keyasint,omitempty"`
+	Peer     *peer            `cbor:"4,keyasint,omitempty"`
+	Attest   *attest          `cbor:"5,keyasint,omitempty"`
+}
+
+type caller struct {
+	Identity      directory.Identity `cbor:"1,keyasint"`
+	Commissioning bool               `cbor:"2,keyasint,omitempty"`
+	RequestID     string             `cbor:"3,keyasint,omitempty"`
+}
+
+func callerOf(c directory.Caller) caller { return caller(c) }
+
+type registerRequest struct {
+	Caller     caller               `cbor:"1,keyasint"`
+	Agent      string               `cbor:"2,keyasint"`
+	Kind       directory.Kind       `cbor:"3,keyasint"`
+	Document   []byte               `cbor:"4,keyasint"`
+	Lifetime   uint32               `cbor:"5,keyasint"`
+	Visibility directory.Visibility `cbor:"6,keyasint"`
+	IfMatch    []uint64             `cbor:"7,keyasint"`
+}
+
+type refreshRequest struct {
+	Caller   caller        `cbor:"1,keyasint"`
+	RID      directory.RID `cbor:"2,keyasint"`
+	Lifetime uint32        `cbor:"3,keyasint"`
+	Patch    []byte        `cbor:"4,keyasint"` // null for none
+	IfMatch  []uint64      `cbor:"5,keyasint"`
+}
+
+type removeRequest struct {
+	Caller  caller        `cbor:"1,keyasint"`
+	RID     directory.RID `cbor:"2,keyasint"`
+	IfMatch []uint64      `cbor:"3,keyasint"`
+}
+
+// A reply is what the leader answers: an outcome, or a refusal.
+type reply struct {
+	RID      directory.RID     `cbor:"1,keyasint"`
+	Epoch    uint64            `cbor:"2,keyasint"`
+	Revision uint64            `cbor:"3,keyasint"`
+	Created  bool              `cbor:"4,keyasint"`
+	Granted  uint32            `cbor:"5,keyasint"`
+	Problem  directory.Problem `cbor:"6,keyasint,omitempty"`
+	Detail   string            `cbor:"7,keyasint,omitempty"`
+	Pointer  string            `cbor:"8,keyasint,omitempty"`
+}
+
+func replyOf(out directory.Outcome, err error) *reply {
+	if err == nil {
+		return &reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created, Granted: out.Granted}
+	}
+	r := &reply{Problem: directory.ProblemOf(err), Detail: "the leader failed"}
+	var e *directory.Error
+	if errors.As(err, &e) {
+		r.Detail, r.Pointer = e.Detail, e.Pointer
+	}
+	return r
+}
+
+func (r *reply) result() (directory.Outcome, error) {
+	if r.Problem != "" {
+		return directory.Outcome{}, &directory.Error{Problem: r.Problem, Detail: r.Detail, Pointer: r.Pointer}
+	}
+	at := directory.Position{Epoch: r.Epoch, Revision: r.Revision}
+	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted}, nil
+}
+
+// The forwarding server's routes, and the bound of a body.
+const (
+	writePath    = "/v1/write"
+	presencePath = "/v1/presence"
+	maxBody      = 1 << 20
+	typeCBOR     = "application/cbor"
+)
+
+// retryPause is how long a write waits before it looks for the leader again.
+const retryPause = 20 * time.Millisecond
+
+// write does a request here, or sends it to the leader: the one place that knows
+// which. What nobody has begun is tried again while there is time.
+func (s *Store) write(ctx context.Context, req *request) (directory.Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timing.Write)
+	defer cancel()
+	for {
+		out, err := s.attempt(ctx, req)
+		if !errors.Is(err, errNotLeader) {
+			return out, err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return out, directory.Refuse(directory.Unavailable, "the domain has no leader in reach; nothing was changed: try again: %w", err)
+		case <-s.closing.Done():
+			return out, directory.Refuse(directory.Unavailable, "this node is stopping; nothing was changed: use another")
+		}
+	}
+}
+
+func (s *Store) attempt(ctx context.Context, req *request) (directory.Outcome, error) {
+	if s.leading.Load() {
+		return s.lead(ctx, req)
+	}
+	leader, ok := s.leader()
+	if !ok || leader.ID == s.cfg.Node {
+		return directory.Outcome{}, errNotLeader
+	}
+	var r reply
+	if err := s.post(ctx, leader, writePath, req, &r); err != nil {
+		return directory.Outcome{}, err
+	}
+	out, err := r.result()
+	if err == nil {
+		s.await(ctx, out.Position)
+	}
+	return out, err
+}
+
+// await waits until this member has applied a position, so that the writer reads
+// its write here. It is committed anyway, so a wait in vain is no error.
+func (s *Store) await(ctx context.Context, at directory.Position) {
+	for {
+		changed := s.Changed()
+		if !s.Position().Before(at) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		case <-s.closing.Done():
+			return
+		}
+	}
+}
+
+// post sends a message to a member and reads its answer. errNotLeader means that
+// the member has done nothing with it, OutcomeUnknown that it may have.
+func (s *Store) post(ctx context.Context, to Member, path string, message, answer any) error {
+	body, err := encoding.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("encode a message: %w", err)
+	}
+	sent := false
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+to.Address+path, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("the address of member %s: %w", to.ID, err)
+	}
+	req.Header.Set("Content-Type", typeCBOR)
+	resp, err := s.cluster.client.Do(req)
+	if err != nil {
+		if sent {
+			return unknown(err)
+		}
+		return fmt.Errorf("%w: %w", errNotLeader, err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+		if err == nil {
+			err = decoding.Unmarshal(data, answer)
+		}
+		if err != nil {
+			return unknown(err)
+		}
+		return nil
+	case http.StatusMisdirectedRequest:
+		return errNotLeader
+	}
+	return fmt.Errorf("%w: member %s answered %s", errNotLeader, to.ID, resp.Status)
+}
+
+// handler serves what other members send. The mux lets only members through.
+func (s *Store) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+writePath, func(w http.ResponseWriter, r *http.Request) {
+		var req request
+		if !s.receive(w, r, &req) {
+			return
+		}
+		if from, _ := peerID(r.TLS); req.Attest != nil && req.Attest.Node != from {
+			s.answer(w, replyOf(directory.Outcome{}, directory.Refuse(directory.Forbidden, "a member attests its own key only")))
+			return
+		}
+		out, err := s.lead(r.Context(), &req)
+		if errors.Is(err, errNotLeader) {
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			return
+		}
+		s.answer(w, replyOf(out, err))
+	})
+	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
+		var word presenceWord
+		if !s.receive(w, r, &word) {
+			return
+		}
+		from, _ := peerID(r.TLS)
+		s.presence.note(from, time.UnixMilli(word.Time))
+		at := s.Position()
+		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
+	})
+	return mux
+}
+
+// receive reads a message, where this member leads.
+func (s *Store) receive(w http.ResponseWriter, r *http.Request, message any) bool {
+	if !s.leading.Load() {
+		w.WriteHeader(http.StatusMisdirectedRequest)
+		return false
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = decoding.Unmarshal(data, message)
+	}
+	if err != nil {
+		http.Error(w, "not a message that this release knows", http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+func (s *Store) answer(w http.ResponseWriter, message any) {
+	data, err := encoding.Marshal(message)
+	if err != nil {
+		s.log.Error("encode an answer", "error", err)
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", typeCBOR)
+	_, _ = w.Write(data) // a member that has gone asks again
+}
+
+// member returns the configured member of that id.
+func (s *Store) member(id spiffeid.ID) (Member, bool) {
+	for _, m := range s.cfg.Members {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return Member{}, false
+}

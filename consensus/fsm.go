@@ -1,0 +1,72 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// machine is the Raft library's view of the store.
+type machine struct{ *Store }
+
+// Apply applies one log entry and returns []result, or the error that ended
+// this member's applying.
+func (m machine) Apply(entry *raft.Log) any {
+	results, err := m.applyEntry(entry.Data)
+	if err != nil {
+		m.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
+		return err
+	}
+	return results
+}
+
+// Snapshot takes what a snapshot consists of; the library writes it while
+// changes go on.
+func (m machine) Snapshot() (raft.FSMSnapshot, error) {
+	if err := m.failure(); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.snapshot(), nil
+}
+
+// Restore puts a snapshot in the place of the state.
+func (m machine) Restore(r io.ReadCloser) error {
+	state, err := readSnapshot(r, m.cfg.Domain, m.cfg.Index)
+	if err := errors.Join(err, r.Close()); err != nil {
+		return fmt.Errorf("restore a snapshot: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	state.fillIndex()
+	m.state = state
+	m.moved()
+	return nil
+}
+
+func (s *Store) applyEntry(data []byte) ([]result, error) {
+	if err := s.failure(); err != nil {
+		return nil, err
+	}
+	b, err := decodeBatch(data)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	results, err := s.state.apply(b)
+	s.moved()
+	return results, err
+}
+
+// moved tells everyone who waits that the state has changed, and the index's
+// clock what time the log has reached (rule T4). The caller holds mu.
+func (s *Store) moved() {
+	s.cfg.Index.Clock.Advance(time.UnixMilli(s.state.now))
+	close(s.changed)
+	s.changed = make(chan struct{})
+}

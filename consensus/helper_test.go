@@ -1,0 +1,423 @@
+package consensus
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+var (
+	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
+	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
+	ada   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada"))
+	bob   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/bob"))
+	tool  = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/tool/commissioner"))
+)
+
+func document(t testing.TB, extra string) directory.Document {
+	t.Helper()
+	d, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://ada.alpha.test/`+extra+`","protocols":["https"],"capabilities":[{"name":"translate","type":"skill"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func problem(t testing.TB, err error, want directory.Problem) {
+	t.Helper()
+	if err == nil || directory.ProblemOf(err) != want {
+		t.Errorf("got %v, want a refusal with %s", err, want)
+	}
+}
+
+// A ca signs nodes' certificates.
+type ca struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newCA(t testing.TB) *ca {
+	t.Helper()
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _ := x509.ParseCertificate(der)
+	return &ca{cert, key}
+}
+
+// configs returns a node's TLS configurations, which let every node of this
+// authority through.
+func (c *ca) configs(t testing.TB, id spiffeid.ID) (server, client *tls.Config) {
+	t.Helper()
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	u, _ := url.Parse(id.String())
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), URIs: []*url.URL{u}, DNSNames: []string{"node"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.cert, key.Public(), c.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(c.cert)
+	pair := []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+	server = &tls.Config{Certificates: pair, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
+	client = &tls.Config{Certificates: pair, RootCAs: pool, ServerName: "node", MinVersion: tls.VersionTLS13}
+	return server, client
+}
+
+// A network connects listeners and dialers in memory, and can cut an address
+// off.
+type network struct {
+	mu        sync.Mutex
+	listeners map[string]*memListener
+	cut       map[string]bool
+	pipes     map[*pipe]string // end to the address that it belongs to
+}
+
+func newNetwork() *network {
+	return &network{listeners: map[string]*memListener{}, cut: map[string]bool{}, pipes: map[*pipe]string{}}
+}
+
+type memListener struct {
+	net    *network
+	name   string
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+type memAddr string
+
+func (a memAddr) Network() string { return "mem" }
+func (a memAddr) String() string  { return string(a) }
+
+func (n *network) listen(name string) net.Listener {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &memListener{net: n, name: name, conns: make(chan net.Conn), closed: make(chan struct{})}
+	n.listeners[name] = l
+	return l
+}
+
+func (l *memListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (l *memListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *memListener) Addr() net.Addr { return memAddr(l.name) }
+
+var errCut = errors.New("the network is cut")
+
+// dialer returns the dial function of the node with that address.
+func (n *network) dialer(from string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, to string) (net.Conn, error) {
+		n.mu.Lock()
+		l := n.listeners[to]
+		cut := n.cut[from] || n.cut[to]
+		n.mu.Unlock()
+		if l == nil || cut {
+			return nil, errCut
+		}
+		a, b := newPipe(from, to)
+		select {
+		case l.conns <- b:
+			n.mu.Lock()
+			n.pipes[a], n.pipes[b] = from, to
+			n.mu.Unlock()
+			return a, nil
+		case <-l.closed:
+			return nil, net.ErrClosed
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// isolate breaks the connections of an address and refuses new ones until heal.
+func (n *network) isolate(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut[name] = true
+	for p, at := range n.pipes {
+		if at == name {
+			_ = p.Close()
+			delete(n.pipes, p)
+		}
+	}
+}
+
+func (n *network) heal(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.cut, name)
+}
+
+// A pipe is one end of a buffered connection in memory, deadlines included.
+type pipe struct {
+	in, out    *half
+	from, to   string
+	rdl, wrdl  deadline
+	closedOnce sync.Once
+}
+
+// A half carries bytes one way.
+type half struct {
+	mu     sync.Mutex
+	buf    []byte
+	closed bool
+	moved  chan struct{} // closed and replaced at every change
+}
+
+func (h *half) change(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
+
+type deadline struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (d *deadline) set(t time.Time) { d.mu.Lock(); d.at = t; d.mu.Unlock() }
+func (d *deadline) get() time.Time  { d.mu.Lock(); defer d.mu.Unlock(); return d.at }
+
+func newPipe(from, to string) (a, b *pipe) {
+	x, y := &half{moved: make(chan struct{})}, &half{moved: make(chan struct{})}
+	return &pipe{in: x, out: y, from: from, to: to}, &pipe{in: y, out: x, from: to, to: from}
+}
+
+func (p *pipe) Read(b []byte) (int, error) {
+	for {
+		p.in.mu.Lock()
+		n := copy(b, p.in.buf)
+		p.in.buf = p.in.buf[n:]
+		closed, moved := p.in.closed, p.in.moved
+		p.in.mu.Unlock()
+		if n > 0 || len(b) == 0 {
+			return n, nil
+		}
+		if closed {
+			return 0, io.EOF
+		}
+		if err := wait(moved, p.rdl.get()); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func wait(moved <-chan struct{}, at time.Time) error {
+	if at.IsZero() {
+		<-moved
+		return nil
+	}
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-moved:
+		return nil
+	case <-timer.C:
+		return os.ErrDeadlineExceeded
+	}
+}
+
+func (p *pipe) Write(b []byte) (n int, err error) {
+	p.out.change(func() {
+		if p.out.closed {
+			err = io.ErrClosedPipe
+			return
+		}
+		p.out.buf = append(p.out.buf, b...)
+		n = len(b)
+	})
+	return n, err
+}
+
+func (p *pipe) Close() error {
+	p.closedOnce.Do(func() {
+		p.in.change(func() { p.in.closed = true })
+		p.out.change(func() { p.out.closed = true })
+	})
+	return nil
+}
+
+func (p *pipe) LocalAddr() net.Addr  { return memAddr(p.from) }
+func (p *pipe) RemoteAddr() net.Addr { return memAddr(p.to) }
+func (p *pipe) SetDeadline(t time.Time) error {
+	_ = p.SetReadDeadline(t)
+	return p.SetWriteDeadline(t)
+}
+func (p *pipe) SetReadDeadline(t time.Time) error {
+	p.rdl.set(t)
+	p.in.change(func() {}) // who waits looks again
+	return nil
+}
+func (p *pipe) SetWriteDeadline(t time.Time) error { p.wrdl.set(t); return nil }
+
+// A domain is a group of members under test.
+type domain struct {
+	t       testing.TB
+	ca      *ca
+	net     *network
+	dir     string
+	members []Member
+	nodes   []*Store // nil where stopped
+	tune    func(*Config)
+}
+
+// newDomain starts n members.
+func newDomain(t testing.TB, n int, tune func(*Config)) *domain {
+	t.Helper()
+	d := &domain{t: t, ca: newCA(t), net: newNetwork(), dir: t.TempDir(), nodes: make([]*Store, n), tune: tune}
+	for i := range n {
+		id := spiffeid.RequireFromString(fmt.Sprintf("spiffe://alpha.test/roster/node/n%d", i))
+		d.members = append(d.members, Member{id, fmt.Sprintf("n%d.alpha.test:7000", i)})
+	}
+	for i := range n {
+		d.start(i)
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+func (d *domain) start(i int) {
+	d.t.Helper()
+	m := d.members[i]
+	server, client := d.ca.configs(d.t, m.ID)
+	cfg := Config{
+		Domain: alpha, Node: m.ID, Dir: filepath.Join(d.dir, fmt.Sprint(i)), Members: d.members,
+		Listener: d.net.listen(m.Address), Dial: d.net.dialer(m.Address), ServerTLS: server, ClientTLS: client,
+		Index: directory.NewIndex(), Timing: LocalTiming,
+		Grants: func(s Subject) []directory.Grant {
+			if s.Visibility.Mesh {
+				return []directory.Grant{{Audience: directory.Mesh, All: true}}
+			}
+			return nil
+		},
+	}
+	if os.Getenv("ROSTER_TEST_LOG") != "" {
+		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", i)
+	}
+	if d.tune != nil {
+		d.tune(&cfg)
+	}
+	s, err := Open(cfg)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.nodes[i] = s
+}
+
+func (d *domain) stop(i int) {
+	d.t.Helper()
+	if s := d.nodes[i]; s != nil {
+		d.nodes[i] = nil
+		if err := s.Close(); err != nil {
+			d.t.Errorf("close node %d: %v", i, err)
+		}
+	}
+}
+
+func (d *domain) close() {
+	for i := range d.nodes {
+		d.stop(i)
+	}
+}
+
+// eventually waits until ok, for at most half a minute.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// ready waits until every running member is.
+func (d *domain) ready() {
+	d.t.Helper()
+	for i, s := range d.nodes {
+		if s != nil {
+			eventually(d.t, fmt.Sprintf("node %d is ready: %v", i, s.Ready()), func() bool { return s.Ready() == nil })
+		}
+	}
+}
+
+// leader returns the leading member's number, and another running one's.
+func (d *domain) leader() (leader, other int) {
+	d.t.Helper()
+	leader, other = -1, -1
+	eventually(d.t, "a member leads", func() bool {
+		for i, s := range d.nodes {
+			switch {
+			case s == nil:
+			case s.IsLeader():
+				leader = i
+			default:
+				other = i
+			}
+		}
+		return leader >= 0
+	})
+	return leader, other
+}
+
+// settled waits until all running members have applied the same.
+func (d *domain) settled() {
+	d.t.Helper()
+	eventually(d.t, "all members are at the same position", func() bool {
+		leader, _ := d.leader()
+		at := d.nodes[leader].Position()
+		for _, s := range d.nodes {
+			if s != nil && s.Position() != at {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// put is a registration that the mesh may have.
+func put(t testing.TB, who directory.Identity, agent string, lifetime uint32) directory.Registering {
+	return directory.Registering{
+		Caller: directory.Caller{Identity: who}, Agent: agent, Document: document(t, agent), Lifetime: lifetime,
+		Visibility: directory.Visibility{Mesh: true},
+	}
+}

@@ -1,0 +1,177 @@
+package consensus
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// maxPrepared bounds how often a command is prepared anew because the state
+// moved under it.
+const maxPrepared = 8
+
+// lead does a request as the leader: it prepares a command, with all that apply
+// may not find out by itself, and proposes it.
+func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, error) {
+	for range maxPrepared {
+		c, err := s.prepare(req)
+		if err != nil {
+			return directory.Outcome{}, err
+		}
+		out, err := s.propose(ctx, c)
+		if !errors.Is(err, errMoved) {
+			if req.Peer != nil && err == nil {
+				s.askRegrants()
+			}
+			return out, err
+		}
+	}
+	return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this was changed by others again and again; nothing was changed by you: try again")
+}
+
+func (s *Store) prepare(req *request) (*command, error) {
+	switch {
+	case req.Register != nil:
+		return s.prepareRegister(req.Register)
+	case req.Refresh != nil && req.Refresh.Patch != nil:
+		return s.prepareUpdate(req.Refresh)
+	case req.Refresh != nil:
+		r := req.Refresh
+		return &command{Refresh: &refresh{r.RID, r.Caller.Identity, r.Caller.Commissioning, s.grantLifetime(r.Lifetime), r.IfMatch}}, nil
+	case req.Remove != nil:
+		r := req.Remove
+		return &command{Remove: &remove{directory.StatementFormat, r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch}}, nil
+	case req.Peer != nil:
+		return &command{Peer: req.Peer}, checkPeering(s, req.Peer)
+	case req.Attest != nil:
+		return &command{Attest: req.Attest}, checkKey(req.Attest)
+	}
+	return nil, directory.Refuse(directory.BadRequest, "the request is none that this release knows")
+}
+
+func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
+	now := time.Now().UnixMilli()
+	c := &register{
+		Format: directory.StatementFormat, RID: newRID(now), Salt: newSalt(),
+		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning,
+		Agent: r.Agent, Kind: r.Kind, Document: r.Document,
+		Lifetime: s.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch,
+	}
+	if c.Lifetime == 0 {
+		c.Lifetime = directory.DefaultLifetime
+	}
+	subject := Subject{c.RID, c.Agent, c.Caller, directory.LoadDocument(c.Kind, c.Document), nil, c.Visibility}
+	s.mu.RLock()
+	if held := s.state.regs[s.state.names[c.Agent]]; held != nil && held.entry.ExpiresAt > max(now, s.state.now) {
+		subject.RID = held.entry.RID
+		if c.Commissioning {
+			subject.Owner = held.entry.Owner
+		}
+	}
+	s.mu.RUnlock()
+	var err error
+	c.Granted, err = s.decide(subject)
+	return &command{Register: c}, err
+}
+
+// prepareUpdate merges a patch with the document as it is; the command holds
+// only as long as that is so.
+func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
+	s.mu.RLock()
+	reg, err := s.state.owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
+	s.mu.RUnlock()
+	if err != nil {
+		return nil, err
+	}
+	e := reg.entry
+	if e.Document.Kind() != directory.KindAD {
+		return nil, directory.Refuse(directory.WrongKind, "registration %s was written as %s; replace it by the same way", e.RID, e.Document.Kind())
+	}
+	doc, err := e.Document.Merge(r.Patch)
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.decide(Subject{e.RID, e.Agent, e.Owner, doc, nil, e.Visibility})
+	return &command{Update: &update{
+		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(),
+		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: e.Statement,
+		Document: doc.Bytes(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: g,
+	}}, err
+}
+
+// decide validates the subject's document and asks policy for its grants. What
+// holds less than a grant must hold is none.
+func (s *Store) decide(subject Subject) (granted, error) {
+	p, err := directory.Project(subject.Agent, subject.Document)
+	if err != nil {
+		return granted{}, err
+	}
+	subject.Projection = p
+	s.mu.RLock()
+	g := granted{Owner: subject.Owner, Policy: s.state.policy}
+	s.mu.RUnlock()
+	if s.cfg.Grants == nil {
+		return g, nil
+	}
+	seen := map[directory.Audience]bool{{}: true}
+	for _, w := range wireGrants(s.cfg.Grants(subject)) {
+		if !seen[w.Audience] && directory.Grant(w).Complete(subject.Document.Kind()) {
+			seen[w.Audience] = true
+			g.Grants = append(g.Grants, w)
+		}
+	}
+	return g, nil
+}
+
+// grantLifetime is AD-011: over the maximum is granted the maximum.
+func (s *Store) grantLifetime(asked uint32) uint32 { return min(asked, s.cfg.MaxLifetime) }
+
+func newRID(now int64) directory.RID {
+	var entropy [10]byte
+	_, _ = rand.Read(entropy[:]) // never fails
+	return directory.NewRID(now, entropy)
+}
+
+func newSalt() (salt directory.Salt) {
+	_, _ = rand.Read(salt[:]) // never fails
+	return salt
+}
+
+// Bounds of what members bring into the state besides registrations.
+const (
+	maxAttestations = 4
+	maxAttestation  = 16 << 10
+	maxPeerings     = 1000
+	maxBundle       = 512 << 10
+	maxAddresses    = 64
+)
+
+func checkKey(k *attest) error {
+	bad := len(k.Public) != 32 || len(k.Attestations) == 0 || len(k.Attestations) > maxAttestations
+	for _, a := range k.Attestations {
+		bad = bad || len(a) > maxAttestation
+	}
+	if bad {
+		return directory.Refuse(directory.BadRequest, "a signing key has 32 bytes and 1 to %d attestations of at most %d bytes", maxAttestations, maxAttestation)
+	}
+	return nil
+}
+
+func checkPeering(s *Store, p *peer) error {
+	s.mu.RLock()
+	_, known := s.state.peerings[p.Domain]
+	full := !known && len(s.state.peerings) >= maxPeerings
+	s.mu.RUnlock()
+	switch {
+	case p.Domain == s.cfg.Domain || p.Domain.IsZero() || p.Domain.Name() == directory.Mesh.String():
+		return directory.Refuse(directory.BadRequest, "%q cannot be a peer of %s", p.Domain.Name(), s.cfg.Domain.Name())
+	case full:
+		return directory.Refuse(directory.BadRequest, "there are %d peerings already", maxPeerings)
+	case len(p.Bundle) > maxBundle || len(p.Addresses) > maxAddresses || len(p.Gossip) > maxAddresses:
+		return directory.Refuse(directory.TooLarge, "a peering has a bundle of at most %d bytes and at most %d addresses", maxBundle, maxAddresses)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+func newStore(cfg Config) (*Store, error) {
+	cfg.Timing = cfg.Timing.withDefaults()
+	if cfg.MaxLifetime == 0 {
+		cfg.MaxLifetime = directory.MaxLifetime
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("consensus configuration: %w", err)
+	}
+	s := &Store{
+		cfg: cfg, log: cfg.Logger, opened: time.Now(),
+		batches: newBatcher(), regrants: make(chan struct{}, 1),
+		state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
+	}
+	s.presence.seen = map[spiffeid.ID]sighting{}
+	s.closing, s.stop = context.WithCancel(context.Background())
+	s.closed = sync.OnceValue(s.shutdown)
+	return s, nil
+}
+
+// start starts everything, one thing after the other; shutdown stops it
+// backwards.
+func (s *Store) start() (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	log := raftLogger(s.log)
+	s.cluster = newCluster(&s.cfg, s.log)
+	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail); err != nil {
+		return err
+	}
+	if err := s.bootstrap(); err != nil {
+		return fmt.Errorf("begin with the configured members: %w", err)
+	}
+	config := s.raftConfig(log)
+	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: streams{s.cluster.raft, s.cluster}, MaxPool: 3, Timeout: 10 * s.cfg.Timing.Heartbeat, Logger: log.Named("transport"),
+	})
+	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.wal, s.disk.snapshots, ownAddress{transport, s.address()})
+	if err != nil {
+		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
+	}
+	s.cluster.serve(s.handler())
+	s.loops.Go(s.batchLoop)
+	s.loops.Go(s.leadershipLoop)
+	s.loops.Go(s.sweepLoop)
+	if len(s.cfg.Members) > 1 {
+		s.loops.Go(s.presenceLoop)
+	}
+	return nil
+}
+
+// ownAddress is a transport that knows the member's configured address, which
+// its listener may not.
+type ownAddress struct {
+	*raft.NetworkTransport
+	address raft.ServerAddress
+}
+
+// LocalAddr returns the member's configured address.
+func (a ownAddress) LocalAddr() raft.ServerAddress { return a.address }
+
+func (s *Store) address() raft.ServerAddress {
+	me, _ := s.member(s.cfg.Node)
+	return raft.ServerAddress(me.Address)
+}
+
+// shutdown is safe after a start that failed halfway.
+func (s *Store) shutdown() error {
+	var errs []error
+	if s.raft != nil && len(s.cfg.Members) > 1 && s.raft.State() == raft.Leader {
+		if err := s.raft.LeadershipTransfer().Error(); err != nil {
+			s.log.Info("nobody took the leadership over", "error", err)
+		}
+	}
+	s.stop()
+	if s.raft != nil {
+		errs = append(errs, s.raft.Shutdown().Error())
+	}
+	if s.cluster != nil {
+		errs = append(errs, s.cluster.close())
+	} else {
+		errs = append(errs, s.cfg.Listener.Close())
+	}
+	s.loops.Wait()
+	if s.disk != nil {
+		errs = append(errs, s.disk.wal.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// bootstrap gives a member without any state the log's first entry. It is the
+// same on every member, in index, term and contents, so that it does not matter
+// which of them do this and when. (raft.BootstrapCluster refuses a member that
+// died between writing its term and this entry.)
+func (s *Store) bootstrap() error {
+	empty, err := s.disk.empty()
+	if err != nil || !empty {
+		return err
+	}
+	term, err := s.disk.wal.GetUint64([]byte("CurrentTerm"))
+	if err != nil {
+		return err
+	}
+	if term == 0 {
+		if err := s.disk.wal.SetUint64([]byte("CurrentTerm"), 1); err != nil {
+			return err
+		}
+	}
+	var c raft.Configuration
+	for _, m := range s.cfg.Members {
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(m.ID.String()), Address: raft.ServerAddress(m.Address)})
+	}
+	slices.SortFunc(c.Servers, func(a, b raft.Server) int { return compareText(a.ID, b.ID) })
+	return s.disk.wal.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)})
+}
+
+func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
+	t := s.cfg.Timing
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(s.cfg.Node.String())
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
+	if len(s.cfg.Members) == 1 {
+		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	}
+	c.SnapshotThreshold = t.SnapshotEvery
+	c.TrailingLogs = t.SnapshotEvery
+	c.NoLegacyTelemetry = true
+	c.Logger = log
+	return c
+}
+
+// leader returns the member that is known to lead.
+func (s *Store) leader() (Member, bool) {
+	_, id := s.raft.LeaderWithID()
+	for _, m := range s.cfg.Members {
+		if raft.ServerID(m.ID.String()) == id {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// Leader returns the node that is known to lead the domain.
+func (s *Store) Leader() (spiffeid.ID, bool) {
+	m, ok := s.leader()
+	return m.ID, ok
+}
+
+// IsLeader reports whether this member leads and is ready to.
+func (s *Store) IsLeader() bool { return s.leading.Load() }
+
+// Heard returns how long ago the leader was heard; 0 on the leader itself.
+func (s *Store) Heard() time.Duration {
+	if s.raft.State() == raft.Leader {
+		return 0
+	}
+	last := s.raft.LastContact()
+	if last.IsZero() {
+		last = s.opened
+	}
+	return time.Since(last)
+}
+
+var (
+	errNoLeader = errors.New("the domain has no leader in reach")
+	errBehind   = errors.New("this member is behind the leader")
+	errNotYet   = errors.New("this member leads and is not ready to yet")
+)
+
+// Ready returns nil when this member knows a leader and has what the leader had
+// a moment ago, and otherwise why it is not fit to serve.
+func (s *Store) Ready() error {
+	leader, ok := s.leader()
+	switch {
+	case s.failure() != nil:
+		return s.failure()
+	case s.closing.Err() != nil:
+		return errors.New("this member is stopping")
+	case s.leading.Load():
+		return nil
+	case !ok:
+		return errNoLeader
+	case leader.ID == s.cfg.Node:
+		return errNotYet
+	case !s.caughtUp.Load():
+		return errBehind
+	}
+	return nil
+}
+
+// A RaftPeer is a member of the domain as another knows it.
+type RaftPeer struct {
+	ID            spiffeid.ID
+	Address       string
+	Voter, Leader bool
+	LastContact   time.Time // zero where this member does not know
+}
+
+// RaftPeers returns the domain's members. The leader knows when it last heard
+// each, a follower only when it heard the leader.
+func (s *Store) RaftPeers() []RaftPeer {
+	leader, _ := s.leader()
+	peers := make([]RaftPeer, len(s.cfg.Members))
+	for i, m := range s.cfg.Members {
+		p := RaftPeer{ID: m.ID, Address: m.Address, Voter: true, Leader: m.ID == leader.ID}
+		switch {
+		case m.ID == s.cfg.Node:
+			p.LastContact = time.Now()
+		case s.leading.Load():
+			p.LastContact = s.presence.last(m.ID)
+		case p.Leader:
+			p.LastContact = s.raft.LastContact()
+		}
+		peers[i] = p
+	}
+	return peers
+}
+
+// fail latches the first failure after which this member must not be believed
+// any more: Ready tells it, and writes are refused.
+func (s *Store) fail(err error) {
+	if s.failed.CompareAndSwap(nil, &err) {
+		s.log.Error("this member has stopped applying and writing; it needs an operator", "error", err)
+	}
+}
+
+func (s *Store) failure() error {
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package consensus
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Position returns how far this member has applied the domain's history.
+func (s *Store) Position() directory.Position {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.position()
+}
+
+// Changed returns a channel that is closed at the next change of state. Take it
+// before looking at what it is about.
+func (s *Store) Changed() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changed
+}
+
+// Peerings returns what was agreed with other domains, sorted by name.
+func (s *Store) Peerings() []directory.Peering {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(s.state.peerings), func(a, b directory.Peering) int {
+		return strings.Compare(a.Domain.Name(), b.Domain.Name())
+	})
+}
+
+// KeyDocument returns the domain's newest key document, nil until a key was
+// attested. It must not be modified.
+func (s *Store) KeyDocument() *directory.KeyDocument {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.issued
+}
+
+// Ledger returns the size and root of the domain's Merkle log as applied here.
+func (s *Store) Ledger() (size uint64, root directory.Hash) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.ledger.size, s.state.ledger.root()
+}
+
+// Head returns, of one moment, what a signed head says: the position, the mesh
+// stream's tip, the ledger, and the key document, which may be nil.
+func (s *Store) Head() (at directory.Position, tip, size uint64, root directory.Hash, keys *directory.KeyDocument) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st := s.state
+	return st.position(), st.tip(directory.Mesh), st.ledger.size, st.ledger.root(), st.issued
+}
+
+// Digests returns a stream's digests with revisions in (since, to], ascending, at
+// most limit; to is the last one's revision where they were cut off, otherwise
+// at, the revision applied (rule G2).
+func (s *Store) Digests(aud directory.Audience, since uint64, limit int) (ds []directory.Digest, to, at uint64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	at = s.state.revision
+	ds, to = s.state.streams[aud].scan(since, limit, at)
+	return ds, to, at
+}
+
+// Tip returns the highest revision that was ever announced in a stream (rule G5).
+func (s *Store) Tip(aud directory.Audience) uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.tip(aud)
+}
+
+func (s *state) tip(aud directory.Audience) uint64 {
+	if st := s.streams[aud]; st != nil {
+		return st.tip
+	}
+	return 0
+}
+
+// Current returns the digest by which a registration is in a stream now.
+func (s *Store) Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	a, ok := s.state.streams[aud].live(rid)
+	if !ok {
+		return directory.Digest{}, false
+	}
+	return a.Digest, true
+}
+
+// Record returns the record (h, m) of a stream, as long as it is the latest
+// there of its registration: the statement's payload, and the disclosures meant
+// for the audience.
+func (s *Store) Record(aud directory.Audience, h, m directory.Hash) (payload []byte, disclosures []string, ok bool) {
+	s.mu.RLock()
+	reg := s.state.regs[s.state.hashes[h]]
+	var a *announced
+	if reg != nil {
+		a, ok = s.state.streams[aud].live(reg.entry.RID)
+	}
+	s.mu.RUnlock()
+	if !ok || a.H != h || a.M != m {
+		return nil, nil, false
+	}
+	i := slices.IndexFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud })
+	return s.record(reg, reg.grants[i])
+}
+
+// Own returns the statement of a living registration with all its disclosures.
+func (s *Store) Own(rid directory.RID) (payload []byte, disclosures []string, ok bool) {
+	s.mu.RLock()
+	reg := s.state.regs[rid]
+	s.mu.RUnlock()
+	if reg == nil {
+		return nil, nil, false
+	}
+	return s.record(reg, directory.Grant{All: true})
+}
+
+// record builds the statement again, from what is never modified: the same bytes
+// as in apply.
+func (s *Store) record(reg *registration, g directory.Grant) ([]byte, []string, bool) {
+	change := reg.change(s.cfg.Domain)
+	ds := change.Disclosures()
+	payload, err := directory.Statement(reg.format, change, ds)
+	if err != nil {
+		return nil, nil, false // apply would have stopped at this format
+	}
+	texts, _ := directory.Disclosed(ds, g)
+	return payload, texts, true
+}

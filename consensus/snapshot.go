@@ -1,0 +1,278 @@
+package consensus
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// snapshotVersion is the version of a snapshot's encoding.
+const snapshotVersion = 1
+
+// A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
+// registrations and streams whose numbers it gives, in an order that depends on
+// the state alone, so equal states have equal snapshots. Master salts are
+// inside.
+type snapshot struct {
+	header   snapshotHeader
+	peerings []directory.Peering
+	keys     []directory.SigningKey
+	former   []former
+	regs     []*registration
+	streams  []streamSnapshot
+}
+
+type snapshotHeader struct {
+	Version  uint        `cbor:"1,keyasint"`
+	Domain   string      `cbor:"2,keyasint"`
+	Epoch    uint64      `cbor:"3,keyasint"`
+	Revision uint64      `cbor:"4,keyasint"`
+	Now      int64       `cbor:"5,keyasint"`
+	Policy   uint64      `cbor:"6,keyasint"`
+	Size     uint64      `cbor:"7,keyasint"`
+	Edges    []tlog.Hash `cbor:"8,keyasint"`
+	Issued   []byte      `cbor:"9,keyasint"` // the key document's payload
+	Peerings int         `cbor:"10,keyasint"`
+	Keys     int         `cbor:"11,keyasint"`
+	Formers  int         `cbor:"12,keyasint"`
+	Regs     int         `cbor:"13,keyasint"`
+	Streams  int         `cbor:"14,keyasint"`
+}
+
+type regSnapshot struct {
+	RID          directory.RID        `cbor:"1,keyasint"`
+	Agent        string               `cbor:"2,keyasint"`
+	Owner        directory.Identity   `cbor:"3,keyasint"`
+	Kind         directory.Kind       `cbor:"4,keyasint"`
+	Document     []byte               `cbor:"5,keyasint"`
+	Visibility   directory.Visibility `cbor:"6,keyasint"`
+	Lifetime     uint32               `cbor:"7,keyasint"`
+	RegisteredAt int64                `cbor:"8,keyasint"`
+	UpdatedAt    int64                `cbor:"9,keyasint"`
+	ExpiresAt    int64                `cbor:"10,keyasint"`
+	Created      uint64               `cbor:"11,keyasint"`
+	Revision     uint64               `cbor:"12,keyasint"`
+	Statement    uint64               `cbor:"13,keyasint"`
+	Grants       []grant              `cbor:"14,keyasint"`
+	H            directory.Hash       `cbor:"15,keyasint"`
+	Format       int                  `cbor:"16,keyasint"`
+	Epoch        uint64               `cbor:"17,keyasint"`
+	Prev         directory.Hash       `cbor:"18,keyasint"`
+	Issued       int64                `cbor:"19,keyasint"`
+	Leaf         uint64               `cbor:"20,keyasint"`
+	Salt         directory.Salt       `cbor:"21,keyasint"`
+}
+
+type streamHeader struct {
+	Audience directory.Audience `cbor:"1,keyasint"`
+	Tip      uint64             `cbor:"2,keyasint"`
+	Entries  int                `cbor:"3,keyasint"`
+}
+
+type streamSnapshot struct {
+	streamHeader
+	entries []*announced
+}
+
+type announcedSnapshot struct {
+	RID      directory.RID  `cbor:"1,keyasint"`
+	Revision uint64         `cbor:"2,keyasint"`
+	Op       directory.Op   `cbor:"3,keyasint"`
+	H        directory.Hash `cbor:"4,keyasint"`
+	M        directory.Hash `cbor:"5,keyasint"`
+	Deadline int64          `cbor:"6,keyasint"`
+	Lifetime uint32         `cbor:"7,keyasint"`
+	Highest  int64          `cbor:"8,keyasint"`
+}
+
+// snapshot takes the state as it is: pointers to what is never modified.
+func (s *state) snapshot() *snapshot {
+	sn := &snapshot{
+		header: snapshotHeader{
+			Version: snapshotVersion, Domain: s.domain.Name(), Epoch: s.epoch, Revision: s.revision, Now: s.now,
+			Policy: s.policy, Size: s.ledger.size, Edges: slices.Clone(s.ledger.edges),
+		},
+		peerings: slices.Collect(maps.Values(s.peerings)),
+		keys:     slices.Collect(maps.Values(s.keys)),
+		former:   slices.Clone(s.former.queue),
+		regs:     slices.Collect(maps.Values(s.regs)),
+	}
+	if s.issued != nil {
+		sn.header.Issued = s.issued.Payload()
+	}
+	for aud, st := range s.streams {
+		sn.streams = append(sn.streams, streamSnapshot{
+			streamHeader{aud, st.tip, len(st.entries)}, slices.Collect(maps.Values(st.entries)),
+		})
+	}
+	h := &sn.header
+	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys), len(sn.former), len(sn.regs), len(sn.streams)
+	return sn
+}
+
+// Persist writes the snapshot.
+func (sn *snapshot) Persist(sink raft.SnapshotSink) error {
+	w := bufio.NewWriterSize(sink, 1<<16)
+	err := sn.write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write a snapshot: %w", err), sink.Cancel())
+	}
+	return sink.Close()
+}
+
+// Release has nothing to release.
+func (sn *snapshot) Release() {}
+
+// write sorts what maps have shuffled and writes it, one item at a time.
+func (sn *snapshot) write(w io.Writer) error {
+	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int { return cmp.Compare(a.Domain.Name(), b.Domain.Name()) })
+	slices.SortFunc(sn.keys, func(a, b directory.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
+	slices.SortFunc(sn.regs, func(a, b *registration) int { return a.entry.RID.Compare(b.entry.RID) })
+	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int { return cmp.Compare(a.Audience.String(), b.Audience.String()) })
+	enc := encoding.NewEncoder(w)
+	err := enc.Encode(sn.header)
+	put := func(item any) {
+		if err == nil {
+			err = enc.Encode(item)
+		}
+	}
+	for _, p := range sn.peerings {
+		put(peer(p))
+	}
+	for _, k := range sn.keys {
+		put(attest{k.Node, k.Public, k.Attestations})
+	}
+	for _, f := range sn.former {
+		put(f)
+	}
+	for _, r := range sn.regs {
+		put(r.freeze())
+	}
+	for _, st := range sn.streams {
+		put(st.streamHeader)
+		slices.SortFunc(st.entries, func(a, b *announced) int { return cmp.Compare(a.Revision, b.Revision) })
+		for _, a := range st.entries {
+			put(announcedSnapshot{a.RID, a.Revision, a.Op, a.H, a.M, a.Deadline, a.Lifetime, a.highest})
+		}
+	}
+	return err
+}
+
+func (r *registration) freeze() regSnapshot {
+	e := r.entry
+	return regSnapshot{
+		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Bytes(), e.Visibility, e.Lifetime,
+		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt, e.Created, e.Revision, e.Statement,
+		wireGrants(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt,
+	}
+}
+
+func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) *registration {
+	doc := directory.LoadDocument(w.Kind, w.Document)
+	return &registration{
+		entry: &directory.Entry{
+			Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Projection: project(w.Agent, doc),
+			Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
+			ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
+		},
+		grants: granted{Grants: w.Grants}.grants(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
+		issued: w.Issued, leaf: w.Leaf, salt: w.Salt,
+	}
+}
+
+// readSnapshot reads what write wrote into a new state. The index is left alone
+// until fillIndex.
+func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Index) (*state, error) {
+	s := newState(domain, index)
+	dec := decoding.NewDecoder(bufio.NewReaderSize(r, 1<<16))
+	var h snapshotHeader
+	if err := dec.Decode(&h); err != nil {
+		return nil, err
+	}
+	if h.Version != snapshotVersion || h.Domain != domain.Name() {
+		return nil, fmt.Errorf("it is version %d of %s; this is a member of %s that knows version %d", h.Version, h.Domain, domain.Name(), snapshotVersion)
+	}
+	s.epoch, s.revision, s.now, s.policy = h.Epoch, h.Revision, h.Now, h.Policy
+	s.ledger = frontier{h.Size, h.Edges}
+	if h.Issued != nil {
+		var err error
+		if s.issued, err = directory.ParseKeyDocument(h.Issued); err != nil {
+			return nil, err
+		}
+	}
+	err := errors.Join(
+		decodeEach(dec, h.Peerings, func(p peer) { s.peerings[p.Domain] = directory.Peering(p) }),
+		decodeEach(dec, h.Keys, func(k attest) {
+			s.keys[k.Node] = directory.SigningKey{Public: k.Public, Node: k.Node, Attestations: k.Attestations}
+		}),
+		decodeEach(dec, h.Formers, func(f former) { s.former.owners[f.RID], s.former.queue = f, append(s.former.queue, f) }),
+		decodeEach(dec, h.Regs, func(w regSnapshot) {
+			reg := w.thaw(domain)
+			s.regs[w.RID], s.names[w.Agent], s.hashes[w.H] = reg, w.RID, w.RID
+		}),
+	)
+	for range h.Streams {
+		err = errors.Join(err, s.readStream(dec))
+	}
+	for _, reg := range s.regs {
+		s.plan(reg)
+	}
+	return s, err
+}
+
+type decoder interface{ Decode(v any) error }
+
+func decodeEach[T any](dec decoder, n int, each func(T)) error {
+	for range n {
+		var v T
+		if err := dec.Decode(&v); err != nil {
+			return err
+		}
+		each(v)
+	}
+	return nil
+}
+
+func (s *state) readStream(dec decoder) error {
+	var h streamHeader
+	if err := dec.Decode(&h); err != nil {
+		return err
+	}
+	st := newStream()
+	s.streams[h.Audience] = st
+	err := decodeEach(dec, h.Entries, func(w announcedSnapshot) {
+		d := directory.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}
+		st.entries[w.RID] = &announced{d, w.Highest}
+		st.order = append(st.order, place{w.Revision, w.RID})
+		if !d.Live() {
+			s.endings.push(ending{w.Highest + int64(directory.Skew.Seconds()), h.Audience, w.RID, w.Revision})
+		}
+	})
+	st.tip = h.Tip
+	return err
+}
+
+// fillIndex makes the index hold what s holds and nothing else.
+func (s *state) fillIndex() {
+	for _, e := range slices.Collect(s.index.All()) { // first, since All may hold a lock
+		if _, ok := s.regs[e.RID]; !ok {
+			s.index.Delete(e.RID)
+		}
+	}
+	for _, reg := range s.regs {
+		s.index.Put(reg.entry)
+	}
+}

@@ -1,0 +1,94 @@
+package consensus
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Store is one member of a domain. Its methods are safe for concurrent use.
+type Store struct {
+	cfg     Config
+	log     *slog.Logger
+	raft    *raft.Raft
+	disk    *disk
+	cluster *cluster
+	opened  time.Time
+
+	batches  batcher
+	presence presence
+	leading  atomic.Bool // leads, has applied all before its term, and the history has begun
+	caughtUp atomic.Bool // a follower's: has applied what the leader had a moment ago
+	failed   atomic.Pointer[error]
+	regrants chan struct{} // asks for grants to be decided anew; holds one
+
+	stop    context.CancelFunc
+	closing context.Context
+	loops   sync.WaitGroup
+	closed  func() error
+
+	mu      sync.RWMutex
+	state   *state
+	changed chan struct{} // closed and replaced at every change of state
+}
+
+// Open starts a member from what its Dir holds. A member without any state
+// begins with the configured members, all of which do the same; the domain is
+// there once a majority is. Open does not wait for that: see Ready.
+func Open(cfg Config) (*Store, error) {
+	s, err := newStore(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close hands leadership over where there is somebody to take it, stops, and
+// closes the listener. It is safe to call twice.
+func (s *Store) Close() error { return s.closed() }
+
+// Register registers a name or replaces what its owner registered (jimenez 4.1,
+// 4.2). As every write it may be called on any member, returns once the change
+// is committed and applied on this one too, and fails with a *directory.Error:
+// Unavailable where nothing was changed, OutcomeUnknown where it may have been;
+// to repeat it is safe.
+func (s *Store) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
+	return s.write(ctx, &request{Register: &registerRequest{
+		callerOf(r.Caller), r.Agent, r.Document.Kind(), r.Document.Bytes(), r.Lifetime, r.Visibility, r.IfMatch,
+	}})
+}
+
+// Refresh sets a new deadline and, where there is a patch, other members
+// (jimenez 4.4).
+func (s *Store) Refresh(ctx context.Context, r directory.Refreshing) (directory.Outcome, error) {
+	return s.write(ctx, &request{Refresh: &refreshRequest{callerOf(r.Caller), r.RID, r.Lifetime, r.Patch, r.IfMatch}})
+}
+
+// Remove ends a registration (jimenez 4.5).
+func (s *Store) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
+	return s.write(ctx, &request{Remove: &removeRequest{callerOf(r.Caller), r.RID, r.IfMatch}})
+}
+
+// SetPeering puts what an operator agreed with another domain in the place of
+// what was agreed before. The leader then asks policy about all grants anew.
+func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
+	w := peer(p)
+	_, err := s.write(ctx, &request{Peer: &w})
+	return err
+}
+
+// Attest puts this node's signing key with its newest attestation in the place
+// of what the domain had of this node, and thereby issues a key document.
+func (s *Store) Attest(ctx context.Context, k directory.SigningKey) error {
+	_, err := s.write(ctx, &request{Attest: &attest{k.Node, k.Public, k.Attestations}})
+	return err
+}

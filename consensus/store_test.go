@@ -1,0 +1,58 @@
+package consensus
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Requirement: AD-053
+func TestOneNodeServesWhatItRegistered(t *testing.T) {
+	began := time.Now()
+	d := newDomain(t, 1, nil)
+	d.ready()
+	t.Logf("ready after %s", time.Since(began))
+	s := d.nodes[0]
+	out, err := s.Register(t.Context(), put(t, ada, "translator", 600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !out.Created || out.Granted != 600 || out.Position != s.Position() {
+		t.Errorf("the outcome is %+v at %s", out, s.Position())
+	}
+	ds, to, at := s.Digests(directory.Mesh, 0, 10)
+	if len(ds) != 1 || to != at || ds[0].RID != out.RID || ds[0].Op != directory.OpPut {
+		t.Fatalf("the mesh stream has %+v to %d at %d", ds, to, at)
+	}
+	payload, disclosures, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M)
+	if !ok || directory.HashOf(payload) != ds[0].H {
+		t.Fatal("the record is not the one that its digest names")
+	}
+	c, err := directory.OpenRecord(payload, disclosures)
+	if err != nil || c.Agent != "translator" || c.Owner != ada || c.RID != out.RID {
+		t.Errorf("the record says %+v, %v", c, err)
+	}
+	again, err := s.Register(t.Context(), put(t, ada, "translator", 600))
+	if err != nil || again.RID != out.RID || again.Created {
+		t.Errorf("a replace gave %+v, %v", again, err)
+	}
+	if _, _, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M); ok {
+		t.Error("the replaced record is still handed out")
+	}
+}
+
+func BenchmarkRegister(b *testing.B) {
+	d := newDomain(b, 1, nil)
+	d.ready()
+	b.SetParallelism(64)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			if _, err := d.nodes[0].Register(b.Context(), put(b, ada, fmt.Sprintf("a%p-%d", pb, i), 600)); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

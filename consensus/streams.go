@@ -1,0 +1,211 @@
+package consensus
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A stream holds what was announced to one audience: each registration's latest
+// digest, and the order of their revisions (rules G2, G4, G5).
+type stream struct {
+	entries map[directory.RID]*announced
+	order   []place // ascending; also places that a later change made stale
+	tip     uint64  // the highest revision ever announced, kept when entries are freed
+}
+
+// announced is a registration's latest digest in a stream. It is never
+// modified, so that a snapshot may read it while changes go on.
+type announced struct {
+	directory.Digest
+	highest int64 // deadline ever announced, in seconds: x_max
+}
+
+type place struct {
+	revision uint64
+	rid      directory.RID
+}
+
+func newStream() *stream { return &stream{entries: map[directory.RID]*announced{}} }
+
+// live returns the digest by which rid is in the stream.
+func (s *stream) live(rid directory.RID) (*announced, bool) {
+	if s == nil {
+		return nil, false
+	}
+	a, ok := s.entries[rid]
+	return a, ok && a.Live()
+}
+
+// announce makes d the latest digest of its registration. Its revision is above
+// all that were announced before.
+func (s *stream) announce(d directory.Digest) *announced {
+	a := &announced{d, d.Deadline}
+	if old, ok := s.entries[d.RID]; ok {
+		a.highest = max(old.highest, d.Deadline)
+	}
+	s.entries[d.RID] = a
+	s.order = append(s.order, place{d.Revision, d.RID})
+	s.tip = d.Revision
+	if len(s.order) > 2*len(s.entries)+64 {
+		s.order = slices.DeleteFunc(s.order, s.stale)
+	}
+	return a
+}
+
+func (s *stream) stale(p place) bool {
+	a, ok := s.entries[p.rid]
+	return !ok || a.Revision != p.revision
+}
+
+// scan returns the digests with a revision above since in ascending order, at
+// most limit of them, and the revision up to which they are all (rule G2); at is
+// the revision applied.
+func (s *stream) scan(since uint64, limit int, at uint64) (ds []directory.Digest, to uint64) {
+	if s == nil {
+		return nil, at
+	}
+	first := sort.Search(len(s.order), func(i int) bool { return s.order[i].revision > since })
+	for _, p := range s.order[first:] {
+		if s.stale(p) {
+			continue
+		}
+		if len(ds) == limit {
+			return ds, ds[limit-1].Revision
+		}
+		ds = append(ds, s.entries[p.rid].Digest)
+	}
+	return ds, at
+}
+
+// An ending is an end or drop entry that is kept for a while (rule G4).
+type ending struct {
+	at       int64 // Unix seconds of committed time at which it is freed
+	audience directory.Audience
+	rid      directory.RID
+	revision uint64 // of the entry; another one there makes this stale
+}
+
+func (e ending) compare(o ending) int {
+	return cmp.Or(cmp.Compare(e.at, o.at), e.rid.Compare(o.rid),
+		cmp.Compare(e.audience.String(), o.audience.String()), cmp.Compare(e.revision, o.revision))
+}
+
+// maxFreed bounds how many entries one log entry frees.
+const maxFreed = 4096
+
+// free drops end and drop entries that no receiver needs any more. How many is
+// a function of the log alone, so all members free the same ones at the same
+// entry.
+func (s *state) free() {
+	for freed := 0; freed < maxFreed && len(s.endings.items) > 0; {
+		e := s.endings.items[0]
+		if e.at > s.now/1000 {
+			return
+		}
+		s.endings.pop()
+		st := s.streams[e.audience]
+		if a, ok := st.entries[e.rid]; ok && a.Revision == e.revision {
+			delete(st.entries, e.rid)
+			freed++
+		}
+	}
+}
+
+// announce puts a digest into a stream. Where the digest has no statement of its
+// own, the ledger gets it with the others of its command.
+func (s *state) announce(aud directory.Audience, d directory.Digest, covered bool) {
+	st := s.streams[aud]
+	if st == nil {
+		st = newStream()
+		s.streams[aud] = st
+	}
+	a := st.announce(d)
+	if !d.Live() {
+		s.endings.push(ending{a.highest + int64(directory.Skew.Seconds()), aud, d.RID, d.Revision})
+	}
+	if !covered {
+		s.uncovered = append(s.uncovered, uncovered{aud, d})
+	}
+}
+
+// uncovered is a digest that was announced without a statement of its own: a
+// later or lower deadline, other members, or no longer any.
+type uncovered struct {
+	audience directory.Audience
+	digest   directory.Digest
+}
+
+// pin writes one leaf for each audience to which the command at hand announced
+// something without a statement, in the order of the audiences' names: what a
+// domain said about deadlines cannot be unsaid.
+func (s *state) pin() {
+	slices.SortStableFunc(s.uncovered, func(a, b uncovered) int {
+		return cmp.Compare(a.audience.String(), b.audience.String())
+	})
+	for rest := s.uncovered; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].audience == rest[0].audience {
+			n++
+		}
+		ds := make([]directory.Digest, n)
+		for i := range ds {
+			ds[i] = rest[i].digest
+		}
+		s.ledger.append(leafAnnounced, directory.AppendDigests(nil, ds))
+		rest = rest[n:]
+	}
+	s.uncovered = s.uncovered[:0]
+}
+
+// publish brings every stream to what reg and its grants say; ds are all its
+// disclosures. covered is whether this revision has a statement of its own.
+func (s *state) publish(reg *registration, ds []directory.Disclosure, revision uint64, covered bool) {
+	e := reg.entry
+	granted := map[directory.Audience]bool{}
+	for _, g := range reg.grants {
+		granted[g.Audience] = true
+		_, m := directory.Disclosed(ds, g)
+		if was, in := s.streams[g.Audience].live(e.RID); in && was.H == reg.h && was.M == m {
+			continue
+		}
+		s.announce(g.Audience, directory.Digest{
+			RID: e.RID, Revision: revision, Op: directory.OpPut,
+			H: reg.h, M: m, Deadline: e.ExpiresAt / 1000, Lifetime: e.Lifetime,
+		}, covered)
+	}
+	for _, aud := range s.audiences(e.RID) {
+		if !granted[aud] {
+			s.announce(aud, directory.Digest{RID: e.RID, Revision: revision, Op: directory.OpDrop}, false)
+		}
+	}
+}
+
+// renew announces reg's deadline wherever pick says yes of what was announced
+// last.
+func (s *state) renew(reg *registration, revision uint64, pick func(x int64) bool) {
+	e := reg.entry
+	for _, aud := range s.audiences(e.RID) {
+		was, _ := s.streams[aud].live(e.RID)
+		if !pick(was.Deadline) {
+			continue
+		}
+		d := was.Digest
+		d.Revision, d.Op, d.Deadline, d.Lifetime = revision, directory.OpRenew, e.ExpiresAt/1000, e.Lifetime
+		s.announce(aud, d, false)
+	}
+}
+
+// audiences returns the streams that rid is in, in the order of their names.
+func (s *state) audiences(rid directory.RID) []directory.Audience {
+	var in []directory.Audience
+	for aud, st := range s.streams {
+		if _, ok := st.live(rid); ok {
+			in = append(in, aud)
+		}
+	}
+	slices.SortFunc(in, func(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) })
+	return in
+}

@@ -1,0 +1,329 @@
+package consensus
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// The protocols of the one cluster port, told apart by ALPN.
+const (
+	protoRaft = "roster-raft/1"
+	protoHTTP = "h2"
+)
+
+const (
+	handshakeTimeout = 5 * time.Second
+	maxHandshakes    = 64
+)
+
+var errNotMember = errors.New("the peer is not the member it should be")
+
+// A cluster is the listener that a domain's nodes talk over: Raft and HTTP, both
+// within mutual TLS, both between members only.
+type cluster struct {
+	members  []Member
+	server   *tls.Config
+	clients  *tls.Config
+	dial     func(context.Context, string) (net.Conn, error)
+	listener net.Listener
+	log      *slog.Logger
+	raft     *acceptor
+	web      *acceptor
+	http     *http.Server
+	client   *http.Client
+
+	handshakes chan struct{}
+	loops      sync.WaitGroup
+	ctx        context.Context
+	cancel     context.CancelFunc
+
+	mu    sync.Mutex
+	conns map[*tracked]struct{} // nil once closed
+}
+
+func newCluster(cfg *Config, log *slog.Logger) *cluster {
+	c := &cluster{
+		members: cfg.Members, dial: cfg.Dial, listener: cfg.Listener, log: log,
+		server: withProtocols(cfg.ServerTLS, protoRaft, protoHTTP), clients: cfg.ClientTLS,
+		handshakes: make(chan struct{}, maxHandshakes),
+		conns:      map[*tracked]struct{}{},
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.raft, c.web = newAcceptor(cfg.Listener.Addr()), newAcceptor(cfg.Listener.Addr())
+	c.client = &http.Client{Transport: &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return c.connect(ctx, address, protoHTTP)
+		},
+		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, DisableCompression: true,
+	}}
+	return c
+}
+
+// serve accepts until close, and answers HTTP with handler.
+func (c *cluster) serve(handler http.Handler) {
+	c.http = &http.Server{
+		Handler: handler, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+	}
+	c.loops.Go(func() { _ = c.http.Serve(c.web) }) // ends with the acceptor
+	c.loops.Go(c.accept)
+}
+
+func (c *cluster) accept() {
+	for {
+		raw, err := c.listener.Accept()
+		if err != nil {
+			if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			c.log.Warn("accept a cluster connection", "error", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-c.ctx.Done():
+				return
+			}
+		}
+		select {
+		case c.handshakes <- struct{}{}:
+		case <-c.ctx.Done():
+			_ = raw.Close()
+			return
+		}
+		c.loops.Go(func() {
+			defer func() { <-c.handshakes }()
+			if err := c.welcome(raw); err != nil {
+				c.log.Debug("refused a cluster connection", "from", raw.RemoteAddr(), "error", err)
+			}
+		})
+	}
+}
+
+// welcome shakes hands and gives the connection to whom its protocol names.
+func (c *cluster) welcome(raw net.Conn) error {
+	t, err := c.track(raw)
+	if err != nil {
+		return err
+	}
+	conn := tls.Server(t, c.server)
+	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
+	defer cancel()
+	if err := c.shake(ctx, conn, t, nil); err != nil {
+		return errors.Join(err, t.Close())
+	}
+	to := c.web
+	if conn.ConnectionState().NegotiatedProtocol == protoRaft {
+		to = c.raft
+	}
+	return to.give(c.ctx, conn)
+}
+
+// connect opens a connection to the member with that address.
+func (c *cluster) connect(ctx context.Context, address, proto string) (net.Conn, error) {
+	var to *Member
+	for i := range c.members {
+		if c.members[i].Address == address {
+			to = &c.members[i]
+		}
+	}
+	if to == nil {
+		return nil, fmt.Errorf("%w: nobody has the address %s", errNotMember, address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	raw, err := c.dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	t, err := c.track(raw)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(t, withProtocols(c.clients, proto))
+	if err := c.shake(ctx, conn, t, to); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return conn, nil
+}
+
+// shake completes a handshake, checks that the peer is a member, and want where
+// it is not nil, and ends the connection with the peer's certificate.
+func (c *cluster) shake(ctx context.Context, conn *tls.Conn, t *tracked, want *Member) error {
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	cs := conn.ConnectionState()
+	id, ok := peerID(&cs)
+	if !ok || want != nil && id != want.ID || !c.isMember(id) || cs.NegotiatedProtocol == "" {
+		return fmt.Errorf("%w: it is %q", errNotMember, id)
+	}
+	t.expire(time.Until(cs.PeerCertificates[0].NotAfter))
+	return nil
+}
+
+func (c *cluster) isMember(id spiffeid.ID) bool {
+	for _, m := range c.members {
+		if m.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// peerID returns the SPIFFE ID of a peer's certificate, which the TLS
+// configuration has verified.
+func peerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
+	if cs == nil || len(cs.PeerCertificates) == 0 || len(cs.PeerCertificates[0].URIs) != 1 {
+		return spiffeid.ID{}, false
+	}
+	id, err := spiffeid.FromURI(cs.PeerCertificates[0].URIs[0])
+	return id, err == nil
+}
+
+// withProtocols returns c with these ALPN names, whichever way it makes its
+// configurations.
+func withProtocols(c *tls.Config, protos ...string) *tls.Config {
+	c = c.Clone()
+	c.NextProtos = protos
+	if get := c.GetConfigForClient; get != nil {
+		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			made, err := get(hello)
+			if made != nil {
+				made = made.Clone()
+				made.NextProtos = protos
+			}
+			return made, err
+		}
+	}
+	return c
+}
+
+// close ends everything and waits for it.
+func (c *cluster) close() error {
+	c.cancel()
+	err := c.listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	if c.http != nil {
+		err = errors.Join(err, c.http.Close())
+	}
+	c.client.CloseIdleConnections()
+	c.mu.Lock()
+	conns := c.conns
+	c.conns = nil
+	c.mu.Unlock()
+	for t := range conns {
+		_ = t.Close()
+	}
+	c.loops.Wait()
+	return err
+}
+
+// A tracked connection is known to its cluster, which closes it at the end, or
+// when the peer's certificate ends.
+type tracked struct {
+	net.Conn
+	cluster *cluster
+	once    sync.Once
+
+	mu    sync.Mutex
+	timer *time.Timer
+	done  bool
+}
+
+func (c *cluster) track(raw net.Conn) (*tracked, error) {
+	t := &tracked{Conn: raw, cluster: c}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conns == nil {
+		return nil, errors.Join(net.ErrClosed, raw.Close())
+	}
+	c.conns[t] = struct{}{}
+	return t, nil
+}
+
+func (t *tracked) expire(after time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.done {
+		t.timer = time.AfterFunc(after, func() { _ = t.Close() })
+	}
+}
+
+func (t *tracked) Close() (err error) {
+	t.once.Do(func() {
+		err = t.Conn.Close()
+		t.cluster.mu.Lock()
+		delete(t.cluster.conns, t)
+		t.cluster.mu.Unlock()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.done = true
+		if t.timer != nil {
+			t.timer.Stop()
+		}
+	})
+	return err
+}
+
+// An acceptor is a net.Listener of connections that another has accepted.
+type acceptor struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	addr   net.Addr
+}
+
+func newAcceptor(addr net.Addr) *acceptor {
+	return &acceptor{conns: make(chan net.Conn), closed: make(chan struct{}), addr: addr}
+}
+
+func (a *acceptor) give(ctx context.Context, conn net.Conn) error {
+	select {
+	case a.conns <- conn:
+		return nil
+	case <-a.closed:
+	case <-ctx.Done():
+	}
+	return errors.Join(net.ErrClosed, conn.Close())
+}
+
+func (a *acceptor) Accept() (net.Conn, error) {
+	select {
+	case conn := <-a.conns:
+		return conn, nil
+	case <-a.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (a *acceptor) Close() error {
+	a.once.Do(func() { close(a.closed) })
+	return nil
+}
+
+func (a *acceptor) Addr() net.Addr { return a.addr }
+
+// streams is what Raft's transport needs of a cluster.
+type streams struct {
+	*acceptor
+	cluster *cluster
+}
+
+// Dial connects to a member for Raft.
+func (s streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(s.cluster.ctx, timeout)
+	defer cancel()
+	return s.cluster.connect(ctx, string(address), protoRaft)
+}
