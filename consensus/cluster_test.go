@@ -1,0 +1,162 @@
+package consensus
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Requirement: AD-017, AD-018
+func TestThreeMembersTakeWritesEverywhere(t *testing.T) {
+	began := time.Now()
+	d := newDomain(t, 3, nil)
+	d.ready()
+	t.Logf("ready after %s", time.Since(began))
+	leader, follower := d.leader()
+	out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, ok := d.nodes[follower].cfg.Index.Get(out.RID); !ok || e.Agent != "translator" {
+		t.Error("the writer cannot read its write where it wrote it")
+	}
+	_, err = d.nodes[follower].Register(t.Context(), put(t, bob, "translator", 600))
+	problem(t, err, directory.NameTaken)
+	if want := "Agent name 'translator' already registered."; err.Error() != want {
+		t.Errorf("the detail is %q, want %q", err, want)
+	}
+	again, err := d.nodes[leader].Register(t.Context(), put(t, ada, "translator", 700))
+	if err != nil || again.RID != out.RID || again.Created || !out.Position.Before(again.Position) {
+		t.Errorf("a replace gave %+v, %v", again, err)
+	}
+	d.settled()
+}
+
+// Requirement: AD-017
+func TestNothingAcknowledgedIsLost(t *testing.T) {
+	d := newDomain(t, 3, nil)
+	d.ready()
+	var mu sync.Mutex
+	kept := map[string]directory.RID{}
+	stop := make(chan struct{})
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				name := fmt.Sprintf("agent-%d-%d", w, i)
+				mu.Lock()
+				s := d.nodes[(w+i)%3]
+				mu.Unlock()
+				if s == nil {
+					continue
+				}
+				if out, err := s.Register(t.Context(), put(t, ada, name, 600)); err == nil {
+					mu.Lock()
+					kept[name] = out.RID
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	enough := func(n int) func() bool {
+		return func() bool { mu.Lock(); defer mu.Unlock(); return len(kept) > n }
+	}
+	eventually(t, "some are registered", enough(50))
+	for round := range 2 {
+		leader, _ := d.leader()
+		d.net.isolate(d.members[leader].Address) // a kill as the others see it
+		s := d.nodes[leader]
+		mu.Lock()
+		d.nodes[leader] = nil
+		n := len(kept)
+		mu.Unlock()
+		eventually(t, "a new leader takes writes", enough(n+50))
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		d.net.heal(d.members[leader].Address)
+		mu.Lock()
+		d.start(leader)
+		mu.Unlock()
+		t.Logf("round %d: %d are registered", round, n)
+	}
+	close(stop)
+	writers.Wait()
+	d.ready()
+	d.settled()
+	for i, s := range d.nodes {
+		for name, rid := range kept {
+			if e, ok := s.cfg.Index.Get(rid); !ok || e.Agent != name {
+				t.Fatalf("node %d has lost %s, which was acknowledged", i, name)
+			}
+		}
+	}
+	size, root := d.nodes[0].Ledger()
+	for _, s := range d.nodes[1:] {
+		if n, r := s.Ledger(); n != size || r != root {
+			t.Errorf("the ledgers differ: %d %s and %d %s", size, root, n, r)
+		}
+	}
+}
+
+func TestRestartFromDisk(t *testing.T) {
+	d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotEvery = 16 })
+	d.ready()
+	var last directory.Outcome
+	for i := range 50 {
+		var err error
+		if last, err = d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+			t.Fatal(err)
+		}
+		if i == 30 {
+			if err := d.nodes[0].raft.Snapshot().Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	size, root := d.nodes[0].Ledger()
+	d.stop(0)
+	d.start(0)
+	d.ready()
+	s := d.nodes[0]
+	if s.Position() != last.Position || s.cfg.Index.Len() != 50 {
+		t.Errorf("after a restart: %s with %d, want %s with 50", s.Position(), s.cfg.Index.Len(), last.Position)
+	}
+	if n, r := s.Ledger(); n != size || r != root {
+		t.Errorf("the ledger was %d %s and is %d %s", size, root, n, r)
+	}
+}
+
+func TestInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		_, follower := d.leader()
+		out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(599 * time.Second)
+		for i, s := range d.nodes {
+			if _, ok := s.cfg.Index.Get(out.RID); !ok {
+				t.Errorf("node %d dropped it before its deadline", i)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		for i, s := range d.nodes {
+			if _, ok := s.cfg.Index.Get(out.RID); ok {
+				t.Errorf("node %d has it two seconds after its deadline", i)
+			}
+		}
+		d.close()
+	})
+}
