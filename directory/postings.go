@@ -89,14 +89,16 @@ func (p *postings) insert(o posting) {
 		p.chunks[s.chunk-1] = append(p.chunks[s.chunk-1], o)
 		return
 	}
-	c := slices.Insert(p.chunks[s.chunk], s.at, o)
-	if len(c) > chunk {
-		right := slices.Clone(c[chunk/2:])
+	if c := p.chunks[s.chunk]; len(c) == chunk {
+		right := append(make([]posting, 0, chunk), c[chunk/2:]...)
 		clear(c[chunk/2:])
-		c = c[:chunk/2]
+		p.chunks[s.chunk] = c[:chunk/2]
 		p.chunks = slices.Insert(p.chunks, s.chunk+1, right)
+		if s.at > chunk/2 {
+			s = spot{s.chunk + 1, s.at - chunk/2}
+		}
 	}
-	p.chunks[s.chunk] = c
+	p.chunks[s.chunk] = slices.Insert(p.chunks[s.chunk], s.at, o)
 }
 
 // remove takes the posting of that text and key out, if it is there.
@@ -105,13 +107,20 @@ func (p *postings) remove(text string, k key) {
 	if o, _, ok := p.next(s); !ok || o.text != text || o.slot.key != k {
 		return
 	}
-	c := slices.Delete(p.chunks[s.chunk], s.at, s.at+1)
-	p.chunks[s.chunk] = c
-	switch {
-	case len(c) == 0:
+	p.chunks[s.chunk] = slices.Delete(p.chunks[s.chunk], s.at, s.at+1)
+	if len(p.chunks[s.chunk]) == 0 {
 		p.chunks = slices.Delete(p.chunks, s.chunk, s.chunk+1)
-	case s.chunk+1 < len(p.chunks) && len(c)+len(p.chunks[s.chunk+1]) < chunk/2:
-		p.chunks[s.chunk] = append(c, p.chunks[s.chunk+1]...)
-		p.chunks = slices.Delete(p.chunks, s.chunk+1, s.chunk+2)
+		return
 	}
+	p.join(s.chunk)
+	p.join(s.chunk - 1)
+}
+
+// join makes one run of a run and the next one where both are short.
+func (p *postings) join(i int) {
+	if i < 0 || i+1 >= len(p.chunks) || len(p.chunks[i])+len(p.chunks[i+1]) > chunk/2 {
+		return
+	}
+	p.chunks[i] = append(p.chunks[i], p.chunks[i+1]...)
+	p.chunks = slices.Delete(p.chunks, i+1, i+2)
 }
