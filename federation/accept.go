@@ -1,0 +1,306 @@
+package federation
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.etcd.io/bbolt"
+)
+
+// A fetched record is one whose bytes are what its name says.
+type fetched struct {
+	*storedRecord
+	from spiffeid.TrustDomain
+	at   time.Time
+}
+
+// An effect is what a transaction on disk leaves to do in memory.
+type effect struct {
+	digest directory.Digest
+	entry  *directory.Entry // to show; nil to take away
+	renew  *held            // to carry an entry that is shown on to a later deadline
+	want   bool
+}
+
+// accept is rule G3: it applies a verified page to its stream, on disk and then
+// in the index, and returns CodeApplied, CodeOld or CodeGap. Records are those
+// that the caller fetched for it already; the others are wanted from now on.
+func (m *Mesh) accept(o *origin, p *verifiedPage, records map[name]fetched) (Code, error) {
+	opened := m.openRecords(o, p.SignedPage, records)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return "", errPeeringEnd
+	}
+	st := o.stream(streamID{p.Issuer, p.Audience, p.Epoch})
+	switch {
+	case st == nil:
+		return m.counted(o, CodeEpochOld), nil // another page began a newer epoch meanwhile
+	case p.To <= st.state.Watermark:
+		return m.counted(o, CodeOld), nil
+	case p.From > st.state.Watermark:
+		return m.counted(o, CodeGap), nil
+	}
+	var effects []effect
+	floor := o.index.Clock.Now()
+	state, err := m.store.change(st.id, func(tx *bbolt.Tx, t *streamTx) error {
+		effects = effects[:0]
+		for _, d := range p.Digests {
+			e, err := m.applyDigest(o, t, p, d, opened[d.RID], floor)
+			if err != nil {
+				return err
+			}
+			effects = append(effects, e)
+		}
+		if t.state.Live > uint64(m.cfg.Quota) && t.state.Live > st.state.Live {
+			return &Refusal{CodeQuota, p.Issuer, errQuota}
+		}
+		t.state.Watermark = p.To
+		if err := t.addPage(p.SignedPage, p.text); err != nil {
+			return err
+		}
+		return putOrigin(tx, o.domain, o.saved(floor))
+	})
+	if err != nil {
+		return "", m.refused(sender{}, p.text, err)
+	}
+	o.announced.AllowN(time.Now(), min(len(p.Digests), originBurst))
+	st.state = state
+	st.apply(o, effects)
+	o.heardPage(st, p)
+	if st == o.next && p.To == p.At {
+		if err := m.swap(o); err != nil {
+			return "", err
+		}
+	}
+	m.moved()
+	return m.counted(o, CodeApplied), nil
+}
+
+func (m *Mesh) counted(o *origin, c Code) Code {
+	m.counts.add(o.domain, c)
+	return c
+}
+
+// An openedRecord is a fetched record as this node understands it: entry is nil
+// where it can't show it.
+type openedRecord struct {
+	fetched
+	asked name
+	entry *directory.Entry
+	err   error
+}
+
+// openRecords puts the fetched records through the record gate, outside of any
+// lock or transaction.
+func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]fetched) map[directory.RID]openedRecord {
+	out := make(map[directory.RID]openedRecord, len(records))
+	for _, d := range p.Digests {
+		if rec, ok := records[nameOf(d)]; ok && d.Live() {
+			entry, err := openEntry(o.domain, p.Epoch, d, rec.storedRecord)
+			out[d.RID] = openedRecord{rec, nameOf(d), entry, err}
+		}
+	}
+	return out
+}
+
+// applyDigest writes one digest. The entry that it leaves in force is shown once
+// its record is here (federation.md, "Records on demand").
+func (m *Mesh) applyDigest(o *origin, t *streamTx, p *verifiedPage, d directory.Digest, rec openedRecord, now time.Time) (effect, error) {
+	old, err := t.get(d.RID)
+	if err != nil {
+		return effect{}, err
+	}
+	if !d.Live() || freed(d.Deadline, now) {
+		return effect{digest: d}, t.remove(d.RID, old)
+	}
+	kid, err := directory.ParseHash(p.kid)
+	if err != nil {
+		return effect{}, fmt.Errorf("federation: the key id %q is no thumbprint", p.kid)
+	}
+	h := &held{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.at.UnixMilli()}
+	if old != nil && old.name() == h.name() && (old.Record != recordWanted || rec.storedRecord == nil) {
+		h.At, h.From, h.Record = old.At, old.From, old.Record
+		return effect{digest: d, renew: h, want: h.Record == recordWanted}, t.put(d.RID, old, h)
+	}
+	e := effect{digest: d, want: rec.storedRecord == nil}
+	if rec.storedRecord != nil {
+		e.entry = m.keep(o, h, rec)
+	}
+	if err := t.put(d.RID, old, h); err != nil || h.Record != recordHeld {
+		return e, err
+	}
+	return e, t.putRecord(h.name(), rec.storedRecord)
+}
+
+// keep completes h and its entry for a record that came. A record that can't be
+// shown is not asked for again: no other holder could have other bytes by that
+// name.
+func (m *Mesh) keep(o *origin, h *held, rec openedRecord) *directory.Entry {
+	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), recordHeld
+	if rec.err != nil {
+		h.Record = recordRefused
+		m.counted(o, CodeRecord)
+		m.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
+		return nil
+	}
+	return m.shown(rec.entry, h)
+}
+
+// shown completes an entry with what its stream says of it, and is nil where
+// there is none or import policy holds it back.
+func (m *Mesh) shown(e *directory.Entry, h *held) *directory.Entry {
+	if e == nil {
+		return nil
+	}
+	from, _ := spiffeid.TrustDomainFromString(h.From)
+	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M}
+	h.describe(e)
+	if !m.cfg.Import(e) {
+		return nil
+	}
+	return e
+}
+
+// describe writes into e what a renewal changes.
+func (h *held) describe(e *directory.Entry) {
+	e.Revision, e.Lifetime, e.ExpiresAt = h.Revision, h.Lifetime, h.Deadline*1000
+	e.Received.Key, e.Received.CheckedAt = h.Key.String(), h.CheckedAt
+}
+
+var errRecord = errors.New("the record is not the one that the page names")
+
+// openEntry is the record gate behind the name: what the statement says of itself
+// is what the page says of it, and it is a good document of its kind. A record of
+// a kind that this release doesn't know is kept and passed on, and not shown: the
+// entry is nil without an error.
+func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord) (*directory.Entry, error) {
+	c, err := directory.OpenRecord(r.Payload, r.Disclosures)
+	if err != nil {
+		return nil, err
+	}
+	if c.H != d.H || c.M != d.M || c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != directory.OpPut {
+		return nil, errRecord
+	}
+	if c.IssuedAt < 0 || c.IssuedAt > maxTime || c.Since < 0 || c.Since > maxTime {
+		return nil, errTime
+	}
+	if _, err := directory.ParseKind(string(c.Document.Kind())); err != nil {
+		return nil, nil
+	}
+	projection, err := directory.Project(c.Agent, c.Document)
+	if err != nil {
+		return nil, err
+	}
+	return &directory.Entry{
+		Origin: origin, RID: c.RID, Agent: c.Agent, Owner: c.Owner, Document: c.Document, Projection: projection,
+		RegisteredAt: c.Since * 1000, UpdatedAt: c.IssuedAt * 1000, Statement: c.Revision, Redacted: c.Redacted,
+	}, nil
+}
+
+// freed reports whether an entry with that deadline is forgotten (rule T4).
+func freed(deadline int64, now time.Time) bool {
+	return !now.Before(time.Unix(deadline, 0).Add(directory.Skew))
+}
+
+// acceptRecords takes records that came for wanted entries.
+func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, records map[name]fetched) error {
+	opened := m.openRecords(o, &directory.SignedPage{Epoch: st.id.epoch, Digests: wanted}, records)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended || (st != o.cur && st != o.next) {
+		return nil
+	}
+	var effects []effect
+	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+		effects = effects[:0]
+		for rid, rec := range opened {
+			h, err := t.get(rid)
+			if err != nil {
+				return err
+			}
+			if h == nil || h.Record != recordWanted || h.name() != rec.asked {
+				continue // another page changed it meanwhile
+			}
+			entry := m.keep(o, h, rec)
+			if err := t.put(rid, h, h); err != nil {
+				return err
+			}
+			if h.Record == recordHeld {
+				if err := t.putRecord(rec.asked, rec.storedRecord); err != nil {
+					return err
+				}
+			}
+			effects = append(effects, effect{digest: h.digest(rid), entry: entry})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	st.state = state
+	st.apply(o, effects)
+	m.moved()
+	return nil
+}
+
+// digest is what a page would say of h.
+func (h *held) digest(rid directory.RID) directory.Digest {
+	return directory.Digest{RID: rid, Revision: h.Revision, Op: directory.OpPut, H: h.H, M: h.M, Deadline: h.Deadline, Lifetime: h.Lifetime}
+}
+
+// sweep frees what is dead for a minute, on disk and in the index, and returns
+// when the next is due.
+func (m *Mesh) sweep(o *origin, limit int) (next time.Time, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, st := range []*stream{o.cur, o.next} {
+		if st == nil || o.ended {
+			continue
+		}
+		before := o.index.Clock.Now().Add(-directory.Skew)
+		due, err := st.sweep(m, o, before.Unix()+1, limit)
+		if err != nil {
+			return next, err
+		}
+		if at := time.Unix(due, 0).Add(directory.Skew); due != 0 && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next, nil
+}
+
+func (st *stream) sweep(m *Mesh, o *origin, before int64, limit int) (next int64, err error) {
+	var rids []directory.RID
+	err = m.store.read(st.id, func(t *streamTx) (err error) {
+		rids, next, err = t.dueBefore(before, limit)
+		return err
+	})
+	if err != nil || len(rids) == 0 {
+		return next, err
+	}
+	st.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+		for _, rid := range rids {
+			old, err := t.get(rid)
+			if err == nil {
+				err = t.remove(rid, old)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	effects := make([]effect, len(rids))
+	for i, rid := range rids {
+		effects[i] = effect{digest: directory.Digest{RID: rid}}
+	}
+	st.apply(o, effects)
+	return next, nil
+}

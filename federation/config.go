@@ -1,0 +1,107 @@
+package federation
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A Source is the own domain's committed state, from which what it tells others
+// is made (rules G2, G4, G5). All of it is local and never blocks.
+type Source interface {
+	// Position is the epoch and the revision applied.
+	Position() directory.Position
+	// Changed returns a channel that is closed when Position moves on.
+	Changed() <-chan struct{}
+	// Digests lists those of the stream's entries whose latest announced
+	// revision lies above since, ascending and at most limit of them. The list is
+	// complete up to to, as of revision at.
+	Digests(aud directory.Audience, since uint64, limit int) (ds []directory.Digest, to, at uint64)
+	// Tip is the highest revision ever announced in the stream.
+	Tip(aud directory.Audience) uint64
+	// Record returns the statement and the disclosures of that name that the
+	// stream may have.
+	Record(aud directory.Audience, h, m directory.Hash) (payload []byte, disclosures []string, ok bool)
+	// Current returns a registration's digest in the stream.
+	Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool)
+	// KeyDocument is the newest one; nil until one was issued.
+	KeyDocument() *directory.KeyDocument
+	// Ledger is the size and the root of the domain's log.
+	Ledger() (size uint64, root directory.Hash)
+	// IsLeader reports whether this node leads its domain.
+	IsLeader() bool
+}
+
+// A Keyring signs as this node and verifies by each origin's newest key document.
+type Keyring interface {
+	Sign(typ string, payload []byte) (string, error)
+	// Verify's errors are directory.ErrKeyUnknown, ErrKeyRevoked, ErrHeader, and
+	// ErrSignature for anything else.
+	Verify(origin spiffeid.TrustDomain, typ, jws string) (payload []byte, kid string, err error)
+	// Adopt verifies a key document and keeps the newer one.
+	Adopt(origin spiffeid.TrustDomain, jws string) (*directory.KeyDocument, error)
+	// Keys is what was adopted; for the own domain the newest, signed by this node.
+	Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument, jws string, ok bool)
+}
+
+// Config is what a Mesh needs. Fields without a default are required.
+type Config struct {
+	Domain    spiffeid.TrustDomain
+	Node      spiffeid.ID
+	Dir       string // of the store; it exists
+	Source    Source
+	Keys      Keyring
+	View      *directory.View
+	Peerings  func() []directory.Peering                   // the domain's, replicated
+	Siblings  []string                                     // base URLs of the domain's other nodes; may be empty
+	Client    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
+	Gossip    *GossipConfig                                // nil switches gossip off
+	Import    func(*directory.Entry) bool                  // what to show of what peers send; nil shows all
+	Logger    *slog.Logger                                 // nil discards
+	HeadEvery time.Duration                                // between heads of one origin; 60 s by default
+	LongPoll  time.Duration                                // a subscription's wait, at most a minute; 30 s by default
+	Quota     int                                          // registrations of one origin; 2,000,000 by default
+
+	noSync bool // tests of behaviour, not of disks
+}
+
+// maxHeadAge is how old an origin's last word may be for it still to be called
+// active (federation.md, "Peering").
+const maxHeadAge = 180 * time.Second
+
+// withDefaults returns c completed, or what is wrong with it by the field's name.
+func (c Config) withDefaults() (Config, error) {
+	switch {
+	case c.Domain.IsZero():
+		return c, errors.New("federation: Domain is missing")
+	case c.Node.TrustDomain() != c.Domain:
+		return c, fmt.Errorf("federation: Node %s is not of Domain %s", c.Node, c.Domain)
+	case c.Dir == "":
+		return c, errors.New("federation: Dir is missing")
+	case c.Source == nil || c.Keys == nil || c.View == nil || c.Peerings == nil || c.Client == nil:
+		return c, errors.New("federation: Source, Keys, View, Peerings and Client are required")
+	case c.LongPoll < 0 || c.LongPoll > maxWait:
+		return c, fmt.Errorf("federation: LongPoll is %s; at most %s", c.LongPoll, maxWait)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Import == nil {
+		c.Import = func(*directory.Entry) bool { return true }
+	}
+	if c.HeadEvery <= 0 {
+		c.HeadEvery = 60 * time.Second
+	}
+	if c.LongPoll == 0 {
+		c.LongPoll = 30 * time.Second
+	}
+	if c.Quota <= 0 {
+		c.Quota = 2_000_000
+	}
+	return c, nil
+}

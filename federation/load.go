@@ -1,0 +1,147 @@
+package federation
+
+import (
+	"errors"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"go.etcd.io/bbolt"
+)
+
+// load fills memory from disk: each origin's clock, key document, head and
+// stream, and the view. What was accepted stays so, whether or not today's keys
+// would accept it again.
+func (m *Mesh) load() error {
+	origins, err := m.store.origins()
+	if err != nil {
+		return err
+	}
+	for td, saved := range origins {
+		o := m.know(td)
+		if saved.Floor > 0 {
+			o.index.Clock.Advance(time.UnixMilli(saved.Floor))
+		}
+		if o.keysText = saved.Keys; saved.Keys != "" {
+			if _, err := m.cfg.Keys.Adopt(td, saved.Keys); err != nil {
+				m.cfg.Logger.Info("the key document on disk no longer holds; the peer is asked for its newest", "origin", td.Name(), "error", err)
+			}
+		}
+		if err := m.loadStreams(o, saved); err != nil {
+			return err
+		}
+		o.loadHead(saved.Head)
+	}
+	return nil
+}
+
+// loadHead takes a head that was verified before it was written.
+func (o *origin) loadHead(text string) {
+	parts, err := splitJWS(text)
+	if err != nil {
+		return
+	}
+	if h, err := directory.ParseHead(parts.payload); err == nil {
+		o.head, o.headText, o.headIs, o.tip = h, text, time.Unix(h.IssuedAt, 0), h.Tip
+	}
+}
+
+// loadStreams takes the stream of the epoch that is shown and the newest beyond
+// it, and deletes what else was left.
+func (m *Mesh) loadStreams(o *origin, saved originState) error {
+	ids, states, err := m.store.streams(o.domain)
+	if err != nil {
+		return err
+	}
+	for i, id := range ids {
+		st := newStream(id)
+		st.state = states[i]
+		switch {
+		case id.aud != directory.Mesh || id.epoch < saved.Epoch || id.epoch > saved.Epoch && i < len(ids)-1:
+			if err := m.store.dropStream(id); err != nil {
+				return err
+			}
+			continue
+		case id.epoch == saved.Epoch:
+			o.cur = st
+		default:
+			o.next = st
+		}
+		if err := m.fill(o, st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *store) dropStream(id streamID) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
+}
+
+// fill notes what a stream wants, and shows what it holds where it is the one
+// that is shown. Nothing that was shown before is taken away.
+func (m *Mesh) fill(o *origin, st *stream) error {
+	return m.store.read(st.id, func(t *streamTx) error {
+		return t.entries.ForEach(func(k, v []byte) error {
+			var h held
+			rid, err := directory.ParseRID(string(k))
+			if err = errors.Join(err, unmarshal(v, &h)); err != nil {
+				return errStore
+			}
+			d := h.digest(rid)
+			switch {
+			case h.Record == recordWanted:
+				st.wanted[rid] = &want{digest: d}
+				return nil
+			case h.Record == recordRefused || st != o.cur:
+				return nil
+			}
+			r, err := t.record(h.name())
+			if err != nil || r == nil {
+				return errStore
+			}
+			entry, err := openEntry(o.domain, st.id.epoch, d, r)
+			if err != nil {
+				m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", rid.String(), "error", err)
+				return nil
+			}
+			if e := m.shown(entry, &h); e != nil {
+				o.index.Put(e)
+			}
+			return nil
+		})
+	})
+}
+
+// swap puts the new epoch's stream in the old one's place, once it has reached
+// its tip: what the new one lacks is dropped (rule P3).
+func (m *Mesh) swap(o *origin) error {
+	old := o.cur
+	o.cur, o.next = o.next, nil
+	err := m.store.db.Update(func(tx *bbolt.Tx) error {
+		if streams := tx.Bucket(bucketStreams); streams.Bucket(old.id.key()) != nil {
+			if err := streams.DeleteBucket(old.id.key()); err != nil {
+				return err
+			}
+		}
+		return putOrigin(tx, o.domain, o.saved(o.index.Clock.Now()))
+	})
+	if err != nil {
+		o.cur, o.next = old, o.cur
+		return err
+	}
+	m.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
+		"origin", o.domain.Name(), "from", old.id.epoch, "to", o.cur.id.epoch)
+	before := map[*directory.Entry]bool{}
+	for e := range o.index.All() {
+		before[e] = true
+	}
+	if err := m.fill(o, o.cur); err != nil {
+		return err
+	}
+	for e := range o.index.All() {
+		if before[e] {
+			o.index.Delete(e.RID)
+		}
+	}
+	return nil
+}

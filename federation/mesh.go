@@ -1,0 +1,301 @@
+// Package federation is what domains tell each other: the streams of signed
+// pages in which every domain announces its registrations, the loops that follow
+// the streams of peers, and the store of what they said.
+//
+// A node opens a Mesh, and from then on its View has what other domains told it
+// before it was stopped:
+//
+//	m, err := federation.Open(federation.Config{…})
+//	mux.Handle("/federation/v1/", m.Handler(caller))
+//	go m.Run(ctx) // subscriptions, repair, gossip; returns when ctx ends
+//	defer m.Close()
+//
+// DESIGN.md says why it is built so.
+package federation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A Mesh is one node's part in the mesh: it serves its own domain's stream,
+// follows those of the domain's peers, and fills the View with them. It is safe
+// for concurrent use.
+type Mesh struct {
+	cfg       Config
+	store     *store
+	publisher *publisher
+	senders   senders
+	refusals  refusals
+	counts    counts
+	ownHeard  atomic.Uint64 // how far another member gossiped the own stream
+
+	ctx     context.Context // ends with Close, for work that outlives its request
+	cancel  context.CancelFunc
+	closing chan struct{} // closed by Close: long polls return
+	close   func() error  // once
+
+	mu      sync.Mutex // guards what follows
+	origins map[spiffeid.TrustDomain]*origin
+	changed chan struct{} // closed when a position moves
+	gossip  gossiper      // nil while gossip is off
+}
+
+// Open opens the store in cfg.Dir and fills cfg.View with what it holds, before
+// anything was spoken. It starts nothing; Run does.
+func Open(cfg Config) (*Mesh, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	st, err := openStore(cfg.Dir, cfg.noSync)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mesh{cfg: cfg, store: st, closing: make(chan struct{}), changed: make(chan struct{}), origins: map[spiffeid.TrustDomain]*origin{}}
+	m.publisher = &publisher{cfg: &m.cfg, pages: map[pageKey]madePage{}}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.close = sync.OnceValue(func() error {
+		close(m.closing)
+		m.cancel()
+		return st.close()
+	})
+	if err := m.load(); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	m.reconcile()
+	return m, nil
+}
+
+// Close ends long polls and closes the store. Run must have returned before; it
+// may be called twice, and without Run.
+func (m *Mesh) Close() error { return m.close() }
+
+// Changed returns a channel that is closed when any origin's Position moves on.
+func (m *Mesh) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
+}
+
+func (m *Mesh) moved() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// origin returns an origin that there is a peering or anything on disk of, or nil.
+func (m *Mesh) origin(td spiffeid.TrustDomain) *origin {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.origins[td]
+}
+
+// all returns the origins by name.
+func (m *Mesh) all() []*origin {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	os := make([]*origin, 0, len(m.origins))
+	for _, o := range m.origins {
+		os = append(os, o)
+	}
+	slices.SortFunc(os, func(a, b *origin) int { return strings.Compare(a.domain.Name(), b.domain.Name()) })
+	return os
+}
+
+// Position returns how far this node is with another domain's history: all that
+// the domain announced up to there is shown here. It is false for a domain that
+// nothing is known of.
+func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
+	if td == m.cfg.Domain {
+		return m.cfg.Source.Position(), true
+	}
+	o := m.origin(td)
+	if o == nil {
+		return directory.Position{}, false
+	}
+	return o.position()
+}
+
+// Await waits until Position(td) has reached p, and asks the origin for its head
+// meanwhile, whose word reaches a revision that changed nothing here. It returns
+// ctx's error when that ends first.
+func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.Position) error {
+	for asked := false; ; {
+		changed := m.changedOf(td)
+		if have, ok := m.Position(td); ok && !have.Before(p) {
+			return nil
+		}
+		if o := m.origin(td); o != nil && !asked {
+			nudge(o.ask)
+			asked = true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Peers returns what this node knows of each peering, by name.
+func (m *Mesh) Peers() []PeerStatus {
+	var all []PeerStatus
+	for _, o := range m.all() {
+		s := o.status()
+		s.Received = m.counts.of(o.domain)
+		all = append(all, s)
+	}
+	return all
+}
+
+// Refused counts the messages that named no origin that is known, by code.
+func (m *Mesh) Refused() map[Code]uint64 { return m.counts.of(spiffeid.TrustDomain{}) }
+
+// Run follows the domain's peers until ctx ends, and returns when all that it
+// started has stopped. Call it once.
+func (m *Mesh) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(m.ctx, cancel)
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if m.cfg.Gossip != nil {
+		if err := m.startGossip(ctx, &wg); err != nil {
+			return fmt.Errorf("federation: %w", err)
+		}
+	}
+	wg.Go(func() { m.sweeper(ctx) })
+	m.manage(ctx)
+	return nil
+}
+
+// The pace of the loops that look after all origins.
+const (
+	sweepEvery     = 5 * time.Second
+	sweepLimit     = 1000
+	reconcileEvery = 200 * time.Millisecond
+)
+
+// sweeper frees what is dead, a bounded number at a time.
+func (m *Mesh) sweeper(ctx context.Context) {
+	for pause := sweepEvery; wait(ctx, nil, pause); {
+		pause = sweepEvery
+		for _, o := range m.all() {
+			next, err := m.sweep(o, sweepLimit)
+			if err != nil {
+				m.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
+			}
+			if !next.IsZero() {
+				pause = max(min(pause, time.Until(next)), 50*time.Millisecond)
+			}
+		}
+	}
+}
+
+// manage starts and stops the loops of origins as peerings come and go.
+func (m *Mesh) manage(ctx context.Context) {
+	defer func() {
+		for _, o := range m.all() {
+			o.halt()
+		}
+	}()
+	for {
+		changed := m.cfg.Source.Changed()
+		m.reconcile()
+		for _, o := range m.all() {
+			switch {
+			case !o.accepts():
+				o.halt()
+			case o.stop == nil:
+				m.start(ctx, o)
+			}
+		}
+		// A busy domain changes all the time; its peerings don't.
+		if !wait(ctx, changed, 0) || !wait(ctx, nil, reconcileEvery) {
+			return
+		}
+	}
+}
+
+// start runs the loops of one origin.
+func (m *Mesh) start(ctx context.Context, o *origin) {
+	ctx, o.stop = context.WithCancel(ctx)
+	o.done = make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { m.follow(ctx, o) })
+	wg.Go(func() { m.tend(ctx, o) })
+	go func() {
+		wg.Wait()
+		close(o.done)
+	}()
+}
+
+// halt stops the loops of an origin and waits for them.
+func (o *origin) halt() {
+	if o.stop != nil {
+		o.stop()
+		<-o.done
+		o.stop = nil
+	}
+}
+
+// reconcile takes note of the domain's peerings. What a peer told is forgotten
+// when its peering is terminated, and not when a peering is merely absent: at
+// start the domain's own state may not be read yet.
+func (m *Mesh) reconcile() {
+	for _, p := range m.cfg.Peerings() {
+		if p.Domain == m.cfg.Domain {
+			continue
+		}
+		o := m.origin(p.Domain)
+		if p.State == directory.PeeringTerminated {
+			if o != nil {
+				m.forget(o)
+			}
+			continue
+		}
+		if o == nil {
+			o = m.know(p.Domain)
+		}
+		o.mu.Lock()
+		o.peering = p
+		o.mu.Unlock()
+	}
+}
+
+// know adds an origin.
+func (m *Mesh) know(td spiffeid.TrustDomain) *origin {
+	o := newOrigin(td, m.cfg.View.Origin(td))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.origins[td] = o
+	return o
+}
+
+// forget removes an origin and all that it ever sent, here and on disk.
+func (m *Mesh) forget(o *origin) {
+	o.mu.Lock()
+	o.ended = true
+	o.mu.Unlock()
+	o.halt()
+	if err := m.store.forget(o.domain); err != nil {
+		m.cfg.Logger.Error("can't remove a former peer's registrations from disk", "origin", o.domain.Name(), "error", err)
+		return
+	}
+	m.cfg.View.Drop(o.domain)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.origins, o.domain)
+}

@@ -1,0 +1,189 @@
+package federation
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// future is how far ahead of a reader's time a message may have been issued.
+const future = 60 * time.Second
+
+// maxTime bounds the seconds that a message may name, so that no arithmetic on
+// them overflows.
+const maxTime = 1 << 40
+
+// What one peer may make this node look at, by gossip, and what one origin may
+// announce (rule G6). Pulls are paced by the puller and don't count as sent.
+const (
+	senderRate   = 200 // messages a second
+	senderBurst  = 1000
+	originRate   = 20_000 // digests a second
+	originBurst  = 200_000
+	refusalsEach = time.Second
+)
+
+var (
+	errTooLarge   = errors.New("it is too large")
+	errSender     = errors.New("its sender sends too much")
+	errOrigin     = errors.New("its origin is no active peer, or the stream is not one that is followed")
+	errQuota      = errors.New("its origin announces more than it may")
+	errEpoch      = errors.New("its epoch is over")
+	errFuture     = errors.New("it was issued in the future; is a clock wrong?")
+	errTime       = errors.New("it names a time that is none")
+	errPeeringEnd = errors.New("the peering has ended")
+)
+
+// A sender is who handed a message over.
+type sender struct {
+	domain spiffeid.TrustDomain
+	pushed bool // without being asked
+}
+
+// A claim is what page and head have in common.
+type claim struct {
+	issuer   spiffeid.TrustDomain
+	epoch    uint64
+	issuedAt int64
+	digests  int
+}
+
+// A verifiedPage is one that passed the gate; accept has the last word (G3).
+type verifiedPage struct {
+	*directory.SignedPage
+	text string
+	kid  string
+	at   time.Time
+}
+
+// openPage is the gate (rule G6): the checks in their order, one code each, and
+// nothing changed but counters.
+func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error) {
+	limit := MaxPage
+	if from.pushed {
+		limit = MaxGossip
+	}
+	var page *directory.SignedPage
+	o, kid, err := m.verify(from, directory.TypePage, text, limit, func(payload []byte) (c claim, err error) {
+		if page, err = directory.ParsePage(payload); err != nil {
+			return c, err
+		}
+		if len(page.Digests) > maxDigests {
+			return c, errTooLarge
+		}
+		for _, d := range page.Digests {
+			if d.Deadline < 0 || d.Deadline > maxTime {
+				return c, errTime
+			}
+		}
+		return claim{page.Issuer, page.Epoch, page.IssuedAt, len(page.Digests)}, nil
+	})
+	if err != nil {
+		return o, nil, m.refused(from, text, err)
+	}
+	if page.Audience != directory.Mesh {
+		return o, nil, m.refused(from, text, &Refusal{CodeOriginUnknown, page.Issuer, errOrigin})
+	}
+	return o, &verifiedPage{page, text, kid, time.Now()}, nil
+}
+
+// openHead is the same gate for heads.
+func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, error) {
+	var head *directory.Head
+	o, _, err := m.verify(from, directory.TypeHead, text, maxHead, func(payload []byte) (c claim, err error) {
+		if head, err = directory.ParseHead(payload); err != nil {
+			return c, err
+		}
+		return claim{head.Issuer, head.Epoch, head.IssuedAt, 0}, nil
+	})
+	if err != nil {
+		return o, nil, m.refused(from, text, err)
+	}
+	return o, head, nil
+}
+
+func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byte) (claim, error)) (*origin, string, error) {
+	if len(text) > limit {
+		return nil, "", &Refusal{Code: CodeFormat, Err: errTooLarge}
+	}
+	parts, err := splitJWS(text)
+	if err != nil {
+		return nil, "", &Refusal{Code: CodeFormat, Err: err}
+	}
+	if from.pushed && !m.senders.allow(from.domain) {
+		return nil, "", &Refusal{Code: CodeRate, Err: errSender}
+	}
+	if err := checkHeader(parts.header, typ); err != nil {
+		return nil, "", &Refusal{Code: CodeHeader, Err: err}
+	}
+	c, err := parse(parts.payload)
+	if err == nil && (c.issuedAt < 0 || c.issuedAt > maxTime || c.epoch > maxTime) {
+		err = errTime
+	}
+	if err != nil {
+		return nil, "", &Refusal{Code: CodeJSON, Err: err}
+	}
+	o := m.origin(c.issuer)
+	if o == nil || !o.accepts() {
+		return nil, "", &Refusal{Code: CodeOriginUnknown, Err: errOrigin}
+	}
+	_, kid, err := m.cfg.Keys.Verify(c.issuer, typ, text)
+	if err != nil {
+		return o, "", &Refusal{keyCode(err), c.issuer, err}
+	}
+	if err := o.admit(c); err != nil {
+		return o, "", err
+	}
+	return o, kid, nil
+}
+
+func keyCode(err error) Code {
+	switch {
+	case errors.Is(err, directory.ErrKeyUnknown):
+		return CodeKeyUnknown
+	case errors.Is(err, directory.ErrKeyRevoked):
+		return CodeKeyRevoked
+	case errors.Is(err, directory.ErrHeader):
+		return CodeHeader
+	}
+	return CodeSignature
+}
+
+// admit is the rest of the gate, for what the origin did sign.
+func (o *origin) admit(c claim) error {
+	now := o.index.Clock.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	cost := float64(c.digests)
+	switch {
+	case cost > 0 && o.announced.TokensAt(time.Now()) < cost:
+		return &Refusal{CodeQuota, c.issuer, errQuota}
+	case c.epoch < o.newest().id.epoch:
+		return &Refusal{CodeEpochOld, c.issuer, errEpoch}
+	case c.issuedAt > now.Add(future).Unix(), c.epoch > uint64(now.Add(future).Unix()):
+		return &Refusal{CodeFuture, c.issuer, errFuture}
+	}
+	// The origin's own word on the time counts from here on (rule T4).
+	o.index.Clock.Advance(time.Unix(c.issuedAt, 0))
+	return nil
+}
+
+// refused counts a refusal and writes it down; each code once a second at most,
+// so that a flood of messages is no flood of lines.
+func (m *Mesh) refused(from sender, text string, err error) error {
+	var r *Refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	m.counts.add(r.Origin, r.Code)
+	if m.refusals.allow(r.Code) {
+		m.cfg.Logger.LogAttrs(m.ctx, slog.LevelWarn, "refused a message", slog.String("code", string(r.Code)),
+			slog.String("origin", r.Origin.Name()), slog.String("from", from.domain.Name()), slog.Any("error", r.Err),
+			slog.Int("bytes", len(text)), slog.String("sha256", fmt.Sprintf("%x", directory.HashOf([]byte(text)))))
+	}
+	return r
+}

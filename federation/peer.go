@@ -1,0 +1,287 @@
+package federation
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
+)
+
+// A node is one node of a domain, by the base URL of its API.
+type node struct {
+	domain spiffeid.TrustDomain
+	base   string
+}
+
+// A want is an entry whose record isn't here.
+type want struct {
+	digest directory.Digest
+	tries  int
+	next   time.Time // not before
+}
+
+// A stream is what memory holds of one stream; the store has the rest.
+type stream struct {
+	id     streamID
+	state  streamState
+	wanted map[directory.RID]*want
+}
+
+func newStream(id streamID) *stream { return &stream{id: id, wanted: map[directory.RID]*want{}} }
+
+// apply does in memory what a transaction did on disk. A stream that isn't shown
+// yet changes no index.
+func (st *stream) apply(o *origin, effects []effect) {
+	for _, e := range effects {
+		rid := e.digest.RID
+		delete(st.wanted, rid)
+		if e.want {
+			st.wanted[rid] = &want{digest: e.digest}
+		}
+		if st != o.cur {
+			continue
+		}
+		switch {
+		case e.renew != nil:
+			o.renew(rid, e.renew)
+		case e.entry != nil:
+			o.index.Put(e.entry)
+		default:
+			o.index.Delete(rid)
+		}
+	}
+}
+
+// An origin is another domain as this node follows it.
+type origin struct {
+	domain spiffeid.TrustDomain
+	index  *directory.Index
+	mail   chan pushed   // gossiped messages; dropped when full, a pull brings what they said
+	kick   chan struct{} // something is wanted
+	ask    chan struct{} // somebody waits for the origin's newest word
+	busy   chan struct{} // has one item while a loop pulls page by page, so that no two do
+
+	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
+	peering   directory.Peering
+	ended     bool
+	cur, next *stream // next: of a newer epoch, not yet at its tip (rule P3)
+	announced *rate.Limiter
+	head      *directory.Head // the newest verified one
+	headText  string
+	headIs    time.Time // when it was issued, by the origin's clock
+	passedOn  uint64    // how far pages of the origin were gossiped on by this node
+	keysText  string
+	keysAsked time.Time
+	tip       uint64    // the highest revision known to be in the stream
+	level     time.Time // when this node last knew everything
+	heard     time.Time // when anything verified last came
+	lastErr   string
+	turn      int // which of the addresses is asked
+	headTurn  int
+
+	stop context.CancelFunc // of the loops; nil while none run
+	done chan struct{}
+}
+
+func newOrigin(td spiffeid.TrustDomain, index *directory.Index) *origin {
+	return &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst),
+		mail: make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), busy: make(chan struct{}, 1)}
+}
+
+// accepts reports whether messages of this origin are taken at all.
+func (o *origin) accepts() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.peering.State == directory.PeeringActive && !o.ended
+}
+
+// newest returns the stream that a puller fills; never nil.
+func (o *origin) newest() *stream {
+	switch {
+	case o.next != nil:
+		return o.next
+	case o.cur != nil:
+		return o.cur
+	}
+	return &stream{}
+}
+
+// stream returns the stream that a message of that epoch is about, which may
+// begin one; nil where its epoch is over.
+func (o *origin) stream(id streamID) *stream {
+	if o.cur == nil {
+		o.cur = newStream(id)
+	}
+	switch {
+	case id.epoch == o.cur.id.epoch:
+		return o.cur
+	case id.epoch < o.newest().id.epoch:
+		return nil
+	case o.next == nil || o.next.id.epoch < id.epoch:
+		o.next = newStream(id)
+	}
+	return o.next
+}
+
+// renew shows an entry, if it is shown, with its later deadline.
+func (o *origin) renew(rid directory.RID, h *held) {
+	old, ok := o.index.Get(rid)
+	if !ok {
+		return
+	}
+	e, r := *old, *old.Received
+	e.Received = &r
+	h.describe(&e)
+	o.index.Put(&e)
+}
+
+// since returns from where to pull.
+func (o *origin) since() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.newest().state.Watermark
+}
+
+// saved is what is kept on disk of the origin. Its time is rule T4's floor.
+func (o *origin) saved(floor time.Time) originState {
+	st := originState{Floor: floor.UnixMilli(), Head: o.headText, Keys: o.keysText}
+	if o.cur != nil {
+		st.Epoch = o.cur.id.epoch
+	}
+	return st
+}
+
+// heardPage notes what an applied page says of where the origin is.
+func (o *origin) heardPage(st *stream, p *verifiedPage) {
+	o.heard, o.lastErr = time.Now(), ""
+	if st != o.newest() {
+		return
+	}
+	if n := len(p.Digests); n > 0 {
+		o.tip = max(o.tip, p.Digests[n-1].Revision)
+	}
+	if p.To == p.At && p.To >= o.tip {
+		o.level = time.Now()
+	}
+}
+
+// position is how far readers may take this node to be: what was announced up to
+// there is shown. Records that no holder would give hold it up no longer.
+func (o *origin) position() (directory.Position, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.cur == nil {
+		return directory.Position{}, false
+	}
+	p := directory.Position{Epoch: o.cur.id.epoch, Revision: o.cur.state.Watermark}
+	if h := o.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
+		p.Revision = max(p.Revision, h.At) // what lies between changed nothing here (rule G5)
+	}
+	for _, w := range o.cur.wanted {
+		if w.tries == 0 {
+			p.Revision = min(p.Revision, w.digest.Revision-1)
+		}
+	}
+	return p, true
+}
+
+// node returns the node that is asked at present, false where the peering names
+// none.
+func (o *origin) node() (node, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.nodeAt(o.turn)
+}
+
+// headNode returns another node at each call, so that one that lags is noticed.
+func (o *origin) headNode() (node, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.headTurn++
+	return o.nodeAt(o.headTurn)
+}
+
+func (o *origin) nodeAt(turn int) (node, bool) {
+	n := len(o.peering.Addresses)
+	if n == 0 {
+		return node{}, false
+	}
+	return node{o.domain, o.peering.Addresses[turn%n]}, true
+}
+
+// nodes returns all of the origin's nodes, the one that is asked at present first.
+func (o *origin) nodes() []node {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []node
+	for i := range o.peering.Addresses {
+		n, _ := o.nodeAt(o.turn + i)
+		all = append(all, n)
+	}
+	return all
+}
+
+// failed notes an error and turns to the origin's next node.
+func (o *origin) failed(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lastErr = err.Error()
+	o.turn++
+}
+
+// nudge says so to a loop that may be asleep; once is enough.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// A PeerStatus is what this node knows of one peering, from its own observation.
+type PeerStatus struct {
+	Domain       spiffeid.TrustDomain
+	State        string             // active, behind or failing; or the peering's own, where that isn't active
+	Position     directory.Position // applied
+	Watermark    uint64
+	Tip          uint64 // of its stream, as far as known
+	LagRevisions uint64
+	LagSeconds   float64
+	HeadAge      time.Duration // of its last verified word; 0 where there was none
+	LastHeard    time.Time     // zero for never
+	LastError    string        // empty once something worked again
+	Entries      uint64        // held, the pending ones too
+	Pending      int           // of which records are missing
+	Received     map[Code]uint64
+}
+
+// status is honest: nothing is called active whose head is older than
+// maxHeadAge (federation.md, "Peering").
+func (o *origin) status() PeerStatus {
+	now := time.Now()
+	clock := o.index.Clock.Now()
+	position, _ := o.position()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	st := o.newest()
+	s := PeerStatus{Domain: o.domain, State: string(o.peering.State), Position: position, Watermark: st.state.Watermark,
+		Tip: max(o.tip, st.state.Watermark), LastHeard: o.heard, LastError: o.lastErr, Entries: st.state.Live, Pending: len(st.wanted)}
+	if !o.headIs.IsZero() {
+		s.HeadAge = max(0, clock.Sub(o.headIs))
+	}
+	if s.LagRevisions = s.Tip - s.Watermark; s.LagRevisions > 0 && !o.level.IsZero() {
+		s.LagSeconds = now.Sub(o.level).Seconds()
+	}
+	switch {
+	case o.peering.State == "":
+		s.State = "unknown" // on disk, and no peering says anything of it
+	case o.peering.State != directory.PeeringActive:
+	case o.headIs.IsZero() || s.HeadAge > maxHeadAge:
+		s.State = "failing"
+	case s.LagRevisions > 0 || s.Pending > 0:
+		s.State = "behind"
+	}
+	return s
+}

@@ -1,0 +1,191 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.etcd.io/bbolt"
+)
+
+// smallPage is what a page may weigh in a proof file, whose bound is 8 KiB.
+const smallPage = 4 << 10
+
+var errNoRegistration = directory.Refuse(directory.NotFound, "this node holds no such registration")
+
+// Record returns the signed record of a registration of any domain, with the
+// disclosures that the mesh stream has (of the own domain) or that were meant for
+// this one. Its signature was verified; where the one on disk no longer holds,
+// because the key was rotated, it is signed again by a holder. The error is
+// directory.NotFound or Unavailable.
+func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	if origin == m.cfg.Domain {
+		d, ok := m.cfg.Source.Current(rid, directory.Mesh)
+		if !ok || !d.Live() {
+			return "", errNoRegistration
+		}
+		text, ok, err := m.publisher.record(directory.Mesh, nameOf(d))
+		switch {
+		case err != nil:
+			return "", directory.Refuse(directory.Unavailable, "%w", err)
+		case !ok:
+			return "", errNoRegistration
+		}
+		return text, nil
+	}
+	o, st, h, r, err := m.heldRecord(origin, rid)
+	if err != nil {
+		return "", err
+	}
+	if r != nil && m.verifies(origin, r) {
+		return r.record().String(), nil
+	}
+	return m.resigned(ctx, o, st, rid, h)
+}
+
+func (m *Mesh) verifies(origin spiffeid.TrustDomain, r *storedRecord) bool {
+	_, _, err := m.cfg.Keys.Verify(origin, directory.TypeRecord, r.record().JWS)
+	return err == nil
+}
+
+// heldRecord looks a living registration up; r is nil where its record is
+// missing.
+func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *origin, st *stream, h *held, r *storedRecord, err error) {
+	if o = m.origin(origin); o == nil {
+		return nil, nil, nil, nil, errNoRegistration
+	}
+	o.mu.Lock()
+	st = o.cur
+	o.mu.Unlock()
+	if st == nil {
+		return nil, nil, nil, nil, errNoRegistration
+	}
+	err = m.store.read(st.id, func(t *streamTx) (err error) {
+		if h, err = t.get(rid); err != nil || h == nil {
+			return err
+		}
+		r, err = t.record(h.name())
+		return err
+	})
+	if err == nil && (h == nil || h.Record == recordRefused || o.index.Clock.Now().Unix() >= h.Deadline) {
+		err = errNoRegistration
+	}
+	return o, st, h, r, err
+}
+
+// resigned asks holders for a record whose signature holds today, and keeps it.
+func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid directory.RID, h *held) (string, error) {
+	for _, n := range m.holders(o) {
+		got := m.fetch(ctx, o.domain, []name{h.name()}, []node{n})
+		rec, ok := got[h.name()]
+		if !ok || !m.verifies(o.domain, rec.storedRecord) {
+			continue
+		}
+		o.mu.Lock()
+		_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+			now, err := t.get(rid)
+			if err != nil || now == nil || now.name() != h.name() || now.Record != recordHeld {
+				return err
+			}
+			return t.putRecord(h.name(), rec.storedRecord)
+		})
+		o.mu.Unlock()
+		return rec.record().String(), err
+	}
+	return "", directory.Refuse(directory.Unavailable, "nobody who can be reached at present signs this record; try again later")
+}
+
+// Proof returns what proves a registration offline, but for the origin's bundle:
+// its record, a page that lists it, and the key document that holds for both. The
+// error is directory.NotFound or Unavailable.
+func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page, keys string, err error) {
+	if record, err = m.Record(ctx, origin, rid); err != nil {
+		return "", "", "", err
+	}
+	if origin == m.cfg.Domain {
+		page, err = m.ownPage(rid)
+	} else {
+		page, err = m.listingPage(ctx, origin, rid)
+	}
+	if err != nil {
+		return "", "", "", err
+	}
+	_, keys, ok := m.cfg.Keys.Keys(origin)
+	if !ok {
+		return "", "", "", directory.Refuse(directory.Unavailable, "no key document of %s is known", origin.Name())
+	}
+	return record, page, keys, nil
+}
+
+func (m *Mesh) ownPage(rid directory.RID) (string, error) {
+	d, ok := m.cfg.Source.Current(rid, directory.Mesh)
+	if !ok || !d.Live() {
+		return "", errNoRegistration
+	}
+	made, err := m.publisher.page(directory.Mesh, d.Revision-1, 1)
+	if err != nil || made == nil || len(made.Digests) != 1 || made.Digests[0].RID != rid {
+		return "", directory.Refuse(directory.Unavailable, "this registration can't be proved at the moment; try again")
+	}
+	return made.text, nil
+}
+
+// listingPage returns a page of another domain that lists a registration as it is
+// held: the one in the chain where it is small, else one that lists nothing else,
+// made by the origin for the purpose.
+func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	o, st, h, _, err := m.heldRecord(origin, rid)
+	if err != nil {
+		return "", err
+	}
+	var link *storedPage
+	if err := m.store.read(st.id, func(t *streamTx) (err error) {
+		link, err = t.pageAfter(h.Revision - 1)
+		return err
+	}); err != nil {
+		return "", err
+	}
+	chained := link != nil && m.proves(origin, link.JWS, rid, h) == nil
+	if chained && len(link.JWS) <= smallPage {
+		return link.JWS, nil
+	}
+	q := url.Values{"origin": {origin.Name()}, "aud": {directory.Mesh.String()},
+		"since": {strconv.FormatUint(h.Revision-1, 10)}, "limit": {"1"}}
+	for _, n := range o.nodes() {
+		if text, err := m.get(ctx, n, pathPages, q, MaxPage); err == nil && m.proves(origin, text, rid, h) == nil {
+			return text, nil
+		}
+	}
+	if chained {
+		return link.JWS, nil
+	}
+	return "", directory.Refuse(directory.Unavailable, "%s can't be reached for a page that proves this registration; try again later", origin.Name())
+}
+
+// proves checks that a page is the origin's, by a key of today, and lists the
+// registration as it is held.
+func (m *Mesh) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, h *held) error {
+	payload, _, err := m.cfg.Keys.Verify(origin, directory.TypePage, text)
+	if err != nil {
+		return err
+	}
+	p, err := directory.ParsePage(payload)
+	if err != nil {
+		return err
+	}
+	return lists(p, rid, h)
+}
+
+var errNotListing = errors.New("the page does not list the registration as it is held")
+
+// lists reports whether a page lists a registration as it is held.
+func lists(p *directory.SignedPage, rid directory.RID, h *held) error {
+	for _, d := range p.Digests {
+		if d.RID == rid && d.Live() && d.Revision == h.Revision && nameOf(d) == h.name() && d.Deadline == h.Deadline {
+			return nil
+		}
+	}
+	return errNotListing
+}

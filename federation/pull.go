@@ -1,0 +1,413 @@
+package federation
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// How long a node waits for another's answer. Records that come with a page are
+// asked for before it is applied, so that a change is visible at once and whole;
+// they never hold it up for longer than prefetchTime.
+const (
+	answerTime   = 10 * time.Second
+	recordsTime  = 30 * time.Second
+	prefetchTime = 2 * time.Second
+	keysEvery    = time.Second // pulls of keys that a pushed message may cause
+)
+
+var (
+	errGap      = errors.New("the pages don't connect to what is here")
+	errNoNews   = errors.New("the node answers what is known already")
+	errNoNode   = errors.New("the peering names no address")
+	errNotFound = errors.New("the node has nothing of that origin")
+)
+
+// get asks another node and returns its answer, "" for 204.
+func (m *Mesh) get(ctx context.Context, n node, path string, q url.Values, limit int) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.base+path+"?"+q.Encode(), nil)
+	if err != nil {
+		return "", fmt.Errorf("federation: %w", err)
+	}
+	res, err := m.cfg.Client(n.domain).Do(req)
+	if err != nil {
+		return "", fmt.Errorf("ask %s: %w", n.base, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("ask %s: %w", n.base, err)
+	case res.StatusCode == http.StatusNoContent:
+		return "", nil
+	case res.StatusCode == http.StatusNotFound:
+		return "", fmt.Errorf("ask %s: %w", n.base, errNotFound)
+	case res.StatusCode != http.StatusOK:
+		return "", fmt.Errorf("%s answers %s: %.200s", n.base, res.Status, body)
+	}
+	return string(body), nil // one byte over the limit is for the gate to refuse
+}
+
+// getPage asks for one page of an origin's mesh stream. It returns "" where there
+// is none within the wait.
+func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain, since uint64, wait time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
+	defer cancel()
+	q := url.Values{"origin": {origin.Name()}, "aud": {directory.Mesh.String()}, "since": {strconv.FormatUint(since, 10)}}
+	if wait > 0 {
+		q.Set("wait", wait.String())
+	}
+	return m.get(ctx, n, pathPages, q, MaxPage)
+}
+
+// refreshKeys pulls an origin's key document from a node that has it. A document
+// that doesn't hold changes nothing.
+func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	text, err := m.get(ctx, n, pathKeys, url.Values{"origin": {o.domain.Name()}}, maxKeys)
+	if err != nil {
+		return err
+	}
+	if _, err := m.cfg.Keys.Adopt(o.domain, text); err != nil {
+		return fmt.Errorf("key document of %s: %w", o.domain.Name(), err)
+	}
+	_, kept, ok := m.cfg.Keys.Keys(o.domain)
+	if !ok {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended || kept == o.keysText {
+		return nil
+	}
+	o.keysText = kept
+	return m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now()))
+}
+
+// mayRefresh paces the pulls of keys that pushed messages cause.
+func (o *origin) mayRefresh(from sender) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if from.pushed && now.Sub(o.keysAsked) < keysEvery {
+		return false
+	}
+	o.keysAsked = now
+	return true
+}
+
+// take is the whole way of a page: the gate, its records, the stream. A page by
+// an unknown key is judged once more with the newest key document.
+func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (*verifiedPage, Code, error) {
+	o, p, err := m.openPage(from, text)
+	if codeOf(err) == CodeKeyUnknown && o.mayRefresh(from) {
+		if err := m.refreshKeys(ctx, o, giver); err != nil {
+			return nil, "", err
+		}
+		o, p, err = m.openPage(from, text)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	records, err := m.prefetch(ctx, o, p, giver)
+	if err != nil {
+		return nil, "", err
+	}
+	code, err := m.accept(o, p, records)
+	if err == nil {
+		nudge(o.kick)
+	}
+	return p, code, err
+}
+
+// prefetch gets the records that an applicable page names and that aren't here.
+func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver node) (map[name]fetched, error) {
+	o.mu.Lock()
+	st := o.stream(streamID{p.Issuer, p.Audience, p.Epoch})
+	apt := st != nil && p.From <= st.state.Watermark && st.state.Watermark < p.To
+	o.mu.Unlock()
+	if !apt {
+		return nil, nil
+	}
+	var names []name
+	for _, d := range p.Digests {
+		if d.Live() && !freed(d.Deadline, o.index.Clock.Now()) {
+			names = append(names, nameOf(d))
+		}
+	}
+	err := m.store.read(st.id, func(t *streamTx) (err error) {
+		names, err = t.lacking(p.Digests, names)
+		return err
+	})
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, prefetchTime)
+	defer cancel()
+	return m.fetch(ctx, o.domain, names, []node{giver}), nil
+}
+
+// fetch asks holders in turn for records until none is missing. What a holder
+// gives is what its name says, or it is not taken and the next one is asked; what
+// else is wrong with it is for the record gate to find.
+func (m *Mesh) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []name, holders []node) map[name]fetched {
+	got := make(map[name]fetched, len(names))
+	for _, h := range holders {
+		for ctx.Err() == nil {
+			missing := without(names, got)
+			if len(missing) == 0 {
+				return got
+			}
+			before := len(got)
+			if err := m.askRecords(ctx, origin, missing, h, got); err != nil {
+				m.cfg.Logger.Debug("can't get records", "origin", origin.Name(), "from", h.base, "error", err)
+				break
+			}
+			if len(got) == before {
+				break
+			}
+		}
+	}
+	return got
+}
+
+// without returns up to maxNames of those that aren't got yet.
+func without(names []name, got map[name]fetched) []name {
+	var missing []name
+	for _, n := range names {
+		if _, ok := got[n]; !ok && len(missing) < maxNames {
+			missing = append(missing, n)
+		}
+	}
+	return missing
+}
+
+// askRecords asks one holder and adds to got what it gives.
+func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []name, n node, got map[name]fetched) error {
+	asked := make(map[name]bool, len(names))
+	q := namesRequest{Origin: origin.Name(), Names: make([][2]directory.Hash, len(names))}
+	for i, nm := range names {
+		q.Names[i], asked[nm] = [2]directory.Hash{nm.h, nm.m}, true
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.base+pathRecords, bytes.NewReader(q.bytes()))
+	if err != nil {
+		return fmt.Errorf("federation: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := m.cfg.Client(n.domain).Do(req)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", n.base, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", n.base, res.Status)
+	}
+	lines := bufio.NewScanner(io.LimitReader(res.Body, maxAnswer+directory.MaxRecord))
+	lines.Buffer(nil, directory.MaxRecord+1024)
+	for lines.Scan() {
+		var l recordLine
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			return fmt.Errorf("%s answers what is no record: %w", n.base, err)
+		}
+		nm := name{l.H, l.M}
+		if l.Error != "" || !asked[nm] {
+			continue
+		}
+		r, err := readRecord(nm, l.Record)
+		if err != nil {
+			m.counts.add(origin, CodeRecord)
+			if m.refusals.allow(CodeRecord) {
+				m.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", n.base, "h", nm.h.String(), "error", err)
+			}
+			continue
+		}
+		got[nm] = fetched{r, n.domain, time.Now()}
+	}
+	return lines.Err()
+}
+
+var errNotNamed = errors.New("the bytes are not those of that name")
+
+// readRecord takes a record apart and compares it with its name.
+func readRecord(n name, text string) (*storedRecord, error) {
+	rec, err := directory.ParseRecord(text)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := splitJWS(rec.JWS)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkHeader(parts.header, directory.TypeRecord); err != nil {
+		return nil, err
+	}
+	if directory.HashOf(parts.payload) != n.h || directory.HashDisclosures(rec.Disclosures) != n.m {
+		return nil, errNotNamed
+	}
+	return &storedRecord{
+		Header: directory.B64.EncodeToString(parts.header), Payload: parts.payload,
+		Signature: rec.JWS[len(rec.JWS)-directory.B64.EncodedLen(64):], Disclosures: rec.Disclosures,
+	}, nil
+}
+
+// askHead asks a node for an origin's head, and for the key document where the
+// head names another one than is known.
+func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
+	timed, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	text, err := m.get(timed, n, pathHeads, url.Values{"origin": {o.domain.Name()}}, maxHead)
+	if err != nil {
+		return err
+	}
+	return m.takeHead(ctx, sender{domain: n.domain}, n, text)
+}
+
+func (m *Mesh) takeHead(ctx context.Context, from sender, giver node, text string) error {
+	o, h, err := m.openHead(from, text)
+	if codeOf(err) == CodeKeyUnknown && o.mayRefresh(from) {
+		if err := m.refreshKeys(ctx, o, giver); err != nil {
+			return err
+		}
+		o, h, err = m.openHead(from, text)
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.acceptHead(o, h, text); err != nil {
+		return err
+	}
+	if doc, _, ok := m.cfg.Keys.Keys(o.domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.mayRefresh(from) {
+		return m.refreshKeys(ctx, o, giver)
+	}
+	return nil
+}
+
+// acceptHead keeps a newer head. A lower one is ignored and counted: being behind
+// is no crime.
+func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return errPeeringEnd
+	}
+	o.heard = time.Now()
+	if last := o.head; last != nil && (h.Epoch < last.Epoch || h.Epoch == last.Epoch && (h.At < last.At || h.At == last.At && h.IssuedAt <= last.IssuedAt)) {
+		m.counted(o, CodeOld)
+		return nil
+	}
+	o.knowHead(h, text)
+	o.lastErr = ""
+	if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
+		return err
+	}
+	m.moved()
+	return nil
+}
+
+// knowHead notes what a head says.
+func (o *origin) knowHead(h *directory.Head, text string) {
+	if o.head != nil && h.Epoch > o.head.Epoch {
+		o.tip = 0
+	}
+	o.head, o.headText, o.headIs = h, text, time.Unix(h.IssuedAt, 0)
+	o.tip = max(o.tip, h.Tip)
+	st := o.stream(streamID{h.Issuer, directory.Mesh, h.Epoch})
+	if st != nil && st.state.Watermark >= h.Tip {
+		o.level = time.Now()
+	}
+}
+
+// behind reports whether the origin is known to have announced more than is here.
+func (o *origin) behind() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.newest().state.Watermark < o.tip
+}
+
+// pullAll pulls page by page until a node has no more.
+func (m *Mesh) pullAll(ctx context.Context, o *origin, n node) error {
+	for stuck := 0; ; {
+		since := o.since()
+		text, err := m.getPage(ctx, n, o.domain, since, 0)
+		if err != nil || text == "" {
+			return err
+		}
+		p, code, err := m.take(ctx, sender{domain: n.domain}, n, text)
+		if err != nil {
+			return err
+		}
+		if code == CodeApplied && p.To == p.At {
+			return nil
+		}
+		if o.since() == since {
+			// A new epoch's first page says so once; a node that goes on so has no chain from 0.
+			if stuck++; stuck > 1 {
+				return errGap
+			}
+		}
+	}
+}
+
+// subscribe follows an origin at one of its nodes: what was missed first, and
+// then pages as they are made. It returns only with an error; well is called
+// whenever the node proves to be of use.
+func (m *Mesh) subscribe(ctx context.Context, o *origin, n node, well func()) error {
+	if err := m.askHead(ctx, o, n); err != nil {
+		return err
+	}
+	if err := m.pullInTurn(ctx, o, n); err != nil {
+		return err
+	}
+	well()
+	for useless := 0; ctx.Err() == nil; {
+		text, err := m.getPage(ctx, n, o.domain, o.since(), m.cfg.LongPoll)
+		if err != nil {
+			return err
+		}
+		if text == "" {
+			well()
+			continue
+		}
+		p, code, err := m.take(ctx, sender{domain: n.domain}, n, text)
+		switch {
+		case err != nil:
+			return err
+		case code == CodeApplied:
+			useless = 0
+		case useless > 2: // gossip may be first once; a node that repeats itself is no source
+			return errNoNews
+		default:
+			useless++
+		}
+		if code != CodeApplied || p.To < p.At {
+			if err := m.pullInTurn(ctx, o, n); err != nil {
+				return err
+			}
+		}
+		well()
+	}
+	return ctx.Err()
+}
+
+// pullInTurn is pullAll, one of this node's loops after the other.
+func (m *Mesh) pullInTurn(ctx context.Context, o *origin, n node) error {
+	select {
+	case o.busy <- struct{}{}:
+		defer func() { <-o.busy }()
+		return m.pullAll(ctx, o, n)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

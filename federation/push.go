@@ -1,0 +1,259 @@
+package federation
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A gossiper sends messages to the mesh's pool; nothing depends on it.
+type gossiper interface {
+	publish(stream string, msg []byte) // the latest of a stream wins
+	members() []MemberStatus
+	close() error
+}
+
+// A pushed message came unasked.
+type pushed struct {
+	from sender
+	msg  string
+}
+
+// pushQueue bounds the messages that wait to be looked at.
+const pushQueue = 256
+
+// startGossip joins the pool and runs what lives on it.
+func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
+	in := make(chan pushed, pushQueue)
+	deliver := func(from spiffeid.ID, msg []byte) {
+		if dropped := enqueue(in, pushed{sender{from.TrustDomain(), true}, string(msg)}); dropped {
+			m.counts.add(spiffeid.TrustDomain{}, CodeRate)
+		}
+	}
+	merge := func(from spiffeid.ID, heads [][]byte) {
+		for _, h := range heads {
+			deliver(from, append([]byte{gossipHead}, h...))
+		}
+	}
+	g, err := newGossip(m.cfg.Gossip, deliver, m.heads, merge)
+	if err != nil {
+		return err
+	}
+	m.setGossip(g)
+	wg.Go(func() { m.gossipOut(ctx, g) })
+	wg.Go(func() {
+		m.gossipIn(ctx, in)
+		m.setGossip(nil)
+		if err := g.close(); err != nil {
+			m.cfg.Logger.Warn("can't leave the pool", "error", err)
+		}
+	})
+	return nil
+}
+
+func (m *Mesh) setGossip(g gossiper) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gossip = g
+}
+
+// enqueue puts p into a queue, in the place of the oldest where it is full.
+func enqueue(c chan pushed, p pushed) (dropped bool) {
+	for {
+		select {
+		case c <- p:
+			return dropped
+		default:
+		}
+		select {
+		case <-c:
+			dropped = true
+		default:
+		}
+	}
+}
+
+func (m *Mesh) gossipIn(ctx context.Context, in <-chan pushed) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-in:
+			m.route(p)
+		}
+	}
+}
+
+// route hands a gossiped message to the loop of the origin that it claims to be
+// of; the gate is that loop's.
+func (m *Mesh) route(p pushed) {
+	if len(p.msg) < 2 || len(p.msg) > MaxGossip {
+		_ = m.refused(p.from, p.msg, &Refusal{Code: CodeFormat, Err: errTooLarge})
+		return
+	}
+	issuer, to := peek(p.msg[1:])
+	if !issuer.IsZero() && issuer == m.cfg.Domain {
+		m.hearOwn(p.msg[1:], to)
+		return
+	}
+	if o := m.origin(issuer); o != nil && o.accepts() {
+		if enqueue(o.mail, p) {
+			m.counts.add(o.domain, CodeRate)
+		}
+		return
+	}
+	_, _, _ = m.openPage(p.from, p.msg[1:]) // counts and writes down what is wrong with it
+}
+
+// peek reads what a message says that it is of, without believing it.
+func peek(text string) (issuer spiffeid.TrustDomain, to uint64) {
+	parts, err := splitJWS(text)
+	if err != nil {
+		return issuer, 0
+	}
+	var c struct {
+		Iss string `json:"iss"`
+		To  uint64 `json:"to"`
+	}
+	if json.Unmarshal(parts.payload, &c) != nil {
+		return issuer, 0
+	}
+	issuer, _ = spiffeid.TrustDomainFromString(c.Iss)
+	return issuer, c.To
+}
+
+// hearOwn notes that another member of the own domain has spoken.
+func (m *Mesh) hearOwn(text string, to uint64) {
+	if _, _, err := m.cfg.Keys.Verify(m.cfg.Domain, directory.TypePage, text); err == nil && to > m.ownHeard.Load() {
+		m.ownHeard.Store(to)
+	}
+}
+
+// open takes a gossiped message. What is newer than all that was passed on before
+// is passed on, and nothing that wasn't verified.
+func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
+	giver, ok := o.node()
+	if !ok {
+		return
+	}
+	switch text := p.msg[1:]; p.msg[0] {
+	case gossipHead:
+		if m.takeHead(ctx, p.from, giver, text) == nil && o.behind() {
+			nudge(o.ask)
+		}
+	case gossipPage:
+		page, code, err := m.take(ctx, p.from, giver, text)
+		switch {
+		case err != nil: // counted and written down by the gate
+		case code == CodeGap:
+			nudge(o.ask)
+		case page.To > o.passedOn:
+			o.passedOn = page.To
+			m.passOn(o.domain, p.msg)
+		}
+	default:
+		_ = m.refused(p.from, p.msg, &Refusal{CodeFormat, o.domain, errJWS})
+	}
+}
+
+func (m *Mesh) passOn(origin spiffeid.TrustDomain, msg string) {
+	m.mu.Lock()
+	g := m.gossip
+	m.mu.Unlock()
+	if g != nil {
+		g.publish(origin.Name(), []byte(msg))
+	}
+}
+
+// heads returns the newest verified head of each origin and the own domain's.
+func (m *Mesh) heads() [][]byte {
+	var all [][]byte
+	if own, err := m.publisher.head(); err == nil {
+		all = append(all, []byte(own))
+	}
+	for _, o := range m.all() {
+		o.mu.Lock()
+		if o.headText != "" && !o.ended {
+			all = append(all, []byte(o.headText))
+		}
+		o.mu.Unlock()
+	}
+	return all
+}
+
+// gossipOut publishes what is new: the leader at once, another member after the
+// leader's silence (federation.md, "Pages"), at most one page a second.
+func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
+	t := &tail{from: m.cfg.Source.Tip(directory.Mesh)}
+	told := t.from
+	var keys directory.Position
+	for ctx.Err() == nil {
+		changed := m.cfg.Source.Changed()
+		if doc := m.cfg.Source.KeyDocument(); doc != nil && issueOf(doc) != keys {
+			if head, err := m.publisher.head(); err == nil {
+				keys = issueOf(doc)
+				g.publish("head", append([]byte{gossipHead}, head...))
+			}
+		}
+		if m.cfg.Source.Tip(directory.Mesh) <= told {
+			wait(ctx, changed, 0)
+			continue
+		}
+		if !m.cfg.Source.IsLeader() {
+			wait(ctx, nil, leaderSilence)
+		}
+		told = m.gossipPage(g, t, max(told, m.ownHeard.Load()))
+		wait(ctx, nil, gossipEvery)
+	}
+}
+
+// gossipPage publishes a page of what lies above told, and returns how far the
+// pool is told now.
+func (m *Mesh) gossipPage(g gossiper, t *tail, told uint64) uint64 {
+	tip := m.cfg.Source.Tip(directory.Mesh)
+	if tip <= told {
+		return told
+	}
+	page, err := t.page(m.publisher)
+	switch {
+	case err != nil:
+		m.cfg.Logger.Warn("can't gossip", "error", err)
+	case page != nil && len(page.text) < MaxGossip:
+		g.publish(directory.Mesh.String(), append([]byte{gossipPage}, page.text...))
+	}
+	return tip
+}
+
+// Members returns the mesh's pool as this node sees it; nil while gossip is off.
+// Membership is a hint: it changes only whom a node asks.
+func (m *Mesh) Members() []MemberStatus {
+	m.mu.Lock()
+	g := m.gossip
+	m.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return g.members()
+}
+
+// wait returns false when ctx ends first. A nil channel or a zero time is for
+// ever.
+func wait(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
+	var after <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		after = t.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c:
+	case <-after:
+	}
+	return true
+}

@@ -1,0 +1,199 @@
+package federation
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// newBackoff paces what is tried again: half a second at first, with jitter, and
+// never over ten, so that a mesh that was cut is whole soon after.
+func newBackoff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.MaxInterval = 10 * time.Second
+	b.Reset()
+	return b
+}
+
+// follow holds one subscription to an origin. A node that fails gives way to the
+// next; when all of them failed, the others of the mesh are asked.
+func (m *Mesh) follow(ctx context.Context, o *origin) {
+	b := newBackoff()
+	for fails := 0; ctx.Err() == nil; {
+		n, ok := o.node()
+		err := errNoNode
+		if ok {
+			err = m.subscribe(ctx, o, n, func() { fails = 0; b.Reset() })
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		o.failed(err)
+		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "node", n.base, "error", err)
+		if fails++; fails >= len(o.nodes()) {
+			m.pullFromOthers(ctx, o)
+		}
+		wait(ctx, nil, b.NextBackOff())
+	}
+}
+
+// pullFromOthers gets what other peers hold of an origin that can't be reached.
+// Signatures decide, channels never do.
+func (m *Mesh) pullFromOthers(ctx context.Context, o *origin) {
+	for _, n := range m.others(o.domain) {
+		if err := m.askHead(ctx, o, n); err != nil {
+			continue
+		}
+		if !o.behind() {
+			return
+		}
+		if err := m.pullInTurn(ctx, o, n); err == nil {
+			return
+		}
+	}
+}
+
+// others returns one node of each other active peer, in random order.
+func (m *Mesh) others(but spiffeid.TrustDomain) []node {
+	var all []node
+	for _, o := range m.all() {
+		if o.domain == but || !o.accepts() {
+			continue
+		}
+		if n, ok := o.node(); ok {
+			all = append(all, n)
+		}
+	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// tend does for an origin all but the subscription: heads, gossiped messages and
+// missing records.
+func (m *Mesh) tend(ctx context.Context, o *origin) {
+	heads := time.NewTimer(m.headPause())
+	defer heads.Stop()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case msg := <-o.mail:
+			m.open(ctx, o, msg)
+		case <-o.kick:
+			retry.Reset(m.backlog(ctx, o))
+		case <-retry.C:
+			retry.Reset(m.backlog(ctx, o))
+		case <-o.ask:
+			m.compareHeads(ctx, o)
+		case <-heads.C:
+			m.compareHeads(ctx, o)
+			m.compact(ctx, o)
+			heads.Reset(m.headPause())
+		}
+	}
+}
+
+// headPause is HeadEvery with a tenth of jitter.
+func (m *Mesh) headPause() time.Duration {
+	return time.Duration(float64(m.cfg.HeadEvery) * (0.9 + 0.2*rand.Float64()))
+}
+
+// compareHeads asks another node of the origin than the last time, so that a
+// subscription to one that lags is noticed, and pulls what is missing.
+func (m *Mesh) compareHeads(ctx context.Context, o *origin) {
+	n, ok := o.headNode()
+	if !ok || m.askHead(ctx, o, n) != nil || !o.behind() {
+		return
+	}
+	select {
+	case o.busy <- struct{}{}:
+		defer func() { <-o.busy }()
+	default:
+		return // another loop is at it
+	}
+	if err := m.pullAll(ctx, o, n); err != nil {
+		m.cfg.Logger.Debug("can't pull", "origin", o.domain.Name(), "node", n.base, "error", err)
+	}
+}
+
+// The pace of asking again for records that nobody gave.
+const (
+	wantBatch  = 500
+	wantPause  = time.Second
+	wantLonger = time.Minute
+)
+
+// backlog asks for missing records: siblings first, then the origin, then others
+// (federation.md, "Records on demand"). It returns when to try again.
+func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
+	for ctx.Err() == nil {
+		st, wanted, next := o.due(wantBatch)
+		if len(wanted) == 0 {
+			return next
+		}
+		names := make([]name, len(wanted))
+		for i, d := range wanted {
+			names[i] = nameOf(d)
+		}
+		timed, cancel := context.WithTimeout(ctx, recordsTime)
+		got := m.fetch(timed, o.domain, names, m.holders(o))
+		cancel()
+		if err := m.acceptRecords(o, st, wanted, got); err != nil {
+			m.cfg.Logger.Error("can't keep records", "origin", o.domain.Name(), "error", err)
+			return wantLonger
+		}
+		o.postpone(st, wanted)
+		m.moved()
+	}
+	return wantLonger
+}
+
+func (m *Mesh) holders(o *origin) []node {
+	var all []node
+	for _, base := range m.cfg.Siblings {
+		all = append(all, node{m.cfg.Domain, base})
+	}
+	return append(append(all, o.nodes()...), m.others(o.domain)...)
+}
+
+// due returns wanted entries that may be asked for now, and when there are more.
+func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, next := time.Now(), wantLonger
+	for _, st := range []*stream{o.cur, o.next} {
+		if st == nil {
+			continue
+		}
+		var ds []directory.Digest
+		for _, w := range st.wanted {
+			if pause := w.next.Sub(now); pause > 0 {
+				next = min(next, pause)
+			} else if ds = append(ds, w.digest); len(ds) == limit {
+				break
+			}
+		}
+		if len(ds) > 0 {
+			return st, ds, 0
+		}
+	}
+	return nil, nil, next
+}
+
+// postpone notes what nobody gave, to ask again later and more seldom.
+func (o *origin) postpone(st *stream, asked []directory.Digest) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, d := range asked {
+		if w := st.wanted[d.RID]; w != nil && nameOf(w.digest) == nameOf(d) {
+			w.next = time.Now().Add(min(wantPause<<min(w.tries, 6), wantLonger))
+			w.tries++
+		}
+	}
+}

@@ -1,0 +1,425 @@
+package federation
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// The routes (federation.md, "Pages").
+const (
+	pathHeads   = "/federation/v1/heads"
+	pathKeys    = "/federation/v1/keys"
+	pathPages   = "/federation/v1/pages"
+	pathRecords = "/federation/v1/records"
+)
+
+const (
+	maxWait    = 60 * time.Second
+	maxWaiters = 1024 // long polls at a time, of all peers together
+	nodePath   = "/roster/node/"
+
+	typeJOSE   = "application/jose"
+	typeNDJSON = "application/x-ndjson"
+)
+
+// Handler returns the four routes of /federation/v1. caller tells who was
+// verified to make a request. Only nodes of the own domain and of active peers
+// are answered; others get 403.
+func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
+	s := &server{m, caller, make(chan struct{}, maxWaiters)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+pathHeads, s.admit(s.heads))
+	mux.HandleFunc("GET "+pathKeys, s.admit(s.keys))
+	mux.HandleFunc("GET "+pathPages, s.admit(s.pages))
+	mux.HandleFunc("POST "+pathRecords, s.admit(s.records))
+	return mux
+}
+
+type server struct {
+	*Mesh
+	caller  func(*http.Request) (spiffeid.ID, bool)
+	waiters chan struct{}
+}
+
+// admit lets in whom federation is for: nodes of this domain and of its peers.
+func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.TrustDomain) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id, ok := s.caller(r)
+		if !ok || !isNode(id) || !s.speaksTo(id.TrustDomain()) {
+			problem(w, directory.Refuse(directory.Forbidden, "these routes are for nodes of this domain and of its active peers"))
+			return
+		}
+		if err := next(w, r, id.TrustDomain()); err != nil {
+			problem(w, err)
+		}
+	}
+}
+
+// isNode reports whether id is a node's (trust.md, "Identities").
+func isNode(id spiffeid.ID) bool {
+	return len(id.Path()) > len(nodePath) && strings.HasPrefix(id.Path(), nodePath)
+}
+
+func (m *Mesh) speaksTo(td spiffeid.TrustDomain) bool {
+	if td == m.cfg.Domain {
+		return true
+	}
+	o := m.origin(td)
+	return o != nil && o.accepts()
+}
+
+// lists reports whether a domain may have the mesh stream of origin, which the
+// origin's own key document says.
+func (m *Mesh) lists(origin, td spiffeid.TrustDomain) bool {
+	if td == m.cfg.Domain || td == origin {
+		return true
+	}
+	var doc *directory.KeyDocument
+	if origin == m.cfg.Domain {
+		doc = m.cfg.Source.KeyDocument()
+	} else {
+		doc, _, _ = m.cfg.Keys.Keys(origin)
+	}
+	if doc == nil {
+		return false
+	}
+	for _, listed := range doc.Mesh {
+		if listed == td {
+			return true
+		}
+	}
+	return false
+}
+
+var errNotListed = directory.Refuse(directory.Forbidden, "the origin's key document doesn't list your domain for this stream")
+
+func originOf(q url.Values) (spiffeid.TrustDomain, error) {
+	td, err := spiffeid.TrustDomainFromString(q.Get("origin"))
+	if err != nil || td.Name() != q.Get("origin") {
+		return td, directory.Refuse(directory.BadQuery, "origin is %q; it is a domain's name", q.Get("origin"))
+	}
+	return td, nil
+}
+
+func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+	origin, err := originOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if !s.lists(origin, from) {
+		return errNotListed
+	}
+	if origin == s.cfg.Domain {
+		text, err := s.publisher.head()
+		return jose(w, text, err)
+	}
+	var text string
+	if o := s.origin(origin); o != nil {
+		o.mu.Lock()
+		text = o.headText
+		o.mu.Unlock()
+	}
+	return jose(w, text, nil)
+}
+
+// keys answers anyone who gets this far: a key document is what a peer needs
+// before it can believe anything.
+func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDomain) error {
+	origin, err := originOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	_, text, ok := s.cfg.Keys.Keys(origin)
+	if !ok && origin == s.cfg.Domain {
+		return jose(w, "", errNotReady)
+	}
+	return jose(w, text, nil)
+}
+
+// jose answers a JWS, 404 for none.
+func jose(w http.ResponseWriter, text string, err error) error {
+	switch {
+	case errors.Is(err, errNotReady):
+		return directory.Refuse(directory.Unavailable, "%w", err)
+	case err != nil:
+		return err
+	case text == "":
+		return directory.Refuse(directory.NotFound, "this node has nothing of that origin")
+	}
+	w.Header().Set("Content-Type", typeJOSE)
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, text) // fails only when the caller is gone
+	return nil
+}
+
+type pagesQuery struct {
+	origin spiffeid.TrustDomain
+	aud    directory.Audience
+	since  uint64
+	limit  int
+	wait   time.Duration
+}
+
+func parsePagesQuery(q url.Values) (p pagesQuery, err error) {
+	if p.origin, err = originOf(q); err != nil {
+		return p, err
+	}
+	if p.aud, err = directory.ParseAudience(q.Get("aud")); err != nil {
+		return p, directory.Refuse(directory.BadQuery, "aud is %q; it is mesh or a domain's name", q.Get("aud"))
+	}
+	if v := q.Get("since"); v != "" {
+		if p.since, err = strconv.ParseUint(v, 10, 64); err != nil {
+			return p, directory.Refuse(directory.BadQuery, "since is %q; it is a revision", v)
+		}
+	}
+	p.limit = maxDigests
+	if v := q.Get("limit"); v != "" {
+		if p.limit, err = strconv.Atoi(v); err != nil || p.limit < 1 || p.limit > maxDigests {
+			return p, directory.Refuse(directory.BadQuery, "limit is %q; it is 1 to %d", v, maxDigests)
+		}
+	}
+	if v := q.Get("wait"); v != "" {
+		if p.wait, err = parseWait(v); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// parseWait reads whole seconds or a duration such as 30s.
+func parseWait(v string) (time.Duration, error) {
+	d, err := time.ParseDuration(v)
+	if n, err2 := strconv.ParseUint(v, 10, 16); err2 == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d < 0 || d > maxWait {
+		return 0, directory.Refuse(directory.BadQuery, "wait is %q; it is 0 to %d seconds", v, maxWait/time.Second)
+	}
+	return d, nil
+}
+
+// pages answers one page. With wait it is a subscription: it answers as soon as
+// there is one. The private stream of a domain goes from its origin to that
+// domain and through nobody.
+func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+	q, err := parsePagesQuery(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	private := q.aud != directory.Mesh
+	if private && (q.origin != s.cfg.Domain || q.aud != directory.Only(from)) || !private && !s.lists(q.origin, from) {
+		return errNotListed
+	}
+	text, err := s.awaitPage(r, q)
+	if err != nil || text != "" {
+		return jose(w, text, err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *server) awaitPage(r *http.Request, q pagesQuery) (string, error) {
+	if q.wait > 0 {
+		select {
+		case s.waiters <- struct{}{}:
+			defer func() { <-s.waiters }()
+		default:
+			return "", directory.Refuse(directory.Unavailable, "too many subscriptions wait at this node")
+		}
+	}
+	end := time.NewTimer(q.wait)
+	defer end.Stop()
+	for {
+		changed := s.changedOf(q.origin) // before looking, so that nothing is missed
+		text, err := s.pageOf(q)
+		if err != nil || text != "" || q.wait == 0 {
+			return text, err
+		}
+		select {
+		case <-changed:
+		case <-end.C:
+			return "", nil
+		case <-r.Context().Done():
+			return "", nil
+		case <-s.closing:
+			return "", directory.Refuse(directory.Unavailable, "this node is shutting down")
+		}
+	}
+}
+
+func (m *Mesh) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
+	if origin == m.cfg.Domain {
+		return m.cfg.Source.Changed()
+	}
+	return m.Changed()
+}
+
+// pageOf returns a page of the own domain, or the link of another's chain that
+// goes on from since; it is passed on as it was received.
+func (m *Mesh) pageOf(q pagesQuery) (string, error) {
+	if q.origin == m.cfg.Domain {
+		made, err := m.publisher.page(q.aud, q.since, q.limit)
+		if made == nil || err != nil {
+			return "", err
+		}
+		return made.text, nil
+	}
+	o := m.origin(q.origin)
+	if o == nil {
+		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
+	}
+	o.mu.Lock()
+	st := o.cur
+	o.mu.Unlock()
+	if st == nil {
+		return "", nil
+	}
+	var page *storedPage
+	err := m.store.read(st.id, func(t *streamTx) (err error) {
+		page, err = t.pageAfter(q.since)
+		return err
+	})
+	if page == nil || err != nil {
+		return "", err
+	}
+	return page.JWS, nil
+}
+
+// records answers named records, one a line. What doesn't fit into the answer is
+// left out of it; the caller asks again.
+func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRecordsBody))
+	var req namesRequest
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return directory.Refuse(directory.TooLarge, "the body has over %d bytes", maxRecordsBody)
+	case err != nil || json.Unmarshal(body, &req) != nil || len(req.Names) > maxNames:
+		return directory.Refuse(directory.BadRequest, `the body is {"origin": DOMAIN, "names": [[h, m], …]} with at most %d names`, maxNames)
+	}
+	origin, err := originOf(url.Values{"origin": {req.Origin}})
+	if err != nil {
+		return err
+	}
+	if !s.lists(origin, from) && origin != s.cfg.Domain {
+		return errNotListed
+	}
+	w.Header().Set("Content-Type", typeNDJSON)
+	w.Header().Set("Cache-Control", "no-store")
+	out, done := compressed(w, r)
+	defer done()
+	written := 0
+	for _, hm := range req.Names {
+		n := name{hm[0], hm[1]}
+		line := recordLine{H: n.h, M: n.m}
+		text, ok, err := s.recordOf(origin, from, n)
+		switch {
+		case errors.Is(err, errNotReady):
+			line.Error = string(directory.Unavailable)
+		case err != nil:
+			s.cfg.Logger.Error("can't serve a record", "origin", origin.Name(), "error", err)
+			line.Error = string(directory.Internal)
+		case !ok:
+			line.Error = string(directory.NotFound)
+		default:
+			line.Record = text
+		}
+		b := line.bytes()
+		if written += len(b); written > maxAnswer {
+			return nil
+		}
+		if _, err := out.Write(b); err != nil {
+			return nil // the caller is gone
+		}
+	}
+	return nil
+}
+
+// recordOf returns a record that a domain may have: of the own domain what one of
+// its streams names, of another what its mesh stream does.
+func (m *Mesh) recordOf(origin, to spiffeid.TrustDomain, n name) (string, bool, error) {
+	if origin != m.cfg.Domain {
+		r, err := m.storedRecord(origin, n)
+		if r == nil || err != nil {
+			return "", false, err
+		}
+		return r.record().String(), true, nil
+	}
+	if m.lists(origin, to) {
+		if text, ok, err := m.publisher.record(directory.Mesh, n); ok || err != nil {
+			return text, ok, err
+		}
+	}
+	return m.publisher.record(directory.Only(to), n)
+}
+
+// storedRecord returns a record that another domain's shown stream names.
+func (m *Mesh) storedRecord(origin spiffeid.TrustDomain, n name) (r *storedRecord, err error) {
+	o := m.origin(origin)
+	if o == nil {
+		return nil, nil
+	}
+	o.mu.Lock()
+	st := o.cur
+	o.mu.Unlock()
+	if st == nil {
+		return nil, nil
+	}
+	err = m.store.read(st.id, func(t *streamTx) (err error) {
+		r, err = t.record(n)
+		return err
+	})
+	return r, err
+}
+
+// compressed returns where to write an answer that its caller may take gzipped.
+func compressed(w http.ResponseWriter, r *http.Request) (io.Writer, func()) {
+	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		buf := bufio.NewWriterSize(w, 32<<10)
+		return buf, func() { _ = buf.Flush() }
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // fails only for a level that is none
+	return z, func() { _ = z.Close() }
+}
+
+// problem answers an error (RFC 9457).
+func problem(w http.ResponseWriter, err error) {
+	p := directory.ProblemOf(err)
+	status, detail := http.StatusInternalServerError, "this node failed; its log says more"
+	switch p {
+	case directory.BadQuery, directory.BadRequest:
+		status = http.StatusBadRequest
+	case directory.TooLarge:
+		status = http.StatusRequestEntityTooLarge
+	case directory.Forbidden:
+		status = http.StatusForbidden
+	case directory.NotFound:
+		status = http.StatusNotFound
+	case directory.Unavailable:
+		status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", "1")
+	}
+	if status != http.StatusInternalServerError {
+		detail = err.Error()
+	}
+	b := directory.AppendText([]byte{'{'}, "type", "/problems/"+string(p))
+	b = directory.AppendText(b, "title", http.StatusText(status))
+	b = directory.AppendUint(b, "status", uint64(status))
+	b = append(directory.AppendText(b, "detail", detail), '}')
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
+}

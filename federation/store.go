@@ -1,0 +1,431 @@
+package federation
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.etcd.io/bbolt"
+)
+
+// A streamID names one stream.
+type streamID struct {
+	origin spiffeid.TrustDomain
+	aud    directory.Audience
+	epoch  uint64
+}
+
+// key sorts an origin's streams together and their epochs ascending.
+func (id streamID) key() []byte {
+	b := append([]byte(id.origin.Name()), 0)
+	b = append(append(b, id.aud.String()...), 0)
+	return binary.BigEndian.AppendUint64(b, id.epoch)
+}
+
+func parseStreamKey(b []byte) (streamID, error) {
+	parts := bytes.SplitN(b, []byte{0}, 3)
+	if len(parts) != 3 || len(parts[2]) != 8 {
+		return streamID{}, errStore
+	}
+	td, err := spiffeid.TrustDomainFromString(string(parts[0]))
+	if err != nil {
+		return streamID{}, errStore
+	}
+	aud, err := directory.ParseAudience(string(parts[1]))
+	if err != nil {
+		return streamID{}, errStore
+	}
+	return streamID{td, aud, binary.BigEndian.Uint64(parts[2])}, nil
+}
+
+// streamState is how far a stream has come here. It is written by the
+// transaction that moves it.
+type streamState struct {
+	_         struct{} `cbor:",toarray"`
+	Watermark uint64
+	Live      uint64 // entries held, the pending ones too
+	Listed    uint64 // digests in the chain
+	Chain     byte   // which of the two buckets holds the chain
+}
+
+// What this node has of an entry's record.
+const (
+	recordWanted  = 0 // pending: neither shown nor passed on
+	recordHeld    = 1
+	recordRefused = 2 // it is what the origin signed, and not what this node can show
+)
+
+// held is what a stream says of one registration.
+type held struct {
+	_         struct{} `cbor:",toarray"`
+	Revision  uint64
+	H, M      directory.Hash
+	Deadline  int64
+	Lifetime  uint32
+	Key       directory.Hash // thumbprint of the key that signed the page
+	CheckedAt int64          // when that page was verified; Unix milliseconds
+	At        int64          // when the record came, as CheckedAt
+	From      string         // the domain whose node handed it over
+	Record    uint8
+}
+
+func (h *held) name() name { return name{h.H, h.M} }
+
+// storedRecord is a record as it came. Payload and disclosures are what the page
+// vouches for; the signature is verified before it is shown to anyone as proof.
+type storedRecord struct {
+	_           struct{} `cbor:",toarray"`
+	Header      string   // of the JWS, base64url
+	Payload     []byte
+	Signature   string
+	Disclosures []string
+}
+
+func (r *storedRecord) record() directory.Record {
+	text := r.Header + "." + directory.B64.EncodeToString(r.Payload) + "." + r.Signature
+	return directory.Record{JWS: text, Disclosures: r.Disclosures}
+}
+
+// storedPage is one link of a chain.
+type storedPage struct {
+	_      struct{} `cbor:",toarray"`
+	From   uint64
+	Listed uint64
+	JWS    string
+}
+
+// originState is what is known of an origin beside its streams.
+type originState struct {
+	_     struct{} `cbor:",toarray"`
+	Epoch uint64   // of the stream that is shown
+	Floor int64    // rule T4: the origin's time at the last write; Unix milliseconds
+	Head  string   // the newest verified head
+	Keys  string   // the adopted key document
+}
+
+var (
+	bucketMeta    = []byte("meta")
+	bucketOrigins = []byte("origins")
+	bucketStreams = []byte("streams")
+	bucketEntries = []byte("entries") // rid -> held
+	bucketRecords = []byte("records") // h m -> storedRecord
+	bucketDue     = []byte("due")     // deadline rid -> nothing
+	bucketChains  = [2][]byte{[]byte("chain0"), []byte("chain1")}
+	keyState      = []byte("state")
+	keyVersion    = []byte("version")
+	storeVersion  = []byte("1")
+
+	errStore = errors.New("federation: the store is damaged: remove federation.db, and this node pulls everything again")
+)
+
+// A store keeps what other domains told, in one bbolt file.
+type store struct{ db *bbolt.DB }
+
+func openStore(dir string, noSync bool) (*store, error) {
+	db, err := bbolt.Open(filepath.Join(dir, "federation.db"), 0o600, &bbolt.Options{
+		Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoSync: noSync, NoGrowSync: noSync,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("federation: open %s: %w", filepath.Join(dir, "federation.db"), err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, b := range [][]byte{bucketMeta, bucketOrigins, bucketStreams} {
+			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
+				return err
+			}
+		}
+		meta := tx.Bucket(bucketMeta)
+		if v := meta.Get(keyVersion); v != nil && !bytes.Equal(v, storeVersion) {
+			return fmt.Errorf("federation: federation.db has version %s and this release reads %s", v, storeVersion)
+		}
+		return meta.Put(keyVersion, storeVersion)
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &store{db}, nil
+}
+
+func (s *store) close() error { return s.db.Close() }
+
+// A streamTx is one stream within a transaction.
+type streamTx struct {
+	bucket, entries, records, due *bbolt.Bucket
+	state                         streamState
+}
+
+func (t *streamTx) chain() *bbolt.Bucket { return t.bucket.Bucket(bucketChains[t.state.Chain]) }
+
+func openStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
+	b := tx.Bucket(bucketStreams).Bucket(id.key())
+	if b == nil {
+		return nil, nil
+	}
+	t := &streamTx{bucket: b, entries: b.Bucket(bucketEntries), records: b.Bucket(bucketRecords), due: b.Bucket(bucketDue)}
+	if t.entries == nil || t.records == nil || t.due == nil {
+		return nil, errStore
+	}
+	if err := unmarshal(b.Get(keyState), &t.state); err != nil || t.state.Chain > 1 || t.chain() == nil {
+		return nil, errStore
+	}
+	return t, nil
+}
+
+func createStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
+	b, err := tx.Bucket(bucketStreams).CreateBucketIfNotExists(id.key())
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range [][]byte{bucketEntries, bucketRecords, bucketDue, bucketChains[0]} {
+		if _, err := b.CreateBucket(name); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.Put(keyState, marshal(streamState{})); err != nil {
+		return nil, err
+	}
+	return openStream(tx, id)
+}
+
+// change runs f on a stream, which is made where it isn't there yet, and writes
+// its state with what f did, or nothing of it.
+func (s *store) change(id streamID, f func(*bbolt.Tx, *streamTx) error) (streamState, error) {
+	var after streamState
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		t, err := openStream(tx, id)
+		if err == nil && t == nil {
+			t, err = createStream(tx, id)
+		}
+		if err != nil {
+			return err
+		}
+		if err := f(tx, t); err != nil {
+			return err
+		}
+		after = t.state
+		return t.bucket.Put(keyState, marshal(t.state))
+	})
+	return after, err
+}
+
+// read runs f on a stream, unless there is none.
+func (s *store) read(id streamID, f func(*streamTx) error) error {
+	return s.db.View(func(tx *bbolt.Tx) error {
+		t, err := openStream(tx, id)
+		if err != nil || t == nil {
+			return err
+		}
+		return f(t)
+	})
+}
+
+func (t *streamTx) get(rid directory.RID) (*held, error) {
+	b := t.entries.Get([]byte(rid.String()))
+	if b == nil {
+		return nil, nil
+	}
+	h := new(held)
+	return h, unmarshal(b, h)
+}
+
+// put writes h in the place of old, which is nil or what get returned; where
+// they have other names, old's record is deleted with its disclosures.
+func (t *streamTx) put(rid directory.RID, old, h *held) error {
+	switch {
+	case old == nil:
+		t.state.Live++
+	case old.name() != h.name():
+		if err := t.records.Delete(old.name().bytes()); err != nil {
+			return err
+		}
+	}
+	if old != nil && old.Deadline != h.Deadline {
+		if err := t.due.Delete(dueKey(old.Deadline, rid)); err != nil {
+			return err
+		}
+	}
+	if old == nil || old.Deadline != h.Deadline {
+		if err := t.due.Put(dueKey(h.Deadline, rid), nil); err != nil {
+			return err
+		}
+	}
+	return t.entries.Put([]byte(rid.String()), marshal(h))
+}
+
+func (t *streamTx) remove(rid directory.RID, old *held) error {
+	if old == nil {
+		return nil
+	}
+	t.state.Live--
+	return errors.Join(t.records.Delete(old.name().bytes()), t.due.Delete(dueKey(old.Deadline, rid)),
+		t.entries.Delete([]byte(rid.String())))
+}
+
+// lacking returns those of the names of live digests whose record isn't here.
+func (t *streamTx) lacking(ds []directory.Digest, names []name) ([]name, error) {
+	here := map[name]bool{}
+	for _, d := range ds {
+		h, err := t.get(d.RID)
+		if err != nil {
+			return nil, err
+		}
+		if h != nil && h.Record != recordWanted {
+			here[h.name()] = true
+		}
+	}
+	return slices.DeleteFunc(names, func(n name) bool { return here[n] }), nil
+}
+
+func (t *streamTx) record(n name) (*storedRecord, error) {
+	b := t.records.Get(n.bytes())
+	if b == nil {
+		return nil, nil
+	}
+	r := new(storedRecord)
+	return r, unmarshal(b, r)
+}
+
+func (t *streamTx) putRecord(n name, r *storedRecord) error {
+	return t.records.Put(n.bytes(), marshal(r))
+}
+
+// addPage appends a page that was just applied to the chain.
+func (t *streamTx) addPage(p *directory.SignedPage, text string) error {
+	t.state.Listed += weight(p)
+	return putPage(t.chain(), p, text)
+}
+
+// weight is what a page adds to a chain; one without digests is a link as well.
+func weight(p *directory.SignedPage) uint64 { return uint64(max(1, len(p.Digests))) }
+
+func putPage(chain *bbolt.Bucket, p *directory.SignedPage, text string) error {
+	return chain.Put(binary.BigEndian.AppendUint64(nil, p.To), marshal(storedPage{From: p.From, Listed: weight(p), JWS: text}))
+}
+
+// pageAfter returns the chain's page that brings a receiver on from since. The
+// chain begins at 0 and has no gap, so there is one below the watermark.
+func (t *streamTx) pageAfter(since uint64) (*storedPage, error) {
+	k, v := t.chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, since+1))
+	if k == nil {
+		return nil, nil
+	}
+	p := new(storedPage)
+	return p, unmarshal(v, p)
+}
+
+// dueBefore returns up to limit registrations whose deadline lies before limit
+// seconds, and the deadline of the next one, 0 where there is none.
+func (t *streamTx) dueBefore(deadline int64, limit int) (rids []directory.RID, next int64, err error) {
+	c := t.due.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		x := int64(binary.BigEndian.Uint64(k))
+		if x >= deadline || len(rids) == limit {
+			return rids, x, nil
+		}
+		rid, err := directory.ParseRID(string(k[8:]))
+		if err != nil {
+			return nil, 0, errStore
+		}
+		rids = append(rids, rid)
+	}
+	return rids, 0, nil
+}
+
+// dueKey sorts by deadline. Deadlines before 1970 don't pass the gate.
+func dueKey(deadline int64, rid directory.RID) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(deadline)), rid.String()...)
+}
+
+// origins returns what is known of every origin.
+func (s *store) origins() (map[spiffeid.TrustDomain]originState, error) {
+	all := map[spiffeid.TrustDomain]originState{}
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketOrigins).ForEach(func(k, v []byte) error {
+			td, err := spiffeid.TrustDomainFromString(string(k))
+			if err != nil {
+				return errStore
+			}
+			var st originState
+			err = unmarshal(v, &st)
+			all[td] = st
+			return err
+		})
+	})
+	return all, err
+}
+
+// streams returns the streams of an origin with their states, by epoch ascending.
+func (s *store) streams(origin spiffeid.TrustDomain) (ids []streamID, states []streamState, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		prefix := append([]byte(origin.Name()), 0)
+		c := tx.Bucket(bucketStreams).Cursor()
+		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+			id, err := parseStreamKey(k)
+			if err != nil {
+				return err
+			}
+			t, err := openStream(tx, id)
+			if err != nil {
+				return err
+			}
+			ids, states = append(ids, id), append(states, t.state)
+		}
+		return nil
+	})
+	return ids, states, err
+}
+
+func putOrigin(tx *bbolt.Tx, td spiffeid.TrustDomain, st originState) error {
+	return tx.Bucket(bucketOrigins).Put([]byte(td.Name()), marshal(st))
+}
+
+func (s *store) setOrigin(td spiffeid.TrustDomain, st originState) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return putOrigin(tx, td, st) })
+}
+
+// forget removes all that an origin ever sent.
+func (s *store) forget(origin spiffeid.TrustDomain) error {
+	ids, _, err := s.streams(origin)
+	if err != nil {
+		return err
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		for _, id := range ids {
+			if err := tx.Bucket(bucketStreams).DeleteBucket(id.key()); err != nil {
+				return err
+			}
+		}
+		return tx.Bucket(bucketOrigins).Delete([]byte(origin.Name()))
+	})
+}
+
+var encoding = func() cbor.EncMode {
+	m, err := cbor.CoreDetEncOptions().EncMode()
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return m
+}()
+
+func marshal(v any) []byte {
+	b, err := encoding.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("federation: encode %T: %v", v, err)) // our own types, all of which encode
+	}
+	return b
+}
+
+func unmarshal(b []byte, v any) error {
+	if err := cbor.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w (%s)", errStore, strings.TrimPrefix(err.Error(), "cbor: "))
+	}
+	return nil
+}
