@@ -58,6 +58,8 @@ type Config struct {
 	MaxLifetime uint32
 	Timing      Timing       // zero members have DefaultTiming's values
 	Logger      *slog.Logger // nil discards
+
+	clock func() time.Time // nil is time.Now; a test may set it wrong
 }
 
 // Timing is how long things take. A member alone ignores the first three: it

@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -200,7 +201,7 @@ func (s *Store) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+writePath, func(w http.ResponseWriter, r *http.Request) {
 		var req request
-		if !s.receive(w, r, &req) {
+		if !s.receive(w, r, s.leading.Load(), &req) {
 			return
 		}
 		if from, _ := peerID(r.TLS); req.Attest != nil && req.Attest.Node != from {
@@ -216,11 +217,11 @@ func (s *Store) handler() http.Handler {
 	})
 	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
 		var word presenceWord
-		if !s.receive(w, r, &word) {
+		if !s.receive(w, r, s.raft.State() == raft.Leader, &word) {
 			return
 		}
 		from, _ := peerID(r.TLS)
-		s.presence.note(from, time.UnixMilli(word.Time))
+		s.presence.note(from, time.UnixMilli(word.Time), s.cfg.clock())
 		at := s.Position()
 		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
 	})
@@ -228,8 +229,8 @@ func (s *Store) handler() http.Handler {
 }
 
 // receive reads a message, where this member leads.
-func (s *Store) receive(w http.ResponseWriter, r *http.Request, message any) bool {
-	if !s.leading.Load() {
+func (s *Store) receive(w http.ResponseWriter, r *http.Request, leads bool, message any) bool {
+	if !leads {
 		w.WriteHeader(http.StatusMisdirectedRequest)
 		return false
 	}

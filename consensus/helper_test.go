@@ -421,3 +421,7 @@ func put(t testing.TB, who directory.Identity, agent string, lifetime uint32) di
 		Visibility: directory.Visibility{Mesh: true},
 	}
 }
+
+func alphaNode(name string) (spiffeid.ID, error) {
+	return spiffeid.FromString("spiffe://alpha.test/roster/node/" + name)
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"time"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -53,7 +52,7 @@ func (s *Store) prepare(req *request) (*command, error) {
 }
 
 func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
-	now := time.Now().UnixMilli()
+	now := s.cfg.clock().UnixMilli()
 	c := &register{
 		Format: directory.StatementFormat, RID: newRID(now), Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning,

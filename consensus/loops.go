@@ -1,7 +1,6 @@
 package consensus
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -9,12 +8,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 )
-
-func compareText[T ~string](a, b T) int { return cmp.Compare(a, b) }
 
 // leadershipLoop does what a leader must do before and while it leads.
 func (s *Store) leadershipLoop() {
@@ -50,6 +46,7 @@ func (s *Store) enthrone() (abdicate func()) {
 // reign makes this member ready to lead: all of the earlier terms is applied, and
 // the domain's history has begun. Then it keeps the grants as policy wants them.
 func (s *Store) reign(ctx context.Context) {
+	s.presence.forget()
 	for {
 		err := s.raft.Barrier(enqueueTimeout).Error()
 		if err == nil {
@@ -71,7 +68,6 @@ func (s *Store) reign(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.presence.forget()
 	s.leading.Store(true)
 	s.askRegrants()
 	for {
@@ -89,7 +85,7 @@ func (s *Store) beginHistory(ctx context.Context) error {
 	if s.Position().Epoch != 0 {
 		return nil
 	}
-	_, err := s.propose(ctx, &command{Epoch: &epoch{uint64(time.Now().Unix()), "bootstrap"}})
+	_, err := s.propose(ctx, &command{Epoch: &epoch{uint64(s.cfg.clock().Unix()), "bootstrap"}})
 	return err
 }
 
@@ -172,11 +168,16 @@ func (s *Store) sweepLoop() {
 }
 
 func (s *Store) sweep() {
-	if s.failure() != nil && s.raft.State() == raft.Leader {
-		s.raft.LeadershipTransfer() // somebody who can write shall lead
+	now := s.cfg.clock()
+	if s.raft.State() == raft.Leader && len(s.cfg.Members) > 1 && (s.failure() != nil || s.presence.off(now)) {
+		s.log.Warn("handing the leadership over: this member cannot write, or its clock is off its members'")
+		s.raft.LeadershipTransfer() // its outcome is seen by the next round
 		return
 	}
-	now := time.Now().Unix()
+	s.sweepAt(now.Unix())
+}
+
+func (s *Store) sweepAt(now int64) {
 	s.mu.Lock()
 	expired, renewed := s.state.due(now)
 	doc := s.state.issued
@@ -201,88 +202,4 @@ func (s *Store) sweepWith(ctx context.Context, c *command) {
 	if _, err := s.propose(ctx, c); err != nil {
 		s.log.Debug("the sweep will try again", "error", err)
 	}
-}
-
-// stamp returns the time for a log entry, in Unix milliseconds.
-func (s *Store) stamp() (int64, error) { return time.Now().UnixMilli(), nil }
-
-// A presenceWord is what a follower tells its leader now and then, and a
-// presenceAnswer is how far the leader is: so the follower knows whether it has
-// caught up, which Raft does not tell it.
-type presenceWord struct {
-	Time int64 `cbor:"1,keyasint"` // Unix milliseconds, by its clock
-}
-
-type presenceAnswer struct {
-	Epoch    uint64 `cbor:"1,keyasint"`
-	Revision uint64 `cbor:"2,keyasint"`
-}
-
-// catchUpPause is between a follower's words until it has caught up.
-const catchUpPause = 50 * time.Millisecond
-
-func (s *Store) presenceLoop() {
-	for {
-		pause := s.cfg.Timing.Presence
-		if !s.leading.Load() {
-			s.caughtUp.Store(s.announcePresence())
-			if !s.caughtUp.Load() {
-				pause = catchUpPause
-			}
-		}
-		select {
-		case <-time.After(pause):
-		case <-s.closing.Done():
-			return
-		}
-	}
-}
-
-// announcePresence asks how far the leader is and waits a little for this member
-// to get there.
-func (s *Store) announcePresence() bool {
-	leader, ok := s.leader()
-	if !ok || leader.ID == s.cfg.Node {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Presence)
-	defer cancel()
-	var a presenceAnswer
-	if err := s.post(ctx, leader, presencePath, &presenceWord{time.Now().UnixMilli()}, &a); err != nil {
-		return false
-	}
-	at := directory.Position{Epoch: a.Epoch, Revision: a.Revision}
-	s.await(ctx, at)
-	return !s.Position().Before(at)
-}
-
-// presence is what a leader knows of its followers.
-type presence struct {
-	mu   sync.Mutex
-	seen map[spiffeid.ID]sighting
-}
-
-type sighting struct {
-	at     time.Time
-	offset time.Duration // its clock less ours
-}
-
-func (p *presence) note(id spiffeid.ID, clock time.Time) {
-	now := time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen[id] = sighting{now, clock.Sub(now)}
-}
-
-func (p *presence) last(id spiffeid.ID) time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.seen[id].at
-}
-
-// forget forgets what an earlier term knew.
-func (p *presence) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.seen)
 }

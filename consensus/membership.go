@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,9 @@ func newStore(cfg Config) (*Store, error) {
 	if cfg.MaxLifetime == 0 {
 		cfg.MaxLifetime = directory.MaxLifetime
 	}
+	if cfg.clock == nil {
+		cfg.clock = time.Now
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -33,6 +37,8 @@ func newStore(cfg Config) (*Store, error) {
 		state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
 	}
 	s.presence.seen = map[spiffeid.ID]sighting{}
+	s.presence.fresh = 10 * cfg.Timing.Presence
+	s.presence.majority = len(cfg.Members)/2 + 1
 	s.closing, s.stop = context.WithCancel(context.Background())
 	s.closed = sync.OnceValue(s.shutdown)
 	return s, nil
@@ -133,7 +139,7 @@ func (s *Store) bootstrap() error {
 	for _, m := range s.cfg.Members {
 		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(m.ID.String()), Address: raft.ServerAddress(m.Address)})
 	}
-	slices.SortFunc(c.Servers, func(a, b raft.Server) int { return compareText(a.ID, b.ID) })
+	slices.SortFunc(c.Servers, func(a, b raft.Server) int { return cmp.Compare(a.ID, b.ID) })
 	return s.disk.wal.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)})
 }
 
@@ -230,7 +236,7 @@ func (s *Store) RaftPeers() []RaftPeer {
 		case m.ID == s.cfg.Node:
 			p.LastContact = time.Now()
 		case s.leading.Load():
-			p.LastContact = s.presence.last(m.ID)
+			p.LastContact = s.presence.lastHeard(m.ID)
 		case p.Leader:
 			p.LastContact = s.raft.LastContact()
 		}

@@ -1,0 +1,155 @@
+package consensus
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A presenceWord is what a follower tells its leader now and then, and a
+// presenceAnswer is how far the leader is. So the follower knows whether it has
+// caught up, which Raft does not tell it, and the leader knows its followers'
+// clocks.
+type presenceWord struct {
+	Time int64 `cbor:"1,keyasint"` // Unix milliseconds, by its clock
+}
+
+type presenceAnswer struct {
+	Epoch    uint64 `cbor:"1,keyasint"`
+	Revision uint64 `cbor:"2,keyasint"`
+}
+
+// catchUpPause is between a follower's words until it has caught up.
+const catchUpPause = 50 * time.Millisecond
+
+// presenceLoop speaks to the leader at intervals, and at once to a new one.
+func (s *Store) presenceLoop() {
+	elected := make(chan raft.Observation, 1)
+	observer := raft.NewObserver(elected, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	})
+	s.raft.RegisterObserver(observer)
+	defer s.raft.DeregisterObserver(observer)
+	for {
+		pause := s.cfg.Timing.Presence
+		if !s.leading.Load() {
+			s.caughtUp.Store(s.announcePresence())
+			if !s.caughtUp.Load() {
+				pause = catchUpPause
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-elected:
+		case <-s.closing.Done():
+			return
+		}
+	}
+}
+
+// announcePresence asks how far the leader is and waits a little for this member
+// to get there.
+func (s *Store) announcePresence() bool {
+	leader, ok := s.leader()
+	if !ok || leader.ID == s.cfg.Node {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Presence)
+	defer cancel()
+	var a presenceAnswer
+	if err := s.post(ctx, leader, presencePath, &presenceWord{s.cfg.clock().UnixMilli()}, &a); err != nil {
+		return false
+	}
+	at := directory.Position{Epoch: a.Epoch, Revision: a.Revision}
+	s.await(ctx, at)
+	return !s.Position().Before(at)
+}
+
+// A leader's clock may differ by maxOff from its members' (rule T2).
+const maxOff = 2 * time.Second
+
+// presence is what a leader knows of its followers.
+type presence struct {
+	fresh    time.Duration // how long a word counts
+	majority int           // of the members
+
+	mu   sync.Mutex
+	seen map[spiffeid.ID]sighting
+	last time.Time // when this member's own clock was last read here
+}
+
+type sighting struct {
+	at     time.Time
+	offset time.Duration // its clock less ours
+}
+
+// note takes a follower's word of its clock at now by ours.
+func (p *presence) note(id spiffeid.ID, clock, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.read(now)
+	p.seen[id] = sighting{now, clock.Sub(now)}
+}
+
+// read forgets what was seen by a clock that has since been set.
+func (p *presence) read(now time.Time) {
+	if step := now.Round(0).Sub(p.last.Round(0)) - now.Sub(p.last); step.Abs() > maxOff {
+		clear(p.seen)
+	}
+	p.last = now
+}
+
+// offset returns by how much a majority's clocks are ahead of ours in the
+// median, or false when too few of them are known.
+func (p *presence) offset(now time.Time) (time.Duration, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.read(now)
+	offsets := []time.Duration{0}
+	for _, s := range p.seen {
+		if now.Sub(s.at) <= p.fresh {
+			offsets = append(offsets, s.offset)
+		}
+	}
+	slices.Sort(offsets)
+	return offsets[(len(offsets)-1)/2], len(offsets) >= p.majority
+}
+
+// off reports whether our clock is known to be wrong.
+func (p *presence) off(now time.Time) bool {
+	offset, known := p.offset(now)
+	return known && offset.Abs() > maxOff
+}
+
+func (p *presence) lastHeard(id spiffeid.ID) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen[id].at
+}
+
+// forget forgets what an earlier term knew.
+func (p *presence) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.seen)
+}
+
+// stamp returns the time for a log entry in Unix milliseconds. A leader that
+// does not know a majority's clocks, or is too far off them, stamps nothing
+// (rule T2).
+func (s *Store) stamp() (int64, error) {
+	now := s.cfg.clock()
+	offset, known := s.presence.offset(now)
+	if !known || offset.Abs() > maxOff {
+		return 0, fmt.Errorf("%w: its clock is not known to be right", errNotLeader)
+	}
+	return now.UnixMilli(), nil
+}
