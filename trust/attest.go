@@ -132,7 +132,7 @@ func verifyAttestation(jws string, key directory.SigningKey, td spiffeid.TrustDo
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: %w", errAttestation, err)
 	}
-	if id != key.Node {
+	if id != key.Node || !signs(chain[0]) {
 		return time.Time{}, fmt.Errorf("%w: %s signed it, not %s", errAttestation, id, key.Node)
 	}
 	if err := verifyLeaf(jws, c, chain[0].PublicKey); err != nil {

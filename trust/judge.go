@@ -79,7 +79,7 @@ func judge(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spi
 	if !b.Has(id.TrustDomain()) {
 		return spiffeid.ID{}, &refusal{ReasonUnknownDomain, fmt.Errorf("%w: %s", ErrNoBundle, id.TrustDomain())}
 	}
-	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 ||
+	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 || !signs(leaf) ||
 		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsage(use)) {
 		return spiffeid.ID{}, &refusal{ReasonUsage, errors.New("the certificate is for another use")}
 	}
@@ -92,6 +92,10 @@ func judge(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spi
 	}
 	return id, nil
 }
+
+// signs reports whether the certificate's key may sign, as every X509-SVID's must
+// (X509-SVID, 4.3); the library asks it of one's own SVID alone.
+func signs(leaf *x509.Certificate) bool { return leaf.KeyUsage&x509.KeyUsageDigitalSignature != 0 }
 
 func permits(cas []*x509.Certificate, use usage) bool {
 	for _, ca := range cas {

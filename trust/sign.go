@@ -51,16 +51,28 @@ type compact struct {
 	signature []byte
 }
 
-// parseCompact takes a compact JWS of the expected typ apart: three parts in
-// canonical base64url, and a protected header without white space or escapes
-// that has exactly the members of names, in any order. What the library lets
-// pass (line breaks, spare bits, members it knows and we don't want) is refused
-// here. The error is directory.ErrHeader, or errForm for what is no JWS at all.
+// parseCompact takes a compact JWS of the expected typ apart, as splitCompact.
 func parseCompact(jws, typ string, limit int, names ...string) (*compact, error) {
+	c, err := splitCompact(jws, limit, names...)
+	if err != nil {
+		return nil, err
+	}
+	if got, err := c.text("typ"); err != nil || got != typ {
+		return nil, fmt.Errorf("%w: typ is not %s", directory.ErrHeader, typ)
+	}
+	return c, nil
+}
+
+// splitCompact takes a compact JWS apart: three parts in canonical base64url, and
+// a protected header without white space or escapes that has exactly the members
+// of names, in any order. What the library lets pass (line breaks, spare bits,
+// members it knows and we don't want) is refused here. The error is
+// directory.ErrHeader.
+func splitCompact(jws string, limit int, names ...string) (*compact, error) {
 	if len(jws) > limit {
 		return nil, fmt.Errorf("%w: over %d bytes", errForm, limit)
 	}
-	parts := strings.Split(jws, ".")
+	parts := strings.SplitN(jws, ".", 4)
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("%w: not three parts", errForm)
 	}
@@ -76,11 +88,7 @@ func parseCompact(jws, typ string, limit int, names ...string) (*compact, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &compact{members, raw[1], raw[2]}
-	if got, err := c.text("typ"); err != nil || got != typ {
-		return nil, fmt.Errorf("%w: typ is not %s", directory.ErrHeader, typ)
-	}
-	return c, nil
+	return &compact{members, raw[1], raw[2]}, nil
 }
 
 // errForm says that something is no canonical compact JWS.

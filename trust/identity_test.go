@@ -1,0 +1,218 @@
+package trust
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Requirement: TRUST-007
+func TestIdentitiesAreComparedWhole(t *testing.T) {
+	ada := identity(t, "spiffe://alpha.test/agent/ada")
+	if ada == identity(t, "wimse://alpha.test/agent/ada") {
+		t.Error("two schemes are equal")
+	}
+	if ada != directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada")) {
+		t.Error("one identity is two")
+	}
+	for _, s := range []string{
+		"SPIFFE://alpha.test/agent/ada", "Spiffe://alpha.test/agent/ada", "spiffe://Alpha.test/agent/ada",
+		"spiffe://alpha.test/agent/%61da", "spiffe://alpha.test/agent/ada/", "spiffe://alpha.test//agent/ada",
+		"spiffe://alpha.test/agent/./ada", "spiffe://alpha.test/agent/../ada", "spiffe://alpha.test:443/agent/ada",
+		"spiffe://ada@alpha.test/agent/ada", "spiffe://alpha.test/agent/ada?x=1", "spiffe://alpha.test/agent/ada#x",
+		"spiffe:/alpha.test/agent/ada", "spiffe:///agent/ada", "spiffe://alpha.test/agent/adá", " spiffe://alpha.test/agent/ada",
+		"wimse://Alpha.test/agent/ada", "wimse://alpha.test/agent/ada/", "wimse://alpha.test/agent/%61da",
+	} {
+		if id, err := directory.ParseIdentity(s); err == nil {
+			t.Errorf("%q is taken as %q", s, id)
+		}
+	}
+	if other := identity(t, "spiffe://alpha.test/agent/Ada"); other == ada {
+		t.Error("paths are compared without case")
+	}
+}
+
+// Requirement: TRUST-007
+func TestIsNode(t *testing.T) {
+	for s, want := range map[string]bool{
+		"spiffe://alpha.test/roster/node/1":   true,
+		"spiffe://alpha.test/roster/node/a/b": true,
+		"spiffe://beta.test/roster/node/1":    false,
+		"spiffe://alpha.test/roster/node":     false,
+		"spiffe://alpha.test/roster/nodes/1":  false,
+		"spiffe://alpha.test/roster/Node/1":   false,
+		"spiffe://alpha.test/x/roster/node/1": false,
+		"spiffe://alpha.test":                 false,
+	} {
+		if got := IsNode(spiffeid.RequireFromString(s), alpha); got != want {
+			t.Errorf("%s: %v", s, got)
+		}
+	}
+	if IsNode(spiffeid.ID{}, spiffeid.TrustDomain{}) {
+		t.Error("nobody is a node of nowhere")
+	}
+}
+
+// Files are swapped whole, and the old SVID stays when the new one can't be used.
+func TestSourceFollowsFiles(t *testing.T) {
+	ca, err := NewCA(alpha, time.Now())
+	must(t, err)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "node.pem"), filepath.Join(dir, "node-key.pem")
+	first, second := issue(t, ca, "/roster/node/1"), issue(t, ca, "/roster/node/1")
+	must(t, WriteSVID(first, cert, key))
+	if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's mode is %v (%v)", info.Mode(), err)
+	}
+	source, err := OpenFiles(cert, key)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	alarms := &counter{}
+	var run sync.WaitGroup
+	run.Go(func() {
+		source.Run(ctx, slog.New(slog.NewTextHandler(alarms, &slog.HandlerOptions{Level: slog.LevelError})))
+	})
+	defer run.Wait()
+	defer cancel()
+
+	must(t, os.WriteFile(cert, []byte("corrupt"), 0o644))
+	eventually(t, "an alarm", func() bool { return alarms.count() > 0 })
+	if !source.SVID().Certificates[0].Equal(first.Certificates[0]) {
+		t.Fatal("a corrupt file replaced the SVID")
+	}
+	changed := source.Changed()
+	must(t, WriteSVID(second, cert, key))
+	select {
+	case <-changed:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the new SVID was not taken")
+	}
+	if !source.SVID().Certificates[0].Equal(second.Certificates[0]) {
+		t.Error("another SVID than the file's is in use")
+	}
+	for what, svid := range map[string]func() error{
+		"another identity's": func() error { return WriteSVID(issue(t, ca, "/roster/node/2"), cert, key) },
+		"an expired one": func() error {
+			return WriteSVID(ca.issueWith(t, "/roster/node/1", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }), cert, key)
+		},
+	} {
+		must(t, svid())
+		if err := source.reload(); err == nil {
+			t.Errorf("%s SVID is taken", what)
+		}
+	}
+	NewSource(first).Run(ctx, slog.Default()) // a fixed source's returns at once
+}
+
+type counter struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+	return len(b), nil
+}
+
+func (c *counter) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(20 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+func TestCAIsKept(t *testing.T) {
+	ca, err := NewCA(alpha, time.Now())
+	must(t, err)
+	again, err := LoadCA(ca.PEM())
+	must(t, err)
+	bundles := NewBundles()
+	must(t, bundles.SetX509(alpha, ca.Bundle().X509Authorities()))
+	if _, err := judge(issue(t, again, "/agent/ada").Certificates, bundles, forClient, time.Now()); err != nil {
+		t.Error(err)
+	}
+	cert, _ := ca.PEM()
+	other, err := NewCA(alpha, time.Now())
+	must(t, err)
+	_, key := other.PEM()
+	if _, err := LoadCA(cert, key); err == nil {
+		t.Error("another CA's key is taken")
+	}
+}
+
+func TestBundles(t *testing.T) {
+	a, b, bundles := twoDomains(t)
+	good, err := bundles.JWKS(alpha)
+	must(t, err)
+	agent := issue(t, a, "/agent/ada").Certificates[0]
+	jwks := func(certs ...*x509.Certificate) []byte {
+		text, err := spiffebundle.FromX509Authorities(alpha, certs).Marshal()
+		must(t, err)
+		return text
+	}
+	for name, text := range map[string][]byte{
+		"no keys":                []byte(`{"keys":[]}`),
+		"not JSON":               []byte("{"),
+		"a name twice":           []byte(`{"keys":[],` + string(good[1:])),
+		"something behind":       append(append([]byte{}, good...), "{}"...),
+		"a leaf":                 jwks(agent),
+		"another domain's":       jwks(b.cert),
+		"one of another domain":  jwks(a.cert, b.cert),
+		"too much":               make([]byte, MaxBundle+1),
+		"an error page":          []byte(`{"error":"service unavailable"}`),
+		"a key without its cert": []byte(`{"keys":[{"use":"x509-svid","kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`),
+	} {
+		if err := bundles.Set(alpha, text); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	if kept, err := bundles.JWKS(alpha); err != nil || string(kept) != string(good) {
+		t.Error("the last good bundle is not kept")
+	}
+	before := bundles.generation(alpha)
+	must(t, bundles.Set(alpha, good))
+	if bundles.generation(alpha) != before {
+		t.Error("the same bundle again is a change")
+	}
+	file := filepath.Join(t.TempDir(), "bundle.pem")
+	certPEM, _ := a.PEM()
+	for _, text := range [][]byte{certPEM, good} {
+		must(t, os.WriteFile(file, text, 0o600))
+		fresh := NewBundles()
+		must(t, fresh.LoadFile(alpha, file))
+		if !fresh.Has(alpha) || fresh.Has(beta) {
+			t.Error("the file was not read")
+		}
+		if err := fresh.LoadFile(beta, file); err == nil {
+			t.Error("alpha's authorities are taken for beta's")
+		}
+	}
+	bundles.Remove(alpha)
+	if _, err := bundles.JWKS(alpha); err == nil || bundles.Has(alpha) {
+		t.Error("a removed bundle is there")
+	}
+}

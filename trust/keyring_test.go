@@ -1,0 +1,436 @@
+package trust
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+func TestKeyIsKept(t *testing.T) {
+	dir := t.TempDir()
+	first, err := OpenKey(dir)
+	must(t, err)
+	second, err := OpenKey(dir)
+	must(t, err)
+	if first.ID() != second.ID() || !first.Public().Equal(second.Public()) {
+		t.Error("the key changed")
+	}
+	info, err := os.Stat(filepath.Join(dir, keyFile))
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the key's mode is %v", info.Mode())
+	}
+	must(t, os.WriteFile(filepath.Join(dir, keyFile), []byte("corrupt"), 0o600))
+	if _, err := OpenKey(dir); err == nil {
+		t.Error("a corrupt key is replaced in silence")
+	}
+}
+
+// Our own signatures have one form.
+func TestSignForm(t *testing.T) {
+	o := newOrigin(t, alpha)
+	jws, err := o.ring.Sign(directory.TypeHead, []byte("payload as it is"))
+	must(t, err)
+	c, kid, err := parseOwn(jws, directory.TypeHead, MaxJWS)
+	must(t, err)
+	want := `{"alg":"EdDSA","kid":"` + o.key.ID() + `","typ":"adhead+jws"}`
+	if got := string(directory.AppendObject(nil, c.header)); got != want || kid != o.key.ID() {
+		t.Errorf("header %s, want %s", got, want)
+	}
+	if payload, _, err := o.ring.Verify(alpha, directory.TypeHead, jws); err != nil || string(payload) != "payload as it is" {
+		t.Errorf("payload %q, %v", payload, err)
+	}
+}
+
+// Requirement: TRUST-009
+func TestVerifyNeedsAnAttestedKey(t *testing.T) {
+	a, b := newOrigin(t, alpha), newOrigin(t, beta)
+	good := a.signingKey(t)
+	with := func(attestation string) []directory.SigningKey {
+		key := good
+		key.Attestations = nil
+		if attestation != "" {
+			key.Attestations = []string{attestation}
+		}
+		return []directory.SigningKey{key}
+	}
+	attest := func(svid *x509svid.SVID, key *Key) string {
+		jws, err := key.Attest(svid, time.Now())
+		must(t, err)
+		return jws
+	}
+	agent := attestAs(t, a.key, issue(t, a.ca, "/agent/ada"))
+	// A chain of beta's in alpha's name, and beta's node for its own name.
+	forged := b.ca.issueWith(t, "/roster/node/1", func(c *x509.Certificate) { c.URIs[0].Host = "alpha.test" })
+	forged.ID = a.svid.ID
+	otherKey, err := OpenKey(t.TempDir())
+	must(t, err)
+	agentsKey := good
+	agentsKey.Node, agentsKey.Attestations = issue(t, a.ca, "/agent/ada").ID, []string{agent}
+
+	for name, row := range map[string]struct {
+		keys []directory.SigningKey
+		want error
+	}{
+		"as it should be":      {[]directory.SigningKey{good}, nil},
+		"not listed":           {nil, directory.ErrKeyUnknown},
+		"not attested":         {with(""), directory.ErrKeyUnknown},
+		"attested by an agent": {with(agent), directory.ErrKeyUnknown},
+		"attested by an agent that it is said of":  {[]directory.SigningKey{agentsKey}, directory.ErrKeyUnknown},
+		"attested by another node":                 {with(attest(issue(t, a.ca, "/roster/node/2"), a.key)), directory.ErrKeyUnknown},
+		"attested by another domain's chain":       {with(attest(forged, a.key)), directory.ErrKeyUnknown},
+		"attested by another domain's node":        {with(attest(b.svid, a.key)), directory.ErrKeyUnknown},
+		"the attestation of another key":           {with(attest(a.svid, otherKey)), directory.ErrKeyUnknown},
+		"no attestation but some text":             {with("x"), directory.ErrKeyUnknown},
+		"attested in the future":                   {with(attestAt(t, a, 2*time.Minute)), directory.ErrKeyUnknown},
+		"attested twice, one of which holds":       {[]directory.SigningKey{{Public: good.Public, Node: good.Node, Attestations: []string{good.Attestations[0], agent}}}, nil},
+		"a clock that is within a minute of ours":  {with(attestAt(t, a, 30*time.Second)), nil},
+		"a chain that has expired":                 {with(attest(expired(t, a), a.key)), directory.ErrKeyUnknown},
+		"attested by an SVID of a stranger's CA":   {with(attest(strangersNode(t), a.key)), directory.ErrKeyUnknown},
+		"attested under the prefix of other roles": {with(attestAs(t, a.key, issue(t, a.ca, "/roster/nodes/1"))), directory.ErrKeyUnknown},
+	} {
+		ring, _ := reader(t, a, b)
+		a.issue(t, 2, row.keys...)
+		if _, err := ring.Adopt(alpha, a.signKeys(t, a.doc)); !errors.Is(err, row.want) {
+			t.Errorf("%s: adopted with %v, want %v", name, err, row.want)
+		}
+		jws, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+		must(t, err)
+		if _, _, err := ring.Verify(alpha, directory.TypePage, jws); !errors.Is(err, row.want) {
+			t.Errorf("%s: verified with %v, want %v", name, err, row.want)
+		}
+	}
+}
+
+func attestAs(t *testing.T, key *Key, svid *x509svid.SVID) string {
+	t.Helper()
+	if _, err := key.Attest(svid, time.Now()); err == nil {
+		t.Errorf("%s attests a key", svid.ID)
+	}
+	// What Attest refuses to do, an attacker does.
+	a := attestation{svid.ID, key.Public(), time.Now().Unix()}
+	return signAttestation(t, svid, a.payload())
+}
+
+func attestAt(t *testing.T, o *origin, ahead time.Duration) string {
+	t.Helper()
+	jws, err := o.key.Attest(o.svid, time.Now().Add(ahead))
+	must(t, err)
+	return jws
+}
+
+func expired(t *testing.T, o *origin) *x509svid.SVID {
+	return o.ca.issueWith(t, "/roster/node/1", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) })
+}
+
+func strangersNode(t *testing.T) *x509svid.SVID {
+	ca, err := NewCA(alpha, time.Now())
+	must(t, err)
+	return issue(t, ca, "/roster/node/1")
+}
+
+// The key goes on after its first SVID has expired, once it is attested again.
+//
+// Requirement: TRUST-009
+func TestKeyIsAttestedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrigin(t, alpha)
+		ring, _ := reader(t, a)
+		_, err := ring.Adopt(alpha, a.jws(t))
+		must(t, err)
+		page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+		must(t, err)
+		time.Sleep(time.Hour - time.Second)
+		if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+			t.Errorf("before the SVID expired: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+			t.Errorf("after the SVID expired: %v", err)
+		}
+		if _, _, err := a.ring.Verify(alpha, directory.TypePage, page); err != nil {
+			t.Errorf("at home: %v", err)
+		}
+		a.svid = issue(t, a.ca, "/roster/node/1")
+		a.issue(t, 2, a.signingKey(t))
+		_, err = ring.Adopt(alpha, a.jws(t))
+		must(t, err)
+		if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+			t.Errorf("attested again: %v", err)
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(a.key.private)
+		must(t, err)
+		text := a.jws(t) + string(a.doc.Payload())
+		for _, secret := range [][]byte{der, a.key.private.Seed(), []byte(directory.B64.EncodeToString(a.key.private.Seed())),
+			pem.EncodeToMemory(&pem.Block{Bytes: der})} {
+			if bytes.Contains([]byte(text), secret) {
+				t.Error("the private key is in what is published")
+			}
+		}
+	})
+}
+
+func TestKeyDocumentExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrigin(t, alpha)
+		ring, _ := reader(t, a)
+		for _, life := range []int64{-1, 0, directory.KeyDocumentLifetime + 61} {
+			doc := *a.doc
+			doc.Expires = time.Now().Unix() + life
+			if _, err := ring.Adopt(alpha, a.signKeys(t, &doc)); !errors.Is(err, ErrKeysExpired) {
+				t.Errorf("exp in %d s: %v", life, err)
+			}
+		}
+		doc := *a.doc
+		doc.Expires = time.Now().Unix() + 60
+		_, err := ring.Adopt(alpha, a.signKeys(t, &doc))
+		must(t, err)
+		page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+		must(t, err)
+		time.Sleep(59 * time.Second)
+		if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) || !errors.Is(err, ErrKeysExpired) {
+			t.Errorf("an expired document is used: %v", err)
+		}
+	})
+}
+
+// Documents never go back, and a fork is told from a repetition.
+func TestAdoptOrder(t *testing.T) {
+	a := newOrigin(t, alpha)
+	ring, _ := reader(t, a)
+	at := func(epoch, seq uint64) *directory.KeyDocument {
+		doc := *a.doc
+		doc.Epoch, doc.Seq = epoch, seq
+		return &doc
+	}
+	held, err := ring.Adopt(alpha, a.signKeys(t, at(2, 5)))
+	must(t, err)
+	for _, old := range []*directory.KeyDocument{at(2, 4), at(1, 9)} {
+		if _, err := ring.Adopt(alpha, a.signKeys(t, old)); !errors.Is(err, ErrKeysOld) {
+			t.Errorf("%d.%d after 2.5: %v", old.Epoch, old.Seq, err)
+		}
+	}
+	if again, err := ring.Adopt(alpha, a.signKeys(t, at(2, 5))); err != nil || again != held {
+		t.Errorf("the same again: %v", err)
+	}
+	fork := at(2, 5)
+	fork.Mesh = nil
+	_, err = ring.Adopt(alpha, a.signKeys(t, fork))
+	var evidence *KeysFork
+	if !errors.Is(err, ErrKeysForked) || !errors.As(err, &evidence) || evidence.Held != a.signKeys(t, at(2, 5)) || evidence.New != a.signKeys(t, fork) {
+		t.Errorf("a fork: %v", err)
+	}
+	// A fork that the origin didn't sign convicts nobody.
+	stranger := newOrigin(t, alpha)
+	if _, err := ring.Adopt(alpha, stranger.signKeys(t, fork)); !errors.Is(err, directory.ErrKeyUnknown) {
+		t.Errorf("a stranger's fork: %v", err)
+	}
+	mutant := mutateSignature(a.signKeys(t, fork))
+	if _, err := ring.Adopt(alpha, mutant); !errors.Is(err, directory.ErrSignature) {
+		t.Errorf("a fork with a broken signature: %v", err)
+	}
+	if _, err := ring.Adopt(alpha, a.signKeys(t, at(uint64(time.Now().Add(2*time.Minute).Unix()), 1))); !errors.Is(err, ErrKeyDocument) {
+		t.Errorf("an epoch of the future: %v", err)
+	}
+	if _, err := ring.Adopt(beta, a.signKeys(t, at(3, 1))); !errors.Is(err, ErrKeyDocument) {
+		t.Errorf("alpha's as beta's: %v", err)
+	}
+	if _, err := a.ring.Adopt(alpha, a.signKeys(t, at(3, 1))); !errors.Is(err, ErrKeyDocument) {
+		t.Errorf("the own one: %v", err)
+	}
+	if doc, jws, ok := ring.Keys(alpha); !ok || doc != held || jws != a.signKeys(t, at(2, 5)) {
+		t.Error("what is held changed")
+	}
+	if _, err := ring.Adopt(alpha, a.signKeys(t, at(3, 1))); err != nil {
+		t.Errorf("a new epoch: %v", err)
+	}
+}
+
+func mutateSignature(jws string) string {
+	b := []byte(jws)
+	i := len(b) - 10
+	if b[i] == 'A' {
+		b[i] = 'B'
+	} else {
+		b[i] = 'A'
+	}
+	return string(b)
+}
+
+func TestRevokedAndRemovedKeys(t *testing.T) {
+	a := newOrigin(t, alpha)
+	ring, bundles := reader(t, a)
+	page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+	must(t, err)
+	if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+		t.Errorf("without a key document: %v", err)
+	}
+	_, err = ring.Adopt(alpha, a.jws(t))
+	must(t, err)
+	_, _, err = ring.Verify(alpha, directory.TypePage, page)
+	must(t, err)
+	if _, _, err := ring.Verify(beta, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+		t.Errorf("as beta's: %v", err)
+	}
+	if _, _, err := ring.Verify(alpha, directory.TypeHead, page); !errors.Is(err, directory.ErrHeader) {
+		t.Errorf("as a head: %v", err)
+	}
+	// The domain's CA is withdrawn: at once, whatever was found before.
+	jwks, err := bundles.JWKS(alpha)
+	must(t, err)
+	bundles.Remove(alpha)
+	if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+		t.Errorf("without the bundle: %v", err)
+	}
+	must(t, bundles.Set(alpha, jwks))
+	_, _, err = ring.Verify(alpha, directory.TypePage, page)
+	must(t, err)
+
+	// Another node's key takes over and revokes the first.
+	second := &origin{td: alpha, ca: a.ca, svid: issue(t, a.ca, "/roster/node/2")}
+	second.key, err = OpenKey(t.TempDir())
+	must(t, err)
+	second.ring = NewKeyring(alpha, second.key, NewBundles())
+	second.issue(t, 2, a.signingKey(t), second.signingKey(t))
+	second.doc.Revoked = []string{a.key.ID()}
+	_, err = ring.Adopt(alpha, second.jws(t))
+	must(t, err)
+	if _, kid, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyRevoked) || kid != a.key.ID() {
+		t.Errorf("by a revoked key: %v", err)
+	}
+	// The thief of the revoked key can't take the revocation back.
+	a.issue(t, 3, a.signingKey(t))
+	if _, err := ring.Adopt(alpha, a.jws(t)); !errors.Is(err, directory.ErrKeyRevoked) {
+		t.Errorf("a document by a revoked key: %v", err)
+	}
+	if _, _, ok := second.ring.Keys(alpha); !ok {
+		t.Error("a listed node has no key document to show")
+	}
+	a.ring.SetOwn(second.doc)
+	if _, _, ok := a.ring.Keys(alpha); ok {
+		t.Error("a node shows a key document signed by its revoked key")
+	}
+}
+
+// SVIDs attest with the key that they have, and an ECDSA signature has one form.
+//
+// Requirement: TRUST-011
+func TestAttestationAlgorithms(t *testing.T) {
+	a := newOrigin(t, alpha)
+	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	must(t, err)
+	p521, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	must(t, err)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	_, bundles := reader(t, a)
+	for _, signer := range []crypto.Signer{a.svid.PrivateKey, p384, rsaKey, edKey} {
+		svid := a.ca.issueFor(t, "/roster/node/1", signer, nil)
+		for range 8 { // half of all ECDSA signatures come out as the higher twin
+			jws, err := a.key.Attest(svid, time.Now())
+			must(t, err)
+			key := directory.SigningKey{Public: a.key.Public(), Node: svid.ID}
+			until, err := verifyAttestation(jws, key, alpha, bundles, time.Now())
+			if err != nil || !until.Equal(svid.Certificates[0].NotAfter) {
+				t.Errorf("%T: until %v, %v", signer, until, err)
+			}
+			public, ok := signer.Public().(*ecdsa.PublicKey)
+			if !ok {
+				continue
+			}
+			if _, err := verifyAttestation(twin(jws, public), key, alpha, bundles, time.Now()); !errors.Is(err, directory.ErrSignature) {
+				t.Errorf("%T: its twin: %v", signer, err)
+			}
+		}
+	}
+	if _, err := a.key.Attest(a.ca.issueFor(t, "/roster/node/1", p521, nil), time.Now()); err == nil {
+		t.Error("P-521 attests")
+	}
+}
+
+// twin is the other ECDSA signature of the same message.
+func twin(jws string, key *ecdsa.PublicKey) string {
+	dot := bytes.LastIndexByte([]byte(jws), '.')
+	signature, _ := directory.B64.DecodeString(jws[dot+1:])
+	half := signature[len(signature)/2:]
+	s := bigFrom(half)
+	s.Sub(key.Params().N, s).FillBytes(half)
+	return jws[:dot+1] + directory.B64.EncodeToString(signature)
+}
+
+func TestKeyringConcurrently(t *testing.T) {
+	a := newOrigin(t, alpha)
+	ring, bundles := reader(t, a)
+	page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+	must(t, err)
+	jwks, err := bundles.JWKS(alpha)
+	must(t, err)
+	docs := make([]string, 20)
+	for i := range docs {
+		a.issue(t, uint64(i+1), a.signingKey(t))
+		docs[i] = a.jws(t)
+	}
+	_, err = ring.Adopt(alpha, docs[0])
+	must(t, err)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i, doc := range docs {
+				if _, err := ring.Adopt(alpha, doc); err != nil && !errors.Is(err, ErrKeysOld) {
+					t.Errorf("document %d: %v", i, err)
+				}
+				if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+					t.Error(err)
+				}
+				must(t, bundles.Set(alpha, jwks))
+			}
+		})
+	}
+	all.Wait()
+	if doc, _, _ := ring.Keys(alpha); doc.Seq != uint64(len(docs)) {
+		t.Errorf("document %d is held", doc.Seq)
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	a := newOrigin(b, alpha)
+	ring, _ := reader(b, a)
+	if _, err := ring.Adopt(alpha, a.jws(b)); err != nil {
+		b.Fatal(err)
+	}
+	for _, size := range []int{300, 16 << 10, 250 << 10} {
+		jws, err := a.ring.Sign(directory.TypePage, make([]byte, size))
+		must(b, err)
+		b.Run(fmt.Sprintf("payload=%d", size), func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := ring.Verify(alpha, directory.TypePage, jws); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

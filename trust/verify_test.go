@@ -1,0 +1,521 @@
+package trust
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A proofKit makes proofs of one registration, and lets a test change what goes
+// into them before it is signed.
+type proofKit struct {
+	o      *origin
+	change directory.Change
+	page   directory.SignedPage
+	texts  []string // disclosures
+	made   time.Time
+}
+
+func newProofKit(t testing.TB) *proofKit {
+	t.Helper()
+	o := newOrigin(t, alpha)
+	now := time.Now()
+	doc, err := directory.ParseDocument(directory.KindAD, []byte(`{"agent":"printer","base":"https://printer.alpha.test","secret":"canary","protocols":["https"]}`))
+	must(t, err)
+	k := &proofKit{o: o, made: now}
+	k.change = directory.Change{Issuer: alpha, RID: directory.NewRID(now.UnixMilli(), [10]byte{1}), Op: directory.OpPut,
+		Epoch: 1, Revision: 7, IssuedAt: now.Unix(), Since: now.Unix(), Leaf: 3, Agent: "printer",
+		Owner: identity(t, "spiffe://alpha.test/agent/ada"), Document: doc, Salt: directory.Salt{9}}
+	for _, d := range k.change.Disclosures() {
+		if d.Name != "secret" {
+			k.texts = append(k.texts, d.Text)
+		}
+	}
+	payload := k.statement(t)
+	k.page = directory.SignedPage{Issuer: alpha, Epoch: 1, Audience: directory.Mesh, From: 5, To: 8, At: 9, IssuedAt: now.Unix(),
+		Digests: []directory.Digest{{RID: k.change.RID, Revision: 7, Op: directory.OpPut, H: directory.HashOf(payload),
+			M: directory.HashDisclosures(k.texts), Deadline: now.Unix() + 7200, Lifetime: 7200}}}
+	return k
+}
+
+func (k *proofKit) statement(t testing.TB) []byte {
+	t.Helper()
+	payload, err := directory.Statement(directory.StatementFormat, &k.change, k.change.Disclosures())
+	must(t, err)
+	return payload
+}
+
+func (k *proofKit) proof(t testing.TB) *Proof {
+	t.Helper()
+	jws, err := k.o.ring.Sign(directory.TypeRecord, k.statement(t))
+	must(t, err)
+	page, err := k.o.ring.Sign(directory.TypePage, k.page.Payload())
+	must(t, err)
+	bundle, err := k.o.ca.Bundle().Marshal()
+	must(t, err)
+	return &Proof{Record: directory.Record{JWS: jws, Disclosures: k.texts}.String(), Page: page, Keys: k.o.jws(t), Bundle: bundle}
+}
+
+// logged adds the statement to a ledger of ten leaves under a signed checkpoint.
+func (k *proofKit) logged(t testing.TB, p *Proof, origin string) *Proof {
+	t.Helper()
+	stored := map[int64]tlog.Hash{}
+	read := tlog.HashReaderFunc(func(at []int64) ([]tlog.Hash, error) {
+		out := make([]tlog.Hash, len(at))
+		for i, n := range at {
+			out[i] = stored[n]
+		}
+		return out, nil
+	})
+	for n := range int64(10) {
+		digest := directory.HashOf(fmt.Append(nil, n))
+		if n == int64(k.change.Leaf) {
+			digest = directory.HashOf(k.statement(t))
+		}
+		hashes, err := tlog.StoredHashes(n, append([]byte{1}, digest[:]...), read)
+		must(t, err)
+		for i, h := range hashes {
+			stored[tlog.StoredHashIndex(0, n)+int64(i)] = h
+		}
+	}
+	root, err := tlog.TreeHash(10, read)
+	must(t, err)
+	path, err := tlog.ProveRecord(10, int64(k.change.Leaf), read)
+	must(t, err)
+	p.Checkpoint = signNote(k.o.key, origin, fmt.Sprintf("%s\n10\n%s\n", origin, base64.StdEncoding.EncodeToString(root[:])))
+	p.Index = &k.change.Leaf
+	for _, h := range path {
+		p.Path = append(p.Path, directory.Hash(h))
+	}
+	return p
+}
+
+// signNote signs a C2SP signed note by an Ed25519 key.
+func signNote(k *Key, name, text string) string {
+	hash := directory.HashOf(append([]byte(name+"\n\x01"), k.Public()...))
+	line := append(slices.Clone(hash[:4]), ed25519.Sign(k.private, []byte(text))...)
+	return text + "\n— " + name + " " + base64.StdEncoding.EncodeToString(line) + "\n"
+}
+
+var stepNames = []string{"format", "statement", "bundle", "key attestation", "key document", "page signature", "page", "signature", "deadline", "inclusion"}
+
+func TestVerifyProof(t *testing.T) {
+	k := newProofKit(t)
+	for _, opts := range []VerifyOptions{{}, {Bundle: k.o.ca.Bundle()}} {
+		p := k.proof(t)
+		report, err := Verify(p.Bytes(), opts)
+		must(t, err)
+		if !report.Authentic || report.Logged || len(report.Steps) != len(stepNames) {
+			t.Errorf("%+v", report)
+		}
+		for i, s := range report.Steps {
+			if s.Name != stepNames[i] || s.OK != (i < 9) || s.Skipped != (i == 9) {
+				t.Errorf("step %d: %+v", i, s)
+			}
+		}
+		s := report.Subject
+		if s.Domain != "alpha.test" || s.Agent != "printer" || s.Kind != "ad" || s.Owner != "spiffe://alpha.test/agent/ada" || s.Revision != 7 ||
+			!s.Redacted || s.Key != k.o.key.ID() || s.Node != "spiffe://alpha.test/roster/node/1" || s.Deadline.Unix() != k.page.Digests[0].Deadline {
+			t.Errorf("%+v", s)
+		}
+		if text := report.String(); !strings.Contains(text, "not logged") || strings.Contains(text, "canary") {
+			t.Errorf("%s", text)
+		}
+		own := strings.Contains(report.Steps[2].Detail, "the proof's own bundle")
+		if own != (opts.Bundle == nil) {
+			t.Errorf("whom was trusted: %s", report.Steps[2].Detail)
+		}
+		report, err = Verify(k.logged(t, p, "alpha.test/roster/1").Bytes(), opts)
+		must(t, err)
+		if !report.Logged {
+			t.Errorf("%s", report)
+		}
+	}
+	certPEM, _ := k.o.ca.PEM()
+	other, err := NewCA(beta, time.Now())
+	must(t, err)
+	otherPEM, _ := other.PEM()
+	both, err := ParseBundle(spiffeid.TrustDomain{}, append(certPEM, otherPEM...))
+	must(t, err)
+	if report, err := Verify(k.proof(t).Bytes(), VerifyOptions{Bundle: both}); err != nil {
+		t.Errorf("by a file of several domains' CAs: %v\n%s", err, report)
+	}
+}
+
+// Requirement: TRUST-016
+func TestVerifyNamesTheStep(t *testing.T) {
+	stranger := newOrigin(t, beta)
+	thief, err := OpenKey(t.TempDir())
+	must(t, err)
+	rows := []struct {
+		name, step string
+		code       int
+		class      error
+		change     func(*testing.T, *proofKit) *Proof
+		opts       VerifyOptions
+	}{
+		{"a record that is none", "format", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Record = strings.TrimSuffix(p.Record, "~")
+			return p
+		}, VerifyOptions{}},
+		{"a page's payload changed", "format", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Page = strings.Replace(p.Page, ".", ".A", 1)
+			return p
+		}, VerifyOptions{}},
+		{"a path without a checkpoint", "format", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Path = []directory.Hash{{}}
+			return p
+		}, VerifyOptions{}},
+		{"a disclosure of another value", "statement", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.change.Document, err = directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://evil.test"}`))
+			must(t, err)
+			for _, d := range k.change.Disclosures() {
+				if d.Name == "base" {
+					p := newProofKit(t).proof(t)
+					p.Record += d.Text + "~"
+					return p
+				}
+			}
+			return nil
+		}, VerifyOptions{}},
+		{"another domain's bundle", "bundle", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Bundle, err = stranger.ca.Bundle().Marshal()
+			must(t, err)
+			return p
+		}, VerifyOptions{}},
+		{"no bundle", "bundle", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Bundle = nil
+			return p
+		}, VerifyOptions{}},
+		{"the bundle of a domain that is not the record's", "bundle", 12, ErrKey, plain, VerifyOptions{Bundle: stranger.ca.Bundle()}},
+		{"another CA of the same name", "key attestation", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Bundle, err = newOrigin(t, alpha).ca.Bundle().Marshal()
+			must(t, err)
+			return p
+		}, VerifyOptions{}},
+		{"an SVID that had expired when the page was made", "key attestation", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			k.page.IssuedAt += 3601
+			return k.proof(t)
+		}, VerifyOptions{Now: time.Now().Add(3700 * time.Second)}},
+		{"an attestation of another key", "key attestation", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			key := k.o.signingKey(t)
+			key.Attestations[0], err = thief.Attest(k.o.svid, time.Now())
+			must(t, err)
+			k.o.issue(t, 2, key)
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a key document by a key that it lacks", "key document", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Keys, err = thief.sign(directory.TypeKeys, k.o.doc.Payload())
+			must(t, err)
+			return p
+		}, VerifyOptions{}},
+		{"a key document with another signature", "key document", 10, directory.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Keys = mutateSignature(p.Keys)
+			return p
+		}, VerifyOptions{}},
+		{"a key document that had expired", "key document", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			k.o.doc.Expires = k.page.IssuedAt
+			k.o.ring.SetOwn(k.o.doc)
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a page with another signature", "page signature", 10, directory.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Page = mutateSignature(p.Page)
+			return p
+		}, VerifyOptions{}},
+		{"a page by a stranger's key", "page signature", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Page, err = thief.sign(directory.TypePage, k.page.Payload())
+			must(t, err)
+			return p
+		}, VerifyOptions{}},
+		{"a page of another registration (u)", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.page.Digests[0].RID = directory.NewRID(1, [10]byte{2})
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a page with another statement (h)", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.page.Digests[0].H[0]++
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a page with other disclosures (m)", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.page.Digests[0].M[0]++
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a page of a revision before (r)", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.page.Digests[0].Revision = 6
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a page that ends it", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.page.Digests[0].Op = directory.OpEnd
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a page of the future", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.page.IssuedAt += 120
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a disclosure left out", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.texts = k.texts[:len(k.texts)-1]
+			return k.proof(t)
+		}, VerifyOptions{}},
+		{"a record with another signature", "signature", 10, directory.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			jws, rest, _ := strings.Cut(p.Record, "~")
+			p.Record = mutateSignature(jws) + "~" + rest
+			return p
+		}, VerifyOptions{}},
+		{"a record by a stranger's key", "signature", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			_, rest, _ := strings.Cut(p.Record, "~")
+			jws, err := thief.sign(directory.TypeRecord, k.statement(t))
+			must(t, err)
+			p.Record = jws + "~" + rest
+			return p
+		}, VerifyOptions{}},
+		{"a deadline that has passed", "deadline", 14, ErrExpired, plain, VerifyOptions{Now: time.Now().Add(7201 * time.Second)}},
+		{"a path that leads elsewhere", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
+			p := k.logged(t, k.proof(t), "alpha.test/roster/1")
+			p.Path[0][0]++
+			return p
+		}, VerifyOptions{}},
+		{"a path too short", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
+			p := k.logged(t, k.proof(t), "alpha.test/roster/1")
+			p.Path = p.Path[1:]
+			return p
+		}, VerifyOptions{}},
+		{"another index", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
+			p := k.logged(t, k.proof(t), "alpha.test/roster/1")
+			other := *p.Index + 1
+			p.Index = &other
+			return p
+		}, VerifyOptions{}},
+		{"another ledger's checkpoint", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
+			return k.logged(t, k.proof(t), "alpha.test/roster/2")
+		}, VerifyOptions{}},
+		{"a checkpoint with another size", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
+			p := k.logged(t, k.proof(t), "alpha.test/roster/1")
+			p.Checkpoint = strings.Replace(p.Checkpoint, "\n10\n", "\n11\n", 1)
+			return p
+		}, VerifyOptions{}},
+	}
+	shown := map[string]bool{}
+	for _, row := range rows {
+		k := newProofKit(t)
+		input := row.change(t, k).Bytes()
+		start := time.Now()
+		report, err := Verify(input, row.opts)
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("%s: took %v", row.name, d)
+		}
+		var failed *StepError
+		if !errors.As(err, &failed) || failed.Step != row.step || ExitCode(err) != row.code || !errors.Is(err, row.class) {
+			t.Errorf("%s: %v, exit code %d; want step %q, %d, %v", row.name, err, ExitCode(err), row.step, row.code, row.class)
+			continue
+		}
+		at := slices.Index(stepNames, row.step)
+		for i, s := range report.Steps {
+			if s.OK != (i < at) || s.Skipped != (i > at) {
+				t.Errorf("%s: step %s is %+v", row.name, s.Name, s)
+			}
+		}
+		if report.Authentic {
+			t.Errorf("%s: called authentic", row.name)
+		}
+		shown[row.step] = true
+	}
+	if len(shown) != len(stepNames) {
+		t.Errorf("only %v fail", shown)
+	}
+}
+
+func plain(t *testing.T, k *proofKit) *Proof { return k.proof(t) }
+
+// A record outlives the SVID under which it was signed.
+//
+// Requirement: TRUST-009
+func TestVerifyAfterTheSVIDExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newProofKit(t)
+		p := k.proof(t)
+		time.Sleep(90 * time.Minute)
+		if report, err := Verify(p.Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()}); err != nil {
+			t.Errorf("%v\n%s", err, report)
+		}
+	})
+}
+
+func TestVerifyBareRecord(t *testing.T) {
+	k := newProofKit(t)
+	record := k.proof(t).Record
+	report, err := Verify([]byte(record+"\n"), VerifyOptions{})
+	must(t, err)
+	if report.Authentic || report.Subject.Agent != "printer" || !strings.Contains(report.String(), "not who signed it") {
+		t.Errorf("%s", report)
+	}
+	if _, err := Verify([]byte(strings.Replace(record, ".", ".A", 1)), VerifyOptions{}); ExitCode(err) != 10 {
+		t.Errorf("a changed record: %v", err)
+	}
+}
+
+// A registration that was ended, and one that was only renewed or moved to a
+// later epoch since its statement.
+func TestVerifyOtherOperations(t *testing.T) {
+	k := newProofKit(t)
+	k.page.Digests[0].Op, k.page.Digests[0].Revision = directory.OpRenew, 8
+	if report, err := Verify(k.proof(t).Bytes(), VerifyOptions{}); err != nil {
+		t.Errorf("renewed: %v\n%s", err, report)
+	}
+	k.page.Epoch, k.page.From, k.page.To, k.page.Digests[0].Revision = 2, 0, 2, 1
+	if report, err := Verify(k.proof(t).Bytes(), VerifyOptions{}); err != nil {
+		t.Errorf("in a later epoch: %v\n%s", err, report)
+	}
+	k = newProofKit(t)
+	k.change.Op, k.texts = directory.OpEnd, nil
+	payload, err := directory.Statement(directory.StatementFormat, &k.change, nil)
+	must(t, err)
+	jws, err := k.o.ring.Sign(directory.TypeRecord, payload)
+	must(t, err)
+	k.page.Digests[0].Op, k.page.Digests[0].H = directory.OpEnd, directory.HashOf(payload)
+	p := k.proof(t)
+	p.Record = jws + "~"
+	if report, err := Verify(p.Bytes(), VerifyOptions{}); err != nil || !strings.Contains(report.String(), "ended") {
+		t.Errorf("ended: %v\n%s", err, report)
+	}
+}
+
+func TestParseProof(t *testing.T) {
+	k := newProofKit(t)
+	good := string(k.proof(t).Bytes())
+	if len(good) > 8<<10 {
+		t.Errorf("a proof file has %d bytes", len(good))
+	}
+	p, err := ParseProof([]byte(good))
+	must(t, err)
+	if string(p.Bytes()) != good {
+		t.Error("a proof file is not read as it was written")
+	}
+	for name, text := range map[string]string{
+		"nothing":           "",
+		"null":              "null",
+		"an empty object":   "{}",
+		"an unknown member": strings.Replace(good, "{", `{"x":1,`, 1),
+		"a member twice":    strings.Replace(good, "{", `{"record":"x",`, 1),
+		"a case variant":    strings.Replace(good, `"record"`, `"Record"`, 1),
+		"something behind":  good + "{}",
+		"an index alone":    strings.Replace(good, "{", `{"index":1,`, 1),
+		"a wrong type":      strings.Replace(good, "{", `{"checkpoint":1,`, 1),
+		"too large":         good + strings.Repeat(" ", MaxProof),
+	} {
+		if _, err := ParseProof([]byte(text)); !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// No mutant of a signed page or record passes, and none makes a reader panic.
+//
+// Requirement: MESH-004
+func TestMutants(t *testing.T) {
+	k := newProofKit(t)
+	ring, _ := reader(t, k.o)
+	_, err := ring.Adopt(alpha, k.o.jws(t))
+	must(t, err)
+	p := k.proof(t)
+	record, _, _ := strings.Cut(p.Record, "~")
+	random := rand.New(rand.NewPCG(1, 2))
+	tried := 0
+	for typ, good := range map[string]string{directory.TypePage: p.Page, directory.TypeRecord: record} {
+		if _, _, err := ring.Verify(alpha, typ, good); err != nil {
+			t.Fatal(err)
+		}
+		try := func(mutant []byte) {
+			if tried++; string(mutant) == good {
+				return
+			}
+			if payload, _, err := ring.Verify(alpha, typ, string(mutant)); err == nil {
+				t.Fatalf("taken: %s\npayload %q", mutant, payload)
+			}
+		}
+		for i := range good {
+			for bit := range 8 {
+				mutant := []byte(good)
+				mutant[i] ^= 1 << bit
+				try(mutant)
+			}
+			try(append([]byte(good[:i]), good[i+1:]...))                            // one byte less
+			try([]byte(good[:i]))                                                   // cut short
+			try([]byte(good[:i] + string(good[random.IntN(len(good))]) + good[i:])) // one more
+		}
+		for range 3000 {
+			mutant := []byte(good)
+			for range 1 + random.IntN(4) {
+				mutant[random.IntN(len(mutant))] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.\n="[random.IntN(67)]
+			}
+			try(mutant)
+		}
+	}
+	if tried < 10000 {
+		t.Errorf("only %d mutants", tried)
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	k := newProofKit(f)
+	p := k.proof(f)
+	f.Add(p.Bytes())
+	f.Add(k.logged(f, k.proof(f), "alpha.test/roster/1").Bytes())
+	f.Add([]byte(p.Record))
+	opts := VerifyOptions{Bundle: k.o.ca.Bundle(), Now: time.Now()}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		report, err := Verify(input, opts)
+		if (ExitCode(err) == 0) != (err == nil) || ExitCode(err) == 1 {
+			t.Errorf("exit code %d for %v", ExitCode(err), err)
+		}
+		// Who holds no key of alpha's makes nothing authentic but what it signed.
+		if report.Authentic && report.Subject.RID != k.change.RID.String() {
+			t.Errorf("a forgery: %s", report)
+		}
+	})
+}
+
+// Whatever is taken apart is put together as it was.
+func FuzzCompact(f *testing.F) {
+	k := newProofKit(f)
+	p := k.proof(f)
+	f.Add(p.Page)
+	f.Add(p.Keys)
+	f.Add(k.o.doc.Keys[0].Attestations[0])
+	f.Fuzz(func(t *testing.T, jws string) {
+		for _, names := range [][]string{{"alg", "kid", "typ"}, {"alg", "typ", "x5c"}} {
+			c, err := splitCompact(jws, MaxJWS, names...)
+			if err != nil {
+				continue
+			}
+			again := b64(string(directory.AppendObject(nil, c.header))) + "." + b64(string(c.payload)) + "." + b64(string(c.signature))
+			if again != jws {
+				t.Errorf("%q is read as %q", jws, again)
+			}
+			_, _ = c.chain()
+			_, _ = parseAttestation(c.payload)
+		}
+	})
+}
