@@ -144,11 +144,9 @@ func (d Document) Bytes() []byte { return d.raw }
 // IsZero reports whether there is no document.
 func (d Document) IsZero() bool { return d.raw == nil }
 
-// Members returns the top-level members in written order.
-func (d Document) Members() []Member {
-	members, _ := ParseObject(d.raw) // was parsed strictly before
-	return members
-}
+// Members returns the top-level members in written order. Their values are d's
+// own bytes and must not be modified.
+func (d Document) Members() []Member { return membersOf(d.raw) }
 
 // Merge returns d with the members of body in place of its own of the same
 // names, new ones at the end (jimenez 4.4, AD-021). A null does not stand for a

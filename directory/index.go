@@ -5,8 +5,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // An Index holds one origin's registrations and finds them by what a lookup
@@ -169,7 +167,7 @@ func termsOf(e *Entry) []term {
 	ts := []term{{fieldAll, ""}, {fieldAgent, e.Agent}}
 	add := func(field int, texts ...string) {
 		for _, t := range texts {
-			ts = append(ts, term{field, norm.NFC.String(t)})
+			ts = append(ts, term{field, nfc(t)})
 		}
 	}
 	if p := e.Projection; p != nil {

@@ -399,8 +399,6 @@ func TestVisibleRunsWithoutALock(t *testing.T) {
 
 // An expired registration and the next one of its name live side by side for a
 // while.
-//
-// Requirement: AD-058
 func TestNameOfAnExpiredRegistration(t *testing.T) {
 	v := directory.NewView(alpha)
 	dead, alive := entry(alpha, 1, "x", &directory.Projection{}), entry(alpha, 2, "x", &directory.Projection{})
@@ -420,8 +418,6 @@ func TestNameOfAnExpiredRegistration(t *testing.T) {
 }
 
 // A changed projection is found by what it says now and by nothing that it said.
-//
-// Requirement: AD-017
 func TestPutReplacesWhatIsFound(t *testing.T) {
 	v := directory.NewView(alpha)
 	find := func(q directory.Query) int { return len(v.Lookup(q, nil).Entries) }

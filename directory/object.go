@@ -3,8 +3,6 @@ package directory
 import (
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A reading is one pass over a document. It remembers the first thing that is
@@ -147,29 +145,13 @@ func (o *object) objects(name string) []*object {
 }
 
 // array returns the elements of an array.
-func (o *object) array(name, what string) []jsontext.Value {
-	raw := o.member(name, "[", what)
-	if raw == nil {
-		return nil
-	}
-	var elements []jsontext.Value
-	_ = decode(raw, &elements) // was parsed strictly before
-	return elements
+func (o *object) array(name, what string) [][]byte {
+	return elementsOf(o.member(name, "[", what))
 }
 
 // object reads an object within the document; raw may be nil.
 func (r *reading) object(at string, raw []byte) *object {
-	o := &object{reading: r, at: at, raw: raw}
-	if raw != nil {
-		o.members, _ = ParseObject(raw) // was parsed strictly before
-	}
-	return o
-}
-
-// unquote returns what a JSON string says; "" for nil.
-func unquote(raw []byte) string {
-	b, _ := jsontext.AppendUnquote(nil, raw) // was parsed strictly before
-	return string(b)
+	return &object{reading: r, at: at, raw: raw, members: membersOf(raw)}
 }
 
 // typeOf names the JSON type of a value for people.

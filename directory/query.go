@@ -3,6 +3,7 @@ package directory
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/text/unicode/norm"
@@ -48,15 +49,25 @@ type Pattern struct {
 // name (AD-060).
 func (p Pattern) Matches(name string) bool {
 	if p.Prefix {
-		return name != "" && strings.HasPrefix(norm.NFC.String(name), p.Text)
+		return name != "" && strings.HasPrefix(nfc(name), p.Text)
 	}
 	return same(name, p.Text)
+}
+
+// nfc returns the NFC form of s, quickly where s is ASCII.
+func nfc(s string) string {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return norm.NFC.String(s)
+		}
+	}
+	return s
 }
 
 // same reports whether a registered text is the one that is asked for, which is
 // in NFC. No text is the empty one.
 func same(registered, asked string) bool {
-	return asked != "" && (registered == asked || norm.NFC.String(registered) == asked)
+	return asked != "" && (registered == asked || nfc(registered) == asked)
 }
 
 // matches reports whether e is one that q asks for, its place and its deadline

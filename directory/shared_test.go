@@ -28,7 +28,7 @@ func shared(t *testing.T, path ...string) []byte {
 
 // The projections hold what the golden views of the AD surface show.
 //
-// Requirement: AD-019, AD-031, AD-063
+// Requirement: AD-031, AD-063
 func TestProjectionsHoldWhatTheGoldenViewsShow(t *testing.T) {
 	var views map[string]map[string]map[string]any
 	if err := json.Unmarshal(shared(t, "spec", "views.json"), &views); err != nil {

@@ -1,0 +1,34 @@
+// Package directory is the vocabulary of Roster: what a registration is, how it
+// is written, named, projected, signed over and found. Everything else speaks
+// it; it imports nothing of ours and does no I/O.
+//
+// The way of one registration through it:
+//
+//	kind, err := directory.ParseKind(query.Get("kind"))     // ad, a2a, mcp
+//	name, err := directory.ParseName(query.Get("agent"))    // NFC, no *, not a rid
+//	doc, err := directory.ParseDocument(kind, body)         // strict JSON, bytes kept
+//	proj, err := directory.Project(name, doc)               // valid of its kind?
+//
+// A [Document] keeps the bytes that were written. A [Projection] is what every
+// surface needs to know of it, made anew by [Reproject] wherever a log or a store
+// is read. Errors are [Error]: a [Problem] for machines, a sentence for people,
+// and a JSON pointer.
+//
+// A committed change of contents is a [Change]. [Statement] is its one encoding,
+// which holds a salted hash of each member, so that one signature serves every
+// audience: [Disclosed] picks the members that a [Grant] shows, and [OpenRecord]
+// checks what came from elsewhere against the statement's bytes.
+//
+//	ds := change.Disclosures()
+//	payload, err := directory.Statement(directory.StatementFormat, change, ds)
+//	shown, m := directory.Disclosed(ds, grant)
+//	contents, err := directory.OpenRecord(payload, shown)
+//
+// What domains tell each other is made of [Digest], [SignedPage], [Head] and
+// [KeyDocument]: each has one encoding, and a reader that takes no other bytes.
+//
+// A node answers from a [View]: its own domain's [Index] and one for each other
+// origin. [ParseQuery] reads a lookup, [View.Lookup] answers it in an order that
+// is the same on every member, and shows only what is alive by each origin's
+// [Clock].
+package directory
