@@ -15,6 +15,9 @@ func (s *Server) get(w http.ResponseWriter, c *call) error {
 	if e == nil {
 		return err
 	}
+	if href := s.href(e); c.URL.EscapedPath() != href {
+		w.Header().Set("Content-Location", href)
+	}
 	w.Header().Set("Sunset", sunset(e))
 	body := append(s.appendResource(nil, e, look{registrant: !c.id.IsZero()}), '\n')
 	return send(w, c, "application/json", strongTag(e.Revision, body), body)
@@ -62,7 +65,7 @@ func (s *Server) find(w http.ResponseWriter, c *call) (*directory.Entry, error) 
 	case 0:
 		return nil, notFound(c)
 	case 1:
-		s.located(w, c, readable[0])
+		s.reached(w, readable[0])
 		return readable[0], nil
 	}
 	for _, e := range readable {
@@ -95,12 +98,9 @@ func (s *Server) named(c *call) []*directory.Entry {
 	return nil
 }
 
-// located tells where e is when the request named it otherwise, and how far its
-// origin's history has come here.
-func (s *Server) located(w http.ResponseWriter, c *call, e *directory.Entry) {
-	if c.route == "/ad/r/{id}" && c.vars["id"] != e.RID.String() || c.route == "/ad/r/{origin}/{id}" && s.isOwn(e) {
-		w.Header().Set("Content-Location", s.href(e))
-	}
+// reached tells how far the history of another domain's registration has come
+// here.
+func (s *Server) reached(w http.ResponseWriter, e *directory.Entry) {
 	if at, ok := s.cfg.Reached(e.Origin); ok && !s.isOwn(e) {
 		w.Header().Set("Roster-Index", w.Header().Get("Roster-Index")+", "+directory.FormatIndex(e.Origin, at))
 	}

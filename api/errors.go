@@ -130,8 +130,11 @@ func explain(err error) *refusal {
 func (s *Server) fail(w http.ResponseWriter, c *call, err error) {
 	r := explain(err)
 	rule := rulings[r.err.Problem]
-	if rule.status >= 500 {
-		s.log.Error("request failed", "request_id", c.requestID, "problem", r.err.Problem, "detail", r.err.Detail, "err", r.err.Err)
+	switch {
+	case rule.status == http.StatusInternalServerError:
+		s.log.Error("request failed", "request_id", c.requestID, "detail", r.err.Detail, "err", r.err.Err)
+	case rule.status > http.StatusNotImplemented:
+		s.log.Warn("request not answered", "request_id", c.requestID, "problem", string(r.err.Problem), "detail", r.err.Detail, "err", r.err.Err)
 	}
 	h := w.Header()
 	for _, name := range []string{"Etag", "Last-Modified", "Location", "Content-Location", "Link", "Sunset"} {

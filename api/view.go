@@ -46,6 +46,15 @@ func (s *Server) service(e *directory.Entry) string {
 	return s.cfg.Service(e.Origin)
 }
 
+// projection is e's, or an empty one for a document of a kind that this release
+// doesn't know.
+func projection(e *directory.Entry) *directory.Projection {
+	if e.Projection == nil {
+		return &directory.Projection{Status: "active"}
+	}
+	return e.Projection
+}
+
 // appendResource appends the full registration (jimenez 4.3).
 func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
 	b = directory.AppendText(append(b, '{'), "agent", e.Agent)
@@ -55,7 +64,7 @@ func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
 			b = append(b, m.Value...)
 		}
 	} else {
-		b = appendProjection(b, e.Projection)
+		b = appendProjection(b, projection(e))
 	}
 	b = directory.AppendText(b, "href", s.href(e))
 	b = directory.AppendUint(b, "lt", uint64(e.Lifetime))
@@ -67,7 +76,7 @@ func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
 
 // appendItem appends one item of a lookup's answer (jimenez 5.2).
 func (s *Server) appendItem(b []byte, e *directory.Entry, l look) []byte {
-	p := e.Projection
+	p := projection(e)
 	b = directory.AppendText(append(b, '{'), "agent", e.Agent)
 	b = directory.AppendText(b, "base", p.Base)
 	b = appendOptional(b, "description", p.Description)

@@ -1,0 +1,207 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// The tests of this package run against a node that is cut off from its leader:
+// it answers reads from its view, and no write can succeed. Writes that do are
+// shown by the scripts in testdata, which package scenarios runs against whole
+// nodes.
+
+var (
+	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
+	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
+	gamma = spiffeid.RequireTrustDomainFromString("gamma.test")
+)
+
+const publicURL = "https://ad.alpha.test:8400"
+
+// cutOff is the registry of a node that has no leader.
+type cutOff struct {
+	heard    time.Duration
+	position directory.Position
+}
+
+var errNoLeader = directory.Refuse(directory.Unavailable, "No leader was found in time. Nothing was changed.")
+
+func (cutOff) Register(context.Context, directory.Registering) (directory.Outcome, error) {
+	return directory.Outcome{}, errNoLeader
+}
+
+func (cutOff) Refresh(context.Context, directory.Refreshing) (directory.Outcome, error) {
+	return directory.Outcome{}, errNoLeader
+}
+
+func (cutOff) Remove(context.Context, directory.Removing) (directory.Outcome, error) {
+	return directory.Outcome{}, errNoLeader
+}
+
+func (r cutOff) Position() directory.Position { return r.position }
+func (r cutOff) Heard() time.Duration         { return r.heard }
+
+// houseRules let everybody read what isn't called secret, identities register,
+// the operator operate, and the commissioner commission.
+type houseRules struct{}
+
+func (houseRules) Register(id directory.Identity, agent string, _ *directory.Projection, _ directory.Visibility) directory.Decision {
+	return directory.Decision{Allow: !strings.HasPrefix(agent, "reserved"), Policies: []string{"reserved-names"}}
+}
+
+func (houseRules) Read(_ directory.Identity, e *directory.Entry) directory.Decision {
+	return directory.Decision{Allow: !strings.HasPrefix(e.Agent, "secret")}
+}
+
+func (houseRules) Operate(id directory.Identity, _ string) directory.Decision {
+	return directory.Decision{Allow: strings.HasSuffix(id.String(), "/ops/operator")}
+}
+
+func (houseRules) Commission(id directory.Identity) bool {
+	return strings.HasSuffix(id.String(), "/tool/commissioner")
+}
+
+func (houseRules) DefaultVisibility() directory.Visibility { return directory.Visibility{Mesh: true} }
+
+// identify takes the word of the request, for want of certificates; a liar is
+// one whose credential does not hold.
+func identify(r *http.Request) (directory.Identity, error) {
+	switch who := r.Header.Get("Test-Caller"); who {
+	case "":
+		return directory.Identity{}, nil
+	case "liar":
+		return directory.Identity{}, errors.New("the certificate is not of this domain")
+	default:
+		return identity(who), nil
+	}
+}
+
+func identity(path string) directory.Identity {
+	return directory.IdentityOf(spiffeid.RequireFromPath(alpha, path))
+}
+
+// newTestServer returns a server of alpha.test over a view with those entries.
+func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Entry) *Server {
+	t.Helper()
+	view := directory.NewView(alpha)
+	for _, e := range entries {
+		if e.Origin == alpha {
+			view.Own().Put(e)
+		} else {
+			view.Origin(e.Origin).Put(e)
+		}
+	}
+	cfg := Config{
+		Domain: alpha, PublicURL: publicURL, View: view, Policy: houseRules{}, Identify: identify,
+		Registry: cutOff{position: directory.Position{Epoch: 1780315200, Revision: 385}},
+		Service: func(td spiffeid.TrustDomain) string {
+			if td == beta {
+				return "https://ad.beta.test:8401"
+			}
+			return ""
+		},
+		Reached: func(td spiffeid.TrustDomain) (directory.Position, bool) {
+			return directory.Position{Epoch: 1780000000, Revision: 17}, td == beta
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return New(cfg)
+}
+
+// entry makes a living registration.
+func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revision uint64, doc string) *directory.Entry {
+	t.Helper()
+	kind := directory.KindAD
+	if strings.Contains(doc, "protocolVersion") {
+		kind = directory.KindA2A
+	}
+	d, err := directory.ParseDocument(kind, []byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := directory.Project(agent, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := directory.ParseRID(rid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UnixMilli()
+	e := &directory.Entry{
+		Origin: origin, RID: id, Agent: agent, Owner: identity("/agent/ada"), Document: d, Projection: p,
+		Visibility: directory.Visibility{Mesh: true}, Lifetime: 86400,
+		RegisteredAt: now, UpdatedAt: now, ExpiresAt: now + 86400_000,
+		Created: revision, Revision: revision, Statement: revision,
+	}
+	if origin != alpha {
+		e.Visibility, e.Created = directory.Visibility{}, 0
+		e.Received = &directory.Received{At: now, From: gamma, Key: "kid", CheckedAt: now}
+	}
+	return e
+}
+
+const aDocument = `{"base":"https://agents.example.com/one","protocols":["mcp"]}`
+
+// ask sends one request as a caller (a path of alpha.test, or "" for nobody).
+func ask(t testing.TB, s *Server, caller, method, target, body string, header ...string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequest(method, "https://ad.alpha.test:8400/", strings.NewReader(body))
+	r.RequestURI = target
+	u, err := r.URL.Parse("https://ad.alpha.test:8400" + target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.URL = u
+	if caller != "" {
+		r.Header.Set("Test-Caller", caller)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w.Result()
+}
+
+// wantStatus fails unless resp has that status; a refusal must be a whole
+// problem body. It returns the body.
+func wantStatus(t testing.TB, resp *http.Response, status int) map[string]any {
+	t.Helper()
+	b, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != status {
+		t.Fatalf("status %d, want %d; body %s", resp.StatusCode, status, b)
+	}
+	var body map[string]any
+	if len(b) > 0 && strings.Contains(resp.Header.Get("Content-Type"), "json") {
+		if err := json.Unmarshal(b, &body); err != nil {
+			t.Fatalf("body %s: %v", b, err)
+		}
+	}
+	if status >= 400 {
+		if got := resp.Header.Get("Content-Type"); got != "application/problem+json" {
+			t.Errorf("Content-Type %q, want a problem", got)
+		}
+		if len(b) > 0 && (body["status"] != float64(status) || body["correlation_id"] != resp.Header.Get("X-Request-Id") ||
+			body["message"] != body["detail"] || body["error"] == nil || body["code"] == nil) {
+			t.Errorf("not a whole problem body: %s", b)
+		}
+	}
+	return body
+}

@@ -1,0 +1,195 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// quietOperator is a node with one peer, which takes any peering.
+type quietOperator struct{ set func(directory.Peering) }
+
+func (quietOperator) Raft() RaftStatus {
+	return RaftStatus{Leader: "spiffe://alpha.test/roster/node/1", Peers: []RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,
+		LastContact: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}}}
+}
+
+func (quietOperator) Members() []Member {
+	return []Member{{ID: "spiffe://beta.test/roster/node/1", Domain: "beta.test", Address: "127.0.0.1:2", State: "alive"}}
+}
+
+func (quietOperator) Peers() []Peer {
+	return []Peer{{Domain: "beta.test", State: "active", Watermark: "1.2", LagRevisions: 3, Received: map[string]uint64{"applied": 4}}}
+}
+
+func (o quietOperator) SetPeering(_ context.Context, p directory.Peering) error {
+	o.set(p)
+	return nil
+}
+
+// signed hands out evidence that a test can tell apart.
+type signed struct{}
+
+func (signed) Record(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	return "record of " + origin.Name() + " " + rid.String(), nil
+}
+
+func (signed) Proof(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
+	return []byte(`{"record":"` + origin.Name() + `"}`), nil
+}
+
+// asCaller makes every request one of that caller.
+type asCaller string
+
+func (c asCaller) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Test-Caller", string(c))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// newTestClient returns a client of s as one of alpha.test's callers.
+func newTestClient(t *testing.T, s *Server, caller string) *Client {
+	t.Helper()
+	server := httptest.NewServer(s.Handler())
+	t.Cleanup(server.Close)
+	return NewClient(server.URL, &http.Client{Transport: asCaller(caller)})
+}
+
+func TestClientReads(t *testing.T) {
+	var entries []*directory.Entry
+	for i := range 5 {
+		entries = append(entries, entry(t, alpha, rid(i), "agent "+strconv.Itoa(i), uint64(i+1), aDocument))
+	}
+	entries = append(entries, entry(t, beta, rid(9), "foreign", 9, aDocument))
+	s := newTestServer(t, func(cfg *Config) { cfg.Records, cfg.Operator = signed{}, quietOperator{} }, entries...)
+	c := newTestClient(t, s, "/ops/operator")
+
+	var names []string
+	for l, err := c.Lookup(t.Context(), LookupOptions{Agent: "agent *", Protocol: []string{"mcp"}, Count: 2}); l != nil; l, err = c.Next(t.Context(), l) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range l.Agents {
+			names = append(names, a.Agent)
+		}
+	}
+	if got := strings.Join(names, ", "); got != "agent 0, agent 1, agent 2, agent 3, agent 4" {
+		t.Errorf("the lookup finds %s", got)
+	}
+
+	for _, id := range []string{rid(9), "foreign", "/ad/r/beta.test/" + rid(9)} {
+		got, err := c.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Agent != "foreign" || got.Provenance.Authority != "beta.test" || got.Provenance.Verification.State != "verified" ||
+			got.RID() != rid(9) || !strings.HasPrefix(string(got.Body), `{"agent":"foreign"`) || !strings.HasPrefix(got.Index(), "alpha.test=") {
+			t.Errorf("Get(%s) is %+v", id, got)
+		}
+		if r, err := c.Record(t.Context(), got.Href); err != nil || string(r.Body) != "record of beta.test "+rid(9) || r.Header.Get("Content-Type") != "application/sd-jwt" {
+			t.Errorf("Record(%s) is %v, %v", got.Href, r, err)
+		}
+		if r, err := c.Proof(t.Context(), id); err != nil || string(r.Body) != `{"record":"beta.test"}` {
+			t.Errorf("Proof(%s) is %v, %v", id, r, err)
+		}
+	}
+
+	raft, reply, err := c.Raft(t.Context())
+	if err != nil || raft.Leader == "" || len(raft.Peers) != 1 || !raft.Peers[0].Voter || raft.Peers[0].LastContact.IsZero() {
+		t.Errorf("Raft is %+v, %v", raft, err)
+	} else if want := `{"leader":"spiffe://alpha.test/roster/node/1","peers":[{"id":"spiffe://alpha.test/roster/node/1","address":"127.0.0.1:1","voter":true,"last_contact":"2026-06-01T12:00:00Z"}]}` + "\n"; string(reply.Body) != want {
+		t.Errorf("the body is %s, want %s", reply.Body, want)
+	}
+	if ms, _, err := c.Members(t.Context()); err != nil || len(ms) != 1 || ms[0].Domain != "beta.test" {
+		t.Errorf("Members is %+v, %v", ms, err)
+	}
+	if ps, _, err := c.Peers(t.Context()); err != nil || len(ps) != 1 || ps[0].LagRevisions != 3 || ps[0].Received["applied"] != 4 {
+		t.Errorf("Peers is %+v, %v", ps, err)
+	}
+}
+
+func TestClientErrors(t *testing.T) {
+	s := newTestServer(t, func(cfg *Config) { cfg.Operator = quietOperator{} },
+		entry(t, beta, rid(1), "twice", 1, aDocument), entry(t, gamma, rid(2), "twice", 1, aDocument))
+	c := newTestClient(t, s, "/agent/ada")
+	for _, x := range []struct {
+		problem directory.Problem
+		status  int
+		do      func() error
+	}{
+		{directory.NotFound, 404, func() error { _, err := c.Get(t.Context(), "nobody"); return err }},
+		{directory.Unavailable, 503, func() error {
+			_, err := c.Register(t.Context(), "one", []byte(aDocument), RegisterOptions{Lifetime: 60})
+			return err
+		}},
+		{directory.BadLifetime, 400, func() error {
+			_, err := c.Register(t.Context(), "one", []byte(aDocument), RegisterOptions{Lifetime: 1})
+			return err
+		}},
+		{directory.BadDocument, 400, func() error { _, err := c.Register(t.Context(), "one", []byte(`{}`), RegisterOptions{}); return err }},
+		{directory.ForeignRegistration, 403, func() error { _, err := c.Deregister(t.Context(), rid(1)); return err }},
+		{directory.Unavailable, 503, func() error { _, err := c.Refresh(t.Context(), rid(7), 0); return err }},
+		{directory.Forbidden, 403, func() error { _, _, err := c.Raft(t.Context()); return err }},
+		{"", 300, func() error { _, err := c.Get(t.Context(), "twice"); return err }},
+	} {
+		var e *Error
+		if err := x.do(); !errors.As(err, &e) || e.Problem != x.problem || e.Status != x.status || e.Error() == "" || len(e.Body) == 0 {
+			t.Errorf("got %#v, want %s with %d", err, x.problem, x.status)
+		}
+	}
+}
+
+func TestClientSetsPeerings(t *testing.T) {
+	var set directory.Peering
+	s := newTestServer(t, func(cfg *Config) { cfg.Operator = quietOperator{func(p directory.Peering) { set = p }} })
+	want := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte(`{"keys":[]}`), Addresses: []string{"https://127.0.0.1:8401"}, Gossip: []string{"127.0.0.1:9401"}, Mesh: true}
+	if err := newTestClient(t, s, "/ops/operator").SetPeering(t.Context(), want); err != nil || !set.Equal(want) {
+		t.Errorf("set is %+v, %v; want %+v", set, err, want)
+	}
+	for _, body := range []string{
+		``, `[]`, `{"domain":"mesh"}`, `{"domain":"alpha.test"}`, `{"domain":"Beta.test"}`, `{"domain":"beta.test"}`,
+		`{"domain":"beta.test","bundle":"x","addresses":["https://a"]}`, `{"domain":"beta.test","bundle":{},"addresses":[]}`,
+		`{"domain":"beta.test","bundle":{},"addresses":["http://a"]}`, `{"domain":"beta.test","bundle":{},"addresses":["https://a/path"]}`,
+		`{"domain":"beta.test","bundle":{},"addresses":["https://a"],"state":"friends"}`,
+	} {
+		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/peers", body), 400)
+	}
+	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/peers", `{}`), 403)
+	wantStatus(t, ask(t, s, "", "POST", "/v1/operator/peers", `{}`), 401)
+}
+
+func TestAdmin(t *testing.T) {
+	var failing error
+	h := NewAdmin(AdminConfig{
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "roster_up 1\n") }),
+		Ready:   func() error { return failing },
+	})
+	get := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Code, w.Body.String()
+	}
+	want := func(path string, status int, part string) {
+		t.Helper()
+		if code, body := get(path); code != status || !strings.Contains(body, part) {
+			t.Errorf("%s: %d %s, want %d and %q", path, code, body, status, part)
+		}
+	}
+	want("/metrics", 200, "roster_up 1")
+	want("/healthz", 200, "true")
+	want("/readyz", 200, "true")
+	failing = errors.New("no leader")
+	want("/readyz", 503, `"failing":"no leader"`)
+	want("/healthz", 200, "true")
+	want("/debug/pprof/", 200, "goroutine")
+}

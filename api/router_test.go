@@ -1,0 +1,154 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// whole has every route of the table.
+func whole(cfg *Config) {
+	cfg.Operator = quietOperator{}
+	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
+}
+
+// concrete puts values in the place of a route's variables.
+var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}", "not-found")
+
+// Requirement: AD-078
+func TestEveryRouteKnowsItsMethods(t *testing.T) {
+	s := newTestServer(t, whole)
+	all := resources(s.table())
+	if len(all) < 12 {
+		t.Fatalf("the table has only %d paths", len(all))
+	}
+	for _, res := range all {
+		target := concrete.Replace(res.path)
+		resp := ask(t, s, "", "OPTIONS", target, "")
+		wantStatus(t, resp, 204)
+		allow := resp.Header.Get("Allow")
+		if allow != res.allow {
+			t.Errorf("OPTIONS %s allows %q, want %q", target, allow, res.allow)
+		}
+		methods := strings.Split(allow, ", ")
+		if slices.Contains(methods, "GET") != slices.Contains(methods, "HEAD") || !slices.Contains(methods, "OPTIONS") {
+			t.Errorf("%s allows %q", target, allow)
+		}
+		for _, m := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE"} {
+			if slices.Contains(methods, m) {
+				continue
+			}
+			resp := ask(t, s, "", m, target, "")
+			if resp.StatusCode != 405 || resp.Header.Get("Allow") != allow {
+				t.Errorf("%s %s: %d with Allow %q, want 405 with %q", m, target, resp.StatusCode, resp.Header.Get("Allow"), allow)
+			}
+		}
+		wantStatus(t, ask(t, s, "", "BREW", target, ""), 501)
+		for _, elsewhere := range []string{target + "/", "/" + target, strings.Replace(target, "/", "//", 2)} {
+			resp := ask(t, s, "/ops/operator", "GET", elsewhere, "")
+			if resp.StatusCode != 404 || resp.Header.Get("Location") != "" {
+				t.Errorf("GET %s: %d, Location %q; want 404 and no redirect", elsewhere, resp.StatusCode, resp.Header.Get("Location"))
+			}
+		}
+	}
+}
+
+// HEAD answers what GET does, less the body.
+//
+// Requirement: AD-078
+func TestHeadIsGetWithoutABody(t *testing.T) {
+	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "one", 1, aDocument)
+	s := newTestServer(t, whole, e)
+	for _, target := range []string{"/.well-known/ad", "/ad/l", "/ad/r/" + e.RID.String(), "/v1/operator/raft", "/ad/r/nobody", "/problems/not-found"} {
+		get := ask(t, s, "/ops/operator", "GET", target, "", "X-Request-Id", "same")
+		head := ask(t, s, "/ops/operator", "HEAD", target, "", "X-Request-Id", "same")
+		if n := head.ContentLength; get.StatusCode != head.StatusCode || n != get.ContentLength {
+			t.Errorf("HEAD %s: %d and %d bytes, GET: %d and %d", target, head.StatusCode, n, get.StatusCode, get.ContentLength)
+		}
+		for name := range get.Header {
+			if get.Header.Get(name) != head.Header.Get(name) {
+				t.Errorf("HEAD %s: %s is %q, for GET %q", target, name, head.Header.Get(name), get.Header.Get(name))
+			}
+		}
+		if b := make([]byte, 1); func() int { n, _ := head.Body.Read(b); return n }() != 0 {
+			t.Errorf("HEAD %s has a body", target)
+		}
+	}
+}
+
+// An encoded slash belongs to its segment, and is decoded once.
+func TestPathsAreDecodedOnce(t *testing.T) {
+	plain := entry(t, alpha, "01JWNTC0000000000000000AD1", "a/record", 1, aDocument)
+	percent := entry(t, alpha, "01JWNTC0000000000000000AD2", "a%2Fb", 2, aDocument)
+	s := newTestServer(t, nil, plain, percent)
+	for target, want := range map[string]string{"/ad/r/a%2Frecord": "a/record", "/ad/r/a%252Fb": "a%2Fb"} {
+		resp := ask(t, s, "", "GET", target, "")
+		if body := wantStatus(t, resp, 200); body["agent"] != want {
+			t.Errorf("%s is %v, want %s", target, body["agent"], want)
+		}
+		if !strings.HasPrefix(resp.Header.Get("Content-Location"), "/ad/r/01JW") {
+			t.Errorf("%s: Content-Location is %q", target, resp.Header.Get("Content-Location"))
+		}
+	}
+	wantStatus(t, ask(t, s, "", "GET", "/ad/r/a%2Fb", ""), 404)
+}
+
+// Requirement: AD-033
+func TestTooLongIsRefusedBeforeAnythingElse(t *testing.T) {
+	s := newTestServer(t, nil)
+	wantStatus(t, ask(t, s, "", "GET", "/nowhere?q="+strings.Repeat("a", maxURI), ""), 414)
+	wantStatus(t, ask(t, s, "", "GET", "/nowhere", "", "X-Long", strings.Repeat("a", maxHeader)), 431)
+	wantStatus(t, ask(t, s, "", "GET", "/nowhere", "", "X-Long", strings.Repeat("a", maxHeader-100)), 404)
+}
+
+func TestRequestIDs(t *testing.T) {
+	s := newTestServer(t, nil)
+	for given, taken := range map[string]bool{"abc-1.2:3": true, "": false, "a b": false, "a\"b": false, strings.Repeat("x", 129): false} {
+		got := ask(t, s, "", "GET", "/nowhere", "", "X-Request-Id", given).Header.Get("X-Request-Id")
+		if (got == given) != taken || got == "" {
+			t.Errorf("X-Request-Id %q is answered with %q", given, got)
+		}
+	}
+}
+
+// What the federation's handler refuses in plain text is a problem body too.
+//
+// Requirement: AD-033
+func TestPlainRefusalsBecomeProblems(t *testing.T) {
+	for status, want := range map[int]directory.Problem{
+		400: directory.BadRequest, 401: directory.Unauthenticated, 403: directory.Forbidden, 404: directory.NotFound,
+		409: directory.BadRequest, 413: directory.TooLarge, 429: directory.RateLimited, 500: directory.Internal, 503: directory.Unavailable,
+	} {
+		s := newTestServer(t, func(cfg *Config) {
+			cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "the epoch is over", status) })
+		})
+		resp := ask(t, s, "", "GET", "/federation/v1/heads?origin=beta.test", "")
+		body := wantStatus(t, resp, rulings[want].status)
+		if body["type"] != publicURL+"/problems/"+string(want) || want != directory.Internal && body["detail"] != "the epoch is over" {
+			t.Errorf("%d became %v", status, body)
+		}
+		if status == 401 && resp.Header.Get("WWW-Authenticate") == "" {
+			t.Error("a 401 without a challenge")
+		}
+	}
+}
+
+// What is no refusal passes as it is.
+func TestFederationPasses(t *testing.T) {
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/jose")
+			_, _ = w.Write([]byte(r.URL.Path))
+			w.(http.Flusher).Flush()
+		})
+	})
+	resp := ask(t, s, "", "GET", "/federation/v1/pages?since=0", "")
+	b := make([]byte, 64)
+	n, _ := resp.Body.Read(b)
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/jose" || string(b[:n]) != "/federation/v1/pages" {
+		t.Errorf("got %d %s %s", resp.StatusCode, resp.Header.Get("Content-Type"), b[:n])
+	}
+}

@@ -1,0 +1,129 @@
+package api
+
+import (
+	"os"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A golden is one registration and how the AD surface shows it.
+type golden struct {
+	RID      string         `json:"rid"`
+	Revision uint64         `json:"revision"`
+	Owner    string         `json:"owner"`
+	Agent    string         `json:"agent"`
+	Document jsontext.Value `json:"document"`
+	Resource map[string]any `json:"resource"`
+	Item     map[string]any `json:"item"`
+}
+
+func goldens(t *testing.T) map[string]golden {
+	t.Helper()
+	b, err := os.ReadFile("testdata/views.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]golden
+	if err := json.Unmarshal(b, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (g golden) entry(t *testing.T) *directory.Entry {
+	t.Helper()
+	e := entry(t, alpha, g.RID, g.Agent, g.Revision, string(g.Document))
+	owner, err := directory.ParseIdentity(g.Owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Owner = owner
+	at := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
+	e.RegisteredAt, e.UpdatedAt, e.ExpiresAt = at, at, at+86400_000
+	return e
+}
+
+func parse(t *testing.T, b []byte) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+	return v
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		g, _ := json.Marshal(got, jsontext.Multiline(true), json.Deterministic(true))
+		w, _ := json.Marshal(want, jsontext.Multiline(true), json.Deterministic(true))
+		t.Errorf("%s is\n%s\nwant\n%s", what, g, w)
+	}
+}
+
+// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063
+func TestViewsAreTheGoldens(t *testing.T) {
+	for kind, g := range goldens(t) {
+		t.Run(kind, func(t *testing.T) {
+			e := g.entry(t)
+			s := newTestServer(t, nil, e)
+			l := look{registrant: true}
+			same(t, "the resource", parse(t, s.appendResource(nil, e, l)), g.Resource)
+			same(t, "the item", parse(t, s.appendItem(nil, e, l)), g.Item)
+		})
+	}
+}
+
+// A foreign registration is shown with this node's mirror of it, and with where
+// it came from (spec: "A federated copy").
+func TestFederatedCopy(t *testing.T) {
+	e := entry(t, beta, "01JWNTC0000000000000000AD1", "foreign", 17, aDocument)
+	e.Owner, e.Redacted = directory.Identity{}, true
+	at := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
+	e.RegisteredAt, e.UpdatedAt, e.ExpiresAt = at, at, at+86400_000
+	e.Received = &directory.Received{At: at + 1, From: gamma, Key: "kid", CheckedAt: at + 2}
+	s := newTestServer(t, nil, e)
+	want := parse(t, []byte(`{
+		"agent": "foreign", "base": "https://agents.example.com/one", "protocols": ["mcp"], "capabilities": [],
+		"href": "/ad/r/beta.test/01JWNTC0000000000000000AD1",
+		"redacted": true,
+		"provenance": {
+			"origin_authority": "beta.test",
+			"origin_service": "https://ad.beta.test:8401",
+			"origin_href": "https://ad.beta.test:8401/ad/r/01JWNTC0000000000000000AD1",
+			"origin_signature": "/ad/r/beta.test/01JWNTC0000000000000000AD1/record",
+			"revision": 17,
+			"registered_at": "2026-06-01T12:00:00.000Z",
+			"updated_at": "2026-06-01T12:00:00.000Z",
+			"expires_at": "2026-06-02T12:00:00.000Z",
+			"received_at": "2026-06-01T12:00:00.001Z",
+			"received_from": "gamma.test",
+			"verification": {"state": "verified", "key": "kid", "logged": false, "checked_at": "2026-06-01T12:00:00.002Z"}
+		}
+	}`))
+	same(t, "the item", parse(t, s.appendItem(nil, e, look{registrant: true})), want)
+
+	brief := parse(t, s.appendItem(nil, e, look{registrant: true, brief: true}))["provenance"]
+	same(t, "brief provenance", brief, parse(t, []byte(`{"origin_authority": "beta.test", "revision": 17,
+		"expires_at": "2026-06-02T12:00:00.000Z", "verification": {"state": "verified"}}`)))
+}
+
+// A visibility other than policy's default is shown, at home, to whoever has an
+// identity.
+func TestVisibilityIsShown(t *testing.T) {
+	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "shy", 17, aDocument)
+	e.Visibility = directory.Visibility{}
+	s := newTestServer(t, nil, e)
+	for caller, want := range map[string]any{"/agent/bob": "domain", "": nil} {
+		body := wantStatus(t, ask(t, s, caller, "GET", "/ad/r/"+e.RID.String(), ""), 200)
+		if got := body["provenance"].(map[string]any)["visibility"]; got != want {
+			t.Errorf("to %q it is %v, want %v", caller, got, want)
+		}
+	}
+}
