@@ -1,0 +1,114 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// grants is who beyond the domain may have a registration, as the leader writes
+// it into the command. Only the mesh's stream is in use: whoever may see the
+// registration there sees all of it, and every domain of the mesh must be one
+// that policy exports it to.
+func (n *Node) grants(s consensus.Subject) []directory.Grant {
+	if !s.Visibility.Mesh {
+		return nil
+	}
+	for _, p := range n.store.Peerings() {
+		if p.State != directory.PeeringActive || !p.Mesh {
+			continue
+		}
+		if !n.policy.Export(p.Domain, s.Agent, s.Owner, s.Visibility, s.Projection).Allow {
+			return nil
+		}
+	}
+	return []directory.Grant{{Audience: directory.Mesh, All: true}}
+}
+
+// records hands out evidence: what the domain itself signs, and what other
+// domains signed.
+type records struct{ n *Node }
+
+// Record implements api.Records.
+func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	return r.n.mesh.Record(ctx, origin, rid)
+}
+
+// Proof implements api.Records: it puts a record, the page that lists it, the
+// key document and the origin's bundle into one proof file (trust.md, "What an
+// auditor gets").
+func (r records) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
+	record, page, keys, err := r.n.mesh.Proof(ctx, origin, rid)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := r.n.bundles.JWKS(origin)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(trust.Proof{Record: record, Page: page, Keys: keys, Bundle: bundle})
+}
+
+// operator shows and takes what an operator's routes do.
+type operator struct{ n *Node }
+
+// Raft implements api.Operator.
+func (o operator) Raft() api.RaftStatus {
+	var s api.RaftStatus
+	if leader, ok := o.n.store.Leader(); ok {
+		s.Leader = leader.String()
+	}
+	for _, p := range o.n.store.RaftPeers() {
+		s.Peers = append(s.Peers, api.RaftPeer{ID: p.ID.String(), Address: p.Address, Voter: p.Voter, LastContact: p.LastContact})
+	}
+	return s
+}
+
+// Members implements api.Operator.
+func (o operator) Members() []api.Member {
+	ms := []api.Member{}
+	for _, m := range o.n.mesh.Members() {
+		ms = append(ms, api.Member{ID: m.ID.String(), Domain: m.ID.TrustDomain().Name(), Address: m.Address, State: m.State})
+	}
+	return ms
+}
+
+// Peers implements api.Operator: what the domain has agreed with each peer, and
+// what this node has seen of it.
+func (o operator) Peers() []api.Peer {
+	seen := map[spiffeid.TrustDomain]federation.PeerStatus{}
+	for _, p := range o.n.mesh.Peers() {
+		seen[p.Domain] = p
+	}
+	ps := []api.Peer{}
+	for _, p := range o.n.store.Peerings() {
+		out := api.Peer{Domain: p.Domain.Name(), State: string(p.State), Addresses: p.Addresses}
+		if s, ok := seen[p.Domain]; ok {
+			out.Health, out.LagRevisions, out.LagSeconds = s.State, s.LagRevisions, s.LagSeconds
+			out.Watermark = directory.Position{Epoch: s.Position.Epoch, Revision: s.Watermark}.String()
+			out.Tip = directory.Position{Epoch: s.Position.Epoch, Revision: s.Tip}.String()
+			out.LastHeard, out.LastError, out.Received = s.LastHeard, s.LastError, map[string]uint64{}
+			for code, n := range s.Received {
+				out.Received[string(code)] = n
+			}
+		}
+		ps = append(ps, out)
+	}
+	return ps
+}
+
+// SetPeering implements api.Operator. The bundle must be usable, so that a
+// peering that cannot work is refused here and not found out later.
+func (o operator) SetPeering(ctx context.Context, p directory.Peering) error {
+	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
+		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", p.Domain.Name(), err).At("/bundle")
+	}
+	return o.n.store.SetPeering(ctx, p)
+}

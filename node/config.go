@@ -1,0 +1,210 @@
+package node
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// SampleConfig is a complete configuration with every key, its meaning and its
+// default.
+//
+//go:embed config.sample.yaml
+var SampleConfig string
+
+// Config is what one node needs to know: one YAML file, which config.sample.yaml
+// documents.
+type Config struct {
+	TrustDomain spiffeid.TrustDomain `yaml:"trust_domain"`
+	PublicURL   string               `yaml:"public_url"`
+	Data        string               `yaml:"data"`
+	Listen      Listen               `yaml:"listen"`
+	Identity    Identity             `yaml:"identity"`
+	Members     []Member             `yaml:"members"`
+	Gossip      Gossip               `yaml:"gossip"`
+	Policy      string               `yaml:"policy"`
+	Lifetimes   Lifetimes            `yaml:"lifetimes"`
+	MaxStale    time.Duration        `yaml:"max_stale"`
+	Log         Log                  `yaml:"log"`
+}
+
+// Listen has the addresses that a node listens on, host:port each.
+type Listen struct {
+	API     string `yaml:"api"`
+	Admin   string `yaml:"admin"`
+	Cluster string `yaml:"cluster"`
+	Gossip  string `yaml:"gossip"`
+}
+
+// Identity names the files of the node's X.509-SVID and its domain's bundle.
+type Identity struct {
+	Cert   string `yaml:"cert"`
+	Key    string `yaml:"key"`
+	Bundle string `yaml:"bundle"`
+}
+
+// Member is one node of the domain.
+type Member struct {
+	ID      spiffeid.ID `yaml:"id"`
+	Cluster string      `yaml:"cluster"`
+	API     string      `yaml:"api"`
+}
+
+// Gossip is how a node takes part in the mesh's gossip.
+type Gossip struct {
+	Enabled bool     `yaml:"enabled"`
+	Seeds   []string `yaml:"seeds"`
+}
+
+// Lifetimes bounds what registrations are granted, in seconds.
+type Lifetimes struct {
+	Max uint32 `yaml:"max"`
+}
+
+// Log is how a node logs.
+type Log struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
+}
+
+// Logger returns a logger to standard error as l says.
+func (l Log) Logger() *slog.Logger { return l.logger(os.Stderr) }
+
+func (l Log) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.Level)) // Validate has tried it
+	o := &slog.HandlerOptions{Level: level}
+	if l.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+// DefaultConfig returns the configuration that an empty file has. Identity,
+// members and public_url have no default.
+func DefaultConfig() Config {
+	return Config{
+		Data:      "data",
+		Listen:    Listen{API: "0.0.0.0:8400", Admin: "127.0.0.1:8401", Cluster: "0.0.0.0:8402", Gossip: "0.0.0.0:8403"},
+		Gossip:    Gossip{Enabled: true},
+		Policy:    "shipped",
+		Lifetimes: Lifetimes{Max: directory.MaxLifetime},
+		MaxStale:  5 * time.Minute,
+		Log:       Log{Level: "info", Format: "json"},
+	}
+}
+
+// LoadConfig reads a configuration file, strictly: an unknown key or a wrong
+// type is an error that names file and line, a bad value one that names the key.
+// Relative paths in it are relative to the file.
+func LoadConfig(path string) (Config, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, err
+	}
+	c := DefaultConfig()
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, p := range []*string{&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(filepath.Dir(path), *p)
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Validate reports the first key whose value a node can't start with.
+func (c *Config) Validate() error {
+	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateRest} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Config) validateDomain() error {
+	switch {
+	case c.TrustDomain.IsZero():
+		return errors.New("trust_domain: missing: give the domain's SPIFFE trust domain")
+	case c.TrustDomain.Name() == directory.Mesh.String():
+		return errors.New("trust_domain: no domain may be called mesh, which names the audience of all")
+	case c.Identity.Cert == "" || c.Identity.Key == "" || c.Identity.Bundle == "":
+		return errors.New("identity: cert, key and bundle are all needed: files in PEM, the bundle may be a SPIFFE JWKS")
+	}
+	u, err := url.Parse(c.PublicURL)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" || u.RawQuery != "" {
+		return fmt.Errorf("public_url: %q is not https://HOST[:PORT] without a path", c.PublicURL)
+	}
+	return nil
+}
+
+func (c *Config) validateListen() error {
+	for _, l := range []struct{ key, addr string }{
+		{"api", c.Listen.API}, {"admin", c.Listen.Admin}, {"cluster", c.Listen.Cluster}, {"gossip", c.Listen.Gossip},
+	} {
+		if _, _, err := net.SplitHostPort(l.addr); err != nil {
+			return fmt.Errorf("listen.%s: %q is not host:port", l.key, l.addr)
+		}
+	}
+	host, _, _ := net.SplitHostPort(c.Listen.Admin)
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("listen.admin: %q is not a loopback address; this listener has no authentication", c.Listen.Admin)
+	}
+	return nil
+}
+
+func (c *Config) validateMembers() error {
+	if n := len(c.Members); n != 1 && n != 3 && n != 5 {
+		return fmt.Errorf("members: %d are given; list all the domain's nodes, this one too: one, three or five", n)
+	}
+	for i, m := range c.Members {
+		if !trust.IsNode(m.ID, c.TrustDomain) {
+			return fmt.Errorf("members[%d].id: %q is not under spiffe://%s%s", i, m.ID, c.TrustDomain.Name(), trust.NodePath)
+		}
+		if _, _, err := net.SplitHostPort(m.Cluster); err != nil {
+			return fmt.Errorf("members[%d].cluster: %q is not host:port", i, m.Cluster)
+		}
+		if slices.ContainsFunc(c.Members[:i], func(o Member) bool { return o.ID == m.ID || o.Cluster == m.Cluster }) {
+			return fmt.Errorf("members[%d]: its id or address occurs twice", i)
+		}
+	}
+	return nil
+}
+
+func (c *Config) validateRest() error {
+	switch {
+	case c.Policy != "shipped" && c.Policy != "development":
+		return fmt.Errorf("policy: %q is neither shipped nor development", c.Policy)
+	case c.Lifetimes.Max < directory.MinLifetime:
+		return fmt.Errorf("lifetimes.max: %d s is under the %d s that the Agent Directory demands", c.Lifetimes.Max, directory.MinLifetime)
+	case c.MaxStale <= 0:
+		return fmt.Errorf("max_stale: %s is not a positive duration", c.MaxStale)
+	case new(slog.Level).UnmarshalText([]byte(c.Log.Level)) != nil:
+		return fmt.Errorf("log.level: %q is none of debug, info, warn, error", c.Log.Level)
+	case c.Log.Format != "json" && c.Log.Format != "text":
+		return fmt.Errorf("log.format: %q is neither json nor text", c.Log.Format)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.yaml.in/yaml/v3"
+)
+
+func writeConfig(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "node.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The sample documents every key, and its values are the defaults.
+func TestSampleConfigIsTheDefault(t *testing.T) {
+	cfg, err := LoadConfig(writeConfig(t, SampleConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := DefaultConfig()
+	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes ||
+		cfg.MaxStale != want.MaxStale || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled {
+		t.Errorf("the sample has other values than the defaults: %+v", cfg)
+	}
+	var keys map[string]any
+	if err := yaml.Unmarshal([]byte(SampleConfig), &keys); err != nil {
+		t.Fatal(err)
+	}
+	requireKeys(t, "", reflect.TypeFor[Config](), keys)
+}
+
+// requireKeys fails where a field of typ has no key in the sample.
+func requireKeys(t *testing.T, path string, typ reflect.Type, keys map[string]any) {
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		name := f.Tag.Get("yaml")
+		v, ok := keys[name]
+		if !ok {
+			t.Errorf("the sample lacks %s%s", path, name)
+		}
+		if sub, nested := v.(map[string]any); nested && f.Type.Kind() == reflect.Struct {
+			requireKeys(t, path+name+".", f.Type, sub)
+		}
+	}
+}
+
+// A configuration that a node can't start with is refused by its key, and a
+// file that isn't one by its line.
+func TestBadConfigIsNamed(t *testing.T) {
+	for name, c := range map[string]struct{ old, new, want string }{
+		"unknown key":       {"policy: shipped", "polcy: shipped", "line 51: field polcy not found"},
+		"wrong type":        {"max: 604800", "max: soon", "cannot unmarshal"},
+		"no domain":         {"trust_domain: alpha.test", "", "trust_domain: missing"},
+		"a domain mesh":     {"trust_domain: alpha.test", "trust_domain: mesh", "trust_domain: no domain may be called mesh"},
+		"plain http":        {"https://ad.alpha.test:8400", "http://ad.alpha.test", "public_url"},
+		"a path":            {"https://ad.alpha.test:8400", "https://ad.alpha.test/x", "public_url"},
+		"open admin":        {"admin: 127.0.0.1:8401", "admin: 0.0.0.0:8401", "listen.admin"},
+		"no port":           {"cluster: 0.0.0.0:8402", "cluster: 0.0.0.0", "listen.cluster"},
+		"a stranger":        {"spiffe://alpha.test/roster/node/1", "spiffe://beta.test/roster/node/1", "members[0].id"},
+		"not a node":        {"spiffe://alpha.test/roster/node/1", "spiffe://alpha.test/agent/ada", "members[0].id"},
+		"unknown policy":    {"policy: shipped", "policy: open", "policy:"},
+		"too short a max":   {"max: 604800", "max: 59", "lifetimes.max"},
+		"stale for ever":    {"max_stale: 5m", "max_stale: 0s", "max_stale"},
+		"unknown log level": {"level: info", "level: loud", "log.level"},
+		"unknown format":    {"format: json", "format: xml", "log.format"},
+		"no key":            {"key: node.key", "", "identity"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !strings.Contains(SampleConfig, c.old) {
+				t.Fatalf("the sample has no %q", c.old)
+			}
+			path := writeConfig(t, strings.Replace(SampleConfig, c.old, c.new, 1))
+			if _, err := LoadConfig(path); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("got %v, want the file and %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestMembersAreListedOnce(t *testing.T) {
+	cfg, err := LoadConfig(writeConfig(t, SampleConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/2"), Cluster: "10.0.0.2:8402"}
+	third := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/3"), Cluster: "10.0.0.3:8402"}
+	for want, members := range map[string][]Member{
+		"members: 2":   {cfg.Members[0], second},
+		"members[2]":   {cfg.Members[0], second, cfg.Members[0]},
+		"members: 0":   nil,
+		"no complaint": {cfg.Members[0], second, third},
+	} {
+		cfg.Members = members
+		got := "no complaint"
+		if err := cfg.Validate(); err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%d members: %s, want %s", len(members), got, want)
+		}
+		cfg.Members = []Member{{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"), Cluster: "10.0.0.1:8402"}}
+	}
+}

@@ -1,0 +1,231 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// DevOptions say what development mesh to run.
+type DevOptions struct {
+	Domains   int    // 1 to 10
+	Nodes     int    // per domain: 1, 3 or 5
+	Processes bool   // each node a child process of its own
+	Port      int    // the first API port; 0 picks free ones
+	Dir       string // kept when given; else a temporary one, removed at the end
+	Sample    int    // agents to register
+	Program   string // how people call this program, for the lines that are printed
+	Out       io.Writer
+
+	noGossip bool // for benchmarks: what crosses by subscription and pull alone
+}
+
+// A devMesh is a running development mesh.
+type devMesh struct {
+	*DevMesh
+	opt    DevOptions
+	nodes  []devNode
+	agents []sampleAgent
+}
+
+// Dev runs whole domains on loopback until ctx ends: each with its own
+// certificate authority, peered with all others, with sample agents that
+// register and refresh through the API as any agent would. It prints where
+// everything is once a lookup crosses the mesh.
+func Dev(ctx context.Context, o DevOptions) (err error) {
+	if o.Dir == "" {
+		if o.Dir, err = os.MkdirTemp("", "roster-dev-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
+	}
+	if o.Dir, err = absolute(o.Dir); err != nil {
+		return err
+	}
+	plan, err := o.plan()
+	if err != nil {
+		return err
+	}
+	m := &devMesh{DevMesh: plan, opt: o}
+	if err := m.write(o.Dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.stop(), m.markReady(false)) }()
+	if err := m.start(ctx); err != nil {
+		return m.interrupted(ctx, err)
+	}
+	m.printReady()
+	m.keepAlive(ctx)
+	return nil
+}
+
+// interrupted hides the errors that being told to stop causes.
+func (m *devMesh) interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// devReadyTimeout bounds the whole start.
+const devReadyTimeout = 60 * time.Second
+
+func (m *devMesh) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
+	defer cancel()
+	m.note("Starting %d domains of %d in %s.", len(m.Domains), len(m.Domains[0].Nodes), m.opt.Dir)
+	m.note("This is a development mesh: everything is readable by everybody and exported to every domain.")
+	if err := m.writeFiles(); err != nil {
+		return err
+	}
+	if err := m.startNodes(ctx); err != nil {
+		return err
+	}
+	if err := m.write(m.opt.Dir); err != nil {
+		return err
+	}
+	if err := m.peerAll(ctx); err != nil {
+		return err
+	}
+	if err := m.registerSamples(ctx); err != nil {
+		return err
+	}
+	if err := m.awaitMesh(ctx); err != nil {
+		return err
+	}
+	return m.markReady(true)
+}
+
+func (m *devMesh) note(format string, args ...any) { fmt.Fprintf(m.opt.Out, format+"\n", args...) }
+
+// startNodes starts every node and waits until each has a leader and keys.
+func (m *devMesh) startNodes(ctx context.Context) error {
+	for i := range m.Domains {
+		for j := range m.Domains[i].Nodes {
+			d := &m.Domains[i].Nodes[j]
+			run := startInProcess
+			if m.opt.Processes {
+				run = startProcess
+			}
+			n, err := run(d)
+			if err != nil {
+				return fmt.Errorf("starting %s: %w", d.ID, err)
+			}
+			d.PID = n.pid()
+			m.nodes = append(m.nodes, n)
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, d := range m.Domains {
+		for _, n := range d.Nodes {
+			g.Go(func() error { return until(ctx, n.ID+" ready", func() error { return readyz(ctx, n.Admin) }) })
+		}
+	}
+	return g.Wait()
+}
+
+// stop ends every node.
+func (m *devMesh) stop() error {
+	var g errgroup.Group
+	for _, n := range m.nodes {
+		g.Go(n.stop)
+	}
+	return g.Wait()
+}
+
+// peerAll makes every domain a peer of every other, by the operator's command of
+// each.
+func (m *devMesh) peerAll(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, at := range m.Domains {
+		for _, peer := range m.Domains {
+			if at.TrustDomain == peer.TrustDomain {
+				continue
+			}
+			g.Go(func() error {
+				p, err := peer.peering()
+				if err != nil {
+					return err
+				}
+				c, err := at.client(at.Nodes[0].API, "/ops/operator")
+				if err != nil {
+					return err
+				}
+				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error { return c.SetPeering(ctx, p) })
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// peering is what another domain needs to know of d.
+func (d *DevDomain) peering() (directory.Peering, error) {
+	bundle, err := bundleOf(d.Bundle, d.TrustDomain)
+	if err != nil {
+		return directory.Peering{}, err
+	}
+	jwks, err := bundle.Marshal()
+	p := directory.Peering{Domain: bundle.TrustDomain(), State: directory.PeeringActive, Bundle: jwks, Mesh: true}
+	for _, n := range d.Nodes {
+		p.Addresses = append(p.Addresses, n.API)
+		p.Gossip = append(p.Gossip, n.Gossip)
+	}
+	return p, err
+}
+
+// awaitMesh waits until every node shows every sample agent.
+func (m *devMesh) awaitMesh(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, d := range m.Domains {
+		for _, n := range d.Nodes {
+			g.Go(func() error {
+				c, err := d.client(n.API, "/client/reader")
+				if err != nil {
+					return err
+				}
+				return until(ctx, "all agents visible at "+n.ID, func() error { return m.seesAll(ctx, c) })
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// until repeats try every 50 ms until it succeeds or ctx ends.
+func until(ctx context.Context, what string, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not in time: %s: %w", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func readyz(ctx context.Context, admin string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("not ready: %s", b)
+	}
+	return nil
+}

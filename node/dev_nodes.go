@@ -1,0 +1,90 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus"
+)
+
+// A devNode is one started node of a development mesh.
+type devNode interface {
+	pid() int
+	stop() error
+}
+
+// inProcess is a node within this process.
+type inProcess struct {
+	node *Node
+	log  *os.File
+}
+
+func startInProcess(d *DevNode) (devNode, error) {
+	cfg, err := LoadConfig(d.Config)
+	if err != nil {
+		return nil, err
+	}
+	log, err := openLog(d)
+	if err != nil {
+		return nil, err
+	}
+	n, err := Start(cfg, Env{Logger: cfg.Log.logger(log), Timing: consensus.LocalTiming})
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return &inProcess{n, log}, nil
+}
+
+func (p *inProcess) pid() int    { return os.Getpid() }
+func (p *inProcess) stop() error { return errors.Join(p.node.Close(), p.log.Close()) }
+
+// openLog opens node.log beside the node's configuration.
+func openLog(d *DevNode) (*os.File, error) {
+	return os.OpenFile(filepath.Join(filepath.Dir(d.Config), "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+}
+
+// child is a node in a process of its own: this program's serve.
+type child struct {
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan error
+}
+
+func startProcess(d *DevNode) (devNode, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	log, err := openLog(d)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, "serve", "--config", d.Config)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	c := &child{cmd, log, make(chan error, 1)}
+	go func() { c.done <- cmd.Wait() }()
+	return c, nil
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// stop asks the child to end and kills it when it doesn't. One that was killed
+// before, by whoever tries that out, is fine.
+func (c *child) stop() error {
+	defer c.log.Close()
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-c.done:
+		return nil
+	case <-time.After(closeTimeout + time.Second):
+		return errors.Join(fmt.Errorf("node %d did not end in time and was killed", c.pid()), c.cmd.Process.Kill(), <-c.done)
+	}
+}

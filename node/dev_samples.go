@@ -1,0 +1,137 @@
+package node
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+//go:embed dev_samples.json
+var devSamples []byte
+
+// sampleLifetime is short, so that one can watch a dead domain's agents go.
+const sampleLifetime = 120
+
+// A sampleAgent is one agent that dev registers and keeps alive.
+type sampleAgent struct {
+	Agent    string          `json:"agent"`
+	Owner    string          `json:"owner"`
+	Document json.RawMessage `json:"document"`
+	domain   DevDomain
+	node     int // of the domain, which it talks to
+	client   *api.Client
+	rid      string
+}
+
+// registerSamples registers the sample agents, spread over the domains.
+func (m *devMesh) registerSamples(ctx context.Context) error {
+	var samples []sampleAgent
+	if err := json.Unmarshal(devSamples, &samples); err != nil {
+		return err
+	}
+	if m.opt.Sample < 0 {
+		return fmt.Errorf("--sample is %d; it is a number of agents", m.opt.Sample)
+	}
+	for i := range m.opt.Sample {
+		s := samples[i%len(samples)]
+		if round := i / len(samples); round > 0 {
+			s.Agent = fmt.Sprintf("%s-%d", s.Agent, round+1)
+		}
+		s.domain = m.Domains[i%len(m.Domains)]
+		s.Document = []byte(strings.ReplaceAll(string(s.Document), ".DOMAIN", "."+s.domain.TrustDomain))
+		m.agents = append(m.agents, s)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for i := range m.agents {
+		g.Go(func() error { return m.agents[i].register(ctx) })
+	}
+	return g.Wait()
+}
+
+func (s *sampleAgent) register(ctx context.Context) error {
+	if s.client == nil {
+		if err := s.dial(); err != nil {
+			return err
+		}
+	}
+	got, err := s.client.Register(ctx, s.Agent, s.Document, api.RegisterOptions{Lifetime: sampleLifetime})
+	if err != nil {
+		return fmt.Errorf("registering %s at %s: %w", s.Agent, s.domain.TrustDomain, err)
+	}
+	s.rid = got.RID
+	return nil
+}
+
+// dial makes the client of the node that it talks to.
+func (s *sampleAgent) dial() (err error) {
+	s.client, err = s.domain.client(s.domain.Nodes[s.node].API, s.Owner)
+	return err
+}
+
+// keepAlive refreshes the sample agents until ctx ends, each at a moment of its
+// own between 0.4 and 0.6 of its lifetime. A domain that was killed is asked
+// again and again, as a patient agent would.
+func (m *devMesh) keepAlive(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i := range m.agents {
+		wg.Go(func() { m.agents[i].keepAlive(ctx) })
+	}
+	wg.Wait()
+	<-ctx.Done()
+}
+
+func (s *sampleAgent) keepAlive(ctx context.Context) {
+	for {
+		wait := time.Duration((0.4 + 0.2*rand.Float64()) * sampleLifetime * float64(time.Second))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		var refused *api.Error
+		switch _, err := s.client.Refresh(ctx, s.rid, 0); {
+		case err == nil:
+		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
+			_ = s.register(ctx) // it expired while its domain was away; the next round tries again
+		default:
+			s.node = (s.node + 1) % len(s.domain.Nodes)
+			_ = s.dial() // the same files as before
+		}
+	}
+}
+
+// seesAll reports whether a node shows every sample agent from its own origin.
+func (m *devMesh) seesAll(ctx context.Context, c *api.Client) error {
+	for _, s := range m.agents {
+		page, err := c.Lookup(ctx, api.LookupOptions{Agent: s.Agent, Origin: s.domain.TrustDomain})
+		if err != nil {
+			return err
+		}
+		if len(page.Agents) != 1 {
+			return fmt.Errorf("%s of %s is not there yet", s.Agent, s.domain.TrustDomain)
+		}
+	}
+	return nil
+}
+
+// sampleAt returns the first sample agent of domain i.
+func (m *devMesh) sampleAt(i int) (*sampleAgent, bool) {
+	for j := range m.agents {
+		if m.agents[j].domain.TrustDomain == m.Domains[i].TrustDomain {
+			return &m.agents[j], true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,248 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// runDev runs a development mesh in the background and returns its description
+// once it is ready, what it printed, and its end.
+func runDev(tb testing.TB, o DevOptions) (m *DevMesh, printed func() string, stop func() error) {
+	tb.Helper()
+	var out syncBuffer
+	o.Out, o.Program = &out, "roster"
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Dev(ctx, o) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(closeTimeout + 5*time.Second):
+			return fmt.Errorf("dev did not end")
+		}
+	})
+	tb.Cleanup(func() {
+		if err := stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	deadline := time.After(devReadyTimeout)
+	for {
+		if m, err := ReadDevMesh(o.Dir); err == nil && m.Ready {
+			return m, out.String, stop
+		}
+		select {
+		case err := <-done:
+			done <- err
+			tb.Fatalf("dev ended early: %v\n%s", err, out.String())
+		case <-deadline:
+			tb.Fatalf("dev was not ready in time:\n%s", out.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// syncBuffer is a buffer that is written and read at once.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func reader(tb testing.TB, d DevDomain, node int) *api.Client {
+	tb.Helper()
+	c, err := d.client(d.Nodes[node].API, "/client/reader")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// One command runs three domains, and a lookup at one finds with verified
+// provenance what was registered at another; its proof holds offline. The same
+// directory brings the same mesh back.
+//
+// Requirement: OPS-001, OPS-002, MESH-001
+func TestDevIsAMesh(t *testing.T) {
+	dir := t.TempDir()
+	o := DevOptions{Domains: 3, Nodes: 1, Port: 0, Dir: dir, Sample: 12}
+	m, printed, stop := runDev(t, o)
+	requireCrossing(t, m)
+	for _, want := range []string{"curl -K " + filepath.Join(dir, "curlrc"), "/ad/l?agent=", "/proof'", "roster verify --bundle"} {
+		if !strings.Contains(printed(), want) {
+			t.Errorf("dev prints no %q:\n%s", want, printed())
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range m.Domains {
+		for _, n := range d.Nodes {
+			addr := strings.TrimPrefix(n.API, "https://")
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				t.Fatalf("%s is still taken after dev ended: %v", addr, err)
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	again, _, _ := runDev(t, o)
+	if again.Domains[0].Nodes[0].API != m.Domains[0].Nodes[0].API {
+		t.Errorf("the mesh came back at %s, not at %s", again.Domains[0].Nodes[0].API, m.Domains[0].Nodes[0].API)
+	}
+	requireCrossing(t, again)
+}
+
+// requireCrossing fails unless gamma.test shows an agent of alpha.test with
+// verified provenance, and a proof that holds.
+func requireCrossing(t *testing.T, m *DevMesh) {
+	t.Helper()
+	alpha, gamma := m.Domains[0], m.Domains[2]
+	c := reader(t, gamma, 0)
+	page, err := c.Lookup(t.Context(), api.LookupOptions{Agent: "invoice-reader"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(page.Agents) != 1 {
+		t.Fatalf("gamma.test shows %d invoice-readers, want 1", len(page.Agents))
+	}
+	p := page.Agents[0].Provenance
+	if p.Authority != "alpha.test" || p.Verification.State != "verified" || p.Service != alpha.Nodes[0].API {
+		t.Errorf("its provenance is %+v", p)
+	}
+	proof, err := c.Proof(t.Context(), page.Agents[0].Href)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := bundleOf(alpha.Bundle, alpha.TrustDomain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := trust.Verify(proof.Body, trust.VerifyOptions{Bundle: bundle, Now: time.Now()})
+	if err != nil {
+		t.Fatalf("the proof does not hold: %v\n%+v", err, report)
+	}
+}
+
+// A port that is taken is named, with what to do.
+//
+// Requirement: OPS-002
+func TestDevNamesATakenPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	err = Dev(t.Context(), DevOptions{Domains: 1, Nodes: 1, Port: port, Dir: t.TempDir(), Out: &syncBuffer{}})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(port)) || !strings.Contains(err.Error(), "--port") {
+		t.Errorf("got %v, want the port and --port", err)
+	}
+}
+
+// A minted identity works at once and stands in mesh.json.
+func TestMint(t *testing.T) {
+	dir := t.TempDir()
+	runDev(t, DevOptions{Domains: 1, Nodes: 1, Port: 0, Dir: dir})
+	id, err := Mint(dir, "alpha.test", "/agent/zoe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ReadDevMesh(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := m.Domains[0]
+	if !slices.Contains(d.Identities, *id) || !m.Ready {
+		t.Errorf("mesh.json lacks %v, or is no longer ready", id)
+	}
+	c, err := d.client(d.Nodes[0].API, "/agent/zoe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Register(t.Context(), "zoe", []byte(`{"base":"https://zoe.alpha.test/"}`), api.RegisterOptions{}); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []struct{ domain, path string }{{"omega.test", "/agent/x"}, {"alpha.test", "agent"}, {"alpha.test", "/a/../b"}} {
+		if _, err := Mint(dir, bad.domain, bad.path); err == nil {
+			t.Errorf("minted %s%s", bad.domain, bad.path)
+		}
+	}
+	if leftovers, _ := filepath.Glob(filepath.Join(dir, ".mesh.json.*")); len(leftovers) > 0 {
+		t.Errorf("left behind: %v", leftovers)
+	}
+	if _, err := os.Stat(id.Key); err != nil {
+		t.Error(err)
+	}
+}
+
+// BenchmarkCrossing measures how long a registration at one domain takes to be
+// visible at every node of a mesh of three, from its 201 on.
+func BenchmarkCrossing(b *testing.B) {
+	for _, gossip := range []bool{true, false} {
+		b.Run(fmt.Sprintf("gossip=%t", gossip), func(b *testing.B) {
+			m, _, _ := runDev(b, DevOptions{Domains: 3, Nodes: 1, Port: 0, Dir: b.TempDir(), noGossip: !gossip})
+			owner, err := m.Domains[0].client(m.Domains[0].Nodes[0].API, "/agent/ada")
+			if err != nil {
+				b.Fatal(err)
+			}
+			readers := []*api.Client{reader(b, m.Domains[0], 0), reader(b, m.Domains[1], 0), reader(b, m.Domains[2], 0)}
+			var took []time.Duration
+			for i := 0; b.Loop(); i++ {
+				name := fmt.Sprintf("crossing-%d", i)
+				if _, err := owner.Register(b.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`), api.RegisterOptions{}); err != nil {
+					b.Fatal(err)
+				}
+				start := time.Now()
+				for _, c := range readers {
+					awaitAgent(b, c, name)
+				}
+				took = append(took, time.Since(start))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms-p50")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
+		})
+	}
+}
+
+func awaitAgent(b *testing.B, c *api.Client, name string) {
+	for range 10_000 {
+		page, err := c.Lookup(b.Context(), api.LookupOptions{Agent: name})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(page.Agents) > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	b.Fatalf("%s is not visible everywhere", name)
+}

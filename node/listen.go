@@ -1,0 +1,165 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A Network is what a node listens on and dials by. The zero value is the
+// machine's TCP.
+type Network struct {
+	Listen func(addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
+}
+
+func (n Network) orTCP() Network {
+	if n.Listen == nil {
+		n.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+	}
+	if n.Dial == nil {
+		d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+		n.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
+	}
+	return n
+}
+
+// listeners are a node's four, bound before anything else starts.
+type listeners struct {
+	api, admin, cluster, gossip net.Listener // gossip is nil where it is off
+}
+
+// bind binds all of a node's listeners, or none.
+func bind(n Network, cfg *Config) (l listeners, err error) {
+	var bound []net.Listener
+	for _, b := range []struct {
+		key, addr string
+		into      *net.Listener
+	}{
+		{"api", cfg.Listen.API, &l.api}, {"admin", cfg.Listen.Admin, &l.admin},
+		{"cluster", cfg.Listen.Cluster, &l.cluster}, {"gossip", cfg.Listen.Gossip, &l.gossip},
+	} {
+		if b.key == "gossip" && !cfg.Gossip.Enabled {
+			continue
+		}
+		ln, err := n.Listen(b.addr)
+		if err != nil {
+			for _, other := range bound {
+				err = errors.Join(err, other.Close())
+			}
+			return listeners{}, fmt.Errorf("listen.%s: %w", b.key, err)
+		}
+		*b.into = ln
+		bound = append(bound, ln)
+	}
+	return l, nil
+}
+
+// Bounds on a client's time (operations.md, "Running it for real").
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	// maxHeader is net/http's own bound; the handler answers 431 from 16 KiB on.
+	maxHeader = 32 << 10
+)
+
+// newServer returns an HTTP server of h; with config nil it speaks no TLS.
+func newServer(h http.Handler, config *tls.Config, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		TLSConfig:         config,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serve runs s on ln until its turn to stop comes.
+func (n *Node) serve(name string, s *http.Server, ln net.Listener) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var err error
+		if s.TLSConfig != nil {
+			err = s.ServeTLS(ln, "", "")
+		} else {
+			err = s.Serve(ln)
+		}
+		if !errors.Is(err, http.ErrServerClosed) {
+			n.log.Error("a listener ended", "listener", name, "err", err)
+		}
+	}()
+	n.life.onStop(name, func(bound context.Context) error {
+		drain, cancel := context.WithTimeout(bound, drainTimeout)
+		defer cancel()
+		if err := s.Shutdown(drain); err != nil { // held polls are cut
+			_ = s.Close()
+		}
+		<-done
+		return nil
+	})
+}
+
+// drainTimeout is how long answers under way may take when a node stops.
+const drainTimeout = time.Second
+
+// clients makes and keeps one HTTP client a domain. Each takes only servers that
+// show an SVID of that domain's nodes.
+func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c, ok := n.clients[td]; ok {
+		return c
+	}
+	config := trust.ClientTLS(n.source, n.bundles, nodesOf(td), "h2", "http/1.1")
+	transport := &http.Transport{
+		DialContext:           func(ctx context.Context, _, addr string) (net.Conn, error) { return n.net.Dial(ctx, addr) },
+		TLSClientConfig:       config,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   4,
+		IdleConnTimeout:       idleTimeout,
+		TLSHandshakeTimeout:   headerTimeout,
+		ResponseHeaderTimeout: 75 * time.Second, // over the longest wait that a pull may ask for
+	}
+	c := &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	n.clients[td] = c
+	return c
+}
+
+// nodesOf allows the nodes of one domain.
+func nodesOf(td spiffeid.TrustDomain) func(spiffeid.ID) error {
+	return func(id spiffeid.ID) error {
+		if !trust.IsNode(id, td) {
+			return fmt.Errorf("%s is no node of %s", id, td.Name())
+		}
+		return nil
+	}
+}
+
+// close closes what was bound for parts that were never started; closing twice
+// is harmless.
+func (l listeners) close() error {
+	var err error
+	for _, ln := range []net.Listener{l.api, l.admin, l.cluster, l.gossip} {
+		if ln == nil {
+			continue
+		}
+		if e := ln.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}

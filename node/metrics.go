@@ -1,0 +1,107 @@
+package node
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are what an operator watches a node by. Labels are bounded: domains,
+// routes of the table, codes of a gate; never a name, a path or a query.
+type metrics struct {
+	registry   *prometheus.Registry
+	requests   *prometheus.HistogramVec
+	handshakes *prometheus.CounterVec
+}
+
+func newMetrics(n *Node) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "roster_http_request_duration_seconds",
+			Help:    "Time to answer a request, by route of the table and status.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 60},
+		}, []string{"method", "route", "status"}),
+		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "roster_tls_handshakes_refused_total",
+			Help: "Certificates that did not hold, by reason.",
+		}, []string{"reason"}),
+	}
+	m.registry.MustRegister(m.requests, m.handshakes, state{n},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+func (m *metrics) handshakeRefused(reason string) { m.handshakes.WithLabelValues(reason).Inc() }
+
+func (m *metrics) observe(method, route string, status int, took time.Duration) {
+	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
+}
+
+// state reads a node's state at every scrape.
+type state struct{ n *Node }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("roster_"+name, help, labels, nil)
+}
+
+var (
+	descLeader        = desc("raft_is_leader", "1 on the domain's leader.")
+	descHeard         = desc("raft_leader_heard_seconds", "Seconds since the leader was heard; 0 on the leader.")
+	descRevision      = desc("revision", "The last applied revision of the own domain.")
+	descLedger        = desc("ledger_size", "Leaves of the own domain's ledger.")
+	descRegistrations = desc("registrations", "Registrations held, by origin; dead ones until they are freed.", "origin")
+	descLag           = desc("federation_lag_revisions", "Revisions that a peer has announced and this node lacks.", "origin")
+	descLagSeconds    = desc("federation_lag_seconds", "How long this node has lacked what a peer announced.", "origin")
+	descHeadAge       = desc("federation_head_age_seconds", "Seconds since a peer's last verified word.", "origin")
+	descMessages      = desc("federation_messages_total", "Pages, heads and records of an origin, by what the gate said.", "origin", "code")
+)
+
+// Describe implements prometheus.Collector.
+func (s state) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descMessages} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s state) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	n := s.n
+	leader := 0.0
+	if n.store.IsLeader() {
+		leader = 1
+	}
+	size, _ := n.store.Ledger()
+	gauge(descLeader, leader)
+	gauge(descHeard, n.store.Heard().Seconds())
+	gauge(descRevision, float64(n.store.Position().Revision))
+	gauge(descLedger, float64(size))
+	gauge(descRegistrations, float64(n.view.Own().Len()), n.cfg.TrustDomain.Name())
+	for _, td := range n.view.Origins() {
+		gauge(descRegistrations, float64(n.view.Origin(td).Len()), td.Name())
+	}
+	s.collectPeers(ch, gauge)
+}
+
+func (s state) collectPeers(ch chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64, ...string)) {
+	for _, p := range s.n.mesh.Peers() {
+		name := p.Domain.Name()
+		gauge(descLag, float64(p.LagRevisions), name)
+		gauge(descLagSeconds, p.LagSeconds, name)
+		gauge(descHeadAge, p.HeadAge.Seconds(), name)
+		for code, count := range p.Received {
+			ch <- prometheus.MustNewConstMetric(descMessages, prometheus.CounterValue, float64(count), name, string(code))
+		}
+	}
+}

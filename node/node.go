@@ -1,0 +1,98 @@
+// Package node runs one node of a Roster domain. It is the only package that
+// knows the others, and introduces them to each other: wire.go starts the parts
+// in one straight line, each beside its stop.
+//
+//	cfg, err := node.LoadConfig("node.yaml")
+//	n, err := node.Start(cfg, node.Env{})
+//	<-ctx.Done()
+//	err = n.Close()
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// Env is what surrounds a node: the machine's network, the configured files and
+// standard error, where nothing else is given.
+type Env struct {
+	Network Network
+	Logger  *slog.Logger
+	Timing  consensus.Timing // zero for the defaults
+	Source  *trust.Source    // the node's SVID; nil for the configured files
+}
+
+// A Node is one running node.
+type Node struct {
+	cfg     Config
+	id      spiffeid.ID
+	net     Network
+	log     *slog.Logger
+	life    lifecycle
+	source  *trust.Source
+	bundles *trust.Bundles
+	key     *trust.Key
+	keyring *trust.Keyring
+	policy  *trust.Policy
+	view    *directory.View
+	store   *consensus.Store
+	mesh    *federation.Mesh
+	metrics *metrics
+
+	mu      sync.Mutex // guards clients
+	clients map[spiffeid.TrustDomain]*http.Client
+}
+
+// closeTimeout bounds the whole of a node's stopping.
+const closeTimeout = 15 * time.Second
+
+// Start starts a node. It returns once everything listens and what is on disk
+// has been loaded; Ready tells when the node can serve. What was started is
+// stopped again when the start fails half way.
+func Start(cfg Config, env Env) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
+	if n.log == nil {
+		n.log = cfg.Log.Logger()
+	}
+	if err := n.wire(env); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// Close stops the node: it hands leadership over, answers what is under way and
+// ends every loop. It is safe to call twice.
+func (n *Node) Close() error {
+	bound, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return n.life.close(bound)
+}
+
+// ID returns the node's SPIFFE ID.
+func (n *Node) ID() spiffeid.ID { return n.id }
+
+// Ready returns nil when the node has a leader, is caught up and can sign; else
+// the check that fails.
+func (n *Node) Ready() error {
+	if err := n.store.Ready(); err != nil {
+		return err
+	}
+	if _, _, ok := n.keyring.Keys(n.cfg.TrustDomain); !ok {
+		return errors.New("keys: the domain has issued no key document yet")
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// wire starts the parts of a node in one straight line. What each part starts is
+// stopped in reverse.
+func (n *Node) wire(env Env) error {
+	ln, err := bind(n.net, &n.cfg)
+	if err != nil {
+		return err
+	}
+	if err := n.wireTrust(env.Source); err != nil {
+		return errors.Join(err, ln.close())
+	}
+	n.metrics = newMetrics(n)
+	n.view = directory.NewView(n.cfg.TrustDomain)
+	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
+		return errors.Join(err, ln.close())
+	}
+	if err := n.wireFederation(ln.gossip); err != nil {
+		return errors.Join(err, ln.close())
+	}
+	server := n.wireAPI()
+	n.serve("api", newServer(server.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log), ln.api)
+	n.serve("admin", newServer(api.NewAdmin(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready}), nil, n.log), ln.admin)
+	return nil
+}
+
+// wireTrust loads who this node is and whom it trusts.
+func (n *Node) wireTrust(source *trust.Source) (err error) {
+	td := n.cfg.TrustDomain
+	if source == nil {
+		if source, err = trust.OpenFiles(n.cfg.Identity.Cert, n.cfg.Identity.Key); err != nil {
+			return fmt.Errorf("identity: %w", err)
+		}
+	}
+	n.source, n.id = source, source.SVID().ID
+	if n.member() == nil {
+		return fmt.Errorf("identity.cert: it is %s, which is none of the members", n.id)
+	}
+	n.bundles = trust.NewBundles()
+	if err := n.bundles.LoadFile(td, n.cfg.Identity.Bundle); err != nil {
+		return fmt.Errorf("identity.bundle: %w", err)
+	}
+	if err := n.loadPeers(); err != nil {
+		return fmt.Errorf("data: peers' bundles: %w", err)
+	}
+	if n.key, err = trust.OpenKey(n.cfg.Data); err != nil {
+		return fmt.Errorf("data: the signing key: %w", err)
+	}
+	n.keyring = trust.NewKeyring(td, n.key, n.bundles)
+	if n.policy, err = trust.NewPolicy(n.cfg.Policy, td); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	n.life.loop("identity", func(ctx context.Context) { source.Run(ctx, n.log) })
+	return nil
+}
+
+// member returns this node among the members.
+func (n *Node) member() *Member {
+	for i := range n.cfg.Members {
+		if n.cfg.Members[i].ID == n.id {
+			return &n.cfg.Members[i]
+		}
+	}
+	return nil
+}
+
+// wireConsensus starts the domain's own state.
+func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
+	own := nodesOf(n.cfg.TrustDomain)
+	cfg := consensus.Config{
+		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "consensus"),
+		Listener: ln, Dial: n.net.Dial,
+		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
+		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
+		Index:     n.view.Own(), Grants: n.grants,
+		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
+	}
+	for _, m := range n.cfg.Members {
+		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
+	}
+	store, err := consensus.Open(cfg)
+	if err != nil {
+		return fmt.Errorf("consensus: %w", err)
+	}
+	n.store = store
+	n.life.onStop("consensus", func(context.Context) error { return store.Close() })
+	n.life.loop("attestation", n.attest)
+	n.life.loop("agreements", n.follow)
+	return nil
+}
+
+// wireFederation starts what this node has with other domains.
+func (n *Node) wireFederation(ln net.Listener) error {
+	cfg := federation.Config{
+		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "federation"),
+		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.store.Peerings,
+		Client: n.client, Logger: n.log,
+	}
+	for _, m := range n.cfg.Members {
+		if m.ID != n.id && m.API != "" {
+			cfg.Siblings = append(cfg.Siblings, m.API)
+		}
+	}
+	if ln != nil {
+		cfg.Gossip = n.gossip(ln)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+	mesh, err := federation.Open(cfg)
+	if err != nil {
+		return fmt.Errorf("federation: %w", err)
+	}
+	n.mesh = mesh
+	n.life.onStop("federation", func(context.Context) error { return mesh.Close() })
+	n.life.loop("federation loops", func(ctx context.Context) {
+		if err := mesh.Run(ctx); err != nil {
+			n.log.Error("federation has stopped", "err", err)
+		}
+	})
+	return nil
+}
+
+func (n *Node) gossip(ln net.Listener) *federation.GossipConfig {
+	allow := func(id spiffeid.ID) error {
+		if !n.inMesh(id) {
+			return fmt.Errorf("%s is a node of no peered domain", id)
+		}
+		return nil
+	}
+	return &federation.GossipConfig{
+		Node: n.id, Listener: ln, Dial: n.net.Dial,
+		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
+		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
+		Advertise: ln.Addr().String(), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log,
+	}
+}
+
+// inMesh reports whether id is a node of this or of an actively peered domain.
+func (n *Node) inMesh(id spiffeid.ID) bool {
+	if trust.IsNode(id, n.cfg.TrustDomain) {
+		return true
+	}
+	for _, p := range n.store.Peerings() {
+		if p.State == directory.PeeringActive && trust.IsNode(id, p.Domain) {
+			return true
+		}
+	}
+	return false
+}
+
+// gossipSeeds are where the mesh can be joined: what the configuration names
+// and what peers' peerings do.
+func (n *Node) gossipSeeds() []string {
+	seeds := append([]string(nil), n.cfg.Gossip.Seeds...)
+	for _, p := range n.store.Peerings() {
+		if p.State == directory.PeeringActive {
+			seeds = append(seeds, p.Gossip...)
+		}
+	}
+	return seeds
+}
+
+// wireAPI makes the directory's HTTP face.
+func (n *Node) wireAPI() *api.Server {
+	return api.New(api.Config{
+		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
+		Registry: n.store, View: n.view, Policy: n.policy, Identify: n.identify,
+		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n},
+		Reached: n.mesh.Position, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
+	})
+}
+
+// service returns the public URL of another domain's directory; empty where no
+// peering names it.
+func (n *Node) service(td spiffeid.TrustDomain) string {
+	for _, p := range n.store.Peerings() {
+		if p.Domain == td && len(p.Addresses) > 0 {
+			return p.Addresses[0]
+		}
+	}
+	return ""
+}
+
+var errExpired = directory.Refuse(directory.Unauthenticated,
+	"the client certificate of this connection has expired: connect again with the new one")
+
+// identify returns who makes a request; nobody where no certificate was shown.
+func (n *Node) identify(r *http.Request) (directory.Identity, error) {
+	if end := trust.Expiry(r.TLS); !end.IsZero() && !time.Now().Before(end) {
+		return directory.Identity{}, errExpired
+	}
+	id, ok := trust.PeerID(r.TLS)
+	if !ok {
+		return directory.Identity{}, nil
+	}
+	return directory.IdentityOf(id), nil
+}
+
+// peerNode returns the SPIFFE ID that a peer's node shows.
+func peerNode(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) }
