@@ -4,32 +4,269 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"log"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/hashicorp/memberlist"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// GossipConfig is what a node needs to be in the mesh's pool.
+// A GossipConfig is what this node needs to take part in the mesh's gossip
+// (federation.md, "Gossip transport"). All but Logger, Timing and Refused are
+// required. The functions are called often and under locks: they must be quick
+// and must not call the Mesh.
 type GossipConfig struct {
-	Node                 spiffeid.ID
-	Listener             net.Listener
-	Dial                 func(ctx context.Context, addr string) (net.Conn, error)
-	ServerTLS, ClientTLS *tls.Config // demand certificates of nodes of own and active peer domains
-	Advertise            string      // host:port
-	Seeds                func() []string
-	Allow                func(spiffeid.ID) bool
-	Logger               *slog.Logger
+	Node      spiffeid.ID
+	Listener  net.Listener // gossip owns it
+	Dial      func(ctx context.Context, addr string) (net.Conn, error)
+	ServerTLS *tls.Config            // demands a certificate and takes only those of nodes that are allowed
+	ClientTLS *tls.Config            // likewise of servers
+	Advertise string                 // host:port at which other nodes dial the listener
+	Seeds     func() []string        // host:port where members are to be found, now
+	Allow     func(spiffeid.ID) bool // nodes of this domain and of active peerings, now
+	Logger    *slog.Logger           // nil discards
+	Timing    GossipTiming
+	Refused   func(reason string) // counts what was dropped, by one word; nil doesn't
 }
 
-// A MemberStatus is one member of the pool.
-type MemberStatus struct {
-	Node    spiffeid.ID
-	Address string
+// GossipTiming is the pace of gossip. A zero field takes the default that is
+// named with it, which suits a mesh over wide-area networks.
+type GossipTiming struct {
+	Probe        time.Duration // between probes, each of the next member; 5 s
+	ProbeTimeout time.Duration // 3 s
+	Gossip       time.Duration // between rounds, when there is something to tell; 500 ms
+	PushPull     time.Duration // between exchanges of all that is known with one member; 60 s
+	Rejoin       time.Duration // the longest between attempts to find a lost member or a seed; 15 s
+	Leave        time.Duration // the longest that close waits for its word to go out; 2 s
 }
 
-var errNoGossip = errors.New("gossip is not part of this build")
+const (
+	streamTimeout = 10 * time.Second // of an exchange
+	retransmit    = 4                // × log10 of the pool's size: how often a rumour is told
+	awareness     = 8                // a probe lasts at most so many times its interval
+	joinsAtOnce   = 8
+	round         = time.Second            // between looks for nodes to join
+	shortRound    = 250 * time.Millisecond // when there is news of some
+	maxSeeds      = 256
+)
 
-func newGossip(*GossipConfig, func(spiffeid.ID, []byte), func() [][]byte, func(spiffeid.ID, [][]byte)) (gossiper, error) {
-	return nil, errNoGossip
+func (t GossipTiming) withDefaults() GossipTiming {
+	for _, d := range []struct {
+		field    *time.Duration
+		standard time.Duration
+	}{
+		{&t.Probe, 5 * time.Second}, {&t.ProbeTimeout, 3 * time.Second}, {&t.Gossip, 500 * time.Millisecond},
+		{&t.PushPull, time.Minute}, {&t.Rejoin, 15 * time.Second}, {&t.Leave, 2 * time.Second},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.standard
+		}
+	}
+	return t
+}
+
+// withDefaults returns c completed, or what is wrong with it by the field's name.
+func (c GossipConfig) withDefaults() (GossipConfig, error) {
+	switch {
+	case c.Node.IsZero():
+		return c, errors.New("federation: Gossip.Node is missing")
+	case c.Listener == nil || c.Dial == nil || c.ServerTLS == nil || c.ClientTLS == nil:
+		return c, errors.New("federation: Gossip.Listener, Dial, ServerTLS and ClientTLS are required")
+	case c.Seeds == nil || c.Allow == nil:
+		return c, errors.New("federation: Gossip.Seeds and Allow are required")
+	}
+	if err := checkAddress(c.Advertise); err != nil {
+		return c, fmt.Errorf("federation: Gossip.Advertise: %q: %w", c.Advertise, err)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Refused == nil {
+		c.Refused = func(string) {}
+	}
+	c.Timing = c.Timing.withDefaults()
+	return c, nil
+}
+
+// A gossip spreads small messages among the nodes of the mesh and knows which of
+// them are there. Nothing that it says is proof of anything: who sent a message
+// is certain, what it says is for the gate to judge, and a message goes to others
+// only when publish is called with it again.
+type gossip struct {
+	cfg       GossipConfig
+	transport *gossipTransport
+	pool      *pool
+	list      *memberlist.Memberlist
+	stop      context.CancelFunc
+	tasks     sync.WaitGroup
+	closing   sync.Once
+}
+
+// newGossip starts gossip. deliver is given each message, of at most MaxGossip
+// bytes, and merge the heads that another node knows, each of at most 1 KiB, both
+// from one goroutine and with the ID that the sender's connection proved. heads
+// returns those that this node knows, and is called from several. The listener is
+// gossip's own, also when starting fails.
+func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), heads func() [][]byte, merge func(from spiffeid.ID, heads [][]byte)) (*gossip, error) {
+	cfg, err := given.withDefaults()
+	if err != nil {
+		if cfg.Listener != nil {
+			_ = cfg.Listener.Close()
+		}
+		return nil, err
+	}
+	g := &gossip{cfg: cfg}
+	g.pool = newPool(&g.cfg, retransmit)
+	in := newInbox(deliver, merge, cfg.Refused)
+	g.transport = newGossipTransport(&g.cfg, heads, in.put, g.pool.address)
+	g.pool.acquainted = g.transport.acquainted
+	if g.list, err = memberlist.Create(g.memberlist()); err != nil {
+		_ = g.transport.Shutdown()
+		return nil, fmt.Errorf("federation: gossip: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	g.stop = stop
+	g.tasks.Go(func() { in.run(ctx) })
+	g.tasks.Go(func() { g.rejoin(ctx) })
+	return g, nil
+}
+
+func (g *gossip) memberlist() *memberlist.Config {
+	c := memberlist.DefaultWANConfig()
+	c.Name = g.cfg.Node.String()
+	c.Transport = g.transport
+	c.RequireNodeNames = true // names are proved, addresses are not
+	c.BindPort = placeholderPort
+	c.EnableCompression = false
+	c.UDPBufferSize = packetSize
+	c.TCPTimeout = streamTimeout
+	c.RetransmitMult = retransmit
+	c.AwarenessMaxMultiplier = awareness
+	c.ProbeInterval, c.ProbeTimeout = g.cfg.Timing.Probe, g.cfg.Timing.ProbeTimeout
+	c.GossipInterval, c.PushPullInterval = g.cfg.Timing.Gossip, g.cfg.Timing.PushPull
+	c.Delegate, c.Alive, c.Events = g.pool, g.pool, g.pool
+	c.Logger = log.New(logLines{g.cfg.Logger}, "", 0)
+	return c
+}
+
+// logLines takes memberlist's log, whose lines others can cause at will.
+type logLines struct{ log *slog.Logger }
+
+func (l logLines) Write(line []byte) (int, error) {
+	l.log.Debug(strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// publish tells msg to all members, and to no one again who may have missed it.
+// A message takes the place of an earlier one of the same stream that is still
+// being told; the same message again is told only once. A message over MaxGossip
+// is refused.
+func (g *gossip) publish(stream string, msg []byte) {
+	if len(msg) > MaxGossip {
+		g.cfg.Refused("too_large")
+		g.cfg.Logger.Warn("gossip: a message is too large to be told", "stream", stream, "bytes", len(msg))
+		return
+	}
+	g.pool.publish(stream, slices.Clone(msg))
+}
+
+// members lists the pool by name, this node included.
+func (g *gossip) members() []MemberStatus { return g.pool.status() }
+
+// close says farewell, waiting at most Timing.Leave for that, and ends gossip.
+// When it returns nothing is delivered any more and all connections are closed.
+// The error says that the others will have to find out by themselves; a second
+// call does nothing.
+func (g *gossip) close() (err error) {
+	g.closing.Do(func() {
+		g.stop()
+		err = g.list.Leave(g.cfg.Timing.Leave)
+		_ = g.list.Shutdown() // logs what it can't do and returns nil
+		g.tasks.Wait()
+	})
+	return err
+}
+
+// rejoin is the loop that heals the pool, which memberlist doesn't do once both
+// sides of a cut have forgotten each other. It joins at seeds where no member was
+// found yet, and at nodes that were members or are said to be there.
+func (g *gossip) rejoin(ctx context.Context) {
+	seeds := map[string]*sought{}
+	for {
+		g.transport.expel()
+		g.join(g.targets(seeds))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(shortRound):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.pool.wake:
+		case <-time.After(round - shortRound):
+		}
+	}
+}
+
+// targets returns where to join now: at most joinsAtOnce addresses.
+func (g *gossip) targets(seeds map[string]*sought) []string {
+	now := time.Now()
+	wanted := g.cfg.Seeds()
+	wanted = wanted[:min(len(wanted), maxSeeds)]
+	for address := range seeds {
+		if !slices.Contains(wanted, address) {
+			delete(seeds, address)
+		}
+	}
+	addresses := g.pool.due(now, g.cfg.Timing.Rejoin, joinsAtOnce/2)
+	for _, address := range wanted {
+		s := seeds[address]
+		if s == nil {
+			s = &sought{}
+			seeds[address] = s
+		}
+		switch {
+		case address == g.cfg.Advertise || g.satisfied(address):
+			s.tries = 0
+		case len(addresses) < joinsAtOnce && !now.Before(s.next) && !slices.Contains(addresses, address):
+			addresses = append(addresses, address)
+			s.next = now.Add(pause(s.tries, g.cfg.Timing.Rejoin))
+			s.tries++
+		}
+	}
+	return addresses
+}
+
+// satisfied reports that whoever was last found at the seed is in the pool.
+func (g *gossip) satisfied(seed string) bool {
+	id, ok := g.transport.whoAnswered(seed)
+	return ok && (id == g.cfg.Node || g.pool.settled(id))
+}
+
+// join joins at each address and waits for all; an exchange ends within
+// streamTimeout.
+func (g *gossip) join(addresses []string) {
+	var joins sync.WaitGroup
+	for _, address := range addresses {
+		if err := checkAddress(address); err != nil {
+			g.cfg.Logger.Warn("gossip: a seed is no address", "address", address, "error", err)
+			continue
+		}
+		joins.Go(func() {
+			// What stands before the slash is what memberlist gives to the transport
+			// as the name of the node to dial.
+			_, err := g.list.Join([]string{address + "/" + net.JoinHostPort(placeholderIP.String(), "1")})
+			if err != nil {
+				g.cfg.Logger.Debug("gossip: joining failed", "address", address, "error", err)
+			}
+		})
+	}
+	joins.Wait()
 }

@@ -1,0 +1,163 @@
+package federation
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// The bounds of a memberlist stream.
+const (
+	maxState    = 256 << 10 // members of a push/pull
+	maxHeadSize = 1 << 10   // of one origin
+	maxHeads    = 256
+)
+
+var errState = errors.New("a state that is too large")
+
+// An exchange is a memberlist stream: one message each way. Each message is
+// framed, so that it is whole and screened before memberlist sees any of it, and
+// a push/pull is followed by the heads that its sender knows. Heads don't travel
+// in memberlist's own user state, because its merge doesn't say whose it is.
+type exchange struct {
+	*secured
+	t       *gossipTransport
+	release func()
+	closing sync.Once
+	in      *bytes.Reader // memberlist's goroutine reads; nil before the first read
+	err     error
+}
+
+var _ net.Conn = (*exchange)(nil)
+
+func (t *gossipTransport) newExchange(s *secured, release func()) *exchange {
+	return &exchange{secured: s, t: t, release: release}
+}
+
+// Read implements net.Conn: it gives what the other end sent, and then the end.
+func (e *exchange) Read(p []byte) (int, error) {
+	if e.in == nil {
+		var msg []byte
+		if msg, e.err = e.receive(); e.err != nil {
+			msg = nil
+		}
+		e.in = bytes.NewReader(msg)
+	}
+	if e.err != nil {
+		return 0, e.err
+	}
+	return e.in.Read(p)
+}
+
+func (e *exchange) receive() ([]byte, error) {
+	msg, err := readSized(e.Conn, 4, maxState)
+	if err != nil {
+		return nil, e.refuse(err)
+	}
+	if err := screenStream(e.id, msg); err != nil {
+		return nil, e.refuse(err)
+	}
+	if msg[0] != wirePushPull {
+		return msg, nil
+	}
+	heads, err := readHeads(e.Conn)
+	if err != nil {
+		return nil, e.refuse(err)
+	}
+	if len(heads) > 0 {
+		e.t.take(e.id, news{heads: heads})
+	}
+	return msg, nil
+}
+
+func (e *exchange) refuse(err error) error {
+	switch {
+	case errors.Is(err, errState):
+		e.t.cfg.Refused("too_large")
+	case errors.Is(err, errWire) || errors.Is(err, errClaim):
+		e.t.cfg.Refused(reasonOf(err))
+	}
+	return err
+}
+
+// Write implements net.Conn. memberlist writes a whole message at once.
+func (e *exchange) Write(p []byte) (int, error) {
+	buf := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(p)), uint32(len(p)))
+	buf = append(buf, p...)
+	if len(p) > 0 && p[0] == wirePushPull {
+		buf = appendHeads(buf, e.t.heads())
+	}
+	if _, err := e.Conn.Write(buf); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Close implements net.Conn.
+func (e *exchange) Close() error {
+	e.closing.Do(func() {
+		_ = e.SetDeadline(time.Now().Add(writeTimeout))
+		_ = e.Conn.Close()
+		e.t.drop(e.raw)
+		e.release()
+	})
+	return nil
+}
+
+// appendHeads frames heads: two bytes of count, and each with two of length.
+// What is over the bounds is left out.
+func appendHeads(buf []byte, heads [][]byte) []byte {
+	fit := make([][]byte, 0, len(heads))
+	for _, h := range heads {
+		if len(h) <= maxHeadSize && len(fit) < maxHeads {
+			fit = append(fit, h)
+		}
+	}
+	buf = binary.BigEndian.AppendUint16(buf, uint16(len(fit)))
+	for _, h := range fit {
+		buf = append(binary.BigEndian.AppendUint16(buf, uint16(len(h))), h...)
+	}
+	return buf
+}
+
+func readHeads(r io.Reader) ([][]byte, error) {
+	var count [2]byte
+	if _, err := io.ReadFull(r, count[:]); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint16(count[:]))
+	if n > maxHeads {
+		return nil, errState
+	}
+	heads := make([][]byte, 0, n)
+	for range n {
+		h, err := readSized(r, 2, maxHeadSize)
+		if err != nil {
+			return nil, err
+		}
+		heads = append(heads, h)
+	}
+	return heads, nil
+}
+
+// readSized reads a length of that width and as many bytes. It makes room as they
+// come, not on the word of the length.
+func readSized(r io.Reader, width, limit int) ([]byte, error) {
+	size := make([]byte, 4)
+	if _, err := io.ReadFull(r, size[4-width:]); err != nil {
+		return nil, err
+	}
+	n := int64(binary.BigEndian.Uint32(size))
+	if n > int64(limit) {
+		return nil, errState
+	}
+	var buf bytes.Buffer
+	if _, err := io.CopyN(&buf, r, n); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}

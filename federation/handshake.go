@@ -1,0 +1,158 @@
+package federation
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A secured connection is one whose both ends have proved who they are and told
+// their addresses.
+type secured struct {
+	*tls.Conn
+	raw     net.Conn
+	id      spiffeid.ID
+	address string    // where the other end says it is to be dialled
+	expires time.Time // with the other end's certificate
+}
+
+// track takes raw over for Shutdown; false says that it is too late.
+func (t *gossipTransport) track(raw net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		_ = raw.Close()
+		return false
+	}
+	t.open[raw] = struct{}{}
+	return true
+}
+
+// drop closes a tracked connection. It doesn't wait for the other end.
+func (t *gossipTransport) drop(raw net.Conn) {
+	t.mu.Lock()
+	delete(t.open, raw)
+	t.mu.Unlock()
+	_ = raw.Close()
+}
+
+// dial connects to address for that purpose and returns once the other end has
+// taken our certificate too. want is who must answer; zero takes any node that is
+// allowed.
+func (t *gossipTransport) dial(ctx context.Context, address string, want spiffeid.ID, purpose byte) (*secured, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	raw, err := t.cfg.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if !t.track(raw) {
+		return nil, errGossipClosed
+	}
+	s, err := t.greet(ctx, raw, want, purpose)
+	if err != nil {
+		t.drop(raw)
+		return nil, fmt.Errorf("%s: %w", address, err)
+	}
+	if want.IsZero() {
+		t.remember(address, s.id)
+	}
+	if s.id == t.cfg.Node {
+		t.drop(raw)
+		return nil, fmt.Errorf("%s: that is this node", address)
+	}
+	if err := t.meet(s); err != nil {
+		t.drop(raw)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (t *gossipTransport) greet(ctx context.Context, raw net.Conn, want spiffeid.ID, purpose byte) (*secured, error) {
+	s, err := t.prove(ctx, raw, tls.Client(raw, t.client))
+	if err != nil {
+		return nil, err
+	}
+	if !want.IsZero() && s.id != want {
+		t.cfg.Refused("name")
+		return nil, fmt.Errorf("%w: %s", errOtherNode, s.id)
+	}
+	if _, err := s.Write(append([]byte{purpose}, hello(t.cfg.Advertise)...)); err != nil {
+		return nil, err
+	}
+	if s.address, err = readHello(s); err != nil {
+		return nil, err
+	}
+	return s, s.SetDeadline(time.Time{})
+}
+
+// prove makes the handshake and reads the one SPIFFE ID off the certificate that
+// it has verified. The connection's deadline is ctx's until the caller resets it.
+func (t *gossipTransport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*secured, error) {
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if err := conn.HandshakeContext(ctx); err != nil {
+		t.cfg.Refused("handshake")
+		return nil, err
+	}
+	state := conn.ConnectionState()
+	if state.NegotiatedProtocol != gossipProtocol || len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) != 1 {
+		t.cfg.Refused("identity")
+		return nil, errNoIdentity
+	}
+	leaf := state.PeerCertificates[0]
+	id, err := spiffeid.FromURI(leaf.URIs[0])
+	if err != nil {
+		t.cfg.Refused("identity")
+		return nil, fmt.Errorf("%w: %w", errNoIdentity, err)
+	}
+	if !t.cfg.Allow(id) {
+		t.cfg.Refused("not_allowed")
+		return nil, fmt.Errorf("%s: %w", id, errNotAllowed)
+	}
+	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter}, nil
+}
+
+// hello frames the address at which a node is to be dialled: one byte of length,
+// and host:port.
+func hello(address string) []byte {
+	return append([]byte{byte(len(address))}, address...)
+}
+
+func readHello(r io.Reader) (string, error) {
+	var size [1]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return "", err
+	}
+	address := make([]byte, size[0])
+	if _, err := io.ReadFull(r, address); err != nil {
+		return "", err
+	}
+	return string(address), checkAddress(string(address))
+}
+
+// checkAddress accepts host:port at which somebody can be dialled, host an IP
+// address or a name. A slash would let memberlist's Join cut it in two.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotAnAddress, err)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	ip, _ := netip.ParseAddr(host)
+	odd := func(r rune) bool { return r <= ' ' || r == '/' || r >= 0x7f }
+	if err != nil || n == 0 || host == "" || ip.IsUnspecified() || len(address) > maxAddress || strings.ContainsFunc(address, odd) {
+		return errNotAnAddress
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package federation
+
+import (
+	"context"
+	"sync"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// inboxEach is how many messages of one sender wait. More than the newest few
+// would say nothing that a pull doesn't.
+const inboxEach = 16
+
+// News is what one node sent: a message, or the heads that it knows.
+type news struct {
+	message []byte
+	heads   [][]byte
+}
+
+// An inbox holds what came until its one reader takes it, sender by sender in
+// turn, so that who sends too much displaces nothing but their own older
+// messages.
+type inbox struct {
+	deliver func(from spiffeid.ID, msg []byte)
+	merge   func(from spiffeid.ID, heads [][]byte)
+	refused func(reason string)
+	some    chan struct{} // has room for one
+
+	mu      sync.Mutex
+	waiting map[spiffeid.ID][]news
+	turn    []spiffeid.ID // the keys of waiting, the next one first
+}
+
+func newInbox(deliver func(spiffeid.ID, []byte), merge func(spiffeid.ID, [][]byte), refused func(string)) *inbox {
+	return &inbox{
+		deliver: deliver, merge: merge, refused: refused,
+		some: make(chan struct{}, 1), waiting: map[spiffeid.ID][]news{},
+	}
+}
+
+// put never blocks.
+func (b *inbox) put(from spiffeid.ID, n news) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.waiting[from]
+	if w == nil {
+		b.turn = append(b.turn, from)
+	}
+	if n.heads != nil {
+		w = withoutHeads(w) // the later ones say all that the earlier did
+	}
+	if len(w) >= inboxEach {
+		w = w[1:]
+		b.refused("inbox_full")
+	}
+	b.waiting[from] = append(w, n)
+	select {
+	case b.some <- struct{}{}:
+	default:
+	}
+}
+
+func withoutHeads(all []news) []news {
+	kept := make([]news, 0, len(all)+1)
+	for _, n := range all {
+		if n.heads == nil {
+			kept = append(kept, n)
+		}
+	}
+	return kept
+}
+
+func (b *inbox) next() (from spiffeid.ID, n news, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.turn) == 0 {
+		return spiffeid.ID{}, news{}, false
+	}
+	from, b.turn = b.turn[0], b.turn[1:]
+	w := b.waiting[from]
+	n = w[0]
+	if len(w) == 1 {
+		delete(b.waiting, from)
+	} else {
+		b.waiting[from] = w[1:]
+		b.turn = append(b.turn, from)
+	}
+	return from, n, true
+}
+
+// run hands out what comes until ctx ends.
+func (b *inbox) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.some:
+		}
+		for ctx.Err() == nil {
+			from, n, ok := b.next()
+			if !ok {
+				break
+			}
+			if n.heads != nil {
+				b.merge(from, n.heads)
+			} else {
+				b.deliver(from, n.message)
+			}
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package federation
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// The message types of memberlist's wire format (its net.go) that honest
+// members of this mesh use. The others are compression and encryption, which are
+// off, labels, and user messages over streams.
+const (
+	wirePing         = 0
+	wireIndirectPing = 1
+	wireAck          = 2
+	wireSuspect      = 3
+	wireAlive        = 4
+	wireDead         = 5
+	wirePushPull     = 6
+	wireCompound     = 7
+	wireUser         = 8
+	wireNack         = 11
+	wireChecksum     = 12
+	wireError        = 13
+)
+
+// maxPoolSize bounds the members that one push/pull may list; memberlist would
+// make room for a million on the word of a ten-byte header.
+const maxPoolSize = 1024
+
+var (
+	errWire    = errors.New("not what a member sends")
+	errClaim   = errors.New("it claims another node's name")
+	errMessage = errors.New("a gossiped message is over 16 KiB")
+)
+
+// screenPacket decides what of a packet from that node memberlist gets to see.
+// memberlist believes what it reads, unpacks 40 MB from 32 KiB, and forgets who
+// sent a message. So what could only come from somebody hostile is refused
+// whole, a ping must name its true sender, and messages are taken out, to be
+// delivered with the name that the connection proved. rest is nil when nothing
+// is left for memberlist; both results share buf's memory.
+func screenPacket(from spiffeid.ID, buf []byte) (rest []byte, messages [][]byte, err error) {
+	if len(buf) >= 5 && buf[0] == wireChecksum {
+		buf = buf[5:] // TLS has checked more than a CRC can
+	}
+	if len(buf) == 0 {
+		return nil, nil, errWire
+	}
+	if buf[0] != wireCompound {
+		if err := screenPart(from, buf); err != nil {
+			return nil, nil, err
+		}
+		if buf[0] == wireUser {
+			return nil, [][]byte{buf[1:]}, nil
+		}
+		return buf, nil, nil
+	}
+	parts, err := splitCompound(buf)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept := make([][]byte, 0, len(parts))
+	for _, part := range parts {
+		if err := screenPart(from, part); err != nil {
+			return nil, nil, err
+		}
+		if part[0] == wireUser {
+			messages = append(messages, part[1:])
+		} else {
+			kept = append(kept, part)
+		}
+	}
+	if messages == nil {
+		return buf, nil, nil
+	}
+	return joinCompound(kept), messages, nil
+}
+
+func screenPart(from spiffeid.ID, part []byte) error {
+	if len(part) == 0 {
+		return errWire
+	}
+	switch part[0] {
+	case wireAck, wireSuspect, wireAlive, wireDead, wireNack:
+		return nil // hints, all of them
+	case wirePing, wireIndirectPing:
+		return screenClaim(from, part[1:])
+	case wireUser:
+		if len(part)-1 > MaxGossip {
+			return errMessage
+		}
+		return nil
+	default:
+		return fmt.Errorf("%w: type %d", errWire, part[0])
+	}
+}
+
+// screenClaim holds a ping to the name that it asks to be answered by. It must
+// say whom it is for, too, or memberlist would have nobody to send it to.
+func screenClaim(from spiffeid.ID, ping []byte) error {
+	fields, err := wireMap(ping)
+	if err != nil {
+		return err
+	}
+	if fields["SourceNode"] != from.String() {
+		return errClaim
+	}
+	if node, ok := fields["Node"].(string); !ok || node == "" {
+		return errWire
+	}
+	return nil
+}
+
+// screenStream does for the one message of a stream what screenPacket does for
+// packets.
+func screenStream(from spiffeid.ID, msg []byte) error {
+	if len(msg) == 0 {
+		return errWire
+	}
+	switch msg[0] {
+	case wireAck, wireError:
+		return nil
+	case wirePing:
+		return screenClaim(from, msg[1:])
+	case wirePushPull:
+		fields, err := wireMap(msg[1:])
+		if err != nil {
+			return err
+		}
+		nodes, ok := fields["Nodes"].(int64)
+		if !ok || nodes < 0 || nodes > maxPoolSize || fields["UserStateLen"] != int64(0) {
+			return fmt.Errorf("%w: a push/pull's header", errWire)
+		}
+		return nil
+	default:
+		return fmt.Errorf("%w: a stream of type %d", errWire, msg[0])
+	}
+}
+
+// splitCompound returns the parts of a compound message: type, count, a two-byte
+// length for each part, the parts.
+func splitCompound(buf []byte) ([][]byte, error) {
+	if len(buf) < 2 || len(buf) < 2+2*int(buf[1]) {
+		return nil, errWire
+	}
+	lengths, rest := buf[2:2+2*int(buf[1])], buf[2+2*int(buf[1]):]
+	parts := make([][]byte, 0, buf[1])
+	for ; len(lengths) > 0; lengths = lengths[2:] {
+		n := int(binary.BigEndian.Uint16(lengths))
+		if n > len(rest) {
+			return nil, errWire
+		}
+		parts = append(parts, rest[:n:n])
+		rest = rest[n:]
+	}
+	return parts, nil
+}
+
+// joinCompound is the reverse, for at most 255 parts; nil for none.
+func joinCompound(parts [][]byte) []byte {
+	if len(parts) == 0 {
+		return nil
+	}
+	buf := []byte{wireCompound, byte(len(parts))}
+	for _, part := range parts {
+		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part)))
+	}
+	for _, part := range parts {
+		buf = append(buf, part...)
+	}
+	return buf
+}
+
+// wireMap reads the MessagePack map at the beginning of b, whose values are text
+// (string), whole numbers (int64), truth or nil. Anything else, a name twice
+// included, is refused: an honest member's encoder makes nothing else, and a
+// decoder that is more generous than the one behind it would see other values
+// than that one does.
+func wireMap(b []byte) (map[string]any, error) {
+	if len(b) == 0 || b[0]&0xf0 != 0x80 {
+		return nil, fmt.Errorf("%w: no map", errWire)
+	}
+	n, b := int(b[0]&0x0f), b[1:]
+	fields := make(map[string]any, n)
+	for range n {
+		var key, value any
+		var err error
+		if key, b, err = wireScalar(b); err != nil {
+			return nil, err
+		}
+		name, ok := key.(string)
+		if _, twice := fields[name]; !ok || twice {
+			return nil, fmt.Errorf("%w: a map's names", errWire)
+		}
+		if value, b, err = wireScalar(b); err != nil {
+			return nil, err
+		}
+		fields[name] = value
+	}
+	return fields, nil
+}
+
+// wireScalar reads one MessagePack value that holds no others.
+func wireScalar(b []byte) (value any, rest []byte, err error) {
+	if len(b) == 0 {
+		return nil, nil, errWire
+	}
+	c, b := b[0], b[1:]
+	switch {
+	case c <= 0x7f || c >= 0xe0:
+		return int64(int8(c)), b, nil
+	case c >= 0xa0 && c <= 0xbf:
+		return wireText(b, int(c&0x1f))
+	case c == 0xc0:
+		return nil, b, nil
+	case c == 0xc2 || c == 0xc3:
+		return c == 0xc3, b, nil
+	case c >= 0xcc && c <= 0xd3: // uint 8 16 32 64, int 8 16 32 64
+		size := 1 << ((c - 0xcc) & 3)
+		if len(b) < size {
+			return nil, nil, errWire
+		}
+		return wireNumber(b[:size], c >= 0xd0), b[size:], nil
+	case c == 0xc4 || c == 0xd9: // bin 8, str 8
+		if len(b) < 1 {
+			return nil, nil, errWire
+		}
+		return wireText(b[1:], int(b[0]))
+	case c == 0xc5 || c == 0xda: // bin 16, str 16
+		if len(b) < 2 {
+			return nil, nil, errWire
+		}
+		return wireText(b[2:], int(binary.BigEndian.Uint16(b)))
+	default:
+		return nil, nil, fmt.Errorf("%w: a value that holds others", errWire)
+	}
+}
+
+func wireText(b []byte, n int) (any, []byte, error) {
+	if n > len(b) {
+		return nil, nil, errWire
+	}
+	return string(b[:n]), b[n:], nil
+}
+
+// wireNumber reads a big-endian whole number of 1, 2, 4 or 8 bytes. An unsigned one
+// beyond int64 comes out negative, which no caller takes.
+func wireNumber(b []byte, signed bool) int64 {
+	var u uint64
+	for _, c := range b {
+		u = u<<8 | uint64(c)
+	}
+	if unused := 64 - 8*len(b); signed {
+		return int64(u<<unused) >> unused
+	}
+	return int64(u)
+}

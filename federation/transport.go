@@ -1,0 +1,386 @@
+package federation
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// gossipProtocol is what both ends of a gossip connection agree on by ALPN.
+const gossipProtocol = "roster-gossip/1"
+
+// The first byte that a dialler sends says what the connection is for.
+const (
+	forPackets  = 'p' // a link: frames for as long as both ends live
+	forExchange = 's' // a memberlist stream: a question and its answer
+)
+
+// The bounds of connections.
+const (
+	handshakeTimeout = 5 * time.Second
+	maxHandshakes    = 64  // of unknown callers, at a time
+	maxExchanges     = 128 // at a time
+	maxExchangesEach = 4   // of one node
+	maxDomainNodes   = 64  // nodes of one domain that may be connected
+	maxAnswered      = 1024
+	maxAddress       = 255
+	recentlyMet      = 2 * time.Minute
+)
+
+// memberlist knows members by IP addresses. Ours have names that are proved at
+// every connection and addresses of any kind that may change, so each member
+// shows memberlist this one, and the transport goes by names.
+var placeholderIP = net.IPv4(127, 0, 0, 1).To4()
+
+const placeholderPort = 1
+
+var (
+	errNotAllowed    = errors.New("neither a node of this domain nor of an active peering")
+	errNoIdentity    = errors.New("no SPIFFE ID, or another protocol")
+	errOtherNode     = errors.New("another node answered")
+	errNoAddress     = errors.New("no address is known of it")
+	errTooMany       = errors.New("too many connections")
+	errGossipClosed  = errors.New("gossip is closed")
+	errNotAnAddress  = errors.New("not a host:port")
+	errPacketTooLong = errors.New("a packet that is too long")
+)
+
+// A gossipTransport carries memberlist's packets and streams over mutually
+// authenticated TLS (memberlist.NodeAwareTransport). Nodes are addressed by
+// SPIFFE ID; an address proper, "host:port" in the place of the name, is only
+// ever dialled to join, and whoever answers there says by its certificate who it
+// is. Packets to one node share one connection, its link, whichever side dialled
+// it; each stream has its own.
+type gossipTransport struct {
+	cfg            *GossipConfig
+	server, client *tls.Config
+	heads          func() [][]byte
+	take           func(from spiffeid.ID, n news)
+	addressOf      func(spiffeid.ID) (string, bool) // of members, as they themselves gave it
+	packets        chan *memberlist.Packet
+	streams        chan net.Conn
+	handshakes     chan struct{}
+	probes         probes
+	shutdown       sync.Once
+	ctx            context.Context
+	cancel         context.CancelFunc
+	tasks          sync.WaitGroup
+
+	mu        sync.Mutex // guards what follows; never held while another lock is taken
+	closed    bool
+	open      map[net.Conn]struct{} // what Shutdown has to close
+	contacts  map[spiffeid.ID]*contact
+	exchanges map[spiffeid.ID]int // open ones that the node began
+	answering int                 // sum of exchanges
+	answered  map[string]spiffeid.ID
+}
+
+var _ memberlist.NodeAwareTransport = (*gossipTransport)(nil)
+
+func newGossipTransport(cfg *GossipConfig, heads func() [][]byte, take func(spiffeid.ID, news), addressOf func(spiffeid.ID) (string, bool)) *gossipTransport {
+	t := &gossipTransport{
+		cfg: cfg, heads: heads, take: take, addressOf: addressOf,
+		server: gossipTLS(cfg.ServerTLS), client: gossipTLS(cfg.ClientTLS),
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		handshakes: make(chan struct{}, maxHandshakes),
+		probes:     probes{longest: awareness * max(cfg.Timing.Probe, cfg.Timing.ProbeTimeout), sent: map[uint32]time.Time{}},
+		open:       map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{},
+		exchanges: map[spiffeid.ID]int{}, answered: map[string]spiffeid.ID{},
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.spawn(t.accept)
+	return t
+}
+
+func gossipTLS(given *tls.Config) *tls.Config {
+	c := given.Clone()
+	c.NextProtos = []string{gossipProtocol}
+	c.MinVersion = tls.VersionTLS13
+	c.SessionTicketsDisabled = true // every connection proves both ends anew
+	return c
+}
+
+// FinalAdvertiseAddr implements memberlist.Transport.
+func (t *gossipTransport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return placeholderIP, placeholderPort, nil
+}
+
+// PacketCh implements memberlist.Transport.
+func (t *gossipTransport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh implements memberlist.Transport.
+func (t *gossipTransport) StreamCh() <-chan net.Conn { return t.streams }
+
+// WriteTo implements memberlist.Transport; nobody is reached without a name.
+func (t *gossipTransport) WriteTo([]byte, string) (time.Time, error) {
+	return time.Time{}, errNoAddress
+}
+
+// WriteToAddress implements memberlist.NodeAwareTransport: it queues the packet
+// for the node of that name and returns at once. A packet that can't be
+// delivered is dropped, as a network would.
+func (t *gossipTransport) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	t.probes.note(b)
+	id, err := spiffeid.FromString(to.Name)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s: %w", to.Name, errNoAddress)
+	}
+	if len(b) > maxPacket {
+		return time.Time{}, errPacketTooLong
+	}
+	if !t.cfg.Allow(id) {
+		return time.Time{}, errNotAllowed
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return time.Time{}, errGossipClosed
+	}
+	c, err := t.contact(id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	select {
+	case c.queue <- frame(framePacket, b):
+	default:
+		t.cfg.Refused("queue_full")
+	}
+	return time.Now(), nil
+}
+
+// DialTimeout implements memberlist.Transport; nobody is reached without a name.
+func (t *gossipTransport) DialTimeout(string, time.Duration) (net.Conn, error) {
+	return nil, errNoAddress
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport. The name is a
+// node's, who then must be the one that answers, or an address to join at.
+func (t *gossipTransport) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	address, want := to.Name, spiffeid.ID{}
+	if strings.HasPrefix(to.Name, "spiffe://") {
+		id, err := spiffeid.FromString(to.Name)
+		if err != nil {
+			return nil, err
+		}
+		known := false
+		if address, known = t.address(id); !known {
+			return nil, fmt.Errorf("%s: %w", id, errNoAddress)
+		}
+		want = id
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+	defer cancel()
+	s, err := t.dial(ctx, address, want, forExchange)
+	if err != nil {
+		return nil, err
+	}
+	return t.newExchange(s, func() {}), nil
+}
+
+// Shutdown implements memberlist.Transport: when it returns, every connection is
+// closed, every goroutine of the transport has ended, and memberlist's wait for
+// nothing but their locks.
+func (t *gossipTransport) Shutdown() (err error) {
+	t.shutdown.Do(func() {
+		t.mu.Lock()
+		t.closed = true
+		open := slices.Collect(maps.Keys(t.open))
+		t.mu.Unlock()
+		t.cancel()
+		err = t.cfg.Listener.Close()
+		for _, raw := range open {
+			_ = raw.Close() // not TLS's Close, which waits for a peer that may be gone
+		}
+		t.tasks.Wait()
+		t.endProbes()
+	})
+	return err
+}
+
+// endProbes runs while memberlist still takes packets, one after the other, and
+// nobody else sends it any. When it has taken the first of ours, it has done what
+// earlier ones asked for; what that made it wait for, the second round answers.
+func (t *gossipTransport) endProbes() {
+	for range 2 {
+		for _, packet := range t.probes.acks() {
+			select {
+			case t.packets <- packet:
+			case <-time.After(time.Second):
+				return // memberlist never began
+			}
+		}
+	}
+}
+
+// spawn runs f unless the transport is closed; Shutdown waits for it.
+func (t *gossipTransport) spawn(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spawnLocked(f)
+}
+
+func (t *gossipTransport) spawnLocked(f func()) {
+	if !t.closed {
+		t.tasks.Go(f)
+	}
+}
+
+// accept takes connections until the listener is closed.
+func (t *gossipTransport) accept() {
+	for {
+		raw, err := t.cfg.Listener.Accept()
+		switch {
+		case t.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			if err == nil {
+				_ = raw.Close()
+			}
+			return
+		case err != nil: // out of file descriptors, say
+			t.cfg.Logger.Warn("gossip: accepting failed", "error", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-t.ctx.Done():
+			}
+			continue
+		}
+		select {
+		case t.handshakes <- struct{}{}:
+			if t.track(raw) {
+				t.spawn(func() { t.welcome(raw) })
+			}
+		default:
+			t.cfg.Refused("too_many")
+			_ = raw.Close()
+		}
+	}
+}
+
+func (t *gossipTransport) welcome(raw net.Conn) {
+	s, purpose, err := t.admit(raw)
+	<-t.handshakes
+	if err == nil {
+		switch purpose {
+		case forPackets:
+			err = t.adopt(s)
+		case forExchange:
+			err = t.answer(s)
+		default:
+			err = errWire
+		}
+	}
+	if err != nil {
+		t.cfg.Logger.LogAttrs(t.ctx, slog.LevelDebug, "gossip: a connection was refused",
+			slog.String("from", raw.RemoteAddr().String()), slog.Any("error", err))
+		t.drop(raw)
+	}
+}
+
+func (t *gossipTransport) admit(raw net.Conn) (s *secured, purpose byte, err error) {
+	ctx, cancel := context.WithTimeout(t.ctx, handshakeTimeout)
+	defer cancel()
+	if s, err = t.prove(ctx, raw, tls.Server(raw, t.server)); err != nil {
+		return nil, 0, err
+	}
+	if s.id == t.cfg.Node {
+		return nil, 0, errOtherNode
+	}
+	var first [1]byte
+	if _, err := io.ReadFull(s, first[:]); err != nil {
+		return nil, 0, err
+	}
+	if s.address, err = readHello(s); err != nil {
+		return nil, 0, err
+	}
+	if err := t.meet(s); err != nil {
+		t.cfg.Refused("too_many")
+		return nil, 0, err
+	}
+	if _, err := s.Write(hello(t.cfg.Advertise)); err != nil {
+		return nil, 0, err
+	}
+	return s, first[0], s.SetDeadline(time.Time{})
+}
+
+// answer hands a stream to memberlist.
+func (t *gossipTransport) answer(s *secured) error {
+	t.mu.Lock()
+	full := t.answering >= maxExchanges || t.exchanges[s.id] >= maxExchangesEach
+	if !full {
+		t.answering++
+		t.exchanges[s.id]++
+	}
+	t.mu.Unlock()
+	if full {
+		t.cfg.Refused("too_many")
+		return errTooMany
+	}
+	e := t.newExchange(s, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.answering--
+		if t.exchanges[s.id]--; t.exchanges[s.id] == 0 {
+			delete(t.exchanges, s.id)
+		}
+	})
+	select {
+	case t.streams <- e:
+	case <-t.ctx.Done():
+		_ = e.Close()
+	}
+	return nil
+}
+
+// remember notes who answered at an address, so that a seed needn't be joined
+// again while that node is a member.
+func (t *gossipTransport) remember(address string, id spiffeid.ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.answered) >= maxAnswered {
+		clear(t.answered) // forgetting costs one more join of each seed
+	}
+	t.answered[address] = id
+}
+
+// whoAnswered returns the node that the last join at address found there.
+func (t *gossipTransport) whoAnswered(address string) (spiffeid.ID, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id, ok := t.answered[address]
+	return id, ok
+}
+
+// known counts the contacts of a domain. t.mu is held.
+func (t *gossipTransport) known(td spiffeid.TrustDomain) int {
+	n := 0
+	for id := range t.contacts {
+		if id.MemberOf(td) {
+			n++
+		}
+	}
+	return n
+}
+
+// expel closes the links of nodes that are no longer allowed.
+func (t *gossipTransport) expel() {
+	t.mu.Lock()
+	all := make([]*contact, 0, len(t.contacts))
+	for _, c := range t.contacts {
+		all = append(all, c)
+	}
+	t.mu.Unlock()
+	for _, c := range slices.DeleteFunc(all, func(c *contact) bool { return t.cfg.Allow(c.id) }) {
+		c.hangUp()
+	}
+}
