@@ -71,53 +71,63 @@ func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
 		}
 		return c, nil
 	}
-	var kind Kind
-	var members []Member
-	size := 0
-	seen, named := map[Hash]struct{}{}, map[string]struct{}{}
+	o := opening{c: c, seen: map[Hash]bool{}, named: map[string]bool{}}
 	for _, text := range disclosures {
-		m, err := openDisclosure(text)
-		if err != nil {
+		if err := o.take(text); err != nil {
 			return nil, err
 		}
-		d := HashOf([]byte(text))
-		if _, twice := seen[d]; twice {
-			return nil, fmt.Errorf("%w: a disclosure occurs twice", errRecord)
-		}
-		seen[d] = struct{}{}
-		_, ours := claims.reg[d]
-		_, theirs := claims.doc[d]
-		switch {
-		case ours:
-			if _, twice := named[m.Name]; twice {
-				return nil, fmt.Errorf("%w: %s is disclosed twice", errRecord, m.Name)
-			}
-			named[m.Name] = struct{}{}
-			if err := c.setReg(m, &kind); err != nil {
-				return nil, err
-			}
-		case theirs:
-			members = append(members, m)
-		default:
-			return nil, fmt.Errorf("%w: the statement holds no hash of the disclosure %q", errRecord, m.Name)
-		}
-		if size += len(m.Name) + len(m.Value); size > MaxDocument {
-			return nil, fmt.Errorf("%w: its members have over %d bytes", errRecord, MaxDocument)
-		}
 	}
-	if c.Agent == "" || kind == "" {
+	if c.Agent == "" || o.kind == "" {
 		return nil, fmt.Errorf("%w: it withholds the agent's name or kind", errRecord)
 	}
 	// Through the parser once more: a name twice, or one of the directory's own, is refused.
-	raw := AppendObject(nil, members)
-	if again, err := ParseObject(raw); err != nil || len(again) != len(members) {
+	if again, err := ParseObject(AppendObject(nil, o.members)); err != nil || len(again) != len(o.members) {
 		return nil, fmt.Errorf("%w: its members are not a strict JSON object", errRecord)
 	}
-	if c.Document, err = NewDocument(kind, members); err != nil {
+	if c.Document, err = NewDocument(o.kind, o.members); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRecord, err)
 	}
 	c.Redacted = len(disclosures) < len(claims.reg)+len(claims.doc)
 	return c, nil
+}
+
+// An opening is a record whose disclosures are being taken, one by one.
+type opening struct {
+	c       *Contents
+	kind    Kind
+	members []Member
+	size    int
+	seen    map[Hash]bool
+	named   map[string]bool // members of ours
+}
+
+// take adds what one disclosure says.
+func (o *opening) take(text string) error {
+	m, err := openDisclosure(text)
+	if err != nil {
+		return err
+	}
+	d := HashOf([]byte(text))
+	_, ours := o.c.reg[d]
+	_, theirs := o.c.doc[d]
+	switch {
+	case o.seen[d]:
+		return fmt.Errorf("%w: a disclosure occurs twice", errRecord)
+	case !ours && !theirs:
+		return fmt.Errorf("%w: the statement holds no hash of the disclosure %q", errRecord, m.Name)
+	case ours && o.named[m.Name]:
+		return fmt.Errorf("%w: %s is disclosed twice", errRecord, m.Name)
+	}
+	o.seen[d] = true
+	if o.size += len(m.Name) + len(m.Value); o.size > MaxDocument+2*(MaxName+maxIdentity) { // ours beside theirs, escaped
+		return fmt.Errorf("%w: its members have over %d bytes", errRecord, MaxDocument)
+	}
+	if ours {
+		o.named[m.Name] = true
+		return o.c.setReg(m, &o.kind)
+	}
+	o.members = append(o.members, m)
+	return nil
 }
 
 func (c *Contents) setReg(m Member, kind *Kind) error {

@@ -127,13 +127,15 @@ func TestRecordText(t *testing.T) {
 func TestTheLargestDocumentsFitInARecord(t *testing.T) {
 	for name, body := range map[string]string{
 		"many members": manyMembers(directory.MaxMembers),
+		"one member":   `{"x":"` + strings.Repeat("x", directory.MaxDocument-len(`{"x":""}`)) + `"}`,
 		"and large": strings.Replace(manyMembers(directory.MaxMembers), "{", `{"x":"`+
 			strings.Repeat("x", directory.MaxDocument-len(manyMembers(directory.MaxMembers-1))-20)+`",`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			body = strings.Replace(body, fmt.Sprintf(`,"m%d":%[1]d`, directory.MaxMembers-1), "", 1)
 			c := put(t)
-			c.Agent = strings.Repeat("x", directory.MaxName)
+			c.Agent = strings.Repeat(`"`, directory.MaxName)
+			c.Owner = mustIdentity(t, "oauth:https://issuer.test#"+strings.Repeat(`"`, 2000))
 			c.Document = mustDocument(t, directory.KindAD, body)
 			jws := strings.Repeat("h", 200) + "." + base64.RawURLEncoding.EncodeToString(statement(t, c)) + "." + strings.Repeat("s", 86)
 			r := directory.Record{JWS: jws, Disclosures: texts(c.Disclosures())}
