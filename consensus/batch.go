@@ -137,24 +137,28 @@ func (s *Store) gather(first *proposal) (group []*proposal) {
 
 // enter stamps a group with the time and gives it to Raft.
 func (s *Store) enter(group []*proposal) (raft.ApplyFuture, error) {
-	entry := struct {
-		Version  uint              `cbor:"1,keyasint"`
-		Time     int64             `cbor:"2,keyasint"`
-		Commands []cbor.RawMessage `cbor:"3,keyasint"`
-	}{commandVersion, 0, make([]cbor.RawMessage, len(group))}
-	for i, p := range group {
-		entry.Commands[i] = p.command
-	}
 	now, err := s.stamp()
 	if err != nil {
 		return nil, err
 	}
-	entry.Time = now
-	data, err := encoding.Marshal(entry)
+	data, err := encodeGroup(group, now)
 	if err != nil {
 		return nil, err
 	}
 	return s.raft.Apply(data, enqueueTimeout), nil
+}
+
+// encodeGroup encodes the batch of commands that are encoded already.
+func encodeGroup(group []*proposal, now int64) ([]byte, error) {
+	b := struct {
+		Version  uint              `cbor:"1,keyasint"`
+		Time     int64             `cbor:"2,keyasint"`
+		Commands []cbor.RawMessage `cbor:"3,keyasint"`
+	}{commandVersion, now, make([]cbor.RawMessage, len(group))}
+	for i, p := range group {
+		b.Commands[i] = p.command
+	}
+	return encoding.Marshal(b)
 }
 
 // settle waits for a group's entry and tells each of its commands what became of

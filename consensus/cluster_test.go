@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"testing"
@@ -159,4 +160,54 @@ func TestInABubble(t *testing.T) {
 		}
 		d.close()
 	})
+}
+
+// Requirement: MESH-002, MESH-020
+func TestMembersAgreeAcrossLeaders(t *testing.T) {
+	d := newDomain(t, 3, nil)
+	d.ready()
+	for round := range 20 {
+		leader, _ := d.leader()
+		var writers sync.WaitGroup
+		for w := range 8 {
+			writers.Go(func() {
+				for i := range 10 {
+					s := d.nodes[(w+i)%3]
+					out, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, (round+i)%15), 600))
+					if err == nil && i%4 == 0 {
+						_, err = s.Remove(t.Context(), directory.Removing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+					}
+					if err != nil && directory.ProblemOf(err) != directory.OutcomeUnknown {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		writers.Go(func() { _ = d.nodes[leader].raft.LeadershipTransfer().Error() }) // in the midst of it
+		writers.Wait()
+	}
+	d.ready()
+	d.settled()
+	s := d.nodes[0]
+	want := freeze(t, s.state)
+	for i, other := range d.nodes[1:] {
+		if !bytes.Equal(freeze(t, other.state), want) {
+			t.Errorf("nodes 0 and %d have different states", i+1)
+		}
+	}
+	if size, _ := s.Ledger(); size < 1600 {
+		t.Errorf("only %d leaves", size)
+	}
+	ds, _, _ := s.Digests(directory.Mesh, 0, 1000)
+	for _, dig := range ds {
+		if !dig.Live() {
+			continue
+		}
+		first, _, _ := s.Record(directory.Mesh, dig.H, dig.M)
+		for _, other := range d.nodes[1:] {
+			if payload, _, ok := other.Record(directory.Mesh, dig.H, dig.M); !ok || !bytes.Equal(payload, first) {
+				t.Fatalf("the statement of %s differs", dig.RID)
+			}
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -59,7 +60,8 @@ type Config struct {
 	Timing      Timing       // zero members have DefaultTiming's values
 	Logger      *slog.Logger // nil discards
 
-	clock func() time.Time // nil is time.Now; a test may set it wrong
+	clock  func() time.Time                  // nil is time.Now; a test may set it wrong
+	faulty func(raft.LogStore) raft.LogStore // nil; a test may make writes fail
 }
 
 // Timing is how long things take. A member alone ignores the first three: it

@@ -29,8 +29,10 @@ type disk struct {
 }
 
 // openDisk opens what dir holds. failed is told of a log entry that could not be
-// written: Raft goes on after that, and must not be believed.
-func openDisk(dir string, log hclog.Logger, failed func(error)) (*disk, error) {
+// written: Raft goes on after that, and must not be believed. (A vote that cannot
+// be written makes Raft panic, which is as well: the node is gone, and says why.)
+// faulty is nil but in tests.
+func openDisk(dir string, log hclog.Logger, failed func(error), faulty func(raft.LogStore) raft.LogStore) (*disk, error) {
 	for _, sub := range []string{"", "log", "snapshots"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("make the data directory: %w", err)
@@ -47,7 +49,11 @@ func openDisk(dir string, log hclog.Logger, failed func(error)) (*disk, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), w.Close())
 	}
-	logs, err := raft.NewLogCache(logCache, &judgedLog{w, failed})
+	judged := &judgedLog{w, failed}
+	if faulty != nil {
+		judged.LogStore = faulty(w)
+	}
+	logs, err := raft.NewLogCache(logCache, judged)
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -66,14 +72,17 @@ func (d *disk) empty() (bool, error) {
 
 // A judgedLog tells of writes that fail.
 type judgedLog struct {
-	*wal.WAL
+	raft.LogStore
 	failed func(error)
 }
+
+// IsMonotonic tells Raft that the log has no gaps, as raft-wal demands.
+func (j *judgedLog) IsMonotonic() bool { return true }
 
 func (j *judgedLog) StoreLog(entry *raft.Log) error { return j.StoreLogs([]*raft.Log{entry}) }
 
 func (j *judgedLog) StoreLogs(entries []*raft.Log) error {
-	err := j.WAL.StoreLogs(entries)
+	err := j.LogStore.StoreLogs(entries)
 	if err != nil {
 		j.failed(fmt.Errorf("write the log: %w", err))
 	}

@@ -54,7 +54,7 @@ func (s *Store) start() (err error) {
 	}()
 	log := raftLogger(s.log)
 	s.cluster = newCluster(&s.cfg, s.log)
-	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail); err != nil {
+	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.faulty); err != nil {
 		return err
 	}
 	if err := s.bootstrap(); err != nil {

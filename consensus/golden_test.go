@@ -1,0 +1,154 @@
+package consensus
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// update writes the golden files anew. An encoding that is in a log never
+// changes: a changed line is a new version.
+var updateGolden = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *updateGolden {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs: got\n%s", file, got)
+	}
+}
+
+// every command and request, filled.
+func everyCommand() []command {
+	rid := directory.NewRID(genesis, [10]byte{1, 2, 3})
+	g := granted{ada, 7, []grant{{directory.Mesh, true, nil, nil}, {directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}}}}
+	doc := []byte(`{"base":"https://a"}`)
+	return []command{
+		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g}},
+		{Update: &update{1, rid, directory.Salt{9}, ada, false, 4, doc, 0, nil, g}},
+		{Refresh: &refresh{rid, ada, false, 600, []uint64{}}},
+		{Remove: &remove{1, rid, ada, true, nil}},
+		{Expire: &sweep{1, []directory.RID{rid}}},
+		{Announce: &sweep{1, []directory.RID{rid}}},
+		{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}},
+		{Issue: &issue{12}},
+		{Peer: &peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true}},
+		{Epoch: &epoch{1793491200, "bootstrap"}},
+		{Regrant: &regrant{[]regrantItem{{rid, 4, g}}}},
+	}
+}
+
+func describe(data []byte) string {
+	return hex.EncodeToString(data) + "\n" + must(cbor.Diagnose(data)) + "\n\n"
+}
+
+func TestTheEncodingOfCommands(t *testing.T) {
+	var out strings.Builder
+	seen := 0
+	for _, c := range everyCommand() {
+		b := &batch{commandVersion, genesis, []command{c}}
+		data := must(b.encode())
+		back, err := decodeBatch(data)
+		if err != nil || !reflect.DeepEqual(back, b) {
+			t.Errorf("read back is %+v, %v", back, err)
+		}
+		for i, v := 0, reflect.ValueOf(c); i < v.NumField(); i++ {
+			if !v.Field(i).IsNil() {
+				fmt.Fprintf(&out, "# %s\n%s", v.Type().Field(i).Name, describe(data))
+				seen++
+			}
+		}
+	}
+	if n := reflect.TypeFor[command]().NumField(); seen != n {
+		t.Errorf("%d of %d commands are shown", seen, n)
+	}
+	golden(t, "commands-1.golden", out.String())
+}
+
+// What the batcher puts together of encoded commands is what a batch encodes to.
+func TestThePropositionIsABatch(t *testing.T) {
+	var group []*proposal
+	for _, c := range everyCommand() {
+		group = append(group, &proposal{command: must(encoding.Marshal(c))})
+	}
+	want := must((&batch{commandVersion, genesis, everyCommand()}).encode())
+	if got := must(encodeGroup(group, genesis)); !bytes.Equal(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+}
+
+func TestTheEncodingOfForwardedRequests(t *testing.T) {
+	rid := directory.NewRID(genesis, [10]byte{1, 2, 3})
+	who := caller{ada, true, "req-1"}
+	var out strings.Builder
+	for _, message := range []any{
+		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil}},
+		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}}},
+		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), []uint64{5}}},
+		&request{Remove: &removeRequest{who, rid, nil}},
+		&reply{RID: rid, Epoch: 1, Revision: 2, Created: true, Granted: 600},
+		replyOf(directory.Outcome{}, directory.Refuse(directory.BadDocument, "no").At("/base")),
+		&presenceWord{genesis}, &presenceAnswer{1, 2},
+	} {
+		data := must(encoding.Marshal(message))
+		back := reflect.New(reflect.TypeOf(message).Elem())
+		if err := decoding.Unmarshal(data, back.Interface()); err != nil || !reflect.DeepEqual(back.Interface(), message) {
+			t.Errorf("read back is %+v, want %+v (%v)", back.Interface(), message, err)
+		}
+		fmt.Fprintf(&out, "# %T\n%s", message, describe(data))
+	}
+	golden(t, "messages-1.golden", out.String())
+}
+
+func TestTheEncodingOfASnapshot(t *testing.T) {
+	d := newDrive(t)
+	d.at(1, command{Peer: &peerBeta})
+	d.at(2, command{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}})
+	d.register(3, ada, "kept", 600)
+	gone := d.register(3, ada, "removed", 600)
+	d.register(3, ada, "expired", 60)
+	d.at(4, command{Remove: &remove{Format: 1, RID: gone, Caller: ada}})
+	d.register(70, ada, "expired", 60)
+	var out strings.Builder
+	for rest := freeze(t, d.state); len(rest) > 0; {
+		var item cbor.RawMessage
+		var err error
+		if rest, err = cbor.UnmarshalFirst(rest, &item); err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString(describe(item))
+	}
+	golden(t, "snapshot-1.golden", out.String())
+}
+
+func TestALogEntryOfANewerRelease(t *testing.T) {
+	for name, data := range map[string][]byte{
+		"version":    must(encoding.Marshal(map[int]any{1: 2, 2: 0, 3: []any{}})),
+		"command":    must(encoding.Marshal(map[int]any{1: 1, 2: 0, 3: []any{map[int]any{99: map[int]any{}}}})),
+		"member":     must(encoding.Marshal(map[int]any{1: 1, 2: 0, 3: []any{map[int]any{8: map[int]any{1: 1, 2: 1}}}})),
+		"not at all": []byte("x"),
+	} {
+		if _, err := decodeBatch(data); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
