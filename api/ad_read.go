@@ -108,9 +108,9 @@ func (s *Server) reached(w http.ResponseWriter, e *directory.Entry) {
 
 func notFound(c *call) error {
 	if origin, ok := c.vars["origin"]; ok {
-		return directory.Refuse(directory.NotFound, "There is no registration %q of %q here, or none that you may see.", c.vars["id"], origin)
+		return directory.Refuse(directory.NotFound, "There is no registration %.100q of %.100q here, or none that you may see.", c.vars["id"], origin)
 	}
-	return directory.Refuse(directory.NotFound, "There is no registration %q here, or none that you may see.", c.vars["id"])
+	return directory.Refuse(directory.NotFound, "There is no registration %.100q here, or none that you may see.", c.vars["id"])
 }
 
 // pathOf is the path of a registration that may not be in the view yet.

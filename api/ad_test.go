@@ -43,7 +43,7 @@ func TestDefaultReadsEndWithTheirAge(t *testing.T) {
 
 // What policy hides isn't there, but for its owner and commissioning tools.
 //
-// Requirement: AD-002, AD-035
+// Requirement: AD-002
 func TestHiddenRegistrations(t *testing.T) {
 	hidden := entry(t, alpha, rid(1), "secret-one", 1, aDocument)
 	s := newTestServer(t, nil, hidden, entry(t, alpha, rid(2), "open-one", 2, aDocument))

@@ -214,9 +214,9 @@ func (s *Server) foreign(e *directory.Entry) error {
 
 // veiled keeps from a caller what this node could not judge: where it doesn't
 // have the registration, the leader's word that it belongs to somebody else is
-// not for the caller.
+// not for the caller, and reads as if there were none.
 func veiled(c *call, e *directory.Entry, err error) error {
-	if e == nil && directory.ProblemOf(err) == directory.Forbidden {
+	if p := directory.ProblemOf(err); e == nil && (p == directory.Forbidden || p == directory.NotFound) {
 		return notFound(c)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -159,18 +160,24 @@ func (s *Server) reading(w http.ResponseWriter, c *call) error {
 	case "linearizable":
 		return directory.Refuse(directory.BadQuery, "consistency=linearizable is not offered by this release; it knows default and stale")
 	default:
-		return directory.Refuse(directory.BadQuery, "consistency is %q; it is default or stale", mode)
+		return directory.Refuse(directory.BadQuery, "consistency is %.40q; it is default or stale", mode)
 	}
 	return nil
 }
 
-// maxBody bounds a request's body in bytes (AD-042).
-const maxBody = directory.MaxDocument
+// A request's body has at most so many bytes (AD-042), and comes in this time.
+const (
+	maxBody  = directory.MaxDocument
+	bodyTime = 30 * time.Second
+)
 
 // readBody reads a bounded body. Where there is one it must say that it is JSON
 // (AD-046); an empty one may say what it likes (AD-057).
 func readBody(w http.ResponseWriter, c *call) ([]byte, error) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // where the connection has deadlines
 	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, maxBody))
+	_ = rc.SetReadDeadline(time.Time{})
 	if err != nil {
 		if explain(err).err.Problem == directory.Internal {
 			err = directory.Refuse(directory.BadRequest, "The body could not be read to its end: %w", err)
@@ -180,7 +187,7 @@ func readBody(w http.ResponseWriter, c *call) ([]byte, error) {
 	if len(body) == 0 || isJSON(c.Header.Get("Content-Type")) {
 		return body, nil
 	}
-	return nil, directory.Refuse(MediaType, "The body's Content-Type is %q; send JSON as application/json.", c.Header.Get("Content-Type"))
+	return nil, directory.Refuse(MediaType, "The body's Content-Type is %.100q; send JSON as application/json.", c.Header.Get("Content-Type"))
 }
 
 func isJSON(contentType string) bool {

@@ -184,7 +184,7 @@ func (s *Server) problemPage(w http.ResponseWriter, c *call) error {
 	name := directory.Problem(c.vars["name"])
 	rule, ok := rulings[name]
 	if !ok {
-		return directory.Refuse(directory.NotFound, "There is no problem called %q.", name)
+		return directory.Refuse(directory.NotFound, "There is no problem called %.100q.", name)
 	}
 	b := directory.AppendText([]byte{'{'}, "type", s.cfg.PublicURL+"/problems/"+string(name))
 	b = directory.AppendText(b, "title", rule.title)

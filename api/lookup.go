@@ -47,7 +47,7 @@ func parseBrief(values []string) (bool, error) {
 	case len(values) == 1 && values[0] == "true":
 		return true, nil
 	}
-	return false, directory.Refuse(directory.BadQuery, "brief is %q; it is true or false", strings.Join(values, ","))
+	return false, directory.Refuse(directory.BadQuery, "brief is %.40q; it is true or false", strings.Join(values, ","))
 }
 
 // nextLink is the link to the page behind page: the filters and the count as
