@@ -80,7 +80,7 @@ type Timing struct {
 // DefaultTiming is fit for one data centre.
 var DefaultTiming = Timing{
 	Heartbeat: time.Second, Election: time.Second, Lease: 500 * time.Millisecond,
-	Sweep: 500 * time.Millisecond, Write: 5 * time.Second, Presence: time.Second,
+	Sweep: 500 * time.Millisecond, Write: 5 * time.Second, Presence: 2 * time.Second,
 	SnapshotEvery: 8192,
 }
 

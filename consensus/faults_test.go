@@ -226,12 +226,12 @@ func TestAWriteWithoutALeaderEndsInTime(t *testing.T) {
 // and none late.
 func TestAWrongClockDoesNotStamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wrong := map[int]time.Duration{}
+		var wrong [3]atomic.Int64 // nanoseconds
 		n := 0
 		d := newDomain(t, 3, func(c *Config) {
 			i := n
 			n++
-			c.clock = func() time.Time { return time.Now().Add(wrong[i]) }
+			c.clock = func() time.Time { return time.Now().Add(time.Duration(wrong[i].Load())) }
 		})
 		d.ready()
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 60))
@@ -241,12 +241,12 @@ func TestAWrongClockDoesNotStamp(t *testing.T) {
 		synctest.Wait()
 		for range 3 {
 			leader, _ := d.leader()
-			wrong[leader] = 10 * time.Minute
+			wrong[leader].Store(int64(10 * time.Minute))
 			time.Sleep(10 * time.Second)
 			if now, _ := d.leader(); now == leader {
 				t.Fatal("a leader ten minutes ahead of the others goes on")
 			}
-			wrong[leader] = 0
+			wrong[leader].Store(0)
 			time.Sleep(2 * time.Second)
 			if _, err := d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID}); err != nil {
 				t.Fatalf("an agent that refreshed in time is gone: %v", err)
