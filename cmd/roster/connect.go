@@ -1,0 +1,130 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// A connection says which directory is meant, whom it must be certified by, and
+// who the caller is. Flags win over the environment.
+type connection struct {
+	address, bundle, cert, key string
+
+	root      *cobra.Command // which has the flags
+	getenv    func(string) string
+	dial      func() (*api.Client, error) // instead of what is given; for tests in virtual time
+	transport *http.Transport
+}
+
+// requestTimeout bounds one request, with its answer's body.
+const requestTimeout = 30 * time.Second
+
+func (c *connection) flags(root *cobra.Command) {
+	c.root = root
+	set := root.PersistentFlags()
+	set.StringVar(&c.address, "address", "", "the directory: https://HOST[:PORT] of any node of it (ROSTER_ADDRESS)")
+	set.StringVar(&c.bundle, "bundle", "", "PEM file of the authorities that certify it; the system's if not given (ROSTER_BUNDLE)")
+	set.StringVar(&c.cert, "cert", "", "PEM file of your X.509-SVID and its chain (ROSTER_CERT)")
+	set.StringVar(&c.key, "key", "", "PEM file of its private key (ROSTER_KEY)")
+}
+
+// given returns the connection's flags that the command line has, quoted.
+func (c *connection) given() []string {
+	var words []string
+	for _, name := range []string{"address", "bundle", "cert", "key"} {
+		if f := c.root.PersistentFlags().Lookup(name); f.Changed {
+			words = append(words, "--"+name, shellQuote(f.Value.String()))
+		}
+	}
+	return words
+}
+
+// setting returns a flag's value, or else the environment's.
+func (c *connection) setting(name, variable string) string {
+	if f := c.root.PersistentFlags().Lookup(name); f.Changed {
+		return f.Value.String()
+	}
+	return c.getenv(variable)
+}
+
+// client returns a client of the directory.
+func (a *app) client() (*api.Client, error) {
+	if a.dial != nil {
+		return a.dial()
+	}
+	base, err := a.baseURL()
+	if err != nil {
+		return nil, err
+	}
+	config, err := a.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	a.transport = &http.Transport{
+		TLSClientConfig: config, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment,
+		TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: importers,
+	}
+	return api.NewClient(base, &http.Client{
+		Transport: frank{a.transport}, Timeout: requestTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}), nil
+}
+
+func (c *connection) close() {
+	if c.transport != nil {
+		c.transport.CloseIdleConnections()
+	}
+}
+
+func (a *app) baseURL() (string, error) {
+	address := a.setting("address", "ROSTER_ADDRESS")
+	if address == "" {
+		return "", usage("no directory is given").
+			because("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS; a mesh to try things with starts by itself:").
+			try(a.program + " dev")
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/" {
+		return "", usage("the address %q is not one of a directory", address).
+			because("A directory's address is https://HOST[:PORT], without a path; it is never plain http.")
+	}
+	return "https://" + u.Host, nil
+}
+
+func (a *app) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if file := a.setting("bundle", "ROSTER_BUNDLE"); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, failed(exitFailed, "the bundle can't be read: %w", err).because("--bundle (or ROSTER_BUNDLE) names a PEM file of certificate authorities.")
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, failed(exitFailed, "the bundle %s has no certificate in PEM", file)
+		}
+	}
+	cert, key := a.setting("cert", "ROSTER_CERT"), a.setting("key", "ROSTER_KEY")
+	switch {
+	case cert == "" && key == "":
+		return config, nil // anonymous
+	case cert == "" || key == "":
+		return nil, usage("a certificate and its key belong together").because("Give both --cert and --key (or ROSTER_CERT and ROSTER_KEY), or neither to be anonymous.")
+	}
+	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		return nil, failed(exitKey, "the client certificate can't be used: %w", err).because("--cert is %s and --key is %s.", cert, key)
+	}
+	// Read again for every connection: SVIDs are renewed while register --keep runs.
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		return &pair, err
+	}
+	return config, nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+const rid = "01JWNTC0000000000000000AD1"
+
+// Whatever happens is told by one exit code, and by at most three lines of which
+// the last is a command.
+//
+// Requirement: OPS-005, OPS-006
+func TestEachFailureHasItsExitCode(t *testing.T) {
+	taken := problem(409, "agent-name-taken", `The agent name "weather" is already registered.`)
+	for _, c := range []struct {
+		name   string
+		answer http.HandlerFunc
+		args   string
+		code   int
+		next   string // the last line
+	}{
+		{"fine", says(`{"agents":[]}`), "lookup", 0, ""},
+		{"its own fault", problem(500, "internal", "Something went wrong here."), "get " + rid, 1, "roster get --help"},
+		{"a bad document", problem(400, "bad-document", "base is missing"), "register weather FILE", 1, "roster register --help"},
+		{"too large", problem(413, "too-large", "too large"), "register weather FILE", 1, "roster register --help"},
+		{"a bad name", problem(400, "bad-name", "no such name can be"), "register weather FILE", 2, "roster register --help"},
+		{"a bad query", problem(400, "bad-query", "scope is odd"), "lookup --scope odd", 2, "roster lookup --help"},
+		{"an unknown flag", nil, "lookup --colour", 2, "roster lookup --help"},
+		{"an unknown verb", nil, "frobnicate", 2, "roster --help"},
+		{"an argument missing", nil, "register weather", 2, "roster register --help"},
+		{"a lifetime too short", nil, "register weather FILE --lt 59", 2, "roster register --help"},
+		{"an impossible name", nil, "register we*ther FILE", 2, "roster register --help"},
+		{"a count too large", nil, "lookup --count 101", 2, "roster lookup --help"},
+		{"plain http", nil, "lookup --address http://127.0.0.1:1", 2, "roster --address http://127.0.0.1:1 lookup --help"},
+		{"a key missing", nil, "lookup --key=", 2, "roster --key '' lookup --help"},
+		{"not there", problem(404, "not-found", "nothing here"), "get weather", 3, "roster lookup --agent 'wea*'"},
+		{"expired", problem(404, "registration-expired", "it has expired"), "refresh " + rid, 3, "roster lookup --agent '01J*'"},
+		{"nobody", problem(401, "unauthenticated", "who are you"), "register weather FILE", 4, "roster register --help"},
+		{"forbidden", problem(403, "forbidden", "you may not"), "deregister weather", 4, "roster get weather --provenance"},
+		{"taken", taken, "register weather FILE", 5, "roster get weather --provenance"},
+		{"changed meanwhile", problem(412, "precondition-failed", "not that revision"), "register weather FILE", 5, "roster get weather --provenance"},
+		{"no leader", problem(503, "unavailable", "no leader"), "lookup", 6, "roster lookup"},
+		{"outcome unknown", problem(503, "outcome-unknown", "the leader was lost"), "register weather FILE", 6, "roster register weather FILE"},
+		{"too often", problem(429, "rate-limited", "slower"), "lookup --agent 'a b'", 6, "roster lookup --agent 'a b'"},
+		{"nobody listens", nil, "lookup --address https://127.0.0.1:1", 6, "roster lookup --address https://127.0.0.1:1"},
+		{"no proof", nil, "verify FILE", 10, ""},
+		{"no directory", nil, "lookup --address=", 2, "roster dev"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			answer := c.answer
+			if answer == nil {
+				answer = func(http.ResponseWriter, *http.Request) { t.Error("the directory was asked") }
+			}
+			w := newWorld(t, answer)
+			file := w.file("agent.json", `{"base":"https://weather.example"}`)
+			code, _, stderr := w.run(words(strings.ReplaceAll(c.args, "FILE", file))...)
+			if code != c.code {
+				t.Errorf("exit code %d, want %d; it says:\n%s", code, c.code, stderr)
+			}
+			if code != 0 {
+				checkLines(t, stderr, strings.ReplaceAll(c.next, "FILE", file))
+			}
+		})
+	}
+}
+
+// words splits a command line at spaces outside of single quotes.
+func words(line string) []string {
+	var out []string
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			out = append(out, part)
+		} else {
+			out = append(out, strings.Fields(part)...)
+		}
+	}
+	return out
+}
+
+func checkLines(t *testing.T, stderr, next string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+	if len(lines) > 3 || !strings.HasPrefix(lines[0], "roster: ") {
+		t.Errorf("a failure is told in at most three lines; these are\n%s", stderr)
+	}
+	if last := lines[len(lines)-1]; next != "" && last != "  "+next {
+		t.Errorf("the last line is %q; want the command %q", last, next)
+	}
+}
+
+// Requirement: OPS-005
+func TestCertificatesThatDoNotHold(t *testing.T) {
+	stranger, err := trust.NewCA(alpha, time.Now())
+	must(t, err)
+	t.Run("the directory's", func(t *testing.T) {
+		w := newWorld(t, says(`{"agents":[]}`))
+		pem, _ := stranger.PEM()
+		w.env["ROSTER_BUNDLE"] = w.file("other.pem", string(pem))
+		code, _, stderr := w.run("lookup")
+		if code != 12 || !strings.Contains(stderr, "--bundle") {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+		checkLines(t, stderr, "")
+	})
+	t.Run("the caller's", func(t *testing.T) {
+		w := newWorld(t, says(`{"agents":[]}`))
+		w.be(stranger, "/agent/ada")
+		code, _, stderr := w.run("lookup")
+		if code != 4 || !strings.Contains(stderr, "client certificate") {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+		checkLines(t, stderr, "roster lookup --help")
+	})
+	t.Run("a file that is none", func(t *testing.T) {
+		w := newWorld(t, says(`{"agents":[]}`))
+		w.env["ROSTER_CERT"] = w.file("none.pem", "nothing")
+		if code, _, stderr := w.run("lookup"); code != 12 {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+	})
+}
+
+// Requirement: OPS-005
+func TestAnInterruptedCommandSaysSo(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) {
+		interrupt()
+		<-r.Context().Done()
+	})
+	if code, _, stderr := w.runWith(ctx, "lookup"); code != 130 {
+		t.Errorf("exit code %d, want 130: %s", code, stderr)
+	}
+}
+
+// What evidence lacks decides the exit code, whoever finds it out.
+//
+// Requirement: OPS-005
+func TestEvidenceHasItsExitCode(t *testing.T) {
+	for code, err := range map[int]error{
+		10: directory.ErrSignature, 11: trust.ErrKeysForked, 12: directory.ErrKeyRevoked, 13: trust.ErrInclusion, 14: trust.ErrExpired,
+		1: errors.New("something else"),
+	} {
+		if got := explain(fmt.Errorf("checking: %w", err)).code; got != code {
+			t.Errorf("%v: exit code %d, want %d", err, got, code)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Where several domains have a name, the failure names them, and the command
+// that says which is meant.
+//
+// Requirement: OPS-006
+func TestGetSaysWhichDomainsHaveAName(t *testing.T) {
+	var asked []string
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.EscapedPath())
+		switch r.URL.Path {
+		case "/ad/r/weather/oslo":
+			w.Header().Add("Link", "</ad/r/beta.test/"+rid+`>; rel="alternate"`)
+			w.Header().Add("Link", "</ad/r/gamma.test/"+rid+`>; rel="alternate"`)
+			w.WriteHeader(http.StatusMultipleChoices)
+		case "/ad/l":
+			says(`{"agents":[{"agent":"weather/oslo","href":"/ad/r/beta.test/`+rid+`"}]}`)(w, r)
+		default:
+			says(`{"agent":"weather/oslo","href":"/ad/r/beta.test/`+rid+`"}`)(w, r)
+		}
+	})
+	code, _, errs := w.run("get", "weather/oslo")
+	if code != 5 || !strings.Contains(errs, "beta.test, gamma.test") {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	lines := strings.Split(strings.TrimSpace(errs), "\n")
+	next := words(lines[len(lines)-1])
+	code, out, errs := w.run(next[1:]...)
+	if code != 0 || !strings.Contains(out, "agent\tdirectory\tweather/oslo") {
+		t.Errorf("%q: exit code %d, %s%s", next, code, out, errs)
+	}
+	if got, want := strings.Join(asked, " "), "/ad/r/weather%2Foslo /ad/l /ad/r/beta.test/"+rid; got != want {
+		t.Errorf("asked for %s, want %s", got, want)
+	}
+}
+
+func TestGetShowsTheWay(t *testing.T) {
+	proof := newSigner(t).proof(t)
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/proof") {
+			says(string(proof))(w, r)
+			return
+		}
+		says(`{"agent":"weather","href":"/ad/r/beta.test/`+rid+`","provenance":{"origin_authority":"beta.test","origin_service":"https://ad.beta.test",
+			"registrant":"spiffe://beta.test/agent/bob","revision":7,"registered_at":"2026-06-01T12:00:00.000Z","received_from":"gamma.test",
+			"verification":{"state":"verified","key":"k1"}}}`)(w, r)
+	})
+	code, out, errs := w.run("get", "weather", "--provenance")
+	if code != 0 || errs != "" {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	for _, want := range []string{"registrant\tspiffe://beta.test/agent/bob\t", "origin\tbeta.test at https://ad.beta.test\trevision 7", "page\t", "revisions 7 to 7", "handed over\tgamma.test\t", "verified by key k1"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+}
+
+func TestOperatorsSeeTheMesh(t *testing.T) {
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		says(map[string]string{
+			"/v1/operator/members": `{"members":[{"id":"spiffe://alpha.test/roster/node/1","domain":"alpha.test","address":"127.0.0.1:1","state":"alive"}]}`,
+			"/v1/operator/raft":    `{"leader":"n1","peers":[{"id":"n1","address":"a:1","voter":true},{"id":"n2","address":"a:2","voter":true,"last_contact":"2026-06-01T12:00:00Z"}]}`,
+			"/v1/operator/peers":   `{"peers":[{"domain":"beta.test","state":"active","lag_revisions":3,"lag_seconds":1.25,"last_error":"late"}]}`,
+		}[r.URL.Path])(w, r)
+	})
+	for _, c := range []struct{ args, want string }{
+		{"members", "spiffe://alpha.test/roster/node/1\talpha.test\t127.0.0.1:1\talive\n"},
+		{"raft peers", "n1\ta:1\tleader\t\nn2\ta:2\tvoter\t2026-06-01T12:00:00Z\n"},
+		{"peer list", "beta.test\tactive\t\t3\t1.2\t\tlate\n"},
+		{"peer list -o jsonl", `{"domain":"beta.test","state":"active","lag_revisions":3,"lag_seconds":1.25,"last_error":"late"}` + "\n"},
+	} {
+		code, out, errs := w.run(strings.Fields(c.args)...)
+		if code != 0 || errs != "" || !strings.HasSuffix(out, c.want) {
+			t.Errorf("%s: exit code %d, %s%s", c.args, code, out, errs)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// importers is how many documents are registered at the same time.
+const importers = 8
+
+func (a *app) importCommand() *cobra.Command {
+	return group("import", "Register agents from other catalogues' files",
+		a.importKind(directory.KindA2A, "Register A2A agent cards",
+			"A card's agent name is the host and path of its url."),
+		a.importKind(directory.KindMCP, "Register MCP servers",
+			"A server's agent name is its name. Files may hold one server.json, an array of\nthem, or a list as an MCP registry answers it."),
+	)
+}
+
+func (a *app) importKind(kind directory.Kind, short, names string) *cobra.Command {
+	im := &importing{app: a, kind: kind}
+	var lt lifetime
+	c := &cobra.Command{
+		Use:   string(kind) + " FILE|DIR",
+		Short: short,
+		Long: short + ` from a file, or from every *.json of a directory.
+
+` + names + `
+Where two documents have the same name, the first is taken and the others are
+refused: one must not replace another in silence. What you registered under a name
+before is replaced.
+
+Each document is taken or refused, with the reason, whatever became of the others.
+The exit code is 0 when all were taken and 1 when some were refused. When the
+directory is away or doesn't know you, the import ends there.`,
+		Args: needs("FILE|DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			im.options.Kind, im.options.Lifetime = string(kind), uint32(lt)
+			return im.run(c.Context(), args[0])
+		},
+	}
+	c.Flags().BoolVar(&im.dry, "dry-run", false, "check everything, register nothing")
+	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
+	lifetimeFlag(c, &lt)
+	return c
+}
+
+// An importing is one run of an import.
+type importing struct {
+	*app
+	kind    directory.Kind
+	options api.RegisterOptions
+	dry     bool
+}
+
+// What became of a document.
+const (
+	registered = "registered"
+	replaced   = "replaced"
+	valid      = "valid" // in a dry run
+	refused    = "refused"
+	untried    = "untried"
+)
+
+// An item is one document and what became of it.
+type item struct {
+	Source  string `json:"source"` // the file, and # with a number where it holds several
+	Agent   string `json:"agent,omitempty"`
+	Result  string `json:"result"`
+	RID     string `json:"rid,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Pointer string `json:"pointer,omitempty"`
+
+	document []byte
+}
+
+func (i *item) refuse(err error) {
+	i.Result, i.Reason = refused, firstLine(err.Error())
+	var local *directory.Error
+	var answered *api.Error
+	switch {
+	case errors.As(err, &local):
+		i.Reason, i.Pointer = local.Detail, local.Pointer
+	case errors.As(err, &answered) && answered.Detail != "":
+		i.Reason, i.Pointer = answered.Detail, answered.Pointer
+	}
+}
+
+func (im *importing) run(ctx context.Context, source string) error {
+	if strings.Contains(source, "://") {
+		return usage("import reads files and directories, not URLs").because("Save it first:").try("curl --proto =https -o agents.json " + shellQuote(source))
+	}
+	items, err := im.readItems(source)
+	if err != nil {
+		return err
+	}
+	im.check(items)
+	var stopped error
+	if im.dry {
+		for _, i := range items {
+			if i.Result == untried {
+				i.Result = valid
+			}
+		}
+	} else {
+		client, err := im.client()
+		if err != nil {
+			return err
+		}
+		stopped = im.register(ctx, client, items)
+	}
+	return im.report(items, stopped)
+}
+
+// check finds each document's name and refuses what no directory would take.
+func (im *importing) check(items []*item) {
+	first := map[string]string{} // name to source
+	for _, i := range items {
+		if i.Result == refused { // it could not even be read
+			continue
+		}
+		i.Result = untried
+		doc, err := directory.ParseDocument(im.kind, i.document)
+		if err != nil {
+			i.refuse(err)
+			continue
+		}
+		if i.Agent, err = directory.DefaultName(doc); err != nil {
+			i.refuse(err)
+			continue
+		}
+		if _, err = directory.Project(i.Agent, doc); err != nil {
+			i.refuse(err)
+			continue
+		}
+		if other, taken := first[i.Agent]; taken {
+			i.refuse(fmt.Errorf("%s has the same name: register this one under another with roster register NAME FILE --kind %s", other, im.kind))
+			continue
+		}
+		first[i.Agent] = i.Source
+	}
+}
+
+// register registers what was not refused. It stops where the next document
+// would fare no better, and says why.
+func (im *importing) register(ctx context.Context, client *api.Client, items []*item) error {
+	p := im.progress(len(items))
+	defer p.end()
+	g, inner := errgroup.WithContext(ctx)
+	g.SetLimit(importers)
+	for _, i := range items {
+		if i.Result != untried {
+			p.step()
+			continue
+		}
+		g.Go(func() error {
+			if inner.Err() != nil {
+				return nil // the first error is the one to tell
+			}
+			defer p.step()
+			return im.registerOne(inner, client, i)
+		})
+	}
+	return errors.Join(g.Wait(), ctx.Err())
+}
+
+func (im *importing) registerOne(ctx context.Context, client *api.Client, i *item) error {
+	out, err := client.Register(ctx, i.Agent, i.document, im.options)
+	var answered *api.Error
+	switch {
+	case err == nil:
+		i.Result, i.RID = replaced, out.RID
+		if out.Created {
+			i.Result = registered
+		}
+	case errors.As(err, &answered) && answered.Status >= 400 && answered.Status < 500 &&
+		answered.Status != http.StatusUnauthorized && answered.Status != http.StatusTooManyRequests:
+		i.refuse(err)
+	default:
+		return err
+	}
+	return nil
+}
+
+// report prints what became of each document, and fails unless all were taken.
+func (im *importing) report(items []*item, stopped error) error {
+	taken, t := 0, table{head: []string{"RESULT", "AGENT", "SOURCE", "RID", "REASON"}}
+	for _, i := range items {
+		if i.Result != refused && i.Result != untried {
+			taken++
+		}
+		reason := i.Reason
+		if i.Pointer != "" {
+			reason += " (at " + i.Pointer + ")"
+		}
+		t.rows = append(t.rows, []string{i.Result, i.Agent, i.Source, i.RID, reason})
+	}
+	// Where the table ends is where people look.
+	slices.SortStableFunc(t.rows, func(a, b []string) int { return cmp.Compare(len(a[4]), 0) - cmp.Compare(len(b[4]), 0) })
+	body, err := marshal(map[string]any{"items": items})
+	if err != nil {
+		return err
+	}
+	if err := im.print(answer{body, "items", t}); err != nil {
+		return err
+	}
+	verb := "took"
+	if im.dry {
+		verb = "would take"
+	}
+	switch summary := fmt.Sprintf("%s %d of %d", verb, taken, len(items)); {
+	case stopped != nil:
+		f := explain(stopped)
+		return &failure{code: f.code, what: summary + ", then stopped: " + f.what, why: f.why, next: f.next, err: stopped}
+	case taken < len(items):
+		return failed(exitFailed, "%s: %d refused", summary, len(items)-taken).because("The report names the reason for each; the others are not affected.")
+	default:
+		im.note("%s", summary)
+	}
+	return nil
+}

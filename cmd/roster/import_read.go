@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// maxCatalogue bounds a file to import, in bytes.
+const maxCatalogue = 64 << 20
+
+// maxItems bounds how many documents one import takes.
+const maxItems = 100_000
+
+// readItems reads the documents of a file, or of the *.json files of a directory.
+// Of a directory, a file that can't be read is a refused item.
+func (im *importing) readItems(source string) ([]*item, error) {
+	files, err := im.files(source)
+	if err != nil {
+		return nil, err
+	}
+	var items []*item
+	for _, file := range files {
+		of, err := im.readCatalogue(file)
+		switch {
+		case err != nil && len(files) == 1:
+			return nil, err
+		case err != nil:
+			i := &item{Source: filepath.Base(file)}
+			i.refuse(err)
+			of = []*item{i}
+		}
+		if items = append(items, of...); len(items) > maxItems {
+			return nil, failed(exitFailed, "more than %d documents", maxItems).because("Import them in parts.")
+		}
+	}
+	return items, nil
+}
+
+func (im *importing) files(source string) ([]string, error) {
+	if info, err := os.Stat(source); err != nil || !info.IsDir() {
+		return []string{source}, nil // the reader tells what is wrong
+	}
+	files, err := filepath.Glob(filepath.Join(escapeGlob(source), "*.json")) // sorted
+	if err == nil && len(files) == 0 {
+		err = errors.New("no *.json in it")
+	}
+	if err != nil {
+		return nil, failed(exitFailed, "nothing to import from %s: %w", source, err)
+	}
+	return files, nil
+}
+
+func escapeGlob(s string) string {
+	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(s)
+}
+
+// readCatalogue reads one file: a document, an array of them, or a registry's
+// list.
+func (im *importing) readCatalogue(file string) ([]*item, error) {
+	text, err := im.readFile(file, maxCatalogue+1)
+	if err != nil {
+		return nil, err
+	}
+	base := filepath.Base(file)
+	list, err := splitCatalogue(text)
+	if errors.Is(err, errNoArray) {
+		return []*item{{Source: base, document: text}}, nil
+	}
+	if err != nil {
+		return nil, failed(exitFailed, "%s is not JSON: %w", base, err)
+	}
+	items := make([]*item, len(list))
+	for n, document := range list {
+		items[n] = &item{Source: fmt.Sprintf("%s#%d", base, n+1), document: unwrap(document)}
+	}
+	return items, nil
+}
+
+// splitCatalogue returns the documents of an array or of a registry's list, and
+// errNoArray for anything else. What is not strict within a document is that
+// document's own affair.
+func splitCatalogue(text []byte) ([][]byte, error) {
+	switch jsontext.Value(text).Kind() {
+	case '[':
+		return split(text)
+	case '{':
+		members, err := directory.ParseObject(text)
+		if err != nil {
+			return nil, errNoArray // a broken document is refused as one
+		}
+		for _, m := range members {
+			if m.Name == "servers" && jsontext.Value(m.Value).Kind() == '[' {
+				return split(m.Value)
+			}
+		}
+	}
+	return nil, errNoArray
+}
+
+// unwrap returns the server.json of a registry's list item, which has it beside
+// the registry's own words, and other documents as they are.
+func unwrap(document []byte) []byte {
+	members, err := directory.ParseObject(document)
+	if err != nil {
+		return document
+	}
+	for _, m := range members {
+		if m.Name == "server" && jsontext.Value(m.Value).Kind() == '{' {
+			return m.Value
+		}
+	}
+	return document
+}

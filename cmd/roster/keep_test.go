@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// A desk is a directory in virtual time: the handler decides, a journal remembers
+// when what was asked.
+type desk struct {
+	started time.Time
+	answer  func(r *http.Request, at time.Duration) (status int, name string)
+
+	mu      sync.Mutex // guards journal
+	journal []entry
+}
+
+type entry struct {
+	at   time.Duration
+	what string
+}
+
+// RoundTrip answers without a network: a bubble's time stands still while bytes
+// are on a real one.
+func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	at := time.Since(d.started)
+	d.mu.Lock()
+	d.journal = append(d.journal, entry{at, r.Method + " " + r.URL.Path})
+	d.mu.Unlock()
+	status, name := d.answer(r, at)
+	w := httptest.NewRecorder()
+	switch {
+	case status >= 300:
+		problem(status, name, name)(w, r)
+	case r.URL.Path == "/ad/r":
+		w.Header().Set("Location", "/ad/r/"+name)
+		w.WriteHeader(status)
+	default:
+		w.WriteHeader(status)
+	}
+	return w.Result(), nil
+}
+
+// keepFor runs register --keep at the desk for some time and returns its exit
+// code and notes.
+func keepFor(t *testing.T, d *desk, args []string, long time.Duration) (int, string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "agent.json")
+	must(t, os.WriteFile(file, []byte(`{"base":"https://weather.example"}`), 0o600))
+	d.started = time.Now()
+	ctx, stop := context.WithTimeout(t.Context(), long)
+	defer stop()
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, program: "roster", connection: connection{
+		getenv: func(string) string { return "" },
+		dial:   func() (*api.Client, error) { return api.NewClient("https://desk", &http.Client{Transport: d}), nil },
+	}}
+	code := a.run(ctx, append([]string{"register", "weather", file, "--keep", "--lt", "100"}, args...))
+	return code, errs.String()
+}
+
+func (d *desk) count(what string) int {
+	n := 0
+	for _, e := range d.journal {
+		if strings.HasPrefix(e.what, what) {
+			n++
+		}
+	}
+	return n
+}
+
+// Each refresh comes 0.4 to 0.6 of the lifetime behind the one before, not always
+// at the same moment, and the end leaves the registration alone.
+//
+// Requirement: OPS-007
+func TestKeepRefreshesWithJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{answer: fine}
+		code, notes := keepFor(t, d, nil, time.Hour)
+		if code != 0 || d.count("POST /ad/r/") < 60 || d.count("DELETE") != 0 {
+			t.Fatalf("exit code %d, %d refreshes, %d removals, notes %q", code, d.count("POST /ad/r/"), d.count("DELETE"), notes)
+		}
+		gaps := map[time.Duration]bool{}
+		for i, e := range d.journal[1:] {
+			gap := e.at - d.journal[i].at
+			if gap < 40*time.Second || gap > 60*time.Second {
+				t.Errorf("a refresh comes %s behind the one before", gap)
+			}
+			gaps[gap] = true
+		}
+		if len(gaps) < 10 {
+			t.Errorf("only %d different pauses", len(gaps))
+		}
+	})
+}
+
+func fine(r *http.Request, _ time.Duration) (int, string) {
+	if r.URL.Path == "/ad/r" {
+		return http.StatusCreated, rid
+	}
+	return http.StatusNoContent, ""
+}
+
+// Ten minutes without a leader are borne; what expired meanwhile is registered
+// again, and refreshed under its new id.
+//
+// Requirement: OPS-007
+func TestKeepBearsAnAbsenceAndRegistersAgain(t *testing.T) {
+	const again = "01JWNTC0000000000000000AD2"
+	synctest.Test(t, func(t *testing.T) {
+		lost := false
+		d := &desk{}
+		d.answer = func(r *http.Request, at time.Duration) (int, string) {
+			switch {
+			case at > 5*time.Minute && at < 15*time.Minute:
+				lost = true
+				return http.StatusServiceUnavailable, "unavailable"
+			case lost && strings.HasSuffix(r.URL.Path, rid):
+				return http.StatusNotFound, "registration-expired"
+			case lost && r.URL.Path == "/ad/r":
+				return http.StatusCreated, again
+			}
+			return fine(r, at)
+		}
+		code, notes := keepFor(t, d, nil, 20*time.Minute)
+		if code != 0 || d.count("POST /ad/r/"+again) == 0 {
+			t.Errorf("exit code %d, %d refreshes under the new id; notes:\n%s", code, d.count("POST /ad/r/"+again), notes)
+		}
+		for _, e := range d.journal {
+			if e.what == "POST /ad/r" && e.at > 15*time.Minute+45*time.Second {
+				t.Errorf("registered again only after %s", e.at)
+			}
+		}
+		if n := strings.Count(notes, "\n"); n > 4 {
+			t.Errorf("an absence is told once, not in %d lines:\n%s", n, notes)
+		}
+	})
+}
+
+// Requirement: OPS-007
+func TestKeepEndsWithConflictWhenTheNameIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{}
+		d.answer = func(r *http.Request, at time.Duration) (int, string) {
+			switch {
+			case at < time.Minute:
+				return fine(r, at)
+			case r.URL.Path == "/ad/r":
+				return http.StatusConflict, "agent-name-taken"
+			}
+			return http.StatusNotFound, "registration-expired"
+		}
+		code, notes := keepFor(t, d, nil, time.Hour)
+		if code != 5 || !strings.Contains(notes, "Another identity") {
+			t.Errorf("exit code %d, notes %q", code, notes)
+		}
+	})
+}
+
+// Requirement: OPS-007
+func TestKeepRemovesAtItsEndWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{answer: fine}
+		code, notes := keepFor(t, d, []string{"--on-exit", "remove"}, 10*time.Minute)
+		last := d.journal[len(d.journal)-1]
+		if code != 0 || last.what != "DELETE /ad/r/"+rid || last.at > 10*time.Minute+2*time.Second {
+			t.Errorf("exit code %d, at last %+v, notes %q", code, last, notes)
+		}
+	})
+}
+
+// A first registration that fails is told at once: most often the command line
+// is wrong.
+func TestKeepDoesNotWaitForAFirstRegistration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{answer: func(*http.Request, time.Duration) (int, string) { return http.StatusServiceUnavailable, "unavailable" }}
+		if code, _ := keepFor(t, d, nil, time.Hour); code != 6 || len(d.journal) != 1 {
+			t.Errorf("exit code %d after %d requests", code, len(d.journal))
+		}
+	})
+}

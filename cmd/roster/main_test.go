@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain makes the program a command of the scripts in testdata.
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"roster": main}) }
+
+// The scripts run the real program: what a user types, and what comes of it.
+//
+// Requirement: OPS-001, OPS-002, OPS-003, OPS-004, OPS-005, OPS-006
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata",
+		Setup: func(e *testscript.Env) error { return writeProofs(t, e.WorkDir) },
+		Cmds:  commands,
+	})
+}
+
+// writeProofs makes proof files: one that holds, and one for each way not to.
+func writeProofs(t *testing.T, dir string) error {
+	s, stranger := newSigner(t), newSigner(t)
+	good := s.proof(t)
+	own, _ := s.ca.PEM()
+	foreign, _ := stranger.ca.PEM()
+	for name, text := range map[string][]byte{
+		"alpha.pem":      own,
+		"stranger.pem":   foreign,
+		"good.json":      good,
+		"signature.json": altered(t, good, "page", func(page string) string { return page[:len(page)-8] + "AAAAAAAA" }),
+		"swapped.json":   altered(t, good, "page", func(string) string { return string(memberOf(t, stranger.proof(t), "page")) }),
+		"keys.json":      altered(t, good, "keys", func(string) string { return string(memberOf(t, stranger.proof(t), "keys")) }),
+		"expired.json":   s.proofUntil(t, time.Now().Add(-time.Second), ""),
+		"unlogged.json":  s.proofUntil(t, time.Now().Add(time.Hour), "alpha.test/roster/1\n1\nAAAA\n\n— x y\n"),
+		"garbage.json":   []byte(`{"record":"x"}`),
+		"record.sdjwt":   memberOf(t, good, "record"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// hostile is what a registrant may write to fool whoever reads a terminal.
+const hostile = "see \x1b[2J\u202egnp.exe\u2066 \u200bnow"
+
+// page is a lookup's answer with odd but lawful spacing, and a hostile base.
+func page(t *testing.T) string {
+	t.Helper()
+	base, err := json.Marshal(hostile)
+	must(t, err)
+	return fmt.Sprintf(`{"agents": [ {"agent":"weather","base":%s,"protocols":["a2a"],"capabilities":[],"href":"/ad/r/%s",
+  "provenance":{"origin_authority":"beta.test","revision":7,"expires_at":"2026-06-02T12:00:00.000Z","verification":{"state":"verified"}}},
+  {"agent":"yes","base":"https://b.example","protocols":[],"capabilities":[{"name":"tell","type":"tool"}],"href":"/ad/r/x","n":1e3,"f":false,"nil":null,"o":{}} ]}`+"\n", base, rid)
+}
+
+// Requirement: OPS-004
+func TestJSONIsTheAnswerByteForByte(t *testing.T) {
+	w := newWorld(t, says(page(t)))
+	if code, out, errs := w.run("lookup", "-o", "json"); code != 0 || out != page(t) {
+		t.Errorf("exit code %d, notes %q, got\n%s\nwant\n%s", code, errs, out, page(t))
+	}
+}
+
+// Requirement: OPS-004
+func TestJSONLinesHasOneThingOnEachLine(t *testing.T) {
+	w := newWorld(t, says(page(t)))
+	_, out, _ := w.run("lookup", "-o", "jsonl")
+	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"agent":"weather",`) || !strings.HasPrefix(lines[1], `{"agent":"yes",`) {
+		t.Errorf("got\n%s", out)
+	}
+}
+
+// YAML says the same as JSON to whoever reads it with any YAML reader, and has
+// nothing in it that acts on a terminal.
+//
+// Requirement: OPS-004, AD-072
+func TestYAMLSaysTheSameAsJSON(t *testing.T) {
+	w := newWorld(t, says(page(t)))
+	_, out, _ := w.run("lookup", "-o", "yaml")
+	var got, want any
+	must(t, yaml.Unmarshal([]byte(out), &got))
+	must(t, json.Unmarshal([]byte(page(t)), &want))
+	again, err := json.Marshal(got)
+	must(t, err)
+	var same any
+	must(t, json.Unmarshal(again, &same))
+	if !reflect.DeepEqual(same, want) {
+		t.Errorf("YAML\n%s\nsays %s", out, again)
+	}
+	if strings.ContainsFunc(strings.ReplaceAll(out, "\n", ""), unseen) {
+		t.Errorf("what can't be seen is in\n%q", out)
+	}
+}
+
+// Requirement: OPS-004
+func TestTablesAreAlignedOnATerminalAndTabbedInAPipe(t *testing.T) {
+	w := newWorld(t, says(page(t)))
+	_, piped, _ := w.run("lookup")
+	lines := strings.Split(piped, "\n")
+	if lines[0] != "AGENT\tORIGIN\tRID\tPROTOCOLS\tBASE (CLAIMED)\tEXPIRES" || !strings.HasPrefix(lines[1], "weather\tbeta.test\t"+rid+"\ta2a\t") {
+		t.Errorf("piped:\n%s", piped)
+	}
+	if strings.Contains(piped, "\x1b") {
+		t.Errorf("an escape code in a pipe: %q", piped)
+	}
+	if _, wide, _ := w.run("lookup", "-o", "wide"); !strings.Contains(wide, "\tSTATE\t") || !strings.Contains(wide, "\tverified\t") {
+		t.Errorf("wide:\n%s", wide)
+	}
+	w.terminal = true
+	w.env["NO_COLOR"] = "1"
+	_, plain, _ := w.run("lookup")
+	if strings.Contains(plain, "\x1b") || strings.Contains(plain, "\t") {
+		t.Errorf("NO_COLOR on a terminal: %q", plain)
+	}
+	lines = strings.Split(plain, "\n")
+	if strings.Index(lines[0], "ORIGIN") != strings.Index(lines[1], "beta.test") {
+		t.Errorf("not aligned:\n%s", plain)
+	}
+	delete(w.env, "NO_COLOR")
+	if _, bold, _ := w.run("lookup"); !strings.HasPrefix(bold, "\x1b[1m") || strings.Count(bold, "\x1b") != 2 {
+		t.Errorf("the heading alone stands out: %q", bold)
+	}
+}
+
+// What a registrant wrote can't act on the terminal that shows it, and is shown
+// as claimed.
+//
+// Requirement: AD-072
+func TestWhatRegistrantsWroteIsEscapedAndMarked(t *testing.T) {
+	const escaped = `see \x1b[2J\u202egnp.exe\u2066 \u200bnow`
+	w := newWorld(t, says(page(t)))
+	if _, out, _ := w.run("lookup"); !strings.Contains(out, "BASE (CLAIMED)") || !strings.Contains(out, escaped) {
+		t.Errorf("lookup shows\n%q", out)
+	}
+	text, err := json.Marshal(hostile)
+	must(t, err)
+	w = newWorld(t, says(fmt.Sprintf(`{"agent":"weather","description":%s,"href":"/ad/r/%s"}`, text, rid)))
+	if _, out, _ := w.run("get", "weather"); !strings.Contains(out, "description\tclaimed\t"+escaped+"\n") || !strings.Contains(out, "rid\tdirectory\t"+rid+"\n") {
+		t.Errorf("get shows\n%q", out)
+	}
+	w = newWorld(t, problem(403, "forbidden", hostile))
+	if _, _, errs := w.run("get", "weather"); !strings.Contains(errs, escaped) {
+		t.Errorf("an error shows\n%q", errs)
+	}
+}
+
+func TestSafeLeavesTextAlone(t *testing.T) {
+	for _, s := range []string{"", "plain", "Größe 東京 שלום", "👩\u200d🔬", "می\u200cخواهم"} {
+		if got := safe(s); got != s {
+			t.Errorf("safe(%q) = %q", s, got)
+		}
+	}
+}
+
+// Requirement: OPS-005
+func TestAnEmptyLookupIsFine(t *testing.T) {
+	w := newWorld(t, says(`{"agents":[]}`))
+	code, out, errs := w.run("lookup", "--agent", "nobody")
+	if code != 0 || out != "" || errs != "No agent matches.\n" {
+		t.Errorf("exit code %d, data %q, notes %q", code, out, errs)
+	}
+}
+
+func TestLookupFollowsThePages(t *testing.T) {
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		n := r.URL.Query().Get("after")
+		if n == "" {
+			n = "0"
+		}
+		if n < "2" {
+			w.Header().Set("Link", fmt.Sprintf(`</ad/l?page=1&after=%c>; rel="next"`, n[0]+1))
+		}
+		says(fmt.Sprintf(`{"agents":[{"agent":"a%s", "x": 1}]}`, n))(w, r)
+	})
+	code, out, errs := w.run("lookup", "--all", "-o", "json")
+	if want := `{"agents":[{"agent":"a0", "x": 1},{"agent":"a1", "x": 1},{"agent":"a2", "x": 1}]}` + "\n"; code != 0 || out != want || errs != "" {
+		t.Errorf("exit code %d, notes %q, got\n%s", code, errs, out)
+	}
+	if _, out, errs = w.run("lookup"); strings.Count(out, "\n") != 2 || !strings.Contains(errs, "--all") {
+		t.Errorf("one page: %q, notes %q", out, errs)
+	}
+}
+
+func TestLookupAsksForItsFilters(t *testing.T) {
+	var asked string
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Query().Encode()
+		says(`{"agents":[]}`)(w, r)
+	})
+	w.run("lookup", "--agent", "w*", "--cap", "sum*", "--type", "tool", "--tag", "a", "--tag", "b", "--protocol", "mcp",
+		"--origin", "beta.test", "--scope", "mesh", "--status", "active", "--count", "5")
+	if want := "agent=w%2A&cap_name=sum%2A&cap_type=tool&count=5&origin=beta.test&protocol=mcp&scope=mesh&status=active&tag=a&tag=b"; asked != want {
+		t.Errorf("asked for %s\nwant %s", asked, want)
+	}
+}

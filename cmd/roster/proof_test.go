@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A signer is an origin that makes proof files.
+type signer struct {
+	ca   *trust.CA
+	ring *trust.Keyring
+}
+
+func newSigner(t testing.TB) *signer {
+	t.Helper()
+	now := time.Now()
+	ca, err := trust.NewCA(alpha, now)
+	must(t, err)
+	svid, err := ca.Issue("/roster/node/1", time.Hour, now)
+	must(t, err)
+	key, err := trust.OpenKey(t.TempDir())
+	must(t, err)
+	attestation, err := key.Attest(svid, now)
+	must(t, err)
+	s := &signer{ca, trust.NewKeyring(alpha, key, trust.NewBundles())}
+	s.ring.SetOwn(&directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 1, Expires: now.Unix() + directory.KeyDocumentLifetime,
+		Keys: []directory.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}}})
+	return s
+}
+
+// proof returns a proof file of a registration that is good for an hour.
+func (s *signer) proof(t testing.TB) []byte { return s.proofUntil(t, time.Now().Add(time.Hour), "") }
+
+// proofUntil returns a proof file with a deadline, and a checkpoint if one is
+// given.
+func (s *signer) proofUntil(t testing.TB, deadline time.Time, checkpoint string) []byte {
+	t.Helper()
+	doc, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://weather.example"}`))
+	must(t, err)
+	change := &directory.Change{Issuer: alpha, RID: directory.NewRID(1, [10]byte{}), Op: directory.OpPut, Epoch: 1, Revision: 7,
+		IssuedAt: time.Now().Unix(), Since: time.Now().Unix(), Agent: "weather",
+		Owner: directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada")), Document: doc, Salt: directory.Salt{1}}
+	disclosures := change.Disclosures()
+	statement, err := directory.Statement(directory.StatementFormat, change, disclosures)
+	must(t, err)
+	shown, m := directory.Disclosed(disclosures, directory.Grant{All: true})
+	page := &directory.SignedPage{Issuer: alpha, Epoch: 1, Audience: directory.Mesh, From: 6, To: 7, At: 7, IssuedAt: time.Now().Unix(),
+		Digests: []directory.Digest{{RID: change.RID, Revision: 7, Op: directory.OpPut, H: directory.HashOf(statement), M: m, Deadline: deadline.Unix(), Lifetime: 3600}}}
+	_, keys, _ := s.ring.Keys(alpha)
+	bundle, err := s.ca.Bundle().Marshal()
+	must(t, err)
+	p := trust.Proof{Record: directory.Record{JWS: s.sign(t, directory.TypeRecord, statement), Disclosures: shown}.String(),
+		Page: s.sign(t, directory.TypePage, page.Payload()), Keys: keys, Bundle: bundle}
+	if checkpoint != "" {
+		p.Checkpoint, p.Index = checkpoint, new(uint64)
+	}
+	return p.Bytes()
+}
+
+func (s *signer) sign(t testing.TB, typ string, payload []byte) string {
+	t.Helper()
+	jws, err := s.ring.Sign(typ, payload)
+	must(t, err)
+	return jws
+}
+
+// altered returns a proof file with another value for one of its members.
+func altered(t testing.TB, proof []byte, member string, value func(string) string) []byte {
+	t.Helper()
+	var p map[string]any
+	must(t, json.Unmarshal(proof, &p))
+	p[member] = value(p[member].(string))
+	b, err := json.Marshal(p)
+	must(t, err)
+	return b
+}
+
+// memberOf returns a member of a proof file that is text.
+func memberOf(t testing.TB, proof []byte, name string) []byte {
+	t.Helper()
+	var p map[string]any
+	must(t, json.Unmarshal(proof, &p))
+	return []byte(p[name].(string))
+}

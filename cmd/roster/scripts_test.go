@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/roster-mesh/roster/node"
+)
+
+// scriptWait bounds what a script waits for.
+const scriptWait = 60 * time.Second
+
+// commands are what the scripts in testdata can do besides what all can.
+var commands = map[string]func(*testscript.TestScript, bool, []string){
+	"exits":      exits,
+	"await":      await,
+	"eventually": eventually,
+	"pasted":     pasted,
+	"load":       load,
+	"nodes":      nodes,
+}
+
+// exits runs a command that must end with an exit code: exits CODE COMMAND…
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) >= 2, "exits CODE COMMAND ARG...")
+	err := ts.Exec(args[1], args[2:]...)
+	if got := exitCodeOf(err); got != args[0] {
+		ts.Fatalf("exit code %s, want %s", got, args[0])
+	}
+}
+
+// await waits until a file holds a text: await FILE REGEXP
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) == 2, "await FILE REGEXP")
+	pattern, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	until(ts, func() bool {
+		b, err := os.ReadFile(ts.MkAbs(args[0]))
+		return err == nil && pattern.Match(b)
+	})
+}
+
+// eventually repeats a command until it succeeds: eventually COMMAND…
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) >= 1, "eventually COMMAND ARG...")
+	until(ts, func() bool { return ts.Exec(args[0], args[1:]...) == nil })
+}
+
+func until(ts *testscript.TestScript, done func() bool) {
+	bound := time.After(scriptWait)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-bound:
+			ts.Fatalf("not within %s", scriptWait)
+		case <-tick.C:
+		}
+	}
+}
+
+// pasted runs the command lines that roster dev printed, as a newcomer would.
+func pasted(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) == 1, "pasted FILE")
+	var lines []string
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		if strings.HasPrefix(line, "  curl ") || strings.HasPrefix(line, "  roster ") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	if len(lines) != 3 {
+		ts.Fatalf("%d lines to paste, want 3: %q", len(lines), lines)
+	}
+	ts.Check(ts.Exec("sh", "-ec", strings.Join(lines, "\n")))
+}
+
+// load sets the environment as a file of exports does.
+func load(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) == 1, "load FILE")
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		name, value, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "export ")), "=")
+		if ok {
+			ts.Setenv(name, strings.Trim(value, "'"))
+		}
+	}
+}
+
+// nodes puts the first node of each domain into the environment: ALPHA_API,
+// ALPHA_PID, ALPHA_CONFIG and so on.
+func nodes(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) == 1, "nodes FILE")
+	var mesh node.DevMesh
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &mesh))
+	for _, d := range mesh.Domains {
+		name, _, _ := strings.Cut(strings.ToUpper(d.TrustDomain), ".")
+		ts.Setenv(name+"_API", d.Nodes[0].API)
+		ts.Setenv(name+"_PID", fmt.Sprint(d.Nodes[0].PID))
+		ts.Setenv(name+"_CONFIG", d.Nodes[0].Config)
+	}
+}
+
+func want(ts *testscript.TestScript, neg, ok bool, usage string) {
+	if neg || !ok {
+		ts.Fatalf("usage: %s", usage)
+	}
+}
+
+// exitCodeOf returns an exit code as a script writes it.
+func exitCodeOf(err error) string {
+	if err == nil {
+		return "0"
+	}
+	exit, ok := err.(*exec.ExitError)
+	if !ok {
+		return err.Error()
+	}
+	return fmt.Sprint(exit.ExitCode())
+}

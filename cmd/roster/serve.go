@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/node"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "serve --config FILE",
+		Short: "Run one node of a domain",
+		Long: `Run one node of a domain, as its configuration says ("roster config" prints one).
+
+SIGINT and SIGTERM end it in good order: leadership is handed over, requests under
+way are answered. A second signal ends it at once. Logs go to standard error.`,
+		Args: needs(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if file == "" {
+				return usage("no configuration is given").because("--config FILE names it; a documented sample is printed by:").try(a.program + " config")
+			}
+			return a.serve(c.Context(), file)
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", "the node's configuration, YAML")
+	return c
+}
+
+func (a *app) serve(ctx context.Context, file string) error {
+	cfg, err := node.LoadConfig(file)
+	if err != nil {
+		return usage("the configuration can't be used: %w", err).try(a.program + " config")
+	}
+	log, err := newLogger(a.stderr, cfg.Log)
+	if err != nil {
+		return usage("the configuration can't be used: %w", err).try(a.program + " config")
+	}
+	n, err := node.Start(cfg, node.Env{Logger: log})
+	if err != nil {
+		return failed(exitFailed, "the node can't start: %w", err).try(a.command("serve", "--config", file))
+	}
+	log.Info("serving", "node", n.ID().String(), "api", cfg.Listen.API)
+	<-ctx.Done()
+	log.Info("stopping")
+	return n.Close()
+}
+
+func newLogger(w io.Writer, cfg node.Log) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
+		return nil, errors.New("log.level: it is debug, info, warn or error")
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if cfg.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	}
+	return slog.New(slog.NewJSONHandler(w, options)), nil
+}
+
+func (a *app) configCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "config",
+		Short: "Print a node's configuration with every key explained",
+		Args:  needs(),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := io.WriteString(a.stdout, node.SampleConfig)
+			return err
+		},
+	}
+}

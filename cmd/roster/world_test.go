@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/roster-mesh/roster/trust"
+)
+
+var alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
+
+// A world is what surrounds the command line: files, an environment, and a
+// directory's node that answers as the test says.
+type world struct {
+	t   *testing.T
+	dir string
+	env map[string]string
+	ca  *trust.CA
+
+	terminal bool
+	stdin    string
+}
+
+// newWorld starts a node over TLS, with certificates of alpha.test's authority.
+func newWorld(t *testing.T, h http.HandlerFunc) *world {
+	t.Helper()
+	ca, err := trust.NewCA(alpha, time.Now())
+	must(t, err)
+	w := &world{t: t, dir: t.TempDir(), ca: ca}
+	svid, err := ca.Issue("/roster/node/1", time.Hour, time.Now())
+	must(t, err)
+	bundles := trust.NewBundles()
+	must(t, bundles.SetX509(alpha, ca.Bundle().X509Authorities()))
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	server.TLS = trust.ServerTLS(trust.NewSource(svid), bundles, nil)
+	// httptest would show its own to a client that asks for an address.
+	server.TLS.Certificates = []tls.Certificate{chainOf(svid)}
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	pem, _ := ca.PEM()
+	w.env = map[string]string{"ROSTER_ADDRESS": server.URL, "ROSTER_BUNDLE": w.file("bundle.pem", string(pem))}
+	w.be(ca, "/agent/ada")
+	return w
+}
+
+// be issues the identity that calls.
+func (w *world) be(ca *trust.CA, path string) {
+	w.t.Helper()
+	svid, err := ca.Issue(path, time.Hour, time.Now())
+	must(w.t, err)
+	w.env["ROSTER_CERT"], w.env["ROSTER_KEY"] = filepath.Join(w.dir, "me.pem"), filepath.Join(w.dir, "me.key")
+	must(w.t, trust.WriteSVID(svid, w.env["ROSTER_CERT"], w.env["ROSTER_KEY"]))
+}
+
+func (w *world) file(name, text string) string {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	must(w.t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// run runs one command line.
+func (w *world) run(args ...string) (code int, stdout, stderr string) {
+	w.t.Helper()
+	return w.runWith(w.t.Context(), args...)
+}
+
+func (w *world) runWith(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	a := &app{
+		stdin: strings.NewReader(w.stdin), stdout: &out, stderr: &errs, program: "roster", terminal: w.terminal,
+		connection: connection{getenv: func(name string) string { return w.env[name] }},
+	}
+	return a.run(ctx, args), out.String(), errs.String()
+}
+
+func chainOf(svid *x509svid.SVID) tls.Certificate {
+	c := tls.Certificate{PrivateKey: svid.PrivateKey}
+	for _, cert := range svid.Certificates {
+		c.Certificate = append(c.Certificate, cert.Raw)
+	}
+	return c
+}
+
+// problem answers with a problem body as a directory's node does.
+func problem(status int, name, detail string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		text, _ := json.Marshal(detail)
+		fmt.Fprintf(w, `{"type":"https://ad.alpha.test/problems/%s","title":"T","status":%d,"detail":%s,"correlation_id":"c-1"}`, name, status, text)
+	}
+}
+
+// says answers 200 with a body.
+func says(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
