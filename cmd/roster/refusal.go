@@ -13,6 +13,9 @@ import (
 // the server's alert is read. So a request that fails with a broken connection
 // says nothing of the reason.
 
+// askTimeout bounds each part of finding out.
+const askTimeout = 3 * time.Second
+
 // A frank transport finds out whether a broken connection was a refused client
 // certificate.
 type frank struct{ *http.Transport }
@@ -32,9 +35,9 @@ func (f frank) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // ask connects once more, sends nothing, and returns the alert with which the
-// server ends the connection; nil if it doesn't within a second.
+// server ends the connection; nil if it doesn't in time.
 func (f frank) ask(r *http.Request) error {
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: time.Second}, Config: f.TLSClientConfig}
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: askTimeout}, Config: f.TLSClientConfig}
 	port := r.URL.Port()
 	if port == "" {
 		port = "443"
@@ -44,7 +47,7 @@ func (f frank) ask(r *http.Request) error {
 		return nil
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(askTimeout))
 	_, err = conn.Read(make([]byte, 1))
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "remote error" {
