@@ -69,7 +69,7 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	// maxHeader is net/http's own bound; the handler answers 431 from 16 KiB on.
-	maxHeader = 32 << 10
+	maxHeader = 64 << 10
 )
 
 // newServer returns an HTTP server of h; with config nil it speaks no TLS.

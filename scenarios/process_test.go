@@ -1,0 +1,267 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/node"
+)
+
+// program builds the real binary once for all stories that run processes.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "roster-program-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "roster")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// processes is a development mesh of real processes, sockets and disks.
+type processes struct {
+	t    *testing.T
+	dir  string
+	path string
+	*node.DevMesh
+	started map[string]*exec.Cmd // nodes that were started again, by id
+}
+
+// startProcesses runs roster dev --processes and waits until it is ready.
+func startProcesses(t *testing.T, flags ...string) *processes {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &processes{t: t, dir: t.TempDir(), path: path, started: map[string]*exec.Cmd{}}
+	dev := p.run(append([]string{"dev", "--processes", "--port", "0", "--dir", p.dir}, flags...)...)
+	t.Cleanup(func() { p.end(dev) })
+	p.eventually(time.Minute, "the mesh is ready", func() error {
+		m, err := node.ReadDevMesh(p.dir)
+		if err == nil && !m.Ready {
+			err = errors.New("not ready")
+		}
+		p.DevMesh = m
+		return err
+	})
+	return p
+}
+
+func (p *processes) run(args ...string) *exec.Cmd {
+	p.t.Helper()
+	cmd := exec.Command(p.path, args...)
+	cmd.Stdout, cmd.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	return cmd
+}
+
+// end asks a process to end, by its id, and waits for that.
+func (p *processes) end(cmd *exec.Cmd) {
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := cmd.Wait(); err != nil {
+		p.t.Errorf("%v: %v\n%s", cmd.Args, err, cmd.Stderr)
+	}
+}
+
+// kill ends a node without warning, by its process id.
+func (p *processes) kill(n node.DevNode) {
+	p.t.Helper()
+	if cmd, again := p.started[n.ID]; again {
+		delete(p.started, n.ID)
+		if err := cmd.Process.Kill(); err != nil {
+			p.t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		return
+	}
+	if err := syscall.Kill(n.PID, syscall.SIGKILL); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// restart starts a killed node again, as an operator would, and waits until it
+// is ready.
+func (p *processes) restart(n node.DevNode) {
+	p.t.Helper()
+	cmd := p.run("serve", "--config", n.Config)
+	p.started[n.ID] = cmd
+	p.t.Cleanup(func() {
+		if p.started[n.ID] == cmd {
+			p.end(cmd)
+		}
+	})
+	p.eventually(20*time.Second, n.ID+" is ready again", func() error {
+		resp, err := http.Get(n.Admin + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+}
+
+// eventually tries every 20 ms until try succeeds or the bound is over.
+func (p *processes) eventually(bound time.Duration, what string, try func() error) {
+	p.t.Helper()
+	deadline := time.Now().Add(bound)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("not within %s: %s: %v", bound, what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// http returns a client that speaks as one of a domain's identities (agent/ada),
+// or as nobody.
+func (p *processes) http(domain int, who string) *http.Client {
+	p.t.Helper()
+	d := p.Domains[domain]
+	pem, err := os.ReadFile(d.Bundle)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(pem)
+	for _, id := range d.Identities {
+		if id.SPIFFEID == "spiffe://"+d.TrustDomain+"/"+who {
+			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			config.Certificates = []tls.Certificate{pair}
+		}
+	}
+	if len(config.Certificates) == 0 && who != "" {
+		p.t.Fatalf("%s has no identity %s", d.TrustDomain, who)
+	}
+	tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	p.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+func (p *processes) client(domain, n int, who string) *api.Client {
+	return api.NewClient(p.Domains[domain].Nodes[n].API, p.http(domain, who))
+}
+
+// TestScripts runs every HTTP script against the real binary.
+func TestScripts(t *testing.T) {
+	p := startProcesses(t, "--domains", "1", "--sample", "0")
+	identities := map[string]string{"ada": "agent/ada", "bob": "agent/bob", "eve": "agent/eve",
+		"commissioner": "tool/commissioner", "operator": "ops/operator", "reader": "client/reader", "anonymous": ""}
+	clients := map[string]*http.Client{}
+	for who, path := range identities {
+		clients[who] = p.http(0, path)
+	}
+	env := scriptEnv{URL: p.Domains[0].Nodes[0].API, Domain: "alpha.test", Client: func(who string) *http.Client { return clients[who] }}
+	scripts, err := filepath.Glob("../api/testdata/*.txt")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { runScript(t, path, env) })
+	}
+}
+
+// Nodes of a domain are killed one after another, again and again, while agents
+// register at all of them: what got its 2xx is there at the end, on every node
+// and at a peer.
+//
+// Requirement: OPS-003
+func TestKilledNodesLoseNothing(t *testing.T) {
+	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0")
+	nodes := p.Domains[0].Nodes
+	ctx, cancel := context.WithCancel(t.Context())
+	var acknowledged sync.Map
+	var count atomic.Int64
+	var wg sync.WaitGroup
+	for w := range 4 {
+		clients := []*api.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada")}
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				name := fmt.Sprintf("kept-%d-%d", w, i)
+				_, err := clients[i%3].Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), api.RegisterOptions{Lifetime: 3600})
+				if err == nil {
+					acknowledged.Store(name, true)
+					count.Add(1)
+				}
+			}
+		})
+	}
+	more := func() {
+		until := count.Load() + 20
+		p.eventually(20*time.Second, "agents can register", func() error {
+			if n := count.Load(); n < until {
+				return fmt.Errorf("%d acknowledged", n)
+			}
+			return nil
+		})
+	}
+	const kills = 6
+	for round := range kills {
+		more()
+		p.kill(nodes[round%3])
+		more()
+		p.restart(nodes[round%3])
+	}
+	cancel()
+	wg.Wait()
+	t.Logf("%d acknowledged under %d kills", count.Load(), kills)
+	for _, at := range []*api.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")} {
+		p.eventually(20*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &acknowledged) })
+	}
+}
+
+// shows returns an error that names what is missing of what was acknowledged.
+func shows(t *testing.T, c *api.Client, acknowledged *sync.Map) error {
+	seen := map[string]bool{}
+	page, err := c.Lookup(t.Context(), api.LookupOptions{Agent: "kept-*"})
+	for ; err == nil && page != nil; page, err = c.Next(t.Context(), page) {
+		for _, a := range page.Agents {
+			seen[a.Agent] = true
+		}
+	}
+	if err != nil {
+		return err
+	}
+	acknowledged.Range(func(name, _ any) bool {
+		if !seen[name.(string)] {
+			err = fmt.Errorf("%s is missing; %d are there", name, len(seen))
+		}
+		return err == nil
+	})
+	return err
+}
