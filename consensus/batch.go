@@ -36,12 +36,13 @@ type proposal struct {
 }
 
 type batcher struct {
-	queue chan *proposal
-	slots chan struct{}
+	queue  chan *proposal
+	slots  chan struct{}
+	nudges chan struct{} // holds one
 }
 
 func newBatcher() batcher {
-	return batcher{make(chan *proposal, maxWaiting), make(chan struct{}, maxEntriesAtOne)}
+	return batcher{make(chan *proposal, maxWaiting), make(chan struct{}, maxEntriesAtOne), make(chan struct{}, 1)}
 }
 
 // propose puts a command into the log and returns what it did. errNotLeader and
@@ -175,11 +176,38 @@ func (s *Store) settle(group []*proposal, future raft.ApplyFuture, err error) {
 			}
 		}
 	}
+	if err == nil {
+		s.nudge()
+	}
 	for i, p := range group {
 		if err != nil {
 			p.done <- result{err: err}
 		} else {
 			p.done <- results[i]
+		}
+	}
+}
+
+// nudge lets followers know at once that what they hold is committed. Raft tells
+// them with the next entry or after CommitTimeout; where nothing else waits, an
+// empty entry is the next.
+func (s *Store) nudge() {
+	if len(s.cfg.Members) == 1 || len(s.batches.queue) > 0 {
+		return
+	}
+	select {
+	case s.batches.nudges <- struct{}{}:
+	default: // one is asked for already, and will be made after now
+	}
+}
+
+func (s *Store) nudgeLoop() {
+	for {
+		select {
+		case <-s.batches.nudges:
+			_ = s.raft.Barrier(enqueueTimeout).Error() // who does not lead has nobody to nudge
+		case <-s.closing.Done():
+			return
 		}
 	}
 }

@@ -70,6 +70,7 @@ func (s *Store) start() (err error) {
 	}
 	s.cluster.serve(s.handler())
 	s.loops.Go(s.batchLoop)
+	s.loops.Go(s.nudgeLoop)
 	s.loops.Go(s.leadershipLoop)
 	s.loops.Go(s.sweepLoop)
 	if len(s.cfg.Members) > 1 {
@@ -143,13 +144,16 @@ func (s *Store) bootstrap() error {
 	return s.disk.wal.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)})
 }
 
+// alone is the timing of a member that has nobody to wait for.
+const alone = 100 * time.Millisecond
+
 func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
 	t := s.cfg.Timing
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(s.cfg.Node.String())
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
 	if len(s.cfg.Members) == 1 {
-		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = alone, alone, alone
 	}
 	c.SnapshotThreshold = t.SnapshotEvery
 	c.TrailingLogs = t.SnapshotEvery

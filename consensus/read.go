@@ -47,15 +47,6 @@ func (s *Store) Ledger() (size uint64, root directory.Hash) {
 	return s.state.ledger.size, s.state.ledger.root()
 }
 
-// Head returns, of one moment, what a signed head says: the position, the mesh
-// stream's tip, the ledger, and the key document, which may be nil.
-func (s *Store) Head() (at directory.Position, tip, size uint64, root directory.Hash, keys *directory.KeyDocument) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	st := s.state
-	return st.position(), st.tip(directory.Mesh), st.ledger.size, st.ledger.root(), st.issued
-}
-
 // Digests returns a stream's digests with revisions in (since, to], ascending, at
 // most limit; to is the last one's revision where they were cut off, otherwise
 // at, the revision applied (rule G2).

@@ -1,7 +1,6 @@
 package consensus
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -41,18 +40,4 @@ func TestOneNodeServesWhatItRegistered(t *testing.T) {
 	if _, _, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M); ok {
 		t.Error("the replaced record is still handed out")
 	}
-}
-
-func BenchmarkRegister(b *testing.B) {
-	d := newDomain(b, 1, nil)
-	d.ready()
-	b.SetParallelism(64)
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		for i := 0; pb.Next(); i++ {
-			if _, err := d.nodes[0].Register(b.Context(), put(b, ada, fmt.Sprintf("a%p-%d", pb, i), 600)); err != nil {
-				b.Error(err)
-			}
-		}
-	})
 }
