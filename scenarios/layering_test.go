@@ -72,7 +72,7 @@ var homes = map[string][]string{
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
 	// values of trust's own interface, which node and the harness hand on
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "node", "scenarios/mesh"},
-	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle": {"trust", "node"},
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle": {"trust", "node", "scenarios/mesh"},
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "node"},
 
 	// small, and pure or nearly so

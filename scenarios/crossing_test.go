@@ -1,0 +1,90 @@
+package scenarios
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A registration crosses: what is registered at one domain is seen at every node
+// of every domain within a second, by gossip and without it, with all of its
+// provenance (the harness checks that on every item of every answer).
+//
+// Requirement: MESH-001
+func TestARegistrationCrosses(t *testing.T) {
+	for _, noGossip := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gossip %v", !noGossip), func(t *testing.T) {
+			tell(t, 2, func(t *testing.T, seed uint64) {
+				m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})
+				for i := range 5 {
+					for _, d := range m.Domains {
+						a := m.Register(d.Name, fmt.Sprintf("agent-%d", i), 3600)
+						took := m.Eventually(time.Second, a.Name+" of "+d.Name+" is seen everywhere", func() error { return m.Seen(a) })
+						t.Logf("%s of %s was everywhere after %v", a.Name, d.Name, took)
+					}
+				}
+				if err := m.Equal(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A write to a follower is one to the domain: it forwards, and the writer reads
+// its write there.
+func TestAnyNodeTakesAWrite(t *testing.T) {
+	tell(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: wan})
+		for i, n := range m.Domains[0].Nodes {
+			a := m.RegisterAt(n, fmt.Sprintf("agent-%d", i), 3600)
+			all, err := m.Lookup(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, shown := all[a.RID]; !shown {
+				t.Errorf("%s took %s and does not show it", n.Name, a.Name)
+			}
+			m.Eventually(time.Second, a.Name+" is seen at every node", func() error { return m.Seen(a) })
+		}
+	})
+}
+
+// A proof outlives its origin's voice: what gamma hands out about alpha's agent,
+// while nobody can reach alpha, holds offline against alpha's bundle, against
+// nobody else's, and until the agent's deadline.
+func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
+	tell(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
+		a := m.Register("alpha.test", "ada", 600)
+		m.Eventually(time.Second, "it is seen everywhere", func() error { return m.Seen(a) })
+		gamma := m.Domain("gamma.test").Nodes[0]
+		var proof []byte
+		m.Eventually(time.Minute, "gamma.test has the whole record", func() (err error) {
+			proof, err = m.Proof(gamma, a)
+			return err
+		})
+		m.KillDomain("alpha.test")
+		check := func(d *mesh.Domain, at time.Time, code int) {
+			t.Helper()
+			report, err := trust.Verify(proof, trust.VerifyOptions{Bundle: d.Bundle(), Now: at})
+			if trust.ExitCode(err) != code {
+				t.Errorf("exit code %d, want %d: %v\n%v", trust.ExitCode(err), code, err, report)
+			}
+			if err == nil && (report.Subject.Domain != a.Domain || report.Subject.Agent != a.Name || report.Subject.RID != a.RID) {
+				t.Errorf("the proof is of %+v", report.Subject)
+			}
+		}
+		check(m.Domain("alpha.test"), time.Now(), 0)
+		check(m.Domain("beta.test"), time.Now(), 12)
+		check(m.Domain("alpha.test"), a.Until.Add(time.Second), 14)
+		tampered := []byte(strings.Replace(string(proof), `"record":"`, `"record":"e`, 1))
+		if _, err := trust.Verify(tampered, trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()}); trust.ExitCode(err) != 10 {
+			t.Errorf("a tampered proof: exit code %d: %v", trust.ExitCode(err), err)
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package scenarios
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// A removed agent does not come back after a cut: a domain that could not hear
+// of the removal shows the agent meanwhile, forgets it after the heal, and shows
+// it never again, whoever restarts and whatever is exchanged.
+//
+// Requirement: MESH-010
+func TestARemovedAgentStaysRemoved(t *testing.T) {
+	tell(t, 2, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
+		removed, kept := m.Register("alpha.test", "removed", 86400), m.Register("alpha.test", "kept", 86400)
+		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(removed, kept) })
+		m.CutOff("beta.test")
+		m.Remove(removed)
+		beta := m.Domain("beta.test").Nodes[0]
+		m.Sleep(time.Hour)
+		if all, err := m.Lookup(beta); err != nil || len(all) != 2 {
+			t.Errorf("beta.test shows %d of 2 agents while it is cut off: %v", len(all), err)
+		}
+		m.Heal()
+		took := m.Eventually(2*time.Minute, "beta.test has heard of the removal", func() error { return m.Gone(removed) })
+		t.Logf("heard of %v after the heal", took)
+		for _, n := range m.Living() {
+			m.Kill(n)
+			m.Sleep(time.Minute)
+			m.Restart(n)
+			m.Sleep(10 * time.Minute)
+			if err := m.Gone(removed); err != nil {
+				t.Errorf("after %s restarted: %v", n.Name, err)
+			}
+		}
+		m.Eventually(time.Minute, "the other agent is still seen everywhere", func() error { return m.Seen(kept) })
+	})
+}
+
+// A gap starts a pull: what changed behind a short cut, faster than anybody could
+// be told, arrives whole and in its last state.
+//
+// Requirement: MESH-005
+func TestAGapIsPulled(t *testing.T) {
+	tell(t, 2, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan})
+		agents := make([]*mesh.Agent, 60)
+		m.Cut("alpha.test", "beta.test")
+		for i := range agents {
+			agents[i] = m.Register("alpha.test", fmt.Sprintf("agent-%d", i), 3600)
+		}
+		for _, a := range agents[:20] {
+			m.Remove(a)
+		}
+		m.Sleep(time.Minute)
+		m.Heal()
+		m.Eventually(2*time.Minute, "the changes are known", func() error { return m.Seen(agents[20:]...) })
+		if err := m.Gone(agents[:20]...); err != nil {
+			t.Error(err)
+		}
+		if err := m.Equal(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A cut mesh heals by itself: nine nodes, cut between all domains for so long
+// that their gossip has given each other up, show the same agents soon after the
+// heal, with all that changed meanwhile.
+//
+// Requirement: MESH-015
+func TestACutMeshHeals(t *testing.T) {
+	tell(t, 2, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 3, Seed: seed, Link: wan})
+		var before, removed []*mesh.Agent
+		for _, d := range m.Domains {
+			before = append(before, m.Register(d.Name, "stays", 7*86400))
+			removed = append(removed, m.Register(d.Name, "goes", 7*86400))
+		}
+		m.Eventually(2*time.Second, "all are seen everywhere", func() error { return m.Seen(append(before, removed...)...) })
+		for _, d := range m.Domains {
+			m.CutOff(d.Name)
+		}
+		m.Sleep(10 * time.Minute)
+		var during []*mesh.Agent
+		for i, d := range m.Domains {
+			during = append(during, m.Register(d.Name, "new", 7*86400))
+			m.Remove(removed[i])
+		}
+		m.Sleep(5 * time.Minute)
+		if m.Pooled() == nil {
+			t.Error("gossip still holds together: the cut was too short to show anything")
+		}
+		m.Heal()
+		took := m.Eventually(2*time.Minute, "all views are equal", func() error {
+			if err := m.Gone(removed...); err != nil {
+				return err
+			}
+			return m.Seen(append(before, during...)...)
+		})
+		t.Logf("healed after %v", took)
+		if err := m.Equal(); err != nil {
+			t.Error(err)
+		}
+		m.Eventually(5*time.Minute, "gossip has found everybody again", m.Pooled)
+		m.Sleep(30 * time.Second) // who was refused for so long tries again less often
+		last := m.Register("alpha.test", "last", 3600)
+		m.Eventually(time.Second, "a change crosses as ever", func() error { return m.Seen(last) })
+	})
+}

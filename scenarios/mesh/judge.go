@@ -1,0 +1,140 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// A Listing is what one node answers to a lookup of everything, by rid.
+type Listing map[string]api.Registration
+
+// Lookup asks one node for all agents of all domains, and judges its answer.
+// Where the node's domain has lost its leader the answer is as fresh as it is.
+func (m *Mesh) Lookup(n *Node) (Listing, error) {
+	ctx, cancel := m.request()
+	defer cancel()
+	asked := time.Now()
+	c := m.client(n, reader)
+	all := Listing{}
+	page, err := c.Lookup(ctx, api.LookupOptions{Stale: true})
+	for ; page != nil && err == nil; page, err = c.Next(ctx, page) {
+		for _, r := range page.Agents {
+			all[r.RID()] = r
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Name, err)
+	}
+	m.judge(n, asked, all)
+	return all, nil
+}
+
+// Judge has every living node show everything, and fails the test where one does
+// not answer or breaks a promise.
+func (m *Mesh) Judge() {
+	m.T.Helper()
+	for _, n := range m.Living() {
+		if _, err := m.Lookup(n); err != nil {
+			m.T.Error(err)
+		}
+	}
+}
+
+// judge holds a node's answer against the model.
+func (m *Mesh) judge(n *Node, asked time.Time, all Listing) {
+	m.T.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for rid, r := range all {
+		if err := whole(n, r); err != nil {
+			m.T.Errorf("%s shows %s without its provenance: %v", n.Name, r.Agent, err)
+			continue
+		}
+		expires, _ := time.Parse(time.RFC3339, r.Provenance.ExpiresAt) // whole has parsed it
+		a := m.agents[rid]
+		switch {
+		case !expires.After(asked):
+			m.T.Errorf("%s shows %s at %v, past its deadline of %v", n.Name, r.Agent, asked, expires)
+		case a == nil: // a registration that was not acknowledged
+		case expires.After(a.Until):
+			m.T.Errorf("%s shows %s until %v; its origin granted no more than %v", n.Name, a.Name, expires, a.Until)
+		case a.Domain != r.Provenance.Authority:
+			m.T.Errorf("%s says that %s is from %s; it is from %s", n.Name, a.Name, r.Provenance.Authority, a.Domain)
+		case m.gone[n.Name+" "+rid]:
+			m.T.Errorf("%s shows %s again, which had ended", n.Name, a.Name)
+		}
+	}
+	for rid, a := range m.agents {
+		if _, shown := all[rid]; a.Ended && !shown {
+			m.gone[n.Name+" "+rid] = true
+		}
+	}
+}
+
+// whole checks that an item's provenance has what every item's must have.
+func whole(n *Node, r api.Registration) error {
+	p := r.Provenance
+	state := "verified"
+	if p.Authority == n.Domain.Name {
+		state = "local"
+	}
+	_, err := time.Parse(time.RFC3339, p.ExpiresAt)
+	switch {
+	case err != nil:
+		return err
+	case p.Authority == "", p.Href == "", p.Revision == 0:
+		return fmt.Errorf("authority %q, href %q, revision %d", p.Authority, p.Href, p.Revision)
+	case p.Verification.State != state:
+		return fmt.Errorf("verification is %q", p.Verification.State)
+	}
+	return nil
+}
+
+// Seen returns nil when every living node shows all of these agents.
+func (m *Mesh) Seen(agents ...*Agent) error { return m.shown(true, agents) }
+
+// Gone returns nil when no living node shows any of these agents.
+func (m *Mesh) Gone(agents ...*Agent) error { return m.shown(false, agents) }
+
+func (m *Mesh) shown(want bool, agents []*Agent) error {
+	var wrong []error
+	for _, n := range m.Living() {
+		all, err := m.Lookup(n)
+		if err != nil {
+			return err
+		}
+		for _, a := range agents {
+			if _, shown := all[a.RID]; shown != want {
+				wrong = append(wrong, fmt.Errorf("%s shows %s of %s: %v", n.Name, a.Name, a.Domain, shown))
+			}
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// Equal returns nil when all living nodes show the same agents, with equal
+// revisions.
+func (m *Mesh) Equal() error {
+	var first map[string]uint64
+	for _, n := range m.Living() {
+		all, err := m.Lookup(n)
+		if err != nil {
+			return err
+		}
+		view := map[string]uint64{}
+		for rid, r := range all {
+			view[rid] = r.Provenance.Revision
+		}
+		if first == nil {
+			first = view
+		} else if !maps.Equal(first, view) {
+			return fmt.Errorf("%s shows %d agents, others %d: %v", n.Name, len(view), len(first), slices.Sorted(maps.Keys(view)))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package mesh
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// noted collects what a judge would fail a test with.
+type noted struct {
+	testing.TB
+	errors []string
+}
+
+func (n *noted) Helper()                      {}
+func (n *noted) Errorf(f string, args ...any) { n.errors = append(n.errors, fmt.Sprintf(f, args...)) }
+
+// The judge lets an honest answer pass, and names each broken promise.
+func TestJudge(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	beta := &Node{Name: "beta.test/1", Domain: &Domain{Name: "beta.test"}}
+	honest := func() api.Registration {
+		r := api.Registration{Agent: "ada", Href: "/ad/r/alpha.test/rid"}
+		r.Provenance.Authority, r.Provenance.Href, r.Provenance.Revision = "alpha.test", "https://ad.alpha.test/ad/r/rid", 7
+		r.Provenance.ExpiresAt = now.Add(time.Minute).Format(time.RFC3339)
+		r.Provenance.Verification.State = "verified"
+		return r
+	}
+	for _, tc := range []struct {
+		name, want string
+		change     func(*api.Registration, *Agent, *Mesh)
+	}{
+		{"honest", "", func(*api.Registration, *Agent, *Mesh) {}},
+		{"unknown to the story", "", func(_ *api.Registration, _ *Agent, m *Mesh) { clear(m.agents) }},
+		{"at its deadline", "past its deadline", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.ExpiresAt = now.Format(time.RFC3339) }},
+		{"extended", "granted no more than", func(_ *api.Registration, a *Agent, _ *Mesh) { a.Until = now.Add(59 * time.Second) }},
+		{"of another domain", "it is from alpha.test", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.Authority = "gamma.test" }},
+		{"back from the dead", "which had ended", func(_ *api.Registration, a *Agent, m *Mesh) {
+			a.Ended = true
+			m.judge(beta, now, Listing{})
+		}},
+		{"without a revision", "without its provenance", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.Revision = 0 }},
+		{"without a href", "without its provenance", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.Href = "" }},
+		{"without a deadline", "without its provenance", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.ExpiresAt = "" }},
+		{"unverified", "without its provenance", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.Verification.State = "pending" }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			notes := &noted{TB: t}
+			r, a := honest(), &Agent{Domain: "alpha.test", Name: "ada", RID: "rid", Until: now.Add(time.Minute)}
+			m := &Mesh{T: notes, agents: map[string]*Agent{"rid": a}, gone: map[string]bool{}}
+			tc.change(&r, a, m)
+			m.judge(beta, now, Listing{"rid": r})
+			switch {
+			case tc.want == "" && len(notes.errors) > 0:
+				t.Errorf("complaints: %q", notes.errors)
+			case tc.want != "" && (len(notes.errors) != 1 || !strings.Contains(notes.errors[0], tc.want)):
+				t.Errorf("complaints: %q, want one with %q", notes.errors, tc.want)
+			}
+		})
+	}
+}

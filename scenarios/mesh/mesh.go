@@ -1,0 +1,339 @@
+// Package mesh runs whole meshes of real nodes in one process and in virtual
+// time: N domains of M nodes each over an in-memory network, with throw-away
+// certificate authorities, inside a testing/synctest bubble.
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		m := mesh.Start(t, mesh.Options{Domains: 3})
+//		ada := m.Register("alpha.test", "ada", 120)
+//		m.Eventually(time.Second, "ada is seen everywhere", func() error { return m.Seen(ada) })
+//		m.Cut("alpha.test", "beta.test")
+//		m.Sleep(time.Hour)
+//		m.Heal()
+//	})
+//
+// A mesh keeps a model of what was acknowledged. Every lookup that a story makes
+// is judged against it (judge.go), so each step of each story checks the
+// promises about deadlines, not only the story's end.
+package mesh
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// Options say what mesh to start. The zero value is one domain of one node.
+type Options struct {
+	Domains, Nodes int    // of each domain
+	Seed           uint64 // of the network's randomness
+	Link           Link   // between different hosts
+	NoGossip       bool   // changes cross by subscription and pull alone
+}
+
+// SVIDs outlast every story; rotation is not what these stories are about.
+const svidTTL = 365 * 24 * time.Hour
+
+// names of domains, as roster dev gives them.
+var names = []string{"alpha.test", "beta.test", "gamma.test", "delta.test", "epsilon.test"}
+
+// A Mesh is domains that peer, each with each. Its methods fail the test on what
+// a story cannot go on after, and are for one goroutine unless they say more.
+type Mesh struct {
+	T       testing.TB
+	Net     *Network
+	Domains []*Domain
+
+	options Options
+	log     *slog.Logger
+	bundles *trust.Bundles // of all domains: the clients believe them
+	dir     string
+
+	mu      sync.Mutex             // guards the model and clients
+	agents  map[string]*Agent      // by rid
+	gone    map[string]bool        // node and rid: that node has stopped showing it
+	clients map[string]*api.Client // by node and identity
+
+	transports []*http.Transport // of clients
+}
+
+// A Domain is one trust domain with its nodes.
+type Domain struct {
+	Name  string
+	Nodes []*Node
+
+	td spiffeid.TrustDomain
+	ca *trust.CA
+}
+
+// Start starts a mesh and waits, in virtual time, until every node is ready and
+// every domain peers with every other. It stops the mesh when the test ends.
+// STORY_LOG=debug (or info, warn, error) shows the nodes' logs.
+func Start(t testing.TB, o Options) *Mesh {
+	t.Helper()
+	o.Domains, o.Nodes = max(o.Domains, 1), max(o.Nodes, 1)
+	m := &Mesh{
+		T: t, Net: New(o.Seed), options: o, log: logger(t), bundles: trust.NewBundles(), dir: t.TempDir(),
+		agents: map[string]*Agent{}, gone: map[string]bool{}, clients: map[string]*api.Client{},
+	}
+	m.Net.SetAll(o.Link)
+	for i := range o.Domains {
+		m.Domains = append(m.Domains, m.plan(i))
+	}
+	t.Cleanup(m.stop)
+	for _, n := range m.nodes() {
+		m.Restart(n)
+	}
+	m.Eventually(time.Minute, "all nodes are ready", func() error {
+		for _, n := range m.nodes() {
+			if err := n.Ready(); err != nil {
+				return fmt.Errorf("%s: %w", n.Name, err)
+			}
+		}
+		return nil
+	})
+	for _, d := range m.Domains {
+		m.peer(d)
+	}
+	m.Eventually(2*time.Minute, "all domains have heard each other", m.Synced)
+	return m
+}
+
+func logger(t testing.TB) *slog.Logger {
+	var level slog.Level
+	if level.UnmarshalText([]byte(os.Getenv("STORY_LOG"))) != nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
+}
+
+// plan makes domain number i: its CA, its bundle, and its nodes, not yet
+// started.
+func (m *Mesh) plan(i int) *Domain {
+	td := spiffeid.RequireTrustDomainFromString(names[i])
+	ca, err := trust.NewCA(td, time.Now())
+	m.must(err)
+	m.must(m.bundles.SetX509(td, ca.Bundle().X509Authorities()))
+	d := &Domain{Name: td.Name(), td: td, ca: ca}
+	for j := range m.options.Nodes {
+		d.Nodes = append(d.Nodes, m.planNode(d, i+1, j+1))
+	}
+	return d
+}
+
+// peer makes every other domain a peer of d, by its operator's command.
+func (m *Mesh) peer(d *Domain) {
+	for _, other := range m.Domains {
+		if other == d {
+			continue
+		}
+		jwks, err := other.ca.Bundle().Marshal()
+		m.must(err)
+		p := directory.Peering{Domain: other.td, State: directory.PeeringActive, Bundle: jwks, Mesh: true}
+		for _, n := range other.Nodes {
+			p.Addresses = append(p.Addresses, n.api())
+			if !m.options.NoGossip {
+				p.Gossip = append(p.Gossip, n.gossip())
+			}
+		}
+		m.Eventually(time.Minute, d.Name+" peers with "+other.Name, func() error {
+			ctx, cancel := m.request()
+			defer cancel()
+			return m.client(d.Nodes[0], operator).SetPeering(ctx, p)
+		})
+	}
+}
+
+// Synced returns nil when every living node has all that every other domain has
+// announced.
+func (m *Mesh) Synced() error {
+	for _, n := range m.Living() {
+		ctx, cancel := m.request()
+		peers, _, err := m.client(n, operator).Peers(ctx)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+		if len(peers) != len(m.Domains)-1 {
+			return fmt.Errorf("%s has %d peers", n.Name, len(peers))
+		}
+		for _, p := range peers {
+			if p.LastHeard.IsZero() || p.LagRevisions > 0 || p.LastError != "" {
+				return fmt.Errorf("%s is %d revisions behind %s, which it heard at %v: %s", n.Name, p.LagRevisions, p.Domain, p.LastHeard, p.LastError)
+			}
+		}
+	}
+	return nil
+}
+
+// Pooled returns nil when every living node's gossip knows every other living
+// node that takes part: at most three of a domain do.
+func (m *Mesh) Pooled() error {
+	want := 0
+	for _, d := range m.Domains {
+		living := 0
+		for _, n := range d.Nodes {
+			if n.Lives() {
+				living++
+			}
+		}
+		want += min(living, 3)
+	}
+	for _, n := range m.Living() {
+		ctx, cancel := m.request()
+		members, _, err := m.client(n, operator).Members(ctx)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+		alive := 0
+		for _, member := range members {
+			if member.State == "alive" {
+				alive++
+			}
+		}
+		if alive != want {
+			return fmt.Errorf("%s has %d of %d in its pool: %v", n.Name, alive, want, members)
+		}
+	}
+	return nil
+}
+
+// stop ends every node and shows that nothing of the mesh is left.
+func (m *Mesh) stop() {
+	for _, tr := range m.transports {
+		tr.CloseIdleConnections()
+	}
+	var all sync.WaitGroup
+	for _, n := range m.Living() {
+		all.Go(func() { m.report(n.running.Load().Close()) })
+	}
+	all.Wait()
+	for _, n := range m.nodes() {
+		m.Net.Kill(n.host)
+		n.ending.Wait()
+	}
+	time.Sleep(3 * time.Minute) // net/http does not end a dial that nobody needs any more; it gives up by itself
+}
+
+// Bundle returns what whoever trusts the domain trusts.
+func (d *Domain) Bundle() *spiffebundle.Bundle { return d.ca.Bundle() }
+
+// Domain returns the domain of that name.
+func (m *Mesh) Domain(name string) *Domain {
+	m.T.Helper()
+	for _, d := range m.Domains {
+		if d.Name == name {
+			return d
+		}
+	}
+	m.T.Fatalf("there is no domain %s", name)
+	return nil
+}
+
+// nodes returns all nodes.
+func (m *Mesh) nodes() (all []*Node) {
+	for _, d := range m.Domains {
+		all = append(all, d.Nodes...)
+	}
+	return all
+}
+
+// Living returns the nodes that run.
+func (m *Mesh) Living() (living []*Node) {
+	for _, n := range m.nodes() {
+		if n.Lives() {
+			living = append(living, n)
+		}
+	}
+	return living
+}
+
+// Cut stops everything between two domains, both ways.
+func (m *Mesh) Cut(a, b string) {
+	for _, x := range m.Domain(a).Nodes {
+		for _, y := range m.Domain(b).Nodes {
+			m.Net.Cut(x.host, y.host)
+		}
+	}
+}
+
+// CutOff stops everything between a domain and all others.
+func (m *Mesh) CutOff(name string) {
+	for _, d := range m.Domains {
+		if d.Name != name {
+			m.Cut(name, d.Name)
+		}
+	}
+}
+
+// Isolate stops everything between a node and all other nodes. Clients still
+// reach it.
+func (m *Mesh) Isolate(n *Node) {
+	for _, other := range m.nodes() {
+		if other != n {
+			m.Net.Cut(n.host, other.host)
+		}
+	}
+}
+
+// Heal ends all cuts.
+func (m *Mesh) Heal() {
+	for _, a := range m.nodes() {
+		for _, b := range m.nodes() {
+			m.Net.Heal(a.host, b.host)
+		}
+	}
+}
+
+// Eventually tries until try returns nil, and fails the test when it has not
+// within the bound. It returns how long it took, to 50 ms.
+func (m *Mesh) Eventually(bound time.Duration, what string, try func() error) time.Duration {
+	m.T.Helper()
+	start := time.Now()
+	for {
+		err := try()
+		took := time.Since(start)
+		if err == nil {
+			return took
+		}
+		if took >= bound {
+			m.T.Fatalf("not within %v: %s: %v", bound, what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// Sleep lets virtual time pass and has every living node judged in between:
+// fifty times, but not more often than every five seconds.
+func (m *Mesh) Sleep(d time.Duration) {
+	m.T.Helper()
+	end := time.Now().Add(d)
+	for left := d; left > 0; left = time.Until(end) {
+		time.Sleep(min(left, max(d/50, 5*time.Second)))
+		m.Judge()
+	}
+}
+
+func (m *Mesh) must(err error) {
+	m.T.Helper()
+	if err != nil {
+		m.T.Fatal(err)
+	}
+}
+
+func (m *Mesh) report(err error) {
+	if err != nil {
+		m.T.Error(err)
+	}
+}
