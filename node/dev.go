@@ -213,12 +213,15 @@ func until(ctx context.Context, what string, try func() error) error {
 	}
 }
 
+// adminClient asks admin listeners on loopback.
+var adminClient = &http.Client{Timeout: 5 * time.Second}
+
 func readyz(ctx context.Context, admin string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/readyz", nil)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := adminClient.Do(req)
 	if err != nil {
 		return err
 	}
