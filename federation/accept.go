@@ -100,7 +100,7 @@ func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]
 	out := make(map[directory.RID]openedRecord, len(records))
 	for _, d := range p.Digests {
 		if rec, ok := records[nameOf(d)]; ok && d.Live() {
-			entry, err := openEntry(o.domain, p.Epoch, d, rec.storedRecord)
+			entry, err := openEntry(o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
 			out[d.RID] = openedRecord{rec, nameOf(d), entry, err}
 		}
 	}
@@ -176,8 +176,10 @@ var errRecord = errors.New("the record is not the one that the page names")
 // openEntry is the record gate behind the name: what the statement says of itself
 // is what the page says of it, and it is a good document of its kind. A record of
 // a kind that this release doesn't know is kept and passed on, and not shown: the
-// entry is nil without an error.
-func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord) (*directory.Entry, error) {
+// entry is nil without an error. project is directory.Project, or Reproject for
+// what passed once.
+func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord,
+	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
 	c, err := directory.OpenRecord(r.Payload, r.Disclosures)
 	if err != nil {
 		return nil, err
@@ -191,7 +193,7 @@ func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r 
 	if _, err := directory.ParseKind(string(c.Document.Kind())); err != nil {
 		return nil, nil
 	}
-	projection, err := directory.Project(c.Agent, c.Document)
+	projection, err := project(c.Agent, c.Document)
 	if err != nil {
 		return nil, err
 	}

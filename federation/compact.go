@@ -46,7 +46,7 @@ func (m *Mesh) repull(ctx context.Context, o *origin, st *stream, n node) error 
 		}
 		_, p, err := m.openPage(sender{domain: n.domain}, text)
 		if err != nil {
-			return err
+			return m.refused(sender{domain: n.domain}, text, err)
 		}
 		if p.From != since || p.Epoch != st.id.epoch {
 			return errGap

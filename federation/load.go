@@ -99,7 +99,7 @@ func (m *Mesh) fill(o *origin, st *stream) error {
 			if err != nil || r == nil {
 				return errStore
 			}
-			entry, err := openEntry(o.domain, st.id.epoch, d, r)
+			entry, err := openEntry(o.domain, st.id.epoch, d, r, directory.Reproject)
 			if err != nil {
 				m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", rid.String(), "error", err)
 				return nil
@@ -131,6 +131,7 @@ func (m *Mesh) swap(o *origin) error {
 	}
 	m.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
 		"origin", o.domain.Name(), "from", old.id.epoch, "to", o.cur.id.epoch)
+	o.reached = nil
 	before := map[*directory.Entry]bool{}
 	for e := range o.index.All() {
 		before[e] = true

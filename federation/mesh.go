@@ -67,7 +67,7 @@ func Open(cfg Config) (*Mesh, error) {
 	m.close = sync.OnceValue(func() error {
 		close(m.closing)
 		m.cancel()
-		return st.close()
+		return errors.Join(m.saveClocks(), st.close())
 	})
 	if err := m.load(); err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -79,6 +79,20 @@ func Open(cfg Config) (*Mesh, error) {
 // Close ends long polls and closes the store. Run must have returned before; it
 // may be called twice, and without Run.
 func (m *Mesh) Close() error { return m.close() }
+
+// saveClocks writes down how late it is by each origin's word (rule T4), so that a
+// clock that is set back while the node is down extends nothing.
+func (m *Mesh) saveClocks() error {
+	var errs []error
+	for _, o := range m.all() {
+		o.mu.Lock()
+		if !o.ended && o.cur != nil {
+			errs = append(errs, m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())))
+		}
+		o.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
 
 // Changed returns a channel that is closed when any origin's Position moves on.
 func (m *Mesh) Changed() <-chan struct{} {
@@ -127,21 +141,27 @@ func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 	return o.position()
 }
 
+// askEvery is how often an origin is asked for its head while somebody waits.
+const askEvery = 500 * time.Millisecond
+
 // Await waits until Position(td) has reached p, and asks the origin for its head
 // meanwhile, whose word reaches a revision that changed nothing here. It returns
 // ctx's error when that ends first.
 func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.Position) error {
-	for asked := false; ; {
+	ask := time.NewTimer(0)
+	defer ask.Stop()
+	for {
 		changed := m.changedOf(td)
 		if have, ok := m.Position(td); ok && !have.Before(p) {
 			return nil
 		}
-		if o := m.origin(td); o != nil && !asked {
-			nudge(o.ask)
-			asked = true
-		}
 		select {
 		case <-changed:
+		case <-ask.C:
+			if o := m.origin(td); o != nil {
+				nudge(o.ask)
+			}
+			ask.Reset(askEvery)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -61,7 +61,8 @@ type verifiedPage struct {
 }
 
 // openPage is the gate (rule G6): the checks in their order, one code each, and
-// nothing changed but counters.
+// nothing changed. Whoever calls it counts what it
+// refuses.
 func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error) {
 	limit := MaxPage
 	if from.pushed {
@@ -83,10 +84,10 @@ func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error
 		return claim{page.Issuer, page.Epoch, page.IssuedAt, len(page.Digests)}, nil
 	})
 	if err != nil {
-		return o, nil, m.refused(from, text, err)
+		return o, nil, err
 	}
 	if page.Audience != directory.Mesh {
-		return o, nil, m.refused(from, text, &Refusal{CodeOriginUnknown, page.Issuer, errOrigin})
+		return o, nil, &Refusal{CodeOriginUnknown, page.Issuer, errOrigin}
 	}
 	return o, &verifiedPage{page, text, kid, time.Now()}, nil
 }
@@ -101,7 +102,7 @@ func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, err
 		return claim{head.Issuer, head.Epoch, head.IssuedAt, 0}, nil
 	})
 	if err != nil {
-		return o, nil, m.refused(from, text, err)
+		return o, nil, err
 	}
 	return o, head, nil
 }

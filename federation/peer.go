@@ -35,6 +35,7 @@ func newStream(id streamID) *stream { return &stream{id: id, wanted: map[directo
 // apply does in memory what a transaction did on disk. A stream that isn't shown
 // yet changes no index.
 func (st *stream) apply(o *origin, effects []effect) {
+	o.reached = nil
 	for _, e := range effects {
 		rid := e.digest.RID
 		delete(st.wanted, rid)
@@ -79,7 +80,8 @@ type origin struct {
 	level     time.Time // when this node last knew everything
 	heard     time.Time // when anything verified last came
 	lastErr   string
-	turn      int // which of the addresses is asked
+	reached   *directory.Position // what position found last; nil once anything changed
+	turn      int                 // which of the addresses is asked
 	headTurn  int
 
 	stop context.CancelFunc // of the loops; nil while none run
@@ -173,8 +175,11 @@ func (o *origin) heardPage(st *stream, p *verifiedPage) {
 func (o *origin) position() (directory.Position, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.cur == nil {
+	switch {
+	case o.cur == nil:
 		return directory.Position{}, false
+	case o.reached != nil:
+		return *o.reached, true
 	}
 	p := directory.Position{Epoch: o.cur.id.epoch, Revision: o.cur.state.Watermark}
 	if h := o.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
@@ -185,6 +190,7 @@ func (o *origin) position() (directory.Position, bool) {
 			p.Revision = min(p.Revision, w.digest.Revision-1)
 		}
 	}
+	o.reached = &p
 	return p, true
 }
 

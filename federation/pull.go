@@ -113,13 +113,14 @@ func (o *origin) mayRefresh(from sender) bool {
 func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (*verifiedPage, Code, error) {
 	o, p, err := m.openPage(from, text)
 	if codeOf(err) == CodeKeyUnknown && o.mayRefresh(from) {
-		if err := m.refreshKeys(ctx, o, giver); err != nil {
-			return nil, "", err
+		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
+			err = &Refusal{CodeKeyUnknown, o.domain, failed}
+		} else {
+			o, p, err = m.openPage(from, text)
 		}
-		o, p, err = m.openPage(from, text)
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, "", m.refused(from, text, err)
 	}
 	records, err := m.prefetch(ctx, o, p, giver)
 	if err != nil {
@@ -277,13 +278,14 @@ func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
 func (m *Mesh) takeHead(ctx context.Context, from sender, giver node, text string) error {
 	o, h, err := m.openHead(from, text)
 	if codeOf(err) == CodeKeyUnknown && o.mayRefresh(from) {
-		if err := m.refreshKeys(ctx, o, giver); err != nil {
-			return err
+		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
+			err = &Refusal{CodeKeyUnknown, o.domain, failed}
+		} else {
+			o, h, err = m.openHead(from, text)
 		}
-		o, h, err = m.openHead(from, text)
 	}
 	if err != nil {
-		return err
+		return m.refused(from, text, err)
 	}
 	if err := m.acceptHead(o, h, text); err != nil {
 		return err
@@ -321,7 +323,7 @@ func (o *origin) knowHead(h *directory.Head, text string) {
 	if o.head != nil && h.Epoch > o.head.Epoch {
 		o.tip = 0
 	}
-	o.head, o.headText, o.headIs = h, text, time.Unix(h.IssuedAt, 0)
+	o.head, o.headText, o.headIs, o.reached = h, text, time.Unix(h.IssuedAt, 0), nil
 	o.tip = max(o.tip, h.Tip)
 	st := o.stream(streamID{h.Issuer, directory.Mesh, h.Epoch})
 	if st != nil && st.state.Watermark >= h.Tip {

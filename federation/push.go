@@ -106,7 +106,9 @@ func (m *Mesh) route(p pushed) {
 		}
 		return
 	}
-	_, _, _ = m.openPage(p.from, p.msg[1:]) // counts and writes down what is wrong with it
+	if _, _, err := m.openPage(p.from, p.msg[1:]); err != nil {
+		_ = m.refused(p.from, p.msg, err)
+	}
 }
 
 // peek reads what a message says that it is of, without believing it.

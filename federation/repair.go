@@ -41,18 +41,21 @@ func (m *Mesh) follow(ctx context.Context, o *origin) {
 	}
 }
 
+// askOthers is how many of the others are asked at a time; one of them may be
+// cut off from the origin as well.
+const askOthers = 3
+
 // pullFromOthers gets what other peers hold of an origin that can't be reached.
 // Signatures decide, channels never do.
 func (m *Mesh) pullFromOthers(ctx context.Context, o *origin) {
-	for _, n := range m.others(o.domain) {
-		if err := m.askHead(ctx, o, n); err != nil {
-			continue
+	others := m.others(o.domain)
+	for _, n := range others[:min(askOthers, len(others))] {
+		err := m.askHead(ctx, o, n)
+		if err == nil {
+			err = m.pullInTurn(ctx, o, n)
 		}
-		if !o.behind() {
-			return
-		}
-		if err := m.pullInTurn(ctx, o, n); err == nil {
-			return
+		if err != nil {
+			m.cfg.Logger.Debug("can't pull from another", "origin", o.domain.Name(), "node", n.base, "error", err)
 		}
 	}
 }
@@ -150,6 +153,9 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 		}
 		o.postpone(st, wanted)
 		m.moved()
+		if len(got) == 0 {
+			return wantPause // nobody is there: the rest would be asked for in vain
+		}
 	}
 	return wantLonger
 }
@@ -190,6 +196,7 @@ func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
 func (o *origin) postpone(st *stream, asked []directory.Digest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.reached = nil
 	for _, d := range asked {
 		if w := st.wanted[d.RID]; w != nil && nameOf(w.digest) == nameOf(d) {
 			w.next = time.Now().Add(min(wantPause<<min(w.tries, 6), wantLonger))

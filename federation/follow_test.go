@@ -1,0 +1,549 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// loopback serves every node of a world on a real socket and sends requests there.
+func (w *world) loopback(t *testing.T) {
+	t.Helper()
+	addresses := map[string]string{}
+	for base, s := range w.sites {
+		srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { s.http.ServeHTTP(rw, r) }))
+		t.Cleanup(srv.Close)
+		t.Cleanup(func() { _ = s.Close() }) // long polls end before the server waits for them
+		addresses[strings.TrimPrefix(base, "https://")+":80"] = srv.Listener.Addr().String()
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addresses[addr])
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	w.carry = roundTripper(func(r *http.Request) (*http.Response, error) {
+		r.URL.Scheme = "http"
+		return transport.RoundTrip(r)
+	})
+}
+
+// Over sockets, with a first pull of many pages and gzip on the way.
+//
+// Requirement: MESH-005
+func TestAPeerIsFollowedOverHTTP(t *testing.T) {
+	b := newBench(t, nil)
+	for i := range 2100 {
+		b.origin.register(fmt.Sprint("agent-", i), 600)
+	}
+	b.world.loopback(t)
+	defer b.beta.run(t)()
+	soon := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %+v", what, b.beta.Peers()[0])
+			}
+		}
+	}
+	soon("the first pull", func() bool { return b.beta.view.Origin(alpha).Len() == 2100 })
+	rid := b.origin.register("one-more", 600)
+	soon("a change by subscription", func() bool { _, ok := b.beta.view.Get(alpha, rid); return ok })
+	b.origin.remove(rid)
+	soon("a removal by subscription", func() bool { _, ok := b.beta.view.Get(alpha, rid); return !ok })
+	soon("an honest state", func() bool {
+		p := b.beta.Peers()[0]
+		return p.State == "active" && p.LagRevisions == 0 && p.Entries == 2100 && p.Pending == 0 && p.LastError == ""
+	})
+}
+
+// What a node was told it answers again before it has spoken to anyone, and not
+// beyond the deadlines.
+//
+// Requirement: MESH-007, MESH-009, MESH-018
+func TestARestartedNodeAnswersFromDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		short, long := b.origin.register("short", 60), b.origin.register("long", 600)
+		b.pull()
+		was := b.beta.shown(alpha)
+		b.world.cut = func(string, string) bool { return true }
+		time.Sleep(30 * time.Second)
+		b.beta.reopen(t)
+		is := b.beta.shown(alpha)
+		for _, rid := range []directory.RID{short, long} {
+			if is[rid] == nil || is[rid].ExpiresAt != was[rid].ExpiresAt || *is[rid].Received != *was[rid].Received {
+				t.Fatalf("was %+v, is %+v", was[rid], is[rid])
+			}
+		}
+		defer b.beta.run(t)()
+		time.Sleep(30*time.Second - time.Millisecond)
+		if len(b.beta.shown(alpha)) != 2 {
+			t.Fatal("dropped before its deadline")
+		}
+		time.Sleep(time.Millisecond)
+		if is := b.beta.shown(alpha); len(is) != 1 || is[long] == nil {
+			t.Fatalf("shown at a deadline: %v", is)
+		}
+		if n := b.beta.view.Origin(alpha).Len(); n != 2 {
+			t.Fatalf("%d kept", n)
+		}
+		time.Sleep(directory.Skew + time.Second)
+		if n := b.beta.view.Origin(alpha).Len(); n != 1 {
+			t.Fatalf("%d kept a minute after a deadline", n)
+		}
+	})
+}
+
+// An origin whose clock is ahead says so with each page; a node that heard it
+// believes it across a restart as well, and shows nothing that is past its
+// deadline by that word.
+//
+// Requirement: MESH-009
+func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.alpha.self.start = func() time.Time { return time.Now().Add(50 * time.Second) }
+		b.origin.register("agent", 60)
+		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.IssuedAt += 50 }))
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != CodeApplied {
+			t.Fatal(code, err)
+		}
+		time.Sleep(30 * time.Second)
+		b.beta.reopen(t)
+		if len(b.beta.shown(alpha)) != 1 {
+			t.Fatal("not shown 80 seconds after 50 of 110")
+		}
+		time.Sleep(30 * time.Second)
+		if len(b.beta.shown(alpha)) != 0 {
+			t.Fatal("shown at its deadline by the origin's clock")
+		}
+	})
+}
+
+// A holder that gives other bytes than were asked for is passed over.
+//
+// Requirement: MESH-015
+func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
+		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
+		b.origin.mesh = append(b.origin.mesh, gamma)
+		b.origin.listKeys(nil, b.alpha.keys)
+		rid := b.origin.register("agent", 600)
+		if err := g.pullAll(t.Context(), g.origin(alpha), b.giver()); err != nil {
+			t.Fatal(err)
+		}
+		bad := 0
+		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
+			if to != b.alpha.base || r.URL.Path != pathRecords {
+				return body
+			}
+			bad++
+			at := strings.LastIndex(string(body), "~") - 20 // within the last disclosure
+			c := byte('A')
+			if body[at] == c {
+				c = 'B'
+			}
+			body[at] = c
+			return body
+		}
+		b.pull()
+		if e := b.beta.shown(alpha)[rid]; e != nil || bad == 0 {
+			t.Fatalf("shown by a bad record: %+v", e)
+		}
+		p := b.beta.Peers()[0]
+		if p.Pending != 1 || p.Watermark != b.origin.rev || p.Received[CodeRecord] == 0 {
+			t.Fatalf("the page was held up, or nothing counted: %+v", p)
+		}
+		if at, _ := b.beta.Position(alpha); at.Revision >= b.origin.regs[rid].announced.Revision {
+			t.Fatalf("readers are promised what is pending: %v", at)
+		}
+		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		e := b.beta.shown(alpha)[rid]
+		if e == nil || e.Received.From != gamma {
+			t.Fatalf("%+v", e)
+		}
+		if at, _ := b.beta.Position(alpha); at.Revision != b.origin.rev {
+			t.Fatalf("position %v", at)
+		}
+	})
+}
+
+// reopenWith starts a node again with other peerings.
+func (s *site) reopenWith(t *testing.T, peers ...directory.Peering) {
+	t.Helper()
+	s.cfg.Peerings = func() []directory.Peering { return peers }
+	s.reopen(t)
+}
+
+// A record of the right name that contradicts its page is the origin's own fault:
+// nobody has another one.
+func TestARecordThatContradictsItsPageIsNotShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		first, second := b.origin.register("first", 600), b.origin.register("second", 600)
+		o := b.origin
+		o.do(func(int64) { // announces first's record under second's rid
+			d := o.regs[first].announced
+			o.rev++
+			o.announce(second, o.regs[second], directory.Digest{Op: directory.OpPut, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime})
+		})
+		b.pull()
+		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[first] == nil {
+			t.Fatalf("%v", shown)
+		}
+		if p := b.beta.Peers()[0]; p.Pending != 0 || p.Received[CodeRecord] != 1 {
+			t.Fatalf("%+v", p)
+		}
+	})
+}
+
+// A document of a kind that this release doesn't know is kept, and shown by the
+// one that does.
+func TestAnUnknownKindIsKeptAndNotShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		o := b.origin
+		rid := o.register("agent", 600)
+		o.with(rid, func(r *registration, at int64) {
+			r.document = directory.LoadDocument("newer", []byte(`{"anything":1}`))
+			o.put(rid, r, at)
+		})
+		b.pull()
+		p := b.beta.Peers()[0]
+		if len(b.beta.shown(alpha)) != 0 || p.Entries != 1 || p.Pending != 0 || p.Received[CodeRecord] != 0 {
+			t.Fatalf("%+v", p)
+		}
+		if _, err := b.beta.Record(t.Context(), alpha, rid); err != nil {
+			t.Fatalf("not passed on: %v", err)
+		}
+		b.beta.reopen(t)
+		if len(b.beta.shown(alpha)) != 0 {
+			t.Fatal("shown after a restart")
+		}
+	})
+}
+
+// Requirement: MESH-025
+func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		rid, other := b.origin.register("agent", 600), b.origin.register("other", 600)
+		b.pull()
+		full := b.origin.regs[rid].announced
+		b.origin.regs[rid].document = document(1)
+		b.origin.narrow(rid)
+		b.pull()
+		narrow := b.origin.regs[rid].announced
+		if full.H != narrow.H || full.M == narrow.M {
+			t.Fatal("the model didn't narrow")
+		}
+		e := b.beta.shown(alpha)[rid]
+		if e == nil || !e.Redacted || !e.Owner.IsZero() || e.Received.M != narrow.M {
+			t.Fatalf("%+v", e)
+		}
+		gone := func(d directory.Digest) {
+			t.Helper()
+			if r, err := b.beta.storedRecord(alpha, nameOf(d)); r != nil || err != nil {
+				t.Fatalf("on disk: %+v %v", r, err)
+			}
+		}
+		gone(full)
+		b.origin.export(rid, false)
+		b.pull()
+		gone(narrow)
+		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[other] == nil {
+			t.Fatalf("%v", shown)
+		}
+		if p := b.beta.Peers()[0]; p.Entries != 1 {
+			t.Fatalf("%+v", p)
+		}
+	})
+}
+
+// Requirement: MESH-025
+func TestATerminatedPeerIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		peering := active(alpha, 1)
+		b.beta.cfg.Peerings = func() []directory.Peering { return []directory.Peering{peering} }
+		b.beta.reopen(t)
+		stop := b.beta.run(t)
+		eventually(t, time.Second, "followed", func() bool { return len(b.beta.shown(alpha)) == 1 })
+		for _, state := range []directory.PeeringState{directory.PeeringFrozen, directory.PeeringTerminated} {
+			stop()
+			peering.State = state
+			stop = b.beta.run(t)
+			synctest.Wait()
+			if n := len(b.beta.shown(alpha)); n != map[directory.PeeringState]int{directory.PeeringFrozen: 1}[state] {
+				t.Fatalf("%s: %d shown", state, n)
+			}
+			b.origin.register("later", 600)
+			time.Sleep(time.Minute)
+			if n := len(b.beta.shown(alpha)); n > 1 {
+				t.Fatalf("%s: %d shown", state, n)
+			}
+		}
+		stop()
+		ids, _, err := b.beta.store.streams(alpha)
+		origins, err2 := b.beta.store.origins()
+		if len(ids)+len(origins)+len(b.beta.Peers()) != 0 || err != nil || err2 != nil {
+			t.Fatalf("left: %v %v %v %v %v", ids, origins, b.beta.Peers(), err, err2)
+		}
+		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
+		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); codeOf(err) != CodeOriginUnknown {
+			t.Fatalf("heard: %v", err)
+		}
+	})
+}
+
+// Requirement: MESH-027
+func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		g := newModel(gamma, beta)
+		sg := b.world.open(t, t.TempDir(), 1, g, active(beta, 1))
+		g.listKeys(nil, sg.keys)
+		rid := b.origin.register("translator", 600)
+		g.do(func(at int64) {
+			g.rev++
+			r := &registration{agent: "translator", document: document(7), since: at, lifetime: 300, alive: true, exported: true}
+			g.regs[rid] = r
+			g.put(rid, r, at)
+		})
+		b.pull()
+		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), node{gamma, sg.base}); err != nil {
+			t.Fatal(err)
+		}
+		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
+			if e, ok := b.beta.view.Get(td, rid); !ok || e.Origin != td || e.Agent != "translator" {
+				t.Fatalf("%s: %+v", td, e)
+			}
+		}
+		g.remove(rid)
+		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), node{gamma, sg.base}); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := b.beta.view.Get(alpha, rid); !ok {
+			t.Fatal("one origin's removal took another's away")
+		}
+	})
+}
+
+// A restored origin begins a new epoch: its stream is gathered beside the old one
+// and takes its place whole.
+//
+// Requirement: MESH-019
+func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		var kept directory.RID
+		for i := range 6 {
+			kept = b.origin.register(fmt.Sprint("agent-", i), 600)
+		}
+		b.pull()
+		time.Sleep(10 * time.Second)
+		old := b.origin.epoch
+		b.origin.epoch += 10
+		for _, rid := range []directory.RID{kept} {
+			b.origin.replace(rid, 600)
+		}
+		for rid, r := range b.origin.regs { // the rest is restored, unconfirmed and not announced
+			if rid != kept {
+				r.announced = directory.Digest{}
+				r.exported = false
+			}
+		}
+		more := b.origin.register("more", 600)
+		b.origin.listKeys(nil, b.alpha.keys)
+		text := func(limit int, since uint64) string {
+			made, err := b.alpha.publisher.page(directory.Mesh, since, limit)
+			if err != nil || made == nil {
+				t.Fatal(made, err)
+			}
+			return made.text
+		}
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origin(alpha).since())); err != nil || code != CodeGap {
+			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
+		}
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != CodeApplied {
+			t.Fatal(code, err)
+		}
+		if len(b.beta.shown(alpha)) != 6 {
+			t.Fatalf("%d shown before the tip", len(b.beta.shown(alpha)))
+		}
+		b.beta.reopen(t)
+		if len(b.beta.shown(alpha)) != 6 {
+			t.Fatalf("%d shown after a restart before the tip", len(b.beta.shown(alpha)))
+		}
+		b.pull()
+		shown := b.beta.shown(alpha)
+		if len(shown) != 2 || shown[kept] == nil || shown[more] == nil || shown[kept].Revision != b.origin.regs[kept].announced.Revision {
+			t.Fatalf("%v", shown)
+		}
+		if p, _ := b.beta.Position(alpha); p.Epoch != b.origin.epoch {
+			t.Fatalf("%v", p)
+		}
+		page := &directory.SignedPage{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: 50, At: 50, IssuedAt: time.Now().Unix()}
+		late, _ := b.alpha.keys.Sign(directory.TypePage, page.Payload())
+		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late); codeOf(err) != CodeEpochOld {
+			t.Fatalf("the old epoch speaks again: %v", err)
+		}
+	})
+}
+
+// Requirement: MESH-024
+func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		status := func() PeerStatus { return b.beta.Peers()[0] }
+		if s := status(); s.State != "failing" || !s.LastHeard.IsZero() {
+			t.Fatalf("before anything was heard: %+v", s)
+		}
+		defer b.beta.run(t)()
+		b.origin.register("agent", 600)
+		eventually(t, time.Second, "active", func() bool { return status().State == "active" })
+		time.Sleep(time.Hour)
+		if s := status(); s.State != "active" || s.HeadAge > 70*time.Second {
+			t.Fatalf("an idle peer: %+v", s)
+		}
+		b.world.mu.Lock()
+		b.world.cut = func(_, to string) bool { return to == b.alpha.base }
+		b.world.mu.Unlock()
+		time.Sleep(maxHeadAge + time.Second)
+		if s := status(); s.State != "failing" || s.LastError == "" || s.HeadAge <= maxHeadAge {
+			t.Fatalf("a silent peer: %+v", s)
+		}
+		b.world.mu.Lock()
+		b.world.cut = nil
+		b.world.mu.Unlock()
+		eventually(t, 20*time.Second, "active again", func() bool { s := status(); return s.State == "active" && s.LastError == "" })
+	})
+}
+
+// A node that was subscribed to one that lags finds out by another's head.
+func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.world.open(t, t.TempDir(), 2, b.origin, active(beta, 1))
+		b.beta.reopenWith(t, active(alpha, 1, 2))
+		b.origin.listKeys(nil, b.alpha.keys, b.world.sites["https://alpha.test-2.test"].keys)
+		defer b.beta.run(t)()
+		eventually(t, time.Second, "heard", func() bool { return !b.beta.Peers()[0].LastHeard.IsZero() })
+		at, _ := b.beta.origin(alpha).node()
+		b.world.mu.Lock()
+		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
+			if to == at.base && r.URL.Path == pathPages {
+				time.Sleep(time.Hour) // it never hears of anything
+			}
+			return body
+		}
+		b.world.mu.Unlock()
+		time.Sleep(31 * time.Second)
+		b.origin.register("agent", 600)
+		eventually(t, 3*time.Minute, "shown", func() bool { return len(b.beta.shown(alpha)) == 1 })
+	})
+}
+
+// Requirement: MESH-015
+func TestAnOriginThatIsOutOfReachIsFollowedThroughOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
+		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
+		b.beta.reopenWith(t, active(alpha, 1), active(gamma, 1))
+		b.origin.mesh = append(b.origin.mesh, gamma)
+		b.origin.listKeys(nil, b.alpha.keys)
+		b.world.cut = func(from, to string) bool { return from == g.base && to == b.alpha.base }
+		defer b.beta.run(t)()
+		defer g.run(t)()
+		rid := b.origin.register("agent", 600)
+		eventually(t, time.Minute, "alpha's agent at gamma, by beta", func() bool { return g.shown(alpha)[rid] != nil })
+		if e := g.shown(alpha)[rid]; e.Received.From != beta || e.Received.Key != directory.KeyID(b.alpha.keys.public()) {
+			t.Fatalf("%+v", e.Received)
+		}
+		b.origin.remove(rid)
+		eventually(t, time.Minute, "its removal at gamma, by beta", func() bool { return g.shown(alpha)[rid] == nil })
+	})
+}
+
+// Readers of a write wait for it here, also where it changed nothing here.
+func TestAwaitAsksForTheOriginsWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		rid := b.origin.register("agent", 600)
+		defer b.beta.run(t)()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil || len(b.beta.shown(alpha)) != 1 {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		b.origin.refresh(rid, 600) // announces nothing
+		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil {
+			t.Fatalf("a refresh: %v, at %v", err, b.origin.Position())
+		}
+		b.origin.register("another", 600)
+		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil || len(b.beta.shown(alpha)) != 2 {
+			t.Fatal(err)
+		}
+		if err := b.beta.Await(ctx, alpha, directory.Position{Epoch: b.origin.epoch, Revision: 1000}); err == nil {
+			t.Fatal("reached what is not there")
+		}
+	})
+}
+
+// A chain that lists much that is dead is pulled anew.
+//
+// Requirement: MESH-015
+func TestALongChainIsPulledAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for i := range 30 {
+			rid := b.origin.register(fmt.Sprint("agent-", i), 60)
+			b.pull()
+			if i%10 > 0 {
+				b.origin.remove(rid)
+			}
+			b.pull()
+		}
+		time.Sleep(3 * time.Minute)
+		b.origin.sweep() // ends what has expired …
+		b.origin.sweep() // … and frees it
+		last := b.origin.register("last", 600)
+		b.pull()
+		st := b.beta.origin(alpha).cur
+		links := func() (n int) {
+			if err := b.beta.store.read(st.id, func(tx *streamTx) error { n = tx.chain().Stats().KeyN; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if n := links(); n < 50 {
+			t.Fatalf("%d links", n)
+		}
+		st.state.Listed += compactSlack // as if there had been thousands more
+		b.beta.compact(t.Context(), b.beta.origin(alpha))
+		if n := links(); n != 1 || st.state.Listed != 1 {
+			t.Fatalf("%d links that list %d", n, st.state.Listed)
+		}
+		b.beta.reopen(t)
+		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[last] == nil {
+			t.Fatalf("%v", shown)
+		}
+		made, err := b.beta.pageOf(pagesQuery{origin: alpha, aud: directory.Mesh})
+		if err != nil || made == "" {
+			t.Fatal(made, err)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package federation
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"go.etcd.io/bbolt"
+)
+
+// lines counts what is logged at warning or above.
+type lines struct {
+	slog.Handler
+	n atomic.Int64
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *lines) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		l.n.Add(1)
+	}
+	return nil
+}
+
+// bytes is all that is on a node's disk.
+func (s *site) bytes(t *testing.T) [32]byte {
+	t.Helper()
+	h := sha256.New()
+	if err := s.store.db.View(func(tx *bbolt.Tx) error { _, err := tx.WriteTo(h); return err }); err != nil {
+		t.Fatal(err)
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// A bench is one origin with one node, and one receiver that has all of it.
+type bench struct {
+	*testing.T
+	world  *world
+	origin *model
+	alpha  *site
+	beta   *site
+	log    *lines
+}
+
+func newBench(t *testing.T, change func(*Config)) *bench {
+	b := &bench{T: t, world: newWorld(), origin: newModel(alpha, beta), log: &lines{}}
+	b.alpha = b.world.open(t, t.TempDir(), 1, b.origin, active(beta, 1))
+	b.beta = b.world.open(t, t.TempDir(), 1, newModel(beta, alpha), active(alpha, 1), active(gamma, 1))
+	b.beta.cfg.Logger = slog.New(b.log)
+	if change != nil {
+		change(&b.beta.cfg)
+	}
+	b.beta.reopen(t)
+	b.origin.listKeys(nil, b.alpha.keys)
+	return b
+}
+
+// giver is the node that beta asks.
+func (b *bench) giver() node { return node{alpha, b.alpha.base} }
+
+// pull brings beta to alpha's tip.
+func (b *bench) pull() {
+	b.Helper()
+	if err := b.beta.pullAll(b.Context(), b.beta.origin(alpha), b.giver()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// page returns a page that alpha could have signed, changed.
+func (b *bench) page(change func(*directory.SignedPage)) []byte {
+	ds, to, at := b.origin.Digests(directory.Mesh, 0, maxDigests)
+	p := &directory.SignedPage{Issuer: alpha, Epoch: b.origin.epoch, Audience: directory.Mesh, From: 0, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds}
+	if change != nil {
+		change(p)
+	}
+	return p.Payload()
+}
+
+// Requirement: MESH-017
+func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
+	type message struct {
+		code Code
+		text func(b *bench) string
+	}
+	signed := func(change func(*directory.SignedPage)) func(b *bench) string {
+		return func(b *bench) string {
+			text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(change))
+			return text
+		}
+	}
+	headed := func(header string) func(b *bench) string {
+		return func(b *bench) string {
+			return sign(b.alpha.keys.private, strings.ReplaceAll(header, "KID", directory.KeyID(b.alpha.keys.public())), b.page(nil))
+		}
+	}
+	paid := func(change func(string) string) func(b *bench) string {
+		return func(b *bench) string {
+			text, _ := b.alpha.keys.Sign(directory.TypePage, []byte(change(string(b.page(nil)))))
+			return text
+		}
+	}
+	for name, m := range map[string]message{
+		"too large":        {CodeFormat, func(*bench) string { return strings.Repeat("A", MaxPage+1) }},
+		"no JWS":           {CodeFormat, func(*bench) string { return "a.b" }},
+		"a line end":       {CodeFormat, func(b *bench) string { return strings.Replace(signed(nil)(b), ".", "\n.", 1) }},
+		"padding":          {CodeFormat, func(b *bench) string { return signed(nil)(b) + "==" }},
+		"spare bits":       {CodeFormat, func(b *bench) string { return spareBits(signed(nil)(b)) }},
+		"alg none":         {CodeHeader, headed(`{"alg":"none","typ":"adpage+jws","kid":"KID"}`)},
+		"another typ":      {CodeHeader, headed(`{"alg":"EdDSA","typ":"adhead+jws","kid":"KID"}`)},
+		"a further member": {CodeHeader, headed(`{"alg":"EdDSA","typ":"adpage+jws","kid":"KID","crit":[]}`)},
+		"a member twice":   {CodeHeader, headed(`{"alg":"EdDSA","alg":"EdDSA","typ":"adpage+jws","kid":"KID"}`)},
+		"white space":      {CodeJSON, paid(func(s string) string { return s + " " })},
+		"another case":     {CodeJSON, paid(func(s string) string { return strings.Replace(s, `"at"`, `"At"`, 1) })},
+		"a twin":           {CodeJSON, paid(func(s string) string { return strings.Replace(s, `"v":1`, `"v":1,"v":1`, 1) })},
+		"no range":         {CodeJSON, signed(func(p *directory.SignedPage) { p.To = p.From })},
+		"out of order":     {CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
+		"no time":          {CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0].Deadline = 1 << 50 })},
+		"a stranger": {CodeOriginUnknown, signed(func(p *directory.SignedPage) {
+			p.Issuer = nodeID(alpha, 1).TrustDomain()
+			p.Audience = directory.Only(gamma)
+		})},
+		"another's issuer": {CodeKeyUnknown, signed(func(p *directory.SignedPage) { p.Issuer = gamma })},
+		"an unknown key": {CodeKeyUnknown, func(b *bench) string {
+			s, _ := newKeyring(alpha, "else", b.origin).Sign(directory.TypePage, b.page(nil))
+			return s
+		}},
+		"a revoked key": {CodeKeyRevoked, func(b *bench) string {
+			s, _ := newKeyring(alpha, "lost", b.origin).Sign(directory.TypePage, b.page(nil))
+			return s
+		}},
+		"another signature": {CodeSignature, func(b *bench) string { return flipped(signed(nil)(b)) }},
+		"too much":          {CodeQuota, func(b *bench) string { b.origin.register("more", 600); return signed(nil)(b) }},
+		"an epoch before":   {CodeEpochOld, signed(func(p *directory.SignedPage) { p.Epoch-- })},
+		"of the future":     {CodeFuture, signed(func(p *directory.SignedPage) { p.IssuedAt += 600 })},
+		"a future epoch":    {CodeFuture, signed(func(p *directory.SignedPage) { p.Epoch += 1 << 20 })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, func(c *Config) { c.Quota = 2 })
+				lost := newKeyring(alpha, "lost", b.origin)
+				b.origin.listKeys([]string{directory.KeyID(lost.public())}, b.alpha.keys, lost)
+				b.origin.register("one", 600)
+				b.origin.register("two", 600)
+				b.pull()
+				refuse(b, m.code, m.text(b))
+				refuse(b, m.code, m.text(b)) // and again: nothing was learnt from it
+			})
+		})
+	}
+}
+
+// refuse hands beta a message that must change nothing but its code's counter.
+func refuse(b *bench, code Code, text string) {
+	b.Helper()
+	time.Sleep(time.Second) // a line a second and code
+	disk, shown, logged := b.beta.bytes(b.T), len(b.beta.shown(alpha)), b.log.n.Load()
+	all := func() uint64 {
+		return b.beta.counts.of(alpha)[code] + b.beta.counts.of(gamma)[code] + b.beta.Refused()[code]
+	}
+	counted := all()
+	_, got, err := b.beta.take(b.Context(), sender{domain: alpha}, b.giver(), text)
+	var r *Refusal
+	if !errors.As(err, &r) || r.Code != code || got != "" {
+		b.Fatalf("%q %v, and not %s: %s", got, err, code, text)
+	}
+	if d := b.beta.bytes(b.T); d != disk || len(b.beta.shown(alpha)) != shown {
+		b.Fatalf("%s changed something", code)
+	}
+	if n := all() - counted; n != 1 || b.log.n.Load() != logged+1 {
+		b.Fatalf("%s was counted %d times and written down %d times", code, n, b.log.n.Load()-logged)
+	}
+}
+
+// spareBits sets a bit that base64url does not need.
+func spareBits(text string) string {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	last := strings.IndexByte(alphabet, text[len(text)-1])
+	return text[:len(text)-1] + alphabet[last^1:last^1+1] // 64 bytes leave four of them
+}
+
+// flipped changes the middle of the signature.
+func flipped(text string) string {
+	i, c := len(text)-40, byte('A')
+	if text[i] == c {
+		c = 'B'
+	}
+	return text[:i] + string(c) + text[i+1:]
+}
+
+// Requirement: MESH-017, MESH-006
+func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("one", 600)
+		pushed := sender{domain: gamma, pushed: true}
+		if _, _, err := b.beta.openPage(pushed, strings.Repeat("A", MaxGossip+1)); codeOf(err) != CodeFormat {
+			t.Fatalf("a message over the bound: %v", err)
+		}
+		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
+		for range senderBurst {
+			if _, _, err := b.beta.openPage(pushed, text); codeOf(err) == CodeRate {
+				t.Fatal("refused within its rate")
+			}
+		}
+		if _, _, err := b.beta.openPage(pushed, text); codeOf(err) != CodeRate {
+			t.Fatalf("beyond its rate: %v", err)
+		}
+		if _, _, err := b.beta.openPage(sender{domain: alpha, pushed: true}, text); codeOf(err) == CodeRate {
+			t.Fatal("another sender pays for it")
+		}
+		time.Sleep(time.Second)
+		if _, _, err := b.beta.openPage(pushed, text); codeOf(err) == CodeRate {
+			t.Fatal("not heard again when it is quiet")
+		}
+	})
+}
+
+// A page that was heard, or behind a gap, is no offence and changes nothing.
+//
+// Requirement: MESH-005, MESH-017
+func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for i := range 5 {
+			b.origin.register(fmt.Sprint("agent-", i), 600)
+		}
+		late, err := b.alpha.publisher.page(directory.Mesh, 3, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk := b.beta.bytes(t)
+		_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.text)
+		if err != nil || code != CodeGap || len(b.beta.shown(alpha)) != 0 {
+			t.Fatalf("%s %v", code, err)
+		}
+		if p := b.beta.Peers()[0]; p.Domain != alpha || p.Received[CodeGap] != 1 {
+			t.Fatalf("%+v", p)
+		}
+		_ = disk
+		b.pull()
+		if len(b.beta.shown(alpha)) != 5 {
+			t.Fatalf("%d shown", len(b.beta.shown(alpha)))
+		}
+		disk = b.beta.bytes(t)
+		_, code, err = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.text)
+		if err != nil || code != CodeOld || b.beta.bytes(t) != disk || b.beta.counts.of(alpha)[CodeOld] != 1 {
+			t.Fatalf("%s %v", code, err)
+		}
+	})
+}
