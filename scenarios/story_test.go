@@ -20,9 +20,7 @@ var wan = mesh.Link{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond, 
 // tell tells a story in a bubble of its own for each seed: one under -short, n
 // otherwise, STORY_SEEDS of them where that is set.
 func tell(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
-	if testing.Short() {
-		n = 1
-	}
+	n = full(n, 1)
 	if s, err := strconv.Atoi(os.Getenv("STORY_SEEDS")); err == nil {
 		n = s
 	}
@@ -33,6 +31,14 @@ func tell(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
 			synctest.Test(t, func(t *testing.T) { story(t, seed) })
 		})
 	}
+}
+
+// full returns n, or less where -short asks for the short set.
+func full(n, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return n
 }
 
 // sleepUntil lets the mesh run, judged all the way, until a time.
