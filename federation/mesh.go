@@ -41,7 +41,8 @@ type Mesh struct {
 
 	ctx     context.Context // ends with Close, for work that outlives its request
 	cancel  context.CancelFunc
-	closing chan struct{} // closed by Close: long polls return
+	closing chan struct{} // closed when Run or the Mesh ends: long polls return
+	endPoll func()        // closes it, once
 	close   func() error  // once
 
 	mu      sync.Mutex // guards what follows
@@ -64,8 +65,9 @@ func Open(cfg Config) (*Mesh, error) {
 	m := &Mesh{cfg: cfg, store: st, closing: make(chan struct{}), changed: make(chan struct{}), origins: map[spiffeid.TrustDomain]*origin{}}
 	m.publisher = &publisher{cfg: &m.cfg, pages: map[pageKey]madePage{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.endPoll = sync.OnceFunc(func() { close(m.closing) })
 	m.close = sync.OnceValue(func() error {
-		close(m.closing)
+		m.endPoll()
 		m.cancel()
 		return errors.Join(m.saveClocks(), st.close())
 	})
@@ -183,10 +185,12 @@ func (m *Mesh) Peers() []PeerStatus {
 func (m *Mesh) Refused() map[Code]uint64 { return m.counts.of(spiffeid.TrustDomain{}) }
 
 // Run follows the domain's peers until ctx ends, and returns when all that it
-// started has stopped. Call it once.
+// started has stopped; long polls of peers end with it, so that the listener
+// under them can be closed. Call it once.
 func (m *Mesh) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer m.endPoll()
 	stop := context.AfterFunc(m.ctx, cancel)
 	defer stop()
 	var wg sync.WaitGroup

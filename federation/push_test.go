@@ -1,0 +1,121 @@
+package federation
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// gossips gives a node a place in the pool.
+func (s *site) gossips(t *testing.T, p *pond, address string, seeds ...string) {
+	t.Helper()
+	server, client := p.tls(s.cfg.Node)
+	s.cfg.Gossip = &GossipConfig{
+		Node: s.cfg.Node, Listener: p.wire.listen(address), Dial: p.wire.dialFrom(address), ServerTLS: server, ClientTLS: client,
+		Advertise: address, Seeds: func() []string { return seeds }, Allow: func(id spiffeid.ID) bool { return s.speaksTo(id.TrustDomain()) },
+	}
+	s.reopen(t)
+}
+
+// With every subscription stuck, gossip alone brings pages, and the records that
+// they name are pulled.
+//
+// Requirement: MESH-006
+func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
+		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
+		b.beta.reopenWith(t, active(alpha, 1), active(gamma, 1))
+		b.origin.mesh = append(b.origin.mesh, gamma)
+		b.origin.listKeys(nil, b.alpha.keys)
+		p := newPond(t)
+		b.alpha.gossips(t, p, "10.1.0.1:7946", "10.1.0.2:7946")
+		b.beta.gossips(t, p, "10.1.0.2:7946", "10.1.0.1:7946")
+		g.gossips(t, p, "10.1.0.3:7946", "10.1.0.1:7946")
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == pathPages {
+				select {
+				case <-time.After(time.Hour):
+				case <-r.Context().Done():
+				}
+			}
+			return body
+		}
+		for _, s := range []*site{b.alpha, b.beta, g} {
+			defer s.run(t)()
+		}
+		eventually(t, 30*time.Second, "a pool of three", func() bool {
+			return len(b.alpha.Members()) == 3 && len(b.beta.Members()) == 3 && len(g.Members()) == 3
+		})
+		var rid directory.RID
+		for i := range 3 {
+			rid = b.origin.register(fmt.Sprint("agent-", i), 600)
+			for _, s := range []*site{b.beta, g} {
+				eventually(t, 10*time.Second, "a registration by gossip", func() bool { return s.shown(alpha)[rid] != nil })
+			}
+		}
+		b.origin.remove(rid)
+		for _, s := range []*site{b.beta, g} {
+			eventually(t, 10*time.Second, "a removal by gossip", func() bool { return len(s.shown(alpha)) == 2 })
+		}
+	})
+}
+
+// Who is flooded forgets the oldest, and blocks nobody.
+func TestAFullQueueForgetsTheOldest(t *testing.T) {
+	c := make(chan pushed, 2)
+	for i := range 5 {
+		if dropped := enqueue(c, pushed{msg: fmt.Sprint(i)}); dropped != (i >= 2) {
+			t.Errorf("%d: dropped %v", i, dropped)
+		}
+	}
+	if a, b := <-c, <-c; a.msg != "3" || b.msg != "4" {
+		t.Errorf("%q %q", a.msg, b.msg)
+	}
+}
+
+// What the pool says is judged like anything else.
+//
+// Requirement: MESH-016, MESH-017
+func TestWhatIsGossipedIsJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		from := sender{domain: gamma, pushed: true}
+		good, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
+		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
+		stranger, _ := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.Issuer = delta }))
+		o := b.beta.origin(alpha)
+		for _, msg := range []string{"", "p", "x" + good, "p" + forged, "h" + forged, "p" + stranger, "p" + flipped(good), "h" + good} {
+			b.beta.route(pushed{from, msg})
+			select {
+			case p := <-o.mail:
+				b.beta.open(t.Context(), o, p)
+			default:
+			}
+		}
+		if len(b.beta.shown(alpha)) != 0 {
+			t.Fatal("something was believed")
+		}
+		counted := uint64(0)
+		for _, c := range []map[Code]uint64{b.beta.Refused(), b.beta.counts.of(alpha), b.beta.counts.of(delta)} {
+			for _, n := range c {
+				counted += n
+			}
+		}
+		if counted != 8 {
+			t.Fatalf("%v %v %v", b.beta.Refused(), b.beta.counts.of(alpha), b.beta.counts.of(delta))
+		}
+		b.beta.route(pushed{from, "p" + good})
+		b.beta.open(t.Context(), o, <-o.mail)
+		if len(b.beta.shown(alpha)) != 1 {
+			t.Fatal("the truth was not believed")
+		}
+	})
+}

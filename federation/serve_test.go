@@ -1,0 +1,201 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// ask calls a node's routes as caller.
+func (s *site) ask(ctx context.Context, caller, method, target, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
+	if caller != "" {
+		r.Header.Set(callerHeader, caller)
+	}
+	w := httptest.NewRecorder()
+	s.http.ServeHTTP(w, r)
+	return w
+}
+
+// Who may ask for what, and how much.
+//
+// Requirement: MESH-016
+func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		frozen := active(spiffeid.RequireTrustDomainFromString("frozen.test"), 1)
+		frozen.State = directory.PeeringFrozen
+		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1), frozen) // gamma is a peer that the key document doesn't list
+		b.origin.register("agent", 600)
+		b.pull()
+		node := func(td spiffeid.TrustDomain) string { return nodeID(td, 1).String() }
+		pages := pathPages + "?origin=alpha.test&aud=mesh&since="
+		many := strings.Repeat(`["`+directory.Hash{}.String()+`","`+directory.Hash{}.String()+`"],`, maxNames)
+		for _, c := range []struct {
+			site                         *site
+			caller, method, target, body string
+			status                       int
+		}{
+			{b.alpha, "", "GET", pages + "0", "", 403},
+			{b.alpha, "spiffe://beta.test/agent/ada", "GET", pages + "0", "", 403},
+			{b.alpha, "spiffe://beta.test/roster/nodes/1", "GET", pages + "0", "", 403},
+			{b.alpha, "spiffe://beta.test/roster/node", "GET", pages + "0", "", 403},
+			{b.alpha, node(delta), "GET", pages + "0", "", 403},
+			{b.alpha, node(frozen.Domain), "GET", pathKeys + "?origin=alpha.test", "", 403},
+			{b.alpha, node(gamma), "GET", pages + "0", "", 403},
+			{b.alpha, node(gamma), "GET", pathHeads + "?origin=alpha.test", "", 403},
+			{b.alpha, node(gamma), "GET", pathKeys + "?origin=alpha.test", "", 200},
+			{b.alpha, node(alpha), "GET", pages + "0", "", 200},
+			{b.alpha, node(beta), "GET", pages + "0", "", 200},
+			{b.alpha, node(beta), "GET", pages + "2", "", 204},
+			{b.alpha, node(beta), "GET", pages + "-1", "", 400},
+			{b.alpha, node(beta), "GET", pages + "0&limit=0", "", 400},
+			{b.alpha, node(beta), "GET", pages + "0&limit=1001", "", 400},
+			{b.alpha, node(beta), "GET", pages + "0&wait=61s", "", 400},
+			{b.alpha, node(beta), "GET", pages + "0&wait=-1", "", 400},
+			{b.alpha, node(beta), "GET", pages + "0&wait=60", "", 200},
+			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=", "", 400},
+			{b.alpha, node(beta), "GET", pathPages + "?origin=Alpha.test&aud=mesh", "", 400},
+			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
+			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 204},
+			{b.alpha, node(beta), "GET", pathPages + "?origin=gamma.test&aud=mesh", "", 403},
+			{b.alpha, node(beta), "POST", pages + "0", "", 405},
+			{b.alpha, node(beta), "GET", pathHeads + "?origin=alpha.test", "", 200},
+			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[]}`, 200},
+			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[],"names":[]}`, 400},
+			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[["x","y"]]}`, 400},
+			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[` + many + `]}`, 400},
+			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[` + many + many + `]}`, 413},
+			{b.beta, node(gamma), "GET", pages + "0", "", 403}, // a relay asks the origin's key document
+			{b.beta, node(beta), "GET", pages + "0", "", 200},
+			{b.beta, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 403}, // private streams go through nobody
+			{b.beta, node(alpha), "GET", pathHeads + "?origin=delta.test", "", 403},
+		} {
+			w := b.askWithin(c.site, c.caller, c.method, c.target, c.body)
+			if w.Code != c.status {
+				t.Errorf("%s %s as %q: %d and not %d: %.200s", c.method, c.target, c.caller, w.Code, c.status, w.Body)
+			}
+			switch typ := w.Header().Get("Content-Type"); {
+			case w.Code >= 400 && w.Code != 405 && typ != "application/problem+json",
+				w.Code == 200 && c.method == "GET" && typ != typeJOSE, w.Code == 200 && c.method == "POST" && typ != typeNDJSON:
+				t.Errorf("%s %s: %d as %s", c.method, c.target, w.Code, typ)
+			}
+		}
+	})
+}
+
+// askWithin asks and fails where the answer takes any time.
+func (b *bench) askWithin(s *site, caller, method, target, body string) *httptest.ResponseRecorder {
+	b.Helper()
+	start := time.Now()
+	w := s.ask(b.Context(), caller, method, target, body)
+	if time.Since(start) > 0 {
+		b.Errorf("%s %s took %s", method, target, time.Since(start))
+	}
+	return w
+}
+
+// A subscription answers at once when something is announced, and says so when
+// nothing was within its wait.
+func TestALongPollEndsWithNewsWithItsWaitOrWithTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		caller, target := nodeID(beta, 1).String(), pathPages+"?origin=alpha.test&aud=mesh&wait=30s&since="
+		start := time.Now()
+		if w := b.alpha.ask(t.Context(), caller, "GET", target+"0", ""); w.Code != http.StatusNoContent || time.Since(start) != 30*time.Second {
+			t.Fatalf("%d after %s", w.Code, time.Since(start))
+		}
+		answer := make(chan *httptest.ResponseRecorder, 1)
+		poll := func(since uint64) {
+			go func() { answer <- b.alpha.ask(t.Context(), caller, "GET", target+fmt.Sprint(since), "") }()
+			time.Sleep(time.Second)
+		}
+		poll(0)
+		b.origin.listKeys(nil, b.alpha.keys) // a revision that announces nothing
+		synctest.Wait()
+		if len(answer) != 0 {
+			t.Fatal("an empty page was sent")
+		}
+		b.origin.register("agent", 600)
+		synctest.Wait()
+		if w := <-answer; w.Code != http.StatusOK {
+			t.Fatalf("%d", w.Code)
+		}
+		poll(b.origin.rev)
+		if err := b.alpha.Close(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if w := <-answer; w.Code != http.StatusServiceUnavailable {
+			t.Fatalf("%d", w.Code)
+		}
+	})
+}
+
+// What was announced and is freed by now is told by an empty page, or its
+// receivers would ask for ever (rule G5).
+//
+// Requirement: MESH-005
+func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		rid := b.origin.register("agent", 60)
+		b.origin.remove(rid)
+		time.Sleep(3 * time.Minute)
+		b.origin.sweep()
+		if len(b.origin.regs) != 0 {
+			t.Fatal("not freed")
+		}
+		b.pull()
+		if err := b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()); err != nil {
+			t.Fatal(err)
+		}
+		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origin(alpha).behind() {
+			t.Fatalf("%+v, tip %d", p, b.origin.tip)
+		}
+	})
+}
+
+// The newest digests fit into a gossiped page, and go on from where a receiver is
+// that heard the one before.
+//
+// Requirement: MESH-006
+func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		tail := &tail{}
+		for i := range 1500 {
+			b.origin.register(fmt.Sprint("agent-", i), 600)
+		}
+		made, err := tail.page(b.alpha.publisher)
+		if err != nil || len(made.text) >= MaxGossip || len(made.Digests) != gossipDigests || made.To != b.origin.rev {
+			t.Fatalf("%d bytes, %d digests, %v", len(made.text), len(made.Digests), err)
+		}
+		if made.From >= made.Digests[0].Revision || made.From < made.Digests[0].Revision-1 {
+			t.Fatalf("it claims (%d, %d] and lists from %d", made.From, made.To, made.Digests[0].Revision)
+		}
+		b.pull()
+		for range 3 {
+			for i := range 10 {
+				b.origin.register(fmt.Sprint("more-", b.origin.rev, i), 600)
+			}
+			if made, err = tail.page(b.alpha.publisher); err != nil {
+				t.Fatal(err)
+			}
+			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha, pushed: true}, b.giver(), made.text); err != nil || code != CodeApplied {
+				t.Fatal(code, err)
+			}
+		}
+		if n := len(b.beta.shown(alpha)); n != 1530 {
+			t.Fatalf("%d shown", n)
+		}
+	})
+}
