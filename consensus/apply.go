@@ -247,10 +247,11 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 	return directory.Outcome{RID: e.RID, Created: old == nil, Granted: e.Lifetime}, nil
 }
 
-// project never fails in apply: the leader has validated the document, and
-// nothing that is replicated depends on the projection.
+// project never fails in apply: the leader has validated the document, so that
+// it isn't validated again, and nothing that is replicated depends on the
+// projection.
 func project(agent string, d directory.Document) *directory.Projection {
-	if p, err := directory.Project(agent, d); err == nil {
+	if p, err := directory.Reproject(agent, d); err == nil {
 		return p
 	}
 	return &directory.Projection{Name: agent}
