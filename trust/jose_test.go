@@ -351,6 +351,7 @@ func TestHostileAttestations(t *testing.T) {
 		"a member twice":       text(strings.TrimSuffix(own, "}") + `,"time":1}`),
 		"white space":          text(own + " "),
 		"another domain":       text(strings.Replace(own, `"alpha.test"`, `"beta.test"`, 1)),
+		"another node":         text(strings.ReplaceAll(own, "/roster/node/1", "/roster/node/2")),
 		"another order":        text(`{"node":"` + o.svid.ID.String() + `",` + strings.TrimPrefix(own, "{")),
 		"a private key in jwk": text(strings.Replace(own, `"crv"`, `"d":"AAAA","crv"`, 1)),
 		"time as text":         text(`{"domain":"alpha.test","node":"` + o.svid.ID.String() + `","jwk":` + string(directory.AppendJWK(nil, o.key.Public())) + `,"time":"1"}`),

@@ -268,6 +268,34 @@ func TestAdoptOrder(t *testing.T) {
 	}
 }
 
+func TestKeyDocumentLimits(t *testing.T) {
+	a := newOrigin(t, alpha)
+	ring, _ := reader(t, a)
+	good := a.signingKey(t)
+	heavy, many := good, []directory.SigningKey{good}
+	for len(heavy.Attestations) <= maxAttestations {
+		heavy.Attestations = append(heavy.Attestations, "x")
+	}
+	for range maxKeys {
+		key, err := OpenKey(t.TempDir())
+		must(t, err)
+		many = append(many, directory.SigningKey{Public: key.Public(), Node: good.Node})
+	}
+	for name, keys := range map[string][]directory.SigningKey{
+		"a key twice": {good, good}, "too many keys": many, "too many attestations": {heavy},
+	} {
+		a.issue(t, 2, keys...)
+		if _, err := ring.Adopt(alpha, a.signKeys(t, a.doc)); !errors.Is(err, ErrKeyDocument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	a.issue(t, 2, good)
+	a.doc.Revoked = make([]string, maxRevoked+1)
+	if _, err := ring.Adopt(alpha, a.signKeys(t, a.doc)); !errors.Is(err, ErrKeyDocument) {
+		t.Errorf("too many revoked keys: %v", err)
+	}
+}
+
 func mutateSignature(jws string) string {
 	b := []byte(jws)
 	i := len(b) - 10

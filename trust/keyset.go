@@ -71,15 +71,9 @@ func checkLimits(doc *directory.KeyDocument) error {
 	if len(doc.Keys) > maxKeys || len(doc.Revoked) > maxRevoked {
 		return fmt.Errorf("%w: over %d keys or %d revoked ones", ErrKeyDocument, maxKeys, maxRevoked)
 	}
-	seen := map[string]bool{}
 	for _, key := range doc.Keys {
 		if len(key.Attestations) > maxAttestations {
 			return fmt.Errorf("%w: a key has over %d attestations", ErrKeyDocument, maxAttestations)
-		}
-		if id := key.KeyID(); seen[id] {
-			return fmt.Errorf("%w: a key occurs twice", ErrKeyDocument)
-		} else {
-			seen[id] = true
 		}
 	}
 	return nil

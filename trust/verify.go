@@ -93,7 +93,6 @@ type verification struct {
 	keys      *directory.KeyDocument
 	contents  *directory.Contents
 	anchors   *x509bundle.Bundle
-	attested  map[string]bool // kids whose attestation held when the page was made
 	digest    directory.Digest
 	authentic bool
 }
@@ -209,8 +208,10 @@ func (v *verification) bundle() (string, error) {
 // attestation checks that an SVID of a node vouched for each key that is used,
 // at the time that the page gives.
 func (v *verification) attestation() (string, error) {
+	if v.keys.Issuer != v.contents.Issuer {
+		return "", fmt.Errorf("%w: the key document is %s's and the record %s's", ErrKey, v.keys.Issuer, v.contents.Issuer)
+	}
 	at := time.Unix(v.signed.IssuedAt, 0)
-	v.attested = map[string]bool{}
 	for _, kid := range []string{v.keysKey, v.pageKey, v.recKey} {
 		key, err := v.keys.Key(kid)
 		if err != nil {
@@ -219,7 +220,6 @@ func (v *verification) attestation() (string, error) {
 		if verdict := judgeKey(key, v.contents.Issuer, v.anchors, at); verdict.err != nil {
 			return "", fmt.Errorf("%w: key %s of %s: %w", ErrKey, kid, key.Node, verdict.err)
 		}
-		v.attested[kid] = true
 		if kid == v.pageKey {
 			v.report.Subject.Key, v.report.Subject.Node = kid, key.Node.String()
 		}
@@ -227,23 +227,18 @@ func (v *verification) attestation() (string, error) {
 	return fmt.Sprintf("an SVID that held at %s vouches for each key", at.UTC().Format(time.RFC3339)), nil
 }
 
-// check verifies a signature by one of the document's keys.
+// check verifies a signature by one of the document's keys, all of which that are
+// used were found attested.
 func (v *verification) check(jws, kid string) error {
 	key, err := v.keys.Key(kid)
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrKey, kid, err)
 	}
-	if !v.attested[kid] {
-		return fmt.Errorf("%w: %s is not attested", ErrKey, kid)
-	}
 	return verifyOwn(jws, key.Public)
 }
 
 func (v *verification) keyDocument() (string, error) {
-	switch {
-	case v.keys.Issuer != v.contents.Issuer:
-		return "", fmt.Errorf("%w: the key document is %s's", ErrKey, v.keys.Issuer)
-	case v.keys.Expires <= v.signed.IssuedAt:
+	if v.keys.Expires <= v.signed.IssuedAt {
 		return "", fmt.Errorf("%w: the key document had expired when the page was made", ErrKey)
 	}
 	if err := v.check(v.proof.Keys, v.keysKey); err != nil {

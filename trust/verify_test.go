@@ -27,6 +27,8 @@ type proofKit struct {
 	page   directory.SignedPage
 	texts  []string // disclosures
 	made   time.Time
+	leaf   int64 // where the ledger holds the statement
+	signer *Key  // of the checkpoint
 }
 
 func newProofKit(t testing.TB) *proofKit {
@@ -35,7 +37,7 @@ func newProofKit(t testing.TB) *proofKit {
 	now := time.Now()
 	doc, err := directory.ParseDocument(directory.KindAD, []byte(`{"agent":"printer","base":"https://printer.alpha.test","secret":"canary","protocols":["https"]}`))
 	must(t, err)
-	k := &proofKit{o: o, made: now}
+	k := &proofKit{o: o, made: now, leaf: 3, signer: o.key}
 	k.change = directory.Change{Issuer: alpha, RID: directory.NewRID(now.UnixMilli(), [10]byte{1}), Op: directory.OpPut,
 		Epoch: 1, Revision: 7, IssuedAt: now.Unix(), Since: now.Unix(), Leaf: 3, Agent: "printer",
 		Owner: identity(t, "spiffe://alpha.test/agent/ada"), Document: doc, Salt: directory.Salt{9}}
@@ -82,7 +84,7 @@ func (k *proofKit) logged(t testing.TB, p *Proof, origin string) *Proof {
 	})
 	for n := range int64(10) {
 		digest := directory.HashOf(fmt.Append(nil, n))
-		if n == int64(k.change.Leaf) {
+		if n == k.leaf {
 			digest = directory.HashOf(k.statement(t))
 		}
 		hashes, err := tlog.StoredHashes(n, append([]byte{1}, digest[:]...), read)
@@ -93,10 +95,11 @@ func (k *proofKit) logged(t testing.TB, p *Proof, origin string) *Proof {
 	}
 	root, err := tlog.TreeHash(10, read)
 	must(t, err)
-	path, err := tlog.ProveRecord(10, int64(k.change.Leaf), read)
+	path, err := tlog.ProveRecord(10, k.leaf, read)
 	must(t, err)
-	p.Checkpoint = signNote(k.o.key, origin, fmt.Sprintf("%s\n10\n%s\n", origin, base64.StdEncoding.EncodeToString(root[:])))
-	p.Index = &k.change.Leaf
+	p.Checkpoint = signNote(k.signer, origin, fmt.Sprintf("%s\n10\n%s\n", origin, base64.StdEncoding.EncodeToString(root[:])))
+	index := uint64(k.leaf)
+	p.Index = &index
 	for _, h := range path {
 		p.Path = append(p.Path, directory.Hash(h))
 	}
@@ -240,6 +243,11 @@ func TestVerifyNamesTheStep(t *testing.T) {
 			k.o.ring.SetOwn(k.o.doc)
 			return k.proof(t)
 		}, nil, 0},
+		{"another domain's key document", "key attestation", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
+			p := k.proof(t)
+			p.Keys = stranger.jws(t)
+			return p
+		}, nil, 0},
 		{"a page with another signature", "page signature", 10, directory.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
 			p := k.proof(t)
 			p.Page = mutateSignature(p.Page)
@@ -250,6 +258,10 @@ func TestVerifyNamesTheStep(t *testing.T) {
 			p.Page, err = thief.sign(directory.TypePage, k.page.Payload())
 			must(t, err)
 			return p
+		}, nil, 0},
+		{"another domain's page", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
+			k.page.Issuer = beta
+			return k.proof(t)
 		}, nil, 0},
 		{"a page of another registration (u)", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
 			k.page.Digests[0].RID = directory.NewRID(1, [10]byte{2})
@@ -310,8 +322,24 @@ func TestVerifyNamesTheStep(t *testing.T) {
 			p.Index = &other
 			return p
 		}, nil, 0},
+		{"another leaf than the statement names", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
+			k.leaf = 5
+			return k.logged(t, k.proof(t), "alpha.test/roster/1")
+		}, nil, 0},
 		{"another ledger's checkpoint", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
 			return k.logged(t, k.proof(t), "alpha.test/roster/2")
+		}, nil, 0},
+		{"a checkpoint by a revoked key", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
+			attestation, err := thief.Attest(k.o.svid, time.Now())
+			must(t, err)
+			k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID, Attestations: []string{attestation}})
+			k.o.doc.Revoked, k.signer = []string{thief.ID()}, thief
+			return k.logged(t, k.proof(t), "alpha.test/roster/1")
+		}, nil, 0},
+		{"a checkpoint by a key that nothing attests", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
+			k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
+			k.signer = thief
+			return k.logged(t, k.proof(t), "alpha.test/roster/1")
 		}, nil, 0},
 		{"a checkpoint with another size", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
 			p := k.logged(t, k.proof(t), "alpha.test/roster/1")
