@@ -1,0 +1,99 @@
+package trust
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// No mutant of a signed page or record passes, and none makes a reader panic.
+//
+// Requirement: MESH-004
+func TestMutants(t *testing.T) {
+	k := newProofKit(t)
+	ring, _ := reader(t, k.o)
+	_, err := ring.Adopt(alpha, k.o.jws(t))
+	must(t, err)
+	p := k.proof(t)
+	record, _, _ := strings.Cut(p.Record, "~")
+	random := rand.New(rand.NewPCG(1, 2))
+	tried := 0
+	for typ, good := range map[string]string{directory.TypePage: p.Page, directory.TypeRecord: record} {
+		if _, _, err := ring.Verify(alpha, typ, good); err != nil {
+			t.Fatal(err)
+		}
+		try := func(mutant []byte) {
+			if tried++; string(mutant) == good {
+				return
+			}
+			if payload, _, err := ring.Verify(alpha, typ, string(mutant)); err == nil {
+				t.Fatalf("taken: %s\npayload %q", mutant, payload)
+			}
+		}
+		for i := range good {
+			for bit := range 8 {
+				mutant := []byte(good)
+				mutant[i] ^= 1 << bit
+				try(mutant)
+			}
+			try(append([]byte(good[:i]), good[i+1:]...))                            // one byte less
+			try([]byte(good[:i]))                                                   // cut short
+			try([]byte(good[:i] + string(good[random.IntN(len(good))]) + good[i:])) // one more
+		}
+		for range 3000 {
+			mutant := []byte(good)
+			for range 1 + random.IntN(4) {
+				mutant[random.IntN(len(mutant))] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.\n="[random.IntN(67)]
+			}
+			try(mutant)
+		}
+	}
+	if tried < 10000 {
+		t.Errorf("only %d mutants", tried)
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	k := newProofKit(f)
+	p := k.proof(f)
+	f.Add(p.Bytes())
+	f.Add(k.logged(f, k.proof(f), "alpha.test/roster/1").Bytes())
+	f.Add([]byte(p.Record))
+	opts := VerifyOptions{Bundle: k.o.ca.Bundle(), Now: time.Now()}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		report, err := Verify(input, opts)
+		if (ExitCode(err) == 0) != (err == nil) || ExitCode(err) == 1 {
+			t.Errorf("exit code %d for %v", ExitCode(err), err)
+		}
+		// Who holds no key of alpha's makes nothing authentic but what it signed.
+		if report.Authentic && report.Subject.RID != k.change.RID.String() {
+			t.Errorf("a forgery: %s", report)
+		}
+	})
+}
+
+// Whatever is taken apart is put together as it was.
+func FuzzCompact(f *testing.F) {
+	k := newProofKit(f)
+	p := k.proof(f)
+	f.Add(p.Page)
+	f.Add(p.Keys)
+	f.Add(k.o.doc.Keys[0].Attestations[0])
+	f.Fuzz(func(t *testing.T, jws string) {
+		for _, names := range [][]string{{"alg", "kid", "typ"}, {"alg", "typ", "x5c"}} {
+			c, err := splitCompact(jws, MaxJWS, names...)
+			if err != nil {
+				continue
+			}
+			again := b64(string(directory.AppendObject(nil, c.header))) + "." + b64(string(c.payload)) + "." + b64(string(c.signature))
+			if again != jws {
+				t.Errorf("%q is read as %q", jws, again)
+			}
+			_, _ = c.chain()
+			_, _ = parseAttestation(c.payload)
+		}
+	})
+}
