@@ -24,6 +24,8 @@ type state struct {
 	names    map[string]directory.RID
 	hashes   map[directory.Hash]directory.RID // of the living registrations' statements
 	former   formers
+	rules    Rules
+	holds    holds
 	streams  map[directory.Audience]*stream
 	peerings map[spiffeid.TrustDomain]directory.Peering
 	keys     map[spiffeid.ID]directory.SigningKey
@@ -31,6 +33,7 @@ type state struct {
 
 	// What follows is derived from the above, but for uncovered, which is empty
 	// between commands.
+	holdings  map[directory.Identity]int // how many registrations each identity owns
 	endings   heap[ending]
 	agenda    heap[appointment]
 	uncovered []uncovered
@@ -70,6 +73,8 @@ func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
 		names:    map[string]directory.RID{},
 		hashes:   map[directory.Hash]directory.RID{},
 		former:   formers{owners: map[directory.RID]former{}},
+		holds:    newHolds(),
+		holdings: map[directory.Identity]int{},
 		streams:  map[directory.Audience]*stream{},
 		peerings: map[spiffeid.TrustDomain]directory.Peering{},
 		keys:     map[spiffeid.ID]directory.SigningKey{},
@@ -138,6 +143,8 @@ func (s *state) do(c *command) (directory.Outcome, error) {
 		s.begin(c.Epoch)
 	case c.Regrant != nil:
 		s.regrant(c.Regrant)
+	case c.Rules != nil:
+		s.rule(c.Rules)
 	}
 	return directory.Outcome{}, nil
 }
@@ -153,7 +160,8 @@ func (s *state) next() uint64 {
 func (s *state) ended(reg *registration) bool { return reg.entry.ExpiresAt/1000 <= s.now/1000 }
 
 // register is FCFR (jimenez 7.1): the name is the first one's until it is removed
-// or expires; the same owner replaces, and keeps rid and registered_at.
+// or expires, and as long after as the rules hold it; the same owner replaces, and
+// keeps rid and registered_at.
 func (s *state) register(c *register) (directory.Outcome, error) {
 	old := s.regs[s.names[c.Agent]]
 	var gone *registration
@@ -167,7 +175,12 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 		}
 		owner = old.entry.Owner
 	}
-	if err := matches(c.IfMatch, old); err != nil {
+	if old == nil {
+		if err := s.vacant(c, owner, gone); err != nil {
+			return directory.Outcome{}, err
+		}
+	}
+	if err := c.matches(old); err != nil {
 		return directory.Outcome{}, err
 	}
 	if owner != c.Granted.Owner || s.policy != c.Granted.Policy {
@@ -182,6 +195,8 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 	if old != nil {
 		kept := *old.entry
 		e = &kept
+	} else {
+		delete(s.holds.names, c.Agent)
 	}
 	e.Visibility = c.Visibility
 	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, c.Lifetime, c.Granted.grants()})
@@ -261,6 +276,8 @@ func project(agent string, d directory.Document) *directory.Projection {
 func (s *state) replace(old, reg *registration) {
 	if old != nil {
 		delete(s.hashes, old.h)
+	} else {
+		s.count(reg.entry.Owner, 1)
 	}
 	s.regs[reg.entry.RID] = reg
 	s.names[reg.entry.Agent] = reg.entry.RID
@@ -293,7 +310,11 @@ func (s *state) remove(c *remove) (directory.Outcome, error) {
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	return directory.Outcome{RID: c.RID}, s.end(reg, c.Format, func(*announced) bool { return true })
+	if err = s.end(reg, c.Format, func(*announced) bool { return true }); err != nil {
+		return directory.Outcome{}, err
+	}
+	s.hold(reg, s.now/1000)
+	return directory.Outcome{RID: c.RID}, nil
 }
 
 // expire ends what is past its deadline. A stream is told where it once had a
@@ -303,6 +324,7 @@ func (s *state) expire(reg *registration, format int) error {
 	err := s.end(reg, format, func(a *announced) bool { return a.highest > deadline })
 	if err == nil {
 		s.former.remember(former{reg.entry.RID, reg.entry.Owner, s.now / 1000})
+		s.hold(reg, deadline)
 	}
 	return err
 }
@@ -331,6 +353,7 @@ func (s *state) end(reg *registration, format int, say func(*announced) bool) er
 	delete(s.regs, e.RID)
 	delete(s.names, e.Agent)
 	delete(s.hashes, reg.h)
+	s.count(e.Owner, -1)
 	s.index.Delete(e.RID)
 	return nil
 }

@@ -34,6 +34,7 @@ type command struct {
 	Peer     *peer     `cbor:"9,keyasint,omitempty"`
 	Epoch    *epoch    `cbor:"10,keyasint,omitempty"`
 	Regrant  *regrant  `cbor:"11,keyasint,omitempty"`
+	Rules    *Rules    `cbor:"12,keyasint,omitempty"`
 }
 
 // register registers a name or replaces what its owner registered.
@@ -50,6 +51,8 @@ type register struct {
 	Visibility    directory.Visibility `cbor:"10,keyasint"`
 	IfMatch       []uint64             `cbor:"11,keyasint"` // null for any
 	Granted       granted              `cbor:"12,keyasint"`
+	Present       bool                 `cbor:"13,keyasint,omitempty"` // If-Match: *
+	Absent        bool                 `cbor:"14,keyasint,omitempty"` // If-None-Match: *
 }
 
 // granted is policy's answer, and what it was given for: an answer for another

@@ -57,6 +57,7 @@ type Config struct {
 	// MaxLifetime is the longest lifetime that is granted, in seconds; 0 is
 	// directory.MaxLifetime.
 	MaxLifetime uint32
+	Rules       Rules        // the same for all members
 	Timing      Timing       // zero members have DefaultTiming's values
 	Logger      *slog.Logger // nil discards
 

@@ -42,6 +42,8 @@ type registerRequest struct {
 	Lifetime   uint32               `cbor:"5,keyasint"`
 	Visibility directory.Visibility `cbor:"6,keyasint"`
 	IfMatch    []uint64             `cbor:"7,keyasint"`
+	Present    bool                 `cbor:"8,keyasint,omitempty"`
+	Absent     bool                 `cbor:"9,keyasint,omitempty"`
 }
 
 type refreshRequest struct {

@@ -43,7 +43,7 @@ func everyCommand() []command {
 	g := granted{ada, 7, []grant{{directory.Mesh, true, nil, nil}, {directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}}}}
 	doc := []byte(`{"base":"https://a"}`)
 	return []command{
-		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g}},
+		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false}},
 		{Update: &update{1, rid, directory.Salt{9}, ada, false, 4, doc, 0, nil, g}},
 		{Refresh: &refresh{rid, ada, false, 600, []uint64{}}},
 		{Remove: &remove{1, rid, ada, true, nil}},
@@ -54,6 +54,7 @@ func everyCommand() []command {
 		{Peer: &peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true}},
 		{Epoch: &epoch{1793491200, "bootstrap"}},
 		{Regrant: &regrant{[]regrantItem{{rid, 4, g}}}},
+		{Rules: &Rules{3600, 1000}},
 	}
 }
 
@@ -101,7 +102,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 	who := caller{ada, true, "req-1"}
 	var out strings.Builder
 	for _, message := range []any{
-		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil}},
+		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false}},
 		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}}},
 		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), []uint64{5}}},
 		&request{Remove: &removeRequest{who, rid, nil}},

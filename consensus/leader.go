@@ -57,7 +57,7 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 		Format: directory.StatementFormat, RID: newRID(now), Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning,
 		Agent: r.Agent, Kind: r.Kind, Document: r.Document,
-		Lifetime: s.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch,
+		Lifetime: s.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present, Absent: r.Absent,
 	}
 	if c.Lifetime == 0 {
 		c.Lifetime = directory.DefaultLifetime

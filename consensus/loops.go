@@ -44,13 +44,16 @@ func (s *Store) enthrone() (abdicate func()) {
 }
 
 // reign makes this member ready to lead: all of the earlier terms is applied, and
-// the domain's history has begun. Then it keeps the grants as policy wants them.
+// the domain's history has begun, with this member's rules. Then it keeps the grants as policy wants them.
 func (s *Store) reign(ctx context.Context) {
 	s.presence.forget()
 	for {
 		err := s.raft.Barrier(enqueueTimeout).Error()
 		if err == nil {
 			err = s.beginHistory(ctx)
+		}
+		if err == nil {
+			err = s.decree(ctx)
 		}
 		if err == nil {
 			break

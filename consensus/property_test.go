@@ -181,7 +181,7 @@ func (a *author) next() command {
 		}
 		return g
 	}
-	switch rapid.IntRange(0, 10).Draw(rt, "command") {
+	switch rapid.IntRange(0, 11).Draw(rt, "command") {
 	case 0, 1, 2:
 		c := a.registering(who, fmt.Sprint("agent-", rapid.IntRange(0, 6).Draw(rt, "agent")), lifetime)
 		c.Granted = grants()
@@ -214,6 +214,9 @@ func (a *author) next() command {
 		p := attest{Public: make([]byte, 32), Attestations: []string{fmt.Sprint(a.now)}}
 		p.Node = must(alphaNode("n"))
 		return command{Attest: &p}
+	case 10:
+		hold, owned := rapid.SampledFrom([]uint32{0, 5, 100}).Draw(rt, "hold"), rapid.SampledFrom([]uint32{0, 2, 20}).Draw(rt, "owned")
+		return command{Rules: &Rules{hold, owned}}
 	default:
 		return command{Expire: &sweep{1, []directory.RID{some(), some()}}}
 	}

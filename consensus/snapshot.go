@@ -20,7 +20,7 @@ import (
 const snapshotVersion = 1
 
 // A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// registrations and streams whose numbers it gives, in an order that depends on
+// holds, registrations and streams whose numbers it gives, in an order that depends on
 // the state alone, so equal states have equal snapshots. Master salts are
 // inside.
 type snapshot struct {
@@ -28,6 +28,7 @@ type snapshot struct {
 	peerings []directory.Peering
 	keys     []directory.SigningKey
 	former   []former
+	holds    []hold
 	regs     []*registration
 	streams  []streamSnapshot
 }
@@ -47,6 +48,8 @@ type snapshotHeader struct {
 	Formers  int         `cbor:"12,keyasint"`
 	Regs     int         `cbor:"13,keyasint"`
 	Streams  int         `cbor:"14,keyasint"`
+	Rules    *Rules      `cbor:"15,keyasint,omitempty"` // null where there are none
+	Holds    int         `cbor:"16,keyasint,omitempty"`
 }
 
 type regSnapshot struct {
@@ -105,7 +108,12 @@ func (s *state) snapshot() *snapshot {
 		peerings: slices.Collect(maps.Values(s.peerings)),
 		keys:     slices.Collect(maps.Values(s.keys)),
 		former:   slices.Clone(s.former.queue),
+		holds:    s.holds.all(),
 		regs:     slices.Collect(maps.Values(s.regs)),
+	}
+	if s.rules != (Rules{}) {
+		rules := s.rules
+		sn.header.Rules = &rules
 	}
 	if s.issued != nil {
 		sn.header.Issued = s.issued.Payload()
@@ -117,6 +125,7 @@ func (s *state) snapshot() *snapshot {
 	}
 	h := &sn.header
 	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys), len(sn.former), len(sn.regs), len(sn.streams)
+	h.Holds = len(sn.holds)
 	return sn
 }
 
@@ -157,6 +166,9 @@ func (sn *snapshot) write(w io.Writer) error {
 	}
 	for _, f := range sn.former {
 		put(f)
+	}
+	for _, h := range sn.holds {
+		put(h)
 	}
 	for _, r := range sn.regs {
 		put(r.freeze())
@@ -207,6 +219,9 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 	}
 	s.epoch, s.revision, s.now, s.policy = h.Epoch, h.Revision, h.Now, h.Policy
 	s.ledger = frontier{h.Size, h.Edges}
+	if h.Rules != nil {
+		s.rules = *h.Rules
+	}
 	if h.Issued != nil {
 		var err error
 		if s.issued, err = directory.ParseKeyDocument(h.Issued); err != nil {
@@ -219,8 +234,10 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 			s.keys[k.Node] = directory.SigningKey{Public: k.Public, Node: k.Node, Attestations: k.Attestations}
 		}),
 		decodeEach(dec, h.Formers, func(f former) { s.former.owners[f.RID], s.former.queue = f, append(s.former.queue, f) }),
+		decodeEach(dec, h.Holds, func(o hold) { s.holds.names[o.Agent], s.holds.queue = o, append(s.holds.queue, o) }),
 		decodeEach(dec, h.Regs, func(w regSnapshot) {
 			reg := w.thaw(domain)
+			s.count(w.Owner, 1)
 			s.regs[w.RID], s.names[w.Agent], s.hashes[w.H] = reg, w.RID, w.RID
 		}),
 	)

@@ -25,6 +25,9 @@ type Registering struct {
 	Lifetime   uint32     // seconds, as asked
 	Visibility Visibility // at most what policy allows
 	IfMatch    []uint64   // revisions, one of which must be the current one; nil for any
+	// Present and Absent demand that the name is registered, or that it is not
+	// (If-Match: * and If-None-Match: *).
+	Present, Absent bool
 }
 
 // A Refreshing asks for a new deadline and, where Patch is not nil, for other

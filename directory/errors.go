@@ -27,6 +27,7 @@ const (
 	NotFound               Problem = "not-found"
 	RegistrationExpired    Problem = "registration-expired"
 	NameTaken              Problem = "agent-name-taken"
+	QuotaExceeded          Problem = "quota-exceeded"
 	WrongKind              Problem = "wrong-kind"
 	StaleMetadata          Problem = "stale-metadata"
 	PreconditionFailed     Problem = "precondition-failed"

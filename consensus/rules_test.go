@@ -1,0 +1,149 @@
+package consensus
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Requirement: AD-034
+func TestAHeldNameIsItsFormerOwners(t *testing.T) {
+	for how, end := range map[string]func(d *drive, rid directory.RID){
+		"removed": func(d *drive, rid directory.RID) {
+			d.at(60, command{Remove: &remove{Format: 1, RID: rid, Caller: ada}})
+		},
+		"swept":     func(d *drive, rid directory.RID) { d.at(65, command{Expire: &sweep{1, []directory.RID{rid}}}) },
+		"not swept": func(*drive, directory.RID) {},
+	} {
+		t.Run(how, func(t *testing.T) {
+			d := newDrive(t)
+			d.at(0, command{Rules: &Rules{Hold: 100}})
+			rid := d.register(0, ada, "translator", 60)
+			end(d, rid) // in each case the name is nobody's from second 60 on
+
+			r := d.at(159, command{Register: d.registering(bob, "translator", 60)})
+			problem(t, r.err, directory.NameTaken)
+			if !strings.Contains(r.err.Error(), "'translator' is held for its former registrant until ") {
+				t.Errorf("the detail is %q", r.err)
+			}
+			ct := d.registering(tool, "translator", 60)
+			ct.Commissioning = true
+			problem(t, d.at(159, command{Register: ct}).err, directory.NameTaken)
+
+			restored := restore(t, d.state)
+			for _, s := range []*state{d.state, restored} {
+				d.state = s
+				again := d.at(159, command{Register: d.registering(ada, "translator", 60)})
+				if again.err != nil || !again.outcome.Created || again.outcome.RID == rid {
+					t.Errorf("its former owner gets %+v", again)
+				}
+			}
+			if len(d.state.holds.names) != 0 {
+				t.Error("a name that is registered is still held")
+			}
+		})
+	}
+}
+
+// Requirement: AD-034
+func TestAHoldEnds(t *testing.T) {
+	d := newDrive(t)
+	d.at(0, command{Rules: &Rules{Hold: 100}})
+	d.register(0, ada, "expired", 60)
+	d.register(0, ada, "freed", 60)
+	d.register(160, bob, "expired", 60)
+	if r := d.at(159, command{Register: d.registering(bob, "freed", 60)}); r.err != nil { // the committed time is 160 already
+		t.Error(r.err)
+	}
+	d.register(200, ada, "third", 60)
+	d.at(201, command{Remove: &remove{Format: 1, RID: d.state.names["third"], Caller: ada}})
+	problem(t, d.at(202, command{Register: d.registering(bob, "third", 60)}).err, directory.NameTaken)
+	d.at(203, command{Rules: &Rules{}})
+	d.register(204, bob, "third", 60)
+}
+
+// What is done with takes no room, whatever becomes of the names.
+func TestHoldsAreBounded(t *testing.T) {
+	h := newHolds()
+	for i := range 3 * maxHolds {
+		h.add(hold{Agent: fmt.Sprint("agent-", i), Until: 1000, Revision: uint64(i)}, 0)
+		if i%3 == 0 {
+			delete(h.names, fmt.Sprint("agent-", i))
+		}
+	}
+	if len(h.names) > maxHolds || len(h.queue) > 2*len(h.names)+64 {
+		t.Errorf("%d are held, %d wait", len(h.names), len(h.queue))
+	}
+	if _, newest := h.names[fmt.Sprint("agent-", 3*maxHolds-1)]; !newest {
+		t.Error("the newest was freed before the oldest")
+	}
+	for i := range 10_000 { // one name, taken and freed
+		h.add(hold{Agent: "again", Until: 1000, Revision: uint64(3*maxHolds + i)}, 0)
+		delete(h.names, "again")
+	}
+	if len(h.queue) > 2*len(h.names)+64 {
+		t.Errorf("%d wait for %d that are held", len(h.queue), len(h.names))
+	}
+}
+
+func TestNobodyOwnsMoreThanTheRulesAllow(t *testing.T) {
+	d := newDrive(t)
+	d.at(0, command{Rules: &Rules{PerOwner: 2}})
+	first := d.register(1, ada, "one", 60)
+	d.register(1, ada, "two", 60)
+	three := d.registering(ada, "three", 60)
+	problem(t, d.at(2, command{Register: three}).err, directory.QuotaExceeded)
+	d.register(2, ada, "two", 60) // a replace adds nothing
+	d.register(2, bob, "three", 60)
+	problem(t, d.at(2, command{Register: d.registering(ada, "three", 60)}).err, directory.NameTaken)
+	ct := d.registering(ada, "four", 60)
+	ct.Commissioning = true
+	if r := d.at(2, command{Register: ct}); r.err != nil {
+		t.Errorf("a commissioning tool: %v", r.err)
+	}
+	d.state = restore(t, d.state)
+	problem(t, d.at(3, command{Register: d.registering(ada, "five", 60)}).err, directory.QuotaExceeded)
+	d.at(3, command{Remove: &remove{Format: 1, RID: first, Caller: ada}})
+	problem(t, d.at(3, command{Register: d.registering(ada, "five", 60)}).err, directory.QuotaExceeded) // still two and four
+	d.register(70, ada, "four", 60)                                                                     // in the place of what expired, not swept
+}
+
+// Requirement: AD-079
+func TestIfMatchAndIfNoneMatchOfAName(t *testing.T) {
+	d := newDrive(t)
+	present, absent := d.registering(ada, "one", 60), d.registering(ada, "one", 60)
+	present.Present, absent.Absent = true, true
+	problem(t, d.at(1, command{Register: present}).err, directory.PreconditionFailed)
+	if r := d.at(1, command{Register: absent}); r.err != nil || !r.outcome.Created {
+		t.Fatalf("If-None-Match: * on a free name gave %+v", r)
+	}
+	if r := d.at(2, command{Register: present}); r.err != nil || r.outcome.Created {
+		t.Errorf("If-Match: * on a name that one has gave %+v", r)
+	}
+	problem(t, d.at(2, command{Register: absent}).err, directory.PreconditionFailed)
+	others := d.registering(bob, "one", 60)
+	others.Absent = true
+	problem(t, d.at(2, command{Register: others}).err, directory.NameTaken) // which comes first
+	problem(t, d.at(62, command{Register: present}).err, directory.PreconditionFailed)
+	if r := d.at(62, command{Register: absent}); r.err != nil || !r.outcome.Created {
+		t.Errorf("If-None-Match: * on a name whose registration has expired gave %+v", r)
+	}
+}
+
+// restore takes a state through a snapshot.
+func restore(t *testing.T, s *state) *state {
+	t.Helper()
+	frozen := freeze(t, s)
+	back, err := readSnapshot(bytes.NewReader(frozen), s.domain, directory.NewIndex())
+	if err != nil {
+		t.Fatal(err)
+	}
+	back.fillIndex()
+	if again := freeze(t, back); !bytes.Equal(again, frozen) {
+		t.Error("a snapshot of what was restored is another")
+	}
+	return back
+}
