@@ -58,7 +58,7 @@ func (e *exchange) receive() ([]byte, error) {
 	if err != nil {
 		return nil, e.refuse(err)
 	}
-	if err := screenStream(e.id, msg); err != nil {
+	if err := e.t.screen.stream(e.id, msg); err != nil {
 		return nil, e.refuse(err)
 	}
 	if msg[0] != wirePushPull {

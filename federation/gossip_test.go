@@ -1,235 +1,15 @@
 package federation
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
+	"encoding/binary"
 	"fmt"
-	"math/big"
-	"net/url"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/hashicorp/memberlist"
 )
-
-// A pond is a mesh of gossiping nodes and what they share: certificates and a
-// network.
-type pond struct {
-	t    *testing.T
-	wire *wire
-	cas  map[spiffeid.TrustDomain]*pondCA
-	all  []*frog
-}
-
-type pondCA struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newPond(t *testing.T) *pond {
-	return &pond{t: t, wire: newWire(), cas: map[spiffeid.TrustDomain]*pondCA{}}
-}
-
-// A frog is one node.
-type frog struct {
-	*gossip
-	id      spiffeid.ID
-	address string
-
-	mu      sync.Mutex
-	got     []string // sender and message
-	heads   map[spiffeid.ID][]string
-	refused map[string]int
-}
-
-func pondNode(domain, name string) spiffeid.ID {
-	return spiffeid.RequireFromString("spiffe://" + domain + "/roster/node/" + name)
-}
-
-func (p *pond) ca(td spiffeid.TrustDomain) *pondCA {
-	if c := p.cas[td]; c != nil {
-		return c
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(p.t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(p.t, err)
-	cert, err := x509.ParseCertificate(der)
-	must(p.t, err)
-	p.cas[td] = &pondCA{cert, key}
-	return p.cas[td]
-}
-
-// tls returns both configurations of a node that has a certificate for id.
-func (p *pond) tls(id spiffeid.ID) (server, client *tls.Config) {
-	ca := p.ca(id.TrustDomain())
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(p.t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(0, 1, 0),
-		URIs: []*url.URL{id.URL()}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key)
-	must(p.t, err)
-	chain := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	verify := func(state tls.ConnectionState) error {
-		leaf := state.PeerCertificates[0]
-		peer, err := spiffeid.FromURI(leaf.URIs[0])
-		if err != nil {
-			return err
-		}
-		anchor := p.cas[peer.TrustDomain()]
-		if anchor == nil {
-			return errors.New("no bundle for " + peer.TrustDomain().String())
-		}
-		roots := x509.NewCertPool()
-		roots.AddCert(anchor.cert)
-		_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-		return err
-	}
-	server = &tls.Config{Certificates: []tls.Certificate{chain}, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: verify}
-	client = &tls.Config{Certificates: []tls.Certificate{chain}, InsecureSkipVerify: true, VerifyConnection: verify}
-	return server, client
-}
-
-// start starts a node at an address of its own. change may alter its
-// configuration.
-func (p *pond) start(id spiffeid.ID, seeds []string, change func(*GossipConfig)) *frog {
-	f := &frog{id: id, address: fmt.Sprintf("10.0.0.%d:7946", len(p.all)+1), heads: map[spiffeid.ID][]string{}, refused: map[string]int{}}
-	server, client := p.tls(id)
-	cfg := &GossipConfig{
-		Node: id, Listener: p.wire.listen(f.address), Dial: p.wire.dialFrom(f.address),
-		ServerTLS: server, ClientTLS: client, Advertise: f.address,
-		Seeds: func() []string { return seeds },
-		Allow: func(id spiffeid.ID) bool { return strings.HasPrefix(id.Path(), "/roster/node/") },
-		Refused: func(reason string) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.refused[reason]++
-		},
-	}
-	if change != nil {
-		change(cfg)
-	}
-	deliver := func(from spiffeid.ID, msg []byte) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.got = append(f.got, from.String()+" "+string(msg))
-	}
-	heads := func() [][]byte { return [][]byte{[]byte("head of " + id.String())} }
-	merge := func(from spiffeid.ID, heads [][]byte) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.heads[from] = nil
-		for _, h := range heads {
-			f.heads[from] = append(f.heads[from], string(h))
-		}
-	}
-	g, err := newGossip(cfg, deliver, heads, merge)
-	must(p.t, err)
-	f.gossip = g
-	p.all = append(p.all, f)
-	return f
-}
-
-// populate starts nodes a1, a2, … of each domain, seeded with the very first and
-// with their domain's first.
-func (p *pond) populate(each int, domains ...string) {
-	var first string
-	for _, domain := range domains {
-		var own string
-		for i := range each {
-			f := p.start(pondNode(domain, fmt.Sprint("n", i+1)), slices.DeleteFunc([]string{first, own}, func(s string) bool { return s == "" }), nil)
-			if own == "" {
-				own = f.address
-			}
-			if first == "" {
-				first = f.address
-			}
-		}
-	}
-}
-
-func (p *pond) drain() {
-	var all sync.WaitGroup
-	for _, f := range p.all {
-		all.Go(func() { _ = f.close() })
-	}
-	all.Wait()
-}
-
-// alive lists the members that f believes in, itself included.
-func (f *frog) alive() []string {
-	var names []string
-	for _, m := range f.members() {
-		if m.State == MemberAlive {
-			names = append(names, m.ID.String())
-		}
-	}
-	return names
-}
-
-func (f *frog) heard(text string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := 0
-	for _, g := range f.got {
-		if _, msg, _ := strings.Cut(g, " "); msg == text {
-			n++
-		}
-	}
-	return n
-}
-
-func (f *frog) count(reason string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.refused[reason]
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// within polls each virtual second until ok, and fails after bound.
-func within(t *testing.T, bound time.Duration, what string, ok func() bool) time.Duration {
-	t.Helper()
-	start := time.Now()
-	for !ok() {
-		if time.Since(start) > bound {
-			t.Fatalf("not within %s: %s", bound, what)
-		}
-		time.Sleep(time.Second)
-	}
-	return time.Since(start)
-}
-
-func (p *pond) allSee(frogs []*frog) func() bool {
-	return func() bool {
-		for _, f := range frogs {
-			if len(f.alive()) != len(frogs) {
-				return false
-			}
-		}
-		return true
-	}
-}
 
 // A mesh that was cut in two for longer than memberlist remembers the dead comes
 // together again by itself.
@@ -263,4 +43,152 @@ func TestNineNodesHealAfterALongCut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A message reaches all when those that have verified it pass it on, and nobody
+// else passes it on for them.
+//
+// Requirement: MESH-006
+func TestAMessageReachesAllAndNothingUnverifiedIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(3, "alpha.test", "beta.test", "gamma.test")
+		defer p.drain()
+		for _, f := range p.all {
+			f.mu.Lock()
+			f.relay = func(msg []byte) bool { return string(msg) == "verified" }
+			f.mu.Unlock()
+		}
+		within(t, 20*time.Second, "all see all", p.allSee(p.all))
+		speaker := p.all[4]
+		speaker.publish("own", []byte("verified"))
+		speaker.publish("odd", []byte("unverified"))
+		within(t, 10*time.Second, "all have heard it", func() bool {
+			for _, f := range p.all {
+				if f != speaker && len(f.heard("verified")) == 0 {
+					return false
+				}
+			}
+			return true
+		})
+		time.Sleep(time.Minute)
+		total, relayed := 0, false
+		for _, f := range p.all {
+			for _, from := range f.heard("unverified") {
+				total++
+				if from != speaker.id {
+					t.Errorf("%s passed on what it couldn't verify", from)
+				}
+			}
+			for _, from := range f.heard("verified") {
+				relayed = relayed || from != speaker.id
+			}
+		}
+		if total == 0 || !relayed {
+			t.Errorf("%d unverified messages arrived, relayed %v", total, relayed)
+		}
+	})
+}
+
+// Requirement: MESH-006
+func TestTheLatestOfAStreamWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(1, "alpha.test", "beta.test")
+		defer p.drain()
+		within(t, 20*time.Second, "both see both", p.allSee(p.all))
+		for i := range 50 {
+			p.all[0].publish("pages", fmt.Append(nil, "page ", i))
+			p.all[0].publish("others", []byte("the same"))
+		}
+		time.Sleep(time.Minute)
+		b := p.all[1]
+		same := len(b.heard("the same"))
+		if len(b.heard("page 49")) == 0 || len(b.heard("page 0")) != 0 || len(b.got) > 2*retransmit || same == 0 {
+			t.Errorf("heard %v", b.got)
+		}
+		p.all[0].publish("others", []byte("the same"))
+		time.Sleep(time.Minute)
+		if len(b.heard("the same")) != same {
+			t.Error("what was told was told again")
+		}
+	})
+}
+
+// Requirement: MESH-006
+func TestMessagesAndHeadsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(1, "alpha.test", "beta.test")
+		defer p.drain()
+		a, b := p.all[0], p.all[1]
+		within(t, 20*time.Second, "both see both", p.allSee(p.all))
+
+		most := strings.Repeat("x", MaxGossip)
+		a.publish("big", []byte(most))
+		a.publish("bigger", []byte(most+"x"))
+		time.Sleep(10 * time.Second)
+		if len(b.heard(most)) == 0 || len(b.heard(most+"x")) != 0 || a.count("too_large") != 1 {
+			t.Errorf("16 KiB came %d times, 16 KiB + 1 %d times, refused %d", len(b.heard(most)), len(b.heard(most+"x")), a.count("too_large"))
+		}
+
+		// Past the sender's own bound.
+		_, err := a.transport.WriteToAddress(append([]byte{wireUser}, most+"y"...), memberlist.Address{Name: b.id.String()})
+		must(t, err)
+		time.Sleep(10 * time.Second)
+		if len(b.heard(most+"y")) != 0 || b.count("too_large") != 1 {
+			t.Errorf("16 KiB + 1 of a hostile sender: delivered %d, refused %d", len(b.heard(most+"y")), b.count("too_large"))
+		}
+		a.contactWith(b).queue <- frame(framePacket, make([]byte, maxPacket+1))
+		time.Sleep(10 * time.Second)
+		if b.count("too_large") != 2 {
+			t.Error("a frame that is too long was not refused")
+		}
+
+		s, err := a.transport.dial(t.Context(), b.address, b.id, forExchange)
+		must(t, err)
+		// A push/pull of no members, followed by two heads.
+		state := []byte("\x06\x83\xa4Join\xc2\xa5Nodes\x00\xacUserStateLen\x00")
+		msg := append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)
+		msg = binary.BigEndian.AppendUint16(msg, 2)
+		for _, n := range []int{maxHeadSize, maxHeadSize + 1} {
+			msg = append(binary.BigEndian.AppendUint16(msg, uint16(n)), strings.Repeat("h", n)...)
+		}
+		_, err = s.Write(msg)
+		must(t, err)
+		time.Sleep(10 * time.Second)
+		a.transport.drop(s.raw)
+		if b.count("too_large") != 3 {
+			t.Error("a head of 1 KiB + 1 was not refused")
+		}
+	})
+}
+
+// Heads travel with push/pull, and whose they are is proved.
+//
+// Requirement: MESH-006
+func TestHeadsComeFromWhoSentThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(1, "alpha.test", "beta.test", "gamma.test")
+		defer p.drain()
+		within(t, 3*time.Minute, "everybody has everybody's heads", func() bool {
+			for _, f := range p.all {
+				f.mu.Lock()
+				n := len(f.heads)
+				f.mu.Unlock()
+				if n != len(p.all)-1 {
+					return false
+				}
+			}
+			return true
+		})
+		for _, f := range p.all {
+			for from, heads := range f.heads {
+				if len(heads) != 1 || heads[0] != "head of "+from.String() {
+					t.Errorf("%s sent %q", from, heads)
+				}
+			}
+		}
+	})
 }

@@ -303,7 +303,7 @@ func (c *contact) read(l *link) {
 
 // receive screens one packet and hands on what it holds.
 func (c *contact) receive(packet []byte) {
-	rest, messages, err := screenPacket(c.id, packet)
+	rest, messages, err := c.t.screen.packet(c.id, packet)
 	if err != nil {
 		c.t.cfg.Refused(reasonOf(err))
 		return

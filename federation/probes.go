@@ -35,11 +35,11 @@ func (p *probes) note(packet []byte) {
 	if len(packet) == 0 || packet[0] != wirePing {
 		return
 	}
-	fields, err := wireMap(packet[1:])
+	fields, _, err := wireMap(packet[1:])
 	if err != nil {
 		return
 	}
-	seq, _ := fields["SeqNo"].(int64)
+	seq, _ := fields["SeqNo"].value.(int64)
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"sync"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -36,35 +38,46 @@ var (
 	errMessage = errors.New("a gossiped message is over 16 KiB")
 )
 
-// screenPacket decides what of a packet from that node memberlist gets to see.
-// memberlist believes what it reads, unpacks 40 MB from 32 KiB, and forgets who
-// sent a message. So what could only come from somebody hostile is refused
-// whole, a ping must name its true sender, and messages are taken out, to be
-// delivered with the name that the connection proved. rest is nil when nothing
-// is left for memberlist; both results share buf's memory.
-func screenPacket(from spiffeid.ID, buf []byte) (rest []byte, messages [][]byte, err error) {
+// A screen decides what of a node's bytes memberlist gets to see. memberlist
+// believes what it reads, unpacks 40 MB from 32 KiB, and forgets who sent a
+// message. So what could only come from somebody hostile is refused whole, a ping
+// must name its true sender, messages are taken out, to be delivered with the
+// name that the connection proved, and what is said of a third node keeps to the
+// incarnations that it may have by its own word.
+type screen struct {
+	self string // our own name
+
+	mu     sync.Mutex
+	stated map[string]int64 // each node's incarnation, as it last said itself
+}
+
+// maxStated bounds the nodes whose word is remembered, and incarnationSlack is
+// how far they may have moved on without our hearing it from them. Without that
+// bound one message that names the highest incarnation of all could never be
+// contradicted, and honest members would tell it to each other for ever.
+const (
+	maxStated        = 4096
+	incarnationSlack = 1024
+)
+
+// packet screens a packet from that node. rest is nil when nothing is left for
+// memberlist. Both results share buf's memory, which may be changed.
+func (s *screen) packet(from spiffeid.ID, buf []byte) (rest []byte, messages [][]byte, err error) {
 	if len(buf) >= 5 && buf[0] == wireChecksum {
 		buf = buf[5:] // TLS has checked more than a CRC can
 	}
 	if len(buf) == 0 {
 		return nil, nil, errWire
 	}
-	if buf[0] != wireCompound {
-		if err := screenPart(from, buf); err != nil {
+	parts := [][]byte{buf}
+	if buf[0] == wireCompound {
+		if parts, err = splitCompound(buf); err != nil {
 			return nil, nil, err
 		}
-		if buf[0] == wireUser {
-			return nil, [][]byte{buf[1:]}, nil
-		}
-		return buf, nil, nil
-	}
-	parts, err := splitCompound(buf)
-	if err != nil {
-		return nil, nil, err
 	}
 	kept := make([][]byte, 0, len(parts))
 	for _, part := range parts {
-		if err := screenPart(from, part); err != nil {
+		if err := s.part(from, part); err != nil {
 			return nil, nil, err
 		}
 		if part[0] == wireUser {
@@ -79,15 +92,21 @@ func screenPacket(from spiffeid.ID, buf []byte) (rest []byte, messages [][]byte,
 	return joinCompound(kept), messages, nil
 }
 
-func screenPart(from spiffeid.ID, part []byte) error {
+func (s *screen) part(from spiffeid.ID, part []byte) error {
 	if len(part) == 0 {
 		return errWire
 	}
 	switch part[0] {
-	case wireAck, wireSuspect, wireAlive, wireDead, wireNack:
-		return nil // hints, all of them
+	case wireAck, wireNack:
+		return nil
 	case wirePing, wireIndirectPing:
-		return screenClaim(from, part[1:])
+		return screenPing(from, part[1:])
+	case wireSuspect, wireAlive, wireDead:
+		fields, _, err := wireMap(part[1:])
+		if err != nil {
+			return err
+		}
+		return s.claim(from, part[0] == wireAlive, fields["Node"], fields["Incarnation"])
 	case wireUser:
 		if len(part)-1 > MaxGossip {
 			return errMessage
@@ -98,25 +117,8 @@ func screenPart(from spiffeid.ID, part []byte) error {
 	}
 }
 
-// screenClaim holds a ping to the name that it asks to be answered by. It must
-// say whom it is for, too, or memberlist would have nobody to send it to.
-func screenClaim(from spiffeid.ID, ping []byte) error {
-	fields, err := wireMap(ping)
-	if err != nil {
-		return err
-	}
-	if fields["SourceNode"] != from.String() {
-		return errClaim
-	}
-	if node, ok := fields["Node"].(string); !ok || node == "" {
-		return errWire
-	}
-	return nil
-}
-
-// screenStream does for the one message of a stream what screenPacket does for
-// packets.
-func screenStream(from spiffeid.ID, msg []byte) error {
+// stream does for the one message of a stream what packet does for packets.
+func (s *screen) stream(from spiffeid.ID, msg []byte) error {
 	if len(msg) == 0 {
 		return errWire
 	}
@@ -124,20 +126,84 @@ func screenStream(from spiffeid.ID, msg []byte) error {
 	case wireAck, wireError:
 		return nil
 	case wirePing:
-		return screenClaim(from, msg[1:])
+		return screenPing(from, msg[1:])
 	case wirePushPull:
-		fields, err := wireMap(msg[1:])
-		if err != nil {
-			return err
-		}
-		nodes, ok := fields["Nodes"].(int64)
-		if !ok || nodes < 0 || nodes > maxPoolSize || fields["UserStateLen"] != int64(0) {
-			return fmt.Errorf("%w: a push/pull's header", errWire)
-		}
-		return nil
+		return s.state(from, msg[1:])
 	default:
 		return fmt.Errorf("%w: a stream of type %d", errWire, msg[0])
 	}
+}
+
+// state screens the members that a push/pull lists.
+func (s *screen) state(from spiffeid.ID, msg []byte) error {
+	header, rest, err := wireMap(msg)
+	if err != nil {
+		return err
+	}
+	nodes, ok := header["Nodes"].value.(int64)
+	if !ok || nodes < 0 || nodes > maxPoolSize || header["UserStateLen"].value != int64(0) {
+		return fmt.Errorf("%w: a push/pull's header", errWire)
+	}
+	for range nodes {
+		var fields map[string]wireValue
+		if fields, rest, err = wireMap(rest); err != nil {
+			return err
+		}
+		if err := s.claim(from, true, fields["Name"], fields["Incarnation"]); err != nil {
+			return err
+		}
+	}
+	if len(rest) > 0 {
+		return fmt.Errorf("%w: more than a push/pull", errWire)
+	}
+	return nil
+}
+
+// claim bounds what from says of a third node's incarnation, and notes what it
+// says of its own. What it says of ours memberlist contradicts, however high.
+func (s *screen) claim(from spiffeid.ID, alive bool, node, incarnation wireValue) error {
+	name, ok := node.value.(string)
+	n, isNumber := incarnation.value.(int64)
+	if !ok || !isNumber || n < 0 || n > math.MaxUint32 {
+		return fmt.Errorf("%w: a claim about a member", errWire)
+	}
+	if name == s.self {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if name != from.String() {
+		if most := s.stated[name] + incarnationSlack; n > most {
+			incarnation.lower(most)
+		}
+		return nil
+	}
+	if alive {
+		for other := range s.stated {
+			if len(s.stated) < maxStated {
+				break
+			}
+			delete(s.stated, other)
+		}
+		s.stated[name] = n
+	}
+	return nil
+}
+
+// screenPing holds a ping to the name that it asks to be answered by. It must say
+// whom it is for, too, or memberlist would have nobody to send it to.
+func screenPing(from spiffeid.ID, ping []byte) error {
+	fields, _, err := wireMap(ping)
+	if err != nil {
+		return err
+	}
+	if fields["SourceNode"].value != from.String() {
+		return errClaim
+	}
+	if node, ok := fields["Node"].value.(string); !ok || node == "" {
+		return errWire
+	}
+	return nil
 }
 
 // splitCompound returns the parts of a compound message: type, count, a two-byte
@@ -174,33 +240,49 @@ func joinCompound(parts [][]byte) []byte {
 	return buf
 }
 
-// wireMap reads the MessagePack map at the beginning of b, whose values are text
-// (string), whole numbers (int64), truth or nil. Anything else, a name twice
-// included, is refused: an honest member's encoder makes nothing else, and a
-// decoder that is more generous than the one behind it would see other values
-// than that one does.
-func wireMap(b []byte) (map[string]any, error) {
+// A wireValue is a value and the bytes that it was read from.
+type wireValue struct {
+	value any // string, int64, bool or nil
+	raw   []byte
+}
+
+// lower writes a smaller whole number over the one that v was read from.
+func (v wireValue) lower(n int64) {
+	if len(v.raw) == 1 {
+		v.raw[0] = byte(n)
+	}
+	for i := len(v.raw) - 1; i > 0; i-- {
+		v.raw[i] = byte(n)
+		n >>= 8
+	}
+}
+
+// wireMap reads the MessagePack map at the beginning of b, whose values are text,
+// whole numbers, truth or nil. Anything else, a name twice included, is refused:
+// an honest member's encoder makes nothing else, and a decoder that is more
+// generous than the one behind it would see other values than that one does.
+func wireMap(b []byte) (fields map[string]wireValue, rest []byte, err error) {
 	if len(b) == 0 || b[0]&0xf0 != 0x80 {
-		return nil, fmt.Errorf("%w: no map", errWire)
+		return nil, nil, fmt.Errorf("%w: no map", errWire)
 	}
 	n, b := int(b[0]&0x0f), b[1:]
-	fields := make(map[string]any, n)
+	fields = make(map[string]wireValue, n)
 	for range n {
 		var key, value any
-		var err error
 		if key, b, err = wireScalar(b); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		name, ok := key.(string)
 		if _, twice := fields[name]; !ok || twice {
-			return nil, fmt.Errorf("%w: a map's names", errWire)
+			return nil, nil, fmt.Errorf("%w: a map's names", errWire)
 		}
-		if value, b, err = wireScalar(b); err != nil {
-			return nil, err
+		if value, rest, err = wireScalar(b); err != nil {
+			return nil, nil, err
 		}
-		fields[name] = value
+		fields[name] = wireValue{value, b[:len(b)-len(rest)]}
+		b = rest
 	}
-	return fields, nil
+	return fields, b, nil
 }
 
 // wireScalar reads one MessagePack value that holds no others.

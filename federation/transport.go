@@ -73,6 +73,7 @@ type gossipTransport struct {
 	streams        chan net.Conn
 	handshakes     chan struct{}
 	probes         probes
+	screen         screen
 	shutdown       sync.Once
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -96,6 +97,7 @@ func newGossipTransport(cfg *GossipConfig, heads func() [][]byte, take func(spif
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 		handshakes: make(chan struct{}, maxHandshakes),
 		probes:     probes{longest: awareness * max(cfg.Timing.Probe, cfg.Timing.ProbeTimeout), sent: map[uint32]time.Time{}},
+		screen:     screen{self: cfg.Node.String(), stated: map[string]int64{}},
 		open:       map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{},
 		exchanges: map[spiffeid.ID]int{}, answered: map[string]spiffeid.ID{},
 	}

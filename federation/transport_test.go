@@ -1,0 +1,372 @@
+package federation
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.uber.org/goleak"
+)
+
+// On a real network, too, close says farewell within its bound, and leaves
+// nothing behind.
+func TestCloseEndsEveryGoroutine(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	p := newPond(t)
+	var dialer net.Dialer
+	overTCP := func(c *GossipConfig) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		c.Listener, c.Advertise = ln, ln.Addr().String()
+		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
+		c.Timing = GossipTiming{Gossip: 20 * time.Millisecond}
+	}
+	a := p.start(pondNode("alpha.test", "n1"), nil, overTCP)
+	b := p.start(pondNode("beta.test", "n1"), []string{a.cfg.Advertise}, overTCP)
+	within(t, 20*time.Second, "both see both", p.allSee(p.all))
+	a.publish("x", []byte("hello"))
+	within(t, 20*time.Second, "b hears a", func() bool { return len(b.heard("hello")) > 0 })
+	start := time.Now()
+	must(t, b.close())
+	within(t, 5*time.Second, "a knows that b left", func() bool { return len(a.alive()) == 1 })
+	must(t, a.close())
+	must(t, a.close())
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("closing took %s", took)
+	}
+	a.publish("x", []byte("late")) // harmless
+	if _, err := a.transport.DialAddressTimeout(memberlist.Address{Name: b.cfg.Advertise}, time.Second); err == nil {
+		t.Error("a closed transport dials")
+	}
+}
+
+// A bad configuration is named, and the listener doesn't stay open.
+func TestGossipConfigIsJudged(t *testing.T) {
+	for field, spoil := range map[string]func(*GossipConfig){
+		"Node":      func(c *GossipConfig) { c.Node = spiffeid.ID{} },
+		"Dial":      func(c *GossipConfig) { c.Dial = nil },
+		"Seeds":     func(c *GossipConfig) { c.Seeds = nil },
+		"Advertise": func(c *GossipConfig) { c.Advertise = "[::]:8403" },
+	} {
+		l := newWire().listen("10.0.0.1:1")
+		c := &GossipConfig{
+			Node: pondNode("alpha.test", "n1"), Listener: l, Dial: newWire().dialFrom("10.0.0.1:1"), Advertise: "10.0.0.1:1",
+			ServerTLS: &tls.Config{}, ClientTLS: &tls.Config{}, Seeds: func() []string { return nil }, Allow: func(spiffeid.ID) bool { return true },
+		}
+		spoil(c)
+		if _, err := newGossip(c, nil, nil, nil); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: the listener is open", field)
+		}
+	}
+}
+
+// Sending never waits, whatever has become of the other end; what doesn't fit is
+// dropped; and a link that goes nowhere is noticed.
+func TestPacketsNeverBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(1, "alpha.test", "beta.test")
+		defer p.drain()
+		a, b := p.all[0], p.all[1]
+		within(t, 20*time.Second, "both see both", p.allSee(p.all))
+		time.Sleep(10 * time.Second)
+		if a.contactWith(b).link() == nil {
+			t.Fatal("there is no link")
+		}
+		p.wire.setCut(func(string, string) bool { return true })
+		start := time.Now()
+		big := bytes.Repeat([]byte{wireUser}, MaxGossip)
+		for range 1000 {
+			_, err := a.transport.WriteToAddress(big, memberlist.Address{Name: b.id.String()})
+			must(t, err)
+		}
+		if time.Since(start) != 0 || a.count("queue_full") == 0 {
+			t.Errorf("1000 packets took %s; dropped %d", time.Since(start), a.count("queue_full"))
+		}
+		within(t, 30*time.Second, "the link is given up", func() bool { return a.contactWith(b).link() == nil })
+		p.wire.setCut(nil)
+		within(t, time.Minute, "there is a link again", func() bool { return a.contactWith(b).link() != nil })
+	})
+}
+
+// A cut of which nothing but silence tells is noticed, too.
+func TestASilentLinkIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(1, "alpha.test", "beta.test")
+		defer p.drain()
+		a, b := p.all[0], p.all[1]
+		within(t, 20*time.Second, "both see both", p.allSee(p.all))
+		time.Sleep(10 * time.Second)
+		before := a.contactWith(b).link()
+		time.Sleep(5 * time.Minute)
+		if before == nil || a.contactWith(b).link() != before {
+			t.Error("a link in use didn't last")
+		}
+		p.wire.setCut(func(string, string) bool { return true })
+		within(t, 2*time.Minute, "the link is given up", func() bool { return a.contactWith(b).link() == nil })
+		p.wire.setCut(nil)
+		within(t, time.Minute, "both see both again", p.allSee(p.all))
+	})
+}
+
+// A link doesn't outlive the certificates that it was made with by over an hour.
+func TestALinkHasAnAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(1, "alpha.test", "beta.test")
+		defer p.drain()
+		within(t, 20*time.Second, "both see both", p.allSee(p.all))
+		time.Sleep(10 * time.Second)
+		before := p.all[0].contactWith(p.all[1]).link()
+		time.Sleep(maxLinkAge + time.Minute)
+		if now := p.all[0].contactWith(p.all[1]).link(); now == before || before == nil {
+			t.Errorf("the link is %p after an hour, and was %p", now, before)
+		}
+		if !p.allSee(p.all)() {
+			t.Error("a new link cost a member")
+		}
+	})
+}
+
+// Callers that say nothing hold up nobody, and one node has a bounded number of
+// streams.
+func TestConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
+		defer p.drain()
+		dial := p.wire.dialFrom("10.9.9.9:1")
+		for range maxHandshakes + 10 {
+			if c, err := dial(t.Context(), a.address); err == nil {
+				defer c.Close()
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if n := a.count("too_many"); n != 10 {
+			t.Errorf("%d silent callers were refused", n)
+		}
+		time.Sleep(handshakeTimeout)
+		b := p.start(pondNode("beta.test", "n1"), []string{a.address}, nil)
+		within(t, 10*time.Second, "both see both", p.allSee(p.all))
+		before := a.count("too_many")
+		for range maxExchangesEach + 2 {
+			s, err := b.transport.dial(t.Context(), a.address, a.id, forExchange)
+			must(t, err)
+			defer b.transport.drop(s.raw)
+		}
+		time.Sleep(time.Second)
+		if n := a.count("too_many") - before; n != 2 {
+			t.Errorf("%d streams too many were refused", n)
+		}
+	})
+}
+
+// Who sends too much displaces nothing but their own.
+//
+// Requirement: MESH-006
+func TestTheInboxIsFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dropped := 0
+		var got []string
+		box := newInbox(
+			func(from spiffeid.ID, msg []byte) { got = append(got, from.Path()+" "+string(msg)) },
+			func(from spiffeid.ID, heads [][]byte) { got = append(got, from.Path()+" "+string(heads[0])) },
+			func(string) { dropped++ },
+		)
+		loud, quiet := pondNode("alpha.test", "loud"), pondNode("beta.test", "quiet")
+		for i := range 1000 {
+			box.put(loud, news{message: fmt.Append(nil, i)})
+		}
+		box.put(quiet, news{message: []byte("hear me")})
+		box.put(quiet, news{heads: [][]byte{[]byte("old head")}})
+		box.put(quiet, news{heads: [][]byte{[]byte("head")}})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go box.run(ctx)
+		synctest.Wait()
+		if len(got) != inboxEach+2 || dropped != 1000-inboxEach {
+			t.Fatalf("%d dropped, got %v", dropped, got)
+		}
+		if got[1] != "/roster/node/quiet hear me" || got[3] != "/roster/node/quiet head" || got[len(got)-1] != "/roster/node/loud 999" {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+func newScreen() *screen { return &screen{stated: map[string]int64{}} }
+
+// What only somebody hostile sends doesn't get as far as memberlist's parsers.
+//
+// Requirement: MESH-006, MESH-016
+func TestTheScreen(t *testing.T) {
+	from, other := pondNode("alpha.test", "n1"), pondNode("beta.test", "n1").String()
+	ping := message(wirePing, "SeqNo", 7, "Node", other, "SourceNode", from.String())
+	user := []byte("\x08hello")
+	dead := message(wireDead, "Incarnation", 3, "Node", other, "From", from.String())
+	compound := func(parts ...[]byte) []byte { return joinCompound(parts) }
+	for name, c := range map[string]struct {
+		packet   []byte
+		rest     []byte
+		messages int
+		err      error
+	}{
+		"a ping":                      {packet: ping, rest: ping},
+		"with a checksum":             {packet: append([]byte{wireChecksum, 1, 2, 3, 4}, ping...), rest: ping},
+		"a message":                   {packet: user, messages: 1},
+		"a message among others":      {packet: compound(ping, user, dead, user), rest: compound(ping, dead), messages: 2},
+		"nothing":                     {packet: nil, err: errWire},
+		"an empty part":               {packet: compound(ping, nil), err: errWire},
+		"a truncated compound":        {packet: compound(ping, dead)[:20], err: errWire},
+		"a nested compound":           {packet: compound(ping, compound(ping)), err: errWire},
+		"compression":                 {packet: compound(ping, []byte("\x09\x82\xa4Algo\x00\xa3Buf\xa1x")), err: errWire},
+		"encryption":                  {packet: []byte{10, 1, 2, 3}, err: errWire},
+		"a label":                     {packet: []byte{244, 1, 'x', 0}, err: errWire},
+		"a push/pull":                 {packet: []byte{wirePushPull, 0x80}, err: errWire},
+		"another's name":              {packet: message(wirePing, "SeqNo", 7, "Node", other, "SourceNode", other), err: errClaim},
+		"no name":                     {packet: message(wirePing, "SeqNo", 7, "Node", other), err: errClaim},
+		"another's name, indirectly":  {packet: message(wireIndirectPing, "Node", other, "SourceNode", other), err: errClaim},
+		"a ping of nobody":            {packet: message(wirePing, "SeqNo", 7, "Node", "", "SourceNode", from.String()), err: errWire},
+		"a name twice":                {packet: message(wirePing, "SourceNode", from.String(), "SourceNode", other, "Node", other), err: errWire},
+		"an array for a map":          {packet: []byte{wirePing, 0x93, 1, 0xa1, 'x', 0}, err: errWire},
+		"a claim about nobody":        {packet: message(wireDead, "Incarnation", 3), err: errWire},
+		"a claim of no number":        {packet: message(wireDead, "Incarnation", "x", "Node", other), err: errWire},
+		"16 KiB and 1":                {packet: append([]byte{wireUser}, make([]byte, MaxGossip+1)...), err: errMessage},
+		"16 KiB and 1 in a compound":  {packet: compound(ping, append([]byte{wireUser}, make([]byte, MaxGossip+1)...)), err: errMessage},
+		"16 KiB":                      {packet: append([]byte{wireUser}, make([]byte, MaxGossip)...), messages: 1},
+		"a message that isn't closed": {packet: []byte{wireAlive, 0x81, 0xda, 0xff, 0xff}, err: errWire},
+	} {
+		rest, messages, err := newScreen().packet(from, bytes.Clone(c.packet))
+		if !errors.Is(err, c.err) || !bytes.Equal(rest, c.rest) || len(messages) != c.messages {
+			t.Errorf("%s: %x, %d messages, %v", name, rest, len(messages), err)
+		}
+	}
+}
+
+// Requirement: MESH-006
+func TestTheScreenOfStreams(t *testing.T) {
+	from, other := pondNode("alpha.test", "n1"), pondNode("beta.test", "n1").String()
+	header := func(nodes, user int) []byte { return message(wirePushPull, "Nodes", nodes, "UserStateLen", user) }
+	node := message(0, "Name", other, "Incarnation", 1)[1:]
+	for name, c := range map[string]struct {
+		msg []byte
+		err error
+	}{
+		"a push/pull":            {append(header(2, 0), append(node, node...)...), nil},
+		"room for a million":     {header(1<<20, 0), errWire},
+		"fewer than it says":     {append(header(2, 0), node...), errWire},
+		"more than it says":      {append(header(1, 0), append(node, node...)...), errWire},
+		"user state":             {append(header(0, 5), "hello"...), errWire},
+		"a user message":         {[]byte("\x08\x81\xaaUserMsgLen\xce\x01\x00\x00\x00"), errWire},
+		"compression":            {[]byte("\x09\x82\xa4Algo\x00\xa3Buf\xa1x"), errWire},
+		"a ping":                 {message(wirePing, "Node", other, "SourceNode", from.String()), nil},
+		"a ping in another name": {message(wirePing, "Node", other, "SourceNode", other), errClaim},
+	} {
+		if err := newScreen().stream(from, c.msg); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What is said of a third node is kept to what it may be by its own word.
+//
+// Requirement: MESH-016
+func TestTheScreenBoundsIncarnations(t *testing.T) {
+	liar, victim := pondNode("alpha.test", "liar"), pondNode("beta.test", "n1")
+	s := newScreen()
+	s.self = pondNode("gamma.test", "me").String()
+	incarnation := func(from, of spiffeid.ID, n int) int64 {
+		rest, _, err := s.packet(from, message(wireAlive, "Node", of.String(), "Incarnation", n))
+		must(t, err)
+		fields, _, err := wireMap(rest[1:])
+		must(t, err)
+		return fields["Incarnation"].value.(int64)
+	}
+	if n := incarnation(liar, victim, math.MaxUint32); n != incarnationSlack {
+		t.Errorf("a liar is believed up to %d", n)
+	}
+	if n := incarnation(victim, victim, 5000); n != 5000 {
+		t.Errorf("the node's own word became %d", n)
+	}
+	if n := incarnation(liar, victim, math.MaxUint32); n != 5000+incarnationSlack {
+		t.Errorf("a liar is then believed up to %d", n)
+	}
+	if n := incarnation(liar, victim, 5001); n != 5001 {
+		t.Errorf("what may be so became %d", n)
+	}
+	if n := incarnation(liar, spiffeid.RequireFromString(s.self), 77777); n != 77777 {
+		t.Errorf("what is said of us became %d, and couldn't be contradicted", n)
+	}
+	narrow := []byte("\x04\x82\xa4Node\xa1x\xabIncarnation\x7f") // one byte
+	if _, _, err := s.packet(liar, narrow); err != nil || narrow[len(narrow)-1] != 0x7f {
+		t.Errorf("%x, %v", narrow, err)
+	}
+}
+
+// Whatever passes the screen passes again, unchanged, and holds no messages.
+func FuzzScreen(f *testing.F) {
+	from := pondNode("alpha.test", "n1")
+	f.Add(message(wirePing, "SeqNo", 7, "Node", "x", "SourceNode", from.String()))
+	f.Add(joinCompound([][]byte{message(wireDead, "Incarnation", 1<<31, "Node", "x"), []byte("\x08hello"), message(wireAck, "SeqNo", 1)}))
+	f.Add(append([]byte{wireChecksum, 0, 0, 0, 0}, message(wireAlive, "Incarnation", 1, "Node", from.String())...))
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		s := newScreen()
+		rest, messages, err := s.packet(from, packet)
+		for _, m := range messages {
+			if len(m) > MaxGossip {
+				t.Errorf("a message of %d bytes", len(m))
+			}
+		}
+		if err != nil || rest == nil {
+			return
+		}
+		kept := bytes.Clone(rest)
+		again, none, err := s.packet(from, rest)
+		if err != nil || none != nil || !bytes.Equal(again, kept) {
+			t.Errorf("%x became %x, %d messages, %v", kept, again, len(none), err)
+		}
+	})
+}
+
+// Requirement: MESH-006
+func FuzzExchange(f *testing.F) {
+	f.Add([]byte{0, 1, 0, 3, 'a', 'b', 'c'})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		heads, err := readHeads(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		if again := appendHeads(nil, heads); len(heads) > maxHeads || !bytes.HasPrefix(b, again) {
+			t.Errorf("%d heads, %x", len(heads), again)
+		}
+	})
+}
+
+func TestFramesAreBounded(t *testing.T) {
+	for _, f := range [][]byte{frame(framePacket, make([]byte, maxPacket+1)), frame(frameAsk, []byte("x")), frame(9, nil)} {
+		if _, _, err := readFrame(io.MultiReader(bytes.NewReader(f[:headerSize]), neverRead{t})); !errors.Is(err, errFrame) {
+			t.Errorf("%x: %v", f[:headerSize], err)
+		}
+	}
+}
+
+type neverRead struct{ t *testing.T }
+
+func (n neverRead) Read([]byte) (int, error) {
+	n.t.Error("the body was read")
+	return 0, io.EOF
+}
