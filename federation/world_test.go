@@ -197,7 +197,7 @@ func (s *site) reopen(t testing.TB) {
 		}
 	}
 	s.view = directory.NewView(s.self.domain)
-	s.keys = &keyring{domain: s.keys.domain, private: s.keys.private, source: s.keys.source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: map[string]verified{}}
+	s.keys = &keyring{domain: s.keys.domain, private: s.keys.private, source: s.keys.source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: s.keys.verified}
 	s.cfg.View, s.cfg.Keys = s.view, s.keys
 	m, err := Open(s.cfg)
 	if err != nil {
