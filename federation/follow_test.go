@@ -40,7 +40,7 @@ func (w *world) loopback(t *testing.T) {
 // Requirement: MESH-005
 func TestAPeerIsFollowedOverHTTP(t *testing.T) {
 	b := newBench(t, nil)
-	for i := range 2100 {
+	for i := range 1100 {
 		b.origin.register(fmt.Sprint("agent-", i), 600)
 	}
 	b.world.loopback(t)
@@ -53,14 +53,14 @@ func TestAPeerIsFollowedOverHTTP(t *testing.T) {
 			}
 		}
 	}
-	soon("the first pull", func() bool { return b.beta.view.Origin(alpha).Len() == 2100 })
+	soon("the first pull", func() bool { return b.beta.view.Origin(alpha).Len() == 1100 })
 	rid := b.origin.register("one-more", 600)
 	soon("a change by subscription", func() bool { _, ok := b.beta.view.Get(alpha, rid); return ok })
 	b.origin.remove(rid)
 	soon("a removal by subscription", func() bool { _, ok := b.beta.view.Get(alpha, rid); return !ok })
 	soon("an honest state", func() bool {
 		p := b.beta.Peers()[0]
-		return p.State == "active" && p.LagRevisions == 0 && p.Entries == 2100 && p.Pending == 0 && p.LastError == ""
+		return p.State == "active" && p.LagRevisions == 0 && p.Entries == 1100 && p.Pending == 0 && p.LastError == ""
 	})
 }
 

@@ -42,7 +42,7 @@ type Mesh struct {
 	ctx     context.Context // ends with Close, for work that outlives its request
 	cancel  context.CancelFunc
 	closing chan struct{} // closed when Run or the Mesh ends: long polls return
-	endPoll func()        // closes it, once
+	drain   func()        // closes it, once
 	close   func() error  // once
 
 	mu      sync.Mutex // guards what follows
@@ -65,18 +65,23 @@ func Open(cfg Config) (*Mesh, error) {
 	m := &Mesh{cfg: cfg, store: st, closing: make(chan struct{}), changed: make(chan struct{}), origins: map[spiffeid.TrustDomain]*origin{}}
 	m.publisher = &publisher{cfg: &m.cfg, pages: map[pageKey]madePage{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.endPoll = sync.OnceFunc(func() { close(m.closing) })
+	m.drain = sync.OnceFunc(func() { close(m.closing) })
 	m.close = sync.OnceValue(func() error {
-		m.endPoll()
+		m.drain()
 		m.cancel()
 		return errors.Join(m.saveClocks(), st.close())
 	})
 	if err := m.load(); err != nil {
-		return nil, errors.Join(err, m.Close())
+		m.cancel()
+		return nil, errors.Join(err, st.close()) // and nothing is written of what was half read
 	}
 	m.reconcile()
 	return m, nil
 }
+
+// Drain ends the long polls that other nodes hold here, and answers those that
+// come later at once: a server that stops need not wait for them.
+func (m *Mesh) Drain() { m.drain() }
 
 // Close ends long polls and closes the store. Run must have returned before; it
 // may be called twice, and without Run.
@@ -190,7 +195,7 @@ func (m *Mesh) Refused() map[Code]uint64 { return m.counts.of(spiffeid.TrustDoma
 func (m *Mesh) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer m.endPoll()
+	defer m.drain()
 	stop := context.AfterFunc(m.ctx, cancel)
 	defer stop()
 	var wg sync.WaitGroup
