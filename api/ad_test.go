@@ -190,8 +190,8 @@ func TestIfMatch(t *testing.T) {
 		if x.header != "" {
 			r.Header.Set("If-Match", x.header)
 		}
-		if revisions, exists := ifMatch(r); !slices.Equal(revisions, x.revisions) || exists != x.exists {
-			t.Errorf("If-Match %s is %v, %v; want %v, %v", x.header, revisions, exists, x.revisions, x.exists)
+		if cond, err := conditionOf(r); err != nil || !slices.Equal(cond.revisions, x.revisions) || cond.present != x.exists {
+			t.Errorf("If-Match %s is %+v, %v; want %v, %v", x.header, cond, err, x.revisions, x.exists)
 		}
 	}
 }

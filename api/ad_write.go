@@ -3,7 +3,6 @@ package api
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -79,11 +78,9 @@ func (s *Server) parseRegistering(w http.ResponseWriter, c *call) (ask directory
 	if ask.Document, err = directory.ParseDocument(k, body); err != nil {
 		return ask, err
 	}
-	var exists bool
-	if ask.IfMatch, exists = ifMatch(c.Request); exists && !slices.ContainsFunc(s.cfg.View.Find(ask.Agent), s.isOwn) {
-		return ask, directory.Refuse(directory.PreconditionFailed, "If-Match is *, and no registration holds the name %q.", ask.Agent)
-	}
-	return ask, nil
+	cond, err := conditionOf(c.Request)
+	ask.IfMatch, ask.Present, ask.Absent = cond.revisions, cond.present, cond.absent
+	return ask, err
 }
 
 // update answers POST on a registration: a refresh, or new top-level members
@@ -97,7 +94,11 @@ func (s *Server) update(w http.ResponseWriter, c *call) error {
 	if ask.Lifetime, err = c.params.lifetime(0); err != nil {
 		return err
 	}
-	ask.IfMatch, _ = ifMatch(c.Request)
+	cond, err := conditionOf(c.Request)
+	if err != nil {
+		return err
+	}
+	ask.IfMatch = cond.ofExisting()
 	e, rid, err := s.target(c)
 	if err != nil {
 		return err
@@ -167,8 +168,11 @@ func (s *Server) remove(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	ask := directory.Removing{Caller: s.caller(c), RID: rid}
-	ask.IfMatch, _ = ifMatch(c.Request)
+	cond, err := conditionOf(c.Request)
+	if err != nil {
+		return err
+	}
+	ask := directory.Removing{Caller: s.caller(c), RID: rid, IfMatch: cond.ofExisting()}
 	out, err := s.cfg.Registry.Remove(c.Context(), ask)
 	if err != nil {
 		return veiled(c, e, err)

@@ -2,9 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"io"
 	"math"
 	"mime"
@@ -49,93 +46,25 @@ func (r *recorder) Flush() { _ = http.NewResponseController(r.ResponseWriter).Fl
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// write sends a whole body, or for HEAD its header.
+// write sends a whole body, compressed where the client wants that and it is
+// worth while, or for HEAD its header.
 func write(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
+	vary(h, contentType)
+	if compresses(r, contentType, body) {
+		h.Set("Content-Encoding", "gzip")
+		if r.Method == http.MethodHead {
+			w.WriteHeader(status) // how long it would be isn't worth finding out
+			return
+		}
+		body = compress(body)
+	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the client is gone if it fails
 	}
-}
-
-// send answers a read, with 304 where the client has what the ETag names.
-func send(w http.ResponseWriter, c *call, contentType, etag string, body []byte) error {
-	w.Header().Set("ETag", etag)
-	if noneMatch(c.Header.Values("If-None-Match"), etag) {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
-	write(w, c.Request, http.StatusOK, contentType, body)
-	return nil
-}
-
-// sendPublic answers with JSON that is the same for everybody.
-func sendPublic(w http.ResponseWriter, c *call, body []byte) error {
-	w.Header().Set("Cache-Control", "public, max-age=60")
-	return send(w, c, "application/json", `"`+hash8(body)+`"`, body)
-}
-
-// private marks an answer as one caller's view (AD-080).
-func private(w http.ResponseWriter) {
-	w.Header().Set("Cache-Control", "private, no-cache")
-	w.Header().Set("Vary", "Authorization, Workload-Identity-Token, Accept-Encoding")
-}
-
-func hash8(body []byte) string {
-	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:4])
-}
-
-// strongTag is the entity tag of a registration at a revision, as served in
-// body (AD-079).
-func strongTag(revision uint64, body []byte) string {
-	return fmt.Sprintf(`"%d.%s"`, revision, hash8(body))
-}
-
-// entityTags splits the values of If-Match or If-None-Match. Our own tags have
-// no comma in them; those of others match nothing, however they are split.
-func entityTags(values []string) []string {
-	var tags []string
-	for _, v := range values {
-		for tag := range strings.SplitSeq(v, ",") {
-			if tag = strings.TrimSpace(tag); tag != "" {
-				tags = append(tags, tag)
-			}
-		}
-	}
-	return tags
-}
-
-// noneMatch is whether If-None-Match names etag, compared weakly, or all.
-func noneMatch(values []string, etag string) bool {
-	for _, tag := range entityTags(values) {
-		if tag == "*" || strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(etag, "W/") {
-			return true
-		}
-	}
-	return false
-}
-
-// noRevision is none that a registration can be at: revisions start at 1.
-const noRevision = 0
-
-// ifMatch returns the revisions that If-Match names, nil where any will do, and
-// whether it is "*". Tags are compared strongly, so a weak one matches nothing.
-func ifMatch(r *http.Request) (revisions []uint64, exists bool) {
-	for _, tag := range entityTags(r.Header.Values("If-Match")) {
-		if tag == "*" {
-			return nil, true
-		}
-		number, _, ok := strings.Cut(strings.TrimPrefix(tag, `"`), ".")
-		revision, err := strconv.ParseUint(number, 10, 64)
-		if !ok || err != nil || !strings.HasPrefix(tag, `"`) {
-			revision = noRevision
-		}
-		revisions = append(revisions, revision)
-	}
-	return revisions, false
 }
 
 // reading says how fresh a read's answer is, and refuses a default read where

@@ -35,17 +35,22 @@ var (
 
 func operator(action string) access { return access{levelOperator, action} }
 
-// admit finds out who calls and whether the route is for them. It fills c.id
-// and c.commissions.
-func (s *Server) admit(c *call, who access) error {
+// admit finds out who calls, whether they ask too often, and whether the route is
+// for them. It fills c.id and c.commissions.
+func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 	if who.level == levelAnyone || who.level == levelNodes {
 		return nil
 	}
 	id, err := s.cfg.Identify(c.Request)
+	if err == nil {
+		c.id = id
+	}
+	if err := s.pace(w, c, who); err != nil {
+		return err
+	}
 	if err != nil {
 		return s.challenge("The credential that came with the request does not hold. ", err)
 	}
-	c.id = id
 	c.commissions = sync.OnceValue(func() bool { return !id.IsZero() && s.cfg.Policy.Commission(id) })
 	if id.IsZero() && who.level != levelReader {
 		return s.challenge("", nil)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -100,6 +101,7 @@ type refusal struct {
 	err     *directory.Error
 	header  http.Header
 	members []directory.Member // extension members of the problem body
+	retry   int                // seconds to wait; the ruling's where it is 0
 }
 
 func (r *refusal) Error() string { return r.err.Error() }
@@ -145,8 +147,8 @@ func (s *Server) fail(w http.ResponseWriter, c *call, err error) {
 	for name, values := range r.header {
 		h[name] = values
 	}
-	if rule.retry > 0 {
-		h.Set("Retry-After", strconv.Itoa(rule.retry))
+	if retry := cmp.Or(r.retry, rule.retry); retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(retry))
 	}
 	h.Set("Cache-Control", "no-store")
 	write(w, c.Request, rule.status, "application/problem+json", s.problemBody(c, r, rule))
@@ -170,8 +172,8 @@ func (s *Server) problemBody(c *call, r *refusal, rule ruling) []byte {
 	b = directory.AppendText(b, "code", rule.xu)
 	b = directory.AppendText(b, "message", detail)
 	b = directory.AppendText(b, "correlation_id", c.requestID)
-	if rule.retry > 0 {
-		b = directory.AppendUint(b, "retry_after", uint64(rule.retry))
+	if retry := cmp.Or(r.retry, rule.retry); retry > 0 {
+		b = directory.AppendUint(b, "retry_after", uint64(retry))
 	}
 	for _, m := range r.members {
 		b = directory.AppendRaw(b, m.Name, m.Value)
@@ -192,7 +194,7 @@ func (s *Server) problemPage(w http.ResponseWriter, c *call) error {
 	b = directory.AppendText(b, "title", rule.title)
 	b = directory.AppendUint(b, "status", uint64(rule.status))
 	b = append(directory.AppendText(b, "explanation", rule.explanation), '}', '\n')
-	return sendPublic(w, c, b)
+	return sendPublic(w, c, "application/json", b)
 }
 
 // newUUID makes a random UUID (RFC 9562, 5.4).

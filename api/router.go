@@ -116,7 +116,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, row row) error {
 		c.vars[name] = value
 	}
 	c.params = parseParams(r.URL.RawQuery)
-	if err := s.admit(c, row.who); err != nil {
+	if err := s.admit(w, c, row.who); err != nil {
 		return err
 	}
 	if row.who == reader {

@@ -85,7 +85,8 @@ type Config struct {
 	Reached  func(spiffeid.TrustDomain) (directory.Position, bool)
 	Operator Operator
 	MaxStale time.Duration // DefaultMaxStale where it is 0
-	Logger   *slog.Logger  // nobody is told where it is nil
+	Limits   Limits
+	Logger   *slog.Logger // nobody is told where it is nil
 	// Observe is told of every answer, with the route as the table has it; may be nil.
 	Observe func(method, route string, status int, took time.Duration)
 }
@@ -94,6 +95,7 @@ type Config struct {
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
+	limits  *limiter
 	handler http.Handler
 }
 
@@ -111,7 +113,7 @@ func New(cfg Config) *Server {
 	if cfg.Reached == nil {
 		cfg.Reached = func(spiffeid.TrustDomain) (directory.Position, bool) { return directory.Position{}, false }
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger}
+	s := &Server{cfg: cfg, log: cfg.Logger, limits: newLimiter(cfg.Limits)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

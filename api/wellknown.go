@@ -13,5 +13,5 @@ func (s *Server) wellKnown(w http.ResponseWriter, c *call) error {
 	b := directory.AppendText([]byte{'{'}, "registration", "/ad/r")
 	b = directory.AppendText(b, "lookup", "/ad/l{?"+strings.Join(lookupParams, ",")+"}")
 	b = directory.AppendUint(b, "max_count", directory.MaxCount)
-	return sendPublic(w, c, append(b, '}', '\n'))
+	return sendPublic(w, c, "application/json", append(b, '}', '\n'))
 }

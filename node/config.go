@@ -39,6 +39,8 @@ type Config struct {
 	Gossip      Gossip               `yaml:"gossip"`
 	Policy      string               `yaml:"policy"`
 	Lifetimes   Lifetimes            `yaml:"lifetimes"`
+	Names       Names                `yaml:"names"`
+	Limits      Limits               `yaml:"limits"`
 	MaxStale    time.Duration        `yaml:"max_stale"`
 	Log         Log                  `yaml:"log"`
 }
@@ -76,6 +78,19 @@ type Lifetimes struct {
 	Max uint32 `yaml:"max"`
 }
 
+// Names is what holds for agent names. All nodes of a domain have the same.
+type Names struct {
+	Hold time.Duration `yaml:"hold"`
+}
+
+// Limits bounds what one caller may do: requests per second, and registrations
+// owned. 0 is no limit.
+type Limits struct {
+	Registrations         float64 `yaml:"registrations"`
+	Lookups               float64 `yaml:"lookups"`
+	RegistrationsPerOwner uint32  `yaml:"registrations_per_owner"`
+}
+
 // Log is how a node logs.
 type Log struct {
 	Level  string `yaml:"level"`
@@ -104,6 +119,7 @@ func DefaultConfig() Config {
 		Gossip:    Gossip{Enabled: true},
 		Policy:    "shipped",
 		Lifetimes: Lifetimes{Max: directory.MaxLifetime},
+		Limits:    Limits{Registrations: 50, Lookups: 500, RegistrationsPerOwner: 10_000},
 		MaxStale:  5 * time.Minute,
 		Log:       Log{Level: "info", Format: "json"},
 	}
@@ -193,12 +209,26 @@ func (c *Config) validateMembers() error {
 	return nil
 }
 
+// Bounds of what an operator may ask for.
+const (
+	maxHold = 365 * 24 * time.Hour
+	maxRate = 1_000_000 // per second
+)
+
+func isRate(perSecond float64) bool { return perSecond >= 0 && perSecond <= maxRate }
+
 func (c *Config) validateRest() error {
 	switch {
 	case c.Policy != "shipped" && c.Policy != "development":
 		return fmt.Errorf("policy: %q is neither shipped nor development", c.Policy)
 	case c.Lifetimes.Max < directory.MinLifetime:
 		return fmt.Errorf("lifetimes.max: %d s is under the %d s that the Agent Directory demands", c.Lifetimes.Max, directory.MinLifetime)
+	case c.Names.Hold < 0 || c.Names.Hold > maxHold || c.Names.Hold%time.Second != 0:
+		return fmt.Errorf("names.hold: %s is not whole seconds from 0s to %s", c.Names.Hold, maxHold)
+	case !isRate(c.Limits.Registrations):
+		return fmt.Errorf("limits.registrations: %v is no number of requests per second from 0 to %d", c.Limits.Registrations, maxRate)
+	case !isRate(c.Limits.Lookups):
+		return fmt.Errorf("limits.lookups: %v is no number of requests per second from 0 to %d", c.Limits.Lookups, maxRate)
 	case c.MaxStale <= 0:
 		return fmt.Errorf("max_stale: %s is not a positive duration", c.MaxStale)
 	case new(slog.Level).UnmarshalText([]byte(c.Log.Level)) != nil:

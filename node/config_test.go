@@ -27,7 +27,7 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := DefaultConfig()
-	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes ||
+	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || cfg.Limits != want.Limits ||
 		cfg.MaxStale != want.MaxStale || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled {
 		t.Errorf("the sample has other values than the defaults: %+v", cfg)
 	}
@@ -69,6 +69,10 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"not a node":        {"spiffe://alpha.test/roster/node/1", "spiffe://alpha.test/agent/ada", "members[0].id"},
 		"unknown policy":    {"policy: shipped", "policy: open", "policy:"},
 		"too short a max":   {"max: 604800", "max: 59", "lifetimes.max"},
+		"a hold in pieces":  {"hold: 0s", "hold: 1500ms", "names.hold"},
+		"a hold of ages":    {"hold: 0s", "hold: 9000h", "names.hold"},
+		"a negative rate":   {"registrations: 50", "registrations: -1", "limits.registrations"},
+		"no rate at all":    {"lookups: 500", "lookups: .nan", "limits.lookups"},
 		"stale for ever":    {"max_stale: 5m", "max_stale: 0s", "max_stale"},
 		"unknown log level": {"level: info", "level: loud", "log.level"},
 		"unknown format":    {"format: json", "format: xml", "log.format"},

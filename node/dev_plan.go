@@ -166,7 +166,7 @@ func (o *DevOptions) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*DevD
 		})
 	}
 	for i := range d.Nodes {
-		if err := d.writeNode(ca, i, !o.noGossip); err != nil {
+		if err := d.writeNode(ca, i, !o.noGossip, o.Limits); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +185,7 @@ func (d *DevDomain) issue(ca *trust.CA, dir, path string) (DevIdentity, error) {
 }
 
 // writeNode writes the identity and the configuration of node i.
-func (d *DevDomain) writeNode(ca *trust.CA, i int, gossip bool) error {
+func (d *DevDomain) writeNode(ca *trust.CA, i int, gossip, limits bool) error {
 	n := d.Nodes[i]
 	dir := filepath.Dir(n.Config)
 	if err := os.MkdirAll(n.Data, 0o700); err != nil {
@@ -204,6 +204,9 @@ func (d *DevDomain) writeNode(ca *trust.CA, i int, gossip bool) error {
 	cfg.Identity = Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: d.Bundle}
 	cfg.Policy = "development"
 	cfg.Gossip.Enabled = gossip
+	if !limits {
+		cfg.Limits = Limits{}
+	}
 	cfg.Log.Format = "text"
 	for _, m := range d.Nodes {
 		cfg.Members = append(cfg.Members, Member{ID: spiffeid.RequireFromString(m.ID), Cluster: m.Raft, API: m.API})

@@ -93,6 +93,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Index:     n.view.Own(), Grants: n.grants,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
+		Rules: consensus.Rules{Hold: uint32(n.cfg.Names.Hold / time.Second), PerOwner: n.cfg.Limits.RegistrationsPerOwner},
 	}
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
@@ -187,6 +188,7 @@ func (n *Node) wireAPI() *api.Server {
 		Registry: n.store, View: n.view, Policy: n.policy, Identify: n.identify,
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n},
 		Reached: n.mesh.Position, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
+		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups},
 	})
 }
 

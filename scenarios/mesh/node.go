@@ -66,6 +66,7 @@ func (m *Mesh) planNode(d *Domain, i, j int) *Node {
 	n.cfg.Data = filepath.Join(dir, "data")
 	n.cfg.Identity = id
 	n.cfg.Policy = "development"
+	n.cfg.Limits = node.Limits{} // many requests have one time here
 	n.cfg.Gossip.Enabled = !m.options.NoGossip
 	n.cfg.Listen = node.Listen{
 		API: net.JoinHostPort(n.host, "8400"), Admin: "127.0.0.1:8401",

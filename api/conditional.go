@@ -1,0 +1,150 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// send answers a read with its current representation, unless the request's
+// conditions say otherwise: 412 where If-Match names another, 304 where
+// If-None-Match has it (RFC 9110, 13.2.2). The entity tag is of the
+// representation that this request gets: a strong one of a compressed body is
+// another.
+func send(w http.ResponseWriter, c *call, contentType, etag string, body []byte) error {
+	if compresses(c.Request, contentType, body) {
+		etag = codedTag(etag)
+	}
+	h := w.Header()
+	h.Set("ETag", etag)
+	vary(h, contentType)
+	if values := c.Header.Values("If-Match"); len(values) > 0 && !strongMatch(values, etag) {
+		return directory.Refuse(directory.PreconditionFailed, "If-Match names other states than the current one, %s.", etag)
+	}
+	if noneMatch(c.Header.Values("If-None-Match"), etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	write(w, c.Request, http.StatusOK, contentType, body)
+	return nil
+}
+
+// sendPublic answers with JSON that is the same for everybody.
+func sendPublic(w http.ResponseWriter, c *call, contentType string, body []byte) error {
+	w.Header().Set("Cache-Control", "public, max-age=60")
+	return send(w, c, contentType, `"`+hash8(body)+`"`, body)
+}
+
+// private marks an answer as one caller's view (AD-080).
+func private(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "private, no-cache")
+	w.Header().Set("Vary", "Authorization, Workload-Identity-Token, Accept-Encoding")
+}
+
+func hash8(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:4])
+}
+
+// strongTag is the entity tag of a registration at a revision, as served in
+// body (AD-079).
+func strongTag(revision uint64, body []byte) string {
+	return fmt.Sprintf(`"%d.%s"`, revision, hash8(body))
+}
+
+// codedTag is the entity tag of a body's compressed form. A weak one is the same
+// for both (RFC 9110, 8.8.1).
+func codedTag(etag string) string {
+	if strings.HasPrefix(etag, "W/") {
+		return etag
+	}
+	return strings.TrimSuffix(etag, `"`) + `-gzip"`
+}
+
+// entityTags splits the values of If-Match or If-None-Match. Our own tags have
+// no comma in them; those of others match nothing, however they are split.
+func entityTags(values []string) []string {
+	var tags []string
+	for _, v := range values {
+		for tag := range strings.SplitSeq(v, ",") {
+			if tag = strings.TrimSpace(tag); tag != "" {
+				tags = append(tags, tag)
+			}
+		}
+	}
+	return tags
+}
+
+// strongMatch is whether If-Match names etag, compared strongly, or anything
+// that is there: a weak tag matches nothing (RFC 9110, 13.1.1).
+func strongMatch(values []string, etag string) bool {
+	return slices.ContainsFunc(entityTags(values), func(tag string) bool {
+		return tag == "*" || tag == etag && !strings.HasPrefix(tag, "W/")
+	})
+}
+
+// noneMatch is whether If-None-Match names etag, compared weakly, or all
+// (RFC 9110, 13.1.2).
+func noneMatch(values []string, etag string) bool {
+	return slices.ContainsFunc(entityTags(values), func(tag string) bool {
+		return tag == "*" || strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(etag, "W/")
+	})
+}
+
+// noRevision is none that a registration can be at: revisions start at 1.
+const noRevision = 0
+
+// A condition is what a write demands of what is there. The domain's leader
+// decides it with the write itself.
+type condition struct {
+	revisions []uint64 // one of which must be the current one; nil for any
+	present   bool     // If-Match: *
+	absent    bool     // If-None-Match: *
+}
+
+// conditionOf reads a write's condition. If-Match is compared by the revision,
+// strongly, so that a weak tag matches nothing.
+func conditionOf(r *http.Request) (cond condition, err error) {
+	if values := r.Header.Values("If-Match"); len(values) > 0 {
+		cond.revisions = []uint64{}
+		for _, tag := range entityTags(values) {
+			if tag == "*" {
+				cond.revisions, cond.present = nil, true
+				break
+			}
+			cond.revisions = append(cond.revisions, revisionOf(tag))
+		}
+	}
+	if values := r.Header.Values("If-None-Match"); len(values) > 0 {
+		if !slices.Equal(entityTags(values), []string{"*"}) {
+			return cond, directory.Refuse(directory.BadRequest, "If-None-Match is %.100q; a write takes only *, or If-Match with an entity tag.", strings.Join(values, ", "))
+		}
+		cond.absent = true
+	}
+	return cond, nil
+}
+
+// revisionOf returns the revision that a strong entity tag of ours is of.
+func revisionOf(tag string) uint64 {
+	number, _, ok := strings.Cut(strings.TrimPrefix(tag, `"`), ".")
+	revision, err := strconv.ParseUint(number, 10, 64)
+	if !ok || err != nil || !strings.HasPrefix(tag, `"`) {
+		return noRevision
+	}
+	return revision
+}
+
+// ofExisting returns the revisions that a write to a registration demands: that
+// there be none at all is what no revision fulfils.
+func (cond condition) ofExisting() []uint64 {
+	if cond.absent {
+		return []uint64{noRevision}
+	}
+	return cond.revisions
+}

@@ -1,0 +1,152 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// limited returns a server with those limits, and a function that asks it as
+// somebody from some address.
+func limited(t *testing.T, l Limits) func(caller, address, method, target string) *http.Response {
+	t.Helper()
+	s := newTestServer(t, func(cfg *Config) { whole(cfg); cfg.Limits = l }, entry(t, alpha, rid(1), "one", 1, aDocument))
+	return func(caller, address, method, target string) *http.Response {
+		r := httptest.NewRequest(method, "https://ad.alpha.test:8400"+target, nil)
+		r.RequestURI, r.RemoteAddr = target, address
+		if caller != "" {
+			r.Header.Set("Test-Caller", caller)
+		}
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		return w.Result()
+	}
+}
+
+// Each identity has a quota of its own for each class, and so has each address
+// where nobody was verified.
+//
+// Requirement: AD-041
+func TestCallersAreLimitedOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ask := limited(t, Limits{Reads: 0.2, Writes: 0.1}) // bursts of 2 and of 1
+		const here, there = "192.0.2.1:1000", "192.0.2.2:1000"
+		for i, x := range []struct {
+			caller, address, method, target string
+			status                          int
+			header                          string
+		}{
+			{"/agent/ada", here, "GET", "/ad/l", 200, `"reads";r=1;t=5`},
+			{"/agent/ada", there, "GET", "/ad/r/" + rid(1), 200, `"reads";r=0;t=10`}, // wherever she is
+			{"/agent/ada", here, "GET", "/ad/l", 429, `"reads";r=0;t=5`},
+			{"/agent/ada", here, "HEAD", "/ad/l", 429, `"reads";r=0;t=5`},
+			{"/agent/ada", here, "DELETE", "/ad/r/" + rid(1), 503, `"writes";r=0;t=10`},
+			{"/agent/ada", here, "POST", "/ad/r/" + rid(1), 429, `"writes";r=0;t=10`},
+			{"/agent/bob", here, "GET", "/ad/l", 200, `"reads";r=1;t=5`},
+			{"", here, "GET", "/ad/l", 200, `"reads";r=1;t=5`},
+			{"", "192.0.2.1:2000", "GET", "/ad/l", 200, `"reads";r=0;t=10`}, // another port
+			{"liar", here, "GET", "/ad/l", 429, `"reads";r=0;t=5`},          // is nobody, from here
+			{"", there, "GET", "/ad/l", 200, `"reads";r=1;t=5`},
+			{"", there, "POST", "/ad/r?agent=x", 401, `"writes";r=0;t=10`}, // to be refused counts too
+			{"", there, "POST", "/ad/r?agent=x", 429, `"writes";r=0;t=10`},
+			{"", "[2001:db8::1]:1", "GET", "/ad/l", 200, `"reads";r=1;t=5`},
+			{"", "[2001:db8::2]:1", "GET", "/ad/l", 200, `"reads";r=0;t=10`},
+			{"", "[2001:db8:0:1::2]:1", "GET", "/ad/l", 200, `"reads";r=1;t=5`},
+			{"", "[::ffff:192.0.2.2]:1", "GET", "/ad/l", 200, `"reads";r=0;t=10`},
+			{"/ops/operator", here, "GET", "/v1/operator/raft", 200, ""},
+			{"", here, "GET", "/federation/v1/heads", 204, ""},
+			{"", here, "GET", "/.well-known/ad", 200, ""},
+			{"/agent/ada", here, "OPTIONS", "/ad/l", 204, ""},
+		} {
+			resp := ask(x.caller, x.address, x.method, x.target)
+			body := wantStatus(t, resp, x.status)
+			if got := resp.Header.Get("RateLimit"); got != x.header {
+				t.Errorf("%d: %s %s by %q at %s: RateLimit is %s, want %s", i, x.method, x.target, x.caller, x.address, got, x.header)
+			}
+			policy := map[bool]string{true: `"reads";q=2;w=10`, false: `"writes";q=1;w=10`}[strings.HasPrefix(x.header, `"r`)]
+			if got := resp.Header.Get("RateLimit-Policy"); x.header != "" && got != policy || x.header == "" && got != "" {
+				t.Errorf("%d: RateLimit-Policy is %q", i, got)
+			}
+			if x.status != 429 {
+				continue
+			}
+			wait := x.header[strings.LastIndexByte(x.header, '=')+1:]
+			if got := resp.Header.Get("Retry-After"); got != wait {
+				t.Errorf("%d: Retry-After is %q, want %s", i, got, wait)
+			}
+			if x.method != "HEAD" && (body["type"] != publicURL+"/problems/rate-limited" || fmt.Sprint(body["retry_after"]) != wait || fmt.Sprint(body["violated-policies"]) != "["+strings.Split(x.header, `"`)[1]+"]") {
+				t.Errorf("%d: the body is %v", i, body)
+			}
+		}
+	})
+}
+
+// Whoever waits as long as was said gets through, and no sooner.
+//
+// Requirement: AD-041
+func TestWaitingHelps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ask := limited(t, Limits{Reads: 0.2})
+		status := func() int { return ask("/agent/ada", "x", "GET", "/ad/l").StatusCode }
+		for range 2 {
+			if got := status(); got != 200 {
+				t.Fatalf("within the quota: %d", got)
+			}
+		}
+		resp := ask("/agent/ada", "x", "GET", "/ad/l")
+		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "5" {
+			t.Fatalf("over the quota: %d, Retry-After %s", resp.StatusCode, resp.Header.Get("Retry-After"))
+		}
+		time.Sleep(4900 * time.Millisecond)
+		if got := status(); got != 429 {
+			t.Errorf("too early: %d", got)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if got := status(); got != 200 {
+			t.Errorf("after Retry-After: %d", got)
+		}
+		time.Sleep(time.Hour)
+		for i := range 3 {
+			if got, want := status(), []int{200, 200, 429}[i]; got != want {
+				t.Errorf("after an hour, request %d: %d, want %d", i, got, want)
+			}
+		}
+	})
+}
+
+// Strangers by the hundred thousand take no more room than the table has, and
+// those who left take none.
+func TestTheTableOfCallersIsBounded(t *testing.T) {
+	l, now := newLimiter(Limits{Reads: 0.1, Writes: 1}), time.Now()
+	for i := range maxBuckets + 1000 {
+		l.take(l.reads, fmt.Sprint(i), now)
+	}
+	if len(l.all) != maxBuckets || l.order.Len() != maxBuckets {
+		t.Errorf("%d callers are known", len(l.all))
+	}
+	if _, _, ok := l.take(l.reads, fmt.Sprint(maxBuckets+999), now); ok {
+		t.Error("the last one has a new quota")
+	}
+	now = now.Add(11 * time.Second)
+	for i := range maxBuckets/2 + 1 {
+		l.take(l.reads, fmt.Sprint("later ", i%3), now)
+	}
+	if len(l.all) != 3 {
+		t.Errorf("%d callers are known, of which 3 were seen lately", len(l.all))
+	}
+}
+
+// Without limits nobody is told of any.
+func TestNoLimits(t *testing.T) {
+	ask := limited(t, Limits{})
+	for range 100 {
+		resp := ask("", "x", "GET", "/ad/l")
+		if resp.StatusCode != 200 || resp.Header.Get("RateLimit") != "" || resp.Header.Get("RateLimit-Policy") != "" {
+			t.Fatalf("%d, %v", resp.StatusCode, resp.Header)
+		}
+	}
+}
