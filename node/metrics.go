@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/http"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -32,9 +33,12 @@ func newMetrics(n *Node) *metrics {
 		}, []string{"reason"}),
 	}
 	m.registry.MustRegister(m.requests, m.handshakes, state{n},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
+
+// collectorTime is the processor time that garbage collection takes.
+var collectorTime = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/cpu/classes/gc/total:cpu-seconds$`)}
 
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})

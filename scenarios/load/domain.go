@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A domain is one Roster domain of real processes on loopback: certificates and
+// configurations as `roster dev` lays them out, and each node a `roster serve`.
+type domain struct {
+	node.DevDomain
+	binary  string
+	dir     string
+	nodes   []*process // nil where one was killed
+	bundles *trust.Bundles
+	client  *http.Client // speaks HTTP/1.1 as agent/ada, one connection for each request under way
+}
+
+// maxClients bounds how many connections to one node are kept.
+const maxClients = 256
+
+// layOut makes a domain of so many nodes in dir, or takes the one that is there.
+// No process of it runs afterwards.
+func (b *bench) layOut(ctx context.Context, dir string, nodes int) (*domain, error) {
+	m, err := node.ReadDevMesh(dir)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		dev, err := begin("roster dev", filepath.Join(b.dir, "dev.log"), b.binary, "dev", "--processes",
+			"--domains", "1", "--nodes", fmt.Sprint(nodes), "--sample", "0", "--port", "0", "--dir", dir)
+		if err != nil {
+			return nil, err
+		}
+		err = until(ctx, "roster dev is ready", dev, func() error {
+			if m, err = node.ReadDevMesh(dir); err == nil && !m.Ready {
+				err = errors.New("mesh.json does not say so")
+			}
+			return err
+		})
+		dev.end()
+		if err != nil {
+			return nil, err
+		}
+	}
+	d := &domain{DevDomain: m.Domains[0], binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles()}
+	if len(m.Domains) != 1 || len(d.Nodes) != nodes {
+		return nil, fmt.Errorf("%s holds another mesh than one domain of %d", dir, nodes)
+	}
+	td, err := spiffeid.TrustDomainFromString(d.TrustDomain)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.bundles.LoadFile(td, d.Bundle); err != nil {
+		return nil, err
+	}
+	d.client, err = d.clientAs("/agent/ada")
+	return d, err
+}
+
+// clientAs returns a client with the identity of that path.
+func (d *domain) clientAs(path string) (*http.Client, error) {
+	for _, id := range d.Identities {
+		if !strings.HasSuffix(id.SPIFFEID, path) {
+			continue
+		}
+		source, err := trust.OpenFiles(id.Cert, id.Key)
+		if err != nil {
+			return nil, err
+		}
+		return &http.Client{Transport: &http.Transport{
+			TLSClientConfig:     trust.ClientTLS(source, d.bundles, isNode, "http/1.1"),
+			MaxIdleConnsPerHost: maxClients, DisableCompression: true,
+		}}, nil
+	}
+	return nil, fmt.Errorf("the domain has no identity %s", path)
+}
+
+func isNode(id spiffeid.ID) error {
+	if !trust.IsNode(id, id.TrustDomain()) {
+		return fmt.Errorf("%s is no node", id)
+	}
+	return nil
+}
+
+// clientTLS is agent/ada's, for other protocols.
+func (d *domain) clientTLS(protos ...string) *tls.Config {
+	c := d.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	c.NextProtos = protos
+	return c
+}
+
+// nodeFiles returns the files of a node's certificate and key.
+func (d *domain) nodeFiles(i int) (cert, key string) {
+	dir := filepath.Dir(d.Nodes[i].Config)
+	return filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key")
+}
+
+// start starts all nodes and waits until each is ready.
+func (d *domain) start(ctx context.Context) error {
+	for i := range d.nodes {
+		if err := d.serve(i); err != nil {
+			return err
+		}
+	}
+	for i := range d.nodes {
+		if err := d.ready(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve starts a node.
+func (d *domain) serve(i int) (err error) {
+	n := d.Nodes[i]
+	d.nodes[i], err = begin(n.ID, filepath.Join(filepath.Dir(n.Config), "serve.log"), d.binary, "serve", "--config", n.Config)
+	return err
+}
+
+// ready waits until a node says that it is fit to serve.
+func (d *domain) ready(ctx context.Context, i int) error {
+	return until(ctx, d.Nodes[i].ID+" is ready", d.nodes[i], func() error {
+		_, err := ask(ctx, d.Nodes[i].Admin+"/readyz")
+		return err
+	})
+}
+
+func (d *domain) close() {
+	if d == nil {
+		return
+	}
+	for _, p := range d.nodes {
+		p.end()
+	}
+	d.client.CloseIdleConnections()
+}
+
+// leader returns which node leads, as a node that runs knows it.
+func (d *domain) leader(ctx context.Context) (int, error) {
+	ops, err := d.clientAs("/ops/operator")
+	if err != nil {
+		return 0, err
+	}
+	defer ops.CloseIdleConnections()
+	for i, p := range d.nodes {
+		if p == nil {
+			continue
+		}
+		status, _, err := api.NewClient(d.Nodes[i].API, ops).Raft(ctx)
+		if err != nil {
+			continue
+		}
+		for j, n := range d.Nodes {
+			if n.ID == status.Leader {
+				return j, nil
+			}
+		}
+	}
+	return 0, errors.New("no node knows a leader")
+}
+
+// cpu returns the processor time that all nodes have used.
+func (d *domain) cpu() (sum time.Duration, err error) {
+	for _, p := range d.nodes {
+		one, failed := p.cpu()
+		sum, err = sum+one, errors.Join(err, failed)
+	}
+	return sum, err
+}
+
+// register registers a name at a node and returns the registration's path.
+func (d *domain) register(ctx context.Context, at int, name string, lifetime int, document []byte) (string, error) {
+	resp, err := d.do(ctx, http.MethodPost, fmt.Sprintf("%s/ad/r?agent=%s&lt=%d", d.Nodes[at].API, name, lifetime), document)
+	if err != nil {
+		return "", err
+	}
+	return resp.Header.Get("Location"), nil
+}
+
+// refresh sets the lifetime of the registration at a path.
+func (d *domain) refresh(ctx context.Context, at int, path string, lifetime int) error {
+	_, err := d.do(ctx, http.MethodPost, fmt.Sprintf("%s%s?lt=%d", d.Nodes[at].API, path, lifetime), nil)
+	return err
+}
+
+// get reads a path at a node.
+func (d *domain) get(ctx context.Context, at int, path string) error {
+	_, err := d.do(ctx, http.MethodGet, d.Nodes[at].API+path, nil)
+	return err
+}
+
+// body is get, with what was answered.
+func (d *domain) body(ctx context.Context, at int, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.Nodes[at].API+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = &answered{resp.StatusCode, string(b)}
+	}
+	return b, err
+}
+
+// do makes a request and demands that it succeeds.
+func (d *domain) do(ctx context.Context, method, url string, body []byte) (*http.Response, error) {
+	var sent io.Reader
+	if body != nil {
+		sent = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, sent)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header["Content-Type"] = []string{"application/json"}
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		return nil, &answered{resp.StatusCode, string(why)}
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp, err
+}
+
+// answered is an answer that is no success.
+type answered struct {
+	status int
+	body   string
+}
+
+func (a *answered) Error() string { return fmt.Sprintf("answered %d: %s", a.status, a.body) }
+
+// ask reads an admin listener.
+func ask(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := adminClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = &answered{resp.StatusCode, string(bytes.TrimSpace(b))}
+	}
+	return b, err
+}
+
+var adminClient = &http.Client{Timeout: 30 * time.Second}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A filled is a domain of one node that holds many registrations. It was filled
+// through its API; one node, since the figures about many are about one node's
+// memory, and three would need three times as long to be filled.
+type filled struct {
+	*domain
+	size  int
+	empty float64 // resident bytes before anything was registered; 0 where it was kept
+}
+
+func (f *filled) close() error {
+	if f != nil {
+		f.domain.close()
+	}
+	return nil
+}
+
+// filled returns the domain with many registrations, which the first section
+// that needs it fills.
+func (b *bench) filled(ctx context.Context) (*filled, error) {
+	if b.many != nil {
+		return b.many, b.many.nodes[0].running()
+	}
+	dir := filepath.Join(b.dir, "many")
+	if b.keep != "" {
+		dir = filepath.Join(b.keep, fmt.Sprintf("many-%d", b.size))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	d, err := b.layOut(ctx, dir, 1)
+	if err != nil {
+		return nil, err
+	}
+	f := &filled{domain: d, size: b.size}
+	b.many = f
+	data, kept := d.Nodes[0].Data, d.Nodes[0].Data+".kept"
+	_, err = os.Stat(kept)
+	had := err == nil
+	if had {
+		if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept)), private(data)); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.start(ctx); err != nil {
+		return nil, err
+	}
+	if had {
+		return f, nil
+	}
+	now, _, err := d.nodes[0].resident()
+	if err != nil {
+		return nil, err
+	}
+	f.empty = float64(now)
+	began := time.Now()
+	if _, err := d.fill(ctx, "m", 0, b.size, 604800); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	b.note("registered %s in %s, %.0f/s", count(b.size), took.Round(time.Second), float64(b.size)/took.Seconds())
+	if b.keep == "" {
+		return f, nil
+	}
+	d.nodes[0].end()
+	if err := os.CopyFS(kept, os.DirFS(data)); err != nil {
+		return nil, err
+	}
+	return f, d.start(ctx)
+}
+
+// private makes what was copied the owner's alone again, as a node wants it.
+func private(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o600)
+		if d.IsDir() {
+			mode = 0o700
+		}
+		return os.Chmod(path, mode)
+	})
+}
+
+// fill registers the documents from first to beyond and returns their paths.
+func (d *domain) fill(ctx context.Context, series string, first, beyond, lifetime int) ([]string, error) {
+	n := beyond - first
+	paths := make([]string, n)
+	const clients = 64
+	s := measure(ctx, clients, time.Hour, n, func(ctx context.Context, w, i int) (err error) {
+		at := i*clients + w
+		paths[at], err = d.register(ctx, at%len(d.Nodes), name(series, first+at), lifetime, document(first+at))
+		return err
+	})
+	if s.done != n {
+		return nil, fmt.Errorf("registered %d of %d: %w", s.done, n, errors.Join(s.reason, ctx.Err()))
+	}
+	return paths, nil
+}
+
+// count writes a number of registrations as the bars do.
+func count(n int) string {
+	switch {
+	case n >= 1_000_000 && n%1_000_000 == 0:
+		return fmt.Sprintf("%d·10^6", n/1_000_000)
+	case n >= 1000 && n%1000 == 0:
+		return fmt.Sprintf("%d,000", n/1000)
+	}
+	return strconv.Itoa(n)
+}
+
+var metricLine = regexp.MustCompile(`^([a-z_]+)(?:\{[^}]*\})? ([^ ]+)$`)
+
+// metrics reads a node's metrics; of those with labels, the last.
+func (d *domain) metrics(ctx context.Context, i int) (map[string]float64, error) {
+	b, err := ask(ctx, d.Nodes[i].Admin+"/metrics")
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]float64{}
+	for line := range strings.Lines(string(b)) {
+		if m := metricLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			if v, err := strconv.ParseFloat(m[2], 64); err == nil {
+				values[m[1]] = v
+			}
+		}
+	}
+	return values, nil
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// kills measures how soon writes come back after a leader's death: from its kill
+// -9 until a survivor names another leader, and until a write that was begun
+// after it is acknowledged. Nodes have the timing that they have in production.
+func kills(ctx context.Context, b *bench) error {
+	d, err := b.layOut(ctx, filepath.Join(b.dir, "kills"), 3)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	var leaders, writes []time.Duration
+	for k := range b.kills {
+		leader, write, err := d.loseLeader(ctx, k)
+		if err != nil {
+			return fmt.Errorf("kill %d: %w", k, err)
+		}
+		leaders, writes = append(leaders, leader), append(writes, write)
+	}
+	for _, l := range []struct {
+		what string
+		took []time.Duration
+	}{{"new leader after a kill -9", leaders}, {"first write after a kill -9", writes}} {
+		slices.Sort(l.took)
+		s := &sample{took: l.took}
+		b.report.add(row{Section: "kills", What: l.what + ", p99", Value: s.at(0.99).Seconds(), Unit: "s", Bar: atMost(3),
+			Note: fmt.Sprintf("p50 %.2f s, of %d", s.at(0.5).Seconds(), len(l.took))})
+	}
+	return nil
+}
+
+// loseLeader kills the leader, waits for the next one and for a write, and brings
+// the killed node back.
+func (d *domain) loseLeader(ctx context.Context, k int) (leader, write time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	old, err := d.leader(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	dead := d.nodes[old]
+	d.nodes[old] = nil
+	began := time.Now()
+	dead.kill()
+	var both sync.WaitGroup
+	errs := make([]error, 2)
+	both.Go(func() {
+		errs[0] = until(ctx, "another leader", nil, func() error {
+			if now, err := d.leader(ctx); err != nil || now == old {
+				return errors.Join(err, errors.New("no other leader is known"))
+			}
+			return nil
+		})
+		leader = time.Since(began)
+	})
+	both.Go(func() {
+		errs[1] = until(ctx, "a write", nil, func() error {
+			_, err := d.register(ctx, (old+1)%len(d.nodes), name("k", k), 86400, document(k))
+			return err
+		})
+		write = time.Since(began)
+	})
+	both.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return 0, 0, err
+	}
+	if err := d.serve(old); err != nil {
+		return 0, 0, err
+	}
+	return leader, write, d.ready(ctx, old)
+}
+
+// lost counts acknowledged registrations that are gone after nodes of a minority
+// were killed again and again while clients registered.
+func lost(ctx context.Context, b *bench) error {
+	d, err := b.layOut(ctx, filepath.Join(b.dir, "lost"), 3)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	n := 5000
+	if b.full {
+		n = 100_000
+	}
+	const clients = 32
+	var next atomic.Int64
+	acked := make([][]string, clients)
+	killing, enough := context.WithCancel(ctx)
+	defer enough()
+	var killed int
+	var failure error
+	var killer sync.WaitGroup
+	killer.Go(func() { killed, failure = d.killAgainAndAgain(killing) })
+	var writers sync.WaitGroup
+	for w := range clients {
+		writers.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1))
+				if i > n {
+					return
+				}
+				// What is not acknowledged is tried again, elsewhere, as a client would.
+				for at := w; ctx.Err() == nil; at++ {
+					if path, err := d.register(ctx, at%len(d.Nodes), name("x", i), 86400, document(i)); err == nil {
+						acked[w] = append(acked[w], path)
+						break
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	enough()
+	killer.Wait()
+	if err := errors.Join(failure, ctx.Err()); err != nil {
+		return err
+	}
+	all := slices.Concat(acked...)
+	var gone atomic.Int64
+	s := measure(ctx, clients, time.Hour, len(all), func(ctx context.Context, w, i int) error {
+		at := i*clients + w
+		err := d.get(ctx, at%len(d.Nodes), all[at])
+		var a *answered
+		if errors.As(err, &a) && a.status == 404 {
+			gone.Add(1)
+			return nil
+		}
+		return err
+	})
+	if s.done != len(all) {
+		return fmt.Errorf("read %d of %d back: %w", s.done, len(all), errors.Join(s.reason, ctx.Err()))
+	}
+	b.report.add(row{Section: "lost", What: fmt.Sprintf("acknowledged registrations lost of %s", count(len(all))), Value: float64(gone.Load()), Bar: none(),
+		Note: fmt.Sprintf("%d kill -9 of one node of three meanwhile", killed)})
+	return nil
+}
+
+// killAgainAndAgain kills one node after the other until ctx ends, each once all
+// are up; then all are up again.
+func (d *domain) killAgainAndAgain(ctx context.Context) (kills int, err error) {
+	always := context.WithoutCancel(ctx)
+	for ctx.Err() == nil {
+		i := rand.IntN(len(d.nodes))
+		d.nodes[i].kill()
+		kills++
+		select {
+		case <-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond):
+		case <-ctx.Done():
+		}
+		if err := d.serve(i); err != nil {
+			return kills, err
+		}
+		bound, cancel := context.WithTimeout(always, time.Minute)
+		err := d.ready(bound, i)
+		cancel()
+		if err != nil {
+			return kills, err
+		}
+	}
+	return kills, nil
+}

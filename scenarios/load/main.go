@@ -1,0 +1,174 @@
+// Command load is Roster's load generator and its benchmark. It starts what it
+// measures — real `roster serve` processes over loopback — and beside it the
+// yardsticks, on the same machine and in the same run: etcd's members and a bare
+// net/http handler. It prints the table of ratios that performance.md asks for,
+// and with -json the same with every round's figures.
+//
+//	go run ./scenarios/load                              # some minutes, small sizes
+//	go run ./scenarios/load -full                        # the bars' own sizes; long
+//	go run ./scenarios/load -sections registrations,kills -time 10s -rounds 5
+//
+// What is compared is measured in turns (A B A B), each round against the
+// yardstick beside it, and the ratio is the median of the rounds', since a
+// machine that others use as well drifts. A bar that is missed is told and fails
+// nothing: only what cannot be measured does.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options say what to measure and how long.
+type options struct {
+	sections []string
+	full     bool
+	turn     time.Duration // of one side in one round
+	rounds   int
+	size     int // registrations of the sections that are about many
+	kills    int
+	binary   string // roster
+	json     string
+	keep     string // where a filled directory is kept between runs
+	etcdTLS  bool
+}
+
+// A section measures what belongs together. Its time is bounded by its limit.
+type section struct {
+	name  string
+	limit time.Duration
+	run   func(ctx context.Context, b *bench) error
+}
+
+var sections = []section{
+	{"registrations", 10 * time.Minute, registrations},
+	{"refreshes", 5 * time.Minute, refreshes},
+	{"linearizable", 5 * time.Minute, linearizable},
+	{"lookups", 30 * time.Minute, lookups},
+	{"million", 40 * time.Minute, million},
+	{"kills", 15 * time.Minute, kills},
+	{"lost", 30 * time.Minute, lost},
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == bareCommand {
+		if err := serveBare(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "load:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, parse())
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+}
+
+func parse() options {
+	var o options
+	var names []string
+	for _, s := range sections {
+		names = append(names, s.name)
+	}
+	list := flag.String("sections", "all", "which to run, separated by commas: "+strings.Join(names, ", "))
+	flag.BoolVar(&o.full, "full", false, "the sizes that the bars name: a million registrations, long turns")
+	flag.DurationVar(&o.turn, "time", 0, "how long one side is measured in one round (3s; 10s with -full)")
+	flag.IntVar(&o.rounds, "rounds", 0, "how many rounds (3; 5 with -full)")
+	flag.IntVar(&o.size, "size", 0, "registrations of the sections about many (20,000; 1,000,000 with -full)")
+	flag.IntVar(&o.kills, "kills", 0, "how often a leader is killed (5; 30 with -full)")
+	flag.StringVar(&o.binary, "roster", "", "the program to measure; built from this module where it isn't given")
+	flag.StringVar(&o.json, "json", "", "a file for the results in JSON")
+	flag.StringVar(&o.keep, "keep", "", "a directory in which the filled directories stay for the next run")
+	flag.BoolVar(&o.etcdTLS, "etcd-tls", false, "etcd with mutual TLS towards clients and between members, as Roster has; without is the harder yardstick")
+	flag.Parse()
+	if *list != "all" {
+		o.sections = strings.Split(*list, ",")
+	}
+	for _, d := range []struct {
+		value       *int
+		short, full int
+	}{{&o.rounds, 3, 5}, {&o.size, 20_000, 1_000_000}, {&o.kills, 5, 30}} {
+		if *d.value == 0 {
+			*d.value = d.short
+			if o.full {
+				*d.value = d.full
+			}
+		}
+	}
+	if o.turn == 0 {
+		o.turn = 3 * time.Second
+		if o.full {
+			o.turn = 10 * time.Second
+		}
+	}
+	return o
+}
+
+// A bench is one run: what it has started and what it has found.
+type bench struct {
+	options
+	dir    string
+	report report
+	many   *filled // started by the first section that needs it
+}
+
+func run(ctx context.Context, o options) (err error) {
+	for _, name := range o.sections {
+		if !slices.ContainsFunc(sections, func(s section) bool { return s.name == name }) {
+			return fmt.Errorf("there is no section %q", name)
+		}
+	}
+	b := &bench{options: o, report: newReport()}
+	if b.dir, err = os.MkdirTemp("", "roster-load-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	defer func() { err = errors.Join(err, b.many.close()) }()
+	if b.binary == "" {
+		b.binary = filepath.Join(b.dir, "roster")
+		b.note("building roster")
+		out, err := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("build roster: %w\n%s", err, out)
+		}
+	}
+	for _, s := range sections {
+		if len(o.sections) > 0 && !slices.Contains(o.sections, s.name) {
+			continue
+		}
+		b.note("%s …", s.name)
+		bound, cancel := context.WithTimeout(ctx, s.limit)
+		failure := s.run(bound, b)
+		cancel()
+		if failure != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", s.name, failure))
+			b.report.fail(s.name, failure)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	b.report.print(os.Stdout)
+	if o.json != "" {
+		err = errors.Join(err, b.report.write(o.json))
+	}
+	return err
+}
+
+// note tells people what is going on.
+func (b *bench) note(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An operation is what one client does again and again; i counts its turns.
+type operation func(ctx context.Context, worker, i int) error
+
+// A sample is what one turn of one side gave.
+type sample struct {
+	done    int
+	failed  int
+	reason  error // of the first failure
+	elapsed time.Duration
+	took    []time.Duration // ascending
+}
+
+func (s *sample) rate() float64 { return float64(s.done) / s.elapsed.Seconds() }
+
+// at returns the latency that a share p of all operations stayed within.
+func (s *sample) at(p float64) time.Duration {
+	if len(s.took) == 0 {
+		return 0
+	}
+	return s.took[min(len(s.took)-1, int(p*float64(len(s.took))))]
+}
+
+// measure lets so many clients repeat op for a while, or until count operations
+// are done where count isn't 0.
+func measure(ctx context.Context, workers int, d time.Duration, count int, op operation) *sample {
+	s := &sample{}
+	var mu sync.Mutex // guards s
+	var all sync.WaitGroup
+	began := time.Now()
+	for w := range workers {
+		all.Go(func() {
+			mine := sample{}
+			for i := 0; time.Since(began) < d && ctx.Err() == nil && (count == 0 || i*workers+w < count); i++ {
+				start := time.Now()
+				if err := op(ctx, w, i); err != nil {
+					mine.failed++
+					mine.reason = errors.Join(err, nil)
+					if mine.failed > 100 {
+						break
+					}
+					continue
+				}
+				mine.done++
+				mine.took = append(mine.took, time.Since(start))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			s.done, s.failed, s.took = s.done+mine.done, s.failed+mine.failed, append(s.took, mine.took...)
+			if s.reason == nil {
+				s.reason = mine.reason
+			}
+		})
+	}
+	all.Wait()
+	s.elapsed = time.Since(began)
+	slices.Sort(s.took)
+	return s
+}
+
+// check returns why a sample says nothing: too much of it failed.
+func (s *sample) check() error {
+	if s.done == 0 || s.failed*100 > s.done {
+		return fmt.Errorf("%d of %d operations failed: %w", s.failed, s.done+s.failed, s.reason)
+	}
+	return nil
+}
+
+// A side is one of the two that are compared.
+type side struct {
+	name string
+	op   operation
+}
+
+// A pairing is what rounds of A and B gave.
+type pairing struct {
+	name   string // of B
+	a, b   float64
+	ratio  float64
+	rounds []float64
+	last   [2]*sample
+}
+
+// pair measures ours and theirs in turns, and compares what pick makes of each
+// round: all by their medians.
+func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick func(*sample) float64) (*pairing, error) {
+	p := &pairing{name: theirs.name}
+	var as, bs []float64
+	for round := range b.rounds + 1 {
+		turn := b.turn
+		if round == 0 {
+			turn = min(turn, time.Second) // connections, caches: not counted
+		}
+		for i, s := range []side{ours, theirs} {
+			p.last[i] = measure(ctx, workers, turn, 0, s.op)
+			if err := p.last[i].check(); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+		if round == 0 {
+			continue
+		}
+		x, y := pick(p.last[0]), pick(p.last[1])
+		as, bs, p.rounds = append(as, x), append(bs, y), append(p.rounds, x/y)
+	}
+	p.a, p.b, p.ratio = median(as), median(bs), median(p.rounds)
+	return p, ctx.Err()
+}
+
+// row fills in what the pairing has found.
+func (p *pairing) row(w row) row {
+	w.Value, w.Against, w.Ratio, w.Rounds, w.Yardstick = p.a, p.b, p.ratio, p.rounds, p.name
+	return w
+}
+
+func median(vs []float64) float64 {
+	if len(vs) == 0 {
+		return 0
+	}
+	vs = slices.Sorted(slices.Values(vs))
+	if n := len(vs); n%2 == 0 {
+		return (vs[n/2-1] + vs[n/2]) / 2
+	}
+	return vs[len(vs)/2]
+}
+
+func rate(s *sample) float64 { return s.rate() }
+
+// milliseconds returns what a share p of a sample's operations took at most.
+func milliseconds(p float64) func(*sample) float64 {
+	return func(s *sample) float64 { return s.at(p).Seconds() * 1000 }
+}

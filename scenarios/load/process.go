@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// A process is one that this program started, and ends by its id.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan struct{} // closed once it has ended
+}
+
+// begin starts a program whose output goes to the end of a file.
+func begin(name, logFile, program string, args ...string) (*process, error) {
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{name: name, cmd: exec.Command(program, args...), log: log, done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended is for its log to say
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// kill ends it without warning and waits.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	<-p.done
+	_ = p.log.Close()
+}
+
+// end asks it to end, and kills it when it doesn't.
+func (p *process) end() {
+	if p == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+		_ = p.log.Close()
+	case <-time.After(20 * time.Second):
+		p.kill()
+	}
+}
+
+// running returns an error once it has ended.
+func (p *process) running() error {
+	select {
+	case <-p.done:
+		tail, _ := os.ReadFile(p.log.Name())
+		return fmt.Errorf("%s has ended: %s", p.name, bytes.TrimSpace(tail[max(0, len(tail)-2000):]))
+	default:
+		return nil
+	}
+}
+
+// clockTick is the unit of /proc's times on every Linux that Go runs on.
+const clockTick = 10 * time.Millisecond
+
+// cpu returns the processor time that it has used.
+func (p *process) cpu() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
+	if err != nil {
+		return 0, err
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the name before may hold anything
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat is not as it should be", p.pid())
+	}
+	user, err1 := strconv.ParseInt(string(fields[11]), 10, 64)
+	system, err2 := strconv.ParseInt(string(fields[12]), 10, 64)
+	return time.Duration(user+system) * clockTick, errors.Join(err1, err2)
+}
+
+// resident returns its memory in bytes: now, and at its highest.
+func (p *process) resident() (now, highest int64, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range bytes.Lines(b) {
+		f := bytes.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		kib, err := strconv.ParseInt(string(f[1]), 10, 64)
+		switch string(f[0]) {
+		case "VmRSS:":
+			now = kib << 10
+		case "VmHWM:":
+			highest = kib << 10
+		default:
+			continue
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+	return now, highest, nil
+}
+
+// until repeats try until it succeeds, the process ends, or ctx does.
+func until(ctx context.Context, what string, p *process, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if p != nil {
+			if gone := p.running(); gone != nil {
+				return gone
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not in time: %s: %w", what, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+)
+
+// clients of the busiest rows.
+const manyClients = 128
+
+// registrations measures durable registrations against etcd's puts of the same
+// size, both by clients that are spread over three members.
+func registrations(ctx context.Context, b *bench) error {
+	d, e, err := b.startBoth(ctx, "registrations")
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	defer e.close()
+	var run atomic.Int64 // a series of names of its own for each pairing
+	compare := func(clients int, pick func(*sample) float64, w row) error {
+		series := fmt.Sprintf("r%d", run.Add(1))
+		var next atomic.Int64
+		ours := side{"registrations", func(ctx context.Context, w, _ int) error {
+			i := int(next.Add(1))
+			_, err := d.register(ctx, w%len(d.Nodes), name(series, i), 86400, document(i))
+			return err
+		}}
+		if e == nil {
+			s := measure(ctx, clients, b.turn, 0, ours.op)
+			w.Value, w.Bar, w.Note = pick(s), nil, errNoEtcd.Error()
+			b.report.add(w)
+			return s.check()
+		}
+		theirs := side{e.name(), func(ctx context.Context, w, _ int) error {
+			i := int(next.Add(1))
+			return e.put(ctx, w%len(e.members), name(series, i), document(i))
+		}}
+		p, err := b.pair(ctx, clients, ours, theirs, pick)
+		if err != nil {
+			return err
+		}
+		b.report.add(p.row(w))
+		return nil
+	}
+	return errors.Join(
+		compare(manyClients, rate, row{Section: "registrations", What: "durable registrations, 128 clients", Unit: "/s", Bar: atLeast(1), Note: "goal 2"}),
+		compare(1, rate, row{Section: "registrations", What: "… one client", Unit: "/s", Bar: atLeast(1)}),
+		compare(16, milliseconds(0.99), row{Section: "registrations", What: "… p99 at 16 clients", Unit: "ms", Bar: atMost(1)}),
+	)
+}
+
+// startBoth starts a domain of three nodes, and etcd's three members where they
+// are to be had.
+func (b *bench) startBoth(ctx context.Context, of string) (*domain, *etcd, error) {
+	d, err := b.layOut(ctx, filepath.Join(b.dir, of), 3)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := d.start(ctx); err != nil {
+		d.close()
+		return nil, nil, err
+	}
+	var certificates *domain
+	if b.etcdTLS {
+		certificates = d
+	}
+	e, err := startEtcd(ctx, filepath.Join(b.dir, of+"-etcd"), certificates)
+	if errors.Is(err, errNoEtcd) {
+		b.note("%v: its ratios are left out", err)
+		return d, nil, nil
+	}
+	if err != nil {
+		d.close()
+	}
+	return d, e, err
+}
