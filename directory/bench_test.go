@@ -1,9 +1,11 @@
 package directory_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
@@ -118,4 +120,41 @@ func BenchmarkIndexMemory(b *testing.B) {
 		runtime.KeepAlive(v)
 	}
 	runtime.KeepAlive(es)
+}
+
+// What the log of changes costs a writer: nothing while nobody watches, little
+// however many wait.
+func BenchmarkPutWatched(b *testing.B) {
+	for _, c := range []struct {
+		name     string
+		watchers int
+	}{{"nobody", 0}, {"1", 1}, {"100", 100}} {
+		b.Run(c.name, func(b *testing.B) {
+			v := directory.NewView(alpha)
+			es := population(10_000)
+			for _, e := range es {
+				v.Own().Put(e)
+			}
+			var readers sync.WaitGroup
+			ctx, cancel := context.WithCancel(b.Context())
+			for range c.watchers {
+				// Somebody whom nothing concerns: it is woken, looks, and waits again.
+				w := v.Watch(directory.Query{Agent: []directory.Pattern{{Text: "nobody"}}}, nil, directory.Mark{})
+				readers.Go(func() {
+					defer w.Close()
+					for err := error(nil); err == nil; {
+						_, err = w.Next(ctx)
+					}
+				})
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				e := *es[i%len(es)]
+				e.Statement = uint64(i)
+				v.Own().Put(&e)
+			}
+			cancel()
+			readers.Wait()
+		})
+	}
 }

@@ -121,6 +121,11 @@ func (q *Query) extents() []extent {
 func (x *Index) scan(r extent, q *Query, after key, now int64, budget int) (found []*Entry, last key, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	return x.scanHeld(r, q, after, now, budget)
+}
+
+// scanHeld is scan for who holds the lock.
+func (x *Index) scanHeld(r extent, q *Query, after key, now int64, budget int) (found []*Entry, last key, more bool) {
 	p := &x.fields[r.field]
 	last = after
 	s, end := x.behind(r, after)

@@ -17,6 +17,7 @@ type Index struct {
 	mu     sync.RWMutex
 	slots  map[RID]*slot
 	fields [fieldCount]postings
+	minder minder
 }
 
 // What there are postings of.
@@ -62,6 +63,7 @@ func (x *Index) Put(e *Entry) {
 		s = &slot{key: k}
 		x.slots[e.RID] = s
 	}
+	x.note(s.e, e)
 	var old []term
 	if s.e != nil {
 		if s.e.Agent == e.Agent && s.e.Projection == e.Projection {
@@ -93,10 +95,22 @@ func (x *Index) Delete(rid RID) {
 }
 
 func (x *Index) drop(s *slot) {
+	x.note(s.e, nil)
 	for _, t := range termsOf(s.e) {
 		x.fields[t.field].remove(t.text, s.key)
 	}
 	delete(x.slots, s.key.rid)
+}
+
+// retire removes all entries; what is done to x from here on is no change of any
+// view.
+func (x *Index) retire() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range x.slots {
+		x.note(s.e, nil)
+	}
+	x.slots, x.fields, x.minder = map[RID]*slot{}, [fieldCount]postings{}, minder{}
 }
 
 // Get returns the entry of that rid, alive or not.

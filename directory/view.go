@@ -16,6 +16,7 @@ import (
 type View struct {
 	domain spiffeid.TrustDomain
 	own    *Index
+	log    *changeLog // of what all indexes do
 
 	mu     sync.RWMutex
 	others map[spiffeid.TrustDomain]*Index
@@ -23,7 +24,9 @@ type View struct {
 
 // NewView returns the view of a node of that domain.
 func NewView(domain spiffeid.TrustDomain) *View {
-	return &View{domain: domain, own: NewIndex(), others: map[spiffeid.TrustDomain]*Index{}}
+	v := &View{domain: domain, own: NewIndex(), log: newChangeLog(), others: map[spiffeid.TrustDomain]*Index{}}
+	v.own.minder.log = v.log
+	return v
 }
 
 // Domain returns the own domain.
@@ -43,6 +46,7 @@ func (v *View) Origin(td spiffeid.TrustDomain) *Index {
 	x, ok := v.others[td]
 	if !ok {
 		x = newForeignIndex()
+		x.minder = minder{log: v.log, period: v.log.period.Load(), whole: true} // of nothing
 		v.others[td] = x
 	}
 	return x
@@ -61,6 +65,9 @@ func (v *View) indexOf(td spiffeid.TrustDomain) (*Index, bool) {
 
 // Drop forgets another domain's index whole.
 func (v *View) Drop(td spiffeid.TrustDomain) {
+	if x, ok := v.indexOf(td); ok && x != v.own {
+		x.retire() // before it is out of the view, so that nobody sees the one without the other
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.others, td)

@@ -1,0 +1,186 @@
+package directory
+
+import (
+	"cmp"
+	"container/heap"
+	"time"
+)
+
+// While somebody watches, an index knows which of its entries dies next, so that
+// an expiry is a change like any other, in time and before anybody sweeps.
+
+// A deadline is when an entry dies. Deadlines have one order, so that those of
+// one moment can be told some at a time.
+type deadline struct {
+	at  int64 // Unix milliseconds
+	rid RID
+}
+
+func deadlineOf(e *Entry) deadline { return deadline{e.ExpiresAt, e.RID} }
+
+func (d deadline) compare(o deadline) int {
+	return cmp.Or(cmp.Compare(d.at, o.at), d.rid.Compare(o.rid))
+}
+
+// deadlines is a heap of when to look at which entry: for each entry that is
+// alive one that is not behind its deadline. So a refresh costs nothing; whoever
+// looks too early looks again.
+type deadlines []deadline
+
+func (h deadlines) Len() int           { return len(h) }
+func (h deadlines) Less(i, j int) bool { return h[i].compare(h[j]) < 0 }
+func (h deadlines) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *deadlines) Push(d any)        { *h = append(*h, d.(deadline)) }
+func (h *deadlines) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+func (h *deadlines) add(d deadline) { heap.Push(h, d) }
+
+// take removes the first deadline, and those that are equal to it.
+func (h *deadlines) take() deadline {
+	d := (*h)[0]
+	for len(*h) > 0 && (*h)[0] == d {
+		heap.Pop(h)
+	}
+	return d
+}
+
+// A minder is what an index keeps for those who watch it. The index's lock guards
+// it.
+type minder struct {
+	log    *changeLog // nil for an index that is in no view
+	period uint64     // that of the log which the rest is of
+	agenda deadlines
+	whole  bool     // agenda has all of the index's entries
+	told   deadline // whose deadline isn't behind this has died as far as the log says
+}
+
+// dead reports whether the log says that e has expired.
+func (m *minder) dead(e *Entry) bool { return deadlineOf(e).compare(m.told) <= 0 }
+
+// minds reports whether changes are kept. What was kept in the past is let go.
+func (m *minder) minds() bool {
+	if m.log == nil {
+		return false
+	}
+	p := m.log.period.Load()
+	if p == 0 {
+		m.agenda = nil
+		return false
+	}
+	return p == m.period
+}
+
+// note tells the log that the entry of a rid is now another one; nil for none.
+// The caller holds the lock for writing.
+func (x *Index) note(old, new *Entry) {
+	m := &x.minder
+	if !m.minds() {
+		return
+	}
+	c := change{old: old, new: new}
+	if old != nil && m.dead(old) {
+		c.old = nil
+	}
+	if new != nil && (c.old == nil || new.ExpiresAt < old.ExpiresAt) {
+		m.agenda.add(deadlineOf(new))
+	}
+	if new != nil && m.dead(new) {
+		c.new = nil
+	}
+	switch {
+	case c.old == nil && c.new == nil, c.old != nil && c.new != nil && alike(c.old, c.new):
+		return
+	case c.new == nil:
+		c.expired = !c.old.living(x.Clock.Now().UnixMilli())
+	}
+	m.log.append(c)
+}
+
+// mindBudget is how many entries one hold of the lock looks at.
+const mindBudget = 2048
+
+// mind begins to know x's deadlines for the log's period, unless it does.
+func (x *Index) mind() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := &x.minder
+	if m.period == m.log.period.Load() {
+		return
+	}
+	*m = minder{log: m.log, period: m.log.period.Load(), told: deadline{x.Clock.Now().UnixMilli(), lastRID}}
+	// The lock is let go now and then: what is put meanwhile notes its deadline
+	// itself.
+	all := make(deadlines, 0, len(x.slots))
+	for last, more := (key{}), true; more; {
+		var found []*Entry
+		found, last, more = x.scanHeld(extent{field: fieldAll}, &Query{}, last, m.told.at, mindBudget)
+		for _, e := range found {
+			all = append(all, deadlineOf(e))
+		}
+		x.mu.Unlock()
+		x.mu.Lock()
+	}
+	m.agenda = append(all, m.agenda...)
+	heap.Init(&m.agenda)
+	m.whole = true
+}
+
+// lastRID is behind all others.
+var lastRID = RID{u: [16]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}}
+
+// expire tells the log who has died by the origin's clock. It returns in how
+// long there is more to do: at most lookAgain, since the clock may leap forward.
+func (x *Index) expire() time.Duration {
+	for {
+		wait, more := x.expireSome()
+		if !more {
+			return wait
+		}
+	}
+}
+
+// lookAgain bounds how long a leap of an origin's clock goes unnoticed.
+const lookAgain = time.Second
+
+func (x *Index) expireSome() (wait time.Duration, more bool) {
+	now := x.Clock.Now().UnixMilli()
+	if wait := x.due(now); wait > 0 {
+		return wait, false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m := &x.minder
+	if !m.minds() || !m.whole {
+		return lookAgain, false
+	}
+	for range mindBudget {
+		if len(m.agenda) == 0 || m.agenda[0].at > now {
+			return 0, true // due says how long
+		}
+		d := m.agenda.take()
+		s := x.slots[d.rid]
+		switch {
+		case s == nil || m.dead(s.e):
+		case s.e.ExpiresAt > d.at:
+			m.agenda.add(deadlineOf(s.e))
+		default:
+			m.told = deadlineOf(s.e)
+			m.log.append(change{old: s.e, expired: true})
+		}
+	}
+	return 0, true
+}
+
+// due returns in how long an entry may die; 0 for now.
+func (x *Index) due(now int64) time.Duration {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if len(x.minder.agenda) == 0 {
+		return lookAgain
+	}
+	return max(0, min(lookAgain, time.Duration(x.minder.agenda[0].at-now)*time.Millisecond))
+}

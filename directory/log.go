@@ -1,0 +1,205 @@
+package directory
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds on what is kept of the past for those who watch a view.
+const (
+	// logSize is how many changes a watcher may be behind.
+	logSize = 1 << 14
+	// logIdle is how long changes are still kept when nobody watches any more, so
+	// that a watcher who lost its connection finds its place again.
+	logIdle = 5 * time.Minute
+	// logPace is how often watchers are woken at most, so that a busy writer shares
+	// the machine with few of them: they find several changes at once.
+	logPace = 5 * time.Millisecond
+)
+
+// A change is one step of a view: the entry of one rid comes, changes or goes.
+// Entries that are past their deadline do not count: an old one that has expired
+// is nil, and so is a new one that is dead already.
+type change struct {
+	old, new *Entry // not both nil
+	expired  bool   // of one that goes: at its deadline
+}
+
+// entry returns the one that the change is about.
+func (c *change) entry() *Entry {
+	if c.new != nil {
+		return c.new
+	}
+	return c.old
+}
+
+// A changeLog is the one order of all changes of a view, expiries among them: a
+// ring of the last ones. A writer pays for one atomic load where nobody watches,
+// else for one entry of the ring and at most one goroutine that is woken,
+// however many watch.
+type changeLog struct {
+	id     uint64        // random: positions of another log mean nothing in this one
+	period atomic.Uint64 // counts the times that changes began to be kept; 0 while they are not
+
+	bell   chan struct{} // holds one token where something was written since
+	keeper chan struct{} // holds one token: who has it minds the deadlines
+
+	mu       sync.Mutex
+	ring     []change // of position p at p % logSize; nil while nothing is kept
+	first    uint64   // the oldest position in ring
+	next     uint64   // of the next change
+	periods  uint64   // highest that period was
+	watchers int
+	idle     time.Time     // since when there are none
+	wake     chan struct{} // closed by the first watcher who hears the bell
+	woke     time.Time     // when it last was
+}
+
+func newChangeLog() *changeLog {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails
+	l := &changeLog{id: binary.BigEndian.Uint64(id[:]), bell: make(chan struct{}, 1), keeper: make(chan struct{}, 1), wake: make(chan struct{})}
+	l.keeper <- struct{}{}
+	return l
+}
+
+// keep sees to it that changes are kept, for one more watcher.
+func (l *changeLog) keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watchers++
+	if l.period.Load() == 0 {
+		l.next++ // a position of the last time is no position of this one
+		l.first, l.ring = l.next, make([]change, logSize)
+		l.periods++
+		l.period.Store(l.periods)
+	}
+}
+
+// leave is the reverse of keep; changes are kept for a while yet.
+func (l *changeLog) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.watchers--; l.watchers == 0 {
+		l.idle = time.Now()
+	}
+}
+
+// append writes a change. The caller holds the lock of the index that changes.
+func (l *changeLog) append(c change) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.ring == nil:
+		return
+	case l.watchers == 0 && time.Since(l.idle) > logIdle:
+		l.period.Store(0)
+		l.ring = nil
+		return
+	}
+	l.ring[l.next%logSize] = c
+	l.next++
+	l.first = max(l.first, l.next-min(l.next, logSize))
+	select {
+	case l.bell <- struct{}{}:
+	default:
+	}
+}
+
+// position is that of the next change. Under the lock of an index it is exact for
+// that index: what it holds now is what the changes before position made of it.
+func (l *changeLog) position() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.next
+}
+
+// holds reports whether all changes from a position on are here.
+func (l *changeLog) holds(from uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ring != nil && l.first <= from && from <= l.next
+}
+
+// read copies the changes of [from, to) into buf, as many as it holds. It is
+// false where the first ones of them are gone.
+func (l *changeLog) read(buf []change, from, to uint64) (int, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ring == nil || from < l.first {
+		return 0, false
+	}
+	n := 0
+	for p := from; p < min(to, l.next) && n < len(buf); p++ {
+		buf[n] = l.ring[p%logSize]
+		n++
+	}
+	return n, true
+}
+
+// woken returns a channel that is closed once somebody has heard the bell, or
+// nil where there are changes from a position on already.
+func (l *changeLog) woken(from uint64) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next > from {
+		return nil
+	}
+	return l.wake
+}
+
+// pass wakes all other watchers, at the pace that is kept. Whoever hears the bell
+// does it, so that a writer does not.
+func (l *changeLog) pass() {
+	l.mu.Lock()
+	early := logPace - time.Since(l.woke)
+	l.mu.Unlock()
+	if early > 0 {
+		time.Sleep(early)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.woke = time.Now()
+	close(l.wake)
+	l.wake = make(chan struct{})
+}
+
+// A Mark is a place in one node's order of changes. The zero value is none.
+// Marks of another node, or of one that has started again, are recognised as
+// such.
+type Mark struct{ log, next uint64 }
+
+// IsZero reports whether m is no place.
+func (m Mark) IsZero() bool { return m == Mark{} }
+
+// String gives the text form: two numbers in base 36 with a dot between.
+func (m Mark) String() string {
+	return strconv.FormatUint(m.log, 36) + "." + strconv.FormatUint(m.next, 36)
+}
+
+// ParseMark is the reverse of String; what is no mark is the zero value.
+func ParseMark(s string) Mark {
+	log, next, _ := strings.Cut(s, ".")
+	a, err := strconv.ParseUint(log, 36, 64)
+	b, err2 := strconv.ParseUint(next, 36, 64)
+	if m := (Mark{a, b}); err == nil && err2 == nil && m.String() == s {
+		return m
+	}
+	return Mark{}
+}
+
+// alike reports whether two entries of one rid say the same but for what a
+// refresh, a renewal or a new signature changes: deadlines and how it came here.
+func alike(a, b *Entry) bool {
+	return a == b || a.Statement == b.Statement && a.UpdatedAt == b.UpdatedAt && a.RegisteredAt == b.RegisteredAt &&
+		a.Agent == b.Agent && a.Owner == b.Owner && a.Redacted == b.Redacted &&
+		a.Visibility.Mesh == b.Visibility.Mesh && slices.Equal(a.Visibility.Peers, b.Visibility.Peers) &&
+		a.Document.Kind() == b.Document.Kind() && bytes.Equal(a.Document.Bytes(), b.Document.Bytes())
+}

@@ -1,0 +1,135 @@
+package directory
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A walk is how a watcher that begins anew is told what is there, while it
+// changes. What the reader has is at any moment the view as the changes before
+// one position made it, up to one place in the order of all registrations. Each
+// stride reads some entries behind that place and the position that they are of;
+// then the changes up to that position are told as far as the place, and the
+// entries after them. So no change is missed or told twice, and nothing has to be
+// remembered of what was told.
+type walk struct {
+	begun   bool // the reset is told
+	reached frontier
+	along   extent // what the index at hand is read by
+	started bool   // along is chosen
+	ended   bool   // the index at hand is read
+	stride  *stride
+}
+
+// A stride is what was read and is not told yet.
+type stride struct {
+	to      uint64 // the position that it is of
+	reached frontier
+	found   []*Entry
+	last    bool // there are no more
+}
+
+// lastKey is behind all others.
+var lastKey = key{math.MaxUint64, lastRID}
+
+// step tells the next part of what is there.
+func (w *Watcher) step() ([]Event, error) {
+	k := w.walk
+	if !k.begun {
+		k.begun = true
+		return []Event{{Kind: EventReset}}, nil
+	}
+	if k.stride == nil {
+		k.stride = w.stride()
+	}
+	s := k.stride
+	if events, err := w.follow(s.to); len(events) > 0 || err != nil {
+		return events, err
+	}
+	k.reached, k.stride = s.reached, nil
+	if s.last {
+		w.walk = nil
+		return []Event{{Kind: EventCurrent, Mark: w.Mark()}}, nil
+	}
+	var events []Event
+	for _, e := range s.found {
+		if w.visible(e) {
+			events = append(events, Event{Kind: EventAdded, Entry: e})
+		}
+	}
+	return events, nil
+}
+
+// stride reads the next entries, or finds the next origin.
+func (w *Watcher) stride() *stride {
+	k, v := w.walk, w.view
+	origin := k.reached.origin
+	if origin.IsZero() {
+		origin = v.domain
+	}
+	x, ok := v.indexOf(origin)
+	if asked := w.query.Origin; !ok || k.ended || !asked.IsZero() && asked != origin {
+		return w.nextOrigin()
+	}
+	if !k.started {
+		k.along, _, _ = x.plan(&w.query)
+		k.started = true
+	}
+	x.expire()
+	s := &stride{reached: k.reached}
+	var more bool
+	s.found, s.reached.last, more, s.to = x.read(k.along, &w.query, k.reached.last, v.log)
+	if !more {
+		k.ended, s.reached.last = true, lastKey
+	}
+	return s
+}
+
+// nextOrigin goes on to the next origin in the order of their names.
+func (w *Watcher) nextOrigin() *stride {
+	k, v := w.walk, w.view
+	v.mu.RLock() // what comes or goes from here on is behind the position
+	defer v.mu.RUnlock()
+	s := &stride{to: v.log.position(), last: true}
+	for td := range v.others {
+		name := td.Name()
+		if !w.query.Own && name > k.reached.origin.Name() && (s.last || name < s.reached.origin.Name()) {
+			s.reached.origin, s.last = td, false
+		}
+	}
+	k.started, k.ended = false, false
+	return s
+}
+
+// read returns some of the entries of r behind a key that q asks for and that
+// have not died as far as the log says, with the log's position that they are of.
+func (x *Index) read(r extent, q *Query, after key, log *changeLog) (found []*Entry, last key, more bool, at uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	found, last, more = x.scanHeld(r, q, after, x.minder.told.at-1, eventBatch)
+	return slices.DeleteFunc(found, x.minder.dead), last, more, log.position()
+}
+
+// A frontier is how far the order of all registrations (Cursor's) was walked.
+type frontier struct {
+	origin spiffeid.TrustDomain // zero for the own domain
+	last   key                  // of that origin's entries
+}
+
+// covers reports whether e's place was passed.
+func (f *frontier) covers(v *View, e *Entry) bool {
+	k, own := key{rid: e.RID}, e.Origin == v.domain
+	if own {
+		k.created = e.Created
+	}
+	switch {
+	case own && f.origin.IsZero(), e.Origin == f.origin:
+		return k.compare(f.last) <= 0
+	case own:
+		return true
+	}
+	return !f.origin.IsZero() && strings.Compare(e.Origin.Name(), f.origin.Name()) < 0
+}

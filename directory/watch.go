@@ -1,0 +1,236 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// An EventKind is what happened to a registration that somebody watches.
+type EventKind string
+
+// The kinds of events. Applied in their order to an empty set, they make it what
+// a lookup of the same query answers.
+const (
+	EventReset   EventKind = "reset"   // forget everything: what is there follows
+	EventAdded   EventKind = "added"   // it has come, or is asked for and visible only now
+	EventUpdated EventKind = "updated" // it says something else now
+	EventRemoved EventKind = "removed" // Why tells the reason
+	EventCurrent EventKind = "current" // what was there is told; from here on come changes
+)
+
+// The reasons for which a registration is removed from what is watched.
+const (
+	WhyRemoved = "removed" // its registrant, its origin or the peering ended it
+	WhyExpired = "expired" // its lifetime has, by its origin's clock
+	WhyHidden  = "hidden"  // it is there, and no longer asked for or no longer visible
+)
+
+// An Event is one change of what is watched.
+type Event struct {
+	Kind  EventKind
+	Entry *Entry // as it is now; of a removed one as it was last told
+	Why   string // of a removed one
+	Mark  Mark   // where to go on behind it; zero within the state behind a reset
+}
+
+// ErrBehind is the end of a watch whose reader was slower than the directory
+// changes, by more than is kept: begin anew.
+var ErrBehind = errors.New("too far behind the directory's changes")
+
+// eventBatch bounds how many changes or postings one call of Next looks at.
+const eventBatch = 512
+
+// A Watcher tells how what a query asks for changes. It is for one goroutine at
+// a time, and must be closed. It holds no more memory, however slowly it is read:
+// its place in the view's order of changes, of which only the last are kept.
+type Watcher struct {
+	view    *View
+	query   Query
+	visible func(*Entry) bool
+	at      uint64 // the next change to read
+	close   func()
+
+	walk *walk // nil once everything that was there is told
+
+	changes [eventBatch]change
+}
+
+// Watch tells the changes of what q asks for, its place in a listing aside, and
+// visible says yes to; nil lets everything be seen. visible is asked whenever a
+// registration changes, about what it was and what it is, and answers the same
+// for the same entry. It is called without a lock.
+//
+// Behind the mark of an event of an earlier Watcher of this view it goes on with
+// no gap and no repetition, as long as the changes since then are kept; q and
+// visible must be the same. Anywhere else it begins with EventReset, what is
+// there, and EventCurrent.
+//
+// An entry whose deadlines, signature or way here alone are new has not changed:
+// refreshes are no events.
+func (v *View) Watch(q Query, visible func(*Entry) bool, behind Mark) *Watcher {
+	if visible == nil {
+		visible = func(*Entry) bool { return true }
+	}
+	v.log.keep()
+	for _, x := range v.indexes() {
+		x.mind()
+	}
+	w := &Watcher{view: v, query: q, visible: visible, at: behind.next, close: sync.OnceFunc(v.log.leave)}
+	if behind.log != v.log.id || !v.log.holds(behind.next) {
+		w.at, w.walk = v.log.position(), &walk{}
+	}
+	return w
+}
+
+// Close ends the watch. It may be called twice.
+func (w *Watcher) Close() { w.close() }
+
+// Mark returns where to go on behind all that Next has returned; zero where that
+// isn't everything that was there at the beginning.
+func (w *Watcher) Mark() Mark {
+	if w.walk != nil {
+		return Mark{}
+	}
+	return Mark{w.view.log.id, w.at}
+}
+
+// Next returns the next events, and waits for one where there is none. It returns
+// ctx's error when that ends first, and then may be called again, or ErrBehind.
+// Changes that have happened are told even when ctx has ended.
+func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
+	for {
+		var events []Event
+		var err error
+		if w.walk != nil {
+			events, err = w.step()
+		} else {
+			events, err = w.follow(w.view.log.position())
+		}
+		switch {
+		case len(events) > 0 || err != nil:
+			return events, err
+		case w.walk != nil:
+			err = ctx.Err()
+		default:
+			err = w.wait(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// wait waits until there may be something new. One of all watchers at a time
+// minds the deadlines meanwhile.
+func (w *Watcher) wait(ctx context.Context) error {
+	log, minds := w.view.log, false
+	select {
+	case <-log.keeper:
+		minds = true
+	default:
+	}
+	defer func() {
+		if minds {
+			log.keeper <- struct{}{}
+		}
+	}()
+	for {
+		keeper, due := log.keeper, (<-chan time.Time)(nil)
+		if minds {
+			keeper, due = nil, time.After(w.view.expire())
+		}
+		wake := log.woken(w.at)
+		switch {
+		case wake == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		select {
+		case <-wake:
+			return nil
+		case <-log.bell:
+			log.pass()
+			return nil
+		case <-due:
+		case <-keeper:
+			minds = true
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// expire tells the log who has died, and returns in how long somebody may.
+func (v *View) expire() time.Duration {
+	wait := lookAgain
+	for _, x := range v.indexes() {
+		wait = min(wait, x.expire())
+	}
+	return wait
+}
+
+// indexes returns all indexes, in no order.
+func (v *View) indexes() []*Index {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	xs := append(make([]*Index, 0, len(v.others)+1), v.own)
+	for _, x := range v.others {
+		xs = append(xs, x)
+	}
+	return xs
+}
+
+// follow reads changes up to a position.
+func (w *Watcher) follow(to uint64) ([]Event, error) {
+	var events []Event
+	for len(events) == 0 && w.at < to {
+		n, ok := w.view.log.read(w.changes[:], w.at, to)
+		if !ok {
+			return nil, ErrBehind
+		}
+		for i := range w.changes[:n] {
+			w.at++
+			c := &w.changes[i]
+			if w.walk != nil && !w.walk.reached.covers(w.view, c.entry()) {
+				continue // it will be met
+			}
+			if e, ok := w.event(c); ok {
+				e.Mark = w.Mark()
+				events = append(events, e)
+			}
+		}
+		clear(w.changes[:n])
+	}
+	return events, nil
+}
+
+// event returns what a change is to the reader, if anything.
+func (w *Watcher) event(c *change) (Event, bool) {
+	had, has := w.shows(c.old), w.shows(c.new)
+	switch {
+	case !had && !has:
+		return Event{}, false
+	case !had:
+		return Event{Kind: EventAdded, Entry: c.new}, true
+	case has:
+		return Event{Kind: EventUpdated, Entry: c.new}, true
+	}
+	e := Event{Kind: EventRemoved, Entry: c.old, Why: WhyHidden}
+	switch {
+	case c.expired:
+		e.Why = WhyExpired
+	case c.new == nil:
+		e.Why = WhyRemoved
+	}
+	return e, true
+}
+
+// shows reports whether e is among what is watched.
+func (w *Watcher) shows(e *Entry) bool {
+	q := &w.query
+	return e != nil && (!q.Own || e.Origin == w.view.domain) && (q.Origin.IsZero() || q.Origin == e.Origin) &&
+		q.matches(e) && w.visible(e)
+}
