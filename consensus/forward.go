@@ -96,6 +96,8 @@ func (r *reply) result() (directory.Outcome, error) {
 const (
 	writePath    = "/v1/write"
 	presencePath = "/v1/presence"
+	readPath     = "/v1/read"
+	termPath     = "/v1/term"
 	maxBody      = 1 << 20
 	typeCBOR     = "application/cbor"
 )
@@ -137,27 +139,9 @@ func (s *Store) attempt(ctx context.Context, req *request) (directory.Outcome, e
 	}
 	out, err := r.result()
 	if err == nil {
-		s.await(ctx, out.Position)
+		_ = s.Await(ctx, out.Position) // so that the writer reads its write here; it is committed anyway
 	}
 	return out, err
-}
-
-// await waits until this member has applied a position, so that the writer reads
-// its write here. It is committed anyway, so a wait in vain is no error.
-func (s *Store) await(ctx context.Context, at directory.Position) {
-	for {
-		changed := s.Changed()
-		if !s.Position().Before(at) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
-		case <-s.closing.Done():
-			return
-		}
-	}
 }
 
 // post sends a message to a member and reads its answer. errNotLeader means that
@@ -226,6 +210,22 @@ func (s *Store) handler() http.Handler {
 		s.presence.note(from, time.UnixMilli(word.Time), s.cfg.clock())
 		at := s.Position()
 		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
+	})
+	mux.HandleFunc("POST "+readPath, func(w http.ResponseWriter, r *http.Request) {
+		if !s.receive(w, r, s.leading.Load(), &readWord{}) {
+			return
+		}
+		at, err := s.confirmed.join(r.Context())
+		if err != nil {
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			return
+		}
+		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
+	})
+	mux.HandleFunc("POST "+termPath, func(w http.ResponseWriter, r *http.Request) {
+		if s.receive(w, r, true, &termWord{}) {
+			s.answer(w, &termAnswer{s.raft.CurrentTerm()})
+		}
 	})
 	return mux
 }

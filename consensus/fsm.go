@@ -15,7 +15,7 @@ type machine struct{ *Store }
 // Apply applies one log entry and returns []result, or the error that ended
 // this member's applying.
 func (m machine) Apply(entry *raft.Log) any {
-	results, err := m.applyEntry(entry.Data)
+	results, err := m.applyEntry(entry)
 	if err != nil {
 		m.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
 		return err
@@ -48,17 +48,20 @@ func (m machine) Restore(r io.ReadCloser) error {
 	return nil
 }
 
-func (s *Store) applyEntry(data []byte) ([]result, error) {
+func (s *Store) applyEntry(entry *raft.Log) ([]result, error) {
 	if err := s.failure(); err != nil {
 		return nil, err
 	}
-	b, err := decodeBatch(data)
+	b, err := decodeBatch(entry.Data)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	results, err := s.state.apply(b)
+	if err == nil {
+		s.reads.raise(entry.Index)
+	}
 	s.moved()
 	return results, err
 }

@@ -48,7 +48,7 @@ func (s *Store) enthrone() (abdicate func()) {
 func (s *Store) reign(ctx context.Context) {
 	s.presence.forget()
 	for {
-		err := s.raft.Barrier(enqueueTimeout).Error()
+		err := s.barrier()
 		if err == nil {
 			err = s.beginHistory(ctx)
 		}

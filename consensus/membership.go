@@ -36,10 +36,14 @@ func newStore(cfg Config) (*Store, error) {
 		batches: newBatcher(), regrants: make(chan struct{}, 1),
 		state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
 	}
+	s.gates = map[spiffeid.ID]chan struct{}{}
 	s.presence.seen = map[spiffeid.ID]sighting{}
 	s.presence.fresh = 10 * cfg.Timing.Presence
 	s.presence.majority = len(cfg.Members)/2 + 1
 	s.closing, s.stop = context.WithCancel(context.Background())
+	for _, q := range []*shared{&s.asked, &s.confirmed} {
+		q.closing, q.kick = s.closing.Done(), make(chan struct{}, 1)
+	}
 	s.closed = sync.OnceValue(s.shutdown)
 	return s, nil
 }
@@ -73,6 +77,8 @@ func (s *Store) start() (err error) {
 	s.loops.Go(s.nudgeLoop)
 	s.loops.Go(s.leadershipLoop)
 	s.loops.Go(s.sweepLoop)
+	s.loops.Go(func() { s.asked.answer(s.closing, s.askLeader) })
+	s.loops.Go(func() { s.confirmed.answer(s.closing, s.confirm) })
 	if len(s.cfg.Members) > 1 {
 		s.loops.Go(s.presenceLoop)
 	}

@@ -69,7 +69,7 @@ func (s *Store) announcePresence() bool {
 		return false
 	}
 	at := directory.Position{Epoch: a.Epoch, Revision: a.Revision}
-	s.await(ctx, at)
+	_ = s.Await(ctx, at)
 	return !s.Position().Before(at)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -27,6 +28,11 @@ type Store struct {
 	caughtUp atomic.Bool // a follower's: has applied what the leader had a moment ago
 	failed   atomic.Pointer[error]
 	regrants chan struct{} // asks for grants to be decided anew; holds one
+
+	reads     reign
+	asked     shared // by a follower of its leader, for linearizable reads
+	confirmed shared // by a leader of a majority, for the same
+	gates     map[spiffeid.ID]chan struct{}
 
 	stop    context.CancelFunc
 	closing context.Context

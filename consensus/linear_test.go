@@ -1,0 +1,173 @@
+package consensus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A linearizable read on any member shows what any other member acknowledged
+// just before, and none of them costs a log entry.
+func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
+	d := newDomain(t, 3, nil)
+	d.ready()
+	for i := range 60 {
+		out, err := d.nodes[i%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, s := range d.nodes {
+			if err := s.Linearize(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := s.cfg.Index.Get(out.RID); !ok {
+				t.Fatalf("node %d does not show what node %d acknowledged", j, i%3)
+			}
+		}
+	}
+	d.settled()
+	leader, _ := d.leader()
+	before := d.nodes[leader].raft.LastIndex()
+	for range 100 {
+		for _, s := range d.nodes {
+			if err := s.Linearize(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if after := d.nodes[leader].raft.LastIndex(); after > before+2 { // the key document's issue, a nudge
+		t.Errorf("300 reads made %d log entries", after-before)
+	}
+}
+
+// Many who ask at once share their questions.
+func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
+	d := newDomain(t, 3, nil)
+	d.ready()
+	leader, follower := d.leader()
+	for _, s := range []*Store{d.nodes[leader], d.nodes[follower]} {
+		var all sync.WaitGroup
+		for range 500 {
+			all.Go(func() {
+				if err := s.Linearize(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// A leader that was cut off confirms nothing: not while it still takes itself for
+// the leader, and not when it finds what it missed.
+//
+// Requirement: OPS-017
+func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, other := d.leader()
+		s := d.nodes[leader]
+		d.net.isolate(d.members[leader].Address)
+		began := time.Now()
+		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		if took := time.Since(began); took > s.cfg.Timing.Heartbeat {
+			t.Errorf("to say so took %s", took)
+		}
+		time.Sleep(5 * time.Second)
+		began = time.Now()
+		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("without a leader it took %s to say so", took)
+		}
+		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "elsewhere", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.net.heal(d.members[leader].Address)
+		for err := s.Linearize(t.Context()); err != nil; err = s.Linearize(t.Context()) {
+			problem(t, err, directory.Unavailable)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if _, ok := s.cfg.Index.Get(out.RID); !ok {
+			t.Error("confirmed without what was acknowledged elsewhere")
+		}
+		d.close()
+	})
+}
+
+// A member's old word does not count: the leader is asked to confirm itself while
+// the others are in a later term.
+func TestALaterTermIsNotOverlooked(t *testing.T) {
+	d := newDomain(t, 3, nil)
+	d.ready()
+	leader, _ := d.leader()
+	s := d.nodes[leader]
+	term := s.reads.term.Load()
+	if err := s.poll(t.Context(), term); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.raft.LeadershipTransfer().Error(); err != nil {
+		t.Fatal(err)
+	}
+	if next, _ := d.leader(); next == leader {
+		t.Skip("it was elected again at once")
+	}
+	if err := s.poll(t.Context(), term); err == nil {
+		t.Error("a term that is over was confirmed")
+	}
+	if err := s.Linearize(t.Context()); err != nil {
+		t.Errorf("by the new leader: %v", err)
+	}
+}
+
+// A read waits for the commands up to the commit index; entries that never
+// reach the machine don't hold it up.
+func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
+	d := newDomain(t, 1, nil)
+	d.ready()
+	s := d.nodes[0]
+	for range 3 {
+		if err := s.raft.Barrier(time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Linearize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := s.awaitIndex(ctx, s.raft.LastIndex()); err != nil {
+		t.Error(err)
+	}
+	if s.reads.applied.Load() == 0 || s.raft.State() != raft.Leader {
+		t.Error("nothing is known to be applied")
+	}
+}
+
+func BenchmarkLinearize(b *testing.B) {
+	d := newDomain(b, 3, nil)
+	d.ready()
+	leader, follower := d.leader()
+	for name, s := range map[string]*Store{"leader": d.nodes[leader], "follower": d.nodes[follower]} {
+		for _, clients := range []int{1, 128} {
+			b.Run(fmt.Sprintf("%s/%d", name, clients), func(b *testing.B) {
+				b.SetParallelism((clients + 1) / 2)
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						if err := s.Linearize(b.Context()); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
