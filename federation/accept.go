@@ -3,6 +3,9 @@ package federation
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -97,14 +100,42 @@ type openedRecord struct {
 // openRecords puts the fetched records through the record gate, outside of any
 // lock or transaction.
 func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]fetched) map[directory.RID]openedRecord {
-	out := make(map[directory.RID]openedRecord, len(records))
-	for _, d := range p.Digests {
+	all := make([]openedRecord, len(p.Digests))
+	parallel(len(all), func(i int) {
+		d := p.Digests[i]
 		if rec, ok := records[nameOf(d)]; ok && d.Live() {
 			entry, err := openEntry(o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
-			out[d.RID] = openedRecord{rec, nameOf(d), entry, err}
+			all[i] = openedRecord{rec, nameOf(d), entry, err}
+		}
+	})
+	out := make(map[directory.RID]openedRecord, len(records))
+	for i, rec := range all {
+		if rec.storedRecord != nil {
+			out[p.Digests[i].RID] = rec
 		}
 	}
 	return out
+}
+
+// parallel calls f for 0 to n-1 on all processors, and returns when all is done.
+func parallel(n int, f func(i int)) {
+	workers := min(n, runtime.GOMAXPROCS(0))
+	if workers < 2 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once

@@ -77,38 +77,68 @@ func (s *store) dropStream(id streamID) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
 }
 
+// A kept entry is one whose record is on disk.
+type kept struct {
+	rid    directory.RID
+	held   held
+	record *storedRecord
+}
+
+// fillBatch bounds the records that are in memory while a stream is loaded.
+const fillBatch = 1000
+
 // fill notes what a stream wants, and shows what it holds where it is the one
 // that is shown. Nothing that was shown before is taken away.
 func (m *Mesh) fill(o *origin, st *stream) error {
 	return m.store.read(st.id, func(t *streamTx) error {
-		return t.entries.ForEach(func(k, v []byte) error {
-			var h held
-			rid, err := directory.ParseRID(string(k))
-			if err = errors.Join(err, unmarshal(v, &h)); err != nil {
-				return errStore
-			}
-			d := h.digest(rid)
+		var batch []kept
+		err := t.entries.ForEach(func(k, v []byte) error {
+			e, err := t.kept(k, v)
 			switch {
-			case h.Record == recordWanted:
-				st.wanted[rid] = &want{digest: d}
-				return nil
-			case h.Record == recordRefused || st != o.cur:
-				return nil
+			case err != nil:
+				return err
+			case e.held.Record == recordWanted:
+				st.wanted[e.rid] = &want{digest: e.held.digest(e.rid)}
+			case e.held.Record == recordHeld && st == o.cur:
+				batch = append(batch, e)
 			}
-			r, err := t.record(h.name())
-			if err != nil || r == nil {
-				return errStore
-			}
-			entry, err := openEntry(o.domain, st.id.epoch, d, r, directory.Reproject)
-			if err != nil {
-				m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", rid.String(), "error", err)
-				return nil
-			}
-			if e := m.shown(entry, &h); e != nil {
-				o.index.Put(e)
+			if len(batch) == fillBatch {
+				m.showAll(o, st, batch)
+				batch = batch[:0]
 			}
 			return nil
 		})
+		m.showAll(o, st, batch)
+		return err
+	})
+}
+
+// kept reads an entry with its record.
+func (t *streamTx) kept(k, v []byte) (e kept, err error) {
+	e.rid, err = directory.ParseRID(string(k))
+	if err = errors.Join(err, unmarshal(v, &e.held)); err != nil {
+		return e, errStore
+	}
+	if e.held.Record == recordHeld {
+		if e.record, err = t.record(e.held.name()); err == nil && e.record == nil {
+			err = errStore
+		}
+	}
+	return e, err
+}
+
+// showAll shows what was accepted before.
+func (m *Mesh) showAll(o *origin, st *stream, batch []kept) {
+	parallel(len(batch), func(i int) {
+		e := batch[i]
+		entry, err := openEntry(o.domain, st.id.epoch, e.held.digest(e.rid), e.record, directory.Reproject)
+		if err != nil {
+			m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", e.rid.String(), "error", err)
+			return
+		}
+		if shown := m.shown(entry, &e.held); shown != nil {
+			o.index.Put(shown)
+		}
 	})
 }
 

@@ -25,6 +25,7 @@ type model struct {
 	tip     uint64
 	last    int64 // committed time, Unix milliseconds
 	regs    map[directory.RID]*registration
+	named   map[name]*registration
 	history map[directory.RID][]directory.Digest
 	keys    []directory.SigningKey
 	revoked []string
@@ -52,7 +53,7 @@ type registration struct {
 
 func newModel(td spiffeid.TrustDomain, mesh ...spiffeid.TrustDomain) *model {
 	return &model{domain: td, epoch: uint64(time.Now().Unix()), start: time.Now, mesh: mesh, regs: map[directory.RID]*registration{},
-		history: map[directory.RID][]directory.Digest{}, changed: make(chan struct{}), seq: 1}
+		named: map[name]*registration{}, history: map[directory.RID][]directory.Digest{}, changed: make(chan struct{}), seq: 1}
 }
 
 // do runs f as one committed change at the committed time t, in seconds.
@@ -68,6 +69,7 @@ func (o *model) do(f func(t int64)) {
 func (o *model) announce(rid directory.RID, r *registration, d directory.Digest) {
 	d.RID, d.Revision = rid, o.rev
 	r.announced, o.tip = d, o.rev
+	o.named[nameOf(d)] = r
 	if d.Live() {
 		r.max = max(r.max, d.Deadline)
 	}
@@ -238,15 +240,14 @@ func (o *model) Tip(aud directory.Audience) uint64 {
 	return o.tip
 }
 
-func (o *model) Record(_ directory.Audience, h, m directory.Hash) ([]byte, []string, bool) {
+func (o *model) Record(aud directory.Audience, h, m directory.Hash) ([]byte, []string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, r := range o.regs {
-		if d := r.announced; d.Live() && d.H == h && d.M == m {
-			return r.payload, r.texts, true
-		}
+	r := o.named[name{h, m}]
+	if aud != directory.Mesh || r == nil || !r.announced.Live() || nameOf(r.announced) != (name{h, m}) {
+		return nil, nil, false
 	}
-	return nil, nil, false
+	return r.payload, r.texts, true
 }
 
 func (o *model) Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool) {

@@ -82,7 +82,7 @@ func TestAFullQueueForgetsTheOldest(t *testing.T) {
 
 // What the pool says is judged like anything else.
 //
-// Requirement: MESH-016, MESH-017
+// Requirement: MESH-017
 func TestWhatIsGossipedIsJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)

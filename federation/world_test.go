@@ -97,8 +97,9 @@ func verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, string, err
 	if err != nil {
 		return nil, "", directory.ErrSignature
 	}
-	kid, ok := bytes.CutPrefix(parts.header, []byte(`{"alg":"EdDSA","typ":"`+typ+`","kid":"`))
-	if kid, ok = bytes.CutSuffix(kid, []byte(`"}`)); !ok {
+	kid, ok1 := bytes.CutPrefix(parts.header, []byte(`{"alg":"EdDSA","typ":"`+typ+`","kid":"`))
+	kid, ok2 := bytes.CutSuffix(kid, []byte(`"}`))
+	if !ok1 || !ok2 {
 		return nil, "", directory.ErrHeader
 	}
 	key, err := doc.Key(string(kid))
