@@ -41,13 +41,24 @@ func (m *Mesh) request() (context.Context, context.CancelFunc) {
 // client returns a client of one node with one of its domain's identities. Safe
 // for concurrent use.
 func (m *Mesh) client(n *Node, path string) *api.Client {
+	return api.NewClient(n.URL(), m.HTTP(n, path))
+}
+
+// HTTP returns a client that speaks to one node as one of its domain's
+// identities (/agent/ada), or as nobody where path is empty. Safe for concurrent
+// use.
+func (m *Mesh) HTTP(n *Node, path string) *http.Client {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c, ok := m.clients[n.Name+path]; ok {
 		return c
 	}
-	svid, err := n.Domain.ca.Issue(path, svidTTL, time.Now())
-	m.must(err)
+	var source *trust.Source
+	if path != "" {
+		svid, err := n.Domain.ca.Issue(path, svidTTL, time.Now())
+		m.must(err)
+		source = trust.NewSource(svid)
+	}
 	allow := func(id spiffeid.ID) error {
 		if !trust.IsNode(id, n.Domain.td) {
 			return fmt.Errorf("%s is no node of %s", id, n.Domain.Name)
@@ -59,12 +70,12 @@ func (m *Mesh) client(n *Node, path string) *api.Client {
 	m.Net.SetLink(n.host, host, Link{})
 	tr := &http.Transport{
 		DialContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return m.Net.Dial(ctx, host, addr) },
-		TLSClientConfig:     trust.ClientTLS(trust.NewSource(svid), m.bundles, allow, "h2", "http/1.1"),
+		TLSClientConfig:     trust.ClientTLS(source, m.bundles, allow, "h2", "http/1.1"),
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: requestTimeout,
 		IdleConnTimeout:     time.Minute,
 	}
-	c := api.NewClient(n.api(), &http.Client{Transport: tr})
+	c := &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	m.transports = append(m.transports, tr)
 	m.clients[n.Name+path] = c
 	return c

@@ -28,7 +28,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -59,10 +58,10 @@ type Mesh struct {
 	bundles *trust.Bundles // of all domains: the clients believe them
 	dir     string
 
-	mu      sync.Mutex             // guards the model and clients
-	agents  map[string]*Agent      // by rid
-	gone    map[string]bool        // node and rid: that node has stopped showing it
-	clients map[string]*api.Client // by node and identity
+	mu      sync.Mutex              // guards the model and clients
+	agents  map[string]*Agent       // by rid
+	gone    map[string]bool         // node and rid: that node has stopped showing it
+	clients map[string]*http.Client // by node and identity
 
 	transports []*http.Transport // of clients
 }
@@ -84,7 +83,7 @@ func Start(t testing.TB, o Options) *Mesh {
 	o.Domains, o.Nodes = max(o.Domains, 1), max(o.Nodes, 1)
 	m := &Mesh{
 		T: t, Net: New(o.Seed), options: o, log: logger(t), bundles: trust.NewBundles(), dir: t.TempDir(),
-		agents: map[string]*Agent{}, gone: map[string]bool{}, clients: map[string]*api.Client{},
+		agents: map[string]*Agent{}, gone: map[string]bool{}, clients: map[string]*http.Client{},
 	}
 	m.Net.SetAll(o.Link)
 	for i := range o.Domains {
@@ -141,7 +140,7 @@ func (m *Mesh) peer(d *Domain) {
 		m.must(err)
 		p := directory.Peering{Domain: other.td, State: directory.PeeringActive, Bundle: jwks, Mesh: true}
 		for _, n := range other.Nodes {
-			p.Addresses = append(p.Addresses, n.api())
+			p.Addresses = append(p.Addresses, n.URL())
 			if !m.options.NoGossip {
 				p.Gossip = append(p.Gossip, n.gossip())
 			}

@@ -41,7 +41,9 @@ func (n *Node) Ready() error {
 	return errors.New(n.Name + " does not run")
 }
 
-func (n *Node) api() string    { return "https://" + net.JoinHostPort(n.host, "8400") }
+// URL returns the base of the node's directory.
+func (n *Node) URL() string { return "https://" + net.JoinHostPort(n.host, "8400") }
+
 func (n *Node) gossip() string { return net.JoinHostPort(n.host, "8403") }
 
 // hostOf returns the host of node j of domain i; both count from 1.
