@@ -36,9 +36,22 @@ func (n *Node) grants(s consensus.Subject) []directory.Grant {
 // domains signed.
 type records struct{ n *Node }
 
-// Record implements api.Records.
+// Record implements api.Records. A registration of the own domain that no stream
+// holds has a record too, for those who may read it at home.
 func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
-	return r.n.mesh.Record(ctx, origin, rid)
+	record, err := r.n.mesh.Record(ctx, origin, rid)
+	if origin != r.n.cfg.TrustDomain || directory.ProblemOf(err) != directory.NotFound {
+		return record, err
+	}
+	payload, disclosures, ok := r.n.store.Own(rid)
+	if !ok {
+		return "", err
+	}
+	jws, err := r.n.keyring.Sign(directory.TypeRecord, payload)
+	if err != nil {
+		return "", directory.Refuse(directory.Unavailable, "this node can't sign at the moment: %w", err)
+	}
+	return directory.Record{JWS: jws, Disclosures: disclosures}.String(), nil
 }
 
 // Proof implements api.Records: it puts a record, the page that lists it, the
@@ -46,6 +59,9 @@ func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid di
 // auditor gets").
 func (r records) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
 	record, page, keys, err := r.n.mesh.Proof(ctx, origin, rid)
+	if _, _, own := r.n.store.Own(rid); own && directory.ProblemOf(err) == directory.NotFound {
+		return nil, directory.Refuse(directory.NotFound, "registration %s is not announced beyond its domain, so no page proves it; it has a record", rid)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -69,8 +69,9 @@ type Member struct {
 
 // Gossip is how a node takes part in the mesh's gossip.
 type Gossip struct {
-	Enabled bool     `yaml:"enabled"`
-	Seeds   []string `yaml:"seeds"`
+	Enabled   bool     `yaml:"enabled"`
+	Advertise string   `yaml:"advertise"`
+	Seeds     []string `yaml:"seeds"`
 }
 
 // Lifetimes bounds what registrations are granted, in seconds.
@@ -182,6 +183,11 @@ func (c *Config) validateListen() error {
 	} {
 		if _, _, err := net.SplitHostPort(l.addr); err != nil {
 			return fmt.Errorf("listen.%s: %q is not host:port", l.key, l.addr)
+		}
+	}
+	if a := c.Gossip.Advertise; a != "" {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return fmt.Errorf("gossip.advertise: %q is not host:port", a)
 		}
 	}
 	host, _, _ := net.SplitHostPort(c.Listen.Admin)

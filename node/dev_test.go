@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -233,7 +234,7 @@ func BenchmarkCrossing(b *testing.B) {
 	}
 }
 
-func awaitAgent(b *testing.B, c *api.Client, name string) {
+func awaitAgent(b testing.TB, c *api.Client, name string) {
 	for range 10_000 {
 		page, err := c.Lookup(b.Context(), api.LookupOptions{Agent: name})
 		if err != nil {
@@ -244,5 +245,39 @@ func awaitAgent(b *testing.B, c *api.Client, name string) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	b.Fatalf("%s is not visible everywhere", name)
+	b.Fatalf("%s is not visible", name)
+}
+
+// What stays at home has a record there, no proof, and nothing anywhere else.
+func TestWhatStaysAtHome(t *testing.T) {
+	m, _, _ := runDev(t, DevOptions{Domains: 2, Nodes: 1, Port: 0, Dir: t.TempDir()})
+	ada, err := m.Domains[0].client(m.Domains[0].Nodes[0].API, "/agent/ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document := []byte(`{"base":"https://home.alpha.test/"}`)
+	at, err := ada.Register(t.Context(), "stays", document, api.RegisterOptions{Visibility: "domain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ada.Register(t.Context(), "goes", document, api.RegisterOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	record, err := ada.Record(t.Context(), at.RID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trust.Verify(bytes.TrimSpace(record.Body), trust.VerifyOptions{}); err != nil {
+		t.Errorf("its record: %v", err)
+	}
+	var refused *api.Error
+	if _, err := ada.Proof(t.Context(), at.RID); !errors.As(err, &refused) || refused.Status != 404 || !strings.Contains(refused.Detail, "beyond its domain") {
+		t.Errorf("its proof: %v", err)
+	}
+	beta := reader(t, m.Domains[1], 0)
+	awaitAgent(t, beta, "goes") // which came later
+	page, err := beta.Lookup(t.Context(), api.LookupOptions{Agent: "stays"})
+	if err != nil || len(page.Agents) != 0 {
+		t.Errorf("at beta: %v, %v", page, err)
+	}
 }

@@ -102,7 +102,7 @@ func (n *Node) serve(name string, s *http.Server, ln net.Listener) {
 	n.life.onStop(name, func(bound context.Context) error {
 		drain, cancel := context.WithTimeout(bound, drainTimeout)
 		defer cancel()
-		if err := s.Shutdown(drain); err != nil { // held polls are cut
+		if err := s.Shutdown(drain); err != nil { // what still goes on is cut
 			_ = s.Close()
 		}
 		<-done

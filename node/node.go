@@ -50,6 +50,8 @@ type Node struct {
 	mesh    *federation.Mesh
 	metrics *metrics
 
+	lastPeers []directory.Peering // of the last run; not changed once the node has started
+
 	mu      sync.Mutex // guards clients
 	clients map[spiffeid.TrustDomain]*http.Client
 }

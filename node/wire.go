@@ -37,8 +37,9 @@ func (n *Node) wire(env Env) error {
 	if err := n.wireFederation(ln.gossip); err != nil {
 		return errors.Join(err, ln.close())
 	}
-	server := n.wireAPI()
-	n.serve("api", newServer(server.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log), ln.api)
+	server := newServer(n.wireAPI().Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
+	server.RegisterOnShutdown(n.mesh.Drain)
+	n.serve("api", server, ln.api)
 	n.serve("admin", newServer(api.NewAdmin(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready}), nil, n.log), ln.admin)
 	return nil
 }
@@ -60,7 +61,7 @@ func (n *Node) wireTrust(source *trust.Source) (err error) {
 		return fmt.Errorf("identity.bundle: %w", err)
 	}
 	if err := n.loadPeers(); err != nil {
-		return fmt.Errorf("data: peers' bundles: %w", err)
+		return fmt.Errorf("data: peers: %w", err)
 	}
 	if n.key, err = trust.OpenKey(n.cfg.Data); err != nil {
 		return fmt.Errorf("data: the signing key: %w", err)
@@ -113,7 +114,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 func (n *Node) wireFederation(ln net.Listener) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "federation"),
-		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.store.Peerings,
+		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
 		Client: n.client, Logger: n.log,
 	}
 	for _, m := range n.cfg.Members {
@@ -152,33 +153,20 @@ func (n *Node) gossip(ln net.Listener) *federation.GossipConfig {
 		Node: n.id, Listener: ln, Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: ln.Addr().String(), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log,
+		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log,
 	}
 }
 
-// inMesh reports whether id is a node of this or of an actively peered domain.
-func (n *Node) inMesh(id spiffeid.ID) bool {
-	if trust.IsNode(id, n.cfg.TrustDomain) {
-		return true
+// advertised is where other nodes reach the gossip listener: as configured, or
+// the listener's port at the address by which the domain's members reach this
+// node.
+func (n *Node) advertised(ln net.Listener) string {
+	if n.cfg.Gossip.Advertise != "" {
+		return n.cfg.Gossip.Advertise
 	}
-	for _, p := range n.store.Peerings() {
-		if p.State == directory.PeeringActive && trust.IsNode(id, p.Domain) {
-			return true
-		}
-	}
-	return false
-}
-
-// gossipSeeds are where the mesh can be joined: what the configuration names
-// and what peers' peerings do.
-func (n *Node) gossipSeeds() []string {
-	seeds := append([]string(nil), n.cfg.Gossip.Seeds...)
-	for _, p := range n.store.Peerings() {
-		if p.State == directory.PeeringActive {
-			seeds = append(seeds, p.Gossip...)
-		}
-	}
-	return seeds
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	host, _, _ := net.SplitHostPort(n.member().Cluster)
+	return net.JoinHostPort(host, port)
 }
 
 // wireAPI makes the directory's HTTP face.
@@ -190,17 +178,6 @@ func (n *Node) wireAPI() *api.Server {
 		Reached: n.mesh.Position, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups},
 	})
-}
-
-// service returns the public URL of another domain's directory; empty where no
-// peering names it.
-func (n *Node) service(td spiffeid.TrustDomain) string {
-	for _, p := range n.store.Peerings() {
-		if p.Domain == td && len(p.Addresses) > 0 {
-			return p.Addresses[0]
-		}
-	}
-	return ""
 }
 
 var errExpired = directory.Refuse(directory.Unauthenticated,

@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// follow carries what the domain has agreed into the parts that don't read the
+// log: the newest key document, and the bundles of peers.
+func (n *Node) follow(ctx context.Context) {
+	var keys *directory.KeyDocument
+	peers := map[spiffeid.TrustDomain]directory.Peering{}
+	for {
+		changed := n.store.Changed()
+		if doc := n.store.KeyDocument(); doc != nil && doc != keys {
+			n.keyring.SetOwn(doc)
+			keys = doc
+		}
+		for _, p := range n.store.Peerings() {
+			if !p.Equal(peers[p.Domain]) {
+				n.keepPeer(p)
+				peers[p.Domain] = p
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// keepPeer takes a peering's bundle into use and keeps the peering on disk: a
+// node that starts again knows its peers before its domain's log has been read.
+func (n *Node) keepPeer(p directory.Peering) {
+	file := filepath.Join(n.peerDir(), p.Domain.Name()+".json")
+	if p.State == directory.PeeringTerminated {
+		n.bundles.Remove(p.Domain)
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			n.log.Error("a former peer can't be removed from disk", "peer", p.Domain.Name(), "err", err)
+		}
+		return
+	}
+	if err := n.bundles.Set(p.Domain, p.Bundle); err != nil {
+		n.log.Error("a peer's bundle is not usable; the last good one stays", "peer", p.Domain.Name(), "err", err)
+		return
+	}
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = writeFile(file, b, 0o600)
+	}
+	if err != nil {
+		n.log.Error("a peer can't be kept on disk", "peer", p.Domain.Name(), "err", err)
+	}
+}
+
+func (n *Node) peerDir() string { return filepath.Join(n.cfg.Data, "peers") }
+
+// loadPeers reads what keepPeer kept and takes the bundles into use.
+func (n *Node) loadPeers() error {
+	if err := os.MkdirAll(n.peerDir(), 0o700); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(n.peerDir(), "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var p directory.Peering
+		if err := json.Unmarshal(b, &p); err != nil || p.Domain.Name() != strings.TrimSuffix(filepath.Base(file), ".json") {
+			return fmt.Errorf("%s is damaged: remove it, and the domain's log tells it again: %w", file, err)
+		}
+		if err := n.bundles.Set(p.Domain, p.Bundle); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		n.lastPeers = append(n.lastPeers, p)
+	}
+	return nil
+}
+
+// peerings returns the domain's peerings; those that were known when the node
+// last ran until it has begun to read its domain's log.
+func (n *Node) peerings() []directory.Peering {
+	if n.store.Position().Epoch == 0 {
+		return n.lastPeers
+	}
+	return n.store.Peerings()
+}
+
+// inMesh reports whether id is a node of this or of an actively peered domain.
+func (n *Node) inMesh(id spiffeid.ID) bool {
+	if trust.IsNode(id, n.cfg.TrustDomain) {
+		return true
+	}
+	for _, p := range n.peerings() {
+		if p.State == directory.PeeringActive && trust.IsNode(id, p.Domain) {
+			return true
+		}
+	}
+	return false
+}
+
+// gossipSeeds are where the mesh can be joined: what the configuration names
+// and what peers' peerings do.
+func (n *Node) gossipSeeds() []string {
+	seeds := append([]string(nil), n.cfg.Gossip.Seeds...)
+	for _, p := range n.peerings() {
+		if p.State == directory.PeeringActive {
+			seeds = append(seeds, p.Gossip...)
+		}
+	}
+	return seeds
+}
+
+// service returns the public URL of another domain's directory; empty where no
+// peering names it.
+func (n *Node) service(td spiffeid.TrustDomain) string {
+	for _, p := range n.peerings() {
+		if p.Domain == td && len(p.Addresses) > 0 {
+			return p.Addresses[0]
+		}
+	}
+	return ""
+}
