@@ -156,7 +156,8 @@ func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revisio
 
 const aDocument = `{"base":"https://agents.example.com/one","protocols":["mcp"]}`
 
-// ask sends one request as a caller (a path of alpha.test, or "" for nobody).
+// ask sends one request as a caller (a path of alpha.test, or "" for nobody). What
+// comes back must be as /openapi.json says.
 func ask(t testing.TB, s *Server, caller, method, target, body string, header ...string) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest(method, "https://ad.alpha.test:8400/", strings.NewReader(body))
@@ -177,7 +178,9 @@ func ask(t testing.TB, s *Server, caller, method, target, body string, header ..
 	}
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
-	return w.Result()
+	resp := w.Result()
+	judgeAnswer(t, s, method, target, resp)
+	return resp
 }
 
 // wantStatus fails unless resp has that status; a refusal must be a whole

@@ -21,6 +21,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -93,10 +94,11 @@ type Config struct {
 
 // A Server answers a node's HTTP requests.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	limits  *limiter
-	handler http.Handler
+	cfg       Config
+	log       *slog.Logger
+	limits    *limiter
+	described func() *description // what the node says of its own surface
+	handler   http.Handler
 }
 
 // New returns a server over cfg.
@@ -117,6 +119,7 @@ func New(cfg Config) *Server {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.described = sync.OnceValue(s.describe)
 	s.handler = s.observe(s.limit(s.route()))
 	return s
 }
@@ -139,6 +142,9 @@ func (s *Server) table() []row {
 	rows := []row{
 		// Anyone.
 		{"GET", "/.well-known/ad", anyone, s.wellKnown},
+		{"GET", "/.well-known/api-catalog", anyone, s.apiCatalog},
+		{"GET", "/openapi.json", anyone, s.openAPI},
+		{"GET", "/schemas/{kind}.json", anyone, s.schema},
 		{"GET", "/problems/{name}", anyone, s.problemPage},
 
 		// Whoever policy lets read what is asked for.

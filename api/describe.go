@@ -1,0 +1,289 @@
+package api
+
+import (
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// The descriptions of the routes, for people and for tools. A test holds them
+// against the table, the sources and every answer that the tests see.
+
+const about = `The directory of one trust domain (draft-jimenez-agent-directory-01), and of what its peers let it see.
+
+Every GET answers HEAD too, and every path OPTIONS. A method that a path does not have is answered with 405 and Allow, ` +
+	`one that no path has with 501, a path that is none with 404: all with the problem body that is described with every operation. ` +
+	`Unknown query parameters are ignored. Bodies are compressed where Accept-Encoding asks for gzip.`
+
+// An operation is what is said of one route, besides what follows from who may
+// call it.
+type operation struct {
+	summary    string
+	parameters []string // keys of parameters
+	body       []string // the schemas that it may be of
+	optional   bool     // whether there may be no body
+	answers    []good
+	problems   []directory.Problem
+}
+
+// A good answer is one that is no refusal.
+type good struct {
+	status              int
+	what, schema, media string // media is application/json where it is empty
+	headers             []string
+}
+
+// tag names who may call a route.
+func (a access) tag() string {
+	return map[level]string{
+		levelAnyone: "anyone", levelReader: "readers", levelIdentified: "registrants", levelOperator: "operators", levelNodes: "nodes",
+	}[a.level]
+}
+
+// problems are those of every route of this access.
+func (a access) problems() []directory.Problem {
+	ps := []directory.Problem{directory.Internal, URITooLong, HeaderTooLarge}
+	switch a.level {
+	case levelReader:
+		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Unavailable, directory.BadQuery, directory.PreconditionFailed)
+	case levelIdentified:
+		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.BadRequest, directory.Forbidden,
+			directory.PreconditionFailed, directory.Unavailable, directory.OutcomeUnknown, Timeout)
+	case levelOperator:
+		ps = append(ps, directory.Unauthenticated, directory.Forbidden)
+	case levelNodes:
+		ps = append(ps, directory.Unauthenticated, directory.Forbidden, directory.BadRequest, directory.BadQuery, directory.NotFound, directory.TooLarge,
+			MediaType, directory.RateLimited, directory.Unavailable, Upstream, Timeout)
+	default:
+		ps = append(ps, directory.PreconditionFailed)
+	}
+	return ps
+}
+
+// headers are those of every good answer of this access.
+func (a access) headers() []string {
+	switch a.level {
+	case levelReader:
+		return []string{"RateLimit", "RateLimit-Policy", "Roster-Index", "Roster-Stale", "Cache-Control", "Vary"}
+	case levelIdentified:
+		return []string{"RateLimit", "RateLimit-Policy"}
+	case levelAnyone:
+		return []string{"Cache-Control", "Vary"}
+	}
+	return nil
+}
+
+var (
+	notModified = good{status: 304, what: "The client has it: If-None-Match names it.", headers: []string{"ETag"}}
+	several     = good{status: 300, what: "Several peers have a registration of this id or name, and this domain has none: choose one.", schema: "listing", headers: []string{"Link"}}
+)
+
+// public describes a route for anyone whose answer is the same for everybody.
+func public(summary, schema, media string, ps ...directory.Problem) operation {
+	return operation{summary: summary, parameters: []string{"If-None-Match", "If-Match"}, problems: ps, answers: []good{
+		{status: 200, what: summary, schema: schema, media: media, headers: []string{"ETag"}}, notModified,
+	}}
+}
+
+// resource describes a read of one registration.
+func resourceRead(what, schema, media string, headers ...string) operation {
+	return operation{
+		summary: what, parameters: []string{"consistency", "If-None-Match", "If-Match"},
+		answers:  []good{{status: 200, what: what, schema: schema, media: media, headers: append(headers, "ETag")}, several, notModified},
+		problems: []directory.Problem{directory.BadRequest, directory.NotFound},
+	}
+}
+
+// evidence describes a read of what proves a registration, which may have to be
+// fetched from another node.
+func evidence(what, schema, media string) operation {
+	d := resourceRead(what, schema, media)
+	d.problems = append(d.problems, Upstream, Timeout)
+	return d
+}
+
+var (
+	readResource = resourceRead("One registration in full (jimenez 4.3).", "registration", "", "Sunset", "Content-Location")
+	readRecord   = evidence("Its signed record, an SD-JWT with the disclosures that this domain has (RFC 9901).", "", "application/sd-jwt")
+	readProof    = evidence("Its proof file, which roster verify reads without a network.", "proof", "")
+
+	documentProblems = []directory.Problem{directory.BadDocument, directory.BadLifetime, directory.BadQuery, directory.TooManyCapabilities,
+		directory.TooLarge, MediaType, directory.WrongKind}
+	targetProblems = []directory.Problem{directory.ForeignRegistration, directory.NotFound, directory.RegistrationExpired}
+
+	update = operation{
+		summary:    "Renew a registration, and put other top-level members in the place of its own (jimenez 4.4). An empty body renews it alone.",
+		parameters: []string{"lt", "If-Match", "If-None-Match"}, body: []string{"schema"}, optional: true,
+		answers: []good{
+			{status: 204, what: "Done.", headers: []string{"Roster-Index", "Sunset"}},
+			{status: 200, what: "Done, and a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Roster-Index", "Sunset"}},
+		},
+		problems: append(append([]directory.Problem{}, documentProblems...), targetProblems...),
+	}
+	remove = operation{
+		summary: "Remove a registration (jimenez 4.5).", parameters: []string{"If-Match", "If-None-Match"},
+		answers:  []good{{status: 204, what: "It is gone.", headers: []string{"Roster-Index"}}},
+		problems: targetProblems,
+	}
+)
+
+// operations has what is said of each route of the table.
+var operations = map[string]operation{
+	"GET /.well-known/ad":          public("The directory's interfaces (jimenez 3.1).", "well-known", ""),
+	"GET /.well-known/api-catalog": public("What is here, as links (RFC 9727).", "linkset", "application/linkset+json"),
+	"GET /openapi.json":            public("This document.", "openapi", ""),
+	"GET /problems/{name}":         public("What a problem means and what to do.", "explanation", "", directory.NotFound, directory.BadRequest),
+	"GET /schemas/{kind}.json":     public("A JSON Schema 2020-12 of a document that goes in, or of a body that comes out.", "schema", "application/schema+json", directory.NotFound, directory.BadRequest),
+
+	"GET /ad/l": {
+		summary:    "Look registrations up (jimenez 5). All filters must match; cap_name, cap_type and tag on one single capability.",
+		parameters: append(filterKeys(), "If-None-Match", "If-Match"),
+		answers: []good{
+			{status: 200, what: "A page of what matches and may be seen.", schema: "listing", headers: []string{"ETag", "Link"}}, notModified,
+		},
+	},
+	"GET /ad/r/{id}":                 readResource,
+	"GET /ad/r/{origin}/{id}":        readResource,
+	"GET /ad/r/{id}/record":          readRecord,
+	"GET /ad/r/{origin}/{id}/record": readRecord,
+	"GET /ad/r/{id}/proof":           readProof,
+	"GET /ad/r/{origin}/{id}/proof":  readProof,
+
+	"POST /ad/r": {
+		summary:    "Register an agent, or replace what its owner registered (jimenez 4.1, 4.2). The body is a document of the kind that is asked for.",
+		parameters: []string{"agent", "lt", "kind", "visibility", "If-Match", "If-None-Match"},
+		body:       []string{string(directory.KindAD), string(directory.KindA2A), string(directory.KindMCP)},
+		answers: []good{
+			{status: 201, what: "Registered. There is a body only where a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Location", "Roster-Index", "Sunset"}},
+			{status: 200, what: "Replaced. There is a body only where a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Location", "Roster-Index", "Sunset"}},
+		},
+		problems: append([]directory.Problem{directory.BadName, directory.NameTaken, directory.QuotaExceeded}, documentProblems...),
+	},
+	"POST /ad/r/{id}":            update,
+	"POST /ad/r/{origin}/{id}":   update,
+	"DELETE /ad/r/{id}":          remove,
+	"DELETE /ad/r/{origin}/{id}": remove,
+
+	"GET /v1/operator/raft":    {summary: "How the domain's nodes hold its directory together.", answers: []good{{status: 200, what: "As this node sees it.", schema: "raft"}}},
+	"GET /v1/operator/members": {summary: "The mesh's gossip pool.", answers: []good{{status: 200, what: "As this node sees it.", schema: "members"}}},
+	"GET /v1/operator/peers":   {summary: "How the peered domains stand.", answers: []good{{status: 200, what: "As this node sees it.", schema: "peers"}}},
+	"POST /v1/operator/peers": {
+		summary: "Make a peering or change it, for the whole domain.", body: []string{"peering"},
+		answers: []good{{status: 204, what: "Agreed."}},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Unavailable, directory.OutcomeUnknown,
+			Timeout},
+	},
+
+	"GET /federation/v1/heads":    betweenNodes("The head of an origin's history, as it signed it.", "application/jose", "peer-origin"),
+	"GET /federation/v1/keys":     betweenNodes("An origin's key document, signed.", "application/jose", "peer-origin"),
+	"GET /federation/v1/pages":    betweenNodes("A page of an origin's digests, signed.", "application/jose", "peer-origin", "peer-audience", "peer-since", "peer-limit", "peer-wait"),
+	"POST /federation/v1/records": betweenNodes("Signed records, by their hashes.", "application/x-ndjson"),
+}
+
+// betweenNodes describes a route that only nodes speak; package federation says
+// what crosses it.
+func betweenNodes(what, media string, parameters ...string) operation {
+	return operation{summary: what + " Between nodes; not for clients.", parameters: parameters, answers: []good{
+		{status: 200, what: what, media: media}, {status: 204, what: "There is nothing."},
+	}}
+}
+
+// parameters has every parameter by its key: its name, but for those filters
+// whose name means something else on another route.
+var parameters = map[string]*openapi3.Parameter{
+	"path-id":     inPath("id", "A registration's rid, or its agent name, percent-encoded; a rid wins. This domain's own goes first."),
+	"path-origin": inPath("origin", "The trust domain that a copy is of."),
+	"path-name":   inPath("name", "The last segment of a problem's type."),
+	"path-kind":   inPath("kind", "The name of a schema, such as a kind of document."),
+
+	"agent":      required(inQuery("agent", "The agent's name: 1 to 255 bytes of UTF-8, unique in the directory.", text("", directory.MaxName, 1))),
+	"lt":         inQuery("lt", "The lifetime in seconds. What exceeds the directory's maximum is granted the maximum.", lifetimes()),
+	"kind":       inQuery("kind", "The document's kind; ad by default.", oneOf(string(directory.KindAD), string(directory.KindA2A), string(directory.KindMCP))),
+	"visibility": inQuery("visibility", "Who beyond the domain may have it: domain, mesh, or peers:DOMAIN,…; policy has a default.", text("", 0)),
+
+	"consistency": inQuery("consistency", "default: from this node, unless its leader has been silent for too long; stale: whatever is here.", oneOf("default", "stale")),
+
+	"filter-agent":    repeated("agent", "A name, or its beginning and an asterisk."),
+	"filter-protocol": repeated("protocol", "One of the protocols, exactly."),
+	"filter-cap_name": repeated("cap_name", "A capability's name, or its beginning and an asterisk."),
+	"filter-cap_type": repeated("cap_type", "A capability's type, exactly."),
+	"filter-tag":      repeated("tag", "A capability's tag, or the agent's, exactly."),
+	"filter-page":     inQuery("page", "Which page, from 0: an offset, where after is not given.", atLeast(0, "")),
+	"filter-count":    inQuery("count", "Items on a page; over max_count is max_count.", atLeast(1, "")),
+	"filter-origin":   inQuery("origin", "A trust domain: only what is registered there.", text("", 0)),
+	"filter-scope":    inQuery("scope", "mesh by default; domain: only this domain's own.", oneOf("mesh", "domain")),
+	"filter-status":   repeated("status", "active, inactive, …"),
+	"filter-language": repeated("language", "A language that the agent supports."),
+	"filter-after":    inQuery("after", "A cursor: continue behind it. It wins over page.", text("", 0)),
+	"filter-brief":    inQuery("brief", "true: provenance in short.", &openapi3.Schema{Type: &openapi3.Types{"boolean"}}),
+
+	"peer-origin":   required(inQuery("origin", "The trust domain whose it is.", nonEmpty(""))),
+	"peer-audience": required(inQuery("aud", "mesh, or the domain that it is for.", nonEmpty(""))),
+	"peer-since":    inQuery("since", "The revision that the caller has; 0 by default.", atLeast(0, "")),
+	"peer-limit":    inQuery("limit", "The most digests on the page.", atLeast(1, "")),
+	"peer-wait":     inQuery("wait", "Seconds to wait for what is not there yet.", atLeast(0, "")),
+
+	"If-Match":      inHeader("If-Match", "Entity tags, one of which must be current, or *. On a write the domain's leader decides, by the revision in the tag."),
+	"If-None-Match": inHeader("If-None-Match", "On a read: entity tags that the client has, or *. On a write: *, where there must be nothing yet."),
+	"X-Request-Id":  inHeader("X-Request-Id", "Up to 128 letters, digits, and ._:-; repeated in the answer and in the log."),
+}
+
+// filterKeys are the keys of a lookup's parameters.
+func filterKeys() []string {
+	var keys []string
+	for _, name := range lookupParams {
+		if name == "consistency" {
+			keys = append(keys, name)
+		} else {
+			keys = append(keys, "filter-"+name)
+		}
+	}
+	return keys
+}
+
+func inPath(name, description string) *openapi3.Parameter {
+	return &openapi3.Parameter{Name: name, In: "path", Required: true, Description: description, Schema: &openapi3.SchemaRef{Value: nonEmpty("")}}
+}
+
+func inQuery(name, description string, schema *openapi3.Schema) *openapi3.Parameter {
+	return &openapi3.Parameter{Name: name, In: "query", Description: description, Schema: &openapi3.SchemaRef{Value: schema}}
+}
+
+func inHeader(name, description string) *openapi3.Parameter {
+	return &openapi3.Parameter{Name: name, In: "header", Description: description, Schema: &openapi3.SchemaRef{Value: text("", 0)}}
+}
+
+func required(p *openapi3.Parameter) *openapi3.Parameter {
+	p.Required = true
+	return p
+}
+
+// repeated is a filter that may be given several times; all must match.
+func repeated(name, description string) *openapi3.Parameter {
+	return inQuery(name, description+" May be repeated: all must match.", array(text("", 0), "", 0))
+}
+
+func lifetimes() *openapi3.Schema {
+	most := float64(1<<32 - 1)
+	s := atLeast(directory.MinLifetime, "")
+	s.Max = &most
+	return s
+}
+
+// headers has every header of an answer that is worth a word.
+var headers = map[string]string{
+	"ETag":             "Of this representation: strong on a registration (\"REVISION.HASH\"), weak on a list.",
+	"Location":         "The registration's path.",
+	"Content-Location": "The registration's path, where it was asked for by another.",
+	"Link":             "rel=next: the next page, with the same filters. rel=alternate: one of several candidates.",
+	"Sunset":           "When the registration ends unless it is refreshed (RFC 8594).",
+	"Cache-Control":    "private for what policy filters, else public.",
+	"Vary":             "What of the request the answer depends on.",
+	"Roster-Index":     "How far histories have come in this answer: DOMAIN=EPOCH.REVISION, separated by commas.",
+	"Roster-Stale":     "Seconds since this node heard the domain's leader.",
+	"RateLimit":        "What is left: \"CLASS\";r=REQUESTS;t=SECONDS until there is more. Absent where there is no limit.",
+	"RateLimit-Policy": "The quota: \"CLASS\";q=REQUESTS;w=SECONDS. Absent where there is no limit.",
+	"Retry-After":      "Seconds to wait.",
+	"WWW-Authenticate": "How to authenticate.",
+	"X-Request-Id":     "The request's, or one that was made for it.",
+}

@@ -1,0 +1,361 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-json-experiment/json"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// described is /openapi.json of a server with every route, as a client reads it.
+var described = sync.OnceValues(func() (*openapi3.T, error) {
+	cfg := Config{Domain: alpha, PublicURL: publicURL, View: directory.NewView(alpha), Policy: houseRules{}, Registry: cutOff{}}
+	whole(&cfg)
+	return openapi3.NewLoader().LoadFromData(New(cfg).described().openapi)
+})
+
+func document(t testing.TB) *openapi3.T {
+	t.Helper()
+	doc, err := described()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestTheDescriptionIsOpenAPI(t *testing.T) {
+	doc := document(t)
+	if err := doc.Validate(context.Background(), openapi3.IsOpenAPI31OrLater()); err != nil {
+		t.Error(err)
+	}
+	s := newTestServer(t, whole)
+	resp := ask(t, s, "", "GET", "/openapi.json", "")
+	if body := wantStatus(t, resp, 200); !strings.HasPrefix(body["openapi"].(string), "3.1") {
+		t.Errorf("openapi is %v", body["openapi"])
+	}
+	if got := resp.Header.Get("Cache-Control"); got != "public, max-age=60" {
+		t.Errorf("Cache-Control is %q", got)
+	}
+}
+
+// Every route is described, and nothing else; with its path's variables, what it
+// takes and what it answers.
+func TestEveryRouteIsDescribed(t *testing.T) {
+	doc, s := document(t), newTestServer(t, whole)
+	rows := map[string]bool{}
+	for _, r := range s.table() {
+		rows[r.method+" "+r.path] = true
+		op := doc.Paths.Value(r.path).GetOperation(r.method)
+		if d, ok := operations[r.method+" "+r.path]; !ok || d.summary == "" || len(d.answers) == 0 || op.Summary == "" {
+			t.Errorf("%s %s is not described: do that in describe.go", r.method, r.path)
+			continue
+		}
+		for _, v := range variables.FindAllStringSubmatch(r.path, -1) {
+			if doc.Paths.Value(r.path).Parameters.GetByInAndName("path", v[1]) == nil {
+				t.Errorf("%s: {%s} is not described", r.path, v[1])
+			}
+		}
+		if (r.method == "POST") != (op.RequestBody != nil) && r.who.level != levelNodes {
+			t.Errorf("%s %s: the body is not described", r.method, r.path)
+		}
+	}
+	for key := range operations {
+		if !rows[key] {
+			t.Errorf("%s is described, and no route", key)
+		}
+	}
+}
+
+// Every query parameter that the sources ask for, and every filter, is described
+// where it is taken.
+func TestEveryParameterIsDescribed(t *testing.T) {
+	doc := document(t)
+	for _, name := range lookupParams {
+		if doc.Paths.Value("/ad/l").Get.Parameters.GetByInAndName("query", name) == nil {
+			t.Errorf("GET /ad/l: %s is not described", name)
+		}
+	}
+	known := map[string]bool{}
+	for _, p := range parameters {
+		known[p.In+" "+p.Name] = true
+		if p.Description == "" {
+			t.Errorf("%s says nothing", p.Name)
+		}
+	}
+	for _, name := range askedFor(t) {
+		if !known["query "+name] {
+			t.Errorf("the sources ask for %s, which is not described", name)
+		}
+	}
+	for _, key := range []string{"POST /ad/r", "POST /ad/r/{id}"} {
+		method, path, _ := strings.Cut(key, " ")
+		for _, name := range []string{"If-Match", "If-None-Match"} {
+			if doc.Paths.Value(path).GetOperation(method).Parameters.GetByInAndName("header", name) == nil {
+				t.Errorf("%s: %s is not described", key, name)
+			}
+		}
+	}
+}
+
+// askedFor returns the names that the sources hand to params.one.
+func askedFor(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"lt", "agent", "kind", "visibility"} // by lifetime, and in a list
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 1 {
+				fn, isMethod := call.Fun.(*ast.SelectorExpr)
+				lit, isText := call.Args[0].(*ast.BasicLit)
+				if isMethod && isText && fn.Sel.Name == "one" {
+					name, _ := strconv.Unquote(lit.Value)
+					names = append(names, name)
+				}
+			}
+			return true
+		})
+	}
+	if !slices.Contains(names, "consistency") {
+		t.Error("not even consistency was found in the sources")
+	}
+	return names
+}
+
+// Every problem is described, and by its page.
+//
+// Requirement: AD-033
+func TestEveryProblemIsDescribed(t *testing.T) {
+	doc := document(t)
+	for p, rule := range rulings {
+		r := doc.Components.Responses[string(p)]
+		if r == nil || !strings.Contains(*r.Value.Description, rule.explanation) || r.Value.Content["application/problem+json"] == nil {
+			t.Errorf("%s is not described", p)
+		}
+	}
+}
+
+// judgeAnswer fails where an answer of a route is not as /openapi.json says: its
+// status, its media type, its problem, its body. ask hands every answer to it.
+func judgeAnswer(t testing.TB, s *Server, method, target string, resp *http.Response) {
+	t.Helper()
+	path, _, _ := strings.Cut(target, "?")
+	variable := regexp.MustCompile(`\\\{[^}]*\\\}`)
+	for _, res := range resources(s.table()) {
+		pattern := "^" + variable.ReplaceAllString(regexp.QuoteMeta(res.path), "[^/]+") + "$"
+		if !regexp.MustCompile(pattern).MatchString(path) {
+			continue
+		}
+		if _, ok := res.rows[method]; !ok {
+			return // 405 or 501, which no operation can have
+		}
+		item := document(t).Paths.Value(res.path)
+		if item == nil {
+			t.Fatalf("%s is not described", res.path)
+		}
+		if method == "HEAD" {
+			method = "GET"
+		}
+		if err := judgeOperation(document(t), item.GetOperation(method), resp); err != nil {
+			t.Errorf("%s %s: /openapi.json says otherwise: %v", method, target, err)
+		}
+		return
+	}
+}
+
+func judgeOperation(doc *openapi3.T, op *openapi3.Operation, resp *http.Response) error {
+	want := op.Responses.Value(strconv.Itoa(resp.StatusCode))
+	if want == nil {
+		return fmt.Errorf("no status %d", resp.StatusCode)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	resp.Body = io.NopCloser(strings.NewReader(string(body)))
+	if len(body) == 0 || resp.Header.Get("Content-Encoding") != "" {
+		return nil
+	}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	content := want.Value.Content[media]
+	if content == nil {
+		return fmt.Errorf("%d has no %s", resp.StatusCode, media)
+	}
+	if !isJSON(media) {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal(body, &v); err != nil {
+		return err
+	}
+	if media == "application/problem+json" {
+		typ := v.(map[string]any)["type"].(string)
+		if !strings.Contains(*want.Value.Description, "`"+typ[strings.LastIndexByte(typ, '/')+1:]+"`") {
+			return fmt.Errorf("%d has no problem %s", resp.StatusCode, typ)
+		}
+	}
+	if err := doc.ValidateSchemaJSON(content.Schema.Value, v, openapi3.EnableJSONSchema2020()); err != nil {
+		return fmt.Errorf("%d: %w; body %s", resp.StatusCode, err, body)
+	}
+	return nil
+}
+
+// compileSchemas returns the schemas as a validator reads them from the node.
+func compileSchemas(t *testing.T) map[string]*jsonschema.Schema {
+	t.Helper()
+	s, compiler := newTestServer(t, nil), jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	files := s.described().schemas
+	for name := range files {
+		resp := ask(t, s, "", "GET", "/schemas/"+name+".json", "")
+		if got := resp.Header.Get("Content-Type"); got != "application/schema+json" {
+			t.Errorf("/schemas/%s.json is %s", name, got)
+		}
+		v, err := jsonschema.UnmarshalJSON(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.(map[string]any)["$id"] != publicURL+"/schemas/"+name+".json" {
+			t.Errorf("%s has another $id", name)
+		}
+		if err := compiler.AddResource(publicURL+"/schemas/"+name+".json", v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compiled := map[string]*jsonschema.Schema{}
+	for name := range files {
+		schema, err := compiler.Compile(publicURL + "/schemas/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		compiled[name] = schema
+	}
+	wantStatus(t, ask(t, s, "", "GET", "/schemas/telegram.json", ""), 404)
+	return compiled
+}
+
+// A document that a schema refuses is refused by the directory too, and what the
+// directory takes its schema takes.
+func TestSchemasAgreeWithTheDirectory(t *testing.T) {
+	schemas := compileSchemas(t)
+	check := func(kind directory.Kind, doc string) (schema, direct error) {
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, direct := directory.ParseDocument(kind, []byte(doc))
+		if direct == nil {
+			_, direct = directory.Project("one", d)
+		}
+		return schemas[string(kind)].Validate(v), direct
+	}
+	many := func(n int, item string) string {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString("," + strings.ReplaceAll(item, "#", strconv.Itoa(i)))
+		}
+		return "[" + strings.TrimPrefix(b.String(), ",") + "]"
+	}
+	for _, x := range []struct {
+		kind directory.Kind
+		doc  string
+		good bool
+	}{
+		{"ad", aDocument, true},
+		{"ad", `{"base":"https://a.example","capabilities":` + many(directory.MaxCapabilities, `{"name":"c#","type":"tool"}`) + `}`, true},
+		{"ad", `{"base":"https://a.example","capabilities":` + many(directory.MaxCapabilities+1, `{"name":"c#","type":"tool"}`) + `}`, false},
+		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c","type":"tool","tags":` + many(directory.MaxTags+1, `"t#"`) + `}]}`, false},
+		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c","type":"tool","input_schema":true}]}`, false},
+		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c*","type":"tool"}]}`, false},
+		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c"}]}`, false},
+		{"ad", `{"base":"https://a.example","capabilities":[{"name":"","type":"tool"}]}`, false},
+		{"ad", `{"base":"https://a.example","description":null}`, false},
+		{"ad", `{"base":"https://a.example","description":"` + strings.Repeat("d", directory.MaxDescription+1) + `"}`, false},
+		{"ad", `{"base":"https://a.example","authentication":null}`, false},
+		{"ad", `{"base":"https://a.example","authentication":{"oauth":true},"constraints":["none"],"x-more":null}`, true},
+		{"ad", `{"base":"https://a.example","examples":[{"id":"1"}]}`, false},
+		{"ad", `{"base":"https://a.example","bindings":[{"protocol":"mcp","endpoint":"https://a.example/mcp"}]}`, true},
+		{"ad", `{"base":"https://a.example","protocols":["mcp",1]}`, false},
+		{"ad", `{"base":"nowhere"}`, false}, {"ad", `{"base":7}`, false}, {"ad", `{}`, false}, {"ad", `[]`, false},
+		{"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"id":"greet","tags":["hello"],"examples":["hi"]}],"provider":{"organization":"Example"}}`, true},
+		{"a2a", `{"name":"Card"}`, false}, {"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"name":"greet"}]}`, false},
+		{"a2a", `{"name":"Card","url":"https://card.example/","skills":{}}`, false},
+		{"mcp", `{"name":"com.example/server","remotes":[{"url":"https://mcp.example/","headers":[{"name":"X-Key"}]}]}`, true},
+		{"mcp", `{"remotes":[{"url":"https://mcp.example/"}]}`, false}, {"mcp", `{"name":"com.example/server","remotes":[{"type":"sse"}]}`, false},
+	} {
+		schema, direct := check(x.kind, x.doc)
+		if (schema == nil) != x.good || (direct == nil) != x.good {
+			t.Errorf("%s %.200s: the schema says %v, the directory %v; want good %v", x.kind, x.doc, schema, direct, x.good)
+		}
+	}
+	cards, _ := filepath.Glob("../directory/testdata/*a2a*/*.json")
+	for _, card := range cards {
+		b, err := os.ReadFile(card)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if schema, direct := check(directory.KindA2A, string(b)); direct == nil && schema != nil {
+			t.Errorf("%s: the directory takes it, its schema does not: %v", card, schema)
+		}
+	}
+}
+
+// The catalogue's links lead somewhere, and HEAD tells that it is one (RFC 9727).
+func TestTheCatalogLeadsSomewhere(t *testing.T) {
+	s := newTestServer(t, whole)
+	resp := ask(t, s, "", "GET", "/.well-known/api-catalog", "")
+	body := wantStatus(t, resp, 200)
+	if got := resp.Header.Get("Content-Type"); got != `application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727"` {
+		t.Errorf("Content-Type is %s", got)
+	}
+	head := ask(t, s, "", "HEAD", "/.well-known/api-catalog", "")
+	if got := head.Header.Get("Link"); got != `</.well-known/api-catalog>; rel="api-catalog"` {
+		t.Errorf("HEAD has the Link %q", got)
+	}
+	links := 0
+	for _, context := range body["linkset"].([]any) {
+		for rel, targets := range context.(map[string]any) {
+			if rel == "anchor" {
+				continue
+			}
+			for _, target := range targets.([]any) {
+				links++
+				href := target.(map[string]any)["href"].(string)
+				if path, ours := strings.CutPrefix(href, publicURL); ours {
+					resp := ask(t, s, "", "GET", path, "")
+					wantStatus(t, resp, 200)
+					if got := resp.Header.Get("Content-Type"); got != target.(map[string]any)["type"] {
+						t.Errorf("%s is %s", href, got)
+					}
+				}
+			}
+		}
+	}
+	if links < 3 {
+		t.Errorf("there are %d links", links)
+	}
+}

@@ -1,0 +1,293 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// The schemas of what goes in and out, JSON Schema 2020-12. They serve twice: as
+// components of /openapi.json, and each alone at /schemas/NAME.json, where ref
+// makes the references of one or of the other. They describe and don't decide:
+// package directory judges documents, also by rules that no schema can say
+// (lengths in bytes, names that differ, base as a URI).
+
+const dialect = "https://json-schema.org/draft/2020-12/schema"
+
+type referrer func(name string) *openapi3.SchemaRef
+
+// schemasOf returns all schemas by name.
+func schemasOf(ref referrer) map[string]*openapi3.Schema {
+	all := map[string]*openapi3.Schema{}
+	for _, part := range []map[string]*openapi3.Schema{documentSchemas(ref), answerSchemas(ref), operatorSchemas(ref)} {
+		for name, schema := range part {
+			all[name] = schema
+		}
+	}
+	return all
+}
+
+// documentSchemas are the kinds of document that can be registered, by kind.
+func documentSchemas(ref referrer) map[string]*openapi3.Schema {
+	extensible := "Further members are kept and returned as sent, but for those that are the directory's own, which are dropped."
+	return map[string]*openapi3.Schema{
+		string(directory.KindAD): said(object([]string{"base"}, props{
+			"base":                uri("Where the agent is reached."),
+			"description":         text("One or two sentences.", directory.MaxDescription),
+			"protocols":           array(text("A lowercase short name, with a version behind a slash.", 0), "What the agent speaks.", 0),
+			"capabilities":        array(nil, "What the agent can do; names differ.", directory.MaxCapabilities, ref("capability")),
+			"version":             text("The agent's own version.", 0),
+			"vendor":              text("Who makes it.", 0),
+			"identity":            text("Self-asserted, stored and never interpreted.", 0),
+			"identity_type":       text("What kind of identity that is.", 0),
+			"tags":                tags(),
+			"supported_languages": array(text("", 0), "Language tags (BCP 47).", 0),
+			"authentication":      notNull("How to authenticate to the agent."),
+			"constraints":         notNull("What the agent does not do."),
+			"status":              text("active unless it says otherwise.", 0),
+			"examples": array(object([]string{"text"}, props{
+				"id": text("", 0), "text": nonEmpty("A request that the agent serves."), "language": text("", 0), "tags": tags(),
+			}), "Requests that the agent serves.", 0),
+			"bindings": array(object([]string{"protocol", "endpoint"}, props{
+				"protocol": nonEmpty(""), "endpoint": nonEmpty(""), "media_types": array(text("", 0), "", 0), "interaction_model": text("", 0), "transport": text("", 0),
+			}), "Ways to reach the agent; by default each protocol at base.", 0),
+		}), "A registration's document (draft-jimenez-agent-directory-01, 4.1). "+extensible),
+		string(directory.KindA2A): said(object([]string{"name", "url"}, props{
+			"name":        nonEmpty("The agent's name for people."),
+			"url":         uri("Where the agent is reached."),
+			"description": text("", directory.MaxDescription),
+			"version":     text("", 0),
+			"provider":    object(nil, props{"organization": text("", 0)}),
+			"skills": array(object([]string{"id"}, props{
+				"id": name(), "name": text("", 0), "description": text("", directory.MaxDescription), "tags": tags(), "examples": array(text("", 0), "", 0),
+			}), "What the agent can do; ids differ.", directory.MaxCapabilities),
+			"defaultInputModes":    array(text("", 0), "", 0),
+			"preferredTransport":   text("", 0),
+			"additionalInterfaces": array(object([]string{"url"}, props{"url": uri(""), "transport": text("", 0)}), "", 0),
+			"securitySchemes":      object(nil, nil),
+			"security":             array(&openapi3.Schema{}, "", 0),
+		}), "An A2A agent card (0.3). "+extensible),
+		string(directory.KindMCP): said(object([]string{"name"}, props{
+			"name":           nonEmpty("The server's name, reverse DNS and a slash before its own."),
+			"description":    text("", directory.MaxDescription),
+			"version":        text("", 0),
+			"version_detail": object(nil, props{"version": text("", 0)}),
+			"status":         text("", 0),
+			"remotes": array(object([]string{"url"}, props{
+				"url": uri(""), "type": text("", 0), "transport_type": text("", 0),
+				"headers": array(object([]string{"name"}, props{"name": nonEmpty("")}), "", 0),
+			}), "", 0),
+			"packages":   array(object(nil, props{"registryType": text("", 0), "registry_name": text("", 0), "identifier": text("", 0), "name": text("", 0), "version": text("", 0)}), "", 0),
+			"repository": object(nil, props{"url": text("", 0)}),
+		}), "An MCP registry's server.json, with a remote, a package or a repository. "+extensible),
+		"capability": said(object([]string{"name", "type"}, props{
+			"name":          name(),
+			"type":          text("tool, skill, resource, prompt, or another.", directory.MaxCapabilityType, 1),
+			"description":   text("", directory.MaxDescription),
+			"tags":          tags(),
+			"input_schema":  said(object(nil, nil), "A JSON Schema; checked where it is of 2020-12 or doesn't say."),
+			"output_schema": said(object(nil, nil), "A JSON Schema, as above."),
+		}), "What an agent can do (draft-jimenez-agent-directory-01, 4.1.1)."),
+	}
+}
+
+// answerSchemas are the bodies of answers.
+func answerSchemas(ref referrer) map[string]*openapi3.Schema {
+	registration := props{
+		"agent": nonEmpty("Its name."), "base": text("", 0), "name": text("Of a document of another kind than ad.", 0),
+		"href":          reference("Its path here."),
+		"lt":            atLeast(directory.MinLifetime, "The granted lifetime in seconds."),
+		"expires_at":    instant("When it ends unless it is refreshed."),
+		"registered_at": instant(""), "updated_at": instant(""),
+		"projected":  said(boolean(), "true where the document is of another kind than ad."),
+		"kind":       text("The document's kind, where it is not ad.", 0),
+		"redacted":   said(boolean(), "true where the origin withholds members."),
+		"provenance": nil,
+	}
+	item := object([]string{"agent", "base", "protocols", "capabilities", "href", "provenance"}, props{
+		"agent": nonEmpty(""), "base": text("", 0), "description": text("", 0), "protocols": array(text("", 0), "", 0),
+		"capabilities": array(object([]string{"name", "type"}, props{"name": text("", 0), "type": text("", 0)}), "", 0),
+		"href":         reference("Its path here."), "projected": boolean(), "kind": text("", 0), "redacted": boolean(), "provenance": nil,
+	})
+	full := object([]string{"agent", "href", "lt", "expires_at", "registered_at", "updated_at", "provenance"}, registration)
+	for _, s := range []*openapi3.Schema{full, item} {
+		s.Properties["provenance"] = ref("provenance")
+	}
+	problem := object([]string{"type", "title", "status", "detail", "instance", "code", "message", "correlation_id", "error"}, props{
+		"type": uri("Names the problem, and explains it."), "title": text("", 0), "status": atLeast(400, ""), "detail": text("What happened and what to do.", 0),
+		"instance": uri(""), "pointer": text("JSON pointer to the member of the body that is wrong.", 0),
+		"code": text("Of draft-xu-efficient-agent-discovery-profile.", 0), "message": text("As detail.", 0),
+		"correlation_id": text("As X-Request-Id.", 0), "retry_after": atLeast(1, "Seconds to wait."),
+		"error":       said(object([]string{"code", "message"}, props{"code": text("", 0), "message": text("", 0)}), "Of draft-cui-ai-agent-discovery-invocation."),
+		"origin_href": uri("Where the registration can be changed."),
+		"policies":    array(text("", 0), "What decided.", 0), "violated-policies": array(text("", 0), "The quotas that are used up.", 0),
+	})
+	return map[string]*openapi3.Schema{
+		"registration": said(full, "A registration in full: the members of its document, and what the directory knows of it."),
+		"item":         said(item, "A registration as lookups list it."),
+		"listing":      said(object([]string{"agents"}, props{"agents": array(nil, "", directory.MaxCount, ref("item"))}), "A page of a lookup's answer."),
+		"provenance":   provenance(),
+		"granted":      said(object([]string{"lt"}, props{"lt": atLeast(directory.MinLifetime, "The granted lifetime in seconds.")}), "A shorter lifetime was granted than asked for."),
+		"problem":      said(problem, "Why a request was refused (RFC 9457)."),
+		"explanation":  said(object([]string{"type", "title", "status", "explanation"}, props{"type": uri(""), "title": text("", 0), "status": atLeast(400, ""), "explanation": text("", 0)}), "What a problem means and what to do."),
+		"well-known": said(object([]string{"registration", "lookup", "max_count"}, props{
+			"registration": reference("Where to register."), "lookup": text("A URI template (RFC 6570).", 0), "max_count": atLeast(1, "The most items on a page."),
+		}), "The directory's interfaces (draft-jimenez-agent-directory-01, 3.1)."),
+		"proof": said(object([]string{"record", "page", "keys"}, props{
+			"record": nonEmpty("The signed record, an SD-JWT."), "page": nonEmpty("The signed page that lists it."), "keys": nonEmpty("The origin's signed key document."),
+			"bundle": said(object(nil, nil), "The origin's SPIFFE bundle."), "checkpoint": text("", 0), "index": atLeast(0, ""), "path": array(text("", 0), "", 0),
+		}), "All that roster verify needs."),
+		"linkset": said(object([]string{"linkset"}, props{"linkset": array(object(nil, nil), "", 0)}), "Links (RFC 9264)."),
+		"schema":  said(object(nil, nil), "A JSON Schema 2020-12."),
+		"openapi": said(object([]string{"openapi", "info", "paths"}, nil), "An OpenAPI 3.1 document."),
+	}
+}
+
+func provenance() *openapi3.Schema {
+	return said(object([]string{"origin_authority", "revision", "expires_at", "verification"}, props{
+		"origin_authority": text("The trust domain that registered it.", 0), "origin_service": uri("That domain's directory."),
+		"origin_href": uri("The registration there."), "origin_signature": reference("Its signed record, here."),
+		"registrant": text("Who owns it.", 0), "revision": atLeast(1, "Of its statement."),
+		"registered_at": instant(""), "updated_at": instant(""), "expires_at": instant(""),
+		"received_at": instant("When it came here."), "received_from": text("The domain that handed it over.", 0),
+		"visibility": text("domain, mesh, or peers:DOMAIN,…", 0),
+		"verification": object([]string{"state"}, props{
+			"state": oneOf("local", "verified"), "key": text("That verified it.", 0), "logged": boolean(), "checked_at": instant(""),
+		}),
+	}), "Where a registration comes from, who vouches for it, and how fresh it is.")
+}
+
+// operatorSchemas are what operators see and send.
+func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
+	moment := &openapi3.Schema{Type: &openapi3.Types{"string"}, Format: "date-time"}
+	return map[string]*openapi3.Schema{
+		"raft": said(object([]string{"leader", "peers"}, props{
+			"leader": text("A SPIFFE ID; empty where none is known.", 0),
+			"peers": array(object([]string{"id", "address", "voter"}, props{
+				"id": uri(""), "address": text("", 0), "voter": boolean(), "last_contact": moment,
+			}), "", 0),
+		}), "How a domain's nodes hold its directory together."),
+		"members": said(object([]string{"members"}, props{
+			"members": array(object([]string{"id", "domain", "address", "state"}, props{
+				"id": uri(""), "domain": text("", 0), "address": text("", 0), "state": text("alive, suspect, left", 0),
+			}), "", 0),
+		}), "The nodes in the mesh's gossip pool."),
+		"peers": said(object([]string{"peers"}, props{
+			"peers": array(object([]string{"domain", "state", "lag_revisions", "lag_seconds"}, props{
+				"domain": text("", 0), "state": text("pending, active, frozen, terminated", 0), "health": text("", 0), "addresses": array(text("", 0), "", 0),
+				"watermark": text("EPOCH.REVISION that this node has applied.", 0), "tip": text("EPOCH.REVISION that the peer has announced.", 0),
+				"lag_revisions": atLeast(0, ""), "lag_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},
+				"last_heard": moment, "last_error": text("", 0), "received": said(object(nil, nil), "Messages by what the gate said."),
+			}), "", 0),
+		}), "How the peered domains stand, as this node sees it."),
+		"peering": said(object([]string{"domain", "bundle", "addresses"}, props{
+			"domain": nonEmpty("The peer's trust domain."), "state": oneOf("pending", "active", "frozen", "terminated"),
+			"bundle": said(object(nil, nil), "The peer's SPIFFE bundle, a JWKS object."), "addresses": array(uri("https://HOST[:PORT] of a node."), "", 0),
+			"gossip": array(text("host:port", 0), "", 0), "mesh": said(boolean(), "Whether the peer may have what is for the whole mesh."),
+		}), "What is agreed with another domain."),
+	}
+}
+
+// The words that the schemas are made of.
+
+type props map[string]*openapi3.Schema
+
+func said(s *openapi3.Schema, description string) *openapi3.Schema {
+	s.Description = description
+	return s
+}
+
+func object(required []string, ps props) *openapi3.Schema {
+	s := &openapi3.Schema{Type: &openapi3.Types{"object"}, Required: required, Properties: openapi3.Schemas{}}
+	for name, p := range ps {
+		s.Properties[name] = &openapi3.SchemaRef{Value: p}
+	}
+	return s
+}
+
+// array is of items of a schema, or of what a reference refers to; most is 0
+// where they are not counted.
+func array(items *openapi3.Schema, description string, most uint64, ref ...*openapi3.SchemaRef) *openapi3.Schema {
+	s := &openapi3.Schema{Type: &openapi3.Types{"array"}, Items: &openapi3.SchemaRef{Value: items}, Description: description}
+	if len(ref) > 0 {
+		s.Items = ref[0]
+	}
+	if most > 0 {
+		s.MaxItems = &most
+	}
+	return s
+}
+
+func text(description string, most uint64, least ...uint64) *openapi3.Schema {
+	s := &openapi3.Schema{Type: &openapi3.Types{"string"}, Description: description}
+	if most > 0 {
+		s.MaxLength = &most
+	}
+	if len(least) > 0 {
+		s.MinLength = least[0]
+	}
+	return s
+}
+
+func nonEmpty(description string) *openapi3.Schema { return text(description, 0, 1) }
+
+func uri(description string) *openapi3.Schema {
+	return &openapi3.Schema{Type: &openapi3.Types{"string"}, Format: "uri", Description: description, MinLength: 1}
+}
+
+func reference(description string) *openapi3.Schema {
+	return &openapi3.Schema{Type: &openapi3.Types{"string"}, Format: "uri-reference", Description: description}
+}
+
+func instant(description string) *openapi3.Schema {
+	return &openapi3.Schema{Type: &openapi3.Types{"string"}, Format: "date-time", Pattern: `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`, Description: description}
+}
+
+func boolean() *openapi3.Schema { return &openapi3.Schema{Type: &openapi3.Types{"boolean"}} }
+
+func atLeast(n float64, description string) *openapi3.Schema {
+	return &openapi3.Schema{Type: &openapi3.Types{"integer"}, Min: &n, Description: description}
+}
+
+func oneOf(values ...any) *openapi3.Schema {
+	return &openapi3.Schema{Type: &openapi3.Types{"string"}, Enum: values}
+}
+
+func notNull(description string) *openapi3.Schema {
+	return &openapi3.Schema{Type: &openapi3.Types{"array", "boolean", "number", "object", "string"}, Description: description}
+}
+
+// name is a capability's: lookups could not ask for an asterisk.
+func name() *openapi3.Schema {
+	return &openapi3.Schema{Type: &openapi3.Types{"string"}, MinLength: 1, Pattern: `^[^*]*$`}
+}
+
+func tags() *openapi3.Schema {
+	return array(text("", directory.MaxTag), "", directory.MaxTags)
+}
+
+// schemaFiles returns the text of every schema as it stands alone.
+func (s *Server) schemaFiles() map[string][]byte {
+	files := map[string][]byte{}
+	for name, schema := range schemasOf(func(name string) *openapi3.SchemaRef { return &openapi3.SchemaRef{Ref: name + ".json"} }) {
+		schema.SchemaDialect, schema.SchemaID = dialect, s.cfg.PublicURL+"/schemas/"+name+".json"
+		b, err := json.Marshal(schema, json.Deterministic(true))
+		if err != nil {
+			panic(err) // they are constants
+		}
+		files[name] = append(b, '\n')
+	}
+	return files
+}
+
+// schema answers GET /schemas/{kind}.json.
+func (s *Server) schema(w http.ResponseWriter, c *call) error {
+	b, ok := s.described().schemas[c.vars["kind"]]
+	if !ok {
+		return directory.Refuse(directory.NotFound, "There is no schema called %.100q.", c.vars["kind"])
+	}
+	return sendPublic(w, c, "application/schema+json", b)
+}
