@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -246,61 +245,4 @@ func Mint(dir, domain, path string) (*DevIdentity, error) {
 	d.Identities = slices.DeleteFunc(d.Identities, func(o DevIdentity) bool { return o.SPIFFEID == id.SPIFFEID })
 	d.Identities = append(d.Identities, id)
 	return &id, m.write(dir)
-}
-
-// A portPlan hands out addresses on loopback.
-type portPlan struct {
-	apis []string
-	rest []string
-}
-
-// choosePorts takes count API ports from first on, or free ones where first is
-// 0, and three more free ports for each.
-func choosePorts(first, count int) (*portPlan, error) {
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			_ = l.Close()
-		}
-	}()
-	take := func(port int) (string, error) {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			return "", err
-		}
-		held = append(held, l)
-		return l.Addr().String(), nil
-	}
-	p := &portPlan{}
-	for i := range count {
-		port := first
-		if first != 0 {
-			port += i
-		}
-		addr, err := take(port)
-		if err != nil {
-			return nil, fmt.Errorf("port %d is taken: stop what listens there, or choose others with --port (0 picks free ones): %w", port, err)
-		}
-		p.apis = append(p.apis, addr)
-	}
-	for range 3 * count {
-		addr, err := take(0)
-		if err != nil {
-			return nil, err
-		}
-		p.rest = append(p.rest, addr)
-	}
-	return p, nil
-}
-
-func (p *portPlan) nextAPI() string {
-	a := p.apis[0]
-	p.apis = p.apis[1:]
-	return a
-}
-
-func (p *portPlan) next() string {
-	a := p.rest[0]
-	p.rest = p.rest[1:]
-	return a
 }

@@ -166,6 +166,9 @@ func TestDevNamesATakenPort(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(port)) || !strings.Contains(err.Error(), "--port") {
 		t.Errorf("got %v, want the port and --port", err)
 	}
+	if _, linux := os.Stat("/proc/net/tcp"); linux == nil && !strings.Contains(err.Error(), fmt.Sprintf("process %d ", os.Getpid())) {
+		t.Errorf("got %v, want the process that listens there", err)
+	}
 }
 
 // A minted identity works at once and stands in mesh.json.

@@ -1,0 +1,102 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A portPlan hands out addresses on loopback.
+type portPlan struct {
+	apis []string
+	rest []string
+}
+
+// choosePorts takes count API ports from first on, or free ones where first is
+// 0, and three more free ports for each.
+func choosePorts(first, count int) (*portPlan, error) {
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
+	take := func(port int) (string, error) {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			return "", err
+		}
+		held = append(held, l)
+		return l.Addr().String(), nil
+	}
+	p := &portPlan{}
+	for i := range count {
+		port := first
+		if first != 0 {
+			port += i
+		}
+		addr, err := take(port)
+		if err != nil {
+			return nil, fmt.Errorf("port %d is taken%s: stop what listens there, or choose others with --port (0 picks free ones): %w", port, holder(port), err)
+		}
+		p.apis = append(p.apis, addr)
+	}
+	for range 3 * count {
+		addr, err := take(0)
+		if err != nil {
+			return nil, err
+		}
+		p.rest = append(p.rest, addr)
+	}
+	return p, nil
+}
+
+func (p *portPlan) nextAPI() string {
+	a := p.apis[0]
+	p.apis = p.apis[1:]
+	return a
+}
+
+func (p *portPlan) next() string {
+	a := p.rest[0]
+	p.rest = p.rest[1:]
+	return a
+}
+
+// holder names the process that listens on a port, where this system lets one
+// see it: " by process 4711 (roster)", else nothing.
+func holder(port int) string {
+	socket := listeningSocket(port)
+	if socket == "" {
+		return ""
+	}
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && to == "socket:["+socket+"]" {
+			pid := strings.Split(link, "/")[2]
+			name, _ := os.ReadFile("/proc/" + pid + "/comm")
+			return fmt.Sprintf(" by process %s (%s)", pid, strings.TrimSpace(string(name)))
+		}
+	}
+	return ""
+}
+
+// listeningSocket returns the inode of the socket that listens on a port.
+func listeningSocket(port int) string {
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(table)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line) // sl local remote state … inode: proc(5)
+			if len(f) > 9 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				return f[9]
+			}
+		}
+	}
+	return ""
+}
