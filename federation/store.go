@@ -243,7 +243,7 @@ func (t *streamTx) put(rid directory.RID, old, h *held) error {
 	case old == nil:
 		t.state.Live++
 	case old.name() != h.name():
-		if err := t.records.Delete(old.name().bytes()); err != nil {
+		if err := t.dropRecord(old); err != nil {
 			return err
 		}
 	}
@@ -265,8 +265,17 @@ func (t *streamTx) remove(rid directory.RID, old *held) error {
 		return nil
 	}
 	t.state.Live--
-	return errors.Join(t.records.Delete(old.name().bytes()), t.due.Delete(dueKey(old.Deadline, rid)),
-		t.entries.Delete([]byte(rid.String())))
+	return errors.Join(t.dropRecord(old), t.due.Delete(dueKey(old.Deadline, rid)), t.entries.Delete([]byte(rid.String())))
+}
+
+// dropRecord deletes the record of an entry that holds it. A digest may name the
+// record of another registration; the record gate refuses it there, and it is not
+// that digest's to take away.
+func (t *streamTx) dropRecord(old *held) error {
+	if old.Record != recordHeld {
+		return nil
+	}
+	return t.records.Delete(old.name().bytes())
 }
 
 // lacking returns those of the names of live digests whose record isn't here.
