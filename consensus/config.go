@@ -75,6 +75,10 @@ type Timing struct {
 	Write     time.Duration // how long a write waits for a leader, and a follower for its own copy
 	Presence  time.Duration // between a follower's words to the leader
 
+	// A leader hands over when each append to its log has taken longer than
+	// SlowDisk for all of SlowDiskFor. A negative SlowDisk turns that off.
+	SlowDisk, SlowDiskFor time.Duration
+
 	SnapshotEvery uint64 // log entries between snapshots
 }
 
@@ -82,6 +86,7 @@ type Timing struct {
 var DefaultTiming = Timing{
 	Heartbeat: time.Second, Election: time.Second, Lease: 500 * time.Millisecond,
 	Sweep: 500 * time.Millisecond, Write: 5 * time.Second, Presence: 2 * time.Second,
+	SlowDisk: 500 * time.Millisecond, SlowDiskFor: 5 * time.Second,
 	SnapshotEvery: 8192,
 }
 
@@ -95,6 +100,7 @@ func (t Timing) withDefaults() Timing {
 	for _, f := range []struct{ mine, def *time.Duration }{
 		{&t.Heartbeat, &d.Heartbeat}, {&t.Election, &d.Election}, {&t.Lease, &d.Lease},
 		{&t.Sweep, &d.Sweep}, {&t.Write, &d.Write}, {&t.Presence, &d.Presence},
+		{&t.SlowDisk, &d.SlowDisk}, {&t.SlowDiskFor, &d.SlowDiskFor},
 	} {
 		if *f.mine == 0 {
 			*f.mine = *f.def
@@ -110,6 +116,8 @@ func (t Timing) check() error {
 	switch {
 	case t.Lease > t.Heartbeat:
 		return fmt.Errorf("Timing.Lease %s is longer than Heartbeat %s", t.Lease, t.Heartbeat)
+	case t.SlowDiskFor < 0:
+		return fmt.Errorf("Timing.SlowDiskFor %s is negative", t.SlowDiskFor)
 	case t.Election < t.Heartbeat:
 		return fmt.Errorf("Timing.Election %s is shorter than Heartbeat %s", t.Election, t.Heartbeat)
 	case min(t.Heartbeat, t.Election, t.Lease, t.Sweep, t.Write, t.Presence) < 5*time.Millisecond:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -25,14 +26,16 @@ const keptSnapshots = 2
 type disk struct {
 	wal       *wal.WAL
 	logs      raft.LogStore
+	votes     raft.StableStore
+	clock     *appendClock
 	snapshots raft.SnapshotStore
 }
 
-// openDisk opens what dir holds. failed is told of a log entry that could not be
-// written: Raft goes on after that, and must not be believed. (A vote that cannot
-// be written makes Raft panic, which is as well: the node is gone, and says why.)
-// faulty is nil but in tests.
-func openDisk(dir string, log hclog.Logger, failed func(error), faulty func(raft.LogStore) raft.LogStore) (*disk, error) {
+// openDisk opens what dir holds. failed is told of a log entry or a vote that
+// could not be written: after an entry Raft goes on, and must not be believed;
+// after a vote it panics. An append that takes longer than slow is noted. faulty is
+// nil but in tests.
+func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Duration, faulty func(raft.LogStore) raft.LogStore) (*disk, error) {
 	for _, sub := range []string{"", "log", "snapshots"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("make the data directory: %w", err)
@@ -49,7 +52,7 @@ func openDisk(dir string, log hclog.Logger, failed func(error), faulty func(raft
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), w.Close())
 	}
-	judged := &judgedLog{w, failed}
+	judged := &judgedLog{w, failed, &appendClock{slow: slow}}
 	if faulty != nil {
 		judged.LogStore = faulty(w)
 	}
@@ -57,7 +60,7 @@ func openDisk(dir string, log hclog.Logger, failed func(error), faulty func(raft
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	return &disk{w, logs, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
+	return &disk{w, logs, judgedVotes{w, failed}, judged.clock, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
 }
 
 // empty reports whether there is neither a log entry nor a snapshot.
@@ -70,10 +73,11 @@ func (d *disk) empty() (bool, error) {
 	return len(list) == 0, err
 }
 
-// A judgedLog tells of writes that fail.
+// A judgedLog times writes and tells of those that fail.
 type judgedLog struct {
 	raft.LogStore
 	failed func(error)
+	clock  *appendClock
 }
 
 // IsMonotonic tells Raft that the log has no gaps, as raft-wal demands.
@@ -82,9 +86,28 @@ func (j *judgedLog) IsMonotonic() bool { return true }
 func (j *judgedLog) StoreLog(entry *raft.Log) error { return j.StoreLogs([]*raft.Log{entry}) }
 
 func (j *judgedLog) StoreLogs(entries []*raft.Log) error {
-	err := j.LogStore.StoreLogs(entries)
+	err := j.clock.time(func() error { return j.LogStore.StoreLogs(entries) })
 	if err != nil {
 		j.failed(fmt.Errorf("write the log: %w", err))
+	}
+	return err
+}
+
+// judgedVotes tells of terms and votes that cannot be written.
+type judgedVotes struct {
+	raft.StableStore
+	failed func(error)
+}
+
+func (j judgedVotes) Set(key, value []byte) error { return j.judge(j.StableStore.Set(key, value)) }
+
+func (j judgedVotes) SetUint64(key []byte, value uint64) error {
+	return j.judge(j.StableStore.SetUint64(key, value))
+}
+
+func (j judgedVotes) judge(err error) error {
+	if err != nil {
+		j.failed(fmt.Errorf("write a term or a vote: %w", err))
 	}
 	return err
 }

@@ -177,16 +177,22 @@ func (s *Store) sweep() {
 		s.raft.LeadershipTransfer() // its outcome is seen by the next round
 		return
 	}
-	s.sweepAt(now.Unix())
+	s.sweepAt(now)
 }
 
-func (s *Store) sweepAt(now int64) {
+func (s *Store) sweepAt(clock time.Time) {
+	now := clock.Unix()
 	s.mu.Lock()
 	expired, renewed := s.state.due(now)
 	doc := s.state.issued
 	s.mu.Unlock()
+	hasty := s.hasty(clock, len(expired))
 	if !s.leading.Load() {
 		return
+	}
+	if hasty {
+		s.log.Warn("time has jumped and many registrations would end; the clocks are asked again first", "registrations", len(expired))
+		return // all of it is looked at again in a second
 	}
 	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Write)
 	defer cancel()

@@ -34,7 +34,7 @@ func newStore(cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, opened: time.Now(),
 		batches: newBatcher(), regrants: make(chan struct{}, 1),
-		state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
+		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
 	}
 	s.gates = map[spiffeid.ID]chan struct{}{}
 	s.presence.seen = map[spiffeid.ID]sighting{}
@@ -58,7 +58,7 @@ func (s *Store) start() (err error) {
 	}()
 	log := raftLogger(s.log)
 	s.cluster = newCluster(&s.cfg, s.log)
-	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.faulty); err != nil {
+	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.cfg.faulty); err != nil {
 		return err
 	}
 	if err := s.bootstrap(); err != nil {
@@ -68,7 +68,7 @@ func (s *Store) start() (err error) {
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: streams{s.cluster.raft, s.cluster}, MaxPool: 3, Timeout: 10 * s.cfg.Timing.Heartbeat, Logger: log.Named("transport"),
 	})
-	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.wal, s.disk.snapshots, ownAddress{transport, s.address()})
+	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, ownAddress{transport, s.address()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}
@@ -81,6 +81,9 @@ func (s *Store) start() (err error) {
 	s.loops.Go(func() { s.confirmed.answer(s.closing, s.confirm) })
 	if len(s.cfg.Members) > 1 {
 		s.loops.Go(s.presenceLoop)
+	}
+	if s.watchesDisk() {
+		s.loops.Go(s.diskLoop)
 	}
 	return nil
 }
@@ -188,10 +191,11 @@ func (s *Store) Leader() (spiffeid.ID, bool) {
 // IsLeader reports whether this member leads and is ready to.
 func (s *Store) IsLeader() bool { return s.leading.Load() }
 
-// Heard returns how long ago the leader was heard; 0 on the leader itself.
+// Heard returns how long ago the leader was heard; 0 on the leader itself, unless
+// its disk hangs: then the others have another by now.
 func (s *Store) Heard() time.Duration {
 	if s.raft.State() == raft.Leader {
-		return 0
+		return s.diskHangs()
 	}
 	last := s.raft.LastContact()
 	if last.IsZero() {
@@ -215,6 +219,8 @@ func (s *Store) Ready() error {
 		return s.failure()
 	case s.closing.Err() != nil:
 		return errors.New("this member is stopping")
+	case s.diskHangs() > 0:
+		return errDiskHangs
 	case s.leading.Load():
 		return nil
 	case !ok:
@@ -256,12 +262,20 @@ func (s *Store) RaftPeers() []RaftPeer {
 }
 
 // fail latches the first failure after which this member must not be believed
-// any more: Ready tells it, and writes are refused.
+// any more: Ready tells it, writes are refused, and Failed says that the process
+// should end.
 func (s *Store) fail(err error) {
 	if s.failed.CompareAndSwap(nil, &err) {
 		s.log.Error("this member has stopped applying and writing; it needs an operator", "error", err)
+		close(s.failing)
 	}
 }
+
+// Failed returns a channel that is closed once this member cannot go on: its log
+// could not be written, or has an entry that this release does not know. Ready
+// tells which. What was acknowledged before is safe, and nothing is acknowledged
+// after; only a new start from the disk puts it right.
+func (s *Store) Failed() <-chan struct{} { return s.failing }
 
 func (s *Store) failure() error {
 	if err := s.failed.Load(); err != nil {

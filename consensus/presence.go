@@ -108,14 +108,15 @@ func (p *presence) read(now time.Time) {
 }
 
 // offset returns by how much a majority's clocks are ahead of ours in the
-// median, or false when too few of them are known.
-func (p *presence) offset(now time.Time) (time.Duration, bool) {
+// median, or false when too few of them are known. What was heard before since
+// does not count; nor what is not fresh.
+func (p *presence) offset(now, since time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read(now)
 	offsets := []time.Duration{0}
 	for _, s := range p.seen {
-		if now.Sub(s.at) <= p.fresh {
+		if now.Sub(s.at) <= p.fresh && !s.at.Before(since) {
 			offsets = append(offsets, s.offset)
 		}
 	}
@@ -125,7 +126,7 @@ func (p *presence) offset(now time.Time) (time.Duration, bool) {
 
 // off reports whether our clock is known to be wrong.
 func (p *presence) off(now time.Time) bool {
-	offset, known := p.offset(now)
+	offset, known := p.offset(now, time.Time{})
 	return known && offset.Abs() > maxOff
 }
 
@@ -147,7 +148,7 @@ func (p *presence) forget() {
 // (rule T2).
 func (s *Store) stamp() (int64, error) {
 	now := s.cfg.clock()
-	offset, known := s.presence.offset(now)
+	offset, known := s.presence.offset(now, time.Time{})
 	if !known || offset.Abs() > maxOff {
 		return 0, fmt.Errorf("%w: its clock is not known to be right", errNotLeader)
 	}

@@ -24,9 +24,11 @@ type Store struct {
 
 	batches  batcher
 	presence presence
+	jumps    jumpWatch
 	leading  atomic.Bool // leads, has applied all before its term, and the history has begun
 	caughtUp atomic.Bool // a follower's: has applied what the leader had a moment ago
 	failed   atomic.Pointer[error]
+	failing  chan struct{} // closed once failed is set
 	regrants chan struct{} // asks for grants to be decided anew; holds one
 
 	reads     reign

@@ -26,6 +26,8 @@ const (
 	maxHandshakes    = 64
 )
 
+var errSilent = errors.New("this member keeps silent: its disk hangs")
+
 var errNotMember = errors.New("the peer is not the member it should be")
 
 // A cluster is the listener that a domain's nodes talk over: Raft and HTTP, both
@@ -49,6 +51,7 @@ type cluster struct {
 
 	mu    sync.Mutex
 	conns map[*tracked]struct{} // nil once closed
+	quiet bool                  // no Raft to others
 }
 
 func newCluster(cfg *Config, log *slog.Logger) *cluster {
@@ -149,6 +152,11 @@ func (c *cluster) connect(ctx context.Context, address, proto string) (net.Conn,
 	if err != nil {
 		return nil, err
 	}
+	if proto == protoRaft {
+		if err := c.speak(t); err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+	}
 	conn := tls.Client(t, withProtocols(c.clients, proto))
 	if err := c.shake(ctx, conn, t, to); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -208,6 +216,32 @@ func withProtocols(c *tls.Config, protos ...string) *tls.Config {
 	return c
 }
 
+// speak marks a connection as one by which this member speaks Raft to another.
+func (c *cluster) speak(t *tracked) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.raft = true
+	if c.quiet {
+		return errSilent
+	}
+	return nil
+}
+
+// silence ends, and keeps ended while quiet, all connections by which this member
+// speaks Raft to others. What they say to it still arrives.
+func (c *cluster) silence(quiet bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if quiet && !c.quiet {
+		for t := range c.conns {
+			if t.raft {
+				c.loops.Go(func() { _ = t.Close() }) // which takes mu
+			}
+		}
+	}
+	c.quiet = quiet
+}
+
 // close ends everything and waits for it.
 func (c *cluster) close() error {
 	c.cancel()
@@ -235,6 +269,7 @@ func (c *cluster) close() error {
 type tracked struct {
 	net.Conn
 	cluster *cluster
+	raft    bool // by which this member speaks Raft; guarded by the cluster's mu
 	once    sync.Once
 
 	mu    sync.Mutex

@@ -1,0 +1,121 @@
+package consensus
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// newClockDomain starts a domain whose members' clocks can be set wrong.
+func newClockDomain(t *testing.T, n int) (*domain, []atomic.Int64) {
+	wrong := make([]atomic.Int64, n)
+	i := 0
+	d := newDomain(t, n, func(c *Config) {
+		mine := &wrong[i%n]
+		i++
+		c.clock = func() time.Time { return time.Now().Add(time.Duration(mine.Load())) }
+	})
+	d.ready()
+	return d, wrong
+}
+
+// committed returns the time that a member's log has reached, and how many
+// registrations it holds.
+func committed(s *Store) (time.Time, int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return time.UnixMilli(s.state.now), len(s.state.regs)
+}
+
+// A leader whose clock is more than two seconds off its members' median hands
+// over; one that is less off goes on (rule T2).
+//
+// Requirement: MESH-009
+func TestALeaderWithAWrongClockHandsOver(t *testing.T) {
+	for _, c := range []struct {
+		off   time.Duration
+		hands bool
+	}{{3 * time.Second, true}, {-3 * time.Second, true}, {1500 * time.Millisecond, false}, {-1500 * time.Millisecond, false}} {
+		t.Run(c.off.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, wrong := newClockDomain(t, 3)
+				leader, _ := d.leader()
+				time.Sleep(5 * time.Second) // the leader knows its members' clocks
+				wrong[leader].Store(int64(c.off))
+				time.Sleep(10 * time.Second)
+				now, _ := d.leader()
+				if (now != leader) != c.hands {
+					t.Fatalf("handed over: %v, want %v", now != leader, c.hands)
+				}
+				_, err := d.nodes[leader].Register(t.Context(), put(t, ada, "translator", 600))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if at, _ := committed(d.nodes[now]); time.Since(at).Abs() > 2*time.Second {
+					t.Errorf("the write has the time %v at %v", at, time.Now())
+				}
+				d.close()
+			})
+		})
+	}
+}
+
+// A sweep that would end many registrations because time has jumped looks at the
+// clocks again first: what a wrong clock would have ended lives on when the clock
+// is put right in time, and ends when the clocks say that it is so (rule T2). A
+// few end at once.
+func TestAfterAJumpOfTimeTheSweepLooksTwice(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		agents   int
+		members  int
+		putRight bool
+		left     int
+	}{
+		{"many, and the clock is put right", 1200, 1, true, 1200},
+		{"many, and it was so", 1200, 1, false, 0},
+		{"many, and a majority says so", 1200, 3, false, 0},
+		{"few", 500, 1, true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, wrong := newClockDomain(t, c.members)
+				leader, _ := d.leader()
+				s := d.nodes[leader]
+				var all sync.WaitGroup
+				for w := range 50 {
+					all.Go(func() {
+						for i := w; i < c.agents; i += 50 {
+							if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+				all.Wait()
+				time.Sleep(3 * time.Second)
+				set := func(to time.Duration) {
+					for i := range wrong {
+						wrong[i].Store(int64(to))
+					}
+				}
+				set(time.Hour)
+				time.Sleep(1500 * time.Millisecond)
+				if _, n := committed(s); c.agents > 1012 && n != c.agents {
+					t.Errorf("%d of %d are left before the clocks were asked again", n, c.agents)
+				}
+				if c.putRight {
+					set(0)
+				}
+				time.Sleep(20 * time.Second)
+				if _, n := committed(s); n != c.left {
+					t.Errorf("%d are left, want %d", n, c.left)
+				}
+				d.close()
+			})
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package consensus
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A slow disk is worse than a dead one: the leader's heartbeats flow on while
+// every write waits for it. So appends to the log are timed, and a leader whose
+// appends are slow for long hands over.
+
+// yieldPause is how long a member keeps the leadership after it handed it over
+// because of its disk and got it back: where all disks are slow, to pass it round
+// helps nobody.
+const yieldPause = time.Minute
+
+var errDiskHangs = errors.New("the disk of this member's log does not answer")
+
+// An appendClock times appends to the log. Raft makes one at a time.
+type appendClock struct {
+	slow time.Duration // what takes longer is slow
+
+	mu    sync.Mutex
+	begun time.Time // of the append under way; zero where none is
+	first time.Time // when the first of an unbroken row of slow appends began; zero where the last one was not slow
+	last  time.Time // when the last of them ended
+}
+
+func (c *appendClock) time(write func() error) error {
+	c.mu.Lock()
+	c.begun = time.Now()
+	c.mu.Unlock()
+	err := write()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch now := time.Now(); {
+	case now.Sub(c.begun) <= c.slow:
+		c.first = time.Time{}
+	case c.first.IsZero():
+		c.first, c.last = c.begun, now
+	default:
+		c.last = now
+	}
+	c.begun = time.Time{}
+	return err
+}
+
+// row returns how long appends have been slow without a break, as far as they
+// are known to, and how long the one under way takes by now.
+func (c *appendClock) row(now time.Time) (row, current time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.begun.IsZero() {
+		current = now.Sub(c.begun)
+	}
+	switch {
+	case current <= c.slow && c.first.IsZero():
+		return 0, current
+	case current <= c.slow:
+		return c.last.Sub(c.first), current
+	case c.first.IsZero():
+		return current, current
+	}
+	return now.Sub(c.first), current
+}
+
+// diskLoop watches how long appends take.
+func (s *Store) diskLoop() {
+	ticker := time.NewTicker(s.cfg.Timing.Sweep)
+	defer ticker.Stop()
+	var yielded time.Time
+	for {
+		select {
+		case <-ticker.C:
+			s.watchDisk(&yielded)
+		case <-s.closing.Done():
+			return
+		}
+	}
+}
+
+// watchDisk hands the leadership over when the disk has been slow for too long.
+// Raft can do that between two appends only. A leader that hangs in one is made
+// silent instead, so that the others elect another; Raft finds out when the disk
+// answers again.
+func (s *Store) watchDisk(yielded *time.Time) {
+	row, current := s.disk.clock.row(time.Now())
+	leads := s.raft.State() == raft.Leader
+	s.cluster.silence(leads && s.hangs(current))
+	if row < s.cfg.Timing.SlowDiskFor || !leads || time.Since(*yielded) < yieldPause {
+		return
+	}
+	*yielded = time.Now()
+	s.log.Warn("handing the leadership over: the disk of this member's log is slow",
+		"for", row, "current_append", current, "slow_is_over", s.cfg.Timing.SlowDisk)
+	s.raft.LeadershipTransfer() // its outcome is seen by the next rounds
+}
+
+func (s *Store) hangs(current time.Duration) bool {
+	return s.watchesDisk() && current > s.cfg.Timing.SlowDisk && current >= s.cfg.Timing.SlowDiskFor
+}
+
+// watchesDisk reports whether there is somebody to hand over to, and it is
+// wanted.
+func (s *Store) watchesDisk() bool { return len(s.cfg.Members) > 1 && s.cfg.Timing.SlowDisk > 0 }
+
+// diskHangs returns how long the log's disk has not answered, where that is too
+// long, and 0 otherwise.
+func (s *Store) diskHangs() time.Duration {
+	if _, current := s.disk.clock.row(time.Now()); s.hangs(current) {
+		return current
+	}
+	return 0
+}

@@ -1,0 +1,198 @@
+package consensus
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A slowLog takes its time for every append.
+type slowLog struct {
+	raft.LogStore
+	delay atomic.Int64
+	hang  atomic.Pointer[chan struct{}] // nil, or closed when appends go on
+}
+
+func (l *slowLog) StoreLogs(entries []*raft.Log) error {
+	time.Sleep(time.Duration(l.delay.Load()))
+	if c := l.hang.Load(); c != nil {
+		<-*c
+	}
+	return l.LogStore.StoreLogs(entries)
+}
+
+// newSlowDomain starts a domain whose logs can be made slow.
+func newSlowDomain(t *testing.T, n int) (*domain, []*slowLog) {
+	var logs []*slowLog
+	for range n {
+		logs = append(logs, &slowLog{})
+	}
+	i := 0
+	d := newDomain(t, n, func(c *Config) {
+		l := logs[i%n]
+		i++
+		c.faulty = func(s raft.LogStore) raft.LogStore { l.LogStore = s; return l }
+	})
+	d.ready()
+	return d, logs
+}
+
+// write has agents written at a member at intervals until stop is closed.
+func write(t *testing.T, s *Store, stop <-chan struct{}) {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		_, _ = s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i%10), 600))
+	}
+}
+
+// A leader whose disk is slow for long hands over, within seconds; one that is
+// slow now and then does not.
+func TestALeaderWithASlowDiskHandsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, logs := newSlowDomain(t, 3)
+		leader, other := d.leader()
+		stop := make(chan struct{})
+		var writers sync.WaitGroup
+		writers.Go(func() { write(t, d.nodes[other], stop) })
+		for range 20 { // slow for a second, again and again
+			logs[leader].delay.Store(int64(900 * time.Millisecond))
+			time.Sleep(1100 * time.Millisecond)
+			logs[leader].delay.Store(0)
+			time.Sleep(time.Second)
+		}
+		if now, _ := d.leader(); now != leader {
+			t.Fatal("a leader handed over that was slow for a second")
+		}
+		logs[leader].delay.Store(int64(900 * time.Millisecond))
+		time.Sleep(9 * time.Second)
+		if now, _ := d.leader(); now == leader {
+			t.Fatal("a leader with a slow disk goes on")
+		}
+		began := time.Now()
+		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("a write takes %s under the new leader", took)
+		}
+		close(stop)
+		writers.Wait()
+		d.close()
+	})
+}
+
+// A leader whose disk hangs is replaced though Raft itself waits for the disk;
+// it says that it is not ready, and shows what it missed once the disk answers.
+func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, logs := newSlowDomain(t, 3)
+		leader, other := d.leader()
+		s := d.nodes[leader]
+		hang := make(chan struct{})
+		logs[leader].hang.Store(&hang)
+		_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
+		problem(t, err, directory.OutcomeUnknown)
+		time.Sleep(3 * time.Second)
+		if s.Ready() == nil || s.Heard() == 0 {
+			t.Errorf("ready: %v, and the leader was heard %s ago", s.Ready(), s.Heard())
+		}
+		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))
+		if err != nil {
+			t.Fatalf("the others do not go on: %v", err)
+		}
+		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		logs[leader].hang.Store(nil)
+		close(hang)
+		d.ready()
+		d.settled()
+		if err := s.Linearize(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, ok := s.cfg.Index.Get(out.RID); !ok {
+			t.Error("it does not show what it missed")
+		}
+		d.close()
+	})
+}
+
+// A member that was started again is ready when it has what the leader had, and
+// not before, however slowly that comes.
+//
+// Requirement: OPS-015
+func TestAMemberThatLagsIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, logs := newSlowDomain(t, 3)
+		leader, follower := d.leader()
+		d.stop(follower)
+		for i := range 300 {
+			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := logs[follower]
+		l.delay.Store(int64(700 * time.Millisecond))
+		d.tune = func(c *Config) {
+			c.faulty = func(s raft.LogStore) raft.LogStore { l.LogStore = s; return l }
+		}
+		d.start(follower)
+		s := d.nodes[follower]
+		began := time.Now()
+		lagged := 0
+		for s.Ready() != nil {
+			if n := s.cfg.Index.Len(); n > 0 && n < 300 {
+				lagged++
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatalf("not ready after a minute: %v", s.Ready())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := s.cfg.Index.Len(); n != 300 || lagged == 0 {
+			t.Errorf("ready with %d of 300; seen behind %d times", n, lagged)
+		}
+		d.close()
+	})
+}
+
+// Where the log cannot be written the member says that it must end, and why.
+//
+// Requirement: OPS-003
+func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
+	var log faultyLog
+	d := newDomain(t, 1, func(c *Config) {
+		c.faulty = func(s raft.LogStore) raft.LogStore { log.LogStore = s; return &log }
+	})
+	d.ready()
+	s := d.nodes[0]
+	select {
+	case <-s.Failed():
+		t.Fatal("it failed before anything did")
+	default:
+	}
+	log.broken.Store(true)
+	_, err := s.Register(t.Context(), put(t, ada, "lost", 600))
+	problem(t, err, directory.OutcomeUnknown)
+	select {
+	case <-s.Failed():
+	case <-time.After(10 * time.Second):
+		t.Fatal("it does not say so")
+	}
+	if err := s.Ready(); err == nil || err.Error() != "write the log: no space left on device" {
+		t.Errorf("the reason is %v", err)
+	}
+	problem(t, s.Linearize(t.Context()), directory.Unavailable)
+	if n := s.cfg.Index.Len(); n != 0 {
+		t.Error("what could not be written is shown")
+	}
+}
