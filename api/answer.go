@@ -41,7 +41,10 @@ func (r *recorder) Write(b []byte) (int, error) {
 }
 
 // Flush sends what was written so far; handlers that stream ask for it.
-func (r *recorder) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
+func (r *recorder) Flush() { _ = r.FlushError() }
+
+// FlushError is Flush for http.ResponseController.
+func (r *recorder) FlushError() error { return http.NewResponseController(r.ResponseWriter).Flush() }
 
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

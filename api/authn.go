@@ -14,6 +14,7 @@ import (
 type access struct {
 	level  level
 	action string // of an operator's route
+	stream bool   // the answer has no end, so there is no HEAD of it
 }
 
 type level int
@@ -29,11 +30,12 @@ const (
 var (
 	anyone     = access{level: levelAnyone}
 	reader     = access{level: levelReader}
+	watcher    = access{level: levelReader, stream: true}
 	identified = access{level: levelIdentified}
 	nodes      = access{level: levelNodes}
 )
 
-func operator(action string) access { return access{levelOperator, action} }
+func operator(action string) access { return access{level: levelOperator, action: action} }
 
 // admit finds out who calls, whether they ask too often, and whether the route is
 // for them. It fills c.id and c.commissions.

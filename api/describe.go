@@ -11,7 +11,7 @@ import (
 
 const about = `The directory of one trust domain (draft-jimenez-agent-directory-01), and of what its peers let it see.
 
-Every GET answers HEAD too, and every path OPTIONS. A method that a path does not have is answered with 405 and Allow, ` +
+Every GET answers HEAD too, unless it says otherwise, and every path OPTIONS. A method that a path does not have is answered with 405 and Allow, ` +
 	`one that no path has with 501, a path that is none with 404: all with the problem body that is described with every operation. ` +
 	`Unknown query parameters are ignored. Bodies are compressed where Accept-Encoding asks for gzip.`
 
@@ -137,10 +137,17 @@ var operations = map[string]operation{
 
 	"GET /ad/l": {
 		summary:    "Look registrations up (jimenez 5). All filters must match; cap_name, cap_type and tag on one single capability.",
-		parameters: append(filterKeys(), "If-None-Match", "If-Match"),
+		parameters: append(filterKeys(lookupParams), "If-None-Match", "If-Match"),
 		answers: []good{
 			{status: 200, what: "A page of what matches and may be seen.", schema: "listing", headers: []string{"ETag", "Link"}}, notModified,
 		},
+	},
+	"GET /ad/watch": {
+		summary: "Follow a lookup: what it answers, then each change. Server-sent events: reset (forget everything), added and updated (an item of a listing), " +
+			"removed (agent, href, rid, origin and why: removed, expired, hidden), current (all is told; from here on events have ids), end (why: slow, credential, stopping, stale). " +
+			"A heartbeat comes each 15 s. There is no HEAD.",
+		parameters: append(filterKeys(watchParams), "Last-Event-ID"),
+		answers:    []good{{status: 200, what: "Events, until the client goes.", media: "text/event-stream"}},
 	},
 	"GET /ad/r/{id}":                 readResource,
 	"GET /ad/r/{origin}/{id}":        readResource,
@@ -225,13 +232,14 @@ var parameters = map[string]*openapi3.Parameter{
 
 	"If-Match":      inHeader("If-Match", "Entity tags, one of which must be current, or *. On a write the domain's leader decides, by the revision in the tag."),
 	"If-None-Match": inHeader("If-None-Match", "On a read: entity tags that the client has, or *. On a write: *, where there must be nothing yet."),
+	"Last-Event-ID": inHeader("Last-Event-ID", "The id of the last event that the client has. The stream goes on behind it where this node can, else it begins with reset."),
 	"X-Request-Id":  inHeader("X-Request-Id", "Up to 128 letters, digits, and ._:-; repeated in the answer and in the log."),
 }
 
-// filterKeys are the keys of a lookup's parameters.
-func filterKeys() []string {
+// filterKeys are the keys of those of a lookup's parameters.
+func filterKeys(names []string) []string {
 	var keys []string
-	for _, name := range lookupParams {
+	for _, name := range names {
 		if name == "consistency" {
 			keys = append(keys, name)
 		} else {

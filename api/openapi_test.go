@@ -93,6 +93,11 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 			t.Errorf("GET /ad/l: %s is not described", name)
 		}
 	}
+	for _, name := range watchParams {
+		if doc.Paths.Value("/ad/watch").Get.Parameters.GetByInAndName("query", name) == nil {
+			t.Errorf("GET /ad/watch: %s is not described", name)
+		}
+	}
 	known := map[string]bool{}
 	for _, p := range parameters {
 		known[p.In+" "+p.Name] = true

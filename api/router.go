@@ -55,7 +55,7 @@ func resources(rows []row) []*resource {
 			byPath[r.path] = res
 		}
 		res.rows[r.method] = r
-		if r.method == http.MethodGet {
+		if r.method == http.MethodGet && !r.who.stream {
 			res.rows[http.MethodHead] = r
 		}
 	}
@@ -119,7 +119,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, row row) error {
 	if err := s.admit(w, c, row.who); err != nil {
 		return err
 	}
-	if row.who == reader {
+	if row.who.level == levelReader {
 		if err := s.reading(w, c); err != nil {
 			return err
 		}

@@ -80,6 +80,9 @@ type Config struct {
 	// identity is an anonymous caller; an error is a credential that doesn't hold.
 	Identify func(*http.Request) (directory.Identity, error)
 	Records  Records
+	// Until is when the credential of a request ends; the zero time for never. May
+	// be nil.
+	Until func(*http.Request) time.Time
 	// Federation serves /federation/v1/ and decides itself who may call.
 	Federation http.Handler
 	// Reached is how far another domain's history has come at this node.
@@ -87,7 +90,10 @@ type Config struct {
 	Operator Operator
 	MaxStale time.Duration // DefaultMaxStale where it is 0
 	Limits   Limits
-	Logger   *slog.Logger // nobody is told where it is nil
+	// How many streams of events there may be, at the node and of one caller;
+	// DefaultMaxWatches and DefaultMaxWatchesEach where they are 0.
+	MaxWatches, MaxWatchesEach int
+	Logger                     *slog.Logger // nobody is told where it is nil
 	// Observe is told of every answer, with the route as the table has it; may be nil.
 	Observe func(method, route string, status int, took time.Duration)
 }
@@ -98,6 +104,7 @@ type Server struct {
 	log       *slog.Logger
 	limits    *limiter
 	described func() *description // what the node says of its own surface
+	watches   *watches
 	handler   http.Handler
 }
 
@@ -115,7 +122,7 @@ func New(cfg Config) *Server {
 	if cfg.Reached == nil {
 		cfg.Reached = func(spiffeid.TrustDomain) (directory.Position, bool) { return directory.Position{}, false }
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, limits: newLimiter(cfg.Limits)}
+	s := &Server{cfg: cfg, log: cfg.Logger, limits: newLimiter(cfg.Limits), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -149,6 +156,7 @@ func (s *Server) table() []row {
 
 		// Whoever policy lets read what is asked for.
 		{"GET", "/ad/l", reader, s.lookup},
+		{"GET", "/ad/watch", watcher, s.watch},
 		{"GET", "/ad/r/{id}", reader, s.get},
 		{"GET", "/ad/r/{id}/record", reader, s.record},
 		{"GET", "/ad/r/{id}/proof", reader, s.proof},

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
@@ -155,14 +156,17 @@ func (l *changeLog) woken(from uint64) <-chan struct{} {
 	return l.wake
 }
 
-// pass wakes all other watchers, at the pace that is kept. Whoever hears the bell
-// does it, so that a writer does not.
-func (l *changeLog) pass() {
+// pass wakes all other watchers, at the pace that is kept unless ctx ends. Whoever
+// hears the bell does it, so that a writer does not.
+func (l *changeLog) pass(ctx context.Context) {
 	l.mu.Lock()
 	early := logPace - time.Since(l.woke)
 	l.mu.Unlock()
 	if early > 0 {
-		time.Sleep(early)
+		select {
+		case <-time.After(early):
+		case <-ctx.Done():
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -152,7 +152,7 @@ func (w *Watcher) wait(ctx context.Context) error {
 		case <-wake:
 			return nil
 		case <-log.bell:
-			log.pass()
+			log.pass(ctx)
 			return nil
 		case <-due:
 		case <-keeper:

@@ -1,0 +1,415 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// pipes is a listener without a network, so that time is the bubble's.
+type pipes struct {
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// A caller is a transport to a server in a bubble for one of alpha.test's callers.
+type caller struct {
+	id string
+	tr *http.Transport
+}
+
+func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Test-Caller", c.id)
+	return c.tr.RoundTrip(r)
+}
+
+// inBubble serves s within a bubble and returns what makes clients of it.
+func inBubble(t *testing.T, s *Server) func(id string) *Client {
+	t.Helper()
+	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	server := &http.Server{Handler: s.Handler()}
+	tr := &http.Transport{DialContext: p.dial}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(p)
+	}()
+	t.Cleanup(func() {
+		tr.CloseIdleConnections()
+		_ = server.Close()
+		<-done
+		time.Sleep(time.Second) // for the handlers, which Close doesn't wait for
+	})
+	return func(id string) *Client {
+		return NewClient("http://alpha.test", &http.Client{Transport: caller{id, tr}, Timeout: 30 * time.Second})
+	}
+}
+
+// read reads events until there have been n.
+func read(t *testing.T, w *Watch, n int) (got []*WatchEvent) {
+	t.Helper()
+	for range n {
+		e, err := w.Next()
+		if err != nil {
+			t.Fatalf("behind %d events: %v", len(got), err)
+		}
+		got = append(got, e)
+	}
+	return got
+}
+
+func watching(t *testing.T, c *Client, opt LookupOptions, lastID string) *Watch {
+	t.Helper()
+	w, err := c.Watch(t.Context(), opt, lastID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	return w
+}
+
+// told is what events say, in short.
+func told(events []*WatchEvent) string {
+	var words []string
+	for _, e := range events {
+		word := e.Kind
+		if e.Agent != nil {
+			word += " " + e.Agent.Agent
+		}
+		if e.Removed != nil {
+			word += " " + e.Removed.Agent
+		}
+		if e.Why != "" {
+			word += " (" + e.Why + ")"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}
+
+func wantTold(t *testing.T, events []*WatchEvent, want string) {
+	t.Helper()
+	if got := told(events); got != want {
+		t.Errorf("told: %s\n want: %s", got, want)
+	}
+}
+
+// revised returns e as a new statement says it.
+func revised(e *directory.Entry, agent string, revision uint64) *directory.Entry {
+	e2 := *e
+	e2.Agent, e2.Statement, e2.Revision = agent, revision, revision
+	return &e2
+}
+
+// A stream begins with the state, goes on with the changes, and goes on behind
+// the last event of another one; what policy hides is in none of them, and goes
+// where it is hidden from now on. Every item has its provenance.
+//
+// Requirement: AD-035, AD-054, MESH-001
+func TestWatchStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, foreign := entry(t, alpha, rid(1), "one", 1, aDocument), entry(t, beta, rid(2), "two", 5, aDocument)
+		s := newTestServer(t, nil, one, foreign, entry(t, alpha, rid(3), "secret", 2, aDocument), entry(t, alpha, rid(4), "none", 3, `{"base":"https://a.test","protocols":["a2a"]}`))
+		view, ada := s.cfg.View, inBubble(t, s)("/agent/bob")
+		w := watching(t, ada, LookupOptions{Protocol: []string{"mcp"}}, "")
+		events := read(t, w, 4)
+		wantTold(t, events, "reset (new), added one, added two, current")
+		for i, e := range events {
+			if (e.ID != "") != (i == 3) {
+				t.Errorf("%s has the id %q; only what is complete can be gone on from", e.Kind, e.ID)
+			}
+		}
+		for _, e := range events[1:3] {
+			if p := e.Agent.Provenance; p.Authority == "" || p.Href == "" || p.Revision == 0 || p.ExpiresAt == "" || p.Verification.State == "" {
+				t.Errorf("%s lacks provenance: %s", e.Agent.Agent, e.Data)
+			}
+			l, err := ada.Lookup(t.Context(), LookupOptions{Agent: e.Agent.Agent})
+			if err != nil || !strings.Contains(string(l.Body), string(e.Data)) {
+				t.Errorf("it is not a lookup's item: %s, which are %s (%v)", e.Data, l.Body, err)
+			}
+		}
+		if w.Header.Get("Content-Type") != "text/event-stream" || w.Header.Get("Roster-Index") == "" || w.Header.Get("Cache-Control") != "private, no-cache" {
+			t.Errorf("header %v", w.Header)
+		}
+
+		view.Own().Put(revised(one, "one", 7))
+		events = read(t, w, 1)
+		refreshed := revised(one, "one", 7)
+		refreshed.ExpiresAt += 5000
+		view.Own().Put(refreshed) // nothing to tell
+		view.Own().Put(entry(t, alpha, rid(5), "secret too", 8, aDocument))
+		view.Own().Put(revised(one, "secret now", 9))
+		view.Own().Delete(refreshed.RID) // was hidden
+		view.Drop(beta)
+		events = append(events, read(t, w, 2)...)
+		wantTold(t, events, "updated one, removed one (hidden), removed two (removed)")
+		if r := events[2].Removed; r.Href != "/ad/r/beta.test/"+rid(2) || r.RID != rid(2) || r.Origin != "beta.test" {
+			t.Errorf("removed: %+v", r)
+		}
+
+		view.Own().Put(entry(t, alpha, rid(6), "late", 10, aDocument))
+		for i, want := range []string{"removed one (hidden), removed two (removed), added late", "removed two (removed), added late", "added late"} {
+			again := watching(t, ada, LookupOptions{Protocol: []string{"mcp"}}, events[i].ID)
+			wantTold(t, read(t, again, 3-i), want)
+		}
+		id := events[2].ID
+		for name, other := range map[string]*Watch{
+			"another caller": watching(t, inBubble(t, s)("/agent/eve"), LookupOptions{Protocol: []string{"mcp"}}, id),
+			"another filter": watching(t, ada, LookupOptions{CapName: []string{"x"}}, id),
+			"another form":   watching(t, ada, LookupOptions{Protocol: []string{"mcp"}, Brief: true}, id),
+			"another node":   watching(t, inBubble(t, newTestServer(t, nil))("/agent/bob"), LookupOptions{Protocol: []string{"mcp"}}, id),
+			"nonsense":       watching(t, ada, LookupOptions{}, "yesterday"),
+		} {
+			if got := told(read(t, other, 1)); got != "reset (lost)" {
+				t.Errorf("%s: %s", name, got)
+			}
+		}
+	})
+}
+
+// Quiet streams have a heartbeat each 15 s that carries the client's place on, and
+// end at their moment with the reason: the certificate ends, the node stops, the
+// leader was lost for too long.
+func TestWatchEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		why   string
+		after time.Duration
+		query LookupOptions
+	}{
+		"credential": {EndCredential, 100 * time.Second, LookupOptions{}},
+		"stopping":   {EndStopping, 50 * time.Second, LookupOptions{}},
+		"stale":      {EndStale, 300 * time.Second, LookupOptions{}},
+		"bears it":   {EndCredential, 1000 * time.Second, LookupOptions{Stale: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				s := newTestServer(t, func(cfg *Config) {
+					if c.why == EndCredential {
+						cfg.Until = func(*http.Request) time.Time { return began.Add(c.after) }
+					}
+					if c.why == EndStale || c.query.Stale {
+						cfg.Registry, cfg.MaxStale = silent{began: began}, 299*time.Second
+					}
+				})
+				if c.why == EndStopping {
+					time.AfterFunc(c.after, s.Drain)
+				}
+				w := watching(t, inBubble(t, s)("/agent/bob"), c.query, "")
+				wantTold(t, read(t, w, 2), "reset (new), current")
+				time.AfterFunc(20*time.Second, func() { s.cfg.View.Own().Put(entry(t, alpha, rid(1), "secret", 1, aDocument)) })
+				current := w.ID()
+				wantTold(t, read(t, w, 1), "end ("+c.why+")")
+				if took := time.Since(began); took < c.after || took > c.after+heartbeat {
+					t.Errorf("ended after %v", took)
+				}
+				if w.ID() == current {
+					t.Error("the heartbeats don't carry the client's place on")
+				}
+				if _, err := w.Next(); !errors.Is(err, io.EOF) {
+					t.Errorf("the end is %v", err)
+				}
+				synctest.Wait()
+				if n := s.Watches(); n != 0 {
+					t.Errorf("%d watches are left", n)
+				}
+			})
+		})
+	}
+}
+
+// silent is a registry whose leader fell silent when it began.
+type silent struct {
+	cutOff
+	began time.Time
+}
+
+func (s silent) Heard() time.Duration { return time.Since(s.began) }
+
+// Who reads too slowly is told so and dropped, and who reads nothing at all is
+// dropped; neither holds the directory up.
+func TestWatchDropsSlowClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, nil)
+		one := entry(t, alpha, rid(1), "one", 1, aDocument)
+		burst := func() {
+			for i := range uint64(20_000) {
+				s.cfg.View.Own().Put(revised(one, "one", i+2))
+			}
+		}
+		w := watching(t, inBubble(t, s)("/agent/bob"), LookupOptions{}, "")
+		read(t, w, 2)
+		burst()
+		time.Sleep(5 * time.Second)
+		burst()
+		n := 0
+		for ; ; n++ {
+			e, err := w.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Kind == "end" {
+				if e.Why != EndSlow {
+					t.Errorf("ended as %s", e.Why)
+				}
+				break
+			}
+		}
+		if n > 20_000 {
+			t.Errorf("told %d of 40000 changes", n)
+		}
+
+		w = watching(t, inBubble(t, s)("/agent/bob"), LookupOptions{}, "")
+		read(t, w, 3)
+		burst()
+		time.Sleep(writeTime + time.Second)
+		synctest.Wait()
+		if n := s.Watches(); n != 0 {
+			t.Errorf("%d watches are left of clients who read nothing", n)
+		}
+	})
+}
+
+// A client bears no stream that is silent, and keeps what the stream says apart
+// from its own end.
+func TestClientNoticesSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, nil)
+		w := watching(t, inBubble(t, s)("/agent/bob"), LookupOptions{}, "")
+		read(t, w, 2)
+		w.events.r.Reset(lively{blocked{w.ctx.Done()}, time.AfterFunc(silence, func() { w.close() })})
+		began := time.Now()
+		if _, err := w.Next(); err == nil || time.Since(began) > silence {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// blocked is a connection on which nothing comes.
+type blocked struct{ until <-chan struct{} }
+
+func (b blocked) Read([]byte) (int, error) {
+	<-b.until
+	return 0, net.ErrClosed
+}
+
+// There are only so many streams, at the node and of one caller; the refusals say
+// which, and a stream that ends makes room.
+//
+// Requirement: AD-041
+func TestWatchLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, func(cfg *Config) { cfg.MaxWatches, cfg.MaxWatchesEach = 3, 2 })
+		client := inBubble(t, s)
+		refused := func(id string, status int) {
+			t.Helper()
+			var e *Error
+			if _, err := client(id).Watch(t.Context(), LookupOptions{}, ""); !errors.As(err, &e) || e.Status != status || e.RetryAfter == 0 {
+				t.Errorf("%s: %v, want %d", id, err, status)
+			}
+		}
+		first := watching(t, client("/agent/bob"), LookupOptions{}, "")
+		watching(t, client("/agent/bob"), LookupOptions{}, "")
+		refused("/agent/bob", 429)
+		watching(t, client("/agent/eve"), LookupOptions{}, "")
+		refused("/agent/eve", 503)
+		_ = first.Close()
+		synctest.Wait()
+		watching(t, client("/agent/bob"), LookupOptions{}, "")
+	})
+}
+
+// Requirement: AD-078
+func TestWatchHasNoHead(t *testing.T) {
+	s := newTestServer(t, nil)
+	resp := ask(t, s, "/agent/bob", "HEAD", "/ad/watch", "")
+	if resp.StatusCode != 405 || resp.Header.Get("Allow") != "GET, OPTIONS" {
+		t.Errorf("HEAD: %d, Allow %q", resp.StatusCode, resp.Header.Get("Allow"))
+	}
+	wantStatus(t, ask(t, s, "/agent/bob", "GET", "/ad/watch?origin=Not%20One", ""), 400)
+	wantStatus(t, ask(t, s, "/agent/bob", "GET", "/ad/watch?agent=a*b", ""), 400)
+	wantStatus(t, ask(t, s, "/agent/bob", "GET", "/ad/watch?brief=perhaps", ""), 400)
+	wantStatus(t, ask(t, s, "liar", "GET", "/ad/watch", ""), 401)
+}
+
+// Whatever bytes a stream has, its reader returns or ends; what it returns is in
+// the stream, and reads the same when it is written again.
+func FuzzEventReader(f *testing.F) {
+	f.Add([]byte("retry: 2000\n\nevent: added\nid: 1.2.3\ndata: {\"a\":1}\n\n: nothing\nid: 4\n\n"))
+	f.Add([]byte("data: {\r\ndata:}\r\n\r\nid\ndata\n\nevent:x\n\n"))
+	f.Add([]byte("data: [1]\n\nid: \x00\ndata: 2"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		r := eventReader{r: bufio.NewReader(bytes.NewReader(stream))}
+		for {
+			e, err := r.next()
+			if err != nil {
+				return
+			}
+			if len(e.Data) == 0 || len(e.Data) > maxEventLine+len(stream) {
+				t.Fatalf("%d bytes of data", len(e.Data))
+			}
+			again := eventReader{r: bufio.NewReader(strings.NewReader(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Kind, strings.ReplaceAll(string(e.Data), "\n", "\ndata: "))))}
+			if e2, err := again.next(); err != nil || e2.ID != e.ID || e2.Kind != e.Kind || !bytes.Equal(e2.Data, e.Data) {
+				t.Fatalf("%+v is read as %+v again (%v)", e, e2, err)
+			}
+		}
+	})
+}
+
+// What a watch costs its node for each event that it sends.
+func BenchmarkWatchEvent(b *testing.B) {
+	s := newTestServer(b, nil)
+	st := &stream{server: s, asked: "01234567"}
+	e := directory.Event{Kind: directory.EventAdded, Entry: entry(b, alpha, rid(1), "one", 1, aDocument)}
+	b.ReportAllocs()
+	for b.Loop() {
+		st.buf = st.buf[:0]
+		st.event(&e)
+	}
+	if !jsontext.Value(bytes.TrimPrefix(bytes.TrimSpace(st.buf[bytes.LastIndex(st.buf, []byte("data: ")):]), []byte("data: "))).IsValid() {
+		b.Fatal(strconv.Quote(string(st.buf)))
+	}
+}
