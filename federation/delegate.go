@@ -2,7 +2,6 @@ package federation
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,13 +17,11 @@ import (
 
 // The bounds of the pool.
 const (
-	maxForeign   = 3                   // members of another domain
-	maxSought    = 1024                // nodes that are looked for
-	maxTries     = 5                   // for one that was never met
-	seekFor      = 14 * 24 * time.Hour // one that was a member
-	seekFirst    = time.Second
-	maxStreams   = 1024 // whose newest message is kept for sending
-	maxPublished = 4096 // streams whose last message is known
+	maxForeign = 3                   // members of another domain
+	maxSought  = 1024                // nodes that are looked for
+	maxTries   = 5                   // for one that was never met
+	seekFor    = 14 * 24 * time.Hour // one that was a member
+	seekFirst  = time.Second
 )
 
 // The states of a member.
@@ -57,12 +54,10 @@ type pool struct {
 	cfg        *GossipConfig
 	acquainted func(spiffeid.ID) (address string, ok bool)
 	wake       chan struct{} // has room for one: somebody new is to be looked for
-	rumours    memberlist.TransmitLimitedQueue
 
-	mu        sync.Mutex
-	members   map[spiffeid.ID]string // addresses; this node's too
-	sought    map[spiffeid.ID]*sought
-	published map[string][sha256.Size]byte // by stream, the hash of what was last published
+	mu      sync.Mutex
+	members map[spiffeid.ID]string // addresses; this node's too
+	sought  map[spiffeid.ID]*sought
 }
 
 // sought is a node that isn't a member and perhaps should be.
@@ -89,18 +84,8 @@ var (
 	_ memberlist.EventDelegate = (*pool)(nil)
 )
 
-func newPool(cfg *GossipConfig, retransmit int) *pool {
-	p := &pool{
-		cfg: cfg, wake: make(chan struct{}, 1), members: map[spiffeid.ID]string{},
-		sought: map[spiffeid.ID]*sought{}, published: map[string][sha256.Size]byte{},
-	}
-	p.rumours.RetransmitMult = retransmit
-	p.rumours.NumNodes = func() int {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.members)
-	}
-	return p
+func newPool(cfg *GossipConfig) *pool {
+	return &pool{cfg: cfg, wake: make(chan struct{}, 1), members: map[spiffeid.ID]string{}, sought: map[spiffeid.ID]*sought{}}
 }
 
 // NodeMeta implements memberlist.Delegate: what a node tells about itself is its
@@ -111,10 +96,9 @@ func (p *pool) NodeMeta(int) []byte { return []byte(p.cfg.Advertise) }
 // memberlist doesn't say whose they are: the transport has taken them out.
 func (p *pool) NotifyMsg([]byte) { p.cfg.Refused("malformed") }
 
-// GetBroadcasts implements memberlist.Delegate.
-func (p *pool) GetBroadcasts(overhead, limit int) [][]byte {
-	return p.rumours.GetBroadcasts(overhead, limit)
-}
+// GetBroadcasts implements memberlist.Delegate. Messages don't go this way
+// either, because memberlist doesn't ask who may have them: see rumours.
+func (p *pool) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState implements memberlist.Delegate. Heads go with the exchange.
 func (p *pool) LocalState(bool) []byte { return nil }
@@ -309,45 +293,16 @@ func (p *pool) status() []MemberStatus {
 	return out
 }
 
-// publish queues a message for everyone, in the place of an earlier one of its
-// stream. The same message again changes nothing: it was sent, and a rumour that
-// is passed on ends by that.
-func (p *pool) publish(stream string, msg []byte) {
-	hash := sha256.Sum256(msg)
+// others returns the members but for this node, those that are no longer allowed
+// among them.
+func (p *pool) others() []spiffeid.ID {
 	p.mu.Lock()
-	if p.published[stream] == hash {
-		p.mu.Unlock()
-		return
-	}
-	for other := range p.published {
-		if len(p.published) < maxPublished {
-			break
+	defer p.mu.Unlock()
+	all := make([]spiffeid.ID, 0, len(p.members))
+	for id := range p.members {
+		if id != p.cfg.Node {
+			all = append(all, id)
 		}
-		delete(p.published, other) // costs a repetition, no more
 	}
-	p.published[stream] = hash
-	p.mu.Unlock()
-	p.rumours.QueueBroadcast(rumour{stream, msg})
-	p.rumours.Prune(maxStreams)
-}
-
-// A rumour is one stream's newest message (memberlist.NamedBroadcast).
-type rumour struct {
-	stream string
-	msg    []byte
-}
-
-// Name implements memberlist.NamedBroadcast.
-func (r rumour) Name() string { return r.stream }
-
-// Message implements memberlist.Broadcast.
-func (r rumour) Message() []byte { return r.msg }
-
-// Finished implements memberlist.Broadcast.
-func (r rumour) Finished() {}
-
-// Invalidates implements memberlist.Broadcast.
-func (r rumour) Invalidates(other memberlist.Broadcast) bool {
-	o, ok := other.(rumour)
-	return ok && o.stream == r.stream
+	return all
 }

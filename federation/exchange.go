@@ -21,7 +21,8 @@ var errState = errors.New("a state that is too large")
 
 // An exchange is a memberlist stream: one message each way. Each message is
 // framed, so that it is whole and screened before memberlist sees any of it, and
-// a push/pull is followed by the heads that its sender knows. Heads don't travel
+// a push/pull is followed by the heads that its sender knows and that its receiver
+// may have. Heads don't travel
 // in memberlist's own user state, because its merge doesn't say whose it is.
 type exchange struct {
 	*secured
@@ -89,7 +90,7 @@ func (e *exchange) Write(p []byte) (int, error) {
 	buf := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(p)), uint32(len(p)))
 	buf = append(buf, p...)
 	if len(p) > 0 && p[0] == wirePushPull {
-		buf = appendHeads(buf, e.t.heads())
+		buf = appendHeads(buf, e.t.heads(e.id.TrustDomain()))
 	}
 	if _, err := e.Conn.Write(buf); err != nil {
 		return 0, err

@@ -48,7 +48,7 @@ type GossipTiming struct {
 
 const (
 	streamTimeout = 10 * time.Second // of an exchange
-	retransmit    = 4                // × log10 of the pool's size: how often a rumour is told
+	retransmit    = 4                // × log10 of the pool's size: to how many a rumour is told
 	awareness     = 8                // a probe lasts at most so many times its interval
 	joinsAtOnce   = 8
 	round         = time.Second            // between looks for nodes to join
@@ -102,6 +102,7 @@ type gossip struct {
 	cfg       GossipConfig
 	transport *gossipTransport
 	pool      *pool
+	rumours   *rumours
 	list      *memberlist.Memberlist
 	stop      context.CancelFunc
 	tasks     sync.WaitGroup
@@ -111,9 +112,9 @@ type gossip struct {
 // newGossip starts gossip. deliver is given each message, of at most MaxGossip
 // bytes, and merge the heads that another node knows, each of at most 1 KiB, both
 // from one goroutine and with the ID that the sender's connection proved. heads
-// returns those that this node knows, and is called from several. The listener is
-// gossip's own, also when starting fails.
-func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), heads func() [][]byte, merge func(from spiffeid.ID, heads [][]byte)) (*gossip, error) {
+// returns those that this node knows and that a domain may have, and is called
+// from several. The listener is gossip's own, also when starting fails.
+func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), heads func(to spiffeid.TrustDomain) [][]byte, merge func(from spiffeid.ID, heads [][]byte)) (*gossip, error) {
 	cfg, err := given.withDefaults()
 	if err != nil {
 		if cfg.Listener != nil {
@@ -122,10 +123,11 @@ func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), 
 		return nil, err
 	}
 	g := &gossip{cfg: cfg}
-	g.pool = newPool(&g.cfg, retransmit)
+	g.pool = newPool(&g.cfg)
 	in := newInbox(deliver, merge, cfg.Refused)
 	g.transport = newGossipTransport(&g.cfg, heads, in.put, g.pool.address)
 	g.pool.acquainted = g.transport.acquainted
+	g.rumours = newRumours(&g.cfg, g.pool.others, g.transport.queue)
 	if g.list, err = memberlist.Create(g.memberlist()); err != nil {
 		_ = g.transport.Shutdown()
 		return nil, fmt.Errorf("federation: gossip: %w", err)
@@ -134,6 +136,7 @@ func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), 
 	g.stop = stop
 	g.tasks.Go(func() { in.run(ctx) })
 	g.tasks.Go(func() { g.rejoin(ctx) })
+	g.tasks.Go(func() { g.rumours.run(ctx) })
 	return g, nil
 }
 
@@ -163,17 +166,17 @@ func (l logLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// publish tells msg to all members, and to no one again who may have missed it.
-// A message takes the place of an earlier one of the same stream that is still
-// being told; the same message again is told only once. A message over MaxGossip
-// is refused.
-func (g *gossip) publish(stream string, msg []byte) {
+// publish tells msg to members of domains that may have it, to nobody twice and,
+// in a large pool, not to all. A message takes the place of an earlier one of the
+// same stream that is still being told; the same message again is told only once.
+// A message over MaxGossip is refused.
+func (g *gossip) publish(stream string, msg []byte, may audience) {
 	if len(msg) > MaxGossip {
 		g.cfg.Refused("too_large")
 		g.cfg.Logger.Warn("gossip: a message is too large to be told", "stream", stream, "bytes", len(msg))
 		return
 	}
-	g.pool.publish(stream, slices.Clone(msg))
+	g.rumours.publish(stream, msg, may)
 }
 
 // members lists the pool by name, this node included.

@@ -139,7 +139,7 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		if len(b.heard(most+"y")) != 0 || b.count("too_large") != 1 {
 			t.Errorf("16 KiB + 1 of a hostile sender: delivered %d, refused %d", len(b.heard(most+"y")), b.count("too_large"))
 		}
-		a.contactWith(b).queue <- frame(framePacket, make([]byte, maxPacket+1))
+		a.contactWith(b).queue <- outgoing{frame: frame(framePacket, make([]byte, maxPacket+1))}
 		time.Sleep(10 * time.Second)
 		if b.count("too_large") != 2 {
 			t.Error("a frame that is too long was not refused")

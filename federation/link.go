@@ -53,7 +53,7 @@ var errFrame = errors.New("not a frame")
 type contact struct {
 	t      *gossipTransport
 	id     spiffeid.ID
-	queue  chan []byte
+	queue  chan outgoing
 	pace   *rate.Limiter
 	resume time.Time // of dialling, after failures; run's own
 	retry  *backoff.ExponentialBackOff
@@ -63,6 +63,12 @@ type contact struct {
 	met      time.Time // when it last proved that it is there; zero before
 	dialled  *link
 	accepted *link
+}
+
+// What goes out is a frame, and who may have it where that isn't every member.
+type outgoing struct {
+	frame []byte
+	may   audience
 }
 
 // A link is one connection for packets, both ways.
@@ -85,7 +91,7 @@ func (t *gossipTransport) contact(id spiffeid.ID) (*contact, error) {
 		return nil, errTooMany
 	}
 	c := &contact{
-		t: t, id: id, queue: make(chan []byte, queuedEach),
+		t: t, id: id, queue: make(chan outgoing, queuedEach),
 		pace: rate.NewLimiter(paceBytes, paceBurst), retry: backoff.NewExponentialBackOff(),
 	}
 	c.retry.InitialInterval, c.retry.MaxInterval = retryFirst, retryMost
@@ -162,14 +168,18 @@ func (c *contact) forget() bool {
 	return true
 }
 
-func (c *contact) send(f []byte) {
+func (c *contact) send(f outgoing) {
 	l := c.link()
 	if l == nil {
 		if l = c.redial(); l == nil {
-			return // and so is the frame, as packets are
+			return // and the frame is dropped, as packets are
 		}
 	}
-	if err := l.send(f); err != nil {
+	// What was so when it was queued may no longer be.
+	if !c.t.cfg.Allow(c.id) || f.may != nil && !f.may(c.id.TrustDomain()) {
+		return
+	}
+	if err := l.send(f.frame); err != nil {
 		c.t.drop(l.raw)
 		return
 	}

@@ -38,6 +38,7 @@ type model struct {
 type registration struct {
 	agent     string
 	document  directory.Document
+	granted   []string // members of the document that the stream discloses; none for all of everything
 	since     int64
 	lifetime  uint32
 	deadline  int64 // the real one
@@ -89,7 +90,8 @@ func (o *model) put(rid directory.RID, r *registration, t int64) {
 	}
 	var m directory.Hash
 	r.change, r.payload = change, payload
-	r.texts, m = directory.Disclosed(ds, directory.Grant{Audience: directory.Mesh, All: true})
+	grant := directory.Grant{Audience: directory.Mesh, All: len(r.granted) == 0, Reg: []string{"agent", "kind"}, Doc: r.granted}
+	r.texts, m = directory.Disclosed(ds, grant)
 	r.deadline = t + int64(r.lifetime) // T1; X1: the announced deadline is the real one
 	if r.exported {
 		o.announce(rid, r, directory.Digest{Op: directory.OpPut, H: directory.HashOf(payload), M: m, Deadline: r.deadline, Lifetime: r.lifetime})

@@ -146,7 +146,7 @@ func (p *pond) start(id spiffeid.ID, seeds []string, change func(*GossipConfig))
 			f.publish("relayed", msg)
 		}
 	}
-	heads := func() [][]byte { return [][]byte{[]byte("head of " + id.String())} }
+	heads := func(spiffeid.TrustDomain) [][]byte { return [][]byte{[]byte("head of " + id.String())} }
 	merge := func(from spiffeid.ID, heads [][]byte) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -162,6 +162,11 @@ func (p *pond) start(id spiffeid.ID, seeds []string, change func(*GossipConfig))
 	f.gossip = g
 	p.all = append(p.all, f)
 	return f
+}
+
+// publish tells a message that is for everybody.
+func (f *frog) publish(stream string, msg []byte) {
+	f.gossip.publish(stream, msg, func(spiffeid.TrustDomain) bool { return true })
 }
 
 // populate starts nodes a1, a2, … of each domain, seeded with the very first and

@@ -12,7 +12,7 @@ import (
 
 // A gossiper sends messages to the mesh's pool; nothing depends on it.
 type gossiper interface {
-	publish(stream string, msg []byte) // the latest of a stream wins
+	publish(stream string, msg []byte, may audience) // the latest of a stream wins
 	members() []MemberStatus
 	close() error
 }
@@ -167,17 +167,31 @@ func (m *Mesh) passOn(origin spiffeid.TrustDomain, msg string) {
 	g := m.gossip
 	m.mu.Unlock()
 	if g != nil {
-		g.publish(origin.Name(), []byte(msg))
+		g.publish(origin.Name(), []byte(msg), m.audience(origin))
 	}
 }
 
-// heads returns the newest verified head of each origin and the own domain's.
-func (m *Mesh) heads() [][]byte {
+// audience is who may have what an origin says on its mesh stream, pages and
+// heads: the domains that its newest key document lists (federation.md, "Pages").
+// A head is of no use without the stream whose tip it names, and would tell
+// others how much goes on in it.
+func (m *Mesh) audience(origin spiffeid.TrustDomain) audience {
+	return func(td spiffeid.TrustDomain) bool { return m.lists(origin, td) }
+}
+
+// heads returns the newest verified head of each origin and the own domain's, of
+// those that a domain may have.
+func (m *Mesh) heads(to spiffeid.TrustDomain) [][]byte {
 	var all [][]byte
-	if own, err := m.publisher.head(); err == nil {
-		all = append(all, []byte(own))
+	if m.lists(m.cfg.Domain, to) {
+		if own, err := m.publisher.head(); err == nil {
+			all = append(all, []byte(own))
+		}
 	}
 	for _, o := range m.all() {
+		if !m.lists(o.domain, to) {
+			continue
+		}
 		o.mu.Lock()
 		if o.headText != "" && !o.ended {
 			all = append(all, []byte(o.headText))
@@ -198,7 +212,7 @@ func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
 		if doc := m.cfg.Source.KeyDocument(); doc != nil && issueOf(doc) != keys {
 			if head, err := m.publisher.head(); err == nil {
 				keys = issueOf(doc)
-				g.publish("head", append([]byte{gossipHead}, head...))
+				g.publish("head", append([]byte{gossipHead}, head...), m.audience(m.cfg.Domain))
 			}
 		}
 		if m.cfg.Source.Tip(directory.Mesh) <= told {
@@ -225,7 +239,7 @@ func (m *Mesh) gossipPage(g gossiper, t *tail, told uint64) uint64 {
 	case err != nil:
 		m.cfg.Logger.Warn("can't gossip", "error", err)
 	case page != nil && len(page.text) < MaxGossip:
-		g.publish(directory.Mesh.String(), append([]byte{gossipPage}, page.text...))
+		g.publish(directory.Mesh.String(), append([]byte{gossipPage}, page.text...), m.audience(m.cfg.Domain))
 	}
 	return tip
 }

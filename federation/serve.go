@@ -217,16 +217,31 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	if err != nil {
 		return err
 	}
-	private := q.aud != directory.Mesh
-	if private && (q.origin != s.cfg.Domain || q.aud != directory.Only(from)) || !private && !s.lists(q.origin, from) {
+	if !s.mayHave(from, q) {
 		return errNotListed
 	}
 	text, err := s.awaitPage(r, q)
+	if text != "" && !s.mayHave(from, q) { // it waited, and the key document may be another
+		return errNotListed
+	}
 	if err != nil || text != "" {
 		return jose(w, text, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// mayHave reports whether a domain may have pages of that stream from this node,
+// now.
+func (s *server) mayHave(from spiffeid.TrustDomain, q pagesQuery) bool {
+	switch {
+	case !s.speaksTo(from):
+		return false
+	case q.aud == directory.Mesh:
+		return s.lists(q.origin, from)
+	default:
+		return q.origin == s.cfg.Domain && q.aud == directory.Only(from)
+	}
 }
 
 func (s *server) awaitPage(r *http.Request, q pagesQuery) (string, error) {

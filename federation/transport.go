@@ -66,7 +66,7 @@ var (
 type gossipTransport struct {
 	cfg            *GossipConfig
 	server, client *tls.Config
-	heads          func() [][]byte
+	heads          func(to spiffeid.TrustDomain) [][]byte
 	take           func(from spiffeid.ID, n news)
 	addressOf      func(spiffeid.ID) (string, bool) // of members, as they themselves gave it
 	packets        chan *memberlist.Packet
@@ -90,7 +90,7 @@ type gossipTransport struct {
 
 var _ memberlist.NodeAwareTransport = (*gossipTransport)(nil)
 
-func newGossipTransport(cfg *GossipConfig, heads func() [][]byte, take func(spiffeid.ID, news), addressOf func(spiffeid.ID) (string, bool)) *gossipTransport {
+func newGossipTransport(cfg *GossipConfig, heads func(spiffeid.TrustDomain) [][]byte, take func(spiffeid.ID, news), addressOf func(spiffeid.ID) (string, bool)) *gossipTransport {
 	t := &gossipTransport{
 		cfg: cfg, heads: heads, take: take, addressOf: addressOf,
 		server: gossipTLS(cfg.ServerTLS), client: gossipTLS(cfg.ClientTLS),
@@ -130,36 +130,41 @@ func (t *gossipTransport) WriteTo([]byte, string) (time.Time, error) {
 	return time.Time{}, errNoAddress
 }
 
-// WriteToAddress implements memberlist.NodeAwareTransport: it queues the packet
-// for the node of that name and returns at once. A packet that can't be
-// delivered is dropped, as a network would.
+// WriteToAddress implements memberlist.NodeAwareTransport.
 func (t *gossipTransport) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
 	t.probes.note(b)
 	id, err := spiffeid.FromString(to.Name)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%s: %w", to.Name, errNoAddress)
 	}
-	if len(b) > maxPacket {
-		return time.Time{}, errPacketTooLong
+	return time.Now(), t.queue(id, b, nil)
+}
+
+// queue takes a packet for a node and returns at once. A packet that can't be
+// delivered is dropped, as a network would, and so is one that the node may no
+// longer have when its turn comes; a nil audience is every member.
+func (t *gossipTransport) queue(id spiffeid.ID, packet []byte, may audience) error {
+	if len(packet) > maxPacket {
+		return errPacketTooLong
 	}
 	if !t.cfg.Allow(id) {
-		return time.Time{}, errNotAllowed
+		return errNotAllowed
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return time.Time{}, errGossipClosed
+		return errGossipClosed
 	}
 	c, err := t.contact(id)
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
 	select {
-	case c.queue <- frame(framePacket, b):
+	case c.queue <- outgoing{frame(framePacket, packet), may}:
 	default:
 		t.cfg.Refused("queue_full")
 	}
-	return time.Now(), nil
+	return nil
 }
 
 // DialTimeout implements memberlist.Transport; nobody is reached without a name.

@@ -1,0 +1,518 @@
+package federation
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// An ear hears every byte that nodes receive, by gossip in the clear, because it
+// stands between any two with both ends' certificates, and by HTTP.
+type ear struct {
+	pond *pond
+	ids  map[string]spiffeid.ID // by gossip address
+
+	mu     sync.Mutex
+	gossip map[spiffeid.TrustDomain][]*bytes.Buffer // of the receivers, one a connection
+	http   map[spiffeid.TrustDomain][][]byte
+}
+
+func newEar(p *pond) *ear {
+	return &ear{pond: p, ids: map[string]spiffeid.ID{}, gossip: map[spiffeid.TrustDomain][]*bytes.Buffer{}, http: map[spiffeid.TrustDomain][][]byte{}}
+}
+
+// dialFrom stands in for the wire's.
+func (e *ear) dialFrom(id spiffeid.ID, self string) func(context.Context, string) (net.Conn, error) {
+	dial := e.pond.wire.dialFrom(self)
+	e.ids[self] = id
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		far, err := dial(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		out, in := newWireHalf(e.pond.wire, self, address), newWireHalf(e.pond.wire, address, self)
+		near := &wireConn{w: e.pond.wire, local: address, remote: self, in: out, out: in}
+		go e.between(near, far, id, e.ids[address])
+		return &wireConn{w: e.pond.wire, local: self, remote: address, in: in, out: out}, nil
+	}
+}
+
+// between carries what caller and callee say to each other until one of them ends.
+func (e *ear) between(near, far net.Conn, caller, callee spiffeid.ID) {
+	server, _ := e.pond.tls(callee)
+	_, client := e.pond.tls(caller)
+	server.NextProtos, client.NextProtos = []string{gossipProtocol}, []string{gossipProtocol}
+	a, b := tls.Server(near, server), tls.Client(far, client)
+	var ways sync.WaitGroup
+	ways.Go(func() { e.carry(b, a, callee) })
+	ways.Go(func() { e.carry(a, b, caller) })
+	ways.Wait()
+}
+
+func (e *ear) carry(to, from *tls.Conn, receiver spiffeid.ID) {
+	defer to.NetConn().Close()
+	defer from.NetConn().Close()
+	kept := &bytes.Buffer{}
+	e.mu.Lock()
+	td := receiver.TrustDomain()
+	e.gossip[td] = append(e.gossip[td], kept)
+	e.mu.Unlock()
+	_, _ = io.Copy(to, io.TeeReader(from, writerFunc(func(p []byte) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		kept.Write(p)
+	})))
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(p []byte) (int, error) { f(p); return len(p), nil }
+
+// answer is a world's tap.
+func (e *ear) answer(_ string, r *http.Request, body []byte) []byte {
+	id, _ := spiffeid.FromString(r.Header.Get(callerHeader))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.http[id.TrustDomain()] = append(e.http[id.TrustDomain()], body)
+	return body
+}
+
+// forget begins anew.
+func (e *ear) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.http)
+	for _, all := range e.gossip {
+		for _, b := range all {
+			b.Reset()
+		}
+	}
+}
+
+// heard counts in how many connections and answers a domain received any of these,
+// plain or inside of base64url.
+func (e *ear) heard(by spiffeid.TrustDomain, texts ...string) (gossip, answers int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	in := func(b []byte) bool {
+		return slices.ContainsFunc(texts, func(s string) bool {
+			return slices.ContainsFunc(traces(s), func(trace string) bool { return bytes.Contains(b, []byte(trace)) })
+		})
+	}
+	for _, b := range e.gossip[by] {
+		if in(b.Bytes()) {
+			gossip++
+		}
+	}
+	for _, b := range e.http[by] {
+		if in(b) {
+			answers++
+		}
+	}
+	return gossip, answers
+}
+
+// traces returns what of a text is to be seen in base64url, wherever in the
+// encoded bytes it stands, and the text itself.
+func traces(s string) []string {
+	all := []string{s}
+	for i, skip := range []int{0, 2, 3} {
+		enc := directory.B64.EncodeToString(append(make([]byte, i), s...))
+		if (i+len(s))%3 != 0 {
+			enc = enc[:len(enc)-1] // whose bits are the next byte's, too
+		}
+		all = append(all, enc[skip:])
+	}
+	return all
+}
+
+// withhold registers an agent with a member that the mesh stream doesn't disclose.
+func (o *model) withhold(agent, secret string) (rid directory.RID) {
+	d, err := directory.ParseDocument(directory.KindAD, fmt.Appendf(nil, `{"base":"https://agent.test/","description":"shown-to-peers","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}],"x-secret":%q}`, secret))
+	if err != nil {
+		panic(err)
+	}
+	o.do(func(t int64) {
+		o.rev++
+		o.made++
+		rid = ridOf(o.domain, o.made)
+		r := &registration{agent: agent, document: d, granted: []string{"base", "description", "protocols", "capabilities"}, since: t, late: t, lifetime: 600, alive: true, exported: true}
+		o.regs[rid] = r
+		o.put(rid, r, t)
+	})
+	return rid
+}
+
+// list issues a key document that lists other domains.
+func (o *model) list(mesh ...spiffeid.TrustDomain) {
+	o.do(func(int64) {
+		o.rev++
+		o.seq, o.mesh = o.rev, mesh
+	})
+}
+
+// A trio is alpha, whose mesh stream beta may have and gamma may not, though all
+// peer with all, and an ear at every one of their connections.
+type trio struct {
+	*testing.T
+	world       *world
+	ear         *ear
+	origin      *model // alpha's
+	a, b, g     *site
+	rids        []directory.RID
+	tell        []string // what gamma must not hear
+	announcedBy *model   // beta, whom gamma may hear
+}
+
+func newTrio(t *testing.T) *trio {
+	p := newPond(t)
+	tr := &trio{T: t, world: newWorld(), ear: newEar(p), origin: newModel(alpha, beta), announcedBy: newModel(beta, alpha, gamma)}
+	tr.a = tr.world.open(t, t.TempDir(), 1, tr.origin, active(beta, 1), active(gamma, 1))
+	tr.b = tr.world.open(t, t.TempDir(), 1, tr.announcedBy, active(alpha, 1), active(gamma, 1))
+	own := newModel(gamma, alpha, beta)
+	tr.g = tr.world.open(t, t.TempDir(), 1, own, active(alpha, 1), active(beta, 1))
+	tr.origin.listKeys(nil, tr.a.keys)
+	tr.announcedBy.listKeys(nil, tr.b.keys)
+	own.listKeys(nil, tr.g.keys)
+	for i, s := range []*site{tr.a, tr.b, tr.g} {
+		address := fmt.Sprintf("10.2.0.%d:7946", i+1)
+		s.gossips(t, p, address, "10.2.0.1:7946", "10.2.0.2:7946", "10.2.0.3:7946")
+		s.cfg.Gossip.Dial = tr.ear.dialFrom(s.cfg.Node, address)
+		s.cfg.Gossip.Listener = p.wire.listen(address)
+		s.reopen(t)
+	}
+	tr.world.tap = tr.ear.answer
+	return tr
+}
+
+// run starts all three and waits until the pool is whole.
+func (tr *trio) run() (stop func()) {
+	stops := []func(){tr.a.run(tr.T), tr.b.run(tr.T), tr.g.run(tr.T)}
+	eventually(tr.T, 30*time.Second, "a pool of three", func() bool {
+		return len(tr.a.Members()) == 3 && len(tr.b.Members()) == 3 && len(tr.g.Members()) == 3
+	})
+	return func() {
+		for _, s := range stops {
+			s()
+		}
+	}
+}
+
+// signed returns how a JWS of that type begins when alpha has signed it.
+func (tr *trio) signed(typ string) string {
+	return directory.B64.EncodeToString([]byte(headerOf(typ, directory.KeyID(tr.a.keys.public()))))
+}
+
+// canary registers one more agent at alpha.
+func (tr *trio) canary() directory.RID {
+	agent := fmt.Sprint("canary-", len(tr.rids))
+	rid := tr.origin.register(agent, 600)
+	d := tr.origin.regs[rid].announced
+	tr.rids = append(tr.rids, rid)
+	tr.tell = append(tr.tell, rid.String(), agent, d.H.String(), d.M.String())
+	return rid
+}
+
+// What a domain that isn't listed receives has no byte of the mesh stream: not by
+// gossip from the origin, nor by subscription, nor by pull, nor through one that
+// is listed, and not when it asks for it by name.
+//
+// Requirement: MESH-025
+func TestAnOriginsStreamReachesNobodyItDoesNotList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrio(t)
+		stop := tr.run()
+		stopped := false
+		defer func() {
+			if !stopped {
+				stop()
+			}
+		}()
+		theirs := tr.announcedBy.register("for-gamma", 600)
+		for range 8 {
+			rid := tr.canary()
+			eventually(t, 10*time.Second, "beta shows it", func() bool { return tr.b.shown(alpha)[rid] != nil })
+			time.Sleep(5 * time.Second)
+		}
+		tr.origin.replace(tr.rids[0], 700)
+		tr.tell = append(tr.tell, tr.origin.regs[tr.rids[0]].announced.H.String())
+		tr.origin.refresh(tr.rids[1], 60)
+		tr.origin.export(tr.rids[2], false)
+		tr.origin.remove(tr.rids[3])
+		time.Sleep(5 * time.Minute) // heads, exchanges of state, and asking again
+		eventually(t, 10*time.Second, "gamma shows beta's", func() bool { return tr.g.shown(beta)[theirs] != nil })
+
+		// The same search finds all of it where it may be.
+		for what, texts := range map[string][]string{"pages": {tr.signed(directory.TypePage)}, "heads": {tr.signed(directory.TypeHead)}, "rids": tr.tell} {
+			if gossip, answers := tr.ear.heard(beta, texts...); gossip == 0 || answers == 0 {
+				t.Errorf("beta received alpha's %s in %d connections and %d answers", what, gossip, answers)
+			}
+		}
+		if gossip, answers := tr.ear.heard(gamma, theirs.String()); gossip == 0 || answers == 0 {
+			t.Errorf("gamma received beta's in %d connections and %d answers", gossip, answers)
+		}
+		tr.ask()
+		tr.silent(gamma)
+		if n := len(tr.g.shown(alpha)); n != 0 {
+			t.Errorf("gamma shows %d", n)
+		}
+		stop()
+		stopped = true
+		tr.silent(gamma)
+	})
+}
+
+// silent fails where a domain has received anything of alpha's mesh stream.
+func (tr *trio) silent(td spiffeid.TrustDomain) {
+	tr.Helper()
+	texts := append([]string{tr.signed(directory.TypePage), tr.signed(directory.TypeHead), tr.signed(directory.TypeRecord)}, tr.tell...)
+	for _, text := range texts {
+		if gossip, answers := tr.ear.heard(td, text); gossip != 0 || answers != 0 {
+			tr.Errorf("%s received %s in %d connections and %d answers", td, text, gossip, answers)
+		}
+	}
+}
+
+// ask asks both others for all that gamma could know the name of.
+func (tr *trio) ask() {
+	tr.Helper()
+	var names [][2]directory.Hash
+	for _, r := range tr.origin.regs {
+		names = append(names, [2]directory.Hash{r.announced.H, r.announced.M})
+	}
+	body := string(namesRequest{Origin: alpha.Name(), Names: names}.bytes())
+	me := tr.g.cfg.Node.String()
+	for _, s := range []*site{tr.a, tr.b} {
+		for _, target := range []string{
+			pathHeads + "?origin=alpha.test", pathPages + "?origin=alpha.test&aud=mesh&since=0", pathPages + "?origin=alpha.test&aud=mesh&since=3&limit=1&wait=1",
+			pathPages + "?origin=alpha.test&aud=beta.test&since=0", pathPages + "?origin=alpha.test&aud=alpha.test&since=0",
+		} {
+			if w := s.ask(tr.Context(), me, "GET", target, ""); w.Code != http.StatusForbidden {
+				tr.Errorf("%s answers %d to %s", s.base, w.Code, target)
+			}
+		}
+		w := s.ask(tr.Context(), me, "POST", pathRecords, body)
+		if s == tr.b && w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), `"record"`) {
+			tr.Errorf("%s answers %d: %s", s.base, w.Code, w.Body)
+		}
+	}
+	// Beta may have them, from alpha and as beta's other members do from beta.
+	for _, s := range []*site{tr.a, tr.b} {
+		w := s.ask(tr.Context(), nodeID(beta, 2).String(), "POST", pathRecords, body)
+		if n := strings.Count(w.Body.String(), `"record"`); w.Code != http.StatusOK || n < 5 {
+			tr.Errorf("%s gives beta %d records: %d", s.base, n, w.Code)
+		}
+	}
+}
+
+// What a stream withholds of a registration is in no byte that a peer receives,
+// nor is what would open it.
+//
+// Requirement: MESH-003
+func TestAWithheldMemberIsInNoByteThatIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrio(t)
+		defer tr.run()()
+		rid := tr.origin.withhold("translator", "canary-in-the-document")
+		eventually(t, 10*time.Second, "beta shows it", func() bool { return tr.b.shown(alpha)[rid] != nil })
+		tr.origin.refresh(rid, 300)
+		time.Sleep(3 * time.Minute)
+		r := tr.origin.regs[rid]
+		secrets := []string{"canary-in-the-document", r.change.Owner.String(), string(r.change.Salt[:])}
+		for _, d := range r.change.Disclosures() {
+			if !slices.Contains(r.texts, d.Text) {
+				secrets = append(secrets, d.Text)
+			}
+		}
+		if len(secrets) != 5 {
+			t.Fatalf("two members are withheld: %q", secrets)
+		}
+		for _, td := range []spiffeid.TrustDomain{beta, gamma} {
+			for _, secret := range secrets {
+				if gossip, answers := tr.ear.heard(td, secret); gossip+answers > 0 {
+					t.Errorf("%s received %q in %d connections and %d answers", td, secret, gossip, answers)
+				}
+			}
+		}
+		if _, answers := tr.ear.heard(beta, "shown-to-peers"); answers == 0 {
+			t.Error("what isn't withheld wasn't found either")
+		}
+	})
+}
+
+// A key document that lists a domain no longer ends what it receives, at the
+// origin at once and at a relay when that has it, and one that lists it again
+// brings back what was missed.
+//
+// Requirement: MESH-025
+func TestAChangedListTakesEffectAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrio(t)
+		defer tr.run()()
+		tr.origin.list(beta, gamma)
+		first := tr.canary()
+		eventually(t, 15*time.Second, "gamma shows it", func() bool { return tr.g.shown(alpha)[first] != nil })
+		if gossip, answers := tr.ear.heard(gamma, tr.tell...); gossip == 0 || answers == 0 {
+			t.Errorf("gamma received it in %d connections and %d answers", gossip, answers)
+		}
+
+		tr.origin.list(beta)
+		eventually(t, 5*time.Second, "beta knows the new list", func() bool { return !tr.b.lists(alpha, gamma) })
+		tr.tell = nil
+		tr.ear.forget()
+		second := tr.canary()
+		eventually(t, 10*time.Second, "beta shows it", func() bool { return tr.b.shown(alpha)[second] != nil })
+		time.Sleep(3 * time.Minute)
+		tr.silent(gamma)
+
+		tr.origin.list(beta, gamma)
+		eventually(t, 15*time.Second, "gamma shows what it missed", func() bool { return tr.g.shown(alpha)[second] != nil })
+	})
+}
+
+// A subscription that was asked for in time isn't answered when its time is over,
+// by the origin and by a relay.
+//
+// Requirement: MESH-025
+func TestALongPollEndsWithTheListing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrio(t)
+		tr.origin.list(beta, gamma)
+		tr.canary()
+		o, giver := tr.b.origin(alpha), node{alpha, tr.a.base}
+		must(t, tr.b.pullAll(t.Context(), o, giver))
+		codes := make(chan int, 2)
+		for _, s := range []*site{tr.a, tr.b} {
+			go func() {
+				w := s.ask(t.Context(), tr.g.cfg.Node.String(), "GET", fmt.Sprintf("%s?origin=alpha.test&aud=mesh&wait=60&since=%d", pathPages, tr.origin.rev), "")
+				if strings.Contains(w.Body.String(), tr.signed(directory.TypePage)) {
+					t.Errorf("%s gave a page", s.base)
+				}
+				codes <- w.Code
+			}()
+		}
+		synctest.Wait()
+		tr.origin.list(beta)
+		must(t, tr.b.refreshKeys(t.Context(), o, giver))
+		tr.canary()
+		must(t, tr.b.pullAll(t.Context(), o, giver))
+		if a, b := <-codes, <-codes; a != http.StatusForbidden || b != http.StatusForbidden {
+			t.Errorf("%d %d", a, b)
+		}
+	})
+}
+
+// Whoever may have a message no longer doesn't get it, though it was sent and
+// waited only for a connection.
+//
+// Requirement: MESH-025
+func TestAnAudienceIsAskedWhenAMessageLeaves(t *testing.T) {
+	for _, changed := range []bool{false, true} {
+		t.Run(fmt.Sprint(changed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPond(t)
+				p.populate(1, "alpha.test", "beta.test")
+				defer p.drain()
+				a, b := p.all[0], p.all[1]
+				within(t, 20*time.Second, "both see both", p.allSee(p.all))
+				p.wire.setCut(func(string, string) bool { return true })
+				a.contactWith(b).hangUp()
+				synctest.Wait()
+				if a.contactWith(b).link() != nil {
+					t.Fatal("there is a link")
+				}
+				may := true
+				var mu sync.Mutex
+				must(t, a.transport.queue(b.id, []byte{wireUser, 'x'}, func(spiffeid.TrustDomain) bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return may
+				}))
+				time.Sleep(time.Second)
+				mu.Lock()
+				may = !changed
+				mu.Unlock()
+				p.wire.setCut(nil)
+				time.Sleep(10 * time.Second)
+				if got := len(b.heard("x")) > 0; got == changed {
+					t.Errorf("it was delivered: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// A message goes to all of its audience, to each once from each that tells it,
+// and to nobody else, however large the pool is.
+//
+// Requirement: MESH-006, MESH-025
+func TestAMessageGoesToItsAudience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(3, "alpha.test", "beta.test", "gamma.test", "delta.test")
+		defer p.drain()
+		within(t, time.Minute, "all see all", p.allSee(p.all))
+		speaker := p.all[0]
+		may := func(td spiffeid.TrustDomain) bool { return td == alpha || td == beta }
+		speaker.gossip.publish("x", []byte("to some"), may)
+		speaker.gossip.publish("y", []byte("to nobody"), func(spiffeid.TrustDomain) bool { return false })
+		time.Sleep(time.Minute)
+		for _, f := range p.all[1:] {
+			want := 0
+			if may(f.id.TrustDomain()) {
+				want = 1
+			}
+			if n := len(f.heard("to some")); n != want || len(f.heard("to nobody")) != 0 {
+				t.Errorf("%s heard it %d times", f.id, n)
+			}
+		}
+		if n := len(speaker.rumours.leastTold()); n != 0 {
+			t.Errorf("%d are still being told", n)
+		}
+	})
+}
+
+// What waits to be told is bounded, in streams and in time.
+func TestRumoursAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := &GossipConfig{Timing: GossipTiming{}.withDefaults()}
+		sent := map[spiffeid.ID]int{}
+		id := pondNode("beta.test", "n1")
+		r := newRumours(cfg, func() []spiffeid.ID { return []spiffeid.ID{id} }, func(to spiffeid.ID, packet []byte, _ audience) error {
+			sent[to] += len(packet)
+			return nil
+		})
+		listed := false
+		for i := range 2 * maxPublished {
+			r.publish(fmt.Sprint(i), make([]byte, MaxGossip), func(spiffeid.TrustDomain) bool { return listed })
+		}
+		if len(r.fresh) != maxStreams || len(r.published) != maxPublished {
+			t.Fatalf("%d streams, %d remembered", len(r.fresh), len(r.published))
+		}
+		if !r.round(time.Now()) || len(sent) != 0 {
+			t.Fatal("it was told")
+		}
+		listed = true
+		if !r.round(time.Now()) || sent[id] != 1+MaxGossip {
+			t.Fatalf("%d bytes in one round", sent[id])
+		}
+		listed = false
+		time.Sleep(rumourLife)
+		if r.round(time.Now()) {
+			t.Fatal("they don't end")
+		}
+	})
+}
