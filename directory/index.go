@@ -51,7 +51,11 @@ func (x *Index) keyOf(e *Entry) key {
 
 // Put adds e, or puts it in the place of the entry of the same rid.
 func (x *Index) Put(e *Entry) {
-	k, terms := x.keyOf(e), termsOf(e)
+	k := x.keyOf(e)
+	if x.swap(k, e) {
+		return
+	}
+	terms := termsOf(e)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.slots[e.RID]
@@ -66,10 +70,6 @@ func (x *Index) Put(e *Entry) {
 	x.note(s.e, e)
 	var old []term
 	if s.e != nil {
-		if s.e.Agent == e.Agent && s.e.Projection == e.Projection {
-			s.e = e
-			return
-		}
 		old = termsOf(s.e)
 	}
 	for _, t := range old {
@@ -83,6 +83,20 @@ func (x *Index) Put(e *Entry) {
 			x.fields[t.field].insert(posting{t.text, s})
 		}
 	}
+}
+
+// swap puts e in the place of an entry that is found by the same, as after a
+// refresh, and reports whether there is one.
+func (x *Index) swap(k key, e *Entry) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.slots[e.RID]
+	if s == nil || s.key != k || s.e.Agent != e.Agent || s.e.Projection != e.Projection {
+		return false
+	}
+	x.note(s.e, e)
+	s.e = e
+	return true
 }
 
 // Delete removes the entry of that rid, if any.

@@ -12,28 +12,46 @@ import (
 
 // membersOf returns the members of an object.
 func membersOf(raw []byte) []Member {
-	var members []Member
-	for parts := elementsOf(raw); len(parts) >= 2; parts = parts[2:] {
-		members = append(members, Member{unquote(parts[0]), parts[1]})
+	if len(raw) <= len("{}") {
+		return nil
 	}
-	return members
+	members := make([]Member, 0, 8)
+	for i := 1; ; {
+		name, after := element(raw, i)
+		value, end := element(raw, after)
+		if value == nil {
+			return members
+		}
+		members = append(members, Member{unquote(name), value})
+		i = end
+	}
 }
 
-// elementsOf returns the elements of an array, or the names and values of an
-// object by turns.
+// elementsOf returns the elements of an array.
 func elementsOf(raw []byte) [][]byte {
 	var parts [][]byte
 	for i := 1; i < len(raw); {
-		switch raw[i] {
-		case ' ', '\t', '\r', '\n', ',', ':', ']', '}':
-			i++
-		default:
-			end := endOf(raw, i)
-			parts = append(parts, raw[i:end:end])
-			i = end
+		part, end := element(raw, i)
+		if part == nil {
+			break
 		}
+		parts, i = append(parts, part), end
 	}
 	return parts
+}
+
+// element returns the next value at or behind i, and where it ends; nil where
+// there is none.
+func element(raw []byte, i int) ([]byte, int) {
+	for ; i < len(raw); i++ {
+		switch raw[i] {
+		case ' ', '\t', '\r', '\n', ',', ':', ']', '}':
+		default:
+			end := endOf(raw, i)
+			return raw[i:end:end], end
+		}
+	}
+	return nil, i
 }
 
 // endOf returns where the value that begins at i ends.

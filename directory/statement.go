@@ -6,9 +6,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -20,13 +20,6 @@ const StatementFormat = 1
 // A Salt is a registration's master salt. It is in the command and never leaves
 // the domain; every disclosure's own salt is derived from it.
 type Salt [32]byte
-
-// of derives the salt of one member's disclosure.
-func (s Salt) of(object, name string) []byte {
-	mac := hmac.New(sha256.New, s[:])
-	mac.Write([]byte("adrec1\x00" + object + "\x00" + name))
-	return mac.Sum(nil)[:16]
-}
 
 // A Change is one change of a registration's contents: what a statement says.
 type Change struct {
@@ -53,34 +46,45 @@ type Disclosure struct {
 	Text   string
 }
 
-func (d Disclosure) digest() Hash { return HashOf([]byte(d.Text)) }
-
 // Disclosures returns all members of c as disclosures: ours first, then the
 // document's in written order.
 func (c *Change) Disclosures() []Disclosure {
 	if c.Op == OpEnd {
 		return nil
 	}
-	ours := []Member{
-		{"agent", AppendString(nil, c.Agent)},
-		{"owner", AppendString(nil, c.Owner.String())},
-		{"kind", AppendString(nil, string(c.Document.Kind()))},
+	members := c.Document.Members()
+	d := &discloser{mac: hmac.New(sha256.New, c.Salt[:]), into: make([]Disclosure, 0, 3+len(members))}
+	d.disclose("reg", Member{"agent", AppendString(nil, c.Agent)})
+	d.disclose("reg", Member{"owner", AppendString(nil, c.Owner.String())})
+	d.disclose("reg", Member{"kind", AppendString(nil, string(c.Document.Kind()))})
+	for _, m := range members {
+		d.disclose("doc", m)
 	}
-	ds := make([]Disclosure, 0, len(ours)+len(c.Document.Members()))
-	for _, m := range ours {
-		ds = append(ds, disclose(c.Salt, "reg", m))
-	}
-	for _, m := range c.Document.Members() {
-		ds = append(ds, disclose(c.Salt, "doc", m))
-	}
-	return ds
+	return d.into
 }
 
-func disclose(salt Salt, object string, m Member) Disclosure {
-	b := AppendString([]byte{'['}, B64.EncodeToString(salt.of(object, m.Name)))
-	b = AppendString(append(b, ','), m.Name)
-	b = append(append(append(b, ','), m.Value...), ']')
-	return Disclosure{object, m.Name, B64.EncodeToString(b)}
+// A discloser makes the disclosures of one statement, one after the other in the
+// same memory: every member of the domain does this for every registration.
+type discloser struct {
+	mac        hash.Hash // keyed by the master salt
+	into       []Disclosure
+	json, text []byte
+}
+
+func (d *discloser) disclose(object string, m Member) {
+	var salt [sha256.Size]byte
+	d.json = append(d.json[:0], "adrec1\x00"...)
+	d.json = append(append(append(d.json, object...), 0), m.Name...)
+	d.mac.Reset()
+	d.mac.Write(d.json)
+	d.mac.Sum(salt[:0])
+
+	d.json = append(d.json[:0], '[', '"')
+	d.json = append(B64.AppendEncode(d.json, salt[:16]), '"', ',')
+	d.json = append(AppendString(d.json, m.Name), ',')
+	d.json = append(append(d.json, m.Value...), ']')
+	d.text = B64.AppendEncode(d.text[:0], d.json)
+	d.into = append(d.into, Disclosure{object, m.Name, string(d.text)})
 }
 
 // Statement builds the payload of c in the given format. It is the same bytes on
@@ -89,7 +93,8 @@ func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
 	if format != StatementFormat {
 		return nil, fmt.Errorf("statement format %d is not known to this release; it knows up to %d: upgrade this node", format, StatementFormat)
 	}
-	b := AppendUint([]byte{'{'}, "v", 1)
+	b := append(make([]byte, 0, 512+64*len(ds)), '{')
+	b = AppendUint(b, "v", 1)
 	b = AppendUint(b, "format", uint64(format))
 	b = AppendText(b, "iss", c.Issuer.IDString())
 	b = AppendText(b, "uid", c.RID.String())
@@ -110,21 +115,31 @@ func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
 // appendDigestsOf returns {"_sd":[…]} with the object's digests in the order of
 // their text, or {} where it has none.
 func appendDigestsOf(ds []Disclosure, object string) []byte {
-	var texts []string
+	all := make([]byte, 0, len(ds)*hashText)
+	var text []byte
 	for _, d := range ds {
 		if d.Object == object {
-			texts = append(texts, d.digest().String())
+			text = append(text[:0], d.Text...)
+			digest := HashOf(text)
+			all = B64.AppendEncode(all, digest[:])
 		}
+	}
+	texts := make([]string, 0, len(ds))
+	for rest := string(all); rest != ""; rest = rest[hashText:] {
+		texts = append(texts, rest[:hashText])
 	}
 	return appendSD(texts)
 }
+
+// hashText is how long a hash is as text.
+const hashText = (sha256.Size*8 + 5) / 6
 
 func appendSD(texts []string) []byte {
 	if len(texts) == 0 {
 		return []byte("{}")
 	}
 	slices.Sort(texts)
-	b := []byte(`{"_sd":[`)
+	b := append(make([]byte, 0, len(`{"_sd":[]}`)+len(texts)*(hashText+3)), `{"_sd":[`...)
 	for i, t := range texts {
 		if i > 0 {
 			b = append(b, ',')
@@ -137,7 +152,7 @@ func appendSD(texts []string) []byte {
 // Disclosed returns the texts of those disclosures that a grant allows, in
 // order, and their hash m.
 func Disclosed(ds []Disclosure, g Grant) ([]string, Hash) {
-	var texts []string
+	texts := make([]string, 0, len(ds))
 	for _, d := range ds {
 		if g.Allows(d.Object, d.Name) {
 			texts = append(texts, d.Text)
@@ -149,7 +164,20 @@ func Disclosed(ds []Disclosure, g Grant) ([]string, Hash) {
 // HashDisclosures returns m: the SHA-256 over disclosures sorted as text and
 // joined by ~.
 func HashDisclosures(texts []string) Hash {
-	return HashOf([]byte(strings.Join(slices.Sorted(slices.Values(texts)), "~")))
+	texts = slices.Clone(texts)
+	slices.Sort(texts)
+	size := len(texts)
+	for _, t := range texts {
+		size += len(t)
+	}
+	b := make([]byte, 0, size)
+	for i, t := range texts {
+		if i > 0 {
+			b = append(b, '~')
+		}
+		b = append(b, t...)
+	}
+	return HashOf(b)
 }
 
 var errStatement = errors.New("not a canonical statement")
