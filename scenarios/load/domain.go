@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/node"
@@ -23,11 +25,12 @@ import (
 // configurations as `roster dev` lays them out, and each node a `roster serve`.
 type domain struct {
 	node.DevDomain
-	binary  string
-	dir     string
-	nodes   []*process // nil where one was killed
-	bundles *trust.Bundles
-	client  *http.Client // speaks HTTP/1.1 as agent/ada, one connection for each request under way
+	binary   string
+	dir      string
+	nodes    []*process // nil where one was killed
+	bundles  *trust.Bundles
+	profiles string       // where profiles of the nodes go; empty for none
+	client   *http.Client // speaks HTTP/1.1 as agent/ada, one connection for each request under way
 }
 
 // maxClients bounds how many connections to one node are kept.
@@ -56,7 +59,7 @@ func (b *bench) layOut(ctx context.Context, dir string, nodes int) (*domain, err
 			return nil, err
 		}
 	}
-	d := &domain{DevDomain: m.Domains[0], binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles()}
+	d := &domain{DevDomain: m.Domains[0], binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles(), profiles: b.profiles}
 	if len(m.Domains) != 1 || len(d.Nodes) != nodes {
 		return nil, fmt.Errorf("%s holds another mesh than one domain of %d", dir, nodes)
 	}
@@ -173,13 +176,28 @@ func (d *domain) leader(ctx context.Context) (int, error) {
 	return 0, errors.New("no node knows a leader")
 }
 
-// cpu returns the processor time that all nodes have used.
-func (d *domain) cpu() (sum time.Duration, err error) {
-	for _, p := range d.nodes {
-		one, failed := p.cpu()
-		sum, err = sum+one, errors.Join(err, failed)
+// side is what d does, for a comparison.
+func (d *domain) side(name string, op operation) side {
+	s := side{name: name, op: op, processes: d.nodes}
+	if d.profiles != "" {
+		s.profile = func(ctx context.Context, took time.Duration) error { return d.profile(ctx, name, took) }
 	}
-	return sum, err
+	return s
+}
+
+// profile keeps a processor profile of each node: the last turn's stays.
+func (d *domain) profile(ctx context.Context, what string, took time.Duration) error {
+	var all errgroup.Group
+	for i, n := range d.Nodes {
+		all.Go(func() error {
+			b, err := ask(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", n.Admin, max(1, int(took.Seconds()))))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(d.profiles, fmt.Sprintf("%s-%d.pprof", what, i+1)), b, 0o644)
+		})
+	}
+	return all.Wait()
 }
 
 // register registers a name at a node and returns the registration's path.
@@ -273,4 +291,4 @@ func ask(ctx context.Context, url string) ([]byte, error) {
 	return b, err
 }
 
-var adminClient = &http.Client{Timeout: 30 * time.Second}
+var adminClient = &http.Client{Timeout: 2 * time.Minute}

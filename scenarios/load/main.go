@@ -41,6 +41,7 @@ type options struct {
 	json     string
 	keep     string // where a filled directory is kept between runs
 	etcdTLS  bool
+	profiles string // a directory for processor profiles
 }
 
 // A section measures what belongs together. Its time is bounded by its limit.
@@ -93,6 +94,7 @@ func parse() options {
 	flag.StringVar(&o.json, "json", "", "a file for the results in JSON")
 	flag.StringVar(&o.keep, "keep", "", "a directory in which the filled directories stay for the next run")
 	flag.BoolVar(&o.etcdTLS, "etcd-tls", false, "etcd with mutual TLS towards clients and between members, as Roster has; without is the harder yardstick")
+	flag.StringVar(&o.profiles, "profiles", "", "a directory for processor profiles of the nodes while they are measured (go tool pprof)")
 	flag.Parse()
 	if *list != "all" {
 		o.sections = strings.Split(*list, ",")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -18,6 +19,7 @@ type sample struct {
 	failed  int
 	reason  error // of the first failure
 	elapsed time.Duration
+	cpu     time.Duration   // of the processes that served it
 	took    []time.Duration // ascending
 }
 
@@ -78,8 +80,30 @@ func (s *sample) check() error {
 
 // A side is one of the two that are compared.
 type side struct {
-	name string
-	op   operation
+	name      string
+	op        operation
+	processes []*process                                       // that serve it
+	profile   func(ctx context.Context, d time.Duration) error // nil, or keeps a profile of them
+}
+
+// turn measures s once, and what its processes use of the processor.
+func (s *side) turn(ctx context.Context, workers int, d time.Duration) (*sample, error) {
+	before, err1 := cpuOf(s.processes)
+	profiled := make(chan error, 1)
+	go func() {
+		if s.profile == nil {
+			profiled <- nil
+			return
+		}
+		profiled <- s.profile(ctx, d)
+	}()
+	m := measure(ctx, workers, d, 0, s.op)
+	after, err2 := cpuOf(s.processes)
+	m.cpu = after - before
+	if err := errors.Join(m.check(), err1, err2, <-profiled); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return m, nil
 }
 
 // A pairing is what rounds of A and B gave.
@@ -88,7 +112,7 @@ type pairing struct {
 	a, b   float64
 	ratio  float64
 	rounds []float64
-	last   [2]*sample
+	cpu    [2]time.Duration // each side's for one operation
 }
 
 // pair measures ours and theirs in turns, and compares what pick makes of each
@@ -96,22 +120,30 @@ type pairing struct {
 func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick func(*sample) float64) (*pairing, error) {
 	p := &pairing{name: theirs.name}
 	var as, bs []float64
+	var done [2]int
 	for round := range b.rounds + 1 {
 		turn := b.turn
 		if round == 0 {
 			turn = min(turn, time.Second) // connections, caches: not counted
 		}
+		var last [2]*sample
 		for i, s := range []side{ours, theirs} {
-			p.last[i] = measure(ctx, workers, turn, 0, s.op)
-			if err := p.last[i].check(); err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
+			var err error
+			if last[i], err = s.turn(ctx, workers, turn); err != nil {
+				return nil, err
 			}
 		}
 		if round == 0 {
 			continue
 		}
-		x, y := pick(p.last[0]), pick(p.last[1])
+		for i, s := range last {
+			p.cpu[i], done[i] = p.cpu[i]+s.cpu, done[i]+s.done
+		}
+		x, y := pick(last[0]), pick(last[1])
 		as, bs, p.rounds = append(as, x), append(bs, y), append(p.rounds, x/y)
+	}
+	for i := range p.cpu {
+		p.cpu[i] /= time.Duration(max(1, done[i]))
 	}
 	p.a, p.b, p.ratio = median(as), median(bs), median(p.rounds)
 	return p, ctx.Err()
@@ -120,6 +152,12 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 // row fills in what the pairing has found.
 func (p *pairing) row(w row) row {
 	w.Value, w.Against, w.Ratio, w.Rounds, w.Yardstick = p.a, p.b, p.ratio, p.rounds, p.name
+	for i, used := range p.cpu {
+		w.CPU[i] = float64(used.Microseconds())
+	}
+	if p.cpu[0] > 0 && p.cpu[1] > 0 {
+		w.Note = strings.TrimPrefix(fmt.Sprintf("%s; CPU of the servers %d µs each, theirs %d µs", w.Note, p.cpu[0].Microseconds(), p.cpu[1].Microseconds()), "; ")
+	}
 	return w
 }
 

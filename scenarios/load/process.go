@@ -90,6 +90,15 @@ func (p *process) cpu() (time.Duration, error) {
 	return time.Duration(user+system) * clockTick, errors.Join(err1, err2)
 }
 
+// cpuOf returns the processor time that all of them have used.
+func cpuOf(ps []*process) (sum time.Duration, err error) {
+	for _, p := range ps {
+		one, failed := p.cpu()
+		sum, err = sum+one, errors.Join(err, failed)
+	}
+	return sum, err
+}
+
 // resident returns its memory in bytes: now, and at its highest.
 func (p *process) resident() (now, highest int64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))

@@ -44,10 +44,10 @@ func linearizable(ctx context.Context, b *bench) error {
 	if err := put.check(); err != nil {
 		return err
 	}
-	theirs := side{e.name(), func(ctx context.Context, w, i int) error {
+	theirs := side{name: e.name(), op: func(ctx context.Context, w, i int) error {
 		return e.get(ctx, w%len(e.members), name("l", (w*7919+i)%held))
-	}}
-	p, err := b.pair(ctx, clients, side{"linearizable lookups", read}, theirs, rate)
+	}, processes: e.members}
+	p, err := b.pair(ctx, clients, d.side("linearizable lookups", read), theirs, rate)
 	if err != nil {
 		return err
 	}
@@ -80,12 +80,12 @@ func lookups(ctx context.Context, b *bench) error {
 	}
 	defer bare.end()
 	const clients = 16
-	ours := side{"lookups", func(ctx context.Context, _, _ int) error { return many.get(ctx, 0, twoFilters) }}
-	small := side{"1,000 registrations", func(ctx context.Context, _, _ int) error { return few.get(ctx, 0, twoFilters) }}
-	plain := side{bareName, func(ctx context.Context, _, _ int) error {
+	ours := many.side("lookups", func(ctx context.Context, _, _ int) error { return many.get(ctx, 0, twoFilters) })
+	small := few.side("among 1,000", func(ctx context.Context, _, _ int) error { return few.get(ctx, 0, twoFilters) })
+	plain := side{name: bareName, op: func(ctx context.Context, _, _ int) error {
 		_, err := many.do(ctx, http.MethodGet, url, nil)
 		return err
-	}}
+	}, processes: []*process{bare}}
 	p, err := b.pair(ctx, clients, ours, plain, rate)
 	if err != nil {
 		return err

@@ -29,25 +29,17 @@ func refreshes(ctx context.Context, b *bench) error {
 	op := func(ctx context.Context, w, i int) error {
 		return d.refresh(ctx, w%len(d.Nodes), paths[(w*7919+i)%held], 604800)
 	}
-	warm := measure(ctx, manyClients, time.Second, 0, op)
-	if err := warm.check(); err != nil {
+	busy := d.side("refreshes", op)
+	if _, err := busy.turn(ctx, manyClients, time.Second); err != nil {
 		return err
 	}
 	var cores, rates []float64
 	for range b.rounds {
-		before, err := d.cpu()
+		s, err := busy.turn(ctx, manyClients, b.turn)
 		if err != nil {
 			return err
 		}
-		s := measure(ctx, manyClients, b.turn, 0, op)
-		if err := s.check(); err != nil {
-			return err
-		}
-		after, err := d.cpu()
-		if err != nil {
-			return err
-		}
-		cores = append(cores, refreshesWanted*(after-before).Seconds()/float64(s.done))
+		cores = append(cores, refreshesWanted*s.cpu.Seconds()/float64(s.done))
 		rates = append(rates, s.rate())
 	}
 	b.report.add(row{Section: "refreshes", What: "cores for 10^6 refreshed every 30 s, 3 nodes", Value: median(cores), Unit: "cores", Bar: atMost(1),

@@ -24,21 +24,21 @@ func registrations(ctx context.Context, b *bench) error {
 	compare := func(clients int, pick func(*sample) float64, w row) error {
 		series := fmt.Sprintf("r%d", run.Add(1))
 		var next atomic.Int64
-		ours := side{"registrations", func(ctx context.Context, w, _ int) error {
+		ours := d.side(fmt.Sprintf("registrations-%d", clients), func(ctx context.Context, w, _ int) error {
 			i := int(next.Add(1))
 			_, err := d.register(ctx, w%len(d.Nodes), name(series, i), 86400, document(i))
 			return err
-		}}
+		})
 		if e == nil {
 			s := measure(ctx, clients, b.turn, 0, ours.op)
 			w.Value, w.Bar, w.Note = pick(s), nil, errNoEtcd.Error()
 			b.report.add(w)
 			return s.check()
 		}
-		theirs := side{e.name(), func(ctx context.Context, w, _ int) error {
+		theirs := side{name: e.name(), op: func(ctx context.Context, w, _ int) error {
 			i := int(next.Add(1))
 			return e.put(ctx, w%len(e.members), name(series, i), document(i))
-		}}
+		}, processes: e.members}
 		p, err := b.pair(ctx, clients, ours, theirs, pick)
 		if err != nil {
 			return err
