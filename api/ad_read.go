@@ -102,7 +102,7 @@ func (s *Server) named(c *call) []*directory.Entry {
 // here.
 func (s *Server) reached(w http.ResponseWriter, e *directory.Entry) {
 	if at, ok := s.cfg.Reached(e.Origin); ok && !s.isOwn(e) {
-		w.Header().Set("Roster-Index", w.Header().Get("Roster-Index")+", "+directory.FormatIndex(e.Origin, at))
+		w.Header().Set("Roster-Index", withIndex(w.Header().Get("Roster-Index"), e.Origin, at))
 	}
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"io"
-	"math"
 	"mime"
 	"net/http"
 	"strconv"
@@ -68,33 +67,6 @@ func write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the client is gone if it fails
 	}
-}
-
-// reading says how fresh a read's answer is, and refuses a default read where
-// the leader has been silent for too long.
-func (s *Server) reading(w http.ResponseWriter, c *call) error {
-	mode, err := c.params.one("consistency")
-	if err != nil {
-		return err
-	}
-	heard := s.cfg.Registry.Heard()
-	w.Header().Set("Roster-Index", directory.FormatIndex(s.cfg.Domain, s.cfg.Registry.Position()))
-	w.Header().Set("Roster-Stale", strconv.FormatInt(int64(math.Floor(heard.Seconds())), 10))
-	private(w)
-	switch mode {
-	case "", "default":
-		if heard > s.cfg.MaxStale {
-			return directory.Refuse(directory.Unavailable,
-				"This node last heard its leader %d s ago, longer than the %d s that default reads allow. Ask with consistency=stale for what it has.",
-				int(heard.Seconds()), int(s.cfg.MaxStale.Seconds()))
-		}
-	case "stale":
-	case "linearizable":
-		return directory.Refuse(directory.BadQuery, "consistency=linearizable is not offered by this release; it knows default and stale")
-	default:
-		return directory.Refuse(directory.BadQuery, "consistency is %.40q; it is default or stale", mode)
-	}
-	return nil
 }
 
 // A request's body has at most so many bytes (AD-042), and comes in this time.

@@ -52,6 +52,8 @@ func (cutOff) Remove(context.Context, directory.Removing) (directory.Outcome, er
 func (r cutOff) Position() directory.Position { return r.position }
 func (r cutOff) Heard() time.Duration         { return r.heard }
 
+func (cutOff) Linearize(context.Context) error { return errNoLeader }
+
 // houseRules let everybody read what isn't called secret, identities register,
 // the operator operate, and the commissioner commission.
 type houseRules struct{}

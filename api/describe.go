@@ -88,7 +88,7 @@ func public(summary, schema, media string, ps ...directory.Problem) operation {
 // resource describes a read of one registration.
 func resourceRead(what, schema, media string, headers ...string) operation {
 	return operation{
-		summary: what, parameters: []string{"consistency", "If-None-Match", "If-Match"},
+		summary: what, parameters: []string{"consistency", "min", "wait", "If-None-Match", "If-Match"},
 		answers:  []good{{status: 200, what: what, schema: schema, media: media, headers: append(headers, "ETag")}, several, notModified},
 		problems: []directory.Problem{directory.BadRequest, directory.NotFound},
 	}
@@ -208,7 +208,9 @@ var parameters = map[string]*openapi3.Parameter{
 	"kind":       inQuery("kind", "The document's kind; ad by default.", oneOf(string(directory.KindAD), string(directory.KindA2A), string(directory.KindMCP))),
 	"visibility": inQuery("visibility", "Who beyond the domain may have it: domain, mesh, or peers:DOMAIN,…; policy has a default.", text("", 0)),
 
-	"consistency": inQuery("consistency", "default: from this node, unless its leader has been silent for too long; stale: whatever is here.", oneOf("default", "stale")),
+	"consistency": inQuery("consistency", "default: from this node, unless its leader has been silent for too long; stale: whatever is here; linearizable: all that any node had acknowledged before, confirmed by a majority of the domain's nodes. It is about this domain's own registrations.", oneOf("default", "stale", "linearizable")),
+	"min":         inQuery("min", "DOMAIN=EPOCH.REVISION, as Roster-Index has it: wait until this node has that. May be repeated.", array(text("", 0), "", 0)),
+	"wait":        inQuery("wait", "Whole seconds to wait for what min names; 5 by default.", upTo(maxWait)),
 
 	"filter-agent":    repeated("agent", "A name, or its beginning and an asterisk."),
 	"filter-protocol": repeated("protocol", "One of the protocols, exactly."),
@@ -241,7 +243,7 @@ func filterKeys(names []string) []string {
 	var keys []string
 	for _, name := range names {
 		if name == "consistency" {
-			keys = append(keys, name)
+			keys = append(keys, "consistency", "min", "wait")
 		} else {
 			keys = append(keys, "filter-"+name)
 		}

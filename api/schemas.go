@@ -252,6 +252,12 @@ func atLeast(n float64, description string) *openapi3.Schema {
 	return &openapi3.Schema{Type: &openapi3.Types{"integer"}, Min: &n, Description: description}
 }
 
+func upTo(most float64) *openapi3.Schema {
+	s := atLeast(0, "")
+	s.Max = &most
+	return s
+}
+
 func oneOf(values ...any) *openapi3.Schema {
 	return &openapi3.Schema{Type: &openapi3.Types{"string"}, Enum: values}
 }

@@ -40,6 +40,10 @@ type Registry interface {
 	Position() directory.Position
 	// Heard is how long ago the domain's leader was heard; 0 on the leader.
 	Heard() time.Duration
+	// Linearize returns nil once this node's answers show all that any node of the
+	// domain had acknowledged before the call, and Unavailable at once where no
+	// majority confirms that.
+	Linearize(context.Context) error
 }
 
 // A Policy says who may do what. The zero identity is an anonymous caller.
@@ -86,7 +90,11 @@ type Config struct {
 	// Federation serves /federation/v1/ and decides itself who may call.
 	Federation http.Handler
 	// Reached is how far another domain's history has come at this node.
-	Reached  func(spiffeid.TrustDomain) (directory.Position, bool)
+	Reached func(spiffeid.TrustDomain) (directory.Position, bool)
+	// Await waits until this node has reached a position of a domain's history, its
+	// own or another's, and returns the context's error when that ends first. Nil
+	// never waits.
+	Await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
 	Operator Operator
 	MaxStale time.Duration // DefaultMaxStale where it is 0
 	Limits   Limits
@@ -105,6 +113,7 @@ type Server struct {
 	limits    *limiter
 	described func() *description // what the node says of its own surface
 	watches   *watches
+	awaiting  chan struct{} // holds one for each read that waits
 	handler   http.Handler
 }
 
@@ -122,7 +131,10 @@ func New(cfg Config) *Server {
 	if cfg.Reached == nil {
 		cfg.Reached = func(spiffeid.TrustDomain) (directory.Position, bool) { return directory.Position{}, false }
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, limits: newLimiter(cfg.Limits), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach)}
+	if cfg.Await == nil {
+		cfg.Await = func(context.Context, spiffeid.TrustDomain, directory.Position) error { return context.DeadlineExceeded }
+	}
+	s := &Server{cfg: cfg, awaiting: make(chan struct{}, maxAwaiting), log: cfg.Logger, limits: newLimiter(cfg.Limits), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
@@ -11,7 +12,7 @@ import (
 // node (jimenez 3.1, AD-006, AD-047).
 func (s *Server) wellKnown(w http.ResponseWriter, c *call) error {
 	b := directory.AppendText([]byte{'{'}, "registration", "/ad/r")
-	b = directory.AppendText(b, "lookup", "/ad/l{?"+strings.Join(lookupParams, ",")+"}")
+	b = directory.AppendText(b, "lookup", "/ad/l{?"+strings.Join(append(slices.Clip(lookupParams), "min", "wait"), ",")+"}")
 	b = directory.AppendUint(b, "max_count", directory.MaxCount)
 	return sendPublic(w, c, "application/json", append(b, '}', '\n'))
 }

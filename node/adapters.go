@@ -32,6 +32,15 @@ func (n *Node) grants(s consensus.Subject) []directory.Grant {
 	return []directory.Grant{{Audience: directory.Mesh, All: true}}
 }
 
+// await waits until this node has reached a position of a domain's history: its
+// own by consensus, another's by what it receives.
+func (n *Node) await(ctx context.Context, td spiffeid.TrustDomain, at directory.Position) error {
+	if td == n.cfg.TrustDomain {
+		return n.store.Await(ctx, at)
+	}
+	return n.mesh.Await(ctx, td, at)
+}
+
 // records hands out evidence: what the domain itself signs, and what other
 // domains signed.
 type records struct{ n *Node }

@@ -37,11 +37,13 @@ func (n *Node) wire(env Env) error {
 	if err := n.wireFederation(ln.gossip); err != nil {
 		return errors.Join(err, ln.close())
 	}
-	server := newServer(n.wireAPI().Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
+	face := n.wireAPI()
+	server := newServer(face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
 	server.RegisterOnShutdown(n.mesh.Drain)
+	server.RegisterOnShutdown(face.Drain)
 	n.serve("api", server, ln.api)
 	n.serve("admin", newServer(api.NewAdmin(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready}), nil, n.log), ln.admin)
-	return nil
+	return n.wireDNSSD(ln.api.Addr(), mdnsResponder{n.log})
 }
 
 // wireTrust loads who this node is and whom it trusts.
@@ -173,9 +175,9 @@ func (n *Node) advertised(ln net.Listener) string {
 func (n *Node) wireAPI() *api.Server {
 	return api.New(api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
-		Registry: n.store, View: n.view, Policy: n.policy, Identify: n.identify,
+		Registry: n.store, View: n.view, Policy: n.policy, Identify: n.identify, Until: func(r *http.Request) time.Time { return trust.Expiry(r.TLS) },
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n},
-		Reached: n.mesh.Position, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
+		Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups},
 	})
 }
