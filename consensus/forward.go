@@ -208,7 +208,10 @@ func (s *Store) handler() http.Handler {
 		}
 		from, _ := peerID(r.TLS)
 		s.presence.note(from, time.UnixMilli(word.Time), s.cfg.clock())
-		at := s.Position()
+		var at directory.Position // of a leader that is not ready to lead, nobody learns how far the domain is
+		if s.leading.Load() {
+			at = s.Position()
+		}
 		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
 	})
 	mux.HandleFunc("POST "+readPath, func(w http.ResponseWriter, r *http.Request) {

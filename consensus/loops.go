@@ -72,6 +72,7 @@ func (s *Store) reign(ctx context.Context) {
 		return
 	}
 	s.leading.Store(true)
+	s.arrive()
 	s.askRegrants()
 	for {
 		select {

@@ -42,7 +42,9 @@ func (s *Store) presenceLoop() {
 		pause := s.cfg.Timing.Presence
 		if !s.leading.Load() {
 			s.caughtUp.Store(s.announcePresence())
-			if !s.caughtUp.Load() {
+			if s.caughtUp.Load() {
+				s.arrive()
+			} else {
 				pause = catchUpPause
 			}
 		}
@@ -67,6 +69,9 @@ func (s *Store) announcePresence() bool {
 	var a presenceAnswer
 	if err := s.post(ctx, leader, presencePath, &presenceWord{s.cfg.clock().UnixMilli()}, &a); err != nil {
 		return false
+	}
+	if a.Epoch == 0 {
+		return false // the leader reads its own log again, or there is no history yet
 	}
 	at := directory.Position{Epoch: a.Epoch, Revision: a.Revision}
 	_ = s.Await(ctx, at)

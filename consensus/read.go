@@ -15,6 +15,20 @@ func (s *Store) Position() directory.Position {
 	return s.state.position()
 }
 
+// Settled reports whether this member has led or caught up since it was opened.
+// Until then it reads its log again: what it shows is of the past, and a part of
+// the past only.
+func (s *Store) Settled() bool { return s.settled.Load() }
+
+// arrive settles, and tells those who wait for a change as well.
+func (s *Store) arrive() {
+	if s.settled.CompareAndSwap(false, true) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.moved()
+	}
+}
+
 // Changed returns a channel that is closed at the next change of state. Take it
 // before looking at what it is about.
 func (s *Store) Changed() <-chan struct{} {

@@ -27,6 +27,7 @@ type Store struct {
 	jumps    jumpWatch
 	leading  atomic.Bool // leads, has applied all before its term, and the history has begun
 	caughtUp atomic.Bool // a follower's: has applied what the leader had a moment ago
+	settled  atomic.Bool // has led or caught up since it was opened
 	failed   atomic.Pointer[error]
 	failing  chan struct{} // closed once failed is set
 	regrants chan struct{} // asks for grants to be decided anew; holds one

@@ -27,7 +27,7 @@ func (n *Node) follow(ctx context.Context) {
 			n.keyring.SetOwn(doc)
 			keys = doc
 		}
-		for _, p := range n.store.Peerings() {
+		for _, p := range n.peerings() {
 			if !p.Equal(peers[p.Domain]) {
 				n.keepPeer(p)
 				peers[p.Domain] = p
@@ -94,9 +94,11 @@ func (n *Node) loadPeers() error {
 }
 
 // peerings returns the domain's peerings; those that were known when the node
-// last ran until it has begun to read its domain's log.
+// last ran until it has read its domain's log to the end. On the way there a
+// peering that was ended once, and made again, would pass for ended, and all that
+// the peer had told would be forgotten.
 func (n *Node) peerings() []directory.Peering {
-	if n.store.Position().Epoch == 0 {
+	if !n.store.Settled() {
 		return n.lastPeers
 	}
 	return n.store.Peerings()
