@@ -206,7 +206,7 @@ type Registration struct {
 	Capabilities []Capability `json:"capabilities"`
 	Version      string       `json:"version"` // not in items
 	Vendor       string       `json:"vendor"`  // not in items
-	Status       string       `json:"status"`  // not in items
+	Status       string       `json:"status"`  // not in items where it is active
 	Href         string       `json:"href"`
 	Lifetime     uint32       `json:"lt"`            // seconds; not in items
 	ExpiresAt    string       `json:"expires_at"`    // not in items

@@ -65,7 +65,7 @@ var rulings = map[directory.Problem]ruling{
 	directory.RegistrationExpired: {404, "Registration has expired", "not_found", "NotFound", 0,
 		"The registration was not refreshed before its lifetime ended. Register the agent again."},
 	directory.NameTaken: {409, "Agent name already registered", "conflict", "Conflict", 0,
-		"Another identity holds this agent name. It is free again once that registration is removed or has expired, or some time later where the directory holds names for their former registrants."},
+		"Another identity holds this agent name. It is free again once that registration is removed or has expired, or some time later where the directory holds names for their former registrants. That a name is taken is told to everyone who wants it, also where the registration itself may not be seen."},
 	directory.WrongKind: {409, "Registration of another kind", "conflict", "Conflict", 0,
 		"The registration's document is not of the kind that this surface writes. Write it through its own."},
 	directory.StaleMetadata: {409, "Stale metadata", "stale_metadata", "Stale", 0,

@@ -110,7 +110,7 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 	item := object([]string{"agent", "base", "protocols", "capabilities", "href", "provenance"}, props{
 		"agent": nonEmpty(""), "base": text("", 0), "description": text("", 0), "protocols": array(text("", 0), "", 0),
 		"capabilities": array(object([]string{"name", "type"}, props{"name": text("", 0), "type": text("", 0)}), "", 0),
-		"href":         reference("Its path here."), "projected": boolean(), "kind": text("", 0), "redacted": boolean(), "provenance": nil,
+		"status":       text("Where it is not active.", 0), "href": reference("Its path here."), "projected": boolean(), "kind": text("", 0), "redacted": boolean(), "provenance": nil,
 	})
 	full := object([]string{"agent", "href", "lt", "expires_at", "registered_at", "updated_at", "provenance"}, registration)
 	for _, s := range []*openapi3.Schema{full, item} {

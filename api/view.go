@@ -46,11 +46,14 @@ func (s *Server) service(e *directory.Entry) string {
 	return s.cfg.Service(e.Origin)
 }
 
+// active is the status of an agent that has none of its own.
+const active = "active"
+
 // projection is e's, or an empty one for a document of a kind that this release
 // doesn't know.
 func projection(e *directory.Entry) *directory.Projection {
 	if e.Projection == nil {
-		return &directory.Projection{Status: "active"}
+		return &directory.Projection{Status: active}
 	}
 	return e.Projection
 }
@@ -74,7 +77,8 @@ func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
 	return s.appendMarks(b, e, l)
 }
 
-// appendItem appends one item of a lookup's answer (jimenez 5.2).
+// appendItem appends one item of a lookup's answer (jimenez 5.2), with its status
+// where it isn't the usual one (AD-025).
 func (s *Server) appendItem(b []byte, e *directory.Entry, l look) []byte {
 	p := projection(e)
 	b = directory.AppendText(append(b, '{'), "agent", e.Agent)
@@ -85,6 +89,9 @@ func (s *Server) appendItem(b []byte, e *directory.Entry, l look) []byte {
 		b = directory.AppendText(append(b, '{'), "name", c.Name)
 		return append(directory.AppendText(b, "type", c.Type), '}')
 	}))
+	if p.Status != active {
+		b = directory.AppendText(b, "status", p.Status)
+	}
 	b = directory.AppendText(b, "href", s.href(e))
 	return s.appendMarks(b, e, l)
 }

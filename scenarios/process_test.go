@@ -177,7 +177,8 @@ func (p *processes) client(domain, n int, who string) *api.Client {
 	return api.NewClient(p.Domains[domain].Nodes[n].API, p.http(domain, who))
 }
 
-// TestScripts runs every HTTP script against the real binary.
+// TestScripts runs every HTTP script against the real binary. Every answer must
+// also be as /openapi.json describes it.
 func TestScripts(t *testing.T) {
 	p := startProcesses(t, "--domains", "1", "--sample", "0")
 	identities := map[string]string{"ada": "agent/ada", "bob": "agent/bob", "eve": "agent/eve",
@@ -187,6 +188,7 @@ func TestScripts(t *testing.T) {
 		clients[who] = p.http(0, path)
 	}
 	env := scriptEnv{URL: p.Domains[0].Nodes[0].API, Domain: "alpha.test", Client: func(who string) *http.Client { return clients[who] }}
+	env.Described = readDescription(t, clients["anonymous"], env.URL).judge
 	scripts, err := filepath.Glob("../api/testdata/*.txt")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("no scripts: %v", err)

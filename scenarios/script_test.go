@@ -55,6 +55,9 @@ type scriptEnv struct {
 	Client func(who string) *http.Client
 	// Wait lets time pass; nil where a script may not ask for that.
 	Wait func(time.Duration)
+	// Described says in what an answer is not as the node describes itself; may be
+	// nil.
+	Described func(method, target string, a *answer) error
 }
 
 // runScript runs the script at path and ends at the first exchange that fails:
@@ -117,6 +120,11 @@ func (x *exchange) run(env scriptEnv, vars, made map[string]string) error {
 	got, err := send(env, x, vars)
 	if err != nil {
 		return err
+	}
+	if env.Described != nil {
+		if err := env.Described(x.method, fill(x.target, vars), got); err != nil {
+			return fmt.Errorf("%w; body %s", err, got.body)
+		}
 	}
 	if got.status == http.StatusCreated {
 		made[got.header.Get("Location")] = x.who
