@@ -37,6 +37,7 @@ type Config struct {
 	Identity    Identity             `yaml:"identity"`
 	Members     []Member             `yaml:"members"`
 	Gossip      Gossip               `yaml:"gossip"`
+	DNSSD       DNSSD                `yaml:"dns_sd"`
 	Policy      string               `yaml:"policy"`
 	Lifetimes   Lifetimes            `yaml:"lifetimes"`
 	Names       Names                `yaml:"names"`
@@ -153,7 +154,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate reports the first key whose value a node can't start with.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateRest} {
+	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateRest} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -62,6 +62,7 @@ var homes = map[string][]string{
 	"github.com/getkin/kin-openapi":            {"api"},
 	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client
 	"github.com/prometheus/client_golang":      {"node"},
+	"github.com/hashicorp/mdns":                {"node"}, // DNS-SD, off by default
 	"github.com/knadh/koanf":                   {"node"},
 	"go.yaml.in/yaml/v3":                       {"node"},
 	"go.opentelemetry.io/otel":                 {"node"},

@@ -29,6 +29,15 @@ answer without agents is no error.`,
 		Args:    needs(),
 		RunE:    func(c *cobra.Command, _ []string) error { return a.lookup(c.Context(), o, all) },
 	}
+	filterFlags(c, &o)
+	f := c.Flags()
+	f.IntVar(&o.Count, "count", 0, "how many at most in one answer, 1 to 100")
+	f.BoolVar(&all, "all", false, "follow the pages to the end")
+	return c
+}
+
+// filterFlags are the filters that lookup and watch share.
+func filterFlags(c *cobra.Command, o *api.LookupOptions) {
 	f := c.Flags()
 	f.StringVar(&o.Agent, "agent", "", "agent name, or prefix with * at its end")
 	f.StringArrayVar(&o.CapName, "cap", nil, "capability name, or prefix with * at its end")
@@ -38,9 +47,6 @@ answer without agents is no error.`,
 	f.StringVar(&o.Origin, "origin", "", "the domain that registered it")
 	f.StringVar(&o.Scope, "scope", "", "mesh (all domains, the default) or domain (the directory's own)")
 	f.StringArrayVar(&o.Status, "status", nil, "status, such as active")
-	f.IntVar(&o.Count, "count", 0, "how many at most in one answer, 1 to 100")
-	f.BoolVar(&all, "all", false, "follow the pages to the end")
-	return c
 }
 
 func (a *app) lookup(ctx context.Context, o api.LookupOptions, all bool) error {

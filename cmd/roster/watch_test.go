@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/node"
+)
+
+// A feed answers each request for a stream in turn, in virtual time, and remembers
+// when and behind what it was asked.
+type feed struct {
+	started time.Time
+	answers []func(*http.Request) (*http.Response, error)
+
+	mu    sync.Mutex // guards asked
+	asked []string
+}
+
+func (f *feed) RoundTrip(r *http.Request) (*http.Response, error) {
+	f.mu.Lock()
+	n := len(f.asked)
+	f.asked = append(f.asked, fmt.Sprintf("%d %s", int(time.Since(f.started).Seconds()), r.Header.Get("Last-Event-ID")))
+	f.mu.Unlock()
+	return f.answers[min(n, len(f.answers)-1)](r)
+}
+
+// stream answers with events, and then the connection breaks, or stays silent
+// until the client goes.
+func stream(events string, end error) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		body, w := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(w, events)
+			if end == nil {
+				<-r.Context().Done()
+				end = r.Context().Err()
+			}
+			_ = w.CloseWithError(end)
+		}()
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
+	}
+}
+
+func refuses(status int, name string) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		return (&desk{answer: func(*http.Request, time.Duration) (int, string) { return status, name }}).RoundTrip(r)
+	}
+}
+
+// watchFor runs watch at the feed for some time.
+func watchFor(t *testing.T, f *feed, long time.Duration, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	f.started = time.Now()
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(long, stop)
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, program: "roster", connection: connection{
+		getenv: func(string) string { return "" },
+		dial:   func() (*api.Client, error) { return api.NewClient("https://feed", &http.Client{Transport: f}), nil },
+	}}
+	code = a.run(ctx, append([]string{"watch"}, args...))
+	return code, out.String(), errs.String()
+}
+
+const (
+	someState = "event: reset\ndata: {\"why\":\"new\"}\n\nevent: added\ndata: {\"agent\":\"one\",\"href\":\"/ad/r/" + rid + "\",\"base\":\"https://one.example/a&b\\u001b\",\"provenance\":{\"origin_authority\":\"alpha.test\"}}\n\nevent: current\nid: a.1\ndata: {\"agents\":1}\n\n"
+	someEnd   = "event: removed\nid: a.2\ndata: {\"agent\":\"one\",\"href\":\"/ad/r/" + rid + "\",\"rid\":\"" + rid + "\",\"origin\":\"alpha.test\",\"why\":\"expired\"}\n\n"
+)
+
+var errCut = errors.New("connection reset by peer")
+
+// A connection that breaks is made again behind the last id, with a growing pause
+// while nothing comes of it; the user is told once, and an interrupt is 130.
+//
+// Requirement: OPS-005
+func TestWatchGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{answers: []func(*http.Request) (*http.Response, error){
+			stream(someState, errCut), refuses(503, "unavailable"), refuses(429, "rate-limited"),
+			func(*http.Request) (*http.Response, error) { return nil, errCut },
+			stream(someEnd+": nothing\nid: a.3\n\n", errCut), stream("event: end\ndata: {\"why\":\"stopping\"}\n\n", io.EOF), stream("", nil),
+		}}
+		code, out, notes := watchFor(t, f, 40*time.Second)
+		if code != 130 {
+			t.Errorf("exit code %d", code)
+		}
+		want := "EVENT\tAGENT\tORIGIN\tRID\tPROTOCOLS\tBASE (CLAIMED)\tEXPIRES\tWHY\n" +
+			"added\tone\talpha.test\t" + rid + "\t\thttps://one.example/a&b\\x1b\t\t\n" +
+			"removed\tone\talpha.test\t" + rid + "\t\t\t\texpired\n"
+		if out != want {
+			t.Errorf("got\n%swant\n%s", out, want)
+		}
+		if n := len(f.asked); n != 7 {
+			t.Fatalf("asked %d times: %q", n, f.asked)
+		}
+		for i, behind := range []string{"", "a.1", "a.1", "a.1", "a.1", "a.3", "a.3"} {
+			if !strings.HasSuffix(f.asked[i], " "+behind) {
+				t.Errorf("request %d is behind %q, want %q", i, f.asked[i], behind)
+			}
+		}
+		if got := strings.Count(notes, "Connected again"); got != 3 || !strings.Contains(notes, "(stopping)") || strings.Count(notes, "\n") > 9 {
+			t.Errorf("notes:\n%s", notes)
+		}
+	})
+}
+
+// A first answer that is a refusal ends it, since the command line is wrong most
+// often; and so does one that no patience helps with, later on.
+func TestWatchFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			answers []func(*http.Request) (*http.Response, error)
+			code    int
+			asked   int
+		}{
+			{[]func(*http.Request) (*http.Response, error){refuses(400, "bad-query")}, 2, 1},
+			{[]func(*http.Request) (*http.Response, error){refuses(503, "unavailable")}, 6, 1},
+			{[]func(*http.Request) (*http.Response, error){stream(someState, errCut), refuses(403, "forbidden")}, 4, 2},
+		} {
+			f := &feed{answers: c.answers}
+			if code, _, notes := watchFor(t, f, time.Hour); code != c.code || len(f.asked) != c.asked {
+				t.Errorf("exit code %d after %d requests, want %d after %d: %s", code, len(f.asked), c.code, c.asked, notes)
+			}
+		}
+	})
+}
+
+// Data goes out as it came, an object a line, whatever it holds.
+//
+// Requirement: OPS-004
+func TestWatchPrints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data := someState[strings.Index(someState, `{"agent"`):strings.Index(someState, "\n\nevent: current")]
+		for format, want := range map[string]string{
+			"jsonl": `{"event":"added","data":` + data + "}\n{\"event\":\"current\",\"id\":\"a.1\",\"data\":{\"agents\":1}}\n",
+			"json":  `{"event":"added","data":` + data + "}\n{\"event\":\"current\"",
+			"yaml":  "---\nevent: \"removed\"\nid: \"a.2\"\n",
+			"wide":  "REGISTRANT",
+		} {
+			f := &feed{answers: []func(*http.Request) (*http.Response, error){stream(someState+someEnd, nil)}}
+			if code, out, notes := watchFor(t, f, time.Second, "-o", format); code != 130 || !strings.Contains(out, want) {
+				t.Errorf("%s: exit code %d\n%s%s\nwant %s", format, code, out, notes, want)
+			}
+		}
+	})
+}
+
+// aNetwork is what a browser finds.
+type aNetwork struct {
+	found []node.Found
+	err   error
+}
+
+func (n aNetwork) Browse(context.Context) ([]node.Found, error) { return n.found, n.err }
+
+// What is found is printed as what it is: somebody's word.
+//
+// Requirement: AD-007, AD-072
+func TestFindPrints(t *testing.T) {
+	found := aNetwork{found: []node.Found{{
+		Domain: spiffeid.RequireTrustDomainFromString("alpha.test"), URL: "https://ad.alpha.test", Host: "10.0.0.1:8400", Path: "/.well-known/ad", Instance: "a\x1bb",
+	}}}
+	for output, want := range map[format]string{
+		"table": "DOMAIN (CLAIMED)\tURL (CLAIMED)\tHOST\nalpha.test\thttps://ad.alpha.test\t10.0.0.1:8400\n",
+		"wide":  "\ta\\x1bb\t/.well-known/ad\n",
+		"json":  `{"directories":[{"domain":"alpha.test","url":"https://ad.alpha.test","host":"10.0.0.1:8400","path":"/.well-known/ad","instance":"a\u001bb","authenticated":false}]}`,
+	} {
+		var out, notes bytes.Buffer
+		a := &app{stdout: &out, stderr: &notes, output: output}
+		if err := a.find(t.Context(), found, time.Second); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(notes.String(), "not authenticated") {
+			t.Errorf("%s: %v, %q, %q; want %q", output, err, out.String(), notes.String(), want)
+		}
+	}
+	var out, notes bytes.Buffer
+	a := &app{stdout: &out, stderr: &notes, output: "json"}
+	if err := a.find(t.Context(), aNetwork{}, time.Second); err != nil || out.String() != "{\"directories\":[]}\n" || !strings.Contains(notes.String(), "No directory") {
+		t.Errorf("nothing found: %v, %q, %q", err, out.String(), notes.String())
+	}
+	if err := a.find(t.Context(), aNetwork{err: errCut}, time.Second); explain(err).code != 1 {
+		t.Errorf("cannot ask: %v", err)
+	}
+	for _, wait := range []time.Duration{0, 2 * time.Minute} {
+		if err := a.find(t.Context(), aNetwork{}, wait); explain(err).code != 2 {
+			t.Errorf("--wait %s: %v", wait, err)
+		}
+	}
+}
