@@ -121,12 +121,30 @@ func (s *Server) reading(w http.ResponseWriter, c *call) error {
 	heard := s.cfg.Registry.Heard()
 	w.Header().Set("Roster-Index", s.index(f.min))
 	w.Header().Set("Roster-Stale", strconv.FormatInt(int64(math.Floor(heard.Seconds())), 10))
-	if err == nil && f.consistency == byDefault && heard > s.cfg.MaxStale {
+	switch {
+	case err != nil || f.consistency != byDefault:
+		return err
+	case heard > s.cfg.MaxStale:
 		return directory.Refuse(directory.Unavailable,
 			"This node last heard its leader %d s ago, longer than the %d s that default reads allow. Ask with consistency=stale for what it has.",
 			int(heard.Seconds()), int(s.cfg.MaxStale.Seconds()))
+	case s.asksOwn(c) && !s.cfg.Settled():
+		return directory.Refuse(directory.Unavailable,
+			"This node was just started and does not know yet what %s has. Ask again, name another domain's origin, or ask with consistency=stale for what is here.", s.cfg.Domain)
 	}
-	return err
+	return nil
+}
+
+// asksOwn is whether what a read asks for may be of the own domain.
+func (s *Server) asksOwn(c *call) bool {
+	origin, mirrored := c.vars["origin"]
+	if !mirrored {
+		var err error
+		if origin, err = c.params.one("origin"); err != nil {
+			return false // the handler says what is wrong with it
+		}
+	}
+	return origin == "" || origin == s.cfg.Domain.Name()
 }
 
 // freshen waits for what f asks for.

@@ -89,6 +89,10 @@ type Config struct {
 	Until func(*http.Request) time.Time
 	// Federation serves /federation/v1/ and decides itself who may call.
 	Federation http.Handler
+	// Settled is whether this node has had all that its domain had, once since it
+	// was started: until then it reads its own log again, and answers no default
+	// read of its domain. Nil is yes.
+	Settled func() bool
 	// Reached is how far another domain's history has come at this node.
 	Reached func(spiffeid.TrustDomain) (directory.Position, bool)
 	// Await waits until this node has reached a position of a domain's history, its
@@ -130,6 +134,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Reached == nil {
 		cfg.Reached = func(spiffeid.TrustDomain) (directory.Position, bool) { return directory.Position{}, false }
+	}
+	if cfg.Settled == nil {
+		cfg.Settled = func() bool { return true }
 	}
 	if cfg.Await == nil {
 		cfg.Await = func(context.Context, spiffeid.TrustDomain, directory.Position) error { return context.DeadlineExceeded }
