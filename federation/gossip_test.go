@@ -16,8 +16,10 @@ import (
 //
 // Requirement: MESH-015
 func TestNineNodesHealAfterALongCut(t *testing.T) {
+	t.Parallel()
 	for _, split := range []int{3, 4} { // a whole domain away; and a domain torn apart
 		t.Run(fmt.Sprint(split), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newPond(t)
 				p.populate(3, "alpha.test", "beta.test", "gamma.test")

@@ -20,8 +20,10 @@ import (
 //
 // Requirement: MESH-016
 func TestAnImpersonatorNeverBecomesAMember(t *testing.T) {
+	t.Parallel()
 	for _, victim := range []string{"n1", "ghost"} {
 		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newPond(t)
 				p.populate(1, "alpha.test", "beta.test", "gamma.test")
@@ -63,6 +65,7 @@ func TestAnImpersonatorNeverBecomesAMember(t *testing.T) {
 //
 // Requirement: MESH-016
 func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t)
 		p.stranger = "mallory.test"
@@ -110,8 +113,10 @@ func message(kind byte, fields ...any) []byte {
 //
 // Requirement: MESH-016
 func TestALiarOnlyChangesHints(t *testing.T) {
+	t.Parallel()
 	for _, incarnation := range []int{1000, math.MaxUint32} {
 		t.Run(fmt.Sprint(incarnation), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newPond(t)
 				p.populate(3, "alpha.test", "beta.test")
@@ -151,6 +156,7 @@ func TestALiarOnlyChangesHints(t *testing.T) {
 //
 // Requirement: MESH-016
 func TestRumouredNodesAreNotBelieved(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t)
 		p.populate(1, "alpha.test", "beta.test", "gamma.test")
@@ -180,6 +186,7 @@ func TestRumouredNodesAreNotBelieved(t *testing.T) {
 }
 
 func TestAtMostThreeOfAnotherDomain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t)
 		p.populate(5, "alpha.test", "beta.test")
@@ -243,6 +250,7 @@ func TestANodeMayMove(t *testing.T) {
 // What is no longer allowed is no longer a member, and nothing passes to or from
 // it.
 func TestAPeeringThatEnds(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t)
 		var over atomic.Bool

@@ -114,7 +114,7 @@ func (p *pond) tls(id spiffeid.ID) (server, client *tls.Config) {
 		_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 		return err
 	}
-	server = &tls.Config{Certificates: []tls.Certificate{chain}, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: verify}
+	server = &tls.Config{CurvePreferences: []tls.CurveID{tls.X25519}, Certificates: []tls.Certificate{chain}, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: verify}
 	client = &tls.Config{Certificates: []tls.Certificate{chain}, InsecureSkipVerify: true, VerifyConnection: verify}
 	return server, client
 }

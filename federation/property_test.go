@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,6 +30,8 @@ var (
 //
 // Requirement: MESH-005, MESH-007, MESH-009, MESH-010
 func TestRules(t *testing.T) {
+	// Little is kept of what is made, so a larger heap costs nothing and saves time.
+	defer func(percent int) { t.Cleanup(func() { debug.SetGCPercent(percent) }) }(debug.SetGCPercent(400))
 	n, length := *seeds, *steps
 	if testing.Short() {
 		n = min(n, 20)
@@ -71,6 +74,7 @@ type receiver struct {
 
 func newTrial(t *testing.T, seed uint64) *trial {
 	tr := &trial{T: t, rand: rand.New(rand.NewPCG(seed, 2)), world: newWorld()}
+	tr.world.scheme = sums
 	tr.origin = newModel(alpha, beta, gamma)
 	b, g := newModel(beta), newModel(gamma)
 	tr.source = tr.world.open(t, t.TempDir(), 1, tr.origin, active(beta, 1, 2), active(gamma, 1))

@@ -126,6 +126,7 @@ func TestASilentLinkIsGivenUp(t *testing.T) {
 
 // A link doesn't outlive the certificates that it was made with by over an hour.
 func TestALinkHasAnAge(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t)
 		p.populate(1, "alpha.test", "beta.test")

@@ -15,7 +15,9 @@ import (
 // Requirement: MESH-015, MESH-018
 func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 	for what, last := range map[string]func(*directory.Digest){
-		"ends":    func(d *directory.Digest) { *d = directory.Digest{RID: d.RID, Revision: d.Revision, Op: directory.OpEnd, H: d.M} },
+		"ends": func(d *directory.Digest) {
+			*d = directory.Digest{RID: d.RID, Revision: d.Revision, Op: directory.OpEnd, H: d.M}
+		},
 		"changes": func(d *directory.Digest) { d.M = d.H },
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"crypto/sha512"
 	"errors"
 	"fmt"
 	"io"
@@ -33,11 +34,39 @@ func nodeID(td spiffeid.TrustDomain, n int) spiffeid.ID {
 type keyring struct {
 	domain  spiffeid.TrustDomain
 	private ed25519.PrivateKey
+	scheme  scheme
 	source  *model
 
 	mu       sync.Mutex
 	adopted  map[spiffeid.TrustDomain]adoptedKeys
 	verified map[string]verified
+}
+
+// A scheme signs and verifies.
+type scheme struct {
+	sign   func(ed25519.PrivateKey, []byte) []byte
+	verify func(public ed25519.PublicKey, message, signature []byte) bool
+}
+
+// signatures is the real one. sums is for tests that make a million messages and
+// forge none: whoever knows the public key could, and it costs a hundredth.
+var (
+	signatures = scheme{ed25519.Sign, ed25519.Verify}
+	sums       = scheme{
+		func(private ed25519.PrivateKey, message []byte) []byte {
+			return sumOf(private.Public().(ed25519.PublicKey), message)
+		},
+		func(public ed25519.PublicKey, message, signature []byte) bool {
+			return bytes.Equal(sumOf(public, message), signature)
+		},
+	}
+)
+
+func sumOf(public ed25519.PublicKey, message []byte) []byte {
+	h := sha512.New()
+	h.Write(public)
+	h.Write(message)
+	return h.Sum(nil)
 }
 
 type adoptedKeys struct {
@@ -47,14 +76,18 @@ type adoptedKeys struct {
 
 func newKeyring(domain spiffeid.TrustDomain, seed string, source *model) *keyring {
 	s := sha256.Sum256([]byte(seed))
-	return &keyring{domain: domain, private: ed25519.NewKeyFromSeed(s[:]), source: source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: map[string]verified{}}
+	return &keyring{domain: domain, private: ed25519.NewKeyFromSeed(s[:]), scheme: signatures, source: source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: map[string]verified{}}
 }
 
 func (k *keyring) public() ed25519.PublicKey { return k.private.Public().(ed25519.PublicKey) }
 
 func sign(private ed25519.PrivateKey, header string, payload []byte) string {
+	return signatures.jws(private, header, payload)
+}
+
+func (s scheme) jws(private ed25519.PrivateKey, header string, payload []byte) string {
 	text := directory.B64.EncodeToString([]byte(header)) + "." + directory.B64.EncodeToString(payload)
-	return text + "." + directory.B64.EncodeToString(ed25519.Sign(private, []byte(text)))
+	return text + "." + directory.B64.EncodeToString(s.sign(private, []byte(text)))
 }
 
 func headerOf(typ, kid string) string {
@@ -62,7 +95,7 @@ func headerOf(typ, kid string) string {
 }
 
 func (k *keyring) Sign(typ string, payload []byte) (string, error) {
-	return sign(k.private, headerOf(typ, directory.KeyID(k.public())), payload), nil
+	return k.scheme.jws(k.private, headerOf(typ, directory.KeyID(k.public())), payload), nil
 }
 
 func (k *keyring) Verify(origin spiffeid.TrustDomain, typ, text string) ([]byte, string, error) {
@@ -76,7 +109,7 @@ func (k *keyring) Verify(origin spiffeid.TrustDomain, typ, text string) ([]byte,
 	if ok && v.issue == issueOf(doc) && v.typ == typ { // a replay; only the arithmetic is saved
 		return v.payload, v.kid, nil
 	}
-	payload, kid, err := verifyBy(doc, typ, text)
+	payload, kid, err := k.scheme.verifyBy(doc, typ, text)
 	if err == nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -93,6 +126,10 @@ type verified struct {
 }
 
 func verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, string, error) {
+	return signatures.verifyBy(doc, typ, text)
+}
+
+func (s scheme) verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, string, error) {
 	parts, err := splitJWS(text)
 	if err != nil {
 		return nil, "", directory.ErrSignature
@@ -108,7 +145,7 @@ func verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, string, err
 	}
 	dot := len(text) - directory.B64.EncodedLen(64)
 	signature, _ := directory.B64.DecodeString(text[dot:])
-	if !ed25519.Verify(key.Public, []byte(text[:dot-1]), signature) {
+	if !s.verify(key.Public, []byte(text[:dot-1]), signature) {
 		return nil, "", directory.ErrSignature
 	}
 	return parts.payload, string(kid), nil
@@ -123,7 +160,7 @@ func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*directory.Ke
 	if err != nil || doc.Issuer != origin {
 		return nil, errors.New("not a key document of that origin")
 	}
-	if _, _, err := verifyBy(doc, directory.TypeKeys, text); err != nil {
+	if _, _, err := k.scheme.verifyBy(doc, directory.TypeKeys, text); err != nil {
 		return nil, err
 	}
 	k.mu.Lock()
@@ -166,16 +203,20 @@ type world struct {
 	cut   func(from, to string) bool
 	tap   func(to string, r *http.Request, body []byte) []byte // may change an answer
 	carry http.RoundTripper                                    // nil calls handlers directly
+
+	scheme scheme // of the keyrings of nodes that are opened from now on
 }
 
-func newWorld() *world { return &world{sites: map[string]*site{}} }
+func newWorld() *world { return &world{sites: map[string]*site{}, scheme: signatures} }
 
 const callerHeader = "X-Test-Caller"
 
 // open opens a node of the origin self, whose peers are the others.
 func (w *world) open(t testing.TB, dir string, n int, self *model, peers ...directory.Peering) *site {
 	t.Helper()
-	s := &site{self: self, keys: newKeyring(self.domain, fmt.Sprint(self.domain, n), self), base: fmt.Sprintf("https://%s-%d.test", self.domain, n)}
+	ring := newKeyring(self.domain, fmt.Sprint(self.domain, n), self)
+	ring.scheme = w.scheme
+	s := &site{self: self, keys: ring, base: fmt.Sprintf("https://%s-%d.test", self.domain, n)}
 	s.cfg = Config{Domain: self.domain, Node: nodeID(self.domain, n), Dir: dir, Source: self, Keys: s.keys,
 		Peerings: func() []directory.Peering { return peers }, noSync: true, Logger: slog.New(slog.DiscardHandler)}
 	s.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
@@ -198,7 +239,7 @@ func (s *site) reopen(t testing.TB) {
 		}
 	}
 	s.view = directory.NewView(s.self.domain)
-	s.keys = &keyring{domain: s.keys.domain, private: s.keys.private, source: s.keys.source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: s.keys.verified}
+	s.keys = &keyring{domain: s.keys.domain, private: s.keys.private, scheme: s.keys.scheme, source: s.keys.source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: s.keys.verified}
 	s.cfg.View, s.cfg.Keys = s.view, s.keys
 	m, err := Open(s.cfg)
 	if err != nil {
