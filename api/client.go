@@ -260,8 +260,15 @@ type Resource struct {
 
 // Get reads one registration by rid, name or path (jimenez 4.3).
 func (c *Client) Get(ctx context.Context, id string) (*Resource, error) {
+	return c.GetFresh(ctx, id, ReadOptions{})
+}
+
+// GetFresh is Get from a state that is as fresh as opt says.
+func (c *Client) GetFresh(ctx context.Context, id string, opt ReadOptions) (*Resource, error) {
 	out := &Resource{}
-	r, err := c.read(ctx, path(id), &out.Registration)
+	q := url.Values{}
+	opt.set(q)
+	r, err := c.read(ctx, withQuery(path(id), q), &out.Registration)
 	if err != nil {
 		return nil, err
 	}
@@ -279,12 +286,30 @@ func (c *Client) Proof(ctx context.Context, id string) (*Reply, error) {
 	return c.do(ctx, http.MethodGet, path(id)+"/proof", nil, nil)
 }
 
+// ReadOptions say how fresh the state must be that a read is answered from.
+type ReadOptions struct {
+	Consistency string   // default, stale or linearizable; default where it is empty
+	Min         []string // positions that the answer must have, as Reply.Index tells them
+	Wait        int      // seconds to wait for Min: 0 for the directory's default, negative for none
+}
+
+func (o ReadOptions) set(q url.Values) {
+	set(q, "consistency", o.Consistency)
+	for _, at := range o.Min {
+		q.Add("min", at)
+	}
+	if o.Wait != 0 {
+		q.Set("wait", strconv.Itoa(max(o.Wait, 0)))
+	}
+}
+
 // LookupOptions are a lookup's filters; all must match (jimenez 5.1).
 type LookupOptions struct {
+	ReadOptions
 	Agent, Origin, Scope                              string
 	Protocol, CapName, CapType, Tag, Status, Language []string
 	Count, Page                                       int
-	Brief, Stale                                      bool
+	Brief                                             bool
 }
 
 func (o LookupOptions) query() url.Values {
@@ -307,9 +332,7 @@ func (o LookupOptions) query() url.Values {
 	if o.Brief {
 		q.Set("brief", "true")
 	}
-	if o.Stale {
-		q.Set("consistency", "stale")
-	}
+	o.ReadOptions.set(q)
 	return q
 }
 

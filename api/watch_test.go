@@ -222,7 +222,7 @@ func TestWatchEnds(t *testing.T) {
 		"credential": {EndCredential, 100 * time.Second, LookupOptions{}},
 		"stopping":   {EndStopping, 50 * time.Second, LookupOptions{}},
 		"stale":      {EndStale, 300 * time.Second, LookupOptions{}},
-		"bears it":   {EndCredential, 1000 * time.Second, LookupOptions{Stale: true}},
+		"bears it":   {EndCredential, 1000 * time.Second, LookupOptions{ReadOptions: ReadOptions{Consistency: "stale"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestWatchEnds(t *testing.T) {
 					if c.why == EndCredential {
 						cfg.Until = func(*http.Request) time.Time { return began.Add(c.after) }
 					}
-					if c.why == EndStale || c.query.Stale {
+					if c.why == EndStale || c.query.Consistency == "stale" {
 						cfg.Registry, cfg.MaxStale = silent{began: began}, 299*time.Second
 					}
 				})

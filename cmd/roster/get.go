@@ -18,6 +18,7 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	var origin string
 	var provenance bool
+	var fresh api.ReadOptions
 	c := &cobra.Command{
 		Use:   "get NAME|RID",
 		Short: "Show one registration of the directory's domain or of another",
@@ -28,24 +29,53 @@ The table tells what the registrant claims from what the directory knows.
 With --provenance it shows the way that the registration came.`,
 		Args: needs("NAME|RID"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.get(c.Context(), args[0], origin, provenance)
+			return a.get(c.Context(), args[0], origin, provenance, fresh)
 		},
 	}
 	c.Flags().StringVar(&origin, "origin", "", "the domain that registered it")
 	c.Flags().BoolVar(&provenance, "provenance", false, "show where it comes from, who vouches for it, and how it came here")
+	readFlags(c, &fresh)
 	return c
 }
 
-func (a *app) get(ctx context.Context, id, origin string, provenance bool) error {
+// readFlags are the flags of reads that say how fresh the answer must be.
+func readFlags(c *cobra.Command, o *api.ReadOptions) {
+	f := c.Flags()
+	f.StringVar(&o.Consistency, "consistency", "", "default, stale (whatever that node has) or linearizable (all that any node of the directory's domain acknowledged)")
+	f.StringArrayVar(&o.Min, "min", nil, "wait for DOMAIN=EPOCH.REVISION, as a write or another read told it")
+	f.Var(&seconds{&o.Wait}, "wait", "how many seconds to wait for --min, 0 to 60 (default 5)")
+}
+
+// seconds is a flag that tells 0 from not given, as ReadOptions.Wait does.
+type seconds struct{ of *int }
+
+func (s *seconds) String() string { return "" }
+
+// Type names the flag's value in the help.
+func (s *seconds) Type() string { return "int" }
+
+// Set is called with what stands behind the flag.
+func (s *seconds) Set(text string) error {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return errors.New("it is a whole number of seconds")
+	}
+	if *s.of = int(n); n == 0 {
+		*s.of = -1
+	}
+	return nil
+}
+
+func (a *app) get(ctx context.Context, id, origin string, provenance bool, fresh api.ReadOptions) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	path, err := locate(ctx, client, id, origin)
+	path, err := locate(ctx, client, id, origin, fresh)
 	if err != nil {
 		return suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id)))
 	}
-	r, err := client.Get(ctx, path)
+	r, err := client.GetFresh(ctx, path, fresh)
 	if err != nil {
 		err = suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id)))
 		return a.ambiguous(err, id)
@@ -59,14 +89,14 @@ func (a *app) get(ctx context.Context, id, origin string, provenance bool) error
 
 // locate returns the path of a registration. Of another domain's, only the rid
 // makes one, so its name is looked up.
-func locate(ctx context.Context, client *api.Client, id, origin string) (string, error) {
+func locate(ctx context.Context, client *api.Client, id, origin string, fresh api.ReadOptions) (string, error) {
 	if _, err := directory.ParseRID(id); origin == "" || err == nil {
 		return resource(id, origin), nil
 	}
 	if _, err := directory.ParseName(id); err != nil {
 		return "", err
 	}
-	found, err := client.Lookup(ctx, api.LookupOptions{Agent: id, Origin: origin})
+	found, err := client.Lookup(ctx, api.LookupOptions{Agent: id, Origin: origin, ReadOptions: fresh})
 	if err != nil {
 		return "", err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -80,5 +81,36 @@ func TestOperatorsSeeTheMesh(t *testing.T) {
 		if code != 0 || errs != "" || !strings.HasSuffix(out, c.want) {
 			t.Errorf("%s: exit code %d, %s%s", c.args, code, out, errs)
 		}
+	}
+}
+
+// The flags that say how fresh an answer must be reach the directory, on each of
+// a command's reads.
+func TestReadsSayHowFresh(t *testing.T) {
+	var asked []string
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		if r.URL.Path == "/ad/l" {
+			says(`{"agents":[{"agent":"weather","href":"/ad/r/beta.test/`+rid+`"}]}`)(w, r)
+			return
+		}
+		says(`{"agent":"weather","href":"/ad/r/beta.test/`+rid+`"}`)(w, r)
+	})
+	const fresh = "consistency=linearizable&min=alpha.test%3D7.1&min=beta.test%3D8.2&wait="
+	flags := []string{"--consistency", "linearizable", "--min", "alpha.test=7.1", "--min", "beta.test=8.2", "--wait"}
+	for _, c := range []struct{ args, want []string }{
+		{append(append([]string{"get", "weather"}, flags...), "9"), []string{fresh + "9"}},
+		{append(append([]string{"lookup"}, flags...), "0"), []string{fresh + "0"}},
+		{append(append([]string{"get", "weather", "--origin", "beta.test"}, flags...), "60"),
+			[]string{"agent=weather&consistency=linearizable&min=alpha.test%3D7.1&min=beta.test%3D8.2&origin=beta.test&wait=60", fresh + "60"}},
+		{[]string{"get", "weather", "--consistency", "stale"}, []string{"consistency=stale"}},
+	} {
+		asked = nil
+		if code, _, errs := w.run(c.args...); code != 0 || !slices.Equal(asked, c.want) {
+			t.Errorf("%q: exit code %d, asked %q: %s", c.args, code, asked, errs)
+		}
+	}
+	if code, _, errs := w.run("get", "weather", "--wait", "soon"); code != 2 || !strings.Contains(errs, "whole number of seconds") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

@@ -33,6 +33,7 @@ answer without agents is no error.`,
 	f := c.Flags()
 	f.IntVar(&o.Count, "count", 0, "how many at most in one answer, 1 to 100")
 	f.BoolVar(&all, "all", false, "follow the pages to the end")
+	readFlags(c, &o.ReadOptions)
 	return c
 }
 

@@ -148,10 +148,14 @@ func (r *registrant) report(out *api.Registered) error {
 	b = directory.AppendText(b, "rid", out.RID)
 	b = directory.AppendText(b, "href", out.Href)
 	b = directory.AppendText(b, "result", done)
-	b = append(directory.AppendUint(b, "lt", uint64(r.granted)), "}\n"...)
+	b = directory.AppendUint(b, "lt", uint64(r.granted))
+	if at := out.Index(); at != "" {
+		b = directory.AppendText(b, "index", at) // for --min
+	}
+	b = append(b, "}\n"...)
 	return r.print(answer{body: b, table: table{
-		head: []string{"AGENT", "RID", "RESULT", "LIFETIME"},
-		rows: [][]string{{r.name, out.RID, done, strconv.FormatUint(uint64(r.granted), 10)}},
+		head: []string{"AGENT", "RID", "RESULT", "LIFETIME", "+INDEX"},
+		rows: [][]string{{r.name, out.RID, done, strconv.FormatUint(uint64(r.granted), 10), out.Index()}},
 	}})
 }
 

@@ -21,7 +21,7 @@ func (m *Mesh) Lookup(n *Node) (Listing, error) {
 	asked := time.Now()
 	c := m.client(n, reader)
 	all := Listing{}
-	page, err := c.Lookup(ctx, api.LookupOptions{Stale: true})
+	page, err := c.Lookup(ctx, api.LookupOptions{ReadOptions: api.ReadOptions{Consistency: "stale"}})
 	for ; page != nil && err == nil; page, err = c.Next(ctx, page) {
 		for _, r := range page.Agents {
 			all[r.RID()] = r
