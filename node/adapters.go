@@ -50,7 +50,6 @@ func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) 
 	return []directory.Grant{{Audience: directory.Mesh, All: true}}
 }
 
-
 // await waits until this node has reached a position of a domain's history: its
 // own by consensus, another's by what it receives.
 func (n *Node) await(ctx context.Context, td spiffeid.TrustDomain, at directory.Position) error {
