@@ -41,9 +41,10 @@ func TestDefaultReadsEndWithTheirAge(t *testing.T) {
 	}
 }
 
-// What policy hides isn't there, but for its owner and commissioning tools.
+// What policy hides isn't there, but for its owner and commissioning tools: not by
+// rid or name, not for a condition, not in a page's count.
 //
-// Requirement: AD-002
+// Requirement: AD-002, AD-035, AD-043
 func TestHiddenRegistrations(t *testing.T) {
 	hidden := entry(t, alpha, rid(1), "secret-one", 1, aDocument)
 	s := newTestServer(t, nil, hidden, entry(t, alpha, rid(2), "open-one", 2, aDocument))
@@ -53,7 +54,19 @@ func TestHiddenRegistrations(t *testing.T) {
 			t.Errorf("%q finds %d", caller, len(list))
 		}
 		status := map[bool]int{false: 404, true: 200}[reads]
-		wantStatus(t, ask(t, s, caller, "GET", "/ad/r/"+rid(1), ""), status)
+		for _, target := range []string{"/ad/r/" + rid(1), "/ad/r/secret-one"} {
+			wantStatus(t, ask(t, s, caller, "GET", target, ""), status)
+		}
+		wantStatus(t, ask(t, s, caller, "GET", "/ad/r/"+rid(1), "", "If-None-Match", "*"), map[bool]int{false: 404, true: 304}[reads])
+		for _, suffix := range []string{"/record", "/proof"} {
+			if resp := ask(t, s, caller, "GET", "/ad/r/"+rid(1)+suffix, ""); (resp.StatusCode == 404) == reads {
+				t.Errorf("%q gets %d for %s", caller, resp.StatusCode, suffix)
+			}
+		}
+		page := ask(t, s, caller, "GET", "/ad/l?count=1", "")
+		if more := page.Header.Get("Link") != ""; more != reads {
+			t.Errorf("%q is told of another page: %v", caller, more)
+		}
 		if caller == "" {
 			continue
 		}

@@ -42,6 +42,35 @@ func TestNotModifiedSaysWhatTheAnswerWould(t *testing.T) {
 	}
 }
 
+// Who may keep an answer follows from who may call the route.
+//
+// Requirement: AD-080
+func TestWhoMayKeepAnAnswer(t *testing.T) {
+	s := newTestServer(t, whole, entry(t, alpha, rid(1), "one", 381, aDocument))
+	for _, r := range s.table() {
+		if r.method != "GET" || r.who.stream || r.who.level == levelNodes {
+			continue
+		}
+		target := strings.NewReplacer("{id}", rid(1), "{origin}/", "", "{name}", "not-found", "{kind}", "ad").Replace(r.path)
+		want := map[level]string{levelAnyone: "public, max-age=60", levelReader: "private, no-cache", levelOperator: "no-store"}[r.who.level]
+		resp := ask(t, s, "/ops/operator", "GET", target, "")
+		if resp.StatusCode >= 500 {
+			continue // evidence, which this server has nobody to ask for
+		}
+		if got := resp.Header.Get("Cache-Control"); got != want || resp.StatusCode != 200 {
+			t.Errorf("GET %s: %d, Cache-Control %q, want %q", target, resp.StatusCode, got, want)
+		}
+		if got := resp.Header.Get("Vary"); r.who.level == levelReader && got != "Authorization, Workload-Identity-Token, Accept-Encoding" {
+			t.Errorf("GET %s: Vary is %q", target, got)
+		}
+	}
+	for target, caller := range map[string]string{"/ad/r?agent=one": "", "/ad/r/" + rid(1): "/agent/bob", "/ad/r/nobody": "/agent/bob"} {
+		if resp := ask(t, s, caller, "POST", target, ""); resp.StatusCode < 400 || resp.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("POST %s: %d, Cache-Control %q", target, resp.StatusCode, resp.Header.Get("Cache-Control"))
+		}
+	}
+}
+
 // If-Match on a read is compared strongly, and comes before If-None-Match.
 //
 // Requirement: AD-079
