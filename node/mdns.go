@@ -151,7 +151,7 @@ func parseFound(e *mdns.ServiceEntry) (f Found, ok bool) {
 		f.Host = e.AddrV6IPAddr.String()
 	}
 	f.Host = net.JoinHostPort(f.Host, strconv.Itoa(e.Port))
-	f.URL = "https://" + f.Host
+	f.URL = (&url.URL{Scheme: "https", Host: f.Host}).String() // a zone is escaped in it
 	for _, text := range e.InfoFields {
 		if name, ok := strings.CutPrefix(text, txtDomain); ok {
 			td, err := spiffeid.TrustDomainFromString(name)

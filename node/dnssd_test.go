@@ -1,0 +1,85 @@
+package node
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/mdns"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A node's name on the network is one DNS label, and its own.
+//
+// Requirement: AD-007
+func TestInstanceIsALabel(t *testing.T) {
+	seen := map[string]bool{}
+	for _, id := range []string{
+		"spiffe://alpha.test/roster/node/1", "spiffe://alpha.test/roster/node/2", "spiffe://alpha-test/roster/node/1",
+		"spiffe://" + strings.Repeat("a.", 100) + "test/roster/node/1", "spiffe://alpha.test/roster/node/A_b",
+	} {
+		name := instanceOf(spiffeid.RequireFromString(id))
+		if len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || seen[name] {
+			t.Errorf("%s is called %q", id, name)
+		}
+		seen[name] = true
+	}
+}
+
+// What others on the network send is a directory or nothing.
+func TestParseFound(t *testing.T) {
+	good := func() *mdns.ServiceEntry {
+		return &mdns.ServiceEntry{
+			Name: "alpha-1._ad._tcp.local.", AddrV4: net.IPv4(10, 0, 0, 1), Port: 8400,
+			InfoFields: []string{"path=/.well-known/ad", "td=alpha.test", "url=https://ad.alpha.test", "colour=blue", ""},
+		}
+	}
+	want := Found{spiffeid.RequireTrustDomainFromString("alpha.test"), "https://ad.alpha.test", "10.0.0.1:8400", "/.well-known/ad", "alpha-1"}
+	if f, ok := parseFound(good()); !ok || f != want {
+		t.Errorf("got %+v, %v", f, ok)
+	}
+	for name, change := range map[string]func(*mdns.ServiceEntry){
+		"another service":  func(e *mdns.ServiceEntry) { e.Name = "printer._ipp._tcp.local." },
+		"no trust domain":  func(e *mdns.ServiceEntry) { e.InfoFields = e.InfoFields[:1] },
+		"no domain at all": func(e *mdns.ServiceEntry) { e.InfoFields[1] = "td=Not One" },
+		"plain http":       func(e *mdns.ServiceEntry) { e.InfoFields[2] = "url=http://ad.alpha.test" },
+		"a URL with more":  func(e *mdns.ServiceEntry) { e.InfoFields[2] = "url=https://me@ad.alpha.test" },
+		"no path":          func(e *mdns.ServiceEntry) { e.InfoFields[0] = "path=http://x" },
+		"no port":          func(e *mdns.ServiceEntry) { e.Port = 0 },
+	} {
+		e := good()
+		change(e)
+		if f, ok := parseFound(e); ok {
+			t.Errorf("%s is taken for %+v", name, f)
+		}
+	}
+	e := good()
+	e.AddrV4, e.InfoFields, e.AddrV6IPAddr = nil, []string{"td=alpha.test"}, &net.IPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}
+	if f, ok := parseFound(e); !ok || f.URL != "https://[fe80::1%25eth0]:8400" || f.Path != wellKnown {
+		t.Errorf("without a URL: %+v, %v", f, ok)
+	}
+}
+
+// An interface answers with the addresses at which the directory listens, and a
+// node that listens at none of them doesn't start.
+func TestDNSSDNeedsAnAddress(t *testing.T) {
+	lo, err := interfaces([]string{"lo"})
+	if err != nil {
+		t.Skip("there is no lo: ", err)
+	}
+	if ips, err := reachable(lo[0], net.IPv4(127, 0, 0, 1)); err != nil || len(ips) != 1 {
+		t.Errorf("127.0.0.1: %v, %v", ips, err)
+	}
+	if ips, err := reachable(lo[0], net.IPv4(192, 0, 2, 1)); err != nil || len(ips) != 0 {
+		t.Errorf("192.0.2.1: %v, %v", ips, err)
+	}
+	n := &Node{id: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1")}
+	n.cfg.DNSSD = DNSSD{Enabled: true, Interfaces: []string{"lo"}}
+	if err := n.wireDNSSD(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8400}, nil); err == nil || !strings.Contains(err.Error(), "192.0.2.1") {
+		t.Errorf("got %v", err)
+	}
+	n.cfg.DNSSD.Interfaces = []string{"nowhere0"}
+	if err := n.wireDNSSD(&net.TCPAddr{IP: net.IPv4zero, Port: 8400}, nil); err == nil || !strings.Contains(err.Error(), "nowhere0") {
+		t.Errorf("got %v", err)
+	}
+}

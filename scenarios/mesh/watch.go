@@ -1,0 +1,135 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// A Watcher is a client that follows everything that one node shows, and comes
+// again behind its last event when the connection ends.
+type Watcher struct {
+	Node *Node
+
+	m *Mesh
+
+	mu      sync.Mutex // guards what follows
+	has     map[string]api.Registration
+	current bool // the state is complete
+	resets  int
+	ends    map[string]time.Time // when a registration was told to have expired, by rid
+}
+
+// Watch follows what a node shows until the test ends. Every event is checked
+// against what was told before it.
+func (m *Mesh) Watch(n *Node) *Watcher {
+	w := &Watcher{Node: n, m: m, has: map[string]api.Registration{}, ends: map[string]time.Time{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	c := m.client(n, reader)
+	following.Go(func() { w.follow(ctx, c) })
+	m.T.Cleanup(func() {
+		cancel()
+		following.Wait()
+	})
+	return w
+}
+
+func (w *Watcher) follow(ctx context.Context, c *api.Client) {
+	lastID := ""
+	for ctx.Err() == nil {
+		stream, err := c.Watch(ctx, api.LookupOptions{ReadOptions: api.ReadOptions{Consistency: "stale"}}, lastID)
+		for err == nil {
+			var e *api.WatchEvent
+			if e, err = stream.Next(); err == nil {
+				w.apply(e)
+			}
+			lastID = stream.ID()
+		}
+		if stream != nil {
+			_ = stream.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// apply does what an event says, and fails the test where that can't be.
+func (w *Watcher) apply(e *api.WatchEvent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rid := ""
+	switch {
+	case e.Agent != nil:
+		rid = e.Agent.RID()
+		if err := whole(w.Node, *e.Agent); err != nil {
+			w.m.T.Errorf("%s tells %s without its provenance: %v", w.Node.Name, e.Agent.Agent, err)
+		}
+	case e.Removed != nil:
+		rid = e.Removed.RID
+	case e.Kind == "reset":
+		clear(w.has)
+		w.resets++
+		w.current = false
+		return
+	case e.Kind == "current":
+		w.current = true
+		return
+	default:
+		return
+	}
+	if _, had := w.has[rid]; had != (e.Kind != "added") {
+		w.m.T.Errorf("%s: %s of %s, and it was told before: %v", w.Node.Name, e.Kind, rid, had)
+	}
+	if e.Agent != nil {
+		w.has[rid] = *e.Agent
+		return
+	}
+	if delete(w.has, rid); e.Why == "expired" {
+		w.ends[rid] = time.Now()
+	}
+}
+
+// Resets returns how often the state was told anew.
+func (w *Watcher) Resets() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.resets
+}
+
+// Expired returns when the watcher was told that an agent has expired.
+func (w *Watcher) Expired(a *Agent) (at time.Time, told bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, told = w.ends[a.RID]
+	return at, told
+}
+
+// Agrees returns nil when what was told is what the node shows.
+func (w *Watcher) Agrees() error {
+	shown, err := w.m.Lookup(w.Node)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.current {
+		return fmt.Errorf("%s has not told everything yet", w.Node.Name)
+	}
+	for rid, r := range shown {
+		if told, ok := w.has[rid]; !ok || told.Provenance.Revision != r.Provenance.Revision {
+			return fmt.Errorf("%s shows %s at revision %d and has told %d", w.Node.Name, r.Agent, r.Provenance.Revision, told.Provenance.Revision)
+		}
+	}
+	for rid, told := range w.has {
+		if _, ok := shown[rid]; !ok {
+			return fmt.Errorf("%s does not show %s any more and has not told", w.Node.Name, told.Agent)
+		}
+	}
+	return nil
+}
