@@ -156,7 +156,6 @@ func cutLast(s, sep string) (before, after string, found bool) {
 // run sends events until ctx ends, or the client is too slow or gone, and returns
 // why.
 func (st *stream) run(ctx context.Context) error {
-	defer func() { _ = st.rc.SetWriteDeadline(time.Time{}) }() // the connection may be used again
 	judged := time.Now()
 	for {
 		if err := st.flush(); err != nil {
@@ -195,7 +194,9 @@ func (st *stream) flush() error {
 	if cap(st.buf) > maxStreamBuffer {
 		st.buf = nil
 	}
-	return errors.Join(err, st.rc.Flush())
+	err = errors.Join(err, st.rc.Flush())
+	_ = st.rc.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, quiet or not
+	return err
 }
 
 // maxStreamBuffer bounds what a quiet stream keeps of a busy moment, in bytes.
