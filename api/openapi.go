@@ -107,7 +107,8 @@ func (s *Server) components() *openapi3.Components {
 		}}}
 	}
 	for p := range rulings {
-		c.Responses[string(p)] = &openapi3.ResponseRef{Value: refusals([]directory.Problem{p})}
+		r := refusals([]directory.Problem{p}).WithDescription(rulings[p].explanation)
+		c.Responses[string(p)] = &openapi3.ResponseRef{Value: r}
 	}
 	return c
 }
@@ -201,14 +202,14 @@ func (a good) mediaType() string {
 }
 
 // refusals is the answer that refuses with one of those problems, which share a
-// status.
+// status. What each means is told once, in the components.
 func refusals(ps []directory.Problem) *openapi3.Response {
 	ps = slices.Sorted(slices.Values(ps))
 	var lines []string
 	for _, p := range ps {
-		lines = append(lines, "`"+string(p)+"`: "+rulings[p].explanation)
+		lines = append(lines, "`"+string(p)+"` ("+rulings[p].title+")")
 	}
-	r := openapi3.NewResponse().WithDescription(strings.Join(lines, "\n\n"))
+	r := openapi3.NewResponse().WithDescription(strings.Join(lines, ", "))
 	r.Content = openapi3.Content{"application/problem+json": {Schema: component("problem")}}
 	r.Headers = openapi3.Headers{"X-Request-Id": {Ref: "#/components/headers/X-Request-Id"}}
 	for _, p := range ps {
