@@ -22,6 +22,7 @@ const (
 	maxBatchBytes   = 512 << 10
 	maxEntriesAtOne = 4
 	enqueueTimeout  = 2 * time.Second
+	tellAfter       = 5 * time.Millisecond // where nobody is known to wait
 )
 
 // errNotLeader says that this member does not lead, and has done nothing.
@@ -36,13 +37,19 @@ type proposal struct {
 }
 
 type batcher struct {
-	queue  chan *proposal
-	slots  chan struct{}
-	nudges chan struct{} // holds one
+	queue chan *proposal
+	slots chan struct{}
+
+	untold atomic.Bool   // the last commit is followed by no entry that would tell of it
+	tell   chan struct{} // holds one: somebody waits for a follower to know
+	commit chan struct{} // holds one: something was committed
 }
 
 func newBatcher() batcher {
-	return batcher{make(chan *proposal, maxWaiting), make(chan struct{}, maxEntriesAtOne), make(chan struct{}, 1)}
+	return batcher{
+		queue: make(chan *proposal, maxWaiting), slots: make(chan struct{}, maxEntriesAtOne),
+		tell: make(chan struct{}, 1), commit: make(chan struct{}, 1),
+	}
 }
 
 // propose puts a command into the log and returns what it did. errNotLeader and
@@ -146,6 +153,7 @@ func (s *Store) enter(group []*proposal) (raft.ApplyFuture, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.batches.untold.Store(false)
 	return s.raft.Apply(data, enqueueTimeout), nil
 }
 
@@ -177,7 +185,8 @@ func (s *Store) settle(group []*proposal, future raft.ApplyFuture, err error) {
 		}
 	}
 	if err == nil {
-		s.nudge()
+		s.batches.untold.Store(true)
+		signal(s.batches.commit)
 	}
 	for i, p := range group {
 		if err != nil {
@@ -188,26 +197,33 @@ func (s *Store) settle(group []*proposal, future raft.ApplyFuture, err error) {
 	}
 }
 
-// nudge lets followers know at once that what they hold is committed. Raft tells
-// them with the next entry or after CommitTimeout; where nothing else waits, an
-// empty entry is the next.
-func (s *Store) nudge() {
-	if len(s.cfg.Members) == 1 || len(s.batches.queue) > 0 {
-		return
-	}
+func signal(holdsOne chan<- struct{}) {
 	select {
-	case s.batches.nudges <- struct{}{}:
-	default: // one is asked for already, and will be made after now
+	case holdsOne <- struct{}{}:
+	default: // one is there already, and will be seen after now
 	}
 }
 
-func (s *Store) nudgeLoop() {
+// tellLoop lets followers know soon that what they hold is committed. Raft tells
+// them with the next entry or after CommitTimeout; where none follows, an empty
+// entry is the next: at once where a follower is waiting, and a little later
+// where the next write may come first.
+func (s *Store) tellLoop() {
 	for {
 		select {
-		case <-s.batches.nudges:
-			_ = s.raft.Barrier(enqueueTimeout).Error() // who does not lead has nobody to nudge
+		case <-s.batches.tell:
+		case <-s.batches.commit:
+			select {
+			case <-s.batches.tell:
+			case <-time.After(tellAfter):
+			case <-s.closing.Done():
+				return
+			}
 		case <-s.closing.Done():
 			return
+		}
+		if len(s.cfg.Members) > 1 && len(s.batches.queue) == 0 && s.batches.untold.Swap(false) {
+			_ = s.raft.Barrier(enqueueTimeout).Error() // who does not lead has nobody to tell
 		}
 	}
 }

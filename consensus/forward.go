@@ -70,6 +70,8 @@ type reply struct {
 	Problem  directory.Problem `cbor:"6,keyasint,omitempty"`
 	Detail   string            `cbor:"7,keyasint,omitempty"`
 	Pointer  string            `cbor:"8,keyasint,omitempty"`
+	// NotLeader says that nothing was done, since this member does not lead.
+	NotLeader bool `cbor:"9,keyasint,omitempty"`
 }
 
 func replyOf(out directory.Outcome, err error) *reply {
@@ -129,19 +131,10 @@ func (s *Store) attempt(ctx context.Context, req *request) (directory.Outcome, e
 	if s.leading.Load() {
 		return s.lead(ctx, req)
 	}
-	leader, ok := s.leader()
-	if !ok || leader.ID == s.cfg.Node {
+	if leader, ok := s.leader(); !ok || leader.ID == s.cfg.Node {
 		return directory.Outcome{}, errNotLeader
 	}
-	var r reply
-	if err := s.post(ctx, leader, writePath, req, &r); err != nil {
-		return directory.Outcome{}, err
-	}
-	out, err := r.result()
-	if err == nil {
-		_ = s.Await(ctx, out.Position) // so that the writer reads its write here; it is committed anyway
-	}
-	return out, err
+	return s.forward(ctx, req)
 }
 
 // post sends a message to a member and reads its answer. errNotLeader means that
@@ -185,22 +178,7 @@ func (s *Store) post(ctx context.Context, to Member, path string, message, answe
 // handler serves what other members send. The mux lets only members through.
 func (s *Store) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+writePath, func(w http.ResponseWriter, r *http.Request) {
-		var req request
-		if !s.receive(w, r, s.leading.Load(), &req) {
-			return
-		}
-		if from, _ := peerID(r.TLS); req.Attest != nil && req.Attest.Node != from {
-			s.answer(w, replyOf(directory.Outcome{}, directory.Refuse(directory.Forbidden, "a member attests its own key only")))
-			return
-		}
-		out, err := s.lead(r.Context(), &req)
-		if errors.Is(err, errNotLeader) {
-			w.WriteHeader(http.StatusMisdirectedRequest)
-			return
-		}
-		s.answer(w, replyOf(out, err))
-	})
+	mux.HandleFunc("POST "+writePath, s.take)
 	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
 		var word presenceWord
 		if !s.receive(w, r, s.raft.State() == raft.Leader, &word) {
@@ -223,6 +201,7 @@ func (s *Store) handler() http.Handler {
 			w.WriteHeader(http.StatusMisdirectedRequest)
 			return
 		}
+		signal(s.batches.tell) // the reader waits for its member to be there
 		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
 	})
 	mux.HandleFunc("POST "+termPath, func(w http.ResponseWriter, r *http.Request) {

@@ -108,6 +108,9 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&request{Remove: &removeRequest{who, rid, nil}},
 		&reply{RID: rid, Epoch: 1, Revision: 2, Created: true, Granted: 600},
 		replyOf(directory.Outcome{}, directory.Refuse(directory.BadDocument, "no").At("/base")),
+		&reply{NotLeader: true},
+		&message{[]cbor.RawMessage{must(encoding.Marshal(&request{Remove: &removeRequest{who, rid, nil}}))}},
+		&answers{[]reply{{NotLeader: true}}},
 		&presenceWord{genesis}, &presenceAnswer{1, 2},
 	} {
 		data := must(encoding.Marshal(message))

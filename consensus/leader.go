@@ -72,7 +72,7 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	}
 	s.mu.RUnlock()
 	var err error
-	c.Granted, err = s.decide(subject)
+	c.Granted, err = s.decide(subject, directory.Reproject) // its caller, here or at a follower, has validated it
 	return &command{Register: c}, err
 }
 
@@ -93,7 +93,7 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.decide(Subject{e.RID, e.Agent, e.Owner, doc, nil, e.Visibility})
+	g, err := s.decide(Subject{e.RID, e.Agent, e.Owner, doc, nil, e.Visibility}, directory.Project)
 	return &command{Update: &update{
 		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: e.Statement,
@@ -101,10 +101,11 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 	}}, err
 }
 
-// decide validates the subject's document and asks policy for its grants. What
-// holds less than a grant must hold is none.
-func (s *Store) decide(subject Subject) (granted, error) {
-	p, err := directory.Project(subject.Agent, subject.Document)
+// decide asks policy for the subject's grants. What holds less than a grant must
+// hold is none. project is directory.Project, which validates the document, or
+// Reproject where that was done.
+func (s *Store) decide(subject Subject, project func(string, directory.Document) (*directory.Projection, error)) (granted, error) {
+	p, err := project(subject.Agent, subject.Document)
 	if err != nil {
 		return granted{}, err
 	}

@@ -140,7 +140,7 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 			continue
 		}
 		e := reg.entry
-		g, err := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, nil, e.Visibility})
+		g, err := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, nil, e.Visibility}, directory.Reproject)
 		if err != nil { // a document that an earlier release took: it keeps what it has
 			s.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
 			continue

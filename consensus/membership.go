@@ -33,7 +33,7 @@ func newStore(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, opened: time.Now(),
-		batches: newBatcher(), regrants: make(chan struct{}, 1),
+		batches: newBatcher(), courier: newCourier(), regrants: make(chan struct{}, 1),
 		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
 	}
 	s.gates = map[spiffeid.ID]chan struct{}{}
@@ -74,7 +74,8 @@ func (s *Store) start() (err error) {
 	}
 	s.cluster.serve(s.handler())
 	s.loops.Go(s.batchLoop)
-	s.loops.Go(s.nudgeLoop)
+	s.loops.Go(s.courierLoop)
+	s.loops.Go(s.tellLoop)
 	s.loops.Go(s.leadershipLoop)
 	s.loops.Go(s.sweepLoop)
 	s.loops.Go(func() { s.asked.answer(s.closing, s.askLeader) })

@@ -23,6 +23,7 @@ type Store struct {
 	opened  time.Time
 
 	batches  batcher
+	courier  courier
 	presence presence
 	jumps    jumpWatch
 	leading  atomic.Bool // leads, has applied all before its term, and the history has begun
@@ -66,7 +67,7 @@ func Open(cfg Config) (*Store, error) {
 func (s *Store) Close() error { return s.closed() }
 
 // Register registers a name or replaces what its owner registered (jimenez 4.1,
-// 4.2). As every write it may be called on any member, returns once the change
+// 4.2), with a document that directory.Project has accepted. As every write it may be called on any member, returns once the change
 // is committed and applied on this one too, and fails with a *directory.Error:
 // Unavailable where nothing was changed, OutcomeUnknown where it may have been;
 // to repeat it is safe.

@@ -1,0 +1,212 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Bounds of a follower's forwarding: what one message holds, and how many are
+// under way. While they are, writes gather, as in the batcher; a message is one
+// exchange with the leader however many writes are in it.
+const (
+	maxMessages     = 4
+	maxMessage      = 128
+	maxMessageBytes = 256 << 10
+)
+
+// A parcel is a write on its way to the leader. Whoever moves it from waiting
+// decides its fate: the courier takes it, or its caller gives it up.
+type parcel struct {
+	request cbor.RawMessage
+	taken   atomic.Bool
+	done    chan delivery // holds one
+}
+
+// A delivery is what came of a parcel.
+type delivery struct {
+	reply reply
+	err   error
+}
+
+type courier struct {
+	queue chan *parcel
+	slots chan struct{}
+}
+
+func newCourier() courier {
+	return courier{make(chan *parcel, maxWaiting), make(chan struct{}, maxMessages)}
+}
+
+// A message is what goes to the leader at once, and the answers in its order.
+type (
+	message struct {
+		Requests []cbor.RawMessage `cbor:"1,keyasint"`
+	}
+	answers struct {
+		Replies []reply `cbor:"1,keyasint"`
+	}
+)
+
+// forward sends a request to the leader, with what else goes there, and waits
+// until this member has applied what it did. errNotLeader means that nothing was
+// done.
+func (s *Store) forward(ctx context.Context, req *request) (directory.Outcome, error) {
+	raw, err := encoding.Marshal(req)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	p := &parcel{request: raw, done: make(chan delivery, 1)}
+	select {
+	case s.courier.queue <- p:
+	case <-s.closing.Done():
+		return directory.Outcome{}, errNotLeader
+	case <-ctx.Done():
+		return directory.Outcome{}, tooBusy(ctx)
+	}
+	select {
+	case d := <-p.done:
+		if d.err != nil {
+			return directory.Outcome{}, d.err
+		}
+		out, err := d.reply.result()
+		if err == nil {
+			_ = s.Await(ctx, out.Position) // so that the writer reads its write here; it is committed anyway
+		}
+		return out, err
+	case <-ctx.Done():
+	case <-s.closing.Done():
+	}
+	if p.taken.CompareAndSwap(false, true) {
+		return directory.Outcome{}, tooBusy(ctx)
+	}
+	return directory.Outcome{}, unknown(context.Cause(ctx))
+}
+
+// courierLoop makes messages of what waits.
+func (s *Store) courierLoop() {
+	for {
+		var first *parcel
+		select {
+		case first = <-s.courier.queue:
+		case <-s.closing.Done():
+			return
+		}
+		select {
+		case s.courier.slots <- struct{}{}:
+		case <-s.closing.Done():
+			return
+		}
+		group := s.courier.gather(first)
+		s.loops.Go(func() {
+			defer func() { <-s.courier.slots }()
+			s.carry(group)
+		})
+	}
+}
+
+// gather takes first and what else waits, within bounds.
+func (c *courier) gather(first *parcel) (group []*parcel) {
+	size := 0
+	for p := first; ; {
+		if p.taken.CompareAndSwap(false, true) {
+			group = append(group, p)
+			size += len(p.request)
+		}
+		if len(group) == maxMessage || size >= maxMessageBytes {
+			return group
+		}
+		select {
+		case p = <-c.queue:
+		default:
+			return group
+		}
+	}
+}
+
+// carry takes a group to the leader and tells each of it what became of it.
+func (s *Store) carry(group []*parcel) {
+	if len(group) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Write)
+	defer cancel()
+	got, err := s.deliver(ctx, group)
+	for i, p := range group {
+		switch {
+		case err != nil:
+			p.done <- delivery{err: err}
+		case got.Replies[i].NotLeader:
+			p.done <- delivery{err: errNotLeader}
+		default:
+			p.done <- delivery{reply: got.Replies[i]}
+		}
+	}
+}
+
+func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) {
+	leader, ok := s.leader()
+	if !ok || leader.ID == s.cfg.Node {
+		return nil, errNotLeader
+	}
+	m := message{make([]cbor.RawMessage, len(group))}
+	for i, p := range group {
+		m.Requests[i] = p.request
+	}
+	var got answers
+	if err := s.post(ctx, leader, writePath, &m, &got); err != nil {
+		return nil, err
+	}
+	if len(got.Replies) != len(group) {
+		return nil, unknown(errors.New("the leader answered another number of writes"))
+	}
+	return &got, nil
+}
+
+// take answers a message as the leader: each of its writes by itself.
+func (s *Store) take(w http.ResponseWriter, r *http.Request) {
+	var m message
+	if !s.receive(w, r, s.leading.Load(), &m) {
+		return
+	}
+	from, _ := peerID(r.TLS)
+	got := answers{make([]reply, len(m.Requests))}
+	do := func(i int) {
+		var req request
+		var out directory.Outcome
+		err := decoding.Unmarshal(m.Requests[i], &req)
+		switch {
+		case err != nil:
+			err = directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
+		case req.Attest != nil && req.Attest.Node != from:
+			err = directory.Refuse(directory.Forbidden, "a member attests its own key only")
+		default:
+			out, err = s.lead(r.Context(), &req)
+		}
+		if errors.Is(err, errNotLeader) {
+			got.Replies[i].NotLeader = true
+			return
+		}
+		got.Replies[i] = *replyOf(out, err)
+	}
+	if len(m.Requests) > maxMessage {
+		http.Error(w, "too many writes in one message", http.StatusRequestEntityTooLarge)
+		return
+	}
+	var all sync.WaitGroup
+	for i := range m.Requests[min(1, len(m.Requests)):] {
+		all.Go(func() { do(i + 1) })
+	}
+	if len(m.Requests) > 0 {
+		do(0)
+	}
+	all.Wait()
+	signal(s.batches.tell)
+	s.answer(w, &got)
+}
