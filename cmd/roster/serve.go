@@ -41,6 +41,7 @@ func (a *app) serve(ctx context.Context, file string) error {
 	if err != nil {
 		return usage("the configuration can't be used: %w", err).try(a.program + " config")
 	}
+	steadyCollector()
 	n, err := node.Start(cfg, node.Env{Logger: log})
 	if err != nil {
 		return failed(exitFailed, "the node can't start: %w", err).try(a.command("serve", "--config", file))
