@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -27,6 +28,7 @@ const (
 const (
 	maxWait    = 60 * time.Second
 	maxWaiters = 1024 // long polls at a time, of all peers together
+	maxOfOne   = 128  // and of one domain, so that none keeps the others out
 	nodePath   = "/roster/node/"
 
 	typeJOSE   = "application/jose"
@@ -37,7 +39,7 @@ const (
 // verified to make a request. Only nodes of the own domain and of active peers
 // are answered; others get 403.
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
-	s := &server{m, caller, make(chan struct{}, maxWaiters)}
+	s := &server{Mesh: m, caller: caller, waiters: map[spiffeid.TrustDomain]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+pathHeads, s.admit(s.heads))
 	mux.HandleFunc("GET "+pathKeys, s.admit(s.keys))
@@ -48,8 +50,32 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 
 type server struct {
 	*Mesh
-	caller  func(*http.Request) (spiffeid.ID, bool)
-	waiters chan struct{}
+	caller func(*http.Request) (spiffeid.ID, bool)
+
+	mu      sync.Mutex
+	waiting int
+	waiters map[spiffeid.TrustDomain]int // how many of them are of each domain
+}
+
+// enter makes a domain's long poll one of those that wait, if there is room.
+func (s *server) enter(td spiffeid.TrustDomain) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting >= maxWaiters || s.waiters[td] >= maxOfOne {
+		return false
+	}
+	s.waiting++
+	s.waiters[td]++
+	return true
+}
+
+func (s *server) leave(td spiffeid.TrustDomain) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting--
+	if s.waiters[td]--; s.waiters[td] == 0 {
+		delete(s.waiters, td)
+	}
 }
 
 // admit lets in whom federation is for: nodes of this domain and of its peers.
@@ -220,7 +246,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	if !s.mayHave(from, q) {
 		return errNotListed
 	}
-	text, err := s.awaitPage(r, q)
+	text, err := s.awaitPage(r, from, q)
 	if text != "" && !s.mayHave(from, q) { // it waited, and the key document may be another
 		return errNotListed
 	}
@@ -244,14 +270,12 @@ func (s *server) mayHave(from spiffeid.TrustDomain, q pagesQuery) bool {
 	}
 }
 
-func (s *server) awaitPage(r *http.Request, q pagesQuery) (string, error) {
+func (s *server) awaitPage(r *http.Request, from spiffeid.TrustDomain, q pagesQuery) (string, error) {
 	if q.wait > 0 {
-		select {
-		case s.waiters <- struct{}{}:
-			defer func() { <-s.waiters }()
-		default:
+		if !s.enter(from) {
 			return "", directory.Refuse(directory.Unavailable, "too many subscriptions wait at this node")
 		}
+		defer s.leave(from)
 	}
 	end := time.NewTimer(q.wait)
 	defer end.Stop()
