@@ -68,6 +68,10 @@ func bind(n Network, cfg *Config) (l listeners, err error) {
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
+	// answerTimeout is from the end of a request's header to that of its answer,
+	// over the longest wait that one may ask for. Streams of events go on for as
+	// long as their client reads; api bounds each of their writes.
+	answerTimeout = 2 * time.Minute
 	// maxHeader is net/http's own bound; the handler answers 431 from 16 KiB on.
 	maxHeader = 64 << 10
 )
@@ -78,6 +82,7 @@ func newServer(h http.Handler, config *tls.Config, log *slog.Logger) *http.Serve
 		Handler:           h,
 		TLSConfig:         config,
 		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
