@@ -92,7 +92,7 @@ func tooBusy(ctx context.Context) error {
 }
 
 func unknown(cause error) error {
-	e := directory.Refuse(directory.OutcomeUnknown, "it is not known whether this was done: read it, or repeat it")
+	e := directory.Refuse(directory.OutcomeUnknown, "it is not known whether this was done; to repeat it is safe")
 	e.Err = cause
 	return e
 }

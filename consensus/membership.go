@@ -68,7 +68,7 @@ func (s *Store) start() (err error) {
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: streams{s.cluster.raft, s.cluster}, MaxPool: 3, Timeout: 10 * s.cfg.Timing.Heartbeat, Logger: log.Named("transport"),
 	})
-	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, ownAddress{transport, s.address()})
+	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, memberTransport{transport, s.address()})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}
@@ -89,16 +89,6 @@ func (s *Store) start() (err error) {
 	return nil
 }
 
-// ownAddress is a transport that knows the member's configured address, which
-// its listener may not.
-type ownAddress struct {
-	*raft.NetworkTransport
-	address raft.ServerAddress
-}
-
-// LocalAddr returns the member's configured address.
-func (a ownAddress) LocalAddr() raft.ServerAddress { return a.address }
-
 func (s *Store) address() raft.ServerAddress {
 	me, _ := s.member(s.cfg.Node)
 	return raft.ServerAddress(me.Address)
@@ -113,13 +103,17 @@ func (s *Store) shutdown() error {
 		}
 	}
 	s.stop()
+	var down raft.Future
 	if s.raft != nil {
-		errs = append(errs, s.raft.Shutdown().Error())
+		down = s.raft.Shutdown()
 	}
-	if s.cluster != nil {
+	if s.cluster != nil { // what Raft waits for at a member that does not answer ends with it
 		errs = append(errs, s.cluster.close())
 	} else {
 		errs = append(errs, s.cfg.Listener.Close())
+	}
+	if down != nil {
+		errs = append(errs, down.Error())
 	}
 	s.loops.Wait()
 	if s.disk != nil {

@@ -1,0 +1,76 @@
+package consensus
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// memberTransport is Raft's transport of one member: it knows the member's
+// configured address, which its listener may not, and its pipelines cannot get
+// stuck.
+type memberTransport struct {
+	*raft.NetworkTransport
+	address raft.ServerAddress
+}
+
+// LocalAddr returns the member's configured address.
+func (t memberTransport) LocalAddr() raft.ServerAddress { return t.address }
+
+// AppendEntriesPipeline opens a pipeline to a member.
+func (t memberTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	p, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	d := &drained{AppendPipeline: p, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	d.pump.Go(d.run)
+	return d, nil
+}
+
+// A drained pipeline takes its answers whether or not anybody reads them.
+//
+// Raft stops reading when a member answers with a refusal or a later term, and
+// may send once more before it notices. The library's pipeline then waits for
+// ever: the sender for the reader of the answers, that for the sender's end. A
+// leader would never replicate to that member again while its heartbeats go on,
+// and a shutdown would never end (hashicorp/raft issue 612).
+type drained struct {
+	raft.AppendPipeline
+	answers chan raft.AppendFuture
+	closed  chan struct{}
+	once    sync.Once
+	pump    sync.WaitGroup
+}
+
+// Consumer returns the channel of the answers, in order.
+func (d *drained) Consumer() <-chan raft.AppendFuture { return d.answers }
+
+// run holds what is not read yet: two answers at most while Raft reads, and few
+// more behind that, since it looks whether it should stop before each sending.
+func (d *drained) run() {
+	var held []raft.AppendFuture
+	for {
+		var out chan raft.AppendFuture
+		var next raft.AppendFuture
+		if len(held) > 0 {
+			out, next = d.answers, held[0]
+		}
+		select {
+		case f := <-d.AppendPipeline.Consumer():
+			held = append(held, f)
+		case out <- next:
+			held = held[1:]
+		case <-d.closed:
+			return
+		}
+	}
+}
+
+// Close ends the pipeline and what is under way on it.
+func (d *drained) Close() error {
+	err := d.AppendPipeline.Close()
+	d.once.Do(func() { close(d.closed) })
+	d.pump.Wait()
+	return err
+}

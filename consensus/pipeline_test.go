@@ -1,0 +1,57 @@
+package consensus
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Who does not read the answers of a pipeline any more can still send, and close
+// it: Raft does so when a member refuses.
+func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
+	open := func() *raft.NetworkTransport {
+		tr, err := raft.NewTCPTransport("127.0.0.1:0", nil, 1, 10*time.Second, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tr.Close() })
+		return tr
+	}
+	there, here := open(), open()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case rpc := <-there.Consumer():
+				rpc.Respond(&raft.AppendEntriesResponse{}, nil) // a refusal
+			case <-stop:
+				return
+			}
+		}
+	}()
+	p, err := memberTransport{here, here.LocalAddr()}.AppendEntriesPipeline("there", there.LocalAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		for range 10 {
+			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, &raft.AppendEntriesResponse{}); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- p.Close()
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("stuck")
+	}
+}
