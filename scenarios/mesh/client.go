@@ -65,7 +65,7 @@ func (m *Mesh) HTTP(n *Node, path string) *http.Client {
 		}
 		return nil
 	}
-	host := "client." + n.Domain.Name // beside its nodes: no cut, no delay
+	host := n.Domain.clients() // beside its nodes: no cut, no delay
 	m.Net.SetLink(host, n.host, Link{})
 	m.Net.SetLink(n.host, host, Link{})
 	tr := &http.Transport{

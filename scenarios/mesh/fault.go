@@ -1,0 +1,33 @@
+package mesh
+
+// CutOneWay stops what one node sends to another. What the other sends arrives.
+func (m *Mesh) CutOneWay(from, to *Node) { m.Net.CutOneWay(from.host, to.host) }
+
+// Others returns the other nodes of a node's domain.
+func (n *Node) Others() (others []*Node) {
+	for _, o := range n.Domain.Nodes {
+		if o != n {
+			others = append(others, o)
+		}
+	}
+	return others
+}
+
+// Freeze stops everything between a node and everybody else, clients too, as
+// when its machine is suspended: connections stay, and what is sent waits until
+// Thaw. The node's own clocks go on.
+func (m *Mesh) Freeze(n *Node) {
+	m.Isolate(n)
+	m.Net.Cut(n.host, n.Domain.clients())
+}
+
+// Thaw ends a Freeze.
+func (m *Mesh) Thaw(n *Node) {
+	for _, other := range m.nodes() {
+		m.Net.Heal(n.host, other.host)
+	}
+	m.Net.Heal(n.host, n.Domain.clients())
+}
+
+// clients is the host that a domain's clients are on.
+func (d *Domain) clients() string { return "client." + d.Name }
