@@ -204,6 +204,7 @@ func TestScripts(t *testing.T) {
 //
 // Requirement: OPS-003
 func TestKilledNodesLoseNothing(t *testing.T) {
+	t.Parallel() // most of its time it waits for processes
 	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0")
 	nodes := p.Domains[0].Nodes
 	ctx, cancel := context.WithCancel(t.Context())

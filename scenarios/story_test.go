@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"os"
+	"runtime/debug"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,10 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(300) // the stories keep little of what they make: a fifth of their time
+	goleak.VerifyTestMain(m)
+}
 
 // wan is how the networks of the stories behave when nothing is wrong.
 var wan = mesh.Link{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond, Loss: 0.001}
