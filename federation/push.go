@@ -97,6 +97,10 @@ func (m *Mesh) route(p pushed) {
 	}
 	issuer, to := peek(p.msg[1:])
 	if !issuer.IsZero() && issuer == m.cfg.Domain {
+		if !m.senders.allow(p.from.domain) { // before the signature, as the gate does (rule G6)
+			_ = m.refused(p.from, p.msg, &Refusal{Code: CodeRate, Err: errSender})
+			return
+		}
 		m.hearOwn(p.msg[1:], to)
 		return
 	}

@@ -1,0 +1,45 @@
+package federation
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// countingKeys counts the signatures that are looked at.
+type countingKeys struct {
+	Keyring
+	verified int
+}
+
+func (c *countingKeys) Verify(origin spiffeid.TrustDomain, typ, jws string) ([]byte, string, error) {
+	c.verified++
+	return c.Keyring.Verify(origin, typ, jws)
+}
+
+// What claims to be of the own domain costs a sender no less than what it says of
+// others.
+//
+// Requirement: MESH-017
+func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		keys := &countingKeys{Keyring: b.beta.keys}
+		b.beta.Mesh.cfg.Keys = keys
+		forged, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.Issuer = beta }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 * senderBurst {
+			b.beta.route(pushed{sender{alpha, true}, string([]byte{gossipPage}) + forged})
+		}
+		if keys.verified > senderBurst {
+			t.Errorf("%d signatures were looked at for one sender at one moment", keys.verified)
+		}
+		if n := b.beta.Refused()[CodeRate]; n != 4*senderBurst {
+			t.Errorf("%d were counted as too many", n)
+		}
+	})
+}
