@@ -171,3 +171,44 @@ func BenchmarkLinearize(b *testing.B) {
 		}
 	}
 }
+
+// A leader that stands still while the others elect another confirms nothing,
+// though it takes itself for the leader and nobody has told it otherwise: its
+// disk hangs, which holds up Raft's own looking after its lease, and it is cut
+// off.
+func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, logs := newSlowDomain(t, 3)
+		leader, other := d.leader()
+		s := d.nodes[leader]
+		hang := make(chan struct{})
+		logs[leader].hang.Store(&hang)
+		late := make(chan error)
+		go func() {
+			_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
+			late <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		d.net.isolate(d.members[leader].Address)
+		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.raft.State() != raft.Leader || !s.IsLeader() {
+			t.Fatal("it knows that it does not lead: this shows nothing")
+		}
+		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		problem(t, <-late, directory.OutcomeUnknown)
+		logs[leader].hang.Store(nil)
+		close(hang)
+		d.net.heal(d.members[leader].Address)
+		d.ready()
+		if err := s.Linearize(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, ok := s.cfg.Index.Get(out.RID); !ok {
+			t.Error("confirmed without what was acknowledged elsewhere")
+		}
+		d.close()
+	})
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -43,6 +44,7 @@ type Config struct {
 	Names       Names                `yaml:"names"`
 	Limits      Limits               `yaml:"limits"`
 	MaxStale    time.Duration        `yaml:"max_stale"`
+	Disk        Disk                 `yaml:"disk"`
 	Log         Log                  `yaml:"log"`
 }
 
@@ -93,6 +95,16 @@ type Limits struct {
 	RegistrationsPerOwner uint32  `yaml:"registrations_per_owner"`
 }
 
+// Disk is when a leader hands over because its disk is slow: each write to the log
+// has taken longer than Slow for all of HandOverAfter. A Slow of 0 is never.
+type Disk struct {
+	Slow          time.Duration `yaml:"slow"`
+	HandOverAfter time.Duration `yaml:"hand_over_after"`
+}
+
+// minHandOver is the shortest Disk.HandOverAfter: a new leader takes a second or two.
+const minHandOver = 2 * time.Second
+
 // Log is how a node logs.
 type Log struct {
 	Level  string `yaml:"level"`
@@ -123,6 +135,7 @@ func DefaultConfig() Config {
 		Lifetimes: Lifetimes{Max: directory.MaxLifetime},
 		Limits:    Limits{Registrations: 50, Lookups: 500, RegistrationsPerOwner: 10_000},
 		MaxStale:  5 * time.Minute,
+		Disk:      Disk{Slow: consensus.DefaultTiming.SlowDisk, HandOverAfter: consensus.DefaultTiming.SlowDiskFor},
 		Log:       Log{Level: "info", Format: "json"},
 	}
 }
@@ -236,6 +249,10 @@ func (c *Config) validateRest() error {
 		return fmt.Errorf("limits.registrations: %v is no number of requests per second from 0 to %d", c.Limits.Registrations, maxRate)
 	case !isRate(c.Limits.Lookups):
 		return fmt.Errorf("limits.lookups: %v is no number of requests per second from 0 to %d", c.Limits.Lookups, maxRate)
+	case c.Disk.Slow < 0:
+		return fmt.Errorf("disk.slow: %s is negative", c.Disk.Slow)
+	case c.Disk.HandOverAfter < minHandOver:
+		return fmt.Errorf("disk.hand_over_after: %s is under %s; a moment's slowness is no reason", c.Disk.HandOverAfter, minHandOver)
 	case c.MaxStale <= 0:
 		return fmt.Errorf("max_stale: %s is not a positive duration", c.MaxStale)
 	case new(slog.Level).UnmarshalText([]byte(c.Log.Level)) != nil:

@@ -28,7 +28,7 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	}
 	want := DefaultConfig()
 	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || cfg.Limits != want.Limits ||
-		cfg.MaxStale != want.MaxStale || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled {
+		cfg.MaxStale != want.MaxStale || cfg.Disk != want.Disk || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled {
 		t.Errorf("the sample has other values than the defaults: %+v", cfg)
 	}
 	var keys map[string]any
@@ -57,27 +57,29 @@ func requireKeys(t *testing.T, path string, typ reflect.Type, keys map[string]an
 // file that isn't one by its line.
 func TestBadConfigIsNamed(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"unknown key":        {"policy: shipped", "polcy: shipped", "line 54: field polcy not found"},
-		"wrong type":         {"max: 604800", "max: soon", "cannot unmarshal"},
-		"no domain":          {"trust_domain: alpha.test", "", "trust_domain: missing"},
-		"a domain mesh":      {"trust_domain: alpha.test", "trust_domain: mesh", "trust_domain: no domain may be called mesh"},
-		"plain http":         {"https://ad.alpha.test:8400", "http://ad.alpha.test", "public_url"},
-		"a path":             {"https://ad.alpha.test:8400", "https://ad.alpha.test/x", "public_url"},
-		"open admin":         {"admin: 127.0.0.1:8401", "admin: 0.0.0.0:8401", "listen.admin"},
-		"no port":            {"cluster: 0.0.0.0:8402", "cluster: 0.0.0.0", "listen.cluster"},
-		"no advertised port": {`advertise: ""`, "advertise: here", "gossip.advertise"},
-		"a stranger":         {"spiffe://alpha.test/roster/node/1", "spiffe://beta.test/roster/node/1", "members[0].id"},
-		"not a node":         {"spiffe://alpha.test/roster/node/1", "spiffe://alpha.test/agent/ada", "members[0].id"},
-		"unknown policy":     {"policy: shipped", "policy: open", "policy:"},
-		"too short a max":    {"max: 604800", "max: 59", "lifetimes.max"},
-		"a hold in pieces":   {"hold: 0s", "hold: 1500ms", "names.hold"},
-		"a hold of ages":     {"hold: 0s", "hold: 9000h", "names.hold"},
-		"a negative rate":    {"registrations: 50", "registrations: -1", "limits.registrations"},
-		"no rate at all":     {"lookups: 500", "lookups: .nan", "limits.lookups"},
-		"stale for ever":     {"max_stale: 5m", "max_stale: 0s", "max_stale"},
-		"unknown log level":  {"level: info", "level: loud", "log.level"},
-		"unknown format":     {"format: json", "format: xml", "log.format"},
-		"no key":             {"key: node.key", "", "identity"},
+		"unknown key":         {"policy: shipped", "polcy: shipped", "line 54: field polcy not found"},
+		"wrong type":          {"max: 604800", "max: soon", "cannot unmarshal"},
+		"no domain":           {"trust_domain: alpha.test", "", "trust_domain: missing"},
+		"a domain mesh":       {"trust_domain: alpha.test", "trust_domain: mesh", "trust_domain: no domain may be called mesh"},
+		"plain http":          {"https://ad.alpha.test:8400", "http://ad.alpha.test", "public_url"},
+		"a path":              {"https://ad.alpha.test:8400", "https://ad.alpha.test/x", "public_url"},
+		"open admin":          {"admin: 127.0.0.1:8401", "admin: 0.0.0.0:8401", "listen.admin"},
+		"no port":             {"cluster: 0.0.0.0:8402", "cluster: 0.0.0.0", "listen.cluster"},
+		"no advertised port":  {`advertise: ""`, "advertise: here", "gossip.advertise"},
+		"a stranger":          {"spiffe://alpha.test/roster/node/1", "spiffe://beta.test/roster/node/1", "members[0].id"},
+		"not a node":          {"spiffe://alpha.test/roster/node/1", "spiffe://alpha.test/agent/ada", "members[0].id"},
+		"unknown policy":      {"policy: shipped", "policy: open", "policy:"},
+		"too short a max":     {"max: 604800", "max: 59", "lifetimes.max"},
+		"a hold in pieces":    {"hold: 0s", "hold: 1500ms", "names.hold"},
+		"a hold of ages":      {"hold: 0s", "hold: 9000h", "names.hold"},
+		"a negative rate":     {"registrations: 50", "registrations: -1", "limits.registrations"},
+		"no rate at all":      {"lookups: 500", "lookups: .nan", "limits.lookups"},
+		"a disk slow at once": {"hand_over_after: 5s", "hand_over_after: 1s", "disk.hand_over_after"},
+		"a negative slowness": {"slow: 500ms", "slow: -1s", "disk.slow"},
+		"stale for ever":      {"max_stale: 5m", "max_stale: 0s", "max_stale"},
+		"unknown log level":   {"level: info", "level: loud", "log.level"},
+		"unknown format":      {"format: json", "format: xml", "log.format"},
+		"no key":              {"key: node.key", "", "identity"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !strings.Contains(SampleConfig, c.old) {

@@ -87,6 +87,12 @@ func (n *Node) Close() error {
 // ID returns the node's SPIFFE ID.
 func (n *Node) ID() spiffeid.ID { return n.id }
 
+// Failed returns a channel that is closed once the node can't go on and must end:
+// its log can't be written, or holds what this release doesn't know. Ready tells
+// which, and the log has it. Nothing is acknowledged after that; what was before is
+// safe.
+func (n *Node) Failed() <-chan struct{} { return n.store.Failed() }
+
 // Ready returns nil when the node has a leader, is caught up and can sign; else
 // the check that fails.
 func (n *Node) Ready() error {

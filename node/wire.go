@@ -101,15 +101,32 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
 	}
+	cfg.Timing.SlowDisk, cfg.Timing.SlowDiskFor = n.cfg.Disk.Slow, n.cfg.Disk.HandOverAfter
+	if cfg.Timing.SlowDisk == 0 {
+		cfg.Timing.SlowDisk = -1 // off
+	}
 	store, err := consensus.Open(cfg)
 	if err != nil {
 		return fmt.Errorf("consensus: %w", err)
 	}
 	n.store = store
-	n.life.onStop("consensus", func(context.Context) error { return store.Close() })
+	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })
 	n.life.loop("attestation", n.attest)
 	n.life.loop("agreements", n.follow)
 	return nil
+}
+
+// within stops waiting for f when bound ends: closing a log waits for its disk,
+// which may hang.
+func within(bound context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-bound.Done():
+		return bound.Err()
+	}
 }
 
 // wireFederation starts what this node has with other domains.

@@ -47,9 +47,21 @@ func (a *app) serve(ctx context.Context, file string) error {
 		return failed(exitFailed, "the node can't start: %w", err).try(a.command("serve", "--config", file))
 	}
 	log.Info("serving", "node", n.ID().String(), "api", cfg.Listen.API)
-	<-ctx.Done()
-	log.Info("stopping")
-	return n.Close()
+	select {
+	case <-ctx.Done():
+		log.Info("stopping")
+		return n.Close()
+	case <-n.Failed():
+	}
+	// What was not acknowledged may be lost; what was is on a majority's disks.
+	why := n.Ready()
+	log.Error("this node ends: it can't go on", "error", why)
+	if err := n.Close(); err != nil {
+		log.Info("it did not stop in good order", "error", err)
+	}
+	return failed(exitFailed, "this node has ended: %w", why).
+		because("Nothing that it acknowledged is lost, and it acknowledged nothing since. See to the disk of %s, then start it again:", cfg.Data).
+		try(a.command("serve", "--config", file))
 }
 
 func newLogger(w io.Writer, cfg node.Log) (*slog.Logger, error) {
