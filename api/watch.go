@@ -55,14 +55,14 @@ var watchParams = []string{
 // deadline alone is no event, so that refreshes are none: expires_at is as of the
 // item's last event, and what it names ends when removed comes, not before.
 //
-// A stream begins with reset: what the client has is to be forgotten, and what is
-// there follows as added, up to current. From there on every event has an id, and
-// so has a heartbeat. A client that sends the last one as Last-Event-ID goes on
-// behind it, with no reset, no gap and nothing twice: at the same node, while that
-// runs, for the same filters and the same caller, and while the node still has the
-// changes since: the last 16384, and for five minutes behind the last watcher.
-// Everywhere else it gets reset and the state; the id says which node's it is, so
-// nothing is ever taken for what it isn't.
+// A stream begins with reset: what the client has is to be forgotten, its last id
+// too, and what is there follows as added, up to current. From there on every
+// event has an id, and so has a heartbeat. A client that sends the last one as
+// Last-Event-ID goes on behind it, with no reset, no gap and nothing twice: at the
+// same node, while that runs, for the same filters and the same caller, and while
+// the node still has the changes since: the last 16384, and for five minutes
+// behind the last watcher. Everywhere else it gets reset and the state; the id says
+// which node's it is, so nothing is ever taken for what it isn't.
 //
 // The last event of a stream that the directory ends is end, whose why says the
 // reason.
@@ -237,6 +237,7 @@ func (st *stream) event(e *directory.Event) {
 	s, b := st.server, st.buf
 	switch e.Kind {
 	case directory.EventReset:
+		b = append(b[:len(b)-len("data: ")], "id\ndata: "...) // the one that the client has is of no use any more
 		st.told = 0
 		why := "new"
 		if st.resumes {

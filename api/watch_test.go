@@ -67,11 +67,15 @@ func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // inBubble serves s within a bubble and returns what makes clients of it.
-func inBubble(t *testing.T, s *Server) func(id string) *Client {
+func inBubble(t *testing.T, s *Server, protocol ...func(*http.Protocols, bool)) func(id string) *Client {
 	t.Helper()
+	protocols := &http.Protocols{}
+	for _, use := range append(protocol, (*http.Protocols).SetHTTP1)[:1] {
+		use(protocols, true)
+	}
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-	server := &http.Server{Handler: s.Handler()}
-	tr := &http.Transport{DialContext: p.dial}
+	server := &http.Server{Handler: s.Handler(), Protocols: protocols, WriteTimeout: 2 * time.Minute}
+	tr := &http.Transport{DialContext: p.dial, Protocols: protocols}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -203,8 +207,8 @@ func TestWatchStream(t *testing.T) {
 			"another node":   watching(t, inBubble(t, newTestServer(t, nil))("/agent/bob"), LookupOptions{Protocol: []string{"mcp"}}, id),
 			"nonsense":       watching(t, ada, LookupOptions{}, "yesterday"),
 		} {
-			if got := told(read(t, other, 1)); got != "reset (lost)" {
-				t.Errorf("%s: %s", name, got)
+			if e := read(t, other, 1); told(e) != "reset (lost)" || other.ID() != "" {
+				t.Errorf("%s: %s, and the client's id is %q", name, told(e), other.ID())
 			}
 		}
 	})
@@ -218,11 +222,13 @@ func TestWatchEnds(t *testing.T) {
 		why   string
 		after time.Duration
 		query LookupOptions
+		over  func(*http.Protocols, bool)
 	}{
-		"credential": {EndCredential, 100 * time.Second, LookupOptions{}},
-		"stopping":   {EndStopping, 50 * time.Second, LookupOptions{}},
-		"stale":      {EndStale, 300 * time.Second, LookupOptions{}},
-		"bears it":   {EndCredential, 1000 * time.Second, LookupOptions{ReadOptions: ReadOptions{Consistency: "stale"}}},
+		"credential": {EndCredential, 100 * time.Second, LookupOptions{}, (*http.Protocols).SetHTTP1},
+		"stopping":   {EndStopping, 50 * time.Second, LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
+		"stale":      {EndStale, 300 * time.Second, LookupOptions{}, (*http.Protocols).SetHTTP1},
+		"bears it":   {EndCredential, 1000 * time.Second, LookupOptions{ReadOptions: ReadOptions{Consistency: "stale"}}, (*http.Protocols).SetHTTP1},
+		"over h2":    {EndCredential, 1000 * time.Second, LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -238,7 +244,7 @@ func TestWatchEnds(t *testing.T) {
 				if c.why == EndStopping {
 					time.AfterFunc(c.after, s.Drain)
 				}
-				w := watching(t, inBubble(t, s)("/agent/bob"), c.query, "")
+				w := watching(t, inBubble(t, s, c.over)("/agent/bob"), c.query, "")
 				wantTold(t, read(t, w, 2), "reset (new), current")
 				time.AfterFunc(20*time.Second, func() { s.cfg.View.Own().Put(entry(t, alpha, rid(1), "secret", 1, aDocument)) })
 				current := w.ID()

@@ -20,6 +20,7 @@ type Watcher struct {
 	has     map[string]api.Registration
 	current bool // the state is complete
 	resets  int
+	streams int
 	ends    map[string]time.Time // when a registration was told to have expired, by rid
 }
 
@@ -42,6 +43,11 @@ func (w *Watcher) follow(ctx context.Context, c *api.Client) {
 	lastID := ""
 	for ctx.Err() == nil {
 		stream, err := c.Watch(ctx, api.LookupOptions{ReadOptions: api.ReadOptions{Consistency: "stale"}}, lastID)
+		if err == nil {
+			w.mu.Lock()
+			w.streams++
+			w.mu.Unlock()
+		}
 		for err == nil {
 			var e *api.WatchEvent
 			if e, err = stream.Next(); err == nil {
@@ -95,11 +101,12 @@ func (w *Watcher) apply(e *api.WatchEvent) {
 	}
 }
 
-// Resets returns how often the state was told anew.
-func (w *Watcher) Resets() int {
+// Streams returns over how many connections the watcher was told, and how often
+// the state was told anew.
+func (w *Watcher) Streams() (streams, resets int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.resets
+	return w.streams, w.resets
 }
 
 // Expired returns when the watcher was told that an agent has expired.

@@ -1,0 +1,96 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// Whoever watches knows what a lookup would answer: on every node of a mesh, of
+// all domains, while agents come, are refreshed and go, peers are cut off and heal,
+// and a domain dies. Its agents' expiries are told within a second of their
+// deadlines although nobody is there to say so. One connection to each node lasts
+// all the time; only a node that starts again tells everything anew.
+//
+// Requirement: AD-005, AD-024, AD-054, MESH-001, MESH-009
+func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
+	tell(t, 3, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
+		m.Register("alpha.test", "early", 86400)
+		var watchers []*mesh.Watcher
+		for _, n := range m.Living() {
+			watchers = append(watchers, m.Watch(n))
+		}
+		agree := func(within time.Duration) {
+			t.Helper()
+			m.Eventually(within, "all watchers agree with lookups", func() error {
+				var wrong []error
+				for _, w := range watchers {
+					if w.Node.Lives() {
+						wrong = append(wrong, w.Agrees())
+					}
+				}
+				return errors.Join(wrong...)
+			})
+		}
+		agree(5 * time.Second)
+
+		var brief []*mesh.Agent
+		for i := range 6 {
+			domain := m.Domains[i%3].Name
+			m.Register(domain, fmt.Sprint("steady-", i), 3600)
+			brief = append(brief, m.Register(domain, fmt.Sprint("brief-", i), 120))
+		}
+		for range 5 { // refreshed past their first deadlines: nothing to tell of the end
+			m.Sleep(50 * time.Second)
+			for _, a := range brief {
+				m.Refresh(a)
+			}
+		}
+		agree(5 * time.Second)
+		for _, w := range watchers {
+			if at, told := w.Expired(brief[0]); told {
+				t.Errorf("%s tells at %v that a refreshed agent has expired", w.Node.Name, at)
+			}
+		}
+		m.Remove(brief[0])
+
+		m.CutOff("beta.test")
+		m.Register("beta.test", "hermit", 3600)
+		m.Register("alpha.test", "meanwhile", 3600)
+		m.Sleep(30 * time.Second)
+		agree(5 * time.Second)
+		m.Heal()
+		m.Eventually(2*time.Minute, "the domains have heard each other", m.Synced)
+		agree(5 * time.Second)
+
+		m.KillDomain("gamma.test")
+		for _, a := range brief {
+			m.Abandon(a)
+		}
+		m.Sleep(3 * time.Minute)
+		agree(5 * time.Second)
+		for _, a := range brief[1:] {
+			for _, w := range watchers {
+				if at, told := w.Expired(a); w.Node.Lives() && (!told || at.After(a.Until.Add(time.Second))) {
+					t.Errorf("%s tells of the end of %s of %s at %v (%v); it was due by %v", w.Node.Name, a.Name, a.Domain, at, told, a.Until)
+				}
+			}
+		}
+		m.Restart(m.Domain("gamma.test").Nodes[0])
+		m.Eventually(2*time.Minute, "the domains have heard each other again", m.Synced)
+		agree(time.Minute) // its clients have to notice, too
+		for _, w := range watchers {
+			want := 1
+			if w.Node.Domain.Name == "gamma.test" {
+				want = 2
+			}
+			if streams, resets := w.Streams(); streams != want || resets != want {
+				t.Errorf("%s was watched over %d connections and told everything %d times, want %d", w.Node.Name, streams, resets, want)
+			}
+		}
+	})
+}
