@@ -43,7 +43,7 @@ type Member struct {
 	ID      string `json:"id"` // its SPIFFE ID
 	Domain  string `json:"domain"`
 	Address string `json:"address"`
-	State   string `json:"state"` // alive, suspect, left
+	State   string `json:"state"` // alive, or lost: it was a member and is looked for
 }
 
 // A Peer is how one peered domain stands, as the node that answers sees it.

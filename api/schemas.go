@@ -172,7 +172,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		}), "How a domain's nodes hold its directory together."),
 		"members": said(object([]string{"members"}, props{
 			"members": array(object([]string{"id", "domain", "address", "state"}, props{
-				"id": uri(""), "domain": text("", 0), "address": text("", 0), "state": text("alive, suspect, left", 0),
+				"id": uri(""), "domain": text("", 0), "address": text("", 0), "state": text("alive, or lost: it was a member and is looked for", 0),
 			}), "", 0),
 		}), "The nodes in the mesh's gossip pool."),
 		"peers": said(object([]string{"peers"}, props{

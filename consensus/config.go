@@ -115,13 +115,13 @@ func (t Timing) withDefaults() Timing {
 func (t Timing) check() error {
 	switch {
 	case t.Lease > t.Heartbeat:
-		return fmt.Errorf("Timing.Lease %s is longer than Heartbeat %s", t.Lease, t.Heartbeat)
+		return fmt.Errorf("consensus: Timing.Lease %s is longer than Heartbeat %s", t.Lease, t.Heartbeat)
 	case t.SlowDiskFor < 0:
-		return fmt.Errorf("Timing.SlowDiskFor %s is negative", t.SlowDiskFor)
+		return fmt.Errorf("consensus: Timing.SlowDiskFor %s is negative", t.SlowDiskFor)
 	case t.Election < t.Heartbeat:
-		return fmt.Errorf("Timing.Election %s is shorter than Heartbeat %s", t.Election, t.Heartbeat)
+		return fmt.Errorf("consensus: Timing.Election %s is shorter than Heartbeat %s", t.Election, t.Heartbeat)
 	case min(t.Heartbeat, t.Election, t.Lease, t.Sweep, t.Write, t.Presence) < 5*time.Millisecond:
-		return errors.New("a member of Timing is under 5 ms")
+		return errors.New("consensus: a member of Timing is under 5 ms")
 	}
 	return nil
 }
@@ -130,31 +130,31 @@ func (t Timing) check() error {
 func (c *Config) check() error {
 	switch {
 	case c.Domain.IsZero():
-		return errors.New("Domain is missing")
+		return errors.New("consensus: Domain is missing")
 	case c.Node.TrustDomain() != c.Domain:
-		return fmt.Errorf("Node %s is not of the domain %s", c.Node, c.Domain)
+		return fmt.Errorf("consensus: Node %s is not of the domain %s", c.Node, c.Domain)
 	case c.Dir == "":
-		return errors.New("Dir is missing")
+		return errors.New("consensus: Dir is missing")
 	case c.Listener == nil || c.Dial == nil || c.ServerTLS == nil || c.ClientTLS == nil:
-		return errors.New("Listener, Dial, ServerTLS and ClientTLS must all be set")
+		return errors.New("consensus: Listener, Dial, ServerTLS and ClientTLS must all be set")
 	case c.Index == nil:
-		return errors.New("Index is missing")
+		return errors.New("consensus: Index is missing")
 	}
 	seen := map[any]bool{}
 	for _, m := range c.Members {
 		if m.ID.TrustDomain() != c.Domain {
-			return fmt.Errorf("Members: %s is not of the domain %s", m.ID, c.Domain)
+			return fmt.Errorf("consensus: Members: %s is not of the domain %s", m.ID, c.Domain)
 		}
 		if m.Address == "" || seen[m.ID] || seen[m.Address] {
-			return fmt.Errorf("Members: %s has no address or one that occurs twice", m.ID)
+			return fmt.Errorf("consensus: Members: %s has no address or one that occurs twice", m.ID)
 		}
 		seen[m.ID], seen[m.Address] = true, true
 	}
 	if !seen[c.Node] {
-		return fmt.Errorf("Members: %s itself is not among them", c.Node)
+		return fmt.Errorf("consensus: Members: %s itself is not among them", c.Node)
 	}
 	if len(c.Members)%2 == 0 || len(c.Members) > 5 {
-		return fmt.Errorf("Members: there are %d; one, three or five hold a domain", len(c.Members))
+		return fmt.Errorf("consensus: Members: there are %d; one, three or five hold a domain", len(c.Members))
 	}
 	return c.Timing.check()
 }

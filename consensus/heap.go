@@ -1,7 +1,10 @@
 package consensus
 
+// An ordered value says whether it comes before another (under 0) or after it.
+type ordered[T any] interface{ compare(T) int }
+
 // A heap keeps its least item first.
-type heap[T interface{ compare(T) int }] struct{ items []T }
+type heap[T ordered[T]] struct{ items []T }
 
 func (h *heap[T]) push(v T) {
 	h.items = append(h.items, v)

@@ -29,7 +29,7 @@ func newStore(cfg Config) (*Store, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if err := cfg.check(); err != nil {
-		return nil, fmt.Errorf("consensus configuration: %w", err)
+		return nil, err // which names the member
 	}
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, opened: time.Now(),
