@@ -70,6 +70,10 @@ func (m *Mesh) loadStreams(o *origin, saved originState) error {
 			return err
 		}
 	}
+	if o.cur == nil && o.next != nil {
+		// The epoch that is shown had a head and no page; the newer one fills beside it.
+		o.cur = newStream(streamID{o.domain, directory.Mesh, saved.Epoch})
+	}
 	return nil
 }
 
