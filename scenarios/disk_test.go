@@ -1,0 +1,126 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// A node whose log has no room left ends, with the reason and what to do; the
+// others go on, and it comes back with everything once there is room. It needs
+// root, for a file system of its own.
+//
+// Requirement: OPS-003
+func TestANodeWithAFullDiskEnds(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it mounts a small file system")
+	}
+	t.Parallel() // most of its time it waits for processes
+	p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
+	victim := p.Domains[0].Nodes[2]
+	p.kill(victim)
+	log := filepath.Join(victim.Data, "consensus", "log")
+	unmount := mountSmall(t, log)
+	p.restart(victim)
+	cmd := p.started[victim.ID]
+	delete(p.started, victim.ID) // it is not asked to end: it ends
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+
+	ada := p.client(0, 0, "agent/ada")
+	document := fmt.Appendf(nil, `{"base":"https://large.example/","notes":%q}`, strings.Repeat("x", 60_000))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var why error
+	for n := 0; ; n++ {
+		if _, err := ada.Register(ctx, fmt.Sprint("large-", n%20), document, api.RegisterOptions{Lifetime: 3600}); err != nil {
+			t.Fatalf("with one of three nodes short of disk: %v", err)
+		}
+		select {
+		case why = <-ended:
+			t.Logf("it ended after %d registrations of 60 kB", n)
+		default:
+			continue
+		}
+		break
+	}
+	var exit *exec.ExitError
+	if !errors.As(why, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("it ended with %v", why)
+	}
+	said := cmd.Stderr.(*bytes.Buffer).String()
+	for _, want := range []string{"this node has ended: write the log:", "no space left on device", "See to the disk of " + victim.Data, "serve --config " + victim.Config} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q:\n%s", want, last(said, 20))
+		}
+	}
+	unmount()
+	if _, err := ada.Register(ctx, "after", []byte(`{"base":"https://after.example/"}`), api.RegisterOptions{Lifetime: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	p.restart(victim)
+	if _, err := p.client(0, 2, "agent/ada").GetFresh(ctx, "after", api.ReadOptions{Consistency: "linearizable"}); err != nil {
+		t.Errorf("after it was started again: %v", err)
+	}
+}
+
+// mountSmall puts a file system that is soon full in the place of a directory,
+// with what is in it. unmount copies back what is there by then.
+func mountSmall(t *testing.T, dir string) (unmount func()) {
+	t.Helper()
+	kept := dir + ".kept"
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Rename(dir, kept))
+	must(os.Mkdir(dir, 0o700))
+	must(syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"))
+	mounted := true
+	t.Cleanup(func() {
+		if mounted {
+			_ = syscall.Unmount(dir, syscall.MNT_DETACH)
+		}
+	})
+	must(copyFiles(kept, dir))
+	return func() {
+		must(os.RemoveAll(kept))
+		must(os.Mkdir(kept, 0o700))
+		must(copyFiles(dir, kept))
+		must(syscall.Unmount(dir, 0))
+		mounted = false
+		must(os.Remove(dir))
+		must(os.Rename(kept, dir))
+	}
+}
+
+func copyFiles(from, to string) error {
+	files, err := os.ReadDir(from)
+	for _, f := range files {
+		b, e := os.ReadFile(filepath.Join(from, f.Name()))
+		if e == nil {
+			e = os.WriteFile(filepath.Join(to, f.Name()), b, 0o600)
+		}
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// last returns the last n lines of a text.
+func last(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(slices.Clone(lines[max(0, len(lines)-n):]), "\n")
+}
