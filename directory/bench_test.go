@@ -158,3 +158,26 @@ func BenchmarkPutWatched(b *testing.B) {
 		})
 	}
 }
+
+// The state behind a reset, of everything there is.
+func BenchmarkWatchBegins(b *testing.B) {
+	v := directory.NewView(alpha)
+	for _, e := range population(benchSize) {
+		v.Own().Put(e)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		w, told := v.Watch(directory.Query{}, nil, directory.Mark{}), 0
+		for w.Mark().IsZero() {
+			events, err := w.Next(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			told += len(events)
+		}
+		if w.Close(); told != benchSize+2 {
+			b.Fatal(told)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchSize, "ns/entry")
+}

@@ -30,5 +30,8 @@
 // A node answers from a [View]: its own domain's [Index] and one for each other
 // origin. [ParseQuery] reads a lookup, [View.Lookup] answers it in an order that
 // is the same on every member, and shows only what is alive by each origin's
-// [Clock].
+// [Clock]. [View.Watch] tells how such an answer changes:
+//
+//	w := view.Watch(query, visible, behind)                 // a [Mark], or anew
+//	events, err := w.Next(ctx)                              // added, updated, removed
 package directory

@@ -66,12 +66,13 @@ var (
 	descLag           = desc("federation_lag_revisions", "Revisions that a peer has announced and this node lacks.", "origin")
 	descLagSeconds    = desc("federation_lag_seconds", "How long this node has lacked what a peer announced.", "origin")
 	descHeadAge       = desc("federation_head_age_seconds", "Seconds since a peer's last verified word.", "origin")
+	descWatches       = desc("watches", "Clients that watch the directory at this node.")
 	descMessages      = desc("federation_messages_total", "Pages, heads and records of an origin, by what the gate said.", "origin", "code")
 )
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descMessages} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descMessages} {
 		ch <- d
 	}
 }
@@ -95,6 +96,7 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	for _, td := range n.view.Origins() {
 		gauge(descRegistrations, float64(n.view.Origin(td).Len()), td.Name())
 	}
+	gauge(descWatches, float64(n.face.Watches()))
 	s.collectPeers(ch, gauge)
 }
 

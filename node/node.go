@@ -18,6 +18,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
@@ -49,6 +50,7 @@ type Node struct {
 	store   *consensus.Store
 	mesh    *federation.Mesh
 	metrics *metrics
+	face    *api.Server
 
 	lastPeers []directory.Peering // of the last run; not changed once the node has started
 

@@ -37,10 +37,10 @@ func (n *Node) wire(env Env) error {
 	if err := n.wireFederation(ln.gossip); err != nil {
 		return errors.Join(err, ln.close())
 	}
-	face := n.wireAPI()
-	server := newServer(face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
+	n.face = n.wireAPI()
+	server := newServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
 	server.RegisterOnShutdown(n.mesh.Drain)
-	server.RegisterOnShutdown(face.Drain)
+	server.RegisterOnShutdown(n.face.Drain)
 	n.serve("api", server, ln.api)
 	n.serve("admin", newServer(api.NewAdmin(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready}), nil, n.log), ln.admin)
 	return n.wireDNSSD(ln.api.Addr(), mdnsResponder{n.log})
