@@ -20,6 +20,7 @@ func (m *Mesh) load() error {
 		o := m.know(td)
 		if saved.Floor > 0 {
 			o.index.Clock.Advance(time.UnixMilli(saved.Floor))
+			o.base.Advance(time.UnixMilli(saved.Floor))
 		}
 		if o.keysText = saved.Keys; saved.Keys != "" {
 			if _, err := m.cfg.Keys.Adopt(td, saved.Keys); err != nil {

@@ -154,9 +154,12 @@ func keyCode(err error) Code {
 	return CodeSignature
 }
 
-// admit is the rest of the gate, for what the origin did sign.
+// admit is the rest of the gate, for what the origin did sign. What is too far
+// ahead is judged by a time that the origin's own messages don't advance: a key
+// that was stolen for minutes could else push the clock on page by page, and
+// make all that the origin registered look dead for as long.
 func (o *origin) admit(c claim) error {
-	now := o.index.Clock.Now()
+	now := o.base.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	cost := float64(c.digests)

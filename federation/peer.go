@@ -60,10 +60,11 @@ func (st *stream) apply(o *origin, effects []effect) {
 type origin struct {
 	domain spiffeid.TrustDomain
 	index  *directory.Index
-	mail   chan pushed   // gossiped messages; dropped when full, a pull brings what they said
-	kick   chan struct{} // something is wanted
-	ask    chan struct{} // somebody waits for the origin's newest word
-	busy   chan struct{} // has one item while a loop pulls page by page, so that no two do
+	base   directory.Clock // what its messages are judged by: they don't move it
+	mail   chan pushed     // gossiped messages; dropped when full, a pull brings what they said
+	kick   chan struct{}   // something is wanted
+	ask    chan struct{}   // somebody waits for the origin's newest word
+	busy   chan struct{}   // has one item while a loop pulls page by page, so that no two do
 
 	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
 	peering   directory.Peering
@@ -89,8 +90,10 @@ type origin struct {
 }
 
 func newOrigin(td spiffeid.TrustDomain, index *directory.Index) *origin {
-	return &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst),
+	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst),
 		mail: make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), busy: make(chan struct{}, 1)}
+	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
+	return o
 }
 
 // accepts reports whether messages of this origin are taken at all.

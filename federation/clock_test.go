@@ -1,0 +1,45 @@
+package federation
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Pages that each claim to be a little more ahead don't carry an origin's clock
+// with them: what it registered stays alive, here and after a restart.
+//
+// Requirement: MESH-009
+func TestPagesCannotPushTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		w := b.beta.origin(alpha).since()
+		refused := 0
+		for i := range uint64(20) {
+			text, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) {
+				p.From, p.To, p.At, p.Digests = w+i, w+i+1, w+i+1, nil
+				p.IssuedAt = time.Now().Unix() + 60*int64(i+1)
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); codeOf(err) == CodeFuture {
+				refused++
+			}
+		}
+		if refused != 19 {
+			t.Errorf("%d of 19 pages from further ahead than a minute were refused", refused)
+		}
+		b.beta.reopen(t)
+		if ahead := time.Until(b.beta.origin(alpha).index.Clock.Now()); ahead > time.Minute {
+			t.Errorf("after a restart the origin's clock is %v ahead of the wall", ahead)
+		}
+		if n := len(b.beta.shown(alpha)); n != 1 {
+			t.Errorf("%d of 1 shown", n)
+		}
+	})
+}
