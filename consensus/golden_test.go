@@ -111,7 +111,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&reply{NotLeader: true},
 		&message{[]cbor.RawMessage{must(encoding.Marshal(&request{Remove: &removeRequest{who, rid, nil}}))}},
 		&answers{[]reply{{NotLeader: true}}},
-		&presenceWord{genesis}, &presenceAnswer{1, 2},
+		&presenceWord{genesis}, &presenceAnswer{1, 2}, &readWord{}, &termWord{3}, &termAnswer{3},
 	} {
 		data := must(encoding.Marshal(message))
 		back := reflect.New(reflect.TypeOf(message).Elem())
