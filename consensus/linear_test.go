@@ -183,24 +183,30 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 		s := d.nodes[leader]
 		hang := make(chan struct{})
 		logs[leader].hang.Store(&hang)
-		late := make(chan error)
+		release := sync.OnceFunc(func() {
+			logs[leader].hang.Store(nil)
+			close(hang)
+		})
+		defer release() // or a failure would wait for the disk for ever
+		late := make(chan error, 1)
 		go func() {
 			_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
 			late <- err
 		}()
 		time.Sleep(100 * time.Millisecond)
 		d.net.isolate(d.members[leader].Address)
-		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))
-		if err != nil {
-			t.Fatal(err)
-		}
+		var out directory.Outcome
+		eventually(t, "the others have a leader that takes writes", func() (ok bool) {
+			var err error
+			out, err = d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))
+			return err == nil
+		})
 		if s.raft.State() != raft.Leader || !s.IsLeader() {
 			t.Fatal("it knows that it does not lead: this shows nothing")
 		}
 		problem(t, s.Linearize(t.Context()), directory.Unavailable)
 		problem(t, <-late, directory.OutcomeUnknown)
-		logs[leader].hang.Store(nil)
-		close(hang)
+		release()
 		d.net.heal(d.members[leader].Address)
 		d.ready()
 		if err := s.Linearize(t.Context()); err != nil {
