@@ -332,7 +332,7 @@ func (o LookupOptions) query() url.Values {
 	if o.Brief {
 		q.Set("brief", "true")
 	}
-	o.ReadOptions.set(q)
+	o.set(q)
 	return q
 }
 

@@ -58,7 +58,7 @@ func TestConsistency(t *testing.T) {
 // A region is a node's state that goes on by itself.
 type region struct {
 	cutOff
-	own, beta func() directory.Position
+	own func() directory.Position
 }
 
 func (r region) Position() directory.Position { return r.own() }

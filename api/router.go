@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -171,7 +172,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
 		defer func() {
 			if p := recover(); p != nil {
-				if p == http.ErrAbortHandler {
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 					panic(p)
 				}
 				s.log.Error("handler panicked", "request_id", c.requestID, "route", c.route, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -136,7 +135,7 @@ func (s *Server) newStream(w http.ResponseWriter, c *call) (*stream, error) {
 	if st.look.brief, err = parseBrief(values["brief"]); err != nil {
 		return nil, err
 	}
-	st.asked = hash8([]byte(c.id.String() + "\n" + url.Values(values).Encode()))
+	st.asked = hash8([]byte(c.id.String() + "\n" + values.Encode()))
 	last := c.Header.Get("Last-Event-ID")
 	st.resumes = last != ""
 	if mark, asked, ok := cutLast(last, "."); ok && asked == st.asked {
@@ -211,7 +210,7 @@ func (st *stream) beat() {
 
 // end tells the client why its stream ends, if it still listens.
 func (st *stream) end(why error) error {
-	if why == context.Canceled {
+	if errors.Is(why, context.Canceled) {
 		return why // it was the client
 	}
 	st.begin("end", directory.Mark{})

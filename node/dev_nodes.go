@@ -79,7 +79,7 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 // stop asks the child to end and kills it when it doesn't. One that was killed
 // before, by whoever tries that out, is fine.
 func (c *child) stop() error {
-	defer c.log.Close()
+	defer func() { _ = c.log.Close() }()
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-c.done:

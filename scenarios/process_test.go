@@ -36,6 +36,9 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+// admin asks admin listeners on loopback.
+var admin = &http.Client{Timeout: 5 * time.Second}
+
 // processes is a development mesh of real processes, sockets and disks.
 type processes struct {
 	t    *testing.T
@@ -117,7 +120,7 @@ func (p *processes) restart(n node.DevNode) {
 		}
 	})
 	p.eventually(20*time.Second, n.ID+" is ready again", func() error {
-		resp, err := http.Get(n.Admin + "/readyz")
+		resp, err := admin.Get(n.Admin + "/readyz")
 		if err != nil {
 			return err
 		}

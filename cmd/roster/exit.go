@@ -98,7 +98,7 @@ func suggest(err error, code int, command string) error {
 // command returns a command line of this program that runs when it is pasted.
 // The flags that say which directory is meant are kept.
 func (a *app) command(args ...string) string {
-	words := append([]string{a.program}, a.connection.given()...)
+	words := append([]string{a.program}, a.given()...)
 	for _, arg := range args {
 		words = append(words, shellQuote(arg))
 	}

@@ -53,7 +53,7 @@ func (r *registrant) renew(ctx context.Context) error {
 			r.note("%s could not be refreshed: %s; trying on.", r.name, explain(err).what)
 			away = true
 		}
-		r.connection.close() // another connection may reach another node, with a newer certificate
+		r.close() // another connection may reach another node, with a newer certificate
 		if !pause(ctx, time.Duration((0.5+rand.Float64())*float64(wait))) {
 			return nil
 		}

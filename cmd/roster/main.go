@@ -47,7 +47,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	called, err := root.ExecuteContextC(ctx)
-	a.connection.close()
+	a.close()
 	switch {
 	case err == nil:
 		return exitOK

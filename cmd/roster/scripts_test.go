@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -117,8 +118,8 @@ func exitCodeOf(err error) string {
 	if err == nil {
 		return "0"
 	}
-	exit, ok := err.(*exec.ExitError)
-	if !ok {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
 		return err.Error()
 	}
 	return fmt.Sprint(exit.ExitCode())

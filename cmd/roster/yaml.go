@@ -56,17 +56,15 @@ func yamlItems(b []byte, d *jsontext.Decoder, kind jsontext.Kind, depth int, led
 		if !first || led {
 			b = append(append(b, '\n'), strings.Repeat("  ", depth)...)
 		}
-		inner := led
+		inner := kind == '{'
 		if kind == '[' {
-			b = append(b, '-', ' ')
-			inner = false // the first member stands behind the dash
+			b = append(b, '-', ' ') // the first member stands behind the dash
 		} else {
 			name, err := d.ReadToken()
 			if err != nil {
 				return nil, err
 			}
 			b = append(yamlKey(b, name.String()), ':')
-			inner = true
 		}
 		var err error
 		if b, err = yamlValue(b, d, depth+1, inner); err != nil {
@@ -92,10 +90,10 @@ func yamlKey(b []byte, name string) []byte {
 func yamlString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
+		switch r {
+		case '"', '\\':
 			b = append(b, '\\', byte(r))
-		case r == '\n':
+		case '\n':
 			b = append(b, '\\', 'n')
 		default:
 			b = append(b, safe(string(r))...)

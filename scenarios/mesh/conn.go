@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -64,7 +65,7 @@ func (c *conn) Write(p []byte) (n int, err error) {
 			return true, os.ErrDeadlineExceeded
 		case c.wire.failed != nil:
 			return true, c.wire.failed
-		case in.end == syscall.ECONNRESET:
+		case errors.Is(in.end, syscall.ECONNRESET):
 			return true, syscall.ECONNRESET
 		case out.shut, in.end != nil && c.wire.closed[1-c.side]:
 			return true, syscall.EPIPE
