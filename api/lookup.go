@@ -17,6 +17,9 @@ var lookupParams = []string{
 	"origin", "scope", "status", "language", "after", "brief", "consistency",
 }
 
+// itemSize is about what one item takes, to begin with.
+const itemSize = 1200
+
 // lookup answers GET /ad/l (jimenez 5).
 func (s *Server) lookup(w http.ResponseWriter, c *call) error {
 	values, err := c.params.decode(lookupParams)
@@ -32,7 +35,8 @@ func (s *Server) lookup(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	page := s.cfg.View.Lookup(q, func(e *directory.Entry) bool { return s.mayRead(c, e) })
-	b := list([]byte(`{"agents":`), page.Entries, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, e, l) })
+	b := append(make([]byte, 0, 64+itemSize*len(page.Entries)), `{"agents":`...)
+	b = list(b, page.Entries, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, e, l) })
 	b = append(b, '}', '\n')
 	if page.More {
 		w.Header().Set("Link", nextLink(c.params, q.Page, page.Next))

@@ -84,11 +84,11 @@ func (s *Server) appendItem(b []byte, e *directory.Entry, l look) []byte {
 	b = directory.AppendText(append(b, '{'), "agent", e.Agent)
 	b = directory.AppendText(b, "base", p.Base)
 	b = appendOptional(b, "description", p.Description)
-	b = directory.AppendRaw(b, "protocols", appendStrings(nil, p.Protocols))
-	b = directory.AppendRaw(b, "capabilities", list(nil, p.Capabilities, func(b []byte, c directory.Capability) []byte {
+	b = appendStrings(directory.AppendRaw(b, "protocols", nil), p.Protocols)
+	b = list(directory.AppendRaw(b, "capabilities", nil), p.Capabilities, func(b []byte, c directory.Capability) []byte {
 		b = directory.AppendText(append(b, '{'), "name", c.Name)
 		return append(directory.AppendText(b, "type", c.Type), '}')
-	}))
+	})
 	if p.Status != active {
 		b = directory.AppendText(b, "status", p.Status)
 	}
@@ -105,7 +105,7 @@ func (s *Server) appendMarks(b []byte, e *directory.Entry, l look) []byte {
 	if e.Redacted {
 		b = directory.AppendRaw(b, "redacted", []byte("true"))
 	}
-	return append(directory.AppendRaw(b, "provenance", s.appendProvenance(nil, e, l)), '}')
+	return append(s.appendProvenance(directory.AppendRaw(b, "provenance", nil), e, l), '}')
 }
 
 // appendProjection appends the members of a document of another kind.
@@ -113,17 +113,17 @@ func appendProjection(b []byte, p *directory.Projection) []byte {
 	b = appendOptional(b, "name", p.Name)
 	b = directory.AppendText(b, "base", p.Base)
 	b = appendOptional(b, "description", p.Description)
-	b = directory.AppendRaw(b, "protocols", appendStrings(nil, p.Protocols))
-	b = directory.AppendRaw(b, "capabilities", list(nil, p.Capabilities, appendCapability))
+	b = appendStrings(directory.AppendRaw(b, "protocols", nil), p.Protocols)
+	b = list(directory.AppendRaw(b, "capabilities", nil), p.Capabilities, appendCapability)
 	b = appendOptional(b, "version", p.Version)
 	b = appendOptional(b, "vendor", p.Vendor)
 	if len(p.Languages) > 0 {
-		b = directory.AppendRaw(b, "supported_languages", appendStrings(nil, p.Languages))
+		b = appendStrings(directory.AppendRaw(b, "supported_languages", nil), p.Languages)
 	}
 	b = appendOptionalRaw(b, "authentication", p.Authentication)
 	b = appendOptionalRaw(b, "constraints", p.Constraints)
 	if len(p.Examples) > 0 {
-		b = directory.AppendRaw(b, "examples", list(nil, p.Examples, appendExample))
+		b = list(directory.AppendRaw(b, "examples", nil), p.Examples, appendExample)
 	}
 	return directory.AppendText(b, "status", p.Status)
 }
@@ -135,7 +135,7 @@ func appendCapability(b []byte, c directory.Capability) []byte {
 	b = appendOptionalRaw(b, "input_schema", c.InputSchema)
 	b = appendOptionalRaw(b, "output_schema", c.OutputSchema)
 	if len(c.Tags) > 0 {
-		b = directory.AppendRaw(b, "tags", appendStrings(nil, c.Tags))
+		b = appendStrings(directory.AppendRaw(b, "tags", nil), c.Tags)
 	}
 	return append(b, '}')
 }
@@ -146,7 +146,7 @@ func appendExample(b []byte, x directory.Example) []byte {
 	b = directory.AppendText(b, "text", x.Text)
 	b = appendOptional(b, "language", x.Language)
 	if len(x.Tags) > 0 {
-		b = directory.AppendRaw(b, "tags", appendStrings(nil, x.Tags))
+		b = appendStrings(directory.AppendRaw(b, "tags", nil), x.Tags)
 	}
 	return append(b, '}')
 }
@@ -178,7 +178,7 @@ func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
 			b = directory.AppendText(b, "visibility", v)
 		}
 	}
-	return append(directory.AppendRaw(b, "verification", appendVerification(nil, e.Received, l)), '}')
+	return append(appendVerification(directory.AppendRaw(b, "verification", nil), e.Received, l), '}')
 }
 
 // appendVerification appends by which key a foreign registration was verified.

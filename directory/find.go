@@ -47,13 +47,13 @@ func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
 		along, byPrefix, most := x.plan(q)
-		last, more := after, true
+		last, more, want := after, true, q.wanted()
 		for budget := findFirst; more; budget = min(2*budget, findMost) {
 			var found []*Entry
 			if most > 0 {
 				budget = min(budget, most)
-				found, last, more = x.scan(along, q, last, now, budget)
-				most -= budget
+				found, last, more = x.scan(along, q, last, now, budget, want)
+				most, want = most-budget, findMost // not all were visible: no more of small holds
 			} else {
 				found, more = x.gather(byPrefix, q, last, now), false
 			}
@@ -115,22 +115,31 @@ func (q *Query) extents() []extent {
 	return rs
 }
 
-// scan looks at up to budget postings of r behind the key after. It returns the
-// entries that q asks for, the key of the last one looked at, and whether there
-// are more.
-func (x *Index) scan(r extent, q *Query, after key, now int64, budget int) (found []*Entry, last key, more bool) {
+// wanted is how many entries a page needs where all of them are visible, and one
+// more that tells whether there is another page.
+func (q *Query) wanted() int {
+	if q.Count < 1 || q.Count > MaxCount {
+		return MaxCount + 1
+	}
+	return min(q.Skip, findMost) + q.Count + 1
+}
+
+// scan looks at up to budget postings of r behind the key after, until it has
+// found as many entries that q asks for as are wanted. It returns them, the key
+// of the last one looked at, and whether there are more.
+func (x *Index) scan(r extent, q *Query, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.scanHeld(r, q, after, now, budget)
+	return x.scanHeld(r, q, after, now, budget, want)
 }
 
 // scanHeld is scan for who holds the lock.
-func (x *Index) scanHeld(r extent, q *Query, after key, now int64, budget int) (found []*Entry, last key, more bool) {
+func (x *Index) scanHeld(r extent, q *Query, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
 	p := &x.fields[r.field]
 	last = after
 	s, end := x.behind(r, after)
 	for ; s != end; budget-- {
-		if budget == 0 {
+		if budget == 0 || len(found) == want {
 			return found, last, true
 		}
 		var o posting

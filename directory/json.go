@@ -100,17 +100,40 @@ func decode(b []byte, v any) error { return json.Unmarshal(b, v) }
 func AppendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < 0x20:
+	for {
+		n := plain(s)
+		b = append(b, s[:n]...)
+		if n == len(s) {
+			return append(b, '"')
+		}
+		if c := s[n]; c < 0x20 {
 			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			b = append(b, c)
+		} else {
+			b = append(b, '\\', c)
+		}
+		s = s[n+1:]
+	}
+}
+
+// plain returns how many bytes s begins with that JSON writes as they are. It
+// looks at eight at once: answers consist mostly of such.
+func plain(s string) (n int) {
+	const low, high = 0x0101010101010101, 0x8080808080808080
+	// below is not 0 where a byte of v is under limit, which is at most 128. (It may
+	// name a byte behind such a one as well, but never one where there is none.)
+	below := func(v uint64, limit uint64) uint64 { return (v - low*limit) & ^v & high }
+	for ; len(s)-n >= 8; n += 8 {
+		c := s[n : n+8]
+		v := uint64(c[0]) | uint64(c[1])<<8 | uint64(c[2])<<16 | uint64(c[3])<<24 |
+			uint64(c[4])<<32 | uint64(c[5])<<40 | uint64(c[6])<<48 | uint64(c[7])<<56
+		if below(v, 0x20)|below(v^low*'"', 1)|below(v^low*'\\', 1) != 0 {
+			break
 		}
 	}
-	return append(b, '"')
+	for n < len(s) && s[n] >= 0x20 && s[n] != '"' && s[n] != '\\' {
+		n++
+	}
+	return n
 }
 
 // AppendObject appends members as a JSON object without white space of its own;

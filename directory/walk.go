@@ -109,7 +109,7 @@ func (w *Watcher) nextOrigin() *stride {
 func (x *Index) read(r extent, q *Query, after key, log *changeLog) (found []*Entry, last key, more bool, at uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	found, last, more = x.scanHeld(r, q, after, x.minder.told.at-1, eventBatch)
+	found, last, more = x.scanHeld(r, q, after, x.minder.told.at-1, eventBatch, eventBatch)
 	return slices.DeleteFunc(found, x.minder.dead), last, more, log.position()
 }
 
