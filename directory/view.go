@@ -199,6 +199,14 @@ func (v *View) named(td spiffeid.TrustDomain, name string) []*Entry {
 	return slices.DeleteFunc(x.Named(name), func(e *Entry) bool { return !e.living(now) })
 }
 
+// Peek returns the registration of that origin and rid, alive or not.
+func (v *View) Peek(origin spiffeid.TrustDomain, rid RID) (*Entry, bool) {
+	if x, ok := v.indexOf(origin); ok {
+		return x.Get(rid)
+	}
+	return nil, false
+}
+
 // Get returns the living registration of that origin and rid.
 func (v *View) Get(origin spiffeid.TrustDomain, rid RID) (*Entry, bool) {
 	x, ok := v.indexOf(origin)

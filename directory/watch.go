@@ -31,6 +31,7 @@ const (
 type Event struct {
 	Kind  EventKind
 	Entry *Entry // as it is now; of a removed one as it was last told
+	Old   *Entry // of an updated one: as it was last told, deadlines aside
 	Why   string // of a removed one
 	Mark  Mark   // where to go on behind it; zero within the state behind a reset
 }
@@ -114,7 +115,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 		case w.walk != nil:
 			err = ctx.Err()
 		default:
-			err = w.wait(ctx)
+			err = w.view.wait(ctx, w.at)
 		}
 		if err != nil {
 			return nil, err
@@ -122,10 +123,15 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// wait waits until there may be something new. One of all watchers at a time
-// minds the deadlines meanwhile.
-func (w *Watcher) wait(ctx context.Context) error {
-	log, minds := w.view.log, false
+// Await waits until there may be changes behind the mark of a Watcher that is
+// open, or for ctx's end, whose error it returns. Other goroutines may read the
+// Watcher meanwhile.
+func (v *View) Await(ctx context.Context, behind Mark) error { return v.wait(ctx, behind.next) }
+
+// wait waits until there may be something new from a position on. One of all who
+// wait minds the deadlines meanwhile.
+func (v *View) wait(ctx context.Context, at uint64) error {
+	log, minds := v.log, false
 	select {
 	case <-log.keeper:
 		minds = true
@@ -139,9 +145,9 @@ func (w *Watcher) wait(ctx context.Context) error {
 	for {
 		keeper, due := log.keeper, (<-chan time.Time)(nil)
 		if minds {
-			keeper, due = nil, time.After(w.view.expire())
+			keeper, due = nil, time.After(v.expire())
 		}
-		wake := log.woken(w.at)
+		wake := log.woken(at)
 		switch {
 		case wake == nil:
 			return nil
@@ -216,7 +222,7 @@ func (w *Watcher) event(c *change) (Event, bool) {
 	case !had:
 		return Event{Kind: EventAdded, Entry: c.new}, true
 	case has:
-		return Event{Kind: EventUpdated, Entry: c.new}, true
+		return Event{Kind: EventUpdated, Entry: c.new, Old: c.old}, true
 	}
 	e := Event{Kind: EventRemoved, Entry: c.old, Why: WhyHidden}
 	switch {

@@ -32,10 +32,11 @@ var layers = map[string][]string{
 	// floor 3: the only package that knows the others
 	"node": {"directory", "discovery", "trust", "consensus", "federation", "gateway", "api"},
 	// floor 4
-	"cmd/roster":     {"node", "api", "trust", "directory"},
-	"scenarios":      {"node", "api", "trust", "directory", "scenarios/mesh"},
-	"scenarios/mesh": {"node", "api", "trust", "directory"},
-	"scenarios/load": {"node", "api", "trust", "directory", "scenarios/mesh"},
+	"cmd/roster":        {"node", "api", "trust", "directory"},
+	"scenarios":         {"node", "api", "trust", "directory", "scenarios/mesh"},
+	"scenarios/mesh":    {"node", "api", "trust", "directory"},
+	"scenarios/quality": {"directory", "discovery"},
+	"scenarios/load":    {"node", "api", "trust", "directory", "scenarios/mesh"},
 }
 
 // floors 1 and 2: what their tests may import of ours.
@@ -69,6 +70,7 @@ var homes = map[string][]string{
 	"github.com/spf13/cobra":                   {"cmd/roster"},
 	"charm.land/lipgloss/v2":                   {"cmd/roster"},
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
+	"github.com/blevesearch/snowballstem":      {"discovery", "scenarios/quality"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory"},
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
 	// values of trust's own interface, which node and the harness hand on

@@ -1,0 +1,30 @@
+// Package discovery finds registrations by what they can do, and says why
+// (discovery.md). It is the engine of POST /discovery/query, POST /agents/search
+// and POST /agents/resolve; it does no I/O.
+//
+//	finder, err := discovery.New(discovery.Config{View: view})
+//	go finder.Run(ctx)                               // follows the view
+//	request, err := discovery.ParseRequest(body)     // strict: XU-049 to XU-054
+//	result, err := finder.Find(ctx, discovery.Query{
+//		Request: request,
+//		Reader:  discovery.Reader{Key: caller + policyGeneration, Sees: mayRead},
+//	})
+//
+// What is in the view when Find is called is searched: an answer reads the changes
+// that it has not seen before it looks.
+//
+// Who asks sees no trace of what is hidden from them. Filters, policy's first, make
+// one set of registrations ([Result].Excluded counts what each left out); document
+// frequencies are counted among what the reader sees; the lengths that fields are
+// compared with are constants.
+//
+// Ranking has two stages. The index keeps, for each term, which registrations have
+// it and how much it weighs there by BM25F, in one byte: lengths and weights are
+// constants, so this is known when a registration is read. The best by these sums
+// are read again and rated exactly: order of words, name, tags, examples one by one
+// (the best counts, not the average), protocol, age, policy. [Components] are what
+// the score is made of, and [Weights.Score] makes it again.
+//
+// Registrations that are written for rankers are caught when they are read
+// ([Flags]): they rank below what is honest, and [Finder.Flagged] lists them.
+package discovery

@@ -1,0 +1,372 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Config is what a Finder needs. View alone has no default.
+type Config struct {
+	View *directory.View
+	// Class names what decides who sees an entry: a Reader sees all entries of one
+	// class or none. By default, its origin, owner, visibility and agent name; a
+	// policy that looks at less should say so, since each class is asked for once
+	// per reader.
+	Class func(*directory.Entry) string
+	// Verification is what is known of where an entry comes from. By default, Local
+	// for the view's own domain and Verified for others.
+	Verification func(*directory.Entry) Verification
+	// Trust is the component policy of an entry, 0 to 1. By default 1.
+	Trust      func(*directory.Entry) float64
+	Weights    Weights // DefaultWeights where it is zero
+	Taxonomies []Taxonomy
+	// PerOwner is how many candidates of one owner of one origin an answer has at
+	// most, unless the request asks for one origin. DefaultPerOwner where it is 0.
+	PerOwner int
+}
+
+// DefaultPerOwner is the default of Config.PerOwner.
+const DefaultPerOwner = 3
+
+// A Finder finds registrations by what they can do. It keeps an index of a view,
+// and follows the view's changes: what is in the view when Find is called is
+// searched. It is safe for concurrent use. Run must be running, or what changes
+// while nobody asks piles up for the next one who does.
+type Finder struct {
+	cfg        Config
+	taxonomies taxonomies
+	analysers  sync.Pool
+	readers    readers
+
+	feed    sync.Mutex // comes before mu
+	watcher *directory.Watcher
+	reader  *analyser
+	reading reading
+	batch   [feedBatch]step
+	ended   context.Context // has ended: for reading without waiting
+
+	mu    sync.RWMutex
+	index *index
+	full  bool // the index holds no more
+	whole bool // everything that was in the view at the beginning is in the index
+}
+
+// New returns a finder of a view. It must be closed.
+func New(cfg Config) (*Finder, error) {
+	if cfg.Weights == (Weights{}) {
+		cfg.Weights = DefaultWeights
+	}
+	if err := cfg.Weights.Check(); err != nil {
+		return nil, err
+	}
+	if cfg.View == nil {
+		return nil, errors.New("a finder needs a view")
+	}
+	own := cfg.View.Domain()
+	if cfg.Class == nil {
+		cfg.Class = func(e *directory.Entry) string {
+			return strings.Join([]string{e.Origin.Name(), e.Owner.String(), e.Visibility.String(), e.Agent}, "\x00")
+		}
+	}
+	if cfg.Verification == nil {
+		cfg.Verification = func(e *directory.Entry) Verification {
+			if e.Origin == own {
+				return Local
+			}
+			return Verified
+		}
+	}
+	if cfg.Trust == nil {
+		cfg.Trust = func(*directory.Entry) float64 { return 1 }
+	}
+	if cfg.PerOwner == 0 {
+		cfg.PerOwner = DefaultPerOwner
+	}
+	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), reader: newAnalyser(), index: newIndex(cfg.Class)}
+	var end context.CancelFunc
+	f.ended, end = context.WithCancel(context.Background())
+	end()
+	f.analysers.New = func() any { return newAnalyser() }
+	f.watcher = f.watch()
+	return f, nil
+}
+
+func (f *Finder) watch() *directory.Watcher {
+	return f.cfg.View.Watch(directory.Query{}, nil, directory.Mark{})
+}
+
+// Close lets go of the view.
+func (f *Finder) Close() {
+	f.feed.Lock()
+	defer f.feed.Unlock()
+	f.watcher.Close()
+}
+
+// Run follows the view until ctx ends, whose error it returns.
+func (f *Finder) Run(ctx context.Context) error {
+	for {
+		mark := f.catchUp(ctx)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := f.cfg.View.Await(ctx, mark); err != nil {
+			return err
+		}
+	}
+}
+
+// catchUp indexes what has changed so far, or as much until ctx ends, and returns
+// where the rest begins.
+func (f *Finder) catchUp(ctx context.Context) directory.Mark {
+	f.feed.Lock()
+	defer f.feed.Unlock()
+	for {
+		events, err := f.watcher.Next(f.ended)
+		switch {
+		case errors.Is(err, directory.ErrBehind):
+			f.watcher.Close()
+			f.watcher = f.watch()
+		case err != nil:
+			return f.watcher.Mark()
+		}
+		for len(events) > 0 {
+			n := min(len(events), feedBatch)
+			f.apply(events[:n])
+			events = events[n:]
+		}
+		if ctx.Err() != nil {
+			return f.watcher.Mark()
+		}
+	}
+}
+
+// feedBatch bounds how many changes are indexed while queries wait.
+const feedBatch = 16
+
+// A step is a change that was read and is not indexed yet.
+type step struct {
+	event    directory.Event
+	was, now contents
+	had, has bool
+}
+
+// apply indexes at most feedBatch changes. The texts are read before queries have
+// to wait.
+func (f *Finder) apply(events []directory.Event) {
+	for i := range events {
+		f.prepare(&f.batch[i], &events[i])
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range events {
+		f.index1(&f.batch[i])
+		f.batch[i].event = directory.Event{}
+	}
+}
+
+func (f *Finder) prepare(s *step, e *directory.Event) {
+	s.event, s.had, s.has = *e, false, false
+	old, now := e.Old, e.Entry
+	if e.Kind == directory.EventRemoved {
+		old, now = now, nil
+	}
+	if old != nil && old.Projection != nil {
+		s.had = true
+		s.was.read(f.reader, &f.reading, old)
+	}
+	if now != nil && now.Projection != nil {
+		s.has = true
+		s.now.read(f.reader, &f.reading, now)
+	}
+}
+
+func (f *Finder) index1(s *step) {
+	e := s.event.Entry
+	switch {
+	case s.event.Kind == directory.EventReset:
+		f.index, f.whole, f.full = newIndex(f.cfg.Class), false, false
+		f.readers.forget()
+	case s.event.Kind == directory.EventCurrent:
+		f.whole = true
+	case s.has && s.had:
+		f.full = !f.index.put(e, &s.was, &s.now) || f.full
+	case s.has:
+		f.full = !f.index.put(e, nil, &s.now) || f.full
+	case s.had:
+		f.index.remove(e.Origin, e.RID, &s.was)
+	}
+}
+
+// A Query is a request with who makes it.
+type Query struct {
+	Request *Request
+	Reader  Reader
+	// AnyStatus lets registrations be found that are not active.
+	AnyStatus bool
+	// Where is one more filter, of a surface's own: it returns why an entry is left
+	// out, or "". It is asked about candidates alone.
+	Where func(*directory.Entry) string
+}
+
+// A Candidate is a registration that was found.
+type Candidate struct {
+	Entry           *directory.Entry
+	Score           float64 // Weights.Score(Components)
+	Components      Components
+	MatchedTags     []string         // of its own, as it writes them
+	MatchedExamples []MatchedExample // the best first; with evidence
+	Evidence        *Evidence        // where the request asks for it
+	Freshness       Freshness
+	Flags           Flags
+}
+
+// A Result answers a query.
+type Result struct {
+	Candidates  []Candidate               // the best first
+	Applied     map[string]jsontext.Value // as applied_filters shows them (XU-055)
+	Unsupported []string
+	Warnings    []string
+	// Excluded counts the registrations that the reader sees and each filter has
+	// left out, by the filter's name, in the order in which filters are applied.
+	// Those by age, verification and Where are counted among candidates alone.
+	Excluded map[string]int
+	More     bool // there are more candidates than the limit
+}
+
+// Warnings that a result may have.
+const (
+	WarnPartial = "the index is being built: not everything was searched"
+	WarnFull    = "the index is full: not everything was searched"
+	WarnBounded = "too many candidates were left out by filters: there may be more"
+)
+
+// An UnsupportedError is the answer to a strict request that names filters that
+// this release doesn't know.
+type UnsupportedError struct{ Names []string }
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("these filters are not supported: %s", strings.Join(e.Names, ", "))
+}
+
+// Bounds on the candidates that are rated (xu 7.2).
+const (
+	ratedFirst = 64   // and four for each that is asked for
+	ratedMost  = 2048 // where filters leave too few
+)
+
+// Find answers a query. Errors are ctx's, and UnsupportedError.
+func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
+	r := q.Request
+	if r.Strict && len(r.Constraints.Unsupported) > 0 {
+		return nil, &UnsupportedError{r.Constraints.Unsupported}
+	}
+	f.catchUp(ctx)
+	s := f.search(&q)
+	defer f.analysers.Put(s.rater.analyser)
+	for want := ratedFirst + 4*r.Limit; ; want *= 4 {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		want = min(want, ratedMost)
+		more := s.gather(want)
+		s.choose()
+		if len(s.chosen) > r.Limit || !more {
+			break
+		}
+		if want == ratedMost {
+			s.warn(WarnBounded)
+			break
+		}
+	}
+	return s.result(), nil
+}
+
+// A search is the work on one query.
+type search struct {
+	finder *Finder
+	query  *Query
+	rater  *rater
+
+	excluded map[string]int
+	warnings []string
+	rated    []*Candidate
+	known    map[candidateKey]bool
+	chosen   []*Candidate
+}
+
+type candidateKey struct {
+	origin string
+	rid    directory.RID
+}
+
+func (f *Finder) search(q *Query) *search {
+	a := f.analysers.Get().(*analyser)
+	qn := newQuestion(a, q.Request.Query)
+	return &search{finder: f, query: q, rater: f.newRater(a, q, qn, time.Now()), known: map[candidateKey]bool{}}
+}
+
+func (s *search) warn(text string) {
+	if !slices.Contains(s.warnings, text) {
+		s.warnings = append(s.warnings, text)
+	}
+}
+
+// gather rates the best candidates that the index knows of, at most want, and
+// reports whether there may be more.
+func (s *search) gather(want int) bool {
+	keys, more := s.find(want)
+	for _, k := range keys {
+		if s.known[k.key] {
+			continue
+		}
+		s.known[k.key] = true
+		e, ok := s.finder.cfg.View.Get(k.origin, k.key.rid)
+		if !ok || e.Projection == nil {
+			continue // it has died since
+		}
+		if why := s.finder.late(s.query, e, s.rater.now); why != "" {
+			if why != hidden {
+				s.excluded[why]++
+			}
+			continue
+		}
+		s.rated = append(s.rated, s.rater.rate(e))
+	}
+	slices.SortFunc(s.rated, s.rater.compare)
+	return more
+}
+
+// A FlaggedEntry is a registration whose texts are written for rankers.
+type FlaggedEntry struct {
+	Origin spiffeid.TrustDomain
+	RID    directory.RID
+	Flags  Flags
+}
+
+// Flagged lists the registrations that are flagged, for an operator: at most
+// limit, by origin and rid.
+func (f *Finder) Flagged(limit int) []FlaggedEntry {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	found := make([]FlaggedEntry, 0, len(f.index.flagged))
+	for n, flags := range f.index.flagged {
+		s := f.index.slots.at(n)
+		found = append(found, FlaggedEntry{f.index.origins[s.origin], s.rid, flags})
+	}
+	slices.SortFunc(found, func(a, b FlaggedEntry) int {
+		return cmp.Or(strings.Compare(a.Origin.Name(), b.Origin.Name()), a.RID.Compare(b.RID))
+	})
+	return found[:min(limit, len(found))]
+}

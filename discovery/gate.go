@@ -1,0 +1,170 @@
+package discovery
+
+import "strings"
+
+// Flags say what is wrong with the texts of a registration: that they are
+// written to be found, not to be read (XU-030).
+type Flags uint8
+
+// The flags.
+const (
+	FlagRepetition Flags = 1 << iota // the same words over and over
+	FlagDensity                      // lists of words where sentences belong, or tags that nothing else bears out
+	FlagScatter                      // examples that nothing else bears out
+	FlagDuplicate                    // stands for others of its owner that say nearly the same
+)
+
+// flagsOfText are those that the component policy punishes.
+const flagsOfText = FlagRepetition | FlagDensity | FlagScatter
+
+var flagNames = []string{"repetition", "density", "scatter", "duplicate"}
+
+// Names returns the flags as candidates show them, in a fixed order.
+func (f Flags) Names() []string {
+	var names []string
+	for i, n := range flagNames {
+		if f&(1<<i) != 0 {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func (f Flags) String() string { return strings.Join(f.Names(), ",") }
+
+// Where the gates stand. No registration of the sets that scenarios/quality
+// scores is caught, which a test there sees to.
+const (
+	// maxNameWords is how many words of a name count as such; the rest is
+	// description. A name of denseName words is a list.
+	maxNameWords = 12
+	denseName    = 20
+
+	// A field of so many words is repetitive with so small a share of different
+	// ones.
+	repetitionWords = 60
+	repetitionShare = .2
+
+	// A description of so many words, so few of them function words, with the same
+	// between nearly any two of them is a list.
+	denseDescription = 20
+	denseFunction    = .12
+	denseSame        = .85
+
+	// So many different words in tags and names of capabilities must be borne out
+	// by the name, the description and the examples to such a share.
+	denseLabels = 16
+	labelsShare = .1
+
+	// So many examples must have something in common with the name, the description
+	// and the tags to such a share.
+	manyExamples  = 8
+	exampleWords  = 6 // or more, on average
+	examplesShare = .2
+
+	// gated is how many times longer a field is taken to be that a gate has caught.
+	gated = 4
+)
+
+// gates watch a registration being read.
+type gates struct {
+	distinct [fieldCount]float64
+	list     bool // the description is a list
+	name     int
+	examples []int // where the words of each example end
+	heard    []string
+}
+
+func (g *gates) see(s *section, tokens []token, dropped int) {
+	switch s.field {
+	case fieldName:
+		g.name = len(tokens)
+	case fieldDescription:
+		g.list = isList(s.text, tokens, dropped)
+	case fieldExamples:
+		if s.example < 0 {
+			return
+		}
+		for i := range tokens {
+			g.heard = append(g.heard, tokens[i].term)
+		}
+		g.examples = append(g.examples, len(g.heard))
+	}
+}
+
+// judge returns what is wrong, and makes the fields longer where it is.
+func (g *gates) judge(r *reading) Flags {
+	var f Flags
+	for i, n := range r.lengths {
+		if n >= repetitionWords && g.distinct[i] < n*repetitionShare {
+			f |= FlagRepetition
+			r.lengths[i] *= gated
+		}
+	}
+	if g.list {
+		f |= FlagDensity
+		r.lengths[fieldDescription] *= gated
+	}
+	if g.name >= denseName {
+		f |= FlagDensity
+		r.lengths[fieldName] *= gated
+		r.lengths[fieldDescription] *= gated
+	}
+	if g.distinct[fieldLabels] >= denseLabels && r.borneOut() < labelsShare {
+		f |= FlagDensity
+		r.lengths[fieldLabels] *= gated
+	}
+	if n := len(g.examples); n >= manyExamples && len(g.heard) >= n*exampleWords && g.inCommon(r) < examplesShare {
+		f |= FlagScatter
+		r.lengths[fieldExamples] *= gated
+	}
+	return f
+}
+
+// isList reports whether a text is a list of words.
+func isList(text string, tokens []token, dropped int) bool {
+	if n := float64(len(tokens) + dropped); n < denseDescription || float64(dropped) > denseFunction*n {
+		return false
+	}
+	between, gaps, most := map[string]int{}, 0, 0
+	for i := 1; i < len(tokens); i++ {
+		if from, to := tokens[i-1].end, tokens[i].start; from < to {
+			gaps++
+			gap := text[from:to]
+			between[gap]++
+			most = max(most, between[gap])
+		}
+	}
+	return gaps >= denseDescription*3/4 && float64(most) >= denseSame*float64(gaps)
+}
+
+// borneOut returns which share of the words of tags and names of capabilities
+// stand elsewhere too.
+func (r *reading) borneOut() float64 {
+	var labels, also float64
+	for _, c := range r.counts {
+		if c[fieldLabels] == 0 {
+			continue
+		}
+		if labels++; c[fieldName]+c[fieldDescription]+c[fieldExamples] > 0 {
+			also++
+		}
+	}
+	return also / labels
+}
+
+// inCommon returns which share of the examples have a word that stands in the
+// name, the description or a label.
+func (g *gates) inCommon(r *reading) float64 {
+	from, with := 0, 0.
+	for _, to := range g.examples {
+		for _, w := range g.heard[from:to] {
+			if c := r.counts[w]; c[fieldName]+c[fieldDescription]+c[fieldLabels] > 0 && !requestWords[w] {
+				with++
+				break
+			}
+		}
+		from = to
+	}
+	return with / float64(len(g.examples))
+}

@@ -1,0 +1,282 @@
+package discovery
+
+import (
+	"hash/maphash"
+	"math"
+	"math/bits"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// BM25F (discovery.md 2). The lengths that fields are compared with are fixed,
+// and not averages of what is here: so a weight is known when a registration is
+// read, and what a caller may not see cannot move it.
+var (
+	fieldWeights = [fieldCount]float64{3, 1.5, 1, 1}
+	fieldB       = [fieldCount]float64{.3, .6, .3, .6}
+	fieldPivots  = [fieldCount]float64{3, 10, 4, 20} // words
+)
+
+const saturation = 1.5 // k1
+
+// weigh returns a term's weight in a registration, within 0 and 1, and what each
+// field has added to it.
+func (r *reading) weigh(c counted) (float64, [fieldCount]float64) {
+	var w float64
+	var by [fieldCount]float64
+	for f, n := range c {
+		if n > 0 {
+			by[f] = fieldWeights[f] * float64(n) / (1 - fieldB[f] + fieldB[f]*r.lengths[f]/fieldPivots[f])
+			w += by[f]
+		}
+	}
+	for f := range by {
+		by[f] /= saturation + w
+	}
+	return w / (saturation + w), by
+}
+
+// quantum is a weight as postings have it.
+func quantum(weight float64) byte { return byte(max(1, math.Round(weight*255))) }
+
+// idf returns what a term tells that n of total registrations have.
+func idf(n, total int) float64 {
+	return math.Log(1 + (float64(total-n)+.5)/(float64(n)+.5))
+}
+
+// A slot is one registration in the index.
+type slot struct {
+	rid    directory.RID
+	class  uint32
+	origin uint16
+	flags  Flags
+	used   bool
+}
+
+// A class is registrations that the same callers see.
+type class struct {
+	name  string
+	count int
+	// round counts the classes that had this number, so that a decision about an
+	// earlier one is not taken for one about this.
+	round uint32
+}
+
+// changesKept is how many changed slots are remembered for readers' sets.
+const changesKept = 1 << 14
+
+// An index holds what the finder knows of all registrations. It is guarded by
+// the finder's lock.
+type index struct {
+	terms   terms
+	slots   pool[slot]
+	byKey   table
+	seed    maphash.Seed
+	count   int
+	alive   bitset // slots in use
+	origins []spiffeid.TrustDomain
+	numbers map[spiffeid.TrustDomain]uint16
+	classes pool[class]
+	byClass map[string]uint32
+
+	classOf func(*directory.Entry) string
+	version uint64 // counts changes of slots
+	changes [changesKept]uint32
+	flagged map[uint32]Flags // slots with flags
+}
+
+func newIndex(classOf func(*directory.Entry) string) *index {
+	return &index{classOf: classOf, terms: newTerms(), seed: maphash.MakeSeed(), numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[string]uint32{}, flagged: map[uint32]Flags{}}
+}
+
+// contents is what the index keeps of a registration's words.
+type contents struct {
+	weights map[string]byte
+	labels  []string
+	flags   Flags
+}
+
+// read fills c from an entry.
+func (c *contents) read(a *analyser, r *reading, e *directory.Entry) {
+	r.read(a, e.Projection, nil)
+	if c.weights == nil {
+		c.weights = map[string]byte{}
+	}
+	clear(c.weights)
+	for t, n := range r.counts {
+		w, _ := r.weigh(n)
+		c.weights[t] = quantum(w)
+	}
+	c.labels, c.flags = labelsOf(e), r.flags
+}
+
+func (x *index) hashKey(origin uint16, rid directory.RID) uint64 {
+	return maphash.Comparable(x.seed, struct {
+		origin uint16
+		rid    directory.RID
+	}{origin, rid})
+}
+
+func (x *index) hashSlot(n uint32) uint64 {
+	s := x.slots.at(n)
+	return x.hashKey(s.origin, s.rid)
+}
+
+// find returns the slot of a registration.
+func (x *index) find(origin spiffeid.TrustDomain, rid directory.RID) (uint32, bool) {
+	o, ok := x.numbers[origin]
+	if !ok {
+		return 0, false
+	}
+	return x.byKey.find(x.hashKey(o, rid), func(n uint32) bool {
+		s := x.slots.at(n)
+		return s.origin == o && s.rid == rid
+	})
+}
+
+// number returns the number of an origin.
+func (x *index) number(origin spiffeid.TrustDomain) (uint16, bool) {
+	o, ok := x.numbers[origin]
+	if !ok {
+		if len(x.origins) > math.MaxUint16 {
+			return 0, false
+		}
+		o = uint16(len(x.origins))
+		x.origins = append(x.origins, origin)
+		x.numbers[origin] = o
+	}
+	return o, true
+}
+
+// put indexes a registration whose contents are now, and were old before; nil
+// where it is new. It is false where the index is full.
+func (x *index) put(e *directory.Entry, old, now *contents) bool {
+	class := x.classOf(e)
+	n, ok := x.find(e.Origin, e.RID)
+	if !ok {
+		old = nil
+		origin, ok := x.number(e.Origin)
+		if !ok || x.count >= maxSlots {
+			return false
+		}
+		n = x.slots.take()
+		*x.slots.at(n) = slot{rid: e.RID, origin: origin, used: true, class: x.join(class)}
+		x.byKey.insert(n, x.hashSlot)
+		x.alive.set(n)
+		x.count++
+	} else if s := x.slots.at(n); x.classes.at(s.class).name != class {
+		x.leave(s.class)
+		s.class = x.join(class)
+	}
+	x.swap(n, old, now)
+	x.changed(n)
+	return true
+}
+
+// swap changes the postings of a slot.
+func (x *index) swap(n uint32, old, now *contents) {
+	if old == nil {
+		old = &contents{}
+	}
+	if now == nil {
+		now = &contents{}
+	}
+	for t := range old.weights {
+		if _, kept := now.weights[t]; !kept {
+			x.terms.remove(t, n)
+		}
+	}
+	for t, w := range now.weights {
+		if old.weights[t] != w {
+			x.terms.set(t, newPosting(n, w))
+		}
+	}
+	// Both lists are sorted.
+	was, is := old.labels, now.labels
+	for len(was) > 0 || len(is) > 0 {
+		switch {
+		case len(is) == 0 || len(was) > 0 && was[0] < is[0]:
+			x.terms.remove(was[0], n)
+			was = was[1:]
+		case len(was) == 0 || is[0] < was[0]:
+			x.terms.set(is[0], newPosting(n, 1))
+			is = is[1:]
+		default:
+			was, is = was[1:], is[1:]
+		}
+	}
+	x.slots.at(n).flags = now.flags
+	if now.flags != 0 {
+		x.flagged[n] = now.flags
+	} else {
+		delete(x.flagged, n)
+	}
+}
+
+// remove forgets a registration whose contents were old.
+func (x *index) remove(origin spiffeid.TrustDomain, rid directory.RID, old *contents) {
+	n, ok := x.find(origin, rid)
+	if !ok {
+		return
+	}
+	x.swap(n, old, nil)
+	x.leave(x.slots.at(n).class)
+	x.byKey.remove(n, x.hashSlot)
+	x.slots.give(n)
+	x.alive.unset(n)
+	x.count--
+	x.changed(n)
+}
+
+func (x *index) changed(n uint32) {
+	x.changes[x.version%changesKept] = n
+	x.version++
+}
+
+// join returns the number of a class for one more registration.
+func (x *index) join(name string) uint32 {
+	n, ok := x.byClass[name]
+	if !ok {
+		n = x.classes.take()
+		*x.classes.at(n) = class{name: name, round: uint32(x.version) + 1}
+		x.byClass[name] = n
+	}
+	x.classes.at(n).count++
+	return n
+}
+
+func (x *index) leave(n uint32) {
+	c := x.classes.at(n)
+	if c.count--; c.count == 0 {
+		delete(x.byClass, c.name)
+		x.classes.give(n)
+	}
+}
+
+// A bitset is a set of slots.
+type bitset []uint64
+
+func (b bitset) has(n uint32) bool { return int(n>>6) < len(b) && b[n>>6]&(1<<(n&63)) != 0 }
+
+func (b *bitset) set(n uint32) {
+	for int(n>>6) >= len(*b) {
+		*b = append(*b, 0)
+	}
+	(*b)[n>>6] |= 1 << (n & 63)
+}
+
+func (b bitset) unset(n uint32) {
+	if int(n>>6) < len(b) {
+		b[n>>6] &^= 1 << (n & 63)
+	}
+}
+
+func (b bitset) count() int {
+	n := 0
+	for _, w := range b {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}

@@ -1,0 +1,172 @@
+package discovery
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A sieve is the hard filters of a request: what is in ok may be a candidate.
+type sieve struct {
+	ok      bitset
+	scratch bitset
+	// Excluded counts those of the reader's registrations that each filter has
+	// left out, in the order in which filters are applied.
+	excluded map[string]int
+	left     int
+}
+
+// sieve applies the request's filters to what its reader sees, cheap before
+// dear. The caller holds the finder's lock.
+func (f *Finder) sieve(q *Query, s *seen) *sieve {
+	v := &sieve{ok: slices.Clone(s.slots), excluded: map[string]int{}, left: s.count}
+	x := f.index
+	if !q.AnyStatus {
+		if _, l, ok := x.terms.get(markInactive); ok {
+			v.without("status", l)
+		}
+	}
+	r := q.Request
+	if len(r.Constraints.Origins) > 0 {
+		v.within("origins", x, terms1(markOrigin, r.Constraints.Origins))
+	}
+	if len(r.Constraints.Regions) > 0 {
+		v.within("region", x, terms1(markRegion, r.Constraints.Regions))
+	}
+	if len(r.Protocols) > 0 {
+		v.within("protocols", x, terms1(markProtocol, r.Protocols))
+	}
+	for _, t := range r.RequiredTags {
+		wanted := []string{markTag + NormalTag(t)}
+		if r.Expand {
+			wanted = append(wanted, f.narrower(t)...)
+		}
+		v.within("required_tags", x, wanted)
+	}
+	for _, t := range r.ExcludedTags {
+		for _, term := range append(f.narrower(t), markTag+NormalTag(t)) {
+			if _, l, ok := x.terms.get(term); ok {
+				v.without("excluded_tags", l)
+			}
+		}
+	}
+	return v
+}
+
+func terms1(mark string, texts []string) []string {
+	ts := make([]string, len(texts))
+	for i, t := range texts {
+		ts[i] = mark + t
+	}
+	return ts
+}
+
+// narrower returns the terms of the tags that are kinds of one.
+func (f *Finder) narrower(tag string) []string {
+	var ts []string
+	for _, n := range f.taxonomies.expand(NormalTag(tag)) {
+		ts = append(ts, markTag+n.tag)
+	}
+	return ts
+}
+
+// within leaves those that have one of the terms.
+func (v *sieve) within(reason string, x *index, wanted []string) {
+	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
+	for _, t := range wanted {
+		if _, l, ok := x.terms.get(t); ok {
+			l.mark(&v.scratch)
+		}
+	}
+	for i := range v.ok {
+		v.ok[i] &= v.scratch[i]
+	}
+	v.tally(reason)
+}
+
+// without leaves out the slots of a list.
+func (v *sieve) without(reason string, l *list) {
+	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
+	l.mark(&v.scratch)
+	for i := range v.ok {
+		v.ok[i] &^= v.scratch[i]
+	}
+	v.tally(reason)
+}
+
+func (v *sieve) tally(reason string) {
+	left := v.ok.count()
+	if n := v.left - left; n > 0 {
+		v.excluded[reason] += n
+	}
+	v.left = left
+}
+
+// late applies the filters that ask for what changes without a change of the
+// index: deadlines, ages, and what the caller's own functions look at. It returns
+// why an entry is left out; "" where it isn't.
+func (f *Finder) late(q *Query, e *directory.Entry, now time.Time) string {
+	c := &q.Request.Constraints
+	switch {
+	case q.Reader.Sees != nil && !q.Reader.Sees(e):
+		return hidden
+	case !q.AnyStatus && e.Projection.Status != statusActive && e.Projection.Status != "":
+		return "status"
+	case c.MaxAge >= 0 && ageOf(e, now) > c.MaxAge:
+		return "max_results_age_seconds"
+	case f.cfg.Verification(e) < c.MinVerification:
+		return "min_verification"
+	case q.Where != nil:
+		return q.Where(e)
+	}
+	return ""
+}
+
+// hidden is the reason that is told to nobody.
+const hidden = "hidden"
+
+// ageOf returns the seconds since the last refresh of e that this node has
+// verified (XU-009).
+func ageOf(e *directory.Entry, now time.Time) int64 {
+	refreshed := e.ExpiresAt - 1000*int64(e.Lifetime)
+	if e.Lifetime == 0 {
+		refreshed = e.UpdatedAt
+	}
+	return max(0, (now.UnixMilli()-refreshed)/1000)
+}
+
+// freshnessOf returns the component freshness: 1 for what is renewed in time,
+// falling to .9 at the deadline for what isn't.
+func freshnessOf(e *directory.Entry, now time.Time) float64 {
+	if e.Lifetime == 0 {
+		return 1
+	}
+	used := float64(ageOf(e, now)) / float64(e.Lifetime)
+	return 1 - .2*min(max(used-.5, 0), .5)
+}
+
+// applied tells the filters as they were applied (XU-055).
+func (q *Query) applied() appliedFilters {
+	r, a := q.Request, appliedFilters{}
+	if !q.AnyStatus {
+		a["status"] = filterValue([]any{statusActive, nil})
+	}
+	put := func(name string, values []string) {
+		if len(values) > 0 {
+			a[name] = filterValue(values)
+		}
+	}
+	put("required_tags", r.RequiredTags)
+	put("excluded_tags", r.ExcludedTags)
+	put("protocols", r.Protocols)
+	put("region", r.Constraints.Regions)
+	put("origins", r.Constraints.Origins)
+	if r.Constraints.MaxAge >= 0 {
+		a["max_results_age_seconds"] = filterValue(r.Constraints.MaxAge)
+	}
+	if r.Constraints.MinVerification > Pending {
+		a["min_verification"] = filterValue(r.Constraints.MinVerification.String())
+	}
+	return a
+}

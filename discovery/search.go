@@ -1,0 +1,176 @@
+package discovery
+
+import (
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A located is a candidate that the index knows of.
+type located struct {
+	origin spiffeid.TrustDomain
+	key    candidateKey
+}
+
+// find asks the index for the best want candidates by their words, and for those
+// that have tags that are asked for. more says that there are others.
+func (s *search) find(want int) (found []located, more bool) {
+	f := s.finder
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	x := f.index
+	if !f.whole {
+		s.warn(WarnPartial)
+	}
+	if f.full {
+		s.warn(WarnFull)
+	}
+	seen := f.readers.of(x, f.cfg.View, s.query.Reader)
+	sieve := f.sieve(s.query, seen)
+	if s.excluded == nil {
+		s.excluded = sieve.excluded
+	}
+	leads := s.rater.question.weigh(x, seen)
+	hits := x.gather(leads, sieve.ok, want)
+	more = len(hits) == want
+	had := make(map[uint32]bool, len(hits))
+	take := func(n uint32) {
+		slot := x.slots.at(n)
+		origin := x.origins[slot.origin]
+		found = append(found, located{origin, candidateKey{origin.Name(), slot.rid}})
+	}
+	for _, h := range hits {
+		had[h.slot] = true
+		take(h.slot)
+	}
+	tagged := s.tagged(x, seen, sieve.ok, want)
+	for _, h := range tagged {
+		if !had[h.slot] {
+			take(h.slot)
+		}
+	}
+	return found, more || len(tagged) == want
+}
+
+// tagged returns those of ok that have most of the tags that are asked for: a
+// preferred tag makes a candidate of what no word of the query finds.
+func (s *search) tagged(x *index, seen *seen, ok bitset, most int) []hit {
+	var leads []lead
+	for _, w := range s.rater.wanted {
+		terms := []string{markTag + w.asked}
+		for _, n := range w.narrower {
+			terms = append(terms, markTag+n.tag)
+		}
+		for _, t := range terms {
+			if l, found := x.lead(t, seen.slots, true, seen.count); found {
+				l.idf, l.most = 1, 255
+				leads = append(leads, l)
+			}
+		}
+	}
+	if len(leads) == 0 {
+		return nil
+	}
+	return x.gather(leads, ok, most)
+}
+
+// choose picks the candidates of the answer, one more than are asked for: near
+// duplicates of one owner are left out, and so is what an owner has beyond its
+// share (discovery.md 6). A request for one origin has no shares.
+func (s *search) choose() {
+	s.chosen = s.chosen[:0]
+	limit := s.query.Request.Limit
+	shares := len(s.query.Request.Constraints.Origins) != 1
+	owners := map[owner][]*Candidate{}
+	for _, c := range s.rated {
+		if c.Score <= 0 {
+			break
+		}
+		if c.Flags&flagsOfText != 0 && c.Score < flaggedFloor*s.rated[0].Score {
+			continue // it matches a little of everything
+		}
+		if shares {
+			o := owner{c.Entry.Origin, c.Entry.Owner}
+			others := owners[o]
+			if len(others) >= s.finder.cfg.PerOwner || s.repeats(c, others) {
+				continue
+			}
+			owners[o] = append(others, c)
+		}
+		if s.chosen = append(s.chosen, c); len(s.chosen) > limit {
+			return
+		}
+	}
+}
+
+// flaggedFloor is the share of the best candidate's score that a flagged one needs
+// to be in an answer.
+const flaggedFloor = .5
+
+type owner struct {
+	origin spiffeid.TrustDomain
+	id     directory.Identity
+}
+
+// Near duplicates have so large a share of their words in common, and so many of
+// them at least.
+const (
+	duplicateShare = .9
+	duplicateWords = 6
+)
+
+// repeats reports whether c says nearly the same as one of the others, and flags
+// that one: what stands for several says so.
+func (s *search) repeats(c *Candidate, others []*Candidate) bool {
+	if len(others) == 0 {
+		return false
+	}
+	mine := s.words(c)
+	for _, o := range others {
+		theirs := s.words(o)
+		both := 0
+		for w := range mine {
+			if theirs[w] {
+				both++
+			}
+		}
+		if either := len(mine) + len(theirs) - both; either >= duplicateWords && float64(both) >= duplicateShare*float64(either) {
+			o.Flags |= FlagDuplicate
+			return true
+		}
+	}
+	return false
+}
+
+// words returns the different words of a candidate.
+func (s *search) words(c *Candidate) map[string]bool {
+	s.rater.reading.read(s.rater.analyser, c.Entry.Projection, nil)
+	words := make(map[string]bool, len(s.rater.reading.counts))
+	for w := range s.rater.reading.counts {
+		words[w] = true
+	}
+	return words
+}
+
+// result makes the answer.
+func (s *search) result() *Result {
+	r := s.query.Request
+	chosen := s.chosen[:min(len(s.chosen), r.Limit)]
+	res := &Result{
+		Candidates:  make([]Candidate, len(chosen)),
+		Applied:     s.query.applied(),
+		Unsupported: r.Constraints.Unsupported,
+		Warnings:    s.warnings,
+		Excluded:    s.excluded,
+		More:        len(s.chosen) > r.Limit,
+	}
+	for i, c := range chosen {
+		res.Candidates[i] = *c
+	}
+	if r.IncludeEvidence {
+		for i := range res.Candidates {
+			s.rater.explain(&res.Candidates[i])
+		}
+	}
+	return res
+}

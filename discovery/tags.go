@@ -1,0 +1,102 @@
+package discovery
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+// NormalTag returns the form that tags are compared in (XU-040): NFC, case
+// folded, each underscore or run of white space a hyphen.
+func NormalTag(tag string) string {
+	ascii := true
+	for i := range len(tag) {
+		c := tag[i]
+		ascii = ascii && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
+	}
+	if ascii {
+		return tag
+	}
+	folded := cases.Fold().String(norm.NFC.String(tag))
+	words := strings.FieldsFunc(folded, func(r rune) bool { return r == '_' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
+	return norm.NFC.String(strings.Join(words, "-"))
+}
+
+// tagsOf returns the tags that a registration is found by, normalised, each
+// once: its own, its capabilities', and the names of its capabilities (xu table
+// 10: skills are tags).
+func tagsOf(p *directory.Projection) []string {
+	var ts []string
+	add := func(tag string) {
+		if t := NormalTag(tag); t != "" && len(t) < maxTerm-1 && len(ts) < 4*maxLabels {
+			ts = append(ts, t)
+		}
+	}
+	for _, t := range p.Tags {
+		add(t)
+	}
+	for i := range p.Capabilities {
+		add(p.Capabilities[i].Name)
+		for _, t := range p.Capabilities[i].Tags {
+			add(t)
+		}
+	}
+	slices.Sort(ts)
+	return slices.Compact(ts)
+}
+
+// A Taxonomy says which tags are kinds of which. Tags are normalised.
+type Taxonomy struct {
+	ID      string              // as /.well-known/agent-discovery lists it
+	Broader map[string][]string // of a tag: those that it is a kind of
+}
+
+// taxonomies answer which tags stand for a tag that is asked for.
+type taxonomies struct {
+	narrower map[string][]narrowing
+}
+
+// A narrowing is a tag that is a kind of another.
+type narrowing struct{ tag, taxonomy string }
+
+// maxExpanded bounds what one tag is expanded to.
+const maxExpanded = 64
+
+func newTaxonomies(ts []Taxonomy) taxonomies {
+	x := taxonomies{narrower: map[string][]narrowing{}}
+	for _, t := range ts {
+		for tag, broader := range t.Broader {
+			for _, b := range broader {
+				b = NormalTag(b)
+				x.narrower[b] = append(x.narrower[b], narrowing{NormalTag(tag), t.ID})
+			}
+		}
+	}
+	for _, ns := range x.narrower {
+		slices.SortFunc(ns, func(a, b narrowing) int { return strings.Compare(a.tag+"\x00"+a.taxonomy, b.tag+"\x00"+b.taxonomy) })
+	}
+	return x
+}
+
+// expand returns the tags that are kinds of one, nearest first, without itself.
+func (x *taxonomies) expand(tag string) []narrowing {
+	var all []narrowing
+	seen := map[string]bool{tag: true}
+	for queue := []string{tag}; len(queue) > 0 && len(all) < maxExpanded; queue = queue[1:] {
+		for _, n := range x.narrower[queue[0]] {
+			if !seen[n.tag] && len(all) < maxExpanded {
+				seen[n.tag] = true
+				all = append(all, n)
+				queue = append(queue, n.tag)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,80 @@
+// Command quality says how well discovery ranks: it scores the sets of
+// ../shared/data/retrieval, beside the project, and prints one table.
+//
+//	go run ./scenarios/quality [-data DIR] [-half dev|dev-strict] [set …]
+//
+// Beside the engine stands plain BM25F over the same fields, written down once
+// more and without anything else. The figures that were reached are in
+// baseline.tsv, which the package's tests compare with; -write makes it anew.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+const (
+	defaultData  = "../shared/data/retrieval"
+	baselineFile = "baseline.tsv"
+)
+
+func main() {
+	data := flag.String("data", defaultData, "where the sets are")
+	half := flag.String("half", "dev", "which queries are asked: dev or dev-strict")
+	write := flag.String("write", "", "write the engine's figures to this file")
+	flag.Parse()
+	names := setNames
+	if flag.NArg() > 0 {
+		names = flag.Args()
+	}
+	if err := run(os.Stdout, *data, *half, *write, names); err != nil {
+		fmt.Fprintln(os.Stderr, "quality:", err)
+		os.Exit(1)
+	}
+}
+
+// run scores sets and prints the table.
+func run(w io.Writer, data, half, write string, names []string) error {
+	var base strings.Builder
+	var plain, engine []float64
+	fmt.Fprintf(w, "%-16s %7s %8s   %6s %8s %8s %6s   %s\n", "set", "queries", "plain", "nDCG@5", "Recall@1", "Recall@5", "MRR", "against plain")
+	for _, name := range names {
+		s, err := loadSet(data, name, half)
+		if err != nil {
+			return err
+		}
+		p := s.score(newPlain(s.records)).nDCG5
+		f, err := s.scoreEngine()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%-16s %7d %8.4f   %6.4f %8.4f %8.4f %6.4f   %+.4f\n", name, len(s.queries), p, f.nDCG5, f.recall1, f.recall5, f.mrr, f.nDCG5-p)
+		fmt.Fprintf(&base, "%s\t%.4f\t%.4f\t%.4f\t%.4f\n", name, f.nDCG5, f.recall1, f.recall5, f.mrr)
+		plain, engine = append(plain, p), append(engine, f.nDCG5)
+	}
+	fmt.Fprintf(w, "%-16s %7s %8.4f   %6.4f %35s %+.4f\n", "mean", "", mean(plain), mean(engine), "", mean(engine)-mean(plain))
+	if write != "" {
+		return os.WriteFile(write, []byte(base.String()), 0o644)
+	}
+	return nil
+}
+
+func (s *set) scoreEngine() (figures, error) {
+	e, err := newEngine(s.records)
+	if err != nil {
+		return figures{}, err
+	}
+	defer e.close()
+	return s.score(e), nil
+}
+
+func mean(xs []float64) float64 {
+	var sum float64
+	for _, x := range xs {
+		sum += x
+	}
+	return sum / float64(len(xs))
+}
