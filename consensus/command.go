@@ -202,10 +202,16 @@ func wireGrants(gs []directory.Grant) []grant {
 	return out
 }
 
+// wholeMesh is what most registrations are granted; it is kept once for all.
+var wholeMesh = []directory.Grant{{Audience: directory.Mesh, All: true}}
+
 func (g granted) grants() []directory.Grant {
 	out := make([]directory.Grant, len(g.Grants))
 	for i, w := range g.Grants {
 		out[i] = directory.Grant(w)
+	}
+	if equalGrants(out, wholeMesh) {
+		return wholeMesh
 	}
 	return out
 }

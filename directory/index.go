@@ -79,7 +79,9 @@ func (x *Index) Put(e *Entry) {
 	}
 	s.e = e
 	for _, t := range terms {
-		if _, had := slices.BinarySearchFunc(old, t, term.compare); !had {
+		if _, had := slices.BinarySearchFunc(old, t, term.compare); had {
+			x.fields[t.field].refer(t.text, k)
+		} else {
 			x.fields[t.field].insert(posting{t.text, s})
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -99,6 +101,21 @@ func TestHashHasOneText(t *testing.T) {
 	for _, bad := range []string{"", text + "=", text + "A", text[:42], text[:20] + "\n" + text[20:], text[:42] + string(last+1), strings.ToUpper(text)[:41] + "+/"} {
 		if _, err := directory.ParseHash(bad); err == nil {
 			t.Errorf("%q was taken for a hash", bad)
+		}
+	}
+}
+
+// Strings are looked at eight bytes at once: each byte is escaped, or not,
+// wherever it stands.
+func TestAppendStringWhereverAByteStands(t *testing.T) {
+	for c := range 128 {
+		for at := range 20 {
+			s := strings.Repeat("a", at) + string(rune(c)) + strings.Repeat("é", 9)
+			got := directory.AppendString(nil, s)
+			escaped := c < 0x20 || c == '"' || c == '\\'
+			if back, err := jsontext.AppendUnquote(nil, got); err != nil || string(back) != s || (len(got) > len(s)+2) != escaped {
+				t.Errorf("%q is written as %s (%v)", s, got, err)
+			}
 		}
 	}
 }

@@ -116,6 +116,15 @@ func (p *postings) remove(text string, k key) {
 	p.join(s.chunk - 1)
 }
 
+// refer makes the posting of that text and key, if it is there, hold these bytes
+// of the text: those that it had belong to a document that is gone.
+func (p *postings) refer(text string, k key) {
+	s := p.seek(text, k)
+	if o, _, ok := p.next(s); ok && o.text == text && o.slot.key == k {
+		p.chunks[s.chunk][s.at].text = text
+	}
+}
+
 // join makes one run of a run and the next one where both are short.
 func (p *postings) join(i int) {
 	if i < 0 || i+1 >= len(p.chunks) || len(p.chunks[i])+len(p.chunks[i+1]) > chunk/2 {
