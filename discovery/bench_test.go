@@ -1,0 +1,243 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// benchSize is how many registrations the benchmarks have: ROSTER_BENCH_SIZE, or
+// what is quick.
+func benchSize() int {
+	if n, err := strconv.Atoi(os.Getenv("ROSTER_BENCH_SIZE")); err == nil {
+		return n
+	}
+	return 20_000
+}
+
+// A writer makes up texts: words of a language with Zipf's law, in which the
+// commonest content word is in about every tenth text.
+type writer struct {
+	rand *rand.Rand
+	zipf *rand.Zipf
+}
+
+func newWriter(seed uint64) *writer {
+	r := rand.New(rand.NewPCG(seed, 1))
+	return &writer{r, rand.NewZipf(r, 1.05, 30, 60_000)}
+}
+
+// vocabulary are words that look like words: of two to four syllables.
+var vocabulary = sync.OnceValue(func() []string {
+	syllables := strings.Fields("ba ce di fo gu ka le mi no pu ra se ti vo zu bran cles dron flis gran krel mond plin stor tram vend xan yor")
+	words := make([]string, 60_001)
+	for i := range words {
+		w := ""
+		for n := i; ; n /= len(syllables) {
+			w += syllables[n%len(syllables)]
+			if n < len(syllables) {
+				break
+			}
+		}
+		words[i] = w + "n"
+	}
+	return words
+})
+
+func (w *writer) words(n int) string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = vocabulary()[w.zipf.Uint64()]
+	}
+	return strings.Join(out, " ")
+}
+
+// entry makes up the registration number i: about 75 words in a name, a
+// description, five tags, three capabilities and two examples.
+func (w *writer) entry(i int) *directory.Entry {
+	p := &directory.Projection{
+		Name: fmt.Sprintf("agent-%07d", i), Description: w.words(24), Status: "active",
+		Protocols: []string{[]string{"a2a", "mcp", "https"}[i%3]},
+	}
+	for range 5 {
+		p.Tags = append(p.Tags, w.words(1))
+	}
+	for range 3 {
+		p.Capabilities = append(p.Capabilities, directory.Capability{Name: w.words(2), Type: "tool", Description: w.words(8)})
+	}
+	for range 2 {
+		p.Examples = append(p.Examples, directory.Example{Text: w.words(7)})
+	}
+	now := time.Now().UnixMilli()
+	return &directory.Entry{
+		Origin: alpha, RID: directory.NewRID(int64(i), [10]byte{byte(i), byte(i >> 8), byte(i >> 16)}), Agent: p.Name, Owner: owners[i%len(owners)], Projection: p,
+		Lifetime: 86400, RegisteredAt: now, UpdatedAt: now, ExpiresAt: now + 86400_000, Created: uint64(i) + 1,
+	}
+}
+
+var (
+	alpha  = spiffeid.RequireTrustDomainFromString("alpha.test")
+	beta   = spiffeid.RequireTrustDomainFromString("beta.test")
+	owners = func() []directory.Identity {
+		ids := make([]directory.Identity, 1000)
+		for i := range ids {
+			ids[i] = directory.IdentityOf(spiffeid.RequireFromPathf(alpha, "/agent/%d", i))
+		}
+		return ids
+	}()
+)
+
+// byVisibility is a class function as the built-in policies allow it.
+func byVisibility(e *directory.Entry) string { return e.Origin.Name() + " " + e.Visibility.String() }
+
+// heapInUse returns how many bytes are in use.
+func heapInUse() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// What one registration costs the index, and how long it takes to read it in.
+func BenchmarkMemory(b *testing.B) {
+	n := benchSize()
+	for b.Loop() {
+		w, a := newWriter(1), newAnalyser()
+		before := heapInUse()
+		x := newIndex(byVisibility)
+		var r reading
+		var c contents
+		start := cpu()
+		for i := range n {
+			e := w.entry(i)
+			c.read(a, &r, e)
+			x.put(e, nil, &c)
+		}
+		took := cpu() - start
+		after := heapInUse()
+		b.ReportMetric(float64(after-before)/float64(n), "B/registration")
+		b.ReportMetric(float64(took.Microseconds())/float64(n), "cpu-µs/registration")
+		b.ReportMetric(float64(x.terms.table.used), "terms")
+		runtime.KeepAlive(x)
+	}
+}
+
+// cpu returns the processor time that this thread has used.
+func cpu() time.Duration {
+	const threadTime = 3 // CLOCK_THREAD_CPUTIME_ID
+	var t syscall.Timespec
+	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadTime, uintptr(unsafe.Pointer(&t)), 0)
+	return time.Duration(t.Nano())
+}
+
+// population fills a view and waits until a finder has read it.
+func population(b *testing.B, n int) (*directory.View, *Finder) {
+	b.Helper()
+	w := newWriter(1)
+	v := directory.NewView(alpha)
+	for i := range n {
+		v.Own().Put(w.entry(i))
+	}
+	f, err := New(Config{View: v, Class: byVisibility})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(f.Close)
+	f.catchUp(b.Context())
+	return v, f
+}
+
+// question is made up of 4 to 14 words, as people's are without function words.
+func (w *writer) question() *Request {
+	return &Request{Query: w.words(4 + w.rand.IntN(11)), Limit: DefaultLimit, Constraints: Constraints{MaxAge: -1}}
+}
+
+// The processor time of a query, in the middle and at the 99th percentile.
+func BenchmarkFind(b *testing.B) {
+	_, f := population(b, benchSize())
+	hide := func(e *directory.Entry) bool { return e.Visibility.Mesh }
+	for _, c := range []struct {
+		name   string
+		reader Reader
+		change func(*Request)
+	}{
+		{"plain", Reader{}, func(*Request) {}},
+		{"policy", Reader{Key: "everything", Sees: func(*directory.Entry) bool { return true }}, func(*Request) {}},
+		{"nothing-seen", Reader{Key: "nothing", Sees: hide}, func(*Request) {}},
+		{"filters", Reader{}, func(r *Request) {
+			r.Protocols, r.RequiredTags = []string{"mcp"}, []string{vocabulary()[40]}
+		}},
+		{"evidence", Reader{}, func(r *Request) { r.IncludeEvidence = true }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			w := newWriter(2)
+			var took []time.Duration
+			b.ReportAllocs()
+			for b.Loop() {
+				r := w.question()
+				c.change(r)
+				start := cpu()
+				if _, err := f.Find(context.Background(), Query{Request: r, Reader: c.reader}); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, cpu()-start)
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "cpu-ms-p50")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "cpu-ms-p99")
+		})
+	}
+}
+
+// Queries while registrations change as fast as one writer can change them: what
+// both get done in a second.
+func BenchmarkFindWhileChanging(b *testing.B) {
+	n := benchSize()
+	v, f := population(b, n)
+	ctx, cancel := context.WithCancel(b.Context())
+	var tasks sync.WaitGroup
+	var updates atomic.Int64
+	tasks.Go(func() { _ = f.Run(ctx) })
+	tasks.Go(func() {
+		w := newWriter(3)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		start := time.Now()
+		for ctx.Err() == nil {
+			<-tick.C
+			for updates.Load() < int64(time.Since(start)/(100*time.Microsecond)) { // 10^4 a second
+				v.Own().Put(w.entry(w.rand.IntN(n)))
+				updates.Add(1)
+			}
+		}
+	})
+	w := newWriter(2)
+	start := time.Now()
+	for b.Loop() {
+		if _, err := f.Find(ctx, Query{Request: w.question()}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "queries/s")
+	b.ReportMetric(float64(updates.Load())/time.Since(start).Seconds(), "updates/s")
+	cancel()
+	tasks.Wait()
+}
