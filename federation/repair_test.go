@@ -1,0 +1,156 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Requirement: MESH-024
+func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		status := func() PeerStatus { return b.beta.Peers()[0] }
+		if s := status(); s.State != "failing" || !s.LastHeard.IsZero() {
+			t.Fatalf("before anything was heard: %+v", s)
+		}
+		defer b.beta.run(t)()
+		b.origin.register("agent", 600)
+		eventually(t, time.Second, "active", func() bool { return status().State == "active" })
+		time.Sleep(time.Hour)
+		if s := status(); s.State != "active" || s.HeadAge > 70*time.Second {
+			t.Fatalf("an idle peer: %+v", s)
+		}
+		b.world.mu.Lock()
+		b.world.cut = func(_, to string) bool { return to == b.alpha.base }
+		b.world.mu.Unlock()
+		time.Sleep(maxHeadAge + time.Second)
+		if s := status(); s.State != "failing" || s.LastError == "" || s.HeadAge <= maxHeadAge {
+			t.Fatalf("a silent peer: %+v", s)
+		}
+		b.world.mu.Lock()
+		b.world.cut = nil
+		b.world.mu.Unlock()
+		eventually(t, 20*time.Second, "active again", func() bool { s := status(); return s.State == "active" && s.LastError == "" })
+	})
+}
+
+// A node that was subscribed to one that lags finds out by another's head.
+func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.world.open(t, t.TempDir(), 2, b.origin, active(beta, 1))
+		b.beta.reopenWith(t, active(alpha, 1, 2))
+		b.origin.listKeys(nil, b.alpha.keys, b.world.sites["https://alpha.test-2.test"].keys)
+		defer b.beta.run(t)()
+		eventually(t, time.Second, "heard", func() bool { return !b.beta.Peers()[0].LastHeard.IsZero() })
+		at, _ := b.beta.origin(alpha).node()
+		b.world.mu.Lock()
+		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
+			if to == at.base && r.URL.Path == pathPages {
+				time.Sleep(time.Hour) // it never hears of anything
+			}
+			return body
+		}
+		b.world.mu.Unlock()
+		time.Sleep(31 * time.Second)
+		b.origin.register("agent", 600)
+		eventually(t, 3*time.Minute, "shown", func() bool { return len(b.beta.shown(alpha)) == 1 })
+	})
+}
+
+// Requirement: MESH-015
+func TestAnOriginThatIsOutOfReachIsFollowedThroughOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
+		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
+		b.beta.reopenWith(t, active(alpha, 1), active(gamma, 1))
+		b.origin.mesh = append(b.origin.mesh, gamma)
+		b.origin.listKeys(nil, b.alpha.keys)
+		b.world.cut = func(from, to string) bool { return from == g.base && to == b.alpha.base }
+		defer b.beta.run(t)()
+		defer g.run(t)()
+		rid := b.origin.register("agent", 600)
+		eventually(t, time.Minute, "alpha's agent at gamma, by beta", func() bool { return g.shown(alpha)[rid] != nil })
+		if e := g.shown(alpha)[rid]; e.Received.From != beta || e.Received.Key != directory.KeyID(b.alpha.keys.public()) {
+			t.Fatalf("%+v", e.Received)
+		}
+		b.origin.remove(rid)
+		eventually(t, time.Minute, "its removal at gamma, by beta", func() bool { return g.shown(alpha)[rid] == nil })
+	})
+}
+
+// Readers of a write wait for it here, also where it changed nothing here.
+func TestAwaitAsksForTheOriginsWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		rid := b.origin.register("agent", 600)
+		defer b.beta.run(t)()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil || len(b.beta.shown(alpha)) != 1 {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		b.origin.refresh(rid, 600) // announces nothing
+		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil {
+			t.Fatalf("a refresh: %v, at %v", err, b.origin.Position())
+		}
+		b.origin.register("another", 600)
+		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil || len(b.beta.shown(alpha)) != 2 {
+			t.Fatal(err)
+		}
+		if err := b.beta.Await(ctx, alpha, directory.Position{Epoch: b.origin.epoch, Revision: 1000}); err == nil {
+			t.Fatal("reached what is not there")
+		}
+	})
+}
+
+// A chain that lists much that is dead is pulled anew.
+func TestALongChainIsPulledAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for i := range 30 {
+			rid := b.origin.register(fmt.Sprint("agent-", i), 60)
+			b.pull()
+			if i%10 > 0 {
+				b.origin.remove(rid)
+			}
+			b.pull()
+		}
+		time.Sleep(3 * time.Minute)
+		b.origin.sweep() // ends what has expired …
+		b.origin.sweep() // … and frees it
+		last := b.origin.register("last", 600)
+		b.pull()
+		st := b.beta.origin(alpha).cur
+		links := func() (n int) {
+			if err := b.beta.store.read(st.id, func(tx *streamTx) error { n = tx.chain().Stats().KeyN; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if n := links(); n < 50 {
+			t.Fatalf("%d links", n)
+		}
+		st.state.Listed += compactSlack // as if there had been thousands more
+		b.beta.compact(t.Context(), b.beta.origin(alpha))
+		if n := links(); n != 1 || st.state.Listed != 1 {
+			t.Fatalf("%d links that list %d", n, st.state.Listed)
+		}
+		b.beta.reopen(t)
+		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[last] == nil {
+			t.Fatalf("%v", shown)
+		}
+		made, err := b.beta.pageOf(pagesQuery{origin: alpha, aud: directory.Mesh})
+		if err != nil || made == "" {
+			t.Fatal(made, err)
+		}
+	})
+}
