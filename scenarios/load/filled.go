@@ -19,7 +19,7 @@ import (
 type filled struct {
 	*domain
 	size  int
-	empty float64 // resident bytes before anything was registered; 0 where it was kept
+	empty float64 // bytes of live heap before anything was registered; 0 where it was kept
 }
 
 func (f *filled) close() error {
@@ -62,11 +62,9 @@ func (b *bench) filled(ctx context.Context) (*filled, error) {
 	if had {
 		return f, nil
 	}
-	now, _, err := d.nodes[0].resident()
-	if err != nil {
+	if f.empty, err = d.live(ctx, 0); err != nil {
 		return nil, err
 	}
-	f.empty = float64(now)
 	began := time.Now()
 	if _, err := d.fill(ctx, "m", 0, b.size, 604800); err != nil {
 		return nil, err
@@ -122,6 +120,15 @@ func count(n int) string {
 		return fmt.Sprintf("%d,000", n/1000)
 	}
 	return strconv.Itoa(n)
+}
+
+// live returns the bytes of a node's heap that are in use after a collection.
+func (d *domain) live(ctx context.Context, i int) (float64, error) {
+	if _, err := ask(ctx, d.Nodes[i].Admin+"/debug/pprof/heap?gc=1"); err != nil {
+		return 0, err
+	}
+	m, err := d.metrics(ctx, i)
+	return m["go_memstats_heap_alloc_bytes"], err
 }
 
 var metricLine = regexp.MustCompile(`^([a-z_]+)(?:\{[^}]*\})? ([^ ]+)$`)
