@@ -46,6 +46,7 @@ type processes struct {
 	path string
 	*node.DevMesh
 	started map[string]*exec.Cmd // nodes that were started again, by id
+	held    map[string][]int     // sockets at the ports of killed nodes, by id
 }
 
 // startProcesses runs roster dev --processes and waits until it is ready.
@@ -58,7 +59,12 @@ func startProcesses(t *testing.T, flags ...string) *processes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &processes{t: t, dir: t.TempDir(), path: path, started: map[string]*exec.Cmd{}}
+	p := &processes{t: t, dir: t.TempDir(), path: path, started: map[string]*exec.Cmd{}, held: map[string][]int{}}
+	t.Cleanup(func() {
+		for id := range p.held {
+			p.release(id)
+		}
+	})
 	dev := p.run(append([]string{"dev", "--processes", "--port", "0", "--dir", p.dir}, flags...)...)
 	t.Cleanup(func() { p.end(dev) })
 	p.eventually(time.Minute, "the mesh is ready", func() error {
@@ -92,7 +98,7 @@ func (p *processes) end(cmd *exec.Cmd) {
 	}
 }
 
-// kill ends a node without warning, by its process id.
+// kill ends a node without warning, by its process id, and keeps its ports.
 func (p *processes) kill(n node.DevNode) {
 	p.t.Helper()
 	if cmd, again := p.started[n.ID]; again {
@@ -101,11 +107,10 @@ func (p *processes) kill(n node.DevNode) {
 			p.t.Fatal(err)
 		}
 		_ = cmd.Wait()
-		return
-	}
-	if err := syscall.Kill(n.PID, syscall.SIGKILL); err != nil {
+	} else if err := syscall.Kill(n.PID, syscall.SIGKILL); err != nil {
 		p.t.Fatal(err)
 	}
+	p.hold(n)
 }
 
 // restart starts a killed node again, as an operator would, and waits until it
@@ -130,6 +135,7 @@ func (p *processes) restart(n node.DevNode) {
 		}
 		return nil
 	})
+	p.release(n.ID)
 }
 
 // eventually tries every 20 ms until try succeeds or the bound is over.

@@ -1,0 +1,57 @@
+package scenarios
+
+import (
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/roster-mesh/roster/node"
+)
+
+// hold keeps the ports of a node that was killed from everybody who asks for a
+// free one, as other tests do meanwhile, until release. Nobody answers at them.
+func (p *processes) hold(n node.DevNode) {
+	p.t.Helper()
+	for _, address := range []string{n.API, n.Admin, n.Gossip, n.Raft} {
+		_, hostport, found := strings.Cut(address, "://")
+		if !found {
+			hostport = address
+		}
+		at, err := netip.ParseAddrPort(hostport)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.eventually(5*time.Second, "the killed node's "+address+" is free", func() error {
+			fd, err := bind(at)
+			if err == nil {
+				p.held[n.ID] = append(p.held[n.ID], fd)
+			}
+			return err
+		})
+	}
+}
+
+// bind binds a socket and doesn't listen. The kernel gives the port to nobody who
+// asks for any, and still to the node that asks for this one.
+func bind(at netip.AddrPort) (fd int, err error) {
+	fd, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err == nil {
+		err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+	}
+	if err != nil {
+		_ = syscall.Close(fd)
+		return 0, err
+	}
+	return fd, nil
+}
+
+func (p *processes) release(id string) {
+	for _, fd := range p.held[id] {
+		_ = syscall.Close(fd)
+	}
+	delete(p.held, id)
+}
