@@ -30,6 +30,9 @@ type state struct {
 	peerings map[spiffeid.TrustDomain]directory.Peering
 	keys     map[spiffeid.ID]directory.SigningKey
 	issued   *directory.KeyDocument // nil until there is a key
+	members  map[spiffeid.ID]string // where the members' directories are
+	admitted map[spiffeid.ID]int64  // who may become a member, and until when
+	sealed   string                 // why a new epoch must begin before anything else; empty where none must
 
 	// What follows is derived from the above, but for uncovered, which is empty
 	// between commands.
@@ -78,6 +81,8 @@ func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
 		streams:  map[directory.Audience]*stream{},
 		peerings: map[spiffeid.TrustDomain]directory.Peering{},
 		keys:     map[spiffeid.ID]directory.SigningKey{},
+		members:  map[spiffeid.ID]string{},
+		admitted: map[spiffeid.ID]int64{},
 	}
 }
 
@@ -117,7 +122,7 @@ func (s *state) position() directory.Position {
 }
 
 func (s *state) do(c *command) (directory.Outcome, error) {
-	if s.epoch == 0 && c.Epoch == nil {
+	if (s.epoch == 0 || s.sealed != "") && c.Epoch == nil {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "the domain's history has not begun")
 	}
 	switch {
@@ -145,6 +150,10 @@ func (s *state) do(c *command) (directory.Outcome, error) {
 		s.regrant(c.Regrant)
 	case c.Rules != nil:
 		s.rule(c.Rules)
+	case c.Member != nil:
+		s.member(c.Member)
+	case c.Admit != nil:
+		s.admit(c.Admit)
 	}
 	return directory.Outcome{}, nil
 }
@@ -236,7 +245,7 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 	e.Document = directory.LoadDocument(c.kind, c.document)
 	e.Projection = project(e.Agent, e.Document)
 	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, s.now, directory.Deadline(s.now, c.lifetime)*1000
-	e.Revision, e.Statement = revision, revision
+	e.Revision, e.Statement, e.Unconfirmed = revision, revision, false
 	if e.Created == 0 {
 		e.Created = revision
 	}
@@ -291,6 +300,9 @@ func (s *state) refresh(c *refresh) (directory.Outcome, error) {
 	old, err := s.owned(c.RID, c.Caller, c.Commissioning, c.IfMatch)
 	if err != nil {
 		return directory.Outcome{}, err
+	}
+	if old.entry.Unconfirmed {
+		return directory.Outcome{}, errMoved // it takes a statement of this epoch
 	}
 	reg, e := *old, *old.entry
 	reg.entry = &e
@@ -407,7 +419,7 @@ func (s *state) announced(rid directory.RID) (x int64, in bool) {
 func (s *state) regrant(c *regrant) {
 	for _, item := range c.Items {
 		reg := s.regs[item.RID]
-		if reg == nil || reg.entry.Statement != item.Statement || s.policy != item.Granted.Policy {
+		if reg == nil || reg.entry.Unconfirmed || reg.entry.Statement != item.Statement || s.policy != item.Granted.Policy {
 			continue
 		}
 		grants := item.Granted.grants()

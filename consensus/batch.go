@@ -124,6 +124,26 @@ func (s *Store) batchLoop() {
 	}
 }
 
+// pause waits until nothing is under way into the log, and lets nothing begin
+// until release, which may be called twice.
+func (s *Store) pause(ctx context.Context) (release func(), err error) {
+	held := 0
+	release = func() {
+		for ; held > 0; held-- {
+			<-s.batches.slots
+		}
+	}
+	for ; held < cap(s.batches.slots); held++ {
+		select {
+		case s.batches.slots <- struct{}{}:
+		case <-ctx.Done():
+			release()
+			return nil, tooBusy(ctx)
+		}
+	}
+	return release, nil
+}
+
 // gather takes first and what else waits, within bounds.
 func (s *Store) gather(first *proposal) (group []*proposal) {
 	size := 0
@@ -222,7 +242,7 @@ func (s *Store) tellLoop() {
 		case <-s.closing.Done():
 			return
 		}
-		if len(s.cfg.Members) > 1 && len(s.batches.queue) == 0 && s.batches.untold.Swap(false) {
+		if !s.alone() && len(s.batches.queue) == 0 && s.batches.untold.Swap(false) {
 			_ = s.raft.Barrier(enqueueTimeout).Error() // who does not lead has nobody to tell
 		}
 	}

@@ -23,18 +23,20 @@ type batch struct {
 
 // A command is one change that was asked for: exactly one member is set.
 type command struct {
-	Register *register `cbor:"1,keyasint,omitempty"`
-	Update   *update   `cbor:"2,keyasint,omitempty"`
-	Refresh  *refresh  `cbor:"3,keyasint,omitempty"`
-	Remove   *remove   `cbor:"4,keyasint,omitempty"`
-	Expire   *sweep    `cbor:"5,keyasint,omitempty"`
-	Announce *sweep    `cbor:"6,keyasint,omitempty"`
-	Attest   *attest   `cbor:"7,keyasint,omitempty"`
-	Issue    *issue    `cbor:"8,keyasint,omitempty"`
-	Peer     *peer     `cbor:"9,keyasint,omitempty"`
-	Epoch    *epoch    `cbor:"10,keyasint,omitempty"`
-	Regrant  *regrant  `cbor:"11,keyasint,omitempty"`
-	Rules    *Rules    `cbor:"12,keyasint,omitempty"`
+	Register *register  `cbor:"1,keyasint,omitempty"`
+	Update   *update    `cbor:"2,keyasint,omitempty"`
+	Refresh  *refresh   `cbor:"3,keyasint,omitempty"`
+	Remove   *remove    `cbor:"4,keyasint,omitempty"`
+	Expire   *sweep     `cbor:"5,keyasint,omitempty"`
+	Announce *sweep     `cbor:"6,keyasint,omitempty"`
+	Attest   *attest    `cbor:"7,keyasint,omitempty"`
+	Issue    *issue     `cbor:"8,keyasint,omitempty"`
+	Peer     *peer      `cbor:"9,keyasint,omitempty"`
+	Epoch    *epoch     `cbor:"10,keyasint,omitempty"`
+	Regrant  *regrant   `cbor:"11,keyasint,omitempty"`
+	Rules    *Rules     `cbor:"12,keyasint,omitempty"`
+	Member   *member    `cbor:"13,keyasint,omitempty"`
+	Admit    *admission `cbor:"14,keyasint,omitempty"`
 }
 
 // register registers a name or replaces what its owner registered.
@@ -129,7 +131,8 @@ type peer struct {
 	Mesh      bool                   `cbor:"6,keyasint,omitempty"`
 }
 
-// epoch begins the domain's history: the first command of every log.
+// epoch begins the domain's history: the first command of every log, and of every
+// history that was restored.
 type epoch struct {
 	Epoch  uint64 `cbor:"1,keyasint"` // Unix seconds
 	Reason string `cbor:"2,keyasint"`

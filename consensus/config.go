@@ -17,8 +17,8 @@ import (
 
 // A Member is a node of the domain.
 type Member struct {
-	ID      spiffeid.ID // its Raft server id
-	Address string      // host:port of its cluster listener
+	ID      spiffeid.ID `cbor:"1,keyasint"` // its Raft server id
+	Address string      `cbor:"2,keyasint"` // host:port of its cluster listener
 }
 
 // A Subject is what policy is asked about when grants are decided.
@@ -31,13 +31,28 @@ type Subject struct {
 	Visibility directory.Visibility
 }
 
-// Config says how one member takes part. All members of a domain are given the
-// same Members.
+// Config says how one member takes part.
 type Config struct {
-	Domain  spiffeid.TrustDomain
-	Node    spiffeid.ID // this member
-	Dir     string      // log, votes and snapshots; made with mode 0700
-	Members []Member    // one, three or five, this one too; fixed at start
+	Domain spiffeid.TrustDomain
+	Node   spiffeid.ID // this member
+	Dir    string      // log, votes and snapshots; made with mode 0700
+	// Members are those with whom a member without any state begins the domain:
+	// one, three or five, this one too, the same on each. Later the domain's own
+	// history says who is one. With Join it is this node alone.
+	Members []Member
+	// Join are cluster addresses of the domain's nodes. A node without any state
+	// asks there to be made a member; an operator must have admitted it.
+	Join []string
+	// Expect is with how many nodes, found at Join, a domain is begun where none of
+	// them is in one: 0, where this node waits for a domain, or 1, 3 or 5.
+	Expect int
+	// Reader makes a node that joins a member without a vote, for good.
+	Reader bool
+	// API is the base URL of this member's directory, which the others are told.
+	API string
+	// RemoveDead is after how long of silence a member is removed; 0 is never. A
+	// member without which the others have no majority stays.
+	RemoveDead time.Duration
 
 	// Listener is the cluster's, without TLS; Close closes it. One port carries
 	// Raft and the forwarding of writes, told apart by ALPN.
@@ -153,8 +168,17 @@ func (c *Config) check() error {
 	if !seen[c.Node] {
 		return fmt.Errorf("consensus: Members: %s itself is not among them", c.Node)
 	}
-	if len(c.Members)%2 == 0 || len(c.Members) > 5 {
-		return fmt.Errorf("consensus: Members: there are %d; one, three or five hold a domain", len(c.Members))
+	switch n := len(c.Members); {
+	case n%2 == 0 || n > maxVoters:
+		return fmt.Errorf("consensus: Members: there are %d; one, three or five hold a domain", n)
+	case len(c.Join) > 0 && n > 1:
+		return errors.New("consensus: Members: with Join it is this node alone")
+	case len(c.Join) == 0 && (c.Expect != 0 || c.Reader):
+		return errors.New("consensus: Expect and Reader need Join")
+	case c.Expect != 0 && (c.Reader || c.Expect%2 == 0 || c.Expect < 0 || c.Expect > maxVoters):
+		return fmt.Errorf("consensus: Expect is %d; it is 0, 1, 3 or 5, and 0 for a Reader", c.Expect)
+	case c.RemoveDead < 0:
+		return fmt.Errorf("consensus: RemoveDead is %s", c.RemoveDead)
 	}
 	return c.Timing.check()
 }

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,15 +11,28 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// begin begins the domain's history: leaf 0 of the ledger says of which epoch it
-// is and what came before. A second beginning changes nothing.
+// begin begins the domain's history, or a new epoch of one that was restored (rule
+// P1): leaf 0 of the ledger says of which epoch it is and what came before. Any
+// other beginning changes nothing.
 func (s *state) begin(c *epoch) {
-	if s.epoch != 0 {
+	if s.epoch != 0 && s.sealed == "" || c.Epoch <= s.epoch {
 		return
 	}
-	s.epoch = c.Epoch
+	old, size, root := "", s.ledger.size, s.ledger.root()
+	if s.epoch != 0 {
+		old = logOrigin(s.domain, s.epoch)
+	}
+	s.epoch, s.sealed, s.ledger = c.Epoch, "", frontier{}
 	s.next()
-	s.ledger.append(leafEpoch, epochPayload(s.domain, c.Epoch, "", 0, directory.HashOf(nil), c.Reason))
+	s.ledger.append(leafEpoch, epochPayload(s.domain, c.Epoch, old, size, root, c.Reason))
+	if len(s.keys) > 0 {
+		s.issue()
+	}
+}
+
+// logOrigin is the name of an epoch's ledger.
+func logOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
+	return fmt.Sprintf("%s/roster/%d", domain.Name(), epoch)
 }
 
 // epochPayload is {v, iss, epoch, old, size, root, reason}: old is the log

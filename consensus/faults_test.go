@@ -85,8 +85,8 @@ func TestOnlyMembersTalk(t *testing.T) {
 	} {
 		server, client := d.ca.configs(t, spiffeid.RequireFromString(c.id))
 		stranger := newCluster(&Config{
-			Members: d.members, Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
-		}, d.nodes[0].log)
+			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
+		}, d.nodes[0].log, func() []Member { return d.members }, nil)
 		for _, proto := range []string{protoRaft, protoHTTP} {
 			conn, err := stranger.connect(t.Context(), me.Address, proto)
 			if err != nil {
@@ -110,8 +110,8 @@ func TestOnlyMembersTalk(t *testing.T) {
 	wrong := Member{spiffeid.RequireFromString("spiffe://alpha.test/roster/node/other"), me.Address}
 	server, client := d.ca.configs(t, me.ID)
 	other := newCluster(&Config{
-		Members: []Member{wrong}, Listener: d.net.listen("other:1"), Dial: d.net.dialer("other:1"), ServerTLS: server, ClientTLS: client,
-	}, d.nodes[0].log)
+		Listener: d.net.listen("other:1"), Dial: d.net.dialer("other:1"), ServerTLS: server, ClientTLS: client,
+	}, d.nodes[0].log, func() []Member { return []Member{wrong} }, nil)
 	if _, err := other.connect(t.Context(), me.Address, protoRaft); !errors.Is(err, errNotMember) {
 		t.Errorf("a member at the wrong address: %v", err)
 	}

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -24,6 +22,7 @@ type request struct {
 	Remove   *removeRequest   `cbor:"3,keyasint,omitempty"`
 	Peer     *peer            `cbor:"4,keyasint,omitempty"`
 	Attest   *attest          `cbor:"5,keyasint,omitempty"`
+	Order    *order           `cbor:"6,keyasint,omitempty"`
 }
 
 type caller struct {
@@ -110,6 +109,9 @@ const retryPause = 20 * time.Millisecond
 // write does a request here, or sends it to the leader: the one place that knows
 // which. What nobody has begun is tried again while there is time.
 func (s *Store) write(ctx context.Context, req *request) (directory.Outcome, error) {
+	if why := s.outside.Load(); why != nil {
+		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this node is no member of its domain; nothing was changed: use another: %s", *why)
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timing.Write)
 	defer cancel()
 	for {
@@ -204,6 +206,14 @@ func (s *Store) handler() http.Handler {
 		signal(s.batches.tell) // the reader waits for its member to be there
 		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
 	})
+	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {
+		var word vouchWord
+		if s.receive(w, r, true, &word) {
+			_, is := s.server(word.ID)
+			s.answer(w, &vouchAnswer{is})
+		}
+	})
+	mux.HandleFunc("POST "+restorePath, s.takeBackup)
 	mux.HandleFunc("POST "+termPath, func(w http.ResponseWriter, r *http.Request) {
 		if s.receive(w, r, true, &termWord{}) {
 			s.answer(w, &termAnswer{s.raft.CurrentTerm()})
@@ -238,14 +248,4 @@ func (s *Store) answer(w http.ResponseWriter, message any) {
 	}
 	w.Header().Set("Content-Type", typeCBOR)
 	_, _ = w.Write(data) // a member that has gone asks again
-}
-
-// member returns the configured member of that id.
-func (s *Store) member(id spiffeid.ID) (Member, bool) {
-	for _, m := range s.cfg.Members {
-		if m.ID == id {
-			return m, true
-		}
-	}
-	return Member{}, false
 }

@@ -36,7 +36,7 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 
 // Restore puts a snapshot in the place of the state.
 func (m machine) Restore(r io.ReadCloser) error {
-	state, err := readSnapshot(r, m.cfg.Domain, m.cfg.Index)
+	state, err := readSnapshot(r, m.cfg.Domain, m.cfg.Index, &snapshotHeader{})
 	if err := errors.Join(err, r.Close()); err != nil {
 		return fmt.Errorf("restore a snapshot: %w", err)
 	}

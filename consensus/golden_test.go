@@ -55,6 +55,8 @@ func everyCommand() []command {
 		{Epoch: &epoch{1793491200, "bootstrap"}},
 		{Regrant: &regrant{[]regrantItem{{rid, 4, g}}}},
 		{Rules: &Rules{3600, 1000}},
+		{Member: &member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true}},
+		{Admit: &admission{must(alphaNode("n3")), 1793577600}},
 	}
 }
 
@@ -112,6 +114,11 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&message{[]cbor.RawMessage{must(encoding.Marshal(&request{Remove: &removeRequest{who, rid, nil}}))}},
 		&answers{[]reply{{NotLeader: true}}},
 		&presenceWord{genesis}, &presenceAnswer{1, 2}, &readWord{}, &termWord{3}, &termAnswer{3},
+		&request{Order: &order{verbRemove, must(alphaNode("n3"))}}, &request{Order: &order{Verb: verbTransfer}},
+		&vouchWord{must(alphaNode("n3"))}, &vouchAnswer{true},
+		&joinWord{"n3:8402", "https://n3:8400", true, 1, 2, 3, []Member{{must(alphaNode("n3")), "n3:8402"}}},
+		&joinAnswer{true, &Member{must(alphaNode("n3")), "n3:8402"}, &joinWord{Address: "n2:8402"}, directory.Forbidden, "no"},
+		&restoreAnswer{Restored{directory.Position{Epoch: 1, Revision: 2}, directory.Position{Epoch: 1, Revision: 3}, directory.Position{Epoch: 4, Revision: 4}, 5}, directory.Conflict, "no"},
 	} {
 		data := must(encoding.Marshal(message))
 		back := reflect.New(reflect.TypeOf(message).Elem())

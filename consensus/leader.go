@@ -15,6 +15,9 @@ const maxPrepared = 8
 // lead does a request as the leader: it prepares a command, with all that apply
 // may not find out by itself, and proposes it.
 func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, error) {
+	if req.Order != nil {
+		return s.obey(ctx, req.Order)
+	}
 	for range maxPrepared {
 		c, err := s.prepare(req)
 		if err != nil {
@@ -35,7 +38,7 @@ func (s *Store) prepare(req *request) (*command, error) {
 	switch {
 	case req.Register != nil:
 		return s.prepareRegister(req.Register)
-	case req.Refresh != nil && req.Refresh.Patch != nil:
+	case req.Refresh != nil && (req.Refresh.Patch != nil || s.unconfirmed(req.Refresh.RID)):
 		return s.prepareUpdate(req.Refresh)
 	case req.Refresh != nil:
 		r := req.Refresh
@@ -76,8 +79,8 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	return &command{Register: c}, err
 }
 
-// prepareUpdate merges a patch with the document as it is; the command holds
-// only as long as that is so.
+// prepareUpdate merges a patch, if there is one, with the document as it is; the
+// command holds only as long as that is so.
 func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 	s.mu.RLock()
 	reg, err := s.state.owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
@@ -86,12 +89,14 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 		return nil, err
 	}
 	e := reg.entry
-	if e.Document.Kind() != directory.KindAD {
-		return nil, directory.Refuse(directory.WrongKind, "registration %s was written as %s; replace it by the same way", e.RID, e.Document.Kind())
-	}
-	doc, err := e.Document.Merge(r.Patch)
-	if err != nil {
-		return nil, err
+	doc := e.Document
+	if r.Patch != nil {
+		if doc.Kind() != directory.KindAD {
+			return nil, directory.Refuse(directory.WrongKind, "registration %s was written as %s; replace it by the same way", e.RID, doc.Kind())
+		}
+		if doc, err = doc.Merge(r.Patch); err != nil {
+			return nil, err
+		}
 	}
 	g, err := s.decide(Subject{e.RID, e.Agent, e.Owner, doc, nil, e.Visibility}, directory.Project)
 	return &command{Update: &update{

@@ -24,6 +24,9 @@ func (s *Store) Linearize(ctx context.Context) error {
 	if err := s.failure(); err != nil {
 		return directory.Refuse(directory.Unavailable, "this node has stopped applying changes; use another: %w", err)
 	}
+	if s.isSealed() {
+		return errSealed
+	}
 	at, err := s.readPosition(ctx)
 	if err == nil && s.Position().Before(at) {
 		bound, cancel := context.WithTimeout(ctx, s.cfg.Timing.Write)

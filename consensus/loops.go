@@ -84,12 +84,14 @@ func (s *Store) reign(ctx context.Context) {
 	}
 }
 
-// beginHistory proposes the log's first command where there is none.
+// beginHistory proposes the log's first command where there is none, and the
+// first of a restored history.
 func (s *Store) beginHistory(ctx context.Context) error {
-	if s.Position().Epoch != 0 {
-		return nil
+	c, err := s.beginning()
+	if c == nil || err != nil {
+		return err
 	}
-	_, err := s.propose(ctx, &command{Epoch: &epoch{uint64(s.cfg.clock().Unix()), "bootstrap"}})
+	_, err = s.propose(ctx, &command{Epoch: c})
 	return err
 }
 
@@ -136,7 +138,7 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 		s.mu.RLock()
 		reg := s.state.regs[rid]
 		s.mu.RUnlock()
-		if reg == nil {
+		if reg == nil || reg.entry.Unconfirmed {
 			continue
 		}
 		e := reg.entry
@@ -173,7 +175,7 @@ func (s *Store) sweepLoop() {
 
 func (s *Store) sweep() {
 	now := s.cfg.clock()
-	if s.raft.State() == raft.Leader && len(s.cfg.Members) > 1 && (s.failure() != nil || s.presence.off(now)) {
+	if s.raft.State() == raft.Leader && s.hasHeir() && (s.failure() != nil || s.presence.off(now)) {
 		s.log.Warn("handing the leadership over: this member cannot write, or its clock is off its members'")
 		s.raft.LeadershipTransfer() // its outcome is seen by the next round
 		return

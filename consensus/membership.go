@@ -1,12 +1,10 @@
 package consensus
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -39,7 +37,7 @@ func newStore(cfg Config) (*Store, error) {
 	s.gates = map[spiffeid.ID]chan struct{}{}
 	s.presence.seen = map[spiffeid.ID]sighting{}
 	s.presence.fresh = 10 * cfg.Timing.Presence
-	s.presence.majority = len(cfg.Members)/2 + 1
+	s.presence.voters = s.voters
 	s.closing, s.stop = context.WithCancel(context.Background())
 	for _, q := range []*shared{&s.asked, &s.confirmed} {
 		q.closing, q.kick = s.closing.Done(), make(chan struct{}, 1)
@@ -57,10 +55,11 @@ func (s *Store) start() (err error) {
 		}
 	}()
 	log := raftLogger(s.log)
-	s.cluster = newCluster(&s.cfg, s.log)
+	s.cluster = newCluster(&s.cfg, s.log, s.known, s.vouched)
 	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.cfg.faulty); err != nil {
 		return err
 	}
+	dropSpools(s.cfg.Dir)
 	if err := s.bootstrap(); err != nil {
 		return fmt.Errorf("begin with the configured members: %w", err)
 	}
@@ -72,7 +71,9 @@ func (s *Store) start() (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}
-	s.cluster.serve(s.handler())
+	s.running.Store(s.raft)
+	s.cluster.serve(s.handler(), s.doorway())
+	s.loops.Go(func() { s.candidacy(transport) })
 	s.loops.Go(s.batchLoop)
 	s.loops.Go(s.courierLoop)
 	s.loops.Go(s.tellLoop)
@@ -80,27 +81,25 @@ func (s *Store) start() (err error) {
 	s.loops.Go(s.sweepLoop)
 	s.loops.Go(func() { s.asked.answer(s.closing, s.askLeader) })
 	s.loops.Go(func() { s.confirmed.answer(s.closing, s.confirm) })
-	if len(s.cfg.Members) > 1 {
-		s.loops.Go(s.presenceLoop)
-	}
-	if s.watchesDisk() {
+	s.loops.Go(s.presenceLoop)
+	s.loops.Go(s.joinLoop)
+	s.loops.Go(s.tendLoop)
+	if s.cfg.Timing.SlowDisk > 0 {
 		s.loops.Go(s.diskLoop)
 	}
 	return nil
 }
 
-func (s *Store) address() raft.ServerAddress {
-	me, _ := s.member(s.cfg.Node)
-	return raft.ServerAddress(me.Address)
-}
+func (s *Store) address() raft.ServerAddress { return raft.ServerAddress(s.self().Address) }
 
 // shutdown is safe after a start that failed halfway.
 func (s *Store) shutdown() error {
 	var errs []error
-	if s.raft != nil && len(s.cfg.Members) > 1 && s.raft.State() == raft.Leader {
-		if err := s.raft.LeadershipTransfer().Error(); err != nil {
+	if s.raft != nil && s.raft.State() == raft.Leader && s.hasHeir() {
+		if err := s.yield(s.raft.LeadershipTransfer); err != nil {
 			s.log.Info("nobody took the leadership over", "error", err)
 		}
+		s.cluster.drain(s.cfg.Timing.Heartbeat)
 	}
 	s.stop()
 	var down raft.Future
@@ -122,13 +121,14 @@ func (s *Store) shutdown() error {
 	return errors.Join(errs...)
 }
 
-// bootstrap gives a member without any state the log's first entry. It is the
+// bootstrap gives a member without any state the log's first entry, unless it
+// joins others. It is the
 // same on every member, in index, term and contents, so that it does not matter
 // which of them do this and when. (raft.BootstrapCluster refuses a member that
 // died between writing its term and this entry.)
 func (s *Store) bootstrap() error {
 	empty, err := s.disk.empty()
-	if err != nil || !empty {
+	if err != nil || !empty || len(s.cfg.Join) > 0 {
 		return err
 	}
 	term, err := s.disk.wal.GetUint64([]byte("CurrentTerm"))
@@ -140,41 +140,31 @@ func (s *Store) bootstrap() error {
 			return err
 		}
 	}
-	var c raft.Configuration
-	for _, m := range s.cfg.Members {
-		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(m.ID.String()), Address: raft.ServerAddress(m.Address)})
-	}
-	slices.SortFunc(c.Servers, func(a, b raft.Server) int { return cmp.Compare(a.ID, b.ID) })
-	return s.disk.wal.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c)})
+	data := raft.EncodeConfiguration(configurationOf(s.cfg.Members))
+	return s.disk.wal.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: data})
 }
-
-// alone is the timing of a member that has nobody to wait for.
-const alone = 100 * time.Millisecond
 
 func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
 	t := s.cfg.Timing
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(s.cfg.Node.String())
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
-	if len(s.cfg.Members) == 1 {
-		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = alone, alone, alone
-	}
 	c.SnapshotThreshold = t.SnapshotEvery
 	c.TrailingLogs = t.SnapshotEvery
 	c.NoLegacyTelemetry = true
+	c.ShutdownOnRemove = false // it is said, and its process ends when its operator ends it
 	c.Logger = log
 	return c
 }
 
 // leader returns the member that is known to lead.
 func (s *Store) leader() (Member, bool) {
-	_, id := s.raft.LeaderWithID()
-	for _, m := range s.cfg.Members {
-		if raft.ServerID(m.ID.String()) == id {
-			return m, true
-		}
+	address, name := s.running.Load().LeaderWithID()
+	id, err := spiffeid.FromString(string(name))
+	if err != nil {
+		return Member{}, false
 	}
-	return Member{}, false
+	return Member{id, string(address)}, true
 }
 
 // Leader returns the node that is known to lead the domain.
@@ -216,8 +206,12 @@ func (s *Store) Ready() error {
 		return errors.New("this member is stopping")
 	case s.diskHangs() > 0:
 		return errDiskHangs
+	case s.isSealed():
+		return errSealed
 	case s.leading.Load():
 		return nil
+	case s.outside.Load() != nil:
+		return fmt.Errorf("this node is no member of its domain: %s", *s.outside.Load())
 	case !ok:
 		return errNoLeader
 	case leader.ID == s.cfg.Node:
@@ -226,34 +220,6 @@ func (s *Store) Ready() error {
 		return errBehind
 	}
 	return nil
-}
-
-// A RaftPeer is a member of the domain as another knows it.
-type RaftPeer struct {
-	ID            spiffeid.ID
-	Address       string
-	Voter, Leader bool
-	LastContact   time.Time // zero where this member does not know
-}
-
-// RaftPeers returns the domain's members. The leader knows when it last heard
-// each, a follower only when it heard the leader.
-func (s *Store) RaftPeers() []RaftPeer {
-	leader, _ := s.leader()
-	peers := make([]RaftPeer, len(s.cfg.Members))
-	for i, m := range s.cfg.Members {
-		p := RaftPeer{ID: m.ID, Address: m.Address, Voter: true, Leader: m.ID == leader.ID}
-		switch {
-		case m.ID == s.cfg.Node:
-			p.LastContact = time.Now()
-		case s.leading.Load():
-			p.LastContact = s.presence.lastHeard(m.ID)
-		case p.Leader:
-			p.LastContact = s.raft.LastContact()
-		}
-		peers[i] = p
-	}
-	return peers
 }
 
 // fail latches the first failure after which this member must not be believed

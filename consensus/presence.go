@@ -74,6 +74,7 @@ func (s *Store) announcePresence() bool {
 		return false // the leader reads its own log again, or there is no history yet
 	}
 	at := directory.Position{Epoch: a.Epoch, Revision: a.Revision}
+	s.checkSeal(at)
 	_ = s.Await(ctx, at)
 	return !s.Position().Before(at)
 }
@@ -83,8 +84,8 @@ const maxOff = 2 * time.Second
 
 // presence is what a leader knows of its followers.
 type presence struct {
-	fresh    time.Duration // how long a word counts
-	majority int           // of the members
+	fresh  time.Duration              // how long a word counts
+	voters func() (o []Member, m int) // the other voters, and how many of them make a majority with this member
 
 	mu   sync.Mutex
 	seen map[spiffeid.ID]sighting
@@ -119,14 +120,15 @@ func (p *presence) offset(now, since time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read(now)
+	others, more := p.voters()
 	offsets := []time.Duration{0}
-	for _, s := range p.seen {
-		if now.Sub(s.at) <= p.fresh && !s.at.Before(since) {
+	for _, m := range others {
+		if s, ok := p.seen[m.ID]; ok && now.Sub(s.at) <= p.fresh && !s.at.Before(since) {
 			offsets = append(offsets, s.offset)
 		}
 	}
 	slices.Sort(offsets)
-	return offsets[(len(offsets)-1)/2], len(offsets) >= p.majority
+	return offsets[(len(offsets)-1)/2], len(offsets)-1 >= more
 }
 
 // off reports whether our clock is known to be wrong.

@@ -339,7 +339,7 @@ func TestEqualLogsMakeEqualStates(t *testing.T) {
 		for i, data := range a.log {
 			if i == cut {
 				frozen := freeze(t, other)
-				thawed, err := readSnapshot(bytes.NewReader(frozen), alpha, directory.NewIndex())
+				thawed, err := readSnapshot(bytes.NewReader(frozen), alpha, directory.NewIndex(), &snapshotHeader{})
 				if err != nil {
 					rt.Fatal(err)
 				}

@@ -47,10 +47,14 @@ func (s *Store) Peerings() []directory.Peering {
 }
 
 // KeyDocument returns the domain's newest key document, nil until a key was
-// attested. It must not be modified.
+// attested, and while a restored history has no epoch of its own: nothing is signed
+// then (rule P1). It must not be modified.
 func (s *Store) KeyDocument() *directory.KeyDocument {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if s.state.sealed != "" {
+		return nil
+	}
 	return s.state.issued
 }
 

@@ -137,7 +137,7 @@ func TestIfMatchAndIfNoneMatchOfAName(t *testing.T) {
 func restore(t *testing.T, s *state) *state {
 	t.Helper()
 	frozen := freeze(t, s)
-	back, err := readSnapshot(bytes.NewReader(frozen), s.domain, directory.NewIndex())
+	back, err := readSnapshot(bytes.NewReader(frozen), s.domain, directory.NewIndex(), &snapshotHeader{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,12 +100,12 @@ func (s *Store) watchDisk(yielded *time.Time) {
 }
 
 func (s *Store) hangs(current time.Duration) bool {
-	return s.watchesDisk() && current > s.cfg.Timing.SlowDisk && current >= s.cfg.Timing.SlowDiskFor
+	return current > s.cfg.Timing.SlowDisk && current >= s.cfg.Timing.SlowDiskFor && s.watchesDisk()
 }
 
 // watchesDisk reports whether there is somebody to hand over to, and it is
 // wanted.
-func (s *Store) watchesDisk() bool { return len(s.cfg.Members) > 1 && s.cfg.Timing.SlowDisk > 0 }
+func (s *Store) watchesDisk() bool { return s.cfg.Timing.SlowDisk > 0 && s.hasHeir() }
 
 // diskHangs returns how long the log's disk has not answered, where that is too
 // long, and 0 otherwise.

@@ -20,7 +20,7 @@ import (
 const snapshotVersion = 1
 
 // A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// holds, registrations and streams whose numbers it gives, in an order that depends on
+// holds, members, admissions, registrations and streams whose numbers it gives, in an order that depends on
 // the state alone, so equal states have equal snapshots. Master salts are
 // inside.
 type snapshot struct {
@@ -29,6 +29,8 @@ type snapshot struct {
 	keys     []directory.SigningKey
 	former   []former
 	holds    []hold
+	members  []member
+	admitted []admission
 	regs     []*registration
 	streams  []streamSnapshot
 }
@@ -50,6 +52,9 @@ type snapshotHeader struct {
 	Streams  int         `cbor:"14,keyasint"`
 	Rules    *Rules      `cbor:"15,keyasint,omitempty"` // null where there are none
 	Holds    int         `cbor:"16,keyasint,omitempty"`
+	Members  int         `cbor:"17,keyasint,omitempty"`
+	Admitted int         `cbor:"18,keyasint,omitempty"`
+	Sealed   string      `cbor:"19,keyasint,omitempty"`
 }
 
 type regSnapshot struct {
@@ -109,6 +114,8 @@ func (s *state) snapshot() *snapshot {
 		keys:     slices.Collect(maps.Values(s.keys)),
 		former:   slices.Clone(s.former.queue),
 		holds:    s.holds.all(),
+		members:  s.memberList(),
+		admitted: s.admissions(),
 		regs:     slices.Collect(maps.Values(s.regs)),
 	}
 	if s.rules != (Rules{}) {
@@ -125,7 +132,7 @@ func (s *state) snapshot() *snapshot {
 	}
 	h := &sn.header
 	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys), len(sn.former), len(sn.regs), len(sn.streams)
-	h.Holds = len(sn.holds)
+	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.sealed
 	return sn
 }
 
@@ -170,6 +177,12 @@ func (sn *snapshot) write(w io.Writer) error {
 	for _, h := range sn.holds {
 		put(h)
 	}
+	for _, m := range sn.members {
+		put(m)
+	}
+	for _, a := range sn.admitted {
+		put(a)
+	}
 	for _, r := range sn.regs {
 		put(r.freeze())
 	}
@@ -206,19 +219,18 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) *registration {
 }
 
 // readSnapshot reads what write wrote into a new state. The index is left alone
-// until fillIndex.
-func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Index) (*state, error) {
+// until fillIndex. It also fills h.
+func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Index, h *snapshotHeader) (*state, error) {
 	s := newState(domain, index)
 	dec := decoding.NewDecoder(bufio.NewReaderSize(r, 1<<16))
-	var h snapshotHeader
-	if err := dec.Decode(&h); err != nil {
+	if err := dec.Decode(h); err != nil {
 		return nil, err
 	}
 	if h.Version != snapshotVersion || h.Domain != domain.Name() {
 		return nil, fmt.Errorf("it is version %d of %s; this is a member of %s that knows version %d", h.Version, h.Domain, domain.Name(), snapshotVersion)
 	}
 	s.epoch, s.revision, s.now, s.policy = h.Epoch, h.Revision, h.Now, h.Policy
-	s.ledger = frontier{h.Size, h.Edges}
+	s.ledger, s.sealed = frontier{h.Size, h.Edges}, h.Sealed
 	if h.Rules != nil {
 		s.rules = *h.Rules
 	}
@@ -235,8 +247,11 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		}),
 		decodeEach(dec, h.Formers, func(f former) { s.former.owners[f.RID], s.former.queue = f, append(s.former.queue, f) }),
 		decodeEach(dec, h.Holds, func(o hold) { s.holds.names[o.Agent], s.holds.queue = o, append(s.holds.queue, o) }),
+		decodeEach(dec, h.Members, func(m member) { s.members[m.ID] = m.API }),
+		decodeEach(dec, h.Admitted, func(a admission) { s.admitted[a.ID] = a.Until }),
 		decodeEach(dec, h.Regs, func(w regSnapshot) {
 			reg := w.thaw(domain)
+			reg.entry.Unconfirmed = w.Epoch != h.Epoch || h.Sealed != ""
 			s.count(w.Owner, 1)
 			s.regs[w.RID], s.names[w.Agent], s.hashes[w.H] = reg, w.RID, w.RID
 		}),

@@ -18,6 +18,7 @@ type Store struct {
 	cfg     Config
 	log     *slog.Logger
 	raft    *raft.Raft
+	running atomic.Pointer[raft.Raft] // the same, for what Raft itself may ask before it is set
 	disk    *disk
 	cluster *cluster
 	opened  time.Time
@@ -26,6 +27,9 @@ type Store struct {
 	courier  courier
 	presence presence
 	jumps    jumpWatch
+	outside  atomic.Pointer[string] // why this node is no member yet; nil where it is
+	found    candidates
+	restores sync.Mutex  // one at a time
 	leading  atomic.Bool // leads, has applied all before its term, and the history has begun
 	caughtUp atomic.Bool // a follower's: has applied what the leader had a moment ago
 	settled  atomic.Bool // has led or caught up since it was opened

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 const (
 	protoRaft = "roster-raft/1"
 	protoHTTP = "h2"
+	protoJoin = "http/1.1" // with one route, for nodes that want to be members
 )
 
 const (
@@ -31,9 +33,14 @@ var errSilent = errors.New("this member keeps silent: its disk hangs")
 var errNotMember = errors.New("the peer is not the member it should be")
 
 // A cluster is the listener that a domain's nodes talk over: Raft and HTTP, both
-// within mutual TLS, both between members only.
+// within mutual TLS, both between members only; and a door for those that want to
+// be members.
 type cluster struct {
-	members  []Member
+	// known returns the members and who leads them; none where this node is in no
+	// domain yet.
+	known func() []Member
+	// vouched asks known members whether they know of another.
+	vouched  func(context.Context, spiffeid.ID) bool
 	server   *tls.Config
 	clients  *tls.Config
 	dial     func(context.Context, string) (net.Conn, error)
@@ -41,8 +48,11 @@ type cluster struct {
 	log      *slog.Logger
 	raft     *acceptor
 	web      *acceptor
+	door     *acceptor
 	http     *http.Server
+	join     *http.Server
 	client   *http.Client
+	guest    *http.Client // by which this node asks to be a member
 
 	handshakes chan struct{}
 	loops      sync.WaitGroup
@@ -54,31 +64,40 @@ type cluster struct {
 	quiet bool                  // no Raft to others
 }
 
-func newCluster(cfg *Config, log *slog.Logger) *cluster {
+func newCluster(cfg *Config, log *slog.Logger, known func() []Member, vouched func(context.Context, spiffeid.ID) bool) *cluster {
 	c := &cluster{
-		members: cfg.Members, dial: cfg.Dial, listener: cfg.Listener, log: log,
-		server: withProtocols(cfg.ServerTLS, protoRaft, protoHTTP), clients: cfg.ClientTLS,
+		known: known, vouched: vouched, dial: cfg.Dial, listener: cfg.Listener, log: log,
+		server: withProtocols(cfg.ServerTLS, protoRaft, protoHTTP, protoJoin), clients: cfg.ClientTLS,
 		handshakes: make(chan struct{}, maxHandshakes),
 		conns:      map[*tracked]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.raft, c.web = newAcceptor(cfg.Listener.Addr()), newAcceptor(cfg.Listener.Addr())
+	c.raft, c.web, c.door = newAcceptor(cfg.Listener.Addr()), newAcceptor(cfg.Listener.Addr()), newAcceptor(cfg.Listener.Addr())
 	c.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return c.connect(ctx, address, protoHTTP)
 		},
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, DisableCompression: true,
 	}}
+	c.guest = &http.Client{Transport: &http.Transport{
+		DialTLSContext:    func(ctx context.Context, _, address string) (net.Conn, error) { return c.knock(ctx, address) },
+		DisableKeepAlives: true, DisableCompression: true,
+	}}
 	return c
 }
 
-// serve accepts until close, and answers HTTP with handler.
-func (c *cluster) serve(handler http.Handler) {
-	c.http = &http.Server{
-		Handler: handler, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+// serve accepts until close. handler answers members, door those that want to be.
+func (c *cluster) serve(handler, door http.Handler) {
+	server := func(h http.Handler) *http.Server {
+		return &http.Server{
+			Handler: h, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: 2 * time.Minute,
+			MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+		}
 	}
+	c.http, c.join = server(handler), server(door)
+	c.join.ReadTimeout = handshakeTimeout
 	c.loops.Go(func() { _ = c.http.Serve(c.web) }) // ends with the acceptor
+	c.loops.Go(func() { _ = c.join.Serve(c.door) })
 	c.loops.Go(c.accept)
 }
 
@@ -121,27 +140,62 @@ func (c *cluster) welcome(raw net.Conn) error {
 	conn := tls.Server(t, c.server)
 	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
 	defer cancel()
-	if err := c.shake(ctx, conn, t, nil); err != nil {
-		return errors.Join(err, t.Close())
-	}
+	id, proto, err := c.shake(ctx, conn, t)
 	to := c.web
-	if conn.ConnectionState().NegotiatedProtocol == protoRaft {
-		to = c.raft
+	switch {
+	case err != nil:
+	case proto == protoJoin:
+		to = c.door
+	case proto == protoRaft:
+		to, err = c.raft, c.mayLead(ctx, id)
+	default:
+		err = c.mustBeMember(id)
+	}
+	if err != nil {
+		return errors.Join(err, t.Close())
 	}
 	return to.give(c.ctx, conn)
 }
 
+// mayLead returns nil where id may speak Raft here. A node without a domain
+// listens to every node that the domain's authority made, since one of those adds
+// it. A member that was away may meet one that became a member, and the leader,
+// meanwhile: another that it knows must vouch for that.
+func (c *cluster) mayLead(ctx context.Context, id spiffeid.ID) error {
+	if len(c.known()) == 0 || c.isMember(id) || c.vouched(ctx, id) {
+		return nil
+	}
+	return fmt.Errorf("%w: it is %q", errNotMember, id)
+}
+
+func (c *cluster) mustBeMember(id spiffeid.ID) error {
+	if !c.isMember(id) {
+		return fmt.Errorf("%w: it is %q", errNotMember, id)
+	}
+	return nil
+}
+
 // connect opens a connection to the member with that address.
 func (c *cluster) connect(ctx context.Context, address, proto string) (net.Conn, error) {
-	var to *Member
-	for i := range c.members {
-		if c.members[i].Address == address {
-			to = &c.members[i]
-		}
-	}
-	if to == nil {
+	known := c.known()
+	i := slices.IndexFunc(known, func(m Member) bool { return m.Address == address })
+	if i < 0 {
 		return nil, fmt.Errorf("%w: nobody has the address %s", errNotMember, address)
 	}
+	return c.open(ctx, address, proto, func(id spiffeid.ID) error {
+		if id != known[i].ID {
+			return fmt.Errorf("%w: it is %q", errNotMember, id)
+		}
+		return nil
+	})
+}
+
+// knock opens a connection to whichever node of the domain answers at an address.
+func (c *cluster) knock(ctx context.Context, address string) (net.Conn, error) {
+	return c.open(ctx, address, protoJoin, func(spiffeid.ID) error { return nil })
+}
+
+func (c *cluster) open(ctx context.Context, address, proto string, check func(spiffeid.ID) error) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	raw, err := c.dial(ctx, address)
@@ -158,34 +212,55 @@ func (c *cluster) connect(ctx context.Context, address, proto string) (net.Conn,
 		}
 	}
 	conn := tls.Client(t, withProtocols(c.clients, proto))
-	if err := c.shake(ctx, conn, t, to); err != nil {
+	id, _, err := c.shake(ctx, conn, t)
+	if err == nil {
+		err = check(id)
+	}
+	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return conn, nil
 }
 
-// shake completes a handshake, checks that the peer is a member, and want where
-// it is not nil, and ends the connection with the peer's certificate.
-func (c *cluster) shake(ctx context.Context, conn *tls.Conn, t *tracked, want *Member) error {
+// shake completes a handshake, returns who the peer is and what it wants to speak,
+// and ends the connection with the peer's certificate.
+func (c *cluster) shake(ctx context.Context, conn *tls.Conn, t *tracked) (id spiffeid.ID, proto string, err error) {
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return err
+		return id, "", err
 	}
 	cs := conn.ConnectionState()
 	id, ok := peerID(&cs)
-	if !ok || want != nil && id != want.ID || !c.isMember(id) || cs.NegotiatedProtocol == "" {
-		return fmt.Errorf("%w: it is %q", errNotMember, id)
+	if !ok || cs.NegotiatedProtocol == "" {
+		return id, "", fmt.Errorf("%w: it is %q", errNotMember, id)
 	}
+	c.mu.Lock()
+	t.peer, t.proto = id, cs.NegotiatedProtocol
+	c.mu.Unlock()
 	t.expire(time.Until(cs.PeerCertificates[0].NotAfter))
-	return nil
+	return id, cs.NegotiatedProtocol, nil
 }
 
 func (c *cluster) isMember(id spiffeid.ID) bool {
-	for _, m := range c.members {
-		if m.ID == id {
-			return true
+	return slices.ContainsFunc(c.known(), func(m Member) bool { return m.ID == id })
+}
+
+// evict ends the connections of those that are members no more.
+func (c *cluster) evict() {
+	known := c.known()
+	if len(known) == 0 {
+		return
+	}
+	var gone []*tracked
+	c.mu.Lock()
+	for t := range c.conns {
+		if !t.peer.IsZero() && t.proto != protoJoin && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }) {
+			gone = append(gone, t)
 		}
 	}
-	return false
+	c.mu.Unlock()
+	for _, t := range gone {
+		_ = t.Close()
+	}
 }
 
 // peerID returns the SPIFFE ID of a peer's certificate, which the TLS
@@ -242,6 +317,16 @@ func (c *cluster) silence(quiet bool) {
 	c.quiet = quiet
 }
 
+// drain lets what members have asked be answered, within a bound: a write that was
+// not done must come back to be done elsewhere.
+func (c *cluster) drain(bound time.Duration) {
+	ctx, cancel := context.WithTimeout(c.ctx, bound)
+	defer cancel()
+	if err := c.http.Shutdown(ctx); err != nil {
+		c.log.Debug("answers to members are cut off", "error", err)
+	}
+}
+
 // close ends everything and waits for it.
 func (c *cluster) close() error {
 	c.cancel()
@@ -250,9 +335,10 @@ func (c *cluster) close() error {
 		err = nil
 	}
 	if c.http != nil {
-		err = errors.Join(err, c.http.Close())
+		err = errors.Join(err, c.http.Close(), c.join.Close())
 	}
 	c.client.CloseIdleConnections()
+	c.guest.CloseIdleConnections()
 	c.mu.Lock()
 	conns := c.conns
 	c.conns = nil
@@ -269,7 +355,9 @@ func (c *cluster) close() error {
 type tracked struct {
 	net.Conn
 	cluster *cluster
-	raft    bool // by which this member speaks Raft; guarded by the cluster's mu
+	raft    bool        // by which this member speaks Raft; guarded by the cluster's mu
+	peer    spiffeid.ID // with proto guarded by the cluster's mu; zero until it is known
+	proto   string
 	once    sync.Once
 
 	mu    sync.Mutex

@@ -31,6 +31,7 @@ const (
 	WrongKind              Problem = "wrong-kind"
 	StaleMetadata          Problem = "stale-metadata"
 	PreconditionFailed     Problem = "precondition-failed"
+	Conflict               Problem = "conflict"
 	RateLimited            Problem = "rate-limited"
 	Unavailable            Problem = "unavailable"
 	OutcomeUnknown         Problem = "outcome-unknown"

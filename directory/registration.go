@@ -150,6 +150,7 @@ type Entry struct {
 	Revision     uint64    // of the last change, which ETag and If-Match use
 	Statement    uint64    // revision of the statement: provenance.revision
 	Redacted     bool      // the origin withholds members from us
+	Unconfirmed  bool      // of the own domain: restored from a backup, and not refreshed since
 	Received     *Received // nil for the own domain's registrations
 }
 

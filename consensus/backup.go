@@ -1,0 +1,193 @@
+package consensus
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A backup is a file: this line, a header, the items of a snapshot, and the SHA-256
+// of all before it. Master salts are inside, keys are not.
+const backupMark = "ROSTER BACKUP 1\n"
+
+// backupVersion is the version of what is between the mark and the sum.
+const backupVersion = 1
+
+type backupHeader struct {
+	Version uint        `cbor:"1,keyasint"`
+	Node    spiffeid.ID `cbor:"2,keyasint"` // that wrote it
+	Taken   int64       `cbor:"3,keyasint"` // Unix seconds, by its clock
+}
+
+// A Backup is what is in a backup, without its secrets.
+type Backup struct {
+	Domain        spiffeid.TrustDomain
+	Position      directory.Position
+	Node          spiffeid.ID // that wrote it
+	Taken         time.Time
+	Now           time.Time // the domain's committed time
+	LedgerSize    uint64
+	LedgerRoot    directory.Hash
+	Registrations int
+	Held          int // names that are held for their former owners
+	Peers         []spiffeid.TrustDomain
+	Members       []spiffeid.ID
+	// Hash is over all registrations' contents and deadlines, and nothing else: a
+	// domain that was restored has the same until the next change of one.
+	Hash directory.Hash
+	Size int64 // of the file, in bytes
+}
+
+// Backup writes a backup of the domain to w: all that any member had acknowledged
+// before the call. It fails with Unavailable where no majority confirms that.
+func (s *Store) Backup(ctx context.Context, w io.Writer) error {
+	if err := s.Linearize(ctx); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	sealed, sn := s.state.sealed, s.state.snapshot()
+	s.mu.RUnlock()
+	if sealed != "" { // since
+		return errSealed
+	}
+	return sn.backup(w, backupHeader{backupVersion, s.cfg.Node, s.cfg.clock().Unix()})
+}
+
+var errSealed = directory.Refuse(directory.Unavailable, "the domain was restored a moment ago and its new epoch has not begun yet: try again")
+
+func (sn *snapshot) backup(w io.Writer, h backupHeader) error {
+	sum := sha256.New()
+	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<16)
+	_, err := out.WriteString(backupMark)
+	if err == nil {
+		err = encoding.NewEncoder(out).Encode(h)
+	}
+	if err == nil {
+		err = sn.write(out)
+	}
+	if err == nil {
+		err = out.Flush()
+	}
+	if err == nil {
+		_, err = w.Write(sum.Sum(nil))
+	}
+	if err != nil {
+		return fmt.Errorf("write a backup: %w", err)
+	}
+	return nil
+}
+
+// ErrBackup says that a file is no backup that this release can use.
+var ErrBackup = errors.New("not a usable backup")
+
+// openBackup checks a backup's sum and returns its header and what follows it.
+func openBackup(file io.ReaderAt, size int64) (h backupHeader, items io.Reader, err error) {
+	body := size - sha256.Size
+	if body < int64(len(backupMark)) {
+		return h, nil, fmt.Errorf("%w: it has %d bytes only", ErrBackup, size)
+	}
+	mark := make([]byte, len(backupMark))
+	if _, err := file.ReadAt(mark, 0); err != nil {
+		return h, nil, err
+	}
+	if string(mark) != backupMark {
+		return h, nil, fmt.Errorf("%w: it does not begin as a backup does, or is of another release", ErrBackup)
+	}
+	want, sum := make([]byte, sha256.Size), sha256.New()
+	if _, err := file.ReadAt(want, body); err != nil && !errors.Is(err, io.EOF) {
+		return h, nil, err
+	}
+	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, body)); err != nil {
+		return h, nil, err
+	}
+	if !bytes.Equal(sum.Sum(nil), want) {
+		return h, nil, fmt.Errorf("%w: its checksum does not hold; it is cut off or damaged", ErrBackup)
+	}
+	r := bufio.NewReaderSize(io.NewSectionReader(file, int64(len(mark)), body-int64(len(mark))), 1<<16)
+	dec := decoding.NewDecoder(r)
+	if err := dec.Decode(&h); err != nil {
+		return h, nil, fmt.Errorf("%w: %w", ErrBackup, err)
+	}
+	if h.Version != backupVersion {
+		return h, nil, fmt.Errorf("%w: it has version %d; this release knows %d", ErrBackup, h.Version, backupVersion)
+	}
+	return h, io.MultiReader(dec.Buffered(), r), nil
+}
+
+// InspectBackup returns what is in a backup file of that size, without any
+// directory. Its errors are ErrBackup, but for the file's own.
+func InspectBackup(file io.ReaderAt, size int64) (*Backup, error) {
+	top, items, err := openBackup(file, size)
+	if err != nil {
+		return nil, err
+	}
+	var h snapshotHeader
+	b := &Backup{Node: top.Node, Taken: time.Unix(top.Taken, 0), Size: size}
+	dec := decoding.NewDecoder(items)
+	if err := dec.Decode(&h); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
+	}
+	if b.Domain, err = spiffeid.TrustDomainFromString(h.Domain); err != nil || h.Version != snapshotVersion {
+		return nil, fmt.Errorf("%w: it is version %d of %q; this release knows version %d", ErrBackup, h.Version, h.Domain, snapshotVersion)
+	}
+	if !h.whole() {
+		return nil, fmt.Errorf("%w: its header contradicts itself", ErrBackup)
+	}
+	b.Position = directory.Position{Epoch: h.Epoch, Revision: h.Revision}
+	b.Now, b.LedgerSize, b.Held = time.UnixMilli(h.Now), h.Size, h.Holds
+	b.LedgerRoot = (&frontier{h.Size, h.Edges}).root()
+	contents := sha256.New()
+	err = errors.Join(
+		decodeEach(dec, h.Peerings, func(p peer) { b.Peers = append(b.Peers, p.Domain) }),
+		decodeEach(dec, h.Keys, func(k attest) { b.Members = append(b.Members, k.Node) }),
+		decodeEach(dec, h.Formers, func(former) {}),
+		decodeEach(dec, h.Holds, func(hold) {}),
+		decodeEach(dec, h.Members, func(member) {}),
+		decodeEach(dec, h.Admitted, func(admission) {}),
+		decodeEach(dec, h.Regs, func(r regSnapshot) {
+			b.Registrations++
+			r.sum(contents)
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
+	}
+	b.Hash = directory.Hash(contents.Sum(nil))
+	return b, nil
+}
+
+// whole reports whether the ledger's edges are as many as its size has bits set.
+func (h *snapshotHeader) whole() bool {
+	bits := 0
+	for n := h.Size; n > 0; n &= n - 1 {
+		bits++
+	}
+	return len(h.Edges) == bits
+}
+
+// sum adds a registration's contents, without what an epoch decides.
+func (w *regSnapshot) sum(to hash.Hash) {
+	data, err := encoding.Marshal(struct {
+		RID        directory.RID        `cbor:"1,keyasint"`
+		Agent      string               `cbor:"2,keyasint"`
+		Owner      directory.Identity   `cbor:"3,keyasint"`
+		Kind       directory.Kind       `cbor:"4,keyasint"`
+		Document   []byte               `cbor:"5,keyasint"`
+		Visibility directory.Visibility `cbor:"6,keyasint"`
+		Registered int64                `cbor:"7,keyasint"`
+		Expires    int64                `cbor:"8,keyasint"`
+	}{w.RID, w.Agent, w.Owner, w.Kind, w.Document, w.Visibility, w.RegisteredAt, w.ExpiresAt})
+	if err == nil { // always: it was decoded from the same
+		_, _ = to.Write(data)
+	}
+}

@@ -1,0 +1,353 @@
+package consensus
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// RestoreOptions say how to restore.
+type RestoreOptions struct {
+	Force  bool   // also where the domain is at a later position than the backup
+	Reason string // for the ledger; at most 200 bytes
+}
+
+// Restored is what a restore did.
+type Restored struct {
+	Backup        directory.Position `cbor:"1,keyasint"` // that was restored
+	Before        directory.Position `cbor:"2,keyasint"` // where the domain was
+	Now           directory.Position `cbor:"3,keyasint"` // where it is: in a new epoch
+	Registrations int                `cbor:"4,keyasint"`
+}
+
+const (
+	restorePath = "/v1/restore"
+	maxReason   = 200
+	// maxBackup bounds a backup's file in bytes.
+	maxBackup = 64 << 30
+	// restoreTimeout bounds the time until a majority has what was restored.
+	restoreTimeout = 10 * time.Minute
+)
+
+// Restore puts a backup's registrations in the place of the domain's, on all
+// members, and begins a new epoch (rules P1, P2). What is agreed about members,
+// keys and peers stays as it is, and the backup's peers that are not known come
+// back. Until the epoch has begun the domain takes no writes, signs nothing and
+// tells peers nothing; restored registrations are shown here, unconfirmed, and
+// exported once their owners refresh them.
+//
+// It is refused where the backup is another domain's, or older than the domain and
+// o.Force is not set. Errors are *directory.Error; after OutcomeUnknown the domain
+// is either as before or restored, and its epoch tells which.
+func (s *Store) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (Restored, error) {
+	if len(o.Reason) > maxReason {
+		return Restored{}, directory.Refuse(directory.BadRequest, "the reason has %d bytes; at most %d are allowed", len(o.Reason), maxReason)
+	}
+	file, size, err := s.spool(backup)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer discard(file)
+	if s.leading.Load() {
+		return s.restore(ctx, file, size, o)
+	}
+	leader, ok := s.leader()
+	if !ok || leader.ID == s.cfg.Node {
+		return Restored{}, directory.Refuse(directory.Unavailable, "the domain has no leader in reach; nothing was changed: try again: %w", errNoLeader)
+	}
+	return s.sendBackup(ctx, leader, file, size, o)
+}
+
+// spool writes a backup into a file of its own.
+func (s *Store) spool(backup io.Reader) (file *os.File, size int64, err error) {
+	if file, err = os.CreateTemp(s.cfg.Dir, "restore-*.tmp"); err != nil {
+		return nil, 0, err
+	}
+	size, err = io.Copy(file, io.LimitReader(backup, maxBackup+1))
+	switch {
+	case err != nil:
+		err = directory.Refuse(directory.BadRequest, "the backup did not arrive whole; nothing was changed: %w", err)
+	case size > maxBackup:
+		err = directory.Refuse(directory.TooLarge, "a backup has at most %d bytes", int64(maxBackup))
+	}
+	if err != nil {
+		discard(file)
+		return nil, 0, err
+	}
+	return file, size, nil
+}
+
+func discard(file *os.File) {
+	_ = file.Close()
+	_ = os.Remove(file.Name())
+}
+
+// dropSpools removes what a restore left behind that ended with its process.
+func dropSpools(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, "restore-*.tmp"))
+	for _, path := range left {
+		_ = os.Remove(path)
+	}
+}
+
+// sendBackup hands a backup to the leader.
+func (s *Store) sendBackup(ctx context.Context, leader Member, file *os.File, size int64, o RestoreOptions) (done Restored, err error) {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return done, err
+	}
+	q := url.Values{"force": {strconv.FormatBool(o.Force)}, "reason": {o.Reason}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.Address+restorePath+"?"+q.Encode(), io.NopCloser(file))
+	if err != nil {
+		return done, err
+	}
+	req.ContentLength = size
+	resp, err := s.cluster.client.Do(req)
+	if err != nil {
+		return done, unknown(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusMisdirectedRequest {
+		return done, directory.Refuse(directory.Unavailable, "the leader has changed; nothing was changed otherwise: try again")
+	}
+	var a restoreAnswer
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err == nil {
+		err = decoding.Unmarshal(data, &a)
+	}
+	switch {
+	case err != nil:
+		return done, unknown(err)
+	case a.Problem != "":
+		return done, &directory.Error{Problem: a.Problem, Detail: a.Detail}
+	}
+	return a.Done, s.Await(ctx, a.Done.Now)
+}
+
+type restoreAnswer struct {
+	Done    Restored          `cbor:"1,keyasint"`
+	Problem directory.Problem `cbor:"2,keyasint,omitempty"`
+	Detail  string            `cbor:"3,keyasint,omitempty"`
+}
+
+// takeBackup is the leader's end of sendBackup.
+func (s *Store) takeBackup(w http.ResponseWriter, r *http.Request) {
+	if !s.leading.Load() {
+		w.WriteHeader(http.StatusMisdirectedRequest)
+		return
+	}
+	var a restoreAnswer
+	file, size, err := s.spool(r.Body)
+	if err == nil {
+		defer discard(file)
+		o := RestoreOptions{r.URL.Query().Get("force") == "true", r.URL.Query().Get("reason")}
+		a.Done, err = s.restore(r.Context(), file, size, o)
+	}
+	if err != nil {
+		refusal := replyOf(directory.Outcome{}, err)
+		a.Problem, a.Detail = refusal.Problem, refusal.Detail
+	}
+	s.answer(w, &a)
+}
+
+// restore is Restore, as the leader.
+func (s *Store) restore(ctx context.Context, file *os.File, size int64, o RestoreOptions) (done Restored, err error) {
+	if !s.restores.TryLock() {
+		return done, directory.Refuse(directory.Conflict, "another restore is under way")
+	}
+	defer s.restores.Unlock()
+	top, items, err := openBackup(file, size)
+	if err != nil {
+		return done, directory.Refuse(directory.BadRequest, "%w", err)
+	}
+	var h snapshotHeader
+	old, err := readSnapshot(items, s.cfg.Domain, directory.NewIndex(), &h)
+	switch {
+	case h.Domain != "" && h.Domain != s.cfg.Domain.Name():
+		return done, directory.Refuse(directory.Conflict, "the backup is of %s; this is %s", h.Domain, s.cfg.Domain.Name())
+	case err != nil:
+		return done, directory.Refuse(directory.BadRequest, "the backup cannot be read: %w", err)
+	}
+	release, err := s.quiesce(ctx)
+	if err != nil {
+		return done, err
+	}
+	defer release()
+	s.mu.RLock()
+	live := s.state.outline()
+	s.mu.RUnlock()
+	if err := s.mayRestore(live, old, o); err != nil {
+		return done, err
+	}
+	done = Restored{Backup: old.position(), Before: live.position(), Registrations: len(old.regs)}
+	reason := fmt.Sprintf("restore of a backup that %s took at %s at position %s of %s, ledger size %d, root %s",
+		top.Node, time.Unix(top.Taken, 0).UTC().Format(time.RFC3339), old.position(), s.cfg.Domain.Name(), old.ledger.size, old.ledger.root())
+	if o.Reason != "" {
+		reason += ": " + o.Reason
+	}
+	old.succeed(live, reason)
+	s.log.Warn("restoring a backup", "backup", done.Backup, "domain", done.Before, "registrations", done.Registrations, "reason", o.Reason)
+	if err := s.install(old); err != nil {
+		return done, err
+	}
+	release()
+	if err := s.beginHistory(ctx); err != nil {
+		return done, unknown(err)
+	}
+	s.askRegrants()
+	done.Now = s.Position()
+	s.log.Warn("the domain was restored", "backup", done.Backup, "now", done.Now)
+	return done, nil
+}
+
+// quiesce waits until nothing is under way into the log and keeps it so until
+// release, which may be called twice.
+func (s *Store) quiesce(ctx context.Context) (release func(), err error) {
+	if release, err = s.pause(ctx); err != nil {
+		return nil, err
+	}
+	err = s.raft.Barrier(enqueueTimeout).Error()
+	if err == nil && !s.leading.Load() {
+		err = errNotLeader
+	}
+	if err != nil {
+		release()
+		return nil, directory.Refuse(directory.Unavailable, "this node does not lead any more; nothing was changed: try again: %w", err)
+	}
+	return release, nil
+}
+
+// outline is the state without its registrations and streams.
+func (s *state) outline() *state {
+	o := newState(s.domain, nil)
+	o.epoch, o.revision, o.now, o.policy, o.rules, o.issued, o.sealed = s.epoch, s.revision, s.now, s.policy, s.rules, s.issued, s.sealed
+	o.ledger = frontier{s.ledger.size, slices.Clone(s.ledger.edges)}
+	o.peerings, o.keys = maps.Clone(s.peerings), maps.Clone(s.keys)
+	o.members, o.admitted = maps.Clone(s.members), maps.Clone(s.admitted)
+	return o
+}
+
+// mayRestore says why a backup is not restored over the domain as it is.
+func (s *Store) mayRestore(live, old *state, o RestoreOptions) error {
+	switch {
+	case live.sealed != "" || old.sealed != "":
+		return errSealed
+	case old.epoch == 0:
+		return directory.Refuse(directory.BadRequest, "there is nothing in the backup")
+	case old.position().Before(live.position()) && !o.Force:
+		return directory.Refuse(directory.Conflict,
+			"the backup is at %s and the domain at %s: what was changed between them would be lost; repeat it with force if that is meant", old.position(), live.position())
+	}
+	known := max(live.epoch, old.epoch)
+	if limit := s.cfg.clock().Add(directory.Skew).Unix(); known >= uint64(limit) {
+		return directory.Refuse(directory.Conflict, "epoch %d lies ahead of this node's clock: a new one must lie above it; set the clock right", known)
+	}
+	return nil
+}
+
+// succeed makes of a backup's state what the domain goes on with in the place of
+// live: everything that counts up goes on above both, what is agreed stays agreed,
+// and nothing is announced. It is sealed.
+func (s *state) succeed(live *state, reason string) {
+	if s.position().Before(live.position()) {
+		s.ledger = live.ledger
+	}
+	s.epoch, s.revision = max(s.epoch, live.epoch), max(s.revision, live.revision)
+	s.now, s.policy = max(s.now, live.now), max(s.policy, live.policy)
+	s.rules, s.issued, s.keys, s.members, s.admitted = live.rules, live.issued, live.keys, live.members, live.admitted
+	maps.Copy(s.peerings, live.peerings)
+	s.streams = map[directory.Audience]*stream{}
+	for _, reg := range s.regs { // nobody else has seen them yet
+		reg.grants = nil
+	}
+	s.sealed = reason
+}
+
+// install gives a state to Raft, which gives it to all members. It returns once a
+// majority has it.
+func (s *Store) install(st *state) error {
+	file, err := os.CreateTemp(s.cfg.Dir, "restore-*.tmp")
+	if err != nil {
+		return err
+	}
+	defer discard(file)
+	w := bufio.NewWriterSize(file, 1<<16)
+	if err := errors.Join(st.snapshot().write(w), w.Flush()); err != nil {
+		return fmt.Errorf("write what is restored: %w", err)
+	}
+	size, err := file.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return err
+	}
+	err = s.raft.Restore(&raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Size: size}, file, restoreTimeout)
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
+		return directory.Refuse(directory.Unavailable, "this node does not lead any more; nothing was changed: try again: %w", err)
+	case err != nil:
+		return unknown(err)
+	}
+	return nil
+}
+
+// beginning is the epoch with which the domain's history begins, or goes on after
+// a restore; nil where it has begun.
+func (s *Store) beginning() (*epoch, error) {
+	s.mu.RLock()
+	known, sealed := s.state.epoch, s.state.sealed
+	s.mu.RUnlock()
+	now := s.cfg.clock()
+	switch {
+	case known == 0:
+		return &epoch{uint64(now.Unix()), "bootstrap"}, nil
+	case sealed == "":
+		return nil, nil
+	}
+	next := max(uint64(now.Unix()), known+1)
+	if next > uint64(now.Add(directory.Skew).Unix()) {
+		return nil, directory.Refuse(directory.Unavailable, "epoch %d lies ahead of this node's clock", known)
+	}
+	return &epoch{next, sealed}, nil
+}
+
+// isSealed reports whether a restored history has no epoch of its own yet here.
+func (s *Store) isSealed() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.sealed != ""
+}
+
+// errLoneRestore says that this member has restored what the others have not.
+var errLoneRestore = errors.New("this member has restored a backup and the domain has gone on without it")
+
+// checkSeal latches a member that is sealed while its leader, at that position,
+// goes on in the same epoch: nothing but an epoch follows a restore.
+func (s *Store) checkSeal(leader directory.Position) {
+	at := s.Position()
+	if s.isSealed() && leader.Epoch == at.Epoch && leader.Revision > at.Revision {
+		s.fail(fmt.Errorf("%w: empty %s and start it again", errLoneRestore, s.cfg.Dir))
+	}
+}
+
+// unconfirmed reports whether a registration was restored and not refreshed since.
+func (s *Store) unconfirmed(rid directory.RID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	reg := s.state.regs[rid]
+	return reg != nil && reg.entry.Unconfirmed
+}

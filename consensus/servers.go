@@ -1,0 +1,184 @@
+package consensus
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A server is a member as Raft's configuration has it, which alone decides who is
+// one: Config.Members only begins it.
+type server struct {
+	Member
+	voter bool
+}
+
+// servers returns the domain's members; none where this node is in no domain yet.
+func (s *Store) servers() []server {
+	r := s.running.Load()
+	if r == nil {
+		return nil
+	}
+	configured := r.GetConfiguration().Configuration().Servers
+	all := make([]server, 0, len(configured))
+	for _, c := range configured {
+		if id, err := spiffeid.FromString(string(c.ID)); err == nil {
+			all = append(all, server{Member{id, string(c.Address)}, c.Suffrage == raft.Voter})
+		}
+	}
+	return all
+}
+
+// known returns the members, and the leader also where this one has not heard yet
+// that it became a member.
+func (s *Store) known() []Member {
+	var all []Member
+	for _, m := range s.servers() {
+		all = append(all, m.Member)
+	}
+	if s.running.Load() == nil {
+		return all
+	}
+	if leader, ok := s.leader(); ok && !slices.ContainsFunc(all, func(m Member) bool { return m.ID == leader.ID }) {
+		all = append(all, leader)
+	}
+	return all
+}
+
+// server returns one member.
+func (s *Store) server(id spiffeid.ID) (server, bool) {
+	all := s.servers()
+	i := slices.IndexFunc(all, func(m server) bool { return m.ID == id })
+	if i < 0 {
+		return server{}, false
+	}
+	return all[i], true
+}
+
+// self is this member as its own configuration has it.
+func (s *Store) self() Member {
+	i := slices.IndexFunc(s.cfg.Members, func(m Member) bool { return m.ID == s.cfg.Node })
+	return s.cfg.Members[i]
+}
+
+// alone reports whether the domain has no other member.
+func (s *Store) alone() bool {
+	r := s.running.Load()
+	return r != nil && len(r.GetConfiguration().Configuration().Servers) == 1
+}
+
+// hasHeir reports whether another member can take the leadership over.
+func (s *Store) hasHeir() bool {
+	others, _ := s.voters()
+	return len(others) > 0
+}
+
+// vouchWord asks a member whether it knows of another.
+type vouchWord struct {
+	ID spiffeid.ID `cbor:"1,keyasint"`
+}
+
+type vouchAnswer struct {
+	Member bool `cbor:"1,keyasint"`
+}
+
+const vouchPath = "/v1/vouch"
+
+// vouched asks the members that this one knows whether id is one of them too. One
+// that says so is enough: it is a member, and could lead us anywhere.
+func (s *Store) vouched(ctx context.Context, id spiffeid.ID) bool {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout/2)
+	defer cancel()
+	var others []server
+	for _, m := range s.servers() {
+		if m.ID != s.cfg.Node {
+			others = append(others, m)
+		}
+	}
+	answers := make(chan bool, len(others))
+	for _, m := range others {
+		s.loops.Go(func() {
+			var a vouchAnswer
+			answers <- s.post(ctx, m.Member, vouchPath, &vouchWord{id}, &a) == nil && a.Member
+		})
+	}
+	for range others {
+		if <-answers {
+			return true
+		}
+	}
+	return false
+}
+
+// candidacy makes the only voter of a domain stand for election at once: it has
+// nobody to wait for.
+func (s *Store) candidacy(transport raft.Transport) {
+	others, _ := s.voters()
+	me, ok := s.server(s.cfg.Node)
+	if !ok || !me.voter || len(others) > 0 {
+		return
+	}
+	id, address := raft.ServerID(me.ID.String()), raft.ServerAddress(me.Address)
+	req := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: transport.EncodePeer(id, address),
+	}}
+	if err := transport.TimeoutNow(id, address, req, &raft.TimeoutNowResponse{}); err != nil {
+		s.log.Debug("stands for election after a while", "error", err)
+	}
+}
+
+// A RaftPeer is a member of the domain as another knows it.
+type RaftPeer struct {
+	ID            spiffeid.ID
+	Address       string
+	API           string // base URL of its directory; empty where it has not said
+	Voter, Leader bool
+	LastContact   time.Time // zero where this member does not know
+}
+
+// RaftPeers returns the domain's members. The leader knows when it last heard
+// each, a follower only when it heard the leader.
+func (s *Store) RaftPeers() []RaftPeer {
+	leader, _ := s.leader()
+	apis := s.apis()
+	var peers []RaftPeer
+	for _, m := range s.servers() {
+		p := RaftPeer{ID: m.ID, Address: m.Address, API: apis[m.ID], Voter: m.voter, Leader: m.ID == leader.ID}
+		switch {
+		case m.ID == s.cfg.Node:
+			p.LastContact = time.Now()
+		case s.leading.Load():
+			p.LastContact = s.presence.lastHeard(m.ID)
+		case p.Leader:
+			p.LastContact = s.raft.LastContact()
+		}
+		peers = append(peers, p)
+	}
+	return peers
+}
+
+// Siblings returns the base URLs of the other members' directories, as far as
+// they have said.
+func (s *Store) Siblings() []string {
+	apis := s.apis()
+	var all []string
+	for _, m := range s.servers() {
+		if api := apis[m.ID]; api != "" && m.ID != s.cfg.Node {
+			all = append(all, api)
+		}
+	}
+	return all
+}
+
+func (s *Store) apis() map[spiffeid.ID]string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	apis := make(map[spiffeid.ID]string, len(s.state.members))
+	for id, api := range s.state.members {
+		apis[id] = api
+	}
+	return apis
+}
