@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // A node that stops in the middle of a new epoch's first pull goes on with it,
@@ -39,6 +41,37 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 		b.pull()
 		if n := len(b.beta.shown(alpha)); n != maxDigests+10 {
 			t.Errorf("%d of %d are shown", n, maxDigests+10)
+		}
+	})
+}
+
+// A restored origin announces nothing until owners refresh: its head says so, and
+// what its peers had of it goes at once, and stays gone.
+//
+// Requirement: MESH-019
+func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for i := range 3 {
+			b.origin.register(fmt.Sprint("agent-", i), 86400)
+		}
+		stop := b.beta.run(t)
+		eventually(t, time.Second, "all are shown", func() bool { return len(b.beta.shown(alpha)) == 3 })
+		old, at := b.origin.epoch, b.origin.rev
+		b.origin.epoch += 10
+		for _, r := range b.origin.regs { // unconfirmed
+			r.announced = directory.Digest{}
+			r.exported = false
+		}
+		b.origin.tip = 0
+		b.origin.listKeys(nil, b.alpha.keys)
+		eventually(t, 2*time.Minute, "none is shown", func() bool { return len(b.beta.shown(alpha)) == 0 })
+		stop()
+		b.beta.reopen(t)
+		page := &directory.SignedPage{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: at, At: at, IssuedAt: time.Now().Unix()}
+		late, _ := b.alpha.keys.Sign(directory.TypePage, page.Payload())
+		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late); codeOf(err) != CodeEpochOld {
+			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})
 }

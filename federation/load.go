@@ -158,6 +158,12 @@ func (m *Mesh) swap(o *origin) error {
 				return err
 			}
 		}
+		// An epoch in which nothing was announced is remembered too.
+		if t, err := openStream(tx, o.cur.id); t == nil && err == nil {
+			if _, err := createStream(tx, o.cur.id); err != nil {
+				return err
+			}
+		}
 		return putOrigin(tx, o.domain, o.saved(o.index.Clock.Now()))
 	})
 	if err != nil {

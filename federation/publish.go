@@ -49,7 +49,7 @@ func (b *publisher) page(aud directory.Audience, since uint64, limit int) (*made
 		return nil, nil
 	}
 	key := pageKey{aud, since, limit}
-	if made, ok := b.pages[key]; ok && made.At == b.cfg.Source.Position().Revision {
+	if made, ok := b.pages[key]; ok && (directory.Position{Epoch: made.Epoch, Revision: made.At}) == b.cfg.Source.Position() {
 		return &made, nil
 	}
 	ds, to, at := b.cfg.Source.Digests(aud, since, limit)

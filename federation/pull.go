@@ -314,6 +314,11 @@ func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
 	if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
 		return err
 	}
+	if o.next != nil && o.next.id.epoch == h.Epoch && o.next.state.Watermark >= h.Tip { // a restored origin that announces nothing yet
+		if err := m.swap(o); err != nil {
+			return err
+		}
+	}
 	m.moved()
 	return nil
 }
