@@ -22,6 +22,7 @@ type operation struct {
 	parameters []string // keys of parameters
 	body       []string // the schemas that it may be of
 	optional   bool     // whether there may be no body
+	media      string   // the body's media type, where it is no JSON and body is empty
 	answers    []good
 	problems   []directory.Problem
 }
@@ -180,11 +181,35 @@ var operations = map[string]operation{
 		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Unavailable, directory.OutcomeUnknown,
 			Timeout},
 	},
+	"POST /v1/operator/raft/transfer": ordered("Give the leadership to a node of the domain, or to any that is fit where none is named.", "member", true),
+	"POST /v1/operator/raft/remove":   ordered("Take a node out of the domain. Refused where those that are left could not write.", "member", false),
+	"POST /v1/operator/raft/admit":    ordered("Let a node join the domain, once and within a day; or no longer, with withdraw.", "member", false),
+	"POST /v1/operator/raft/leave":    ordered("Take the node that is asked out of its domain. It goes on until it is stopped, and is not ready.", "nothing", true),
+	"GET /v1/operator/snapshot": {
+		summary: "Save the domain's state while it runs: a backup that has all that was acknowledged before. It has secrets in it.",
+		answers: []good{{status: 200, what: "The backup, as it is made.", media: mediaBackup}}, problems: []directory.Problem{directory.Unavailable},
+	},
+	"POST /v1/operator/snapshot": {
+		summary:    "Restore a backup on all of the domain's nodes, and begin a new epoch. Refused where it is another domain's, or older than the domain without force.",
+		parameters: []string{"force", "reason"}, media: mediaBackup,
+		answers: []good{{status: 200, what: "Restored.", schema: "restored"}},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Conflict, directory.Unavailable,
+			directory.OutcomeUnknown, Timeout},
+	},
 
 	"GET /federation/v1/heads":    betweenNodes("The head of an origin's history, as it signed it.", "application/jose", "peer-origin"),
 	"GET /federation/v1/keys":     betweenNodes("An origin's key document, signed.", "application/jose", "peer-origin"),
 	"GET /federation/v1/pages":    betweenNodes("A page of an origin's digests, signed.", "application/jose", "peer-origin", "peer-audience", "peer-since", "peer-limit", "peer-wait"),
 	"POST /federation/v1/records": betweenNodes("Signed records, by their hashes.", "application/x-ndjson"),
+}
+
+// ordered describes a change of the domain's nodes.
+func ordered(what, body string, optional bool) operation {
+	return operation{
+		summary: what, body: []string{body}, optional: optional, answers: []good{{status: 204, what: "Done."}},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.NotFound, directory.Conflict,
+			directory.Unavailable, directory.OutcomeUnknown, Timeout},
+	}
 }
 
 // betweenNodes describes a route that only nodes speak; package federation says
@@ -225,6 +250,9 @@ var parameters = map[string]*openapi3.Parameter{
 	"filter-language": repeated("language", "A language that the agent supports."),
 	"filter-after":    inQuery("after", "A cursor: continue behind it. It wins over page.", text("", 0)),
 	"filter-brief":    inQuery("brief", "true: provenance in short.", &openapi3.Schema{Type: &openapi3.Types{"boolean"}}),
+
+	"force":  inQuery("force", "true: also where the backup is older than the domain.", boolean()),
+	"reason": inQuery("reason", "Why, for the domain's ledger; at most 200 bytes.", text("", 200)),
 
 	"peer-origin":   required(inQuery("origin", "The trust domain whose it is.", nonEmpty(""))),
 	"peer-audience": required(inQuery("aud", "mesh, or the domain that it is for.", nonEmpty(""))),

@@ -147,6 +147,10 @@ func operationOf(r row) *openapi3.Operation {
 		body := &openapi3.RequestBody{Required: !d.optional, Content: openapi3.Content{"application/json": {Schema: alternatives(d.body)}}}
 		op.RequestBody = &openapi3.RequestBodyRef{Value: body}
 	}
+	if d.media != "" {
+		body := &openapi3.RequestBody{Required: true, Content: openapi3.Content{d.media: {Schema: &openapi3.SchemaRef{Value: text("", 0)}}}}
+		op.RequestBody = &openapi3.RequestBodyRef{Value: body}
+	}
 	for _, a := range d.answers {
 		op.Responses.Set(strconv.Itoa(a.status), &openapi3.ResponseRef{Value: a.response(r.who)})
 	}

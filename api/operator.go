@@ -28,12 +28,15 @@ type Operator interface {
 type RaftStatus struct {
 	Leader string     `json:"leader"` // a SPIFFE ID; empty where none is known
 	Peers  []RaftPeer `json:"peers"`
+	// Admitted are nodes that may join.
+	Admitted []Admission `json:"admitted,omitempty"`
 }
 
 // A RaftPeer is one node of the domain.
 type RaftPeer struct {
 	ID          string    `json:"id"` // its SPIFFE ID
 	Address     string    `json:"address"`
+	API         string    `json:"api,omitempty"` // base URL of its directory, where it has said
 	Voter       bool      `json:"voter"`
 	LastContact time.Time `json:"last_contact,omitzero"` // when the node that answers heard of it last
 }

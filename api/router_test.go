@@ -11,7 +11,7 @@ import (
 
 // whole has every route of the table.
 func whole(cfg *Config) {
-	cfg.Operator = quietOperator{}
+	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
 	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
 }
 

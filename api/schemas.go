@@ -155,7 +155,7 @@ func provenance() *openapi3.Schema {
 		"received_at": instant("When it came here."), "received_from": text("The domain that handed it over.", 0),
 		"visibility": text("domain, mesh, or peers:DOMAIN,…", 0),
 		"verification": object([]string{"state"}, props{
-			"state": oneOf("local", "verified"), "key": text("That verified it.", 0), "logged": boolean(), "checked_at": instant(""),
+			"state": oneOf("local", "verified"), "unconfirmed": said(boolean(), "Restored from a backup, and not refreshed since: no peer sees it."), "key": text("That verified it.", 0), "logged": boolean(), "checked_at": instant(""),
 		}),
 	}), "Where a registration comes from, who vouches for it, and how fresh it is.")
 }
@@ -167,9 +167,18 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		"raft": said(object([]string{"leader", "peers"}, props{
 			"leader": text("A SPIFFE ID; empty where none is known.", 0),
 			"peers": array(object([]string{"id", "address", "voter"}, props{
-				"id": uri(""), "address": text("", 0), "voter": boolean(), "last_contact": moment,
+				"id": uri(""), "address": text("", 0), "api": uri("The base URL of its directory."), "voter": boolean(), "last_contact": moment,
 			}), "", 0),
+			"admitted": array(object([]string{"id", "until"}, props{"id": uri(""), "until": moment}), "Nodes that may join.", 0),
 		}), "How a domain's nodes hold its directory together."),
+		"member": said(object(nil, props{
+			"id": uri("A node's SPIFFE ID."), "withdraw": said(boolean(), "Of an admission: take it back."),
+		}), "Which node is meant."),
+		"nothing": said(object(nil, nil), "Nothing needs saying."),
+		"restored": said(object([]string{"backup", "before", "now", "registrations"}, props{
+			"backup": text("EPOCH.REVISION that was restored.", 0), "before": text("EPOCH.REVISION at which the domain was.", 0),
+			"now": text("EPOCH.REVISION at which it is, in its new epoch.", 0), "registrations": atLeast(0, ""),
+		}), "What a restore did."),
 		"members": said(object([]string{"members"}, props{
 			"members": array(object([]string{"id", "domain", "address", "state"}, props{
 				"id": uri(""), "domain": text("", 0), "address": text("", 0), "state": text("alive, or lost: it was a member and is looked for", 0),

@@ -100,6 +100,8 @@ type Config struct {
 	// never waits.
 	Await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
 	Operator Operator
+	Cluster  Cluster // with Backups: routes of an operator; none where it is nil
+	Backups  Backups
 	MaxStale time.Duration // DefaultMaxStale where it is 0
 	Limits   Limits
 	// How many streams of events there may be, at the node and of one caller;
@@ -198,6 +200,20 @@ func (s *Server) table() []row {
 			row{"GET", "/v1/operator/members", operator("members.read"), s.members},
 			row{"GET", "/v1/operator/peers", operator("peer.read"), s.peers},
 			row{"POST", "/v1/operator/peers", operator("peer.write"), s.setPeering},
+		)
+	}
+	if s.cfg.Cluster != nil {
+		rows = append(rows,
+			row{"POST", "/v1/operator/raft/transfer", operator("raft.write"), s.transfer},
+			row{"POST", "/v1/operator/raft/remove", operator("raft.write"), s.removeMember},
+			row{"POST", "/v1/operator/raft/admit", operator("raft.write"), s.admitMember},
+			row{"POST", "/v1/operator/raft/leave", operator("raft.write"), s.leave},
+		)
+	}
+	if s.cfg.Backups != nil {
+		rows = append(rows,
+			row{"GET", "/v1/operator/snapshot", operator("snapshot.read"), s.saveSnapshot},
+			row{"POST", "/v1/operator/snapshot", operator("snapshot.write"), s.restoreSnapshot},
 		)
 	}
 	if s.cfg.Federation != nil {

@@ -178,12 +178,17 @@ func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
 			b = directory.AppendText(b, "visibility", v)
 		}
 	}
-	return append(appendVerification(directory.AppendRaw(b, "verification", nil), e.Received, l), '}')
+	return append(appendVerification(directory.AppendRaw(b, "verification", nil), e, l), '}')
 }
 
-// appendVerification appends by which key a foreign registration was verified.
+// appendVerification appends by which key a foreign registration was verified, and
+// whether an own one was restored from a backup and not refreshed since.
 // What does not verify is never stored, so it is never shown.
-func appendVerification(b []byte, r *directory.Received, l look) []byte {
+func appendVerification(b []byte, e *directory.Entry, l look) []byte {
+	r := e.Received
+	if r == nil && e.Unconfirmed {
+		return append(b, `{"state":"local","unconfirmed":true}`...)
+	}
 	if r == nil {
 		return append(b, `{"state":"local"}`...)
 	}

@@ -58,7 +58,7 @@ type Config struct {
 	Keys      Keyring
 	View      *directory.View
 	Peerings  func() []directory.Peering                   // the domain's, replicated
-	Siblings  []string                                     // base URLs of the domain's other nodes; may be empty
+	Siblings  func() []string                              // base URLs of the domain's other nodes; nil where there are none
 	Client    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
 	Gossip    *GossipConfig                                // nil switches gossip off
 	Import    func(*directory.Entry) bool                  // what to show of what peers send; nil shows all

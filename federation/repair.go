@@ -162,8 +162,10 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 
 func (m *Mesh) holders(o *origin) []node {
 	var all []node
-	for _, base := range m.cfg.Siblings {
-		all = append(all, node{m.cfg.Domain, base})
+	if m.cfg.Siblings != nil {
+		for _, base := range m.cfg.Siblings() {
+			all = append(all, node{m.cfg.Domain, base})
+		}
 	}
 	return append(append(all, o.nodes()...), m.others(o.domain)...)
 }

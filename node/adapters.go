@@ -109,7 +109,11 @@ func (o operator) Raft() api.RaftStatus {
 		s.Leader = leader.String()
 	}
 	for _, p := range o.n.store.RaftPeers() {
-		s.Peers = append(s.Peers, api.RaftPeer{ID: p.ID.String(), Address: p.Address, Voter: p.Voter, LastContact: p.LastContact})
+		s.Peers = append(s.Peers, api.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact})
+	}
+	ids, until := o.n.store.Admitted()
+	for i, id := range ids {
+		s.Admitted = append(s.Admitted, api.Admission{ID: id.String(), Until: until[i].UTC()})
 	}
 	return s
 }

@@ -37,6 +37,10 @@ type Config struct {
 	Listen      Listen               `yaml:"listen"`
 	Identity    Identity             `yaml:"identity"`
 	Members     []Member             `yaml:"members"`
+	Join        []string             `yaml:"join"`
+	Expect      int                  `yaml:"bootstrap_expect"`
+	Voter       bool                 `yaml:"voter"`
+	RemoveDead  time.Duration        `yaml:"remove_dead"`
 	Gossip      Gossip               `yaml:"gossip"`
 	DNSSD       DNSSD                `yaml:"dns_sd"`
 	Policy      string               `yaml:"policy"`
@@ -130,6 +134,7 @@ func DefaultConfig() Config {
 	return Config{
 		Data:      "data",
 		Listen:    Listen{API: "0.0.0.0:8400", Admin: "127.0.0.1:8401", Cluster: "0.0.0.0:8402", Gossip: "0.0.0.0:8403"},
+		Voter:     true,
 		Gossip:    Gossip{Enabled: true},
 		Policy:    "shipped",
 		Lifetimes: Lifetimes{Max: directory.MaxLifetime},
@@ -213,7 +218,10 @@ func (c *Config) validateListen() error {
 
 func (c *Config) validateMembers() error {
 	if n := len(c.Members); n != 1 && n != 3 && n != 5 {
-		return fmt.Errorf("members: %d are given; list all the domain's nodes, this one too: one, three or five", n)
+		return fmt.Errorf("members: %d are given; list the nodes with which the domain begins, this one too: one, three or five; with join this one alone", n)
+	}
+	if err := c.validateJoin(); err != nil {
+		return err
 	}
 	for i, m := range c.Members {
 		if !trust.IsNode(m.ID, c.TrustDomain) {
@@ -229,8 +237,38 @@ func (c *Config) validateMembers() error {
 	return nil
 }
 
+// validateJoin is for the keys of a node that is not one of its domain's first, or
+// does not know them.
+func (c *Config) validateJoin() error {
+	for i, address := range c.Join {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fmt.Errorf("join[%d]: %q is not host:port of a node's cluster listener", i, address)
+		}
+	}
+	joins := len(c.Join) > 0
+	switch {
+	case len(c.Join) > maxJoin:
+		return fmt.Errorf("join: %d addresses are given; %d are enough", len(c.Join), maxJoin)
+	case joins && len(c.Members) != 1:
+		return fmt.Errorf("members: %d are given; with join list this node alone", len(c.Members))
+	case c.Expect != 0 && !joins:
+		return errors.New("bootstrap_expect: it needs join: the addresses at which the other nodes are found")
+	case c.Expect != 0 && c.Expect != 1 && c.Expect != 3 && c.Expect != 5:
+		return fmt.Errorf("bootstrap_expect: %d is none of 0, 1, 3, 5", c.Expect)
+	case !c.Voter && !joins:
+		return errors.New("voter: a domain does not begin with a node that has no vote: give the addresses to join at")
+	case !c.Voter && c.Expect != 0:
+		return errors.New("voter: a node without a vote does not begin a domain: leave bootstrap_expect out")
+	case c.RemoveDead != 0 && c.RemoveDead < minDead:
+		return fmt.Errorf("remove_dead: %s is under %s; a node may take that long to come back", c.RemoveDead, minDead)
+	}
+	return nil
+}
+
 // Bounds of what an operator may ask for.
 const (
+	maxJoin = 64
+	minDead = 10 * time.Minute
 	maxHold = 365 * 24 * time.Hour
 	maxRate = 1_000_000 // per second
 )

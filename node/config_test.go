@@ -28,7 +28,8 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	}
 	want := DefaultConfig()
 	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || cfg.Limits != want.Limits ||
-		cfg.MaxStale != want.MaxStale || cfg.Disk != want.Disk || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled {
+		cfg.MaxStale != want.MaxStale || cfg.Disk != want.Disk || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled ||
+		len(cfg.Join) != 0 || cfg.Expect != want.Expect || cfg.Voter != want.Voter || cfg.RemoveDead != want.RemoveDead {
 		t.Errorf("the sample has other values than the defaults: %+v", cfg)
 	}
 	var keys map[string]any
@@ -57,7 +58,7 @@ func requireKeys(t *testing.T, path string, typ reflect.Type, keys map[string]an
 // file that isn't one by its line.
 func TestBadConfigIsNamed(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"unknown key":         {"policy: shipped", "polcy: shipped", "line 54: field polcy not found"},
+		"unknown key":         {"policy: shipped", "polcy: shipped", "line 72: field polcy not found"},
 		"wrong type":          {"max: 604800", "max: soon", "cannot unmarshal"},
 		"no domain":           {"trust_domain: alpha.test", "", "trust_domain: missing"},
 		"a domain mesh":       {"trust_domain: alpha.test", "trust_domain: mesh", "trust_domain: no domain may be called mesh"},
@@ -70,6 +71,10 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"not a node":          {"spiffe://alpha.test/roster/node/1", "spiffe://alpha.test/agent/ada", "members[0].id"},
 		"unknown policy":      {"policy: shipped", "policy: open", "policy:"},
 		"too short a max":     {"max: 604800", "max: 59", "lifetimes.max"},
+		"no port to join at":  {"join: []", "join: [10.0.0.2]", "join[0]"},
+		"nobody to expect":    {"bootstrap_expect: 0", "bootstrap_expect: 3", "bootstrap_expect: it needs join"},
+		"a lone reader":       {"voter: true", "voter: false", "voter:"},
+		"a hasty burial":      {"remove_dead: 0s", "remove_dead: 1m", "remove_dead"},
 		"a hold in pieces":    {"hold: 0s", "hold: 1500ms", "names.hold"},
 		"a hold of ages":      {"hold: 0s", "hold: 9000h", "names.hold"},
 		"a negative rate":     {"registrations: 50", "registrations: -1", "limits.registrations"},
@@ -115,5 +120,41 @@ func TestMembersAreListedOnce(t *testing.T) {
 			t.Errorf("%d members: %s, want %s", len(members), got, want)
 		}
 		cfg.Members = []Member{{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"), Cluster: "10.0.0.1:8402"}}
+	}
+}
+
+// What a node that joins is configured with holds together.
+func TestConfigsThatJoin(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"joins":           {"join: [10.0.0.2:8402]", ""},
+		"reads only":      {"join: [10.0.0.2:8402]\nvoter: false", ""},
+		"begins by three": {"join: [10.0.0.1:8402, 10.0.0.2:8402]\nbootstrap_expect: 3", ""},
+		"by two":          {"join: [10.0.0.2:8402]\nbootstrap_expect: 2", "bootstrap_expect: 2 is none of"},
+		"by readers":      {"join: [10.0.0.2:8402]\nbootstrap_expect: 3\nvoter: false", "voter: a node without a vote"},
+	} {
+		var keys map[string]any
+		if err := yaml.Unmarshal([]byte(SampleConfig), &keys); err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal([]byte(c.text), &keys); err != nil {
+			t.Fatal(err)
+		}
+		text, err := yaml.Marshal(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = LoadConfig(writeConfig(t, string(text)))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		keys["members"] = []any{
+			map[string]string{"id": "spiffe://alpha.test/roster/node/1", "cluster": "a:1"},
+			map[string]string{"id": "spiffe://alpha.test/roster/node/2", "cluster": "b:1"},
+			map[string]string{"id": "spiffe://alpha.test/roster/node/3", "cluster": "c:1"},
+		}
+		text, _ = yaml.Marshal(keys)
+		if _, err := LoadConfig(writeConfig(t, string(text))); err == nil {
+			t.Errorf("%s: with three members", name)
+		}
 	}
 }

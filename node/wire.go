@@ -56,7 +56,7 @@ func (n *Node) wireTrust(source *trust.Source) (err error) {
 	}
 	n.source, n.id = source, source.SVID().ID
 	if n.member() == nil {
-		return fmt.Errorf("identity.cert: it is %s, which is none of the members", n.id)
+		return fmt.Errorf("identity.cert: it is %s, which is none of the members: list this node there", n.id)
 	}
 	n.bundles = trust.NewBundles()
 	if err := n.bundles.LoadFile(td, n.cfg.Identity.Bundle); err != nil {
@@ -101,6 +101,8 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
 	}
+	cfg.Join, cfg.Expect, cfg.Reader = n.cfg.Join, n.cfg.Expect, !n.cfg.Voter
+	cfg.API, cfg.RemoveDead = n.member().API, n.cfg.RemoveDead
 	cfg.Timing.SlowDisk, cfg.Timing.SlowDiskFor = n.cfg.Disk.Slow, n.cfg.Disk.HandOverAfter
 	if cfg.Timing.SlowDisk == 0 {
 		cfg.Timing.SlowDisk = -1 // off
@@ -134,12 +136,7 @@ func (n *Node) wireFederation(ln net.Listener) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
-		Client: n.client, Logger: n.log,
-	}
-	for _, m := range n.cfg.Members {
-		if m.ID != n.id && m.API != "" {
-			cfg.Siblings = append(cfg.Siblings, m.API)
-		}
+		Siblings: n.store.Siblings, Client: n.client, Logger: n.log,
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln)
@@ -193,7 +190,7 @@ func (n *Node) wireAPI() *api.Server {
 	return api.New(api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Identify: n.identify, Until: func(r *http.Request) time.Time { return trust.Expiry(r.TLS) },
-		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n},
+		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups},
 	})

@@ -27,6 +27,7 @@ const (
 	exitRefused     = 4
 	exitConflict    = 5
 	exitUnavailable = 6
+	exitFormat      = 10
 	exitKey         = 12
 	exitInterrupted = 130
 )

@@ -75,7 +75,7 @@ func (a *app) root() *cobra.Command {
 		a.devCommand(), a.serveCommand(), a.configCommand(),
 		a.registerCommand(), a.refreshCommand(), a.deregisterCommand(), a.importCommand(),
 		a.getCommand(), a.lookupCommand(), a.watchCommand(), a.findCommand(), a.verifyCommand(),
-		a.membersCommand(), a.raftCommand(), a.peerCommand(), a.versionCommand(),
+		a.membersCommand(), a.raftCommand(), a.snapshotCommand(), a.peerCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -43,39 +43,6 @@ func (a *app) membersCommand() *cobra.Command {
 	}
 }
 
-func (a *app) raftCommand() *cobra.Command {
-	return group("raft", "Look at how a domain's nodes hold its directory together", &cobra.Command{
-		Use:   "peers",
-		Short: "List the domain's nodes, as the one that is asked sees them",
-		Args:  needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			status, reply, err := client.Raft(c.Context())
-			if err != nil {
-				return err
-			}
-			t := table{head: []string{"ID", "ADDRESS", "ROLE", "LAST CONTACT"}}
-			for _, p := range status.Peers {
-				role := "non-voter"
-				switch {
-				case p.ID == status.Leader:
-					role = "leader"
-				case p.Voter:
-					role = "voter"
-				}
-				t.rows = append(t.rows, []string{p.ID, p.Address, role, stamp(p.LastContact)})
-			}
-			if status.Leader == "" {
-				a.note("no leader is known")
-			}
-			return a.print(answer{reply.Body, "peers", t})
-		},
-	})
-}
-
 func (a *app) peerCommand() *cobra.Command {
 	return group("peer", "Look at the domains that this one is peered with", &cobra.Command{
 		Use:   "list",

@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Backups saves a domain's state and restores it. Its errors are *directory.Error.
+type Backups interface {
+	// Save writes a backup that has all that was acknowledged before the call.
+	Save(ctx context.Context, w io.Writer) error
+	// Restore puts a backup in the place of the domain's registrations. It is
+	// refused where the backup is older than the domain, unless force is set.
+	Restore(ctx context.Context, backup io.Reader, force bool, reason string) (Restored, error)
+}
+
+// Restored is what a restore did; positions are EPOCH.REVISION.
+type Restored struct {
+	Backup        string `json:"backup"` // that was restored
+	Before        string `json:"before"` // where the domain was
+	Now           string `json:"now"`    // where it is, in its new epoch
+	Registrations int    `json:"registrations"`
+}
+
+// mediaBackup is a backup's media type: bytes that nobody but this program reads.
+const mediaBackup = "application/octet-stream"
+
+// saveSnapshot answers GET /v1/operator/snapshot. What is cut off ends in a torn
+// stream, and the file's own checksum does not hold.
+func (s *Server) saveSnapshot(w http.ResponseWriter, c *call) error {
+	out := &patient{w: w, rc: http.NewResponseController(w), file: "roster-" + s.cfg.Domain.Name() + ".backup"}
+	if c.Method == http.MethodHead {
+		out.begin()
+		return nil
+	}
+	s.log.Info("snapshot saved", "request_id", c.requestID, "caller", c.id.String())
+	err := s.cfg.Backups.Save(c.Context(), out)
+	if err != nil && out.begun {
+		s.log.Warn("a snapshot was cut off", "request_id", c.requestID, "err", err)
+		panic(http.ErrAbortHandler) // so that nobody takes it for whole
+	}
+	return err
+}
+
+// patience is how long a client may take for each piece of a backup.
+const patience = 30 * time.Second
+
+// patient moves the connection's deadlines along with what crosses it.
+type patient struct {
+	w     http.ResponseWriter
+	r     io.Reader
+	rc    *http.ResponseController
+	file  string
+	begun bool
+}
+
+func (p *patient) begin() {
+	h := p.w.Header()
+	h.Set("Content-Type", mediaBackup)
+	h.Set("Content-Disposition", `attachment; filename="`+p.file+`"`)
+	h.Set("Cache-Control", "no-store")
+	p.w.WriteHeader(http.StatusOK)
+	p.begun = true
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	if !p.begun {
+		p.begin()
+	}
+	_ = p.rc.SetWriteDeadline(time.Now().Add(patience)) // where the connection has deadlines
+	return p.w.Write(b)
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	_ = p.rc.SetReadDeadline(time.Now().Add(patience))
+	return p.r.Read(b)
+}
+
+// restoreSnapshot answers POST /v1/operator/snapshot, whose body is a backup.
+func (s *Server) restoreSnapshot(w http.ResponseWriter, c *call) error {
+	if got := c.Header.Get("Content-Type"); got != mediaBackup {
+		return directory.Refuse(MediaType, "The body's Content-Type is %.100q; send a backup as %s.", got, mediaBackup)
+	}
+	force, err := c.params.one("force")
+	if err != nil {
+		return err
+	}
+	reason, err := c.params.one("reason")
+	if err != nil {
+		return err
+	}
+	in := &patient{r: c.Body, rc: http.NewResponseController(w)}
+	done, err := s.cfg.Backups.Restore(c.Context(), in, force == "true", reason)
+	if err != nil {
+		return err
+	}
+	_ = in.rc.SetReadDeadline(time.Time{})
+	s.log.Warn("the domain was restored", "request_id", c.requestID, "caller", c.id.String(), "backup", done.Backup, "before", done.Before, "now", done.Now)
+	return sendStatus(w, c, done)
+}
+
+// patient is the client without a bound on the time that an answer takes; the
+// context has one where there is one.
+func (c *Client) patient() *http.Client {
+	hc := *c.http
+	hc.Timeout = 0
+	return &hc
+}
+
+// SaveSnapshot writes a backup of the directory's domain to w. Whether it is whole
+// is for its checksum to say.
+func (c *Client) SaveSnapshot(ctx context.Context, w io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/operator/snapshot", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.patient().Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return answerOf(resp)
+	}
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("the backup did not arrive whole: %w", err)
+	}
+	return nil
+}
+
+// RestoreSnapshot restores a backup of that size in bytes.
+func (c *Client) RestoreSnapshot(ctx context.Context, backup io.Reader, size int64, force bool, reason string) (*Restored, *Reply, error) {
+	q := url.Values{}
+	if force {
+		q.Set("force", "true")
+	}
+	set(q, "reason", reason)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+withQuery("/v1/operator/snapshot", q), io.NopCloser(backup))
+	if err != nil {
+		return nil, nil, err
+	}
+	req.ContentLength = size
+	req.Header.Set("Content-Type", mediaBackup)
+	resp, err := c.patient().Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return nil, nil, answerOf(resp)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	out := &Restored{}
+	if err == nil {
+		err = json.Unmarshal(body, out)
+	}
+	return out, &Reply{resp.StatusCode, resp.Header, body}, err
+}
+
+// answerOf is the refusal that an answer is.
+func answerOf(resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	return newError(&Reply{resp.StatusCode, resp.Header, body})
+}

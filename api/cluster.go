@@ -1,0 +1,139 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Cluster changes which nodes hold a domain, whichever of them is asked. Its
+// errors are *directory.Error.
+type Cluster interface {
+	// Transfer gives the leadership to a node, or to any that is fit where to is
+	// zero.
+	Transfer(ctx context.Context, to spiffeid.ID) error
+	// Remove takes a node out of the domain.
+	Remove(ctx context.Context, id spiffeid.ID) error
+	// Admit lets a node join, once and within a day; not takes that back.
+	Admit(ctx context.Context, id spiffeid.ID, not bool) error
+	// Leave takes the node that is asked out of its domain.
+	Leave(ctx context.Context) error
+}
+
+// An Admission is a node that may join.
+type Admission struct {
+	ID    string    `json:"id"`
+	Until time.Time `json:"until"`
+}
+
+// member is the body of a request about one node.
+type member struct {
+	ID       string `json:"id"`
+	Withdraw bool   `json:"withdraw,omitzero"` // of an admission
+}
+
+// readMember reads such a body; without one, where that is allowed, the id is zero.
+func readMember(w http.ResponseWriter, c *call, optional bool) (in member, id spiffeid.ID, err error) {
+	body, err := readBody(w, c)
+	if err != nil || len(body) == 0 && optional {
+		return in, id, err
+	}
+	if _, err := directory.ParseObject(body); err != nil {
+		return in, id, err
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		return in, id, directory.Refuse(directory.BadRequest, "The body does not name a node: %w", err)
+	}
+	if in.ID == "" && optional {
+		return in, id, nil
+	}
+	if id, err = spiffeid.FromString(in.ID); err != nil {
+		return in, id, directory.Refuse(directory.BadRequest, "id is %.100q; give a node's SPIFFE ID", in.ID).At("/id")
+	}
+	return in, id, nil
+}
+
+// done answers a change of the domain's nodes, which is logged with its caller.
+func (s *Server) done(w http.ResponseWriter, c *call, what, id string) error {
+	s.log.Info("the domain's nodes were changed", "request_id", c.requestID, "caller", c.id.String(), "change", what, "node", id)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) transfer(w http.ResponseWriter, c *call) error {
+	in, to, err := readMember(w, c, true)
+	if err == nil {
+		err = s.cfg.Cluster.Transfer(c.Context(), to)
+	}
+	if err != nil {
+		return err
+	}
+	return s.done(w, c, "transfer", in.ID)
+}
+
+func (s *Server) removeMember(w http.ResponseWriter, c *call) error {
+	in, id, err := readMember(w, c, false)
+	if err == nil {
+		err = s.cfg.Cluster.Remove(c.Context(), id)
+	}
+	if err != nil {
+		return err
+	}
+	return s.done(w, c, "remove", in.ID)
+}
+
+func (s *Server) admitMember(w http.ResponseWriter, c *call) error {
+	in, id, err := readMember(w, c, false)
+	if err == nil {
+		err = s.cfg.Cluster.Admit(c.Context(), id, in.Withdraw)
+	}
+	if err != nil {
+		return err
+	}
+	return s.done(w, c, "admit", in.ID)
+}
+
+func (s *Server) leave(w http.ResponseWriter, c *call) error {
+	if err := s.cfg.Cluster.Leave(c.Context()); err != nil {
+		return err
+	}
+	return s.done(w, c, "leave", "this one")
+}
+
+// Transfer gives the leadership to a node of the domain, or to any that is fit
+// where to is empty.
+func (c *Client) Transfer(ctx context.Context, to string) error {
+	return c.order(ctx, "transfer", member{ID: to})
+}
+
+// RemoveMember takes a node out of the domain.
+func (c *Client) RemoveMember(ctx context.Context, id string) error {
+	return c.order(ctx, "remove", member{ID: id})
+}
+
+// Admit lets a node join the domain, once and within a day; withdraw takes that
+// back.
+func (c *Client) Admit(ctx context.Context, id string, withdraw bool) error {
+	return c.order(ctx, "admit", member{ID: id, Withdraw: withdraw})
+}
+
+// Leave takes the node that is asked out of its domain.
+func (c *Client) Leave(ctx context.Context) error {
+	_, err := c.do(ctx, http.MethodPost, "/v1/operator/raft/leave", nil, nil)
+	return err
+}
+
+func (c *Client) order(ctx context.Context, verb string, in member) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, http.MethodPost, "/v1/operator/raft/"+verb, nil, body)
+	return err
+}

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// quietCluster notes what it is told.
+type quietCluster struct {
+	told *[]string
+	err  error
+}
+
+func (c quietCluster) tell(words ...string) error {
+	if c.told != nil {
+		*c.told = append(*c.told, strings.Join(words, " "))
+	}
+	return c.err
+}
+
+func (c quietCluster) Transfer(_ context.Context, to spiffeid.ID) error {
+	return c.tell("transfer", to.String())
+}
+func (c quietCluster) Remove(_ context.Context, id spiffeid.ID) error {
+	return c.tell("remove", id.String())
+}
+func (c quietCluster) Leave(context.Context) error { return c.tell("leave") }
+func (c quietCluster) Admit(_ context.Context, id spiffeid.ID, not bool) error {
+	if not {
+		return c.tell("withdraw", id.String())
+	}
+	return c.tell("admit", id.String())
+}
+
+// quietBackups has a backup, which may tear.
+type quietBackups struct {
+	backup []byte
+	torn   bool
+	got    *[]byte
+}
+
+func (b quietBackups) Save(_ context.Context, w io.Writer) error {
+	if b.backup == nil {
+		return directory.Refuse(directory.Unavailable, "no majority")
+	}
+	if _, err := w.Write(b.backup); err != nil || !b.torn {
+		return err
+	}
+	return errors.New("the disk is gone")
+}
+
+func (b quietBackups) Restore(_ context.Context, r io.Reader, force bool, reason string) (Restored, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return Restored{}, err
+	}
+	if b.got != nil {
+		*b.got = data
+	}
+	if !force {
+		return Restored{}, directory.Refuse(directory.Conflict, "the backup is at 1.2 and the domain at 1.3")
+	}
+	return Restored{"1.2", "1.3", "4.5" + reason, 7}, nil
+}
+
+func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
+	var told []string
+	s := newTestServer(t, func(cfg *Config) { cfg.Cluster = quietCluster{told: &told} })
+	c := newTestClient(t, s, "/ops/operator")
+	id, ctx := "spiffe://alpha.test/roster/node/3", t.Context()
+	for _, err := range []error{c.Transfer(ctx, ""), c.Transfer(ctx, id), c.RemoveMember(ctx, id), c.Admit(ctx, id, false), c.Admit(ctx, id, true), c.Leave(ctx)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []string{"transfer ", "transfer " + id, "remove " + id, "admit " + id, "withdraw " + id, "leave"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/transfer", ""), 204)
+	for _, body := range []string{"", "{}", `{"id":"node 3"}`, `{"id":3}`, `{"id":"a","id":"b"}`} {
+		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", body), 400)
+	}
+	for _, verb := range []string{"transfer", "remove", "admit", "leave"} {
+		wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/raft/"+verb, `{"id":"`+id+`"}`), 403)
+		wantStatus(t, ask(t, s, "", "POST", "/v1/operator/raft/"+verb, `{"id":"`+id+`"}`), 401)
+	}
+	s = newTestServer(t, func(cfg *Config) {
+		cfg.Cluster = quietCluster{err: directory.Refuse(directory.Conflict, "the last voter")}
+	})
+	if body := wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", `{"id":"`+id+`"}`), 409); body["detail"] != "the last voter" {
+		t.Errorf("refused with %v", body)
+	}
+}
+
+// Requirement: OPS-013
+func TestBackupsCrossTheSurface(t *testing.T) {
+	backup := bytes.Repeat([]byte("backup"), 100_000)
+	var got []byte
+	s := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{backup: backup, got: &got} })
+	c := newTestClient(t, s, "/ops/operator")
+	var file bytes.Buffer
+	if err := c.SaveSnapshot(t.Context(), &file); err != nil || !bytes.Equal(file.Bytes(), backup) {
+		t.Errorf("saved %d of %d bytes, %v", file.Len(), len(backup), err)
+	}
+	done, _, err := c.RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), true, "6")
+	if err != nil || *done != (Restored{"1.2", "1.3", "4.56", 7}) || !bytes.Equal(got, backup) {
+		t.Errorf("restored %+v of %d bytes, %v", done, len(got), err)
+	}
+	var refused *Error
+	_, _, err = c.RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), false, "")
+	if !errors.As(err, &refused) || refused.Status != 409 || !strings.Contains(refused.Detail, "1.2 and the domain at 1.3") {
+		t.Errorf("without force: %v", err)
+	}
+	wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/snapshot", "{}", "Content-Type", "application/json"), 415)
+	wantStatus(t, ask(t, s, "/agent/ada", "GET", "/v1/operator/snapshot", ""), 403)
+	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/snapshot", ""), 403)
+
+	none := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{} })
+	wantStatus(t, ask(t, none, "/ops/operator", "GET", "/v1/operator/snapshot", ""), 503)
+	torn := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{backup: backup, torn: true} })
+	if err := newTestClient(t, torn, "/ops/operator").SaveSnapshot(t.Context(), io.Discard); err == nil {
+		t.Error("a backup that was cut off looks whole")
+	}
+}

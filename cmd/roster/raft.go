@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+func (a *app) raftCommand() *cobra.Command {
+	return group("raft", "Look at which nodes hold a domain's directory, and change it",
+		a.raftPeersCommand(), a.raftTransferCommand(), a.raftRemoveCommand(), a.raftAdmitCommand(), a.raftLeaveCommand())
+}
+
+func (a *app) raftPeersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "peers",
+		Short: "List the domain's nodes, as the one that is asked sees them",
+		Args:  needs(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			status, reply, err := client.Raft(c.Context())
+			if err != nil {
+				return err
+			}
+			t := table{head: []string{"ID", "ADDRESS", "ROLE", "LAST CONTACT", "+API"}}
+			for _, p := range status.Peers {
+				t.rows = append(t.rows, []string{p.ID, p.Address, roleOf(p, status.Leader), stamp(p.LastContact), p.API})
+			}
+			if status.Leader == "" {
+				a.note("no leader is known")
+			}
+			for _, n := range status.Admitted {
+				a.note("%s may join until %s", n.ID, stamp(n.Until))
+			}
+			return a.print(answer{reply.Body, "peers", t})
+		},
+	}
+}
+
+func roleOf(p api.RaftPeer, leader string) string {
+	switch {
+	case p.ID == leader:
+		return "leader"
+	case p.Voter:
+		return "voter"
+	}
+	return "non-voter"
+}
+
+// anyOf is for a command that takes at most one argument.
+func anyOf(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return needs(name)(c, args)
+		}
+		return nil
+	}
+}
+
+func (a *app) raftTransferCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "transfer [ID]",
+		Short: "Give the leadership to a node, or to any that is fit",
+		Long: `Give the leadership to a node, or to any that is fit where none is named. No write
+fails meanwhile. ID is a node's SPIFFE ID, or what stands behind the last slash of it.`,
+		Args: anyOf("[ID]"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.operate(c.Context(), args, func(ctx context.Context, client *api.Client, id string) error {
+				return client.Transfer(ctx, id)
+			}, func(id string) string {
+				if id == "" {
+					return "another node leads now"
+				}
+				return id + " leads now"
+			})
+		},
+	}
+}
+
+func (a *app) raftRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove ID",
+		Short: "Take a node out of the domain, dead or alive",
+		Long: `Take a node out of the domain. It is refused where the nodes that are left could
+not write. A node that was removed comes back only when it is admitted again. ID
+is a node's SPIFFE ID, or what stands behind the last slash of it.`,
+		Args: needs("ID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.operate(c.Context(), args, func(ctx context.Context, client *api.Client, id string) error {
+				return client.RemoveMember(ctx, id)
+			}, func(id string) string { return id + " is no node of the domain any more" })
+		},
+	}
+}
+
+func (a *app) raftAdmitCommand() *cobra.Command {
+	var withdraw bool
+	c := &cobra.Command{
+		Use:   "admit ID",
+		Short: "Let a new node join the domain",
+		Long: `Let a new node join the domain, once and within a day. Then start it with a
+configuration that has join. It is a non-voter until it has caught up. ID is its
+SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
+		Args: needs("ID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			if err := client.Admit(c.Context(), args[0], withdraw); err != nil {
+				return err
+			}
+			if withdraw {
+				a.note("%s may not join any more", args[0])
+			} else {
+				a.note("%s may join within a day", args[0])
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&withdraw, "withdraw", false, "take it back")
+	return c
+}
+
+func (a *app) raftLeaveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "leave",
+		Short: "Take the node that --address names out of its domain",
+		Long: `Take the node that --address names out of its domain. It hands over first where it
+leads. It goes on until it is stopped, is not ready, and takes no writes.`,
+		Args: needs(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			if err := client.Leave(c.Context()); err != nil {
+				return err
+			}
+			a.note("the node has left its domain; stop it now")
+			return nil
+		},
+	}
+}
+
+// operate does something with a node of the domain, which may be named in short.
+func (a *app) operate(ctx context.Context, args []string, do func(context.Context, *api.Client, string) error, said func(string) string) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	id := strings.Join(args, "")
+	if id != "" && !strings.HasPrefix(id, "spiffe://") {
+		if id, err = a.nodeNamed(ctx, client, id); err != nil {
+			return err
+		}
+	}
+	if err := do(ctx, client, id); err != nil {
+		return suggest(err, exitNotFound, a.command("raft", "peers"))
+	}
+	a.note("%s", said(id))
+	return nil
+}
+
+// nodeNamed returns the id of the domain's node of that name.
+func (a *app) nodeNamed(ctx context.Context, client *api.Client, name string) (string, error) {
+	status, _, err := client.Raft(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range status.Peers {
+		if strings.HasSuffix(p.ID, "/"+name) {
+			return p.ID, nil
+		}
+	}
+	return "", failed(exitNotFound, "no node of the domain is called %q", name).try(a.command("raft", "peers"))
+}

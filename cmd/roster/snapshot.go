@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/node"
+)
+
+func (a *app) snapshotCommand() *cobra.Command {
+	return group("snapshot", "Save a domain's directory while it runs, look into a backup, restore it",
+		a.snapshotSaveCommand(), a.snapshotInspectCommand(), a.snapshotRestoreCommand())
+}
+
+func (a *app) snapshotSaveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "save FILE",
+		Short: "Save a backup of the directory's domain while it runs",
+		Long: `Save a backup of the directory's domain while it runs. It has all that was
+acknowledged before. The file is readable by you alone, since it has secrets in it:
+keep it so. A file that is there already is not overwritten.`,
+		Args: needs("FILE"),
+		RunE: func(c *cobra.Command, args []string) error { return a.saveSnapshot(c.Context(), args[0]) },
+	}
+}
+
+func (a *app) saveSnapshot(ctx context.Context, path string) (err error) {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return failed(exitConflict, "%s is there already", path).because("A backup never takes another file's place; choose another name.")
+	}
+	partial := path + ".partial"
+	file, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return failed(exitConflict, "%s is there already", partial).because("Another save is under way, or one was interrupted; remove it in the latter case.").
+			try("rm " + shellQuote(partial))
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dropPartial(partial)) }()
+	err = client.SaveSnapshot(ctx, file)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	info, err := node.InspectBackup(partial)
+	if err != nil {
+		return fmt.Errorf("what arrived is not a whole backup: %w", err)
+	}
+	if err := os.Link(partial, path); err != nil { // and not Rename: it would overwrite
+		return err
+	}
+	a.note("saved %s at %s: %d registrations, %d bytes", info.Domain.Name(), info.Position, info.Registrations, info.Size)
+	return nil
+}
+
+func dropPartial(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (a *app) snapshotInspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect FILE",
+		Short: "Tell what is in a backup, offline and without its secrets",
+		Args:  needs("FILE"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			info, err := node.InspectBackup(args[0])
+			if err != nil {
+				return badBackup(args[0], err)
+			}
+			peers, nodes := []string{}, []string{}
+			for _, p := range info.Peers {
+				peers = append(peers, p.Name())
+			}
+			for _, n := range info.Members {
+				nodes = append(nodes, n.String())
+			}
+			body, err := marshal(inspected{
+				Kind: "backup", Domain: info.Domain.Name(), Epoch: info.Position.Epoch, Revision: info.Position.Revision,
+				Taken: info.Taken.UTC(), Node: info.Node.String(), Time: info.Now.UTC(),
+				Registrations: info.Registrations, HeldNames: info.Held, Peers: peers, Nodes: nodes,
+				LedgerSize: info.LedgerSize, LedgerRoot: info.LedgerRoot, Hash: info.Hash, Bytes: info.Size,
+			})
+			if err != nil {
+				return err
+			}
+			t := table{head: []string{"WHAT", "VALUE"}, rows: [][]string{
+				{"domain", info.Domain.Name()}, {"position", info.Position.String()}, {"taken", stamp(info.Taken)}, {"by", info.Node.String()},
+				{"registrations", strconv.Itoa(info.Registrations)}, {"held names", strconv.Itoa(info.Held)},
+				{"peers", strings.Join(peers, " ")}, {"nodes", strings.Join(nodes, " ")},
+				{"ledger", fmt.Sprintf("size %d, root %s", info.LedgerSize, info.LedgerRoot)},
+				{"hash", info.Hash.String()}, {"bytes", strconv.FormatInt(info.Size, 10)},
+			}}
+			return a.print(answer{body: body, table: t})
+		},
+	}
+}
+
+func badBackup(path string, err error) error {
+	if errors.Is(err, node.ErrBackup) {
+		return failed(exitFormat, "%w", err).because("%s is none that roster snapshot save wrote, or it was damaged since.", path)
+	}
+	return err
+}
+
+// inspected is what is in a backup, for programs.
+type inspected struct {
+	Kind          string         `json:"kind"`
+	Domain        string         `json:"domain"`
+	Epoch         uint64         `json:"epoch"`
+	Revision      uint64         `json:"revision"`
+	Taken         time.Time      `json:"taken"`
+	Node          string         `json:"node"` // that wrote it
+	Time          time.Time      `json:"time"` // the domain's committed time
+	Registrations int            `json:"registrations"`
+	HeldNames     int            `json:"held_names"`
+	Peers         []string       `json:"peers"`
+	Nodes         []string       `json:"nodes"` // that had a signing key
+	LedgerSize    uint64         `json:"ledger_size"`
+	LedgerRoot    directory.Hash `json:"ledger_root"`
+	Hash          directory.Hash `json:"hash"` // over all registrations' contents and deadlines
+	Bytes         int64          `json:"bytes"`
+}
+
+func (a *app) snapshotRestoreCommand() *cobra.Command {
+	var force bool
+	var reason string
+	c := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Put a backup in the place of the domain's registrations, while it runs",
+		Long: `Put a backup in the place of the domain's registrations, on all its nodes and while
+they run. What was registered, changed or removed since is undone. The domain begins
+a new epoch: what was restored is shown here as unconfirmed, and peers see it again
+once its owner has refreshed it. Nodes, keys and peers stay as they are.
+
+It is refused where the backup is another domain's, or older than the domain and
+--force is not given.`,
+		Args: needs("FILE"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.restoreSnapshot(c.Context(), args[0], force, reason)
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "also where the backup is older than the domain")
+	c.Flags().StringVar(&reason, "reason", "", "why, for the domain's ledger")
+	return c
+}
+
+func (a *app) restoreSnapshot(ctx context.Context, path string, force bool, reason string) error {
+	info, err := node.InspectBackup(path)
+	if err != nil {
+		return badBackup(path, err)
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	done, reply, err := client.RestoreSnapshot(ctx, file, info.Size, force, reason)
+	if err != nil {
+		if !force {
+			err = suggest(err, exitConflict, a.command("snapshot", "inspect", path))
+		}
+		return err
+	}
+	t := table{head: []string{"BACKUP", "BEFORE", "NOW", "REGISTRATIONS"}, rows: [][]string{
+		{done.Backup, done.Before, done.Now, strconv.Itoa(done.Registrations)},
+	}}
+	a.note("restored; what is restored is unconfirmed until its owner refreshes it")
+	return a.print(answer{body: reply.Body, table: t})
+}

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// cluster changes which nodes hold the domain.
+type cluster struct{ n *Node }
+
+// Transfer implements api.Cluster.
+func (c cluster) Transfer(ctx context.Context, to spiffeid.ID) error {
+	return c.n.store.Transfer(ctx, to)
+}
+
+// Remove implements api.Cluster.
+func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.n.store.Expel(ctx, id) }
+
+// Admit implements api.Cluster. Only what can have a node's certificate is
+// admitted.
+func (c cluster) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
+	if !not && !trust.IsNode(id, c.n.cfg.TrustDomain) {
+		return directory.Refuse(directory.BadRequest, "%s is not under %s%s, where the domain's nodes are", id, c.n.cfg.TrustDomain.IDString(), trust.NodePath).At("/id")
+	}
+	return c.n.store.Admit(ctx, id, not)
+}
+
+// Leave implements api.Cluster.
+func (c cluster) Leave(ctx context.Context) error { return c.n.store.Leave(ctx) }
+
+// backups saves and restores the domain's own state.
+type backups struct{ n *Node }
+
+// Save implements api.Backups.
+func (b backups) Save(ctx context.Context, w io.Writer) error { return b.n.store.Backup(ctx, w) }
+
+// Restore implements api.Backups.
+func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (api.Restored, error) {
+	done, err := b.n.store.Restore(ctx, backup, consensus.RestoreOptions{Force: force, Reason: reason})
+	if err != nil {
+		return api.Restored{}, err
+	}
+	return api.Restored{
+		Backup: done.Backup.String(), Before: done.Before.String(), Now: done.Now.String(), Registrations: done.Registrations,
+	}, nil
+}
+
+// ErrBackup says that a file is no backup that this release can use.
+var ErrBackup = consensus.ErrBackup
+
+// InspectBackup returns what is in a backup file, without a directory and without
+// its secrets.
+func InspectBackup(path string) (*consensus.Backup, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return consensus.InspectBackup(file, info.Size())
+}
