@@ -124,18 +124,21 @@ func (p *processes) restart(n node.DevNode) {
 			p.end(cmd)
 		}
 	})
-	p.eventually(20*time.Second, n.ID+" is ready again", func() error {
-		resp, err := admin.Get(n.Admin + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
+	p.eventually(20*time.Second, n.ID+" is ready again", func() error { return ready(n) })
 	p.release(n.ID)
+}
+
+// ready returns nil when a node says that it is.
+func ready(n node.DevNode) error {
+	resp, err := admin.Get(n.Admin + "/readyz")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
 }
 
 // eventually tries every 20 ms until try succeeds or the bound is over.
