@@ -101,7 +101,6 @@ func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
 	}
 }
 
-// Requirement: OPS-013
 func TestBackupsCrossTheSurface(t *testing.T) {
 	backup := bytes.Repeat([]byte("backup"), 100_000)
 	var got []byte

@@ -117,7 +117,7 @@ func (s *Store) sendBackup(ctx context.Context, leader Member, file *os.File, si
 	req.ContentLength = size
 	resp, err := s.cluster.client.Do(req)
 	if err != nil {
-		return done, unknown(err)
+		return done, restoreUnknown(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusMisdirectedRequest {
@@ -130,7 +130,7 @@ func (s *Store) sendBackup(ctx context.Context, leader Member, file *os.File, si
 	}
 	switch {
 	case err != nil:
-		return done, unknown(err)
+		return done, restoreUnknown(err)
 	case a.Problem != "":
 		return done, &directory.Error{Problem: a.Problem, Detail: a.Detail}
 	}
@@ -205,7 +205,7 @@ func (s *Store) restore(ctx context.Context, file *os.File, size int64, o Restor
 	}
 	release()
 	if err := s.beginHistory(ctx); err != nil {
-		return done, unknown(err)
+		return done, restoreUnknown(err)
 	}
 	s.askRegrants()
 	done.Now = s.Position()
@@ -300,9 +300,14 @@ func (s *Store) install(st *state) error {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
 		return directory.Refuse(directory.Unavailable, "this node does not lead any more; nothing was changed: try again: %w", err)
 	case err != nil:
-		return unknown(err)
+		return restoreUnknown(err)
 	}
 	return nil
+}
+
+// restoreUnknown is OutcomeUnknown of a restore.
+func restoreUnknown(cause error) error {
+	return directory.Refuse(directory.OutcomeUnknown, "it is not known whether the backup was restored; if it was, the domain is in a new epoch: %w", cause)
 }
 
 // beginning is the epoch with which the domain's history begins, or goes on after

@@ -43,7 +43,7 @@ func (d *domain) attestAll() {
 	}
 }
 
-// Requirement: OPS-013, MESH-019
+// Requirement: MESH-019
 func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 	d := newDomain(t, 3, nil)
 	d.ready()

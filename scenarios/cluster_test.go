@@ -219,7 +219,7 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 // A backup is saved while the domain runs, says what is in it, is refused where it
 // is too old, and is restored: what peers see of it comes back as owners refresh.
 //
-// Requirement: OPS-013, MESH-019
+// Requirement: MESH-019
 func TestABackupIsSavedAndRestored(t *testing.T) {
 	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0")
 	ada, home, peer := p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")
