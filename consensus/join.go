@@ -75,6 +75,9 @@ const (
 // knockPause is between two knocks of a node that is not yet what it wants to be.
 const knockPause = 500 * time.Millisecond
 
+// quietStart is for how long a node that starts does not complain.
+const quietStart = 3 * time.Second
+
 // joinLoop knocks while this node is not what its configuration says.
 func (s *Store) joinLoop() {
 	said := ""
@@ -88,10 +91,12 @@ func (s *Store) joinLoop() {
 		} else {
 			s.outside.Store(nil)
 		}
-		if why != "" && why != said && s.closing.Err() == nil {
+		if why == "" || time.Since(s.opened) < quietStart {
+			said = ""
+		} else if why != said && s.closing.Err() == nil {
+			said = why
 			s.log.Info("this node is not yet what its configuration says", "reason", why)
 		}
-		said = why
 		select {
 		case <-time.After(pause):
 		case <-s.closing.Done():

@@ -115,7 +115,7 @@ func (s *Store) vouched(ctx context.Context, id spiffeid.ID) bool {
 
 // candidacy makes the only voter of a domain stand for election at once: it has
 // nobody to wait for.
-func (s *Store) candidacy(transport raft.Transport) {
+func (s *Store) candidacy(transport *raft.NetworkTransport) {
 	others, _ := s.voters()
 	me, ok := s.server(s.cfg.Node)
 	if !ok || !me.voter || len(others) > 0 {
@@ -128,6 +128,7 @@ func (s *Store) candidacy(transport raft.Transport) {
 	if err := transport.TimeoutNow(id, address, req, &raft.TimeoutNowResponse{}); err != nil {
 		s.log.Debug("stands for election after a while", "error", err)
 	}
+	transport.CloseStreams() // the one to itself, which nobody needs any more
 }
 
 // A RaftPeer is a member of the domain as another knows it.
