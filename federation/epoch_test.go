@@ -57,13 +57,7 @@ func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 		}
 		stop := b.beta.run(t)
 		eventually(t, time.Second, "all are shown", func() bool { return len(b.beta.shown(alpha)) == 3 })
-		old, at := b.origin.epoch, b.origin.rev
-		b.origin.epoch += 10
-		for _, r := range b.origin.regs { // unconfirmed
-			r.announced = directory.Digest{}
-			r.exported = false
-		}
-		b.origin.tip = 0
+		old, at := b.origin.restore()
 		b.origin.listKeys(nil, b.alpha.keys)
 		eventually(t, 2*time.Minute, "none is shown", func() bool { return len(b.beta.shown(alpha)) == 0 })
 		stop()

@@ -283,6 +283,21 @@ func (o *model) narrow(rid directory.RID) {
 	})
 }
 
+// restore begins a new epoch in which every registration is unconfirmed, and
+// returns the old epoch and its last revision.
+func (o *model) restore() (epoch, rev uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	epoch, rev = o.epoch, o.rev
+	o.epoch += 10
+	o.tip = 0
+	for _, r := range o.regs {
+		r.announced = directory.Digest{}
+		r.exported = false
+	}
+	return epoch, rev
+}
+
 // listKeys issues a key document with these keys and revoked ones.
 func (o *model) listKeys(revoked []string, rings ...*keyring) {
 	o.do(func(int64) {

@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -182,7 +184,8 @@ func (d *DevDomain) peering() (directory.Peering, error) {
 	return p, err
 }
 
-// awaitMesh waits until every node shows every sample agent.
+// awaitMesh waits until every node shows every sample agent and has met a node
+// of every domain in the gossip pool.
 func (m *devMesh) awaitMesh(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range m.Domains {
@@ -194,9 +197,30 @@ func (m *devMesh) awaitMesh(ctx context.Context) error {
 				}
 				return until(ctx, "all agents visible at "+n.ID, func() error { return m.seesAll(ctx, c) })
 			})
+			g.Go(func() error {
+				c, err := d.client(n.API, "/ops/operator")
+				if err != nil || m.opt.noGossip {
+					return err
+				}
+				return until(ctx, "the gossip pool of "+n.ID, func() error { return m.hasMet(ctx, c) })
+			})
 		}
 	}
 	return g.Wait()
+}
+
+// hasMet reports whether a node has met one of every domain.
+func (m *devMesh) hasMet(ctx context.Context, c *api.Client) error {
+	members, _, err := c.Members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range m.Domains {
+		if !slices.ContainsFunc(members, func(o api.Member) bool { return o.Domain == d.TrustDomain }) {
+			return fmt.Errorf("no node of %s has been met yet", d.TrustDomain)
+		}
+	}
+	return nil
 }
 
 // until repeats try every 50 ms until it succeeds or ctx ends.
