@@ -183,6 +183,9 @@ type Mark struct{ log, next uint64 }
 // IsZero reports whether m is no place.
 func (m Mark) IsZero() bool { return m == Mark{} }
 
+// Before reports whether m is a place before o in the same node's order.
+func (m Mark) Before(o Mark) bool { return m.log == o.log && m.next < o.next }
+
 // String gives the text form: two numbers in base 36 with a dot between.
 func (m Mark) String() string {
 	return strconv.FormatUint(m.log, 36) + "." + strconv.FormatUint(m.next, 36)

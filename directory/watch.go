@@ -97,6 +97,9 @@ func (w *Watcher) Mark() Mark {
 	return Mark{w.view.log.id, w.at}
 }
 
+// End returns the place behind all changes that have happened by now.
+func (w *Watcher) End() Mark { return Mark{w.view.log.id, w.view.log.position()} }
+
 // Next returns the next events, and waits for one where there is none. It returns
 // ctx's error when that ends first, and then may be called again, or ErrBehind.
 // Changes that have happened are told even when ctx has ended.

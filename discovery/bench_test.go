@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -118,15 +119,14 @@ func heapInUse() uint64 {
 func BenchmarkMemory(b *testing.B) {
 	n := benchSize()
 	for b.Loop() {
-		w, a := newWriter(1), newAnalyser()
+		w, a := newWriter(1), newAnalyser(maphash.MakeSeed(), maxVocabulary)
 		before := heapInUse()
-		x := newIndex(byVisibility)
-		var r reading
+		x := newIndex(byVisibility, a.seed)
 		var c contents
 		start := cpu()
 		for i := range n {
 			e := w.entry(i)
-			c.read(a, &r, e)
+			c.read(a, e)
 			x.put(e, nil, &c)
 		}
 		took := cpu() - start
@@ -135,6 +135,32 @@ func BenchmarkMemory(b *testing.B) {
 		b.ReportMetric(float64(took.Microseconds())/float64(n), "cpu-µs/registration")
 		b.ReportMetric(float64(x.terms.table.used), "terms")
 		runtime.KeepAlive(x)
+	}
+}
+
+// What it takes to index a registration in the place of another.
+func BenchmarkUpdate(b *testing.B) {
+	n := min(benchSize(), 100_000)
+	f, err := New(Config{View: directory.NewView(alpha), Class: byVisibility})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	w := newWriter(1)
+	old := make([]*directory.Entry, n)
+	for i := range old {
+		old[i] = w.entry(i)
+		f.apply([]directory.Event{{Kind: directory.EventAdded, Entry: old[i]}})
+	}
+	next := make([]*directory.Entry, 4096)
+	for i := range next {
+		next[i] = w.entry(i)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		j := i % len(next)
+		f.apply([]directory.Event{{Kind: directory.EventUpdated, Old: old[j], Entry: next[j]}})
+		old[j], next[j] = next[j], old[j]
 	}
 }
 
@@ -159,7 +185,9 @@ func population(b *testing.B, n int) (*directory.View, *Finder) {
 		b.Fatal(err)
 	}
 	b.Cleanup(f.Close)
-	f.catchUp(b.Context())
+	if err := f.CatchUp(b.Context()); err != nil {
+		b.Fatal(err)
+	}
 	return v, f
 }
 

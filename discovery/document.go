@@ -1,7 +1,9 @@
 package discovery
 
 import (
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -33,43 +35,82 @@ const (
 type section struct {
 	field   int
 	text    string
-	pointer string // to its place in the registration as GET /ad/r/{rid} shows it
-	derived bool   // projected: a capability's, not the agent's own tag or example (XU-057)
-	example int    // which of the projection's examples it is; -1 for none
-	inner   bool   // text is made of what stands within the registration's
-	tag     bool   // it is a tag, of the agent or of a capability
+	source  source
+	i, j    int  // numbers in source
+	derived bool // projected: a capability's, not the agent's own tag or example (XU-057)
+	inner   bool // text is made of what stands within the registration's
+	tag     bool // it is a tag, of the agent or of a capability
 }
 
-// sectionsOf returns the texts of a registration, as many as are read of it.
-func sectionsOf(p *directory.Projection) []section {
-	ss := make([]section, 0, 2+len(p.Tags)+2*len(p.Capabilities)+len(p.Examples))
-	ss = append(ss, section{field: fieldName, text: p.Name, pointer: "/name", example: -1},
-		section{field: fieldDescription, text: p.Description, pointer: "/description", example: -1})
-	seen := map[string]bool{}
-	label := func(text, pointer string, derived, tag bool) {
-		if text != "" && !seen[text] && len(seen) < maxLabels {
-			seen[text] = true
-			ss = append(ss, section{field: fieldLabels, text: text, pointer: pointer, derived: derived, example: -1, tag: tag})
+// A source is where a section stands.
+type source uint8
+
+const (
+	ofName source = iota
+	ofDescription
+	ofTag
+	ofCapabilityName
+	ofCapabilityTag
+	ofCapabilityDescription
+	ofExample
+)
+
+// pointer returns the JSON pointer to a section, in the registration as
+// GET /ad/r/{rid} shows it.
+func (s *section) pointer() string {
+	i, j := strconv.Itoa(s.i), strconv.Itoa(s.j)
+	switch s.source {
+	case ofName:
+		return "/name"
+	case ofDescription:
+		return "/description"
+	case ofTag:
+		return "/tags/" + i
+	case ofCapabilityName:
+		return "/capabilities/" + i + "/name"
+	case ofCapabilityTag:
+		return "/capabilities/" + i + "/tags/" + j
+	case ofCapabilityDescription:
+		return "/capabilities/" + i + "/description"
+	}
+	return "/examples/" + i + "/text"
+}
+
+// appendSections appends the texts of a registration, as many as are read of it.
+func appendSections(ss []section, p *directory.Projection) []section {
+	ss = append(ss, section{field: fieldName, text: p.Name, source: ofName},
+		section{field: fieldDescription, text: p.Description, source: ofDescription})
+	from := len(ss)
+	label := func(text string, at source, i, j int) {
+		if text == "" || len(ss)-from >= maxLabels {
+			return
 		}
+		for k := range ss[from:] {
+			if ss[from+k].text == text {
+				return
+			}
+		}
+		ss = append(ss, section{field: fieldLabels, text: text, source: at, i: i, j: j, derived: at != ofTag, tag: at != ofCapabilityName})
 	}
 	for i, t := range p.Tags {
-		label(t, "/tags/"+itoa(i), false, true)
+		label(t, ofTag, i, 0)
 	}
 	for i := range p.Capabilities {
 		c := &p.Capabilities[i]
-		at := "/capabilities/" + itoa(i)
-		label(c.Name, at+"/name", true, false)
+		label(c.Name, ofCapabilityName, i, 0)
 		for j, t := range c.Tags {
-			label(t, at+"/tags/"+itoa(j), true, true)
+			label(t, ofCapabilityTag, i, j)
 		}
-		if i < maxSkills && c.Description != "" {
-			ss = append(ss, section{field: fieldExamples, text: c.Description, pointer: at + "/description", derived: true, example: -1})
+	}
+	for i := range p.Capabilities[:min(len(p.Capabilities), maxSkills)] {
+		if d := p.Capabilities[i].Description; d != "" {
+			ss = append(ss, section{field: fieldExamples, text: d, source: ofCapabilityDescription, i: i, derived: true})
 		}
 	}
 	for i := range p.Examples[:min(len(p.Examples), maxExamples)] {
 		written := p.Examples[i].Text
 		text := leaves(written)
-		ss = append(ss, section{field: fieldExamples, text: text, inner: text != written, pointer: "/examples/" + itoa(i) + "/text", example: i})
+		ss = append(ss, section{field: fieldExamples, text: text, source: ofExample, i: i, inner: text != written})
 	}
 	return ss
 }
@@ -98,62 +139,80 @@ func leaves(text string) string {
 	return b.String()
 }
 
-// A counted term has how often it stands in each field, at most maxCount times:
-// to say a thing more often than that adds nothing.
-type counted [fieldCount]uint8
-
-const maxCount = 3
-
 // A reading is what the analyser found in one registration.
 type reading struct {
-	counts  map[string]counted
-	lengths [fieldCount]float64 // in words, made longer by gates
-	flags   Flags
-	gates   gates
+	bag
+	lengths
+	codes [fieldCount]lengthCode // of lengths
+	flags Flags
+	gates gates
 }
 
 // read counts the words of a registration, and looks for what is written for
 // rankers and not for readers.
-//
-// Each section is shown to visit with its words, unless visit is nil.
-func (r *reading) read(a *analyser, p *directory.Projection, visit func(*section, []token)) {
-	if r.counts == nil {
-		r.counts = map[string]counted{}
-	}
-	clear(r.counts)
-	*r = reading{counts: r.counts, gates: r.gates}
+func (r *reading) read(a *analyser, p *directory.Projection) {
+	r.bag.clear()
 	g := &r.gates
 	*g = gates{examples: g.examples[:0], heard: g.heard[:0]}
-	sections := sectionsOf(p)
-	for i := range sections {
-		s := &sections[i]
+	r.lengths = lengths{}
+	a.sections = appendSections(a.sections[:0], p)
+	for i := range a.sections {
+		s := &a.sections[i]
 		before := a.dropped
 		tokens := a.read(s.text)
 		g.see(s, tokens, a.dropped-before)
-		if visit != nil {
-			visit(s, tokens)
-		}
-		for i, t := range tokens {
-			field := s.field
-			if field == fieldName && i >= maxNameWords {
-				field = fieldDescription
-			}
-			if r.lengths[field] >= maxWords {
+		for j := range tokens {
+			f := fieldOf(s, j)
+			if r.lengths[f] >= maxWords {
 				break
 			}
-			c := r.counts[t.term]
-			if c[field] == 0 {
-				g.distinct[field]++
+			c := r.add(tokens[j].hash)
+			if c[f] == 0 {
+				g.distinct[f]++
 			}
-			c[field] = min(c[field]+1, maxCount)
-			r.counts[t.term] = c
-			r.lengths[field]++
+			c[f] = min(c[f]+1, maxCount)
+			r.lengths[f]++
 		}
 	}
 	r.flags = g.judge(r)
+	for f, n := range r.lengths {
+		r.codes[f] = codeOf(n)
+		r.lengths[f] = r.codes[f].words()
+	}
 }
 
-// labelsOf returns what filters find a registration by, each once: its
+// fieldOf returns the field that the word number i of a section counts in.
+func fieldOf(s *section, i int) int {
+	if s.field == fieldName && i >= maxNameWords {
+		return fieldDescription
+	}
+	return s.field
+}
+
+// A lengthCode is the length of a field in one byte: exact up to 127 words, then
+// to within two in a hundred.
+type lengthCode uint8
+
+func codeOf(words float64) lengthCode {
+	if words < 128 {
+		return lengthCode(words)
+	}
+	return lengthCode(min(255, 128+math.Round(16*math.Log2(words/128))))
+}
+
+func (c lengthCode) words() float64 { return codeWords[c] }
+
+var codeWords = func() (ws [256]float64) {
+	for i := range ws {
+		ws[i] = float64(i)
+		if i >= 128 {
+			ws[i] = 128 * math.Exp2(float64(i-128)/16)
+		}
+	}
+	return ws
+}()
+
+// labelsOf returns what filters find a registration by: its
 // normalised tags, its protocols, regions, origin and status.
 func labelsOf(e *directory.Entry) []string {
 	p := e.Projection
@@ -163,7 +222,7 @@ func labelsOf(e *directory.Entry) []string {
 	}
 	add := func(mark string, texts []string) {
 		for _, t := range texts {
-			if t != "" && len(t) < maxTerm {
+			if t != "" {
 				ls = append(ls, mark+t)
 			}
 		}
@@ -173,8 +232,7 @@ func labelsOf(e *directory.Entry) []string {
 	}
 	add(markProtocol, protocolsOf(p))
 	add(markRegion, regionsOf(p))
-	slices.Sort(ls)
-	return slices.Compact(ls)
+	return ls
 }
 
 // The first characters of terms that are no words.

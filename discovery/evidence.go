@@ -3,6 +3,7 @@ package discovery
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -18,21 +19,19 @@ const (
 func (t *rater) explain(c *Candidate) {
 	ev := &Evidence{Weights: t.finder.cfg.Weights, Terms: []TermEvidence{}, Snippets: []Snippet{}, Flags: c.Flags.Names()}
 	p := c.Entry.Projection
-	var beside float64
 	c.MatchedExamples = []MatchedExample{}
-	clear(t.seen)
-	t.reading.read(t.analyser, p, func(s *section, tokens []token) {
-		if snippet, ok := t.snippet(s, tokens); ok && len(ev.Snippets) < maxSnippets {
-			ev.Snippets = append(ev.Snippets, snippet)
+	t.read(c, func(s *section, tokens []token, covers float64) {
+		if len(ev.Snippets) < maxSnippets {
+			ev.Snippets = append(ev.Snippets, t.snippet(s, tokens))
 		}
-		if covers := t.cover(tokens, &beside); s.example >= 0 && covers > 0 {
-			c.MatchedExamples = append(c.MatchedExamples, matchedExample(p, s.example, covers))
+		if s.source == ofExample {
+			c.MatchedExamples = append(c.MatchedExamples, matchedExample(p, s.i, covers))
 		}
 	})
 	slices.SortStableFunc(c.MatchedExamples, func(a, b MatchedExample) int { return cmp.Compare(b.Score, a.Score) })
 	c.MatchedExamples = c.MatchedExamples[:min(len(c.MatchedExamples), maxMatched)]
 	for i := range t.question.words {
-		if e, ok := t.term(&t.question.words[i]); ok {
+		if e, ok := t.term(i); ok {
 			ev.Terms = append(ev.Terms, e)
 		}
 	}
@@ -45,20 +44,20 @@ func matchedExample(p *directory.Projection, i int, score float64) MatchedExampl
 	e := &p.Examples[i]
 	id := e.ID
 	if id == "" {
-		id = "ex-" + itoa(i+1) // XU-041
+		id = "ex-" + strconv.Itoa(i+1) // XU-041
 	}
 	return MatchedExample{ID: id, Score: score, Text: e.Text}
 }
 
-// term returns what a word adds to the candidate whose reading is at hand.
-func (t *rater) term(w *word) (TermEvidence, bool) {
-	c, ok := t.reading.counts[w.term]
-	if !ok || t.question.total == 0 {
+// term returns what a word adds to the candidate that is scanned.
+func (t *rater) term(i int) (TermEvidence, bool) {
+	w, c := &t.question.words[i], t.scan.counts[i]
+	if c == (counted{}) || t.question.total == 0 {
 		return TermEvidence{}, false
 	}
-	weight, by := t.reading.weigh(c)
+	weight, by := t.scan.weigh(c)
 	unit := w.idf / ((1 + besideShare + nameShare) * t.question.total)
-	e := TermEvidence{Term: w.term, Text: w.text, IDF: w.idf, Adds: unit * weight, Fields: map[string]float64{}}
+	e := TermEvidence{Term: w.text, Text: w.said, IDF: w.idf, Adds: unit * weight, Fields: map[string]float64{}}
 	for f, share := range by {
 		if share > 0 {
 			e.Fields[fieldNames[f]] = unit * share
@@ -68,19 +67,17 @@ func (t *rater) term(w *word) (TermEvidence, bool) {
 }
 
 // snippet returns where the words of the query stand in a text.
-func (t *rater) snippet(s *section, tokens []token) (Snippet, bool) {
-	sn := Snippet{Pointer: s.pointer, Field: fieldNames[s.field], Derived: s.derived || s.inner, Spans: [][2]int{}}
-	found := false
-	for _, tok := range tokens {
-		if _, ok := t.question.number[tok.term]; !ok {
-			continue
-		}
-		found = true
-		if len(sn.Spans) < maxSpans && !s.inner {
-			sn.Spans = append(sn.Spans, [2]int{tok.start, tok.end})
+func (t *rater) snippet(s *section, tokens []token) Snippet {
+	sn := Snippet{Pointer: s.pointer(), Field: fieldNames[s.field], Derived: s.derived || s.inner, Spans: [][2]int{}}
+	if s.inner {
+		return sn // they would be of another text
+	}
+	for i := range tokens {
+		if _, ok := t.question.find(&tokens[i]); ok && len(sn.Spans) < maxSpans {
+			sn.Spans = append(sn.Spans, [2]int{tokens[i].start, tokens[i].end})
 		}
 	}
-	return sn, found
+	return sn
 }
 
 // expanded returns the tags that stand for tags that were asked for.

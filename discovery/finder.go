@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -47,15 +49,17 @@ const DefaultPerOwner = 3
 type Finder struct {
 	cfg        Config
 	taxonomies taxonomies
+	seed       maphash.Seed // of the hashes of terms: nobody else knows it
 	analysers  sync.Pool
 	readers    readers
 
 	feed    sync.Mutex // comes before mu
 	watcher *directory.Watcher
 	reader  *analyser
-	reading reading
 	batch   [feedBatch]step
 	ended   context.Context // has ended: for reading without waiting
+
+	begun atomic.Bool // as whole
 
 	mu    sync.RWMutex
 	index *index
@@ -94,11 +98,12 @@ func New(cfg Config) (*Finder, error) {
 	if cfg.PerOwner == 0 {
 		cfg.PerOwner = DefaultPerOwner
 	}
-	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), reader: newAnalyser(), index: newIndex(cfg.Class)}
+	seed := maphash.MakeSeed()
+	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), seed: seed, reader: newAnalyser(seed, maxVocabulary), index: newIndex(cfg.Class, seed)}
 	var end context.CancelFunc
 	f.ended, end = context.WithCancel(context.Background())
 	end()
-	f.analysers.New = func() any { return newAnalyser() }
+	f.analysers.New = func() any { return newAnalyser(seed, maxStems) }
 	f.watcher = f.watch()
 	return f, nil
 }
@@ -117,39 +122,87 @@ func (f *Finder) Close() {
 // Run follows the view until ctx ends, whose error it returns.
 func (f *Finder) Run(ctx context.Context) error {
 	for {
-		mark := f.catchUp(ctx)
-		if err := ctx.Err(); err != nil {
+		if err := f.CatchUp(ctx); err != nil {
 			return err
 		}
+		f.feed.Lock()
+		mark := f.watcher.Mark()
+		f.feed.Unlock()
 		if err := f.cfg.View.Await(ctx, mark); err != nil {
 			return err
 		}
 	}
 }
 
-// catchUp indexes what has changed so far, or as much until ctx ends, and returns
-// where the rest begins.
-func (f *Finder) catchUp(ctx context.Context) directory.Mark {
+// CatchUp indexes what was in the view when it was called. It returns ctx's error where that
+// ends first.
+func (f *Finder) CatchUp(ctx context.Context) error {
 	f.feed.Lock()
 	defer f.feed.Unlock()
-	for {
-		events, err := f.watcher.Next(f.ended)
-		switch {
-		case errors.Is(err, directory.ErrBehind):
-			f.watcher.Close()
-			f.watcher = f.watch()
-		case err != nil:
-			return f.watcher.Mark()
+	end := f.watcher.End()
+	for f.behind(end) {
+		if done := f.follow(); done {
+			return nil
 		}
-		for len(events) > 0 {
-			n := min(len(events), feedBatch)
-			f.apply(events[:n])
-			events = events[n:]
-		}
-		if ctx.Err() != nil {
-			return f.watcher.Mark()
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// behind reports whether changes before a place are not indexed yet. The caller
+// holds feed.
+func (f *Finder) behind(end directory.Mark) bool {
+	at := f.watcher.Mark()
+	return at.IsZero() || at.Before(end)
+}
+
+// patience is how long a query helps to index what was in the view at the
+// beginning, before it searches what is there already.
+const patience = 50 * time.Millisecond
+
+// refresh is CatchUp for a query: all changes, but for those who are still told
+// what was there at the beginning.
+func (f *Finder) refresh(ctx context.Context) error {
+	if f.begun.Load() {
+		return f.CatchUp(ctx)
+	}
+	if !f.feed.TryLock() {
+		return nil
+	}
+	defer f.feed.Unlock()
+	for start := time.Now(); time.Since(start) < patience; {
+		if done := f.follow(); done {
+			return nil
+		}
+	}
+	return nil
+}
+
+// follow indexes the next changes and reports whether there are no more by now.
+// The caller holds feed.
+func (f *Finder) follow() bool {
+	ctx := f.ended
+	if f.watcher.Mark().IsZero() {
+		ctx = context.Background() // it is told what was there, and does not wait
+	}
+	events, err := f.watcher.Next(ctx)
+	switch {
+	case errors.Is(err, directory.ErrBehind):
+		f.watcher.Close()
+		f.watcher = f.watch()
+		f.begun.Store(false)
+		return false
+	case err != nil:
+		return true
+	}
+	for len(events) > 0 {
+		n := min(len(events), feedBatch)
+		f.apply(events[:n])
+		events = events[n:]
+	}
+	return false
 }
 
 // feedBatch bounds how many changes are indexed while queries wait.
@@ -184,11 +237,11 @@ func (f *Finder) prepare(s *step, e *directory.Event) {
 	}
 	if old != nil && old.Projection != nil {
 		s.had = true
-		s.was.read(f.reader, &f.reading, old)
+		s.was.read(f.reader, old)
 	}
 	if now != nil && now.Projection != nil {
 		s.has = true
-		s.now.read(f.reader, &f.reading, now)
+		s.now.read(f.reader, now)
 	}
 }
 
@@ -196,10 +249,11 @@ func (f *Finder) index1(s *step) {
 	e := s.event.Entry
 	switch {
 	case s.event.Kind == directory.EventReset:
-		f.index, f.whole, f.full = newIndex(f.cfg.Class), false, false
+		f.index, f.whole, f.full = newIndex(f.cfg.Class, f.seed), false, false
 		f.readers.forget()
 	case s.event.Kind == directory.EventCurrent:
 		f.whole = true
+		f.begun.Store(true)
 	case s.has && s.had:
 		f.full = !f.index.put(e, &s.was, &s.now) || f.full
 	case s.has:
@@ -230,6 +284,8 @@ type Candidate struct {
 	Evidence        *Evidence        // where the request asks for it
 	Freshness       Freshness
 	Flags           Flags
+
+	lengths lengths
 }
 
 // A Result answers a query.
@@ -272,7 +328,9 @@ func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
 	if r.Strict && len(r.Constraints.Unsupported) > 0 {
 		return nil, &UnsupportedError{r.Constraints.Unsupported}
 	}
-	f.catchUp(ctx)
+	if err := f.refresh(ctx); err != nil {
+		return nil, err
+	}
 	s := f.search(&q)
 	defer f.analysers.Put(s.rater.analyser)
 	for want := ratedFirst + 4*r.Limit; ; want *= 4 {
@@ -342,7 +400,7 @@ func (s *search) gather(want int) bool {
 			}
 			continue
 		}
-		s.rated = append(s.rated, s.rater.rate(e))
+		s.rated = append(s.rated, s.rater.rate(e, k.lengths, k.flags))
 	}
 	slices.SortFunc(s.rated, s.rater.compare)
 	return more

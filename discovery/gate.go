@@ -71,8 +71,8 @@ type gates struct {
 	distinct [fieldCount]float64
 	list     bool // the description is a list
 	name     int
-	examples []int // where the words of each example end
-	heard    []string
+	examples []int    // where the words of each example end
+	heard    []uint64 // the words of examples, but those by which people ask
 }
 
 func (g *gates) see(s *section, tokens []token, dropped int) {
@@ -82,11 +82,13 @@ func (g *gates) see(s *section, tokens []token, dropped int) {
 	case fieldDescription:
 		g.list = isList(s.text, tokens, dropped)
 	case fieldExamples:
-		if s.example < 0 {
+		if s.source != ofExample {
 			return
 		}
 		for i := range tokens {
-			g.heard = append(g.heard, tokens[i].term)
+			if !tokens[i].asks {
+				g.heard = append(g.heard, tokens[i].hash)
+			}
 		}
 		g.examples = append(g.examples, len(g.heard))
 	}
@@ -159,7 +161,7 @@ func (g *gates) inCommon(r *reading) float64 {
 	from, with := 0, 0.
 	for _, to := range g.examples {
 		for _, w := range g.heard[from:to] {
-			if c := r.counts[w]; c[fieldName]+c[fieldDescription]+c[fieldLabels] > 0 && !requestWords[w] {
+			if c := r.get(w); c[fieldName]+c[fieldDescription]+c[fieldLabels] > 0 {
 				with++
 				break
 			}

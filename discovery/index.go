@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -21,14 +22,17 @@ var (
 
 const saturation = 1.5 // k1
 
+// lengths are those of a registration's fields in words, made longer by gates.
+type lengths [fieldCount]float64
+
 // weigh returns a term's weight in a registration, within 0 and 1, and what each
 // field has added to it.
-func (r *reading) weigh(c counted) (float64, [fieldCount]float64) {
+func (l *lengths) weigh(c counted) (float64, [fieldCount]float64) {
 	var w float64
 	var by [fieldCount]float64
 	for f, n := range c {
 		if n > 0 {
-			by[f] = fieldWeights[f] * float64(n) / (1 - fieldB[f] + fieldB[f]*r.lengths[f]/fieldPivots[f])
+			by[f] = fieldWeights[f] * float64(n) / (1 - fieldB[f] + fieldB[f]*l[f]/fieldPivots[f])
 			w += by[f]
 		}
 	}
@@ -52,7 +56,8 @@ type slot struct {
 	class  uint32
 	origin uint16
 	flags  Flags
-	used   bool
+	// lengths are those of the fields, so that candidates need not be read whole.
+	lengths [fieldCount]lengthCode
 }
 
 // A class is registrations that the same callers see.
@@ -87,29 +92,35 @@ type index struct {
 	flagged map[uint32]Flags // slots with flags
 }
 
-func newIndex(classOf func(*directory.Entry) string) *index {
-	return &index{classOf: classOf, terms: newTerms(), seed: maphash.MakeSeed(), numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[string]uint32{}, flagged: map[uint32]Flags{}}
+func newIndex(classOf func(*directory.Entry) string, seed maphash.Seed) *index {
+	return &index{classOf: classOf, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[string]uint32{}, flagged: map[uint32]Flags{}}
 }
 
-// contents is what the index keeps of a registration's words.
+// contents is what the index keeps of a registration.
 type contents struct {
-	weights map[string]byte
-	labels  []string
-	flags   Flags
+	reading
+	labels []uint64 // hashes, sorted, each once
 }
 
 // read fills c from an entry.
-func (c *contents) read(a *analyser, r *reading, e *directory.Entry) {
-	r.read(a, e.Projection, nil)
-	if c.weights == nil {
-		c.weights = map[string]byte{}
+func (c *contents) read(a *analyser, e *directory.Entry) {
+	c.reading.read(a, e.Projection)
+	c.labels = c.labels[:0]
+	for _, l := range labelsOf(e) {
+		c.labels = append(c.labels, maphash.String(a.seed, l)|1)
 	}
-	clear(c.weights)
-	for t, n := range r.counts {
-		w, _ := r.weigh(n)
-		c.weights[t] = quantum(w)
+	slices.Sort(c.labels)
+	c.labels = slices.Compact(c.labels)
+}
+
+// weight returns the weight in postings of a term with such counts; 0 where it
+// isn't there.
+func (c *contents) weight(n counted) byte {
+	if n == (counted{}) {
+		return 0
 	}
-	c.labels, c.flags = labelsOf(e), r.flags
+	w, _ := c.weigh(n)
+	return quantum(w)
 }
 
 func (x *index) hashKey(origin uint16, rid directory.RID) uint64 {
@@ -162,7 +173,7 @@ func (x *index) put(e *directory.Entry, old, now *contents) bool {
 			return false
 		}
 		n = x.slots.take()
-		*x.slots.at(n) = slot{rid: e.RID, origin: origin, used: true, class: x.join(class)}
+		*x.slots.at(n) = slot{rid: e.RID, origin: origin, class: x.join(class)}
 		x.byKey.insert(n, x.hashSlot)
 		x.alive.set(n)
 		x.count++
@@ -183,14 +194,14 @@ func (x *index) swap(n uint32, old, now *contents) {
 	if now == nil {
 		now = &contents{}
 	}
-	for t := range old.weights {
-		if _, kept := now.weights[t]; !kept {
-			x.terms.remove(t, n)
+	for _, h := range old.hashes {
+		if now.get(h) == (counted{}) {
+			x.terms.remove(h, n)
 		}
 	}
-	for t, w := range now.weights {
-		if old.weights[t] != w {
-			x.terms.set(t, newPosting(n, w))
+	for i, h := range now.hashes {
+		if w := now.weight(now.counts[i]); old.weight(old.get(h)) != w {
+			x.terms.set(h, newPosting(n, w))
 		}
 	}
 	// Both lists are sorted.
@@ -207,7 +218,8 @@ func (x *index) swap(n uint32, old, now *contents) {
 			was, is = was[1:], is[1:]
 		}
 	}
-	x.slots.at(n).flags = now.flags
+	s := x.slots.at(n)
+	s.flags, s.lengths = now.flags, now.codes
 	if now.flags != 0 {
 		x.flagged[n] = now.flags
 	} else {

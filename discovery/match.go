@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ func (f *Finder) sieve(q *Query, s *seen) *sieve {
 	v := &sieve{ok: slices.Clone(s.slots), excluded: map[string]int{}, left: s.count}
 	x := f.index
 	if !q.AnyStatus {
-		if _, l, ok := x.terms.get(markInactive); ok {
+		if l, ok := x.label(markInactive); ok {
 			v.without("status", l)
 		}
 	}
@@ -46,13 +47,18 @@ func (f *Finder) sieve(q *Query, s *seen) *sieve {
 	}
 	for _, t := range r.ExcludedTags {
 		for _, term := range append(f.narrower(t), markTag+NormalTag(t)) {
-			if _, l, ok := x.terms.get(term); ok {
+			if l, ok := x.label(term); ok {
 				v.without("excluded_tags", l)
 			}
 		}
 	}
 	return v
 }
+
+// label returns the postings of a label.
+func (x *index) label(l string) (*list, bool) { return x.terms.get(x.hash(l)) }
+
+func (x *index) hash(l string) uint64 { return maphash.String(x.seed, l) | 1 }
 
 func terms1(mark string, texts []string) []string {
 	ts := make([]string, len(texts))
@@ -75,7 +81,7 @@ func (f *Finder) narrower(tag string) []string {
 func (v *sieve) within(reason string, x *index, wanted []string) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
 	for _, t := range wanted {
-		if _, l, ok := x.terms.get(t); ok {
+		if l, ok := x.label(t); ok {
 			l.mark(&v.scratch)
 		}
 	}

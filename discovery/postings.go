@@ -26,8 +26,10 @@ const flatMost = 1024
 
 // A list is the postings of a term that has several.
 type list struct {
-	flat []posting // sorted; empty where there are runs
-	runs []run     // sorted, none is empty
+	flat  []posting // sorted; empty where there are runs
+	runs  []run     // sorted, none is empty
+	count uint32
+	most  byte // no posting weighs more
 }
 
 // A run is the postings of the 65,536 slots that have the same upper bits.
@@ -37,29 +39,38 @@ type run struct {
 	weights []byte   // of low's slots
 }
 
-// set puts a posting in, or in the place of the one of its slot, and reports
-// whether there was none.
-func (l *list) set(p posting) bool {
-	if len(l.runs) > 0 {
-		return l.setRun(p)
-	}
-	i, had := l.find(p.slot())
-	if had {
-		l.flat[i] = p
-		return false
-	}
-	if len(l.flat) >= flatMost {
+// set puts a posting in, or in the place of the one of its slot.
+func (l *list) set(p posting) {
+	l.most = max(l.most, p.weight())
+	if len(l.runs) == 0 {
+		i, had := l.find(p.slot())
+		switch {
+		case had:
+			l.flat[i] = p
+			return
+		case len(l.flat) < flatMost:
+			l.flat = insert(l.flat, i, p)
+			l.count++
+			return
+		}
 		l.split()
-		return l.setRun(p)
 	}
-	l.flat = insert(l.flat, i, p)
-	return true
+	if l.setRun(p) {
+		l.count++
+	}
 }
 
 // find returns where the posting of a slot is in flat, or would be.
 func (l *list) find(slot uint32) (int, bool) {
-	i := sort.Search(len(l.flat), func(i int) bool { return l.flat[i].slot() >= slot })
-	return i, i < len(l.flat) && l.flat[i].slot() == slot
+	from, to := 0, len(l.flat)
+	for from < to {
+		if mid := int(uint(from+to) >> 1); l.flat[mid] < posting(slot<<8) {
+			from = mid + 1
+		} else {
+			to = mid
+		}
+	}
+	return from, from < len(l.flat) && l.flat[from].slot() == slot
 }
 
 // insert is slices.Insert, but leaves little room for more.
@@ -105,6 +116,7 @@ func (l *list) findRun(upper uint32) (int, bool) {
 	return i, i < len(l.runs) && l.runs[i].upper == upper
 }
 
+// setRun is set where there are runs; it reports whether the slot had no posting.
 func (l *list) setRun(p posting) bool {
 	low := uint16(p.slot())
 	i, ok := l.findRun(p.slot() >> 16)
@@ -121,31 +133,29 @@ func (l *list) setRun(p posting) bool {
 	return true
 }
 
-// remove takes the posting of a slot out and reports whether there was one. left
-// is how many postings are there without it.
-func (l *list) remove(slot uint32, left int) bool {
+// remove takes the posting of a slot out, if there is one.
+func (l *list) remove(slot uint32) {
 	if len(l.runs) == 0 {
-		i, ok := l.find(slot)
-		if ok {
+		if i, ok := l.find(slot); ok {
 			l.flat = slices.Delete(l.flat, i, i+1)
+			l.count--
 		}
-		return ok
+		return
 	}
 	i, ok := l.findRun(slot >> 16)
 	if !ok {
-		return false
+		return
 	}
 	r := &l.runs[i]
 	j, ok := slices.BinarySearch(r.low, uint16(slot))
 	if !ok {
-		return false
+		return
 	}
 	r.low, r.weights = slices.Delete(r.low, j, j+1), slices.Delete(r.weights, j, j+1)
 	if len(r.low) == 0 {
 		l.runs = slices.Delete(l.runs, i, i+1)
 	}
-	if left <= flatMost/2 {
+	if l.count--; l.count <= flatMost/2 {
 		l.join()
 	}
-	return true
 }

@@ -12,35 +12,75 @@ sure would new recommend suggest interest informat inform`)
 
 // A word is one term of a query.
 type word struct {
-	term string
-	text string // as the query has it, where it has it first
+	term
+	said string // as the query has it, where it has it first
 	idf  float64
 }
 
 // A question is what a query's text asks for.
 type question struct {
 	words  []word
-	number map[string]int  // of words, by term
+	number map[uint64]int  // of words, by hash
 	beside map[[2]int]bool // words of which the second follows the first
 	total  float64         // of all idf
+	heads  [headSize]bool  // by the hash of how a term begins, two letters and three
 }
+
+// find returns the number of a token's word.
+func (q *question) find(t *token) (int, bool) {
+	if t.hash == 0 {
+		return 0, false
+	}
+	n, ok := q.number[t.hash]
+	return n, ok
+}
+
+// stems reports whether the stem of a word in lower case may be a term: that
+// leaves the first letters as they are, but that a y may become an i, and of short
+// words two.
+func (q *question) stems(word []byte) bool {
+	if len(word) <= shortWord {
+		return q.heads[head(word, 2)]
+	}
+	return q.heads[head(word, 3)]
+}
+
+// shortWord is how long a word is at most whose third letter may change: dying.
+const shortWord = 5
+
+// head returns the hash of the first n letters.
+func head[T string | []byte](word T, n int) int {
+	h := n
+	for i := range min(n, len(word)) {
+		c := word[i]
+		if c == 'y' {
+			c = 'i'
+		}
+		h = h*31 + int(c)
+	}
+	return h & (headSize - 1)
+}
+
+const headSize = 1 << 12
 
 // newQuestion reads a query. Words by which people ask count only where there are
 // no others.
 func newQuestion(a *analyser, text string) *question {
-	q := &question{number: map[string]int{}, beside: map[[2]int]bool{}}
+	q := &question{number: map[uint64]int{}, beside: map[[2]int]bool{}}
+	a.listen(nil)
 	tokens := slices.Clone(a.read(text))
-	asks := func(t token) bool { return requestWords[t.term] }
+	asks := func(t token) bool { return t.asks }
 	if !slices.ContainsFunc(tokens, func(t token) bool { return !asks(t) }) {
 		asks = func(token) bool { return false }
 	}
 	before := -1
 	for _, t := range tokens {
-		n, had := q.number[t.term]
+		n, had := q.number[t.hash]
 		if !had && !asks(t) {
 			n, had = len(q.words), true
-			q.number[t.term] = n
-			q.words = append(q.words, word{term: t.term, text: strings.ToValidUTF8(text[t.start:t.end], "")})
+			q.number[t.hash] = n
+			q.heads[head(t.text, 2)], q.heads[head(t.text, 3)] = true, true
+			q.words = append(q.words, word{term: t.term, said: strings.ToValidUTF8(text[t.start:t.end], "")})
 		}
 		if !had {
 			before = -1
@@ -62,7 +102,7 @@ func (q *question) weigh(x *index, s *seen) []lead {
 	all := s.all(x)
 	for i := range q.words {
 		w := &q.words[i]
-		l, ok := x.lead(w.term, s.slots, all, s.count)
+		l, ok := x.lead(w.hash, s.slots, all, s.count)
 		w.idf = idf(l.count, s.count)
 		if ok {
 			leads = append(leads, l)

@@ -256,12 +256,12 @@ func (g *gatherer) run(i int, upper uint32) *run {
 // lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
 // slot.
-func (x *index) lead(term string, seen bitset, all bool, total int) (lead, bool) {
-	info, l, ok := x.terms.get(term)
+func (x *index) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
+	l, ok := x.terms.get(h)
 	if !ok {
 		return lead{}, false
 	}
-	n := int(info.count)
+	n := int(l.count)
 	if !all {
 		n = l.among(seen)
 	}
@@ -270,7 +270,7 @@ func (x *index) lead(term string, seen bitset, all bool, total int) (lead, bool)
 	}
 	units := uint32(math.Round(idf(n, total) * idfUnits))
 	units = max(units, 1)
-	return lead{list: l, count: n, idf: units, most: units * uint32(info.most)}, true
+	return lead{list: l, count: n, idf: units, most: units * uint32(l.most)}, true
 }
 
 // among counts the postings whose slots are in a set.

@@ -33,7 +33,7 @@ type rater struct {
 	question *question
 	now      time.Time
 	analyser *analyser
-	reading  reading
+	scan     scan
 	seen     map[[2]int]bool // of question.beside
 	matched  map[int]bool    // words of one section
 	wanted   []wantedTag
@@ -64,59 +64,85 @@ func (f *Finder) newRater(a *analyser, q *Query, qn *question, now time.Time) *r
 	return t
 }
 
-// rate returns an entry as a candidate, without evidence.
-func (t *rater) rate(e *directory.Entry) *Candidate {
-	c := &Candidate{Entry: e, Freshness: freshness(e, t.now)}
-	var beside, name, label, example float64
-	clear(t.seen)
-	t.reading.read(t.analyser, e.Projection, func(s *section, tokens []token) {
-		covers := t.cover(tokens, &beside)
-		switch s.field {
-		case fieldName:
-			name = covers
-		case fieldLabels:
-			label = max(label, covers)
-			if s.tag && t.says(tokens) && !slices.Contains(c.MatchedTags, s.text) {
-				c.MatchedTags = append(c.MatchedTags, s.text)
-			}
-		case fieldExamples:
-			example = max(example, covers)
+// A scan is what the words of a query are in one registration.
+type scan struct {
+	lengths
+	counts                       []counted // of the question's words
+	beside, name, label, example float64
+}
+
+// rate returns an entry as a candidate, without evidence. Lengths and flags are
+// those that the index has of it.
+func (t *rater) rate(e *directory.Entry, l lengths, flags Flags) *Candidate {
+	c := &Candidate{Entry: e, Freshness: freshness(e, t.now), Flags: flags, lengths: l}
+	t.read(c, func(s *section, tokens []token, _ float64) {
+		if s.tag && t.says(tokens) && !slices.Contains(c.MatchedTags, s.text) {
+			c.MatchedTags = append(c.MatchedTags, s.text)
 		}
 	})
-	c.Flags = t.reading.flags
 	c.Components = Components{
-		Tag:       1 - (1-t.tags(e, c))*(1-derivedShare*label),
-		Context:   t.context(beside, name),
-		Example:   example,
+		Tag:       1 - (1-t.tags(e, c))*(1-derivedShare*t.scan.label),
+		Context:   t.context(),
+		Example:   t.scan.example,
 		Protocol:  protocolOf(e.Projection, t.query.Request.Protocols),
 		Freshness: freshnessOf(e, t.now),
-		Policy:    t.finder.policy(e, c.Flags),
+		Policy:    t.finder.policy(e, flags),
 	}
 	c.Score = t.finder.cfg.Weights.Score(c.Components)
 	return c
 }
 
-// cover returns how much of the query the words of one text say, times how much
-// of the text that is. It adds to beside what words that stand side by side as in
-// the query tell.
-func (t *rater) cover(tokens []token, beside *float64) float64 {
+// read scans a candidate for the words of the query. visit is shown the texts
+// that have some, with how much of the query they cover.
+func (t *rater) read(c *Candidate, visit func(s *section, tokens []token, covers float64)) {
+	sc := &t.scan
+	*sc = scan{lengths: c.lengths, counts: append(sc.counts[:0], make([]counted, len(t.question.words))...)}
+	clear(t.seen)
+	a := t.analyser
+	a.listen(t.question)
+	a.sections = appendSections(a.sections[:0], c.Entry.Projection)
+	for i := range a.sections {
+		s := &a.sections[i]
+		tokens := a.read(s.text)
+		covers := t.cover(s, tokens)
+		if covers == 0 {
+			continue
+		}
+		switch s.field {
+		case fieldName:
+			sc.name = covers
+		case fieldLabels:
+			sc.label = max(sc.label, covers)
+		case fieldExamples:
+			sc.example = max(sc.example, covers)
+		}
+		visit(s, tokens, covers)
+	}
+}
+
+// cover counts the words of the query in one text, and those that stand side by
+// side as in the query. It returns how much of the query the text says, times how
+// much of the text that is.
+func (t *rater) cover(s *section, tokens []token) float64 {
 	q := t.question
 	clear(t.matched)
 	var says, hits float64
 	before := -1
 	for i := range tokens {
-		n, ok := q.number[tokens[i].term]
+		n, ok := q.find(&tokens[i])
 		if !ok {
 			before = -1
 			continue
 		}
+		c := &t.scan.counts[n][fieldOf(s, i)]
+		*c = min(*c+1, maxCount)
 		if hits++; !t.matched[n] {
 			t.matched[n] = true
 			says += q.words[n].idf
 		}
 		if pair := [2]int{before, n}; before >= 0 && q.beside[pair] && !t.seen[pair] {
 			t.seen[pair] = true
-			*beside += min(q.words[before].idf, q.words[n].idf)
+			t.scan.beside += min(q.words[before].idf, q.words[n].idf)
 		}
 		before = n
 	}
@@ -129,7 +155,7 @@ func (t *rater) cover(tokens []token, beside *float64) float64 {
 // says reports whether the query says every word of a text, and there is one.
 func (t *rater) says(tokens []token) bool {
 	for i := range tokens {
-		if _, ok := t.question.number[tokens[i].term]; !ok {
+		if _, ok := t.question.find(&tokens[i]); !ok {
 			return false
 		}
 	}
@@ -138,20 +164,19 @@ func (t *rater) says(tokens []token) bool {
 
 // context returns the component: BM25F in proportion to the most that it could
 // be, with what order and name add.
-func (t *rater) context(beside, name float64) float64 {
-	var sum float64
-	for i := range t.question.words {
-		w := &t.question.words[i]
-		if c, ok := t.reading.counts[w.term]; ok {
-			weight, _ := t.reading.weigh(c)
-			sum += w.idf * weight
-		}
-	}
+func (t *rater) context() float64 {
 	total := t.question.total
 	if total == 0 {
 		return 0
 	}
-	return min(1, (sum+besideShare*min(beside, total)+nameShare*name*total)/((1+besideShare+nameShare)*total))
+	var sum float64
+	for i, c := range t.scan.counts {
+		if c != (counted{}) {
+			weight, _ := t.scan.weigh(c)
+			sum += t.question.words[i].idf * weight
+		}
+	}
+	return min(1, (sum+besideShare*min(t.scan.beside, total)+nameShare*t.scan.name*total)/((1+besideShare+nameShare)*total))
 }
 
 // tags returns the share of the preferred tags that e has, and notes those of all

@@ -10,6 +10,9 @@ import (
 type located struct {
 	origin spiffeid.TrustDomain
 	key    candidateKey
+
+	lengths lengths
+	flags   Flags
 }
 
 // find asks the index for the best want candidates by their words, and for those
@@ -37,7 +40,11 @@ func (s *search) find(want int) (found []located, more bool) {
 	take := func(n uint32) {
 		slot := x.slots.at(n)
 		origin := x.origins[slot.origin]
-		found = append(found, located{origin, candidateKey{origin.Name(), slot.rid}})
+		l := located{origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
+		for f, c := range slot.lengths {
+			l.lengths[f] = c.words()
+		}
+		found = append(found, l)
 	}
 	for _, h := range hits {
 		had[h.slot] = true
@@ -62,7 +69,7 @@ func (s *search) tagged(x *index, seen *seen, ok bitset, most int) []hit {
 			terms = append(terms, markTag+n.tag)
 		}
 		for _, t := range terms {
-			if l, found := x.lead(t, seen.slots, true, seen.count); found {
+			if l, found := x.lead(x.hash(t), seen.slots, true, seen.count); found {
 				l.idf, l.most = 1, 255
 				leads = append(leads, l)
 			}
@@ -143,11 +150,15 @@ func (s *search) repeats(c *Candidate, others []*Candidate) bool {
 }
 
 // words returns the different words of a candidate.
-func (s *search) words(c *Candidate) map[string]bool {
-	s.rater.reading.read(s.rater.analyser, c.Entry.Projection, nil)
-	words := make(map[string]bool, len(s.rater.reading.counts))
-	for w := range s.rater.reading.counts {
-		words[w] = true
+func (s *search) words(c *Candidate) map[uint64]bool {
+	words := map[uint64]bool{}
+	a := s.rater.analyser
+	a.listen(nil)
+	a.sections = appendSections(a.sections[:0], c.Entry.Projection)
+	for i := range a.sections {
+		for _, t := range a.read(a.sections[i].text) {
+			words[t.hash] = true
+		}
 	}
 	return words
 }

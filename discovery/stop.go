@@ -16,6 +16,17 @@ through to too under until up upon us ve very via was wasn we were weren what wh
 where whether which while who whom whose why will with within without won would
 wouldn you your yours yourself yourselves d m`)
 
+// functionHeads are the hashes of how function words begin: most words are none.
+var functionHeads = func() (h [headSize]bool) {
+	for w := range functionWords {
+		h[head(w, 3)] = true
+	}
+	return h
+}()
+
+// maxFunctionWord is how long the longest function word is.
+const maxFunctionWord = 10
+
 func setOf(words string) map[string]bool {
 	set := map[string]bool{}
 	for w := range strings.FieldsSeq(words) {

@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/text/cases"
@@ -10,8 +9,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 )
-
-func itoa(i int) string { return strconv.Itoa(i) }
 
 // NormalTag returns the form that tags are compared in (XU-040): NFC, case
 // folded, each underscore or run of white space a hyphen.
@@ -35,7 +32,7 @@ func NormalTag(tag string) string {
 func tagsOf(p *directory.Projection) []string {
 	var ts []string
 	add := func(tag string) {
-		if t := NormalTag(tag); t != "" && len(t) < maxTerm-1 && len(ts) < 4*maxLabels {
+		if t := NormalTag(tag); t != "" && len(ts) < 4*maxLabels {
 			ts = append(ts, t)
 		}
 	}

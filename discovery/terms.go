@@ -1,147 +1,92 @@
 package discovery
 
-import (
-	"hash/maphash"
-)
-
-// A termInfo is what the index knows of one term.
+// A termInfo is a term in the index. Its text isn't kept: it is known by 64 bits
+// of a hash whose seed nobody else knows. Should two of a million terms have the
+// same, which is to be expected once in ten million nodes, they find each other's
+// registrations as candidates, which are then read and rated by their texts.
 type termInfo struct {
-	text  uint32 // where its text begins in the arena
-	count uint32 // of its postings
-	at    uint32 // the posting itself where it is the only one, else the number of its list
-	most  byte   // no posting of it weighs more
+	low, high uint32 // the hash
+	// at is the posting of a term that has one, or the number of its list above a
+	// zero byte: no posting weighs nothing.
+	at uint32
 }
 
-// terms has the postings of all terms. The texts lie in an arena, so that a
-// million of them are nothing to the garbage collector.
+func (i *termInfo) hash() uint64 { return uint64(i.high)<<32 | uint64(i.low) }
+
+// only returns the posting of a term that has one.
+func (i *termInfo) only() (posting, bool) {
+	p := posting(i.at)
+	return p, p.weight() != 0
+}
+
+// terms has the postings of all terms. A million of them are nothing to the
+// garbage collector.
 type terms struct {
-	seed  maphash.Seed
 	table table
 	infos pool[termInfo]
 	lists pool[list]
-	arena arena
 }
 
-func newTerms() terms { return terms{seed: maphash.MakeSeed()} }
-
-func (t *terms) hash(n uint32) uint64 { return maphash.Bytes(t.seed, t.arena.text(t.infos.at(n).text)) }
+func (t *terms) hash(n uint32) uint64 { return t.infos.at(n).hash() }
 
 // find returns the number of a term that has postings.
-func (t *terms) find(text string) (uint32, bool) {
-	return t.table.find(maphash.String(t.seed, text), func(n uint32) bool {
-		return string(t.arena.text(t.infos.at(n).text)) == text
-	})
+func (t *terms) find(h uint64) (uint32, bool) {
+	return t.table.find(h, func(n uint32) bool { return t.infos.at(n).hash() == h })
 }
 
 // set says that a term weighs so much in a slot.
-func (t *terms) set(text string, p posting) {
-	n, ok := t.find(text)
+func (t *terms) set(h uint64, p posting) {
+	n, ok := t.find(h)
 	if !ok {
 		n = t.infos.take()
-		*t.infos.at(n) = termInfo{text: t.arena.add(text), count: 1, at: uint32(p), most: p.weight()}
+		*t.infos.at(n) = termInfo{low: uint32(h), high: uint32(h >> 32), at: uint32(p)}
 		t.table.insert(n, t.hash)
 		return
 	}
 	i := t.infos.at(n)
-	i.most = max(i.most, p.weight())
-	if i.count == 1 {
-		if only := posting(i.at); only.slot() == p.slot() {
+	if only, ok := i.only(); ok {
+		if only.slot() == p.slot() {
 			i.at = uint32(p)
 			return
 		}
 		at := t.lists.take()
-		t.lists.at(at).set(posting(i.at))
-		i.at = at
+		t.lists.at(at).set(only)
+		i.at = at << 8
 	}
-	if t.lists.at(i.at).set(p) {
-		i.count++
-	}
+	t.lists.at(i.at >> 8).set(p)
 }
 
 // remove says that a term is not in a slot any more.
-func (t *terms) remove(text string, slot uint32) {
-	n, ok := t.find(text)
+func (t *terms) remove(h uint64, slot uint32) {
+	n, ok := t.find(h)
 	if !ok {
 		return
 	}
 	i := t.infos.at(n)
-	if i.count == 1 {
-		if posting(i.at).slot() == slot {
+	if only, ok := i.only(); ok {
+		if only.slot() == slot {
 			t.table.remove(n, t.hash)
-			t.arena.drop(i.text)
 			t.infos.give(n)
-			t.tidy()
 		}
 		return
 	}
-	l := t.lists.at(i.at)
-	if !l.remove(slot, int(i.count)-1) {
-		return
-	}
-	if i.count--; i.count == 1 {
+	l := t.lists.at(i.at >> 8)
+	if l.remove(slot); l.count == 1 {
 		only := l.flat[0]
-		t.lists.give(i.at)
-		i.at, i.most = uint32(only), only.weight()
+		t.lists.give(i.at >> 8)
+		i.at = uint32(only)
 	}
 }
 
-// tidy makes the arena anew once more of it is waste than not.
-func (t *terms) tidy() {
-	if t.arena.waste < arenaPage || t.arena.waste*2 < t.arena.size {
-		return
-	}
-	var fresh arena
-	for _, c := range t.table.cells {
-		if c != 0 {
-			i := t.infos.at(c - 1)
-			i.text = fresh.add(string(t.arena.text(i.text)))
-		}
-	}
-	t.arena = fresh
-}
-
-// get returns the postings of a term: a list, or the only one.
-func (t *terms) get(text string) (info termInfo, l *list, ok bool) {
-	n, ok := t.find(text)
+// get returns the postings of a term.
+func (t *terms) get(h uint64) (*list, bool) {
+	n, ok := t.find(h)
 	if !ok {
-		return termInfo{}, nil, false
+		return nil, false
 	}
-	info = *t.infos.at(n)
-	if info.count == 1 {
-		return info, &list{flat: []posting{posting(info.at)}}, true
+	i := t.infos.at(n)
+	if only, ok := i.only(); ok {
+		return &list{flat: []posting{only}, count: 1, most: only.weight()}, true
 	}
-	return info, t.lists.at(info.at), true
+	return t.lists.at(i.at >> 8), true
 }
-
-// arenaPage is the size of one piece of an arena, in bytes.
-const arenaPage = 1 << 16
-
-// An arena holds short texts, each behind its length.
-type arena struct {
-	pages       [][]byte
-	size, waste int
-}
-
-// maxTerm bounds a term's text in bytes.
-const maxTerm = 255
-
-// add returns where a text of at most maxTerm bytes is now.
-func (a *arena) add(text string) uint32 {
-	n := len(a.pages) - 1
-	if n < 0 || len(a.pages[n])+1+len(text) > arenaPage {
-		a.pages = append(a.pages, make([]byte, 0, arenaPage))
-		n++
-	}
-	at := uint32(n*arenaPage + len(a.pages[n]))
-	a.pages[n] = append(append(a.pages[n], byte(len(text))), text...)
-	a.size += 1 + len(text)
-	return at
-}
-
-func (a *arena) text(at uint32) []byte {
-	p := a.pages[at/arenaPage]
-	i := int(at % arenaPage)
-	return p[i+1 : i+1+int(p[i])]
-}
-
-func (a *arena) drop(at uint32) { a.waste += 1 + len(a.text(at)) }

@@ -1,6 +1,8 @@
 package discovery
 
 import (
+	"hash/maphash"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -11,33 +13,53 @@ import (
 
 // Bounds on what is read of a text.
 const (
-	maxToken = 64      // bytes of one token; what is longer is no word
-	maxStems = 1 << 14 // words whose stems an analyser remembers
+	maxToken      = 64      // bytes of one token; what is longer is no word
+	maxStems      = 1 << 15 // words whose terms an analyser remembers that reads queries …
+	maxVocabulary = 1 << 18 // … and one that reads registrations
 )
 
 // A token is a term and where in the text it was read, in bytes. The parts of a
 // word in camelCase lie within the token of the whole word.
 type token struct {
-	term       string
+	term
 	start, end int
 	part       bool // of a word that is a token as well
 }
 
+// A term is what is searched for: the stem of a word, or a pair of characters.
+type term struct {
+	text string
+	hash uint64 // 0 of what isn't known to be a term of the question listened for
+	asks bool   // people ask by it (requestWords)
+}
+
 // An analyser makes terms of texts. It is for one goroutine at a time.
 type analyser struct {
-	stems  map[string]string
+	seed   maphash.Seed
+	known  map[string]term // of words; without a text of function words
+	most   int             // of known
 	env    *snowballstem.Env
 	fold   []byte
 	tokens []token
+	// sections is room for those of one registration.
+	sections []section
 	// dropped counts the function words that were left out, since the analyser is.
 	dropped int
+	// only is the question whose words alone are wanted; nil for all words.
+	only *question
 }
 
-func newAnalyser() *analyser {
-	return &analyser{stems: map[string]string{}, env: snowballstem.NewEnv("")}
+// listen makes read return terms without a hash for words that are surely none of
+// a question's, which saves most of the work. nil makes it return all.
+func (a *analyser) listen(q *question) { a.only = q }
+
+// newAnalyser returns an analyser that hashes by a seed and remembers the terms of
+// so many words.
+func newAnalyser(seed maphash.Seed, most int) *analyser {
+	return &analyser{seed: seed, known: map[string]term{}, most: most, env: snowballstem.NewEnv("")}
 }
 
-// tokens reads a text. What it returns is good until the next call.
+// read reads a text. What it returns is good until the next call.
 //
 // A run of letters and digits is a word; camelCase is read as its parts and as a
 // whole, so that GitHub is found by github and by hub. Scripts that put no
@@ -83,44 +105,84 @@ func (a *analyser) pairs(text string, i int) int {
 			break
 		}
 		if n++; n > 1 {
-			a.tokens = append(a.tokens, token{term: text[last : i+size], start: last, end: i + size})
+			a.tokens = append(a.tokens, token{term: a.make(text[last : i+size]), start: last, end: i + size})
 		}
 		last, i = i, i+size
 	}
 	if n == 1 {
-		a.tokens = append(a.tokens, token{term: text[first:i], start: first, end: i})
+		a.tokens = append(a.tokens, token{term: a.make(text[first:i]), start: first, end: i})
 	}
 	return i
 }
 
+// The classes of bytes.
+const (
+	inLower = 1 << iota
+	inUpper
+	inDigit
+	inWord = inLower | inUpper | inDigit
+)
+
+var classOf = func() (c [256]uint8) {
+	for i := range 26 {
+		c['a'+i], c['A'+i] = inLower, inUpper
+	}
+	for i := range 10 {
+		c['0'+i] = inDigit
+	}
+	return c
+}()
+
 // word reads a word at i and returns where it ends.
 func (a *analyser) word(text string, i int) int {
-	start, from, parts := i, i, 0
-	var before, at rune
+	j, upper := i, false
+	for j < len(text) && classOf[text[j]]&inWord != 0 {
+		upper = upper || classOf[text[j]] == inUpper && j > i
+		j++
+	}
+	switch {
+	case j < len(text) && text[j] >= utf8.RuneSelf:
+		return a.wideWord(text, i)
+	case upper:
+		a.parts(text[:j], i)
+	}
+	a.add(text, i, j, false)
+	if j < len(text) && text[j] == '\'' {
+		return a.ending(text, j)
+	}
+	return j
+}
+
+// parts reads the parts of a word in camelCase.
+func (a *analyser) parts(text string, i int) {
+	from := i
+	for j := i + 1; j < len(text); j++ {
+		cut := 0
+		switch class, before := classOf[text[j]], classOf[text[j-1]]; {
+		case class == inUpper && before == inLower:
+			cut = j
+		case class == inLower && before == inUpper && j >= i+2 && classOf[text[j-2]] == inUpper:
+			cut = j - 1 // before the last letter of ABc
+		}
+		if cut > from {
+			a.add(text, from, cut, true)
+			from = cut
+		}
+	}
+	if from > i {
+		a.add(text, from, len(text), true)
+	}
+}
+
+// wideWord reads a word that has other letters than ASCII's.
+func (a *analyser) wideWord(text string, i int) int {
+	start := i
 	for i < len(text) {
-		r, n := rune(text[i]), 1
-		if r >= utf8.RuneSelf {
-			r, n = utf8.DecodeRuneInString(text[i:])
-		}
-		if (r == '\'' || r == '’') && i > start {
-			if rest := text[i+n:]; len(rest) > 0 && isWordRune(rune(rest[0])) && rest[0] < utf8.RuneSelf {
-				// An apostrophe within a word: what follows it is an ending.
-				break
-			}
-		}
+		r, n := utf8.DecodeRuneInString(text[i:])
 		if !isWordRune(r) || unspaced(r) {
 			break
 		}
-		// Before the upper case letter of aB, and before the last one of ABc.
-		if cut := a.boundary(before, at, r, i, text); cut > from {
-			a.add(text, from, cut, true)
-			from = cut
-			parts++
-		}
-		before, at, i = at, r, i+n
-	}
-	if parts > 0 {
-		a.add(text, from, i, true)
+		i += n
 	}
 	a.add(text, start, i, false)
 	return a.ending(text, i)
@@ -142,69 +204,79 @@ func (a *analyser) ending(text string, i int) int {
 	return i
 }
 
-// boundary returns where a part of a word in camelCase ends, or 0. r is at i,
-// and at and before are the letters before it.
-func (a *analyser) boundary(before, at, r rune, i int, text string) int {
-	switch {
-	case at == 0:
-		return 0
-	case unicode.IsUpper(r) && unicode.IsLower(at):
-		return i
-	case before != 0 && unicode.IsLower(r) && unicode.IsUpper(at) && unicode.IsUpper(before):
-		return i - utf8.RuneLen(at)
-	}
-	return 0
-}
-
 // add appends the token of a word, or of a part of one, unless it says nothing.
 func (a *analyser) add(text string, from, to int, part bool) {
 	if to-from > maxToken {
 		return
 	}
-	if t := a.term(text[from:to]); t != "" {
+	if t := a.term(text[from:to]); t.text != "" {
 		a.tokens = append(a.tokens, token{t, from, to, part})
 	} else {
 		a.dropped++
 	}
 }
 
-// term returns the term of a word; "" of a function word.
-func (a *analyser) term(word string) string {
-	if t, ok := a.stems[word]; ok {
-		return t
-	}
-	t := a.stem(word)
-	if len(a.stems) >= maxStems {
-		clear(a.stems)
-	}
-	a.stems[string([]byte(word))] = t
-	return t
+// make returns the term of that text.
+func (a *analyser) make(text string) term {
+	return term{text, maphash.String(a.seed, text) | 1, requestWords[text]}
 }
 
-func (a *analyser) stem(word string) string {
-	ascii := true
+// term returns the term of a word; without a text of a function word.
+func (a *analyser) term(word string) term {
+	if !a.lower(word) {
+		return a.remember(word, foldUnicode)
+	}
+	switch {
+	case len(a.fold) <= maxFunctionWord && functionHeads[head(a.fold, 3)] && functionWords[string(a.fold)]:
+		return term{}
+	case a.only != nil && !a.only.stems(a.fold):
+		return term{text: word}
+	}
+	return a.remember(word, a.stem)
+}
+
+// lower puts a word into fold in lower case, and reports whether it is ASCII.
+func (a *analyser) lower(word string) bool {
 	a.fold = a.fold[:0]
 	for i := range len(word) {
 		c := word[i]
-		if c >= 'A' && c <= 'Z' {
+		switch {
+		case c >= utf8.RuneSelf:
+			return false
+		case c >= 'A' && c <= 'Z':
 			c |= 0x20
 		}
-		ascii = ascii && c < utf8.RuneSelf
 		a.fold = append(a.fold, c)
 	}
-	if !ascii {
-		return foldUnicode(word)
+	return true
+}
+
+// remember returns the term of the text that is a function of the word, which it
+// calls once. Numbers are not worth it.
+func (a *analyser) remember(word string, of func(string) string) term {
+	if word[0] <= '9' {
+		return a.make(of(word))
 	}
+	if t, ok := a.known[word]; ok {
+		return t
+	}
+	if len(a.known) >= a.most {
+		clear(a.known)
+	}
+	t := a.make(of(word))
+	a.known[strings.Clone(word)] = t
+	return t
+}
+
+// stem returns the stem of the ASCII word that is in fold.
+func (a *analyser) stem(string) string {
 	low := string(a.fold)
-	if functionWords[low] {
-		return ""
-	}
-	if len(low) < 3 || low[0] >= '0' && low[0] <= '9' {
+	if len(low) < 3 || low[0] <= '9' {
 		return low
 	}
 	a.env.SetCurrent(low)
 	english.Stem(a.env)
-	return string([]byte(a.env.Current()))
+	return strings.Clone(a.env.Current())
 }
 
 // foldUnicode returns a word in lower case and without its accents.

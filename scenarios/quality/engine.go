@@ -30,7 +30,7 @@ func newEngine(records []record) (*engine, error) {
 	for i := range records {
 		e.add(&records[i], fmt.Sprintf("owner-%d", i))
 	}
-	return e, nil
+	return e, e.finder.CatchUp(context.Background())
 }
 
 // add registers a record of an owner.
