@@ -11,16 +11,7 @@ import (
 
 // get answers GET /ad/r/{id} and its mirror /ad/r/{origin}/{id} (jimenez 4.3).
 func (s *Server) get(w http.ResponseWriter, c *call) error {
-	e, err := s.find(w, c)
-	if e == nil {
-		return err
-	}
-	if href := s.href(e); c.URL.EscapedPath() != href {
-		w.Header().Set("Content-Location", href)
-	}
-	w.Header().Set("Sunset", sunset(e))
-	body := append(s.appendResource(nil, e, look{registrant: !c.id.IsZero()}), '\n')
-	return send(w, c, "application/json", strongTag(e.Revision, body), body)
+	return s.show(w, c, surface{s.href, s.appendResource})
 }
 
 // record answers with the registration's signed record, as any domain can check

@@ -8,26 +8,13 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// caller is who the domain's leader is told asks for a change.
-func (s *Server) caller(c *call) directory.Caller {
-	return directory.Caller{Identity: c.id, Commissioning: c.commissions(), RequestID: c.requestID}
-}
-
 // register answers POST /ad/r (jimenez 4.1, 4.2).
 func (s *Server) register(w http.ResponseWriter, c *call) error {
 	ask, err := s.parseRegistering(w, c)
 	if err != nil {
 		return err
 	}
-	p, err := directory.Project(ask.Agent, ask.Document)
-	if err != nil {
-		return err
-	}
-	if err := denied(s.cfg.Policy.Register(c.id, ask.Agent, p, ask.Visibility),
-		"%s may not register %q with visibility %s", c.id, ask.Agent, ask.Visibility); err != nil {
-		return err
-	}
-	out, err := s.cfg.Registry.Register(c.Context(), ask)
+	out, err := s.upsert(c, ask)
 	if err != nil {
 		return err
 	}
@@ -52,34 +39,25 @@ func (s *Server) parseRegistering(w http.ResponseWriter, c *call) (ask directory
 	if err != nil {
 		return ask, err
 	}
-	q := map[string]string{}
-	for _, name := range []string{"agent", "kind", "visibility"} {
-		if q[name], err = c.params.one(name); err != nil {
-			return ask, err
-		}
-	}
-	ask.Caller = s.caller(c)
-	if ask.Agent, err = directory.ParseName(q["agent"]); err != nil {
+	if ask, err = s.asking(c, directory.DefaultLifetime); err != nil {
 		return ask, err
 	}
-	if ask.Lifetime, err = c.params.lifetime(directory.DefaultLifetime); err != nil {
-		return ask, err
-	}
-	ask.Visibility = s.cfg.Policy.DefaultVisibility()
-	if q["visibility"] != "" {
-		if ask.Visibility, err = directory.ParseVisibility(q["visibility"]); err != nil {
-			return ask, err
-		}
-	}
-	k, err := directory.ParseKind(q["kind"])
+	name, err := c.params.one("agent")
 	if err != nil {
 		return ask, err
 	}
-	if ask.Document, err = directory.ParseDocument(k, body); err != nil {
+	if ask.Agent, err = directory.ParseName(name); err != nil {
 		return ask, err
 	}
-	cond, err := conditionOf(c.Request)
-	ask.IfMatch, ask.Present, ask.Absent = cond.revisions, cond.present, cond.absent
+	kind, err := c.params.one("kind")
+	if err != nil {
+		return ask, err
+	}
+	k, err := directory.ParseKind(kind)
+	if err != nil {
+		return ask, err
+	}
+	ask.Document, err = directory.ParseDocument(k, body)
 	return ask, err
 }
 

@@ -18,12 +18,7 @@ import (
 // representation that this request gets: a strong one of a compressed body is
 // another.
 func send(w http.ResponseWriter, c *call, contentType, etag string, body []byte) error {
-	if compresses(c.Request, contentType, body) {
-		etag = codedTag(etag)
-	}
-	h := w.Header()
-	h.Set("ETag", etag)
-	vary(h, contentType)
+	etag = tag(w, c, contentType, etag, body)
 	if values := c.Header.Values("If-Match"); len(values) > 0 && !strongMatch(values, etag) {
 		return directory.Refuse(directory.PreconditionFailed, "If-Match names other states than the current one, %s.", etag)
 	}
@@ -33,6 +28,17 @@ func send(w http.ResponseWriter, c *call, contentType, etag string, body []byte)
 	}
 	write(w, c.Request, http.StatusOK, contentType, body)
 	return nil
+}
+
+// tag sets the entity tag of the representation that this request gets, and
+// returns it.
+func tag(w http.ResponseWriter, c *call, contentType, etag string, body []byte) string {
+	if compresses(c.Request, contentType, body) {
+		etag = codedTag(etag)
+	}
+	w.Header().Set("ETag", etag)
+	vary(w.Header(), contentType)
+	return etag
 }
 
 // sendPublic answers with JSON that is the same for everybody.

@@ -27,6 +27,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
 )
 
 // A Registry takes changes for this node's domain, on whatever member it runs,
@@ -66,6 +67,13 @@ type Records interface {
 	Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error)
 }
 
+// A Finder finds registrations by what they can do: a *discovery.Finder. What is
+// in the View when Find is called is searched. Its errors are the context's, and
+// *discovery.UnsupportedError.
+type Finder interface {
+	Find(context.Context, discovery.Query) (*discovery.Result, error)
+}
+
 // DefaultMaxStale is how long after the leader was last heard default reads
 // are still answered.
 const DefaultMaxStale = 300 * time.Second
@@ -80,6 +88,7 @@ type Config struct {
 	Registry Registry
 	View     *directory.View
 	Policy   Policy
+	Finder   Finder // nil where nothing is to be discovered: the routes that need it are not there
 	// Identify is who was verified to make the request. No error and the zero
 	// identity is an anonymous caller; an error is a credential that doesn't hold.
 	Identify func(*http.Request) (directory.Identity, error)

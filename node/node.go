@@ -21,6 +21,7 @@ import (
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -47,6 +48,7 @@ type Node struct {
 	keyring *trust.Keyring
 	policy  *trust.Policy
 	view    *directory.View
+	finder  *discovery.Finder
 	store   *consensus.Store
 	mesh    *federation.Mesh
 	metrics *metrics

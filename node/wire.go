@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -35,6 +36,9 @@ func (n *Node) wire(env Env) error {
 		return errors.Join(err, ln.close())
 	}
 	if err := n.wireFederation(ln.gossip); err != nil {
+		return errors.Join(err, ln.close())
+	}
+	if err := n.wireDiscovery(); err != nil {
 		return errors.Join(err, ln.close())
 	}
 	n.face = n.wireAPI()
@@ -185,11 +189,27 @@ func (n *Node) advertised(ln net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
+// wireDiscovery starts the index that registrations are found by.
+func (n *Node) wireDiscovery() error {
+	finder, err := discovery.New(discovery.Config{View: n.view, Class: n.policy.Class})
+	if err != nil {
+		return fmt.Errorf("discovery: %w", err)
+	}
+	n.finder = finder
+	n.life.onStop("discovery", func(context.Context) error { finder.Close(); return nil })
+	n.life.loop("discovery index", func(ctx context.Context) {
+		if err := finder.Run(ctx); err != nil && ctx.Err() == nil {
+			n.log.Error("the discovery index follows no more", "err", err)
+		}
+	})
+	return nil
+}
+
 // wireAPI makes the directory's HTTP face.
 func (n *Node) wireAPI() *api.Server {
 	return api.New(api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
-		Registry: n.store, View: n.view, Policy: n.policy, Identify: n.identify, Until: func(r *http.Request) time.Time { return trust.Expiry(r.TLS) },
+		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, Identify: n.identify, Until: func(r *http.Request) time.Time { return trust.Expiry(r.TLS) },
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups},

@@ -4,6 +4,7 @@ import (
 	_ "embed" // the policy sets
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cedar-policy/cedar-go"
@@ -107,7 +108,7 @@ func (p *Policy) Export(peer spiffeid.TrustDomain, agent string, owner directory
 	decide := func() directory.Decision {
 		return p.decide(askExport, types.Entity{UID: uid}, r.entity(proj), types.Record{})
 	}
-	if s.looksAt("capabilities") || s.looksAt("types") || s.looksAt("protocols") {
+	if s.readsProjection() {
 		return decide()
 	}
 	return p.remember(question{askExport, uid, r}, decide)
@@ -124,6 +125,30 @@ func (p *Policy) Operate(id directory.Identity, action string) directory.Decisio
 // (jimenez 8.2, commissioning tools).
 func (p *Policy) Commission(id directory.Identity) bool {
 	return p.decide(askCommission, p.identity(id), p.directory(), types.Record{}).Allow
+}
+
+// Class names what decides who may see e: its origin, its owner where that is an
+// identity of this domain, and what policies look at. Whoever may see one
+// registration of a class may see them all.
+func (p *Policy) Class(e *directory.Entry) string {
+	s := p.set[askRead]
+	r := registration{own: e.Origin == p.domain, origin: e.Origin.Name()}
+	keep(s, "agent", &r.agent, e.Agent)
+	keep(s, "visibility", &r.visibility, e.Visibility.String())
+	if r.own {
+		r.owner = e.Owner.String()
+	} else {
+		keep(s, "owner", &r.owner, e.Owner.String())
+	}
+	if r.own && s.looksAt("streamed") {
+		x := p.set[askExport] // which decides of each what streams hold it
+		keep(x, "agent", &r.agent, e.Agent)
+		r.visibility = e.Visibility.String()
+		if x.readsProjection() {
+			r.agent = e.RID.String()
+		}
+	}
+	return strings.Join([]string{r.origin, r.owner, r.visibility, r.agent}, "\x00")
 }
 
 // see answers a question about a registration that this node serves.

@@ -279,3 +279,34 @@ func BenchmarkPolicyRead(b *testing.B) {
 		}
 	}
 }
+
+// Whoever may read one registration of a class may read all of it, and what is of
+// two classes differs in what the sets look at.
+func TestClassDecidesReading(t *testing.T) {
+	var entries []*directory.Entry
+	for _, v := range []directory.Visibility{{}, {Mesh: true}, {Peers: []spiffeid.TrustDomain{beta}}} {
+		for i, origin := range []spiffeid.TrustDomain{alpha, alpha, beta} {
+			e := entryOf(t, origin, v)
+			e.Agent = fmt.Sprintf("printer-%d", i)
+			entries = append(entries, e)
+		}
+	}
+	for name, classes := range map[string]int{"shipped": 4, "development": 2} {
+		p := mustPolicy(t, name)
+		first := map[string]*directory.Entry{}
+		for _, e := range entries {
+			class := p.Class(e)
+			if first[class] == nil {
+				first[class] = e
+			}
+			for _, who := range []string{"", "spiffe://alpha.test/client/reader", "spiffe://beta.test/agent/eve", "spiffe://gamma.test/agent/eve"} {
+				if id := identity(t, who); p.Read(id, e).Allow != p.Read(id, first[class]).Allow {
+					t.Errorf("%s: %q may read one of %q and not the other of class %q", name, who, e.Agent, class)
+				}
+			}
+		}
+		if len(first) != classes {
+			t.Errorf("%s: there are %d classes, want %d", name, len(first), classes)
+		}
+	}
+}

@@ -37,6 +37,11 @@ type slice struct {
 // looksAt reports whether the answer may depend on an attribute.
 func (s *slice) looksAt(attribute string) bool { return s.uses[attribute] || s.uses[""] }
 
+// readsProjection reports whether the answer may depend on what a document says.
+func (s *slice) readsProjection() bool {
+	return s.looksAt("capabilities") || s.looksAt("types") || s.looksAt("protocols")
+}
+
 type namedPolicy struct {
 	id     cedar.PolicyID
 	policy *cedar.Policy

@@ -1,0 +1,139 @@
+package api
+
+import (
+	"net/http"
+
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// All surfaces write and read the same registrations (http.md): a surface brings
+// a parser of its own, and a view. What they share is here:
+//
+//	ask, err := s.asking(c, lifetime)      // lt, visibility, If-Match, If-None-Match
+//	ask.Agent, ask.Document = …            // the surface's own
+//	out, err := s.upsert(c, ask)           // judged here, decided by the leader
+//	return s.stored(w, c, surface, out)    // 201 or 200, with the registration as it is now
+//
+// DELETE is remove on every surface: an id means the same everywhere.
+
+// A surface is how one draft shows a registration.
+type surface struct {
+	// href is the path of a registration; its origin and rid are enough.
+	href func(e *directory.Entry) string
+	// view appends the whole registration, one JSON object.
+	view func(b []byte, e *directory.Entry, l look) []byte
+}
+
+// caller is who the domain's leader is told asks for a change.
+func (s *Server) caller(c *call) directory.Caller {
+	return directory.Caller{Identity: c.id, Commissioning: c.commissions(), RequestID: c.requestID}
+}
+
+// asking reads what a request to register says beside its name and document:
+// who asks, for how long (def seconds where it doesn't say), who may see it, and
+// what must be there already.
+func (s *Server) asking(c *call, def uint32) (ask directory.Registering, err error) {
+	ask.Caller = s.caller(c)
+	if ask.Lifetime, err = c.params.lifetime(def); err != nil {
+		return ask, err
+	}
+	visibility, err := c.params.one("visibility")
+	if err != nil {
+		return ask, err
+	}
+	ask.Visibility = s.cfg.Policy.DefaultVisibility()
+	if visibility != "" {
+		if ask.Visibility, err = directory.ParseVisibility(visibility); err != nil {
+			return ask, err
+		}
+	}
+	cond, err := conditionOf(c.Request)
+	ask.IfMatch, ask.Present, ask.Absent = cond.revisions, cond.present, cond.absent
+	return ask, err
+}
+
+// upsert registers a document under its name, or puts it in the place of what its
+// owner registered there, of whatever kind that is (spec/views.md, 17).
+func (s *Server) upsert(c *call, ask directory.Registering) (directory.Outcome, error) {
+	p, err := directory.Project(ask.Agent, ask.Document)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	if err := denied(s.cfg.Policy.Register(c.id, ask.Agent, p, ask.Visibility),
+		"%s may not register %q with visibility %s", c.id, ask.Agent, ask.Visibility); err != nil {
+		return directory.Outcome{}, err
+	}
+	return s.cfg.Registry.Register(c.Context(), ask)
+}
+
+// replacing returns the registration that a PUT would replace, if its caller may;
+// nil where the path has a given id that nothing has: it is made then.
+func (s *Server) replacing(c *call) (*directory.Entry, error) {
+	e, _, err := s.target(c)
+	_, given := directory.ParseRID(c.vars["id"])
+	switch {
+	case given != nil && directory.ProblemOf(err) == directory.NotFound:
+		return nil, nil
+	case e == nil && err == nil:
+		return nil, s.ask(c)
+	}
+	return e, err
+}
+
+// put is upsert for PUT: the document has the id that its path has (XU-038).
+func (s *Server) put(c *call, ask directory.Registering) (directory.Outcome, error) {
+	e, err := s.replacing(c)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	id := norm.NFC.String(c.vars["id"])
+	if e != nil {
+		id = e.Agent
+	}
+	if ask.Agent != id {
+		return directory.Outcome{}, directory.Refuse(directory.BadDocument,
+			"The document's id is %.100q, and that of this resource %.100q: an id doesn't change.", ask.Agent, id).At("/id")
+	}
+	return s.upsert(c, ask)
+}
+
+// stored answers a write with the registration as it is now.
+func (s *Server) stored(w http.ResponseWriter, c *call, f surface, out directory.Outcome) error {
+	status := http.StatusOK
+	if out.Created {
+		status = http.StatusCreated
+	}
+	private(w)
+	e, ok := s.cfg.View.Get(s.cfg.Domain, out.RID)
+	if !ok { // it was removed since
+		e = &directory.Entry{Origin: s.cfg.Domain, RID: out.RID}
+	}
+	h := w.Header()
+	h.Set("Location", f.href(e))
+	s.changed(w, out)
+	if !ok {
+		w.WriteHeader(status)
+		return nil
+	}
+	h.Set("Content-Location", f.href(e))
+	body := append(f.view(nil, e, look{registrant: true}), '\n')
+	tag(w, c, "application/json", strongTag(e.Revision, body), body)
+	write(w, c.Request, status, "application/json", body)
+	return nil
+}
+
+// show answers GET of one registration.
+func (s *Server) show(w http.ResponseWriter, c *call, f surface) error {
+	e, err := s.find(w, c)
+	if e == nil {
+		return err
+	}
+	if href := f.href(e); c.URL.EscapedPath() != href {
+		w.Header().Set("Content-Location", href)
+	}
+	w.Header().Set("Sunset", sunset(e))
+	body := append(f.view(nil, e, look{registrant: !c.id.IsZero()}), '\n')
+	return send(w, c, "application/json", strongTag(e.Revision, body), body)
+}
