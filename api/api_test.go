@@ -130,6 +130,9 @@ func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revisio
 	if strings.Contains(doc, "protocolVersion") {
 		kind = directory.KindA2A
 	}
+	if strings.Contains(doc, `"endpoint"`) && !strings.Contains(doc, `"base"`) {
+		kind = directory.KindAIDIP
+	}
 	d, err := directory.ParseDocument(kind, []byte(doc))
 	if err != nil {
 		t.Fatal(err)

@@ -160,7 +160,7 @@ var operations = map[string]operation{
 	"POST /ad/r": {
 		summary:    "Register an agent, or replace what its owner registered (jimenez 4.1, 4.2). The body is a document of the kind that is asked for.",
 		parameters: []string{"agent", "lt", "kind", "visibility", "If-Match", "If-None-Match"},
-		body:       []string{string(directory.KindAD), string(directory.KindA2A), string(directory.KindMCP)},
+		body:       directory.KindNames(),
 		answers: []good{
 			{status: 201, what: "Registered. There is a body only where a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Location", "Roster-Index", "Sunset"}},
 			{status: 200, what: "Replaced. There is a body only where a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Location", "Roster-Index", "Sunset"}},
@@ -230,7 +230,7 @@ var parameters = map[string]*openapi3.Parameter{
 
 	"agent":      required(inQuery("agent", "The agent's name: 1 to 255 bytes of UTF-8, unique in the directory.", text("", directory.MaxName, 1))),
 	"lt":         inQuery("lt", "The lifetime in seconds. What exceeds the directory's maximum is granted the maximum.", lifetimes()),
-	"kind":       inQuery("kind", "The document's kind; ad by default.", oneOf(string(directory.KindAD), string(directory.KindA2A), string(directory.KindMCP))),
+	"kind":       inQuery("kind", "The document's kind; ad by default.", kinds()),
 	"visibility": inQuery("visibility", "Who beyond the domain may have it: domain, mesh, or peers:DOMAIN,…; policy has a default.", text("", 0)),
 
 	"consistency": inQuery("consistency", "default: from this node, unless its leader has been silent for too long; stale: whatever is here; linearizable: all that any node had acknowledged before, confirmed by a majority of the domain's nodes. It is about this domain's own registrations.", oneOf("default", "stale", "linearizable")),
@@ -299,6 +299,15 @@ func required(p *openapi3.Parameter) *openapi3.Parameter {
 // repeated is a filter that may be given several times; all must match.
 func repeated(name, description string) *openapi3.Parameter {
 	return inQuery(name, description+" May be repeated: all must match.", array(text("", 0), "", 0))
+}
+
+// kinds is one of the kinds of documents.
+func kinds() *openapi3.Schema {
+	s := &openapi3.Schema{Type: &openapi3.Types{"string"}}
+	for _, name := range directory.KindNames() {
+		s.Enum = append(s.Enum, name)
+	}
+	return s
 }
 
 func lifetimes() *openapi3.Schema {

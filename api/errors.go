@@ -171,6 +171,12 @@ func (s *Server) problemBody(c *call, r *refusal, rule ruling) []byte {
 	if r.err.Pointer != "" {
 		b = directory.AppendText(b, "pointer", r.err.Pointer)
 	}
+	if len(r.err.Violations) > 0 {
+		b = list(directory.AppendRaw(b, "errors", nil), r.err.Violations, func(b []byte, v directory.Violation) []byte {
+			b = directory.AppendText(append(b, '{'), "pointer", v.Pointer)
+			return append(directory.AppendText(b, "detail", strings.ToValidUTF8(v.Detail, "\uFFFD")), '}')
+		})
+	}
 	b = directory.AppendText(b, "code", rule.xu)
 	b = directory.AppendText(b, "message", detail)
 	b = directory.AppendText(b, "correlation_id", c.requestID)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -114,7 +115,9 @@ func appendProjection(b []byte, p *directory.Projection) []byte {
 	b = directory.AppendText(b, "base", p.Base)
 	b = appendOptional(b, "description", p.Description)
 	b = appendStrings(directory.AppendRaw(b, "protocols", nil), p.Protocols)
-	b = list(directory.AppendRaw(b, "capabilities", nil), p.Capabilities, appendCapability)
+	b = list(directory.AppendRaw(b, "capabilities", nil), p.Capabilities, func(b []byte, c directory.Capability) []byte {
+		return appendCapability(b, c, p.Tags)
+	})
 	b = appendOptional(b, "version", p.Version)
 	b = appendOptional(b, "vendor", p.Vendor)
 	if len(p.Languages) > 0 {
@@ -128,16 +131,29 @@ func appendProjection(b []byte, p *directory.Projection) []byte {
 	return directory.AppendText(b, "status", p.Status)
 }
 
-func appendCapability(b []byte, c directory.Capability) []byte {
+// appendCapability appends a capability with its tags and the agent's own, which
+// count as each capability's (model.md, "How a view is made").
+func appendCapability(b []byte, c directory.Capability, own []string) []byte {
 	b = directory.AppendText(append(b, '{'), "name", c.Name)
 	b = directory.AppendText(b, "type", c.Type)
 	b = appendOptional(b, "description", c.Description)
 	b = appendOptionalRaw(b, "input_schema", c.InputSchema)
 	b = appendOptionalRaw(b, "output_schema", c.OutputSchema)
-	if len(c.Tags) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "tags", nil), c.Tags)
+	if tags := union(c.Tags, own); len(tags) > 0 {
+		b = appendStrings(directory.AppendRaw(b, "tags", nil), tags)
 	}
 	return append(b, '}')
+}
+
+// union returns a, and what b has beyond it.
+func union(a, b []string) []string {
+	a = slices.Clip(a)
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
 }
 
 func appendExample(b []byte, x directory.Example) []byte {
@@ -148,6 +164,8 @@ func appendExample(b []byte, x directory.Example) []byte {
 	if len(x.Tags) > 0 {
 		b = appendStrings(directory.AppendRaw(b, "tags", nil), x.Tags)
 	}
+	b = appendOptionalRaw(b, "input_schema", x.InputSchema)
+	b = appendOptionalRaw(b, "output_schema", x.OutputSchema)
 	return append(b, '}')
 }
 

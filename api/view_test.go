@@ -45,7 +45,8 @@ func (g golden) entry(t *testing.T) *directory.Entry {
 	}
 	e.Owner = owner
 	at := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
-	e.RegisteredAt, e.UpdatedAt, e.ExpiresAt = at, at, at+86400_000
+	e.Lifetime = uint32(g.Resource["lt"].(float64))
+	e.RegisteredAt, e.UpdatedAt, e.ExpiresAt = at, at, at+1000*int64(e.Lifetime)
 	return e
 }
 

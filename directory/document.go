@@ -3,6 +3,7 @@ package directory
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -28,9 +29,20 @@ func ParseKind(s string) (Kind, error) {
 		return KindAD, nil
 	}
 	if _, ok := projectors[Kind(s)]; !ok {
-		return "", Refuse(BadRequest, "kind is %q; this node takes ad, a2a and mcp", s)
+		return "", Refuse(BadRequest, "kind is %.40q; this node takes %s", s, strings.Join(KindNames(), ", "))
 	}
 	return Kind(s), nil
+}
+
+// KindNames returns the kinds that documents can be registered as by this
+// release, sorted.
+func KindNames() []string {
+	var names []string
+	for k := range projectors {
+		names = append(names, string(k))
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Bounds on a document (AD-042).
@@ -54,6 +66,8 @@ func (k Kind) isReserved(name string) bool {
 // required are the members without which a document of this kind says nothing.
 func (k Kind) required() []string {
 	switch k {
+	case KindAIDIP:
+		return []string{"name", "endpoint"}
 	case KindA2A:
 		return []string{"name", "url"}
 	case KindMCP:

@@ -45,7 +45,19 @@ type Error struct {
 	Problem Problem
 	Detail  string // what is wrong and what to do, for people
 	Pointer string // JSON pointer (RFC 6901) into the body; empty for the whole
-	Err     error  // what caused it; never shown to a client
+	// Violations are all that is wrong with a document, Detail's first; at most
+	// MaxViolations. Empty where the document is not what is wrong.
+	Violations []Violation
+	Err        error // what caused it; never shown to a client
+}
+
+// MaxViolations bounds Error.Violations (AI-025).
+const MaxViolations = 32
+
+// A Violation is one thing that is wrong with a document, and where.
+type Violation struct {
+	Pointer string // JSON pointer
+	Detail  string
 }
 
 func (e *Error) Error() string {

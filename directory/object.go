@@ -1,23 +1,30 @@
 package directory
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// A reading is one pass over a document. It remembers the first thing that is
-// wrong and goes on, so that the code that reads says only what it looks for.
+// A reading is one pass over a document. It remembers what is wrong and goes on,
+// so that the code that reads says only what it looks for.
 type reading struct {
 	first   *Error
-	schemas bool // whether JSON Schemas are checked
+	wrong   []Violation // first's own among them
+	schemas bool        // whether JSON Schemas are checked
 }
 
-// refuse remembers that the member at the pointer is wrong, unless another was
-// before.
+// refuse remembers that the member at the pointer is wrong, unless something is
+// said of it already.
 func (r *reading) refuse(p Problem, at, format string, args ...any) {
-	if r.first == nil {
-		r.first = Refuse(p, format, args...).At(at)
+	if len(r.wrong) == MaxViolations || slices.ContainsFunc(r.wrong, func(v Violation) bool { return v.Pointer == at }) {
+		return
 	}
+	err := Refuse(p, format, args...).At(at)
+	if r.first == nil {
+		r.first = err
+	}
+	r.wrong = append(r.wrong, Violation{at, err.Detail})
 }
 
 // err returns what was wrong; a nil *Error would not be a nil error.
@@ -25,6 +32,7 @@ func (r *reading) err() error {
 	if r.first == nil {
 		return nil
 	}
+	r.first.Violations = r.wrong
 	return r.first
 }
 

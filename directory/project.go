@@ -17,10 +17,17 @@ type Capability struct {
 	Raw                       []byte // the capability as written, where the kind has such an object; else nil
 }
 
+// Types of capabilities that are made of other kinds' members.
+const (
+	typeSkill = "skill"
+	typeTool  = "tool"
+)
+
 // An Example is a request that an agent says it serves.
 type Example struct {
-	ID, Text, Language string
-	Tags               []string
+	ID, Text, Language        string
+	Tags                      []string
+	InputSchema, OutputSchema []byte // JSON as written; nil when absent
 }
 
 // A Projection is what every surface needs to know of a document, whatever its
@@ -56,9 +63,10 @@ var projectors = map[Kind]struct {
 	project func(agent string, doc *object) *Projection
 	name    func(doc *object) string
 }{
-	KindAD:  {projectAD, nameOfAD},
-	KindA2A: {projectA2A, nameOfA2A},
-	KindMCP: {projectMCP, nameOfMCP},
+	KindAD:    {projectAD, nameOfAD},
+	KindAIDIP: {projectAIDIP, nameOfAIDIP},
+	KindA2A:   {projectA2A, nameOfA2A},
+	KindMCP:   {projectMCP, nameOfMCP},
 }
 
 // Project validates a document of a known kind and projects it. Its errors are

@@ -43,7 +43,7 @@ func projectA2A(_ string, doc *object) *Projection {
 	for _, o := range skills {
 		c := Capability{
 			Name:        o.need("id"),
-			Type:        "skill",
+			Type:        typeSkill,
 			Description: o.short("description", MaxDescription),
 			Tags:        o.tags("tags"),
 		}
