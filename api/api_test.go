@@ -147,7 +147,7 @@ func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revisio
 	}
 	now := time.Now().UnixMilli()
 	e := &directory.Entry{
-		Origin: origin, RID: id, Agent: agent, Owner: identity("/agent/ada"), Document: d, Projection: p,
+		Origin: origin, RID: id, Agent: agent, Owner: identity("/agent/ada"), Document: d, Packed: directory.Pack(d, p),
 		Visibility: directory.Visibility{Mesh: true}, Lifetime: 86400,
 		RegisteredAt: now, UpdatedAt: now, ExpiresAt: now + 86400_000,
 		Created: revision, Revision: revision, Statement: revision,

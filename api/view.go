@@ -53,10 +53,11 @@ const active = "active"
 // projection is e's, or an empty one for a document of a kind that this release
 // doesn't know.
 func projection(e *directory.Entry) *directory.Projection {
-	if e.Projection == nil {
-		return &directory.Projection{Status: active}
+	p := e.Projection()
+	if p == nil {
+		p = &directory.Projection{Status: active}
 	}
-	return e.Projection
+	return p
 }
 
 // appendResource appends the full registration (jimenez 4.3).

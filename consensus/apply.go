@@ -243,7 +243,7 @@ type contents struct {
 func (s *state) put(old *registration, e *directory.Entry, c contents) (directory.Outcome, error) {
 	revision := s.revision + 1
 	e.Document = directory.LoadDocument(c.kind, c.document)
-	e.Projection = project(e.Agent, e.Document)
+	e.Packed = project(e.Agent, e.Document)
 	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, s.now, directory.Deadline(s.now, c.lifetime)*1000
 	e.Revision, e.Statement, e.Unconfirmed = revision, revision, false
 	if e.Created == 0 {
@@ -274,11 +274,12 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 // project never fails in apply: the leader has validated the document, so that
 // it isn't validated again, and nothing that is replicated depends on the
 // projection.
-func project(agent string, d directory.Document) *directory.Projection {
-	if p, err := directory.Reproject(agent, d); err == nil {
-		return p
+func project(agent string, d directory.Document) directory.Packed {
+	p, err := directory.Reproject(agent, d)
+	if err != nil {
+		p = &directory.Projection{Name: agent}
 	}
-	return &directory.Projection{Name: agent}
+	return directory.Pack(d, p)
 }
 
 // replace puts reg into the tables in the place of old.

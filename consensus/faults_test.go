@@ -273,7 +273,7 @@ func TestAPatchIsMergedByTheLeader(t *testing.T) {
 	}
 	e, _ := s.cfg.Index.Get(out.RID)
 	want, _ := put(t, ada, "translator", 0).Document.Merge([]byte(`{"description":"translates"}`))
-	if string(e.Document.Bytes()) != string(want.Bytes()) || e.Projection.Description != "translates" {
+	if string(e.Document.Bytes()) != string(want.Bytes()) || e.Projection().Description != "translates" {
 		t.Errorf("the document is %s", e.Document.Bytes())
 	}
 	_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"base":null}`)})

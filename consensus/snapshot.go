@@ -209,7 +209,7 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) *registration {
 	doc := directory.LoadDocument(w.Kind, w.Document)
 	return &registration{
 		entry: &directory.Entry{
-			Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Projection: project(w.Agent, doc),
+			Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Packed: project(w.Agent, doc),
 			Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
 			ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
 		},

@@ -25,7 +25,7 @@ func Example() {
 	view := directory.NewView(domain)
 	view.Own().Put(&directory.Entry{
 		Origin: domain, RID: directory.NewRID(1780315200000, [10]byte{}), Agent: "maps", Created: 1,
-		Document: doc, Projection: proj, ExpiresAt: time.Now().Add(time.Hour).UnixMilli(),
+		Document: doc, Packed: directory.Pack(doc, proj), ExpiresAt: time.Now().Add(time.Hour).UnixMilli(),
 	})
 
 	values, _ := url.ParseQuery("cap_type=tool&tag=travel&agent=m*")
@@ -34,7 +34,7 @@ func Example() {
 		panic(err)
 	}
 	for _, e := range view.Lookup(query, nil).Entries {
-		fmt.Println(e.Agent, e.Projection.Base, string(e.Document.Bytes()))
+		fmt.Println(e.Agent, e.Projection().Base, string(e.Document.Bytes()))
 	}
 	// Output: maps https://agents.alpha.test/maps {"base":"https://agents.alpha.test/maps","capabilities":[{"name":"route","type":"tool","tags":["travel"]}],"x-seats":4}
 }

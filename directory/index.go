@@ -93,7 +93,7 @@ func (x *Index) swap(k key, e *Entry) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.slots[e.RID]
-	if s == nil || s.key != k || s.e.Agent != e.Agent || s.e.Projection != e.Projection {
+	if s == nil || s.key != k || s.e.Agent != e.Agent || s.e.Packed != e.Packed {
 		return false
 	}
 	x.note(s.e, e)
@@ -200,7 +200,7 @@ func termsOf(e *Entry) []term {
 			ts = append(ts, term{field, nfc(t)})
 		}
 	}
-	if p := e.Projection; p != nil {
+	if p := e.Projection(); p != nil {
 		add(fieldTag, p.Tags...)
 		add(fieldProtocol, p.Protocols...)
 		if p.Status != statusActive {

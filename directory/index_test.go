@@ -47,7 +47,7 @@ func (m *model) all() []*directory.Entry {
 
 // asks is the meaning of a query, said once more (jimenez 5.1).
 func asks(q directory.Query, e *directory.Entry) bool {
-	p := e.Projection
+	p := e.Projection()
 	name := func(want directory.Pattern, have string) bool {
 		have = norm.NFC.String(have)
 		if want.Prefix {
@@ -131,7 +131,7 @@ func drawEntry(t *rapid.T, td spiffeid.TrustDomain, n byte, created uint64) *dir
 	}
 	agent := norm.NFC.String(rapid.SampledFrom(someNames).Draw(t, "agent"))
 	return &directory.Entry{
-		Origin: td, RID: rid(n), Agent: agent, Projection: p, Created: created,
+		Origin: td, RID: rid(n), Agent: agent, Packed: directory.Pack(directory.Document{}, p), Created: created,
 		ExpiresAt: time.Now().Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "hours"))*time.Hour - 30*time.Minute).UnixMilli(),
 	}
 }
@@ -304,7 +304,7 @@ func checkSingle(t *rapid.T, v *directory.View, m *model) {
 // entry returns an entry that lives long.
 func entry(td spiffeid.TrustDomain, n int, agent string, p *directory.Projection) *directory.Entry {
 	return &directory.Entry{
-		Origin: td, RID: directory.NewRID(int64(n), [10]byte{}), Agent: agent, Projection: p, Created: uint64(n) + 1,
+		Origin: td, RID: directory.NewRID(int64(n), [10]byte{}), Agent: agent, Packed: directory.Pack(directory.Document{}, p), Created: uint64(n) + 1,
 		ExpiresAt: time.Now().Add(24 * time.Hour).UnixMilli(),
 	}
 }

@@ -64,7 +64,7 @@ func TestClock(t *testing.T) {
 func TestTheClockDecidesWhatIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := directory.NewView(alpha)
-		e := &directory.Entry{Origin: beta, RID: rid(1), Agent: "a", Projection: &directory.Projection{}, ExpiresAt: time.Now().Add(time.Hour).UnixMilli()}
+		e := &directory.Entry{Origin: beta, RID: rid(1), Agent: "a", Packed: directory.Pack(directory.Document{}, &directory.Projection{}), ExpiresAt: time.Now().Add(time.Hour).UnixMilli()}
 		x := v.Origin(beta)
 		x.Put(e)
 		served := func() bool {

@@ -105,7 +105,7 @@ func TestFindLooksAtFew(t *testing.T) {
 		if i >= n-50 {
 			name = "zz" + name // bunched at the end
 		}
-		x.Put(&Entry{RID: NewRID(int64(i), [10]byte{}), Agent: name, Created: i + 1, Projection: p, ExpiresAt: 1 << 60})
+		x.Put(&Entry{RID: NewRID(int64(i), [10]byte{}), Agent: name, Created: i + 1, Packed: Pack(Document{}, p), ExpiresAt: 1 << 60})
 	}
 	for name, c := range map[string]struct {
 		q     Query

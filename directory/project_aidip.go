@@ -172,7 +172,7 @@ func authenticationOfAIDIP(doc *object) []byte {
 // that its document lists, where it has such a list beside its operations, and
 // else the names of all (spec/views.md, 5 and 7).
 func Listed(e *Entry) []string {
-	p := e.Projection
+	p := e.Projection()
 	if p == nil {
 		return nil
 	}

@@ -73,7 +73,7 @@ func same(registered, asked string) bool {
 // matches reports whether e is one that q asks for, its place and its deadline
 // aside.
 func (q *Query) matches(e *Entry) bool {
-	p := e.Projection
+	p := e.Projection()
 	if p == nil {
 		p = &Projection{}
 	}

@@ -140,7 +140,7 @@ type Entry struct {
 	Agent        string
 	Owner        Identity // nobody where the origin withholds it
 	Document     Document
-	Projection   *Projection
+	Packed       Packed     // what every surface needs of the document: Projection unpacks it
 	Visibility   Visibility // of the own domain's registrations only
 	Lifetime     uint32     // seconds, as granted
 	RegisteredAt int64      // Unix milliseconds, as the next two

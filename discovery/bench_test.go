@@ -86,7 +86,7 @@ func (w *writer) entry(i int) *directory.Entry {
 	}
 	now := time.Now().UnixMilli()
 	return &directory.Entry{
-		Origin: alpha, RID: directory.NewRID(int64(i), [10]byte{byte(i), byte(i >> 8), byte(i >> 16)}), Agent: p.Name, Owner: owners[i%len(owners)], Projection: p,
+		Origin: alpha, RID: directory.NewRID(int64(i), [10]byte{byte(i), byte(i >> 8), byte(i >> 16)}), Agent: p.Name, Owner: owners[i%len(owners)], Packed: directory.Pack(directory.Document{}, p),
 		Lifetime: 86400, RegisteredAt: now, UpdatedAt: now, ExpiresAt: now + 86400_000, Created: uint64(i) + 1,
 	}
 }

@@ -235,11 +235,11 @@ func (f *Finder) prepare(s *step, e *directory.Event) {
 	if e.Kind == directory.EventRemoved {
 		old, now = now, nil
 	}
-	if old != nil && old.Projection != nil {
+	if old != nil && !old.Packed.IsZero() {
 		s.had = true
 		s.was.read(f.reader, old)
 	}
-	if now != nil && now.Projection != nil {
+	if now != nil && !now.Packed.IsZero() {
 		s.has = true
 		s.now.read(f.reader, now)
 	}
@@ -391,7 +391,7 @@ func (s *search) gather(want int) bool {
 		}
 		s.known[k.key] = true
 		e, ok := s.finder.cfg.View.Get(k.origin, k.key.rid)
-		if !ok || e.Projection == nil {
+		if !ok || e.Packed.IsZero() {
 			continue // it has died since
 		}
 		if why := s.finder.late(s.query, e, s.rater.now); why != "" {

@@ -104,7 +104,7 @@ type contents struct {
 
 // read fills c from an entry.
 func (c *contents) read(a *analyser, e *directory.Entry) {
-	c.reading.read(a, e.Projection)
+	c.reading.read(a, e.Projection())
 	c.labels = c.labels[:0]
 	for _, l := range labelsOf(e) {
 		c.labels = append(c.labels, maphash.String(a.seed, l)|1)

@@ -117,7 +117,7 @@ func (f *Finder) late(q *Query, e *directory.Entry, now time.Time) string {
 	switch {
 	case q.Reader.Sees != nil && !q.Reader.Sees(e):
 		return hidden
-	case !q.AnyStatus && e.Projection.Status != statusActive && e.Projection.Status != "":
+	case !q.AnyStatus && e.Projection().Status != statusActive && e.Projection().Status != "":
 		return "status"
 	case c.MaxAge >= 0 && ageOf(e, now) > c.MaxAge:
 		return "max_results_age_seconds"

@@ -84,7 +84,7 @@ func (t *rater) rate(e *directory.Entry, l lengths, flags Flags) *Candidate {
 		Tag:       1 - (1-t.tags(e, c))*(1-derivedShare*t.scan.label),
 		Context:   t.context(),
 		Example:   t.scan.example,
-		Protocol:  protocolOf(e.Projection, t.query.Request.Protocols),
+		Protocol:  protocolOf(e.Projection(), t.query.Request.Protocols),
 		Freshness: freshnessOf(e, t.now),
 		Policy:    t.finder.policy(e, flags),
 	}
@@ -100,7 +100,7 @@ func (t *rater) read(c *Candidate, visit func(s *section, tokens []token, covers
 	clear(t.seen)
 	a := t.analyser
 	a.listen(t.question)
-	a.sections = appendSections(a.sections[:0], c.Entry.Projection)
+	a.sections = appendSections(a.sections[:0], c.Entry.Projection())
 	for i := range a.sections {
 		s := &a.sections[i]
 		tokens := a.read(s.text)
@@ -185,13 +185,13 @@ func (t *rater) tags(e *directory.Entry, c *Candidate) float64 {
 	if len(t.wanted) == 0 {
 		return 0
 	}
-	tags := tagsOf(e.Projection)
+	tags := tagsOf(e.Projection())
 	var has, preferred float64
 	for _, w := range t.wanted {
 		_, direct := slices.BinarySearch(tags, w.asked)
 		expanded := !direct && slices.ContainsFunc(w.narrower, func(n narrowing) bool { _, ok := slices.BinarySearch(tags, n.tag); return ok })
 		if direct {
-			c.addTag(e.Projection, w.asked)
+			c.addTag(e.Projection(), w.asked)
 		}
 		if !w.preferred {
 			continue
@@ -291,5 +291,5 @@ func speaks(e *directory.Entry, locale string) bool {
 		tag, _, _ = strings.Cut(strings.ReplaceAll(tag, "_", "-"), "-")
 		return strings.ToLower(tag)
 	}
-	return slices.ContainsFunc(e.Projection.Languages, func(l string) bool { return primary(l) == primary(locale) })
+	return slices.ContainsFunc(e.Projection().Languages, func(l string) bool { return primary(l) == primary(locale) })
 }

@@ -229,7 +229,7 @@ func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r 
 		return nil, err
 	}
 	return &directory.Entry{
-		Origin: origin, RID: c.RID, Agent: c.Agent, Owner: c.Owner, Document: c.Document, Projection: projection,
+		Origin: origin, RID: c.RID, Agent: c.Agent, Owner: c.Owner, Document: c.Document, Packed: directory.Pack(c.Document, projection),
 		RegisteredAt: c.Since * 1000, UpdatedAt: c.IssuedAt * 1000, Statement: c.Revision, Redacted: c.Redacted,
 	}, nil
 }

@@ -178,7 +178,7 @@ func (p *Policy) streamed(id directory.Identity, e *directory.Entry) bool {
 	if !ok || peer.MemberOf(p.domain) {
 		return false
 	}
-	return p.Export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection).Allow
+	return p.Export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection()).Allow
 }
 
 func (p *Policy) remember(q question, decide func() directory.Decision) directory.Decision {

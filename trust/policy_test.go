@@ -30,7 +30,7 @@ func identity(t testing.TB, s string) directory.Identity {
 
 func entryOf(t testing.TB, origin spiffeid.TrustDomain, v directory.Visibility) *directory.Entry {
 	return &directory.Entry{Origin: origin, Agent: "printer", Visibility: v,
-		Owner: identity(t, "spiffe://"+origin.Name()+"/agent/ada"), Projection: &directory.Projection{}}
+		Owner: identity(t, "spiffe://"+origin.Name()+"/agent/ada"), Packed: directory.Pack(directory.Document{}, &directory.Projection{})}
 }
 
 func mustPolicy(t testing.TB, name string) *Policy {
