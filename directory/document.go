@@ -68,11 +68,17 @@ func (k Kind) required() []string {
 	switch k {
 	case KindAIDIP:
 		return []string{"name", "endpoint"}
+	case KindWoA:
+		return []string{"woa_version", "agents", "transports"}
 	case KindA2A:
-		return []string{"name", "url"}
+		// A card of 0.3 is reached at its url, one of 1.0 at its interfaces.
+		return []string{"name", "url", "supportedInterfaces"}
 	case KindMCP:
 		// Any of the latter three may be what its base is made of.
 		return []string{"name", "remotes", "packages", "repository"}
+	case KindOASF:
+		// Any of the latter three, likewise.
+		return []string{"name", "modules", "extensions", "locators"}
 	}
 	return []string{"base"}
 }

@@ -116,12 +116,13 @@ func TestMergeReplacesTopLevelMembers(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	for text, want := range map[string]directory.Kind{"": directory.KindAD, "ad": directory.KindAD, "a2a": directory.KindA2A, "mcp": directory.KindMCP} {
+	for text, want := range map[string]directory.Kind{"": directory.KindAD, "ad": directory.KindAD, "a2a": directory.KindA2A, "mcp": directory.KindMCP,
+		"aidip": directory.KindAIDIP, "woa": directory.KindWoA, "oasf": directory.KindOASF} {
 		if k, err := directory.ParseKind(text); k != want || err != nil {
 			t.Errorf("%q: got %q, %v", text, k, err)
 		}
 	}
-	for _, text := range []string{"AD", "woa", "x", "ad "} {
+	for _, text := range []string{"AD", "card", "x", "ad "} {
 		_, err := directory.ParseKind(text)
 		wantRefusal(t, err, directory.BadRequest, "")
 	}

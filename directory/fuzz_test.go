@@ -35,13 +35,14 @@ func seed(f *testing.F, pattern string) {
 //
 // Requirement: AD-042, AD-046
 func FuzzDocument(f *testing.F) {
-	for _, body := range []string{jimenez41, card, sample, `{"a":{"_sd":1}}`, `{"\u005fsd":1}`, `{"name":"x","remotes":[{"url":"https://a.test"}]}`} {
-		for k := range byte(3) {
-			f.Add(k, []byte(body))
+	kinds := directory.KindNames()
+	for _, body := range []string{jimenez41, card, sample, `{"a":{"_sd":1}}`, `{"\u005fsd":1}`, `{"name":"x","remotes":[{"url":"https://a.test"}]}`, gaikwadB, oasfRecord} {
+		for k := range kinds {
+			f.Add(byte(k), []byte(body))
 		}
 	}
 	f.Fuzz(func(t *testing.T, k byte, body []byte) {
-		kind := []directory.Kind{directory.KindAD, directory.KindA2A, directory.KindMCP}[k%3]
+		kind := directory.Kind(kinds[int(k)%len(kinds)])
 		// A damaged store must not bring the node down.
 		if _, err := directory.Reproject("agent", directory.LoadDocument(kind, body)); err != nil {
 			t.Fatal(err)

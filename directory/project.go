@@ -7,11 +7,13 @@ type Binding struct {
 	MediaTypes       []string
 	InteractionModel string
 	Transport        string // of A2A: JSONRPC, GRPC, HTTP+JSON as the card names it
+	Envelope         string // what the input is wrapped in: woa, or nothing
 }
 
 // A Capability is what an agent says it can do.
 type Capability struct {
 	Name, Type, Description   string
+	Operation                 string // what the agent itself calls it, where that is not Name
 	Tags                      []string
 	InputSchema, OutputSchema []byte // JSON as written; nil when absent
 	Raw                       []byte // the capability as written, where the kind has such an object; else nil
@@ -65,8 +67,10 @@ var projectors = map[Kind]struct {
 }{
 	KindAD:    {projectAD, nameOfAD},
 	KindAIDIP: {projectAIDIP, nameOfAIDIP},
+	KindWoA:   {projectWoA, nameOfWoA},
 	KindA2A:   {projectA2A, nameOfA2A},
 	KindMCP:   {projectMCP, nameOfMCP},
+	KindOASF:  {projectOASF, nameOfOASF},
 }
 
 // Project validates a document of a known kind and projects it. Its errors are

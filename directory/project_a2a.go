@@ -9,11 +9,16 @@ import (
 
 const protocolA2A = "a2a"
 
-// nameOfA2A is the host, and the path if any, of an agent card's url.
+// nameOfA2A is the host, and the path if any, of where an agent card says that
+// its agent is reached.
 func nameOfA2A(doc *object) string {
-	u, err := url.Parse(doc.uri("url", doc.need("url")))
-	if err != nil {
+	bindings := bindingsOfA2A(doc)
+	if len(bindings) == 0 {
 		return ""
+	}
+	u, err := url.Parse(bindings[0].Endpoint)
+	if err != nil || u.Host == "" {
+		return bindings[0].Endpoint // host:port of gRPC
 	}
 	host := strings.ToLower(u.Host)
 	switch u.Scheme {
@@ -25,18 +30,19 @@ func nameOfA2A(doc *object) string {
 	return host + strings.TrimRight(u.EscapedPath(), "/")
 }
 
-// projectA2A projects an A2A agent card of protocol 0.3.
+// projectA2A projects an A2A agent card of protocol 0.3 or 1.0.
 func projectA2A(_ string, doc *object) *Projection {
 	p := &Projection{
 		Name:           doc.need("name"),
 		Description:    doc.short("description", MaxDescription),
-		Base:           doc.uri("url", doc.need("url")),
 		Protocols:      []string{protocolA2A},
 		Authentication: securityOfA2A(doc),
 		Version:        doc.text("version"),
 		Vendor:         doc.child("provider").text("organization"),
 	}
-	p.Bindings = bindingsOfA2A(doc, p.Base)
+	if p.Bindings = bindingsOfA2A(doc); len(p.Bindings) > 0 {
+		p.Base = p.Bindings[0].Endpoint
+	}
 	seen := uniqueNames{}
 	skills := doc.objects("skills")
 	doc.limit("skills", len(skills))
@@ -58,37 +64,57 @@ func projectA2A(_ string, doc *object) *Projection {
 	return p
 }
 
-// bindingsOfA2A returns a binding for the card's url and one for each further
-// interface. A card that names no transport means JSONRPC (A2A 0.3, 5.5).
-func bindingsOfA2A(doc *object, base string) []Binding {
+// bindingsOfA2A returns a binding for each interface of a card, the preferred one
+// first: supportedInterfaces since 1.0; the card's url and additionalInterfaces
+// before, which a card may have for older clients still. A card of 0.3 that names
+// no transport means JSONRPC (A2A 0.3, 5.5).
+func bindingsOfA2A(doc *object) (bs []Binding) {
 	media := doc.texts("defaultInputModes")
-	transport := doc.text("preferredTransport")
-	if transport == "" {
-		transport = "JSONRPC"
-	}
-	bs := []Binding{{Protocol: protocolA2A, Endpoint: base, MediaTypes: media, Transport: transport}}
-	for _, o := range doc.objects("additionalInterfaces") {
-		b := Binding{Protocol: protocolA2A, Endpoint: o.uri("url", o.need("url")), MediaTypes: media, Transport: o.text("transport")}
+	add := func(endpoint, transport string) {
+		b := Binding{Protocol: protocolA2A, Endpoint: endpoint, MediaTypes: media, Transport: transport}
 		if !slices.ContainsFunc(bs, func(had Binding) bool { return had.Endpoint == b.Endpoint && had.Transport == b.Transport }) {
 			bs = append(bs, b) // cards often repeat their main interface
 		}
 	}
+	for _, o := range doc.objects("supportedInterfaces") {
+		o.text("protocolVersion")
+		add(o.uri("url", o.need("url")), o.either("protocolBinding", "transport"))
+	}
+	transport := doc.text("preferredTransport")
+	if transport == "" {
+		transport = "JSONRPC"
+	}
+	if url := doc.text("url"); url != "" {
+		add(doc.uri("url", url), transport)
+	}
+	for _, o := range doc.objects("additionalInterfaces") {
+		add(o.uri("url", o.need("url")), o.text("transport"))
+	}
+	if len(bs) == 0 {
+		doc.refuse("url", "the card has neither \"url\" nor \"supportedInterfaces\", so nobody could reach the agent: add one of them")
+	}
 	return bs
 }
 
-// securityOfA2A returns what a card says of authentication, as one object.
+// securityMembers are what a card says of authentication: the last since 1.0, the
+// one before it until then.
+var securityMembers = []string{"securitySchemes", "security", "securityRequirements"}
+
+// securityOfA2A returns what a card says of authentication, as one object; nil
+// where it says nothing.
 func securityOfA2A(doc *object) []byte {
-	schemes := doc.member("securitySchemes", "{", "an object")
-	security := doc.member("security", "[", "an array")
-	if schemes == nil && security == nil {
-		return nil
-	}
 	b := []byte{'{'}
-	if schemes != nil {
-		b = AppendRaw(b, "securitySchemes", schemes)
+	for i, name := range securityMembers {
+		begins, what := "[", "an array"
+		if i == 0 {
+			begins, what = "{", "an object"
+		}
+		if value := doc.member(name, begins, what); value != nil {
+			b = AppendRaw(b, name, value)
+		}
 	}
-	if security != nil {
-		b = AppendRaw(b, "security", security)
+	if len(b) == 1 {
+		return nil
 	}
 	return append(b, '}')
 }

@@ -194,7 +194,7 @@ func TestReprojectRefusesNothing(t *testing.T) {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	for _, project := range []func(string, directory.Document) (*directory.Projection, error){directory.Project, directory.Reproject} {
-		_, err := project("a", directory.LoadDocument("oasf", []byte(`{}`)))
+		_, err := project("a", directory.LoadDocument("later", []byte(`{}`)))
 		wantRefusal(t, err, directory.BadDocument, "")
 	}
 }
@@ -203,6 +203,6 @@ func TestReprojectRefusesNothing(t *testing.T) {
 func TestADDocumentsBringNoName(t *testing.T) {
 	_, err := directory.DefaultName(mustDocument(t, directory.KindAD, jimenez41))
 	wantRefusal(t, err, directory.BadName, "")
-	_, err = directory.DefaultName(directory.LoadDocument("oasf", []byte(`{}`)))
+	_, err = directory.DefaultName(directory.LoadDocument("later", []byte(`{}`)))
 	wantRefusal(t, err, directory.BadDocument, "")
 }

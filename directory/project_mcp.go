@@ -61,6 +61,11 @@ func headersOfMCP(remote *object) []byte {
 	for _, h := range remote.objects("headers") {
 		names = append(names, h.need("name"))
 	}
+	return namedHeaders(names)
+}
+
+// namedHeaders says that the named headers authenticate; nil where there are none.
+func namedHeaders(names []string) []byte {
 	if len(names) == 0 {
 		return nil
 	}

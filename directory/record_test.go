@@ -266,7 +266,9 @@ func TestGrants(t *testing.T) {
 		{directory.KindAD, directory.Grant{Reg: []string{"agent"}, Doc: []string{"base"}}, false},
 		{directory.KindAD, directory.Grant{Reg: []string{"agent", "kind"}}, false},
 		{directory.KindA2A, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"url"}}, false},
-		{directory.KindA2A, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"url", "name"}}, true},
+		{directory.KindA2A, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"url", "name", "supportedInterfaces"}}, true},
+		{directory.KindWoA, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"woa_version", "agents"}}, false},
+		{directory.KindOASF, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"name", "modules", "extensions", "locators"}}, true},
 		{directory.KindMCP, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"name"}}, false},
 		{directory.KindMCP, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"name", "remotes", "packages", "repository"}}, true},
 	} {
