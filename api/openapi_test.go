@@ -263,6 +263,9 @@ func compileSchemas(t *testing.T) map[string]*jsonschema.Schema {
 	return compiled
 }
 
+const aWoA = `{"woa_version":"1","agents":[{"id":"one","name":"N","description":"D","inputs":{},"outputs":{},"transports":["rest"],"operations":[{"name":"op","description":"D"}]}],
+	"transports":{"rest":{"base":"https://a.example","invoke_path":"/invoke"}}}`
+
 // A document that a schema refuses is refused by the directory too, and what the
 // directory takes its schema takes.
 func TestSchemasAgreeWithTheDirectory(t *testing.T) {
@@ -320,6 +323,17 @@ func TestSchemasAgreeWithTheDirectory(t *testing.T) {
 		{"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"id":"greet","tags":["hello"],"examples":["hi"]}],"provider":{"organization":"Example"}}`, true},
 		{"a2a", `{"name":"Card"}`, false}, {"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"name":"greet"}]}`, false},
 		{"a2a", `{"name":"Card","url":"https://card.example/","skills":{}}`, false},
+		{"a2a", `{"name":"Card","supportedInterfaces":[{"url":"https://card.example/","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"securityRequirements":[]}`, true},
+		{"a2a", `{"name":"Card","supportedInterfaces":[{"protocolBinding":"JSONRPC"}]}`, false},
+		{"woa", aWoA, true},
+		{"woa", strings.Replace(aWoA, `"1"`, `1`, 1), false}, {"woa", strings.Replace(aWoA, `"id":"one"`, `"id":"one.two"`, 1), false},
+		{"woa", strings.Replace(aWoA, `"inputs":{},`, ``, 1), false}, {"woa", strings.Replace(aWoA, `["rest"]`, `[]`, 1), false},
+		{"woa", strings.Replace(aWoA, `"/invoke"`, `"invoke"`, 1), false}, {"woa", strings.Replace(aWoA, `"op","description":"D"`, `"op"`, 1), false},
+		{"woa", `{"woa_version":"1","agents":[],"transports":{}}`, false},
+		{"oasf", `{"name":"R","locators":[{"type":"url","urls":["https://a.example"]}],"skills":[{"id":7},{"name":"a/b"},{"class_name":"C","class_uid":1}],"x":null}`, true},
+		{"oasf", `{"name":"R","modules":[{"name":"integration/a2a","data":{"card_data":{"url":"https://a.example"}}}]}`, true},
+		{"oasf", `{"locators":[{"type":"url","urls":["https://a.example"]}]}`, false}, {"oasf", `{"name":"R","locators":[{"urls":["https://a.example"]}]}`, false},
+		{"oasf", `{"name":"R","locators":[{"type":"url","urls":["https://a.example"]}],"skills":["a"]}`, false},
 		{"mcp", `{"name":"com.example/server","remotes":[{"url":"https://mcp.example/","headers":[{"name":"X-Key"}]}]}`, true},
 		{"mcp", `{"remotes":[{"url":"https://mcp.example/"}]}`, false}, {"mcp", `{"name":"com.example/server","remotes":[{"type":"sse"}]}`, false},
 	} {

@@ -93,33 +93,9 @@ func documentSchemas(ref referrer) map[string]*openapi3.Schema {
 			"outputs":     said(object(nil, nil), "A JSON Schema, as above."),
 			"examples":    array(object([]string{"input"}, props{"input": notNull(""), "output": notNull("")}), "Sample invocations.", 0),
 		}), "An action of an agent (draft-cui-ai-agent-discovery-invocation, 3)."),
-		string(directory.KindWoA): said(object([]string{"woa_version", "agents", "transports"}, props{
-			"woa_version": oneOf("1"),
-			"agents": said(&openapi3.Schema{
-				Type: &openapi3.Types{"array"}, MinItems: 1, MaxItems: new(uint64(1)), Items: &openapi3.SchemaRef{Value: object([]string{"id", "name", "description", "inputs", "outputs", "transports"}, props{
-					"id":           {Type: &openapi3.Types{"string"}, Pattern: "^[A-Za-z0-9_-]+$"},
-					"name":         nonEmpty("For people."),
-					"description":  text("", directory.MaxDescription, 1),
-					"version":      text("The agent's own.", 0),
-					"capabilities": array(&openapi3.Schema{Type: &openapi3.Types{"string"}, MaxLength: new(uint64(directory.MaxTag)), Pattern: "^[^*]*$"}, "Stable identifiers.", directory.MaxTags),
-					"inputs":       said(object(nil, nil), "A JSON Schema of what the agent takes."),
-					"outputs":      said(object(nil, nil), "A JSON Schema of what it gives."),
-					"transports":   &openapi3.Schema{Type: &openapi3.Types{"array"}, MinItems: 1, Items: &openapi3.SchemaRef{Value: text("", 0)}, Description: "Names of transports."},
-					"operations": array(object([]string{"name", "description"}, props{
-						"name": name(), "description": text("", directory.MaxDescription, 1),
-						"inputs": said(object(nil, nil), "In place of the agent's."), "outputs": said(object(nil, nil), "In place of the agent's."),
-					}), "What the agent can be asked to do; names differ.", directory.MaxCapabilities),
-				})},
-			}, "The one agent."),
-			"transports": said(object(nil, props{
-				"rest": object([]string{"base", "invoke_path"}, props{
-					"base":        uri("Begins with https://; neither query nor fragment."),
-					"invoke_path": {Type: &openapi3.Types{"string"}, Pattern: "^/", Description: "Each {agent_id} stands for the agent's id."},
-				}),
-				"mcp": object([]string{"server", "tool_namespace", "tool_field"}, props{"server": nonEmpty(""), "tool_namespace": nonEmpty(""), "tool_field": nonEmpty("")}),
-			}), "By name; others than rest and mcp are kept and not interpreted."),
-		}), "A Web of Agents document of one agent (draft-gaikwad-woa, 4). "+extensible),
-		string(directory.KindA2A): said(object([]string{"name"}, props{
+		string(directory.KindWoA):  said(woaSchema(), "A Web of Agents document of one agent (draft-gaikwad-woa, 4). "+extensible),
+		string(directory.KindOASF): said(oasfSchema(), "A record of the Open Agentic Schema Framework, 0.3.1 to 1.1, with a locator or a module that tells where the agent is. "+extensible),
+		string(directory.KindA2A): said(either(object([]string{"name"}, props{
 			"name": nonEmpty("The agent's name for people."),
 			"url":  uri("Where the agent is reached: A2A 0.3."),
 			"supportedInterfaces": array(object([]string{"url"}, props{
@@ -137,7 +113,7 @@ func documentSchemas(ref referrer) map[string]*openapi3.Schema {
 			"securitySchemes":      object(nil, nil),
 			"security":             array(&openapi3.Schema{}, "", 0),
 			"securityRequirements": array(&openapi3.Schema{}, "", 0),
-		}), "An A2A agent card, of 0.3 with url or of 1.0 with supportedInterfaces. "+extensible),
+		}), "url", "supportedInterfaces"), "An A2A agent card, of 0.3 with url or of 1.0 with supportedInterfaces. "+extensible),
 		string(directory.KindMCP): said(object([]string{"name"}, props{
 			"name":           nonEmpty("The server's name, reverse DNS and a slash before its own."),
 			"description":    text("", directory.MaxDescription),
@@ -151,20 +127,6 @@ func documentSchemas(ref referrer) map[string]*openapi3.Schema {
 			"packages":   array(object(nil, props{"registryType": text("", 0), "registry_name": text("", 0), "identifier": text("", 0), "name": text("", 0), "version": text("", 0)}), "", 0),
 			"repository": object(nil, props{"url": text("", 0)}),
 		}), "An MCP registry's server.json, with a remote, a package or a repository. "+extensible),
-		string(directory.KindOASF): said(object([]string{"name"}, props{
-			"name":           nonEmpty("The record's name."),
-			"description":    text("", directory.MaxDescription),
-			"version":        text("The record's own.", 0),
-			"schema_version": text("Of OASF.", 0),
-			"authors":        array(text("", 0), "", 0),
-			"skills":         array(class(), "Each with a name or an id.", directory.MaxCapabilities),
-			"domains":        array(class(), "Each with a name or an id.", directory.MaxTags),
-			"locators": array(object([]string{"type"}, props{
-				"type": nonEmpty(""), "urls": array(uri(""), "", 0), "url": text("Up to OASF 0.8.", 0),
-			}), "", 0),
-			"modules":    array(module(), "Of these, the A2A card of integration/a2a and the servers of integration/mcp are interpreted.", 0),
-			"extensions": array(module(), "As modules were called up to OASF 0.6.", 0),
-		}), "A record of the Open Agentic Schema Framework, 0.3.1 to 1.1, with a locator or a module that tells where the agent is. "+extensible),
 		"capability": said(object([]string{"name", "type"}, props{
 			"name":          name(),
 			"type":          text("tool, skill, resource, prompt, or another.", directory.MaxCapabilityType, 1),
@@ -175,13 +137,6 @@ func documentSchemas(ref referrer) map[string]*openapi3.Schema {
 		}), "What an agent can do (draft-jimenez-agent-directory-01, 4.1.1)."),
 	}
 }
-
-// class is a skill or a domain of OASF.
-func class() *openapi3.Schema {
-	return object(nil, props{"name": {Type: &openapi3.Types{"string"}, Pattern: "^[^*]*$"}, "id": atLeast(0, ""), "class_name": text("Up to OASF 0.6.", 0), "class_uid": atLeast(0, "")})
-}
-
-func module() *openapi3.Schema { return object(nil, props{"name": text("", 0), "data": notNull("")}) }
 
 // answerSchemas are the bodies of answers.
 func answerSchemas(ref referrer) map[string]*openapi3.Schema {

@@ -4,7 +4,7 @@
 //
 // The way of one registration through it:
 //
-//	kind, err := directory.ParseKind(query.Get("kind"))     // ad, a2a, mcp
+//	kind, err := directory.ParseKind(query.Get("kind"))     // ad, aidip, woa, …
 //	name, err := directory.ParseName(query.Get("agent"))    // NFC, no *, not a rid
 //	doc, err := directory.ParseDocument(kind, body)         // strict JSON, bytes kept
 //	proj, err := directory.Project(name, doc)               // valid of its kind?
