@@ -15,6 +15,7 @@ type access struct {
 	level  level
 	action string // of an operator's route
 	stream bool   // the answer has no end, so there is no HEAD of it
+	ranked bool   // it ranks, and has a quota of its own
 }
 
 type level int
@@ -31,6 +32,7 @@ var (
 	anyone     = access{level: levelAnyone}
 	reader     = access{level: levelReader}
 	watcher    = access{level: levelReader, stream: true}
+	querier    = access{level: levelReader, ranked: true}
 	identified = access{level: levelIdentified}
 	nodes      = access{level: levelNodes}
 )

@@ -21,6 +21,9 @@ import (
 type Limits struct {
 	Writes float64 // registrations, refreshes, removals
 	Reads  float64 // lookups and registrations, with their evidence
+	// Queries are what is ranked: they cost more than a lookup, and tell more of what
+	// there is (AI-016).
+	Queries float64
 }
 
 // limitWindow is how many seconds' worth of requests a caller may make at once.
@@ -56,7 +59,7 @@ type bucketKey struct{ class, caller string }
 
 // A limiter keeps every caller's buckets.
 type limiter struct {
-	writes, reads quota
+	writes, reads, queries quota
 
 	mu    sync.Mutex // guards what follows
 	all   map[bucketKey]*lists.Element
@@ -65,7 +68,7 @@ type limiter struct {
 
 func newLimiter(l Limits) *limiter {
 	return &limiter{
-		writes: newQuota("writes", l.Writes), reads: newQuota("reads", l.Reads),
+		writes: newQuota("writes", l.Writes), reads: newQuota("reads", l.Reads), queries: newQuota("queries", l.Queries),
 		all: map[bucketKey]*lists.Element{}, order: lists.New(),
 	}
 }
@@ -75,10 +78,12 @@ func newLimiter(l Limits) *limiter {
 // federation's.
 func (l *limiter) quota(who access) (quota, bool) {
 	var q quota
-	switch who.level {
-	case levelReader:
+	switch {
+	case who.ranked:
+		q = l.queries
+	case who.level == levelReader:
 		q = l.reads
-	case levelIdentified:
+	case who.level == levelIdentified:
 		q = l.writes
 	}
 	return q, q.rate > 0
@@ -126,7 +131,7 @@ func (l *limiter) bucket(q quota, caller string, now time.Time) *bucket {
 // longest is after how long without a request every bucket is full.
 func (l *limiter) longest() time.Duration {
 	var seconds int
-	for _, q := range []quota{l.writes, l.reads} {
+	for _, q := range []quota{l.writes, l.reads, l.queries} {
 		if q.rate > 0 {
 			seconds = max(seconds, q.window())
 		}

@@ -65,6 +65,9 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	if c.Lifetime == 0 {
 		c.Lifetime = directory.DefaultLifetime
 	}
+	if c.Agent == "" {
+		c.Agent = c.RID.String()
+	}
 	subject := Subject{c.RID, c.Agent, c.Caller, directory.LoadDocument(c.Kind, c.Document), nil, c.Visibility}
 	s.mu.RLock()
 	if held := s.state.regs[s.state.names[c.Agent]]; held != nil && held.entry.ExpiresAt > max(now, s.state.now) {

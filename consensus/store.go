@@ -71,7 +71,8 @@ func Open(cfg Config) (*Store, error) {
 func (s *Store) Close() error { return s.closed() }
 
 // Register registers a name or replaces what its owner registered (jimenez 4.1,
-// 4.2), with a document that directory.Project has accepted. As every write it may be called on any member, returns once the change
+// 4.2), with a document that directory.Project has accepted. Without a name it is
+// registered by its rid, each time anew. As every write it may be called on any member, returns once the change
 // is committed and applied on this one too, and fails with a *directory.Error:
 // Unavailable where nothing was changed, OutcomeUnknown where it may have been;
 // to repeat it is safe.

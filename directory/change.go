@@ -20,7 +20,7 @@ type Caller struct {
 // registered before (jimenez 4.1, 4.2).
 type Registering struct {
 	Caller     Caller
-	Agent      string // from ParseName
+	Agent      string // from ParseName; "" where it shall be its rid
 	Document   Document
 	Lifetime   uint32     // seconds, as asked
 	Visibility Visibility // at most what policy allows

@@ -110,6 +110,8 @@ func (q *Query) extents() []extent {
 	}
 	add(fieldCapType, q.CapType)
 	add(fieldTag, q.Tag)
+	add(fieldCapName, q.Need.Capabilities)
+	add(fieldTag, q.Need.Tags)
 	add(fieldProtocol, q.Protocol)
 	add(fieldStatus, q.Status)
 	return rs

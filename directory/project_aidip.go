@@ -167,26 +167,3 @@ func authenticationOfAIDIP(doc *object) []byte {
 	}
 	return o.raw
 }
-
-// Listed returns the capabilities of a registration as AIDIP shows them: those
-// that its document lists, where it has such a list beside its operations, and
-// else the names of all (spec/views.md, 5 and 7).
-func Listed(e *Entry) []string {
-	p := e.Projection()
-	if p == nil {
-		return nil
-	}
-	kind := e.Document.Kind()
-	if kind == KindAIDIP && slices.ContainsFunc(p.Capabilities, func(c Capability) bool {
-		return c.Type == typeTool && slices.Contains(p.Tags, c.Name)
-	}) {
-		return readDocument(e.Document).texts("capabilities")
-	}
-	names := make([]string, 0, len(p.Capabilities))
-	for i := range p.Capabilities {
-		if c := &p.Capabilities[i]; c.Type == typeSkill || kind != KindAIDIP && kind != KindWoA {
-			names = append(names, c.Name)
-		}
-	}
-	return names
-}

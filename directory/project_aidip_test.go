@@ -97,8 +97,7 @@ func TestAIDIPNamesAreUnique(t *testing.T) {
 	if !slices.Equal(names, []string{"add skill", "sum tool"}) || !slices.Equal(p.Tags, []string{"math", "sum"}) {
 		t.Errorf("capabilities %v, tags %v", names, p.Tags)
 	}
-	e := &directory.Entry{Document: doc, Packed: directory.Pack(directory.Document{}, p)}
-	if got := directory.Listed(e); !slices.Equal(got, []string{"sum", "add", "sum"}) {
+	if got := directory.Listed(doc, p); !slices.Equal(got, []string{"sum", "add", "sum"}) {
 		t.Errorf("listed are %v", got)
 	}
 }

@@ -30,6 +30,7 @@ type Query struct {
 	Tag      []string
 	Status   []string
 	Language []string
+	Need     Need
 	Origin   spiffeid.TrustDomain // zero for all
 	Own      bool                 // scope=domain: the own domain's only
 	After    Cursor               // zero for the beginning
@@ -79,7 +80,7 @@ func (q *Query) matches(e *Entry) bool {
 	}
 	return !slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(e.Agent) }) &&
 		hasAll(q.Protocol, p.Protocols) && hasAll(q.Language, p.Languages) &&
-		hasAll(q.Status, []string{p.Status}) && q.matchesCapability(p)
+		hasAll(q.Status, []string{p.Status}) && q.matchesCapability(p) && q.Need.unmet(e.Document, p) == ""
 }
 
 // matchesCapability reports whether one single capability has everything that q

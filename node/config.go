@@ -96,6 +96,7 @@ type Names struct {
 type Limits struct {
 	Registrations         float64 `yaml:"registrations"`
 	Lookups               float64 `yaml:"lookups"`
+	Queries               float64 `yaml:"queries"`
 	RegistrationsPerOwner uint32  `yaml:"registrations_per_owner"`
 }
 
@@ -138,7 +139,7 @@ func DefaultConfig() Config {
 		Gossip:    Gossip{Enabled: true},
 		Policy:    "shipped",
 		Lifetimes: Lifetimes{Max: directory.MaxLifetime},
-		Limits:    Limits{Registrations: 50, Lookups: 500, RegistrationsPerOwner: 10_000},
+		Limits:    Limits{Registrations: 50, Lookups: 500, Queries: 50, RegistrationsPerOwner: 10_000},
 		MaxStale:  5 * time.Minute,
 		Disk:      Disk{Slow: consensus.DefaultTiming.SlowDisk, HandOverAfter: consensus.DefaultTiming.SlowDiskFor},
 		Log:       Log{Level: "info", Format: "json"},
@@ -287,6 +288,8 @@ func (c *Config) validateRest() error {
 		return fmt.Errorf("limits.registrations: %v is no number of requests per second from 0 to %d", c.Limits.Registrations, maxRate)
 	case !isRate(c.Limits.Lookups):
 		return fmt.Errorf("limits.lookups: %v is no number of requests per second from 0 to %d", c.Limits.Lookups, maxRate)
+	case !isRate(c.Limits.Queries):
+		return fmt.Errorf("limits.queries: %v is no number of requests per second from 0 to %d", c.Limits.Queries, maxRate)
 	case c.Disk.Slow < 0:
 		return fmt.Errorf("disk.slow: %s is negative", c.Disk.Slow)
 	case c.Disk.HandOverAfter < minHandOver:

@@ -79,6 +79,7 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"a hold of ages":      {"hold: 0s", "hold: 9000h", "names.hold"},
 		"a negative rate":     {"registrations: 50", "registrations: -1", "limits.registrations"},
 		"no rate at all":      {"lookups: 500", "lookups: .nan", "limits.lookups"},
+		"too many queries":    {"queries: 50", "queries: -2", "limits.queries"},
 		"a disk slow at once": {"hand_over_after: 5s", "hand_over_after: 1s", "disk.hand_over_after"},
 		"a negative slowness": {"slow: 500ms", "slow: -1s", "disk.slow"},
 		"stale for ever":      {"max_stale: 5m", "max_stale: 0s", "max_stale"},
