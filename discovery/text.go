@@ -224,7 +224,7 @@ func (a *analyser) make(text string) term {
 // term returns the term of a word; without a text of a function word.
 func (a *analyser) term(word string) term {
 	if !a.lower(word) {
-		return a.remember(word, foldUnicode)
+		return a.remember(word, a.foldWide)
 	}
 	switch {
 	case len(a.fold) <= maxFunctionWord && functionHeads[head(a.fold, 3)] && functionWords[string(a.fold)]:
@@ -266,6 +266,16 @@ func (a *analyser) remember(word string, of func(string) string) term {
 	t := a.make(of(word))
 	a.known[strings.Clone(word)] = t
 	return t
+}
+
+// foldWide returns the term of a word with other letters than ASCII's. Where only
+// accents were, it is that of the word without them: Réserve is found by reserve.
+func (a *analyser) foldWide(word string) string {
+	folded := foldUnicode(word)
+	if !a.lower(folded) {
+		return folded
+	}
+	return a.stem(folded)
 }
 
 // stem returns the stem of the ASCII word that is in fold.

@@ -34,7 +34,7 @@ func newEngine(records []record) (*engine, error) {
 }
 
 // add registers a record of an owner.
-func (e *engine) add(r *record, owner string) {
+func (e *engine) add(r *record, owner string) directory.RID {
 	n := len(e.ids)
 	rid := directory.NewRID(int64(n), [10]byte{})
 	p := &directory.Projection{Name: r.Name, Description: r.Description, Tags: r.Tags, Status: "active"}
@@ -52,7 +52,10 @@ func (e *engine) add(r *record, owner string) {
 		Created: uint64(n) + 1,
 	})
 	e.ids[rid] = r.ID
+	return rid
 }
+
+func (e *engine) remove(rid directory.RID) { e.view.Own().Delete(rid) }
 
 func (e *engine) find(text string, limit int) []discovery.Candidate {
 	r := &discovery.Request{Query: text, Limit: limit, Constraints: discovery.Constraints{MaxAge: -1}}

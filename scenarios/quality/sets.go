@@ -58,6 +58,18 @@ func loadSet(dir, name, half string) (*set, error) {
 	return s, nil
 }
 
+// sample leaves at most so many queries, evenly taken.
+func (s *set) sample(most int) {
+	n := len(s.queries)
+	if n <= most {
+		return
+	}
+	for i := range most {
+		s.queries[i] = s.queries[i*n/most]
+	}
+	s.queries = s.queries[:most]
+}
+
 func readLines[T any](file string, to *[]T) error {
 	f, err := os.Open(file)
 	if err != nil {

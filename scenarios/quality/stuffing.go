@@ -60,23 +60,17 @@ func commonest(queries []query, n int) []string {
 	return words[:min(n, len(words))]
 }
 
-// success returns the share of queries that have the attacker among their first
-// five answers.
-func (s *set) success(a attack, stride int) (float64, error) {
-	e, err := newEngine(s.records)
-	if err != nil {
-		return 0, err
-	}
-	defer e.close()
+// success returns the share of the set's queries that have the attacker among
+// their first five answers of an engine that has the set's records.
+func (s *set) success(e *engine, a attack) float64 {
 	for i := range a.records {
-		e.add(&a.records[i], "attacker")
+		defer e.remove(e.add(&a.records[i], "attacker"))
 	}
-	asked, hit := 0, 0
-	for i := 0; i < len(s.queries); i += stride {
-		asked++
+	hit := 0
+	for i := range s.queries {
 		if slices.ContainsFunc(e.rank(s.queries[i].Text, 5), func(id string) bool { return strings.HasPrefix(id, "attack-") }) {
 			hit++
 		}
 	}
-	return float64(hit) / float64(asked), nil
+	return float64(hit) / float64(len(s.queries))
 }

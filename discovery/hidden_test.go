@@ -1,0 +1,72 @@
+package discovery_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// What a reader may not see changes no score, no count and no document frequency.
+//
+// Requirement: XU-021, XU-066
+func TestWhatIsHiddenLeavesNoTrace(t *testing.T) {
+	seen := []agent{
+		{name: "planner", description: "Plans a route across mountains.", tags: []string{"maps"}},
+		{name: "guide", description: "Tells of mountains and of huts.", protocols: []string{"mcp"}, status: "maintenance"},
+		{name: "weather", description: "Tells tomorrow's weather.", tags: []string{"maps"}},
+	}
+	without := newWorld(t, nil, seen...)
+	with := newWorld(t, nil, seen...)
+	for i := range 40 {
+		with.put(agent{name: fmt.Sprintf("secret-%d", i), description: "Plans a secret route across mountains.", tags: []string{"maps", "secret"}, peersOnly: true, protocols: []string{"mcp"}})
+	}
+	for _, request := range []string{
+		`{"query":"a route across mountains","include_evidence":true}`,
+		`{"query":"secret","include_evidence":true}`,
+		`{"query":"mountains","preferred_tags":["secret","maps"],"include_evidence":true}`,
+		`{"query":"mountains","required_tags":["maps"],"include_evidence":true}`,
+		`{"query":"mountains","protocols":["mcp"],"limit":1,"include_evidence":true}`,
+	} {
+		want, got := without.ask(request), with.askAs(public, request)
+		if !reflect.DeepEqual(told(want), told(got)) {
+			t.Errorf("%s:\nwith what is hidden    %+v\nwithout what is hidden %+v", request, told(got), told(want))
+		}
+	}
+	if res := with.ask(`{"query":"secret"}`); len(res.Candidates) == 0 {
+		t.Error("who sees everything finds no secret")
+	}
+}
+
+// told is what a reader learns of a result.
+func told(res *discovery.Result) []any {
+	all := []any{res.More, res.Warnings, res.Unsupported, res.Excluded, res.Applied}
+	for _, c := range res.Candidates {
+		all = append(all, c.Entry.Agent, c.Score, c.Components, c.MatchedTags, c.MatchedExamples, c.Flags)
+		if c.Evidence != nil {
+			all = append(all, *c.Evidence)
+		}
+	}
+	return all
+}
+
+// A reader sees what policy lets it see now, also where its sets are remembered
+// from before.
+func TestReadersSeeWhatTheyMaySeeNow(t *testing.T) {
+	w := newWorld(t, nil, agent{name: "planner", description: "Plans a route.", peersOnly: true})
+	expect(t, w.askAs(public, `{"query":"route"}`))
+	w.put(agent{name: "planner", description: "Plans a route."})
+	expect(t, w.askAs(public, `{"query":"route"}`), "planner")
+	w.put(agent{name: "planner", description: "Plans a route.", peersOnly: true})
+	expect(t, w.askAs(public, `{"query":"route"}`))
+	// The same caller under another generation of policy.
+	everything := discovery.Reader{Key: "public, generation 2", Sees: func(*directory.Entry) bool { return true }}
+	expect(t, w.askAs(everything, `{"query":"route"}`), "planner")
+	for i := range 200 { // more readers than are remembered
+		r := public
+		r.Key = fmt.Sprint("reader ", i)
+		expect(t, w.askAs(r, `{"query":"route"}`))
+	}
+}
