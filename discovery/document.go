@@ -214,8 +214,7 @@ var codeWords = func() (ws [256]float64) {
 
 // labelsOf returns what filters find a registration by: its
 // normalised tags, its protocols, regions, origin and status.
-func labelsOf(e *directory.Entry) []string {
-	p := e.Projection()
+func labelsOf(e *directory.Entry, p *directory.Projection) []string {
 	ls := []string{markOrigin + e.Origin.Name()}
 	if p.Status != statusActive && p.Status != "" {
 		ls = append(ls, markInactive)

@@ -18,7 +18,7 @@ const (
 // explain gives a candidate its evidence (xu 8).
 func (t *rater) explain(c *Candidate) {
 	ev := &Evidence{Weights: t.finder.cfg.Weights, Terms: []TermEvidence{}, Snippets: []Snippet{}, Flags: c.Flags.Names()}
-	p := c.Entry.Projection()
+	p := c.projection
 	c.MatchedExamples = []MatchedExample{}
 	t.read(c, func(s *section, tokens []token, covers float64) {
 		if len(ev.Snippets) < maxSnippets {

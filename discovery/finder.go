@@ -285,7 +285,8 @@ type Candidate struct {
 	Freshness       Freshness
 	Flags           Flags
 
-	lengths lengths
+	projection *directory.Projection // of Entry
+	lengths    lengths
 }
 
 // A Result answers a query.
@@ -394,13 +395,14 @@ func (s *search) gather(want int) bool {
 		if !ok || e.Packed.IsZero() {
 			continue // it has died since
 		}
-		if why := s.finder.late(s.query, e, s.rater.now); why != "" {
+		p := e.Projection()
+		if why := s.finder.late(s.query, e, p.Status, s.rater.now); why != "" {
 			if why != hidden {
 				s.excluded[why]++
 			}
 			continue
 		}
-		s.rated = append(s.rated, s.rater.rate(e, k.lengths, k.flags))
+		s.rated = append(s.rated, s.rater.rate(e, p, k.lengths, k.flags))
 	}
 	slices.SortFunc(s.rated, s.rater.compare)
 	return more

@@ -36,6 +36,9 @@ func TestWhatHasExpiredIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, planner, agent{name: "gone-soon", description: "Plans a route.", age: lifetime - time.Minute})
 		ctx, stop := context.WithCancel(t.Context())
+		if err := w.finder.CatchUp(ctx); err != nil {
+			t.Fatal(err)
+		}
 		var following sync.WaitGroup
 		following.Go(func() { _ = w.finder.Run(ctx) })
 		if res := w.ask(`{"query":"route","include_evidence":true}`); len(res.Candidates) != 2 {

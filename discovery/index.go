@@ -102,11 +102,12 @@ type contents struct {
 	labels []uint64 // hashes, sorted, each once
 }
 
-// read fills c from an entry.
+// read fills c from an entry, which has a projection.
 func (c *contents) read(a *analyser, e *directory.Entry) {
-	c.reading.read(a, e.Projection())
+	p := e.Projection()
+	c.reading.read(a, p)
 	c.labels = c.labels[:0]
-	for _, l := range labelsOf(e) {
+	for _, l := range labelsOf(e, p) {
 		c.labels = append(c.labels, maphash.String(a.seed, l)|1)
 	}
 	slices.Sort(c.labels)

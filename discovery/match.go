@@ -112,12 +112,12 @@ func (v *sieve) tally(reason string) {
 // late applies the filters that ask for what changes without a change of the
 // index: deadlines, ages, and what the caller's own functions look at. It returns
 // why an entry is left out; "" where it isn't.
-func (f *Finder) late(q *Query, e *directory.Entry, now time.Time) string {
+func (f *Finder) late(q *Query, e *directory.Entry, status string, now time.Time) string {
 	c := &q.Request.Constraints
 	switch {
 	case q.Reader.Sees != nil && !q.Reader.Sees(e):
 		return hidden
-	case !q.AnyStatus && e.Projection().Status != statusActive && e.Projection().Status != "":
+	case !q.AnyStatus && status != statusActive && status != "":
 		return "status"
 	case c.MaxAge >= 0 && ageOf(e, now) > c.MaxAge:
 		return "max_results_age_seconds"

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -133,12 +134,12 @@ func TestTheBestOfManyAreFound(t *testing.T) {
 	for i := range 70_000 {
 		e := *template
 		e.Agent, e.RID, e.Created = fmt.Sprint("planner-", i), ridOf(i), uint64(i+10)
-		p := *template.Projection
+		p := *template.Projection()
 		p.Name = e.Agent
 		if i%23_000 == 22_999 {
 			p.Description = "Plans a route by ferry."
 		}
-		e.Projection, e.Owner = &p, ownerOf(i)
+		e.Packed, e.Owner = directory.Pack(e.Document, &p), ownerOf(i)
 		w.view.Own().Put(&e)
 	}
 	if err := w.finder.CatchUp(t.Context()); err != nil {

@@ -73,18 +73,18 @@ type scan struct {
 
 // rate returns an entry as a candidate, without evidence. Lengths and flags are
 // those that the index has of it.
-func (t *rater) rate(e *directory.Entry, l lengths, flags Flags) *Candidate {
-	c := &Candidate{Entry: e, Freshness: freshness(e, t.now), Flags: flags, lengths: l}
+func (t *rater) rate(e *directory.Entry, p *directory.Projection, l lengths, flags Flags) *Candidate {
+	c := &Candidate{Entry: e, projection: p, Freshness: freshness(e, t.now), Flags: flags, lengths: l}
 	t.read(c, func(s *section, tokens []token, _ float64) {
 		if s.tag && t.says(tokens) && !slices.Contains(c.MatchedTags, s.text) {
 			c.MatchedTags = append(c.MatchedTags, s.text)
 		}
 	})
 	c.Components = Components{
-		Tag:       1 - (1-t.tags(e, c))*(1-derivedShare*t.scan.label),
+		Tag:       1 - (1-t.tags(c))*(1-derivedShare*t.scan.label),
 		Context:   t.context(),
 		Example:   t.scan.example,
-		Protocol:  protocolOf(e.Projection(), t.query.Request.Protocols),
+		Protocol:  protocolOf(p, t.query.Request.Protocols),
 		Freshness: freshnessOf(e, t.now),
 		Policy:    t.finder.policy(e, flags),
 	}
@@ -100,7 +100,7 @@ func (t *rater) read(c *Candidate, visit func(s *section, tokens []token, covers
 	clear(t.seen)
 	a := t.analyser
 	a.listen(t.question)
-	a.sections = appendSections(a.sections[:0], c.Entry.Projection())
+	a.sections = appendSections(a.sections[:0], c.projection)
 	for i := range a.sections {
 		s := &a.sections[i]
 		tokens := a.read(s.text)
@@ -179,19 +179,19 @@ func (t *rater) context() float64 {
 	return min(1, (sum+besideShare*min(t.scan.beside, total)+nameShare*t.scan.name*total)/((1+besideShare+nameShare)*total))
 }
 
-// tags returns the share of the preferred tags that e has, and notes those of all
+// tags returns the share of the preferred tags that c has, and notes those of all
 // tags asked for that it has itself.
-func (t *rater) tags(e *directory.Entry, c *Candidate) float64 {
+func (t *rater) tags(c *Candidate) float64 {
 	if len(t.wanted) == 0 {
 		return 0
 	}
-	tags := tagsOf(e.Projection())
+	tags := tagsOf(c.projection)
 	var has, preferred float64
 	for _, w := range t.wanted {
 		_, direct := slices.BinarySearch(tags, w.asked)
 		expanded := !direct && slices.ContainsFunc(w.narrower, func(n narrowing) bool { _, ok := slices.BinarySearch(tags, n.tag); return ok })
 		if direct {
-			c.addTag(e.Projection(), w.asked)
+			c.addTag(w.asked)
 		}
 		if !w.preferred {
 			continue
@@ -212,7 +212,8 @@ func (t *rater) tags(e *directory.Entry, c *Candidate) float64 {
 
 // addTag adds a tag that was asked for to those that are matched, as the
 // candidate writes it.
-func (c *Candidate) addTag(p *directory.Projection, normal string) {
+func (c *Candidate) addTag(normal string) {
+	p := c.projection
 	written := normal
 	find := func(tags []string) {
 		for _, t := range tags {
@@ -272,7 +273,7 @@ func (t *rater) compare(a, b *Candidate) int {
 		return 1
 	}
 	if l := t.query.Request.Locale; l != "" {
-		if x, y := speaks(a.Entry, l), speaks(b.Entry, l); x != y {
+		if x, y := speaks(a, l), speaks(b, l); x != y {
 			if x {
 				return -1
 			}
@@ -285,11 +286,11 @@ func (t *rater) compare(a, b *Candidate) int {
 	return a.Entry.RID.Compare(b.Entry.RID)
 }
 
-// speaks reports whether one of e's languages has the primary subtag of a locale.
-func speaks(e *directory.Entry, locale string) bool {
+// speaks reports whether one of c's languages has the primary subtag of a locale.
+func speaks(c *Candidate, locale string) bool {
 	primary := func(tag string) string {
 		tag, _, _ = strings.Cut(strings.ReplaceAll(tag, "_", "-"), "-")
 		return strings.ToLower(tag)
 	}
-	return slices.ContainsFunc(e.Projection().Languages, func(l string) bool { return primary(l) == primary(locale) })
+	return slices.ContainsFunc(c.projection.Languages, func(l string) bool { return primary(l) == primary(locale) })
 }

@@ -154,7 +154,7 @@ func (s *search) words(c *Candidate) map[uint64]bool {
 	words := map[uint64]bool{}
 	a := s.rater.analyser
 	a.listen(nil)
-	a.sections = appendSections(a.sections[:0], c.Entry.Projection())
+	a.sections = appendSections(a.sections[:0], c.projection)
 	for i := range a.sections {
 		for _, t := range a.read(a.sections[i].text) {
 			words[t.hash] = true
