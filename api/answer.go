@@ -77,10 +77,12 @@ const (
 
 // readBody reads a bounded body. Where there is one it must say that it is JSON
 // (AD-046); an empty one may say what it likes (AD-057).
-func readBody(w http.ResponseWriter, c *call) ([]byte, error) {
+func readBody(w http.ResponseWriter, c *call) ([]byte, error) { return readUpTo(w, c, maxBody) }
+
+func readUpTo(w http.ResponseWriter, c *call, most int64) ([]byte, error) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // where the connection has deadlines
-	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, most))
 	_ = rc.SetReadDeadline(time.Time{})
 	if err != nil {
 		if explain(err).err.Problem == directory.Internal {

@@ -26,6 +26,7 @@ const (
 	levelIdentified              // a verified identity
 	levelOperator                // a verified identity that policy lets operate
 	levelNodes                   // decided by the handler itself
+	levelTools                   // by the routes that the tools ask
 )
 
 var (
@@ -35,6 +36,7 @@ var (
 	querier    = access{level: levelReader, ranked: true}
 	identified = access{level: levelIdentified}
 	nodes      = access{level: levelNodes}
+	toolUser   = access{level: levelTools}
 )
 
 func operator(action string) access { return access{level: levelOperator, action: action} }
@@ -45,7 +47,7 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 	if who.level == levelAnyone || who.level == levelNodes {
 		return nil
 	}
-	id, err := s.cfg.Identify(c.Request)
+	id, err := s.identify(c)
 	if err == nil {
 		c.id = id
 	}
@@ -56,13 +58,21 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 		return s.challenge("The credential that came with the request does not hold. ", err)
 	}
 	c.commissions = sync.OnceValue(func() bool { return !id.IsZero() && s.cfg.Policy.Commission(id) })
-	if id.IsZero() && who.level != levelReader {
+	if id.IsZero() && who.level != levelReader && who.level != levelTools {
 		return s.challenge("", nil)
 	}
 	if who.level == levelOperator {
 		return denied(s.cfg.Policy.Operate(id, who.action), "%s may not do what %q asks for", id, who.action)
 	}
 	return nil
+}
+
+// identify returns who calls: of a tool's request, who called the tool.
+func (s *Server) identify(c *call) (directory.Identity, error) {
+	if outer, ok := c.Context().Value(behalfKey{}).(*call); ok {
+		return outer.id, nil
+	}
+	return s.cfg.Identify(c.Request)
 }
 
 // challenge is the 401 of a request without a credential, or with one that

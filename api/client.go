@@ -363,12 +363,18 @@ func (c *Client) listing(ctx context.Context, target string) (*Listing, error) {
 		return nil, err
 	}
 	l.Reply = *r
+	l.Next = nextOf(r)
+	return l, nil
+}
+
+// nextOf returns the path of the next page; empty on the last one.
+func nextOf(r *Reply) string {
 	for _, link := range r.Header.Values("Link") {
 		if target, ok := strings.CutSuffix(link, `>; rel="next"`); ok && strings.HasPrefix(target, "</") {
-			l.Next = target[1:]
+			return target[1:]
 		}
 	}
-	return l, nil
+	return ""
 }
 
 // Raft reads how the domain's nodes hold its directory together.

@@ -27,7 +27,7 @@ type operation struct {
 	problems   []directory.Problem
 }
 
-// A good answer is one that is no refusal.
+// A good answer is one that is no refusal, or one in another protocol's words.
 type good struct {
 	status              int
 	what, schema, media string // media is application/json where it is empty
@@ -37,7 +37,7 @@ type good struct {
 // tag names who may call a route.
 func (a access) tag() string {
 	return map[level]string{
-		levelAnyone: "anyone", levelReader: "readers", levelIdentified: "registrants", levelOperator: "operators", levelNodes: "nodes",
+		levelAnyone: "anyone", levelReader: "readers", levelIdentified: "registrants", levelOperator: "operators", levelNodes: "nodes", levelTools: "tool users",
 	}[a.level]
 }
 
@@ -52,6 +52,8 @@ func (a access) problems() []directory.Problem {
 			directory.PreconditionFailed, directory.Unavailable, directory.OutcomeUnknown, Timeout)
 	case levelOperator:
 		ps = append(ps, directory.Unauthenticated, directory.Forbidden)
+	case levelTools:
+		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.BadRequest, directory.Forbidden, directory.TooLarge, MediaType)
 	case levelNodes:
 		ps = append(ps, directory.Unauthenticated, directory.Forbidden, directory.BadRequest, directory.BadQuery, directory.NotFound, directory.TooLarge,
 			MediaType, directory.RateLimited, directory.Unavailable, Upstream, Timeout)
@@ -68,6 +70,8 @@ func (a access) headers() []string {
 		return []string{"RateLimit", "RateLimit-Policy", "Roster-Index", "Roster-Stale", "Cache-Control", "Vary"}
 	case levelIdentified:
 		return []string{"RateLimit", "RateLimit-Policy"}
+	case levelTools:
+		return []string{"RateLimit", "RateLimit-Policy", "Cache-Control", "Vary"}
 	case levelAnyone:
 		return []string{"Cache-Control", "Vary"}
 	}
@@ -166,6 +170,18 @@ var operations = map[string]operation{
 			{status: 200, what: "Replaced. There is a body only where a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Location", "Roster-Index", "Sunset"}},
 		},
 		problems: append([]directory.Problem{directory.BadName, directory.NameTaken, directory.QuotaExceeded}, documentProblems...),
+	},
+	"POST /mcp": {
+		summary: "The directory as tools for model clients: the Model Context Protocol over streamable HTTP, without sessions and streams. One message in, its answer out. " +
+			"Accept has application/json and text/event-stream. A tool does what its route does, and its result is that route's body.",
+		body: []string{"mcp-message"},
+		answers: []good{
+			{status: 200, what: "The answer to a request.", schema: "mcp-message"},
+			{status: 202, what: "A notification was taken."},
+			{status: 400, what: "The protocol is not kept.", schema: "mcp-message"},
+			{status: 404, what: "There is no such method.", schema: "mcp-message"},
+		},
+		problems: []directory.Problem{directory.NotFound},
 	},
 	"POST /ad/r/{id}":            update,
 	"POST /ad/r/{origin}/{id}":   update,

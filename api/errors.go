@@ -153,21 +153,22 @@ func (s *Server) fail(w http.ResponseWriter, c *call, err error) {
 		h.Set("Retry-After", strconv.Itoa(retry))
 	}
 	h.Set("Cache-Control", "no-store")
-	write(w, c.Request, rule.status, "application/problem+json", s.problemBody(c, r, rule))
+	write(w, c.Request, rule.status, "application/problem+json", problemBody(s.cfg.PublicURL, c.requestID, r, rule))
 }
 
 // problemBody writes RFC 9457's members, draft-xu's and draft-cui's side by side.
-func (s *Server) problemBody(c *call, r *refusal, rule ruling) []byte {
+// The directory at base explains the problem.
+func problemBody(base, requestID string, r *refusal, rule ruling) []byte {
 	detail := r.err.Detail
 	if detail == "" {
 		detail = rule.title
 	}
 	detail = strings.ToValidUTF8(detail, "\uFFFD")
-	b := directory.AppendText([]byte{'{'}, "type", s.cfg.PublicURL+"/problems/"+string(r.err.Problem))
+	b := directory.AppendText([]byte{'{'}, "type", base+"/problems/"+string(r.err.Problem))
 	b = directory.AppendText(b, "title", rule.title)
 	b = directory.AppendUint(b, "status", uint64(rule.status))
 	b = directory.AppendText(b, "detail", detail)
-	b = directory.AppendText(b, "instance", "urn:uuid:"+instanceOf(c.requestID))
+	b = directory.AppendText(b, "instance", "urn:uuid:"+instanceOf(requestID))
 	if r.err.Pointer != "" {
 		b = directory.AppendText(b, "pointer", r.err.Pointer)
 	}
@@ -179,7 +180,7 @@ func (s *Server) problemBody(c *call, r *refusal, rule ruling) []byte {
 	}
 	b = directory.AppendText(b, "code", rule.xu)
 	b = directory.AppendText(b, "message", detail)
-	b = directory.AppendText(b, "correlation_id", c.requestID)
+	b = directory.AppendText(b, "correlation_id", requestID)
 	if retry := cmp.Or(r.retry, rule.retry); retry > 0 {
 		b = directory.AppendUint(b, "retry_after", uint64(retry))
 	}

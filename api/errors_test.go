@@ -92,14 +92,12 @@ func TestCodesFollowTheStatus(t *testing.T) {
 
 // Requirement: AD-033, AD-067
 func TestProblemBodyIsTheGolden(t *testing.T) {
-	s := newTestServer(t, nil)
-	c := &call{requestID: "6f1c2d3e-0000-4000-8000-000000000001"}
 	r := explain(fmt.Errorf("registering: %w", directory.Refuse(directory.NameTaken, "Agent name 'summarizer-v2' already registered.")))
 	want := `{"type":"https://ad.alpha.test:8400/problems/agent-name-taken","title":"Agent name already registered","status":409,` +
 		`"detail":"Agent name 'summarizer-v2' already registered.","instance":"urn:uuid:6f1c2d3e-0000-4000-8000-000000000001",` +
 		`"code":"conflict","message":"Agent name 'summarizer-v2' already registered.","correlation_id":"6f1c2d3e-0000-4000-8000-000000000001",` +
 		`"error":{"code":"Conflict","message":"Agent name 'summarizer-v2' already registered."}}` + "\n"
-	if got := string(s.problemBody(c, r, rulings[r.err.Problem])); got != want {
+	if got := string(problemBody(publicURL, "6f1c2d3e-0000-4000-8000-000000000001", r, rulings[r.err.Problem])); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

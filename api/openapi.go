@@ -135,7 +135,7 @@ func operationOf(r row) *openapi3.Operation {
 		Tags: []string{r.who.tag()},
 	}
 	switch r.who.level {
-	case levelReader:
+	case levelReader, levelTools:
 		*op.Security = openapi3.SecurityRequirements{{}, {"svid": {}}}
 	case levelIdentified, levelOperator, levelNodes:
 		*op.Security = openapi3.SecurityRequirements{{"svid": {}}}
@@ -161,7 +161,11 @@ func operationOf(r row) *openapi3.Operation {
 		}
 	}
 	for status, ps := range byStatus {
-		op.Responses.Set(strconv.Itoa(status), &openapi3.ResponseRef{Value: refusals(ps)})
+		refused := refusals(ps)
+		if other := op.Responses.Status(status); other != nil {
+			maps.Copy(refused.Content, other.Value.Content)
+		}
+		op.Responses.Set(strconv.Itoa(status), &openapi3.ResponseRef{Value: refused})
 	}
 	return op
 }

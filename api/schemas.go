@@ -185,6 +185,13 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 			"record": nonEmpty("The signed record, an SD-JWT."), "page": nonEmpty("The signed page that lists it."), "keys": nonEmpty("The origin's signed key document."),
 			"bundle": said(object(nil, nil), "The origin's SPIFFE bundle."), "checkpoint": text("", 0), "index": atLeast(0, ""), "path": array(text("", 0), "", 0),
 		}), "All that roster verify needs."),
+		"mcp-message": said(object([]string{"jsonrpc"}, props{
+			"jsonrpc": oneOf("2.0"), "method": text("", 0), "params": object(nil, nil), "result": object(nil, nil), "error": object([]string{"code", "message"}, nil),
+		}), "A message of the Model Context Protocol."),
+		"registered": said(object([]string{"href", "created"}, props{
+			"href": reference("The registration's path."), "created": said(boolean(), "false: it was replaced."), "lt": atLeast(directory.MinLifetime, "The granted lifetime in seconds, where it is shorter than asked for."),
+			"sunset": text("When it ends unless it is refreshed.", 0), "roster_index": text("Where the change is in the domain's history.", 0),
+		}), "What the tool register_agent did: what a registration's answer says in its header."),
 		"linkset": said(object([]string{"linkset"}, props{"linkset": array(object(nil, nil), "", 0)}), "Links (RFC 9264)."),
 		"schema":  said(object(nil, nil), "A JSON Schema 2020-12."),
 		"openapi": said(object([]string{"openapi", "info", "paths"}, nil), "An OpenAPI 3.1 document."),

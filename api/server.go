@@ -128,7 +128,8 @@ type Server struct {
 	limits    *limiter
 	described func() *description // what the node says of its own surface
 	watches   *watches
-	awaiting  chan struct{} // holds one for each read that waits
+	awaiting  chan struct{}       // holds one for each read that waits
+	tools     func() http.Handler // MCP, behind s.mcp
 	handler   http.Handler
 }
 
@@ -157,6 +158,7 @@ func New(cfg Config) *Server {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.described = sync.OnceValue(s.describe)
+	s.tools = sync.OnceValue(s.newMCP)
 	s.handler = s.observe(s.limit(s.route()))
 	return s
 }
@@ -193,6 +195,9 @@ func (s *Server) table() []row {
 		{"GET", "/ad/r/{origin}/{id}", reader, s.get},
 		{"GET", "/ad/r/{origin}/{id}/record", reader, s.record},
 		{"GET", "/ad/r/{origin}/{id}/proof", reader, s.proof},
+
+		// Whoever may ask what the tools ask.
+		{"POST", "/mcp", toolUser, s.mcp},
 
 		// A verified identity: to register if policy lets it, and then the owner
 		// and commissioning tools.

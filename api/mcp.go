@@ -1,0 +1,247 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// POST /mcp: the tools over MCP's streamable HTTP, without sessions, so that any
+// node answers any request (OPS-022). A tool's request goes through this server's
+// own handler as its caller's.
+
+// maxMessage bounds one MCP message: the largest document, with all of its
+// characters escaped, and what is around it.
+const maxMessage = 4 * maxBody
+
+// newMCP returns what answers /mcp behind this server's own checks.
+func (s *Server) newMCP() http.Handler {
+	tools := newToolServer(s.cfg.PublicURL, s.within)
+	tools.AddReceivingMiddleware(s.offer)
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, &mcp.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true, PropagateRequestCancellation: true,
+		DisableLocalhostProtection: true, // fromHere knows the public name as well
+		MaxRequestBodyBytes:        maxMessage,
+	})
+}
+
+// mcp answers POST /mcp.
+func (s *Server) mcp(w http.ResponseWriter, c *call) error {
+	private(w)
+	w.Header().Set("Cache-Control", "no-store")
+	if err := s.fromHere(c); err != nil {
+		return err
+	}
+	body, err := readUpTo(w, c, maxMessage)
+	if err != nil {
+		return err
+	}
+	m, err := parseMessage(body)
+	if err != nil {
+		return err
+	}
+	if toolNamed(m.tool) == nil { // what a tool asks for is paced as that
+		if err := s.pace(w, c, reader); err != nil {
+			return err
+		}
+	}
+	if m.method == "subscriptions/listen" { // a stream, of which nothing would come
+		write(w, c.Request, http.StatusNotFound, "application/json", m.unknownMethod())
+		return nil
+	}
+	r := c.WithContext(c.Context())
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	answer := &captured{header: http.Header{}}
+	s.tools().ServeHTTP(answer, r)
+	return answer.forward(w, c)
+}
+
+// fromHere refuses requests that a web page made which is not this directory's:
+// its browser names the page in Origin, and where the page's host was bound to
+// this machine's loopback meanwhile, in Host (OPS-021; MCP, "Security Warning" of
+// its transports).
+func (s *Server) fromHere(c *call) error {
+	for _, origin := range c.Header.Values("Origin") {
+		if origin != s.cfg.PublicURL {
+			return directory.Refuse(directory.Forbidden, "A page of %.100q may not call this directory's tools.", origin)
+		}
+	}
+	at, _ := c.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if public, err := url.Parse(s.cfg.PublicURL); at != nil && isLoopback(at.String()) && !isLoopback(c.Host) && (err != nil || c.Host != public.Host) {
+		return directory.Refuse(directory.Forbidden, "This directory is not called %.100q.", c.Host)
+	}
+	return nil
+}
+
+// isLoopback is whether a host, with or without a port, is this machine.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// A message is what must be known of an MCP message before it is handed on.
+type message struct {
+	method, tool string
+	id           []byte // JSON
+}
+
+// parseMessage reads one strict JSON-RPC message. Batches are of a version of MCP
+// that let one request be many.
+func parseMessage(body []byte) (m message, err error) {
+	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
+		return m, directory.Refuse(directory.BadRequest, "Send one message at a time; batches are not answered here.")
+	}
+	members, err := directory.ParseObject(body)
+	if err != nil {
+		return m, err
+	}
+	args := arguments{given: valuesOf(members)}
+	m.id = args.given["id"]
+	if m.method, err = args.text("method"); err != nil || m.method != "tools/call" {
+		return m, err
+	}
+	params, err := directory.ParseObject(args.given["params"])
+	if err != nil {
+		return m, err
+	}
+	m.tool, err = arguments{given: valuesOf(params)}.text("name")
+	return m, err
+}
+
+func (m message) unknownMethod() []byte {
+	if len(m.id) == 0 {
+		m.id = []byte("null")
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"the tools of a directory never change: there is nothing to listen to"}}`, m.id)
+}
+
+// offer lists to a caller only tools that it may use. All policies that there are
+// decide by who registers, not by what, so an empty registration will do to ask.
+func (s *Server) offer(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		out, err := next(ctx, method, r)
+		list, ok := out.(*mcp.ListToolsResult)
+		c, _ := ctx.Value(callKey{}).(*call)
+		if err != nil || !ok || c == nil || s.mayRegister(c) {
+			return out, err
+		}
+		list.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *mcp.Tool) bool { return toolNamed(t.Name).writes })
+		return list, nil
+	}
+}
+
+func (s *Server) mayRegister(c *call) bool {
+	return !c.id.IsZero() && s.cfg.Policy.Register(c.id, "an-agent", &directory.Projection{}, s.cfg.Policy.DefaultVisibility()).Allow
+}
+
+// behalfKey is the key of the call within which another one is made: who calls is
+// the same, and was verified there.
+type behalfKey struct{}
+
+// within does a tool's request through this server's own handler, within the call
+// that ctx is of, as its caller and for as long as it goes on.
+func (s *Server) within(ctx context.Context, q *request) (*Reply, error) {
+	c, _ := ctx.Value(callKey{}).(*call)
+	if c == nil {
+		return nil, fmt.Errorf("a tool was called outside of a request")
+	}
+	ctx = context.WithValue(c.Context(), behalfKey{}, c)
+	r, err := http.NewRequestWithContext(ctx, q.method, "https://"+c.Host+q.target, bytes.NewReader(q.body))
+	if err != nil {
+		return nil, directory.Refuse(directory.BadRequest, "The arguments make no request: %w", err)
+	}
+	r.RequestURI, r.RemoteAddr, r.TLS = q.target, c.RemoteAddr, c.TLS
+	r.Header.Set("X-Request-Id", c.requestID)
+	if len(q.body) > 0 {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	answer := &captured{header: http.Header{}}
+	err = answer.from(s.handler, r)
+	return &Reply{answer.status, answer.header, answer.body.Bytes()}, err
+}
+
+// captured is an answer that is kept instead of sent.
+type captured struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (a *captured) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *captured) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *captured) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(b)
+}
+
+// from has h answer r. A handler that breaks its answer off panics; on a goroutine
+// that net/http doesn't know that would be the end of the node.
+func (a *captured) from(h http.Handler, r *http.Request) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the answer broke off: %v", p)
+		}
+	}()
+	h.ServeHTTP(a, r)
+	return nil
+}
+
+// refusedByMCP are the problems of what the SDK refuses in plain text.
+var refusedByMCP = map[int]directory.Problem{
+	http.StatusBadRequest: directory.BadRequest, http.StatusForbidden: directory.Forbidden, http.StatusNotFound: directory.NotFound,
+	http.StatusRequestEntityTooLarge: directory.TooLarge, http.StatusUnsupportedMediaType: MediaType,
+}
+
+// forward sends what the SDK answered: JSON as it is, a refusal in plain text as
+// our problem.
+func (a *captured) forward(w http.ResponseWriter, c *call) error {
+	if a.status == 0 || a.status < 300 && a.body.Len() == 0 {
+		w.WriteHeader(max(a.status, http.StatusAccepted))
+		return nil
+	}
+	if !isJSON(a.header.Get("Content-Type")) {
+		text := strings.TrimSpace(a.body.String())
+		problem, known := refusedByMCP[a.status]
+		if !known {
+			return fmt.Errorf("MCP was answered with %d: %s", a.status, text)
+		}
+		return directory.Refuse(problem, "%s", text)
+	}
+	maps.DeleteFunc(a.header, func(name string, _ []string) bool { return !strings.HasPrefix(name, "Mcp-") })
+	maps.Copy(w.Header(), a.header)
+	write(w, c.Request, a.status, "application/json", a.body.Bytes())
+	return nil
+}
+
+func valuesOf(members []directory.Member) map[string]jsontext.Value {
+	values := map[string]jsontext.Value{}
+	for _, m := range members {
+		values[m.Name] = m.Value
+	}
+	return values
+}
