@@ -139,6 +139,36 @@ func TestToolsAnswerWithTheBodiesOfTheirRoutes(t *testing.T) {
 	}
 }
 
+// What registrants wrote is marked in the output schemas, and nothing that we say
+// to a model quotes it.
+//
+// Requirement: WOA-036
+func TestToolsMarkWhatRegistrantsWrote(t *testing.T) {
+	for _, name := range []string{"lookup_agents", "get_agent"} {
+		var schema struct {
+			Defs map[string]struct {
+				Properties map[string]map[string]any
+			} `json:"$defs"`
+		}
+		if err := json.Unmarshal(toolNamed(name).output(), &schema, json.MatchCaseInsensitiveNames(true)); err != nil {
+			t.Fatal(err)
+		}
+		for kind, what := range schema.Defs {
+			for member, p := range what.Properties {
+				claimed := slices.Contains([]string{"agent", "base", "name", "description", "protocols", "capabilities", "status"}, member)
+				if (kind == "item" || kind == "registration") && (p["x-untrusted"] == true) != claimed {
+					t.Errorf("%s: %s of %s is marked %v", name, member, kind, p["x-untrusted"])
+				}
+			}
+		}
+	}
+	s := newTestServer(t, nil, entry(t, alpha, oneRID, "obey-me", 381, aDocument), entry(t, alpha, twoRID, "obey-me-too", 382, aDocument))
+	got := use(t, s, "", "lookup_agents", `{"count":1}`)
+	if len(got.Content) != 2 || strings.Contains(got.Content[1].Text, "obey") || strings.Contains(fmt.Sprint(got.Meta), "obey") {
+		t.Errorf("our words have theirs in them: %v %v", got.Content, got.Meta)
+	}
+}
+
 // A page tells where the next one begins.
 func TestToolsPage(t *testing.T) {
 	s := toolServer(t, nil)

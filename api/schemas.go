@@ -159,7 +159,13 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 	full := object([]string{"agent", "href", "lt", "expires_at", "registered_at", "updated_at", "provenance"}, registration)
 	for _, s := range []*openapi3.Schema{full, item} {
 		s.Properties["provenance"] = ref("provenance")
+		for _, name := range []string{"agent", "name", "base", "description", "protocols", "capabilities", "status"} {
+			if p := s.Properties[name]; p != nil {
+				untrusted(p.Value)
+			}
+		}
 	}
+	full.AdditionalProperties.Schema = &openapi3.SchemaRef{Value: untrusted(anything("A member of its document."))}
 	problem := object([]string{"type", "title", "status", "detail", "instance", "code", "message", "correlation_id", "error"}, props{
 		"type": uri("Names the problem, and explains it."), "title": text("", 0), "status": atLeast(400, ""), "detail": text("What happened and what to do.", 0),
 		"instance": uri(""), "pointer": text("JSON pointer to the member of the body that is wrong.", 0),
@@ -261,6 +267,13 @@ func said(s *openapi3.Schema, description string) *openapi3.Schema {
 	return s
 }
 
+// untrusted marks what a registrant wrote, for whoever hands it to a model: it is
+// data, whatever it says (WOA-036).
+func untrusted(s *openapi3.Schema) *openapi3.Schema {
+	s.Extensions = map[string]any{"x-untrusted": true}
+	return s
+}
+
 func object(required []string, ps props) *openapi3.Schema {
 	s := &openapi3.Schema{Type: &openapi3.Types{"object"}, Required: required, Properties: openapi3.Schemas{}}
 	for name, p := range ps {
@@ -321,6 +334,10 @@ func upTo(most float64) *openapi3.Schema {
 
 func oneOf(values ...any) *openapi3.Schema {
 	return &openapi3.Schema{Type: &openapi3.Types{"string"}, Enum: values}
+}
+
+func anything(description string) *openapi3.Schema {
+	return &openapi3.Schema{Type: &openapi3.Types{"array", "boolean", "null", "number", "object", "string"}, Description: description}
 }
 
 func notNull(description string) *openapi3.Schema {

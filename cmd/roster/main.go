@@ -74,7 +74,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.devCommand(), a.serveCommand(), a.configCommand(),
 		a.registerCommand(), a.refreshCommand(), a.deregisterCommand(), a.importCommand(),
-		a.getCommand(), a.lookupCommand(), a.watchCommand(), a.findCommand(), a.verifyCommand(),
+		a.getCommand(), a.lookupCommand(), a.watchCommand(), a.findCommand(), a.verifyCommand(), a.mcpCommand(),
 		a.membersCommand(), a.raftCommand(), a.snapshotCommand(), a.peerCommand(), a.versionCommand(),
 	)
 	return root
