@@ -123,16 +123,14 @@ func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Ent
 	return New(cfg)
 }
 
-// entry makes a living registration.
+// entry makes a living registration of kind ad.
 func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revision uint64, doc string) *directory.Entry {
 	t.Helper()
-	kind := directory.KindAD
-	if strings.Contains(doc, "protocolVersion") {
-		kind = directory.KindA2A
-	}
-	if strings.Contains(doc, `"endpoint"`) && !strings.Contains(doc, `"base"`) {
-		kind = directory.KindAIDIP
-	}
+	return entryOf(t, directory.KindAD, origin, rid, agent, revision, doc)
+}
+
+func entryOf(t testing.TB, kind directory.Kind, origin spiffeid.TrustDomain, rid, agent string, revision uint64, doc string) *directory.Entry {
+	t.Helper()
 	d, err := directory.ParseDocument(kind, []byte(doc))
 	if err != nil {
 		t.Fatal(err)

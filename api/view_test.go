@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"os"
 	"reflect"
 	"testing"
@@ -12,8 +13,10 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A golden is one registration and how the AD surface shows it.
+// A golden is one registration and how the surfaces show it (spec/views.json, and
+// for mcp and oasf our own).
 type golden struct {
+	Kind     directory.Kind `json:"-"`
 	RID      string         `json:"rid"`
 	Revision uint64         `json:"revision"`
 	Owner    string         `json:"owner"`
@@ -33,12 +36,16 @@ func goldens(t *testing.T) map[string]golden {
 	if err := json.Unmarshal(b, &out); err != nil {
 		t.Fatal(err)
 	}
+	for kind, g := range out {
+		g.Kind = directory.Kind(kind)
+		out[kind] = g
+	}
 	return out
 }
 
 func (g golden) entry(t *testing.T) *directory.Entry {
 	t.Helper()
-	e := entry(t, alpha, g.RID, g.Agent, g.Revision, string(g.Document))
+	e := entryOf(t, g.Kind, alpha, g.RID, g.Agent, g.Revision, string(g.Document))
 	owner, err := directory.ParseIdentity(g.Owner)
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +132,38 @@ func TestVisibilityIsShown(t *testing.T) {
 		body := wantStatus(t, ask(t, s, caller, "GET", "/ad/r/"+e.RID.String(), ""), 200)
 		if got := body["provenance"].(map[string]any)["visibility"]; got != want {
 			t.Errorf("to %q it is %v, want %v", caller, got, want)
+		}
+	}
+}
+
+// surfaces are what the goldens of the specification call what ours have.
+var surfaces = map[string]string{"resource": "ad", "item": "adl"}
+
+// The goldens here are those of the specification. They are read from beside the
+// project; the test is skipped where that is absent.
+func TestTheGoldensAreTheSpecifications(t *testing.T) {
+	b, err := os.ReadFile("../../shared/spec/views.json")
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("beside the project there is no specification")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec, have map[string]map[string]any
+	if err := json.Unmarshal(b, &spec); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = os.ReadFile("testdata/views.json"); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &have); err != nil {
+		t.Fatal(err)
+	}
+	for kind := range spec {
+		for member, surface := range surfaces {
+			if kind != "profile" {
+				same(t, kind+"."+member, have[kind][member], spec[kind][surface])
+			}
 		}
 	}
 }
