@@ -325,23 +325,20 @@ const (
 
 // Find answers a query. Errors are ctx's, and UnsupportedError.
 func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
-	r := q.Request
-	if r.Strict && len(r.Constraints.Unsupported) > 0 {
-		return nil, &UnsupportedError{r.Constraints.Unsupported}
-	}
-	if err := f.refresh(ctx); err != nil {
+	s, err := f.search(ctx, &q)
+	if err != nil {
 		return nil, err
 	}
-	s := f.search(&q)
-	defer f.analysers.Put(s.rater.analyser)
-	for want := ratedFirst + 4*r.Limit; ; want *= 4 {
+	defer s.close()
+	limit := q.Request.Limit
+	for want := ratedFirst + 4*limit; ; want *= 4 {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		want = min(want, ratedMost)
 		more := s.gather(want)
-		s.choose()
-		if len(s.chosen) > r.Limit || !more {
+		s.choose(limit + 1) // one more, to know that there is more
+		if len(s.chosen) > limit || !more {
 			break
 		}
 		if want == ratedMost {
@@ -363,6 +360,7 @@ type search struct {
 	rated    []*Candidate
 	known    map[candidateKey]bool
 	chosen   []*Candidate
+	turned   map[*Candidate]string // why one of rated isn't chosen; for Explain alone
 }
 
 type candidateKey struct {
@@ -370,11 +368,20 @@ type candidateKey struct {
 	rid    directory.RID
 }
 
-func (f *Finder) search(q *Query) *search {
+// search begins the work on a query. It must be closed.
+func (f *Finder) search(ctx context.Context, q *Query) (*search, error) {
+	if r := q.Request; r.Strict && len(r.Constraints.Unsupported) > 0 {
+		return nil, &UnsupportedError{r.Constraints.Unsupported}
+	}
+	if err := f.refresh(ctx); err != nil {
+		return nil, err
+	}
 	a := f.analysers.Get().(*analyser)
 	qn := newQuestion(a, q.Request.Query)
-	return &search{finder: f, query: q, rater: f.newRater(a, q, qn, time.Now()), known: map[candidateKey]bool{}}
+	return &search{finder: f, query: q, rater: f.newRater(a, q, qn, time.Now()), known: map[candidateKey]bool{}}, nil
 }
+
+func (s *search) close() { s.finder.analysers.Put(s.rater.analyser) }
 
 func (s *search) warn(text string) {
 	if !slices.Contains(s.warnings, text) {

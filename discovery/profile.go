@@ -41,6 +41,9 @@ type Request struct {
 	Detail          string
 	Strict          bool // ours: what cannot be applied fails the request (XU-012)
 	Expand          bool // ours: a required tag is satisfied by those that are kinds of it (XU-052)
+	// Explain names a registration by rid or by name, whose place in the answer, or
+	// absence from it, is to be told as well; ours.
+	Explain string
 	// Locale is client_context's, a hint: nothing else of client_context is read,
 	// and none of it is kept (XU-053).
 	Locale string
@@ -127,6 +130,14 @@ func (r *Request) read(name string, value []byte) error {
 		return readFlag(name, value, &r.Strict)
 	case "expand":
 		return readFlag(name, value, &r.Expand)
+	case "explain":
+		if err := readText(name, value, &r.Explain); err != nil {
+			return err
+		}
+		if r.Explain == "" || len(r.Explain) > directory.MaxName {
+			return refuse(name, "explain must be the rid or the name of a registration")
+		}
+		return nil
 	case "detail":
 		if err := readText(name, value, &r.Detail); err != nil {
 			return err

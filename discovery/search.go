@@ -37,26 +37,28 @@ func (s *search) find(want int) (found []located, more bool) {
 	hits := x.gather(leads, sieve.ok, want)
 	more = len(hits) == want
 	had := make(map[uint32]bool, len(hits))
-	take := func(n uint32) {
-		slot := x.slots.at(n)
-		origin := x.origins[slot.origin]
-		l := located{origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
-		for f, c := range slot.lengths {
-			l.lengths[f] = c.words()
-		}
-		found = append(found, l)
-	}
 	for _, h := range hits {
 		had[h.slot] = true
-		take(h.slot)
+		found = append(found, x.locate(h.slot))
 	}
 	tagged := s.tagged(x, seen, sieve.ok, want)
 	for _, h := range tagged {
 		if !had[h.slot] {
-			take(h.slot)
+			found = append(found, x.locate(h.slot))
 		}
 	}
 	return found, more || len(tagged) == want
+}
+
+// locate returns what the index knows of the registration in a slot.
+func (x *index) locate(n uint32) located {
+	slot := x.slots.at(n)
+	origin := x.origins[slot.origin]
+	l := located{origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
+	for f, c := range slot.lengths {
+		l.lengths[f] = c.words()
+	}
+	return l
 }
 
 // tagged returns those of ok that have most of the tags that are asked for: a
@@ -81,33 +83,46 @@ func (s *search) tagged(x *index, seen *seen, ok bitset, most int) []hit {
 	return x.gather(leads, ok, most)
 }
 
-// choose picks the candidates of the answer, one more than are asked for: near
-// duplicates of one owner are left out, and so is what an owner has beyond its
-// share (discovery.md 6). A request for one origin has no shares.
-func (s *search) choose() {
+// choose picks the best candidates, at most so many: near duplicates of one owner
+// are left out, and so is what an owner has beyond its share (discovery.md 6). A
+// request for one origin has no shares.
+func (s *search) choose(most int) {
 	s.chosen = s.chosen[:0]
-	limit := s.query.Request.Limit
-	shares := len(s.query.Request.Constraints.Origins) != 1
 	owners := map[owner][]*Candidate{}
 	for _, c := range s.rated {
-		if c.Score <= 0 {
-			break
-		}
-		if c.Flags&flagsOfText != 0 && c.Score < flaggedFloor*s.rated[0].Score {
-			continue // it matches a little of everything
-		}
-		if shares {
-			o := owner{c.Entry.Origin, c.Entry.Owner}
-			others := owners[o]
-			if len(others) >= s.finder.cfg.PerOwner || s.repeats(c, others) {
-				continue
+		if why := s.turnDown(c, owners); why != "" {
+			if s.turned != nil {
+				s.turned[c] = why
 			}
-			owners[o] = append(others, c)
+			continue
 		}
-		if s.chosen = append(s.chosen, c); len(s.chosen) > limit {
+		if s.chosen = append(s.chosen, c); len(s.chosen) == most {
 			return
 		}
 	}
+}
+
+// turnDown returns why a candidate is not chosen, or "" and counts it for its
+// owner.
+func (s *search) turnDown(c *Candidate, owners map[owner][]*Candidate) string {
+	switch {
+	case c.Score <= 0:
+		return WhyNoMatch
+	case c.Flags&flagsOfText != 0 && c.Score < flaggedFloor*s.rated[0].Score:
+		return WhyFlagged // it matches a little of everything
+	case len(s.query.Request.Constraints.Origins) == 1:
+		return ""
+	}
+	o := owner{c.Entry.Origin, c.Entry.Owner}
+	others := owners[o]
+	switch {
+	case len(others) >= s.finder.cfg.PerOwner:
+		return WhyPerOwner
+	case s.repeats(c, others):
+		return WhyDuplicate
+	}
+	owners[o] = append(others, c)
+	return ""
 }
 
 // flaggedFloor is the share of the best candidate's score that a flagged one needs

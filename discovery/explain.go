@@ -1,0 +1,118 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// What became of a registration in a query: one of these, or the name of the
+// filter that has left it out, as in Result.Excluded.
+const (
+	WhyFound     = "found"     // it is in the answer
+	WhyBehind    = "behind"    // others are better, and the limit is reached
+	WhyNoMatch   = "no_match"  // nothing that is asked for is in it
+	WhyFlagged   = "flagged"   // its texts are written for rankers, and it is no good match
+	WhyDuplicate = "duplicate" // says nearly what a better one of its owner says
+	WhyPerOwner  = "per_owner" // its owner has its share of the answer
+)
+
+// An Explanation says what became of one registration in a query, and what of the
+// others.
+type Explanation struct {
+	Candidate Candidate // with evidence, and rated whether it is found or not
+	Why       string
+	Rank      int // from 1 on; 0 where it is neither found nor behind
+	// Needed is the score of the last candidate of an answer that is full; 0 where
+	// there is room.
+	Needed   float64
+	Excluded map[string]int // as in Result
+}
+
+// ErrUnknown says that there is no such registration, or that the reader does not
+// see it.
+var ErrUnknown = errors.New("discovery: no such registration")
+
+// Explain answers why an entry of the view is found by a query, or why not. Its
+// errors are Find's, and ErrUnknown.
+func (f *Finder) Explain(ctx context.Context, q Query, e *directory.Entry) (*Explanation, error) {
+	s, err := f.search(ctx, &q)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	s.gather(ratedMost)
+	c, why, ok := s.look(e)
+	if !ok {
+		return nil, ErrUnknown
+	}
+	s.turned = map[*Candidate]string{}
+	s.choose(len(s.rated))
+	x := &Explanation{Why: why, Excluded: s.excluded}
+	limit := q.Request.Limit
+	if why == "" {
+		x.Rank = slices.Index(s.chosen, c) + 1
+		switch {
+		case x.Rank == 0:
+			x.Why = s.turned[c]
+		case x.Rank <= limit:
+			x.Why = WhyFound
+		default:
+			x.Why = WhyBehind
+		}
+	}
+	if len(s.chosen) >= limit {
+		x.Needed = s.chosen[limit-1].Score
+	}
+	x.Candidate = *c
+	s.rater.explain(&x.Candidate)
+	return x, nil
+}
+
+// look rates an entry and puts it among those that are rated, unless a filter
+// leaves it out or nothing of it matches, which why says. It is false where the
+// reader doesn't see it.
+func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
+	l, why, ok := s.sift(e)
+	if s.query.Reader.Sees != nil && !s.query.Reader.Sees(e) || !ok || e.Packed.IsZero() {
+		return nil, "", false
+	}
+	for _, c := range s.rated {
+		if c.Entry.Origin == e.Origin && c.Entry.RID == e.RID {
+			return c, "", true
+		}
+	}
+	p := e.Projection()
+	c = s.rater.rate(e, p, l.lengths, l.flags)
+	if why == "" {
+		why = s.finder.late(s.query, e, p.Status, s.rater.now)
+	}
+	if k := c.Components; why == "" && k.Context == 0 && k.Tag == 0 && len(c.MatchedTags) == 0 {
+		why = WhyNoMatch
+	}
+	if why == "" {
+		at, _ := slices.BinarySearchFunc(s.rated, c, s.rater.compare)
+		s.rated = slices.Insert(s.rated, at, c)
+	}
+	return c, why, true
+}
+
+// sift returns what the index knows of an entry, and the filter that leaves it
+// out.
+func (s *search) sift(e *directory.Entry) (l located, why string, ok bool) {
+	f := s.finder
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	n, ok := f.index.find(e.Origin, e.RID)
+	if !ok || !f.readers.of(f.index, f.cfg.View, s.query.Reader).slots.has(n) {
+		return located{}, "", false
+	}
+	var one bitset
+	one.set(n)
+	for reason := range f.sieve(s.query, &seen{slots: one, count: 1}).excluded {
+		why = reason
+	}
+	return f.index.locate(n), why, true
+}
