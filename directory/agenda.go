@@ -117,7 +117,7 @@ func (x *Index) mind() {
 	all := make(deadlines, 0, len(x.slots))
 	for last, more := (key{}), true; more; {
 		var found []*Entry
-		found, last, more = x.scanHeld(extent{field: fieldAll}, &Query{}, last, m.told.at, mindBudget, mindBudget)
+		found, last, more = x.scanHeld(extent{field: fieldAll}, &matcher{Query: &Query{}}, last, m.told.at, mindBudget, mindBudget)
 		for _, e := range found {
 			all = append(all, deadlineOf(e))
 		}

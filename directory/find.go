@@ -47,15 +47,16 @@ func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
 		along, byPrefix, most := x.plan(q)
+		m := &matcher{Query: q}
 		last, more, want := after, true, q.wanted()
 		for budget := findFirst; more; budget = min(2*budget, findMost) {
 			var found []*Entry
 			if most > 0 {
 				budget = min(budget, most)
-				found, last, more = x.scan(along, q, last, now, budget, want)
+				found, last, more = x.scan(along, m, last, now, budget, want)
 				most, want = most-budget, findMost // not all were visible: no more of small holds
 			} else {
-				found, more = x.gather(byPrefix, q, last, now), false
+				found, more = x.gather(byPrefix, m, last, now), false
 			}
 			for _, e := range found {
 				if !yield(e) {
@@ -129,14 +130,14 @@ func (q *Query) wanted() int {
 // scan looks at up to budget postings of r behind the key after, until it has
 // found as many entries that q asks for as are wanted. It returns them, the key
 // of the last one looked at, and whether there are more.
-func (x *Index) scan(r extent, q *Query, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
+func (x *Index) scan(r extent, q *matcher, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.scanHeld(r, q, after, now, budget, want)
 }
 
 // scanHeld is scan for who holds the lock.
-func (x *Index) scanHeld(r extent, q *Query, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
+func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
 	p := &x.fields[r.field]
 	last = after
 	s, end := x.behind(r, after)
@@ -156,7 +157,7 @@ func (x *Index) scanHeld(r extent, q *Query, after key, now int64, budget, want 
 
 // gather returns all entries of r behind the key after that q asks for, in the
 // order of keys.
-func (x *Index) gather(r extent, q *Query, after key, now int64) []*Entry {
+func (x *Index) gather(r extent, q *matcher, after key, now int64) []*Entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	p := &x.fields[r.field]

@@ -93,7 +93,7 @@ func (x *Index) swap(k key, e *Entry) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.slots[e.RID]
-	if s == nil || s.key != k || s.e.Agent != e.Agent || s.e.Packed != e.Packed {
+	if s == nil || s.key != k || s.e.Agent != e.Agent || !s.e.sameContents(e) {
 		return false
 	}
 	x.note(s.e, e)

@@ -1,15 +1,186 @@
 package directory
 
-// Packed is a projection as an Entry keeps it. The zero value is none.
-type Packed struct{ p *Projection }
+import (
+	"encoding/binary"
+	"strings"
+	"unsafe"
+)
 
-// Pack packs the projection of d, which must not be modified afterwards; nil
-// gives the zero value.
-func Pack(_ Document, p *Projection) Packed { return Packed{p} }
+// Packed is a projection as an Entry keeps it: numbers and texts one behind the
+// other, without a pointer within. What the document has as well is only
+// pointed to. The zero value is no projection.
+type Packed struct{ code string }
 
-// Projection unpacks e's projection; nil where e has none. It is made for its
-// caller: whoever needs it more than once keeps it.
-func (e *Entry) Projection() *Projection { return e.Packed.p }
+// Pack packs the projection of d, which is the zero value where there is no
+// document; nil gives the zero value.
+func Pack(d Document, p *Projection) Packed {
+	if p == nil {
+		return Packed{}
+	}
+	var room [512]byte
+	c := coder{doc: d.text(), out: room[:0], packing: true}
+	c.sought(p)
+	c.shown(p)
+	return Packed{string(c.out)}
+}
 
 // IsZero reports whether there is no projection.
-func (p Packed) IsZero() bool { return p.p == nil }
+func (p Packed) IsZero() bool { return p.code == "" }
+
+// Projection unpacks e's projection; nil where e has none. It is made for its
+// caller: whoever needs it more than once keeps it. Its texts are the document's
+// own bytes.
+func (e *Entry) Projection() *Projection {
+	if e.Packed.IsZero() {
+		return nil
+	}
+	p := new(Projection)
+	c := coder{doc: e.Document.text(), in: e.Packed.code}
+	c.sought(p)
+	c.shown(p)
+	return p
+}
+
+// sought unpacks over p what e is found by and nothing else, and uses p's lists again.
+func (e *Entry) sought(p *Projection) {
+	if e.Packed.IsZero() {
+		*p = Projection{}
+		return
+	}
+	c := coder{doc: e.Document.text(), in: e.Packed.code}
+	c.sought(p)
+}
+
+// sameContents reports whether both have the very same document and projection,
+// as a registration has before and after a refresh.
+func (e *Entry) sameContents(o *Entry) bool {
+	return e.Packed == o.Packed && unsafe.StringData(e.Document.text()) == unsafe.StringData(o.Document.text())
+}
+
+// text returns the document's bytes, which are never modified, without a copy.
+func (d Document) text() string { return unsafe.String(unsafe.SliceData(d.raw), len(d.raw)) }
+
+// minPointer is from how many bytes on a text is looked for in the document: a
+// pointer takes three or four.
+const minPointer = 4
+
+// A coder packs a projection into out, or unpacks one from in. So one function
+// says for both what there is, and in which order.
+type coder struct {
+	doc     string
+	packing bool
+	out     []byte
+	in      string
+}
+
+// sought codes what termsOf and matches look at.
+func (c *coder) sought(p *Projection) {
+	c.texts(&p.Status)
+	c.list(&p.Protocols)
+	c.list(&p.Languages)
+	c.list(&p.Tags)
+	for i := range each(c, &p.Capabilities) {
+		o := &p.Capabilities[i]
+		c.texts(&o.Name, &o.Type)
+		c.list(&o.Tags)
+	}
+}
+
+// shown codes the rest.
+func (c *coder) shown(p *Projection) {
+	c.texts(&p.Name, &p.Description, &p.Base, &p.Version, &p.Vendor)
+	for i := range p.Capabilities {
+		o := &p.Capabilities[i]
+		c.texts(&o.Description, &o.Operation)
+		c.raws(&o.InputSchema, &o.OutputSchema, &o.Raw)
+	}
+	for i := range each(c, &p.Bindings) {
+		o := &p.Bindings[i]
+		c.texts(&o.Protocol, &o.Endpoint, &o.InteractionModel, &o.Transport, &o.Envelope)
+		c.list(&o.MediaTypes)
+	}
+	for i := range each(c, &p.Examples) {
+		o := &p.Examples[i]
+		c.texts(&o.ID, &o.Text, &o.Language)
+		c.list(&o.Tags)
+		c.raws(&o.InputSchema, &o.OutputSchema)
+	}
+	c.raws(&p.Authentication, &p.Constraints)
+}
+
+// each codes how many items a list has and returns the list.
+func each[T any](c *coder, list *[]T) []T {
+	n := c.number(len(*list))
+	if have := cap(*list); n > have {
+		*list = append((*list)[:have], make([]T, n-have)...)
+	}
+	*list = (*list)[:n]
+	return *list
+}
+
+func (c *coder) list(list *[]string) {
+	for i := range each(c, list) {
+		c.texts(&(*list)[i])
+	}
+}
+
+// texts codes texts: twice the length and the bytes, or twice the length and one
+// and where in the document they are.
+func (c *coder) texts(texts ...*string) {
+	for _, s := range texts {
+		if !c.packing {
+			*s = c.take()
+			continue
+		}
+		if len(*s) >= minPointer {
+			if at := strings.Index(c.doc, *s); at >= 0 {
+				c.number(len(*s)<<1 | 1)
+				c.number(at)
+				continue
+			}
+		}
+		c.number(len(*s) << 1)
+		c.out = append(c.out, *s...)
+	}
+}
+
+// take returns the next text of in.
+func (c *coder) take() string {
+	code := c.number(0)
+	n := code >> 1
+	if code&1 == 1 {
+		at := c.number(0)
+		return c.doc[at : at+n]
+	}
+	s := c.in[:n]
+	c.in = c.in[n:]
+	return s
+}
+
+// raws codes JSON; nil is as no bytes.
+func (c *coder) raws(raws ...*[]byte) {
+	for _, b := range raws {
+		s := unsafe.String(unsafe.SliceData(*b), len(*b))
+		if c.texts(&s); s == "" {
+			*b = nil
+		} else if !c.packing {
+			*b = unsafe.Slice(unsafe.StringData(s), len(s))
+		}
+	}
+}
+
+// number codes n, or returns the next number of in.
+func (c *coder) number(n int) int {
+	if c.packing {
+		c.out = binary.AppendUvarint(c.out, uint64(n))
+		return n
+	}
+	n = 0
+	for shift := 0; ; shift += 7 {
+		b := c.in[0]
+		c.in = c.in[1:]
+		if n |= int(b&0x7f) << shift; b < 0x80 {
+			return n
+		}
+	}
+}

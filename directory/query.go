@@ -71,15 +71,21 @@ func same(registered, asked string) bool {
 	return asked != "" && (registered == asked || nfc(registered) == asked)
 }
 
+// A matcher tells which entries a query asks for.
+type matcher struct {
+	*Query
+	p Projection // of one entry after the other
+}
+
 // matches reports whether e is one that q asks for, its place and its deadline
 // aside.
-func (q *Query) matches(e *Entry) bool {
-	p := e.Projection()
-	if p == nil {
-		p = &Projection{}
+func (q *matcher) matches(e *Entry) bool {
+	if slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(e.Agent) }) {
+		return false
 	}
-	return !slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(e.Agent) }) &&
-		hasAll(q.Protocol, p.Protocols) && hasAll(q.Language, p.Languages) &&
+	p := &q.p
+	e.sought(p)
+	return hasAll(q.Protocol, p.Protocols) && hasAll(q.Language, p.Languages) &&
 		hasAll(q.Status, []string{p.Status}) && q.matchesCapability(p) && q.Need.unmet(e.Document, p) == ""
 }
 

@@ -75,7 +75,7 @@ func (w *Watcher) stride() *stride {
 		return w.nextOrigin()
 	}
 	if !k.started {
-		k.along, _, _ = x.plan(&w.query)
+		k.along, _, _ = x.plan(w.query.Query)
 		k.started = true
 	}
 	x.expire()
@@ -106,7 +106,7 @@ func (w *Watcher) nextOrigin() *stride {
 
 // read returns some of the entries of r behind a key that q asks for and that
 // have not died as far as the log says, with the log's position that they are of.
-func (x *Index) read(r extent, q *Query, after key, log *changeLog) (found []*Entry, last key, more bool, at uint64) {
+func (x *Index) read(r extent, q *matcher, after key, log *changeLog) (found []*Entry, last key, more bool, at uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	found, last, more = x.scanHeld(r, q, after, x.minder.told.at-1, eventBatch, eventBatch)

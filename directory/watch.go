@@ -48,7 +48,7 @@ const eventBatch = 512
 // its place in the view's order of changes, of which only the last are kept.
 type Watcher struct {
 	view    *View
-	query   Query
+	query   matcher
 	visible func(*Entry) bool
 	at      uint64 // the next change to read
 	close   func()
@@ -78,7 +78,7 @@ func (v *View) Watch(q Query, visible func(*Entry) bool, behind Mark) *Watcher {
 	for _, x := range v.indexes() {
 		x.mind()
 	}
-	w := &Watcher{view: v, query: q, visible: visible, at: behind.next, close: sync.OnceFunc(v.log.leave)}
+	w := &Watcher{view: v, query: matcher{Query: &q}, visible: visible, at: behind.next, close: sync.OnceFunc(v.log.leave)}
 	if behind.log != v.log.id || !v.log.holds(behind.next) {
 		w.at, w.walk = v.log.position(), &walk{}
 	}
@@ -239,7 +239,7 @@ func (w *Watcher) event(c *change) (Event, bool) {
 
 // shows reports whether e is among what is watched.
 func (w *Watcher) shows(e *Entry) bool {
-	q := &w.query
+	q := w.query.Query
 	return e != nil && (!q.Own || e.Origin == w.view.domain) && (q.Origin.IsZero() || q.Origin == e.Origin) &&
-		q.matches(e) && w.visible(e)
+		w.query.matches(e) && w.visible(e)
 }
