@@ -101,7 +101,11 @@ func notFound(c *call) error {
 	if origin, ok := c.vars["origin"]; ok {
 		return directory.Refuse(directory.NotFound, "There is no registration %.100q of %.100q here, or none that you may see.", c.vars["id"], origin)
 	}
-	return directory.Refuse(directory.NotFound, "There is no registration %.100q here, or none that you may see.", c.vars["id"])
+	return notFoundAs(c.vars["id"])
+}
+
+func notFoundAs(id string) error {
+	return directory.Refuse(directory.NotFound, "There is no registration %.100q here, or none that you may see.", id)
 }
 
 // pathOf is the path of a registration that may not be in the view yet.

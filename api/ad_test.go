@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -297,3 +298,45 @@ func newBuffer() *buffer                      { return &buffer{header: http.Head
 func (b *buffer) Header() http.Header         { return b.header }
 func (b *buffer) WriteHeader(status int)      { b.status = status }
 func (b *buffer) Write(p []byte) (int, error) { return len(p), nil }
+
+// A behind is the registry of a node that lacks what the others have until it is
+// asked to make sure.
+type behind struct {
+	cutOff
+	view   *directory.View
+	lacks  *directory.Entry
+	linear *int // how often it was asked
+}
+
+func (b behind) Linearize(context.Context) error {
+	b.view.Own().Put(b.lacks)
+	*b.linear++
+	return nil
+}
+
+// A write that names its registration is not told that there is none by a node
+// that has only not heard of it yet; one that names a rid is for the leader anyway.
+//
+// Requirement: AD-021
+func TestAWriteByANameThatIsNewToTheNode(t *testing.T) {
+	for name, write := range map[string]func(*Server) *http.Response{
+		"refresh":    func(s *Server) *http.Response { return ask(t, s, "/agent/ada", "POST", "/ad/r/new-one", "") },
+		"deregister": func(s *Server) *http.Response { return ask(t, s, "/agent/ada", "DELETE", "/ad/r/new-one", "") },
+		"list": func(s *Server) *http.Response {
+			return ask(t, s, "/agent/ada", "POST", "/ad/refresh", `[{"id":"new-one"},{"id":"no-one"},{"id":"nobody"}]`, "Content-Type", "application/json")
+		},
+	} {
+		asked := 0
+		s := newTestServer(t, func(cfg *Config) {
+			cfg.Registry = behind{view: cfg.View, lacks: entry(t, alpha, rid(1), "new-one", 1, aDocument), linear: &asked}
+		})
+		if resp := write(s); resp.StatusCode != 503 || asked != 1 { // it gets as far as the leader that isn't there
+			t.Errorf("%s: %d, and the node made sure %d times", name, resp.StatusCode, asked)
+		}
+		for _, id := range []string{"no-one", "new-one-2"} {
+			wantStatus(t, ask(t, s, "/agent/ada", "DELETE", "/ad/r/"+id, ""), 404)
+		}
+	}
+	s := newTestServer(t, nil)
+	wantStatus(t, ask(t, s, "/agent/ada", "DELETE", "/ad/r/no-one", ""), 503) // nobody can say
+}

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -164,23 +165,67 @@ func (s *Server) remove(w http.ResponseWriter, c *call) error {
 // it. A rid that this node doesn't have is for the leader to judge: the entry is
 // nil then.
 func (s *Server) target(c *call) (*directory.Entry, directory.RID, error) {
-	found := s.named(c)
+	if _, mirrored := c.vars["origin"]; !mirrored {
+		return s.targetOf(c, c.vars["id"], s.newNames(c))
+	}
+	if e, err := s.writable(c, s.named(c)); e != nil || err != nil {
+		return e, ridOf(e), err
+	}
+	return nil, directory.RID{}, notFound(c)
+}
+
+// targetOf is target of an id, whatever the path is. A name that this node doesn't
+// have may be a moment old: fresh makes sure before it is said that there is none.
+func (s *Server) targetOf(c *call, id string, fresh func() error) (*directory.Entry, directory.RID, error) {
+	found := s.cfg.View.Find(id)
+	if e, err := s.writable(c, found); e != nil || err != nil {
+		return e, ridOf(e), err
+	}
+	rid, isName := directory.ParseRID(id)
+	switch {
+	case isName == nil && len(found) == 0:
+		return nil, rid, nil
+	case isName == nil:
+		return nil, directory.RID{}, notFoundAs(id)
+	}
+	if err := fresh(); err != nil {
+		return nil, directory.RID{}, err
+	}
+	if e, err := s.writable(c, s.cfg.View.Find(id)); e != nil || err != nil {
+		return e, ridOf(e), err
+	}
+	return nil, directory.RID{}, notFoundAs(id)
+}
+
+// newNames returns what makes this node know, once for a request, all names that
+// any node had acknowledged before.
+func (s *Server) newNames(c *call) func() error {
+	return sync.OnceValue(func() error { return s.cfg.Registry.Linearize(c.Context()) })
+}
+
+// writable returns the first of what was found that the caller may write, or why
+// they may not; neither where they may see none of it.
+func (s *Server) writable(c *call, found []*directory.Entry) (*directory.Entry, error) {
 	for _, e := range found {
 		switch {
 		case s.mayWrite(c, e):
-			return e, e.RID, nil
+			return e, nil
 		case !s.mayRead(c, e):
 		case s.isOwn(e):
-			return nil, directory.RID{}, directory.Refuse(directory.Forbidden, "This registration is not yours: only its registrant, or a commissioning tool, changes it.")
+			return nil, directory.Refuse(directory.Forbidden, "This registration is not yours: only its registrant, or a commissioning tool, changes it.")
 		default:
-			return nil, directory.RID{}, s.foreign(e)
+			return nil, s.foreign(e)
 		}
 	}
-	rid, err := directory.ParseRID(c.vars["id"])
-	if _, mirrored := c.vars["origin"]; err != nil || mirrored || len(found) > 0 {
-		return nil, directory.RID{}, notFound(c)
+	return nil, nil
+}
+
+// ridOf is the rid of an entry that may be nil.
+func ridOf(e *directory.Entry) directory.RID {
+	if e == nil {
+		return directory.RID{}
 	}
-	return nil, rid, nil
+	return e.RID
 }
 
 // foreign is the refusal of a write to another domain's registration.
@@ -198,8 +243,13 @@ func (s *Server) foreign(e *directory.Entry) error {
 // have the registration, the leader's word that it belongs to somebody else is
 // not for the caller, and reads as if there were none.
 func veiled(c *call, e *directory.Entry, err error) error {
-	if p := directory.ProblemOf(err); e == nil && (p == directory.Forbidden || p == directory.NotFound) {
-		return notFound(c)
+	return veiledFrom(c.vars["id"], e != nil, err)
+}
+
+// veiledFrom is veiled of an id, whatever the path is.
+func veiledFrom(id string, known bool, err error) error {
+	if p := directory.ProblemOf(err); !known && (p == directory.Forbidden || p == directory.NotFound) {
+		return notFoundAs(id)
 	}
 	return err
 }

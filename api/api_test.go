@@ -45,6 +45,10 @@ func (cutOff) Refresh(context.Context, directory.Refreshing) (directory.Outcome,
 	return directory.Outcome{}, errNoLeader
 }
 
+func (cutOff) RefreshMany(context.Context, directory.RefreshingMany) (directory.Outcome, error) {
+	return directory.Outcome{}, errNoLeader
+}
+
 func (cutOff) Remove(context.Context, directory.Removing) (directory.Outcome, error) {
 	return directory.Outcome{}, errNoLeader
 }

@@ -172,6 +172,47 @@ func (c *Client) Update(ctx context.Context, id string, lifetime uint32, patch [
 	return registered(c.do(ctx, http.MethodPost, withQuery(path(id), q), nil, patch))
 }
 
+// RefreshMany renews registrations by rid or name, as many as there are: what
+// became of each, in their order, also where an error ended it before the last.
+func (c *Client) RefreshMany(ctx context.Context, items []Renewal) ([]Renewed, error) {
+	var all []Renewed
+	for len(all) < len(items) {
+		body, n, err := renewals(items[len(all):])
+		if err != nil {
+			return all, err
+		}
+		r, err := c.do(ctx, http.MethodPost, "/ad/refresh", nil, body)
+		if err != nil {
+			return all, err
+		}
+		var told []Renewed
+		if err := json.Unmarshal(r.Body, &told); err != nil {
+			return all, fmt.Errorf("the answer is not what a directory sends: %w", err)
+		}
+		if len(told) != n {
+			return all, fmt.Errorf("the answer is not what a directory sends: it tells of %d registrations, not of %d", len(told), n)
+		}
+		all = append(all, told...)
+	}
+	return all, nil
+}
+
+// renewals makes a body of as many items as go into one, which is at least one.
+func renewals(items []Renewal) (body []byte, n int, err error) {
+	for n < min(len(items), directory.MaxRenewals) {
+		item, err := json.Marshal(items[n])
+		if err != nil {
+			return nil, 0, err
+		}
+		if n > 0 && len(body)+len(item)+len(",]") > maxBody {
+			break
+		}
+		body = append(append(body, "[,"[min(n, 1)]), item...)
+		n++
+	}
+	return append(body, ']'), n, nil
+}
+
 // Deregister removes a registration by rid, name or path (jimenez 4.5).
 func (c *Client) Deregister(ctx context.Context, id string) (*Reply, error) {
 	return c.do(ctx, http.MethodDelete, path(id), nil, nil)

@@ -183,6 +183,13 @@ var operations = map[string]operation{
 		},
 		problems: []directory.Problem{directory.NotFound},
 	},
+	"POST /ad/refresh": {
+		summary: "Renew many registrations at once; ours, beside the draft's refresh of one. Each is judged and answered by itself, as it would be alone; there is no order among them and no all or nothing. " +
+			"A list counts as one write for each 50 of it.",
+		body:     []string{"renewals"},
+		answers:  []good{{status: 200, what: "What became of each.", schema: "renewed", headers: []string{"Roster-Index", "Cache-Control", "Vary"}}},
+		problems: []directory.Problem{directory.TooLarge, MediaType},
+	},
 	"POST /ad/r/{id}":            update,
 	"POST /ad/r/{origin}/{id}":   update,
 	"DELETE /ad/r/{id}":          remove,

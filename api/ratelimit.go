@@ -89,16 +89,17 @@ func (l *limiter) quota(who access) (quota, bool) {
 	return q, q.rate > 0
 }
 
-// take takes one request from a caller's bucket. It returns what is left, and
+// take takes n requests from a caller's bucket. It returns what is left, and
 // where there was nothing, after how long there will be.
-func (l *limiter) take(q quota, caller string, now time.Time) (left float64, wait time.Duration, ok bool) {
+func (l *limiter) take(q quota, caller string, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.bucket(q, caller, now)
-	ok = b.limiter.AllowN(now, 1)
+	n = min(n, q.burst) // more than all there can be is never there
+	ok = b.limiter.AllowN(now, n)
 	left = max(0, b.limiter.TokensAt(now))
 	if !ok {
-		wait = time.Duration((1 - left) / float64(q.rate) * float64(time.Second))
+		wait = time.Duration((float64(n) - left) / float64(q.rate) * float64(time.Second))
 	}
 	return left, wait, ok
 }
@@ -149,7 +150,7 @@ func (s *Server) pace(w http.ResponseWriter, c *call, who access) error {
 	if !limited {
 		return nil
 	}
-	left, wait, ok := s.limits.take(q, callerOf(c), time.Now())
+	left, wait, ok := s.limits.take(q, callerOf(c), time.Now(), 1)
 	reset := wait
 	if ok {
 		reset = time.Duration((float64(q.burst) - left) / float64(q.rate) * float64(time.Second))
@@ -160,6 +161,23 @@ func (s *Server) pace(w http.ResponseWriter, c *call, who access) error {
 	if ok {
 		return nil
 	}
+	return tooOften(q, wait)
+}
+
+// paceMore takes n more requests from the caller's quota, for one that is worth
+// more than one.
+func (s *Server) paceMore(c *call, who access, n int) error {
+	q, limited := s.limits.quota(who)
+	if !limited || n == 0 {
+		return nil
+	}
+	if _, wait, ok := s.limits.take(q, callerOf(c), time.Now(), n); !ok {
+		return tooOften(q, wait)
+	}
+	return nil
+}
+
+func tooOften(q quota, wait time.Duration) error {
 	return &refusal{
 		err: directory.Refuse(directory.RateLimited, "You may make %d requests of this class (%s) in %d s; wait for %d s.",
 			q.burst, q.name, q.window(), seconds(wait)),

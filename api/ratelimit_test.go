@@ -123,17 +123,17 @@ func TestWaitingHelps(t *testing.T) {
 func TestTheTableOfCallersIsBounded(t *testing.T) {
 	l, now := newLimiter(Limits{Reads: 0.1, Writes: 1}), time.Now()
 	for i := range maxBuckets + 1000 {
-		l.take(l.reads, fmt.Sprint(i), now)
+		l.take(l.reads, fmt.Sprint(i), now, 1)
 	}
 	if len(l.all) != maxBuckets || l.order.Len() != maxBuckets {
 		t.Errorf("%d callers are known", len(l.all))
 	}
-	if _, _, ok := l.take(l.reads, fmt.Sprint(maxBuckets+999), now); ok {
+	if _, _, ok := l.take(l.reads, fmt.Sprint(maxBuckets+999), now, 1); ok {
 		t.Error("the last one has a new quota")
 	}
 	now = now.Add(11 * time.Second)
 	for i := range maxBuckets/2 + 1 {
-		l.take(l.reads, fmt.Sprint("later ", i%3), now)
+		l.take(l.reads, fmt.Sprint("later ", i%3), now, 1)
 	}
 	if len(l.all) != 3 {
 		t.Errorf("%d callers are known, of which 3 were seen lately", len(l.all))

@@ -182,10 +182,18 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 		"listing":      said(object([]string{"agents"}, props{"agents": array(nil, "", directory.MaxCount, ref("item"))}), "A page of a lookup's answer."),
 		"provenance":   provenance(),
 		"granted":      said(object([]string{"lt"}, props{"lt": atLeast(directory.MinLifetime, "The granted lifetime in seconds.")}), "A shorter lifetime was granted than asked for."),
-		"problem":      said(problem, "Why a request was refused (RFC 9457)."),
-		"explanation":  said(object([]string{"type", "title", "status", "explanation"}, props{"type": uri(""), "title": text("", 0), "status": atLeast(400, ""), "explanation": text("", 0)}), "What a problem means and what to do."),
+		"renewals": said(array(object([]string{"id"}, props{
+			"id": nonEmpty("A registration's rid, or its agent name."), "lt": atLeast(directory.MinLifetime, "The lifetime in seconds; the one that was granted where it is not given."),
+		}), "", directory.MaxRenewals), "Registrations to renew."),
+		"renewed": said(array(object([]string{"id", "status"}, props{
+			"id": nonEmpty("As asked."), "status": atLeast(204, "What a refresh of it alone would have been answered with; 204 where it is done."), "lt": atLeast(directory.MinLifetime, "The granted lifetime in seconds."),
+			"problem": text("Why it was refused: the last segment of a problem's type.", 0), "detail": text("", 0),
+		}), "", directory.MaxRenewals), "What became of each, in the order of what was asked."),
+		"problem":     said(problem, "Why a request was refused (RFC 9457)."),
+		"explanation": said(object([]string{"type", "title", "status", "explanation"}, props{"type": uri(""), "title": text("", 0), "status": atLeast(400, ""), "explanation": text("", 0)}), "What a problem means and what to do."),
 		"well-known": said(object([]string{"registration", "lookup", "max_count"}, props{
 			"registration": reference("Where to register."), "lookup": text("A URI template (RFC 6570).", 0), "max_count": atLeast(1, "The most items on a page."),
+			"refresh": reference("Where many are refreshed at once."), "max_refresh": atLeast(1, "How many."),
 		}), "The directory's interfaces (draft-jimenez-agent-directory-01, 3.1)."),
 		"proof": said(object([]string{"record", "page", "keys"}, props{
 			"record": nonEmpty("The signed record, an SD-JWT."), "page": nonEmpty("The signed page that lists it."), "keys": nonEmpty("The origin's signed key document."),

@@ -36,6 +36,8 @@ import (
 type Registry interface {
 	Register(context.Context, directory.Registering) (directory.Outcome, error)
 	Refresh(context.Context, directory.Refreshing) (directory.Outcome, error)
+	// RefreshMany is Refresh of many, each with an outcome of its own.
+	RefreshMany(context.Context, directory.RefreshingMany) (directory.Outcome, error)
 	Remove(context.Context, directory.Removing) (directory.Outcome, error)
 	// Position is that of the last change that this node's answers show.
 	Position() directory.Position
@@ -202,6 +204,7 @@ func (s *Server) table() []row {
 		// A verified identity: to register if policy lets it, and then the owner
 		// and commissioning tools.
 		{"POST", "/ad/r", identified, s.register},
+		{"POST", "/ad/refresh", identified, s.refreshMany},
 		{"POST", "/ad/r/{id}", identified, s.update},
 		{"DELETE", "/ad/r/{id}", identified, s.remove},
 		{"POST", "/ad/r/{origin}/{id}", identified, s.update},

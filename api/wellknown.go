@@ -9,10 +9,13 @@ import (
 )
 
 // wellKnown answers GET /.well-known/ad: the AD's interfaces, the same on every
-// node (jimenez 3.1, AD-006, AD-047).
+// node (jimenez 3.1, AD-006, AD-047). refresh and max_refresh are ours: where many
+// are refreshed at once, and how many.
 func (s *Server) wellKnown(w http.ResponseWriter, c *call) error {
 	b := directory.AppendText([]byte{'{'}, "registration", "/ad/r")
 	b = directory.AppendText(b, "lookup", "/ad/l{?"+strings.Join(append(slices.Clip(lookupParams), "min", "wait"), ",")+"}")
+	b = directory.AppendText(b, "refresh", "/ad/refresh")
+	b = directory.AppendUint(b, "max_refresh", directory.MaxRenewals)
 	b = directory.AppendUint(b, "max_count", directory.MaxCount)
 	return sendPublic(w, c, "application/json", append(b, '}', '\n'))
 }

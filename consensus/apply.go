@@ -132,6 +132,8 @@ func (s *state) do(c *command) (directory.Outcome, error) {
 		return s.update(c.Update)
 	case c.Refresh != nil:
 		return s.refresh(c.Refresh)
+	case c.Renew != nil:
+		return s.renewMany(c.Renew)
 	case c.Remove != nil:
 		return s.remove(c.Remove)
 	case c.Expire != nil:

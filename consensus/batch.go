@@ -32,6 +32,7 @@ var errNotLeader = errors.New("this member does not lead")
 // decides its fate: the batcher takes it, or its caller gives it up.
 type proposal struct {
 	command cbor.RawMessage
+	weight  int // how many changes it is
 	taken   atomic.Bool
 	done    chan result // holds one
 }
@@ -62,7 +63,7 @@ func (s *Store) propose(ctx context.Context, c *command) (directory.Outcome, err
 	if err != nil {
 		return directory.Outcome{}, fmt.Errorf("encode a command: %w", err)
 	}
-	p := &proposal{command: raw, done: make(chan result, 1)}
+	p := &proposal{command: raw, weight: c.weight(), done: make(chan result, 1)}
 	select {
 	case s.batches.queue <- p:
 	case <-s.closing.Done():
@@ -146,13 +147,14 @@ func (s *Store) pause(ctx context.Context) (release func(), err error) {
 
 // gather takes first and what else waits, within bounds.
 func (s *Store) gather(first *proposal) (group []*proposal) {
-	size := 0
+	size, changes := 0, 0
 	for p := first; ; {
 		if p.taken.CompareAndSwap(false, true) {
 			group = append(group, p)
 			size += len(p.command)
+			changes += p.weight
 		}
-		if len(group) == maxBatch || size >= maxBatchBytes {
+		if len(group) == maxBatch || size >= maxBatchBytes || changes >= maxChanges {
 			return group
 		}
 		select {

@@ -37,6 +37,16 @@ type command struct {
 	Rules    *Rules     `cbor:"12,keyasint,omitempty"`
 	Member   *member    `cbor:"13,keyasint,omitempty"`
 	Admit    *admission `cbor:"14,keyasint,omitempty"`
+	Renew    *renew     `cbor:"15,keyasint,omitempty"`
+}
+
+// weight is how many changes a command is; those of the sweep, which bounds its
+// own, are one.
+func (c *command) weight() int {
+	if c.Renew != nil {
+		return c.Renew.Renewals.count()
+	}
+	return 1
 }
 
 // register registers a name or replaces what its owner registered.
@@ -94,6 +104,20 @@ type refresh struct {
 	Commissioning bool               `cbor:"3,keyasint,omitempty"`
 	Lifetime      uint32             `cbor:"4,keyasint"` // 0 keeps the granted one
 	IfMatch       []uint64           `cbor:"5,keyasint"`
+}
+
+// renew sets new deadlines of many registrations and nothing else.
+type renew struct {
+	Caller        directory.Identity `cbor:"1,keyasint"`
+	Commissioning bool               `cbor:"2,keyasint,omitempty"`
+	Renewals      renewals           `cbor:"3,keyasint"`
+}
+
+// renewals are registrations and their lifetimes, as compact as can be: a log
+// entry of them is decoded by every member.
+type renewals struct {
+	RIDs      []byte   `cbor:"1,keyasint"`           // binary, one behind the other
+	Lifetimes []uint32 `cbor:"2,keyasint,omitempty"` // one for each; none where all keep what was granted
 }
 
 type remove struct {

@@ -25,6 +25,7 @@ const (
 // decides its fate: the courier takes it, or its caller gives it up.
 type parcel struct {
 	request cbor.RawMessage
+	weight  int // how many changes it is
 	taken   atomic.Bool
 	done    chan delivery // holds one
 }
@@ -62,7 +63,7 @@ func (s *Store) forward(ctx context.Context, req *request) (directory.Outcome, e
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	p := &parcel{request: raw, done: make(chan delivery, 1)}
+	p := &parcel{request: raw, weight: req.weight(), done: make(chan delivery, 1)}
 	select {
 	case s.courier.queue <- p:
 	case <-s.closing.Done():
@@ -113,13 +114,14 @@ func (s *Store) courierLoop() {
 
 // gather takes first and what else waits, within bounds.
 func (c *courier) gather(first *parcel) (group []*parcel) {
-	size := 0
+	size, changes := 0, 0
 	for p := first; ; {
 		if p.taken.CompareAndSwap(false, true) {
 			group = append(group, p)
 			size += len(p.request)
+			changes += p.weight
 		}
-		if len(group) == maxMessage || size >= maxMessageBytes {
+		if len(group) == maxMessage || size >= maxMessageBytes || changes >= maxChanges {
 			return group
 		}
 		select {

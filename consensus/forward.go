@@ -23,6 +23,15 @@ type request struct {
 	Peer     *peer            `cbor:"4,keyasint,omitempty"`
 	Attest   *attest          `cbor:"5,keyasint,omitempty"`
 	Order    *order           `cbor:"6,keyasint,omitempty"`
+	Renew    *renewRequest    `cbor:"7,keyasint,omitempty"`
+}
+
+// weight is how many changes a request is.
+func (r *request) weight() int {
+	if r.Renew != nil {
+		return r.Renew.Renewals.count()
+	}
+	return 1
 }
 
 type caller struct {
@@ -53,6 +62,11 @@ type refreshRequest struct {
 	IfMatch  []uint64      `cbor:"5,keyasint"`
 }
 
+type renewRequest struct {
+	Caller   caller   `cbor:"1,keyasint"`
+	Renewals renewals `cbor:"2,keyasint"`
+}
+
 type removeRequest struct {
 	Caller  caller        `cbor:"1,keyasint"`
 	RID     directory.RID `cbor:"2,keyasint"`
@@ -71,11 +85,16 @@ type reply struct {
 	Pointer  string            `cbor:"8,keyasint,omitempty"`
 	// NotLeader says that nothing was done, since this member does not lead.
 	NotLeader bool `cbor:"9,keyasint,omitempty"`
+	// Of a RefreshMany: what was granted to each, 0 where it was refused, and why.
+	Each    []uint32    `cbor:"10,keyasint,omitempty"`
+	Refused []unrenewed `cbor:"11,keyasint,omitempty"`
 }
 
 func replyOf(out directory.Outcome, err error) *reply {
 	if err == nil {
-		return &reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created, Granted: out.Granted}
+		r := &reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created, Granted: out.Granted}
+		r.Each, r.Refused = packRenewed(out.Each)
+		return r
 	}
 	r := &reply{Problem: directory.ProblemOf(err), Detail: "the leader failed"}
 	var e *directory.Error
@@ -90,7 +109,8 @@ func (r *reply) result() (directory.Outcome, error) {
 		return directory.Outcome{}, &directory.Error{Problem: r.Problem, Detail: r.Detail, Pointer: r.Pointer}
 	}
 	at := directory.Position{Epoch: r.Epoch, Revision: r.Revision}
-	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted}, nil
+	each, err := unpackRenewed(r.Each, r.Refused)
+	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each}, err
 }
 
 // The forwarding server's routes, and the bound of a body.

@@ -57,6 +57,7 @@ func everyCommand() []command {
 		{Rules: &Rules{3600, 1000}},
 		{Member: &member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true}},
 		{Admit: &admission{must(alphaNode("n3")), 1793577600}},
+		{Renew: &renew{ada, true, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 	}
 }
 
@@ -108,7 +109,9 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}}},
 		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), []uint64{5}}},
 		&request{Remove: &removeRequest{who, rid, nil}},
+		&request{Renew: &renewRequest{who, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		&reply{RID: rid, Epoch: 1, Revision: 2, Created: true, Granted: 600},
+		&reply{Epoch: 1, Revision: 2, Each: []uint32{600, 0}, Refused: []unrenewed{{1, directory.Forbidden, "no"}}},
 		replyOf(directory.Outcome{}, directory.Refuse(directory.BadDocument, "no").At("/base")),
 		&reply{NotLeader: true},
 		&message{[]cbor.RawMessage{must(encoding.Marshal(&request{Remove: &removeRequest{who, rid, nil}}))}},

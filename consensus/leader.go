@@ -25,6 +25,9 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 		}
 		out, err := s.propose(ctx, c)
 		if !errors.Is(err, errMoved) {
+			if req.Renew != nil && err == nil {
+				s.leadAlone(ctx, req.Renew, &out)
+			}
 			if req.Peer != nil && err == nil {
 				s.askRegrants()
 			}
@@ -43,6 +46,8 @@ func (s *Store) prepare(req *request) (*command, error) {
 	case req.Refresh != nil:
 		r := req.Refresh
 		return &command{Refresh: &refresh{r.RID, r.Caller.Identity, r.Caller.Commissioning, s.grantLifetime(r.Lifetime), r.IfMatch}}, nil
+	case req.Renew != nil:
+		return s.prepareRenew(req.Renew)
 	case req.Remove != nil:
 		r := req.Remove
 		return &command{Remove: &remove{directory.StatementFormat, r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch}}, nil

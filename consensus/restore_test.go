@@ -121,9 +121,11 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		t.Error("the same registrations have another hash after the restore")
 	}
 
-	// The owner refreshes: now it is announced, in the new epoch.
-	out, err := d.nodes[follower].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: kept.RID})
-	if err != nil || out.Granted != 600 {
+	// The owner refreshes, in a list: now it is announced, in the new epoch.
+	out, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{
+		Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: kept.RID}},
+	})
+	if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.Renewed{Granted: 600}) || out.Position != d.nodes[leader].Position() {
 		t.Fatalf("refresh: %+v, %v", out, err)
 	}
 	d.settled()

@@ -88,6 +88,13 @@ func (s *Store) Refresh(ctx context.Context, r directory.Refreshing) (directory.
 	return s.write(ctx, &request{Refresh: &refreshRequest{callerOf(r.Caller), r.RID, r.Lifetime, r.Patch, r.IfMatch}})
 }
 
+// RefreshMany is Refresh of many registrations in one log entry. The outcome's
+// Each has what became of them; an error says that none was refreshed, or that it
+// is not known which.
+func (s *Store) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
+	return s.write(ctx, &request{Renew: &renewRequest{callerOf(r.Caller), packRenewals(r.Items)}})
+}
+
 // Remove ends a registration (jimenez 4.5).
 func (s *Store) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
 	return s.write(ctx, &request{Remove: &removeRequest{callerOf(r.Caller), r.RID, r.IfMatch}})

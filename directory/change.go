@@ -40,6 +40,28 @@ type Refreshing struct {
 	IfMatch  []uint64
 }
 
+// MaxRenewals bounds how many registrations one RefreshingMany is about.
+const MaxRenewals = 1000
+
+// A RefreshingMany asks for new deadlines of many registrations in one change of
+// the log. Each is judged by itself, as if it were refreshed alone.
+type RefreshingMany struct {
+	Caller Caller
+	Items  []Renewal // at most MaxRenewals
+}
+
+// A Renewal is one registration of a RefreshingMany.
+type Renewal struct {
+	RID      RID
+	Lifetime uint32 // seconds; 0 keeps the one that was granted
+}
+
+// A Renewed is what became of a Renewal.
+type Renewed struct {
+	Granted uint32 // seconds
+	Err     error  // an *Error, or nil
+}
+
 // A Removing asks to end a registration (jimenez 4.5).
 type Removing struct {
 	Caller  Caller
@@ -53,6 +75,8 @@ type Outcome struct {
 	Position Position // of the change
 	Created  bool     // a name was registered that nobody held
 	Granted  uint32   // seconds
+	// Each is of a RefreshingMany alone: what became of its items, in their order.
+	Each []Renewed
 }
 
 // A Position is how far one origin's history has come: the text form

@@ -41,6 +41,15 @@ func (r RID) IsZero() bool { return r == RID{} }
 // Compare orders RIDs by time, then by their random part.
 func (r RID) Compare(o RID) int { return r.u.Compare(o.u) }
 
+// AppendBinary appends the binary form, RIDBinary bytes.
+func (r RID) AppendBinary(b []byte) []byte { return append(b, r.u[:]...) }
+
+// RIDBinary is how long the binary form of a RID is.
+const RIDBinary = len(ulid.ULID{})
+
+// RIDOf returns the RID of a binary form.
+func RIDOf(b [RIDBinary]byte) RID { return RID{b} }
+
 // MarshalText gives the canonical text form.
 func (r RID) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 

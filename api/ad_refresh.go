@@ -1,0 +1,122 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Renewal asks for a new deadline of one registration.
+type Renewal struct {
+	ID       string `json:"id"`           // rid or name
+	Lifetime uint32 `json:"lt,omitempty"` // seconds; 0 keeps the one that was granted
+}
+
+// A Renewed is what became of a Renewal: the answer that it would have had alone.
+type Renewed struct {
+	ID       string            `json:"id"` // as asked
+	Status   int               `json:"status"`
+	Lifetime uint32            `json:"lt"`      // granted, in seconds; 0 where it was refused
+	Problem  directory.Problem `json:"problem"` // why it was refused; empty where it was not
+	Detail   string            `json:"detail"`
+}
+
+// renewalsAToken is how many renewals count as one write against a caller's
+// quota: about what they cost.
+const renewalsAToken = 50
+
+// refreshMany answers POST /ad/refresh, which is ours: a refresh of each of a list
+// (jimenez 4.4), in one change of the log. Who may refresh one alone may do it so,
+// and each is answered as it would have been alone.
+func (s *Server) refreshMany(w http.ResponseWriter, c *call) error {
+	items, err := readRenewals(w, c)
+	if err != nil {
+		return err
+	}
+	if err := s.paceMore(c, identified, len(items)/renewalsAToken); err != nil {
+		return err
+	}
+	fresh := s.newNames(c)
+	told := make([]Renewed, len(items))
+	ask := directory.RefreshingMany{Caller: s.caller(c)}
+	var places []int // in items, of what is asked for
+	var known []bool // here
+	for i, item := range items {
+		e, rid, err := s.renewable(c, item, fresh)
+		if err != nil {
+			told[i] = refusedRenewal(err)
+			continue
+		}
+		ask.Items = append(ask.Items, directory.Renewal{RID: rid, Lifetime: item.Lifetime})
+		places, known = append(places, i), append(known, e != nil)
+	}
+	if len(ask.Items) > 0 {
+		out, err := s.cfg.Registry.RefreshMany(c.Context(), ask)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Roster-Index", directory.FormatIndex(s.cfg.Domain, out.Position))
+		for at, r := range out.Each {
+			i := places[at]
+			if r.Err != nil {
+				told[i] = refusedRenewal(veiledFrom(items[i].ID, known[at], r.Err))
+			} else {
+				told[i] = Renewed{Status: http.StatusNoContent, Lifetime: r.Granted}
+			}
+		}
+	}
+	private(w)
+	write(w, c.Request, http.StatusOK, "application/json", appendRenewed(items, told))
+	return nil
+}
+
+// readRenewals reads the list that a body is.
+func readRenewals(w http.ResponseWriter, c *call) ([]Renewal, error) {
+	body, err := readBody(w, c)
+	if err != nil {
+		return nil, err
+	}
+	var items []Renewal
+	if err := json.Unmarshal(body, &items, json.RejectUnknownMembers(true)); err != nil {
+		return nil, directory.Refuse(directory.BadRequest, `The body is no array of {"id": RID or NAME, "lt": seconds}: %w`, err)
+	}
+	if len(items) == 0 || len(items) > directory.MaxRenewals {
+		return nil, directory.Refuse(directory.BadRequest, "There are %d registrations in the body; 1 to %d are refreshed at once.", len(items), directory.MaxRenewals)
+	}
+	return items, nil
+}
+
+// renewable finds one of a list, as target finds the one of a path.
+func (s *Server) renewable(c *call, item Renewal, fresh func() error) (*directory.Entry, directory.RID, error) {
+	if item.Lifetime != 0 && item.Lifetime < directory.MinLifetime {
+		return nil, directory.RID{}, directory.Refuse(directory.BadLifetime, "lt is %d; it is a whole number of seconds from %d to 4294967295", item.Lifetime, directory.MinLifetime)
+	}
+	return s.targetOf(c, item.ID, fresh)
+}
+
+func refusedRenewal(err error) Renewed {
+	why := explain(err).err
+	return Renewed{Status: rulings[why.Problem].status, Problem: why.Problem, Detail: why.Detail}
+}
+
+// appendRenewed writes the answer: an array in the order of what was asked.
+func appendRenewed(items []Renewal, told []Renewed) []byte {
+	b := append(make([]byte, 0, 80*len(told)), '[')
+	for i, r := range told {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = directory.AppendText(append(b, '{'), "id", items[i].ID)
+		b = directory.AppendUint(b, "status", uint64(r.Status))
+		if r.Problem == "" {
+			b = directory.AppendUint(b, "lt", uint64(r.Lifetime))
+		} else {
+			b = directory.AppendText(b, "problem", string(r.Problem))
+			b = directory.AppendText(b, "detail", r.Detail)
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']', '\n')
+}

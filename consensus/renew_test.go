@@ -1,0 +1,116 @@
+package consensus
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Many refreshes in one command: each does what it would do alone.
+//
+// Requirement: AD-020, AD-055
+func TestManyAreRefreshedByOneCommand(t *testing.T) {
+	d := newDrive(t)
+	one, two := d.register(0, ada, "one", 600), d.register(0, ada, "two", 600)
+	others := d.register(0, bob, "others", 600)
+	gone := d.register(0, ada, "gone", 60)
+	revision, size := d.state.revision, d.state.ledger.size
+	ask := packRenewals([]directory.Renewal{{RID: one}, {RID: two, Lifetime: 3600}, {RID: others}, {RID: gone}, {RID: one, Lifetime: 300}})
+	r := d.at(100, command{Renew: &renew{Caller: ada, Renewals: ask}})
+	if r.err != nil || len(r.outcome.Each) != 5 {
+		t.Fatalf("%+v", r)
+	}
+	for i, want := range []struct {
+		granted uint32
+		problem directory.Problem
+	}{{600, ""}, {3600, ""}, {0, directory.Forbidden}, {0, directory.RegistrationExpired}, {300, ""}} {
+		got := r.outcome.Each[i]
+		if got.Granted != want.granted || (got.Err != nil) != (want.problem != "") || got.Err != nil && directory.ProblemOf(got.Err) != want.problem {
+			t.Errorf("item %d: %+v, want %+v", i, got, want)
+		}
+	}
+	for rid, want := range map[directory.RID]int64{one: 400, two: 3700, others: 600} {
+		if e, _ := d.state.index.Get(rid); e.ExpiresAt != genesis+want*1000 {
+			t.Errorf("%s ends %d s after the beginning, want %d", e.Agent, (e.ExpiresAt-genesis)/1000, want)
+		}
+	}
+	if d.state.revision != revision+3 {
+		t.Errorf("%d revisions, want one for each that was refreshed", d.state.revision-revision)
+	}
+	if d.state.ledger.size != size+1 { // the lower deadline of one is announced (X1)
+		t.Errorf("%d leaves for the whole command, want 1", d.state.ledger.size-size)
+	}
+	if r := d.at(101, command{Renew: &renew{Caller: bob, Commissioning: true, Renewals: packRenewals([]directory.Renewal{{RID: one, Lifetime: 700}})}}); r.outcome.Each[0].Granted != 700 {
+		t.Errorf("a commissioning tool gets %+v", r.outcome.Each)
+	}
+}
+
+// What a log or a member says must make sense before anything is changed.
+func TestRenewalsThatMakeNoSense(t *testing.T) {
+	d := newDrive(t)
+	rid := d.register(0, ada, "one", 600)
+	many := make([]directory.Renewal, directory.MaxRenewals+1)
+	for i := range many {
+		many[i].RID = rid
+	}
+	for name, r := range map[string]renewals{
+		"none": {}, "half of one": {RIDs: make([]byte, 8)}, "too many": packRenewals(many),
+		"lifetimes of others": {RIDs: rid.AppendBinary(nil), Lifetimes: []uint32{60, 60}},
+	} {
+		before := d.state.revision
+		got := d.at(1, command{Renew: &renew{Caller: ada, Renewals: r}})
+		if directory.ProblemOf(got.err) != directory.BadRequest || d.state.revision != before {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// Any member takes a list, and each member has it afterwards.
+func TestManyAreRefreshedOnAnyMember(t *testing.T) {
+	t.Parallel()
+	d := newDomain(t, 3, nil)
+	d.ready()
+	leader, follower := d.leader()
+	mine, err := d.nodes[leader].Register(t.Context(), put(t, ada, "mine", 600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := d.nodes[leader].Register(t.Context(), put(t, bob, "others", 600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int{leader, follower} {
+		out, err := d.nodes[at].RefreshMany(t.Context(), directory.RefreshingMany{
+			Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: mine.RID, Lifetime: 700 + uint32(at)}, {RID: others.RID}},
+		})
+		if err != nil || len(out.Each) != 2 {
+			t.Fatalf("at %d: %+v, %v", at, out, err)
+		}
+		if out.Each[0] != (directory.Renewed{Granted: 700 + uint32(at)}) || directory.ProblemOf(out.Each[1].Err) != directory.Forbidden {
+			t.Errorf("at %d: %+v", at, out.Each)
+		}
+		if e, _ := d.nodes[at].cfg.Index.Get(mine.RID); e.Lifetime != 700+uint32(at) {
+			t.Errorf("the member that was asked doesn't show it: %+v", e)
+		}
+	}
+	var none *directory.Error
+	if _, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{Caller: directory.Caller{Identity: ada}}); !errors.As(err, &none) || none.Problem != directory.BadRequest {
+		t.Errorf("an empty list: %v", err)
+	}
+}
+
+// A log entry, and a message to the leader, end where they have changes enough.
+func TestAnEntryHasBoundedChanges(t *testing.T) {
+	s, c := &Store{batches: newBatcher()}, newCourier()
+	for range 5 {
+		s.batches.queue <- &proposal{weight: directory.MaxRenewals}
+		c.queue <- &parcel{weight: directory.MaxRenewals}
+	}
+	if n := len(s.gather(<-s.batches.queue)); n != 3 {
+		t.Errorf("an entry has %d lists of %d", n, directory.MaxRenewals)
+	}
+	if n := len(c.gather(<-c.queue)); n != 3 {
+		t.Errorf("a message has %d lists of %d", n, directory.MaxRenewals)
+	}
+}
