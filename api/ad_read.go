@@ -17,7 +17,7 @@ func (s *Server) get(w http.ResponseWriter, c *call) error {
 // record answers with the registration's signed record, as any domain can check
 // it (RFC 9901).
 func (s *Server) record(w http.ResponseWriter, c *call) error {
-	e, err := s.find(w, c)
+	e, err := s.find(w, c, s.href)
 	if e == nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (s *Server) record(w http.ResponseWriter, c *call) error {
 // proof answers with the registration's proof file, which roster verify reads
 // without a network.
 func (s *Server) proof(w http.ResponseWriter, c *call) error {
-	e, err := s.find(w, c)
+	e, err := s.find(w, c, s.href)
 	if e == nil {
 		return err
 	}
@@ -43,9 +43,9 @@ func (s *Server) proof(w http.ResponseWriter, c *call) error {
 }
 
 // find returns the one registration that the path names and its caller may
-// read. Where several domains hold it, it answers 300 itself and returns nil
-// (spec/views.md, 2).
-func (s *Server) find(w http.ResponseWriter, c *call) (*directory.Entry, error) {
+// read. Where several domains hold it, it answers 300 itself, with links to each,
+// and returns nil (spec/views.md, 2).
+func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry) string) (*directory.Entry, error) {
 	var readable []*directory.Entry
 	for _, e := range s.named(c) {
 		if s.mayRead(c, e) {
@@ -60,7 +60,7 @@ func (s *Server) find(w http.ResponseWriter, c *call) (*directory.Entry, error) 
 		return readable[0], nil
 	}
 	for _, e := range readable {
-		w.Header().Add("Link", "<"+s.href(e)+`>; rel="alternate"`)
+		w.Header().Add("Link", "<"+href(e)+`>; rel="alternate"`)
 	}
 	l := look{registrant: !c.id.IsZero()}
 	b := list([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, e, l) })

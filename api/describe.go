@@ -1,6 +1,8 @@
 package api
 
 import (
+	"strings"
+
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/roster-mesh/roster/directory"
@@ -195,6 +197,40 @@ var operations = map[string]operation{
 	"DELETE /ad/r/{id}":          remove,
 	"DELETE /ad/r/{origin}/{id}": remove,
 
+	"GET /agents": {
+		summary:    "The agents that meet all filters, each as a whole (cui 4.3): capabilities, tags and languages by containment.",
+		parameters: append(agentKeys(), "If-None-Match", "If-Match"),
+		answers: []good{
+			{status: 200, what: "A page of summaries, a bare array.", schema: "summaries", headers: []string{"ETag", "Link"}}, notModified,
+		},
+	},
+	"GET /agents/{id}": resourceRead("One agent's metadata in full (cui 3).", "metadata", "", "Sunset", "Content-Location"),
+	"POST /agents": {
+		summary:    "Publish an agent's metadata, or replace what its owner published (cui 4.2). Without an id, it gets one.",
+		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
+		answers:  published,
+		problems: append([]directory.Problem{directory.NameTaken, directory.QuotaExceeded}, documentProblems...),
+	},
+	"PUT /agents/{id}": {
+		summary:    "Put other metadata in the place of all that an agent has (cui 4.2). There must be one.",
+		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
+		answers:  published[:1],
+		problems: append(append([]directory.Problem{directory.NameTaken}, documentProblems...), targetProblems...),
+	},
+	"DELETE /agents/{id}": remove,
+	"POST /agents/search": {
+		summary:    "The agents that meet all filters; with a query, which needs an identity, the best first (cui 4.3).",
+		parameters: []string{"consistency", "min", "wait"}, body: []string{"agent-search"},
+		answers:  []good{{status: 200, what: "Summaries, a bare array; with a query, each with its score.", schema: "summaries"}},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, Timeout},
+	},
+	"POST /agents/resolve": {
+		summary:    "From an intent, its context and a policy to agents and how to invoke them (cui 6). It needs an identity. No agent is asked anything.",
+		parameters: []string{"consistency", "min", "wait"}, body: []string{"intent"},
+		answers:  []good{{status: 200, what: "Candidates, the best first, and how many were left out why.", schema: "resolution"}},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, Timeout},
+	},
+
 	"GET /v1/operator/raft":    {summary: "How the domain's nodes hold its directory together.", answers: []good{{status: 200, what: "As this node sees it.", schema: "raft"}}},
 	"GET /v1/operator/members": {summary: "The mesh's gossip pool.", answers: []good{{status: 200, what: "As this node sees it.", schema: "members"}}},
 	"GET /v1/operator/peers":   {summary: "How the peered domains stand.", answers: []good{{status: 200, what: "As this node sees it.", schema: "peers"}}},
@@ -224,6 +260,24 @@ var operations = map[string]operation{
 	"GET /federation/v1/keys":     betweenNodes("An origin's key document, signed.", "application/jose", "peer-origin"),
 	"GET /federation/v1/pages":    betweenNodes("A page of an origin's digests, signed.", "application/jose", "peer-origin", "peer-audience", "peer-since", "peer-limit", "peer-wait"),
 	"POST /federation/v1/records": betweenNodes("Signed records, by their hashes.", "application/x-ndjson"),
+}
+
+// published are the answers to who has published an agent's metadata.
+var published = []good{
+	{status: 200, what: "Replaced: the metadata as they are stored.", schema: "metadata", headers: []string{"Location", "Content-Location", "ETag", "Roster-Index", "Sunset"}},
+	{status: 201, what: "Published: the metadata as they are stored.", schema: "metadata", headers: []string{"Location", "Content-Location", "ETag", "Roster-Index", "Sunset"}},
+}
+
+// agentKeys are the keys of the parameters of GET /agents: some mean something
+// else than in a lookup.
+func agentKeys() []string {
+	keys := filterKeys(agentParams)
+	for i, key := range keys {
+		if own := "agents-" + strings.TrimPrefix(key, "filter-"); parameters[own] != nil {
+			keys[i] = own
+		}
+	}
+	return keys
 }
 
 // ordered describes a change of the domain's nodes.
@@ -273,6 +327,11 @@ var parameters = map[string]*openapi3.Parameter{
 	"filter-language": repeated("language", "A language that the agent supports."),
 	"filter-after":    inQuery("after", "A cursor: continue behind it. It wins over page.", text("", 0)),
 	"filter-brief":    inQuery("brief", "true: provenance in short.", &openapi3.Schema{Type: &openapi3.Types{"boolean"}}),
+
+	"agents-capabilities": repeated("capabilities", "Capabilities that the agent lists, separated by commas."),
+	"agents-tags":         repeated("tags", "Tags of the agent or of its capabilities, separated by commas."),
+	"agents-language":     repeated("language", "Languages that the agent supports, separated by commas; one that lists none is not left out."),
+	"agents-status":       inQuery("status", "active by default; any for all.", text("", 0)),
 
 	"force":  inQuery("force", "true: also where the backup is older than the domain.", boolean()),
 	"reason": inQuery("reason", "Why, for the domain's ledger; at most 200 bytes.", text("", 200)),

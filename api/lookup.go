@@ -39,7 +39,7 @@ func (s *Server) lookup(w http.ResponseWriter, c *call) error {
 	b = list(b, page.Entries, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, e, l) })
 	b = append(b, '}', '\n')
 	if page.More {
-		w.Header().Set("Link", nextLink(c.params, q.Page, page.Next))
+		w.Header().Set("Link", nextLink("/ad/l", lookupParams, c.params, q.Page, page.Next))
 	}
 	return send(w, c, "application/json", `W/"`+hash8(b)+`"`, b)
 }
@@ -56,11 +56,11 @@ func parseBrief(values []string) (bool, error) {
 
 // nextLink is the link to the page behind page: the filters and the count as
 // they came, and the cursor (jimenez 5.3, AD-065, AD-066).
-func nextLink(ps params, page int, next directory.Cursor) string {
+func nextLink(path string, known []string, ps params, page int, next directory.Cursor) string {
 	var b strings.Builder
-	b.WriteString("</ad/l?")
+	b.WriteString("<" + path + "?")
 	for _, p := range ps {
-		if p.name == "page" || p.name == "after" || !slices.Contains(lookupParams, p.name) {
+		if p.name == "page" || p.name == "after" || !slices.Contains(known, p.name) {
 			continue
 		}
 		v, _ := p.value() // was read before

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
 )
 
 // whole has every route of the table.
 func whole(cfg *Config) {
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
+	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
 	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
 }
 

@@ -22,7 +22,7 @@ type referrer func(name string) *openapi3.SchemaRef
 // schemasOf returns all schemas by name.
 func schemasOf(ref referrer) map[string]*openapi3.Schema {
 	all := map[string]*openapi3.Schema{}
-	for _, part := range []map[string]*openapi3.Schema{documentSchemas(ref), answerSchemas(ref), operatorSchemas(ref)} {
+	for _, part := range []map[string]*openapi3.Schema{documentSchemas(ref), answerSchemas(ref), agentSchemas(ref), operatorSchemas(ref)} {
 		for name, schema := range part {
 			all[name] = schema
 		}
@@ -62,7 +62,7 @@ func documentSchemas(ref referrer) map[string]*openapi3.Schema {
 				{Value: &openapi3.Schema{Required: []string{"inputs", "outputs"}}},
 			},
 			Properties: object(nil, props{
-				"id":                  text("Its id, unless the directory shall give it one: unique in the directory, and not search or resolve.", directory.MaxName, 1),
+				"id":                  text("Its id, unless the directory shall give it one: unique in the directory, and not search or resolve.", directory.MaxName),
 				"name":                nonEmpty("For people."),
 				"description":         text("What the agent is for and what it can do.", directory.MaxDescription, 1),
 				"version":             text("The agent's own.", 0),

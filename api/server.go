@@ -14,7 +14,8 @@
 //	c, err := api.NewClient("https://127.0.0.1:8400", httpClient)
 //	listing, err := c.Lookup(ctx, api.LookupOptions{CapName: []string{"summarize"}})
 //
-// It implements draft-jimenez-agent-directory-01.
+// It implements draft-jimenez-agent-directory-01, and the registry of
+// draft-cui-ai-agent-discovery-invocation.
 package api
 
 import (
@@ -98,6 +99,8 @@ type Config struct {
 	// Until is when the credential of a request ends; the zero time for never. May
 	// be nil.
 	Until func(*http.Request) time.Time
+	// Frozen are the domains that nothing is taken from any more; may be nil.
+	Frozen func() []spiffeid.TrustDomain
 	// Federation serves /federation/v1/ and decides itself who may call.
 	Federation http.Handler
 	// Settled is whether this node has had all that its domain had, once since it
@@ -197,6 +200,9 @@ func (s *Server) table() []row {
 		{"GET", "/ad/r/{origin}/{id}", reader, s.get},
 		{"GET", "/ad/r/{origin}/{id}/record", reader, s.record},
 		{"GET", "/ad/r/{origin}/{id}/proof", reader, s.proof},
+		{"GET", "/agents", reader, s.agents},
+		{"GET", "/agents/{id}", reader, s.agent},
+		{"POST", "/agents/search", querier, s.searchAgents},
 
 		// Whoever may ask what the tools ask.
 		{"POST", "/mcp", toolUser, s.mcp},
@@ -209,6 +215,14 @@ func (s *Server) table() []row {
 		{"DELETE", "/ad/r/{id}", identified, s.remove},
 		{"POST", "/ad/r/{origin}/{id}", identified, s.update},
 		{"DELETE", "/ad/r/{origin}/{id}", identified, s.remove},
+		{"POST", "/agents", identified, s.publishAgent},
+		{"PUT", "/agents/{id}", identified, s.replaceAgent},
+		{"DELETE", "/agents/{id}", identified, s.remove},
+	}
+	if s.cfg.Finder != nil {
+		rows = append(rows,
+			row{"POST", "/agents/resolve", querier, s.resolve},
+		)
 	}
 	if s.cfg.Operator != nil {
 		rows = append(rows,

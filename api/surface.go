@@ -126,7 +126,7 @@ func (s *Server) stored(w http.ResponseWriter, c *call, f surface, out directory
 
 // show answers GET of one registration.
 func (s *Server) show(w http.ResponseWriter, c *call, f surface) error {
-	e, err := s.find(w, c)
+	e, err := s.find(w, c, f.href)
 	if e == nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
 	b = directory.AppendText(b, "expires_at", stamp(e.ExpiresAt))
 	b = directory.AppendText(b, "registered_at", stamp(e.RegisteredAt))
 	b = directory.AppendText(b, "updated_at", stamp(e.UpdatedAt))
-	return s.appendMarks(b, e, l)
+	return s.appendMarks(b, e, l, directory.KindAD)
 }
 
 // appendItem appends one item of a lookup's answer (jimenez 5.2), with its status
@@ -95,12 +95,13 @@ func (s *Server) appendItem(b []byte, e *directory.Entry, l look) []byte {
 		b = directory.AppendText(b, "status", p.Status)
 	}
 	b = directory.AppendText(b, "href", s.href(e))
-	return s.appendMarks(b, e, l)
+	return s.appendMarks(b, e, l, directory.KindAD)
 }
 
-// appendMarks appends what says of a body how it came to be, and ends it.
-func (s *Server) appendMarks(b []byte, e *directory.Entry, l look) []byte {
-	if kind := e.Document.Kind(); kind != directory.KindAD {
+// appendMarks appends what says of a body how it came to be, and ends it. Of
+// another kind than the surface's own, it is a projection.
+func (s *Server) appendMarks(b []byte, e *directory.Entry, l look, own directory.Kind) []byte {
+	if kind := e.Document.Kind(); kind != own {
 		b = directory.AppendRaw(b, "projected", []byte("true"))
 		b = directory.AppendText(b, "kind", string(kind))
 	}

@@ -24,6 +24,9 @@ type golden struct {
 	Document jsontext.Value `json:"document"`
 	Resource map[string]any `json:"resource"`
 	Item     map[string]any `json:"item"`
+	// How AIDIP's shows it, in full and in lists.
+	Metadata map[string]any `json:"agent_metadata"`
+	Summary  map[string]any `json:"agent_summary"`
 }
 
 func goldens(t *testing.T) map[string]golden {
@@ -75,7 +78,7 @@ func same(t *testing.T, what string, got, want any) {
 	}
 }
 
-// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063
+// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063, AI-001, AI-024, AI-029
 func TestViewsAreTheGoldens(t *testing.T) {
 	for kind, g := range goldens(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -84,6 +87,11 @@ func TestViewsAreTheGoldens(t *testing.T) {
 			l := look{registrant: true}
 			same(t, "the resource", parse(t, s.appendResource(nil, e, l)), g.Resource)
 			same(t, "the item", parse(t, s.appendItem(nil, e, l)), g.Item)
+			if g.Metadata == nil {
+				return // the drafts' authors gave no golden of it
+			}
+			same(t, "AIDIP's metadata", parse(t, s.appendAgent(nil, e, l)), g.Metadata)
+			same(t, "AIDIP's summary", parse(t, s.appendSummary(nil, e, l, hit{})), g.Summary)
 		})
 	}
 }

@@ -139,3 +139,13 @@ func (n *Node) service(td spiffeid.TrustDomain) string {
 	}
 	return ""
 }
+
+// frozen returns the domains that nothing is taken from any more.
+func (n *Node) frozen() (domains []spiffeid.TrustDomain) {
+	for _, p := range n.peerings() {
+		if p.State == directory.PeeringFrozen {
+			domains = append(domains, p.Domain)
+		}
+	}
+	return domains
+}

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// A search is the body of POST /agents/search (cui 4.3).
+type search struct {
+	query  string // "" where nothing is to be ranked
+	need   directory.Need
+	status []string // nil for any
+	origin spiffeid.TrustDomain
+	top    int
+}
+
+// searchAgents answers POST /agents/search: filters alone, in the order of
+// lookups, or with a query, the best first.
+func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
+	body, err := readBody(w, c)
+	if err != nil {
+		return err
+	}
+	ask, err := parseSearch(body)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	l := look{registrant: !c.id.IsZero()}
+	if ask.query == "" || s.cfg.Finder == nil { // "simply ignore the query text" (cui 4.3)
+		q := directory.Query{Need: ask.need, Status: ask.status, Origin: ask.origin, Count: ask.top}
+		page := s.cfg.View.Lookup(q, func(e *directory.Entry) bool { return s.mayRead(c, e) })
+		write(w, c.Request, http.StatusOK, "application/json", s.summaries(page.Entries, l, len(ask.need.Languages) > 0))
+		return nil
+	}
+	if c.id.IsZero() {
+		return s.challenge("To have agents ranked is not for everybody. ", nil) // AI-039
+	}
+	result, err := s.cfg.Finder.Find(c.Context(), ask.ranking(s.readerOf(c)))
+	if err != nil {
+		return err
+	}
+	b := list(make([]byte, 0, 16+itemSize*len(result.Candidates)), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
+		return s.appendSummary(b, x.Entry, l, hit{score: x.Score, ranked: true, language: len(ask.need.Languages) > 0})
+	})
+	write(w, c.Request, http.StatusOK, "application/json", append(b, '\n'))
+	return nil
+}
+
+// readerOf is on whose behalf c is answered, for the finder.
+func (s *Server) readerOf(c *call) discovery.Reader {
+	return discovery.Reader{Key: c.id.String(), Sees: func(e *directory.Entry) bool { return s.mayRead(c, e) }}
+}
+
+func parseSearch(body []byte) (ask search, err error) {
+	f, err := parseForm(body)
+	if err != nil {
+		return ask, err
+	}
+	ask.query, ask.top = parseQuestion(f, "query"), parseTop(f)
+	in := f.object("filters")
+	ask.need = directory.Need{Capabilities: in.texts("capabilities"), Tags: in.texts("tags"), Languages: parseLanguages(in)}
+	if status := in.text("status"); status != "" {
+		ask.status = []string{status}
+	}
+	ask.status = statusesOf(ask.status)
+	if origin := in.text("origin"); origin != "" {
+		if ask.origin, err = spiffeid.TrustDomainFromString(origin); err != nil || ask.origin.Name() != origin {
+			in.refuse("origin", "origin is %.100q, which is not a domain", origin)
+		}
+	}
+	if unknown := in.unknown(); len(unknown) > 0 {
+		in.refuse(unknown[0], "there is no filter %.100q; the filters are capabilities, tags, supported_languages, status and origin", unknown[0])
+	}
+	return ask, f.err()
+}
+
+// parseQuestion reads what is asked for in words.
+func parseQuestion(f form, name string) string {
+	text := strings.TrimSpace(f.text(name))
+	if len(text) > discovery.MaxQuery {
+		f.refuse(name, "%s has %d bytes; at most %d are allowed", name, len(text), discovery.MaxQuery)
+	}
+	return text
+}
+
+// parseTop reads how many results are wanted at most (AI-030).
+func parseTop(f form) int {
+	return int(min(f.number("top", 1, discovery.DefaultLimit), discovery.MaxLimit))
+}
+
+// parseLanguages reads the languages by any of the names that the draft has for
+// them (AI-005).
+func parseLanguages(f form) (all []string) {
+	for _, name := range []string{"supported_languages", "supported_language", "language"} {
+		all = union(all, f.texts(name))
+	}
+	return all
+}
+
+// ranking is the search as the finder does it: the tags narrow down what is
+// looked at, and the need decides.
+func (ask *search) ranking(r discovery.Reader) discovery.Query {
+	request := &discovery.Request{
+		Query: ask.query, Limit: ask.top, Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1},
+		RequiredTags: asTags(union(ask.need.Capabilities, ask.need.Tags)),
+	}
+	if !ask.origin.IsZero() {
+		request.Constraints.Origins = []string{ask.origin.Name()}
+	}
+	return discovery.Query{
+		Request: request, Reader: r, AnyStatus: !slices.Equal(ask.status, statusesOf(nil)),
+		Where: func(e *directory.Entry) string {
+			if ask.status != nil && !slices.Contains(ask.status, projection(e).Status) {
+				return "status"
+			}
+			return ask.need.Unmet(e)
+		},
+	}
+}
+
+// asTags returns those texts that can be tags of a request.
+func asTags(texts []string) []string {
+	return slices.DeleteFunc(slices.Clone(texts), func(t string) bool {
+		return len(t) > directory.MaxTag || discovery.NormalTag(t) == ""
+	})
+}
