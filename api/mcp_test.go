@@ -3,7 +3,9 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -31,6 +33,7 @@ type toolResult struct {
 	IsError           bool
 	Content           []struct{ Type, Text string }
 	StructuredContent map[string]any
+	Raw               jsontext.Value `json:"-"` // the structured content, as it came
 	Meta              map[string]any `json:"_meta"`
 }
 
@@ -41,11 +44,19 @@ func use(t *testing.T, s *Server, caller, name, arguments string) *toolResult {
 	if got := resp.Header.Get("Cache-Control"); got != "no-store" {
 		t.Errorf("Cache-Control is %q", got)
 	}
-	var body struct{ Result *toolResult }
-	if err := json.UnmarshalRead(resp.Body, &body, json.MatchCaseInsensitiveNames(true)); err != nil || resp.StatusCode != 200 || body.Result == nil {
+	var body struct {
+		Result struct{ StructuredContent jsontext.Value }
+	}
+	var out struct{ Result toolResult }
+	text, err := io.ReadAll(resp.Body)
+	for _, v := range []any{&body, &out} {
+		err = errors.Join(err, json.Unmarshal(text, v, json.MatchCaseInsensitiveNames(true)))
+	}
+	if err != nil || resp.StatusCode != 200 {
 		t.Fatalf("%s %s: status %d, %v", name, arguments, resp.StatusCode, err)
 	}
-	return body.Result
+	out.Result.Raw = body.Result.StructuredContent
+	return &out.Result
 }
 
 // outputs compiles the output schemas of the tools.
@@ -101,13 +112,15 @@ func TestToolsAnswerWithTheBodiesOfTheirRoutes(t *testing.T) {
 		{"", "lookup_agents", `{"cap":"summarize"}`, "", "bad-request"},
 		{"", "lookup_agents", `{"tag":{"is":"text"}}`, "", "bad-request"},
 		{"", "lookup_agents", `{"tag":["` + strings.Repeat("x", 9000) + `"]}`, "", "uri-too-long"},
-		{"/agent/bob", "get_agent", `{"id":"one"}`, "/ad/r/one", ""},
-		{"", "get_agent", `{"id":"` + thirdRID + `","origin":"beta.test"}`, "/ad/r/beta.test/" + thirdRID, ""},
-		{"/agent/bob", "get_agent", `{"id":"secret-two"}`, "/ad/r/secret-two", "not-found"},
-		{"/agent/ada", "get_agent", `{"id":"secret-two"}`, "/ad/r/secret-two", ""},
-		{"", "get_agent", `{"id":"a/../b"}`, "/ad/r/a%2F..%2Fb", "not-found"},
+		{"/agent/bob", "get_agent", `{"agent":"one"}`, "/ad/r/one", ""},
+		{"", "get_agent", `{"rid":"` + thirdRID + `","origin":"beta.test"}`, "/ad/r/beta.test/" + thirdRID, ""},
+		{"/agent/bob", "get_agent", `{"agent":"secret-two"}`, "/ad/r/secret-two", "not-found"},
+		{"/agent/ada", "get_agent", `{"agent":"secret-two"}`, "/ad/r/secret-two", ""},
+		{"", "get_agent", `{"rid":"a/../b"}`, "/ad/r/a%2F..%2Fb", "not-found"},
 		{"", "get_agent", `{}`, "", "bad-request"},
-		{"", "get_agent", `{"id":["one","two"]}`, "", "bad-request"},
+		{"", "get_agent", `{"agent":"one","rid":"` + oneRID + `"}`, "", "bad-request"},
+		{"", "get_agent", `{"agent":"three","origin":"beta.test"}`, "", "bad-request"},
+		{"", "get_agent", `{"rid":["one","two"]}`, "", "bad-request"},
 		{"", "register_agent", `{"agent":"x","document":{}}`, "", "unauthenticated"},
 		{"/agent/ada", "register_agent", `{"agent":"reserved-x","document":` + aDocument + `}`, "", "forbidden"},
 		{"/agent/ada", "register_agent", `{"agent":"x","document":{"base":7}}`, "", "bad-document"},
@@ -117,8 +130,9 @@ func TestToolsAnswerWithTheBodiesOfTheirRoutes(t *testing.T) {
 		got := use(t, s, x.caller, x.tool, x.arguments)
 		body := []byte(got.Content[0].Text)
 		var same map[string]any
-		if err := json.Unmarshal(body, &same); err != nil || fmt.Sprint(same) != fmt.Sprint(got.StructuredContent) {
-			t.Errorf("%s %s: text and structured content differ: %v", x.tool, x.arguments, err)
+		plain := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(got.Raw)) // encoding/json's way to write them
+		if err := json.Unmarshal(body, &same); err != nil || string(body) != plain {
+			t.Errorf("%s %s: text and structured content differ: %v; %s", x.tool, x.arguments, err, got.Raw)
 		}
 		if err := schemas[x.tool+"-output"].Validate(any(got.StructuredContent)); err != nil {
 			t.Errorf("%s %s: %v", x.tool, x.arguments, err)
@@ -130,7 +144,7 @@ func TestToolsAnswerWithTheBodiesOfTheirRoutes(t *testing.T) {
 			continue
 		}
 		resp := ask(t, s, x.caller, "GET", x.target, "")
-		if want := new(strings.Builder); resp.Write(want) != nil || !strings.HasSuffix(want.String(), string(body)) {
+		if want := new(strings.Builder); resp.Write(want) != nil || !strings.HasSuffix(want.String(), string(body)+"\n") {
 			t.Errorf("%s %s: %s; the route says %s", x.tool, x.arguments, body, want)
 		}
 		if got.Meta["Roster-Index"] != resp.Header.Get("Roster-Index") {
@@ -318,7 +332,7 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 		args    map[string]any
 		problem string
 	}{
-		{"get_agent", map[string]any{"id": "one"}, ""},
+		{"get_agent", map[string]any{"rid": oneRID}, ""},
 		{"get_agent", map[string]any{"name": "one"}, "bad-request"},
 		{"register_agent", map[string]any{"agent": "x", "document": map[string]any{}}, "unauthenticated"},
 	} {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/url"
@@ -71,6 +72,7 @@ func (t *tool) result(r *Reply) *mcp.CallToolResult {
 	if t.tell != nil && r.Status < 300 {
 		body = t.tell(r)
 	}
+	body = bytes.TrimSpace(body)
 	out := &mcp.CallToolResult{
 		IsError: r.Status >= 300, Meta: mcp.Meta{},
 		Content: []mcp.Content{&mcp.TextContent{Text: string(body)}}, StructuredContent: jsontext.Value(body),

@@ -59,13 +59,14 @@ var tools = []*tool{
 	{
 		name: "get_agent", title: "Get one agent",
 		does: "Show one registration in full: what the agent says of itself (endpoint, capabilities with their schemas, authentication) and what the directory knows of it. " +
-			"Where several domains have an agent of that name, the candidates are listed instead, as an error: choose one by its rid, the last segment of its href.",
+			"Name it by its rid, the last segment of its href, or by its agent name. Where several domains have an agent of that name, the candidates are listed instead, as an error: choose one by its rid.",
 		arguments: append([]argument{
-			{name: "id", schema: nonEmpty("The registration's rid, or the agent's name.")},
-			{name: "origin", schema: text("The trust domain that registered it; then id is a rid.", 0)},
+			{name: "rid", schema: nonEmpty("The registration's rid.")},
+			{name: "agent", schema: nonEmpty("The agent's name, where no rid is given.")},
+			{name: "origin", schema: text("The trust domain that registered it; it goes with a rid.", 0)},
 		}, asArguments("consistency", "min", "wait")...),
-		required: []string{"id"}, results: []string{"registration", "listing"},
-		ask: askForOne,
+		results: []string{"registration", "listing"},
+		ask:     askForOne,
 	},
 	{
 		name: "register_agent", title: "Register an agent",
@@ -105,14 +106,18 @@ func asArguments(keys ...string) []argument {
 }
 
 func askForOne(args arguments) (*request, error) {
-	id, err := args.text("id")
-	if err != nil {
-		return nil, err
+	var named [3]string
+	for i, name := range []string{"rid", "agent", "origin"} {
+		var err error
+		if named[i], err = args.text(name); err != nil {
+			return nil, err
+		}
 	}
-	origin, err := args.text("origin")
-	if err != nil {
-		return nil, err
+	rid, agent, origin := named[0], named[1], named[2]
+	if (rid == "") == (agent == "") || origin != "" && rid == "" {
+		return nil, directory.Refuse(directory.BadRequest, "get_agent needs either rid, with origin or without, or agent.")
 	}
+	id := rid + agent
 	path := "/ad/r/" + url.PathEscape(id)
 	if origin != "" {
 		path = "/ad/r/" + url.PathEscape(origin) + "/" + url.PathEscape(id)

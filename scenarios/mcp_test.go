@@ -93,7 +93,7 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 			if made["created"] != true {
 				t.Errorf("registering %s: %v", name, made)
 			}
-			shown := called(t, s, "get_agent", map[string]any{"id": name, "min": made["roster_index"]})
+			shown := called(t, s, "get_agent", map[string]any{"agent": name, "min": made["roster_index"]})
 			if shown["href"] != made["href"] {
 				t.Errorf("%s is %v, and was registered as %v", name, shown["href"], made["href"])
 			}
@@ -135,7 +135,7 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 		}
 		offered = append(offered, list.Tools)
 		made := called(t, s, "register_agent", map[string]any{"agent": fmt.Sprint("started-", i), "document": map[string]any{"base": "https://agents.example/"}})
-		shown := called(t, s, "get_agent", map[string]any{"id": fmt.Sprint("started-", i)})
+		shown := called(t, s, "get_agent", map[string]any{"agent": fmt.Sprint("started-", i)})
 		if shown["href"] != made["href"] || shown["provenance"].(map[string]any)["registrant"] != "spiffe://alpha.test/agent/ada" {
 			t.Errorf("what was registered is shown as %v", shown)
 		}
