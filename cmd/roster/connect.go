@@ -14,12 +14,14 @@ import (
 )
 
 // A connection says which directory is meant, whom it must be certified by, and
-// who the caller is. Flags win over the environment.
+// who the caller is. Flags win over the environment, and that over the context.
 type connection struct {
-	address, bundle, cert, key string
+	address, bundle, cert, key, context string
 
 	root      *cobra.Command // which has the flags
 	getenv    func(string) string
+	configDir func() (string, error)      // the user's; nil is none
+	chosen    profile                     // of the context that is meant, once that was found out
 	dial      func() (*api.Client, error) // instead of what is given; for tests in virtual time
 	transport *http.Transport
 }
@@ -30,6 +32,7 @@ const requestTimeout = 30 * time.Second
 func (c *connection) flags(root *cobra.Command) {
 	c.root = root
 	set := root.PersistentFlags()
+	set.StringVar(&c.context, "context", "", "which of your contexts is meant; the current one if not given (ROSTER_CONTEXT)")
 	set.StringVar(&c.address, "address", "", "the directory: https://HOST[:PORT] of any node of it (ROSTER_ADDRESS)")
 	set.StringVar(&c.bundle, "bundle", "", "PEM file of the authorities that certify it; the system's if not given (ROSTER_BUNDLE)")
 	set.StringVar(&c.cert, "cert", "", "PEM file of your X.509-SVID and its chain (ROSTER_CERT)")
@@ -39,7 +42,7 @@ func (c *connection) flags(root *cobra.Command) {
 // given returns the connection's flags that the command line has, quoted.
 func (c *connection) given() []string {
 	var words []string
-	for _, name := range []string{"address", "bundle", "cert", "key"} {
+	for _, name := range []string{"context", "address", "bundle", "cert", "key"} {
 		if f := c.root.PersistentFlags().Lookup(name); f.Changed {
 			words = append(words, "--"+name, shellQuote(f.Value.String()))
 		}
@@ -47,18 +50,34 @@ func (c *connection) given() []string {
 	return words
 }
 
-// setting returns a flag's value, or else the environment's.
+// setting returns a flag's value, or else the environment's, or else that of the
+// context that was chosen.
 func (c *connection) setting(name, variable string) string {
+	value, _ := c.settingFrom(name, variable)
+	return value
+}
+
+// settingFrom is setting, and says which of them it is; nothing where none is.
+func (c *connection) settingFrom(name, variable string) (value, from string) {
 	if f := c.root.PersistentFlags().Lookup(name); f.Changed {
-		return f.Value.String()
+		return f.Value.String(), "flag"
 	}
-	return c.getenv(variable)
+	if value := c.getenv(variable); value != "" {
+		return value, "environment"
+	}
+	if value := c.chosen.of(name); value != nil && *value != "" {
+		return *value, "context"
+	}
+	return "", ""
 }
 
 // client returns a client of the directory.
 func (a *app) client() (*api.Client, error) {
 	if a.dial != nil {
 		return a.dial()
+	}
+	if err := a.choose(); err != nil {
+		return nil, err
 	}
 	base, err := a.baseURL()
 	if err != nil {

@@ -22,7 +22,7 @@ func main() {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		program: programName(), terminal: isTerminal(os.Stdout),
-		connection: connection{getenv: os.Getenv},
+		connection: connection{getenv: os.Getenv, configDir: os.UserConfigDir},
 	}
 	os.Exit(a.run(ctx, os.Args[1:]))
 }
@@ -71,11 +71,18 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.stderr)
 	a.connection.flags(root)
 	root.PersistentFlags().VarP(&a.output, "output", "o", "table, wide, json, jsonl or yaml")
+	for name, values := range map[string]cobra.CompletionFunc{
+		"output": cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp), "context": a.completeContext,
+	} {
+		if err := root.RegisterFlagCompletionFunc(name, values); err != nil {
+			panic(err) // both are flags of root
+		}
+	}
 	root.AddCommand(
 		a.devCommand(), a.serveCommand(), a.configCommand(),
 		a.registerCommand(), a.refreshCommand(), a.deregisterCommand(), a.importCommand(),
-		a.getCommand(), a.lookupCommand(), a.watchCommand(), a.findCommand(), a.verifyCommand(), a.mcpCommand(),
-		a.membersCommand(), a.raftCommand(), a.snapshotCommand(), a.peerCommand(), a.versionCommand(),
+		a.getCommand(), a.lookupCommand(), a.discoverCommand(), a.watchCommand(), a.findCommand(), a.verifyCommand(), a.mcpCommand(),
+		a.membersCommand(), a.raftCommand(), a.snapshotCommand(), a.peerCommand(), a.contextCommand(), a.manCommand(), a.versionCommand(),
 	)
 	return root
 }
@@ -83,8 +90,9 @@ func (a *app) root() *cobra.Command {
 const rootHelp = `A federated directory of AI agents with signed records.
 
 Start a whole mesh on this machine with "roster dev". The commands that talk to
-a directory take its address and who you are from flags, or from the environment:
-ROSTER_ADDRESS, ROSTER_BUNDLE, ROSTER_CERT, ROSTER_KEY. A flag wins.
+a directory take its address and who you are from flags, or from the environment
+(ROSTER_ADDRESS, ROSTER_BUNDLE, ROSTER_CERT, ROSTER_KEY), or from a context that
+"roster context set" has made: a flag wins over the environment, that over a context.
 
 Data goes to standard output, notes and errors to standard error. Tables are for
 people; for programs there is -o json, which is the directory's answer as it came.

@@ -34,6 +34,9 @@ func (a *app) verify(file string) error {
 	if strings.HasPrefix(file, "https://") {
 		return usage("verify reads files, not the network").because("Save it first:").try("curl -o proof.json " + shellQuote(file))
 	}
+	if err := a.choose(); err != nil {
+		return err
+	}
 	opts := trust.VerifyOptions{}
 	if bundle := a.setting("bundle", "ROSTER_BUNDLE"); bundle != "" {
 		text, err := os.ReadFile(bundle)

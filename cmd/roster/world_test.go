@@ -87,7 +87,7 @@ func (w *world) runWith(ctx context.Context, args ...string) (code int, stdout, 
 	var out, errs bytes.Buffer
 	a := &app{
 		stdin: strings.NewReader(w.stdin), stdout: &out, stderr: &errs, program: "roster", terminal: w.terminal,
-		connection: connection{getenv: func(name string) string { return w.env[name] }},
+		connection: connection{getenv: func(name string) string { return w.env[name] }, configDir: func() (string, error) { return w.dir, nil }},
 	}
 	return a.run(ctx, args), out.String(), errs.String()
 }

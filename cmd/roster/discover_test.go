@@ -1,0 +1,62 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+const discovered = `{"level":"D2","candidates":[{"id":"hr-helper","name":"HR Helper","description":"Onboards","bindings":[{"protocol":"https","endpoint":"https://hr.example/` +
+	"\u202e" + `"}],"score":0.8125,"score_components":{"tag":1,"context":0.5},"matched_tags":["hr"],"matched_examples":[{"id":"1","score":0.5,"text":"Prepare a contract"}],
+	"status":"active","provenance":{"origin_authority":"beta.test","revision":7,"expires_at":"2026-06-02T12:00:00.000Z","verification":{"state":"verified"}}}],
+	"unsupported_filters":["region"],"warnings":["fields withheld by beta.test"]}` + "\n"
+
+// discover asks what it was asked, and shows the answer for people and as it came.
+//
+// Requirement: OPS-004, AD-072
+func TestDiscoverAsksAndShows(t *testing.T) {
+	var asked, target string
+	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked, target = string(body), r.URL.String()
+		if r.URL.Path == "/agents/resolve" {
+			says(`{"candidates":[{"id":"hr-helper","name":"HR Helper","endpoint":"https://hr.example/","invocation":{"method":"POST","transport":"https","auth":{"type":"none"},"schema":{}},
+				"score":1,"reasons":[{"matched":"tag","value":"hr"},{"matched":"word","value":"onboard","fields":["tags"]}],"provenance":{"origin_authority":"beta.test","verification":{"state":"verified"}}}],
+				"excluded":{"allowed_domains":2},"warnings":[]}`)(rw, r)
+			return
+		}
+		says(discovered)(rw, r)
+	})
+	code, out, errs := w.run("discover", "onboard somebody", "--tag", "hr", "--prefer", "api", "--exclude", "toy", "--protocol", "https", "--origin", "beta.test",
+		"--max-age", "300", "--limit", "5", "--evidence", "--consistency", "stale")
+	if want := `{"query":"onboard somebody","required_tags":["hr"],"preferred_tags":["api"],"excluded_tags":["toy"],"protocols":["https"],` +
+		`"constraints":{"max_results_age_seconds":300,"origins":["beta.test"]},"limit":5,"include_evidence":true}`; code != 0 || asked != want || target != "/discovery/query?consistency=stale" {
+		t.Errorf("exit code %d; %s was asked\n%s\nwant\n%s", code, target, asked, want)
+	}
+	if want := "SCORE\tID\tNAME (CLAIMED)\tORIGIN\tPROTOCOL\tENDPOINT (CLAIMED)\tMATCHED TAGS\tWHY\n" +
+		"0.812\thr-helper\tHR Helper\tbeta.test\thttps\thttps://hr.example/\\u202e\thr\tcontext 0.500, tag 1.000, \"Prepare a contract\"\n"; out != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+	if errs != "The directory could not apply region.\nThe directory warns: fields withheld by beta.test\n" {
+		t.Errorf("the notes are\n%s", errs)
+	}
+	if _, out, _ := w.run("discover", "x", "-o", "json"); asked != `{"query":"x"}` || out != discovered {
+		t.Errorf("%s is answered as\n%s", asked, out)
+	}
+	if _, out, _ := w.run("discover", "x", "-o", "jsonl"); !strings.HasPrefix(out, `{"id":"hr-helper",`) || strings.Count(out, "\n") != 1 {
+		t.Errorf("as lines:\n%s", out)
+	}
+	_, out, errs = w.run("discover", "x", "--resolve", "--tag", "hr", "--protocol", "https", "--origin", "beta.test", "--limit", "3", "-o", "wide")
+	if want := `{"intent":"x","context":{"tags":["hr"]},"policy":{"allowed_domains":["beta.test"],"allowed_protocols":["https"]},"top":3}`; asked != want || target != "/agents/resolve" {
+		t.Errorf("%s was asked\n%s\nwant\n%s", target, asked, want)
+	}
+	if !strings.Contains(out, "1.000\thr-helper\tHR Helper\tbeta.test\thttps\thttps://hr.example/\ttag hr, word onboard\tPOST\t\t{\"type\":\"none\"}\tverified\t\n") || errs != "2 left out: allowed_domains\n" {
+		t.Errorf("got\n%s%s", out, errs)
+	}
+	for _, line := range []string{"discover", "discover x --limit 101", "discover x --max-age -1", "discover x --resolve --detail full"} {
+		if code, _, _ := w.run(strings.Fields(line)...); code != exitUsage {
+			t.Errorf("roster %s: exit code %d", line, code)
+		}
+	}
+}
