@@ -319,7 +319,7 @@ func (e *UnsupportedError) Error() string {
 
 // Bounds on the candidates that are rated (xu 7.2).
 const (
-	ratedFirst = 64   // and four for each that is asked for
+	ratedFirst = 24   // and two for each that is asked for
 	ratedMost  = 2048 // where filters leave too few
 )
 
@@ -331,7 +331,7 @@ func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
 	}
 	defer s.close()
 	limit := q.Request.Limit
-	for want := ratedFirst + 4*limit; ; want *= 4 {
+	for want := ratedFirst + 2*limit; ; want *= 4 {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
