@@ -232,6 +232,7 @@ var operations = map[string]operation{
 	},
 
 	"GET /v1/operator/raft":    {summary: "How the domain's nodes hold its directory together.", answers: []good{{status: 200, what: "As this node sees it.", schema: "raft"}}},
+	"GET /v1/operator/flagged": {summary: "The registrations whose texts are written for rankers, the first 1,000 by origin and rid.", answers: []good{{status: 200, what: "As this node's ranking judges them.", schema: "flagged"}}},
 	"GET /v1/operator/members": {summary: "The mesh's gossip pool.", answers: []good{{status: 200, what: "As this node sees it.", schema: "members"}}},
 	"GET /v1/operator/peers":   {summary: "How the peered domains stand.", answers: []good{{status: 200, what: "As this node sees it.", schema: "peers"}}},
 	"POST /v1/operator/peers": {

@@ -245,6 +245,11 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 			"backup": text("EPOCH.REVISION that was restored.", 0), "before": text("EPOCH.REVISION at which the domain was.", 0),
 			"now": text("EPOCH.REVISION at which it is, in its new epoch.", 0), "registrations": atLeast(0, ""),
 		}), "What a restore did."),
+		"flagged": said(object([]string{"flagged"}, props{
+			"flagged": array(object([]string{"agent", "origin", "href", "flags"}, props{
+				"agent": text("", 0), "origin": text("", 0), "href": reference(""), "flags": array(oneOf("repetition", "density", "scatter", "duplicate"), "", 0),
+			}), "", 0),
+		}), "Registrations that rank below what is honest."),
 		"members": said(object([]string{"members"}, props{
 			"members": array(object([]string{"id", "domain", "address", "state"}, props{
 				"id": uri(""), "domain": text("", 0), "address": text("", 0), "state": text("alive, or lost: it was a member and is looked for", 0),

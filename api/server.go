@@ -75,6 +75,8 @@ type Records interface {
 // *discovery.UnsupportedError.
 type Finder interface {
 	Find(context.Context, discovery.Query) (*discovery.Result, error)
+	// Flagged lists the registrations that are flagged: at most limit, by origin and rid.
+	Flagged(limit int) []discovery.FlaggedEntry
 }
 
 // DefaultMaxStale is how long after the leader was last heard default reads
@@ -232,6 +234,9 @@ func (s *Server) table() []row {
 			row{"GET", "/v1/operator/peers", operator("peer.read"), s.peers},
 			row{"POST", "/v1/operator/peers", operator("peer.write"), s.setPeering},
 		)
+	}
+	if s.cfg.Operator != nil && s.cfg.Finder != nil {
+		rows = append(rows, row{"GET", "/v1/operator/flagged", operator("flagged.read"), s.flagged})
 	}
 	if s.cfg.Cluster != nil {
 		rows = append(rows,
