@@ -34,15 +34,70 @@ func (o *object) schema(name string) []byte {
 	default:
 		return raw
 	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err == nil {
-		err = metaschema().Validate(v)
-	}
-	if err != nil {
+	if err := goodSchemas.check(raw); err != nil {
 		at, why := deepest(err)
 		o.reading.refuse(BadDocument, s.at+at, "%q is not a JSON Schema (2020-12): %s", name, why)
 	}
 	return raw
+}
+
+// goodSchemas are the schemas that were found good of late. To check one is most
+// of what a registration costs, and agents have the same ones: those of a
+// framework, or their own, registered again.
+var goodSchemas = schemaCache{}
+
+// Bounds of a schemaCache: longer schemas are not kept, nor more than two
+// generations of so many. When the young are that many, the old are forgotten.
+const (
+	maxKeptSchema  = 4 << 10
+	maxKeptSchemas = 1024
+)
+
+type schemaCache struct {
+	mu         sync.Mutex // guards what follows
+	young, old map[string]struct{}
+}
+
+// check returns what is wrong with a schema.
+func (c *schemaCache) check(raw []byte) error {
+	if c.has(raw) {
+		return nil
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err == nil {
+		err = metaschema().Validate(v)
+	}
+	if err == nil && len(raw) <= maxKeptSchema {
+		c.keep(string(raw))
+	}
+	return err
+}
+
+func (c *schemaCache) has(raw []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.young[string(raw)]; ok {
+		return true
+	}
+	_, ok := c.old[string(raw)]
+	if ok {
+		c.add(string(raw)) // it is in use: it outlives the others of its age
+	}
+	return ok
+}
+
+func (c *schemaCache) keep(raw string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(raw)
+}
+
+// add is for whoever holds mu.
+func (c *schemaCache) add(raw string) {
+	if len(c.young) >= maxKeptSchemas || c.young == nil {
+		c.young, c.old = make(map[string]struct{}), c.young
+	}
+	c.young[raw] = struct{}{}
 }
 
 // deepest returns where in a schema the first of the innermost faults lies, as a

@@ -115,7 +115,14 @@ func TestImportStopsWhenTheDirectoryIsAway(t *testing.T) {
 		answer http.HandlerFunc
 		code   int
 	}{{problem(503, "unavailable", "no leader"), 6}, {problem(401, "unauthenticated", "who are you"), 4}} {
+		// The others are not answered before they are given up: however slow the
+		// first answer comes, none may outrun it.
 		d := &registry{refuse: map[string]http.HandlerFunc{"a.example": c.answer}}
+		for name := range files {
+			if host := strings.TrimSuffix(name, "json") + "example"; host != "a.example" {
+				d.refuse[host] = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+			}
+		}
 		code, items, notes := importInto(t, d, "a2a", files)
 		if code != c.code || items[0].Result != untried || !strings.Contains(notes, "then stopped") {
 			t.Errorf("exit code %d, want %d, notes %q", code, c.code, notes)
