@@ -14,6 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
 )
 
 // The tests of this package run against a node that is cut off from its leader:
@@ -121,6 +122,12 @@ func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Ent
 			return directory.Position{Epoch: 1780000000, Revision: 17}, td == beta
 		},
 	}
+	finder, err := discovery.New(discovery.Config{View: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(finder.Close)
+	cfg.Finder = finder
 	if change != nil {
 		change(&cfg)
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -80,6 +81,18 @@ func (a access) headers() []string {
 	return nil
 }
 
+// published are the answers of a write that shows what it wrote.
+func published(schema string) []good {
+	headers := []string{"Location", "Content-Location", "ETag", "Roster-Index", "Sunset", "Cache-Control", "Vary"}
+	return []good{
+		{status: 201, what: "Registered.", schema: schema, headers: headers},
+		{status: 200, what: "Replaced.", schema: schema, headers: headers},
+	}
+}
+
+// publishProblems are the problems of registering, beside a document's own.
+var publishProblems = append([]directory.Problem{directory.BadName, directory.NameTaken, directory.QuotaExceeded}, documentProblems...)
+
 var (
 	notModified = good{status: 304, what: "The client has it: If-None-Match names it.", headers: []string{"ETag"}}
 	several     = good{status: 300, what: "Several peers have a registration of this id or name, and this domain has none: choose one.", schema: "listing", headers: []string{"Link"}}
@@ -142,6 +155,25 @@ var operations = map[string]operation{
 	"GET /problems/{name}":         public("What a problem means and what to do.", "explanation", "", directory.NotFound, directory.BadRequest),
 	"GET /schemas/{kind}.json":     public("A JSON Schema 2020-12 of a document that goes in, or of a body that comes out.", "schema", "application/schema+json", directory.NotFound, directory.BadRequest),
 
+	"GET /.well-known/agent-discovery": public("What this discovery service does (xu 3.1).", "discovery-service", ""),
+	"GET /discovery/agents/{id}":       resourceRead("One registration in full, as Agent Metadata (xu 4).", "profile-metadata", "", "Sunset", "Content-Location"),
+	"POST /discovery/agents": {
+		summary:    "Publish an agent's metadata, or replace what its owner registered under its id (xu 9). Repeating it renews it.",
+		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindProfile)},
+		answers: published("profile-metadata"), problems: append([]directory.Problem{directory.StaleMetadata}, publishProblems...),
+	},
+	"PUT /discovery/agents/{id}": {
+		summary:    "Publish an agent's metadata under the id of the path, or replace what its owner registered there (xu 9). Repeating it renews it.",
+		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindProfile)},
+		answers: published("profile-metadata"), problems: slices.Concat([]directory.Problem{directory.StaleMetadata}, publishProblems, targetProblems),
+	},
+	"DELETE /discovery/agents/{id}": remove,
+	"POST /discovery/query": {
+		summary:    "Find agents by what they can do, the best first, each with what makes it one (xu 5, 6). What is asked is kept nowhere.",
+		parameters: []string{"consistency", "min", "wait"}, body: []string{"discovery-request"},
+		answers:  []good{{status: 200, what: "Candidates that the caller may see.", schema: "discovery-response"}},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, UnsupportedFilter, Timeout},
+	},
 	"GET /ad/l": {
 		summary:    "Look registrations up (jimenez 5). All filters must match; cap_name, cap_type and tag on one single capability.",
 		parameters: append(filterKeys(lookupParams), "If-None-Match", "If-Match"),
@@ -171,7 +203,7 @@ var operations = map[string]operation{
 			{status: 201, what: "Registered. There is a body only where a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Location", "Roster-Index", "Sunset"}},
 			{status: 200, what: "Replaced. There is a body only where a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Location", "Roster-Index", "Sunset"}},
 		},
-		problems: append([]directory.Problem{directory.BadName, directory.NameTaken, directory.QuotaExceeded}, documentProblems...),
+		problems: append([]directory.Problem{directory.StaleMetadata}, publishProblems...),
 	},
 	"POST /mcp": {
 		summary: "The directory as tools for model clients: the Model Context Protocol over streamable HTTP, without sessions and streams. One message in, its answer out. " +
@@ -208,13 +240,13 @@ var operations = map[string]operation{
 	"POST /agents": {
 		summary:    "Publish an agent's metadata, or replace what its owner published (cui 4.2). Without an id, it gets one.",
 		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
-		answers:  published,
+		answers:  published("metadata"),
 		problems: append([]directory.Problem{directory.NameTaken, directory.QuotaExceeded}, documentProblems...),
 	},
 	"PUT /agents/{id}": {
 		summary:    "Put other metadata in the place of all that an agent has (cui 4.2). There must be one.",
 		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
-		answers:  published[:1],
+		answers:  published("metadata")[1:],
 		problems: append(append([]directory.Problem{directory.NameTaken}, documentProblems...), targetProblems...),
 	},
 	"DELETE /agents/{id}": remove,
@@ -261,12 +293,6 @@ var operations = map[string]operation{
 	"GET /federation/v1/keys":     betweenNodes("An origin's key document, signed.", "application/jose", "peer-origin"),
 	"GET /federation/v1/pages":    betweenNodes("A page of an origin's digests, signed.", "application/jose", "peer-origin", "peer-audience", "peer-since", "peer-limit", "peer-wait"),
 	"POST /federation/v1/records": betweenNodes("Signed records, by their hashes.", "application/x-ndjson"),
-}
-
-// published are the answers to who has published an agent's metadata.
-var published = []good{
-	{status: 200, what: "Replaced: the metadata as they are stored.", schema: "metadata", headers: []string{"Location", "Content-Location", "ETag", "Roster-Index", "Sunset"}},
-	{status: 201, what: "Published: the metadata as they are stored.", schema: "metadata", headers: []string{"Location", "Content-Location", "ETag", "Roster-Index", "Sunset"}},
 }
 
 // agentKeys are the keys of the parameters of GET /agents: some mean something

@@ -22,6 +22,8 @@ const (
 	NotImplemented   directory.Problem = "not-implemented"
 	Upstream         directory.Problem = "upstream"
 	Timeout          directory.Problem = "timeout"
+	// UnsupportedFilter is the answer to a strict request for discovery (XU-012).
+	UnsupportedFilter directory.Problem = "unsupported-filter"
 )
 
 // A ruling is what HTTP makes of a problem: the status, the title, the codes of
@@ -86,6 +88,8 @@ var rulings = map[directory.Problem]ruling{
 		"This resource doesn't have this method. Allow names those that it has."},
 	MediaType: {415, "Unsupported media type", "invalid_request", "InvalidRequest", 0,
 		"Bodies are JSON: say so with Content-Type: application/json."},
+	UnsupportedFilter: {422, "Unsupported filter", "unsupported_filter", "UnsupportedFilter", 0,
+		"The request is strict, and has a filter that this directory can't apply. unsupported_filters names it; /.well-known/agent-discovery lists those that are known."},
 	URITooLong: {414, "URI too long", "invalid_request", "InvalidRequest", 0,
 		"A request's URI has at most 8 KiB."},
 	HeaderTooLarge: {431, "Header fields too large", "invalid_request", "InvalidRequest", 0,

@@ -277,7 +277,13 @@ func TestSchemasAgreeWithTheDirectory(t *testing.T) {
 		}
 		d, direct := directory.ParseDocument(kind, []byte(doc))
 		if direct == nil {
-			_, direct = directory.Project("one", d)
+			agent := "one"
+			if kind == directory.KindProfile {
+				agent, direct = directory.DefaultName(d)
+			}
+			if direct == nil {
+				_, direct = directory.Project(agent, d)
+			}
 		}
 		return schemas[string(kind)].Validate(v), direct
 	}
@@ -320,6 +326,14 @@ func TestSchemasAgreeWithTheDirectory(t *testing.T) {
 		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","inputs":{},"outputs":{},"capabilities":["a*"]}`, false},
 		{"aidip", `{"name":"N","endpoint":"https://a.example","inputs":{},"outputs":{}}`, false},
 		{"aidip", `{"name":"N","description":"D","endpoint":"nowhere","inputs":{},"outputs":{}}`, false},
+		{"profile", minimal, true},
+		{"profile", `{"ID":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}]}`, false},
+		{"profile", `{"id":"one","name":"N","description":"D","bindings":[]}`, false},
+		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https"}]}`, false},
+		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e","priority":1.5}]}`, false},
+		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"tags":["a*"]}`, false},
+		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"auth":"none"}`, false},
+		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"examples":[{"id":"x"}]}`, false},
 		{"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"id":"greet","tags":["hello"],"examples":["hi"]}],"provider":{"organization":"Example"}}`, true},
 		{"a2a", `{"name":"Card"}`, false}, {"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"name":"greet"}]}`, false},
 		{"a2a", `{"name":"Card","url":"https://card.example/","skills":{}}`, false},

@@ -22,7 +22,7 @@ type referrer func(name string) *openapi3.SchemaRef
 // schemasOf returns all schemas by name.
 func schemasOf(ref referrer) map[string]*openapi3.Schema {
 	all := map[string]*openapi3.Schema{}
-	for _, part := range []map[string]*openapi3.Schema{documentSchemas(ref), answerSchemas(ref), agentSchemas(ref), operatorSchemas(ref)} {
+	for _, part := range []map[string]*openapi3.Schema{documentSchemas(ref), discoverySchemas(ref), answerSchemas(ref), agentSchemas(ref), operatorSchemas(ref)} {
 		for name, schema := range part {
 			all[name] = schema
 		}

@@ -83,8 +83,8 @@ type Finder interface {
 // are still answered.
 const DefaultMaxStale = 300 * time.Second
 
-// Config is what a Server needs. Domain, PublicURL, Registry, View and Policy
-// are required.
+// Config is what a Server needs. Domain, PublicURL, Registry, View, Policy and
+// Finder are required.
 type Config struct {
 	Domain    spiffeid.TrustDomain
 	PublicURL string // the domain's, https://HOST[:PORT] without a slash behind it
@@ -93,7 +93,10 @@ type Config struct {
 	Registry Registry
 	View     *directory.View
 	Policy   Policy
-	Finder   Finder // nil where nothing is to be discovered: the routes that need it are not there
+	Finder   Finder
+	// StrictFilters takes every request for discovery as strict: a filter that can't be
+	// applied fails it (XU-012).
+	StrictFilters bool
 	// Identify is who was verified to make the request. No error and the zero
 	// identity is an anonymous caller; an error is a credential that doesn't hold.
 	Identify func(*http.Request) (directory.Identity, error)
@@ -188,6 +191,7 @@ func (s *Server) table() []row {
 	rows := []row{
 		// Anyone.
 		{"GET", "/.well-known/ad", anyone, s.wellKnown},
+		{"GET", "/.well-known/agent-discovery", anyone, s.discoverer},
 		{"GET", "/.well-known/api-catalog", anyone, s.apiCatalog},
 		{"GET", "/openapi.json", anyone, s.openAPI},
 		{"GET", "/schemas/{kind}.json", anyone, s.schema},
@@ -197,6 +201,8 @@ func (s *Server) table() []row {
 		{"GET", "/ad/l", reader, s.lookup},
 		{"GET", "/ad/watch", watcher, s.watch},
 		{"GET", "/ad/r/{id}", reader, s.get},
+		{"GET", "/discovery/agents/{id}", reader, s.getProfile},
+		{"POST", "/discovery/query", querier, s.query},
 		{"GET", "/ad/r/{id}/record", reader, s.record},
 		{"GET", "/ad/r/{id}/proof", reader, s.proof},
 		{"GET", "/ad/r/{origin}/{id}", reader, s.get},
@@ -213,6 +219,9 @@ func (s *Server) table() []row {
 		// and commissioning tools.
 		{"POST", "/ad/r", identified, s.register},
 		{"POST", "/ad/refresh", identified, s.refreshMany},
+		{"POST", "/discovery/agents", identified, s.publish},
+		{"PUT", "/discovery/agents/{id}", identified, s.replaceProfile},
+		{"DELETE", "/discovery/agents/{id}", identified, s.remove},
 		{"POST", "/ad/r/{id}", identified, s.update},
 		{"DELETE", "/ad/r/{id}", identified, s.remove},
 		{"POST", "/ad/r/{origin}/{id}", identified, s.update},

@@ -27,6 +27,9 @@ type golden struct {
 	// How AIDIP's shows it, in full and in lists.
 	Metadata map[string]any `json:"agent_metadata"`
 	Summary  map[string]any `json:"agent_summary"`
+	// How the discovery profile's shows it, and as a candidate.
+	Profile   map[string]any `json:"profile_metadata"`
+	Candidate map[string]any `json:"candidate"`
 }
 
 func goldens(t *testing.T) map[string]golden {

@@ -55,6 +55,7 @@ type registration struct {
 	issued int64 // Unix seconds
 	leaf   uint64
 	salt   directory.Salt
+	until  int64 // when the document ends by its own word, Unix seconds; 0 for never
 
 	look int64 // the agenda's valid appointment for it
 }
@@ -197,6 +198,10 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 	if owner != c.Granted.Owner || s.policy != c.Granted.Policy {
 		return directory.Outcome{}, errMoved
 	}
+	lifetime, err := capped(c.Lifetime, c.Until, s.now)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
 	if gone != nil {
 		if err := s.expire(gone, c.Format); err != nil {
 			return directory.Outcome{}, err
@@ -210,7 +215,7 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 		delete(s.holds.names, c.Agent)
 	}
 	e.Visibility = c.Visibility
-	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, c.Lifetime, c.Granted.grants()})
+	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until})
 }
 
 // update replaces the document that the caller meant, and renews the lifetime
@@ -227,7 +232,10 @@ func (s *state) update(c *update) (directory.Outcome, error) {
 	if lifetime == 0 {
 		lifetime = e.Lifetime
 	}
-	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants()})
+	if lifetime, err = capped(lifetime, c.Until, s.now); err != nil {
+		return directory.Outcome{}, err
+	}
+	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until})
 }
 
 // contents is what a statement's change brings.
@@ -238,6 +246,7 @@ type contents struct {
 	salt     directory.Salt
 	lifetime uint32
 	grants   []directory.Grant
+	until    int64
 }
 
 // put writes a statement: new contents for e, in the place of old if there is
@@ -253,7 +262,7 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 	}
 	reg := &registration{
 		entry: e, grants: c.grants, format: c.format, epoch: s.epoch,
-		issued: s.now / 1000, leaf: s.ledger.size, salt: c.salt,
+		issued: s.now / 1000, leaf: s.ledger.size, salt: c.salt, until: c.until,
 	}
 	if old != nil {
 		reg.prev, reg.look = old.h, old.look
@@ -311,6 +320,9 @@ func (s *state) refresh(c *refresh) (directory.Outcome, error) {
 	reg.entry = &e
 	if c.Lifetime != 0 {
 		e.Lifetime = c.Lifetime
+	}
+	if e.Lifetime, err = capped(e.Lifetime, old.until, s.now); err != nil {
+		return directory.Outcome{}, err
 	}
 	e.ExpiresAt = directory.Deadline(s.now, e.Lifetime) * 1000
 	e.Revision = s.next()

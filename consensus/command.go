@@ -65,6 +65,8 @@ type register struct {
 	Granted       granted              `cbor:"12,keyasint"`
 	Present       bool                 `cbor:"13,keyasint,omitempty"` // If-Match: *
 	Absent        bool                 `cbor:"14,keyasint,omitempty"` // If-None-Match: *
+	Until         int64                `cbor:"15,keyasint,omitempty"` // when the document ends by its own word, Unix seconds; 0 for never
+	pinned        bool                 // by prepareDates; not in the log
 }
 
 // granted is policy's answer, and what it was given for: an answer for another
@@ -95,6 +97,7 @@ type update struct {
 	Lifetime      uint32             `cbor:"8,keyasint"` // 0 keeps the granted one
 	IfMatch       []uint64           `cbor:"9,keyasint"`
 	Granted       granted            `cbor:"10,keyasint"`
+	Until         int64              `cbor:"11,keyasint,omitempty"` // as register's
 }
 
 // refresh sets a new deadline and nothing else.

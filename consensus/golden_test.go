@@ -43,8 +43,8 @@ func everyCommand() []command {
 	g := granted{ada, 7, []grant{{directory.Mesh, true, nil, nil}, {directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}}}}
 	doc := []byte(`{"base":"https://a"}`)
 	return []command{
-		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false}},
-		{Update: &update{1, rid, directory.Salt{9}, ada, false, 4, doc, 0, nil, g}},
+		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, false}},
+		{Update: &update{1, rid, directory.Salt{9}, ada, false, 4, doc, 0, nil, g, 0}},
 		{Refresh: &refresh{rid, ada, false, 600, []uint64{}}},
 		{Remove: &remove{1, rid, ada, true, nil}},
 		{Expire: &sweep{1, []directory.RID{rid}}},

@@ -24,7 +24,7 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 			return directory.Outcome{}, err
 		}
 		out, err := s.propose(ctx, c)
-		if !errors.Is(err, errMoved) {
+		if !errors.Is(err, errMoved) && !(c.pinned() && directory.ProblemOf(err) == directory.PreconditionFailed) {
 			if req.Renew != nil && err == nil {
 				s.leadAlone(ctx, req.Renew, &out)
 			}
@@ -74,14 +74,19 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 		c.Agent = c.RID.String()
 	}
 	subject := Subject{c.RID, c.Agent, c.Caller, directory.LoadDocument(c.Kind, c.Document), nil, c.Visibility}
+	var held *directory.Entry
 	s.mu.RLock()
-	if held := s.state.regs[s.state.names[c.Agent]]; held != nil && held.entry.ExpiresAt > max(now, s.state.now) {
-		subject.RID = held.entry.RID
+	if reg := s.state.regs[s.state.names[c.Agent]]; reg != nil && reg.entry.ExpiresAt > max(now, s.state.now) {
+		held = reg.entry
+		subject.RID = held.RID
 		if c.Commissioning {
-			subject.Owner = held.entry.Owner
+			subject.Owner = held.Owner
 		}
 	}
 	s.mu.RUnlock()
+	if err := prepareDates(c, held, subject.Document, now); err != nil {
+		return nil, err
+	}
 	var err error
 	c.Granted, err = s.decide(subject, directory.Reproject) // its caller, here or at a follower, has validated it
 	return &command{Register: c}, err
@@ -108,6 +113,7 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 	}
 	g, err := s.decide(Subject{e.RID, e.Agent, e.Owner, doc, nil, e.Visibility}, directory.Project)
 	return &command{Update: &update{
+		Until:  untilOf(doc),
 		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: e.Statement,
 		Document: doc.Bytes(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: g,

@@ -79,6 +79,7 @@ type regSnapshot struct {
 	Issued       int64                `cbor:"19,keyasint"`
 	Leaf         uint64               `cbor:"20,keyasint"`
 	Salt         directory.Salt       `cbor:"21,keyasint"`
+	Until        int64                `cbor:"22,keyasint,omitempty"`
 }
 
 type streamHeader struct {
@@ -201,7 +202,7 @@ func (r *registration) freeze() regSnapshot {
 	return regSnapshot{
 		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Bytes(), e.Visibility, e.Lifetime,
 		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt, e.Created, e.Revision, e.Statement,
-		wireGrants(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt,
+		wireGrants(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
 	}
 }
 
@@ -214,7 +215,7 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) *registration {
 			ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
 		},
 		grants: granted{Grants: w.Grants}.grants(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
-		issued: w.Issued, leaf: w.Leaf, salt: w.Salt,
+		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until,
 	}
 }
 

@@ -70,6 +70,8 @@ func (k Kind) required() []string {
 		return []string{"name", "endpoint"}
 	case KindWoA:
 		return []string{"woa_version", "agents", "transports"}
+	case KindProfile:
+		return []string{"id", "name", "description", "bindings"}
 	case KindA2A:
 		// A card of 0.3 is reached at its url, one of 1.0 at its interfaces.
 		return []string{"name", "url", "supportedInterfaces"}

@@ -65,12 +65,13 @@ var projectors = map[Kind]struct {
 	project func(agent string, doc *object) *Projection
 	name    func(doc *object) string
 }{
-	KindAD:    {projectAD, nameOfAD},
-	KindAIDIP: {projectAIDIP, nameOfAIDIP},
-	KindWoA:   {projectWoA, nameOfWoA},
-	KindA2A:   {projectA2A, nameOfA2A},
-	KindMCP:   {projectMCP, nameOfMCP},
-	KindOASF:  {projectOASF, nameOfOASF},
+	KindAD:      {projectAD, nameOfAD},
+	KindProfile: {projectProfile, nameOfProfile},
+	KindAIDIP:   {projectAIDIP, nameOfAIDIP},
+	KindWoA:     {projectWoA, nameOfWoA},
+	KindA2A:     {projectA2A, nameOfA2A},
+	KindMCP:     {projectMCP, nameOfMCP},
+	KindOASF:    {projectOASF, nameOfOASF},
 }
 
 // Project validates a document of a known kind and projects it. Its errors are

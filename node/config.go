@@ -47,6 +47,7 @@ type Config struct {
 	Lifetimes   Lifetimes            `yaml:"lifetimes"`
 	Names       Names                `yaml:"names"`
 	Limits      Limits               `yaml:"limits"`
+	Discovery   Discovery            `yaml:"discovery"`
 	MaxStale    time.Duration        `yaml:"max_stale"`
 	Disk        Disk                 `yaml:"disk"`
 	Log         Log                  `yaml:"log"`
@@ -98,6 +99,12 @@ type Limits struct {
 	Lookups               float64 `yaml:"lookups"`
 	Queries               float64 `yaml:"queries"`
 	RegistrationsPerOwner uint32  `yaml:"registrations_per_owner"`
+}
+
+// Discovery is how queries are answered. A strict node refuses those that have a
+// filter that it can't apply, and else reports it.
+type Discovery struct {
+	Strict bool `yaml:"strict"`
 }
 
 // Disk is when a leader hands over because its disk is slow: each write to the log

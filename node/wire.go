@@ -209,7 +209,7 @@ func (n *Node) wireDiscovery() error {
 func (n *Node) wireAPI() *api.Server {
 	return api.New(api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
-		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, Frozen: n.frozen, Identify: n.identify, Until: func(r *http.Request) time.Time { return trust.Expiry(r.TLS) },
+		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.frozen, Identify: n.identify, Until: func(r *http.Request) time.Time { return trust.Expiry(r.TLS) },
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries},

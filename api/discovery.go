@@ -1,0 +1,215 @@
+package api
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// The surface of draft-xu-efficient-agent-discovery-profile-00, at level D2.
+
+const levelD2 = "D2"
+
+func (s *Server) profileSurface() surface { return surface{profileHref, s.appendMetadata} }
+
+// publish answers POST /discovery/agents: metadata are registered under their id,
+// or take the place of what their owner registered there (xu 9).
+func (s *Server) publish(w http.ResponseWriter, c *call) error {
+	return s.saveProfile(w, c, s.upsert)
+}
+
+// replaceProfile answers PUT /discovery/agents/{id}.
+func (s *Server) replaceProfile(w http.ResponseWriter, c *call) error {
+	return s.saveProfile(w, c, s.put)
+}
+
+func (s *Server) saveProfile(w http.ResponseWriter, c *call, save func(*call, directory.Registering) (directory.Outcome, error)) error {
+	body, err := readBody(w, c)
+	if err != nil {
+		return err
+	}
+	ask, err := s.asking(c, publishedFor)
+	if err != nil {
+		return err
+	}
+	if ask.Document, err = s.parseProfile(body); err != nil {
+		return err
+	}
+	if ask.Agent, err = directory.DefaultName(ask.Document); err != nil {
+		return err
+	}
+	out, err := save(c, ask)
+	if err != nil {
+		return err
+	}
+	return s.stored(w, c, s.profileSurface(), out)
+}
+
+// parseProfile reads a document. Where it is one that this surface showed, its
+// expires_at is the lease's, unless the document has one of its own: that is not
+// the registrant's word, and it goes, as all that is the directory's own.
+func (s *Server) parseProfile(body []byte) (directory.Document, error) {
+	d, err := directory.ParseDocument(directory.KindProfile, body)
+	if err != nil {
+		return d, err
+	}
+	var shown struct {
+		ID         string `json:"id"`
+		ExpiresAt  string `json:"expires_at"`
+		Provenance struct {
+			Authority string `json:"origin_authority"`
+			ExpiresAt string `json:"expires_at"`
+		} `json:"provenance"`
+	}
+	if json.Unmarshal(body, &shown) != nil || shown.ExpiresAt == "" || shown.ExpiresAt != shown.Provenance.ExpiresAt ||
+		shown.Provenance.Authority != s.cfg.Domain.Name() {
+		return d, nil // Project says what is wrong with it
+	}
+	for _, e := range s.cfg.View.Own().Named(shown.ID) {
+		if !e.Document.Dates().Expires.IsZero() {
+			return d, nil
+		}
+	}
+	members := slices.DeleteFunc(d.Members(), func(m directory.Member) bool { return m.Name == "expires_at" })
+	return directory.NewDocument(directory.KindProfile, members)
+}
+
+// getProfile answers GET /discovery/agents/{id}.
+func (s *Server) getProfile(w http.ResponseWriter, c *call) error {
+	return s.show(w, c, s.profileSurface())
+}
+
+// query answers POST /discovery/query (xu 5, 6). What is asked is written nowhere
+// (XU-031).
+func (s *Server) query(w http.ResponseWriter, c *call) error {
+	w.Header().Set("Cache-Control", "no-store")
+	body, err := readBody(w, c)
+	if err != nil {
+		return err
+	}
+	r, err := discovery.ParseRequest(body)
+	if err != nil {
+		return err
+	}
+	result, err := s.discover(c, r)
+	if err != nil {
+		return err
+	}
+	write(w, c.Request, http.StatusOK, "application/json", s.response(c, r, result))
+	return nil
+}
+
+// discover answers a request with what c's caller may see.
+func (s *Server) discover(c *call, r *discovery.Request) (*discovery.Result, error) {
+	r.Strict = r.Strict || s.cfg.StrictFilters
+	result, err := s.cfg.Finder.Find(c.Context(), discovery.Query{Request: r, Reader: s.reader(c)})
+	var unsupported *discovery.UnsupportedError
+	if errors.As(err, &unsupported) {
+		return nil, &refusal{
+			err:     directory.Refuse(UnsupportedFilter, "%v", unsupported),
+			members: []directory.Member{{Name: "unsupported_filters", Value: appendStrings(nil, unsupported.Names)}},
+		}
+	}
+	return result, err
+}
+
+// reader is what c's caller may see, for a Finder.
+func (s *Server) reader(c *call) discovery.Reader {
+	return discovery.Reader{Key: c.id.String(), Sees: func(e *directory.Entry) bool { return s.mayRead(c, e) }}
+}
+
+// response writes a Discovery Response (xu 6.1).
+func (s *Server) response(c *call, r *discovery.Request, result *discovery.Result) []byte {
+	l := look{registrant: !c.id.IsZero()}
+	b := directory.AppendText([]byte{'{'}, "level", levelD2)
+	b = directory.AppendText(b, "request_id", c.requestID)
+	b = directory.AppendText(b, "generated_at", stamp(time.Now().UnixMilli()))
+	b = append(directory.AppendRaw(b, "applied_filters", nil), '{')
+	for _, name := range slices.Sorted(maps.Keys(result.Applied)) {
+		b = directory.AppendRaw(b, name, result.Applied[name])
+	}
+	b = append(b, '}')
+	b = appendStrings(directory.AppendRaw(b, "unsupported_filters", nil), result.Unsupported)
+	b = appendStrings(directory.AppendRaw(b, "warnings", nil), warnings(result))
+	b = directory.AppendRaw(b, "candidates", nil)
+	b = append(b, '[')
+	for i := range result.Candidates {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = s.appendCandidate(b, &result.Candidates[i], r, l)
+	}
+	return append(b, ']', '}', '\n')
+}
+
+// warnings are the result's, and whose registrations have less in them than was
+// registered (XU-020).
+func warnings(result *discovery.Result) []string {
+	all := slices.Clone(result.Warnings)
+	for i := range result.Candidates {
+		if e := result.Candidates[i].Entry; e.Redacted {
+			all = union(all, []string{"fields withheld by " + e.Origin.Name()})
+		}
+	}
+	return all
+}
+
+// encoded is v as JSON. Only what is made of plain fields goes in, so there is
+// nothing that can fail.
+func encoded(v any) []byte {
+	b, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// discoverer answers GET /.well-known/agent-discovery: what this service does (xu
+// 3.1).
+func (s *Server) discoverer(w http.ResponseWriter, c *call) error {
+	type limits struct {
+		Query     int `json:"query_bytes"`
+		Default   int `json:"default"`
+		Most      int `json:"max"`
+		Values    int `json:"filter_values"`
+		TagBytes  int `json:"tag_bytes"`
+		PerOwner  int `json:"per_owner"`
+		BodyBytes int `json:"body_bytes"`
+	}
+	type score struct {
+		Weights    discovery.Weights `json:"weights"`
+		Components []string          `json:"components"`
+		Formula    string            `json:"formula"`
+	}
+	body := encoded(struct {
+		Level       string   `json:"level"`
+		Profile     string   `json:"profile"`
+		Agents      string   `json:"agents"`
+		Query       string   `json:"query"`
+		Details     []string `json:"details"`
+		Limits      limits   `json:"limits"`
+		Constraints []string `json:"constraints"`
+		Taxonomies  []string `json:"taxonomies"`
+		Strict      bool     `json:"strict"`
+		Score       score    `json:"score"`
+		Semantic    struct {
+			Source string `json:"source"`
+		} `json:"semantic"`
+	}{
+		Level: levelD2, Profile: "draft-xu-efficient-agent-discovery-profile-00", Agents: "/discovery/agents", Query: "/discovery/query",
+		Details: []string{discovery.DetailMinimal, discovery.DetailSummary, discovery.DetailFull},
+		Limits: limits{discovery.MaxQuery, discovery.DefaultLimit, discovery.MaxLimit, discovery.MaxFilterValues, directory.MaxTag,
+			discovery.DefaultPerOwner, maxBody},
+		Constraints: discovery.KnownConstraints, Taxonomies: []string{}, Strict: s.cfg.StrictFilters,
+		Score: score{discovery.DefaultWeights, []string{"tag", "context", "example", "protocol", "freshness", "policy"},
+			"(tag*weights.tag + context*weights.context + example*weights.example + protocol*weights.protocol) * freshness * policy"},
+	})
+	return sendPublic(w, c, "application/json", append(body, '\n'))
+}

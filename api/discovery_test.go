@@ -1,0 +1,249 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// minimal is the metadata of xu 13.1.
+const minimal = `{
+  "id": "https://example.net/agents/minimal",
+  "name": "Minimal Agent",
+  "description": "Answers short factual questions.",
+  "bindings": [{"protocol": "https", "endpoint": "https://example.net/agent/invoke"}]
+}`
+
+// Requirement: XU-002, XU-004, XU-007, XU-014, XU-015, XU-026, XU-054
+func TestProfileViewsAreTheGoldens(t *testing.T) {
+	for kind, g := range goldens(t) {
+		t.Run(kind, func(t *testing.T) {
+			if g.Profile == nil {
+				t.Skip("the specification shows no such")
+			}
+			e := g.entry(t)
+			s := newTestServer(t, nil, e)
+			same(t, "the metadata", parse(t, s.appendMetadata(nil, e, look{registrant: true})), g.Profile)
+			c := &discovery.Candidate{Entry: e, Score: .5, MatchedTags: []string{"a"}, Freshness: discovery.Freshness{
+				MetadataUpdatedAt: stamp(e.UpdatedAt), IndexedAt: stamp(e.UpdatedAt), AgeSeconds: 7,
+			}}
+			got := parse(t, s.appendCandidate(nil, c, &discovery.Request{Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1}}, look{registrant: true}))
+			g.Candidate["score"], g.Candidate["matched_tags"] = .5, []any{"a"}
+			g.Candidate["freshness"].(map[string]any)["age_seconds"] = 7.
+			same(t, "the candidate", got, g.Candidate)
+		})
+	}
+}
+
+// profileEntry is a registration of kind profile.
+func profileEntry(t testing.TB, n byte, id, members string) *directory.Entry {
+	t.Helper()
+	doc := fmt.Sprintf(`{"id":%q,"name":"Agent %s","bindings":[{"protocol":"https","endpoint":"https://user:pass@example.net/%s?key=secret"}]%s}`, id, id, id, members)
+	if !strings.Contains(members, `"description"`) {
+		doc = strings.Replace(doc, `"bindings"`, `"description":"Translates invoices.","bindings"`, 1)
+	}
+	return entryOf(t, directory.KindProfile, alpha, fmt.Sprintf("01JWNTC000000000000000000%c", n), id, uint64(n), doc)
+}
+
+// found asks and returns the ids of the candidates, and the whole body.
+func found(t testing.TB, s *Server, caller, request string) ([]string, map[string]any) {
+	t.Helper()
+	body := wantStatus(t, ask(t, s, caller, "POST", "/discovery/query", request), 200)
+	ids := []string{}
+	for _, c := range body["candidates"].([]any) {
+		ids = append(ids, c.(map[string]any)["id"].(string))
+	}
+	return ids, body
+}
+
+// Requirement: XU-010, XU-011, XU-012, XU-050, XU-051, XU-052, XU-055
+func TestFiltersAreHard(t *testing.T) {
+	s := newTestServer(t, nil,
+		profileEntry(t, 'A', "one", `,"tags":["Invoice_Processing","finance"],"constraints":{"region":["apac","emea"]}`),
+		profileEntry(t, 'B', "two", `,"tags":["translation"],"constraints":{"region":"apac"}`),
+		profileEntry(t, 'C', "idle", `,"tags":["translation"],"status":"retired"`),
+		entry(t, alpha, "01JWNTC000000000000000000D", "three", 9, `{"base":"https://agents.example.com/three","description":"Translates invoices","protocols":["mcp"]}`),
+	)
+	for request, want := range map[string]string{
+		`{"query":"translates invoices"}`:                                                                         "01JWNTC000000000000000000D one two",
+		`{"query":"translates invoices","required_tags":["invoice-processing"]}`:                                  "one",
+		`{"query":"translates invoices","required_tags":["nobody-has-this"]}`:                                     "",
+		`{"query":"translates invoices","excluded_tags":["TRANSLATION"],"protocols":[]}`:                          "01JWNTC000000000000000000D one",
+		`{"query":"translates invoices","preferred_tags":["translation"]}`:                                        "01JWNTC000000000000000000D one two",
+		`{"query":"translates invoices","protocols":["mcp","grpc"]}`:                                              "01JWNTC000000000000000000D",
+		`{"query":"translates invoices","constraints":{"region":"emea"}}`:                                         "one",
+		`{"query":"translates invoices","constraints":{"origins":["beta.test"]}}`:                                 "",
+		`{"query":"translates invoices","constraints":{"min_verification":"witnessed"},"limit":500}`:              "01JWNTC000000000000000000D one two",
+		`{"query":"translates invoices","constraints":{"max_results_age_seconds":3600},"client_context":{"x":1}}`: "01JWNTC000000000000000000D one two",
+	} {
+		ids, _ := found(t, s, "", request)
+		if got := strings.Join(slices.Sorted(slices.Values(ids)), " "); got != want {
+			t.Errorf("%s found %q, want %q", request, got, want)
+		}
+	}
+	_, body := found(t, s, "", `{"query":"translates","required_tags":["a"],"protocols":["https"],"constraints":{"region":"x","latency":5}}`)
+	same(t, "applied_filters", body["applied_filters"], parse(t, []byte(`{"status":["active",null],"required_tags":["a"],"protocols":["https"],"region":["x"]}`)))
+	same(t, "unsupported_filters", body["unsupported_filters"], []any{"latency"})
+	if body["level"] != "D2" {
+		t.Errorf("the level is %v", body["level"])
+	}
+}
+
+// Requirement: XU-012, XU-028, XU-063
+func TestUnsupportedFilters(t *testing.T) {
+	vector := `{"query":"find a translation agent","required_tags":["translation"],"constraints":{"unsupported_private_filter":"example"}`
+	lenient, strict := newTestServer(t, nil), newTestServer(t, func(cfg *Config) { cfg.StrictFilters = true })
+	_, body := found(t, lenient, "", vector+"}")
+	same(t, "unsupported_filters", body["unsupported_filters"], []any{"unsupported_private_filter"})
+	for s, request := range map[*Server]string{lenient: vector + `,"strict":true}`, strict: vector + "}"} {
+		body := wantStatus(t, ask(t, s, "", "POST", "/discovery/query", request), 422)
+		if body["code"] != "unsupported_filter" {
+			t.Errorf("the code is %v", body["code"])
+		}
+		same(t, "unsupported_filters", body["unsupported_filters"], []any{"unsupported_private_filter"})
+	}
+}
+
+// Requirement: XU-013, XU-017, XU-020, XU-054, XU-058, XU-059, XU-064
+func TestDetailAndEvidence(t *testing.T) {
+	e := profileEntry(t, 'A', "one", `,"description":"Translates invoices.","tags":["finance"],"auth":{"key":"k"},"constraints":{"cost":1},"com.example/x":{ "a" :  1.0 },
+		"examples":[{"id":"ex-9","text":"Translate this invoice"}]`)
+	shy := entry(t, beta, "01JWNTC000000000000000000B", "shy", 3, `{"base":"https://agents.example.com/shy","description":"Translates invoices too"}`)
+	shy.Redacted = true
+	s := newTestServer(t, nil, e, shy)
+	members := func(detail, evidence string) (string, map[string]any, map[string]any) {
+		_, body := found(t, s, "/agent/ada", `{"query":"translate an invoice","preferred_tags":["finance"],"detail":"`+detail+`"`+evidence+`}`)
+		c := body["candidates"].([]any)[0].(map[string]any)
+		var names []string
+		for name := range c {
+			names = append(names, name)
+		}
+		return strings.Join(slices.Sorted(slices.Values(names)), " "), c, body
+	}
+	for _, x := range []struct{ detail, evidence, want string }{
+		{"minimal", "", "bindings id provenance score status"},
+		{"summary", `,"include_evidence":false`, "bindings description freshness id matched_tags name provenance score status"},
+		{"full", "", "bindings credential_refs description freshness id matched_tags metadata name provenance score status"},
+		{"minimal", `,"include_evidence":true`, "bindings evidence freshness id matched_examples matched_tags provenance score score_components status"},
+	} {
+		got, c, body := members(x.detail, x.evidence)
+		if got != x.want {
+			t.Errorf("%s%s has %s, want %s", x.detail, x.evidence, got, x.want)
+		}
+		endpoint := c["bindings"].([]any)[0].(map[string]any)["endpoint"]
+		if want := "https://example.net/one"; x.detail != "full" && endpoint != want {
+			t.Errorf("%s shows the endpoint %v", x.detail, endpoint)
+		}
+		other := body["candidates"].([]any)[1].(map[string]any)
+		if other["redacted"] != true || other["provenance"].(map[string]any)["received_at"] == nil {
+			t.Errorf("what is redacted is %v", other)
+		}
+		same(t, "warnings", body["warnings"], []any{"fields withheld by beta.test"})
+	}
+	_, c, _ := members("summary", `,"include_evidence":true`)
+	var parts discovery.Components
+	for name, to := range map[string]*float64{"tag": &parts.Tag, "context": &parts.Context, "example": &parts.Example,
+		"protocol": &parts.Protocol, "freshness": &parts.Freshness, "policy": &parts.Policy} {
+		*to = c["score_components"].(map[string]any)[name].(float64)
+	}
+	if again := discovery.DefaultWeights.Score(parts); math.Abs(again-c["score"].(float64)) > 1e-9 {
+		t.Errorf("the components make %v, and the score is %v", again, c["score"])
+	}
+	same(t, "matched_tags", c["matched_tags"], []any{"finance"})
+	if x := c["matched_examples"].([]any)[0].(map[string]any); x["id"] != "ex-9" {
+		t.Errorf("the matched example is %v", x)
+	}
+	var raw bytes.Buffer
+	_, _ = raw.ReadFrom(ask(t, s, "", "POST", "/discovery/query", `{"query":"translate an invoice","detail":"full"}`).Body)
+	if !strings.Contains(raw.String(), `"metadata":`+string(e.Document.Bytes())) || !strings.Contains(raw.String(), `"com.example/x":{ "a" :  1.0 }`) {
+		t.Errorf("the document is not there as it was written: %s", raw.String())
+	}
+}
+
+// What a caller may not see is in no candidate, no count and no filter.
+//
+// Requirement: XU-021, XU-055, XU-066
+func TestQueriesShowWhatTheirCallerMaySee(t *testing.T) {
+	hidden := profileEntry(t, 'B', "secret-agent", ``)
+	hidden.Owner = identity("/agent/bob")
+	with, without := newTestServer(t, nil, profileEntry(t, 'A', "one", ``), hidden), newTestServer(t, nil, profileEntry(t, 'A', "one", ``))
+	const request = `{"query":"translates invoices","include_evidence":true}`
+	strip := func(body map[string]any) map[string]any {
+		for _, name := range []string{"request_id", "generated_at"} {
+			delete(body, name)
+		}
+		for _, c := range body["candidates"].([]any) {
+			delete(c.(map[string]any), "freshness")
+			delete(c.(map[string]any), "provenance")
+		}
+		return body
+	}
+	_, a := found(t, with, "", request)
+	_, b := found(t, without, "", request)
+	same(t, "what eve sees", strip(a), strip(b))
+	if ids, _ := found(t, with, "/agent/bob", request); len(ids) != 2 {
+		t.Errorf("its owner sees %v", ids)
+	}
+}
+
+// Requirement: XU-034, XU-049, XU-053
+func TestBadRequestsForDiscovery(t *testing.T) {
+	s := newTestServer(t, nil)
+	for body, pointer := range map[string]string{
+		`{}`: "/query", `{"query":7}`: "/query", `{"query":"  "}`: "/query", `{"query":"` + strings.Repeat("q", 4097) + `"}`: "/query",
+		`[]`: "", `"query"`: "", `{"query":"q"} {}`: "", `{"query":"q","query":"r"}`: "/query",
+		`{"query":"q","detail":"more"}`: "/detail", `{"query":"q","limit":0}`: "/limit", `{"query":"q","limit":1.5}`: "/limit",
+		`{"query":"q","required_tags":"a"}`: "/required_tags", `{"query":"q","constraints":[]}`: "/constraints",
+		`{"query":"q","constraints":{"max_results_age_seconds":-1}}`: "/constraints/max_results_age_seconds",
+	} {
+		answer := wantStatus(t, ask(t, s, "", "POST", "/discovery/query", body), 400)
+		if got, _ := answer["pointer"].(string); got != pointer || answer["code"] != "invalid_request" {
+			t.Errorf("%.60s: %v at %q, want %q", body, answer["code"], got, pointer)
+		}
+	}
+	wantStatus(t, ask(t, s, "", "POST", "/discovery/query", `{"query":"q"}`, "Content-Type", "application/cbor"), 415)
+	wantStatus(t, ask(t, s, "", "POST", "/discovery/query", `{"query":"q"}`, "Content-Type", "application/vnd.example+json"), 200)
+	wantStatus(t, ask(t, s, "", "POST", "/discovery/query", ""), 400)
+	if ids, _ := found(t, s, "", `{"query":"q","limit":1000000,"unknown":{}}`); len(ids) != 0 {
+		t.Errorf("nothing is registered, and found is %v", ids)
+	}
+}
+
+// Requirement: XU-031, XU-067, XU-068
+func TestQueriesAreNotKept(t *testing.T) {
+	var log bytes.Buffer
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Logger = slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}, profileEntry(t, 'A', "one", ``))
+	for _, body := range []string{`{"query":"zanzibar invoices"}`, `{"query":"zanzibar","limit":"zanzibar"}`, `{"query":"zanzibar"`, `{"query":"zanzibar","constraints":{"x":1},"strict":true}`} {
+		resp := ask(t, s, "", "POST", "/discovery/query?min=alpha.test=1780315200.385", body)
+		if got := resp.Header.Get("Cache-Control"); got != "no-store" {
+			t.Errorf("Cache-Control is %q", got)
+		}
+	}
+	if got := log.String(); strings.Contains(got, "zanzibar") || !strings.Contains(got, "/discovery/query") {
+		t.Errorf("the log has %s", got)
+	}
+}
+
+// Requirement: XU-002, XU-051, XU-056
+func TestTheServiceDescribesItself(t *testing.T) {
+	body := wantStatus(t, ask(t, newTestServer(t, nil), "", "GET", "/.well-known/agent-discovery", ""), 200)
+	if body["level"] != "D2" || body["agents"] != "/discovery/agents" || body["query"] != "/discovery/query" || len(body["constraints"].([]any)) != 4 {
+		t.Errorf("it says %v", body)
+	}
+	var sum float64
+	for _, w := range body["score"].(map[string]any)["weights"].(map[string]any) {
+		sum += w.(float64)
+	}
+	if math.Abs(sum-1) > 1e-9 {
+		t.Errorf("the weights add up to %v", sum)
+	}
+}

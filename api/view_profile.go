@@ -1,0 +1,173 @@
+package api
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// The discovery profile's out-functions: a registration of any kind as draft-xu
+// shows it (spec/views.md).
+
+// profileHref is the path of a registration on this surface.
+func profileHref(e *directory.Entry) string { return "/discovery/agents/" + e.RID.String() }
+
+// appendMetadata appends the whole registration (xu 4). A profile's document is
+// as it was written, byte for byte (XU-003).
+func (s *Server) appendMetadata(b []byte, e *directory.Entry, l look) []byte {
+	b = append(b, '{')
+	ends := false
+	if e.Document.Kind() == directory.KindProfile {
+		for i, m := range e.Document.Members() {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(directory.AppendString(b, m.Name), ':')
+			b = append(b, m.Value...)
+			ends = ends || m.Name == "expires_at"
+		}
+	} else {
+		b = appendAsMetadata(b, e, projection(e))
+		b = directory.AppendText(b, "updated_at", stamp(e.UpdatedAt))
+	}
+	if !ends {
+		b = directory.AppendText(b, "expires_at", stamp(e.ExpiresAt))
+	}
+	return s.appendMarks(b, e, l, directory.KindProfile)
+}
+
+// appendAsMetadata appends the members of a document of another kind.
+func appendAsMetadata(b []byte, e *directory.Entry, p *directory.Projection) []byte {
+	b = directory.AppendText(b, "id", publicID(e))
+	b = directory.AppendText(b, "name", title(e, p))
+	b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
+	b = appendStrings(directory.AppendRaw(b, "tags", nil), metadataTags(e, p))
+	if len(p.Examples) > 0 {
+		b = list(directory.AppendRaw(b, "examples", nil), p.Examples, appendExample)
+	}
+	b = list(directory.AppendRaw(b, "bindings", nil), p.Bindings, appendBinding)
+	b = appendOptionalRaw(b, "auth", p.Authentication)
+	b = appendOptionalRaw(b, "constraints", p.Constraints)
+	if len(p.Languages) > 0 {
+		b = appendStrings(directory.AppendRaw(b, "supported_languages", nil), p.Languages)
+	}
+	b = directory.AppendText(b, "status", p.Status)
+	return appendOptional(b, "version", p.Version)
+}
+
+// metadataTags are the agent's tags, its capabilities', and the list of
+// capabilities, which has no operations in it (spec/views.md, 6).
+func metadataTags(e *directory.Entry, p *directory.Projection) []string {
+	tags := union(nil, p.Tags)
+	for i := range p.Capabilities {
+		tags = union(tags, p.Capabilities[i].Tags)
+	}
+	return union(tags, directory.Listed(e.Document, p))
+}
+
+func appendBinding(b []byte, x directory.Binding) []byte {
+	b = directory.AppendText(append(b, '{'), "protocol", x.Protocol)
+	b = directory.AppendText(b, "endpoint", x.Endpoint)
+	if len(x.MediaTypes) > 0 {
+		b = appendStrings(directory.AppendRaw(b, "media_types", nil), x.MediaTypes)
+	}
+	b = appendOptional(b, "interaction_model", x.InteractionModel)
+	b = appendOptional(b, "transport", x.Transport)
+	return append(appendOptional(b, "envelope", x.Envelope), '}')
+}
+
+// appendCandidate appends a candidate in as much detail as was asked for (xu 6.1,
+// 7.4; XU-054, XU-058).
+func (s *Server) appendCandidate(b []byte, c *discovery.Candidate, r *discovery.Request, l look) []byte {
+	e := c.Entry
+	p := projection(e)
+	b = directory.AppendText(append(b, '{'), "id", publicID(e))
+	if r.Detail != discovery.DetailMinimal {
+		b = directory.AppendText(b, "name", title(e, p))
+		b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
+	}
+	show := appendPlainBinding
+	if r.Detail == discovery.DetailFull {
+		show = appendBinding
+	}
+	b = list(directory.AppendRaw(b, "bindings", nil), acceptableFirst(p.Bindings, r.Protocols), show)
+	b = appendNumber(b, "score", c.Score)
+	b = directory.AppendText(b, "status", p.Status)
+	if r.Detail != discovery.DetailMinimal || r.IncludeEvidence {
+		b = appendStrings(directory.AppendRaw(b, "matched_tags", nil), c.MatchedTags)
+		b = appendFreshness(b, c, r)
+	}
+	if r.IncludeEvidence {
+		b = directory.AppendRaw(b, "score_components", encoded(c.Components))
+		b = directory.AppendRaw(b, "matched_examples", encoded(c.MatchedExamples))
+		b = directory.AppendRaw(b, "evidence", encoded(c.Evidence))
+	}
+	if flags := c.Flags.Names(); len(flags) > 0 {
+		b = appendStrings(directory.AppendRaw(b, "flags", nil), flags)
+	}
+	if r.Detail == discovery.DetailFull {
+		record := s.href(e) + "/record"
+		b = appendStrings(directory.AppendRaw(b, "credential_refs", nil), []string{record})
+		b = directory.AppendRaw(b, "metadata", e.Document.Bytes())
+	}
+	return s.appendMarks(b, e, l, directory.KindProfile)
+}
+
+// appendFreshness appends how old a candidate is (XU-009). A profile says itself
+// when its metadata were made.
+func appendFreshness(b []byte, c *discovery.Candidate, r *discovery.Request) []byte {
+	made := directory.AppendString(nil, c.Freshness.MetadataUpdatedAt)
+	if d := c.Entry.Document; d.Kind() == directory.KindProfile && !d.Dates().Updated.IsZero() {
+		ms := d.Members()
+		made = ms[slices.IndexFunc(ms, func(m directory.Member) bool { return m.Name == "updated_at" })].Value
+	}
+	b = directory.AppendRaw(directory.AppendRaw(b, "freshness", []byte{'{'}), "metadata_updated_at", made)
+	b = directory.AppendText(b, "indexed_at", c.Freshness.IndexedAt)
+	b = directory.AppendUint(b, "age_seconds", uint64(c.Freshness.AgeSeconds))
+	if r.Constraints.MaxAge >= 0 {
+		b = directory.AppendRaw(b, "stale", strconv.AppendBool(nil, c.Freshness.Stale))
+	}
+	return append(b, '}')
+}
+
+// acceptableFirst returns the bindings, those of the protocols that are
+// acceptable first (XU-050).
+func acceptableFirst(bs []directory.Binding, protocols []string) []directory.Binding {
+	bs = slices.Clone(bs)
+	slices.SortStableFunc(bs, func(a, b directory.Binding) int {
+		x, y := slices.Contains(protocols, a.Protocol), slices.Contains(protocols, b.Protocol)
+		switch {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		}
+		return 1
+	})
+	return bs
+}
+
+// appendPlainBinding appends enough of a binding to go on with, and nothing that
+// may be a secret: no user information and no query.
+func appendPlainBinding(b []byte, x directory.Binding) []byte {
+	b = directory.AppendText(append(b, '{'), "protocol", x.Protocol)
+	return append(directory.AppendText(b, "endpoint", plainEndpoint(x.Endpoint)), '}')
+}
+
+func plainEndpoint(s string) string {
+	if !strings.ContainsAny(s, "@?") {
+		return s
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Opaque != "" {
+		before, _, _ := strings.Cut(s, "?")
+		return before
+	}
+	u.User, u.RawQuery, u.ForceQuery = nil, "", false
+	return u.String()
+}

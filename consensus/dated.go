@@ -1,0 +1,104 @@
+package consensus
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/semver"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Documents that say of themselves how old they are and when they end (draft-xu,
+// 4.8 and 9). The leader judges them, by its clock and by what there is: no other
+// member knows both. What it found is pinned in the command by a precondition, so
+// that nothing comes between; the end is in the command, so that apply needs to
+// read no document.
+
+// maxAhead is how far ahead of the leader's clock a document's own date may be
+// (XU-061).
+const maxAhead = 60 * time.Second
+
+// prepareDates judges what is to be registered against the clock and held, which
+// has its name and is nil where nothing has, and completes r.
+func prepareDates(r *register, held *directory.Entry, doc directory.Document, now int64) error {
+	d := doc.Dates()
+	switch at := time.UnixMilli(now); {
+	case d.Updated.Sub(at) > maxAhead:
+		return directory.Refuse(directory.BadDocument, "updated_at is %s ahead of this directory's clock; at most %s are allowed",
+			d.Updated.Sub(at).Round(time.Second), maxAhead).At("/updated_at")
+	case !d.Expires.IsZero():
+		r.Until = untilOf(doc)
+		if _, err := capped(r.Lifetime, r.Until, now); err != nil {
+			return err
+		}
+	}
+	if doc.Kind() != directory.KindProfile {
+		return nil
+	}
+	switch {
+	case held == nil && (r.Present || r.Absent || r.IfMatch != nil):
+		// apply decides what its caller demands
+	case held == nil:
+		r.Absent, r.pinned = true, true
+	case held.Owner != r.Caller && !r.Commissioning, r.Absent, r.IfMatch != nil && !slices.Contains(r.IfMatch, held.Revision):
+		// apply refuses it, and says why
+	default:
+		r.pinned = true
+		r.IfMatch = []uint64{held.Revision}
+		return supersedes(d, held.Document.Dates())
+	}
+	return nil
+}
+
+// supersedes refuses what is older than that which it would replace (XU-023). Two
+// documents are compared by updated_at; where one has none, by their versions, if
+// both are SemVer.
+func supersedes(d, old directory.Dates) error {
+	switch {
+	case !d.Updated.IsZero() && !old.Updated.IsZero():
+		if d.Updated.Before(old.Updated) {
+			return directory.Refuse(directory.StaleMetadata, "updated_at is %s, and what is registered is of %s: newer metadata is not replaced by older",
+				d.Updated.Format(time.RFC3339Nano), old.Updated.Format(time.RFC3339Nano)).At("/updated_at")
+		}
+	case isSemVer(d.Version) && isSemVer(old.Version) && semver.Compare("v"+d.Version, "v"+old.Version) < 0:
+		return directory.Refuse(directory.StaleMetadata, "version is %.100q, and %.100q is registered: newer metadata is not replaced by older", d.Version, old.Version).At("/version")
+	}
+	return nil
+}
+
+// isSemVer reports whether s is a version of Semantic Versioning 2.0.0, of which
+// package semver takes shortened ones too.
+func isSemVer(s string) bool {
+	core, _, _ := strings.Cut(s, "+")
+	core, _, _ = strings.Cut(core, "-")
+	return semver.IsValid("v"+s) && strings.Count(core, ".") == 2
+}
+
+// pinned says that the leader itself put what it found into c's precondition: where
+// that has moved, the command is prepared anew.
+func (c *command) pinned() bool { return c.Register != nil && c.Register.pinned }
+
+// untilOf returns when a document ends by its own word, in Unix seconds; 0 for
+// never.
+func untilOf(doc directory.Document) int64 {
+	if ends := doc.Dates().Expires; !ends.IsZero() {
+		return max(ends.Unix(), 1)
+	}
+	return 0
+}
+
+// capped returns the lifetime of what ends at until by its own word (XU-047); 0 is
+// never. Times are Unix seconds but now, which is in milliseconds.
+func capped(lifetime uint32, until, now int64) (uint32, error) {
+	if until == 0 {
+		return lifetime, nil
+	}
+	left := until - now/1000
+	if left <= 0 {
+		return 0, directory.Refuse(directory.StaleMetadata, "the document says that it has expired: expires_at is %s",
+			time.Unix(until, 0).UTC().Format(time.RFC3339)).At("/expires_at")
+	}
+	return uint32(min(int64(lifetime), left)), nil
+}
