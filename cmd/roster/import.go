@@ -14,6 +14,7 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // importers is how many documents are registered at the same time.
@@ -25,6 +26,8 @@ func (a *app) importCommand() *cobra.Command {
 			"A card's agent name is the host and path of its url."),
 		a.importKind(directory.KindMCP, "Register MCP servers",
 			"A server's agent name is its name. Files may hold one server.json, an array of\nthem, or a list as an MCP registry answers it."),
+		a.importKind(directory.KindOASF, "Register OASF records",
+			"A record's agent name is its name."),
 	)
 }
 
@@ -42,6 +45,9 @@ refused: one must not replace another in silence. What you registered under a na
 before is replaced.
 
 Each document is taken or refused, with the reason, whatever became of the others.
+With --dry-run nothing is registered, and each is compared with what is registered
+under its name. A document says in its member "imported_from" where it came from:
+the file, or what --source says, and the SHA-256 of what was there.
 The exit code is 0 when all were taken and 1 when some were refused. When the
 directory is away or doesn't know you, the import ends there.`,
 		Args: needs("FILE|DIR"),
@@ -50,7 +56,11 @@ directory is away or doesn't know you, the import ends there.`,
 			return im.run(c.Context(), args[0])
 		},
 	}
-	c.Flags().BoolVar(&im.dry, "dry-run", false, "check everything, register nothing")
+	c.Flags().BoolVar(&im.dry, "dry-run", false, "check everything, tell what would change, register nothing")
+	c.Flags().StringVar(&im.origin, "source", "", "where the files are from, such as the URL of a registry (default: the file's name)")
+	if kind == directory.KindA2A {
+		c.Flags().StringArrayVar(&im.keyFiles, "card-key", nil, "a file with public keys (JWKS, JWK or PEM) that signed cards are judged by; may be repeated")
+	}
 	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
 	lifetimeFlag(c, &lt)
 	return c
@@ -62,13 +72,20 @@ type importing struct {
 	kind    directory.Kind
 	options api.RegisterOptions
 	dry     bool
+	origin  string // where the files are from; empty for their names
+
+	keyFiles []string
+	keys     *trust.CardKeys // nil where no key is named
 }
 
 // What became of a document.
 const (
 	registered = "registered"
 	replaced   = "replaced"
-	valid      = "valid" // in a dry run
+	valid      = "valid" // in a dry run, as the next three
+	isNew      = "new"
+	changed    = "changed"
+	unchanged  = "unchanged"
 	refused    = "refused"
 	untried    = "untried"
 )
@@ -81,8 +98,12 @@ type item struct {
 	RID     string `json:"rid,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Pointer string `json:"pointer,omitempty"`
+	// Signature says who signed an agent card, or why nobody known did.
+	Signature string       `json:"signature,omitempty"`
+	Diff      []difference `json:"diff,omitempty"`
 
 	document []byte
+	meta     []byte // what a registry says beside the document; nil for nothing
 }
 
 func (i *item) refuse(err error) {
@@ -101,26 +122,23 @@ func (im *importing) run(ctx context.Context, source string) error {
 	if strings.Contains(source, "://") {
 		return usage("import reads files and directories, not URLs").because("Save it first:").try("curl --proto =https -o agents.json " + shellQuote(source))
 	}
+	if err := im.readKeys(); err != nil {
+		return err
+	}
 	items, err := im.readItems(source)
 	if err != nil {
 		return err
 	}
 	im.check(items)
-	var stopped error
 	if im.dry {
-		for _, i := range items {
-			if i.Result == untried {
-				i.Result = valid
-			}
-		}
-	} else {
-		client, err := im.client()
-		if err != nil {
-			return err
-		}
-		stopped = im.register(ctx, client, items)
+		im.compare(ctx, items)
+		return im.report(items, nil)
 	}
-	return im.report(items, stopped)
+	client, err := im.client()
+	if err != nil {
+		return err
+	}
+	return im.report(items, im.each(ctx, items, func(ctx context.Context, i *item) error { return im.registerOne(ctx, client, i) }))
 }
 
 // check finds each document's name and refuses what no directory would take.
@@ -131,6 +149,11 @@ func (im *importing) check(items []*item) {
 			continue
 		}
 		i.Result = untried
+		im.judgeSignature(i)
+		if err := im.trace(i); err != nil {
+			i.refuse(err)
+			continue
+		}
 		doc, err := directory.ParseDocument(im.kind, i.document)
 		if err != nil {
 			i.refuse(err)
@@ -152,9 +175,9 @@ func (im *importing) check(items []*item) {
 	}
 }
 
-// register registers what was not refused. It stops where the next document
-// would fare no better, and says why.
-func (im *importing) register(ctx context.Context, client *api.Client, items []*item) error {
+// each does something with each document that was not refused. It stops where the
+// next would fare no better, and says why.
+func (im *importing) each(ctx context.Context, items []*item, do func(context.Context, *item) error) error {
 	p := im.progress(len(items))
 	defer p.end()
 	g, inner := errgroup.WithContext(ctx)
@@ -169,7 +192,7 @@ func (im *importing) register(ctx context.Context, client *api.Client, items []*
 				return nil // the first error is the one to tell
 			}
 			defer p.step()
-			return im.registerOne(inner, client, i)
+			return do(inner, i)
 		})
 	}
 	return errors.Join(g.Wait(), ctx.Err())
@@ -195,7 +218,7 @@ func (im *importing) registerOne(ctx context.Context, client *api.Client, i *ite
 
 // report prints what became of each document, and fails unless all were taken.
 func (im *importing) report(items []*item, stopped error) error {
-	taken, t := 0, table{head: []string{"RESULT", "AGENT", "SOURCE", "RID", "REASON"}}
+	taken, t := 0, table{head: []string{"RESULT", "AGENT", "SOURCE", "RID", "DETAIL"}}
 	for _, i := range items {
 		if i.Result != refused && i.Result != untried {
 			taken++
@@ -204,10 +227,14 @@ func (im *importing) report(items []*item, stopped error) error {
 		if i.Pointer != "" {
 			reason += " (at " + i.Pointer + ")"
 		}
+		if i.Result != refused && i.Result != untried {
+			reason = im.words(i)
+		}
 		t.rows = append(t.rows, []string{i.Result, i.Agent, i.Source, i.RID, reason})
 	}
 	// Where the table ends is where people look.
-	slices.SortStableFunc(t.rows, func(a, b []string) int { return cmp.Compare(len(a[4]), 0) - cmp.Compare(len(b[4]), 0) })
+	refusals := func(row []string) int { return strings.Index(refused+" "+untried, row[0]) }
+	slices.SortStableFunc(t.rows, func(a, b []string) int { return cmp.Compare(refusals(a), refusals(b)) })
 	body, err := marshal(map[string]any{"items": items})
 	if err != nil {
 		return err

@@ -78,7 +78,8 @@ func (im *importing) readCatalogue(file string) ([]*item, error) {
 	}
 	items := make([]*item, len(list))
 	for n, document := range list {
-		items[n] = &item{Source: fmt.Sprintf("%s#%d", base, n+1), document: unwrap(document)}
+		items[n] = &item{Source: fmt.Sprintf("%s#%d", base, n+1)}
+		items[n].document, items[n].meta = unwrap(document)
 	}
 	return items, nil
 }
@@ -104,17 +105,23 @@ func splitCatalogue(text []byte) ([][]byte, error) {
 	return nil, errNoArray
 }
 
-// unwrap returns the server.json of a registry's list item, which has it beside
-// the registry's own words, and other documents as they are.
-func unwrap(document []byte) []byte {
+// unwrap returns the server.json of a registry's list item and the registry's own
+// words beside it, if there are any; other documents as they are.
+func unwrap(document []byte) (server, meta []byte) {
 	members, err := directory.ParseObject(document)
 	if err != nil {
-		return document
+		return document, nil
 	}
 	for _, m := range members {
-		if m.Name == "server" && jsontext.Value(m.Value).Kind() == '{' {
-			return m.Value
+		switch {
+		case m.Name == "server" && jsontext.Value(m.Value).Kind() == '{':
+			server = m.Value
+		case m.Name == "_meta":
+			meta = m.Value
 		}
 	}
-	return document
+	if server == nil {
+		return document, nil
+	}
+	return server, meta
 }

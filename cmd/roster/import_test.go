@@ -21,6 +21,10 @@ type registry struct {
 }
 
 func (d *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		problem(404, "not-found", "none")(w, r)
+		return
+	}
 	name := r.URL.Query().Get("agent")
 	d.mu.Lock()
 	d.posts[name]++
@@ -100,7 +104,7 @@ func TestImportReadsLists(t *testing.T) {
 func TestADryRunRegistersNothing(t *testing.T) {
 	d := &registry{}
 	code, items, notes := importInto(t, d, "a2a", map[string]string{"1.json": card("A", "https://a.example"), "2.json": card("B", "ftp://")}, "--dry-run")
-	if code != 1 || items[0].Result != valid || items[1].Result != refused || len(d.posts) != 0 || !strings.Contains(notes, "would take 1 of 2") {
+	if code != 1 || items[0].Result != isNew || items[1].Result != refused || len(d.posts) != 0 || !strings.Contains(notes, "would take 1 of 2") {
 		t.Errorf("exit code %d, %+v, %v, %q", code, items, d.posts, notes)
 	}
 }
