@@ -128,6 +128,8 @@ func (m *devMesh) printReady() {
 	proof := shellQuote(filepath.Join(m.opt.Dir, "proof.json"))
 	m.note("\nFind at %s an agent that was registered at %s, and see where it comes from:", last.TrustDomain, agent.domain.TrustDomain)
 	m.note("  %s '%s/ad/l?agent=%s'", curl, last.Nodes[0].API, agent.Agent)
+	m.note("Ask %s in words for an agent that can do a task, and see why it is the one:", last.TrustDomain)
+	m.note("  %s '%s/discovery/query' -H 'Content-Type: application/json' -d '{\"query\":\"read the total of an invoice\",\"limit\":1,\"include_evidence\":true}'", curl, last.Nodes[0].API)
 	m.note("Save the proof of that agent's record:")
 	m.note("  %s -o %s '%s/proof'", curl, proof, mirror)
 	m.note("Verify it, without any network:")

@@ -94,7 +94,7 @@ func TestDevIsAMesh(t *testing.T) {
 	o := DevOptions{Domains: 3, Nodes: 1, Port: 0, Dir: dir, Sample: 12}
 	m, printed, stop := runDev(t, o)
 	requireCrossing(t, m)
-	for _, want := range []string{"curl -K " + filepath.Join(dir, "curlrc"), "/ad/l?agent=", "/proof'", "roster verify --bundle"} {
+	for _, want := range []string{"curl -K " + filepath.Join(dir, "curlrc"), "/ad/l?agent=", "/discovery/query' -H ", "/proof'", "roster verify --bundle"} {
 		if !strings.Contains(printed(), want) {
 			t.Errorf("dev prints no %q:\n%s", want, printed())
 		}

@@ -391,12 +391,17 @@ func TestScriptsAreWellFormed(t *testing.T) {
 	if err != nil || len(paths) < 13 {
 		t.Fatalf("only %d scripts were found (%v)", len(paths), err)
 	}
+	more, err := filepath.Glob("../api/testdata/xu-*.txt")
+	if err != nil || len(more) < 5 {
+		t.Fatalf("only %d scripts of the discovery profile were found (%v)", len(more), err)
+	}
+	paths = append(paths, more...)
 	for _, path := range paths {
 		exchanges, err := parseScript(path)
 		if err != nil {
 			t.Error(err)
 		}
-		if text, _ := os.ReadFile(path); len(exchanges) == 0 || !bytes.Contains(text, []byte("\n# Requirement: AD-")) {
+		if text, _ := os.ReadFile(path); len(exchanges) == 0 || !bytes.Contains(text, []byte("\n# Requirement: ")) {
 			t.Errorf("%s has no exchange, or names no requirement", path)
 		}
 	}
