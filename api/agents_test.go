@@ -319,9 +319,9 @@ func TestAgentsById(t *testing.T) {
 	if links := resp.Header.Values("Link"); len(links) != 2 || links[0] != "</agents/"+rid(10)+`>; rel="alternate"` {
 		t.Errorf("the links are %v", links)
 	}
-	for _, method := range []string{"PUT", "DELETE"} {
+	for _, method := range []string{"PUT", "DELETE"} { // whether there is one that she does not see, the leader would know
 		body := map[string]string{"PUT": metadata("n", "d", "")}[method]
-		for target, status := range map[string]int{"/agents/agent-1": 403, "/agents/agent-6": 403, "/agents/secret-3": 404, "/agents/nobody": 404} {
+		for target, status := range map[string]int{"/agents/agent-1": 403, "/agents/agent-6": 403, "/agents/secret-3": 503, "/agents/nobody": 503} {
 			wantStatus(t, ask(t, s, "/agent/eve", method, target, body), status)
 		}
 	}

@@ -43,23 +43,26 @@ func (s *Server) apiCatalog(w http.ResponseWriter, c *call) error {
 	return sendPublic(w, c, `application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727"`, s.described().catalog)
 }
 
-// catalog writes the linkset of the one API that a node has (RFC 9264, 4.2): its
-// description, what it implements, and its interfaces (RFC 8631).
+// catalog writes the linkset of the APIs that a node has (RFC 9264, 4.2): their
+// description, what they implement, and their interfaces (RFC 8631).
 func (s *Server) catalog() []byte {
 	link := func(rel, href, mediaType string) directory.Member {
 		target := directory.AppendText([]byte{'{'}, "href", href)
 		target = directory.AppendText(target, "type", mediaType)
 		return directory.Member{Name: rel, Value: append(append([]byte{'['}, target...), '}', ']')}
 	}
-	b := directory.AppendText([]byte(`{"linkset":[{`), "anchor", s.cfg.PublicURL+"/ad")
-	for _, m := range []directory.Member{
-		link("service-desc", s.cfg.PublicURL+"/openapi.json", "application/json"),
-		link("service-doc", "https://datatracker.ietf.org/doc/html/draft-jimenez-agent-directory-01", "text/html"),
-		link("service-meta", s.cfg.PublicURL+"/.well-known/ad", "application/json"),
-	} {
-		b = directory.AppendRaw(b, m.Name, m.Value)
+	desc := link("service-desc", s.cfg.PublicURL+"/openapi.json", "application/json")
+	draft := func(name string) directory.Member {
+		return link("service-doc", "https://datatracker.ietf.org/doc/html/"+name, "text/html")
 	}
-	return append(b, "}]}\n"...)
+	anchor := func(path string) directory.Member {
+		return directory.Member{Name: "anchor", Value: directory.AppendString(nil, s.cfg.PublicURL+path)}
+	}
+	b := list([]byte(`{"linkset":`), [][]directory.Member{
+		{anchor("/ad"), desc, draft("draft-jimenez-agent-directory-01"), link("service-meta", s.cfg.PublicURL+"/.well-known/ad", "application/json")},
+		{anchor("/agents"), desc, draft("draft-cui-ai-agent-discovery-invocation"), link("describedby", s.cfg.PublicURL+"/schemas/aidip.json", "application/schema+json")},
+	}, directory.AppendObject)
+	return append(b, '}', '\n')
 }
 
 // document returns the OpenAPI document of the table of routes.

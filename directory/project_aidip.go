@@ -67,16 +67,13 @@ func projectAIDIP(agent string, doc *object) *Projection {
 // checkID refuses an id that is not the name that the agent has or may get.
 func checkID(agent string, doc *object) {
 	id := norm.NFC.String(doc.text("id"))
-	if id == "" || id == agent {
-		return
-	}
-	if _, err := ParseName(id); err != nil {
-		doc.refuse("id", "%v", err)
-		return
-	}
+	_, err := ParseName(id)
 	switch {
 	case slices.Contains(takenIDs, id):
 		doc.refuse("id", "the id %q is a route of the directory's own; choose another", id)
+	case id == "" || id == agent:
+	case err != nil:
+		doc.refuse("id", "%v", err)
 	case agent != "":
 		doc.refuse("id", "the id is %.300q, and this registration's is %.300q", id, agent)
 	}

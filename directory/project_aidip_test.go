@@ -153,6 +153,8 @@ func TestProjectAIDIPRefuses(t *testing.T) {
 	}
 	_, err := directory.Project("another", mustDocument(t, directory.KindAIDIP, cui3))
 	wantRefusal(t, err, directory.BadDocument, "/id")
+	_, err = directory.Project("search", mustDocument(t, directory.KindAIDIP, with(`"id":"search"`)))
+	wantRefusal(t, err, directory.BadDocument, "/id")
 	own := rid(1).String()
 	mustProject(t, own, mustDocument(t, directory.KindAIDIP, with(`"id":"`+own+`"`)))
 }

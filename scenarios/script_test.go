@@ -387,22 +387,22 @@ func (p *scriptParser) answer(x *exchange, s string) (err error) {
 // The scripts are read by people and by this: each parses, and names what it
 // shows.
 func TestScriptsAreWellFormed(t *testing.T) {
-	paths, err := filepath.Glob("../api/testdata/jimenez-*.txt")
-	if err != nil || len(paths) < 13 {
-		t.Fatalf("only %d scripts were found (%v)", len(paths), err)
-	}
-	more, err := filepath.Glob("../api/testdata/xu-*.txt")
-	if err != nil || len(more) < 5 {
-		t.Fatalf("only %d scripts of the discovery profile were found (%v)", len(more), err)
-	}
-	paths = append(paths, more...)
-	for _, path := range paths {
-		exchanges, err := parseScript(path)
-		if err != nil {
-			t.Error(err)
+	for draft, of := range map[string]struct {
+		least int
+		rows  string
+	}{"jimenez": {13, "AD-"}, "xu": {5, "XU-"}, "cui": {5, "AI-"}} {
+		paths, err := filepath.Glob("../api/testdata/" + draft + "-*.txt")
+		if err != nil || len(paths) < of.least {
+			t.Fatalf("only %d scripts of %s were found (%v)", len(paths), draft, err)
 		}
-		if text, _ := os.ReadFile(path); len(exchanges) == 0 || !bytes.Contains(text, []byte("\n# Requirement: ")) {
-			t.Errorf("%s has no exchange, or names no requirement", path)
+		for _, path := range paths {
+			exchanges, err := parseScript(path)
+			if err != nil {
+				t.Error(err)
+			}
+			if text, _ := os.ReadFile(path); len(exchanges) == 0 || !bytes.Contains(text, []byte("\n# Requirement: "+of.rows)) {
+				t.Errorf("%s has no exchange, or names no requirement", path)
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,9 @@ type shown struct {
 	Document jsontext.Value `json:"document"`
 	Resource jsontext.Value `json:"resource"`
 	Item     jsontext.Value `json:"item"`
+	// AIDIP's, where there are any.
+	Metadata jsontext.Value `json:"agent_metadata"`
+	Summary  jsontext.Value `json:"agent_summary"`
 
 	rid string // as it was given one here
 }
@@ -89,7 +93,7 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 	if err := json.Unmarshal([]byte(text), &want); err != nil {
 		t.Fatal(err)
 	}
-	if g.Kind == "ad" && want["lt"] != nil {
+	if g.Kind == "ad" && want["lt"] != nil || g.Kind == "aidip" && want["agent"] == nil && want["operations"] != nil {
 		for _, o := range odd {
 			var v any
 			if err := json.Unmarshal(o.Value, &v); err != nil {
@@ -101,7 +105,9 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 	is, was := got["provenance"].(map[string]any), want["provenance"].(map[string]any)
 	home := n.Domain.Name == "alpha.test"
 	if !home {
-		want["href"] = "/ad/r/alpha.test/" + g.rid
+		if want["href"] != nil {
+			want["href"] = "/ad/r/alpha.test/" + g.rid
+		}
 		was["origin_signature"] = "/ad/r/alpha.test/" + g.rid + "/record"
 		was["received_from"] = "alpha.test"
 		was["verification"] = map[string]any{"state": "verified", "logged": false}
@@ -145,7 +151,7 @@ func move(t *testing.T, from, to map[string]any, names ...string) {
 // origin and at a peer's node, where the record's bytes are those that were
 // written, members that nobody knows included.
 //
-// Requirement: AD-015, AD-051, AD-054, AD-063
+// Requirement: AD-015, AD-051, AD-054, AD-063, AI-024, AI-029
 func TestEveryKindOnEverySurface(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan})
@@ -174,9 +180,29 @@ func TestEveryKindOnEverySurface(t *testing.T) {
 				item := listed[0].(map[string]any)
 				sameJSON(t, g.Kind+" listed at "+n.Name, item, g.at(t, g.Item, n, item))
 				g.recordHolds(t, ask("GET", path+"/record"))
+				g.isAgent(t, n, ask)
 			}
 		}
 	})
+}
+
+// isAgent demands that AIDIP's surface shows the goldens, in full and in a list.
+func (g *shown) isAgent(t *testing.T, n *mesh.Node, ask asker) {
+	t.Helper()
+	if g.Metadata == nil {
+		return
+	}
+	got := ask("GET", "/agents/"+g.rid).want(t, 200)
+	sameJSON(t, g.Kind+" as AIDIP's metadata at "+n.Name, got, g.at(t, g.Metadata, n, got))
+	var all []map[string]any
+	if err := json.Unmarshal(ask("GET", "/agents").body, &all); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(x map[string]any) bool { return x["id"] == got["id"] })
+	if i < 0 {
+		t.Fatalf("%s is not among the agents at %s", g.Kind, n.Name)
+	}
+	sameJSON(t, g.Kind+" as AIDIP's summary at "+n.Name, all[i], g.at(t, g.Summary, n, all[i]))
 }
 
 // recordHolds demands that a signed record opens to the document's own bytes.
