@@ -22,7 +22,6 @@ const (
 	maxBatchBytes   = 512 << 10
 	maxEntriesAtOne = 4
 	enqueueTimeout  = 2 * time.Second
-	tellAfter       = 5 * time.Millisecond // where nobody is known to wait
 )
 
 // errNotLeader says that this member does not lead, and has done nothing.
@@ -223,30 +222,6 @@ func signal(holdsOne chan<- struct{}) {
 	select {
 	case holdsOne <- struct{}{}:
 	default: // one is there already, and will be seen after now
-	}
-}
-
-// tellLoop lets followers know soon that what they hold is committed. Raft tells
-// them with the next entry or after CommitTimeout; where none follows, an empty
-// entry is the next: at once where a follower is waiting, and a little later
-// where the next write may come first.
-func (s *Store) tellLoop() {
-	for {
-		select {
-		case <-s.batches.tell:
-		case <-s.batches.commit:
-			select {
-			case <-s.batches.tell:
-			case <-time.After(tellAfter):
-			case <-s.closing.Done():
-				return
-			}
-		case <-s.closing.Done():
-			return
-		}
-		if !s.alone() && len(s.batches.queue) == 0 && s.batches.untold.Swap(false) {
-			_ = s.raft.Barrier(enqueueTimeout).Error() // who does not lead has nobody to tell
-		}
 	}
 }
 

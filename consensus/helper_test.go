@@ -155,8 +155,11 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 		select {
 		case l.conns <- b:
 			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.cut[from] || n.cut[to] { // meanwhile: nobody would break this one
+				return nil, errors.Join(errCut, a.Close())
+			}
 			n.pipes[a], n.pipes[b] = from, to
-			n.mu.Unlock()
 			return a, nil
 		case <-l.closed:
 			return nil, net.ErrClosed

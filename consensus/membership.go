@@ -35,6 +35,7 @@ func newStore(cfg Config) (*Store, error) {
 		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
 	}
 	s.gates = map[spiffeid.ID]chan struct{}{}
+	s.telling = map[raft.ServerID]chan struct{}{}
 	s.presence.seen = map[spiffeid.ID]sighting{}
 	s.presence.fresh = 10 * cfg.Timing.Presence
 	s.presence.voters = s.voters
@@ -67,7 +68,8 @@ func (s *Store) start() (err error) {
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: streams{s.cluster.raft, s.cluster}, MaxPool: 3, Timeout: 10 * s.cfg.Timing.Heartbeat, Logger: log.Named("transport"),
 	})
-	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, memberTransport{transport, s.address()})
+	s.transport = memberTransport{transport, s.address()}
+	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, s.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}

@@ -41,6 +41,8 @@ type Store struct {
 	asked     shared // by a follower of its leader, for linearizable reads
 	confirmed shared // by a leader of a majority, for the same
 	gates     map[spiffeid.ID]chan struct{}
+	transport memberTransport
+	telling   map[raft.ServerID]chan struct{} // holds one: a word of a commit is under way; of tellLoop alone
 
 	stop    context.CancelFunc
 	closing context.Context
