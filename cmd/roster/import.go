@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -49,7 +50,9 @@ With --dry-run nothing is registered, and each is compared with what is register
 under its name. A document says in its member "imported_from" where it came from:
 the file, or what --source says, and the SHA-256 of what was there.
 The exit code is 0 when all were taken and 1 when some were refused. When the
-directory is away or doesn't know you, the import ends there.`,
+directory is away or doesn't know you, the import ends there.
+
+With --keep the import stays and refreshes what was taken, in lists.`,
 		Args: needs("FILE|DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			im.options.Kind, im.options.Lifetime = string(kind), uint32(lt)
@@ -61,6 +64,7 @@ directory is away or doesn't know you, the import ends there.`,
 	if kind == directory.KindA2A {
 		c.Flags().StringArrayVar(&im.keyFiles, "card-key", nil, "a file with public keys (JWKS, JWK or PEM) that signed cards are judged by; may be repeated")
 	}
+	c.Flags().BoolVar(&im.stay, "keep", false, "stay and refresh what was taken, until SIGINT or SIGTERM")
 	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
 	lifetimeFlag(c, &lt)
 	return c
@@ -76,6 +80,11 @@ type importing struct {
 
 	keyFiles []string
 	keys     *trust.CardKeys // nil where no key is named
+
+	stay bool // and refresh what was taken
+
+	mu      sync.Mutex // guards granted while items are registered
+	granted uint32     // seconds: the shortest lifetime
 }
 
 // What became of a document.
@@ -138,7 +147,12 @@ func (im *importing) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	return im.report(items, im.each(ctx, items, func(ctx context.Context, i *item) error { return im.registerOne(ctx, client, i) }))
+	stopped := im.each(ctx, items, func(ctx context.Context, i *item) error { return im.registerOne(ctx, client, i) })
+	err = im.report(items, stopped)
+	if im.stay && stopped == nil {
+		im.keep(ctx, client, items)
+	}
+	return err
 }
 
 // check finds each document's name and refuses what no directory would take.
@@ -203,6 +217,7 @@ func (im *importing) registerOne(ctx context.Context, client *api.Client, i *ite
 	var answered *api.Error
 	switch {
 	case err == nil:
+		im.grantedTo(out)
 		i.Result, i.RID = replaced, out.RID
 		if out.Created {
 			i.Result = registered

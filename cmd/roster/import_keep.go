@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// keep refreshes, in lists, what an import registered, until ctx ends or nothing
+// is left of it.
+func (im *importing) keep(ctx context.Context, client *api.Client, items []*item) {
+	var kept []*item
+	for _, i := range items {
+		if i.Result == registered || i.Result == replaced {
+			kept = append(kept, i)
+		}
+	}
+	for len(kept) > 0 {
+		// Not all imports that began together come back together.
+		wait := time.Duration((0.4 + 0.2*rand.Float64()) * float64(im.granted) * float64(time.Second))
+		if !pause(ctx, wait) {
+			return
+		}
+		kept = im.renew(ctx, client, kept)
+	}
+}
+
+// renew refreshes what is kept, as often as it takes, and returns what is to be
+// kept on: not what the directory won't have any more.
+func (im *importing) renew(ctx context.Context, client *api.Client, kept []*item) (left []*item) {
+	asked := make([]api.Renewal, len(kept))
+	for n, i := range kept {
+		asked[n].ID = i.RID
+	}
+	told, err := client.RefreshMany(ctx, asked)
+	for wait := firstRetry; err != nil && ctx.Err() == nil; wait = min(2*wait, lastRetry) {
+		if !passes(err) {
+			im.note("Nothing is refreshed any more: %s", explain(err).what)
+			return nil
+		}
+		im.note("The registrations could not be refreshed: %s; trying on.", explain(err).what)
+		im.close() // another connection may reach another node, with a newer certificate
+		if !pause(ctx, time.Duration((0.5+rand.Float64())*float64(wait))) {
+			return kept
+		}
+		told, err = client.RefreshMany(ctx, asked)
+	}
+	if err != nil {
+		return kept // ctx has ended
+	}
+	for n, i := range kept {
+		switch r := told[n]; {
+		case r.Problem == "":
+			im.granted = min(im.granted, r.Lifetime)
+		case r.Status == http.StatusNotFound:
+			if !im.again(ctx, client, i) {
+				continue
+			}
+		case r.Status < http.StatusInternalServerError:
+			im.note("%s is kept no longer: %s", i.Agent, r.Detail)
+			continue
+		}
+		left = append(left, i)
+	}
+	return left
+}
+
+// again registers what has expired, and reports whether it is to be kept on.
+func (im *importing) again(ctx context.Context, client *api.Client, i *item) bool {
+	err := im.registerOne(ctx, client, i)
+	switch {
+	case err != nil: // the next round tries again
+	case i.Result == refused:
+		im.note("%s had expired and is not taken again: %s", i.Agent, i.Reason)
+		return false
+	default:
+		im.note("%s had expired and is registered again as %s.", i.Agent, i.RID)
+	}
+	return true
+}
+
+// grantedTo notes the shortest lifetime that was granted.
+func (im *importing) grantedTo(out *api.Registered) {
+	lifetime := im.options.Lifetime
+	if lifetime == 0 {
+		lifetime = directory.DefaultLifetime
+	}
+	if out.Granted != 0 {
+		lifetime = out.Granted
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if im.granted == 0 || lifetime < im.granted {
+		im.granted = lifetime
+	}
+}
