@@ -193,6 +193,29 @@ func TestQueriesShowWhatTheirCallerMaySee(t *testing.T) {
 	}
 }
 
+// What was read is written back without becoming the registrant's word: a lease
+// isn't a document's own end.
+//
+// Requirement: XU-045, XU-047
+func TestWhatWasShownIsWrittenBack(t *testing.T) {
+	leased := profileEntry(t, 'A', "leased", ``)
+	own := profileEntry(t, 'B', "own", `,"expires_at":"`+stamp(leased.ExpiresAt)+`"`)
+	s := newTestServer(t, nil, leased, own)
+	for e, kept := range map[*directory.Entry]bool{leased: false, own: true} {
+		d, err := s.parseProfile(s.appendMetadata(nil, e, look{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(d.Bytes(), e.Document.Bytes()) || d.Dates().Expires.IsZero() == kept {
+			t.Errorf("%s is written back as %s", e.Agent, d.Bytes())
+		}
+	}
+	d, err := s.parseProfile([]byte(`{"id":"leased","expires_at":"2030-01-01T00:00:00Z"}`))
+	if err != nil || d.Dates().Expires.Year() != 2030 {
+		t.Errorf("an end that is the registrant's word is read as %s, %v", d.Bytes(), err)
+	}
+}
+
 // Requirement: XU-034, XU-049, XU-053
 func TestBadRequestsForDiscovery(t *testing.T) {
 	s := newTestServer(t, nil)

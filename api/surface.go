@@ -91,6 +91,9 @@ func (s *Server) put(c *call, ask directory.Registering) (directory.Outcome, err
 	id := norm.NFC.String(c.vars["id"])
 	if e != nil {
 		id = e.Agent
+		if !c.params.has("visibility") {
+			ask.Visibility = e.Visibility
+		}
 	}
 	if ask.Agent != id {
 		return directory.Outcome{}, directory.Refuse(directory.BadDocument,
