@@ -114,7 +114,7 @@ func (x *Index) mind() {
 	*m = minder{log: m.log, period: m.log.period.Load(), told: deadline{x.Clock.Now().UnixMilli(), lastRID}}
 	// The lock is let go now and then: what is put meanwhile notes its deadline
 	// itself.
-	all := make(deadlines, 0, len(x.slots))
+	all := make(deadlines, 0, len(x.stock.byRID))
 	for last, more := (key{}), true; more; {
 		var found []*Entry
 		found, last, more = x.scanHeld(extent{field: fieldAll}, &matcher{Query: &Query{}}, last, m.told.at, mindBudget, mindBudget)
@@ -162,7 +162,7 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 			return 0, true // due says how long
 		}
 		d := m.agenda.take()
-		s := x.slots[d.rid]
+		s, _ := x.stock.slot(d.rid)
 		switch {
 		case s == nil || m.dead(s.e):
 		case s.e.ExpiresAt > d.at:

@@ -29,7 +29,7 @@ func (x *Index) behind(r extent, k key) (from, to spot) {
 		return p.seek(r.text, key{}), p.seek(r.text+"\xff", key{}) // UTF-8 has no byte 0xff
 	}
 	from = p.seek(r.text, k)
-	if o, after, ok := p.next(from); ok && o.text == r.text && o.slot.key == k {
+	if o, after, ok := p.next(from); ok && p.text(o) == r.text && p.keyOf(o) == k {
 		from = after
 	}
 	return from, p.seek(r.text+"\x00", key{})
@@ -75,7 +75,7 @@ func (x *Index) plan(q *Query) (along, byPrefix extent, most int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	along = extent{field: fieldAll}
-	size := len(x.slots)
+	size := len(x.stock.byRID)
 	var prefixes []extent
 	for _, r := range q.extents() {
 		if r.prefix {
@@ -147,8 +147,9 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 		}
 		var o posting
 		o, s, _ = p.next(s)
-		last = o.slot.key
-		if e := o.slot.e; e.living(now) && q.matches(e) {
+		at := &x.stock.slots[o.slot]
+		last = at.key
+		if e := at.e; e.living(now) && q.matches(e) {
 			found = append(found, e)
 		}
 	}
@@ -161,15 +162,16 @@ func (x *Index) gather(r extent, q *matcher, after key, now int64) []*Entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	p := &x.fields[r.field]
-	var slots []*slot
+	var slots []slot
 	for s, end := x.behind(r, key{}); s != end; {
 		var o posting
 		o, s, _ = p.next(s)
-		if e := o.slot.e; o.slot.key.compare(after) > 0 && e.living(now) && q.matches(e) {
-			slots = append(slots, o.slot)
+		at := x.stock.slots[o.slot]
+		if at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
+			slots = append(slots, at)
 		}
 	}
-	slices.SortFunc(slots, func(a, b *slot) int { return a.key.compare(b.key) })
+	slices.SortFunc(slots, func(a, b slot) int { return a.key.compare(b.key) })
 	slots = slices.Compact(slots) // an entry may have several names with one beginning
 	found := make([]*Entry, len(slots))
 	for i, s := range slots {

@@ -15,7 +15,7 @@ type Index struct {
 	byRID bool // the order: by rid, or else by Created
 
 	mu     sync.RWMutex
-	slots  map[RID]*slot
+	stock  stock
 	fields [fieldCount]postings
 	minder minder
 }
@@ -37,10 +37,25 @@ const statusActive = "active"
 
 // NewIndex returns an empty index whose order is that of the own domain's: by
 // Created.
-func NewIndex() *Index { return &Index{slots: map[RID]*slot{}} }
+func NewIndex() *Index {
+	x := &Index{}
+	x.clear()
+	return x
+}
 
 // newForeignIndex returns an empty index in the order of other domains': by rid.
-func newForeignIndex() *Index { return &Index{slots: map[RID]*slot{}, byRID: true} }
+func newForeignIndex() *Index {
+	x := &Index{byRID: true}
+	x.clear()
+	return x
+}
+
+func (x *Index) clear() {
+	x.stock = newStock()
+	for i := range x.fields {
+		x.fields[i] = postings{stock: &x.stock}
+	}
+}
 
 func (x *Index) keyOf(e *Entry) key {
 	if x.byRID {
@@ -58,14 +73,13 @@ func (x *Index) Put(e *Entry) {
 	terms := termsOf(e)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := x.slots[e.RID]
+	s, n := x.stock.slot(e.RID)
 	if s != nil && s.key != k {
-		x.drop(s)
+		x.drop(s, n)
 		s = nil
 	}
 	if s == nil {
-		s = &slot{key: k}
-		x.slots[e.RID] = s
+		s, n = x.stock.take(k)
 	}
 	x.note(s.e, e)
 	var old []term
@@ -80,10 +94,13 @@ func (x *Index) Put(e *Entry) {
 	s.e = e
 	for _, t := range terms {
 		if _, had := slices.BinarySearchFunc(old, t, term.compare); had {
-			x.fields[t.field].refer(t.text, k)
-		} else {
-			x.fields[t.field].insert(posting{t.text, s})
+			continue
 		}
+		o := posting{ownName, n}
+		if t.field != fieldAgent {
+			o.text = x.stock.use(t.text)
+		}
+		x.fields[t.field].insert(o)
 	}
 }
 
@@ -92,7 +109,7 @@ func (x *Index) Put(e *Entry) {
 func (x *Index) swap(k key, e *Entry) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := x.slots[e.RID]
+	s, _ := x.stock.slot(e.RID)
 	if s == nil || s.key != k || s.e.Agent != e.Agent || !s.e.sameContents(e) {
 		return false
 	}
@@ -105,17 +122,17 @@ func (x *Index) swap(k key, e *Entry) bool {
 func (x *Index) Delete(rid RID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if s := x.slots[rid]; s != nil {
-		x.drop(s)
+	if s, n := x.stock.slot(rid); s != nil {
+		x.drop(s, n)
 	}
 }
 
-func (x *Index) drop(s *slot) {
+func (x *Index) drop(s *slot, n uint32) {
 	x.note(s.e, nil)
 	for _, t := range termsOf(s.e) {
 		x.fields[t.field].remove(t.text, s.key)
 	}
-	delete(x.slots, s.key.rid)
+	x.stock.free(n)
 }
 
 // retire removes all entries; what is done to x from here on is no change of any
@@ -123,17 +140,20 @@ func (x *Index) drop(s *slot) {
 func (x *Index) retire() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, s := range x.slots {
-		x.note(s.e, nil)
+	for i := range x.stock.slots {
+		if e := x.stock.slots[i].e; e != nil {
+			x.note(e, nil)
+		}
 	}
-	x.slots, x.fields, x.minder = map[RID]*slot{}, [fieldCount]postings{}, minder{}
+	x.clear()
+	x.minder = minder{}
 }
 
 // Get returns the entry of that rid, alive or not.
 func (x *Index) Get(rid RID) (*Entry, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if s := x.slots[rid]; s != nil {
+	if s, _ := x.stock.slot(rid); s != nil {
 		return s.e, true
 	}
 	return nil, false
@@ -147,8 +167,8 @@ func (x *Index) Named(agent string) []*Entry {
 	defer x.mu.RUnlock()
 	p := &x.fields[fieldAgent]
 	var es []*Entry
-	for o, s, ok := p.next(p.seek(agent, key{})); ok && o.text == agent; o, s, ok = p.next(s) {
-		es = append(es, o.slot.e)
+	for o, s, ok := p.next(p.seek(agent, key{})); ok && p.text(o) == agent; o, s, ok = p.next(s) {
+		es = append(es, x.stock.slots[o.slot].e)
 	}
 	return es
 }
@@ -157,7 +177,7 @@ func (x *Index) Named(agent string) []*Entry {
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return len(x.slots)
+	return len(x.stock.byRID)
 }
 
 // All yields every entry that was there when it was called, alive or not, in no
@@ -165,9 +185,11 @@ func (x *Index) Len() int {
 func (x *Index) All() iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		x.mu.RLock()
-		es := make([]*Entry, 0, len(x.slots))
-		for _, s := range x.slots {
-			es = append(es, s.e)
+		es := make([]*Entry, 0, len(x.stock.byRID))
+		for i := range x.stock.slots {
+			if e := x.stock.slots[i].e; e != nil {
+				es = append(es, e)
+			}
 		}
 		x.mu.RUnlock()
 		for _, e := range es {
@@ -200,7 +222,9 @@ func termsOf(e *Entry) []term {
 			ts = append(ts, term{field, nfc(t)})
 		}
 	}
-	if p := e.Projection(); p != nil {
+	if !e.Packed.IsZero() {
+		var p Projection
+		e.sought(&p)
 		add(fieldTag, p.Tags...)
 		add(fieldProtocol, p.Protocols...)
 		if p.Status != statusActive {

@@ -18,18 +18,8 @@ func (k key) compare(o key) int {
 	return cmp.Or(cmp.Compare(k.created, o.created), k.rid.Compare(o.rid))
 }
 
-// A slot holds the newest entry of a rid. Postings point to slots, so that a
-// refresh, which changes no posting, swaps one pointer.
-type slot struct {
-	key key
-	e   *Entry
-}
-
-// A posting says that the entry in a slot has a text.
-type posting struct {
-	text string
-	slot *slot
-}
+// A posting says that the entry in a slot has a text, both by their numbers.
+type posting struct{ text, slot uint32 }
 
 // chunk bounds the runs in which postings are kept: what an insertion moves.
 const chunk = 512
@@ -37,8 +27,15 @@ const chunk = 512
 // postings is a set of postings ordered by text, then by key: the entries of
 // one text are a range, and so are those of all texts with one beginning.
 type postings struct {
+	stock  *stock
 	chunks [][]posting // none is empty
 }
+
+// text returns the text of a posting.
+func (p *postings) text(o posting) string { return p.stock.text(o) }
+
+// keyOf returns the key of a posting.
+func (p *postings) keyOf(o posting) key { return p.stock.slots[o.slot].key }
 
 // A spot is where a posting is, or would be.
 type spot struct{ chunk, at int }
@@ -46,8 +43,8 @@ type spot struct{ chunk, at int }
 // seek returns the first spot that is not before (text, k).
 func (p *postings) seek(text string, k key) spot {
 	before := func(o posting) bool {
-		c := strings.Compare(o.text, text)
-		return c < 0 || c == 0 && o.slot.key.compare(k) < 0
+		c := strings.Compare(p.text(o), text)
+		return c < 0 || c == 0 && p.keyOf(o).compare(k) < 0
 	}
 	c := sort.Search(len(p.chunks), func(i int) bool { return !before(p.chunks[i][len(p.chunks[i])-1]) })
 	if c == len(p.chunks) {
@@ -79,7 +76,7 @@ func (p *postings) between(from, to spot) int {
 
 // insert adds o, which isn't in p yet.
 func (p *postings) insert(o posting) {
-	s := p.seek(o.text, o.slot.key)
+	s := p.seek(p.text(o), p.keyOf(o))
 	if s.chunk == len(p.chunks) {
 		// Behind everything: fill the last run whole, since many sets only grow at their end.
 		if s.chunk == 0 || len(p.chunks[s.chunk-1]) >= chunk {
@@ -90,12 +87,12 @@ func (p *postings) insert(o posting) {
 		return
 	}
 	if c := p.chunks[s.chunk]; len(c) == chunk {
-		right := append(make([]posting, 0, chunk), c[chunk/2:]...)
-		clear(c[chunk/2:])
-		p.chunks[s.chunk] = c[:chunk/2]
-		p.chunks = slices.Insert(p.chunks, s.chunk+1, right)
-		if s.at > chunk/2 {
-			s = spot{s.chunk + 1, s.at - chunk/2}
+		// Where a text's postings end and grow is a better place than the middle.
+		at := min(max(s.at, chunk/8), chunk-chunk/8)
+		p.chunks = slices.Insert(p.chunks, s.chunk+1, slices.Clone(c[at:]))
+		p.chunks[s.chunk] = c[:at]
+		if s.at > at {
+			s = spot{s.chunk + 1, s.at - at}
 		}
 	}
 	p.chunks[s.chunk] = slices.Insert(p.chunks[s.chunk], s.at, o)
@@ -104,9 +101,11 @@ func (p *postings) insert(o posting) {
 // remove takes the posting of that text and key out, if it is there.
 func (p *postings) remove(text string, k key) {
 	s := p.seek(text, k)
-	if o, _, ok := p.next(s); !ok || o.text != text || o.slot.key != k {
+	o, _, ok := p.next(s)
+	if !ok || p.text(o) != text || p.keyOf(o) != k {
 		return
 	}
+	p.stock.drop(o)
 	p.chunks[s.chunk] = slices.Delete(p.chunks[s.chunk], s.at, s.at+1)
 	if len(p.chunks[s.chunk]) == 0 {
 		p.chunks = slices.Delete(p.chunks, s.chunk, s.chunk+1)
@@ -114,15 +113,6 @@ func (p *postings) remove(text string, k key) {
 	}
 	p.join(s.chunk)
 	p.join(s.chunk - 1)
-}
-
-// refer makes the posting of that text and key, if it is there, hold these bytes
-// of the text: those that it had belong to a document that is gone.
-func (p *postings) refer(text string, k key) {
-	s := p.seek(text, k)
-	if o, _, ok := p.next(s); ok && o.text == text && o.slot.key == k {
-		p.chunks[s.chunk][s.at].text = text
-	}
 }
 
 // join makes one run of a run and the next one where both are short.

@@ -10,18 +10,35 @@ import (
 	"pgregory.net/rapid"
 )
 
+// A place is a posting by what it stands for.
+type place struct {
+	text string
+	key  key
+}
+
+func newPostings() *postings {
+	t := newStock()
+	return &postings{stock: &t}
+}
+
+// put inserts a posting of a slot of its own.
+func (p *postings) put(o place) {
+	_, n := p.stock.take(o.key)
+	p.insert(posting{p.stock.use(o.text), n})
+}
+
 // Postings against a sorted slice: they hold the same in the same order, find
 // the same places, and no run is empty or too long.
 func TestPostingsAgainstASortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p postings
-		var model []posting
-		order := func(a, b posting) int {
-			return cmp.Or(strings.Compare(a.text, b.text), a.slot.key.compare(b.slot.key))
+		p := newPostings()
+		var model []place
+		order := func(a, b place) int {
+			return cmp.Or(strings.Compare(a.text, b.text), a.key.compare(b.key))
 		}
-		random := rapid.Custom(func(t *rapid.T) posting {
+		random := rapid.Custom(func(t *rapid.T) place {
 			text := rapid.SampledFrom([]string{"", "a", "ab", "b"}).Draw(t, "text")
-			return posting{text, &slot{key: key{created: rapid.Uint64Range(0, 4000).Draw(t, "created")}}}
+			return place{text, key{created: rapid.Uint64Range(0, 4000).Draw(t, "created")}}
 		})
 		rising := uint64(5000)
 		for range rapid.IntRange(1, 40).Draw(t, "rounds") {
@@ -30,36 +47,36 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 				switch {
 				case op == 0 && len(model) > 0:
 					i := rapid.IntRange(0, len(model)-1).Draw(t, "i")
-					p.remove(model[i].text, model[i].slot.key)
+					p.remove(model[i].text, model[i].key)
 					model = slices.Delete(model, i, i+1)
 				case op == 1:
 					o := random.Draw(t, "posting")
 					i, had := slices.BinarySearchFunc(model, o, order)
 					if !had {
-						p.insert(o)
+						p.put(o)
 						model = slices.Insert(model, i, o)
 					}
 				default:
 					rising++
-					o := posting{"zz", &slot{key: key{created: rising}}}
-					p.insert(o)
+					o := place{"zz", key{created: rising}}
+					p.put(o)
 					model = append(model, o)
 				}
 			}
 			o := random.Draw(t, "absent")
 			if _, had := slices.BinarySearchFunc(model, o, order); !had {
-				p.remove(o.text, o.slot.key)
+				p.remove(o.text, o.key)
 			}
-			checkPostings(t, &p, model)
+			checkPostings(t, p, model)
 			a, _ := slices.BinarySearchFunc(model, o, order)
-			if got := p.between(p.seek("", key{}), p.seek(o.text, o.slot.key)); got != a {
+			if got := p.between(p.seek("", key{}), p.seek(o.text, o.key)); got != a {
 				t.Fatalf("%d are before %v, want %d", got, o, a)
 			}
 		}
 	})
 }
 
-func checkPostings(t *rapid.T, p *postings, model []posting) {
+func checkPostings(t *rapid.T, p *postings, model []place) {
 	for i, c := range p.chunks {
 		if len(c) == 0 || len(c) > chunk {
 			t.Fatalf("run %d has %d postings", i, len(c))
@@ -67,7 +84,7 @@ func checkPostings(t *rapid.T, p *postings, model []posting) {
 	}
 	i := 0
 	for o, s, ok := p.next(p.seek("", key{})); ok; o, s, ok = p.next(s) {
-		if i >= len(model) || o != model[i] {
+		if i >= len(model) || p.text(o) != model[i].text || p.keyOf(o) != model[i].key {
 			t.Fatalf("at %d: got %v", i, o)
 		}
 		i++
@@ -75,13 +92,20 @@ func checkPostings(t *rapid.T, p *postings, model []posting) {
 	if i != len(model) {
 		t.Fatalf("got %d postings, want %d", i, len(model))
 	}
+	texts := map[string]bool{}
+	for _, o := range model {
+		texts[o.text] = true
+	}
+	if len(p.stock.numbers) != len(texts) {
+		t.Fatalf("%d texts are kept, want %d", len(p.stock.numbers), len(texts))
+	}
 }
 
 // Runs that shrink are joined, so that what is left of many is not many runs.
 func TestPostingsJoinShortRuns(t *testing.T) {
-	var p postings
+	p := newPostings()
 	for i := range uint64(20_000) {
-		p.insert(posting{"", &slot{key: key{created: i}}})
+		p.put(place{"", key{created: i}})
 	}
 	for i := range uint64(20_000) {
 		if i%100 != 0 {
