@@ -111,6 +111,9 @@ func (c *coder) shown(p *Projection) {
 // each codes how many items a list has and returns the list.
 func each[T any](c *coder, list *[]T) []T {
 	n := c.number(len(*list))
+	if c.packing { // others may read it
+		return *list
+	}
 	if have := cap(*list); n > have {
 		*list = append((*list)[:have], make([]T, n-have)...)
 	}
@@ -161,9 +164,12 @@ func (c *coder) take() string {
 func (c *coder) raws(raws ...*[]byte) {
 	for _, b := range raws {
 		s := unsafe.String(unsafe.SliceData(*b), len(*b))
-		if c.texts(&s); s == "" {
+		c.texts(&s)
+		switch {
+		case c.packing:
+		case s == "":
 			*b = nil
-		} else if !c.packing {
+		default:
 			*b = unsafe.Slice(unsafe.StringData(s), len(s))
 		}
 	}
