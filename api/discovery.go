@@ -130,7 +130,7 @@ func (s *Server) response(c *call, r *discovery.Request, result *discovery.Resul
 	l := look{registrant: !c.id.IsZero()}
 	b := directory.AppendText([]byte{'{'}, "level", levelD2)
 	b = directory.AppendText(b, "request_id", c.requestID)
-	b = directory.AppendText(b, "generated_at", stamp(time.Now().UnixMilli()))
+	b = appendStamp(b, "generated_at", time.Now().UnixMilli())
 	b = append(directory.AppendRaw(b, "applied_filters", nil), '{')
 	for _, name := range slices.Sorted(maps.Keys(result.Applied)) {
 		b = directory.AppendRaw(b, name, result.Applied[name])

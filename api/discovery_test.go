@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
@@ -270,3 +271,6 @@ func TestTheServiceDescribesItself(t *testing.T) {
 		t.Errorf("the weights add up to %v", sum)
 	}
 }
+
+// stamp is how a time is written, in Unix milliseconds.
+func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -11,10 +11,14 @@ import (
 // The AD surface's out-functions: a registration of any kind as draft-jimenez
 // shows it (spec/views.md). No other surface's shape is known here.
 
-// rfc3339 has the milliseconds and the UTC that all our times are written in.
-const rfc3339 = "2006-01-02T15:04:05.000Z"
-
-func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format(rfc3339) }
+// appendStamp appends a member with a time, in Unix milliseconds and not before
+// 1970, as all our times are written: RFC 3339 in UTC with milliseconds. The
+// layout without them is formatted much faster than any of one's own.
+func appendStamp(b []byte, name string, ms int64) []byte {
+	b = append(directory.AppendRaw(b, name, nil), '"')
+	b = time.UnixMilli(ms).UTC().AppendFormat(b, time.RFC3339)
+	return append(b[:len(b)-len("Z")], '.', '0'+byte(ms/100%10), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z', '"')
+}
 
 // A look is what one caller is shown of provenance.
 type look struct {
@@ -73,9 +77,9 @@ func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
 	}
 	b = directory.AppendText(b, "href", s.href(e))
 	b = directory.AppendUint(b, "lt", uint64(e.Lifetime))
-	b = directory.AppendText(b, "expires_at", stamp(e.ExpiresAt))
-	b = directory.AppendText(b, "registered_at", stamp(e.RegisteredAt))
-	b = directory.AppendText(b, "updated_at", stamp(e.UpdatedAt))
+	b = appendStamp(b, "expires_at", e.ExpiresAt)
+	b = appendStamp(b, "registered_at", e.RegisteredAt)
+	b = appendStamp(b, "updated_at", e.UpdatedAt)
 	return s.appendMarks(b, e, l, directory.KindAD)
 }
 
@@ -185,13 +189,13 @@ func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
 	}
 	b = directory.AppendUint(b, "revision", e.Statement)
 	if !l.brief {
-		b = directory.AppendText(b, "registered_at", stamp(e.RegisteredAt))
-		b = directory.AppendText(b, "updated_at", stamp(e.UpdatedAt))
+		b = appendStamp(b, "registered_at", e.RegisteredAt)
+		b = appendStamp(b, "updated_at", e.UpdatedAt)
 	}
-	b = directory.AppendText(b, "expires_at", stamp(e.ExpiresAt))
+	b = appendStamp(b, "expires_at", e.ExpiresAt)
 	if !l.brief {
 		if e.Received != nil {
-			b = directory.AppendText(b, "received_at", stamp(e.Received.At))
+			b = appendStamp(b, "received_at", e.Received.At)
 			b = directory.AppendText(b, "received_from", e.Received.From.Name())
 		}
 		if v := e.Visibility.String(); l.registrant && s.isOwn(e) && v != s.cfg.Policy.DefaultVisibility().String() {
@@ -216,7 +220,7 @@ func appendVerification(b []byte, e *directory.Entry, l look) []byte {
 	if !l.brief {
 		b = directory.AppendText(b, "key", r.Key)
 		b = directory.AppendRaw(b, "logged", []byte("false"))
-		b = directory.AppendText(b, "checked_at", stamp(r.CheckedAt))
+		b = appendStamp(b, "checked_at", r.CheckedAt)
 	}
 	return append(b, '}')
 }

@@ -33,10 +33,10 @@ func (s *Server) appendMetadata(b []byte, e *directory.Entry, l look) []byte {
 		}
 	} else {
 		b = appendAsMetadata(b, e, projection(e))
-		b = directory.AppendText(b, "updated_at", stamp(e.UpdatedAt))
+		b = appendStamp(b, "updated_at", e.UpdatedAt)
 	}
 	if !ends {
-		b = directory.AppendText(b, "expires_at", stamp(e.ExpiresAt))
+		b = appendStamp(b, "expires_at", e.ExpiresAt)
 	}
 	return s.appendMarks(b, e, l, directory.KindProfile)
 }

@@ -83,6 +83,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/go-metrics":    {"consensus", "node"}, // raft's
 	"github.com/armon/go-metrics":        {"consensus", "node"}, // raft-wal's
 	"github.com/fsnotify/fsnotify":       {"trust", "node"},     // SVIDs, configuration
+	"github.com/cespare/xxhash/v2":       {"api"},
 	"github.com/klauspost/compress":      {"api", "federation"}, // gzhttp
 	"github.com/yosida95/uritemplate/v3": {"api"},
 	"github.com/fxamacker/cbor/v2":       {"consensus", "federation"}, // what stays in the domain

@@ -1,20 +1,28 @@
 package main
 
-import "os"
+import (
+	"os"
+	"runtime/debug"
+)
 
 // ballast is never touched, so it takes address space and no memory; but the
-// collector counts it, and begins when as much again has been allocated.
+// collector counts it.
 var ballast []byte //nolint:unused // to be reachable is all that it is for
 
-// ballastSize is about what a busy node allocates in 2,000 registrations.
-const ballastSize = 64 << 20
+// The collector begins when a quarter of what is kept has been allocated again,
+// or a quarter of the ballast where there is little else. So a node with 10^6
+// registrations, which are nearly all of its memory and have few pointers, takes
+// little more than they do, and one with few is not collected all the time.
+const (
+	collectPercent = 25
+	ballastSize    = 512 << 20
+)
 
-// steadyCollector keeps the collector of a process that serves from running all
-// the time while there is little to keep: a node with a few thousand
-// registrations has a heap of some megabytes, and would be collected every few
-// hundred requests. Whoever sets GOGC or GOMEMLIMIT has decided otherwise.
+// steadyCollector tells the collector of a process that serves when to run.
+// Whoever sets GOGC or GOMEMLIMIT has decided otherwise.
 func steadyCollector() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(collectPercent)
 		ballast = make([]byte, ballastSize)
 	}
 }
