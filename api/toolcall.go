@@ -61,6 +61,7 @@ func (t *tool) call(ctx context.Context, raw []byte, ask asker) (*Reply, error) 
 	if err != nil {
 		return nil, err
 	}
+	r.writes = t.writes
 	return ask(ctx, r)
 }
 
@@ -100,7 +101,7 @@ func cursorOf(r *Reply) string {
 
 // unanswered is the refusal of a tool whose directory gave no answer.
 func unanswered(r *request, err error) error {
-	if r.method == http.MethodGet {
+	if !r.writes {
 		return directory.Refuse(directory.Unavailable, "The directory does not answer: %w", err)
 	}
 	return directory.Refuse(directory.OutcomeUnknown, "The directory did not answer, and the change may have been made: %w. To repeat it is safe.", err)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -44,6 +45,7 @@ type argument struct {
 // A request is what a tool asks of a directory.
 type request struct {
 	method, target string // the target is a path and a query
+	writes         bool
 	body           []byte
 }
 
@@ -101,6 +103,15 @@ func asArguments(keys ...string) []argument {
 		}
 		s.Description = p.Description
 		all = append(all, argument{p.Name, &s, p.Name})
+	}
+	return all
+}
+
+// asMembers makes arguments of the members of a body.
+func asMembers(body *openapi3.Schema) []argument {
+	var all []argument
+	for _, name := range slices.Sorted(maps.Keys(body.Properties)) {
+		all = append(all, argument{name: name, schema: body.Properties[name].Value})
 	}
 	return all
 }
@@ -255,6 +266,22 @@ func (args arguments) get(path string) (*request, error) {
 		}
 	}
 	return &request{method: http.MethodGet, target: withQuery(path, q)}, nil
+}
+
+// post is a POST to path of the arguments that its query has not.
+func (args arguments) post(path string) (*request, error) {
+	r, err := args.get(path)
+	if err != nil {
+		return nil, err
+	}
+	var members []directory.Member
+	for _, a := range args.of.arguments {
+		if value, given := args.given[a.name]; given && a.named == "" {
+			members = append(members, directory.Member{Name: a.name, Value: value})
+		}
+	}
+	r.method, r.body = http.MethodPost, directory.AppendObject(nil, members)
+	return r, nil
 }
 
 // text returns the one text that an argument is; none where it is not given.
