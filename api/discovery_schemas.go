@@ -128,5 +128,6 @@ func candidateSchema(ref referrer) *openapi3.Schema {
 		"provenance":      nil,
 	})
 	s.Properties["provenance"] = ref("provenance")
+	claimed(s, "id", "name", "description", "bindings", "matched_tags", "matched_examples", "evidence", "status", "metadata")
 	return said(s, "A candidate (draft-xu-efficient-agent-discovery-profile-00, 6.1).")
 }

@@ -117,6 +117,11 @@ func TestToolsAnswerWithTheBodiesOfTheirRoutes(t *testing.T) {
 		{"/agent/bob", "get_agent", `{"agent":"secret-two"}`, "/ad/r/secret-two", "not-found"},
 		{"/agent/ada", "get_agent", `{"agent":"secret-two"}`, "/ad/r/secret-two", ""},
 		{"", "get_agent", `{"rid":"a/../b"}`, "/ad/r/a%2F..%2Fb", "not-found"},
+		{"", "discover_agents", `{"query":"summarize a text","required_tags":["text"],"include_evidence":true,"limit":3}`, "", ""},
+		{"", "discover_agents", `{"query":"summarize","constraints":{"region":"apac"},"strict":true,"consistency":"stale"}`, "", ""},
+		{"", "discover_agents", `{"query":"summarize","limit":0}`, "", "bad-request"},
+		{"", "discover_agents", `{"query":"summarize","filter":"x"}`, "", "bad-request"},
+		{"", "discover_agents", `{"query":"summarize","consistency":"linearizable"}`, "", "unavailable"},
 		{"", "get_agent", `{}`, "", "bad-request"},
 		{"", "get_agent", `{"agent":"one","rid":"` + oneRID + `"}`, "", "bad-request"},
 		{"", "get_agent", `{"agent":"three","origin":"beta.test"}`, "", "bad-request"},
@@ -158,7 +163,11 @@ func TestToolsAnswerWithTheBodiesOfTheirRoutes(t *testing.T) {
 //
 // Requirement: WOA-036
 func TestToolsMarkWhatRegistrantsWrote(t *testing.T) {
-	for _, name := range []string{"lookup_agents", "get_agent"} {
+	claims := map[string][]string{"discovery-candidate": {"id", "name", "description", "bindings", "matched_tags", "matched_examples", "evidence", "status", "metadata"}}
+	for _, kind := range []string{"item", "registration"} {
+		claims[kind] = []string{"agent", "base", "name", "description", "protocols", "capabilities", "status"}
+	}
+	for _, name := range []string{"lookup_agents", "get_agent", "discover_agents"} {
 		var schema struct {
 			Defs map[string]struct {
 				Properties map[string]map[string]any
@@ -169,8 +178,7 @@ func TestToolsMarkWhatRegistrantsWrote(t *testing.T) {
 		}
 		for kind, what := range schema.Defs {
 			for member, p := range what.Properties {
-				claimed := slices.Contains([]string{"agent", "base", "name", "description", "protocols", "capabilities", "status"}, member)
-				if (kind == "item" || kind == "registration") && (p["x-untrusted"] == true) != claimed {
+				if claims[kind] != nil && (p["x-untrusted"] == true) != slices.Contains(claims[kind], member) {
 					t.Errorf("%s: %s of %s is marked %v", name, member, kind, p["x-untrusted"])
 				}
 			}

@@ -159,11 +159,7 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 	full := object([]string{"agent", "href", "lt", "expires_at", "registered_at", "updated_at", "provenance"}, registration)
 	for _, s := range []*openapi3.Schema{full, item} {
 		s.Properties["provenance"] = ref("provenance")
-		for _, name := range []string{"agent", "name", "base", "description", "protocols", "capabilities", "status"} {
-			if p := s.Properties[name]; p != nil {
-				untrusted(p.Value)
-			}
-		}
+		claimed(s, "agent", "name", "base", "description", "protocols", "capabilities", "status")
 	}
 	full.AdditionalProperties.Schema = &openapi3.SchemaRef{Value: untrusted(anything("A member of its document."))}
 	problem := object([]string{"type", "title", "status", "detail", "instance", "code", "message", "correlation_id", "error"}, props{
@@ -285,6 +281,15 @@ func said(s *openapi3.Schema, description string) *openapi3.Schema {
 func untrusted(s *openapi3.Schema) *openapi3.Schema {
 	s.Extensions = map[string]any{"x-untrusted": true}
 	return s
+}
+
+// claimed marks those of s's members that have what a registrant wrote.
+func claimed(s *openapi3.Schema, names ...string) {
+	for _, name := range names {
+		if p := s.Properties[name]; p != nil {
+			untrusted(p.Value)
+		}
+	}
 }
 
 func object(required []string, ps props) *openapi3.Schema {

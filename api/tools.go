@@ -59,6 +59,14 @@ var tools = []*tool{
 		ask: func(args arguments) (*request, error) { return args.get("/ad/l") },
 	},
 	{
+		name: "discover_agents", title: "Discover agents",
+		does: "Find agents by what they can do, said in words; the best come first, each with its score, how it is reached, and which domain registered it. " +
+			"Tags, protocols and constraints narrow it down. Scores are this directory's own.",
+		arguments: append(asMembers(requestSchema()), asArguments("consistency", "min", "wait")...),
+		required:  []string{"query"}, results: []string{"discovery-response"},
+		ask: func(args arguments) (*request, error) { return args.post("/discovery/query") },
+	},
+	{
 		name: "get_agent", title: "Get one agent",
 		does: "Show one registration in full: what the agent says of itself (endpoint, capabilities with their schemas, authentication) and what the directory knows of it. " +
 			"Name it by its rid, the last segment of its href, or by its agent name. Where several domains have an agent of that name, the candidates are listed instead, as an error: choose one by its rid.",
@@ -182,6 +190,9 @@ func (t *tool) output() jsontext.Value {
 	use = func(name string) {
 		if used[name] != nil {
 			return
+		}
+		if all[name] == nil {
+			panic("there is no schema called " + name)
 		}
 		used[name] = marshalSchema(all[name])
 		for _, found := range regexp.MustCompile(`"#/\$defs/([^"]+)"`).FindAllSubmatch(used[name], -1) {

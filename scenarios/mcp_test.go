@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,7 +84,7 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 				}
 			}
 			slices.Sort(names)
-			if want := []string{"get_agent", "lookup_agents", "register_agent"}; !slices.Equal(names, want) {
+			if want := []string{"discover_agents", "get_agent", "lookup_agents", "register_agent"}; !slices.Equal(names, want) {
 				t.Fatalf("the tools are %v, want %v", names, want)
 			}
 		}
@@ -96,6 +97,10 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 			shown := called(t, s, "get_agent", map[string]any{"agent": name, "min": made["roster_index"]})
 			if shown["href"] != made["href"] {
 				t.Errorf("%s is %v, and was registered as %v", name, shown["href"], made["href"])
+			}
+			found := called(t, s, "discover_agents", map[string]any{"query": name, "min": made["roster_index"]})
+			if best := found["candidates"].([]any)[0].(map[string]any); best["id"] != name && !strings.HasSuffix(made["href"].(string), best["id"].(string)) {
+				t.Errorf("the best for %s is %v", name, best)
 			}
 			listed := called(t, s, "lookup_agents", map[string]any{"agent": "by-tool-*", "consistency": "linearizable"})
 			if got := len(listed["agents"].([]any)); got != i+1 {
