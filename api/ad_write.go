@@ -102,6 +102,19 @@ func (s *Server) update(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
+// editHref is where the document of a registration is replaced as a whole, in the
+// shape that it was written in.
+func editHref(e *directory.Entry) string {
+	switch kind := e.Document.Kind(); kind {
+	case directory.KindAIDIP:
+		return agentHref(e)
+	case directory.KindProfile:
+		return profileHref(e)
+	default:
+		return "/ad/r?agent=" + url.QueryEscape(e.Agent) + "&kind=" + string(kind)
+	}
+}
+
 // judgePatch says whether a body may be merged into e: it has e's kind, the
 // result is a good document, and policy lets the caller claim what it says. A
 // registration that this node doesn't know yet can't be judged here; the leader
@@ -113,7 +126,7 @@ func (s *Server) judgePatch(c *call, e *directory.Entry, body []byte) error {
 	if kind := e.Document.Kind(); kind != directory.KindAD {
 		return &refusal{
 			err:    directory.Refuse(directory.WrongKind, "This registration has a document of kind %q: replace that as a whole, at the Link.", kind),
-			header: http.Header{"Link": {"</ad/r?agent=" + url.QueryEscape(e.Agent) + "&kind=" + string(kind) + `>; rel="edit"`}},
+			header: http.Header{"Link": {"<" + editHref(e) + `>; rel="edit"`}},
 		}
 	}
 	merged, err := e.Document.Merge(body)

@@ -42,7 +42,7 @@ func (s *Server) resolve(w http.ResponseWriter, c *call) error {
 		frozen = s.cfg.Frozen()
 	}
 	result, err := s.cfg.Finder.Find(c.Context(), discovery.Query{
-		Request: &ask.request, Reader: s.readerOf(c),
+		Request: &ask.request, Reader: s.reader(c),
 		Where: func(e *directory.Entry) string {
 			if slices.Contains(frozen, e.Origin) {
 				return "frozen"

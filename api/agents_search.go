@@ -42,7 +42,7 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 	if c.id.IsZero() {
 		return s.challenge("To have agents ranked is not for everybody. ", nil) // AI-039
 	}
-	result, err := s.cfg.Finder.Find(c.Context(), ask.ranking(s.readerOf(c)))
+	result, err := s.cfg.Finder.Find(c.Context(), ask.ranking(s.reader(c)))
 	if err != nil {
 		return err
 	}
@@ -51,11 +51,6 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 	})
 	write(w, c.Request, http.StatusOK, "application/json", append(b, '\n'))
 	return nil
-}
-
-// readerOf is on whose behalf c is answered, for the finder.
-func (s *Server) readerOf(c *call) discovery.Reader {
-	return discovery.Reader{Key: c.id.String(), Sees: func(e *directory.Entry) bool { return s.mayRead(c, e) }}
 }
 
 func parseSearch(body []byte) (ask search, err error) {
