@@ -76,8 +76,8 @@ func pasted(ts *testscript.TestScript, neg bool, args []string) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
-	if len(lines) != 3 {
-		ts.Fatalf("%d lines to paste, want 3: %q", len(lines), lines)
+	if len(lines) != 4 { // a lookup, a question, and a proof with its verification
+		ts.Fatalf("%d lines to paste, want 4: %q", len(lines), lines)
 	}
 	ts.Check(ts.Exec("sh", "-ec", strings.Join(lines, "\n")))
 }
