@@ -26,6 +26,7 @@ type state struct {
 	former   formers
 	rules    Rules
 	holds    holds
+	spent    spent
 	streams  map[directory.Audience]*stream
 	peerings map[spiffeid.TrustDomain]directory.Peering
 	keys     map[spiffeid.ID]directory.SigningKey
@@ -78,6 +79,7 @@ func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
 		hashes:   map[directory.Hash]directory.RID{},
 		former:   formers{owners: map[directory.RID]former{}},
 		holds:    newHolds(),
+		spent:    newSpent(),
 		holdings: map[directory.Identity]int{},
 		streams:  map[directory.Audience]*stream{},
 		peerings: map[spiffeid.TrustDomain]directory.Peering{},
@@ -126,6 +128,17 @@ func (s *state) do(c *command) (directory.Outcome, error) {
 	if (s.epoch == 0 || s.sealed != "") && c.Epoch == nil {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "the domain's history has not begun")
 	}
+	if err := s.unspent(c.Spend); err != nil {
+		return directory.Outcome{}, err
+	}
+	out, err := s.change(c)
+	if !errors.Is(err, errMoved) { // else the same proof comes again, with the command prepared anew
+		s.spend(c.Spend)
+	}
+	return out, err
+}
+
+func (s *state) change(c *command) (directory.Outcome, error) {
 	switch {
 	case c.Register != nil:
 		return s.register(c.Register)

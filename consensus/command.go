@@ -21,7 +21,8 @@ type batch struct {
 	Commands []command `cbor:"3,keyasint"`
 }
 
-// A command is one change that was asked for: exactly one member is set.
+// A command is one change that was asked for: exactly one member is set, and
+// Spend beside it where the caller's proof is good once.
 type command struct {
 	Register *register  `cbor:"1,keyasint,omitempty"`
 	Update   *update    `cbor:"2,keyasint,omitempty"`
@@ -38,6 +39,7 @@ type command struct {
 	Member   *member    `cbor:"13,keyasint,omitempty"`
 	Admit    *admission `cbor:"14,keyasint,omitempty"`
 	Renew    *renew     `cbor:"15,keyasint,omitempty"`
+	Spend    *spend     `cbor:"16,keyasint,omitempty"`
 }
 
 // weight is how many changes a command is; those of the sweep, which bounds its

@@ -38,6 +38,28 @@ type caller struct {
 	Identity      directory.Identity `cbor:"1,keyasint"`
 	Commissioning bool               `cbor:"2,keyasint,omitempty"`
 	RequestID     string             `cbor:"3,keyasint,omitempty"`
+	Proof         directory.Hash     `cbor:"4,keyasint,omitzero"`
+	ProofUntil    int64              `cbor:"5,keyasint,omitempty"`
+}
+
+// spend is what the request's caller showed that is good once; nil where it may be
+// shown again.
+func (r *request) spend() *spend {
+	var c caller
+	switch {
+	case r.Register != nil:
+		c = r.Register.Caller
+	case r.Refresh != nil:
+		c = r.Refresh.Caller
+	case r.Remove != nil:
+		c = r.Remove.Caller
+	case r.Renew != nil:
+		c = r.Renew.Caller
+	}
+	if c.Proof.IsZero() {
+		return nil
+	}
+	return &spend{c.Proof, c.ProofUntil}
 }
 
 func callerOf(c directory.Caller) caller { return caller(c) }

@@ -23,6 +23,7 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 		if err != nil {
 			return directory.Outcome{}, err
 		}
+		c.Spend = req.spend()
 		out, err := s.propose(ctx, c)
 		if !errors.Is(err, errMoved) && !(c.pinned() && directory.ProblemOf(err) == directory.PreconditionFailed) {
 			if req.Renew != nil && err == nil {

@@ -20,8 +20,9 @@ import (
 const snapshotVersion = 1
 
 // A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// holds, members, admissions, registrations and streams whose numbers it gives, in an order that depends on
-// the state alone, so equal states have equal snapshots. Master salts are
+// holds, members, admissions, spent proofs, registrations and streams whose numbers
+// it gives, in an order that depends on the state alone, so equal states have equal
+// snapshots. Master salts are
 // inside.
 type snapshot struct {
 	header   snapshotHeader
@@ -31,6 +32,7 @@ type snapshot struct {
 	holds    []hold
 	members  []member
 	admitted []admission
+	spent    []spend
 	regs     []*registration
 	streams  []streamSnapshot
 }
@@ -55,6 +57,7 @@ type snapshotHeader struct {
 	Members  int         `cbor:"17,keyasint,omitempty"`
 	Admitted int         `cbor:"18,keyasint,omitempty"`
 	Sealed   string      `cbor:"19,keyasint,omitempty"`
+	Spent    int         `cbor:"20,keyasint,omitempty"`
 }
 
 type regSnapshot struct {
@@ -117,6 +120,7 @@ func (s *state) snapshot() *snapshot {
 		holds:    s.holds.all(),
 		members:  s.memberList(),
 		admitted: s.admissions(),
+		spent:    slices.Clone(s.spent.queue.items),
 		regs:     slices.Collect(maps.Values(s.regs)),
 	}
 	if s.rules != (Rules{}) {
@@ -134,6 +138,7 @@ func (s *state) snapshot() *snapshot {
 	h := &sn.header
 	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys), len(sn.former), len(sn.regs), len(sn.streams)
 	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.sealed
+	h.Spent = len(sn.spent)
 	return sn
 }
 
@@ -157,6 +162,7 @@ func (sn *snapshot) Release() {}
 func (sn *snapshot) write(w io.Writer) error {
 	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int { return cmp.Compare(a.Domain.Name(), b.Domain.Name()) })
 	slices.SortFunc(sn.keys, func(a, b directory.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
+	slices.SortFunc(sn.spent, spend.compare)
 	slices.SortFunc(sn.regs, func(a, b *registration) int { return a.entry.RID.Compare(b.entry.RID) })
 	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int { return cmp.Compare(a.Audience.String(), b.Audience.String()) })
 	enc := encoding.NewEncoder(w)
@@ -183,6 +189,9 @@ func (sn *snapshot) write(w io.Writer) error {
 	}
 	for _, a := range sn.admitted {
 		put(a)
+	}
+	for _, p := range sn.spent {
+		put(p)
 	}
 	for _, r := range sn.regs {
 		put(r.freeze())
@@ -250,6 +259,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		decodeEach(dec, h.Holds, func(o hold) { s.holds.names[o.Agent], s.holds.queue = o, append(s.holds.queue, o) }),
 		decodeEach(dec, h.Members, func(m member) { s.members[m.ID] = m.API }),
 		decodeEach(dec, h.Admitted, func(a admission) { s.admitted[a.ID] = a.Until }),
+		decodeEach(dec, h.Spent, func(p spend) { s.spent.add(p) }),
 		decodeEach(dec, h.Regs, func(w regSnapshot) {
 			reg := w.thaw(domain)
 			reg.entry.Unconfirmed = w.Epoch != h.Epoch || h.Sealed != ""

@@ -14,6 +14,12 @@ type Caller struct {
 	Identity      Identity
 	Commissioning bool // may change registrations that others own
 	RequestID     string
+	// Proof names the proof that the caller showed, where it is good for one change
+	// alone, and ProofUntil (Unix seconds) is until when that must be remembered. The
+	// change is refused as Replayed where any change of the domain came by the same.
+	// Zero is a credential that may be shown again.
+	Proof      Hash
+	ProofUntil int64
 }
 
 // A Registering asks to register a name, or to replace what its owner

@@ -21,6 +21,7 @@ const (
 	TooManyCapabilities    Problem = "too-many-capabilities"
 	TooLarge               Problem = "too-large"
 	Unauthenticated        Problem = "unauthenticated"
+	Replayed               Problem = "credential-replayed"
 	Forbidden              Problem = "forbidden"
 	ForeignRegistration    Problem = "foreign-registration"
 	CapabilityNotPermitted Problem = "capability-not-permitted"
