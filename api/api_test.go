@@ -83,14 +83,14 @@ func (houseRules) DefaultVisibility() directory.Visibility { return directory.Vi
 
 // identify takes the word of the request, for want of certificates; a liar is
 // one whose credential does not hold.
-func identify(r *http.Request) (directory.Identity, error) {
+func identify(r *http.Request) (Credential, error) {
 	switch who := r.Header.Get("Test-Caller"); who {
 	case "":
-		return directory.Identity{}, nil
+		return Credential{}, nil
 	case "liar":
-		return directory.Identity{}, errors.New("the certificate is not of this domain")
+		return Credential{}, errors.New("the certificate is not of this domain")
 	default:
-		return identity(who), nil
+		return Credential{Identity: identity(who)}, nil
 	}
 }
 

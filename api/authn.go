@@ -47,10 +47,11 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 	if who.level == levelAnyone || who.level == levelNodes {
 		return nil
 	}
-	id, err := s.identify(c)
+	cred, err := s.identify(c)
 	if err == nil {
-		c.id = id
+		c.id, c.credential = cred.Identity, cred
 	}
+	id := cred.Identity
 	if err := s.pace(w, c, who); err != nil {
 		return err
 	}
@@ -61,6 +62,9 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 	if id.IsZero() && who.level != levelReader && who.level != levelTools {
 		return s.challenge("", nil)
 	}
+	if err := s.suffices(c, who); err != nil {
+		return err
+	}
 	if who.level == levelOperator {
 		return denied(s.cfg.Policy.Operate(id, who.action), "%s may not do what %q asks for", id, who.action)
 	}
@@ -68,25 +72,38 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 }
 
 // identify returns who calls: of a tool's request, who called the tool.
-func (s *Server) identify(c *call) (directory.Identity, error) {
+func (s *Server) identify(c *call) (Credential, error) {
 	if outer, ok := c.Context().Value(behalfKey{}).(*call); ok {
-		return outer.id, nil
+		return outer.credential, nil
 	}
 	return s.cfg.Identify(c.Request)
 }
 
+// suffices refuses a credential that proves who calls, and not enough for what is
+// asked: one that is for reads alone, and for an operator's changes everything but
+// a client certificate.
+func (s *Server) suffices(c *call, who access) error {
+	writes := c.Method != http.MethodGet && c.Method != http.MethodHead
+	switch {
+	case who.level == levelIdentified && c.credential.ReadOnly:
+		return directory.Refuse(directory.Forbidden, "%s is known by a token that is good for reads alone; changes take a client certificate, or a token that is bound to one or to a key.", c.id)
+	case who.level == levelOperator && writes && (c.credential.ReadOnly || c.credential.Token):
+		return directory.Refuse(directory.Forbidden, "%s is known by a token; an operator's changes take a client certificate.", c.id)
+	}
+	return nil
+}
+
 // challenge is the 401 of a request without a credential, or with one that
-// doesn't hold. Mutual is no registered scheme: none is registered for client
-// certificates, and a challenge must be named (RFC 9110, 15.5.2).
+// doesn't hold.
 func (s *Server) challenge(before string, cause error) error {
 	e := directory.Refuse(directory.Unauthenticated,
-		"%sThis needs a verified identity: present an X.509-SVID of %s or of a peer domain as TLS client certificate.", before, s.cfg.Domain)
+		"%sThis needs a verified identity: present an X.509-SVID of %s or of a peer domain as TLS client certificate, or what WWW-Authenticate names besides.", before, s.cfg.Domain)
 	e.Err = cause
 	var told *directory.Error
 	if errors.As(cause, &told) {
 		e.Detail = told.Detail
 	}
-	return &refusal{err: e, header: http.Header{"Www-Authenticate": {`Mutual realm="` + s.cfg.Domain.Name() + `"`}}}
+	return e
 }
 
 // denied turns a decision into a refusal that names the policies that decided,

@@ -51,7 +51,7 @@ func (a access) problems() []directory.Problem {
 	case levelReader:
 		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Unavailable, directory.BadQuery, directory.PreconditionFailed)
 	case levelIdentified:
-		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.BadRequest, directory.Forbidden,
+		ps = append(ps, directory.Unauthenticated, directory.Replayed, directory.RateLimited, directory.BadRequest, directory.Forbidden,
 			directory.PreconditionFailed, directory.Unavailable, directory.OutcomeUnknown, Timeout)
 	case levelOperator:
 		ps = append(ps, directory.Unauthenticated, directory.Forbidden)
@@ -151,6 +151,7 @@ var (
 var operations = map[string]operation{
 	"GET /.well-known/ad":          public("The directory's interfaces (jimenez 3.1).", "well-known", ""),
 	"GET /.well-known/api-catalog": public("What is here, as links (RFC 9727).", "linkset", "application/linkset+json"),
+	"GET " + resourcePath:          public("Whose access tokens are taken here, and how (RFC 9728); only where any are.", "protected-resource", ""),
 	"GET /openapi.json":            public("This document.", "openapi", ""),
 	"GET /problems/{name}":         public("What a problem means and what to do.", "explanation", "", directory.NotFound, directory.BadRequest),
 	"GET /schemas/{kind}.json":     public("A JSON Schema 2020-12 of a document that goes in, or of a body that comes out.", "schema", "application/schema+json", directory.NotFound, directory.BadRequest),

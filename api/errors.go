@@ -53,7 +53,9 @@ var rulings = map[directory.Problem]ruling{
 	directory.TooLarge: {413, "Content too large", "invalid_request", "InvalidRequest", 0,
 		"A registration's document has at most 64 KiB. Keep schemas short, or refer to them."},
 	directory.Unauthenticated: {401, "Authentication required", "unauthorized", "Unauthorized", 0,
-		"This needs a verified identity. Present an X.509-SVID as TLS client certificate."},
+		"This needs a verified identity. Present an X.509-SVID as TLS client certificate, or what WWW-Authenticate names besides."},
+	directory.Replayed: {401, "Proof used before", "unauthorized", "Unauthorized", 0,
+		"A workload proof token is good for one change. Make a new one for each request, with a jti of its own."},
 	directory.Forbidden: {403, "Forbidden", "forbidden", "Forbidden", 0,
 		"You are known, and may not do this. Where policy decided, the policies are named."},
 	directory.ForeignRegistration: {403, "Registration of another domain", "forbidden", "Forbidden", 0,
@@ -152,6 +154,12 @@ func (s *Server) fail(w http.ResponseWriter, c *call, err error) {
 	}
 	for name, values := range r.header {
 		h[name] = values
+	}
+	if rule.status == http.StatusUnauthorized {
+		h["Www-Authenticate"] = s.challenges(c)
+	}
+	if r.err.Problem == directory.Replayed {
+		s.cfg.Refused("replayed")
 	}
 	if retry := cmp.Or(r.retry, rule.retry); retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(retry))

@@ -230,7 +230,7 @@ func refusals(ps []directory.Problem) *openapi3.Response {
 		if p == directory.RateLimited {
 			maps.Copy(r.Headers, openapi3.Headers{"RateLimit": {Ref: "#/components/headers/RateLimit"}, "RateLimit-Policy": {Ref: "#/components/headers/RateLimit-Policy"}})
 		}
-		if p == directory.Unauthenticated {
+		if rulings[p].status == http.StatusUnauthorized {
 			r.Headers["WWW-Authenticate"] = &openapi3.HeaderRef{Ref: "#/components/headers/WWW-Authenticate"}
 		}
 	}

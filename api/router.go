@@ -29,6 +29,8 @@ type call struct {
 	vars      map[string]string  // of the path, percent-decoded once
 	params    params             // of the query
 	id        directory.Identity // who calls; set where the route asks
+	// credential is how id was shown.
+	credential Credential
 	// commissions is whether id may change what others own; asked once at most.
 	commissions func() bool
 }

@@ -12,6 +12,7 @@ import (
 
 // whole has every route of the table.
 func whole(cfg *Config) {
+	cfg.Takes = Takes{WPT: true, JWTSVID: true, Issuers: []string{"https://login.example"}, Plain: "reads"}
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
 	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
 	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })

@@ -190,7 +190,14 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 		"well-known": said(object([]string{"registration", "lookup", "max_count"}, props{
 			"registration": reference("Where to register."), "lookup": text("A URI template (RFC 6570).", 0), "max_count": atLeast(1, "The most items on a page."),
 			"refresh": reference("Where many are refreshed at once."), "max_refresh": atLeast(1, "How many."),
+			"authentication": array(text("", 0), "The ways in which a caller may show who it is: x509-svid, wpt, oauth, jwt-svid.", 0),
+			"plain_bearer":   plainBearer(),
 		}), "The directory's interfaces (draft-jimenez-agent-directory-01, 3.1)."),
+		"protected-resource": said(object([]string{"resource", "authorization_servers"}, props{
+			"resource": uri("What tokens are for: their audience."), "authorization_servers": array(uri(""), "Whose access tokens are taken.", 0),
+			"bearer_methods_supported": array(text("", 0), "", 0), "resource_name": text("", 0), "plain_bearer": plainBearer(),
+			"tls_client_certificate_bound_access_tokens": said(boolean(), "Whether a token must be bound to the client certificate (RFC 8705)."),
+		}), "How to get an access token for this directory (RFC 9728)."),
 		"proof": said(object([]string{"record", "page", "keys"}, props{
 			"record": nonEmpty("The signed record, an SD-JWT."), "page": nonEmpty("The signed page that lists it."), "keys": nonEmpty("The origin's signed key document."),
 			"bundle": said(object(nil, nil), "The origin's SPIFFE bundle."), "checkpoint": text("", 0), "index": atLeast(0, ""), "path": array(text("", 0), "", 0),
@@ -336,6 +343,11 @@ func reference(description string) *openapi3.Schema {
 
 func instant(description string) *openapi3.Schema {
 	return &openapi3.Schema{Type: &openapi3.Types{"string"}, Format: "date-time", Pattern: `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`, Description: description}
+}
+
+// plainBearer is shared by what tells how callers show who they are.
+func plainBearer() *openapi3.Schema {
+	return said(oneOf("reads", "always"), "For what access tokens are good that are bound to no client certificate; absent where they are not taken.")
 }
 
 func boolean() *openapi3.Schema { return &openapi3.Schema{Type: &openapi3.Types{"boolean"}} }

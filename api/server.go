@@ -99,11 +99,11 @@ type Config struct {
 	StrictFilters bool
 	// Identify is who was verified to make the request. No error and the zero
 	// identity is an anonymous caller; an error is a credential that doesn't hold.
-	Identify func(*http.Request) (directory.Identity, error)
-	Records  Records
-	// Until is when the credential of a request ends; the zero time for never. May
-	// be nil.
-	Until func(*http.Request) time.Time
+	Identify func(*http.Request) (Credential, error)
+	Takes    Takes
+	// Refused is told the reason of a 401 that was found behind Identify; may be nil.
+	Refused func(reason string)
+	Records Records
 	// Frozen are the domains that nothing is taken from any more; may be nil.
 	Frozen func() []spiffeid.TrustDomain
 	// Federation serves /federation/v1/ and decides itself who may call.
@@ -152,7 +152,10 @@ func New(cfg Config) *Server {
 		cfg.Service = func(spiffeid.TrustDomain) string { return "" }
 	}
 	if cfg.Identify == nil {
-		cfg.Identify = func(*http.Request) (directory.Identity, error) { return directory.Identity{}, nil }
+		cfg.Identify = func(*http.Request) (Credential, error) { return Credential{}, nil }
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func(string) {}
 	}
 	if cfg.Reached == nil {
 		cfg.Reached = func(spiffeid.TrustDomain) (directory.Position, bool) { return directory.Position{}, false }
@@ -234,6 +237,9 @@ func (s *Server) table() []row {
 		rows = append(rows,
 			row{"POST", "/agents/resolve", querier, s.resolve},
 		)
+	}
+	if len(s.cfg.Takes.Issuers) > 0 {
+		rows = append(rows, row{"GET", resourcePath, anyone, s.protectedResource})
 	}
 	if s.cfg.Operator != nil {
 		rows = append(rows,

@@ -28,7 +28,8 @@ type surface struct {
 
 // caller is who the domain's leader is told asks for a change.
 func (s *Server) caller(c *call) directory.Caller {
-	return directory.Caller{Identity: c.id, Commissioning: c.commissions(), RequestID: c.requestID}
+	return directory.Caller{Identity: c.id, Commissioning: c.commissions(), RequestID: c.requestID,
+		Proof: c.credential.Proof, ProofUntil: c.credential.ProofUntil}
 }
 
 // asking reads what a request to register says beside its name and document:

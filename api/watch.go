@@ -93,10 +93,8 @@ func (s *Server) watch(w http.ResponseWriter, c *call) error {
 func (s *Server) watchContext(c *call) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(c.Context())
 	cancel := func() {}
-	if s.cfg.Until != nil {
-		if until := s.cfg.Until(c.Request); !until.IsZero() {
-			ctx, cancel = context.WithDeadlineCause(ctx, until, errCredential)
-		}
+	if until := c.credential.Until; !until.IsZero() {
+		ctx, cancel = context.WithDeadlineCause(ctx, until, errCredential)
 	}
 	detach := context.AfterFunc(s.watches.stopping, func() { end(errStopping) })
 	return ctx, func() {

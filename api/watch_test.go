@@ -235,7 +235,7 @@ func TestWatchEnds(t *testing.T) {
 				began := time.Now()
 				s := newTestServer(t, func(cfg *Config) {
 					if c.why == EndCredential {
-						cfg.Until = func(*http.Request) time.Time { return began.Add(c.after) }
+						cfg.Identify = func(*http.Request) (Credential, error) { return Credential{Until: began.Add(c.after)}, nil }
 					}
 					if c.why == EndStale || c.query.Consistency == "stale" {
 						cfg.Registry, cfg.MaxStale = silent{began: began}, 299*time.Second

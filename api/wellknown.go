@@ -17,5 +17,9 @@ func (s *Server) wellKnown(w http.ResponseWriter, c *call) error {
 	b = directory.AppendText(b, "refresh", "/ad/refresh")
 	b = directory.AppendUint(b, "max_refresh", directory.MaxRenewals)
 	b = directory.AppendUint(b, "max_count", directory.MaxCount)
+	b = directory.AppendRaw(b, "authentication", appendStrings(nil, s.cfg.Takes.methods()))
+	if s.cfg.Takes.Plain != "" {
+		b = directory.AppendText(b, "plain_bearer", s.cfg.Takes.Plain)
+	}
 	return sendPublic(w, c, "application/json", append(b, '}', '\n'))
 }

@@ -43,6 +43,7 @@ type Config struct {
 	RemoveDead  time.Duration        `yaml:"remove_dead"`
 	Gossip      Gossip               `yaml:"gossip"`
 	DNSSD       DNSSD                `yaml:"dns_sd"`
+	Callers     Callers              `yaml:"callers"`
 	Policy      string               `yaml:"policy"`
 	Lifetimes   Lifetimes            `yaml:"lifetimes"`
 	Names       Names                `yaml:"names"`
@@ -172,6 +173,7 @@ func LoadConfig(path string) (Config, error) {
 			*p = filepath.Join(filepath.Dir(path), *p)
 		}
 	}
+	c.Callers.relativeTo(filepath.Dir(path))
 	if err := c.Validate(); err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -180,7 +182,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate reports the first key whose value a node can't start with.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateRest} {
+	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateRest} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ type metrics struct {
 	registry   *prometheus.Registry
 	requests   *prometheus.HistogramVec
 	handshakes *prometheus.CounterVec
+	refused    *prometheus.CounterVec
 }
 
 func newMetrics(n *Node) *metrics {
@@ -32,7 +33,11 @@ func newMetrics(n *Node) *metrics {
 			Help: "Certificates that did not hold, by reason.",
 		}, []string{"reason"}),
 	}
-	m.registry.MustRegister(m.requests, m.handshakes, state{n},
+	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "roster_credentials_refused_total",
+		Help: "Credentials of requests that did not hold, by reason.",
+	}, []string{"reason"})
+	m.registry.MustRegister(m.requests, m.handshakes, m.refused, state{n},
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -45,6 +50,8 @@ func (m *metrics) handler() http.Handler {
 }
 
 func (m *metrics) handshakeRefused(reason string) { m.handshakes.WithLabelValues(reason).Inc() }
+
+func (m *metrics) credentialRefused(reason string) { m.refused.WithLabelValues(reason).Inc() }
 
 func (m *metrics) observe(method, route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())

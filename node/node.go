@@ -47,6 +47,7 @@ type Node struct {
 	key     *trust.Key
 	keyring *trust.Keyring
 	policy  *trust.Policy
+	callers *trust.Callers
 	view    *directory.View
 	finder  *discovery.Finder
 	store   *consensus.Store

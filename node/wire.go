@@ -77,7 +77,7 @@ func (n *Node) wireTrust(source *trust.Source) (err error) {
 		return fmt.Errorf("policy: %w", err)
 	}
 	n.life.loop("identity", func(ctx context.Context) { source.Run(ctx, n.log) })
-	return nil
+	return n.wireCallers()
 }
 
 // member returns this node among the members.
@@ -209,26 +209,12 @@ func (n *Node) wireDiscovery() error {
 func (n *Node) wireAPI() *api.Server {
 	return api.New(api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
-		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.frozen, Identify: n.identify, Until: func(r *http.Request) time.Time { return trust.Expiry(r.TLS) },
+		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.frozen,
+		Identify: n.identify, Takes: n.takes(), Refused: n.metrics.credentialRefused,
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries},
 	})
-}
-
-var errExpired = directory.Refuse(directory.Unauthenticated,
-	"the client certificate of this connection has expired: connect again with the new one")
-
-// identify returns who makes a request; nobody where no certificate was shown.
-func (n *Node) identify(r *http.Request) (directory.Identity, error) {
-	if end := trust.Expiry(r.TLS); !end.IsZero() && !time.Now().Before(end) {
-		return directory.Identity{}, errExpired
-	}
-	id, ok := trust.PeerID(r.TLS)
-	if !ok {
-		return directory.Identity{}, nil
-	}
-	return directory.IdentityOf(id), nil
 }
 
 // peerNode returns the SPIFFE ID that a peer's node shows.

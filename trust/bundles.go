@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type Bundles struct {
 type bundle struct {
 	jwks       []byte
 	x509       *x509bundle.Bundle
+	jwt, wit   map[string]crypto.PublicKey // by kid
 	generation uint64
 }
 
@@ -53,7 +55,7 @@ func (b *Bundles) Set(td spiffeid.TrustDomain, jwks []byte) error {
 	if err := checkAuthorities(td, parsed.X509Authorities()); err != nil {
 		return fmt.Errorf("bundle of %s: %w", td, err)
 	}
-	b.put(td, &bundle{jwks: bytes.Clone(jwks), x509: parsed.X509Bundle()})
+	b.put(td, &bundle{jwks: bytes.Clone(jwks), x509: parsed.X509Bundle(), jwt: parsed.JWTAuthorities(), wit: parsed.WITAuthorities()})
 	return nil
 }
 
@@ -121,6 +123,22 @@ func (b *Bundles) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bun
 		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
 	}
 	return set.x509, nil
+}
+
+// jwt returns the keys that sign td's JWT-SVIDs, and wit those of its workload
+// identity tokens, by kid; nil where td has no bundle. They must not be modified.
+func (b *Bundles) jwt(td spiffeid.TrustDomain) map[string]crypto.PublicKey {
+	if set := b.get(td); set != nil {
+		return set.jwt
+	}
+	return nil
+}
+
+func (b *Bundles) wit(td spiffeid.TrustDomain) map[string]crypto.PublicKey {
+	if set := b.get(td); set != nil {
+		return set.wit
+	}
+	return nil
 }
 
 func (b *Bundles) get(td spiffeid.TrustDomain) *bundle {

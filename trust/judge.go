@@ -11,11 +11,10 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
-// A Reason says in one word why a peer's certificate was refused in the
-// handshake: the label of a counter.
+// A Reason says in one word why a credential was refused: the label of a counter.
 type Reason string
 
-// The reasons.
+// Why a peer's certificate was refused in the handshake.
 const (
 	ReasonVersion       Reason = "version"        // the client doesn't speak TLS 1.3
 	ReasonNoCertificate Reason = "no_certificate" // none shown where one is demanded
@@ -30,7 +29,7 @@ const (
 	ReasonNotAllowed    Reason = "not_allowed" // it holds, and is not wanted here
 )
 
-// A refusal is why a peer's certificate was refused.
+// A refusal is why a credential was refused.
 type refusal struct {
 	reason Reason
 	err    error

@@ -28,6 +28,7 @@ type Policy struct {
 	domain     spiffeid.TrustDomain
 	set        slicedSet
 	visibility directory.Visibility
+	own        []string // see Adopt
 
 	mu    sync.RWMutex
 	known map[question]directory.Decision // at most maxKnown
@@ -72,6 +73,10 @@ func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, v direct
 	}
 	return &Policy{domain: domain, set: set, visibility: v, known: map[question]directory.Decision{}}, nil
 }
+
+// Adopt makes the identities whose URIs begin with one of prefixes count among the
+// domain's own, as its SPIFFE IDs do. It is for the time before the first question.
+func (p *Policy) Adopt(prefixes []string) { p.own = prefixes }
 
 // DefaultVisibility returns the visibility of a registration whose registrant
 // asked for none.
@@ -224,12 +229,13 @@ func (p *Policy) identity(id directory.Identity) types.Entity {
 	if id.IsZero() {
 		return types.Entity{UID: uidOf(id)}
 	}
-	// A WIMSE identifier of the same text is of another name space and not ours.
+	// A WIMSE identifier of the same text is of another name space, and ours only
+	// where it was adopted.
 	spiffe, _ := id.SPIFFE()
 	return types.Entity{
 		UID: uidOf(id),
 		Attributes: types.NewRecord(types.RecordMap{
-			"own":    types.Boolean(!spiffe.IsZero() && spiffe.MemberOf(p.domain)),
+			"own":    types.Boolean(!spiffe.IsZero() && spiffe.MemberOf(p.domain) || hasPrefix(id, p.own)),
 			"domain": types.String(spiffe.TrustDomain().Name()),
 			"path":   types.String(spiffe.Path()),
 		}),

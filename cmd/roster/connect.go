@@ -3,20 +3,24 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // A connection says which directory is meant, whom it must be certified by, and
 // who the caller is. Flags win over the environment, and that over the context.
 type connection struct {
 	address, bundle, cert, key, context string
+	wit, witKey, tokenFile              string
 
 	root      *cobra.Command // which has the flags
 	getenv    func(string) string
@@ -37,12 +41,15 @@ func (c *connection) flags(root *cobra.Command) {
 	set.StringVar(&c.bundle, "bundle", "", "PEM file of the authorities that certify it; the system's if not given (ROSTER_BUNDLE)")
 	set.StringVar(&c.cert, "cert", "", "PEM file of your X.509-SVID and its chain (ROSTER_CERT)")
 	set.StringVar(&c.key, "key", "", "PEM file of its private key (ROSTER_KEY)")
+	set.StringVar(&c.wit, "wit", "", "file of your workload identity token (ROSTER_WIT)")
+	set.StringVar(&c.witKey, "wit-key", "", "PEM file of the private key that it confirms (ROSTER_WIT_KEY)")
+	set.StringVar(&c.tokenFile, "token-file", "", "file of your OAuth access token or JWT-SVID (ROSTER_TOKEN_FILE)")
 }
 
 // given returns the connection's flags that the command line has, quoted.
 func (c *connection) given() []string {
 	var words []string
-	for _, name := range []string{"context", "address", "bundle", "cert", "key"} {
+	for _, name := range []string{"context", "address", "bundle", "cert", "key", "wit", "wit-key", "token-file"} {
 		if f := c.root.PersistentFlags().Lookup(name); f.Changed {
 			words = append(words, "--"+name, shellQuote(f.Value.String()))
 		}
@@ -91,10 +98,52 @@ func (a *app) client() (*api.Client, error) {
 		TLSClientConfig: config, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment,
 		TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: importers,
 	}
+	shown, err := a.showing(frank{a.transport})
+	if err != nil {
+		return nil, err
+	}
 	return api.NewClient(base, &http.Client{
-		Transport: frank{a.transport}, Timeout: requestTimeout,
+		Transport: shown, Timeout: requestTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}), nil
+}
+
+// showing adds the token that is given to every request; a client certificate may
+// come beside it.
+func (a *app) showing(next http.RoundTripper) (http.RoundTripper, error) {
+	wit, witKey, file := a.setting("wit", "ROSTER_WIT"), a.setting("wit-key", "ROSTER_WIT_KEY"), a.setting("token-file", "ROSTER_TOKEN_FILE")
+	switch {
+	case (wit == "") != (witKey == ""):
+		return nil, usage("a workload identity token and its key belong together").because("Give both --wit and --wit-key (or ROSTER_WIT and ROSTER_WIT_KEY), or neither.")
+	case wit != "" && file != "":
+		return nil, usage("a request shows one token").because("Give --wit and --wit-key, or --token-file, not both.")
+	case wit != "":
+		w, err := trust.OpenWorkload(wit, witKey)
+		if err != nil {
+			return nil, failed(exitKey, "the workload can't be shown: %w", err).because("--wit is %s and --wit-key is %s.", wit, witKey)
+		}
+		return api.ShowWorkload(next, func(target string) (string, string, error) { return w.Prove(target, time.Now()) }), nil
+	case file != "":
+		token := func() (string, error) { return readToken(file) }
+		if _, err := token(); err != nil {
+			return nil, failed(exitKey, "the token can't be shown: %w", err)
+		}
+		return api.ShowBearer(next, token), nil
+	}
+	return next, nil
+}
+
+// readToken reads a token from a file that whoever issues it replaces.
+func readToken(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("%s does not hold one token", file)
+	}
+	return token, nil
 }
 
 func (c *connection) close() {

@@ -19,11 +19,15 @@ type profile struct {
 	Bundle  string `json:"bundle,omitzero"`
 	Cert    string `json:"cert,omitzero"`
 	Key     string `json:"key,omitzero"`
+	WIT     string `json:"wit,omitzero"`
+	WITKey  string `json:"wit_key,omitzero"`
+	Token   string `json:"token_file,omitzero"`
 }
 
 // of returns the value of a connection's flag.
 func (p *profile) of(name string) *string {
-	return map[string]*string{"address": &p.Address, "bundle": &p.Bundle, "cert": &p.Cert, "key": &p.Key}[name]
+	return map[string]*string{"address": &p.Address, "bundle": &p.Bundle, "cert": &p.Cert, "key": &p.Key,
+		"wit": &p.WIT, "wit-key": &p.WITKey, "token-file": &p.Token}[name]
 }
 
 // contexts are the file that holds them all.
@@ -182,7 +186,8 @@ func (a *app) listContexts() error {
 }
 
 // settings are the connection's flags and the environment's names for them.
-var settings = [][2]string{{"address", "ROSTER_ADDRESS"}, {"bundle", "ROSTER_BUNDLE"}, {"cert", "ROSTER_CERT"}, {"key", "ROSTER_KEY"}}
+var settings = [][2]string{{"address", "ROSTER_ADDRESS"}, {"bundle", "ROSTER_BUNDLE"}, {"cert", "ROSTER_CERT"}, {"key", "ROSTER_KEY"},
+	{"wit", "ROSTER_WIT"}, {"wit-key", "ROSTER_WIT_KEY"}, {"token-file", "ROSTER_TOKEN_FILE"}}
 
 func (a *app) showContext() error {
 	if err := a.choose(); err != nil {

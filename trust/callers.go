@@ -1,0 +1,187 @@
+package trust
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// The ways in which a caller may show who it is.
+const (
+	MethodSVID    = "x509-svid" // the connection's client certificate
+	MethodWPT     = "wpt"       // a workload identity token with its proof
+	MethodOAuth   = "oauth"     // an access token that is bound to the client certificate
+	MethodBearer  = "bearer"    // an access token that is not
+	MethodJWTSVID = "jwt-svid"
+)
+
+// CallersConfig says whose tokens are believed, besides client certificates.
+type CallersConfig struct {
+	// Addresses are the base URLs (https://HOST[:PORT]) of this directory: what a
+	// proof names is at one of them.
+	Addresses []string
+	// Audiences are what other tokens must name as their audience: one of them.
+	Audiences []string
+	WIMSE     []WIMSEIssuer
+	OAuth     []OAuthIssuer
+	WITSVID   bool // whether workload identity tokens by keys of the bundles are taken
+	JWTSVID   bool // whether JWT-SVIDs are taken, for reads
+}
+
+// Callers finds out who makes a request, from what came with it. It is safe for
+// concurrent use.
+type Callers struct {
+	cfg     CallersConfig
+	bundles *Bundles
+}
+
+// NewCallers returns a judge of callers over cfg and the bundles of the trust
+// domains. It refuses an algorithm that is not known, or symmetric.
+func NewCallers(cfg CallersConfig, b *Bundles) (*Callers, error) {
+	lists := map[string][]string{}
+	for _, w := range cfg.WIMSE {
+		if domainOf(identityOrNobody(w.Domain+"/x")) != w.Domain {
+			return nil, fmt.Errorf("%q is not spiffe://NAME or wimse://NAME", w.Domain)
+		}
+		lists[w.Domain] = w.Algorithms
+	}
+	for _, o := range cfg.OAuth {
+		lists[o.Issuer] = o.Algorithms
+	}
+	for issuer, list := range lists {
+		for _, alg := range list {
+			if !slices.Contains(algorithms, jose.SignatureAlgorithm(alg)) {
+				return nil, fmt.Errorf("%s: the algorithm %q is none of %v", issuer, alg, algorithms)
+			}
+		}
+	}
+	return &Callers{cfg, b}, nil
+}
+
+// identityOrNobody parses an identity; nobody where it is none.
+func identityOrNobody(s string) directory.Identity {
+	id, _ := directory.ParseIdentity(s)
+	return id
+}
+
+// defaultAlgorithms are an issuer's where configuration names none.
+var defaultAlgorithms = []jose.SignatureAlgorithm{jose.ES256, jose.EdDSA, jose.RS256, jose.PS256}
+
+func allowed(names []string) []jose.SignatureAlgorithm {
+	if len(names) == 0 {
+		return defaultAlgorithms
+	}
+	list := make([]jose.SignatureAlgorithm, len(names))
+	for i, name := range names {
+		list[i] = jose.SignatureAlgorithm(name)
+	}
+	return list
+}
+
+// Shown is what came with a request: none of it has been verified but the
+// certificates of TLS.
+type Shown struct {
+	TLS                *tls.ConnectionState
+	WIT, Proof, Bearer string
+	Path               string // of the request's target, as it was sent
+}
+
+// Verified is who makes a request, and how that was shown.
+type Verified struct {
+	Identity directory.Identity
+	Method   string
+	Until    time.Time // when that ends
+	ReadOnly bool      // it is not good for changes
+	// Proof and ProofUntil are those of directory.Caller.
+	Proof      directory.Hash
+	ProofUntil int64
+}
+
+// Verify returns who makes a request; nobody (a zero Verified) where nothing was
+// shown. Where a token came, it decides, and a client certificate beside it must be
+// the same identity's, or what the token is bound to. ReasonOf
+// and Saying tell of the error.
+func (c *Callers) Verify(s Shown, now time.Time) (Verified, error) {
+	certified, err := c.certified(s.TLS, now)
+	if err != nil {
+		return Verified{}, err
+	}
+	token, err := c.token(s, now)
+	switch {
+	case err != nil:
+		return Verified{}, err
+	case token == nil:
+		return certified, nil
+	case certified.Identity.IsZero() || token.Method == MethodOAuth:
+		return *token, nil
+	case certified.Identity != token.Identity:
+		return Verified{}, refuseToken(ReasonAmbiguous)
+	}
+	// Both say the same: the connection is the stronger word.
+	return certified, nil
+}
+
+func (c *Callers) certified(cs *tls.ConnectionState, now time.Time) (Verified, error) {
+	end := Expiry(cs)
+	if !end.IsZero() && !now.Before(end) {
+		return Verified{}, &refusal{ReasonExpired, tokenRefusal("the client certificate of this connection has expired: connect again with the new one")}
+	}
+	id, ok := PeerID(cs)
+	if !ok {
+		return Verified{}, nil
+	}
+	return Verified{Identity: directory.IdentityOf(id), Method: MethodSVID, Until: end}, nil
+}
+
+func (c *Callers) token(s Shown, now time.Time) (*Verified, error) {
+	switch {
+	case s.WIT != "" && s.Bearer != "", s.Proof != "" && s.Bearer != "":
+		return nil, refuseToken(ReasonAmbiguous)
+	case s.WIT != "" || s.Proof != "":
+		return c.workload(s.WIT, s.Proof, s.Path, now)
+	case s.Bearer != "":
+		return c.bearer(s.Bearer, s.TLS, now)
+	}
+	return nil, nil
+}
+
+// OwnPrefixes are how the URIs of those identities begin that configuration counts
+// among this domain's own.
+func (c *Callers) OwnPrefixes() []string {
+	var list []string
+	for _, w := range c.cfg.WIMSE {
+		if w.Own {
+			list = append(list, w.Domain+"/")
+		}
+	}
+	for _, o := range c.cfg.OAuth {
+		if o.Own {
+			list = append(list, "oauth:"+o.Issuer+"#")
+		}
+	}
+	return list
+}
+
+// ReasonOf returns the label by which an error of Verify is counted.
+func ReasonOf(err error) string { return string(reasonOf(err)) }
+
+// Saying returns what the caller may be told of an error of Verify.
+func Saying(err error) string {
+	var told tokenRefusal
+	if errors.As(err, &told) {
+		return string(told)
+	}
+	return "it does not hold"
+}
+
+// hasPrefix reports whether an identity's URI begins with one of them.
+func hasPrefix(id directory.Identity, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(id.String(), p) })
+}

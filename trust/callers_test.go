@@ -1,0 +1,361 @@
+package trust
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A door is a judge of callers with issuers of every kind, and all that they need
+// to make tokens.
+type door struct {
+	*Callers
+	issuer, workload, other *ecdsa.PrivateKey
+	rsa                     *rsa.PrivateKey
+	svid, elsewhere         *x509svid.SVID // of /agent/ada and of /agent/eve
+}
+
+const (
+	doorURL    = "https://ad.alpha.test"
+	doorIssuer = "https://login.alpha.test"
+)
+
+func newDoor(t testing.TB, change func(*CallersConfig)) *door {
+	t.Helper()
+	d := &door{issuer: ecKey(t), workload: ecKey(t), other: ecKey(t)}
+	var err error
+	d.rsa, err = rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	ca, err := NewCA(alpha, time.Now())
+	must(t, err)
+	d.svid, err = ca.Issue("/agent/ada", time.Hour, time.Now())
+	must(t, err)
+	d.elsewhere, err = ca.Issue("/agent/eve", time.Hour, time.Now())
+	must(t, err)
+
+	bundle := spiffebundle.FromX509Authorities(alpha, ca.Bundle().X509Authorities())
+	must(t, bundle.AddJWTAuthority("k1", d.issuer.Public()))
+	must(t, bundle.AddWITAuthority("k1", d.issuer.Public()))
+	text, err := bundle.Marshal()
+	must(t, err)
+	bundles := NewBundles()
+	must(t, bundles.Set(alpha, text))
+
+	keys, err := OpenKeys(d.jwks(t), nil)
+	must(t, err)
+	cfg := CallersConfig{
+		Addresses: []string{doorURL}, Audiences: []string{doorURL}, WITSVID: true, JWTSVID: true,
+		WIMSE: []WIMSEIssuer{{Domain: "wimse://alpha.test", Issuer: doorIssuer, Keys: keys, Algorithms: []string{"ES256"}}},
+		OAuth: []OAuthIssuer{{Issuer: doorIssuer, Keys: keys, Algorithms: []string{"ES256"}, Plain: PlainNever}},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	d.Callers, err = NewCallers(cfg, bundles)
+	must(t, err)
+	return d
+}
+
+// jwks writes the issuer's keys to a file.
+func (d *door) jwks(t testing.TB) string {
+	t.Helper()
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{
+		{Key: d.issuer.Public(), KeyID: "k1", Use: "sig"}, {Key: d.rsa.Public(), KeyID: "r1", Use: "sig"},
+	}}
+	text, err := json.Marshal(set)
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "jwks.json")
+	must(t, os.WriteFile(file, text, 0o600))
+	return file
+}
+
+func ecKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	return key
+}
+
+// shownBy is the state of a connection with that client certificate.
+func shownBy(svid *x509svid.SVID) *tls.ConnectionState {
+	if svid == nil {
+		return nil
+	}
+	return &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: svid.Certificates}
+}
+
+// A jwt is a token in the making. Header and claims are encoded with their names
+// sorted, unless raw text is given.
+type jwt struct {
+	header, claims       map[string]any
+	rawHeader, rawClaims string
+	key                  any // *ecdsa, *rsa or ed25519 private key, or []byte for HMAC
+}
+
+func (j *jwt) clone() *jwt {
+	c := *j
+	c.header, c.claims = maps.Clone(j.header), maps.Clone(j.claims)
+	return &c
+}
+
+func (j *jwt) text(t testing.TB) string {
+	t.Helper()
+	encode := func(m map[string]any, raw string) string {
+		if raw == "" {
+			b, err := json.Marshal(m)
+			must(t, err)
+			raw = string(b)
+		}
+		return directory.B64.EncodeToString([]byte(raw))
+	}
+	input := encode(j.header, j.rawHeader) + "." + encode(j.claims, j.rawClaims)
+	return input + "." + directory.B64.EncodeToString(rawSignature(t, j.key, input))
+}
+
+// rawSignature signs as the key does, whatever the header says.
+func rawSignature(t testing.TB, key any, input string) []byte {
+	t.Helper()
+	sum := sha256.Sum256([]byte(input))
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey:
+		r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
+		must(t, err)
+		out := make([]byte, 64)
+		r.FillBytes(out[:32])
+		s.FillBytes(out[32:])
+		return out
+	case *rsa.PrivateKey:
+		out, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, sum[:])
+		must(t, err)
+		return out
+	case ed25519.PrivateKey:
+		return ed25519.Sign(key, []byte(input))
+	case []byte:
+		h := hmac.New(sha256.New, key)
+		h.Write([]byte(input))
+		return h.Sum(nil)
+	}
+	t.Fatalf("no key: %T", key)
+	return nil
+}
+
+func publicJWK(t testing.TB, key crypto.PublicKey, alg string) map[string]any {
+	t.Helper()
+	text, err := (&jose.JSONWebKey{Key: key, Algorithm: alg}).MarshalJSON()
+	must(t, err)
+	var m map[string]any
+	must(t, json.Unmarshal(text, &m))
+	return m
+}
+
+// honest tokens of each kind. A WIT is of wimse://alpha.test unless said.
+func (d *door) wit(t testing.TB) *jwt {
+	return &jwt{
+		header: map[string]any{"alg": "ES256", "kid": "k1", "typ": "wit+jwt"},
+		claims: map[string]any{
+			"iss": doorIssuer, "sub": "wimse://alpha.test/agent/ada", "exp": time.Now().Add(time.Hour).Unix(),
+			"cnf": map[string]any{"jwk": publicJWK(t, d.workload.Public(), "ES256")},
+		},
+		key: d.issuer,
+	}
+}
+
+func (d *door) wpt(wit string) *jwt {
+	return &jwt{
+		header: map[string]any{"alg": "ES256", "typ": "wpt+jwt"},
+		claims: map[string]any{
+			"aud": doorURL + "/ad/r", "exp": time.Now().Add(30 * time.Second).Unix(), "jti": rand.Text(), "wth": tokenHash(wit),
+		},
+		key: d.workload,
+	}
+}
+
+func (d *door) access() *jwt {
+	sum := sha256.Sum256(d.svid.Certificates[0].Raw)
+	return &jwt{
+		header: map[string]any{"alg": "ES256", "kid": "k1", "typ": "at+jwt"},
+		claims: map[string]any{
+			"iss": doorIssuer, "sub": "ada", "aud": doorURL, "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+			"jti": rand.Text(), "client_id": "ada-client", "cnf": map[string]any{"x5t#S256": directory.B64.EncodeToString(sum[:])},
+		},
+		key: d.issuer,
+	}
+}
+
+func (d *door) jwtSVID() *jwt {
+	return &jwt{
+		header: map[string]any{"alg": "ES256", "kid": "k1", "typ": "JWT"},
+		claims: map[string]any{"sub": "spiffe://alpha.test/agent/ada", "aud": []string{doorURL}, "exp": time.Now().Add(5 * time.Minute).Unix()},
+		key:    d.issuer,
+	}
+}
+
+// workloadShown is an honest request of a workload, changed.
+func (d *door) workloadShown(t testing.TB, wit string, proof *jwt) Shown {
+	return Shown{WIT: wit, Proof: proof.text(t), Path: "/ad/r"}
+}
+
+// Requirement: TRUST-005, AD-038, AD-039
+func TestAWorkloadShowsItselfByTokenAndProof(t *testing.T) {
+	d := newDoor(t, nil)
+	for subject, change := range map[string]func(*jwt){
+		"wimse://alpha.test/agent/ada":  func(*jwt) {},
+		"spiffe://alpha.test/agent/ada": func(j *jwt) { j.claims["sub"] = "spiffe://alpha.test/agent/ada"; delete(j.claims, "iss") },
+	} {
+		j := d.wit(t)
+		change(j)
+		wit := j.text(t)
+		proof := d.wpt(wit)
+		v, err := d.Verify(d.workloadShown(t, wit, proof), time.Now())
+		if err != nil {
+			t.Fatalf("%s: %v", subject, err)
+		}
+		if v.Identity.String() != subject || v.Method != MethodWPT || v.ReadOnly || v.Proof.IsZero() || v.ProofUntil <= proof.claims["exp"].(int64) {
+			t.Errorf("%s: verified as %+v", subject, v)
+		}
+		again, err := d.Verify(d.workloadShown(t, wit, proof), time.Now())
+		if err != nil || again.Proof != v.Proof {
+			t.Errorf("the same proof has another name: %v", err)
+		}
+		proof.claims["jti"] = rand.Text()
+		if next, err := d.Verify(d.workloadShown(t, wit, proof), time.Now()); err != nil || next.Proof == v.Proof {
+			t.Errorf("another proof has the same name: %v", err)
+		}
+	}
+}
+
+// What our own client makes, by each kind of key, is taken.
+//
+// Requirement: TRUST-005
+func TestOurProofsAreTaken(t *testing.T) {
+	d := newDoor(t, nil)
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	for alg, key := range map[string]crypto.Signer{"ES256": d.workload, "EdDSA": edwards, "RS256": d.rsa, "PS256": d.rsa} {
+		j := d.wit(t)
+		j.claims["cnf"] = map[string]any{"jwk": publicJWK(t, key.Public(), alg)}
+		dir := t.TempDir()
+		witFile, keyFile := filepath.Join(dir, "wit"), filepath.Join(dir, "key")
+		must(t, os.WriteFile(witFile, []byte(j.text(t)+"\n"), 0o600))
+		must(t, os.WriteFile(keyFile, pemKey(t, key), 0o600))
+		w, err := OpenWorkload(witFile, keyFile)
+		must(t, err)
+		wit, proof, err := w.Prove(doorURL+"/ad/r", time.Now())
+		must(t, err)
+		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Path: "/ad/r"}, time.Now()); err != nil {
+			t.Errorf("%s: %v", alg, err)
+		}
+		must(t, os.WriteFile(keyFile, pemKey(t, d.other), 0o600))
+		if _, _, err := w.Prove(doorURL, time.Now()); !errors.Is(err, errOtherKey) {
+			t.Errorf("%s: a key that the token doesn't confirm: %v", alg, err)
+		}
+	}
+}
+
+func pemKey(t testing.TB, key crypto.Signer) []byte {
+	t.Helper()
+	_, text, err := (&x509svid.SVID{PrivateKey: key, Certificates: []*x509.Certificate{{}}}).Marshal()
+	must(t, err)
+	return text
+}
+
+// Requirement: TRUST-006, AD-038, AD-071
+func TestAccessTokens(t *testing.T) {
+	d := newDoor(t, nil)
+	v, err := d.Verify(Shown{TLS: shownBy(d.svid), Bearer: d.access().text(t)}, time.Now())
+	if err != nil || v.Identity.String() != "oauth:"+doorIssuer+"#ada" || v.Method != MethodOAuth || v.ReadOnly {
+		t.Errorf("bound: %+v, %v", v, err)
+	}
+	plain := d.access()
+	delete(plain.claims, "cnf")
+	for _, c := range []struct {
+		plain    string
+		taken    bool
+		readOnly bool
+	}{{PlainNever, false, false}, {"", false, false}, {PlainReads, true, true}, {PlainAlways, true, false}} {
+		d.cfg.OAuth[0].Plain = c.plain
+		v, err := d.Verify(Shown{Bearer: plain.text(t)}, time.Now())
+		if (err == nil) != c.taken || v.ReadOnly != c.readOnly {
+			t.Errorf("plain %q: %+v, %v", c.plain, v, err)
+		}
+		if !c.taken && reasonOf(err) != ReasonBinding {
+			t.Errorf("plain %q: %v", c.plain, err)
+		}
+	}
+}
+
+// Requirement: TRUST-006, AD-038
+func TestJWTSVIDsAreForReads(t *testing.T) {
+	d := newDoor(t, nil)
+	for _, svid := range []*x509svid.SVID{nil, d.svid} {
+		v, err := d.Verify(Shown{TLS: shownBy(svid), Bearer: d.jwtSVID().text(t)}, time.Now())
+		if err != nil || v.Identity.String() != "spiffe://alpha.test/agent/ada" || v.ReadOnly != (svid == nil) {
+			t.Errorf("with a certificate %t: %+v, %v", svid != nil, v, err)
+		}
+	}
+	off := newDoor(t, func(cfg *CallersConfig) { cfg.JWTSVID = false })
+	if _, err := off.Verify(Shown{Bearer: off.jwtSVID().text(t)}, time.Now()); reasonOf(err) != ReasonNotTaken {
+		t.Errorf("where they are off: %v", err)
+	}
+}
+
+// An issuer that configuration makes the domain's own has its subjects registered
+// by the shipped policy, and the same text of another scheme not.
+//
+// Requirement: TRUST-007, AD-039
+func TestOwnIssuersAreAdopted(t *testing.T) {
+	p, err := NewPolicy("shipped", alpha)
+	must(t, err)
+	d := newDoor(t, func(cfg *CallersConfig) { cfg.WIMSE[0].Own, cfg.OAuth[0].Own = true, true })
+	p.Adopt(d.OwnPrefixes())
+	for uri, want := range map[string]bool{
+		"wimse://alpha.test/agent/ada": true, "oauth:" + doorIssuer + "#ada": true, "spiffe://alpha.test/agent/ada": true,
+		"wimse://alpha.test.evil/agent/ada": false, "oauth:" + doorIssuer + ".evil#ada": false, "wimse://beta.test/agent/ada": false,
+	} {
+		id, err := directory.ParseIdentity(uri)
+		must(t, err)
+		if got := p.Register(id, "one", nil, directory.Visibility{}).Allow; got != want {
+			t.Errorf("%s may register: %t", uri, got)
+		}
+		if p.Operate(id, "raft.read").Allow {
+			t.Errorf("%s operates", uri)
+		}
+	}
+}
+
+// Requirement: TRUST-006
+func TestIssuersThatAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*CallersConfig){
+		"symmetric":  func(c *CallersConfig) { c.OAuth[0].Algorithms = []string{"HS256"} },
+		"none":       func(c *CallersConfig) { c.WIMSE[0].Algorithms = []string{"none"} },
+		"no scheme":  func(c *CallersConfig) { c.WIMSE[0].Domain = "alpha.test" },
+		"with path":  func(c *CallersConfig) { c.WIMSE[0].Domain = "wimse://alpha.test/x" },
+		"upper case": func(c *CallersConfig) { c.WIMSE[0].Domain = "wimse://Alpha.test" },
+	} {
+		cfg := CallersConfig{WIMSE: []WIMSEIssuer{{Domain: "wimse://alpha.test"}}, OAuth: []OAuthIssuer{{Issuer: doorIssuer}}}
+		change(&cfg)
+		if _, err := NewCallers(cfg, NewBundles()); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}

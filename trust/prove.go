@@ -1,0 +1,89 @@
+package trust
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// proofLife is how long a proof holds that we make: clocks may differ by as much
+// to either side of what a directory takes.
+const proofLife = maxProofLife / 2
+
+// A Workload shows itself by a workload identity token and a proof for each
+// request. Both files are read for each, since whoever issues them replaces them.
+type Workload struct{ witFile, keyFile string }
+
+// OpenWorkload returns the workload of a workload identity token in a file and its
+// private key (PKCS#8 in PEM), which must be the one that the token confirms.
+func OpenWorkload(witFile, keyFile string) (*Workload, error) {
+	w := &Workload{witFile, keyFile}
+	_, _, err := w.Prove("https://localhost", time.Now())
+	return w, err
+}
+
+// Prove returns the token and a proof for one request to target, an absolute URI,
+// at the time now (draft-ietf-wimse-wpt-02, 2).
+func (w *Workload) Prove(target string, now time.Time) (wit, proof string, err error) {
+	text, err := os.ReadFile(w.witFile)
+	if err != nil {
+		return "", "", fmt.Errorf("read the workload identity token: %w", err)
+	}
+	pem, err := os.ReadFile(w.keyFile)
+	if err != nil {
+		return "", "", fmt.Errorf("read the workload's key: %w", err)
+	}
+	key, err := parseKey(pem)
+	if err != nil {
+		return "", "", fmt.Errorf("the workload's key %s: %w", w.keyFile, err)
+	}
+	wit = string(bytes.TrimSpace(text))
+	proof, err = prove(wit, key, target, now)
+	if err != nil {
+		return "", "", fmt.Errorf("the workload identity token %s: %w", w.witFile, err)
+	}
+	return wit, proof, nil
+}
+
+var errOtherKey = errors.New("the key is not the one that the token confirms")
+
+func prove(wit string, key crypto.Signer, target string, now time.Time) (string, error) {
+	t, err := parseToken(wit)
+	if err != nil {
+		return "", err
+	}
+	public, alg, err := t.confirmation()
+	if err != nil {
+		return "", err
+	}
+	if own, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !own.Equal(public) {
+		return "", errOtherKey
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	claims, err := json.Marshal(map[string]any{
+		"aud": target, "exp": now.Add(proofLife).Unix(), "jti": directory.B64.EncodeToString(id[:]), "wth": tokenHash(wit),
+	})
+	if err != nil {
+		return "", err
+	}
+	options := (&jose.SignerOptions{}).WithType(typeWPT)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(alg), Key: key}, options)
+	if err != nil {
+		return "", err
+	}
+	signed, err := signer.Sign(claims)
+	if err != nil {
+		return "", err
+	}
+	return signed.CompactSerialize()
+}
