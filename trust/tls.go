@@ -2,6 +2,7 @@ package trust
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"slices"
 	"time"
@@ -101,6 +102,13 @@ func judgeAllowed(cs tls.ConnectionState, b *Bundles, use usage, allow func(spif
 		return &refusal{ReasonNotAllowed, err}
 	}
 	return nil
+}
+
+// VerifyServer returns whose SVID a server shows, for a client that judges some
+// servers by other means too: that of the chain, leaf first, if it holds now for
+// serverAuth.
+func VerifyServer(chain []*x509.Certificate, b *Bundles) (spiffeid.ID, error) {
+	return judge(chain, b, forServer, time.Now())
 }
 
 // PeerID returns the SPIFFE ID of the peer of a connection that one of our

@@ -1,0 +1,217 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// Bounds of what a Guard lets through, where its configuration names none.
+const (
+	DefaultTimeout   = 30 * time.Second // of an exchange as a whole
+	DefaultMaxBody   = 1 << 20          // bytes of an answer's body
+	dialTimeout      = 5 * time.Second  // to resolve a name and connect
+	handshakeTimeout = 5 * time.Second
+	idleTimeout      = time.Minute // of a connection that nobody uses
+	maxHeader        = 16 << 10    // bytes of an answer's header fields
+	maxRedirects     = 5           // that a fetch follows
+	maxTransports    = 1024        // how many registrants' connections are kept apart
+)
+
+// GuardConfig says where a Guard lets requests go, and whom it believes. The
+// zero value lets them go to public addresses, and believes the system's roots.
+type GuardConfig struct {
+	// Allow are addresses that requests may go to though not the whole Internet
+	// can. Metadata services and multicast stay closed.
+	Allow []netip.Prefix
+	// Hosts are names, in lower case, that may be at any address but those.
+	Hosts []string
+	// Ports that requests may go to; where it is empty, 443 and those from 1024 on.
+	Ports []uint16
+	// Roots judge certificates that are no SVIDs; the system's where it is nil.
+	Roots *x509.CertPool
+	// Judge returns whose SVID a server shows, if one of the bundles that this node
+	// holds certifies it now. Nil knows no SVIDs.
+	Judge func(chain []*x509.Certificate) (spiffeid.ID, error)
+	// AnyBundle takes an SVID of any domain that Judge knows, if it names the host
+	// that was asked for. Else the registrant's own domain alone speaks for its
+	// agents.
+	AnyBundle bool
+	// Certificate is what this node shows to servers that ask; nil shows nothing.
+	Certificate func() *tls.Certificate
+	// Timeout bounds an exchange from the name's resolution to the body's end.
+	Timeout time.Duration
+	// HeaderTimeout bounds the wait for an answer's header; Timeout where it is 0.
+	HeaderTimeout time.Duration
+	// Resolver finds addresses; the system's where it is nil.
+	Resolver *net.Resolver
+}
+
+// A Target is for whom a request is, and how much of an answer is wanted.
+type Target struct {
+	// Registrant is whose registration names the URL; zero where it is nobody's.
+	// Its trust domain's bundle certifies the server, beside web PKI.
+	Registrant spiffeid.ID
+	// MutualTLS holds the server to Registrant's own SVID: the agent said that it
+	// speaks mTLS.
+	MutualTLS bool
+	MaxBody   int64         // bytes; DefaultMaxBody where it is 0
+	Timeout   time.Duration // of the exchange; the guard's where it is 0
+}
+
+// A Guard makes the outbound requests that follow from what registrants wrote.
+// It is safe for concurrent use.
+type Guard struct {
+	cfg GuardConfig
+
+	mu         sync.Mutex // guards what follows
+	transports map[server]*http.Transport
+}
+
+// A server is what an open connection has been judged for: requests for another
+// don't use it.
+type server struct {
+	registrant spiffeid.ID
+	mutual     bool
+}
+
+// NewGuard returns a guard. Close ends the connections that it keeps.
+func NewGuard(cfg GuardConfig) *Guard {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.HeaderTimeout == 0 {
+		cfg.HeaderTimeout = cfg.Timeout
+	}
+	return &Guard{cfg: cfg, transports: map[server]*http.Transport{}}
+}
+
+// Close closes the connections that no request uses.
+func (g *Guard) Close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, t := range g.transports {
+		t.CloseIdleConnections()
+	}
+	clear(g.transports)
+}
+
+// Check says whether a request may go to u as far as that shows before its host is
+// resolved: nil or a *Refusal.
+func (g *Guard) Check(u *url.URL) error {
+	switch host := u.Hostname(); {
+	case u.Scheme != "https":
+		return refuse(RuleScheme, nil, "agents are reached by https, and not by %.20q", u.Scheme)
+	case host == "":
+		return refuse(RuleAddress, nil, "the URL names no host")
+	case u.User != nil:
+		return refuse(RuleAddress, nil, "the URL holds a user's name")
+	case !g.port(u.Port()):
+		return refuse(RulePort, nil, "port %.10s is not one at which this node calls agents", u.Port())
+	default:
+		if a, err := netip.ParseAddr(host); err == nil && !g.reaches(a, host) {
+			return refuse(RuleAddress, nil, "the address %s is not one at which this node calls agents", a)
+		}
+	}
+	return nil
+}
+
+func (g *Guard) port(text string) bool {
+	if text == "" {
+		text = "443"
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if len(g.cfg.Ports) > 0 {
+		return err == nil && slices.Contains(g.cfg.Ports, uint16(n))
+	}
+	return err == nil && (n == 443 || n >= 1024)
+}
+
+// everywhere is what an allowed host's addresses are judged by.
+var everywhere = prefixes("0.0.0.0/0", "::/0")
+
+// reaches is whether a connection to host may be made at address a.
+func (g *Guard) reaches(a netip.Addr, host string) bool {
+	allow := g.cfg.Allow
+	if slices.Contains(g.cfg.Hosts, strings.ToLower(strings.TrimSuffix(host, "."))) {
+		allow = everywhere
+	}
+	return reachable(a, allow)
+}
+
+// transport returns the connections to servers of one kind. Where there are too
+// many kinds, one is forgotten; its requests end as they would have.
+func (g *Guard) transport(t Target) *http.Transport {
+	key := server{t.Registrant, t.MutualTLS}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if tr, ok := g.transports[key]; ok {
+		return tr
+	}
+	for old, tr := range g.transports {
+		if len(g.transports) < maxTransports {
+			break
+		}
+		tr.CloseIdleConnections()
+		delete(g.transports, old)
+	}
+	tr := &http.Transport{
+		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return g.dial(ctx, network, addr, key)
+		},
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, refuse(RuleScheme, nil, "not https")
+		},
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true, // what is unpacked would have no bound
+		MaxIdleConns:           256,
+		MaxIdleConnsPerHost:    32,
+		IdleConnTimeout:        idleTimeout,
+		ResponseHeaderTimeout:  g.cfg.HeaderTimeout,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+	g.transports[key] = tr
+	return tr
+}
+
+// dial connects to addr and shakes hands, and judges both the address and the
+// server.
+func (g *Guard) dial(ctx context.Context, network, addr string, s server) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	// The transport doesn't end this with the request: another may use the connection.
+	d := net.Dialer{Timeout: min(dialTimeout, g.cfg.Timeout), Resolver: g.cfg.Resolver, Control: func(_, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || !g.reaches(at.Addr(), host) {
+			return refuse(RuleAddress, err, "%s is at %s, which is not an address at which this node calls agents", host, address)
+		}
+		return nil
+	}}
+	raw, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	limit := min(handshakeTimeout, g.cfg.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, refuse(RuleTime, nil, "the TLS handshake took over %s", limit))
+	defer cancel()
+	conn := tls.Client(raw, g.tls(host, s))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return conn, nil
+}

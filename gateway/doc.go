@@ -1,0 +1,12 @@
+// Package gateway is everything by which a node talks to agents: to invoke them,
+// and to read what they say of themselves. All of it goes through one Guard,
+// because where it goes is what a registrant wrote:
+//
+//	guard := gateway.NewGuard(gateway.GuardConfig{Judge: …, Certificate: …})
+//	defer guard.Close()
+//	page, err := guard.Fetch(ctx, request, gateway.Target{})
+//
+// The Guard judges the address that a connection is made to after the name was
+// resolved, so that a name that is resolved anew to another address gains
+// nothing, and who answers there (draft-gaikwad-woa, 8.2; draft-xu, 4.6).
+package gateway

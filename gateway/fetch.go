@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// An Answer is what a fetch brought.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte   // the whole of it
+	URL    *url.URL // where it was found, behind redirects
+}
+
+// Fetch sends a request for metadata and reads the whole answer. Redirects are
+// followed within the authority that was asked, five at most. Errors that are the
+// guard's own no are *Refusal.
+func (g *Guard) Fetch(ctx context.Context, r *http.Request, t Target) (*Answer, error) {
+	client := g.Client(t)
+	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
+		switch {
+		case authority(next.URL) != authority(via[0].URL):
+			return refuse(RuleRedirect, nil, "a redirect leads from %s to %s", authority(via[0].URL), authority(next.URL))
+		case len(via) > maxRedirects:
+			return refuse(RuleRedirect, nil, "over %d redirects", maxRedirects)
+		}
+		return nil
+	}
+	resp, err := client.Do(r.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &Answer{resp.StatusCode, resp.Header, body, resp.Request.URL}, nil
+}
+
+// Client returns a client whose requests to t go through the guard. It follows no
+// redirect. Reading more of an answer's body than t wants is a *Refusal.
+func (g *Guard) Client(t Target) *http.Client {
+	return &http.Client{
+		Transport:     guarded{g, t},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// authority is where a URL leads: scheme, host, port.
+func authority(u *url.URL) string {
+	port := u.Port()
+	if port == "" && u.Scheme == "https" {
+		port = "443"
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
+}
+
+// guarded is the guard as a client's transport.
+type guarded struct {
+	g *Guard
+	t Target
+}
+
+// RoundTrip implements http.RoundTripper. The exchange ends with its time, also
+// while the body is being read.
+func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := t.g.Check(r.URL); err != nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, err
+	}
+	timeout, most := t.t.Timeout, t.t.MaxBody
+	if timeout == 0 {
+		timeout = t.g.cfg.Timeout
+	}
+	if most == 0 {
+		most = DefaultMaxBody
+	}
+	over := refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", timeout)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, over)
+	resp, err := t.g.transport(t.t).RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		err = ended(ctx, err)
+		cancel()
+		return nil, err
+	}
+	resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
+	return resp, nil
+}
+
+// ended returns why an exchange ended: its own time, where that was it.
+func ended(ctx context.Context, err error) error {
+	var over *Refusal
+	if cause := context.Cause(ctx); errors.As(cause, &over) {
+		return over
+	}
+	var waited interface{ Timeout() bool }
+	if errors.As(err, &waited) && waited.Timeout() && ctx.Err() == nil {
+		return refuse(RuleTime, err, "%v", err)
+	}
+	return err
+}
+
+// body is an answer's body with a bound.
+type body struct {
+	io.ReadCloser
+	ctx        context.Context
+	cancel     context.CancelFunc
+	left, most int64
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, b.tooLarge()
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return n - 1, b.tooLarge()
+	}
+	if err != nil && err != io.EOF {
+		err = ended(b.ctx, err)
+	}
+	return n, err
+}
+
+func (b *body) tooLarge() error {
+	return refuse(RuleSize, nil, "the answer has over %d bytes", b.most)
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
