@@ -70,11 +70,15 @@ func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry
 
 // named returns what the path's variables stand for, seen or not.
 func (s *Server) named(c *call) []*directory.Entry {
-	id := c.vars["id"]
 	name, mirrored := c.vars["origin"]
 	if !mirrored {
-		return s.cfg.View.Find(id)
+		return s.cfg.View.Find(c.vars["id"])
 	}
+	return s.mirrored(name, c.vars["id"])
+}
+
+// mirrored returns what stands at /ad/r/{origin}/{id}, seen or not.
+func (s *Server) mirrored(name, id string) []*directory.Entry {
 	origin, err := spiffeid.TrustDomainFromString(name)
 	if err != nil || origin.Name() != name {
 		return nil

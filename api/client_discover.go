@@ -21,6 +21,7 @@ type DiscoverOptions struct {
 	Limit                     int      // the directory's default where it is 0
 	Detail                    string   // minimal, summary or full; of discovery alone
 	Evidence                  bool     // why a candidate is one; of discovery alone
+	Explain                   string   // the rid or name of a registration, or ORIGIN/RID, to say what became of it; of discovery alone
 }
 
 // A Candidate is an agent that may serve a request, as discovery tells it.
@@ -36,6 +37,7 @@ type Candidate struct {
 		ID   string `json:"id"`
 		Text string `json:"text"`
 	} `json:"matched_examples"` // with Evidence
+	Evidence   Evidence   `json:"evidence"` // with Evidence
 	Flags      []string   `json:"flags"`
 	Provenance Provenance `json:"provenance"`
 }
@@ -52,6 +54,7 @@ type Discovery struct {
 	Candidates  []Candidate `json:"candidates"` // the best first
 	Unsupported []string    `json:"unsupported_filters"`
 	Warnings    []string    `json:"warnings"`
+	Explanation Explanation `json:"explanation"` // with Explain
 }
 
 // Discover finds agents by what they can do, the best first.
@@ -71,7 +74,8 @@ func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery,
 		Limit       int         `json:"limit,omitzero"`
 		Detail      string      `json:"detail,omitzero"`
 		Evidence    bool        `json:"include_evidence,omitzero"`
-	}{opt.Query, opt.Tags, opt.Preferred, opt.Excluded, opt.Protocols, constraints{opt.MaxAge, opt.Origins}, opt.Limit, opt.Detail, opt.Evidence}, out)
+		Explain     string      `json:"explain,omitzero"`
+	}{opt.Query, opt.Tags, opt.Preferred, opt.Excluded, opt.Protocols, constraints{opt.MaxAge, opt.Origins}, opt.Limit, opt.Detail, opt.Evidence, opt.Explain}, out)
 	if err != nil {
 		return nil, err
 	}

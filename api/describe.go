@@ -173,7 +173,7 @@ var operations = map[string]operation{
 		summary:    "Find agents by what they can do, the best first, each with what makes it one (xu 5, 6). What is asked is kept nowhere.",
 		parameters: []string{"consistency", "min", "wait"}, body: []string{"discovery-request"},
 		answers:  []good{{status: 200, what: "Candidates that the caller may see.", schema: "discovery-response"}},
-		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, UnsupportedFilter, Timeout},
+		problems: []directory.Problem{directory.BadRequest, directory.NotFound, directory.TooLarge, MediaType, UnsupportedFilter, Timeout},
 	},
 	"GET /ad/l": {
 		summary:    "Look registrations up (jimenez 5). All filters must match; cap_name, cap_type and tag on one single capability.",

@@ -102,7 +102,11 @@ func (s *Server) query(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	write(w, c.Request, http.StatusOK, "application/json", s.response(c, r, result))
+	x, err := s.explain(c, r)
+	if err != nil {
+		return err
+	}
+	write(w, c.Request, http.StatusOK, "application/json", s.response(c, r, result, x))
 	return nil
 }
 
@@ -126,7 +130,7 @@ func (s *Server) reader(c *call) discovery.Reader {
 }
 
 // response writes a Discovery Response (xu 6.1).
-func (s *Server) response(c *call, r *discovery.Request, result *discovery.Result) []byte {
+func (s *Server) response(c *call, r *discovery.Request, result *discovery.Result, x *Explanation) []byte {
 	l := look{registrant: !c.id.IsZero()}
 	b := directory.AppendText([]byte{'{'}, "level", levelD2)
 	b = directory.AppendText(b, "request_id", c.requestID)
@@ -146,7 +150,11 @@ func (s *Server) response(c *call, r *discovery.Request, result *discovery.Resul
 		}
 		b = s.appendCandidate(b, &result.Candidates[i], r, l)
 	}
-	return append(b, ']', '}', '\n')
+	b = append(b, ']')
+	if x != nil {
+		b = directory.AppendRaw(b, "explanation", encoded(x))
+	}
+	return append(b, '}', '\n')
 }
 
 // warnings are the result's, and whose registrations have less in them than was
@@ -198,6 +206,7 @@ func (s *Server) discoverer(w http.ResponseWriter, c *call) error {
 		Constraints []string `json:"constraints"`
 		Taxonomies  []string `json:"taxonomies"`
 		Strict      bool     `json:"strict"`
+		Extensions  []string `json:"request_extensions"`
 		Score       score    `json:"score"`
 		Semantic    struct {
 			Source string `json:"source"`
@@ -208,6 +217,7 @@ func (s *Server) discoverer(w http.ResponseWriter, c *call) error {
 		Limits: limits{discovery.MaxQuery, discovery.DefaultLimit, discovery.MaxLimit, discovery.MaxFilterValues, directory.MaxTag,
 			discovery.DefaultPerOwner, maxBody},
 		Constraints: discovery.KnownConstraints, Taxonomies: []string{}, Strict: s.cfg.StrictFilters,
+		Extensions: []string{"strict", "expand", "explain"},
 		Score: score{discovery.DefaultWeights, []string{"tag", "context", "example", "protocol", "freshness", "policy"},
 			"(tag*weights.tag + context*weights.context + example*weights.example + protocol*weights.protocol) * freshness * policy"},
 	})

@@ -23,17 +23,20 @@ func discoverySchemas(ref referrer) map[string]*openapi3.Schema {
 		"applied_filters":     said(object(nil, nil), "Every filter that was applied, as it was applied."),
 		"unsupported_filters": array(text("", 0), "The filters that could not be applied.", 0),
 		"warnings":            array(text("", 0), "", 0),
+		"explanation":         nil,
 	})
+	response.Properties["explanation"] = ref("discovery-explanation")
 	return map[string]*openapi3.Schema{
 		string(directory.KindProfile): profileSchema(),
 		"profile-metadata":            said(metadata, "Agent Metadata (draft-xu-efficient-agent-discovery-profile-00, 4), and what the directory knows of it."),
 		"discovery-request":           requestSchema(),
 		"discovery-response":          said(response, "Ranked candidates (draft-xu-efficient-agent-discovery-profile-00, 6)."),
 		"discovery-candidate":         candidateSchema(ref),
+		"discovery-explanation":       explanationSchema(),
 		"discovery-service": said(object([]string{"level", "agents", "query", "limits", "constraints", "taxonomies", "score"}, props{
 			"level": oneOf("D2"), "profile": text("", 0), "agents": reference("Where metadata is published."), "query": reference("Where requests go."),
 			"details": array(text("", 0), "", 0), "limits": object(nil, nil), "constraints": array(text("", 0), "The constraints that are applied; others are reported.", 0),
-			"taxonomies": array(text("", 0), "Those by which tags are expanded.", 0), "strict": said(boolean(), "Whether every request is taken as strict."),
+			"taxonomies": array(text("", 0), "Those by which tags are expanded.", 0), "request_extensions": array(text("", 0), "The members of a request that are this service's own.", 0), "strict": said(boolean(), "Whether every request is taken as strict."),
 			"score": object([]string{"weights"}, props{"weights": object(nil, nil), "components": array(text("", 0), "", 0), "formula": text("", 0)}),
 		}), "What this discovery service does (draft-xu-efficient-agent-discovery-profile-00, 3.1)."),
 	}
@@ -99,6 +102,7 @@ func requestSchema() *openapi3.Schema {
 		"include_evidence": boolean(), "detail": oneOf(discovery.DetailMinimal, discovery.DetailSummary, discovery.DetailFull),
 		"client_context": said(object(nil, nil), "Hints, of which locale is used to break ties. None is kept."),
 		"strict":         said(boolean(), "Ours: a filter that can't be applied fails the request."),
+		"explain":        text("Ours: the rid or the name of a registration, or ORIGIN/RID, of which the answer is to say what became of it.", directory.MaxName, 1),
 		"expand":         said(boolean(), "Ours: tags that are kinds of a required tag satisfy it."),
 	}), "A Discovery Request (draft-xu-efficient-agent-discovery-profile-00, 5). Further members are ignored.")
 }
@@ -130,4 +134,15 @@ func candidateSchema(ref referrer) *openapi3.Schema {
 	s.Properties["provenance"] = ref("provenance")
 	claimed(s, "id", "name", "description", "bindings", "matched_tags", "matched_examples", "evidence", "status", "metadata")
 	return said(s, "A candidate (draft-xu-efficient-agent-discovery-profile-00, 6.1).")
+}
+
+func explanationSchema() *openapi3.Schema {
+	number := func() *openapi3.Schema { return &openapi3.Schema{Type: &openapi3.Types{"number"}} }
+	return said(object([]string{"id", "href", "why", "rank", "score", "score_components", "evidence"}, props{
+		"id": text("", 0), "href": reference(""), "rank": atLeast(0, "From 1 on; 0 where it has none."), "score": number(),
+		"why":          text("found; behind others; no_match; flagged; duplicate of another of its owner; per_owner: its owner has its share; or the name of the filter that leaves it out.", 0),
+		"needed_score": said(number(), "What the last candidate of a full answer has; 0 where there is room."), "score_components": object(nil, nil),
+		"matched_tags": array(text("", 0), "", 0), "matched_examples": array(object(nil, nil), "", 0), "evidence": object(nil, nil),
+		"excluded": said(object(nil, nil), "How many registrations each filter has left out, of those that the caller may see."),
+	}), "What became of the registration that the request's explain names.")
 }

@@ -75,6 +75,9 @@ type Records interface {
 // *discovery.UnsupportedError.
 type Finder interface {
 	Find(context.Context, discovery.Query) (*discovery.Result, error)
+	// Explain says what becomes of an entry of the View in a query. Its errors are
+	// Find's, and discovery.ErrUnknown where the reader doesn't see it.
+	Explain(context.Context, discovery.Query, *directory.Entry) (*discovery.Explanation, error)
 	// Flagged lists the registrations that are flagged: at most limit, by origin and rid.
 	Flagged(limit int) []discovery.FlaggedEntry
 }

@@ -70,7 +70,7 @@ func TestWhatIsWrittenForRankersIsFlaggedAndRanksLow(t *testing.T) {
 			t.Errorf("by its name %q finds %+v", c.stuffed.name, got)
 		}
 		w.put(agent{name: c.stuffed.name, description: "Speaks plainly now."})
-		if w.ask(`{"query":"plainly"}`); len(w.finder.Flagged(10)) != 0 {
+		if len(w.finder.Flagged(10)) != 0 {
 			t.Errorf("%s is flagged still", c.stuffed.name)
 		}
 	}

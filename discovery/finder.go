@@ -158,9 +158,13 @@ func (f *Finder) behind(end directory.Mark) bool {
 	return at.IsZero() || at.Before(end)
 }
 
-// patience is how long a query helps to index what was in the view at the
-// beginning, before it searches what is there already.
-const patience = 50 * time.Millisecond
+// A query helps to index what was in the view at the beginning before it searches
+// what is there: by so many reads of the view, however slow the machine is, and
+// until so much time has passed.
+const (
+	patientReads = 8
+	patience     = 50 * time.Millisecond
+)
 
 // refresh is CatchUp for a query: all changes, but for those who are still told
 // what was there at the beginning.
@@ -172,7 +176,8 @@ func (f *Finder) refresh(ctx context.Context) error {
 		return nil
 	}
 	defer f.feed.Unlock()
-	for start := time.Now(); time.Since(start) < patience; {
+	start := time.Now()
+	for n := 0; n < patientReads || time.Since(start) < patience; n++ {
 		if done := f.follow(); done {
 			return nil
 		}
@@ -423,8 +428,9 @@ type FlaggedEntry struct {
 }
 
 // Flagged lists the registrations that are flagged, for an operator: at most
-// limit, by origin and rid.
+// limit, by origin and rid. What is in the view when it is called is judged.
 func (f *Finder) Flagged(limit int) []FlaggedEntry {
+	_ = f.refresh(context.Background()) // which does not end
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	found := make([]FlaggedEntry, 0, len(f.index.flagged))

@@ -35,6 +35,17 @@ such as their endpoint, is claimed, not checked.`,
 			return a.discover(c.Context(), o, resolve)
 		},
 	}
+	requestFlags(c, &o)
+	f := c.Flags()
+	f.StringVar(&o.Detail, "detail", "", "minimal, summary (the default) or full: how much the answer has of each")
+	f.BoolVar(&o.Evidence, "evidence", false, "tell what of each agent matches")
+	f.BoolVar(&resolve, "resolve", false, "tell how to invoke each agent")
+	readFlags(c, &o.ReadOptions)
+	return c
+}
+
+// requestFlags are the parts of a request that discover and explain share.
+func requestFlags(c *cobra.Command, o *api.DiscoverOptions) {
 	f := c.Flags()
 	f.StringArrayVar(&o.Tags, "tag", nil, "tag that the agent must have")
 	f.StringArrayVar(&o.Preferred, "prefer", nil, "tag that raises an agent")
@@ -43,20 +54,24 @@ such as their endpoint, is claimed, not checked.`,
 	f.StringArrayVar(&o.Origins, "origin", nil, "acceptable domain that registered it")
 	f.IntVar(&o.MaxAge, "max-age", 0, "at most so many seconds since it was registered or refreshed")
 	f.IntVar(&o.Limit, "limit", 0, "how many at most, 1 to 100 (default 10)")
-	f.StringVar(&o.Detail, "detail", "", "minimal, summary (the default) or full: how much the answer has of each")
-	f.BoolVar(&o.Evidence, "evidence", false, "tell what of each agent matches")
-	f.BoolVar(&resolve, "resolve", false, "tell how to invoke each agent")
-	readFlags(c, &o.ReadOptions)
-	return c
 }
 
-func (a *app) discover(ctx context.Context, o api.DiscoverOptions, resolve bool) error {
+// check refuses what no directory would take.
+func check(o api.DiscoverOptions) error {
 	switch {
 	case o.Limit < 0 || o.Limit > maxDiscovered:
 		return usage("--limit is %d; it is 1 to %d", o.Limit, maxDiscovered)
 	case o.MaxAge < 0:
 		return usage("--max-age is %d; it is a number of seconds", o.MaxAge)
-	case resolve && o.Detail != "":
+	}
+	return nil
+}
+
+func (a *app) discover(ctx context.Context, o api.DiscoverOptions, resolve bool) error {
+	if err := check(o); err != nil {
+		return err
+	}
+	if resolve && o.Detail != "" {
 		return usage("--detail does not go with --resolve").because("A resolution has one detail: what it takes to invoke an agent.")
 	}
 	client, err := a.client()
