@@ -29,6 +29,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	Seed           uint64 // of the network's randomness
 	Link           Link   // between different hosts
 	NoGossip       bool   // changes cross by subscription and pull alone
+	// Configure changes the configuration of every node before it starts; may be nil.
+	Configure func(*node.Config)
 }
 
 // SVIDs outlast every story; rotation is not what these stories are about.

@@ -80,6 +80,9 @@ func (m *Mesh) planNode(d *Domain, i, j int) *Node {
 			Cluster: net.JoinHostPort(hostOf(i, k), "8402"), API: "https://" + net.JoinHostPort(hostOf(i, k), "8400"),
 		})
 	}
+	if m.options.Configure != nil {
+		m.options.Configure(&n.cfg)
+	}
 	return n
 }
 
