@@ -34,6 +34,7 @@ type operation struct {
 type good struct {
 	status              int
 	what, schema, media string // media is application/json where it is empty
+	also                string // another media type of the same
 	headers             []string
 }
 
@@ -151,10 +152,19 @@ var (
 var operations = map[string]operation{
 	"GET /.well-known/ad":          public("The directory's interfaces (jimenez 3.1).", "well-known", ""),
 	"GET /.well-known/api-catalog": public("What is here, as links (RFC 9727).", "linkset", "application/linkset+json"),
-	"GET " + resourcePath:          public("Whose access tokens are taken here, and how (RFC 9728); only where any are.", "protected-resource", ""),
-	"GET /openapi.json":            public("This document.", "openapi", ""),
-	"GET /problems/{name}":         public("What a problem means and what to do.", "explanation", "", directory.NotFound, directory.BadRequest),
-	"GET /schemas/{kind}.json":     public("A JSON Schema 2020-12 of a document that goes in, or of a body that comes out.", "schema", "application/schema+json", directory.NotFound, directory.BadRequest),
+	"GET " + woaPath: {
+		summary:    "The agents that this node's gateway fronts, as an anonymous caller sees them (draft-gaikwad-woa, 4). Without a gateway it lists none.",
+		parameters: append(filterKeys(woaParams), "If-None-Match", "If-Match"),
+		answers: []good{
+			{status: 200, what: "A page of at most 1,000 agents and 4 MiB, a whole document.", schema: "woa-document", media: mediaWoA, also: mediaJSON,
+				headers: []string{"ETag", "Last-Modified", "Link", "RateLimit", "RateLimit-Policy"}}, notModified,
+		},
+		problems: []directory.Problem{directory.BadQuery, directory.RateLimited, directory.Unavailable},
+	},
+	"GET " + resourcePath:      public("Whose access tokens are taken here, and how (RFC 9728); only where any are.", "protected-resource", ""),
+	"GET /openapi.json":        public("This document.", "openapi", ""),
+	"GET /problems/{name}":     public("What a problem means and what to do.", "explanation", "", directory.NotFound, directory.BadRequest),
+	"GET /schemas/{kind}.json": public("A JSON Schema 2020-12 of a document that goes in, or of a body that comes out.", "schema", "application/schema+json", directory.NotFound, directory.BadRequest),
 
 	"GET /.well-known/agent-discovery": public("What this discovery service does (xu 3.1).", "discovery-service", ""),
 	"GET /discovery/agents/{id}":       resourceRead("One registration in full, as Agent Metadata (xu 4).", "profile-metadata", "", "Sunset", "Content-Location"),
@@ -430,6 +440,7 @@ func lifetimes() *openapi3.Schema {
 // headers has every header of an answer that is worth a word.
 var headers = map[string]string{
 	"ETag":             "Of this representation: strong on a registration (\"REVISION.HASH\"), weak on a list.",
+	"Last-Modified":    "Since when it is as it is, at this node.",
 	"Location":         "The registration's path.",
 	"Content-Location": "The registration's path, where it was asked for by another.",
 	"Link":             "rel=next: the next page, with the same filters. rel=alternate: one of several candidates.",

@@ -57,8 +57,14 @@ func parseBrief(values []string) (bool, error) {
 // nextLink is the link to the page behind page: the filters and the count as
 // they came, and the cursor (jimenez 5.3, AD-065, AD-066).
 func nextLink(path string, known []string, ps params, page int, next directory.Cursor) string {
+	return "<" + queryOf(path, known, ps) + "page=" + strconv.Itoa(page+1) + "&after=" + next.String() + `>; rel="next"`
+}
+
+// queryOf is path with the parameters that it knows, but for those that say where
+// a page begins, and room for more.
+func queryOf(path string, known []string, ps params) string {
 	var b strings.Builder
-	b.WriteString("<" + path + "?")
+	b.WriteString(path + "?")
 	for _, p := range ps {
 		if p.name == "page" || p.name == "after" || !slices.Contains(known, p.name) {
 			continue
@@ -66,7 +72,6 @@ func nextLink(path string, known []string, ps params, page int, next directory.C
 		v, _ := p.value() // was read before
 		b.WriteString(p.name + "=" + escape(v) + "&")
 	}
-	b.WriteString("page=" + strconv.Itoa(page+1) + "&after=" + next.String() + `>; rel="next"`)
 	return b.String()
 }
 

@@ -199,6 +199,9 @@ func (a good) response(who access) *openapi3.Response {
 	switch {
 	case a.schema != "":
 		r.Content = openapi3.Content{a.mediaType(): {Schema: component(a.schema)}}
+		if a.also != "" {
+			r.Content[a.also] = r.Content[a.mediaType()]
+		}
 	case a.media != "":
 		r.Content = openapi3.Content{a.media: {Schema: &openapi3.SchemaRef{Value: text("", 0)}}}
 	}

@@ -209,9 +209,10 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 			"href": reference("The registration's path."), "created": said(boolean(), "false: it was replaced."), "lt": atLeast(directory.MinLifetime, "The granted lifetime in seconds, where it is shorter than asked for."),
 			"sunset": text("When it ends unless it is refreshed.", 0), "roster_index": text("Where the change is in the domain's history.", 0),
 		}), "What the tool register_agent did: what a registration's answer says in its header."),
-		"linkset": said(object([]string{"linkset"}, props{"linkset": array(object(nil, nil), "", 0)}), "Links (RFC 9264)."),
-		"schema":  said(object(nil, nil), "A JSON Schema 2020-12."),
-		"openapi": said(object([]string{"openapi", "info", "paths"}, nil), "An OpenAPI 3.1 document."),
+		"linkset":      said(object([]string{"linkset"}, props{"linkset": array(object(nil, nil), "", 0)}), "Links (RFC 9264)."),
+		"woa-document": frontedSchema(ref),
+		"schema":       said(object(nil, nil), "A JSON Schema 2020-12."),
+		"openapi":      said(object([]string{"openapi", "info", "paths"}, nil), "An OpenAPI 3.1 document."),
 	}
 }
 

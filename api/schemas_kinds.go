@@ -25,6 +25,23 @@ func woaSchema() *openapi3.Schema {
 	})
 }
 
+// frontedSchema is our Web of Agents document.
+func frontedSchema(ref referrer) *openapi3.Schema {
+	agent := woaAgent()
+	agent.Properties["capabilities"].Value.MaxItems = nil // those of other kinds may have more
+	agent.Properties["projected"] = &openapi3.SchemaRef{Value: said(boolean(), "Its document is of another kind.")}
+	agent.Properties["kind"] = &openapi3.SchemaRef{Value: text("Of its document.", 0)}
+	agent.Properties["redacted"] = &openapi3.SchemaRef{Value: said(boolean(), "Its origin withholds members.")}
+	agent.Properties["provenance"] = ref("provenance")
+	return said(object([]string{"woa_version", "agents", "transports"}, props{
+		"woa_version": oneOf("1"),
+		"agents":      said(&openapi3.Schema{Type: &openapi3.Types{"array"}, MaxItems: new(uint64(maxFronted)), Items: &openapi3.SchemaRef{Value: agent}}, "Their ids are their rids."),
+		"transports": object(nil, props{"rest": object([]string{"base", "invoke_path"}, props{
+			"base": uri("This directory."), "invoke_path": text("Of the gateway: {agent_id} stands for an agent's id.", 0),
+		})}),
+	}), "A Web of Agents document (draft-gaikwad-woa, 4).")
+}
+
 // woaAgent is the agent of such a document (gaikwad 4.1).
 func woaAgent() *openapi3.Schema {
 	return object([]string{"id", "name", "description", "inputs", "outputs", "transports"}, props{

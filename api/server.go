@@ -100,6 +100,9 @@ type Config struct {
 	// StrictFilters takes every request for discovery as strict: a filter that can't be
 	// applied fails it (XU-012).
 	StrictFilters bool
+	// Fronts is whether this node's gateway calls an agent. Nil is a node without a
+	// gateway.
+	Fronts func(*directory.Entry) bool
 	// Identify is who was verified to make the request. No error and the zero
 	// identity is an anonymous caller; an error is a credential that doesn't hold.
 	Identify func(*http.Request) (Credential, error)
@@ -143,6 +146,7 @@ type Server struct {
 	watches   *watches
 	awaiting  chan struct{}       // holds one for each read that waits
 	tools     func() http.Handler // MCP, behind s.mcp
+	fronted   *woaPages           // of the Web of Agents document
 	handler   http.Handler
 }
 
@@ -169,7 +173,7 @@ func New(cfg Config) *Server {
 	if cfg.Await == nil {
 		cfg.Await = func(context.Context, spiffeid.TrustDomain, directory.Position) error { return context.DeadlineExceeded }
 	}
-	s := &Server{cfg: cfg, awaiting: make(chan struct{}, maxAwaiting), log: cfg.Logger, limits: newLimiter(cfg.Limits), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach)}
+	s := &Server{cfg: cfg, awaiting: make(chan struct{}, maxAwaiting), log: cfg.Logger, limits: newLimiter(cfg.Limits), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -199,6 +203,7 @@ func (s *Server) table() []row {
 		{"GET", "/.well-known/ad", anyone, s.wellKnown},
 		{"GET", "/.well-known/agent-discovery", anyone, s.discoverer},
 		{"GET", "/.well-known/api-catalog", anyone, s.apiCatalog},
+		{"GET", woaPath, anyone, s.woa},
 		{"GET", "/openapi.json", anyone, s.openAPI},
 		{"GET", "/schemas/{kind}.json", anyone, s.schema},
 		{"GET", "/problems/{name}", anyone, s.problemPage},

@@ -30,6 +30,8 @@ type golden struct {
 	// How the discovery profile's shows it, and as a candidate.
 	Profile   map[string]any `json:"profile_metadata"`
 	Candidate map[string]any `json:"candidate"`
+	// How the Web of Agents document lists it where the gateway fronts it.
+	Fronted map[string]any `json:"fronted"`
 }
 
 func goldens(t *testing.T) map[string]golden {
@@ -81,7 +83,7 @@ func same(t *testing.T, what string, got, want any) {
 	}
 }
 
-// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063, AI-001, AI-024, AI-029
+// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063, AI-001, AI-024, AI-029, WOA-001, WOA-002, WOA-017, WOA-022
 func TestViewsAreTheGoldens(t *testing.T) {
 	for kind, g := range goldens(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -95,6 +97,7 @@ func TestViewsAreTheGoldens(t *testing.T) {
 			}
 			same(t, "AIDIP's metadata", parse(t, s.appendAgent(nil, e, l)), g.Metadata)
 			same(t, "AIDIP's summary", parse(t, s.appendSummary(nil, e, l, hit{})), g.Summary)
+			same(t, "the Web of Agents'", parse(t, s.appendFronted(nil, e)), g.Fronted)
 		})
 	}
 }
@@ -149,7 +152,7 @@ func TestVisibilityIsShown(t *testing.T) {
 
 // surfaces are what the goldens of the specification call what ours have.
 var surfaces = map[string]string{
-	"resource": "ad", "item": "adl", "agent_metadata": "cui", "agent_summary": "cuisum", "profile_metadata": "xu", "candidate": "cand",
+	"resource": "ad", "item": "adl", "agent_metadata": "cui", "agent_summary": "cuisum", "profile_metadata": "xu", "candidate": "cand", "fronted": "woa",
 }
 
 // The goldens here are those of the specification. They are read from beside the

@@ -113,7 +113,7 @@ func (v *View) Lookup(q Query, visible func(*Entry) bool) Page {
 		case skip > 0:
 			skip--
 		case len(p.Entries) == count:
-			p.More, p.Next = true, v.cursorOf(p.Entries[count-1])
+			p.More, p.Next = true, v.CursorOf(p.Entries[count-1])
 			return p
 		default:
 			p.Entries = append(p.Entries, e)
@@ -154,7 +154,8 @@ func (v *View) find(q *Query) iter.Seq[*Entry] {
 	}
 }
 
-func (v *View) cursorOf(e *Entry) Cursor {
+// CursorOf returns the position behind e.
+func (v *View) CursorOf(e *Entry) Cursor {
 	if e.Origin == v.domain {
 		return Cursor{Created: e.Created, RID: e.RID}
 	}
