@@ -40,9 +40,9 @@ func (m machine) Restore(r io.ReadCloser) error {
 	if err := errors.Join(err, r.Close()); err != nil {
 		return fmt.Errorf("restore a snapshot: %w", err)
 	}
+	state.fillIndex() // before the lock is held: nothing is applied meanwhile, and 10^6 take seconds
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	state.fillIndex()
 	m.state = state
 	m.moved()
 	return nil

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
+	"sync"
 
+	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/mod/sumdb/tlog"
@@ -260,11 +263,11 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		decodeEach(dec, h.Members, func(m member) { s.members[m.ID] = m.API }),
 		decodeEach(dec, h.Admitted, func(a admission) { s.admitted[a.ID] = a.Until }),
 		decodeEach(dec, h.Spent, func(p spend) { s.spent.add(p) }),
-		decodeEach(dec, h.Regs, func(w regSnapshot) {
-			reg := w.thaw(domain)
-			reg.entry.Unconfirmed = w.Epoch != h.Epoch || h.Sealed != ""
-			s.count(w.Owner, 1)
-			s.regs[w.RID], s.names[w.Agent], s.hashes[w.H] = reg, w.RID, w.RID
+		decodeMany(dec, h.Regs, func(w *regSnapshot) *registration { return w.thaw(domain) }, func(reg *registration) {
+			e := reg.entry
+			e.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
+			s.count(e.Owner, 1)
+			s.regs[e.RID], s.names[e.Agent], s.hashes[reg.h] = reg, e.RID, e.RID
 		}),
 	)
 	for range h.Streams {
@@ -289,6 +292,44 @@ func decodeEach[T any](dec decoder, n int, each func(T)) error {
 	return nil
 }
 
+// atOnce is how many items each processor decodes at once.
+const atOnce = 256
+
+// decodeMany is decodeEach where there may be 10^6: the processors share the work
+// of decoding and of thaw. each has the items in order, one at a time.
+func decodeMany[T, U any](dec decoder, n int, thaw func(*T) U, each func(U)) error {
+	raws := make([]cbor.RawMessage, 0, min(n, atOnce*runtime.GOMAXPROCS(0)))
+	thawed, errs := make([]U, cap(raws)), make([]error, cap(raws))
+	for n > 0 {
+		raws = raws[:min(n, cap(raws))]
+		for i := range raws {
+			if err := dec.Decode(&raws[i]); err != nil {
+				return err
+			}
+		}
+		var all sync.WaitGroup
+		for at := 0; at < len(raws); at += atOnce {
+			all.Go(func() {
+				for i := at; i < min(at+atOnce, len(raws)); i++ {
+					var v T
+					if errs[i] = decoding.Unmarshal(raws[i], &v); errs[i] == nil {
+						thawed[i] = thaw(&v)
+					}
+				}
+			})
+		}
+		all.Wait()
+		for i := range raws {
+			if errs[i] != nil {
+				return errs[i]
+			}
+			each(thawed[i])
+		}
+		n -= len(raws)
+	}
+	return nil
+}
+
 func (s *state) readStream(dec decoder) error {
 	var h streamHeader
 	if err := dec.Decode(&h); err != nil {
@@ -296,26 +337,26 @@ func (s *state) readStream(dec decoder) error {
 	}
 	st := newStream()
 	s.streams[h.Audience] = st
-	err := decodeEach(dec, h.Entries, func(w announcedSnapshot) {
-		d := directory.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}
-		st.entries[w.RID] = &announced{d, w.Highest}
-		st.order = append(st.order, place{w.Revision, w.RID})
-		if !d.Live() {
-			s.endings.push(ending{w.Highest + int64(directory.Skew.Seconds()), h.Audience, w.RID, w.Revision})
+	err := decodeMany(dec, h.Entries, (*announcedSnapshot).thaw, func(a *announced) {
+		st.entries[a.RID] = a
+		st.order = append(st.order, place{a.Revision, a.RID})
+		if !a.Live() {
+			s.endings.push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, a.RID, a.Revision})
 		}
 	})
 	st.tip = h.Tip
 	return err
 }
 
+func (w *announcedSnapshot) thaw() *announced {
+	return &announced{directory.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}, w.Highest}
+}
+
 // fillIndex makes the index hold what s holds and nothing else.
 func (s *state) fillIndex() {
-	for _, e := range slices.Collect(s.index.All()) { // first, since All may hold a lock
-		if _, ok := s.regs[e.RID]; !ok {
-			s.index.Delete(e.RID)
-		}
-	}
+	es := make([]*directory.Entry, 0, len(s.regs))
 	for _, reg := range s.regs {
-		s.index.Put(reg.entry)
+		es = append(es, reg.entry)
 	}
+	s.index.Load(es)
 }

@@ -3,6 +3,7 @@ package directory_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -193,6 +194,22 @@ func TestLookupAgainstAModel(t *testing.T) {
 				td, n := draw(), rapid.Byte().Draw(t, "n")
 				delete(m.entries[td], rid(n))
 				v.Origin(td).Delete(rid(n))
+			},
+			"load": func(t *rapid.T) {
+				td := draw()
+				for n := range byte(80) {
+					switch created++; rapid.IntRange(0, 3).Draw(t, "becomes") {
+					case 0:
+						delete(m.entries[td], rid(n))
+					case 1:
+						e := drawEntry(t, td, n, 0)
+						if td == alpha {
+							e.Created = created
+						}
+						m.entries[td][e.RID] = e
+					}
+				}
+				v.Origin(td).Load(slices.Collect(maps.Values(m.entries[td])))
 			},
 			"time": func(t *rapid.T) {
 				td, hours := draw(), rapid.IntRange(0, 4).Draw(t, "hours")

@@ -98,6 +98,19 @@ func (p *postings) insert(o posting) {
 	p.chunks[s.chunk] = slices.Insert(p.chunks[s.chunk], s.at, o)
 }
 
+// fill adds postings that are in order and behind all others.
+func (p *postings) fill(os []posting) {
+	for len(os) > 0 {
+		last := len(p.chunks) - 1
+		if last < 0 || len(p.chunks[last]) == chunk {
+			p.chunks, last = append(p.chunks, make([]posting, 0, min(chunk, len(os)))), last+1
+		}
+		n := min(chunk-len(p.chunks[last]), len(os))
+		p.chunks[last] = append(p.chunks[last], os[:n]...)
+		os = os[n:]
+	}
+}
+
 // remove takes the posting of that text and key out, if it is there.
 func (p *postings) remove(text string, k key) {
 	s := p.seek(text, k)

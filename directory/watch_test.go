@@ -180,6 +180,26 @@ func TestWatchAgainstLookup(t *testing.T) {
 				delete(entries, id)
 				v.Origin(id.origin).Delete(id.rid)
 			},
+			"load": func(t *rapid.T) {
+				td := someOrigin.Draw(t, "origin")
+				var es []*directory.Entry
+				for id, e := range entries {
+					switch statement++; {
+					case id.origin != td:
+						continue
+					case statement%5 == 0:
+						delete(entries, id)
+						continue
+					case statement%3 == 0:
+						e2 := *e
+						e2.Statement = statement
+						e = &e2
+						entries[id] = e
+					}
+					es = append(es, e)
+				}
+				v.Origin(td).Load(es)
+			},
 			"time": func(t *rapid.T) {
 				td := someOrigin.Draw(t, "origin")
 				v.Origin(td).Clock.Advance(start.Add(time.Duration(rapid.IntRange(0, 8).Draw(t, "half hours"))*30*time.Minute + 15*time.Minute))

@@ -1,0 +1,83 @@
+package consensus
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// benchSize is how many registrations the benchmarks of this file have: a tenth
+// of what the bars speak of.
+const benchSize = 100_000
+
+// weighty is a document of 1.4 KB as scenarios/load registers it.
+func weighty(i int) []byte {
+	doc := fmt.Sprintf(`{"base":"https://agent-%08d.load.example/api","protocols":["%s","https"],"capabilities":[`+
+		`{"name":"summarize-%03d","type":"tool","description":"Summarizes what it is given.","tags":["tag-%02d","text"],`+
+		`"input_schema":{"type":"object","properties":{"text":{"type":"string"},"sentences":{"type":"integer","minimum":1,"maximum":20}},"required":["text"]}},`+
+		`{"name":"translate","type":"tool","tags":["language"]}],"description":"`,
+		i, []string{"a2a", "mcp", "grpc", "https"}[i/20%4], i%500, i%20)
+	return []byte(doc + strings.Repeat("A sample agent that is registered to see how much a directory carries. ", 20)[:1398-len(doc)] + `"}`)
+}
+
+// populated is a state with so many registrations, and their rids.
+func populated(b *testing.B, n int) (*drive, []directory.RID) {
+	b.Helper()
+	d, rids := newDrive(b), make([]directory.RID, n)
+	for at := 0; at < n; {
+		var cs []command
+		for ; at < n && len(cs) < maxBatch; at++ {
+			var entropy [10]byte
+			binary.BigEndian.PutUint64(entropy[:], uint64(at)*0x9E3779B97F4A7C15)
+			g := meshGrant(ada)
+			g.Policy = d.state.policy
+			rids[at] = directory.NewRID(genesis, entropy)
+			cs = append(cs, command{Register: &register{
+				Format: directory.StatementFormat, RID: rids[at], Salt: directory.Salt(bytes.Repeat(entropy[:], 4)),
+				Caller: ada, Agent: fmt.Sprintf("agent-%08d", at), Kind: directory.KindAD, Document: weighty(at), Lifetime: 86400,
+				Visibility: directory.Visibility{Mesh: true}, Granted: g,
+			}})
+		}
+		rs, err := d.state.apply(&batch{commandVersion, genesis, cs})
+		if err != nil || rs[0].err != nil {
+			b.Fatal(err, rs[0].err)
+		}
+	}
+	return d, rids
+}
+
+// What a restart does with a snapshot.
+func BenchmarkRestore(b *testing.B) {
+	d, _ := populated(b, benchSize)
+	var file bytes.Buffer
+	if err := d.state.snapshot().write(&file); err != nil {
+		b.Fatal(err)
+	}
+	d.state = nil
+	began := used()
+	for b.Loop() {
+		var h snapshotHeader
+		s, err := readSnapshot(bytes.NewReader(file.Bytes()), alpha, directory.NewIndex(), &h)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.fillIndex()
+	}
+	b.ReportMetric(float64(file.Len())/benchSize, "B/registration")
+	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)*1e6/benchSize, "s/10^6")
+	b.ReportMetric((used()-began).Seconds()/float64(b.N)*1e6/benchSize, "cpu-s/10^6")
+}
+
+// used is how much of the processors this process has had: on a busy machine it
+// tells more than the time does.
+func used() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for other arguments only
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
