@@ -138,8 +138,17 @@ func explain(err error) *refusal {
 	return &refusal{err: &directory.Error{Problem: directory.Internal, Detail: "Something went wrong here; the node's log has it under this correlation_id.", Err: err}}
 }
 
-// fail answers the request with err's problem body.
+// clientGone is what metrics and the log have as the status of a request whose
+// client went away before there was an answer. It reaches nobody.
+const clientGone = 499
+
+// fail answers the request with err's problem body. Where err is that the client
+// has gone, there is nobody to answer, and the fault is not the directory's.
 func (s *Server) fail(w http.ResponseWriter, c *call, err error) {
+	if errors.Is(err, context.Canceled) && errors.Is(c.Context().Err(), context.Canceled) && directory.ProblemOf(err) == directory.Internal {
+		w.WriteHeader(clientGone)
+		return
+	}
 	r := explain(err)
 	rule := rulings[r.err.Problem]
 	switch {

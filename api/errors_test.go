@@ -1,16 +1,22 @@
 package api
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
 )
 
 // problems returns the values of the constants of type Problem in a Go file.
@@ -111,5 +117,36 @@ func TestCausesAreNotTold(t *testing.T) {
 	body := wantStatus(t, resp, 500)
 	if got := fmt.Sprint(body); strings.Contains(got, "secret cause") {
 		t.Errorf("the client is told %s", got)
+	}
+}
+
+// abandoned is a finder whose caller goes away while it searches.
+type abandoned struct {
+	Finder
+	leave context.CancelFunc
+}
+
+func (f abandoned) Find(ctx context.Context, _ discovery.Query) (*discovery.Result, error) {
+	f.leave()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A client that goes away is no fault of the directory: nothing is logged as one.
+func TestAClientThatHasGoneIsNoFault(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	var log bytes.Buffer
+	var told int
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Finder = abandoned{leave: leave}
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		cfg.Observe = func(_, _ string, status int, _ time.Duration) { told = status }
+	})
+	r := httptest.NewRequestWithContext(ctx, "POST", "https://ad.alpha.test:8400/discovery/query", strings.NewReader(`{"query":"anything"}`))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	if told != 499 || w.Body.Len() > 0 || strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("status %d, body %s, log %s", told, w.Body, &log)
 	}
 }
