@@ -66,6 +66,11 @@ func (s *Server) mcp(w http.ResponseWriter, c *call) error {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	answer := &captured{header: http.Header{}}
 	s.tools().ServeHTTP(answer, r)
+	if toolNamed(m.tool) != nil && !c.asked.Load() { // the call was refused before it asked for anything
+		if err := s.pace(w, c, reader); err != nil {
+			return err
+		}
+	}
 	return answer.forward(w, c)
 }
 
@@ -138,8 +143,12 @@ func (s *Server) offer(next mcp.MethodHandler) mcp.MethodHandler {
 		out, err := next(ctx, method, r)
 		list, ok := out.(*mcp.ListToolsResult)
 		c, _ := ctx.Value(callKey{}).(*call)
-		if err != nil || !ok || c == nil || s.mayRegister(c) {
+		if err != nil || !ok || c == nil {
 			return out, err
+		}
+		list.CacheScope = "private" // it is one caller's (AD-080)
+		if s.mayRegister(c) {
+			return list, nil
 		}
 		list.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *mcp.Tool) bool { return toolNamed(t.Name).writes })
 		return list, nil
@@ -161,6 +170,7 @@ func (s *Server) within(ctx context.Context, q *request) (*Reply, error) {
 	if c == nil {
 		return nil, fmt.Errorf("a tool was called outside of a request")
 	}
+	c.asked.Store(true)
 	ctx = context.WithValue(c.Context(), behalfKey{}, c)
 	r, err := http.NewRequestWithContext(ctx, q.method, "https://"+c.Host+q.target, bytes.NewReader(q.body))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -286,6 +287,52 @@ func TestMCPIsRefusedInOneForm(t *testing.T) {
 		if got := resp.Header.Get("Allow"); got != "OPTIONS, POST" {
 			t.Errorf("Allow is %q", got)
 		}
+	}
+}
+
+// A call counts against its caller's quota even where it is refused before it asks
+// for anything, and once where it asks.
+//
+// Requirement: AD-041, AI-016
+func TestRefusedCallsOfToolsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := toolServer(t, func(cfg *Config) { cfg.Limits = Limits{Reads: .2} }) // a burst of 2
+		call := func(arguments string) int {
+			return rpc(t, s, "", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":`+arguments+`}}`).StatusCode
+		}
+		for i, x := range []struct {
+			arguments string
+			status    int
+		}{{`{}`, 200}, {`{"no such":1}`, 200}, {`{"no such":1}`, 429}} {
+			if got := call(x.arguments); got != x.status {
+				t.Errorf("call %d, %s: status %d, want %d", i, x.arguments, got, x.status)
+			}
+		}
+	})
+}
+
+// A list of tools is of those that its caller may use, so no cache may share it.
+//
+// Requirement: AD-080
+func TestTheListOfToolsIsOneCallers(t *testing.T) {
+	s := toolServer(t, nil)
+	for _, caller := range []string{"", "/agent/ada"} {
+		body := wantStatus(t, rpc(t, s, caller, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`), 200)
+		if got := body["result"].(map[string]any)["cacheScope"]; got != "private" {
+			t.Errorf("%q: cacheScope is %v", caller, got)
+		}
+	}
+}
+
+// A call that is refused is found in the log by the id that it was told (XU-063).
+//
+// Requirement: XU-063
+func TestRefusedCallsHaveTheirRequestsID(t *testing.T) {
+	s := toolServer(t, nil)
+	resp := rpc(t, s, "", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_agent","arguments":{}}}`, "X-Request-Id", "mine-1")
+	result := wantStatus(t, resp, 200)["result"].(map[string]any)
+	if got := result["structuredContent"].(map[string]any)["correlation_id"]; got != "mine-1" {
+		t.Errorf("correlation_id is %v", got)
 	}
 }
 

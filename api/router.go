@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -33,6 +34,8 @@ type call struct {
 	credential Credential
 	// commissions is whether id may change what others own; asked once at most.
 	commissions func() bool
+	// asked is whether a tool's request was made within this call, and so paced.
+	asked atomic.Bool
 }
 
 type callKey struct{}

@@ -43,12 +43,21 @@ func newToolServer(base string, ask asker) *mcp.Server {
 			if err != nil {
 				refused := explain(err)
 				rule := rulings[refused.err.Problem]
-				reply = &Reply{rule.status, http.Header{}, problemBody(base, newUUID(), refused, rule)}
+				reply = &Reply{rule.status, http.Header{}, problemBody(base, requestOf(ctx), refused, rule)}
 			}
 			return t.result(reply), nil
 		})
 	}
 	return m
+}
+
+// requestOf is the id of the request that a tool was called by; a new one where that
+// came by no request.
+func requestOf(ctx context.Context) string {
+	if c, _ := ctx.Value(callKey{}).(*call); c != nil {
+		return c.requestID
+	}
+	return newUUID()
 }
 
 // call asks what one call of t asks for.

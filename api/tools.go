@@ -235,7 +235,7 @@ func (t *tool) parseArguments(b []byte) (arguments, error) {
 	}
 	for _, m := range members {
 		if !slices.ContainsFunc(t.arguments, func(a argument) bool { return a.name == m.Name }) {
-			return args, directory.Refuse(directory.BadRequest, "%s has no argument %.100q; it has %s.", t.name, m.Name, t.argumentNames()).At("/" + pointerToken(m.Name))
+			return args, directory.Refuse(directory.BadRequest, "%s has no argument %.100q; it has %s.", t.name, m.Name, t.argumentNames()).At("/" + inPointer.Replace(m.Name))
 		}
 		if string(m.Value) != "null" {
 			args.given[m.Name] = m.Value
@@ -255,10 +255,6 @@ func (t *tool) argumentNames() string {
 		names = append(names, a.name)
 	}
 	return strings.Join(names, ", ")
-}
-
-func pointerToken(s string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
 }
 
 // get is a GET of path with the arguments that its query has.
