@@ -75,11 +75,17 @@ const (
 	bodyTime = 30 * time.Second
 )
 
-// readBody reads a bounded body. Where there is one it must say that it is JSON
-// (AD-046); an empty one may say what it likes (AD-057).
+// readBody reads a bounded body. Where there is one it must say that it is JSON,
+// and not be compressed (AD-046); an empty one may say what it likes (AD-057).
 func readBody(w http.ResponseWriter, c *call) ([]byte, error) { return readUpTo(w, c, maxBody) }
 
 func readUpTo(w http.ResponseWriter, c *call, most int64) ([]byte, error) {
+	if coding := strings.Join(c.Header.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, &refusal{
+			err:    directory.Refuse(MediaType, "The body's Content-Encoding is %.100q; send it as it is.", coding),
+			header: http.Header{"Accept-Encoding": {"identity"}}, // RFC 9110, 12.5.3
+		}
+	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // where the connection has deadlines
 	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, most))

@@ -200,6 +200,20 @@ func TestCompression(t *testing.T) {
 	}
 }
 
+// Bodies are taken as they are: one that is compressed is refused as such, and not
+// as bad JSON (RFC 9110, 15.5.16).
+//
+// Requirement: AD-046
+func TestCompressedBodiesAreRefused(t *testing.T) {
+	s := newTestServer(t, nil)
+	resp := ask(t, s, "/agent/ada", "POST", "/discovery/query", `{"query":"x"}`, "Content-Encoding", "gzip")
+	wantStatus(t, resp, 415)
+	if got := resp.Header.Get("Accept-Encoding"); got != "identity" {
+		t.Errorf("Accept-Encoding is %q", got)
+	}
+	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/discovery/query", `{"query":"x"}`, "Content-Encoding", "identity"), 200)
+}
+
 func TestAcceptEncoding(t *testing.T) {
 	for value, want := range map[string]bool{
 		"": false, "gzip": true, "GZip": true, "x-gzip": true, "deflate, gzip": true, "gzip;q=0": false, "gzip; q=0.001": true, "*": true,

@@ -33,7 +33,7 @@ func ParseQuery(v url.Values) (Query, error) {
 	}
 	if q.After.IsZero() {
 		if q.Page >= MaxPages {
-			f.fail(Refuse(BadQuery, "page is %d; without after= it is at most %d: follow the next links instead", q.Page, MaxPages-1))
+			f.fail(Refuse(BadQuery, "without after=, page is at most %d: follow the next links instead", MaxPages-1))
 		}
 		q.Skip = q.Page * q.Count
 	}
