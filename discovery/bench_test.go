@@ -121,7 +121,7 @@ func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		w, a := newWriter(1), newAnalyser(maphash.MakeSeed(), maxVocabulary)
 		before := heapInUse()
-		x := newIndex(byVisibility, a.seed)
+		x := newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, a.seed)
 		var c contents
 		start := cpu()
 		for i := range n {

@@ -27,6 +27,10 @@ type Config struct {
 	// policy that looks at less should say so, since each class is asked for once
 	// per reader.
 	Class func(*directory.Entry) string
+	// Generation counts what Class and each Reader's Sees answer by: the policy's
+	// version. It changes after their answers do, at once; what was decided in
+	// another generation decides nothing. Nil never changes.
+	Generation func() uint64
 	// Verification is what is known of where an entry comes from. By default, Local
 	// for the view's own domain and Verified for others.
 	Verification func(*directory.Entry) Verification
@@ -60,6 +64,8 @@ type Finder struct {
 	ended   context.Context // has ended: for reading without waiting
 
 	begun atomic.Bool // as whole
+
+	classified uint64 // the generation in which all were classified; Run's
 
 	mu    sync.RWMutex
 	index *index
@@ -95,16 +101,19 @@ func New(cfg Config) (*Finder, error) {
 	if cfg.Trust == nil {
 		cfg.Trust = func(*directory.Entry) float64 { return 1 }
 	}
+	if cfg.Generation == nil {
+		cfg.Generation = func() uint64 { return 0 }
+	}
 	if cfg.PerOwner == 0 {
 		cfg.PerOwner = DefaultPerOwner
 	}
 	seed := maphash.MakeSeed()
-	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), seed: seed, reader: newAnalyser(seed, maxVocabulary), index: newIndex(cfg.Class, seed)}
+	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), seed: seed, reader: newAnalyser(seed, maxVocabulary), index: newIndex(&cfg, seed)}
 	var end context.CancelFunc
 	f.ended, end = context.WithCancel(context.Background())
 	end()
 	f.analysers.New = func() any { return newAnalyser(seed, maxStems) }
-	f.watcher = f.watch()
+	f.watcher, f.classified = f.watch(), cfg.Generation()
 	return f, nil
 }
 
@@ -123,6 +132,9 @@ func (f *Finder) Close() {
 func (f *Finder) Run(ctx context.Context) error {
 	for {
 		if err := f.CatchUp(ctx); err != nil {
+			return err
+		}
+		if err := f.classify(ctx); err != nil {
 			return err
 		}
 		f.feed.Lock()
@@ -254,7 +266,7 @@ func (f *Finder) index1(s *step) {
 	e := s.event.Entry
 	switch {
 	case s.event.Kind == directory.EventReset:
-		f.index, f.whole, f.full = newIndex(f.cfg.Class, f.seed), false, false
+		f.index, f.whole, f.full = newIndex(&f.cfg, f.seed), false, false
 		f.readers.forget()
 	case s.event.Kind == directory.EventCurrent:
 		f.whole = true

@@ -1,8 +1,10 @@
 package discovery_test
 
 import (
+	"context"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
@@ -40,6 +42,56 @@ func TestWhatIsHiddenLeavesNoTrace(t *testing.T) {
 	}
 }
 
+// What one policy decided, and what it looked at, decides nothing under the next:
+// neither for who has asked before nor for registrations that were there before.
+func TestAnotherGenerationDecidesAnew(t *testing.T) {
+	agents := []agent{{name: "planner", description: "Plans a route.", owner: "ada"}, {name: "guide", description: "Knows a route.", owner: "ada"}}
+	var generation atomic.Uint64
+	allowed := func(e *directory.Entry) bool {
+		switch generation.Load() {
+		case 1:
+			return true
+		case 2:
+			return e.Agent == "planner"
+		}
+		return false
+	}
+	w := newWorld(t, func(c *discovery.Config) {
+		c.Generation = generation.Load
+		c.Class = func(e *directory.Entry) string {
+			if generation.Load() == 2 {
+				return e.Agent // which the policy before didn't look at
+			}
+			return e.Owner.String()
+		}
+	}, agents...)
+	reader := discovery.Reader{Key: "bob", Sees: allowed}
+	ask := func() *discovery.Result {
+		t.Helper()
+		return w.askAs(reader, `{"query":"route","constraints":{"origins":["alpha.test"]},"include_evidence":true}`)
+	}
+	alone := newWorld(t, nil, agents[0])
+	want := told(alone.ask(`{"query":"route","constraints":{"origins":["alpha.test"]},"include_evidence":true}`))
+	for range 2 { // before those that are there are classified again, and after
+		generation.Store(0)
+		expect(t, ask())
+		generation.Store(1)
+		expect(t, ask(), "planner", "guide")
+		generation.Store(2)
+		if got := told(ask()); !reflect.DeepEqual(got, want) {
+			t.Errorf("a policy that looks at names lets bob see\n%+v, want\n%+v", got, want)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error)
+		go func() { ran <- w.finder.Run(ctx) }()
+		w.put(agent{name: "hut", description: "Has beds."})
+		w.remove("hut")
+		expect(t, ask(), "planner")
+		cancel()
+		<-ran
+	}
+}
+
 // told is what a reader learns of a result.
 func told(res *discovery.Result) []any {
 	all := []any{res.More, res.Warnings, res.Unsupported, res.Excluded, res.Applied}
@@ -61,9 +113,6 @@ func TestReadersSeeWhatTheyMaySeeNow(t *testing.T) {
 	expect(t, w.askAs(public, `{"query":"route"}`), "planner")
 	w.put(agent{name: "planner", description: "Plans a route.", peersOnly: true})
 	expect(t, w.askAs(public, `{"query":"route"}`))
-	// The same caller under another generation of policy.
-	everything := discovery.Reader{Key: "public, generation 2", Sees: func(*directory.Entry) bool { return true }}
-	expect(t, w.askAs(everything, `{"query":"route"}`), "planner")
 	for i := range 200 { // more readers than are remembered
 		r := public
 		r.Key = fmt.Sprint("reader ", i)

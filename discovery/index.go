@@ -62,11 +62,17 @@ type slot struct {
 
 // A class is registrations that the same callers see.
 type class struct {
-	name  string
+	className
 	count int
 	// round counts the classes that had this number, so that a decision about an
 	// earlier one is not taken for one about this.
 	round uint32
+}
+
+// A className is what a class was called in a generation of Config.Class.
+type className struct {
+	generation uint64
+	name       string
 }
 
 // changesKept is how many changed slots are remembered for readers' sets.
@@ -84,16 +90,23 @@ type index struct {
 	origins []spiffeid.TrustDomain
 	numbers map[spiffeid.TrustDomain]uint16
 	classes pool[class]
-	byClass map[string]uint32
+	byClass map[className]uint32
 
-	classOf func(*directory.Entry) string
+	cfg     *Config
 	version uint64 // counts changes of slots
 	changes [changesKept]uint32
 	flagged map[uint32]Flags // slots with flags
 }
 
-func newIndex(classOf func(*directory.Entry) string, seed maphash.Seed) *index {
-	return &index{classOf: classOf, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[string]uint32{}, flagged: map[uint32]Flags{}}
+func newIndex(cfg *Config, seed maphash.Seed) *index {
+	return &index{cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]Flags{}}
+}
+
+// classOf returns an entry's class. The generation is read first: a name that is
+// younger than it counts as one of a generation that is over.
+func (x *index) classOf(e *directory.Entry) className {
+	generation := x.cfg.Generation()
+	return className{generation, x.cfg.Class(e)}
 }
 
 // contents is what the index keeps of a registration.
@@ -178,7 +191,7 @@ func (x *index) put(e *directory.Entry, old, now *contents) bool {
 		x.byKey.insert(n, x.hashSlot)
 		x.alive.set(n)
 		x.count++
-	} else if s := x.slots.at(n); x.classes.at(s.class).name != class {
+	} else if s := x.slots.at(n); x.classes.at(s.class).className != class {
 		x.leave(s.class)
 		s.class = x.join(class)
 	}
@@ -249,11 +262,11 @@ func (x *index) changed(n uint32) {
 }
 
 // join returns the number of a class for one more registration.
-func (x *index) join(name string) uint32 {
+func (x *index) join(name className) uint32 {
 	n, ok := x.byClass[name]
 	if !ok {
 		n = x.classes.take()
-		*x.classes.at(n) = class{name: name, round: uint32(x.version) + 1}
+		*x.classes.at(n) = class{className: name, round: uint32(x.version) + 1}
 		x.byClass[name] = n
 	}
 	x.classes.at(n).count++
@@ -263,7 +276,7 @@ func (x *index) join(name string) uint32 {
 func (x *index) leave(n uint32) {
 	c := x.classes.at(n)
 	if c.count--; c.count == 0 {
-		delete(x.byClass, c.name)
+		delete(x.byClass, c.className)
 		x.classes.give(n)
 	}
 }

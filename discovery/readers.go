@@ -11,8 +11,8 @@ import (
 // influences nothing in its answers: no candidate, no count, no document
 // frequency.
 type Reader struct {
-	// Key names those who see the same: an identity, with the generation of the
-	// policy that Sees asks. What Sees said of a class is remembered under it.
+	// Key names those who see the same: an identity. What Sees said of a class is
+	// remembered under it while Config.Generation stays the same.
 	Key string
 	// Sees is policy's word; nil lets everything be seen. It answers the same for
 	// entries of one class (Config.Class).
@@ -33,12 +33,13 @@ type readers struct {
 type seen struct {
 	key string
 
-	mu      sync.Mutex
-	decided []decision // by class
-	slots   bitset
-	count   int
-	version uint64 // of the index
-	made    bool
+	mu         sync.Mutex
+	decided    []decision // by class
+	slots      bitset
+	count      int
+	version    uint64 // of the index
+	generation uint64 // of what was decided
+	made       bool
 }
 
 // A decision is what policy said about a class.
@@ -52,9 +53,13 @@ func (r *readers) of(x *index, view *directory.View, reader Reader) *seen {
 	if reader.Sees == nil {
 		return &seen{slots: x.alive, count: x.count}
 	}
+	generation := x.cfg.Generation() // before Sees is asked
 	s := r.take(reader.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.generation != generation {
+		s.decided, s.generation, s.made = nil, generation, false
+	}
 	switch behind := x.version - s.version; {
 	case !s.made, behind > changesKept:
 		s.slots, s.count = s.slots[:0], 0
@@ -110,7 +115,12 @@ func (s *seen) look(x *index, view *directory.View, reader Reader, n uint32) {
 
 func (s *seen) sees(x *index, view *directory.View, reader Reader, n uint32) bool {
 	slot := x.slots.at(n)
-	round := x.classes.at(slot.class).round
+	class := x.classes.at(slot.class)
+	if class.generation != s.generation {
+		e, ok := view.Peek(x.origins[slot.origin], slot.rid)
+		return ok && reader.Sees(e) // nobody knows yet what it is like now
+	}
+	round := class.round
 	for int(slot.class) >= len(s.decided) {
 		s.decided = append(s.decided, decision{})
 	}
@@ -118,7 +128,7 @@ func (s *seen) sees(x *index, view *directory.View, reader Reader, n uint32) boo
 		return d.yes
 	}
 	e, ok := view.Peek(x.origins[slot.origin], slot.rid)
-	if !ok || x.classOf(e) != x.classes.at(slot.class).name {
+	if !ok || x.classOf(e) != class.className {
 		return false // it has changed since: the feed will tell
 	}
 	yes := reader.Sees(e)
