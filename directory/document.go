@@ -8,6 +8,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// ImportedFrom is the member in which a document that was imported says where it
+// came from: an object with source, sha256 and what else is known.
+const ImportedFrom = "imported_from"
+
 // A Kind is the shape of a document.
 type Kind string
 

@@ -18,7 +18,7 @@ import (
 
 // importedFrom is the member in which an imported document says where it came
 // from. It is no part of what was there.
-const importedFrom = "imported_from"
+const importedFrom = directory.ImportedFrom
 
 // trace writes down in a document where it came from.
 func (im *importing) trace(i *item) error {

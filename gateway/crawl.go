@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+const (
+	// WoAPath is where an origin's Web of Agents document is (draft-gaikwad-woa, 4).
+	WoAPath = "/.well-known/woa.json"
+
+	maxWoA      = 8 << 20 // bytes of a page
+	maxWoAPages = 64
+
+	// How long what a crawl brought is believed (WOA-032).
+	minFresh     = 60 * time.Second
+	maxFresh     = 24 * time.Hour
+	defaultFresh = time.Hour // where the origin says nothing
+)
+
+// ParseOrigin returns where a Web of Agents document is: at a URL, or at the
+// well-known place of an origin, whose https:// may be left out (WOA-035).
+func ParseOrigin(text string) (*url.URL, error) {
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.Fragment != "":
+		return nil, fmt.Errorf("%.200q is neither an origin nor a URL", text)
+	case u.Scheme != "https":
+		return nil, fmt.Errorf("%.200q is not https: plain HTTP is not used for Web of Agents documents", text)
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = WoAPath
+	}
+	return u, nil
+}
+
+// A Crawl is what an origin's Web of Agents document said.
+type Crawl struct {
+	// Unchanged is that it says what it said at the crawl before; Agents are those of
+	// then.
+	Unchanged bool
+	Agents    []Advertised
+	// Fresh is for how long it may be believed.
+	Fresh time.Duration
+
+	etag, modified string
+}
+
+// CrawlWoA fetches an origin's Web of Agents document, all pages of it. Where last,
+// which may be nil, still holds it is asked for what changed alone. Errors are the
+// guard's, or say what is wrong with the answer; what is wrong with one agent is
+// told there.
+func (g *Guard) CrawlWoA(ctx context.Context, at *url.URL, last *Crawl) (*Crawl, error) {
+	first, err := g.fetchWoA(ctx, at, last)
+	if err != nil {
+		return nil, err
+	}
+	if first.Status == http.StatusNotModified {
+		again := *last
+		again.Unchanged, again.Fresh = true, freshness(first.Header)
+		return &again, nil
+	}
+	c := &Crawl{Fresh: freshness(first.Header)}
+	if c.etag, c.modified = first.Header.Get("ETag"), first.Header.Get("Last-Modified"); c.etag != "" {
+		c.modified = ""
+	}
+	seen := map[string]bool{}
+	for page, n := first, 1; ; n++ {
+		if err := c.take(at, page, seen); err != nil {
+			return nil, err
+		}
+		behind, err := next(page)
+		switch {
+		case err != nil:
+			return nil, err
+		case behind == nil:
+			return c, nil
+		case n == maxWoAPages || len(c.Agents) > MaxAdvertised:
+			return nil, fmt.Errorf("%s has over %d agents, or over %d pages", at, MaxAdvertised, maxWoAPages)
+		}
+		if page, err = g.fetchWoA(ctx, behind, nil); err != nil {
+			return nil, err
+		}
+		c.etag, c.modified = "", "" // those of the first page say nothing of the others
+	}
+}
+
+// take adds the agents of a page. seen are the names on the pages before.
+func (c *Crawl) take(at *url.URL, page *Answer, seen map[string]bool) error {
+	agents, err := SplitWoA(at, page.Body)
+	if err != nil {
+		return err
+	}
+	for i, a := range agents {
+		if seen[a.Name] && a.Err == nil {
+			agents[i] = Advertised{Name: a.Name, Err: directory.Refuse(directory.BadDocument, "another page lists an agent with the same id")}
+		}
+	}
+	for _, a := range agents {
+		seen[a.Name] = true
+	}
+	c.Agents = append(c.Agents, agents...)
+	return nil
+}
+
+// fetchWoA fetches one page.
+func (g *Guard) fetchWoA(ctx context.Context, page *url.URL, last *Crawl) (*Answer, error) {
+	r, err := http.NewRequest(http.MethodGet, page.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "application/woa+json, application/json;q=0.9")
+	conditional := last != nil && last.etag+last.modified != ""
+	if conditional && last.etag != "" {
+		r.Header.Set("If-None-Match", last.etag)
+	} else if conditional {
+		r.Header.Set("If-Modified-Since", last.modified)
+	}
+	a, err := g.Fetch(ctx, r, Target{MaxBody: maxWoA})
+	if err != nil {
+		return nil, err
+	}
+	media, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	switch {
+	case a.Status == http.StatusNotModified && conditional:
+	case a.Status != http.StatusOK:
+		return nil, fmt.Errorf("%s answers with status %d", page, a.Status)
+	case media != "application/woa+json" && media != "application/json":
+		return nil, fmt.Errorf("%s is of type %.60q; it is application/woa+json, or application/json", page, media)
+	}
+	return a, nil
+}
+
+// freshness is how long an answer may be believed, within bounds.
+func freshness(h http.Header) time.Duration {
+	fresh := defaultFresh
+	for directive := range strings.SplitSeq(h.Get("Cache-Control"), ",") {
+		name, value, _ := strings.Cut(strings.ToLower(strings.TrimSpace(directive)), "=")
+		switch seconds, err := strconv.ParseUint(strings.Trim(value, `"`), 10, 32); {
+		case name == "no-store" || name == "no-cache":
+			return minFresh
+		case name == "max-age" && err == nil:
+			fresh = time.Duration(seconds) * time.Second
+		}
+	}
+	return min(max(fresh, minFresh), maxFresh)
+}
+
+// next is the page that follows one; nil where none does. It is at the same
+// authority.
+func next(a *Answer) (*url.URL, error) {
+	for _, link := range strings.Split(strings.Join(a.Header.Values("Link"), ","), ",") {
+		target, params, _ := strings.Cut(strings.TrimSpace(link), ">")
+		if !strings.HasPrefix(target, "<") || !strings.Contains(strings.ReplaceAll(params, `"`, ""), "rel=next") {
+			continue
+		}
+		u, err := a.URL.Parse(target[1:])
+		if err != nil || authority(u) != authority(a.URL) {
+			return nil, fmt.Errorf("the next page of %s is said to be at %.200q, which is elsewhere", a.URL, target[1:])
+		}
+		return u, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,244 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/gateway"
+)
+
+// woaAgent is the text of an agent; more are members.
+func woaAgent(id, more string) string {
+	return `{"id":"` + id + `","name":"N","description":"D","inputs":{"type":"object","properties":{"password":{"type":"string","default":"x"}}},"outputs":{"type":"object"},"transports":["rest"]` + more + `}`
+}
+
+const woaRest = `{"rest":{"base":"https://api.example.com","invoke_path":"/agents/{agent_id}/invoke"}}`
+
+func woaDocument(transports string, agents ...string) string {
+	return `{"woa_version":"1","agents":[` + strings.Join(agents, ",") + `],"transports":` + transports + `}`
+}
+
+func parseURL(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// What is wrong with an agent is told of it, and keeps no other out.
+//
+// Requirement: WOA-004, WOA-005, WOA-006, WOA-020, WOA-021, WOA-023, WOA-025, WOA-031
+func TestSplitWoAJudgesEachAgent(t *testing.T) {
+	at := parseURL(t, "https://Api.Example.com:443/.well-known/woa.json")
+	for name, c := range map[string]struct {
+		transports, agent string
+		warning, refusal  string // a word of it
+	}{
+		"good":              {woaRest, woaAgent("a", ``), "", ""},
+		"with authz":        {woaRest, woaAgent("a", `,"authz":{"scheme":"south","policy_uri":"https://x.example/p","token_header":"Authorization"}`), "", ""},
+		"an id with a dot":  {woaRest, woaAgent("a.b", ``), "", "letters"},
+		"no id":             {woaRest, `{"name":"N"}`, "", "id"},
+		"no inputs":         {woaRest, `{"id":"a","name":"N","description":"D","outputs":{},"transports":["rest"]}`, "", "inputs"},
+		"remote schema":     {woaRest, strings.Replace(woaAgent("a", ``), `"outputs":{"type":"object"}`, `"outputs":{"$ref":"https://elsewhere.example/schema"}`, 1), "", "$ref"},
+		"slashed base":      {strings.Replace(woaRest, ".com", ".com/", 1), woaAgent("a", ``), "slash", ""},
+		"plain base":        {strings.Replace(woaRest, "https:", "http:", 1), woaAgent("a", ``), "", "HTTP"},
+		"loopback base":     {strings.Replace(woaRest, "https://api.example.com", "http://127.0.0.1", 1), woaAgent("a", ``), "", "HTTP"},
+		"base with query":   {strings.Replace(woaRest, ".com", ".com?a=b", 1), woaAgent("a", ``), "", "query"},
+		"relative path":     {strings.Replace(woaRest, "/agents/", "agents/", 1), woaAgent("a", ``), "", "slash"},
+		"missing transport": {`{}`, woaAgent("a", ``), "", "transport"},
+		"unknown transport": {strings.Replace(woaRest, `{"rest"`, `{"carrier-pigeon":{},"rest"`, 1), strings.Replace(woaAgent("a", ``), `["rest"]`, `["carrier-pigeon","rest"]`, 1), "carrier-pigeon", ""},
+		"private transport": {strings.Replace(woaRest, `{"rest"`, `{"com.example.pigeon":{},"rest"`, 1), strings.Replace(woaAgent("a", ``), `["rest"]`, `["com.example.pigeon","rest"]`, 1), "", ""},
+		"half an mcp":       {`{"mcp":{"server":"https://x.example/mcp","tool_field":"agent"}}`, strings.Replace(woaAgent("a", ``), `["rest"]`, `["mcp"]`, 1), "", "tool_namespace"},
+		"a token":           {woaRest, woaAgent("a", `,"authz":{"access_token":"s3cret"}`), "", "credential"},
+		"a header":          {woaRest, woaAgent("a", `,"authz":{"headers":["Bearer abcdefgh12345678"]}`), "", "credential"},
+		"an API key":        {strings.Replace(woaRest, `"base"`, `"X-Api-Key":"k","base"`, 1), woaAgent("a", ``), "", "credential"},
+	} {
+		agents, err := gateway.SplitWoA(at, []byte(woaDocument(c.transports, c.agent, woaAgent("other", ``))))
+		if err != nil || len(agents) != 2 {
+			t.Errorf("%s: %+v, %v", name, agents, err)
+			continue
+		}
+		a := agents[0]
+		if got := fmt.Sprint(a.Err); (a.Err != nil) != (c.refusal != "") || !strings.Contains(got, c.refusal) {
+			t.Errorf("%s: refused because %v, want a word on %q", name, a.Err, c.refusal)
+		}
+		if got := strings.Join(a.Warnings, " "); (got != "") != (c.warning != "") || !strings.Contains(got, c.warning) {
+			t.Errorf("%s: warnings %q, want a word on %q", name, got, c.warning)
+		}
+		if a.Err == nil && a.Name != "a@api.example.com" {
+			t.Errorf("%s: the name is %s", name, a.Name)
+		}
+		if agents[1].Err != nil && strings.Contains(name, "agent") {
+			t.Errorf("%s: the other is refused: %v", name, agents[1].Err)
+		}
+	}
+	twice, err := gateway.SplitWoA(at, []byte(woaDocument(woaRest, woaAgent("a", ``), woaAgent("a", ``), woaAgent("A", ``))))
+	if err != nil || twice[0].Err != nil || twice[1].Err == nil || twice[2].Err != nil {
+		t.Errorf("of two with one id, %+v, %v", twice, err)
+	}
+}
+
+// Requirement: WOA-019
+func TestSplitWoARefusesDocuments(t *testing.T) {
+	at := parseURL(t, "https://api.example.com/.well-known/woa.json")
+	good := woaDocument(woaRest, woaAgent("a", ``))
+	for _, text := range []string{
+		strings.Replace(good, `"1"`, `"2"`, 1), strings.Replace(good, `"1"`, `1`, 1), strings.Replace(good, `"woa_version":"1",`, ``, 1),
+		strings.Replace(good, `"agents"`, `"agent"`, 1), `{"woa_version":"1","agents":{},"transports":{}}`, `[]`, `{`, good + good,
+	} {
+		if agents, err := gateway.SplitWoA(at, []byte(text)); err == nil {
+			t.Errorf("%s is taken: %+v", text, agents)
+		}
+	}
+}
+
+// A document is of one agent alone, and the same whatever else the origin lists or
+// another directory says of it.
+func TestSplitWoAIsStable(t *testing.T) {
+	at := parseURL(t, "https://api.example.com/.well-known/woa.json")
+	split := func(doc string) string {
+		agents, err := gateway.SplitWoA(at, []byte(doc))
+		if err != nil || agents[0].Err != nil {
+			t.Fatalf("%+v, %v", agents, err)
+		}
+		return string(agents[0].Document.Bytes())
+	}
+	one := split(woaDocument(woaRest, woaAgent("a", ``)))
+	two := split(woaDocument(strings.Replace(woaRest, `{"rest"`, `{"mcp":{},"rest"`, 1), woaAgent("a", `,"provenance":{"revision":7},"projected":true`), woaAgent("b", ``)))
+	if one != two {
+		t.Errorf("alone it is\n%s\nbeside another\n%s", one, two)
+	}
+	var from struct {
+		ImportedFrom struct {
+			Source string `json:"source"`
+		} `json:"imported_from"`
+	}
+	if err := json.Unmarshal([]byte(one), &from); err != nil || from.ImportedFrom.Source != at.String() {
+		t.Errorf("it came from %+v, %v", from, err)
+	}
+}
+
+func TestParseOrigin(t *testing.T) {
+	for text, want := range map[string]string{
+		"api.example.com":                "https://api.example.com/.well-known/woa.json",
+		"https://api.example.com:8443/":  "https://api.example.com:8443/.well-known/woa.json",
+		"https://api.example.com/w.json": "https://api.example.com/w.json",
+		"http://api.example.com":         "",
+		"https://u:p@api.example.com":    "",
+		"ftp://x":                        "",
+		"":                               "",
+	} {
+		u, err := gateway.ParseOrigin(text)
+		if (err == nil) != (want != "") || err == nil && u.String() != want {
+			t.Errorf("%q is %v, %v", text, u, err)
+		}
+	}
+}
+
+// An origin is a server of Web of Agents documents.
+type origin struct {
+	*httptest.Server
+	handler http.HandlerFunc
+}
+
+func newOrigin(t *testing.T) (*origin, *gateway.Guard) {
+	authority := newCA(t, "")
+	o := &origin{}
+	o.Server = serve(t, authority.leaf(t, "127.0.0.1", spiffeid.ID{}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler(w, r) }))
+	return o, newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: authority.pool()})
+}
+
+// Requirement: WOA-012, WOA-032, WOA-037
+func TestCrawlAsksForWhatChanged(t *testing.T) {
+	o, g := newOrigin(t)
+	at, err := gateway.ParseOrigin(o.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	o.handler = func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		w.Header().Set("ETag", `"one"`)
+		w.Header().Set("Cache-Control", "public, max-age=300")
+		if r.Header.Get("If-None-Match") == `"one"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.Header().Set("Content-Type", "application/woa+json")
+		fmt.Fprint(w, woaDocument(woaRest, woaAgent("a", ``)))
+	}
+	first, err := g.CrawlWoA(t.Context(), at, nil)
+	if err != nil || first.Unchanged || len(first.Agents) != 1 || first.Fresh != 5*time.Minute || first.Agents[0].Name != "a@"+at.Host {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	second, err := g.CrawlWoA(t.Context(), at, first)
+	if err != nil || !second.Unchanged || len(second.Agents) != 1 || asked != 2 {
+		t.Fatalf("%+v, %v", second, err)
+	}
+	for header, want := range map[string]time.Duration{"max-age=1": time.Minute, "max-age=9999999": 24 * time.Hour, "no-store": time.Minute, "": time.Hour, "private, MAX-AGE=120": 2 * time.Minute} {
+		o.handler = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json; charset=utf-8")
+			w.Header().Set("Cache-Control", header)
+			fmt.Fprint(w, woaDocument(`{}`))
+		}
+		if c, err := g.CrawlWoA(t.Context(), at, nil); err != nil || c.Fresh != want {
+			t.Errorf("%q: %+v, %v", header, c, err)
+		}
+	}
+}
+
+// All pages are read, within bounds, and nothing that is no document is taken for one.
+func TestCrawlFollowsPages(t *testing.T) {
+	o, g := newOrigin(t)
+	at, _ := gateway.ParseOrigin(o.URL)
+	answer := func(link, contentType string, body func(r *http.Request) string) {
+		o.handler = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			w.Header().Set("ETag", `"page"`)
+			if link != "" && r.URL.Query().Get("after") != "end" {
+				w.Header().Set("Link", link)
+			}
+			fmt.Fprint(w, body(r))
+		}
+	}
+	page := func(r *http.Request) string {
+		return woaDocument(woaRest, woaAgent("on"+r.URL.Query().Get("after"), ``), woaAgent("always", ``))
+	}
+	answer(`<?after=end>; rel="next"`, "application/woa+json", page)
+	c, err := g.CrawlWoA(t.Context(), at, nil)
+	if err != nil || len(c.Agents) != 4 || c.Agents[1].Err != nil || c.Agents[3].Err == nil {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if again, err := g.CrawlWoA(t.Context(), at, c); err != nil || again.Unchanged {
+		t.Errorf("of several pages the first one's tag was believed: %+v, %v", again, err)
+	}
+	for name, link := range map[string]string{"a loop": `<?>; rel=next`, "elsewhere": `<https://192.0.2.1/woa.json>; rel="next"`} {
+		answer(link, "application/woa+json", page)
+		if _, err := g.CrawlWoA(t.Context(), at, nil); err == nil {
+			t.Errorf("%s is followed", name)
+		}
+	}
+	answer("", "text/html", page)
+	if _, err := g.CrawlWoA(t.Context(), at, nil); err == nil {
+		t.Error("a page of HTML is taken for a document")
+	}
+	o.handler = http.NotFound
+	if _, err := g.CrawlWoA(t.Context(), at, nil); err == nil {
+		t.Error("an answer of 404 is taken for a document")
+	}
+	o.handler = func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http"+o.URL[len("https"):]+"/x", http.StatusFound)
+	}
+	_, err = g.CrawlWoA(t.Context(), at, nil)
+	wantRule(t, "a redirect to plain HTTP", err, gateway.RuleRedirect)
+}

@@ -1,0 +1,236 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// MaxAdvertised bounds how many agents of one origin are taken, on all pages.
+const MaxAdvertised = 10_000
+
+// An Advertised is one agent of a Web of Agents document that was crawled.
+type Advertised struct {
+	// Name is ID@HOST, the host being the origin's that serves the document: the same
+	// id elsewhere is another agent (draft-gaikwad-woa, 4.1).
+	Name string
+	// Document is of this agent alone, with the transports that it names and a member
+	// imported_from that says where it was; zero where Err is set.
+	Document directory.Document
+	Warnings []string // of what is passed over
+	Err      error    // why it is not taken; nil where it is
+}
+
+// foreignMarks are members that another directory writes into its own document,
+// which say how it came by an agent and not what the agent is.
+var foreignMarks = []string{"provenance", "projected", "kind", "redacted"}
+
+// SplitWoA reads a Web of Agents document that was found at a URL. What is wrong
+// with one agent does not keep the others out; the error is of the document as a
+// whole, a *directory.Error (WOA-019, WOA-020).
+func SplitWoA(at *url.URL, body []byte) ([]Advertised, error) {
+	members, err := directory.ParseObject(body)
+	if err != nil {
+		return nil, err
+	}
+	var doc struct {
+		Version    jsontext.Value            `json:"woa_version"`
+		Agents     []jsontext.Value          `json:"agents"`
+		Transports map[string]jsontext.Value `json:"transports"`
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return nil, directory.Refuse(directory.BadDocument, "\"agents\" is not an array, or \"transports\" not an object: %w", err)
+	}
+	switch {
+	case string(doc.Version) != `"1"`:
+		return nil, directory.Refuse(directory.BadDocument, "\"woa_version\" is %.40s; it is \"1\"", cmp.Or(string(doc.Version), "missing")).At("/woa_version")
+	case doc.Agents == nil || doc.Transports == nil:
+		return nil, directory.Refuse(directory.BadDocument, "\"agents\" and \"transports\" are both needed")
+	case len(doc.Agents) > MaxAdvertised:
+		return nil, directory.Refuse(directory.TooLarge, "it lists %d agents; at most %d are taken", len(doc.Agents), MaxAdvertised)
+	}
+	s := splitter{at: at, members: members, transports: doc.Transports, seen: map[string]bool{}}
+	all := make([]Advertised, len(doc.Agents))
+	for n, raw := range doc.Agents {
+		all[n] = s.agent(raw)
+		if all[n].Name == "" {
+			all[n].Name = fmt.Sprintf("agents/%d", n)
+		}
+	}
+	return all, nil
+}
+
+// A splitter makes a document of each agent of one.
+type splitter struct {
+	at         *url.URL
+	members    []directory.Member
+	transports map[string]jsontext.Value
+	seen       map[string]bool
+}
+
+// agent reads one agent.
+func (s *splitter) agent(raw []byte) (a Advertised) {
+	members, err := directory.ParseObject(raw)
+	if err != nil {
+		return Advertised{Err: err}
+	}
+	var agent struct {
+		ID         string   `json:"id"`
+		Transports []string `json:"transports"`
+	}
+	if err := json.Unmarshal(raw, &agent); err != nil || agent.ID == "" {
+		return Advertised{Err: directory.Refuse(directory.BadDocument, "the agent has no \"id\", or \"transports\" is not a list of names")}
+	}
+	a.Name = agent.ID + "@" + strings.TrimSuffix(strings.ToLower(s.at.Host), ":443")
+	if s.seen[agent.ID] {
+		a.Err = directory.Refuse(directory.BadDocument, "the document lists another agent with the id %.100q", agent.ID)
+		return a
+	}
+	s.seen[agent.ID] = true
+	kept := s.named(&a, agent.Transports)
+	for i := range members {
+		if members[i].Name == "transports" {
+			members[i].Value = appendNames(nil, kept)
+		}
+	}
+	members = slices.DeleteFunc(members, func(m directory.Member) bool { return slices.Contains(foreignMarks, m.Name) })
+	a.Document, a.Err = s.document(a.Name, members, kept)
+	if a.Err != nil {
+		a.Document = directory.Document{}
+	}
+	return a
+}
+
+// named returns the transports that an agent names and that mean something: the
+// draft's two, and private ones, which have reverse-DNS names (gaikwad 4.3.3; WOA-006).
+// One that the document does not describe is for who judges the document.
+func (s *splitter) named(a *Advertised, names []string) (kept []string) {
+	for _, name := range names {
+		config, described := s.transports[name]
+		switch {
+		case described && name != "rest" && name != "mcp" && !strings.Contains(name, "."):
+			a.Warnings = append(a.Warnings, fmt.Sprintf("the transport %.40q is neither registered nor private, and is passed over", name))
+			continue
+		case described && name == "rest" && slashed(config):
+			a.Warnings = append(a.Warnings, "the base of its transport rest ends with a slash, which is left out")
+		}
+		kept = append(kept, name)
+	}
+	return kept
+}
+
+func slashed(config []byte) bool { return strings.HasSuffix(baseOf(config), "/") }
+
+func baseOf(config []byte) string {
+	var rest struct {
+		Base string `json:"base"`
+	}
+	_ = json.Unmarshal(config, &rest) // where it is none the document is judged for it
+	return rest.Base
+}
+
+// document makes the document of one agent and judges it.
+func (s *splitter) document(name string, agent []directory.Member, transports []string) (none directory.Document, err error) {
+	one := directory.AppendObject([]byte{'['}, agent)
+	var configs []directory.Member
+	for _, t := range transports {
+		if config, ok := s.transports[t]; ok && !slices.ContainsFunc(configs, func(m directory.Member) bool { return m.Name == t }) {
+			configs = append(configs, directory.Member{Name: t, Value: config})
+		}
+	}
+	if base := baseOf(s.transports["rest"]); slices.Contains(transports, "rest") && strings.HasPrefix(base, "http:") {
+		return none, directory.Refuse(directory.BadDocument, "its base is %.200q; plain HTTP is not used (gaikwad 8.1)", base).At("/transports/rest/base")
+	}
+	var out []directory.Member
+	for _, m := range s.members {
+		switch m.Name {
+		case "agents":
+			m.Value = append(one, ']')
+		case "transports":
+			m.Value = directory.AppendObject(nil, configs)
+		case directory.ImportedFrom:
+			continue
+		}
+		out = append(out, m)
+	}
+	if err := objection(out); err != nil {
+		return none, err
+	}
+	sum := sha256.Sum256(directory.AppendObject(nil, out))
+	from := directory.AppendText([]byte{'{'}, "source", s.at.String())
+	from = append(directory.AppendText(from, "sha256", hex.EncodeToString(sum[:])), '}')
+	doc, err := directory.ParseDocument(directory.KindWoA, directory.AppendObject(nil, append(out, directory.Member{Name: directory.ImportedFrom, Value: from})))
+	if err != nil {
+		return none, err
+	}
+	if _, err := directory.ParseName(name); err != nil {
+		return none, err
+	}
+	_, err = directory.Project(name, doc)
+	return doc, err
+}
+
+func appendNames(b []byte, names []string) []byte {
+	b = append(b, '[')
+	for i, name := range names {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = directory.AppendString(b, name)
+	}
+	return append(b, ']')
+}
+
+// secrets are names of members whose values let whoever has them in, in lower case
+// and without - and _.
+var secrets = []string{
+	"password", "passwd", "passphrase", "secret", "clientsecret", "sharedsecret", "token", "accesstoken", "refreshtoken", "idtoken",
+	"bearertoken", "authtoken", "apikey", "apitoken", "privatekey", "secretkey", "secretaccesskey", "credential", "credentials", "authorization", "cookie",
+}
+
+// secretText is what credentials look like, whatever they are called.
+var secretText = regexp.MustCompile(`^(Bearer|Basic) +[A-Za-z0-9+/=._~-]{8,}$|^eyJ[A-Za-z0-9_-]+\.eyJ[A-Za-z0-9_-]+\.|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
+
+// objection finds what keeps a document out wherever it stands: what looks like a
+// credential (gaikwad 6; WOA-031), but for what JSON Schemas describe, and in these a
+// reference to another document, which nobody would fetch (WOA-023).
+func objection(members []directory.Member) error {
+	d := jsontext.NewDecoder(bytes.NewReader(directory.AppendObject(nil, members)))
+	schema := 0 // the depth of the object that has the schema which is being read; 0 for none
+	for {
+		token, err := d.ReadToken()
+		if err != nil {
+			return nil // the end, or a document that is refused for itself
+		}
+		name := d.StackPointer().LastToken()
+		kind, n := d.StackIndex(d.StackDepth())
+		isName := kind == '{' && n%2 == 1
+		switch {
+		case schema == 0 && isName && (name == "inputs" || name == "outputs"):
+			schema = d.StackDepth()
+		case isName || token.Kind() != '"':
+			if schema == d.StackDepth() {
+				schema = 0 // that was its end
+			}
+		case schema > 0 && name == "$ref" && !strings.HasPrefix(token.String(), "#"):
+			return directory.Refuse(directory.BadDocument, "\"$ref\" is %.200q: a reference is within its schema", token.String()).At(string(d.StackPointer()))
+		case schema == 0 && (secret(name) && token.String() != "" || secretText.MatchString(token.String())):
+			return directory.Refuse(directory.BadDocument, "it holds what looks like a credential, which no document is to have and which is not stored").At(string(d.StackPointer()))
+		}
+	}
+}
+
+func secret(name string) bool {
+	return slices.Contains(secrets, strings.TrimPrefix(strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name)), "x"))
+}
