@@ -137,7 +137,7 @@ func (s *Server) judgePatch(c *call, e *directory.Entry, body []byte) error {
 	if err != nil {
 		return err
 	}
-	return denied(s.cfg.Policy.Register(c.id, e.Agent, p, e.Visibility), "%s may not register this as %q", c.id, e.Agent)
+	return c.denied(s.cfg.Policy.Register(c.id, e.Agent, p, e.Visibility), "%s may not register this as %q", c.id, e.Agent)
 }
 
 // ask finds out from the leader what became of a registration that this node

@@ -66,7 +66,7 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 		return err
 	}
 	if who.level == levelOperator {
-		return denied(s.cfg.Policy.Operate(id, who.action), "%s may not do what %q asks for", id, who.action)
+		return c.denied(s.cfg.Policy.Operate(id, who.action), "%s may not do what %q asks for", id, who.action)
 	}
 	return nil
 }
@@ -108,7 +108,8 @@ func (s *Server) challenge(before string, cause error) error {
 
 // denied turns a decision into a refusal that names the policies that decided,
 // or nil where it allows.
-func denied(d directory.Decision, format string, args ...any) error {
+func (c *call) denied(d directory.Decision, format string, args ...any) error {
+	c.decided = d.Policies
 	if d.Allow {
 		return nil
 	}

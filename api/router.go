@@ -36,6 +36,10 @@ type call struct {
 	commissions func() bool
 	// asked is whether a tool's request was made within this call, and so paced.
 	asked atomic.Bool
+	// decided are the policies that decided last, and audited is whether the trail
+	// has what became of the call.
+	decided []string
+	audited bool
 }
 
 type callKey struct{}
@@ -106,6 +110,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource)
 		return
 	}
 	if err := s.serve(w, r, row); err != nil {
+		s.refused(c, row, err)
 		s.fail(w, c, err)
 	}
 }

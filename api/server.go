@@ -124,6 +124,7 @@ type Config struct {
 	// own or another's, and returns the context's error when that ends first. Nil
 	// never waits.
 	Await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
+	Trail    Trail // told of every change; nil for no audit trail
 	Operator Operator
 	Cluster  Cluster // with Backups: routes of an operator; none where it is nil
 	Backups  Backups
@@ -172,6 +173,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Await == nil {
 		cfg.Await = func(context.Context, spiffeid.TrustDomain, directory.Position) error { return context.DeadlineExceeded }
+	}
+	if cfg.Trail != nil {
+		cfg.audit()
 	}
 	s := &Server{cfg: cfg, awaiting: make(chan struct{}, maxAwaiting), log: cfg.Logger, limits: newLimiter(cfg.Limits), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
 	if s.log == nil {

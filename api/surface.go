@@ -62,7 +62,7 @@ func (s *Server) upsert(c *call, ask directory.Registering) (directory.Outcome, 
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	if err := denied(s.cfg.Policy.Register(c.id, ask.Agent, p, ask.Visibility),
+	if err := c.denied(s.cfg.Policy.Register(c.id, ask.Agent, p, ask.Visibility),
 		"%s may not register %q with visibility %s", c.id, ask.Agent, ask.Visibility); err != nil {
 		return directory.Outcome{}, err
 	}

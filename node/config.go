@@ -51,6 +51,7 @@ type Config struct {
 	Discovery   Discovery            `yaml:"discovery"`
 	MaxStale    time.Duration        `yaml:"max_stale"`
 	Disk        Disk                 `yaml:"disk"`
+	Audit       Audit                `yaml:"audit"`
 	Log         Log                  `yaml:"log"`
 }
 
@@ -102,6 +103,12 @@ type Limits struct {
 	RegistrationsPerOwner uint32  `yaml:"registrations_per_owner"`
 }
 
+// Audit bounds the audit trail: MiB of one file, and how many are kept.
+type Audit struct {
+	Size  int64 `yaml:"size"`
+	Files int   `yaml:"files"`
+}
+
 // Discovery is how queries are answered. A strict node refuses those that have a
 // filter that it can't apply, and else reports it.
 type Discovery struct {
@@ -150,6 +157,7 @@ func DefaultConfig() Config {
 		Limits:    Limits{Registrations: 50, Lookups: 500, Queries: 50, RegistrationsPerOwner: 10_000},
 		MaxStale:  5 * time.Minute,
 		Disk:      Disk{Slow: consensus.DefaultTiming.SlowDisk, HandOverAfter: consensus.DefaultTiming.SlowDiskFor},
+		Audit:     Audit{Size: 64, Files: 16},
 		Log:       Log{Level: "info", Format: "json"},
 	}
 }
@@ -277,10 +285,11 @@ func (c *Config) validateJoin() error {
 
 // Bounds of what an operator may ask for.
 const (
-	maxJoin = 64
-	minDead = 10 * time.Minute
-	maxHold = 365 * 24 * time.Hour
-	maxRate = 1_000_000 // per second
+	maxJoin  = 64
+	minDead  = 10 * time.Minute
+	maxHold  = 365 * 24 * time.Hour
+	maxRate  = 1_000_000 // per second
+	maxAudit = 10_000
 )
 
 func isRate(perSecond float64) bool { return perSecond >= 0 && perSecond <= maxRate }
@@ -305,6 +314,10 @@ func (c *Config) validateRest() error {
 		return fmt.Errorf("disk.hand_over_after: %s is under %s; a moment's slowness is no reason", c.Disk.HandOverAfter, minHandOver)
 	case c.MaxStale <= 0:
 		return fmt.Errorf("max_stale: %s is not a positive duration", c.MaxStale)
+	case c.Audit.Size < 1 || c.Audit.Size > maxAudit:
+		return fmt.Errorf("audit.size: %d is no number of MiB from 1 to %d", c.Audit.Size, maxAudit)
+	case c.Audit.Files < 1 || c.Audit.Files > maxAudit:
+		return fmt.Errorf("audit.files: %d is none from 1 to %d", c.Audit.Files, maxAudit)
 	case new(slog.Level).UnmarshalText([]byte(c.Log.Level)) != nil:
 		return fmt.Errorf("log.level: %q is none of debug, info, warn, error", c.Log.Level)
 	case c.Log.Format != "json" && c.Log.Format != "text":

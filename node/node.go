@@ -48,6 +48,7 @@ type Node struct {
 	keyring *trust.Keyring
 	policy  *trust.Policy
 	callers *trust.Callers
+	trail   *trust.Audit
 	view    *directory.View
 	finder  *discovery.Finder
 	store   *consensus.Store

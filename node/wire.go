@@ -30,6 +30,9 @@ func (n *Node) wire(env Env) error {
 	if err := n.wireTrust(env.Source); err != nil {
 		return errors.Join(err, ln.close())
 	}
+	if err := n.wireAudit(); err != nil {
+		return errors.Join(err, ln.close())
+	}
 	n.metrics = newMetrics(n)
 	n.view = directory.NewView(n.cfg.TrustDomain)
 	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
@@ -78,6 +81,20 @@ func (n *Node) wireTrust(source *trust.Source) (err error) {
 	}
 	n.life.loop("identity", func(ctx context.Context) { source.Run(ctx, n.log) })
 	return n.wireCallers()
+}
+
+// wireAudit opens the trail of changes and refusals.
+func (n *Node) wireAudit() error {
+	trail, err := trust.OpenAudit(filepath.Join(n.cfg.Data, "audit.jsonl"), trust.AuditOptions{
+		Size: n.cfg.Audit.Size << 20, Files: n.cfg.Audit.Files, Logger: n.log,
+	})
+	if err != nil {
+		return fmt.Errorf("data: the audit trail: %w", err)
+	}
+	n.trail = trail
+	n.life.onStop("audit", func(context.Context) error { return trail.Close() })
+	n.life.loop("audit of refusals", trail.Run)
+	return nil
 }
 
 // member returns this node among the members.
@@ -211,7 +228,7 @@ func (n *Node) wireAPI() *api.Server {
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.frozen,
 		Identify: n.identify, Takes: n.takes(), Refused: n.metrics.credentialRefused,
-		Federation: n.mesh.Handler(peerNode), Records: records{n}, Operator: operator{n}, Cluster: cluster{n}, Backups: backups{n},
+		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries},
 	})

@@ -1,0 +1,203 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Trail keeps the audit trail of a node (trust.md, "Audit").
+type Trail interface {
+	// Intend is told of a change before it is proposed. Where it fails, which is
+	// Unavailable, the change is not made.
+	Intend(directory.Audited) error
+	// Done is told what became of it.
+	Done(directory.Audited)
+	// Refused is told of what was refused before it came so far. It doesn't wait.
+	Refused(directory.Audited)
+}
+
+// audit puts the trail around everything that changes something, so that no route
+// can leave it out.
+func (cfg *Config) audit() {
+	t := &trailed{cfg.Trail, cfg.View, cfg.Domain}
+	cfg.Registry = auditedRegistry{cfg.Registry, t}
+	if cfg.Operator != nil {
+		cfg.Operator = auditedOperator{cfg.Operator, t}
+	}
+	if cfg.Cluster != nil {
+		cfg.Cluster = auditedCluster{cfg.Cluster, t}
+	}
+	if cfg.Backups != nil {
+		cfg.Backups = auditedBackups{cfg.Backups, t}
+	}
+}
+
+type trailed struct {
+	trail Trail
+	view  *directory.View
+	own   spiffeid.TrustDomain
+}
+
+// by completes what is told of a call.
+func (c *call) by(e directory.Audited) directory.Audited {
+	e.RequestID, e.Actor, e.Policies = c.requestID, c.id, c.decided
+	switch cred := &c.credential; {
+	case c.id.IsZero():
+	case !cred.Token:
+		e.Authn = "x509-svid"
+	case !cred.Proof.IsZero():
+		e.Authn = "wpt"
+	case cred.ReadOnly:
+		e.Authn = "bearer, for reads"
+	default:
+		e.Authn = "bearer"
+	}
+	return e
+}
+
+// do has a change made between its intent and its outcome.
+func (t *trailed) do(ctx context.Context, e directory.Audited, change func() (directory.Outcome, error)) (directory.Outcome, error) {
+	c, _ := ctx.Value(callKey{}).(*call)
+	if c == nil {
+		c = &call{}
+	}
+	e = c.by(e)
+	if err := t.trail.Intend(e); err != nil {
+		return directory.Outcome{}, err
+	}
+	c.audited = true
+	out, err := change()
+	e.Outcome, e.RIDs = outcomeOf(err), nil
+	if err == nil && out.Position.Epoch != 0 {
+		e.Revision = out.Position.String()
+	}
+	if !out.RID.IsZero() {
+		e.RID = out.RID
+	}
+	t.trail.Done(e)
+	return out, err
+}
+
+func outcomeOf(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return string(explain(err).err.Problem)
+}
+
+// of tells of a registration of the domain, where this node has it.
+func (t *trailed) of(rid directory.RID, action string) directory.Audited {
+	e := directory.Audited{Action: action, RID: rid}
+	if entry, ok := t.view.Get(t.own, rid); ok {
+		e.Owner, e.Agent = entry.Owner, entry.Agent
+	}
+	return e
+}
+
+type auditedRegistry struct {
+	Registry
+	*trailed
+}
+
+func (a auditedRegistry) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
+	e := directory.Audited{Action: "register", Agent: r.Agent, Owner: r.Caller.Identity}
+	for _, held := range a.view.Find(r.Agent) {
+		if held.Origin == a.own {
+			e.Owner = held.Owner
+		}
+	}
+	return a.do(ctx, e, func() (directory.Outcome, error) { return a.Registry.Register(ctx, r) })
+}
+
+func (a auditedRegistry) Refresh(ctx context.Context, r directory.Refreshing) (directory.Outcome, error) {
+	action := "refresh"
+	if r.Patch != nil {
+		action = "update"
+	}
+	return a.do(ctx, a.of(r.RID, action), func() (directory.Outcome, error) { return a.Registry.Refresh(ctx, r) })
+}
+
+func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
+	e := directory.Audited{Action: "refresh"}
+	for _, item := range r.Items {
+		e.RIDs = append(e.RIDs, item.RID)
+	}
+	return a.do(ctx, e, func() (directory.Outcome, error) { return a.Registry.RefreshMany(ctx, r) })
+}
+
+func (a auditedRegistry) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
+	return a.do(ctx, a.of(r.RID, "remove"), func() (directory.Outcome, error) { return a.Registry.Remove(ctx, r) })
+}
+
+// operate is do for what an operator does.
+func (t *trailed) operate(ctx context.Context, action, target string, change func() error) error {
+	_, err := t.do(ctx, directory.Audited{Action: action, Target: target}, func() (directory.Outcome, error) { return directory.Outcome{}, change() })
+	return err
+}
+
+type auditedOperator struct {
+	Operator
+	*trailed
+}
+
+func (a auditedOperator) SetPeering(ctx context.Context, p directory.Peering) error {
+	return a.operate(ctx, "peer."+string(p.State), p.Domain.Name(), func() error { return a.Operator.SetPeering(ctx, p) })
+}
+
+type auditedCluster struct {
+	Cluster
+	*trailed
+}
+
+func (a auditedCluster) Transfer(ctx context.Context, to spiffeid.ID) error {
+	return a.operate(ctx, "raft.transfer", to.String(), func() error { return a.Cluster.Transfer(ctx, to) })
+}
+
+func (a auditedCluster) Remove(ctx context.Context, id spiffeid.ID) error {
+	return a.operate(ctx, "raft.remove", id.String(), func() error { return a.Cluster.Remove(ctx, id) })
+}
+
+func (a auditedCluster) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
+	action := "raft.admit"
+	if not {
+		action = "raft.admit.withdraw"
+	}
+	return a.operate(ctx, action, id.String(), func() error { return a.Cluster.Admit(ctx, id, not) })
+}
+
+func (a auditedCluster) Leave(ctx context.Context) error {
+	return a.operate(ctx, "raft.leave", "", func() error { return a.Cluster.Leave(ctx) })
+}
+
+type auditedBackups struct {
+	Backups
+	*trailed
+}
+
+func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (done Restored, err error) {
+	err = a.operate(ctx, "snapshot.restore", "", func() error {
+		done, err = a.Backups.Restore(ctx, backup, force, reason)
+		return err
+	})
+	return done, err
+}
+
+// refused tells the trail of a change or an operator's question that was refused
+// before it came so far.
+func (s *Server) refused(c *call, row row, err error) {
+	status := rulings[explain(err).err.Problem].status
+	changes := row.who.level == levelIdentified || row.who.level == levelOperator
+	if s.cfg.Trail == nil || c.audited || !changes || status >= http.StatusInternalServerError {
+		return
+	}
+	action := row.who.action
+	if action == "" {
+		action = row.method + " " + row.path
+	}
+	s.cfg.Trail.Refused(c.by(directory.Audited{Action: action, Outcome: outcomeOf(err)}))
+}

@@ -1,0 +1,18 @@
+package directory
+
+// An Audited is what the audit trail tells of one change, or of one refusal
+// (trust.md, "Audit"): who asked for what, never what was in it.
+type Audited struct {
+	RequestID string   `json:"request_id,omitzero"`
+	Action    string   `json:"action"` // such as register, refresh, peer.write
+	Owner     Identity `json:"owner,omitzero"`
+	Actor     Identity `json:"actor,omitzero"` // nobody for an anonymous caller
+	Authn     string   `json:"authn,omitzero"` // how the actor was shown
+	Agent     string   `json:"agent,omitzero"`
+	RID       RID      `json:"rid,omitzero"`
+	RIDs      []RID    `json:"rids,omitzero"`     // of a change of many
+	Target    string   `json:"target,omitzero"`   // of an operator's change: a domain, a node
+	Revision  string   `json:"revision,omitzero"` // EPOCH.REVISION of the change
+	Outcome   string   `json:"outcome,omitzero"`  // ok, or the problem
+	Policies  []string `json:"policies,omitzero"` // that decided
+}

@@ -1,0 +1,127 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// trailLine is what the test reads of a line of audit.jsonl.
+type trailLine struct {
+	Phase, Action, Actor, Owner, Authn, Agent, Revision, Outcome string
+	Policies                                                     []string
+}
+
+func readTrail(t *testing.T, data string) (lines []trailLine, text string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(data, "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		var l trailLine
+		if err := json.Unmarshal([]byte(line), &l, json.MatchCaseInsensitiveNames(true)); err != nil {
+			t.Errorf("%v: %s", err, line)
+		}
+		lines = append(lines, l)
+	}
+	return lines, string(b)
+}
+
+// Every change has its intent and its outcome in the trail of the node that was
+// asked, also where that node was killed while agents registered there; what was in
+// a document or a query is not in it. A node whose trail can't be written makes no
+// change, and answers reads.
+//
+// Requirement: AD-040, TRUST-012, TRUST-015
+func TestNoChangeWithoutItsAuditLine(t *testing.T) {
+	t.Parallel() // most of its time it waits for processes
+	p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
+	ctx := t.Context()
+	victim := p.Domains[0].Nodes[2]
+	ada, eve := p.client(0, 2, "agent/ada"), p.client(0, 2, "agent/eve")
+	canary := []byte(`{"base":"https://canary-document.example/"}`)
+	if _, err := ada.Register(ctx, "kept", canary, api.RegisterOptions{Lifetime: 3600}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eve.Register(ctx, "kept", canary, api.RegisterOptions{Lifetime: 3600}); err == nil {
+		t.Fatal("a name was taken twice")
+	}
+	if _, err := ada.Lookup(ctx, api.LookupOptions{CapName: []string{"canary-query"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := eve.Raft(ctx); err == nil {
+		t.Fatal("eve is an operator")
+	}
+
+	var w writer
+	writing, stop := context.WithCancel(ctx)
+	var writers sync.WaitGroup
+	for _, name := range []string{"a", "b"} {
+		writers.Go(func() { w.run(writing, name, func() []*api.Client { return []*api.Client{ada} }) })
+	}
+	p.eventually(30*time.Second, "agents have registered", func() error {
+		if w.count.Load() < 50 {
+			return errors.New("too few yet")
+		}
+		return nil
+	})
+	p.kill(victim)
+	stop()
+	writers.Wait()
+
+	lines, text := readTrail(t, victim.Data)
+	for _, canary := range []string{"canary", "https://"} {
+		if strings.Contains(text, canary) {
+			t.Errorf("the trail has %q in it", canary)
+		}
+	}
+	intended := map[string]bool{}
+	var ended, taken bool
+	for _, l := range lines {
+		switch {
+		case l.Phase == "intent":
+			intended[l.Agent] = true
+		case l.Agent == "kept" && l.Outcome == "ok":
+			ended = strings.HasSuffix(l.Actor, "/agent/ada") && l.Owner == l.Actor && l.Authn == "x509-svid" && l.Revision != "" && len(l.Policies) > 0
+		case l.Agent == "kept":
+			taken = strings.HasSuffix(l.Actor, "/agent/eve") && strings.HasSuffix(l.Owner, "/agent/ada") && l.Outcome == "agent-name-taken"
+		}
+	}
+	if !ended || !taken {
+		t.Errorf("the outcomes are not told: %.2000s", text)
+	}
+	w.acknowledged.Range(func(agent, _ any) bool {
+		if !intended[agent.(string)] {
+			t.Errorf("%s was registered and has no intent", agent)
+		}
+		return true
+	})
+
+	trail := filepath.Join(victim.Data, "audit.jsonl")
+	if err := errors.Join(os.Remove(trail), os.Symlink("/dev/full", trail)); err != nil {
+		t.Fatal(err)
+	}
+	p.restart(victim)
+	_, err := ada.Register(ctx, "unseen", canary, api.RegisterOptions{Lifetime: 3600})
+	var refused *api.Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable || refused.Problem != "unavailable" {
+		t.Errorf("without room for the trail: %v", err)
+	}
+	if _, err := ada.GetFresh(ctx, "kept", api.ReadOptions{Consistency: "linearizable"}); err != nil {
+		t.Errorf("reads don't go on: %v", err)
+	}
+	if _, err := p.client(0, 0, "agent/ada").Get(ctx, "unseen"); err == nil {
+		t.Error("something was changed without its line")
+	}
+}
