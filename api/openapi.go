@@ -60,6 +60,7 @@ func (s *Server) catalog() []byte {
 	}
 	b := list([]byte(`{"linkset":`), [][]directory.Member{
 		{anchor("/ad"), desc, draft("draft-jimenez-agent-directory-01"), link("service-meta", s.cfg.PublicURL+"/.well-known/ad", "application/json")},
+		{anchor("/discovery"), desc, draft("draft-xu-efficient-agent-discovery-profile"), link("service-meta", s.cfg.PublicURL+"/.well-known/agent-discovery", "application/json")},
 		{anchor("/agents"), desc, draft("draft-cui-ai-agent-discovery-invocation"), link("describedby", s.cfg.PublicURL+"/schemas/aidip.json", "application/schema+json")},
 	}, directory.AppendObject)
 	return append(b, '}', '\n')

@@ -219,7 +219,8 @@ func (s *Store) post(ctx context.Context, to Member, path string, message, answe
 	return fmt.Errorf("%w: member %s answered %s", errNotLeader, to.ID, resp.Status)
 }
 
-// handler serves what other members send. The mux lets only members through.
+// handler serves what other members send. Nobody else is let in, and who is a
+// member no more gets no further answer over a connection that it still has.
 func (s *Store) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+writePath, s.take)
@@ -261,7 +262,13 @@ func (s *Store) handler() http.Handler {
 			s.answer(w, &termAnswer{s.raft.CurrentTerm()})
 		}
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, ok := peerID(r.TLS); !ok || !s.cluster.isMember(id) {
+			http.Error(w, errNotMember.Error(), http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // receive reads a message, where this member leads.

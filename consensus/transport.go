@@ -96,6 +96,7 @@ func (c *cluster) serve(handler, door http.Handler) {
 	}
 	c.http, c.join = server(handler), server(door)
 	c.join.ReadTimeout = handshakeTimeout
+	c.http.ConnState = c.note
 	c.loops.Go(func() { _ = c.http.Serve(c.web) }) // ends with the acceptor
 	c.loops.Go(func() { _ = c.join.Serve(c.door) })
 	c.loops.Go(c.accept)
@@ -244,7 +245,19 @@ func (c *cluster) isMember(id spiffeid.ID) bool {
 	return slices.ContainsFunc(c.known(), func(m Member) bool { return m.ID == id })
 }
 
-// evict ends the connections of those that are members no more.
+// note keeps whether a member that asks over a connection waits for an answer.
+func (c *cluster) note(conn net.Conn, state http.ConnState) {
+	if conn, ok := conn.(*tls.Conn); ok {
+		if t, ok := conn.NetConn().(*tracked); ok {
+			c.mu.Lock()
+			t.busy = state == http.StateActive
+			c.mu.Unlock()
+		}
+	}
+}
+
+// evict ends the connections of those that are members no more, but lets the last
+// answer out first: a node that asks to leave is told that it has left.
 func (c *cluster) evict() {
 	known := c.known()
 	if len(known) == 0 {
@@ -253,7 +266,7 @@ func (c *cluster) evict() {
 	var gone []*tracked
 	c.mu.Lock()
 	for t := range c.conns {
-		if !t.peer.IsZero() && t.proto != protoJoin && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }) {
+		if !t.peer.IsZero() && t.proto != protoJoin && !t.busy && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }) {
 			gone = append(gone, t)
 		}
 	}
@@ -358,6 +371,7 @@ type tracked struct {
 	raft    bool        // by which this member speaks Raft; guarded by the cluster's mu
 	peer    spiffeid.ID // with proto guarded by the cluster's mu; zero until it is known
 	proto   string
+	busy    bool // the peer waits for an answer; guarded by the cluster's mu
 	once    sync.Once
 
 	mu    sync.Mutex
