@@ -87,9 +87,6 @@ func (s *Server) replaceAgent(w http.ResponseWriter, c *call) error {
 	}
 	unconditional := !ask.Present && !ask.Absent && ask.IfMatch == nil
 	ask.Agent, ask.Present = e.Agent, true
-	if !c.params.has("visibility") {
-		ask.Visibility = e.Visibility
-	}
 	out, err := s.upsert(c, ask)
 	if unconditional && directory.ProblemOf(err) == directory.PreconditionFailed {
 		return notFound(c) // it has ended since

@@ -132,7 +132,7 @@ func (c *Client) read(ctx context.Context, target string, v any) (*Reply, error)
 type RegisterOptions struct {
 	Lifetime   uint32 // seconds; the directory's default where it is 0
 	Kind       string // ad where it is empty
-	Visibility string // policy's default where it is empty
+	Visibility string // where it is empty, that of what is replaced, or policy's default
 	IfMatch    string // an ETag that the registration must have
 }
 

@@ -346,7 +346,7 @@ var parameters = map[string]*openapi3.Parameter{
 	"agent":      required(inQuery("agent", "The agent's name: 1 to 255 bytes of UTF-8, unique in the directory.", text("", directory.MaxName, 1))),
 	"lt":         inQuery("lt", "The lifetime in seconds. What exceeds the directory's maximum is granted the maximum.", lifetimes()),
 	"kind":       inQuery("kind", "The document's kind; ad by default.", kinds()),
-	"visibility": inQuery("visibility", "Who beyond the domain may have it: domain, mesh, or peers:DOMAIN,…; policy has a default.", text("", 0)),
+	"visibility": inQuery("visibility", "Who beyond the domain may have it: domain, mesh, or peers:DOMAIN,…. Without it, what is replaced keeps its own, and what is new gets the default of policy.", text("", 0)),
 
 	"consistency": inQuery("consistency", "default: from this node, unless its leader has been silent for too long; stale: whatever is here; linearizable: all that any node had acknowledged before, confirmed by a majority of the domain's nodes. It is about this domain's own registrations.", oneOf("default", "stale", "linearizable")),
 	"min":         inQuery("min", "DOMAIN=EPOCH.REVISION, as Roster-Index has it: wait until this node has that. May be repeated.", array(text("", 0), "", 0)),

@@ -44,7 +44,7 @@ func (s *Server) asking(c *call, def uint32) (ask directory.Registering, err err
 	if err != nil {
 		return ask, err
 	}
-	ask.Visibility = s.cfg.Policy.DefaultVisibility()
+	ask.Visibility, ask.KeepVisibility = s.cfg.Policy.DefaultVisibility(), visibility == ""
 	if visibility != "" {
 		if ask.Visibility, err = directory.ParseVisibility(visibility); err != nil {
 			return ask, err
@@ -61,6 +61,13 @@ func (s *Server) upsert(c *call, ask directory.Registering) (directory.Outcome, 
 	p, err := directory.Project(ask.Agent, ask.Document)
 	if err != nil {
 		return directory.Outcome{}, err
+	}
+	if ask.KeepVisibility { // so policy is asked about that one
+		for _, e := range s.cfg.View.Find(ask.Agent) {
+			if s.mayWrite(c, e) {
+				ask.Visibility = e.Visibility
+			}
+		}
 	}
 	if err := c.denied(s.cfg.Policy.Register(c.id, ask.Agent, p, ask.Visibility),
 		"%s may not register %q with visibility %s", c.id, ask.Agent, ask.Visibility); err != nil {
@@ -92,9 +99,6 @@ func (s *Server) put(c *call, ask directory.Registering) (directory.Outcome, err
 	id := norm.NFC.String(c.vars["id"])
 	if e != nil {
 		id = e.Agent
-		if !c.params.has("visibility") {
-			ask.Visibility = e.Visibility
-		}
 	}
 	if ask.Agent != id {
 		return directory.Outcome{}, directory.Refuse(directory.BadDocument,

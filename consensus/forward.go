@@ -74,6 +74,7 @@ type registerRequest struct {
 	IfMatch    []uint64             `cbor:"7,keyasint"`
 	Present    bool                 `cbor:"8,keyasint,omitempty"`
 	Absent     bool                 `cbor:"9,keyasint,omitempty"`
+	Keep       bool                 `cbor:"10,keyasint,omitempty"` // the visibility of what is replaced
 }
 
 type refreshRequest struct {

@@ -106,7 +106,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 	who := caller{ada, true, "req-1", directory.Hash{}, 0}
 	var out strings.Builder
 	for _, message := range []any{
-		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false}},
+		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false}},
 		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}}},
 		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), []uint64{5}}},
 		&request{Remove: &removeRequest{who, rid, nil}},

@@ -83,6 +83,9 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 		if c.Commissioning {
 			subject.Owner = held.Owner
 		}
+		if r.Keep {
+			c.Visibility, subject.Visibility = held.Visibility, held.Visibility
+		}
 	}
 	s.mu.RUnlock()
 	if err := prepareDates(c, held, subject.Document, now); err != nil {

@@ -80,7 +80,7 @@ func (s *Store) Close() error { return s.closed() }
 // to repeat it is safe.
 func (s *Store) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
 	return s.write(ctx, &request{Register: &registerRequest{
-		callerOf(r.Caller), r.Agent, r.Document.Kind(), r.Document.Bytes(), r.Lifetime, r.Visibility, r.IfMatch, r.Present, r.Absent,
+		callerOf(r.Caller), r.Agent, r.Document.Kind(), r.Document.Bytes(), r.Lifetime, r.Visibility, r.IfMatch, r.Present, r.Absent, r.KeepVisibility,
 	}})
 }
 

@@ -41,3 +41,28 @@ func TestOneNodeServesWhatItRegistered(t *testing.T) {
 		t.Error("the replaced record is still handed out")
 	}
 }
+
+// A replacement that says nothing of who may have the registration leaves that as
+// it is, whatever the member that takes it believes.
+func TestAReplacementKeepsTheVisibility(t *testing.T) {
+	d := newDomain(t, 1, nil)
+	d.ready()
+	s := d.nodes[0]
+	ask := profile(t, ada, "")
+	out, err := s.Register(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		keep bool
+		want string
+	}{{true, "domain"}, {false, "mesh"}} {
+		ask.Visibility, ask.KeepVisibility = directory.Visibility{Mesh: true}, x.keep
+		if _, err := s.Register(t.Context(), ask); err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := s.cfg.Index.Get(out.RID); !ok || e.Visibility.String() != x.want {
+			t.Errorf("keep %v: %v, %v", x.keep, e, ok)
+		}
+	}
+}

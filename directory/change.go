@@ -30,7 +30,10 @@ type Registering struct {
 	Document   Document
 	Lifetime   uint32     // seconds, as asked
 	Visibility Visibility // at most what policy allows
-	IfMatch    []uint64   // revisions, one of which must be the current one; nil for any
+	// KeepVisibility has what is replaced keep its visibility: Visibility is of what
+	// is new alone.
+	KeepVisibility bool
+	IfMatch        []uint64 // revisions, one of which must be the current one; nil for any
 	// Present and Absent demand that the name is registered, or that it is not
 	// (If-Match: * and If-None-Match: *).
 	Present, Absent bool

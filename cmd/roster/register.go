@@ -75,7 +75,7 @@ or SIGTERM, or with exit code 5 when another identity has taken the name.`,
 	f := c.Flags()
 	lifetimeFlag(c, &lt)
 	f.StringVar(&o.Kind, "kind", "", "what the document is, ad by default: "+strings.Join(directory.KindNames(), ", "))
-	f.StringVar(&o.Visibility, "visibility", "", "who beyond the domain may have it: domain, mesh, or peers:DOMAIN,… (default: by policy)")
+	f.StringVar(&o.Visibility, "visibility", "", "who beyond the domain may have it: domain, mesh, or peers:DOMAIN,… (default: as it is; of a new one, by policy)")
 	f.BoolVar(&keep, "keep", false, "stay and refresh it")
 	f.StringVar(&onExit, "on-exit", onExit, "what --keep does at its end: keep the registration until it expires, or remove it")
 	return c
