@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"slices"
@@ -62,6 +63,54 @@ func found(t testing.TB, s *Server, caller, request string) ([]string, map[strin
 		ids = append(ids, c.(map[string]any)["id"].(string))
 	}
 	return ids, body
+}
+
+// A federated candidate says at every level of detail where it comes from, who
+// vouches for it, and how fresh and how whole it is; of an own one nobody else does.
+// Its evidence can be had by whoever sees it.
+//
+// Requirement: XU-024, XU-025, XU-029
+func TestFederatedCandidatesKeepTheirProvenance(t *testing.T) {
+	theirs := entry(t, beta, rid(1), "theirs", 17, `{"base":"https://a.example","description":"Translates invoices."}`)
+	theirs.Redacted, theirs.Lifetime = true, 600
+	ours := entry(t, alpha, rid(2), "ours", 18, `{"base":"https://b.example","description":"Translates invoices too."}`)
+	s := newTestServer(t, func(cfg *Config) { cfg.Records = signed{} }, theirs, ours)
+	for _, detail := range []string{"minimal", "summary", "full"} {
+		for _, evidence := range []string{"false", "true"} {
+			_, body := found(t, s, "", `{"query":"translate invoices","detail":"`+detail+`","include_evidence":`+evidence+`}`)
+			candidates := body["candidates"].([]any)
+			if len(candidates) != 2 {
+				t.Fatalf("%s: %v", detail, candidates)
+			}
+			for _, x := range candidates {
+				c := x.(map[string]any)
+				p := c["provenance"].(map[string]any)
+				verification := p["verification"].(map[string]any)
+				if c["id"] != rid(1) {
+					if verification["state"] != "local" || p["origin_authority"] != "alpha.test" || p["received_at"] != nil {
+						t.Errorf("%s: an own one's provenance is %v", detail, p)
+					}
+					continue
+				}
+				if p["origin_authority"] != "beta.test" || p["origin_service"] != "https://ad.beta.test:8401" || p["received_at"] == nil || p["expires_at"] == nil {
+					t.Errorf("%s: provenance %v", detail, p)
+				}
+				if verification["state"] != "verified" || verification["key"] != "kid" || verification["checked_at"] == nil {
+					t.Errorf("%s: verification %v", detail, verification)
+				}
+				if c["redacted"] != true || !slices.Contains(body["warnings"].([]any), any("fields withheld by beta.test")) {
+					t.Errorf("%s: redacted is %v, warnings %v", detail, c["redacted"], body["warnings"])
+				}
+				if detail != "minimal" && c["freshness"] == nil || detail == "full" && c["credential_refs"] == nil {
+					t.Errorf("%s: %v", detail, c)
+				}
+				resp := ask(t, s, "", "GET", p["origin_signature"].(string), "")
+				if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(b) != "record of beta.test "+rid(1) {
+					t.Errorf("%s: its record: %d %s", detail, resp.StatusCode, b)
+				}
+			}
+		}
+	}
 }
 
 // Requirement: XU-010, XU-011, XU-012, XU-050, XU-051, XU-052, XU-055

@@ -73,6 +73,8 @@ func TestEveryProblemHasARulingAndAPage(t *testing.T) {
 
 // The codes of the other drafts follow the status (spec: "Errors, one body for
 // all surfaces").
+//
+// Requirement: XU-027
 func TestCodesFollowTheStatus(t *testing.T) {
 	codes := map[int][][2]string{
 		400: {{"invalid_request", "InvalidInput"}}, 401: {{"unauthorized", "Unauthorized"}}, 403: {{"forbidden", "Forbidden"}},

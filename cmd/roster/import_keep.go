@@ -21,8 +21,7 @@ func (im *importing) keep(ctx context.Context, client *api.Client, items []*item
 	}
 	for len(kept) > 0 {
 		// Not all imports that began together come back together.
-		wait := time.Duration((0.4 + 0.2*rand.Float64()) * float64(im.granted) * float64(time.Second))
-		if !pause(ctx, wait) {
+		if !pause(ctx, untilRefresh(im.granted)) {
 			return
 		}
 		kept = im.renew(ctx, client, kept)

@@ -19,12 +19,16 @@ const (
 // leaveTimeout bounds the removal at the end.
 const leaveTimeout = 2 * time.Second
 
+// untilRefresh is how long to wait before a lifetime of so many seconds is renewed:
+// not all agents that started together come back together (XU-048).
+func untilRefresh(granted uint32) time.Duration {
+	return time.Duration((0.4 + 0.2*rand.Float64()) * float64(granted) * float64(time.Second))
+}
+
 // keep refreshes the registration until ctx ends.
 func (r *registrant) keep(ctx context.Context) error {
 	for {
-		// Not all agents that started together come back together.
-		wait := time.Duration((0.4 + 0.2*rand.Float64()) * float64(r.granted) * float64(time.Second))
-		if !pause(ctx, wait) {
+		if !pause(ctx, untilRefresh(r.granted)) {
 			return r.leave(ctx)
 		}
 		if err := r.renew(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -106,6 +107,25 @@ func TestKeepRefreshesWithJitter(t *testing.T) {
 			t.Errorf("only %d different pauses", len(gaps))
 		}
 	})
+}
+
+// A fleet that starts at once is no storm: in no second there are more than three
+// times as many refreshes as on average, from the first ones on.
+//
+// Requirement: XU-048
+func TestAFleetSpreadsOut(t *testing.T) {
+	const clients, lifetime, lifetimes = 100_000, 100, 5
+	var seconds [lifetime * lifetimes]int
+	all := 0
+	for range clients {
+		for at := untilRefresh(lifetime); at < lifetime*lifetimes*time.Second; at += untilRefresh(lifetime) {
+			seconds[int(at/time.Second)]++
+			all++
+		}
+	}
+	if most, mean := slices.Max(seconds[:]), all/len(seconds); most > 3*mean || mean < clients/lifetime {
+		t.Errorf("%d refreshes in one second, %d on average", most, mean)
+	}
 }
 
 func fine(r *http.Request, _ time.Duration) (int, string) {
