@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,7 +62,7 @@ func BenchmarkRestore(b *testing.B) {
 		b.Fatal(err)
 	}
 	d.state = nil
-	began := used()
+	began := used(syscall.RUSAGE_SELF)
 	for b.Loop() {
 		var h snapshotHeader
 		s, err := readSnapshot(bytes.NewReader(file.Bytes()), alpha, directory.NewIndex(), &h)
@@ -71,13 +73,59 @@ func BenchmarkRestore(b *testing.B) {
 	}
 	b.ReportMetric(float64(file.Len())/benchSize, "B/registration")
 	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)*1e6/benchSize, "s/10^6")
-	b.ReportMetric((used()-began).Seconds()/float64(b.N)*1e6/benchSize, "cpu-s/10^6")
+	b.ReportMetric((used(syscall.RUSAGE_SELF)-began).Seconds()/float64(b.N)*1e6/benchSize, "cpu-s/10^6")
 }
 
-// used is how much of the processors this process has had: on a busy machine it
-// tells more than the time does.
-func used() time.Duration {
+// used is how much of the processors this process, or this thread, has had: on a
+// busy machine it tells more than the time does.
+func used(who int) time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for other arguments only
+	_ = syscall.Getrusage(who, &u) // fails for other arguments only
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// How long the state is held at most, which others' writes wait for, while all
+// are refreshed three times, while a snapshot is taken, and while all expire.
+func BenchmarkHolds(b *testing.B) {
+	const thisThread = 1 // RUSAGE_THREAD
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	longest := map[string]time.Duration{}
+	hold := func(what string, f func()) {
+		began := used(thisThread)
+		f()
+		longest[what] = max(longest[what], used(thisThread)-began)
+	}
+	for b.Loop() {
+		d, rids := populated(b, benchSize)
+		apply := func(what string, seconds int64, c command) {
+			batch := &batch{commandVersion, genesis + seconds*1000, []command{c}}
+			hold(what, func() {
+				if _, err := d.state.apply(batch); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
+		for n := range 3 {
+			for part := range slices.Chunk(rids, directory.MaxRenewals) {
+				items := make([]directory.Renewal, len(part))
+				for i, rid := range part {
+					items[i] = directory.Renewal{RID: rid, Lifetime: uint32(86400 - 10000*n)} // lower: announced at once
+				}
+				apply("refreshes", 1, command{Renew: &renew{ada, false, packRenewals(items)}})
+			}
+		}
+		hold("snapshot", func() { d.state.snapshot() })
+		for left := len(rids); left > 0; {
+			var expired []directory.RID
+			hold("look", func() { expired, _ = d.state.due(genesis/1000 + 86400) })
+			left -= len(expired)
+			for part := range slices.Chunk(expired, maxSwept) {
+				apply("expiries", 86400, command{Expire: &sweep{directory.StatementFormat, part}})
+			}
+		}
+	}
+	for what, took := range longest {
+		b.ReportMetric(float64(took.Microseconds())/1000, what+"-ms")
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // machine is the Raft library's view of the store.
@@ -66,10 +68,17 @@ func (s *Store) applyEntry(entry *raft.Log) ([]result, error) {
 	return results, err
 }
 
+// A glimpse is what every read asks of a state.
+type glimpse struct {
+	position directory.Position
+	sealed   bool
+}
+
 // moved tells everyone who waits that the state has changed, and the index's
 // clock what time the log has reached (rule T4). The caller holds mu.
 func (s *Store) moved() {
 	s.cfg.Index.Clock.Advance(time.UnixMilli(s.state.now))
+	s.shown.Store(&glimpse{s.state.position(), s.state.sealed != ""})
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

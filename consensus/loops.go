@@ -185,10 +185,16 @@ func (s *Store) sweep() {
 
 func (s *Store) sweepAt(clock time.Time) {
 	now := clock.Unix()
-	s.mu.Lock()
-	expired, renewed := s.state.due(now)
+	var expired, renewed []directory.RID
+	for range maxLooks / looksAtOnce {
+		s.mu.Lock()
+		e, r := s.state.due(now)
+		s.mu.Unlock()
+		expired, renewed = append(expired, e...), append(renewed, r...)
+	}
+	s.mu.RLock()
 	doc := s.state.issued
-	s.mu.Unlock()
+	s.mu.RUnlock()
 	hasty := s.hasty(clock, len(expired))
 	if !s.leading.Load() {
 		return

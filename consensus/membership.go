@@ -34,6 +34,7 @@ func newStore(cfg Config) (*Store, error) {
 		batches: newBatcher(), courier: newCourier(), regrants: make(chan struct{}, 1),
 		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
 	}
+	s.shown.Store(&glimpse{})
 	s.gates = map[spiffeid.ID]chan struct{}{}
 	s.telling = map[raft.ServerID]chan struct{}{}
 	s.presence.seen = map[spiffeid.ID]sighting{}

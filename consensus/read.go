@@ -9,11 +9,7 @@ import (
 )
 
 // Position returns how far this member has applied the domain's history.
-func (s *Store) Position() directory.Position {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.position()
-}
+func (s *Store) Position() directory.Position { return s.shown.Load().position }
 
 // Settled reports whether this member has led or caught up since it was opened.
 // Until then it reads its log again: what it shows is of the past, and a part of

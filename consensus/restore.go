@@ -331,11 +331,7 @@ func (s *Store) beginning() (*epoch, error) {
 }
 
 // isSealed reports whether a restored history has no epoch of its own yet here.
-func (s *Store) isSealed() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.state.sealed != ""
-}
+func (s *Store) isSealed() bool { return s.shown.Load().sealed }
 
 // errLoneRestore says that this member has restored what the others have not.
 var errLoneRestore = errors.New("this member has restored a backup and the domain has gone on without it")

@@ -124,7 +124,7 @@ func (s *state) snapshot() *snapshot {
 		members:  s.memberList(),
 		admitted: s.admissions(),
 		spent:    slices.Clone(s.spent.queue.items),
-		regs:     slices.Collect(maps.Values(s.regs)),
+		regs:     slices.AppendSeq(make([]*registration, 0, len(s.regs)), maps.Values(s.regs)),
 	}
 	if s.rules != (Rules{}) {
 		rules := s.rules
@@ -135,7 +135,7 @@ func (s *state) snapshot() *snapshot {
 	}
 	for aud, st := range s.streams {
 		sn.streams = append(sn.streams, streamSnapshot{
-			streamHeader{aud, st.tip, len(st.entries)}, slices.Collect(maps.Values(st.entries)),
+			streamHeader{aud, st.tip, len(st.entries)}, slices.AppendSeq(make([]*announced, 0, len(st.entries)), maps.Values(st.entries)),
 		})
 	}
 	h := &sn.header
@@ -339,7 +339,7 @@ func (s *state) readStream(dec decoder) error {
 	s.streams[h.Audience] = st
 	err := decodeMany(dec, h.Entries, (*announcedSnapshot).thaw, func(a *announced) {
 		st.entries[a.RID] = a
-		st.order = append(st.order, place{a.Revision, a.RID})
+		st.order.add(place{a.Revision, a.RID}, func(place) bool { return false })
 		if !a.Live() {
 			s.endings.push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, a.RID, a.Revision})
 		}

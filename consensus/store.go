@@ -49,6 +49,8 @@ type Store struct {
 	loops   sync.WaitGroup
 	closed  func() error
 
+	shown atomic.Pointer[glimpse] // what every read asks of state: it must not wait while a log entry is applied
+
 	mu      sync.RWMutex
 	state   *state
 	changed chan struct{} // closed and replaced at every change of state

@@ -3,7 +3,6 @@ package consensus
 import (
 	"cmp"
 	"slices"
-	"sort"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -12,8 +11,8 @@ import (
 // digest, and the order of their revisions (rules G2, G4, G5).
 type stream struct {
 	entries map[directory.RID]*announced
-	order   []place // ascending; also places that a later change made stale
-	tip     uint64  // the highest revision ever announced, kept when entries are freed
+	order   places // also has places that a later change made stale
+	tip     uint64 // the highest revision ever announced, kept when entries are freed
 }
 
 // announced is a registration's latest digest in a stream. It is never
@@ -21,11 +20,6 @@ type stream struct {
 type announced struct {
 	directory.Digest
 	highest int64 // deadline ever announced, in seconds: x_max
-}
-
-type place struct {
-	revision uint64
-	rid      directory.RID
 }
 
 func newStream() *stream { return &stream{entries: map[directory.RID]*announced{}} }
@@ -47,11 +41,8 @@ func (s *stream) announce(d directory.Digest) *announced {
 		a.highest = max(old.highest, d.Deadline)
 	}
 	s.entries[d.RID] = a
-	s.order = append(s.order, place{d.Revision, d.RID})
+	s.order.add(place{d.Revision, d.RID}, s.stale)
 	s.tip = d.Revision
-	if len(s.order) > 2*len(s.entries)+64 {
-		s.order = slices.DeleteFunc(s.order, s.stale)
-	}
 	return a
 }
 
@@ -67,8 +58,7 @@ func (s *stream) scan(since uint64, limit int, at uint64) (ds []directory.Digest
 	if s == nil {
 		return nil, at
 	}
-	first := sort.Search(len(s.order), func(i int) bool { return s.order[i].revision > since })
-	for _, p := range s.order[first:] {
+	for p := range s.order.above(since) {
 		if s.stale(p) {
 			continue
 		}

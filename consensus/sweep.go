@@ -35,18 +35,21 @@ func (s *state) appoint(reg *registration, at int64) {
 	s.agenda.push(appointment{at, reg.entry.RID})
 }
 
-// maxSwept bounds how many registrations one command of the sweep names, and
-// maxLooks how many one round looks at.
+// maxSwept bounds how many registrations one command of the sweep names, which
+// others' writes wait for; maxLooks how many one round looks at, and looksAtOnce
+// how many it does while it holds the state.
 const (
-	maxSwept = 1000
-	maxLooks = 20 * maxSwept
+	maxSwept    = 256
+	maxLooks    = 20_000
+	looksAtOnce = 1000
 )
 
-// due returns what the leader is to end and to announce at now (Unix seconds).
+// due returns what the leader is to end and to announce at now (Unix seconds),
+// as far as it sees by so many looks.
 // What it returns is looked at again a second later, so that nothing depends on
 // whether the command is ever committed.
 func (s *state) due(now int64) (expired, renewed []directory.RID) {
-	for looks := 0; looks < maxLooks && len(s.agenda.items) > 0 && s.agenda.items[0].at <= now; looks++ {
+	for looks := 0; looks < looksAtOnce && len(s.agenda.items) > 0 && s.agenda.items[0].at <= now; looks++ {
 		a := s.agenda.pop()
 		reg := s.regs[a.rid]
 		if reg == nil || reg.look != a.at {

@@ -124,9 +124,16 @@ func (x *Index) mind() {
 		x.mu.Unlock()
 		x.mu.Lock()
 	}
-	m.agenda = append(all, m.agenda...)
-	heap.Init(&m.agenda)
-	m.whole = true
+	x.mu.Unlock()
+	heap.Init(&all)
+	x.mu.Lock()
+	if m.period != m.log.period.Load() {
+		return // nobody watches any more
+	}
+	for _, d := range m.agenda {
+		all.add(d)
+	}
+	m.agenda, m.whole = all, true
 }
 
 // lastRID is behind all others.
