@@ -93,7 +93,6 @@ func (w *writer) entry(i int) *directory.Entry {
 
 var (
 	alpha  = spiffeid.RequireTrustDomainFromString("alpha.test")
-	beta   = spiffeid.RequireTrustDomainFromString("beta.test")
 	owners = func() []directory.Identity {
 		ids := make([]directory.Identity, 1000)
 		for i := range ids {

@@ -151,7 +151,7 @@ type reading struct {
 // read counts the words of a registration, and looks for what is written for
 // rankers and not for readers.
 func (r *reading) read(a *analyser, p *directory.Projection) {
-	r.bag.clear()
+	r.clear()
 	g := &r.gates
 	*g = gates{examples: g.examples[:0], heard: g.heard[:0]}
 	r.lengths = lengths{}

@@ -215,7 +215,7 @@ func (n *Node) wireDiscovery() error {
 	n.finder = finder
 	n.life.onStop("discovery", func(context.Context) error { finder.Close(); return nil })
 	n.life.loop("discovery index", func(ctx context.Context) {
-		if err := finder.Run(ctx); err != nil && ctx.Err() == nil {
+		if err := finder.Run(ctx); ctx.Err() == nil {
 			n.log.Error("the discovery index follows no more", "err", err)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,6 +110,37 @@ func TestLayering(t *testing.T) {
 	}
 	for _, c := range complaints {
 		t.Error(c)
+	}
+}
+
+// The README shows the same table to people: each package at the top, and what of
+// ours it imports.
+func TestTheReadmeShowsTheLayers(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for from, to := range layers {
+		if strings.Contains(from, "/") && from != "cmd/roster" {
+			continue
+		}
+		all = append(all, from)
+		to = slices.DeleteFunc(slices.Clone(to), func(ours string) bool { return strings.Contains(ours, "/") })
+		told := strings.Join(to, ", ")
+		switch {
+		case len(to) == 0:
+			told = "nothing"
+		case from == "node":
+			told = "all"
+		}
+		row := regexp.MustCompile("(?m)^\\| `" + from + "/` \\| .* \\| " + told + " \\|$")
+		if !row.Match(text) {
+			t.Errorf("README.md has no row of %s/ that imports %s", from, told)
+		}
+	}
+	if rows := regexp.MustCompile("(?m)^\\| `[a-z/]+/` \\|").FindAll(text, -1); len(rows) != len(all) {
+		t.Errorf("README.md has %d rows for %d packages", len(rows), len(all))
 	}
 }
 

@@ -69,7 +69,7 @@ func (a *app) root() *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	a.connection.flags(root)
+	a.flags(root)
 	root.PersistentFlags().VarP(&a.output, "output", "o", "table, wide, json, jsonl or yaml")
 	for name, values := range map[string]cobra.CompletionFunc{
 		"output": cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp), "context": a.completeContext,

@@ -71,7 +71,7 @@ func (a *app) watch(ctx context.Context, o api.LookupOptions) error {
 			f.note("The stream has ended: %s; trying on.", explain(err).what)
 			f.away = true
 		}
-		f.connection.close() // another connection may reach another node, with a newer certificate
+		f.close() // another connection may reach another node, with a newer certificate
 		if !pause(ctx, time.Duration((0.5+rand.Float64())*float64(wait))) {
 			return ctx.Err()
 		}
