@@ -57,6 +57,12 @@ type Crawl struct {
 	etag, modified string
 }
 
+// Lease is for how long, in seconds, an agent of the document is registered: three
+// crawls that fail let it lapse (WOA-032).
+func (c *Crawl) Lease() uint32 {
+	return min(3*uint32(c.Fresh/time.Second)+directory.MinLifetime, directory.MaxLifetime)
+}
+
 // CrawlWoA fetches an origin's Web of Agents document, all pages of it. Where last,
 // which may be nil, still holds it is asked for what changed alone. Errors are the
 // guard's, or say what is wrong with the answer; what is wrong with one agent is

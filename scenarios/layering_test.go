@@ -33,7 +33,7 @@ var layers = map[string][]string{
 	// floor 3: the only package that knows the others
 	"node": {"directory", "discovery", "trust", "consensus", "federation", "gateway", "api"},
 	// floor 4
-	"cmd/roster":        {"node", "api", "trust", "directory"},
+	"cmd/roster":        {"node", "api", "trust", "directory", "gateway"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "api", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "trust", "directory"},
 	"scenarios/quality": {"directory", "discovery"},

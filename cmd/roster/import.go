@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -22,11 +23,12 @@ import (
 const importers = 8
 
 func (a *app) importCommand() *cobra.Command {
-	return group("import", "Register agents from other catalogues' files",
+	return group("import", "Register agents from other catalogues and origins",
+		a.importWoA(),
 		a.importKind(directory.KindA2A, "Register A2A agent cards",
-			"A card's agent name is the host and path of its url."),
+			"A card's agent name is the host and path of its url. Of an origin's URL, the card is\nthe one at its "+cardPath+"."),
 		a.importKind(directory.KindMCP, "Register MCP servers",
-			"A server's agent name is its name. Files may hold one server.json, an array of\nthem, or a list as an MCP registry answers it."),
+			"A server's agent name is its name. Files may hold one server.json, an array of\nthem, or a list as an MCP registry answers it. At\na URL, such as https://registry.example/v0/servers, the list is read to its end, and\nof each server the latest version is taken."),
 		a.importKind(directory.KindOASF, "Register OASF records",
 			"A record's agent name is its name."),
 	)
@@ -35,10 +37,14 @@ func (a *app) importCommand() *cobra.Command {
 func (a *app) importKind(kind directory.Kind, short, names string) *cobra.Command {
 	im := &importing{app: a, kind: kind}
 	var lt lifetime
+	sources, fromURL := "FILE|DIR|URL", ", from every *.json of a directory, or from an https URL"
+	if kind == directory.KindOASF {
+		sources, fromURL = "FILE|DIR", ", or from every *.json of a directory"
+	}
 	c := &cobra.Command{
-		Use:   string(kind) + " FILE|DIR",
+		Use:   string(kind) + " " + sources,
 		Short: short,
-		Long: short + ` from a file, or from every *.json of a directory.
+		Long: short + ` from a file` + fromURL + `.
 
 ` + names + `
 Where two documents have the same name, the first is taken and the others are
@@ -53,7 +59,7 @@ The exit code is 0 when all were taken and 1 when some were refused. When the
 directory is away or doesn't know you, the import ends there.
 
 With --keep the import stays and refreshes what was taken, in lists.`,
-		Args: needs("FILE|DIR"),
+		Args: needs(sources),
 		RunE: func(c *cobra.Command, args []string) error {
 			im.options.Kind, im.options.Lifetime = string(kind), uint32(lt)
 			return im.run(c.Context(), args[0])
@@ -64,7 +70,45 @@ With --keep the import stays and refreshes what was taken, in lists.`,
 	if kind == directory.KindA2A {
 		c.Flags().StringArrayVar(&im.keyFiles, "card-key", nil, "a file with public keys (JWKS, JWK or PEM) that signed cards are judged by; may be repeated")
 	}
+	if kind != directory.KindOASF {
+		im.fetchFlags(c)
+	}
 	c.Flags().BoolVar(&im.stay, "keep", false, "stay and refresh what was taken, until SIGINT or SIGTERM")
+	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
+	lifetimeFlag(c, &lt)
+	return c
+}
+
+func (im *importing) fetchFlags(c *cobra.Command) {
+	c.Flags().StringVar(&im.sourceBundle, "source-bundle", "", "PEM file of the authorities that certify where it is fetched from (default: the system's)")
+	c.Flags().BoolVar(&im.loopback, "insecure-loopback", false, "also fetch from this machine's loopback addresses, for tests")
+}
+
+func (a *app) importWoA() *cobra.Command {
+	im := &importing{app: a, kind: directory.KindWoA}
+	var lt lifetime
+	c := &cobra.Command{
+		Use:   "woa ORIGIN|URL",
+		Short: "Register the agents of a Web of Agents document",
+		Long: `Register the agents that an origin lists in its Web of Agents document: the one at
+` + gateway.WoAPath + `, or at a URL.
+
+The document is fetched from here, by https and from public addresses alone, all
+its pages. Each agent is registered by itself, as ID@HOST after the origin, with a
+document that lists it alone. One that holds credentials, or is otherwise wrong, is
+refused, with the reason, whatever became of the others.
+
+They stay for about three times as long as the origin lets its document be cached
+(--lt says otherwise). A node crawls origins on a schedule and follows what they
+list: see crawl in its configuration.`,
+		Args: needs("ORIGIN|URL"),
+		RunE: func(c *cobra.Command, args []string) error {
+			im.options.Kind, im.options.Lifetime = string(im.kind), uint32(lt)
+			return im.run(c.Context(), args[0])
+		},
+	}
+	c.Flags().BoolVar(&im.dry, "dry-run", false, "check everything, tell what would change, register nothing")
+	im.fetchFlags(c)
 	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
 	lifetimeFlag(c, &lt)
 	return c
@@ -81,7 +125,10 @@ type importing struct {
 	keyFiles []string
 	keys     *trust.CardKeys // nil where no key is named
 
-	stay bool // and refresh what was taken
+	stay     bool // and refresh what was taken
+	loopback bool // may be fetched from too
+
+	sourceBundle string // a file: who certifies what is fetched from; empty for the system's
 
 	mu      sync.Mutex // guards granted while items are registered
 	granted uint32     // seconds: the shortest lifetime
@@ -110,6 +157,8 @@ type item struct {
 	// Signature says who signed an agent card, or why nobody known did.
 	Signature string       `json:"signature,omitempty"`
 	Diff      []difference `json:"diff,omitempty"`
+	// Warnings are of what was passed over in it.
+	Warnings []string `json:"warnings,omitempty"`
 
 	document []byte
 	meta     []byte // what a registry says beside the document; nil for nothing
@@ -128,13 +177,10 @@ func (i *item) refuse(err error) {
 }
 
 func (im *importing) run(ctx context.Context, source string) error {
-	if strings.Contains(source, "://") {
-		return usage("import reads files and directories, not URLs").because("Save it first:").try("curl --proto =https -o agents.json " + shellQuote(source))
-	}
 	if err := im.readKeys(); err != nil {
 		return err
 	}
-	items, err := im.readItems(source)
+	items, err := im.gather(ctx, source)
 	if err != nil {
 		return err
 	}
@@ -155,6 +201,19 @@ func (im *importing) run(ctx context.Context, source string) error {
 	return err
 }
 
+// gather reads the documents from where they are.
+func (im *importing) gather(ctx context.Context, source string) ([]*item, error) {
+	switch {
+	case im.kind == directory.KindWoA:
+		return im.crawl(ctx, source)
+	case !strings.Contains(source, "://"):
+		return im.readItems(source)
+	case im.kind == directory.KindOASF:
+		return nil, usage("OASF records are read from files and directories, not from URLs").because("Save it first:").try("curl --proto =https -o agents.json " + shellQuote(source))
+	}
+	return im.fetch(ctx, source)
+}
+
 // check finds each document's name and refuses what no directory would take.
 func (im *importing) check(items []*item) {
 	first := map[string]string{} // name to source
@@ -173,7 +232,10 @@ func (im *importing) check(items []*item) {
 			i.refuse(err)
 			continue
 		}
-		if i.Agent, err = directory.DefaultName(doc); err != nil {
+		if i.Agent == "" {
+			i.Agent, err = directory.DefaultName(doc)
+		}
+		if err != nil {
 			i.refuse(err)
 			continue
 		}

@@ -22,6 +22,9 @@ const importedFrom = directory.ImportedFrom
 
 // trace writes down in a document where it came from.
 func (im *importing) trace(i *item) error {
+	if im.kind == directory.KindWoA {
+		return nil // who crawled it has done so
+	}
 	members, err := directory.ParseObject(i.document)
 	if err != nil {
 		return err
@@ -192,6 +195,7 @@ func (im *importing) words(i *item) string {
 	if i.Signature != "" {
 		parts = append(parts, "signature "+i.Signature)
 	}
+	parts = append(parts, i.Warnings...)
 	for _, d := range i.Diff {
 		parts = append(parts, d.sign()+d.Member)
 	}

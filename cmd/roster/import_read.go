@@ -68,7 +68,11 @@ func (im *importing) readCatalogue(file string) ([]*item, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := filepath.Base(file)
+	return itemsOf(filepath.Base(file), text)
+}
+
+// itemsOf returns the documents of a text that is called base.
+func itemsOf(base string, text []byte) ([]*item, error) {
 	list, err := splitCatalogue(text)
 	if errors.Is(err, errNoArray) {
 		return []*item{{Source: base, document: text}}, nil

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
+)
+
+// maxLists bounds how many pages of a registry's list are read.
+const maxLists = 1000
+
+// cardPath is where an agent's card is, at its origin (A2A 1.0, 8.2).
+const cardPath = "/.well-known/agent-card.json"
+
+// guard returns what foreign documents are fetched through: by https, from public
+// addresses, without this caller's credentials.
+func (im *importing) guard() (*gateway.Guard, error) {
+	var cfg gateway.GuardConfig
+	if im.loopback {
+		cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	}
+	if im.sourceBundle != "" {
+		pem, err := im.readFile(im.sourceBundle, directory.MaxDocument)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Roots = x509.NewCertPool(); !cfg.Roots.AppendCertsFromPEM(pem) {
+			return nil, failed(exitFailed, "the bundle %s has no certificate in PEM", im.sourceBundle)
+		}
+	}
+	return gateway.NewGuard(cfg), nil
+}
+
+// crawl reads an origin's Web of Agents document.
+func (im *importing) crawl(ctx context.Context, source string) ([]*item, error) {
+	at, err := gateway.ParseOrigin(source)
+	if err != nil {
+		return nil, usage("%v", err).because("Give an origin, such as https://api.example.com, or the https URL of a document.")
+	}
+	g, err := im.guard()
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	c, err := g.CrawlWoA(ctx, at, nil)
+	if err != nil {
+		return nil, unfetched(at, err)
+	}
+	if im.options.Lifetime == 0 {
+		im.options.Lifetime = c.Lease()
+	}
+	items := make([]*item, len(c.Agents))
+	for n, a := range c.Agents {
+		items[n] = &item{Source: fmt.Sprintf("%s#%d", at, n+1), Agent: a.Name, Warnings: a.Warnings, document: a.Document.Bytes()}
+		if a.Err != nil {
+			items[n].refuse(a.Err)
+		}
+	}
+	return items, nil
+}
+
+// fetch reads documents at a URL: one, or a registry's list, page by page.
+func (im *importing) fetch(ctx context.Context, source string) (items []*item, err error) {
+	at, err := url.Parse(source)
+	if err != nil || at.Scheme != "https" || at.Host == "" {
+		return nil, usage("%.200q is not an https URL", source)
+	}
+	if im.kind == directory.KindA2A && strings.Trim(at.Path, "/") == "" {
+		at.Path = cardPath
+	}
+	g, err := im.guard()
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	for page, n := at, 0; page != nil; n++ {
+		if n == maxLists || len(items) > maxItems {
+			return nil, failed(exitFailed, "%s lists over %d documents, or on over %d pages", at, maxItems, maxLists)
+		}
+		r, err := http.NewRequest(http.MethodGet, page.String(), nil)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Accept", "application/json")
+		a, err := g.Fetch(ctx, r, gateway.Target{MaxBody: maxCatalogue})
+		if err == nil && a.Status != http.StatusOK {
+			err = fmt.Errorf("it answers with status %d", a.Status)
+		}
+		if err != nil {
+			return nil, unfetched(page, err)
+		}
+		of, err := itemsOf(at.String(), a.Body)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range of {
+			if latest(i) {
+				if len(of) > 1 || n > 0 {
+					i.Source = fmt.Sprintf("%s#%d", at, len(items)+1)
+				}
+				items = append(items, i)
+			}
+		}
+		page = nextList(at, a.Body)
+	}
+	return items, nil
+}
+
+func unfetched(at *url.URL, err error) error {
+	f := failed(exitFailed, "%s can't be read: %w", at, err)
+	if gateway.RuleOf(err) == gateway.RuleAddress {
+		f = f.because("Only public addresses are asked; for a test on this machine there is --insecure-loopback.")
+	}
+	return f
+}
+
+// latest is whether a registry's list has this one as the version that counts: not
+// an older one, nor one that was withdrawn. What says nothing of it counts.
+func latest(i *item) bool {
+	type version struct {
+		Status   string `json:"status"`
+		IsLatest *bool  `json:"isLatest"`
+		Older    *bool  `json:"is_latest"` // as it was called at first
+	}
+	var meta map[string]jsontext.Value
+	var seed struct {
+		Detail version `json:"version_detail"`
+	}
+	_ = json.Unmarshal(i.meta, &meta) // what is no such object says nothing of it
+	_ = json.Unmarshal(i.document, &seed)
+	said := []version{seed.Detail}
+	for _, raw := range meta {
+		var v version
+		_ = json.Unmarshal(raw, &v)
+		said = append(said, v)
+	}
+	for _, v := range said {
+		if v.IsLatest != nil && !*v.IsLatest || v.Older != nil && !*v.Older || v.Status == "deleted" {
+			return false
+		}
+	}
+	return true
+}
+
+// nextList is the page behind one of an MCP registry's list; nil where there is
+// none.
+func nextList(at *url.URL, body []byte) *url.URL {
+	var list struct {
+		Metadata struct {
+			Next  string `json:"nextCursor"`
+			Older string `json:"next_cursor"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(body, &list)
+	cursor := list.Metadata.Next + list.Metadata.Older
+	if cursor == "" {
+		return nil
+	}
+	next := *at
+	query := next.Query()
+	query.Set("cursor", cursor)
+	next.RawQuery = query.Encode()
+	return &next
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// elsewhere is an origin on loopback, and what an import from it takes.
+func elsewhere(t *testing.T, w *world, h http.HandlerFunc) (url string, flags []string) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	bundle := w.file("source.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	return s.URL, []string{"--insecure-loopback", "--source-bundle", bundle, "-o", "json"}
+}
+
+func reported(t *testing.T, out string) []item {
+	t.Helper()
+	var report struct{ Items []item }
+	must(t, json.Unmarshal([]byte(out), &report))
+	return report.Items
+}
+
+// Requirement: WOA-013, WOA-018, WOA-021, WOA-035
+func TestImportOfAnOrigin(t *testing.T) {
+	d := &registry{posts: map[string]int{}}
+	var lifetime string
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		lifetime = r.URL.Query().Get("lt")
+		d.ServeHTTP(w, r)
+	})
+	agent := func(id, more string) string {
+		return `{"id":"` + id + `","name":"N","description":"D","inputs":{"type":"object"},"outputs":{"type":"object"},"transports":["rest"]` + more + `}`
+	}
+	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/woa+json")
+		w.Header().Set("Cache-Control", "max-age=600")
+		fmt.Fprintf(w, `{"woa_version":"1","agents":[%s,%s],"transports":{"rest":{"base":"https://api.example.com/","invoke_path":"/a/{agent_id}"}}}`,
+			agent("good", ``), agent("bad", `,"authz":{"password":"p"}`))
+	})
+	code, out, notes := w.run(append([]string{"import", "woa", origin}, flags...)...)
+	items, host := reported(t, out), strings.TrimPrefix(origin, "https://")
+	if code != 1 || len(items) != 2 || items[0].Agent != "good@"+host || items[0].Result != registered || len(items[0].Warnings) != 1 ||
+		items[1].Result != refused || !strings.Contains(items[1].Pointer, "password") {
+		t.Errorf("exit code %d, %+v, %s", code, items, notes)
+	}
+	if d.posts["good@"+host] != 1 || len(d.posts) != 1 || lifetime != "1860" {
+		t.Errorf("registered %v for %s s", d.posts, lifetime)
+	}
+	code, _, notes = w.run("import", "woa", origin)
+	if code != 1 || !strings.Contains(notes, "--insecure-loopback") {
+		t.Errorf("from loopback: exit code %d, %s", code, notes)
+	}
+	if code, _, _ = w.run("import", "woa", "http"+origin[len("https"):], "--insecure-loopback"); code != 2 {
+		t.Errorf("by plain HTTP: exit code %d", code)
+	}
+}
+
+// A registry's list is read to its end; of each server the latest version is taken.
+func TestImportOfARegistry(t *testing.T) {
+	d := &registry{posts: map[string]int{}}
+	w := newWorld(t, d.ServeHTTP)
+	server := func(name, version, meta string) string {
+		return fmt.Sprintf(`{"server":{"name":%q,"version":%q,"remotes":[{"url":"https://%s.example"}]},"_meta":{"io.modelcontextprotocol.registry/official":%s}}`,
+			name, version, strings.TrimPrefix(name, "io."), meta)
+	}
+	registry, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("cursor") {
+		case "":
+			fmt.Fprintf(w, `{"servers":[%s,%s],"metadata":{"nextCursor":"a:1&b"}}`,
+				server("io.a", "1", `{"isLatest":false}`), server("io.a", "2", `{"isLatest":true,"status":"active"}`))
+		case "a:1&b":
+			fmt.Fprintf(w, `{"servers":[%s,%s],"metadata":{"count":2}}`, server("io.b", "1", `{"isLatest":true,"status":"deleted"}`), server("io.c", "1", `{}`))
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	})
+	code, out, notes := w.run(append([]string{"import", "mcp", registry + "/v0/servers?limit=2"}, flags...)...)
+	if items := reported(t, out); code != 0 || len(items) != 2 || d.posts["io.a"] != 1 || d.posts["io.c"] != 1 || len(d.posts) != 2 {
+		t.Errorf("exit code %d, %+v, %v, %s", code, items, d.posts, notes)
+	}
+}
+
+// Of an origin, the agent card is where A2A has it.
+func TestImportOfACard(t *testing.T) {
+	d := &registry{posts: map[string]int{}}
+	w := newWorld(t, d.ServeHTTP)
+	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != cardPath {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, card("A", "https://a.example"))
+	})
+	code, out, notes := w.run(append([]string{"import", "a2a", origin}, flags...)...)
+	if items := reported(t, out); code != 0 || len(items) != 1 || items[0].Source != origin+cardPath || d.posts["a.example"] != 1 {
+		t.Errorf("exit code %d, %+v, %s", code, items, notes)
+	}
+	if code, _, _ := w.run(append([]string{"import", "a2a", origin + "/elsewhere"}, flags...)...); code != 1 {
+		t.Errorf("what is not there: exit code %d", code)
+	}
+}
