@@ -15,8 +15,10 @@ import (
 // segmentSize is how much of the log one file holds; it is allocated at once.
 const segmentSize = 16 << 20
 
-// logCache is how many entries are kept in memory for followers.
-const logCache = 512
+// logCache is how many entries are kept in memory for followers: twice as many as
+// one message to them has. Full ones are of half a megabyte (maxBatchBytes), and
+// who is further behind reads the log's files.
+const logCache = 128
 
 // keptSnapshots is how many snapshots stay on disk.
 const keptSnapshots = 2
