@@ -86,6 +86,34 @@ var rulings = map[directory.Problem]ruling{
 		"The change may have happened or not: the leader was lost on the way. Repeating it is safe."},
 	directory.Internal: {500, "Internal error", "internal", "InternalError", 0,
 		"The fault is the directory's. Give correlation_id to its operator."},
+	directory.NotInvocable: {501, "Agent can't be invoked from here", "not_supported", "NotInvocable", 0,
+		"The agent is reached by no protocol that this node's gateway speaks (HTTPS, WoA, MCP over HTTP, A2A over JSON-RPC or HTTP+JSON), or its schemas can't be used. Call the agent yourself at its endpoint."},
+	directory.EndpointRefused: {403, "Endpoint refused", "forbidden", "Forbidden", 0,
+		"The agent's endpoint breaks a rule of the guard that all requests of this node to agents go through: scheme, port or address. The detail names the rule. Nothing was sent."},
+	directory.KeyReused: {422, "Idempotency key used for another request", "invalid_request", "InvalidInput", 0,
+		"The Idempotency-Key was used with another body before. Use a new key for a new request."},
+	directory.AgentFailed: {502, "Agent failed", "unavailable", "AgentError", 0,
+		"The agent could not be reached, failed, or answered with something that is no result. It may have acted all the same."},
+	directory.AgentUnavailable: {503, "Agent unavailable", "unavailable", "AgentUnavailable", 5,
+		"The agent says that it is not available. Wait for retry_after seconds."},
+	directory.AgentTimeout: {504, "Agent did not answer in time", "unavailable", "Timeout", 0,
+		"The agent did not answer in time. It may have acted all the same."},
+	directory.AgentBadRequest: {400, "Agent refused the input", "invalid_request", "InvalidInput", 0,
+		"The agent itself answered 400. The detail has its words."},
+	directory.AgentUnauthorized: {401, "Agent asks for credentials", "unauthorized", "Unauthorized", 0,
+		"The agent itself answered 401 to the credentials that came with the request and that this node passes on."},
+	directory.AgentForbidden: {403, "Agent refuses the caller", "forbidden", "Forbidden", 0,
+		"The agent itself answered 403 to the credentials that came with the request and that this node passes on."},
+	directory.AgentNotFound: {404, "Agent found nothing", "not_found", "NotFound", 0,
+		"The agent itself answered 404. The detail has its words."},
+	directory.AgentConflict: {409, "Agent met a conflict", "conflict", "Conflict", 0,
+		"The agent itself answered 409. The detail has its words."},
+	directory.AgentTooLarge: {413, "Too large for the agent", "invalid_request", "InvalidRequest", 0,
+		"The agent itself answered 413. The detail has its words."},
+	directory.AgentUnprocessable: {422, "Agent can't process the input", "invalid_request", "InvalidInput", 0,
+		"The agent itself answered 422. The detail has its words."},
+	directory.AgentRateLimited: {429, "Agent is asked too often", "rate_limited", "RateLimited", 1,
+		"The agent itself answered 429. Wait for retry_after seconds."},
 	MethodNotAllowed: {405, "Method not allowed", "invalid_request", "InvalidRequest", 0,
 		"This resource doesn't have this method. Allow names those that it has."},
 	MediaType: {415, "Unsupported media type", "invalid_request", "InvalidRequest", 0,
@@ -125,7 +153,7 @@ func explain(err error) *refusal {
 	var e *directory.Error
 	if errors.As(err, &e) {
 		if _, known := rulings[e.Problem]; known {
-			return &refusal{err: e}
+			return &refusal{err: e, retry: e.RetryAfter}
 		}
 	}
 	var big *http.MaxBytesError

@@ -39,6 +39,27 @@ const (
 	Internal               Problem = "internal"
 )
 
+// The problems of an invocation through the gateway: what kept it from the agent,
+// and what the agent made of it (draft-cui, 5).
+const (
+	NotInvocable     Problem = "not-invocable"          // the agent has no binding that this node speaks
+	EndpointRefused  Problem = "endpoint-refused"       // by the guard's rule that the detail names
+	KeyReused        Problem = "idempotency-key-reused" // with another body
+	AgentFailed      Problem = "agent-failed"           // not reached, or its answer is not one
+	AgentUnavailable Problem = "agent-unavailable"      // by its own word
+	AgentTimeout     Problem = "agent-timeout"
+	// What the agent answered, which is the caller's to mend: 400, 404, 409, 413, 422,
+	// 429, and 401 and 403 where the credentials were the caller's own.
+	AgentBadRequest    Problem = "agent-bad-request"
+	AgentUnauthorized  Problem = "agent-unauthorized"
+	AgentForbidden     Problem = "agent-forbidden"
+	AgentNotFound      Problem = "agent-not-found"
+	AgentConflict      Problem = "agent-conflict"
+	AgentTooLarge      Problem = "agent-content-too-large"
+	AgentUnprocessable Problem = "agent-unprocessable"
+	AgentRateLimited   Problem = "agent-rate-limited"
+)
+
 // Error is a refusal: a problem for machines, a sentence for people, and where
 // in the request it lies. Nothing was changed when one is returned, except for
 // OutcomeUnknown, which says that something may have been.
@@ -49,6 +70,7 @@ type Error struct {
 	// Violations are all that is wrong with a document, Detail's first; at most
 	// MaxViolations. Empty where the document is not what is wrong.
 	Violations []Violation
+	RetryAfter int   // seconds, where this one says; else it is the problem's
 	Err        error // what caused it; never shown to a client
 }
 

@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A dialect is how one version of A2A says the same.
+type dialect struct {
+	version        string // of A2A-Version; "" where the version has no such header
+	send, stream   string // methods of JSON-RPC
+	prefix         string // of the paths of HTTP+JSON
+	role           string
+	discriminators bool // messages and parts say their kind
+}
+
+var (
+	a2a03 = dialect{send: "message/send", stream: "message/stream", prefix: "/v1", role: "user", discriminators: true}
+	a2a10 = dialect{version: "1.0", send: "SendMessage", stream: "SendStreamingMessage", role: "ROLE_USER"}
+)
+
+// callA2A sends the input as a message (A2A 0.3 and 1.0: JSON-RPC, HTTP+JSON). An
+// input with a member message is a message's own parameters; one with text alone is
+// said as text, and any other as data.
+func (i *invoking) callA2A(ctx context.Context, w *work) (*directory.Reply, error) {
+	d := i.dialect()
+	params, err := d.params(w)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	if d.version != "" {
+		header.Set("A2A-Version", d.version)
+	}
+	if i.binding.Transport == "HTTP+JSON" {
+		verb := "/message:send"
+		if i.in.Stream {
+			verb = "/message:stream"
+		}
+		a, err := i.post(ctx, w, strings.TrimRight(i.binding.Endpoint, "/")+d.prefix+verb, params, header)
+		if err != nil || a.Stream != nil {
+			return a, err
+		}
+		return a, unfailed(a.Body)
+	}
+	method := d.send
+	if i.in.Stream {
+		method = d.stream
+	}
+	body := directory.AppendText([]byte{'{'}, "jsonrpc", "2.0")
+	body = directory.AppendText(body, "id", "1")
+	body = directory.AppendText(body, "method", method)
+	body = append(directory.AppendRaw(body, "params", params), '}')
+	a, err := i.post(ctx, w, i.binding.Endpoint, body, header)
+	if err != nil {
+		return nil, err
+	}
+	if a.Stream != nil {
+		a.Stream = results(a.Stream)
+		return a, nil
+	}
+	if a.Body, err = resultOf(a.Body); err != nil {
+		return nil, err
+	}
+	return a, unfailed(a.Body)
+}
+
+// dialect returns the version that the card names for the binding's interface. Of
+// an interface of 1.0 that names none it is 1.0; a card's url is of 0.3.
+func (i *invoking) dialect() dialect {
+	var card struct {
+		Interfaces []struct {
+			URL     string `json:"url"`
+			Version string `json:"protocolVersion"`
+		} `json:"supportedInterfaces"`
+	}
+	if i.e.Document.Kind() == directory.KindA2A && json.Unmarshal(i.e.Document.Bytes(), &card) == nil {
+		for _, f := range card.Interfaces {
+			if f.URL == i.binding.Endpoint && !strings.HasPrefix(f.Version, "0.") {
+				return a2a10
+			}
+		}
+	}
+	return a2a03
+}
+
+// params returns the parameters of a message with the input.
+func (d dialect) params(w *work) ([]byte, error) {
+	var members []directory.Member
+	if w.input[0] == '{' {
+		var err error
+		if members, err = directory.ParseObject(w.input); err != nil {
+			return nil, err
+		}
+	}
+	if own, ok := valueOf(members, "message"); ok && own[0] == '{' {
+		message, err := directory.ParseObject(own)
+		if err != nil {
+			return nil, err
+		}
+		if _, named := valueOf(message, "messageId"); !named {
+			message = append(message, directory.Member{Name: "messageId", Value: directory.AppendString(nil, rand.Text())})
+		}
+		n := slices.IndexFunc(members, func(m directory.Member) bool { return m.Name == "message" })
+		members[n].Value = directory.AppendObject(nil, message)
+		return directory.AppendObject(nil, members), nil
+	}
+	message := directory.AppendText([]byte{'{'}, "messageId", rand.Text())
+	message = directory.AppendText(message, "role", d.role)
+	if d.discriminators {
+		message = directory.AppendText(message, "kind", "message")
+	}
+	message = append(directory.AppendRaw(message, "parts", nil), '[')
+	message = append(append(message, d.part(members, w.input)...), ']')
+	if w.Name != "" {
+		message = directory.AppendRaw(message, "metadata", append(directory.AppendText([]byte{'{'}, "skillId", w.Name), '}'))
+	}
+	return append(directory.AppendRaw([]byte{'{'}, "message", append(message, '}')), '}'), nil
+}
+
+// part returns the input as one part.
+func (d dialect) part(members []directory.Member, input []byte) []byte {
+	b, name := []byte{'{'}, "data"
+	text, is := textOf(members, "text")
+	if is = is && len(members) == 1; is {
+		name = "text"
+	}
+	if d.discriminators {
+		b = directory.AppendText(b, "kind", name)
+	}
+	if is {
+		return append(directory.AppendText(b, name, text), '}')
+	}
+	return append(directory.AppendRaw(b, name, input), '}')
+}
+
+// resultOf returns the result in a JSON-RPC answer.
+func resultOf(body []byte) ([]byte, error) {
+	var answer struct {
+		Result jsontext.Value `json:"result"`
+		Error  *struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	err := json.Unmarshal(body, &answer)
+	switch {
+	case err == nil && answer.Error != nil && answer.Error.Code == -32602: // invalid parameters
+		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", sentence(answer.Error.Message))
+	case err == nil && answer.Error != nil:
+		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d", answer.Error.Code)
+	case err != nil || len(answer.Result) == 0:
+		return nil, directory.Refuse(directory.AgentFailed, "the agent's answer is no JSON-RPC response")
+	}
+	return answer.Result, nil
+}
+
+// unfailed refuses a task that did not succeed (AI-035), in either version's words.
+func unfailed(result []byte) error {
+	type task struct {
+		Status struct {
+			State string `json:"state"`
+		} `json:"status"`
+	}
+	var own task
+	var wrapped struct {
+		Task task `json:"task"`
+	}
+	_, _ = json.Unmarshal(result, &own), json.Unmarshal(result, &wrapped) // what is no task has no state
+	for _, state := range []string{own.Status.State, wrapped.Task.Status.State} {
+		switch strings.ToLower(strings.TrimPrefix(state, "TASK_STATE_")) {
+		case "failed", "rejected", "canceled", "cancelled":
+			return directory.Refuse(directory.AgentFailed, "the agent's task has ended as %q", sentence(state))
+		}
+	}
+	return nil
+}
+
+// results turns a stream of JSON-RPC responses into one of their results, line by
+// line. An error ends it as an event of that name.
+func results(stream io.ReadCloser) io.ReadCloser {
+	return &resultReader{from: bufio.NewReader(stream), Closer: stream}
+}
+
+type resultReader struct {
+	io.Closer
+	from  *bufio.Reader
+	ready []byte
+	err   error
+}
+
+// maxLine bounds an event's line.
+const maxLine = 1 << 20
+
+// Read implements io.Reader: it returns as soon as there is a line.
+func (r *resultReader) Read(p []byte) (int, error) {
+	for len(r.ready) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		var line []byte
+		line, r.err = r.line()
+		r.ready = translate(line)
+	}
+	n := copy(p, r.ready)
+	r.ready = r.ready[n:]
+	return n, nil
+}
+
+func (r *resultReader) line() (line []byte, err error) {
+	for {
+		part, err := r.from.ReadSlice('\n')
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+		if len(line) > maxLine {
+			return nil, refuse(RuleSize, nil, "an event has over %d bytes in a line", maxLine)
+		}
+	}
+}
+
+// translate takes the result out of a line of data.
+func translate(line []byte) []byte {
+	data, ok := bytes.CutPrefix(line, []byte("data:"))
+	if !ok {
+		return line
+	}
+	result, err := resultOf(bytes.TrimSpace(data))
+	if err != nil {
+		return append(append([]byte("event: error\ndata: "), outputOf(nil, err)...), '\n')
+	}
+	return append(append([]byte("data: "), result...), '\n')
+}

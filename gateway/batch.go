@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// batch invokes the agent with each item of an array, eight at a time, and answers
+// with an array of the outputs in the same order, or errors (AI-011).
+func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
+	var items []jsontext.Value
+	if err := json.Unmarshal(i.in.Body, &items); err != nil {
+		return nil, directory.Refuse(directory.BadRequest, "the body is not JSON")
+	}
+	if len(items) == 0 || len(items) > maxItems {
+		return nil, directory.Refuse(directory.BadRequest, "a batch has 1 to %d items; this one has %d", maxItems, len(items))
+	}
+	i.in.Stream = false
+	outputs := make([][]byte, len(items))
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(itemsAtOnce)
+	for n, item := range items {
+		group.Go(func() error {
+			at := "/" + strconv.Itoa(n)
+			reply, err := i.item(within, bytes.TrimSpace(item), at)
+			if err != nil && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			outputs[n] = outputOf(reply, err)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if size := len(bytes.Join(outputs, nil)); int64(size) > i.g.cfg.MaxBody {
+		return nil, directory.Refuse(directory.AgentFailed, "the batch's answer has %d bytes, which is more than this gateway passes on; the agent has acted on each item", size)
+	}
+	body := append(append([]byte{'['}, bytes.Join(outputs, []byte{','})...), ']')
+	return &directory.Reply{Status: 200, ContentType: "application/json", Body: body}, nil
+}
+
+// item invokes the agent with one item. One that is itself an array, or whose
+// answer streams, is refused.
+func (i *invoking) item(ctx context.Context, item []byte, at string) (*directory.Reply, error) {
+	reply, err := i.one(ctx, item, at, true)
+	if err == nil && reply.Stream != nil {
+		reply.Stream.Close()
+		return nil, directory.Refuse(directory.AgentFailed, "the agent answered an item of a batch with a stream")
+	}
+	return reply, err
+}
+
+// outputOf is an item of a batch's answer.
+func outputOf(r *directory.Reply, err error) []byte {
+	if err == nil && len(r.Body) > 0 {
+		return r.Body
+	}
+	if err == nil {
+		return []byte("null")
+	}
+	b := directory.AppendText([]byte{'{'}, "code", string(directory.ProblemOf(err)))
+	var told *directory.Error
+	message := "something went wrong"
+	if errors.As(err, &told) {
+		message = told.Error()
+	}
+	return append(append([]byte(`{"error":`), append(directory.AppendText(b, "message", message), '}')...), '}')
+}

@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// maxPaces bounds how many agents are known. An agent that nobody is calling is
+// forgotten where there are more.
+const maxPaces = 4096
+
+// paces keeps how often each agent is called, and by how many at once (AI-040).
+type paces struct {
+	cfg Config
+
+	mu  sync.Mutex // guards what follows
+	all map[agentKey]*pace
+}
+
+type agentKey struct {
+	origin spiffeid.TrustDomain
+	rid    directory.RID
+}
+
+// A pace is one agent's.
+type pace struct {
+	revision uint64        // of the statement that the limits are by
+	slots    chan struct{} // holds one for each invocation under way
+	limiter  *rate.Limiter
+}
+
+func (p *paces) init(cfg Config) { p.cfg, p.all = cfg, map[agentKey]*pace{} }
+
+// enter takes a place at e's agent, and returns what gives it back. Who is patient
+// waits for one, and others are refused where there is none.
+func (p *paces) enter(ctx context.Context, e *directory.Entry, patient bool) (release func(), err error) {
+	a := p.of(e)
+	if patient {
+		if err := a.limiter.Wait(ctx); err != nil {
+			return nil, tooOften(1)
+		}
+		select {
+		case a.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	} else {
+		if !a.limiter.Allow() {
+			return nil, tooOften(int(math.Ceil(1 / float64(a.limiter.Limit()))))
+		}
+		select {
+		case a.slots <- struct{}{}:
+		default:
+			return nil, tooOften(1)
+		}
+	}
+	return sync.OnceFunc(func() { <-a.slots }), nil
+}
+
+func tooOften(wait int) error {
+	e := directory.Refuse(directory.RateLimited, "the agent is called as often, or by as many at once, as it takes; wait for %d s", wait)
+	e.RetryAfter = wait
+	return e
+}
+
+// of returns e's pace: this node's, or less where the registration says so. A
+// registration that changed has a new one.
+func (p *paces) of(e *directory.Entry) *pace {
+	key := agentKey{e.Origin, e.RID}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a, ok := p.all[key]; ok && a.revision == e.Statement {
+		return a
+	}
+	own := directory.PaceOf(e.Document)
+	concurrent, perSecond := p.cfg.Concurrent, p.cfg.PerSecond
+	if own.Concurrent > 0 {
+		concurrent = min(concurrent, own.Concurrent)
+	}
+	if own.PerSecond > 0 {
+		perSecond = min(perSecond, own.PerSecond)
+	}
+	a := &pace{e.Statement, make(chan struct{}, concurrent), rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))}
+	if old, ok := p.all[key]; ok && cap(old.slots) == concurrent && float64(old.limiter.Limit()) == perSecond {
+		old.revision = e.Statement // a change of something else earns nobody a new quota
+		return old
+	}
+	p.forget()
+	p.all[key] = a
+	return a
+}
+
+// forget makes room, for whoever holds mu.
+func (p *paces) forget() {
+	for key, a := range p.all {
+		if len(p.all) < maxPaces {
+			return
+		}
+		if len(a.slots) == 0 && a.limiter.TokensAt(time.Now()) >= float64(a.limiter.Burst()) {
+			delete(p.all, key)
+		}
+	}
+}

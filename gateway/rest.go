@@ -1,0 +1,226 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// callREST posts the input to the agent's endpoint: alone, or within WoA's
+// envelope. An agent with several operations at one endpoint learns by a member
+// which is meant (draft-cui, 5).
+func (i *invoking) callREST(ctx context.Context, w *work) (*directory.Reply, error) {
+	body := w.input
+	switch {
+	case i.binding.Envelope == "woa":
+		body = directory.AppendText([]byte{'{'}, "agent", woaOf(i.e).id)
+		if w.Name != "" {
+			body = directory.AppendText(body, "operation", w.Name)
+		}
+		body = append(directory.AppendRaw(body, "input", w.input), '}')
+	case len(i.operations) > 1 && w.input[0] == '{' && !declares(w.Operation, "operation"):
+		members, err := directory.ParseObject(w.input)
+		if err != nil {
+			return nil, err
+		}
+		members = slices.DeleteFunc(members, func(m directory.Member) bool { return m.Name == "operation" })
+		body = directory.AppendObject(nil, append(members, directory.Member{Name: "operation", Value: directory.AppendString(nil, w.Name)}))
+	}
+	a, err := i.post(ctx, w, i.binding.Endpoint, body, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.Stream != nil {
+		return a, nil
+	}
+	return a, noError(a.Body, w.Operation)
+}
+
+// post sends JSON to the agent, and returns its answer where that is a success.
+func (i *invoking) post(ctx context.Context, w *work, address string, body []byte, header http.Header) (*directory.Reply, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, directory.Refuse(directory.EndpointRefused, "the agent's endpoint is no URL that can be called: %w", err)
+	}
+	for name, values := range header {
+		r.Header[name] = values
+	}
+	own := i.passed(r.Header)
+	if i.in.Key != "" && w.number != "" {
+		r.Header.Set("Idempotency-Key", i.in.Key+"-"+w.number)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, application/problem+json")
+	if i.in.Stream {
+		r.Header.Set("Accept", "text/event-stream, application/json, application/problem+json")
+	}
+	r.Header.Set("User-Agent", "roster-gateway")
+	resp, err := i.g.cfg.Guard.Client(i.target()).Do(r)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		defer resp.Body.Close()
+		return nil, refusalOf(resp, own)
+	}
+	return i.read(resp)
+}
+
+// read returns a success's body: whole if it is JSON, and else as it comes.
+func (i *invoking) read(resp *http.Response) (*directory.Reply, error) {
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	reply := &directory.Reply{Status: resp.StatusCode, ContentType: media}
+	streams := media == "text/event-stream" || media == "application/x-ndjson" || media == "application/jsonl"
+	if streams {
+		reply.Stream = resp.Body
+		return reply, nil
+	}
+	defer resp.Body.Close()
+	body, readErr := io.ReadAll(io.LimitReader(resp.Body, i.g.cfg.MaxBody+1))
+	switch {
+	case readErr != nil:
+		return nil, readErr
+	case int64(len(body)) > i.g.cfg.MaxBody:
+		return nil, refuse(RuleSize, nil, "the answer has over %d bytes", i.g.cfg.MaxBody)
+	case err != nil || media != "application/json" && !strings.HasSuffix(media, "+json"):
+		return nil, directory.Refuse(directory.AgentFailed, "the agent answered %d with %.100q, which is not JSON", resp.StatusCode, resp.Header.Get("Content-Type"))
+	case !jsontext.Value(body).IsValid():
+		return nil, directory.Refuse(directory.AgentFailed, "the agent's answer is not JSON")
+	}
+	reply.Body = bytes.TrimSpace(body)
+	return reply, nil
+}
+
+// noError refuses a 2xx answer that tells of an error (AI-035).
+func noError(body []byte, o directory.Operation) error {
+	if len(body) == 0 || body[0] != '{' {
+		return nil
+	}
+	var told struct {
+		Error jsontext.Value `json:"error"`
+	}
+	if json.Unmarshal(body, &told) != nil || len(told.Error) == 0 || told.Error[0] != '{' {
+		return nil
+	}
+	if s, err := directory.CompileSchema(o.Output); o.Output != nil && err == nil && s.Declares("error") {
+		return nil
+	}
+	return directory.Refuse(directory.AgentFailed, "the agent answered with a success's status, and with an error")
+}
+
+// passing are the statuses of an agent's that a client can do something about.
+var passing = map[int]directory.Problem{
+	400: directory.AgentBadRequest, 404: directory.AgentNotFound, 409: directory.AgentConflict,
+	413: directory.AgentTooLarge, 422: directory.AgentUnprocessable, 429: directory.AgentRateLimited,
+	503: directory.AgentUnavailable,
+}
+
+// refusalOf maps an agent's answer that is no success (AI-034).
+func refusalOf(resp *http.Response, own bool) error {
+	problem, ok := passing[resp.StatusCode]
+	switch {
+	case own && resp.StatusCode == 401:
+		problem, ok = directory.AgentUnauthorized, true
+	case own && resp.StatusCode == 403:
+		problem, ok = directory.AgentForbidden, true
+	}
+	if !ok {
+		return directory.Refuse(directory.AgentFailed, "the agent answered %d", resp.StatusCode)
+	}
+	e := directory.Refuse(problem, "the agent answered %d", resp.StatusCode)
+	if words := messageOf(resp); words != "" && problem != directory.AgentUnavailable {
+		e.Detail += ": " + words
+	}
+	e.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
+	return e
+}
+
+// messageOf returns an agent's own words for what is wrong: of problem details, or
+// of draft-cui's error object.
+func messageOf(resp *http.Response) string {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	if err != nil {
+		return ""
+	}
+	var told struct {
+		Detail  jsontext.Value `json:"detail"`
+		Message jsontext.Value `json:"message"`
+		Error   jsontext.Value `json:"error"`
+	}
+	_ = json.Unmarshal(body, &told)
+	var inner struct {
+		Message jsontext.Value `json:"message"`
+	}
+	_ = json.Unmarshal(told.Error, &inner)
+	for _, raw := range []jsontext.Value{told.Detail, inner.Message, told.Message, told.Error} {
+		var s string
+		if len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &s) == nil && s != "" {
+			return sentence(s)
+		}
+	}
+	return ""
+}
+
+// sentence makes an agent's words fit to be shown: bounded, on one line.
+func sentence(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) > maxMessage {
+		s = s[:maxMessage]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// retryAfter reads the field in seconds, or as a date; 0 where it says nothing.
+func retryAfter(text string) int {
+	const most = 24 * 3600
+	if n, err := strconv.Atoi(text); err == nil {
+		return min(max(n, 0), most)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(int(time.Until(at).Seconds()), 0), most)
+	}
+	return 0
+}
+
+// explain turns what went wrong on the way to the agent into what a client is
+// told: never where it went.
+func explain(ctx context.Context, err error) error {
+	var told *directory.Error
+	switch {
+	case errors.As(err, &told):
+		return told
+	case context.Cause(ctx) != nil && errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	}
+	told = directory.Refuse(directory.AgentFailed, "the agent could not be reached")
+	switch rule := RuleOf(err); {
+	case rule == RuleScheme, rule == RulePort, rule == RuleAddress:
+		told = directory.Refuse(directory.EndpointRefused, "the agent's endpoint breaks the guard's rule %q; nothing was sent", rule)
+	case rule == RuleTime, errors.Is(err, context.DeadlineExceeded):
+		told = directory.Refuse(directory.AgentTimeout, "the agent did not answer in time")
+	case rule == RuleSize:
+		told = directory.Refuse(directory.AgentFailed, "the agent's answer is larger than this gateway passes on")
+	case rule != "":
+		told = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q", rule)
+	}
+	told.Err = err
+	return told
+}
