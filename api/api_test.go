@@ -222,3 +222,7 @@ func wantStatus(t testing.TB, resp *http.Response, status int) map[string]any {
 	}
 	return body
 }
+
+func (houseRules) Invoke(id directory.Identity, e *directory.Entry) directory.Decision {
+	return directory.Decision{Allow: !id.IsZero() && !strings.HasPrefix(e.Agent, "reserved")}
+}

@@ -16,6 +16,7 @@ type access struct {
 	action string // of an operator's route
 	stream bool   // the answer has no end, so there is no HEAD of it
 	ranked bool   // it ranks, and has a quota of its own
+	calls  bool   // it calls an agent, likewise
 }
 
 type level int
@@ -34,6 +35,7 @@ var (
 	reader     = access{level: levelReader}
 	watcher    = access{level: levelReader, stream: true}
 	querier    = access{level: levelReader, ranked: true}
+	invoker    = access{level: levelReader, calls: true}
 	identified = access{level: levelIdentified}
 	nodes      = access{level: levelNodes}
 	toolUser   = access{level: levelTools}

@@ -267,6 +267,8 @@ var operations = map[string]operation{
 		answers:  []good{{status: 200, what: "Summaries, a bare array; with a query, each with its score.", schema: "summaries"}},
 		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, Timeout},
 	},
+	"POST /agents/{id}/invoke":      invocation("Have an agent do something, by its input or an envelope (cui 5; gaikwad 5). A member operation says what, where it can do several things."),
+	"POST /agents/{id}/{operation}": invocation("Have an agent do what the path says, by the operation's input (cui 5)."),
 	"POST /agents/resolve": {
 		summary:    "From an intent, its context and a policy to agents and how to invoke them (cui 6). It needs an identity. No agent is asked anything.",
 		parameters: []string{"consistency", "min", "wait"}, body: []string{"intent"},
@@ -338,10 +340,11 @@ func betweenNodes(what, media string, parameters ...string) operation {
 // parameters has every parameter by its key: its name, but for those filters
 // whose name means something else on another route.
 var parameters = map[string]*openapi3.Parameter{
-	"path-id":     inPath("id", "A registration's rid, or its agent name, percent-encoded; a rid wins. This domain's own goes first."),
-	"path-origin": inPath("origin", "The trust domain that a copy is of."),
-	"path-name":   inPath("name", "The last segment of a problem's type."),
-	"path-kind":   inPath("kind", "The name of a schema, such as a kind of document."),
+	"path-id":        inPath("id", "A registration's rid, or its agent name, percent-encoded; a rid wins. This domain's own goes first."),
+	"path-operation": inPath("operation", "What the agent calls the operation."),
+	"path-origin":    inPath("origin", "The trust domain that a copy is of."),
+	"path-name":      inPath("name", "The last segment of a problem's type."),
+	"path-kind":      inPath("kind", "The name of a schema, such as a kind of document."),
 
 	"agent":      required(inQuery("agent", "The agent's name: 1 to 255 bytes of UTF-8, unique in the directory.", text("", directory.MaxName, 1))),
 	"lt":         inQuery("lt", "The lifetime in seconds. What exceeds the directory's maximum is granted the maximum.", lifetimes()),
@@ -380,10 +383,11 @@ var parameters = map[string]*openapi3.Parameter{
 	"peer-limit":    inQuery("limit", "The most digests on the page.", atLeast(1, "")),
 	"peer-wait":     inQuery("wait", "Seconds to wait for what is not there yet.", atLeast(0, "")),
 
-	"If-Match":      inHeader("If-Match", "Entity tags, one of which must be current, or *. On a write the domain's leader decides, by the revision in the tag."),
-	"If-None-Match": inHeader("If-None-Match", "On a read: entity tags that the client has, or *. On a write: *, where there must be nothing yet."),
-	"Last-Event-ID": inHeader("Last-Event-ID", "The id of the last event that the client has. The stream goes on behind it where this node can, else it begins with reset."),
-	"X-Request-Id":  inHeader("X-Request-Id", "Up to 128 letters, digits, and ._:-; repeated in the answer and in the log."),
+	"If-Match":        inHeader("If-Match", "Entity tags, one of which must be current, or *. On a write the domain's leader decides, by the revision in the tag."),
+	"If-None-Match":   inHeader("If-None-Match", "On a read: entity tags that the client has, or *. On a write: *, where there must be nothing yet."),
+	"Last-Event-ID":   inHeader("Last-Event-ID", "The id of the last event that the client has. The stream goes on behind it where this node can, else it begins with reset."),
+	"Idempotency-Key": inHeader("Idempotency-Key", "A caller's own name for one invocation of an agent: the same again, with the same body, is answered with the first result for some time. At this node alone."),
+	"X-Request-Id":    inHeader("X-Request-Id", "Up to 128 letters, digits, and ._:-; repeated in the answer and in the log."),
 }
 
 // filterKeys are the keys of those of a lookup's parameters.
@@ -439,19 +443,38 @@ func lifetimes() *openapi3.Schema {
 
 // headers has every header of an answer that is worth a word.
 var headers = map[string]string{
-	"ETag":             "Of this representation: strong on a registration (\"REVISION.HASH\"), weak on a list.",
-	"Last-Modified":    "Since when it is as it is, at this node.",
-	"Location":         "The registration's path.",
-	"Content-Location": "The registration's path, where it was asked for by another.",
-	"Link":             "rel=next: the next page, with the same filters. rel=alternate: one of several candidates.",
-	"Sunset":           "When the registration ends unless it is refreshed (RFC 8594).",
-	"Cache-Control":    "private for what policy filters, else public.",
-	"Vary":             "What of the request the answer depends on.",
-	"Roster-Index":     "How far histories have come in this answer: DOMAIN=EPOCH.REVISION, separated by commas.",
-	"Roster-Stale":     "Seconds since this node heard the domain's leader.",
-	"RateLimit":        "What is left: \"CLASS\";r=REQUESTS;t=SECONDS until there is more. Absent where there is no limit.",
-	"RateLimit-Policy": "The quota: \"CLASS\";q=REQUESTS;w=SECONDS. Absent where there is no limit.",
-	"Retry-After":      "Seconds to wait.",
-	"WWW-Authenticate": "How to authenticate.",
-	"X-Request-Id":     "The request's, or one that was made for it.",
+	"ETag":                 "Of this representation: strong on a registration (\"REVISION.HASH\"), weak on a list.",
+	"Idempotency-Replayed": "true: the answer is the first one to the same Idempotency-Key.",
+	"Last-Modified":        "Since when it is as it is, at this node.",
+	"Location":             "The registration's path.",
+	"Content-Location":     "The registration's path, where it was asked for by another.",
+	"Link":                 "rel=next: the next page, with the same filters. rel=alternate: one of several candidates.",
+	"Sunset":               "When the registration ends unless it is refreshed (RFC 8594).",
+	"Cache-Control":        "private for what policy filters, else public.",
+	"Vary":                 "What of the request the answer depends on.",
+	"Roster-Index":         "How far histories have come in this answer: DOMAIN=EPOCH.REVISION, separated by commas.",
+	"Roster-Stale":         "Seconds since this node heard the domain's leader.",
+	"RateLimit":            "What is left: \"CLASS\";r=REQUESTS;t=SECONDS until there is more. Absent where there is no limit.",
+	"RateLimit-Policy":     "The quota: \"CLASS\";q=REQUESTS;w=SECONDS. Absent where there is no limit.",
+	"Retry-After":          "Seconds to wait.",
+	"WWW-Authenticate":     "How to authenticate.",
+	"X-Request-Id":         "The request's, or one that was made for it.",
+}
+
+// invocation describes a route that calls an agent.
+func invocation(what string) operation {
+	return operation{
+		summary:    what + " An array is a batch. It needs no identity where policy lets everybody invoke.",
+		parameters: []string{"consistency", "min", "wait", "Idempotency-Key"}, body: []string{"json"},
+		answers: []good{
+			{status: 200, what: "The agent's output, or an array of them; with its own 2xx status.", schema: "json", also: "text/event-stream", headers: []string{"Idempotency-Replayed"}},
+			{status: 201, what: "The agent's output.", schema: "json", headers: []string{"Idempotency-Replayed"}},
+			{status: 202, what: "The agent's output.", schema: "json", headers: []string{"Idempotency-Replayed"}},
+			several,
+		},
+		problems: []directory.Problem{directory.BadRequest, directory.Forbidden, directory.NotFound, directory.TooLarge, MediaType,
+			directory.NotInvocable, directory.EndpointRefused, directory.KeyReused, directory.AgentFailed, directory.AgentUnavailable,
+			directory.AgentTimeout, directory.AgentBadRequest, directory.AgentUnauthorized, directory.AgentForbidden, directory.AgentNotFound,
+			directory.AgentConflict, directory.AgentTooLarge, directory.AgentUnprocessable, directory.AgentRateLimited},
+	}
 }

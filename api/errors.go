@@ -94,7 +94,7 @@ var rulings = map[directory.Problem]ruling{
 		"The Idempotency-Key was used with another body before. Use a new key for a new request."},
 	directory.AgentFailed: {502, "Agent failed", "unavailable", "AgentError", 0,
 		"The agent could not be reached, failed, or answered with something that is no result. It may have acted all the same."},
-	directory.AgentUnavailable: {503, "Agent unavailable", "unavailable", "AgentUnavailable", 5,
+	directory.AgentUnavailable: {503, "Agent unavailable", "unavailable", "Unavailable", 5,
 		"The agent says that it is not available. Wait for retry_after seconds."},
 	directory.AgentTimeout: {504, "Agent did not answer in time", "unavailable", "Timeout", 0,
 		"The agent did not answer in time. It may have acted all the same."},

@@ -80,7 +80,7 @@ func TestCodesFollowTheStatus(t *testing.T) {
 		400: {{"invalid_request", "InvalidInput"}}, 401: {{"unauthorized", "Unauthorized"}}, 403: {{"forbidden", "Forbidden"}},
 		404: {{"not_found", "NotFound"}}, 405: {{"invalid_request", "InvalidRequest"}}, 409: {{"conflict", "Conflict"}, {"stale_metadata", "Stale"}},
 		412: {{"conflict", "PreconditionFailed"}}, 413: {{"invalid_request", "InvalidRequest"}}, 414: {{"invalid_request", "InvalidRequest"}},
-		415: {{"invalid_request", "InvalidRequest"}}, 422: {{"unsupported_filter", "UnsupportedFilter"}}, 429: {{"rate_limited", "RateLimited"}}, 431: {{"invalid_request", "InvalidRequest"}},
+		415: {{"invalid_request", "InvalidRequest"}}, 422: {{"unsupported_filter", "UnsupportedFilter"}, {"invalid_request", "InvalidInput"}}, 429: {{"rate_limited", "RateLimited"}}, 431: {{"invalid_request", "InvalidRequest"}},
 		500: {{"internal", "InternalError"}}, 501: {{"not_supported", "NotInvocable"}}, 502: {{"unavailable", "AgentError"}},
 		503: {{"unavailable", "Unavailable"}}, 504: {{"unavailable", "Timeout"}},
 	}

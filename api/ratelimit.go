@@ -24,6 +24,8 @@ type Limits struct {
 	// Queries are what is ranked: they cost more than a lookup, and tell more of what
 	// there is (AI-016).
 	Queries float64
+	// Invocations are of agents through the gateway.
+	Invocations float64
 }
 
 // limitWindow is how many seconds' worth of requests a caller may make at once.
@@ -59,7 +61,7 @@ type bucketKey struct{ class, caller string }
 
 // A limiter keeps every caller's buckets.
 type limiter struct {
-	writes, reads, queries quota
+	writes, reads, queries, invocations quota
 
 	mu    sync.Mutex // guards what follows
 	all   map[bucketKey]*lists.Element
@@ -69,7 +71,8 @@ type limiter struct {
 func newLimiter(l Limits) *limiter {
 	return &limiter{
 		writes: newQuota("writes", l.Writes), reads: newQuota("reads", l.Reads), queries: newQuota("queries", l.Queries),
-		all: map[bucketKey]*lists.Element{}, order: lists.New(),
+		invocations: newQuota("invocations", l.Invocations),
+		all:         map[bucketKey]*lists.Element{}, order: lists.New(),
 	}
 }
 
@@ -79,6 +82,8 @@ func newLimiter(l Limits) *limiter {
 func (l *limiter) quota(who access) (quota, bool) {
 	var q quota
 	switch {
+	case who.calls:
+		q = l.invocations
 	case who.ranked:
 		q = l.queries
 	case who.level == levelReader:
@@ -132,7 +137,7 @@ func (l *limiter) bucket(q quota, caller string, now time.Time) *bucket {
 // longest is after how long without a request every bucket is full.
 func (l *limiter) longest() time.Duration {
 	var seconds int
-	for _, q := range []quota{l.writes, l.reads, l.queries} {
+	for _, q := range []quota{l.writes, l.reads, l.queries, l.invocations} {
 		if q.rate > 0 {
 			seconds = max(seconds, q.window())
 		}

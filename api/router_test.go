@@ -14,12 +14,13 @@ import (
 func whole(cfg *Config) {
 	cfg.Takes = Takes{WPT: true, JWTSVID: true, Issuers: []string{"https://login.example"}, Plain: "reads"}
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
+	cfg.Gateway = quietGateway{err: directory.Refuse(directory.NotFound, "the agent has no such operation")}
 	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
 	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
 }
 
 // concrete puts values in the place of a route's variables.
-var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}", "not-found")
+var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}", "not-found", "{operation}", "translate")
 
 // Requirement: AD-078
 func TestEveryRouteKnowsItsMethods(t *testing.T) {

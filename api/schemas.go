@@ -244,6 +244,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		"member": said(object(nil, props{
 			"id": uri("A node's SPIFFE ID."), "withdraw": said(boolean(), "Of an admission: take it back."),
 		}), "Which node is meant."),
+		"json":    said(&openapi3.Schema{}, "What the operation's schema says; any JSON."),
 		"nothing": said(object(nil, nil), "Nothing needs saying."),
 		"restored": said(object([]string{"backup", "before", "now", "registrations"}, props{
 			"backup": text("EPOCH.REVISION that was restored.", 0), "before": text("EPOCH.REVISION at which the domain was.", 0),

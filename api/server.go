@@ -58,6 +58,8 @@ type Policy interface {
 	Operate(id directory.Identity, action string) directory.Decision
 	// Commission is whether id may change what others own.
 	Commission(id directory.Identity) bool
+	// Invoke is asked where there is a gateway.
+	Invoke(id directory.Identity, e *directory.Entry) directory.Decision
 	DefaultVisibility() directory.Visibility
 }
 
@@ -128,8 +130,11 @@ type Config struct {
 	Operator Operator
 	Cluster  Cluster // with Backups: routes of an operator; none where it is nil
 	Backups  Backups
-	MaxStale time.Duration // DefaultMaxStale where it is 0
-	Limits   Limits
+	// Gateway invokes agents; there are no routes for that where it is nil.
+	Gateway       Gateway
+	MaxInvocation int64         // bytes of an invocation's body; DefaultMaxInvocation where it is 0
+	MaxStale      time.Duration // DefaultMaxStale where it is 0
+	Limits        Limits
 	// How many streams of events there may be, at the node and of one caller;
 	// DefaultMaxWatches and DefaultMaxWatchesEach where they are 0.
 	MaxWatches, MaxWatchesEach int
@@ -252,6 +257,13 @@ func (s *Server) table() []row {
 	}
 	if len(s.cfg.Takes.Issuers) > 0 {
 		rows = append(rows, row{"GET", resourcePath, anyone, s.protectedResource})
+	}
+	if s.cfg.Gateway != nil {
+		rows = append(rows,
+			// Whoever policy lets invoke the agent.
+			row{"POST", "/agents/{id}/invoke", invoker, s.invoke},
+			row{"POST", "/agents/{id}/{operation}", invoker, s.invoke},
+		)
 	}
 	if s.cfg.Operator != nil {
 		rows = append(rows,

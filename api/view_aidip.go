@@ -50,7 +50,7 @@ func (s *Server) appendAgent(b []byte, e *directory.Entry, l look) []byte {
 	} else {
 		b = appendAsAgent(b, e, projection(e))
 	}
-	return s.appendMarks(b, e, l, directory.KindAIDIP)
+	return s.appendMarks(s.appendGateway(b, e), e, l, directory.KindAIDIP)
 }
 
 // appendAsAgent appends the members of a document of another kind.

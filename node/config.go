@@ -49,6 +49,7 @@ type Config struct {
 	Names       Names                `yaml:"names"`
 	Limits      Limits               `yaml:"limits"`
 	Discovery   Discovery            `yaml:"discovery"`
+	Gateway     Gateway              `yaml:"gateway"`
 	MaxStale    time.Duration        `yaml:"max_stale"`
 	Disk        Disk                 `yaml:"disk"`
 	Audit       Audit                `yaml:"audit"`
@@ -100,6 +101,7 @@ type Limits struct {
 	Registrations         float64 `yaml:"registrations"`
 	Lookups               float64 `yaml:"lookups"`
 	Queries               float64 `yaml:"queries"`
+	Invocations           float64 `yaml:"invocations"`
 	RegistrationsPerOwner uint32  `yaml:"registrations_per_owner"`
 }
 
@@ -154,8 +156,9 @@ func DefaultConfig() Config {
 		Gossip:    Gossip{Enabled: true},
 		Policy:    "shipped",
 		Lifetimes: Lifetimes{Max: directory.MaxLifetime},
-		Limits:    Limits{Registrations: 50, Lookups: 500, Queries: 50, RegistrationsPerOwner: 10_000},
+		Limits:    Limits{Registrations: 50, Lookups: 500, Queries: 50, Invocations: 50, RegistrationsPerOwner: 10_000},
 		MaxStale:  5 * time.Minute,
+		Gateway:   defaultGateway(),
 		Disk:      Disk{Slow: consensus.DefaultTiming.SlowDisk, HandOverAfter: consensus.DefaultTiming.SlowDiskFor},
 		Audit:     Audit{Size: 64, Files: 16},
 		Log:       Log{Level: "info", Format: "json"},
@@ -190,7 +193,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate reports the first key whose value a node can't start with.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateRest} {
+	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateGateway, c.validateRest} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -308,6 +311,8 @@ func (c *Config) validateRest() error {
 		return fmt.Errorf("limits.lookups: %v is no number of requests per second from 0 to %d", c.Limits.Lookups, maxRate)
 	case !isRate(c.Limits.Queries):
 		return fmt.Errorf("limits.queries: %v is no number of requests per second from 0 to %d", c.Limits.Queries, maxRate)
+	case !isRate(c.Limits.Invocations):
+		return fmt.Errorf("limits.invocations: %v is no number of requests per second from 0 to %d", c.Limits.Invocations, maxRate)
 	case c.Disk.Slow < 0:
 		return fmt.Errorf("disk.slow: %s is negative", c.Disk.Slow)
 	case c.Disk.HandOverAfter < minHandOver:

@@ -24,6 +24,7 @@ type DevOptions struct {
 	Port      int    // the first API port; 0 picks free ones
 	Dir       string // kept when given; else a temporary one, removed at the end
 	Sample    int    // agents to register
+	Gateway   bool   // callers invoke agents through the nodes
 	Limits    bool   // rates and quotas as in production; else none
 	Program   string // how people call this program, for the lines that are printed
 	Out       io.Writer

@@ -165,7 +165,7 @@ func (o *DevOptions) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*DevD
 		})
 	}
 	for i := range d.Nodes {
-		if err := d.writeNode(ca, i, !o.noGossip, o.Limits); err != nil {
+		if err := d.writeNode(ca, i, o); err != nil {
 			return nil, err
 		}
 	}
@@ -184,7 +184,7 @@ func (d *DevDomain) issue(ca *trust.CA, dir, path string) (DevIdentity, error) {
 }
 
 // writeNode writes the identity and the configuration of node i.
-func (d *DevDomain) writeNode(ca *trust.CA, i int, gossip, limits bool) error {
+func (d *DevDomain) writeNode(ca *trust.CA, i int, o *DevOptions) error {
 	n := d.Nodes[i]
 	dir := filepath.Dir(n.Config)
 	if err := os.MkdirAll(n.Data, 0o700); err != nil {
@@ -202,8 +202,11 @@ func (d *DevDomain) writeNode(ca *trust.CA, i int, gossip, limits bool) error {
 	cfg.Listen = Listen{API: strings.TrimPrefix(n.API, "https://"), Admin: strings.TrimPrefix(n.Admin, "http://"), Cluster: n.Raft, Gossip: n.Gossip}
 	cfg.Identity = Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: d.Bundle}
 	cfg.Policy = "development"
-	cfg.Gossip.Enabled = gossip
-	if !limits {
+	cfg.Gossip.Enabled = !o.noGossip
+	if o.Gateway {
+		cfg.Gateway = developmentGateway()
+	}
+	if !o.Limits {
 		cfg.Limits = Limits{}
 	}
 	cfg.Log.Format = "text"

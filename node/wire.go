@@ -224,14 +224,18 @@ func (n *Node) wireDiscovery() error {
 
 // wireAPI makes the directory's HTTP face.
 func (n *Node) wireAPI() *api.Server {
-	return api.New(api.Config{
+	cfg := api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.frozen,
 		Identify: n.identify, Takes: n.takes(), Refused: n.metrics.credentialRefused,
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
-		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries},
-	})
+		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries, Invocations: n.cfg.Limits.Invocations},
+	}
+	if g := n.wireGateway(); g != nil {
+		cfg.Gateway, cfg.MaxInvocation = g, n.cfg.Gateway.MaxRequest
+	}
+	return api.New(cfg)
 }
 
 // peerNode returns the SPIFFE ID that a peer's node shows.

@@ -79,7 +79,8 @@ func (s *Source) Changed() <-chan struct{} {
 	return s.changed
 }
 
-func (s *Source) certificate() *tls.Certificate {
+// Certificate returns what a TLS connection shows of the current SVID.
+func (s *Source) Certificate() *tls.Certificate {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.cert

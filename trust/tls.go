@@ -54,7 +54,7 @@ func ClientTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, protos ...s
 	}
 	if s != nil {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return s.certificate(), nil
+			return s.Certificate(), nil
 		}
 	}
 	return c
@@ -72,7 +72,7 @@ func serverTLS(s *Source, refused func(string), protos []string, verify func(tls
 		// before VerifyConnection, which can count it.
 		ClientAuth: tls.RequestClientCert,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return s.certificate(), nil
+			return s.Certificate(), nil
 		},
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			if !slices.Contains(hello.SupportedVersions, tls.VersionTLS13) {

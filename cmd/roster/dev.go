@@ -38,6 +38,7 @@ authority that is made on the spot.`,
 	f.IntVar(&o.Port, "port", 8400, "the first node's API port, the next ones follow; 0 picks free ones")
 	f.StringVar(&o.Dir, "dir", "", "where to keep certificates, configurations and data")
 	f.IntVar(&o.Sample, "sample", 12, "how many sample agents to register")
+	f.BoolVar(&o.Gateway, "gateway", true, "let callers invoke agents through the nodes, those on loopback too")
 	f.BoolVar(&o.Limits, "limits", false, "rate limits and quotas as serve has them; none otherwise")
 	c.AddCommand(a.mintCommand())
 	return c

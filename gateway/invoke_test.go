@@ -1,0 +1,508 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
+)
+
+// A stage is a gateway, and the authority that its agents' certificates are of.
+type stage struct {
+	*gateway.Gateway
+	authority *ca
+}
+
+func newStage(t testing.TB, change func(*gateway.Config)) *stage {
+	t.Helper()
+	authority := newCA(t, "alpha.test")
+	cfg := gateway.Config{Guard: newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": authority})})}
+	if change != nil {
+		change(&cfg)
+	}
+	return &stage{gateway.New(cfg), authority}
+}
+
+// agent starts an agent's server.
+func (s *stage) agent(t testing.TB, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	return serve(t, s.authority.leaf(t, "127.0.0.1", alpha), h)
+}
+
+// entry is a registration of that document.
+func entry(t testing.TB, kind directory.Kind, name, document string) *directory.Entry {
+	t.Helper()
+	doc, err := directory.ParseDocument(kind, []byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := directory.Project(name, doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &directory.Entry{
+		Origin: spiffeid.RequireTrustDomainFromString("alpha.test"), RID: directory.NewRID(1, [10]byte{}), Agent: name,
+		Owner: directory.IdentityOf(alpha), Document: doc, Packed: directory.Pack(doc, p), Statement: 1,
+	}
+}
+
+const translate = `{"name": "translate", "description": "Translates.", "inputs": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}, "outputs": {"type": "object", "required": ["text"]}}`
+
+func aidip(t testing.TB, endpoint, rest string) *directory.Entry {
+	t.Helper()
+	return entry(t, directory.KindAIDIP, "translator", fmt.Sprintf(`{"name": "T", "description": "D", "endpoint": %q, %s}`, endpoint, rest))
+}
+
+func invoke(s *stage, e *directory.Entry, operation, body string) (string, error) {
+	r, err := s.Invoke(context.Background(), e, directory.Invocation{Operation: operation, Body: []byte(body), Caller: directory.IdentityOf(beta)})
+	if err != nil {
+		return "", err
+	}
+	return string(r.Body), nil
+}
+
+// echo answers with what it got, as text.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"text": %s}`, directory.AppendString(nil, string(body)))
+}
+
+// Which operation is meant, what its input is, and what the agent gets.
+//
+// Requirement: AI-007, AI-008, AI-032, AI-033, WOA-007, WOA-008, WOA-025, WOA-028, WOA-029
+func TestChoosing(t *testing.T) {
+	s := newStage(t, nil)
+	agent := s.agent(t, echo)
+	detect := strings.Replace(strings.Replace(translate, "translate", "detect", 1), `"text": {"type"`, `"operation": {"type": "string"}, "text": {"type"`, 1)
+	one := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	two := aidip(t, agent.URL, `"operations": [`+translate+`, `+detect+`]`)
+	own := aidip(t, agent.URL, `"inputs": {"type": "object", "properties": {"input": {"type": "object"}}}, "outputs": {}`)
+	woa := entry(t, directory.KindWoA, "tr@host", fmt.Sprintf(`{"woa_version": "1", "agents": [{"id": "tr", "name": "T", "description": "D", "transports": ["rest"],
+		"inputs": {"type": "object", "required": ["text"]}, "outputs": {"type": "object"},
+		"operations": [{"name": "default", "description": "D"}, {"name": "detect", "description": "D"}]}],
+		"transports": {"rest": {"base": %q, "invoke_path": "/x/{agent_id}?as={agent_id}"}}}`, agent.URL))
+	for _, tc := range []struct {
+		name            string
+		e               *directory.Entry
+		operation, body string
+		want            string            // what the agent got
+		problem         directory.Problem // or why it got nothing
+		pointer         string
+	}{
+		{"plain, one operation", one, "", `{"text":"a"}`, `{"text":"a"}`, "", ""},
+		{"plain, by path", one, "translate", `{"text":"a"}`, `{"text":"a"}`, "", ""},
+		{"unknown in path", one, "sum", `{"text":"a"}`, "", directory.NotFound, ""},
+		{"operation named in the body", one, "", `{"text":"a","operation":"translate"}`, `{"text":"a"}`, "", ""},
+		{"unknown in the body", one, "", `{"text":"a","operation":"sum"}`, "", directory.NotFound, ""},
+		{"against the schema", one, "", `{"text":5}`, "", directory.BadRequest, "/text"},
+		{"not JSON", one, "", `{"text":`, "", directory.BadRequest, "/text"},
+		{"nothing", one, "", ``, "", directory.BadRequest, ""},
+		{"envelope", one, "", `{"input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
+		{"envelope with all", one, "", `{"agent":"translator","operation":"translate","input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
+		{"envelope with more", one, "", `{"agent":"translator","trace":1,"input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
+		{"envelope, default of the only one", one, "", `{"operation":"default","input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
+		{"envelope against the schema", one, "", `{"input":{"text":5}}`, "", directory.BadRequest, "/input/text"},
+		{"envelope for another agent", one, "", `{"agent":"else","input":{"text":"a"}}`, "", directory.BadRequest, "/agent"},
+		{"envelope, unknown operation", one, "", `{"operation":"sum","input":{"text":"a"}}`, "", directory.BadRequest, ""},
+		{"an envelope is none behind an operation", one, "translate", `{"input":{"text":"a"}}`, "", directory.BadRequest, ""},
+		{"two, none named", two, "", `{"text":"a"}`, "", directory.BadRequest, "/operation"},
+		{"two, one named", two, "", `{"text":"a","operation":"translate"}`, `{"text":"a","operation":"translate"}`, "", ""},
+		{"two, by path", two, "translate", `{"text":"a"}`, `{"text":"a","operation":"translate"}`, "", ""},
+		{"two, whose schema has it", two, "", `{"text":"a","operation":"detect"}`, `{"text":"a","operation":"detect"}`, "", ""},
+		{"a schema with an input of its own", own, "", `{"input":{"a":1}}`, `{"input":{"a":1}}`, "", ""},
+		{"no operation has a name", own, "x", `{}`, "", directory.NotFound, ""},
+		{"woa, implied", woa, "", `{"input":{"text":"a"}}`, `{"agent":"tr","operation":"default","input":{"text":"a"}}`, "", ""},
+		{"woa, plain", woa, "", `{"text":"a"}`, `{"agent":"tr","operation":"default","input":{"text":"a"}}`, "", ""},
+		{"woa, its own id", woa, "", `{"agent":"tr","operation":"detect","input":{"text":"a"}}`, `{"agent":"tr","operation":"detect","input":{"text":"a"}}`, "", ""},
+		{"woa, another's", woa, "", `{"agent":"other","input":{"text":"a"}}`, "", directory.BadRequest, "/agent"},
+	} {
+		got, err := invoke(s, tc.e, tc.operation, tc.body)
+		want := ""
+		if tc.want != "" {
+			want = `{"text": ` + string(directory.AppendString(nil, tc.want)) + `}`
+		}
+		var told *directory.Error
+		if got != want || tc.problem != "" && (!errors.As(err, &told) || told.Problem != tc.problem || told.Pointer != tc.pointer) {
+			t.Errorf("%s: %s, %v (%s)", tc.name, got, err, directory.ProblemOf(err))
+		}
+	}
+}
+
+// What an agent answers, and what the caller is told.
+//
+// Requirement: AI-009, AI-034, AI-035, AI-036, WOA-009
+func TestAnswers(t *testing.T) {
+	s := newStage(t, func(c *gateway.Config) { c.MaxBody = 3000; c.PassHeaders = map[string][]string{"keyed": {"x-api-key"}} })
+	for _, tc := range []struct {
+		status      int
+		media, body string
+		problem     directory.Problem
+		words       string
+	}{
+		{200, "application/json", `{"text":"a"}`, "", ""},
+		{202, "application/json; charset=utf-8", `{"text":"a"}`, "", ""},
+		{200, "application/json", `{"error":{"code":"X"},"text":"a"}`, directory.AgentFailed, ""},
+		{200, "application/json", `{"other":1}`, directory.AgentFailed, "output schema"},
+		{200, "application/json", `{"text":`, directory.AgentFailed, "not JSON"},
+		{200, "text/html", `<p>`, directory.AgentFailed, "not JSON"},
+		{200, "application/json", `{"text":"` + strings.Repeat("a", 4000) + `"}`, directory.AgentFailed, "larger"},
+		{302, "application/json", `{}`, directory.AgentFailed, "302"},
+		{400, "application/json", `{"error":{"message":"the words\n` + strings.Repeat("é", 1000) + `"}}`, directory.AgentBadRequest, "the words "},
+		{401, "application/json", `{"detail":"secret"}`, directory.AgentFailed, "401"},
+		{403, "application/json", `{"detail":"secret"}`, directory.AgentFailed, "403"},
+		{404, "application/problem+json", `{"detail":"no such text"}`, directory.AgentNotFound, "no such text"},
+		{409, "application/json", `{}`, directory.AgentConflict, ""},
+		{413, "application/json", `{}`, directory.AgentTooLarge, ""},
+		{422, "application/json", `{}`, directory.AgentUnprocessable, ""},
+		{429, "application/json", `{}`, directory.AgentRateLimited, ""},
+		{500, "application/json", `{"detail":"stack trace"}`, directory.AgentFailed, "500"},
+		{503, "application/json", `{"detail":"internals"}`, directory.AgentUnavailable, ""},
+	} {
+		agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", tc.media)
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(tc.status)
+			io.WriteString(w, strings.ReplaceAll(tc.body, "\n", `\n`))
+		})
+		_, err := invoke(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`)
+		if tc.problem == "" && err == nil {
+			continue
+		}
+		var told *directory.Error
+		if !errors.As(err, &told) || told.Problem != tc.problem || !strings.Contains(told.Detail, tc.words) || len(told.Detail) > 600 ||
+			strings.Contains(told.Detail, "secret") || strings.Contains(told.Detail, "trace") || strings.Contains(told.Detail, "internals") {
+			t.Errorf("%d %s: %v (%s)", tc.status, tc.body[:min(40, len(tc.body))], err, directory.ProblemOf(err))
+		} else if tc.status == 503 && told.RetryAfter != 7 {
+			t.Errorf("503 with Retry-After 7: told to wait for %d s", told.RetryAfter)
+		}
+	}
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Api-Key") == "mine" && r.Header.Get("Authorization") == "" {
+			http.Error(w, `{"detail":"expired"}`, 401)
+		}
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	e.Agent = "keyed"
+	_, err := s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(`{"text":"a"}`), Header: http.Header{"X-Api-Key": {"mine"}, "Authorization": {"Bearer x"}}})
+	if directory.ProblemOf(err) != directory.AgentUnauthorized {
+		t.Errorf("the caller's own credentials are refused: %v", err)
+	}
+}
+
+// What keeps an invocation from its agent.
+//
+// Requirement: XU-043, XU-065, AI-007
+func TestNotInvocable(t *testing.T) {
+	s := newStage(t, nil)
+	operations := `"operations": [` + translate + `]`
+	gone := s.agent(t, echo)
+	gone.Close()
+	for name, tc := range map[string]struct {
+		e    *directory.Entry
+		want directory.Problem
+	}{
+		"suspended":    {aidip(t, "https://127.0.0.1:9/", operations+`, "status": "suspended"`), directory.AgentUnavailable},
+		"grpc":         {aidip(t, "https://127.0.0.1:9/", operations+`, "protocols": ["grpc"]`), directory.NotInvocable},
+		"plain http":   {aidip(t, "http://example.com/", operations), directory.NotInvocable},
+		"metadata":     {aidip(t, "https://169.254.169.254/", operations), directory.EndpointRefused},
+		"private":      {aidip(t, "https://10.0.0.1/", operations), directory.EndpointRefused},
+		"a port":       {aidip(t, "https://127.0.0.1:25/", operations), directory.EndpointRefused},
+		"nobody there": {aidip(t, gone.URL, operations), directory.AgentFailed},
+	} {
+		_, err := invoke(s, tc.e, "", `{"text":"a"}`)
+		if directory.ProblemOf(err) != tc.want || strings.Contains(err.Error(), "169.254") {
+			t.Errorf("%s: %v (%s)", name, err, directory.ProblemOf(err))
+		}
+		if fronted := s.Fronts(tc.e); fronted != (tc.want != directory.NotInvocable && name != "suspended") {
+			t.Errorf("%s: fronted is %v", name, fronted)
+		}
+	}
+}
+
+// Requirement: AI-011
+func TestBatch(t *testing.T) {
+	s := newStage(t, nil)
+	var most, now atomic.Int32
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		for n := now.Add(1); ; {
+			if had := most.Load(); n <= had || most.CompareAndSwap(had, n) {
+				break
+			}
+		}
+		defer now.Add(-1)
+		echo(w, r)
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	got, err := invoke(s, e, "", `[{"text":"a"}, {"text":5}, {"text":"c"}, []]`)
+	want := `[{"text": "{\"text\":\"a\"}"},{"error":{"code":"bad-request",`
+	if err != nil || !strings.HasPrefix(got, want) || !strings.Contains(got, `(at /1/text)`) || !strings.Contains(got, `,{"text": "{\"text\":\"c\"}"},`) {
+		t.Errorf("%s, %v", got, err)
+	}
+	if _, err := invoke(s, e, "translate", `[`+strings.Repeat(`{"text":"a"},`, 99)+`{"text":"a"}]`); err != nil || most.Load() > 8 {
+		t.Errorf("100 items: %v; %d at once", err, most.Load())
+	}
+	for _, body := range []string{`[]`, `[` + strings.Repeat(`{"text":"a"},`, 100) + `{"text":"a"}]`} {
+		if _, err := invoke(s, e, "", body); directory.ProblemOf(err) != directory.BadRequest {
+			t.Errorf("%.20s: %v", body, err)
+		}
+	}
+	itself := aidip(t, agent.URL, `"operations": [`+translate[:len(translate)-1]+`, "batch": true}]`)
+	if _, err := invoke(s, itself, "", `[{"text":"a"}]`); directory.ProblemOf(err) != directory.BadRequest {
+		t.Errorf("a batch that is passed on is judged by the schema: %v", err)
+	}
+}
+
+// Requirement: AI-012
+func TestIdempotencyKey(t *testing.T) {
+	s := newStage(t, nil)
+	var calls atomic.Int32
+	started, goOn := make(chan string, 10), make(chan struct{})
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		started <- r.Header.Get("Idempotency-Key")
+		<-goOn
+		if calls.Load() == 1 {
+			http.Error(w, "", 500)
+			return
+		}
+		echo(w, r)
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	ask := func(caller spiffeid.ID, body string) (*directory.Reply, error) {
+		return s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(body), Caller: directory.IdentityOf(caller), Key: "k"})
+	}
+	close(goOn)
+	if _, err := ask(alpha, `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed || <-started != "k" {
+		t.Fatalf("the agent fails: %v", err)
+	}
+	goOn = make(chan struct{})
+	type result struct {
+		r   *directory.Reply
+		err error
+	}
+	results := make(chan result, 2)
+	for range 2 {
+		go func() { r, err := ask(alpha, `{"text":"a"}`); results <- result{r, err} }()
+	}
+	<-started
+	close(goOn)
+	replayed := 0
+	for range 2 {
+		got := <-results
+		if got.err != nil || string(got.r.Body) != `{"text": "{\"text\":\"a\"}"}` {
+			t.Fatalf("%+v, %v", got.r, got.err)
+		}
+		if got.r.Replayed {
+			replayed++
+		}
+	}
+	if calls.Load() != 2 || replayed != 1 {
+		t.Errorf("%d calls, %d replayed; want the failed one and one more, and one replayed", calls.Load(), replayed)
+	}
+	if _, err := ask(alpha, `{"text":"b"}`); directory.ProblemOf(err) != directory.KeyReused {
+		t.Errorf("another body: %v", err)
+	}
+	if r, err := ask(other, `{"text":"b"}`); err != nil || r.Replayed {
+		t.Errorf("another caller's key: %+v, %v", r, err)
+	}
+}
+
+// Requirement: AI-040
+func TestPace(t *testing.T) {
+	s := newStage(t, nil)
+	started, goOn := make(chan struct{}), make(chan struct{})
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) { started <- struct{}{}; <-goOn; echo(w, r) })
+	e := aidip(t, agent.URL, `"operations": [`+translate+`], "rate_limit": {"max_concurrent": 1, "requests_per_second": 1000}`)
+	done := make(chan error, 1)
+	go func() { _, err := invoke(s, e, "", `{"text":"a"}`); done <- err }()
+	<-started
+	var told *directory.Error
+	if _, err := invoke(s, e, "", `{"text":"a"}`); !errors.As(err, &told) || told.Problem != directory.RateLimited || told.RetryAfter != 1 {
+		t.Errorf("a second one at once: %v", err)
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	slow := aidip(t, "https://127.0.0.1:1025", `"operations": [`+translate+`], "max_calls_per_minute": 1`)
+	slow.RID = directory.NewRID(2, [10]byte{})
+	_, first := invoke(s, slow, "", `{"text":"a"}`)
+	_, second := invoke(s, slow, "", `{"text":"a"}`)
+	if directory.ProblemOf(first) != directory.AgentFailed || !errors.As(second, &told) || told.Problem != directory.RateLimited || told.RetryAfter != 60 {
+		t.Errorf("once a minute: %v, then %v", first, second)
+	}
+}
+
+// A stream comes as it is made, and ends with its reader.
+//
+// Requirement: AI-010
+func TestStream(t *testing.T) {
+	s := newStage(t, nil)
+	goOn, ended := make(chan struct{}), make(chan struct{})
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: one\n\n")
+		w.(http.Flusher).Flush()
+		<-goOn
+		io.WriteString(w, "data: two\n\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := s.Invoke(ctx, e, directory.Invocation{Body: []byte(`{"text":"a"}`), Stream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Stream.Close()
+	buf := make([]byte, 100)
+	n, _ := r.Stream.Read(buf)
+	close(goOn)
+	m, _ := r.Stream.Read(buf[n:])
+	if got := string(buf[:n+m]); got != "data: one\n\ndata: two\n\n" {
+		t.Errorf("read %q", got)
+	}
+	cancel()
+	if _, err := r.Stream.Read(buf); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the client has gone: %v", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the agent was not told")
+	}
+}
+
+// A real MCP server's tools, known to the registration or not.
+//
+// Requirement: WOA-011, WOA-027
+func TestMCP(t *testing.T) {
+	s := newStage(t, nil)
+	type text struct {
+		Text string `json:"text"`
+	}
+	server := func(names ...string) *httptest.Server {
+		m := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+		for _, name := range names {
+			mcp.AddTool(m, &mcp.Tool{Name: name, Description: "Repeats."}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, text, error) {
+				if in.Text == "fail" {
+					return nil, text{}, errors.New("secret")
+				}
+				return nil, text{name + ":" + in.Text}, nil
+			})
+		}
+		h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, nil)
+		return s.agent(t, h.ServeHTTP)
+	}
+	card := func(url string) *directory.Entry {
+		return entry(t, directory.KindMCP, "m", fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http", "url": %q}]}`, url))
+	}
+	woa := func(url, field string) *directory.Entry {
+		return entry(t, directory.KindWoA, "tr@host", fmt.Sprintf(`{"woa_version": "1", "agents": [{"id": "tr", "name": "T", "description": "D", "transports": ["mcp"],
+			"inputs": {"type": "object", "required": ["text"]}, "outputs": {"type": "object"}}],
+			"transports": {"mcp": {"server": %q, "tool_namespace": "ns", "tool_field": %q}}}`, url, field))
+	}
+	one, two, bare, prefixed := server("say"), server("say", "sing"), server("tr"), server("ns_tr", "ns_x", "tr")
+	for _, tc := range []struct {
+		name            string
+		e               *directory.Entry
+		operation, body string
+		want            string
+		problem         directory.Problem
+	}{
+		{"the only tool", card(one.URL), "", `{"text":"a"}`, `{"text":"say:a"}`, ""},
+		{"one of two", card(two.URL), "sing", `{"text":"a"}`, `{"text":"sing:a"}`, ""},
+		{"none of two", card(two.URL), "", `{"text":"a"}`, "", directory.BadRequest},
+		{"no such tool", card(two.URL), "hum", `{"text":"a"}`, "", directory.NotFound},
+		{"against the tool's schema", card(one.URL), "", `{"text":5}`, "", directory.BadRequest},
+		{"the tool fails", card(one.URL), "", `{"text":"fail"}`, "", directory.AgentFailed},
+		{"known to the registration", aidip(t, two.URL, `"protocols": ["mcp"], "operations": [`+strings.ReplaceAll(translate, `"translate"`, `"sing"`)+`]`), "", `{"text":"a"}`, `{"text":"sing:a"}`, ""},
+		{"woa, bare", woa(bare.URL, "agent"), "", `{"agent":"tr","input":{"text":"a"}}`, `{"text":"tr:a"}`, ""},
+		{"woa, prefixed", woa(prefixed.URL, "agent"), "", `{"text":"a"}`, `{"text":"ns_tr:a"}`, ""},
+		{"woa, by a member", woa(prefixed.URL, "tool"), "", `{"agent":"tr","tool":"x","input":{"text":"a"}}`, `{"text":"ns_x:a"}`, ""},
+		{"woa, the member is missing", woa(prefixed.URL, "tool"), "", `{"agent":"tr","input":{"text":"a"}}`, "", directory.BadRequest},
+	} {
+		got, err := invoke(s, tc.e, tc.operation, tc.body)
+		if got != tc.want || tc.problem != "" && directory.ProblemOf(err) != tc.problem || err != nil && (tc.problem == "" || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: %s, %v (%s)", tc.name, got, err, directory.ProblemOf(err))
+		}
+	}
+}
+
+// Both versions of A2A, by both of the transports that are spoken.
+func TestA2A(t *testing.T) {
+	s := newStage(t, nil)
+	answer := ""
+	var got, path, version string
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got, path, version = string(body), r.URL.Path, r.Header.Get("A2A-Version")
+		if strings.Contains(r.Header.Get("Accept"), "event-stream") {
+			w.Header().Set("Content-Type", "text/event-stream")
+		} else {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		io.WriteString(w, answer)
+	})
+	card := func(rest string) *directory.Entry {
+		return entry(t, directory.KindA2A, "a", `{"name": "A", "description": "D", "version": "1", "skills": [{"id": "sing", "name": "S", "description": "D", "tags": []}], `+strings.ReplaceAll(rest, "URL", agent.URL)+`}`)
+	}
+	for _, tc := range []struct {
+		name                  string
+		e                     *directory.Entry
+		operation, body       string
+		stream                bool
+		answer, path, version string
+		sent                  []string
+		want                  string
+		problem               directory.Problem
+	}{
+		{"0.3", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`, "/rpc", "",
+			[]string{`"method":"message/send"`, `"role":"user"`, `"kind":"message"`, `{"kind":"text","text":"hi"}`}, `{"kind":"message"}`, ""},
+		{"1.0", card(`"supportedInterfaces": [{"url": "URL/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]`), "sing", `{"text":"hi","loud":true}`, false,
+			`{"jsonrpc":"2.0","id":"1","result":{"task":{"status":{"state":"TASK_STATE_COMPLETED"}}}}`, "/rpc", "1.0",
+			[]string{`"method":"SendMessage"`, `"role":"ROLE_USER"`, `{"data":{"text":"hi","loud":true}}`, `"metadata":{"skillId":"sing"}`}, `{"task":{"status":{"state":"TASK_STATE_COMPLETED"}}}`, ""},
+		{"1.0 over HTTP", card(`"supportedInterfaces": [{"url": "URL/v", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}]`), "", `{"message":{"role":"ROLE_USER","parts":[]},"tenant":"t"}`, false,
+			`{"message":{}}`, "/v/message:send", "1.0", []string{`"tenant":"t"`, `"messageId":"`}, `{"message":{}}`, ""},
+		{"0.3, a failed task", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","result":{"kind":"task","status":{"state":"failed"}}}`, "/rpc", "", nil, "", directory.AgentFailed},
+		{"0.3, an error", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","error":{"code":-32603,"message":"secret"}}`, "/rpc", "", nil, "", directory.AgentFailed},
+		{"0.3, bad parameters", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","error":{"code":-32602,"message":"no such part"}}`, "/rpc", "", nil, "", directory.AgentBadRequest},
+		{"no such skill", card(`"url": "URL/rpc"`), "hum", `{"text":"hi"}`, false, ``, "", "", nil, "", directory.NotFound},
+		{"0.3, streamed", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, true, "data: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":{\"n\":1}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"error\":{\"code\":1}}\n\n", "/rpc", "",
+			[]string{`"method":"message/stream"`}, "data: {\"n\":1}\n\nevent: error\ndata: {\"error\":{\"code\":\"agent-failed\",\"message\":\"the agent answered with the JSON-RPC error 1\"}}\n\n", ""},
+	} {
+		answer, got, path, version = tc.answer, "", "", ""
+		r, err := s.Invoke(t.Context(), tc.e, directory.Invocation{Operation: tc.operation, Body: []byte(tc.body), Stream: tc.stream})
+		output := ""
+		if err == nil {
+			output = string(r.Body)
+			if r.Stream != nil {
+				b, _ := io.ReadAll(r.Stream)
+				output = string(b)
+				r.Stream.Close()
+			}
+		}
+		if output != tc.want || path != tc.path || version != tc.version || tc.problem != "" && directory.ProblemOf(err) != tc.problem || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %q, %v; at %s, version %q", tc.name, output, err, path, version)
+		}
+		for _, part := range tc.sent {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: sent %s, without %s", tc.name, got, part)
+			}
+		}
+	}
+}
