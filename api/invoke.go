@@ -17,9 +17,6 @@ import (
 type Gateway interface {
 	// Invoke has e's agent do what is asked for. e is the registration as it is now.
 	Invoke(ctx context.Context, e *directory.Entry, in directory.Invocation) (*directory.Reply, error)
-	// Fronts reports whether Invoke could reach e's agent, as far as its registration
-	// says.
-	Fronts(e *directory.Entry) bool
 }
 
 // DefaultMaxInvocation is how many bytes the body of an invocation has, at most.
@@ -81,7 +78,7 @@ func (s *Server) mayInvoke(c *call, e *directory.Entry) error {
 	if !d.Allow && c.id.IsZero() {
 		return s.challenge("To invoke this agent is not for everybody. ", nil)
 	}
-	return denied(d, "%s may not invoke %q", c.id, e.Agent)
+	return c.denied(d, "%s may not invoke %q", c.id, e.Agent)
 }
 
 // invocation reads what is asked for.
@@ -144,7 +141,7 @@ func pass(w http.ResponseWriter, rc *http.ResponseController, stream io.Reader) 
 
 // appendGateway appends where this node's gateway fronts an agent, if it does.
 func (s *Server) appendGateway(b []byte, e *directory.Entry) []byte {
-	if s.cfg.Gateway == nil || !s.cfg.Gateway.Fronts(e) {
+	if s.cfg.Fronts == nil || !s.cfg.Fronts(e) {
 		return b
 	}
 	return directory.AppendText(b, "gateway", agentHref(e)+"/invoke")

@@ -27,8 +27,6 @@ func (g quietGateway) Invoke(_ context.Context, _ *directory.Entry, in directory
 	return &g.reply, g.err
 }
 
-func (quietGateway) Fronts(e *directory.Entry) bool { return e.Agent != "grpc-only" }
-
 const invocable = `{"base":"https://agents.example.com/a","name":"A"}`
 
 // Who may invoke what, and what is asked of the gateway.
@@ -42,6 +40,7 @@ func TestInvoke(t *testing.T) {
 	var in directory.Invocation
 	s := newTestServer(t, func(cfg *Config) {
 		cfg.Gateway = quietGateway{reply: directory.Reply{Status: 202, ContentType: "application/json", Body: []byte(`{"done":true}`), Replayed: true}, asked: func(got directory.Invocation) { in = got }}
+		cfg.Fronts = func(*directory.Entry) bool { return true }
 		cfg.MaxInvocation = 100
 	}, e, secret, reserved)
 	json := []string{"Content-Type", "application/json"}

@@ -25,7 +25,9 @@ var compiled = struct {
 // closed loads nothing: no reference out of a registrant's schema is followed.
 type closed struct{}
 
-func (closed) Load(url string) (any, error) { return nil, fmt.Errorf("%q is outside of the schema", url) }
+func (closed) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%q is outside of the schema", url)
+}
 
 // CompileSchema makes a Schema of its JSON. One that refers to others, or to
 // itself without end, is an error.

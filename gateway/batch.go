@@ -67,11 +67,39 @@ func outputOf(r *directory.Reply, err error) []byte {
 	if err == nil {
 		return []byte("null")
 	}
-	b := directory.AppendText([]byte{'{'}, "code", string(directory.ProblemOf(err)))
+	b := directory.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
 	var told *directory.Error
 	message := "something went wrong"
 	if errors.As(err, &told) {
 		message = told.Error()
 	}
 	return append(append([]byte(`{"error":`), append(directory.AppendText(b, "message", message), '}')...), '}')
+}
+
+// codeOf is draft-cui's word for what went wrong with an item (cui 5), as the whole
+// answer would have it.
+func codeOf(p directory.Problem) string {
+	switch p {
+	case directory.BadRequest, directory.AgentBadRequest, directory.AgentUnprocessable:
+		return "InvalidInput"
+	case directory.NotFound, directory.AgentNotFound:
+		return "NotFound"
+	case directory.RateLimited, directory.AgentRateLimited:
+		return "RateLimited"
+	case directory.EndpointRefused, directory.AgentForbidden:
+		return "Forbidden"
+	case directory.AgentUnauthorized:
+		return "Unauthorized"
+	case directory.AgentConflict:
+		return "Conflict"
+	case directory.AgentTooLarge:
+		return "InvalidRequest"
+	case directory.AgentUnavailable:
+		return "Unavailable"
+	case directory.AgentTimeout:
+		return "Timeout"
+	case directory.NotInvocable:
+		return "NotInvocable"
+	}
+	return "AgentError"
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -64,10 +65,13 @@ func New(cfg Config) *Gateway {
 }
 
 // Fronts reports whether the gateway speaks a protocol by which e's agent is
-// reached, and the agent may be called, as far as its registration says.
+// reached, and the agent may be called, as far as its registration says and the
+// guard can tell without asking for addresses.
 func (g *Gateway) Fronts(e *directory.Entry) bool {
-	_, ok := g.bindingOf(e.Projection())
-	return ok && invocable(e.Projection().Status)
+	p := e.Projection()
+	b, ok := g.bindingOf(p)
+	u, err := url.Parse(b.Endpoint)
+	return ok && invocable(p.Status) && err == nil && g.cfg.Guard.Check(u) == nil
 }
 
 // invocable are the states in which an agent may be called (draft-xu, 4.8).

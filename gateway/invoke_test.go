@@ -226,7 +226,7 @@ func TestNotInvocable(t *testing.T) {
 		if directory.ProblemOf(err) != tc.want || strings.Contains(err.Error(), "169.254") {
 			t.Errorf("%s: %v (%s)", name, err, directory.ProblemOf(err))
 		}
-		if fronted := s.Fronts(tc.e); fronted != (tc.want != directory.NotInvocable && name != "suspended") {
+		if fronted := s.Fronts(tc.e); fronted != (tc.want == directory.AgentFailed) {
 			t.Errorf("%s: fronted is %v", name, fronted)
 		}
 	}
@@ -247,7 +247,7 @@ func TestBatch(t *testing.T) {
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	got, err := invoke(s, e, "", `[{"text":"a"}, {"text":5}, {"text":"c"}, []]`)
-	want := `[{"text": "{\"text\":\"a\"}"},{"error":{"code":"bad-request",`
+	want := `[{"text": "{\"text\":\"a\"}"},{"error":{"code":"InvalidInput",`
 	if err != nil || !strings.HasPrefix(got, want) || !strings.Contains(got, `(at /1/text)`) || !strings.Contains(got, `,{"text": "{\"text\":\"c\"}"},`) {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -483,7 +483,7 @@ func TestA2A(t *testing.T) {
 		{"0.3, bad parameters", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","error":{"code":-32602,"message":"no such part"}}`, "/rpc", "", nil, "", directory.AgentBadRequest},
 		{"no such skill", card(`"url": "URL/rpc"`), "hum", `{"text":"hi"}`, false, ``, "", "", nil, "", directory.NotFound},
 		{"0.3, streamed", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, true, "data: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":{\"n\":1}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"error\":{\"code\":1}}\n\n", "/rpc", "",
-			[]string{`"method":"message/stream"`}, "data: {\"n\":1}\n\nevent: error\ndata: {\"error\":{\"code\":\"agent-failed\",\"message\":\"the agent answered with the JSON-RPC error 1\"}}\n\n", ""},
+			[]string{`"method":"message/stream"`}, "data: {\"n\":1}\n\nevent: error\ndata: {\"error\":{\"code\":\"AgentError\",\"message\":\"the agent answered with the JSON-RPC error 1\"}}\n\n", ""},
 	} {
 		answer, got, path, version = tc.answer, "", "", ""
 		r, err := s.Invoke(t.Context(), tc.e, directory.Invocation{Operation: tc.operation, Body: []byte(tc.body), Stream: tc.stream})

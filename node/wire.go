@@ -233,7 +233,7 @@ func (n *Node) wireAPI() *api.Server {
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries, Invocations: n.cfg.Limits.Invocations},
 	}
 	if g := n.wireGateway(); g != nil {
-		cfg.Gateway, cfg.MaxInvocation = g, n.cfg.Gateway.MaxRequest
+		cfg.Gateway, cfg.Fronts, cfg.MaxInvocation = g, g.Fronts, n.cfg.Gateway.MaxRequest
 	}
 	return api.New(cfg)
 }
