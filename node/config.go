@@ -64,13 +64,6 @@ type Listen struct {
 	Gossip  string `yaml:"gossip"`
 }
 
-// Identity names the files of the node's X.509-SVID and its domain's bundle.
-type Identity struct {
-	Cert   string `yaml:"cert"`
-	Key    string `yaml:"key"`
-	Bundle string `yaml:"bundle"`
-}
-
 // Member is one node of the domain.
 type Member struct {
 	ID      spiffeid.ID `yaml:"id"`
@@ -207,8 +200,9 @@ func (c *Config) validateDomain() error {
 		return errors.New("trust_domain: missing: give the domain's SPIFFE trust domain")
 	case c.TrustDomain.Name() == directory.Mesh.String():
 		return errors.New("trust_domain: no domain may be called mesh, which names the audience of all")
-	case c.Identity.Cert == "" || c.Identity.Key == "" || c.Identity.Bundle == "":
-		return errors.New("identity: cert, key and bundle are all needed: files in PEM, the bundle may be a SPIFFE JWKS")
+	}
+	if err := c.Identity.validate(); err != nil {
+		return err
 	}
 	u, err := url.Parse(c.PublicURL)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" || u.RawQuery != "" {

@@ -58,7 +58,7 @@ func requireKeys(t *testing.T, path string, typ reflect.Type, keys map[string]an
 // file that isn't one by its line.
 func TestBadConfigIsNamed(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"unknown key":         {"policy: shipped", "polcy: shipped", "line 72: field polcy not found"},
+		"unknown key":         {"policy: shipped", "polcy: shipped", "line 83: field polcy not found"},
 		"wrong type":          {"max: 604800", "max: soon", "cannot unmarshal"},
 		"no domain":           {"trust_domain: alpha.test", "", "trust_domain: missing"},
 		"a domain mesh":       {"trust_domain: alpha.test", "trust_domain: mesh", "trust_domain: no domain may be called mesh"},
@@ -86,6 +86,7 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"unknown log level":   {"level: info", "level: loud", "log.level"},
 		"unknown format":      {"format: json", "format: xml", "log.format"},
 		"no key":              {"key: node.key", "", "identity"},
+		"two identities":      {`workload_api: ""`, "workload_api: unix:///run/spire.sock", "identity: workload_api stands instead"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !strings.Contains(SampleConfig, c.old) {
@@ -96,6 +97,28 @@ func TestBadConfigIsNamed(t *testing.T) {
 				t.Errorf("got %v, want the file and %q", err, c.want)
 			}
 		})
+	}
+}
+
+// The node's identity comes from files or from a Workload API, never from both.
+func TestOneSourceOfIdentity(t *testing.T) {
+	files := Identity{Cert: "c", Key: "k", Bundle: "b"}
+	for _, c := range []struct {
+		identity Identity
+		want     string // nothing where it is fine
+	}{
+		{files, ""},
+		{Identity{WorkloadAPI: "unix:///run/spire/agent.sock"}, ""},
+		{Identity{Cert: "c", WorkloadAPI: "unix:///run/spire/agent.sock"}, "stands instead"},
+		{Identity{WorkloadAPI: "/run/spire/agent.sock"}, "identity.workload_api"},
+		{Identity{WorkloadAPI: "https://spire.test"}, "identity.workload_api"},
+		{Identity{Cert: "c", Key: "k"}, "all needed"},
+		{Identity{}, "workload_api instead"},
+	} {
+		err := c.identity.validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.identity, err, c.want)
+		}
 	}
 }
 

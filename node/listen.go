@@ -33,19 +33,19 @@ func (n Network) orTCP() Network {
 	return n
 }
 
-// listeners are a node's four, bound before anything else starts.
+// listeners are a node's but for admin's, bound before what they are for starts.
 type listeners struct {
-	api, admin, cluster, gossip net.Listener // gossip is nil where it is off
+	api, cluster, gossip net.Listener // gossip is nil where it is off
 }
 
-// bind binds all of a node's listeners, or none.
+// bind binds all of these listeners, or none.
 func bind(n Network, cfg *Config) (l listeners, err error) {
 	var bound []net.Listener
 	for _, b := range []struct {
 		key, addr string
 		into      *net.Listener
 	}{
-		{"api", cfg.Listen.API, &l.api}, {"admin", cfg.Listen.Admin, &l.admin},
+		{"api", cfg.Listen.API, &l.api},
 		{"cluster", cfg.Listen.Cluster, &l.cluster}, {"gossip", cfg.Listen.Gossip, &l.gossip},
 	} {
 		if b.key == "gossip" && !cfg.Gossip.Enabled {
@@ -158,7 +158,7 @@ func nodesOf(td spiffeid.TrustDomain) func(spiffeid.ID) error {
 // is harmless.
 func (l listeners) close() error {
 	var err error
-	for _, ln := range []net.Listener{l.api, l.admin, l.cluster, l.gossip} {
+	for _, ln := range []net.Listener{l.api, l.cluster, l.gossip} {
 		if ln == nil {
 			continue
 		}

@@ -75,12 +75,13 @@ var (
 	descLagSeconds    = desc("federation_lag_seconds", "How long this node has lacked what a peer announced.", "origin")
 	descHeadAge       = desc("federation_head_age_seconds", "Seconds since a peer's last verified word.", "origin")
 	descWatches       = desc("watches", "Clients that watch the directory at this node.")
+	descSVID          = desc("svid_remaining_seconds", "Seconds until the node's SVID ends; negative once it has.")
 	descMessages      = desc("federation_messages_total", "Pages, heads and records of an origin, by what the gate said.", "origin", "code")
 )
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descMessages} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descMessages} {
 		ch <- d
 	}
 }
@@ -104,6 +105,7 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	for _, td := range n.view.Origins() {
 		gauge(descRegistrations, float64(n.view.Origin(td).Len()), td.Name())
 	}
+	gauge(descSVID, time.Until(n.source.SVID().Certificates[0].NotAfter).Seconds())
 	gauge(descWatches, float64(n.face.Watches()))
 	s.collectPeers(ch, gauge)
 }

@@ -11,6 +11,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -32,7 +33,8 @@ type Env struct {
 	Network Network
 	Logger  *slog.Logger
 	Timing  consensus.Timing // zero for the defaults
-	Source  *trust.Source    // the node's SVID; nil for the configured files
+	Source  *trust.Source    // the node's SVID; nil for what is configured
+	Context context.Context  // ends a Start that waits for the node's SVID; nil for one that nothing ends
 }
 
 // A Node is one running node.
@@ -42,6 +44,7 @@ type Node struct {
 	net     Network
 	log     *slog.Logger
 	life    lifecycle
+	admin   front
 	source  *trust.Source
 	bundles *trust.Bundles
 	key     *trust.Key
@@ -66,7 +69,8 @@ type Node struct {
 const closeTimeout = 15 * time.Second
 
 // Start starts a node. It returns once everything listens and what is on disk
-// has been loaded; Ready tells when the node can serve. What was started is
+// has been loaded, and before that waits for its identity where a Workload API gives
+// that and is not there yet; the admin listener then says so. Ready tells when the node can serve. What was started is
 // stopped again when the start fails half way.
 func Start(cfg Config, env Env) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
@@ -99,9 +103,12 @@ func (n *Node) ID() spiffeid.ID { return n.id }
 // safe.
 func (n *Node) Failed() <-chan struct{} { return n.store.Failed() }
 
-// Ready returns nil when the node has a leader, is caught up and can sign; else
-// the check that fails.
+// Ready returns nil when the node has an identity and a leader, is caught up and can
+// sign; else the check that fails.
 func (n *Node) Ready() error {
+	if err := n.source.Err(); err != nil {
+		return fmt.Errorf("identity: %w", err)
+	}
 	if err := n.store.Ready(); err != nil {
 		return err
 	}

@@ -23,11 +23,17 @@ import (
 // wire starts the parts of a node in one straight line. What each part starts is
 // stopped in reverse.
 func (n *Node) wire(env Env) error {
+	if err := n.wireAdmin(); err != nil {
+		return err
+	}
+	if err := n.wireIdentity(env); err != nil {
+		return err
+	}
 	ln, err := bind(n.net, &n.cfg)
 	if err != nil {
 		return err
 	}
-	if err := n.wireTrust(env.Source); err != nil {
+	if err := n.wireTrust(); err != nil {
 		return errors.Join(err, ln.close())
 	}
 	if err := n.wireAudit(); err != nil {
@@ -49,26 +55,29 @@ func (n *Node) wire(env Env) error {
 	server.RegisterOnShutdown(n.mesh.Drain)
 	server.RegisterOnShutdown(n.face.Drain)
 	n.serve("api", server, ln.api)
-	n.serve("admin", newServer(api.NewAdmin(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready}), nil, n.log), ln.admin)
+	n.admin.show(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready})
+	n.life.onStop("readiness", func(context.Context) error {
+		n.admin.show(api.AdminConfig{Ready: func() error { return errors.New("stopping") }})
+		return nil
+	})
 	return n.wireDNSSD(ln.api.Addr(), mdnsResponder{n.log})
 }
 
-// wireTrust loads who this node is and whom it trusts.
-func (n *Node) wireTrust(source *trust.Source) (err error) {
+// wireAdmin has the admin listener answer from the first moment on: a node may wait
+// for its identity, and says so.
+func (n *Node) wireAdmin() error {
+	ln, err := n.net.Listen(n.cfg.Listen.Admin)
+	if err != nil {
+		return fmt.Errorf("listen.admin: %w", err)
+	}
+	n.admin.show(api.AdminConfig{Ready: func() error { return errors.New("starting") }})
+	n.serve("admin", newServer(&n.admin, nil, n.log), ln)
+	return nil
+}
+
+// wireTrust loads whom this node trusts, and by what it signs.
+func (n *Node) wireTrust() (err error) {
 	td := n.cfg.TrustDomain
-	if source == nil {
-		if source, err = trust.OpenFiles(n.cfg.Identity.Cert, n.cfg.Identity.Key); err != nil {
-			return fmt.Errorf("identity: %w", err)
-		}
-	}
-	n.source, n.id = source, source.SVID().ID
-	if n.member() == nil {
-		return fmt.Errorf("identity.cert: it is %s, which is none of the members: list this node there", n.id)
-	}
-	n.bundles = trust.NewBundles()
-	if err := n.bundles.LoadFile(td, n.cfg.Identity.Bundle); err != nil {
-		return fmt.Errorf("identity.bundle: %w", err)
-	}
 	if err := n.loadPeers(); err != nil {
 		return fmt.Errorf("data: peers: %w", err)
 	}
@@ -79,7 +88,6 @@ func (n *Node) wireTrust(source *trust.Source) (err error) {
 	if n.policy, err = trust.NewPolicy(n.cfg.Policy, td); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	n.life.loop("identity", func(ctx context.Context) { source.Run(ctx, n.log) })
 	return n.wireCallers()
 }
 
@@ -98,10 +106,12 @@ func (n *Node) wireAudit() error {
 }
 
 // member returns this node among the members.
-func (n *Node) member() *Member {
-	for i := range n.cfg.Members {
-		if n.cfg.Members[i].ID == n.id {
-			return &n.cfg.Members[i]
+func (n *Node) member() *Member { return n.cfg.member(n.id) }
+
+func (c *Config) member(id spiffeid.ID) *Member {
+	for i := range c.Members {
+		if c.Members[i].ID == id {
+			return &c.Members[i]
 		}
 	}
 	return nil

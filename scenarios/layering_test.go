@@ -60,6 +60,7 @@ var homes = map[string][]string{
 	"github.com/cedar-policy/cedar-go":         {"trust"},
 	"filippo.io/torchwood":                     {"trust"},
 	"github.com/spiffe/go-spiffe/v2":           {"trust"},
+	"google.golang.org/grpc":                   {"trust"}, // which the Workload API speaks
 	"github.com/gorilla/mux":                   {"api"},
 	"github.com/getkin/kin-openapi":            {"api"},
 	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client

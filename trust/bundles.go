@@ -26,9 +26,10 @@ var ErrNoBundle = errors.New("no bundle of that trust domain")
 // Bundles holds the authorities of each trust domain that this node believes,
 // each for its own domain alone. It is safe for concurrent use.
 type Bundles struct {
-	mu   sync.RWMutex
-	sets map[spiffeid.TrustDomain]*bundle
-	last uint64 // generation of the last change
+	mu        sync.RWMutex // guards the rest
+	sets      map[spiffeid.TrustDomain]*bundle
+	federated map[spiffeid.TrustDomain]*bundle // by Federate; they go before those of sets
+	last      uint64                           // generation of the last change
 }
 
 // A bundle is one domain's authorities. It is never modified.
@@ -41,13 +42,29 @@ type bundle struct {
 
 // NewBundles returns an empty set.
 func NewBundles() *Bundles {
-	return &Bundles{sets: map[spiffeid.TrustDomain]*bundle{}}
+	return &Bundles{sets: map[spiffeid.TrustDomain]*bundle{}, federated: map[spiffeid.TrustDomain]*bundle{}}
 }
 
 // Set puts a SPIFFE trust bundle (a JWKS) in the place of what td had. A bundle
 // that isn't strict JSON, has no X.509 authority, or has one that is no CA or
 // names another trust domain, is refused, and what td had stays.
-func (b *Bundles) Set(td spiffeid.TrustDomain, jwks []byte) error {
+func (b *Bundles) Set(td spiffeid.TrustDomain, jwks []byte) error { return b.set(b.sets, td, jwks) }
+
+// Federate is Set for what a Workload API says of a domain that is federated with
+// its own. It goes before what Set puts, for as long as it is there: the Workload API
+// renews it.
+func (b *Bundles) Federate(td spiffeid.TrustDomain, jwks []byte) error {
+	return b.set(b.federated, td, jwks)
+}
+
+// Unfederate takes away what Federate put.
+func (b *Bundles) Unfederate(td spiffeid.TrustDomain) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.federated, td)
+}
+
+func (b *Bundles) set(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDomain, jwks []byte) error {
 	parsed, err := parseJWKS(td, jwks)
 	if err != nil {
 		return fmt.Errorf("bundle of %s: %w", td, err)
@@ -55,7 +72,7 @@ func (b *Bundles) Set(td spiffeid.TrustDomain, jwks []byte) error {
 	if err := checkAuthorities(td, parsed.X509Authorities()); err != nil {
 		return fmt.Errorf("bundle of %s: %w", td, err)
 	}
-	b.put(td, &bundle{jwks: bytes.Clone(jwks), x509: parsed.X509Bundle(), jwt: parsed.JWTAuthorities(), wit: parsed.WITAuthorities()})
+	b.put(sets, td, &bundle{jwks: bytes.Clone(jwks), x509: parsed.X509Bundle(), jwt: parsed.JWTAuthorities(), wit: parsed.WITAuthorities()})
 	return nil
 }
 
@@ -84,18 +101,19 @@ func (b *Bundles) LoadFile(td spiffeid.TrustDomain, file string) error {
 	return b.SetX509(td, parsed.X509Authorities())
 }
 
-func (b *Bundles) put(td spiffeid.TrustDomain, set *bundle) {
+func (b *Bundles) put(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDomain, set *bundle) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old := b.sets[td]; old != nil && bytes.Equal(old.jwks, set.jwks) {
+	if old := sets[td]; old != nil && bytes.Equal(old.jwks, set.jwks) {
 		return
 	}
 	b.last++
 	set.generation = b.last
-	b.sets[td] = set
+	sets[td] = set
 }
 
-// Remove forgets td's authorities: nobody of td is believed any more.
+// Remove forgets td's authorities: nobody of td is believed any more, but for those
+// whom the Workload API's own bundle of td certifies.
 func (b *Bundles) Remove(td spiffeid.TrustDomain) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,6 +162,9 @@ func (b *Bundles) wit(td spiffeid.TrustDomain) map[string]crypto.PublicKey {
 func (b *Bundles) get(td spiffeid.TrustDomain) *bundle {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
+	if set := b.federated[td]; set != nil {
+		return set
+	}
 	return b.sets[td]
 }
 

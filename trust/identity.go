@@ -24,7 +24,8 @@ func IsNode(id spiffeid.ID, td spiffeid.TrustDomain) bool {
 // A Source holds this node's X.509-SVID and swaps it whole. It is safe for
 // concurrent use.
 type Source struct {
-	certFile, keyFile string // empty for a fixed source
+	certFile, keyFile string       // empty for a source that is not of files
+	api               *WorkloadAPI // which swaps it; nil for a source of files, or a fixed one
 
 	mu      sync.RWMutex
 	svid    *x509svid.SVID

@@ -42,7 +42,11 @@ func (a *app) serve(ctx context.Context, file string) error {
 		return usage("the configuration can't be used: %w", err).try(a.program + " config")
 	}
 	steadyCollector()
-	n, err := node.Start(cfg, node.Env{Logger: log})
+	n, err := node.Start(cfg, node.Env{Logger: log, Context: ctx})
+	if err != nil && ctx.Err() != nil {
+		log.Info("stopping before the start was over", "error", err)
+		return nil
+	}
 	if err != nil {
 		return failed(exitFailed, "the node can't start: %w", err).try(a.command("serve", "--config", file))
 	}

@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// Identity says where the node's X.509-SVID and its domain's bundle come from: three
+// files, or a SPIFFE Workload API.
+type Identity struct {
+	Cert        string `yaml:"cert"`
+	Key         string `yaml:"key"`
+	Bundle      string `yaml:"bundle"`
+	WorkloadAPI string `yaml:"workload_api"`
+}
+
+func (i *Identity) validate() error {
+	none := i.Cert == "" && i.Key == "" && i.Bundle == ""
+	switch {
+	case i.WorkloadAPI != "" && !none:
+		return errors.New("identity: workload_api stands instead of cert, key and bundle: give one or the other")
+	case i.WorkloadAPI != "":
+		if err := trust.CheckWorkloadAPI(i.WorkloadAPI); err != nil {
+			return fmt.Errorf("identity.workload_api: %q is neither unix:///PATH nor tcp://IP:PORT: %w", i.WorkloadAPI, err)
+		}
+	case i.Cert == "" || i.Key == "" || i.Bundle == "":
+		return errors.New("identity: cert, key and bundle are all needed: files in PEM, the bundle may be a SPIFFE JWKS; or workload_api instead")
+	}
+	return nil
+}
+
+// wireIdentity finds out who this node is, and has its SVID renewed. A Workload API
+// that is not there is waited for until env.Context ends.
+func (n *Node) wireIdentity(env Env) (err error) {
+	n.bundles = trust.NewBundles()
+	where := "identity.cert"
+	switch {
+	case n.cfg.Identity.WorkloadAPI != "":
+		where = "identity.workload_api"
+		err = n.awaitIdentity(env.Context)
+	case env.Source != nil:
+		n.source = env.Source
+	default:
+		n.source, err = trust.OpenFiles(n.cfg.Identity.Cert, n.cfg.Identity.Key)
+	}
+	if err != nil {
+		return fmt.Errorf("identity: %w", err)
+	}
+	if n.id = n.source.SVID().ID; n.member() == nil {
+		return fmt.Errorf("%s: it is %s, which is none of the members: list this node there", where, n.id)
+	}
+	if n.cfg.Identity.WorkloadAPI != "" {
+		return nil
+	}
+	if err := n.bundles.LoadFile(n.cfg.TrustDomain, n.cfg.Identity.Bundle); err != nil {
+		return fmt.Errorf("identity.bundle: %w", err)
+	}
+	n.life.loop("identity", func(ctx context.Context) { n.source.Run(ctx, n.log) })
+	return nil
+}
+
+// awaitIdentity waits for the SVID of one of the members. Meanwhile the admin
+// listener says what is waited for.
+func (n *Node) awaitIdentity(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	mine := func(id spiffeid.ID) bool { return n.cfg.member(id) != nil }
+	w, err := trust.OpenWorkloadAPI(ctx, n.cfg.Identity.WorkloadAPI, n.bundles, mine)
+	if err != nil {
+		return err
+	}
+	n.life.loop("Workload API", func(ctx context.Context) { w.Run(ctx, n.log) })
+	n.admin.show(api.AdminConfig{Ready: func() error {
+		if err := w.Err(); err != nil {
+			return fmt.Errorf("identity: waiting for an SVID: %w", err)
+		}
+		return errors.New("starting")
+	}})
+	n.source, err = w.Source(ctx)
+	return err
+}
+
+// A front answers on the admin listener before, while and after the node serves.
+type front struct{ handler atomic.Pointer[http.Handler] }
+
+func (f *front) show(cfg api.AdminConfig) {
+	h := api.NewAdmin(cfg)
+	f.handler.Store(&h)
+}
+
+// ServeHTTP implements http.Handler.
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*f.handler.Load()).ServeHTTP(w, r)
+}

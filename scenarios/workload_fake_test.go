@@ -1,0 +1,227 @@
+package scenarios
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A spire is what gives a domain's workloads their identities, to the published
+// protobuf of the SPIFFE Workload API: the outside world of these tests. Each of its
+// sockets serves one workload.
+type spire struct {
+	t   *testing.T
+	td  spiffeid.TrustDomain
+	dir string
+	jwt *ecdsa.PrivateKey
+
+	mu        sync.Mutex // guards the rest
+	cas       []*trust.CA
+	rotations int
+	ttl       time.Duration
+	federated map[string][]byte
+	spoil     func(*workload.X509SVIDResponse) // what is wrong with the answers from now on
+	changed   chan struct{}                    // closed at the next change
+}
+
+func newSpire(t *testing.T, domain string) *spire {
+	t.Helper()
+	s := &spire{t: t, td: spiffeid.RequireTrustDomainFromString(domain), ttl: time.Hour, changed: make(chan struct{})}
+	var err1, err2 error
+	s.dir, err1 = os.MkdirTemp("", "wl-") // a socket's path is at most 107 bytes long
+	s.jwt, err2 = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	s.must(errors.Join(err1, err2))
+	t.Cleanup(func() { _ = os.RemoveAll(s.dir) })
+	s.rotate()
+	return s
+}
+
+func (s *spire) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// change changes something and sends all workloads what there is then.
+func (s *spire) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// rotate gives all workloads new SVIDs; every third time by a new CA, which has been
+// in the bundle for one rotation, as the old one stays in it for some.
+func (s *spire) rotate() {
+	s.change(func() {
+		if s.rotations%3 == 0 {
+			ca, err := trust.NewCA(s.td, time.Now())
+			if err != nil {
+				panic(err)
+			}
+			s.cas = append(s.cas, ca)
+			s.cas = s.cas[max(0, len(s.cas)-3):]
+		}
+		s.rotations++
+	})
+}
+
+// signer is the CA that signs now: the newest but one, once there is one.
+func (s *spire) signer() *trust.CA { return s.cas[max(0, len(s.cas)-2)] }
+
+func (s *spire) bundle() (der []byte) {
+	for _, ca := range s.cas {
+		for _, c := range ca.Bundle().X509Authorities() {
+			der = append(der, c.Raw...)
+		}
+	}
+	return der
+}
+
+// A socket serves one workload.
+type socket struct {
+	workload.UnimplementedSpiffeWorkloadAPIServer
+	*spire
+	path   string
+	server *grpc.Server
+	done   chan struct{}
+}
+
+// address is where the Workload API of a workload is, whether it is there or not.
+func (s *spire) address(name string) string { return "unix://" + filepath.Join(s.dir, name) }
+
+// serve serves the workload at path until it is closed.
+func (s *spire) serve(name, path string) *socket {
+	s.t.Helper()
+	k := &socket{spire: s, path: path, server: grpc.NewServer(), done: make(chan struct{})}
+	workload.RegisterSpiffeWorkloadAPIServer(k.server, k)
+	ln, err := net.Listen("unix", filepath.Join(s.dir, name))
+	s.must(err)
+	go func() {
+		defer close(k.done)
+		_ = k.server.Serve(ln)
+	}()
+	s.t.Cleanup(k.close)
+	return k
+}
+
+func (k *socket) close() {
+	k.server.Stop()
+	<-k.done
+}
+
+// secured is what the specification demands of each request.
+func secured(ctx context.Context) error {
+	md, _ := metadata.FromIncomingContext(ctx)
+	if v := md.Get("workload.spiffe.io"); len(v) != 1 || v[0] != "true" {
+		return status.Error(codes.InvalidArgument, "security header missing")
+	}
+	return nil
+}
+
+// stream sends what there is, and again at each change.
+func (k *socket) stream(ctx context.Context, send func() error) error {
+	if err := secured(ctx); err != nil {
+		return err
+	}
+	for {
+		k.mu.Lock()
+		changed := k.changed
+		k.mu.Unlock()
+		if err := send(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+func (k *socket) FetchX509SVID(_ *workload.X509SVIDRequest, to grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
+	return k.stream(to.Context(), func() error {
+		resp, err := k.x509()
+		if err != nil {
+			return err
+		}
+		return to.Send(resp)
+	})
+}
+
+func (k *socket) x509() (*workload.X509SVIDResponse, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	svid, err := k.signer().Issue(k.path, k.ttl, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(svid.PrivateKey)
+	if err != nil {
+		return nil, err
+	}
+	resp := &workload.X509SVIDResponse{
+		Svids:            []*workload.X509SVID{{SpiffeId: svid.ID.String(), X509Svid: svid.Certificates[0].Raw, X509SvidKey: key, Bundle: k.bundle()}},
+		FederatedBundles: k.federated,
+	}
+	if k.spoil != nil {
+		k.spoil(resp)
+	}
+	return resp, nil
+}
+
+func (k *socket) FetchJWTBundles(_ *workload.JWTBundlesRequest, to grpc.ServerStreamingServer[workload.JWTBundlesResponse]) error {
+	return k.stream(to.Context(), func() error {
+		set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.jwt.Public(), KeyID: "j1", Use: "jwt-svid"}}})
+		if err != nil {
+			return err
+		}
+		return to.Send(&workload.JWTBundlesResponse{Bundles: map[string][]byte{k.td.IDString(): set}})
+	})
+}
+
+func (k *socket) FetchJWTSVID(ctx context.Context, req *workload.JWTSVIDRequest) (*workload.JWTSVIDResponse, error) {
+	if err := secured(ctx); err != nil {
+		return nil, err
+	}
+	id := k.td.IDString() + k.path
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k.jwt, KeyID: "j1"}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := json.Marshal(map[string]any{"sub": id, "aud": req.Audience, "iat": time.Now().Unix(), "exp": time.Now().Add(5 * time.Minute).Unix()})
+	if err != nil {
+		return nil, err
+	}
+	signed, err := signer.Sign(claims)
+	if err != nil {
+		return nil, err
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		return nil, err
+	}
+	return &workload.JWTSVIDResponse{Svids: []*workload.JWTSVID{{SpiffeId: id, Svid: token}}}, nil
+}

@@ -1,0 +1,345 @@
+package scenarios
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A lone is one node of alpha.test in this process, on loopback, which has its
+// identity from a Workload API.
+type lone struct {
+	*testing.T
+	cfg  node.Config
+	node *node.Node
+	at   map[string]net.Listener // by the address that is configured
+}
+
+func newLone(t *testing.T, s *spire) *lone {
+	t.Helper()
+	l := &lone{T: t, cfg: node.DefaultConfig(), at: map[string]net.Listener{}}
+	c := &l.cfg
+	c.TrustDomain = s.td
+	c.PublicURL = "https://ad.alpha.test"
+	c.Data = t.TempDir()
+	c.Identity = node.Identity{WorkloadAPI: s.address("node.sock")}
+	c.Gossip.Enabled = false
+	c.Limits = node.Limits{}
+	c.Callers.JWTSVID = true
+	c.Listen = node.Listen{API: "10.0.0.1:8400", Admin: "127.0.0.1:8401", Cluster: "10.0.0.1:8402", Gossip: "10.0.0.1:8403"}
+	c.Members = []node.Member{{ID: spiffeid.RequireFromPath(s.td, "/roster/node/1"), Cluster: c.Listen.Cluster, API: "https://10.0.0.1:8400"}}
+	for _, addr := range []string{c.Listen.API, c.Listen.Admin, c.Listen.Cluster} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.at[addr] = ln
+		t.Cleanup(func() { _ = ln.Close() })
+	}
+	return l
+}
+
+func (l *lone) dial(ctx context.Context, addr string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", l.at[addr].Addr().String())
+}
+
+func (l *lone) start(ctx context.Context) error {
+	n, err := node.Start(l.cfg, node.Env{
+		Context: ctx, Logger: slog.New(slog.DiscardHandler),
+		Network: node.Network{Listen: func(addr string) (net.Listener, error) { return l.at[addr], nil }, Dial: l.dial},
+	})
+	if err == nil {
+		l.node = n
+		l.Cleanup(func() { _ = n.Close() })
+	}
+	return err
+}
+
+func (l *lone) eventually(what string, try func() error) {
+	l.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.Fatalf("not within a minute: %s: %v", what, err)
+		}
+	}
+}
+
+func (l *lone) readyz() string {
+	resp, err := admin.Get("http://" + l.at[l.cfg.Listen.Admin].Addr().String() + "/readyz")
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return string(b)
+}
+
+// An agent is a workload that asks the node.
+type agent struct {
+	source  *trust.Source
+	bundles *trust.Bundles
+}
+
+// newAgent opens a workload's Workload API, until the test ends.
+func newAgent(t *testing.T, s *spire, name string) *agent {
+	t.Helper()
+	a := &agent{bundles: trust.NewBundles()}
+	w, err := trust.OpenWorkloadAPI(t.Context(), s.address(name), a.bundles, func(spiffeid.ID) bool { return true })
+	s.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { w.Run(ctx, slog.New(slog.DiscardHandler)) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	bound, cancel2 := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel2()
+	a.source, err = w.Source(bound)
+	s.must(err)
+	return a
+}
+
+// http returns a client that shows source's SVID; none where it is nil.
+func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *http.Client {
+	allow := func(id spiffeid.ID) error {
+		if !trust.IsNode(id, l.cfg.TrustDomain) {
+			return errors.New("no node")
+		}
+		return nil
+	}
+	tr := &http.Transport{
+		DialContext:     func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) },
+		TLSClientConfig: trust.ClientTLS(source, bundles, allow, "h2", "http/1.1"), ForceAttemptHTTP2: true, DisableKeepAlives: again,
+	}
+	l.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
+}
+
+// lookup is one request.
+func (l *lone) lookup(c *http.Client, bearer string) error {
+	req, err := http.NewRequestWithContext(l.Context(), http.MethodGet, "https://"+l.cfg.Listen.API+"/ad/l", nil)
+	if err != nil {
+		return err
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return err
+}
+
+// serial is the serial number of the SVID that the node shows to a new connection.
+func (l *lone) serial() (string, error) {
+	raw, err := l.dial(l.Context(), l.cfg.Listen.API)
+	if err != nil {
+		return "", err
+	}
+	defer raw.Close()
+	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+	if err := c.HandshakeContext(l.Context()); err != nil {
+		return "", err
+	}
+	return c.ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
+}
+
+// A Workload API renews SVIDs and CAs many times a second under load, with updates in
+// between that don't hold: no request fails.
+//
+// Requirement: TRUST-001, TRUST-002
+func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
+	s := newSpire(t, "alpha.test")
+	s.serve("node.sock", "/roster/node/1")
+	s.serve("agent.sock", "/agent/ada")
+	l := newLone(t, s)
+	s.must(l.start(t.Context()))
+	a := newAgent(t, s, "agent.sock")
+	l.eventually("the node is ready", func() error { return l.node.Ready() })
+
+	spoils := []func(*workload.X509SVIDResponse){
+		func(r *workload.X509SVIDResponse) { r.Svids[0].X509Svid = []byte("garbage") },
+		func(r *workload.X509SVIDResponse) { r.Svids[0].Bundle = nil },
+		func(r *workload.X509SVIDResponse) {
+			other, err := trust.NewCA(s.td, time.Now())
+			if err == nil {
+				r.Svids[0].Bundle = other.Bundle().X509Authorities()[0].Raw
+			}
+		},
+		func(r *workload.X509SVIDResponse) { r.Svids = nil },
+	}
+	const rotations, workers, most = 12, 6, 20_000
+	ctx, cancel := context.WithCancel(t.Context())
+	var requests, failures atomic.Int64
+	var wg sync.WaitGroup
+	for i := range workers {
+		c := l.http(a.source, a.bundles, i%2 == 0)
+		wg.Go(func() {
+			for ctx.Err() == nil && requests.Load() < most {
+				requests.Add(1)
+				if err := l.lookup(c, ""); err != nil && failures.Add(1) < 5 {
+					t.Errorf("a request failed: %v", err)
+				}
+				time.Sleep(5 * time.Millisecond) // some load, which others on the machine survive
+			}
+		})
+	}
+	seen := map[string]bool{}
+	for i := range rotations {
+		before := a.source.Changed()
+		s.rotate()
+		select {
+		case <-before:
+		case <-time.After(time.Minute):
+			t.Fatal("the workload gets no new SVID")
+		}
+		l.eventually("the node shows a new SVID", func() error {
+			serial, err := l.serial()
+			if err != nil || seen[serial] {
+				return fmt.Errorf("%s: %w", serial, err)
+			}
+			seen[serial] = true
+			return nil
+		})
+		s.change(func() { s.spoil = spoils[i%len(spoils)] })
+		time.Sleep(100 * time.Millisecond) // the load goes on over it; nothing is concluded from the time
+		s.mu.Lock()
+		s.spoil = nil
+		s.mu.Unlock()
+	}
+	cancel()
+	wg.Wait()
+	if failures.Load() > 0 || requests.Load() < rotations {
+		t.Errorf("%d of %d requests failed", failures.Load(), requests.Load())
+	}
+	t.Logf("%d requests, %d failed, over %d rotations", requests.Load(), failures.Load(), rotations)
+}
+
+// A node whose Workload API is away waits and says so; it goes on with the last good
+// SVID while that is away later, and says when that has ended.
+//
+// Requirement: TRUST-002
+func TestWorkloadAPIAway(t *testing.T) {
+	s := newSpire(t, "alpha.test")
+	l := newLone(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := make(chan error, 1)
+	go func() { waiting <- l.start(ctx) }()
+	l.eventually("readiness says what is waited for", func() error {
+		if got := l.readyz(); !strings.Contains(got, "waiting for an SVID: the Workload API at unix://") || !strings.Contains(got, "node.sock") {
+			return errors.New(got)
+		}
+		return nil
+	})
+	cancel()
+	if err := <-waiting; err == nil || !strings.Contains(err.Error(), "identity: the Workload API at") {
+		t.Fatalf("a start that was given up: %v", err)
+	}
+
+	l = newLone(t, s)
+	go func() { waiting <- l.start(t.Context()) }()
+	l.eventually("it waits", func() error {
+		if got := l.readyz(); !strings.Contains(got, "waiting") {
+			return errors.New(got)
+		}
+		return nil
+	})
+	k := s.serve("node.sock", "/roster/node/1")
+	s.serve("agent.sock", "/agent/ada")
+	if err := <-waiting; err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(t, s, "agent.sock")
+	l.eventually("the node is ready", func() error { return l.node.Ready() })
+	c := l.http(a.source, a.bundles, true)
+	s.must(l.lookup(c, ""))
+
+	k.close()
+	old, err := l.serial()
+	s.must(err)
+	s.must(l.lookup(c, ""))
+	s.must(l.node.Ready())
+	s.change(func() { s.ttl = 5 * time.Second })
+	k = s.serve("node.sock", "/roster/node/1")
+	l.eventually("it gets a new SVID from the Workload API that came back", func() error {
+		if now, err := l.serial(); err != nil || now == old {
+			return fmt.Errorf("%s: %w", now, err)
+		}
+		return nil
+	})
+	k.close()
+	l.eventually("readiness says that the SVID has ended", func() error {
+		if got := l.readyz(); !strings.Contains(got, "identity: the SVID has ended at") || !strings.Contains(got, "the Workload API at") {
+			return errors.New(got)
+		}
+		return nil
+	})
+}
+
+// Bundles of federated domains come and go with the Workload API, and the keys of its
+// JWT-SVIDs, which a node's own source gives for an audience, with them.
+//
+// Requirement: TRUST-001, AI-017
+func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
+	s, other := newSpire(t, "alpha.test"), newSpire(t, "beta.test")
+	s.federated = map[string][]byte{"spiffe://beta.test": other.bundle()}
+	s.serve("node.sock", "/roster/node/1")
+	s.serve("agent.sock", "/agent/ada")
+	other.serve("agent.sock", "/agent/bob")
+	l := newLone(t, s)
+	s.must(l.start(t.Context()))
+	ada, bob := newAgent(t, s, "agent.sock"), newAgent(t, other, "agent.sock")
+	l.eventually("the node is ready", func() error { return l.node.Ready() })
+	s.must(l.lookup(l.http(ada.source, ada.bundles, true), ""))
+	federated := l.http(bob.source, ada.bundles, true)
+	s.must(l.lookup(federated, ""))
+
+	token, until, err := ada.source.JWTSVID(t.Context(), l.cfg.PublicURL)
+	s.must(err)
+	if !until.After(time.Now()) {
+		t.Errorf("the JWT-SVID is good until %s", until)
+	}
+	nobody := l.http(nil, ada.bundles, true)
+	l.eventually("a JWT-SVID by the bundle's key is taken", func() error { return l.lookup(nobody, token) })
+	if token, _, err = ada.source.JWTSVID(t.Context(), "https://elsewhere.test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.lookup(nobody, token); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("a JWT-SVID for another: %v", err)
+	}
+	if _, _, err := trust.NewSource(bob.source.SVID()).JWTSVID(t.Context(), "x"); !errors.Is(err, trust.ErrNoJWTSVID) {
+		t.Errorf("a source of files: %v", err)
+	}
+
+	s.change(func() { s.federated = nil })
+	l.eventually("beta.test is no longer federated", func() error {
+		if err := l.lookup(federated, ""); err == nil {
+			return errors.New("its workload is still believed")
+		}
+		return nil
+	})
+}
