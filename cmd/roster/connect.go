@@ -20,7 +20,7 @@ import (
 // who the caller is. Flags win over the environment, and that over the context.
 type connection struct {
 	address, bundle, cert, key, context string
-	wit, witKey, tokenFile              string
+	wit, witKey, tokenFile, workloadAPI string
 
 	root      *cobra.Command // which has the flags
 	getenv    func(string) string
@@ -28,6 +28,8 @@ type connection struct {
 	chosen    profile                     // of the context that is meant, once that was found out
 	dial      func() (*api.Client, error) // instead of what is given; for tests in virtual time
 	transport *http.Transport
+
+	endWorkload func() // ends the Workload API's work; nil where there is none
 }
 
 // requestTimeout bounds one request, with its answer's body.
@@ -41,6 +43,7 @@ func (c *connection) flags(root *cobra.Command) {
 	set.StringVar(&c.bundle, "bundle", "", "PEM file of the authorities that certify it; the system's if not given (ROSTER_BUNDLE)")
 	set.StringVar(&c.cert, "cert", "", "PEM file of your X.509-SVID and its chain (ROSTER_CERT)")
 	set.StringVar(&c.key, "key", "", "PEM file of its private key (ROSTER_KEY)")
+	set.StringVar(&c.workloadAPI, "workload-api", "", "SPIFFE Workload API, unix:///PATH, that gives your X.509-SVID and your domain's bundle instead of files (SPIFFE_ENDPOINT_SOCKET)")
 	set.StringVar(&c.wit, "wit", "", "file of your workload identity token (ROSTER_WIT)")
 	set.StringVar(&c.witKey, "wit-key", "", "PEM file of the private key that it confirms (ROSTER_WIT_KEY)")
 	set.StringVar(&c.tokenFile, "token-file", "", "file of your OAuth access token or JWT-SVID (ROSTER_TOKEN_FILE)")
@@ -49,7 +52,7 @@ func (c *connection) flags(root *cobra.Command) {
 // given returns the connection's flags that the command line has, quoted.
 func (c *connection) given() []string {
 	var words []string
-	for _, name := range []string{"context", "address", "bundle", "cert", "key", "wit", "wit-key", "token-file"} {
+	for _, name := range []string{"context", "address", "bundle", "cert", "key", "workload-api", "wit", "wit-key", "token-file"} {
 		if f := c.root.PersistentFlags().Lookup(name); f.Changed {
 			words = append(words, "--"+name, shellQuote(f.Value.String()))
 		}
@@ -168,6 +171,26 @@ func (a *app) baseURL() (string, error) {
 }
 
 func (a *app) tlsConfig() (*tls.Config, error) {
+	address, err := a.workloadAddress()
+	if err != nil {
+		return nil, err
+	}
+	if address == "" {
+		return a.tlsOfFiles()
+	}
+	shown, err := a.fromWorkload(address)
+	if err != nil || a.setting("bundle", "ROSTER_BUNDLE") == "" {
+		return shown, err
+	}
+	config, err := a.tlsOfBundle() // which decides whom to believe
+	if err == nil {
+		config.GetClientCertificate = shown.GetClientCertificate
+	}
+	return config, err
+}
+
+// tlsOfBundle believes who the bundle's authorities certify, or the system's.
+func (a *app) tlsOfBundle() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if file := a.setting("bundle", "ROSTER_BUNDLE"); file != "" {
 		pem, err := os.ReadFile(file)
@@ -178,6 +201,14 @@ func (a *app) tlsConfig() (*tls.Config, error) {
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, failed(exitFailed, "the bundle %s has no certificate in PEM", file)
 		}
+	}
+	return config, nil
+}
+
+func (a *app) tlsOfFiles() (*tls.Config, error) {
+	config, err := a.tlsOfBundle()
+	if err != nil {
+		return nil, err
 	}
 	cert, key := a.setting("cert", "ROSTER_CERT"), a.setting("key", "ROSTER_KEY")
 	switch {

@@ -19,6 +19,7 @@ type profile struct {
 	Bundle  string `json:"bundle,omitzero"`
 	Cert    string `json:"cert,omitzero"`
 	Key     string `json:"key,omitzero"`
+	API     string `json:"workload_api,omitzero"`
 	WIT     string `json:"wit,omitzero"`
 	WITKey  string `json:"wit_key,omitzero"`
 	Token   string `json:"token_file,omitzero"`
@@ -27,7 +28,7 @@ type profile struct {
 // of returns the value of a connection's flag.
 func (p *profile) of(name string) *string {
 	return map[string]*string{"address": &p.Address, "bundle": &p.Bundle, "cert": &p.Cert, "key": &p.Key,
-		"wit": &p.WIT, "wit-key": &p.WITKey, "token-file": &p.Token}[name]
+		"workload-api": &p.API, "wit": &p.WIT, "wit-key": &p.WITKey, "token-file": &p.Token}[name]
 }
 
 // contexts are the file that holds them all.
@@ -186,7 +187,7 @@ func (a *app) listContexts() error {
 }
 
 // settings are the connection's flags and the environment's names for them.
-var settings = [][2]string{{"address", "ROSTER_ADDRESS"}, {"bundle", "ROSTER_BUNDLE"}, {"cert", "ROSTER_CERT"}, {"key", "ROSTER_KEY"},
+var settings = [][2]string{{"address", "ROSTER_ADDRESS"}, {"bundle", "ROSTER_BUNDLE"}, {"cert", "ROSTER_CERT"}, {"key", "ROSTER_KEY"}, {"workload-api", "SPIFFE_ENDPOINT_SOCKET"},
 	{"wit", "ROSTER_WIT"}, {"wit-key", "ROSTER_WIT_KEY"}, {"token-file", "ROSTER_TOKEN_FILE"}}
 
 func (a *app) showContext() error {
@@ -221,7 +222,7 @@ func (a *app) setContext(name string, all contexts) error {
 		if from == "" {
 			continue
 		}
-		if s[0] != "address" && value != "" {
+		if s[0] != "address" && s[0] != "workload-api" && value != "" {
 			var err error
 			if value, err = filepath.Abs(value); err != nil {
 				return err

@@ -48,6 +48,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	called, err := root.ExecuteContextC(ctx)
 	a.close()
+	a.end()
 	switch {
 	case err == nil:
 		return exitOK

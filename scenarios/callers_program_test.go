@@ -1,0 +1,122 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The built program speaks to a node as a workload of a Workload API, by a workload
+// identity token, and by a bearer token that is good for reads; what is refused is
+// counted, and the node says whose tokens it takes.
+//
+// Requirement: TRUST-005, TRUST-006
+func TestProgramShowsWhoItIs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSpire(t, "alpha.test")
+	s.serve("node.sock", "/roster/node/1")
+	s.serve("agent.sock", "/agent/ada")
+	l := newLone(t, s)
+	i := newIssuer(t)
+	i.configure(&l.cfg)
+	address := "https://" + l.at[l.cfg.Listen.API].Addr().String()
+	l.cfg.Callers.Addresses = []string{address}
+	s.must(l.start(t.Context()))
+	l.eventually("the node is ready", func() error { return l.node.Ready() })
+	a := newAgent(t, s, "agent.sock")
+	i.write("agent.json", []byte(`{"base":"https://agents.example/one"}`))
+	i.write("bundle.pem", l.bundle(s))
+	plain := func(sub, aud string) []byte {
+		return []byte(i.sign("at+jwt", map[string]any{"iss": oauthIssuer, "sub": sub, "aud": aud, "exp": time.Now().Add(time.Hour).Unix()}))
+	}
+	i.write("plain", plain("ada", l.cfg.PublicURL))
+	i.write("elsewhere", plain("ada", "https://elsewhere.test"))
+
+	api, byBundle := "--workload-api="+s.address("agent.sock"), "--bundle="+i.file("bundle.pem")
+	for _, c := range []struct {
+		name string
+		env  string
+		args []string
+		code int
+		want string // in what is written
+	}{
+		{"registers with an SVID", "", []string{api, "register", "by-svid", i.file("agent.json")}, 0, "by-svid"},
+		{"by the environment", "SPIFFE_ENDPOINT_SOCKET=" + s.address("agent.sock"), []string{"get", "by-svid", "--provenance", "-o", "json"}, 0, "spiffe://alpha.test/agent/ada"},
+		{"keeps a context", "", []string{api, "context", "set", "here"}, 0, ""},
+		{"uses it", "", []string{"get", "by-svid"}, 0, "by-svid"},
+		{"forgets it", "", []string{"context", "remove", "here"}, 0, ""},
+		{"two identities", "", []string{api, "--cert=x", "--key=y", "lookup"}, 2, "not both"},
+		{"no address", "", []string{"--workload-api=/run/x", "lookup"}, 2, "unix:///PATH"},
+		{"registers with a WIT", "", []string{byBundle, "--wit=" + i.file("wit"), "--wit-key=" + i.file("wit.key"), "register", "by-wit", i.file("agent.json")}, 0, "by-wit"},
+		{"a WIT without key", "", []string{byBundle, "--wit=" + i.file("wit"), "lookup"}, 2, "--wit-key"},
+		{"reads with a token", "", []string{byBundle, "--token-file=" + i.file("plain"), "lookup"}, 0, ""},
+		{"a token does not write", "", []string{byBundle, "--token-file=" + i.file("plain"), "register", "by-token", i.file("agent.json")}, 4, ""},
+		{"a token for another", "", []string{byBundle, "--token-file=" + i.file("elsewhere"), "lookup"}, 4, ""},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, path, c.args...)
+		cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+address, "XDG_CONFIG_HOME="+i.dir, c.env)
+		out, err := cmd.CombinedOutput()
+		cancel()
+		if got := cmd.ProcessState.ExitCode(); got != c.code || !bytes.Contains(out, []byte(c.want)) {
+			t.Errorf("%s: exit code %d (%v), want %d and %q\n%s", c.name, got, err, c.code, c.want, out)
+		}
+	}
+
+	resp, err := admin.Get("http://" + l.at[l.cfg.Listen.Admin].Addr().String() + "/metrics")
+	s.must(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	s.must(err)
+	if !strings.Contains(string(text), `roster_credentials_refused_total{reason="audience"} 1`) {
+		t.Errorf("the refused token is not counted by its reason:\n%s", text)
+	}
+	l.tellsOfTokens(l.http(nil, a.bundles, true))
+}
+
+// bundle is what certifies the node, and those whom the machine would ask by name.
+func (l *lone) bundle(s *spire) (pem []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ca := range s.cas {
+		cert, _ := ca.PEM()
+		pem = append(pem, cert...)
+	}
+	return pem
+}
+
+// tellsOfTokens fails unless anybody learns whose access tokens are taken (RFC 9728).
+func (l *lone) tellsOfTokens(c *http.Client) {
+	l.Helper()
+	resp, err := c.Get("https://" + l.cfg.Listen.API + "/.well-known/oauth-protected-resource")
+	if err != nil {
+		l.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var got struct {
+		Resource string   `json:"resource"`
+		Servers  []string `json:"authorization_servers"`
+		Methods  []string `json:"bearer_methods_supported"`
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &got)
+	}
+	if err != nil || resp.StatusCode != http.StatusOK || got.Resource != l.cfg.PublicURL || len(got.Servers) != 1 || got.Servers[0] != oauthIssuer ||
+		len(got.Methods) != 1 || got.Methods[0] != "header" {
+		l.Errorf("%v: %s: %s", err, resp.Status, body)
+	}
+}
