@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+func (a *app) invokeCommand() *cobra.Command {
+	var operation string
+	c := &cobra.Command{
+		Use:   "invoke NAME|RID INPUT",
+		Short: "Have an agent do something, through the directory's gateway",
+		Long: `Have an agent do something, through the gateway of the directory that is asked, and
+print what it answers. INPUT is JSON: as it stands, @FILE, or - for standard input.
+An array is a batch.
+
+The gateway judges input and output by the operation's schema, and calls the agent as
+the node: the agent doesn't learn the caller's credentials. What an agent answers is
+not to be trusted more than the agent.`,
+		Example: "  roster invoke translator '{\"text\": \"hello\"}'\n  roster invoke translator --operation detect @input.json",
+		Args:    needs("NAME|RID", "INPUT"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.invoke(c.Context(), args[0], operation, args[1])
+		},
+	}
+	c.Flags().StringVar(&operation, "operation", "", "which of the agent's operations; needed where it has several")
+	return c
+}
+
+func (a *app) invoke(ctx context.Context, id, operation, input string) error {
+	body := []byte(input)
+	if file, named := strings.CutPrefix(input, "@"); named || input == "-" {
+		var err error
+		if body, err = a.readFile(file, api.DefaultMaxInvocation+1); err != nil {
+			return err
+		}
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	reply, err := client.Invoke(ctx, id, operation, body)
+	if err != nil {
+		return suggest(err, exitNotFound, a.command("get", id))
+	}
+	return a.write(reply.Body)
+}
