@@ -46,7 +46,13 @@ func TestVectors(t *testing.T) {
 	ring, bundles := reader(t, o)
 	_, err := ring.Adopt(alpha, o.jws(t))
 	must(t, err)
+	d := newDoor(t, func(c *CallersConfig) { c.OAuth[0].Plain = PlainAlways })
 	foreign := func(file, jws string) {
+		for _, shown := range []Shown{{Bearer: jws}, {WIT: jws, Proof: jws, Path: "/ad/l"}} {
+			if v, err := d.Verify(shown, time.Now()); err == nil {
+				t.Errorf("%s: %s is taken as %s", file, jws, v.Identity)
+			}
+		}
 		for _, typ := range []string{directory.TypePage, directory.TypeHead, directory.TypeRecord, directory.TypeKeys, directory.TypeAttestation, "JWT", ""} {
 			if _, _, err := ring.Verify(alpha, typ, jws); err == nil {
 				t.Errorf("%s: %s is taken as ours", file, jws)

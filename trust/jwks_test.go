@@ -1,0 +1,111 @@
+package trust
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// An issuer's keys come from the URL that is pinned, whole, or the last good ones
+// stay: not from a redirect, the body of another status, one that is too long, or a
+// set without keys. A new set takes the place of the old.
+//
+// Requirement: TRUST-006
+func TestKeysOfAURL(t *testing.T) {
+	set := func(kid string) []byte {
+		text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: ecKey(t).Public(), KeyID: kid, Use: "sig"}}})
+		must(t, err)
+		return text
+	}
+	answer := func(status int, body []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write(body)
+		}
+	}
+	var now atomic.Pointer[http.HandlerFunc]
+	say := func(h http.HandlerFunc) { now.Store(&h) }
+	elsewhere := httptest.NewTLSServer(answer(http.StatusOK, set("stolen")))
+	defer elsewhere.Close()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load())(w, r) }))
+	defer server.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	keys, err := OpenKeys(server.URL+"/jwks", pool)
+	must(t, err)
+
+	say(answer(http.StatusOK, set("k1")))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	fetched := make(chan struct{}, 1)
+	go func() {
+		defer close(done)
+		keys.Run(ctx, slog.New(slog.NewTextHandler(signal(fetched), nil)))
+	}()
+	<-fetched // Run tells of new keys
+	cancel()
+	<-done
+	if _, ok := keys.of("k1")["k1"]; !ok {
+		t.Fatal("Run has fetched nothing")
+	}
+
+	for name, c := range map[string]struct {
+		say  http.HandlerFunc
+		want string
+	}{
+		"a redirect":      {http.RedirectHandler(elsewhere.URL, http.StatusFound).ServeHTTP, "302"},
+		"to http":         {http.RedirectHandler("http://127.0.0.1:1/jwks", http.StatusMovedPermanently).ServeHTTP, "301"},
+		"an error's":      {answer(http.StatusServiceUnavailable, set("k2")), "503"},
+		"nothing new":     {answer(http.StatusNoContent, nil), "204"},
+		"over 1 MiB":      {answer(http.StatusOK, append(set("k2"), strings.Repeat(" ", MaxBundle)...)), "bytes"},
+		"no key":          {answer(http.StatusOK, []byte(`{"keys":[]}`)), "no signature key"},
+		"a twin member":   {answer(http.StatusOK, []byte(`{"keys":[],"keys":[]}`)), "strict JSON"},
+		"a symmetric":     {answer(http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"k2","k":"AAAA"}]}`)), "symmetric"},
+		"not JSON":        {answer(http.StatusOK, []byte("<html>")), "strict JSON"},
+		"a broken answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
+	} {
+		say(c.say)
+		if _, err := keys.load(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if _, ok := keys.all()["k1"]; !ok || len(keys.all()) != 1 {
+			t.Errorf("%s: the last good keys are gone: %v", name, keys.all())
+		}
+	}
+
+	say(answer(http.StatusOK, set("k2")))
+	if changed, err := keys.load(t.Context()); err != nil || !changed {
+		t.Errorf("a new set: %v, %v", changed, err)
+	}
+	if _, old := keys.all()["k1"]; old || keys.all()["k2"] == nil {
+		t.Errorf("after a rotation the keys are %v", keys.all())
+	}
+	unknown, err := OpenKeys(server.URL+"/jwks", x509.NewCertPool())
+	must(t, err)
+	if _, err := unknown.load(t.Context()); err == nil {
+		t.Error("a server that nobody certifies is believed")
+	}
+	if _, err := OpenKeys("http://127.0.0.1/jwks", nil); err == nil {
+		t.Error("plain http is taken")
+	}
+}
+
+// signal is a writer that tells that something was written.
+type signal chan struct{}
+
+// Write implements io.Writer.
+func (s signal) Write(p []byte) (int, error) {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
