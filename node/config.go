@@ -44,6 +44,7 @@ type Config struct {
 	Gossip      Gossip               `yaml:"gossip"`
 	DNSSD       DNSSD                `yaml:"dns_sd"`
 	Callers     Callers              `yaml:"callers"`
+	Crawl       Crawling             `yaml:"crawl"`
 	Policy      string               `yaml:"policy"`
 	Lifetimes   Lifetimes            `yaml:"lifetimes"`
 	Names       Names                `yaml:"names"`
@@ -178,6 +179,9 @@ func LoadConfig(path string) (Config, error) {
 		}
 	}
 	c.Callers.relativeTo(filepath.Dir(path))
+	if c.Crawl.CA != "" && !filepath.IsAbs(c.Crawl.CA) {
+		c.Crawl.CA = filepath.Join(filepath.Dir(path), c.Crawl.CA)
+	}
 	if err := c.Validate(); err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -186,7 +190,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate reports the first key whose value a node can't start with.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateGateway, c.validateRest} {
+	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateGateway, c.validateRest} {
 		if err := check(); err != nil {
 			return err
 		}

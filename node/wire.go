@@ -60,6 +60,9 @@ func (n *Node) wire(env Env) error {
 		n.admin.show(api.AdminConfig{Ready: func() error { return errors.New("stopping") }})
 		return nil
 	})
+	if err := n.wireCrawl(); err != nil {
+		return err
+	}
 	return n.wireDNSSD(ln.api.Addr(), mdnsResponder{n.log})
 }
 

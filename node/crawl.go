@@ -1,0 +1,233 @@
+package node
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
+)
+
+// Crawling is which origins' Web of Agents documents a domain follows, and as
+// whom it registers what they list. Without origins nothing is crawled.
+type Crawling struct {
+	As      string   `yaml:"as"`
+	Origins []string `yaml:"origins"`
+	Allow   []string `yaml:"allow"`
+	CA      string   `yaml:"ca"`
+}
+
+// maxOrigins bounds how many origins one domain crawls.
+const maxOrigins = 256
+
+func (c *Config) validateCrawl() error {
+	if len(c.Crawl.Origins) == 0 {
+		return nil
+	}
+	if _, err := directory.ParseIdentity(c.Crawl.As); err != nil {
+		return fmt.Errorf("crawl.as: %q is no identity: say as whom what is found is registered", c.Crawl.As)
+	}
+	if n := len(c.Crawl.Origins); n > maxOrigins {
+		return fmt.Errorf("crawl.origins: %d are given; at most %d are followed", n, maxOrigins)
+	}
+	hosts := map[string]bool{}
+	for i, text := range c.Crawl.Origins {
+		at, err := gateway.ParseOrigin(text)
+		switch {
+		case err != nil:
+			return fmt.Errorf("crawl.origins[%d]: %w", i, err)
+		case hosts[at.Host]:
+			return fmt.Errorf("crawl.origins[%d]: another document of %s is given: agents are named after the host", i, at.Host)
+		}
+		hosts[at.Host] = true
+	}
+	for i, text := range c.Crawl.Allow {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			return fmt.Errorf("crawl.allow[%d]: %q is no range of addresses, such as 10.0.0.0/8", i, text)
+		}
+	}
+	return nil
+}
+
+// How long a crawl may take, when the next one is after one that failed, and how
+// long a node that does not lead waits before it looks whether it does.
+const (
+	crawlTime  = 2 * time.Minute
+	crawlRetry = time.Minute
+	crawlIdle  = 5 * time.Second
+)
+
+// guard returns what origins are reached through: public addresses, and those that
+// the operator allows.
+func (c *Crawling) guard() (*gateway.Guard, error) {
+	var cfg gateway.GuardConfig
+	for _, text := range c.Allow {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("crawl.allow: %w", err)
+		}
+		cfg.Allow = append(cfg.Allow, p)
+	}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("crawl.ca: %w", err)
+		}
+		if cfg.Roots = x509.NewCertPool(); !cfg.Roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("crawl.ca: %s has no certificate in PEM", c.CA)
+		}
+	}
+	return gateway.NewGuard(cfg), nil
+}
+
+// wireCrawl starts to follow the origins that are configured.
+func (n *Node) wireCrawl() error {
+	if len(n.cfg.Crawl.Origins) == 0 {
+		return nil
+	}
+	id, err := directory.ParseIdentity(n.cfg.Crawl.As)
+	if err != nil {
+		return fmt.Errorf("crawl.as: %w", err)
+	}
+	guard, err := n.cfg.Crawl.guard()
+	if err != nil {
+		return err
+	}
+	n.life.onStop("crawl", func(context.Context) error { guard.Close(); return nil })
+	for _, text := range n.cfg.Crawl.Origins {
+		at, err := gateway.ParseOrigin(text)
+		if err != nil {
+			return fmt.Errorf("crawl.origins: %w", err)
+		}
+		f := &follower{n: n, guard: guard, at: at, as: id}
+		n.life.loop("crawl of "+at.Host, f.run)
+	}
+	return nil
+}
+
+// A follower keeps the directory to what one origin lists. All it knows is in the
+// directory and in the document, so that another node takes over where one stops.
+type follower struct {
+	n     *Node
+	guard *gateway.Guard
+	at    *url.URL
+	as    directory.Identity
+
+	last *gateway.Crawl // that succeeded; nil where another node may have done more since
+}
+
+// run crawls while this node leads its domain, again when the document is no longer
+// fresh. What can't be read is let lapse, and never kept alive (WOA-032).
+func (f *follower) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := crawlIdle
+		if f.n.store.IsLeader() {
+			wait = f.once(ctx)
+		} else {
+			f.last = nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// once crawls, and returns when to do so again.
+func (f *follower) once(ctx context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, crawlTime)
+	defer cancel()
+	c, err := f.guard.CrawlWoA(ctx, f.at, f.last)
+	if err == nil {
+		err = f.apply(ctx, c)
+	}
+	if err != nil {
+		f.last = nil
+		f.n.log.Warn("an origin could not be crawled", "origin", f.at.String(), "err", err)
+		return crawlRetry
+	}
+	f.last = c
+	return c.Fresh
+}
+
+// apply registers what is new or has changed, refreshes what is as it was, and
+// removes what is listed no more (WOA-013). An agent that is refused is logged, and
+// keeps no other out.
+func (f *follower) apply(ctx context.Context, c *gateway.Crawl) error {
+	caller := directory.Caller{Identity: f.as, RequestID: "crawl of " + f.at.Host}
+	have := f.registered()
+	var same []directory.Renewal
+	for _, a := range c.Agents {
+		e := have[a.Name]
+		switch {
+		case a.Err != nil:
+			delete(have, a.Name) // it is listed yet: what there is of it lapses
+			f.n.log.Warn("an origin lists an agent that is not taken", "origin", f.at.String(), "agent", a.Name, "err", a.Err)
+		case e != nil && string(e.Document.Bytes()) == string(a.Document.Bytes()):
+			same = append(same, directory.Renewal{RID: e.RID, Lifetime: c.Lease()})
+			delete(have, a.Name)
+		default:
+			if err := f.register(ctx, caller, a, c.Lease()); unreachable(err) {
+				return err
+			} else if err != nil {
+				f.n.log.Warn("an origin lists an agent that is not taken", "origin", f.at.String(), "agent", a.Name, "err", err)
+			}
+			delete(have, a.Name)
+		}
+	}
+	for ; len(same) > 0; same = same[min(len(same), directory.MaxRenewals):] {
+		if _, err := f.n.store.RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: same[:min(len(same), directory.MaxRenewals)]}); err != nil {
+			return err
+		}
+	}
+	for _, e := range have {
+		_, err := f.n.store.Remove(ctx, directory.Removing{Caller: caller, RID: e.RID})
+		if unreachable(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// register registers one agent, where policy lets the crawling identity do so.
+func (f *follower) register(ctx context.Context, caller directory.Caller, a gateway.Advertised, lifetime uint32) error {
+	p, err := directory.Project(a.Name, a.Document)
+	if err != nil {
+		return err
+	}
+	v := f.n.policy.DefaultVisibility()
+	if d := f.n.policy.Register(f.as, a.Name, p, v); !d.Allow {
+		return directory.Refuse(directory.Forbidden, "policy does not let %s register it", f.as)
+	}
+	_, err = f.n.store.Register(ctx, directory.Registering{Caller: caller, Agent: a.Name, Document: a.Document, Lifetime: lifetime, Visibility: v})
+	return err
+}
+
+// registered returns what this domain has of the origin's agents, by name: what the
+// crawling identity registered after that host.
+func (f *follower) registered() map[string]*directory.Entry {
+	have, suffix := map[string]*directory.Entry{}, "@"+strings.TrimSuffix(strings.ToLower(f.at.Host), ":443")
+	now := time.Now().UnixMilli()
+	for e := range f.n.view.Own().All() {
+		if e.Owner == f.as && e.Document.Kind() == directory.KindWoA && strings.HasSuffix(e.Agent, suffix) && e.ExpiresAt > now {
+			have[e.Agent] = e
+		}
+	}
+	return have
+}
+
+// unreachable is whether an error is of the directory and not of what was asked.
+func unreachable(err error) bool {
+	var e *directory.Error
+	if err == nil {
+		return false
+	}
+	return !errors.As(err, &e) || e.Problem == directory.Unavailable || e.Problem == directory.OutcomeUnknown
+}

@@ -1,0 +1,82 @@
+package scenarios
+
+import (
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// What an origin lists is registered by the domain's leader, follows the document,
+// and goes when it is listed no more, also where the leader knows nothing of what
+// was done before. What it lists and may not have keeps nothing else out.
+//
+// Requirement: WOA-013, WOA-021, WOA-031
+func TestAnOriginIsFollowed(t *testing.T) {
+	var listed string
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/woa+json")
+		fmt.Fprintf(w, `{"woa_version":"1","agents":[%s],"transports":{"rest":{"base":"https://api.example.com","invoke_path":"/a/{agent_id}"}}}`, listed)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := func(id, more string) string {
+		return `{"id":"` + id + `","name":"N","description":"D","inputs":{"type":"object"},"outputs":{"type":"object"},"transports":["rest"]` + more + `}`
+	}
+	listed = strings.Join([]string{agent("stays", ``), agent("changes", ``), agent("goes", ``), agent("tells", `,"authz":{"password":"p"}`)}, ",")
+
+	m := mesh.Start(t, mesh.Options{Nodes: 1, RealTime: true, Configure: func(c *node.Config) {
+		c.Crawl = node.Crawling{As: "spiffe://alpha.test/tool/commissioner", Origins: []string{s.URL}, Allow: []string{"127.0.0.0/8"}, CA: ca}
+	}})
+	n := m.Domain("alpha.test").Nodes[0]
+	host := strings.TrimPrefix(s.URL, "https://")
+	see := func(want ...string) (agents map[string]map[string]any) {
+		t.Helper()
+		m.Eventually(time.Minute, "the domain has "+strings.Join(want, ", "), func() error {
+			agents = map[string]map[string]any{}
+			var names []string
+			got := exchangeOf(t, m.HTTP(n, "/client/reader"), n.URL(), "GET", "/ad/l", "")
+			if got.status != 200 {
+				return fmt.Errorf("status %d", got.status)
+			}
+			for _, a := range got.want(t, 200)["agents"].([]any) {
+				a := a.(map[string]any)
+				name := strings.TrimSuffix(a["agent"].(string), "@"+host) + " " + a["description"].(string)
+				names, agents[a["agent"].(string)] = append(names, name), a
+			}
+			if slices.Sort(names); !slices.Equal(names, want) {
+				return fmt.Errorf("it has %q", names)
+			}
+			return nil
+		})
+		return agents
+	}
+	before := see("changes D", "goes D", "stays D")
+	if owner := before["stays@"+host]["provenance"].(map[string]any)["registrant"]; owner != "spiffe://alpha.test/tool/commissioner" {
+		t.Errorf("the registrant is %v", owner)
+	}
+
+	m.Kill(n)
+	listed = strings.Join([]string{agent("stays", ``), strings.Replace(agent("changes", ``), `"D"`, `"E"`, 1), agent("comes", ``)}, ",")
+	m.Restart(n)
+	after := see("changes E", "comes D", "stays D")
+	if before["stays@"+host]["href"] != after["stays@"+host]["href"] {
+		t.Error("what stayed was registered anew")
+	}
+}
