@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -28,6 +29,9 @@ func (cfg *Config) audit() {
 	cfg.Registry = auditedRegistry{cfg.Registry, t}
 	if cfg.Operator != nil {
 		cfg.Operator = auditedOperator{cfg.Operator, t}
+	}
+	if cfg.Peerings != nil {
+		cfg.Peerings = auditedPeerings{cfg.Peerings, t}
 	}
 	if cfg.Cluster != nil {
 		cfg.Cluster = auditedCluster{cfg.Cluster, t}
@@ -147,6 +151,31 @@ type auditedOperator struct {
 
 func (a auditedOperator) SetPeering(ctx context.Context, p directory.Peering) error {
 	return a.operate(ctx, "peer."+string(p.State), p.Domain.Name(), func() error { return a.Operator.SetPeering(ctx, p) })
+}
+
+type auditedPeerings struct {
+	Peerings
+	*trailed
+}
+
+func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (made Invitation, err error) {
+	err = a.operate(ctx, "peer.invite", peer.Name(), func() (err error) {
+		made, err = a.Peerings.Invite(ctx, peer, life)
+		return err
+	})
+	return made, err
+}
+
+func (a auditedPeerings) Accept(ctx context.Context, token Token) error {
+	return a.operate(ctx, "peer.accept", token.Domain, func() error { return a.Peerings.Accept(ctx, token) })
+}
+
+func (a auditedPeerings) Redeem(ctx context.Context, secret string, peer directory.Peering) error {
+	return a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() error { return a.Peerings.Redeem(ctx, secret, peer) })
+}
+
+func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb PeerVerb) error {
+	return a.operate(ctx, "peer."+string(verb), peer.Name(), func() error { return a.Peerings.Change(ctx, peer, verb) })
 }
 
 type auditedCluster struct {

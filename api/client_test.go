@@ -29,7 +29,7 @@ func (quietOperator) Members() []Member {
 }
 
 func (quietOperator) Peers() []Peer {
-	return []Peer{{Domain: "beta.test", State: "active", Watermark: "1.2", LagRevisions: 3, Received: map[string]uint64{"applied": 4}}}
+	return []Peer{{Domain: "beta.test", State: "active", Agreed: "active", Watermark: "1.2", LagRevisions: 3, Received: map[string]uint64{"applied": 4}}}
 }
 
 func (o quietOperator) SetPeering(_ context.Context, p directory.Peering) error {

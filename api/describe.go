@@ -286,6 +286,22 @@ var operations = map[string]operation{
 		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Unavailable, directory.OutcomeUnknown,
 			Timeout},
 	},
+	"POST /v1/operator/peers/invite": {
+		summary: "Make a token by which another domain becomes a peer, once.", body: []string{"peer-invite"},
+		answers: []good{{status: 200, what: "The token, which is a secret.", schema: "invitation"}}, problems: changed,
+	},
+	"POST /v1/operator/peers/accept": {
+		summary: "Become a peer of the domain that a token is of. To repeat it is safe.", body: []string{"peer-accept"},
+		answers: []good{{status: 204, what: "The two are peers. Neither exports anything yet."}}, problems: slices.Concat(changed, []directory.Problem{Upstream}),
+	},
+	"POST /v1/operator/peers/change": {
+		summary: "End a peering, release a frozen one, or let the peer have what is for the mesh, or no longer.", body: []string{"peer-change"},
+		answers: []good{{status: 204, what: "Done."}}, problems: changed,
+	},
+	"POST /v1/peerings": {
+		summary: "For a domain that was invited: show the invitation's secret and say who one is.", body: []string{"peer-offer"},
+		answers: []good{{status: 204, what: "The two are peers.", headers: []string{"RateLimit", "RateLimit-Policy"}}}, problems: slices.Concat(changed, []directory.Problem{directory.Forbidden, directory.RateLimited}),
+	},
 	"POST /v1/operator/raft/transfer": ordered("Give the leadership to a node of the domain, or to any that is fit where none is named.", "member", true),
 	"POST /v1/operator/raft/remove":   ordered("Take a node out of the domain. Refused where those that are left could not write.", "member", false),
 	"POST /v1/operator/raft/admit":    ordered("Let a node join the domain, once and within a day; or no longer, with withdraw.", "member", false),
@@ -302,9 +318,12 @@ var operations = map[string]operation{
 			directory.OutcomeUnknown, Timeout},
 	},
 
-	"GET /federation/v1/heads":    betweenNodes("The head of an origin's history, as it signed it.", "application/jose", "peer-origin"),
-	"GET /federation/v1/keys":     betweenNodes("An origin's key document, signed.", "application/jose", "peer-origin"),
-	"GET /federation/v1/pages":    betweenNodes("A page of an origin's digests, signed.", "application/jose", "peer-origin", "peer-audience", "peer-since", "peer-limit", "peer-wait"),
+	"GET /federation/v1/heads": betweenNodes("The head of an origin's history, as it signed it.", "application/jose", "peer-origin"),
+	"GET /federation/v1/keys":  betweenNodes("An origin's key document, signed.", "application/jose", "peer-origin"),
+	"GET /federation/v1/pages": betweenNodes("A page of an origin's digests, signed.", "application/jose", "peer-origin", "peer-audience", "peer-since", "peer-limit", "peer-wait"),
+	"POST /federation/v1/farewell": {
+		summary: "The caller's domain has ended the peering; what was had of it is dropped. Between nodes; not for clients.", answers: []good{{status: 204, what: "Done."}},
+	},
 	"POST /federation/v1/records": betweenNodes("Signed records, by their hashes.", "application/x-ndjson"),
 }
 
@@ -321,11 +340,13 @@ func agentKeys() []string {
 }
 
 // ordered describes a change of the domain's nodes.
+var changed = []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.NotFound, directory.Conflict,
+	directory.Unavailable, directory.OutcomeUnknown, Timeout}
+
 func ordered(what, body string, optional bool) operation {
 	return operation{
 		summary: what, body: []string{body}, optional: optional, answers: []good{{status: 204, what: "Done."}},
-		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.NotFound, directory.Conflict,
-			directory.Unavailable, directory.OutcomeUnknown, Timeout},
+		problems: changed,
 	}
 }
 

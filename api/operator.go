@@ -51,9 +51,17 @@ type Member struct {
 
 // A Peer is how one peered domain stands, as the node that answers sees it.
 type Peer struct {
-	Domain       string            `json:"domain"`
-	State        string            `json:"state"` // as agreed: pending, active, frozen, terminated
-	Health       string            `json:"health,omitempty"`
+	Domain string `json:"domain"`
+	// State is honest: pending, active, frozen or terminated as agreed; but behind,
+	// failing or unlisted (it answers, and lets this domain have nothing) where this
+	// node finds an active peer so.
+	State        string            `json:"state"`
+	Agreed       string            `json:"agreed"`                // pending, active, frozen, terminated
+	Fingerprint  string            `json:"fingerprint,omitempty"` // of the bundle that is believed
+	Exported     bool              `json:"exported"`              // whether the peer may have what is for the mesh
+	Unlisted     bool              `json:"unlisted,omitzero"`     // whether it lets this domain have nothing
+	Until        time.Time         `json:"invited_until,omitzero"`
+	EndedBy      string            `json:"ended_by,omitempty"` // of a terminated one: us, or peer
 	Addresses    []string          `json:"addresses,omitempty"`
 	Watermark    string            `json:"watermark,omitempty"` // EPOCH.REVISION that this node has applied
 	Tip          string            `json:"tip,omitempty"`       // EPOCH.REVISION that the peer has announced
@@ -62,6 +70,7 @@ type Peer struct {
 	LastHeard    time.Time         `json:"last_heard,omitzero"`
 	LastError    string            `json:"last_error,omitempty"`
 	Received     map[string]uint64 `json:"received,omitempty"` // pages by outcome
+	HeadAge      float64           `json:"head_age_seconds"`   // of its newest verified head
 }
 
 func (s *Server) raft(w http.ResponseWriter, c *call) error {

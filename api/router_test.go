@@ -15,6 +15,7 @@ func whole(cfg *Config) {
 	cfg.Takes = Takes{WPT: true, JWTSVID: true, Issuers: []string{"https://login.example"}, Plain: "reads"}
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
 	cfg.Gateway = quietGateway{err: directory.Refuse(directory.NotFound, "the agent has no such operation")}
+	cfg.Peerings = struct{ Peerings }{} // never asked
 	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
 	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
 }

@@ -262,12 +262,29 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		}), "The nodes in the mesh's gossip pool."),
 		"peers": said(object([]string{"peers"}, props{
 			"peers": array(object([]string{"domain", "state", "lag_revisions", "lag_seconds"}, props{
-				"domain": text("", 0), "state": text("pending, active, frozen, terminated", 0), "health": text("", 0), "addresses": array(text("", 0), "", 0),
+				"domain": text("", 0), "state": text("pending, active, behind, failing, unlisted, frozen, terminated: never active where its word is too old.", 0),
+				"agreed": oneOf("pending", "active", "frozen", "terminated"), "fingerprint": text("SHA-256 of the peer's X.509 authorities.", 0),
+				"exported": said(boolean(), "Whether the peer may have what is for the mesh."), "unlisted": said(boolean(), "Whether the peer lets this domain have nothing."),
+				"invited_until": moment, "ended_by": oneOf("us", "peer"), "head_age_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}}, "addresses": array(text("", 0), "", 0),
 				"watermark": text("EPOCH.REVISION that this node has applied.", 0), "tip": text("EPOCH.REVISION that the peer has announced.", 0),
 				"lag_revisions": atLeast(0, ""), "lag_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},
 				"last_heard": moment, "last_error": text("", 0), "received": said(object(nil, nil), "Messages by what the gate said."),
 			}), "", 0),
 		}), "How the peered domains stand, as this node sees it."),
+		"peer-invite": said(object([]string{"domain"}, props{
+			"domain": nonEmpty("The trust domain that is invited."), "life": atLeast(1, "For how many seconds it holds; an hour if not given, a week at most."),
+		}), "Whom to invite."),
+		"invitation": said(object([]string{"token", "until", "fingerprint"}, props{
+			"token": nonEmpty("For \"roster peer accept\" at the other side."), "until": moment, "fingerprint": text("SHA-256 of this domain's X.509 authorities.", 0),
+		}), "A token, and what to compare at the other side."),
+		"peer-accept": said(object([]string{"token"}, props{"token": nonEmpty("Of the domain that invites.")}), "A token."),
+		"peer-change": said(object([]string{"domain", "verb"}, props{
+			"domain": nonEmpty("The peer's trust domain."), "verb": oneOf("remove", "release", "export", "unexport"),
+		}), "What to do with a peering."),
+		"peer-offer": said(object([]string{"domain", "bundle", "addresses", "secret"}, props{
+			"domain": nonEmpty("The invited trust domain."), "bundle": said(object(nil, nil), "Its SPIFFE bundle, a JWKS object."),
+			"addresses": array(uri("https://HOST[:PORT] of a node."), "", 0), "gossip": array(text("host:port", 0), "", 0), "secret": nonEmpty("Of the token."),
+		}), "What an invited domain says of itself."),
 		"peering": said(object([]string{"domain", "bundle", "addresses"}, props{
 			"domain": nonEmpty("The peer's trust domain."), "state": oneOf("pending", "active", "frozen", "terminated"),
 			"bundle": said(object(nil, nil), "The peer's SPIFFE bundle, a JWKS object."), "addresses": array(uri("https://HOST[:PORT] of a node."), "", 0),

@@ -128,7 +128,8 @@ type Config struct {
 	Await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
 	Trail    Trail // told of every change; nil for no audit trail
 	Operator Operator
-	Cluster  Cluster // with Backups: routes of an operator; none where it is nil
+	Peerings Peerings // with Operator; none where it is nil
+	Cluster  Cluster  // with Backups: routes of an operator; none where it is nil
 	Backups  Backups
 	// Gateway invokes agents; there are no routes for that where it is nil.
 	Gateway       Gateway
@@ -274,6 +275,15 @@ func (s *Server) table() []row {
 			row{"POST", "/v1/operator/peers", operator("peer.write"), s.setPeering},
 		)
 	}
+	if s.cfg.Peerings != nil {
+		rows = append(rows,
+			row{"POST", "/v1/operator/peers/invite", operator("peer.write"), s.invite},
+			row{"POST", "/v1/operator/peers/accept", operator("peer.write"), s.accept},
+			row{"POST", "/v1/operator/peers/change", operator("peer.write"), s.changePeering},
+			// Whoever has the secret of an invitation.
+			row{"POST", redeemPath, anyone, s.redeem},
+		)
+	}
 	if s.cfg.Operator != nil && s.cfg.Finder != nil {
 		rows = append(rows, row{"GET", "/v1/operator/flagged", operator("flagged.read"), s.flagged})
 	}
@@ -298,6 +308,7 @@ func (s *Server) table() []row {
 			row{"GET", "/federation/v1/keys", nodes, s.federation},
 			row{"GET", "/federation/v1/pages", nodes, s.federation},
 			row{"POST", "/federation/v1/records", nodes, s.federation},
+			row{"POST", "/federation/v1/farewell", nodes, s.federation},
 		)
 	}
 	return rows

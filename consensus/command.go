@@ -40,6 +40,7 @@ type command struct {
 	Admit    *admission `cbor:"14,keyasint,omitempty"`
 	Renew    *renew     `cbor:"15,keyasint,omitempty"`
 	Spend    *spend     `cbor:"16,keyasint,omitempty"`
+	Redeem   *redeem    `cbor:"17,keyasint,omitempty"`
 }
 
 // weight is how many changes a command is; those of the sweep, which bounds its
@@ -158,6 +159,15 @@ type peer struct {
 	Addresses []string               `cbor:"4,keyasint,omitempty"`
 	Gossip    []string               `cbor:"5,keyasint,omitempty"`
 	Mesh      bool                   `cbor:"6,keyasint,omitempty"`
+	Secret    directory.Hash         `cbor:"7,keyasint,omitzero"`
+	Until     int64                  `cbor:"8,keyasint,omitempty"`
+	ByPeer    bool                   `cbor:"9,keyasint,omitempty"`
+}
+
+// redeem makes a pending peering active by its invitation's secret.
+type redeem struct {
+	Secret directory.Hash `cbor:"1,keyasint"` // its hash
+	Peer   peer           `cbor:"2,keyasint"`
 }
 
 // epoch begins the domain's history: the first command of every log, and of every

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,6 +62,23 @@ func (s *state) peer(c *peer) {
 	if s.issued != nil && !slices.Equal(s.issued.Mesh, s.mesh()) {
 		s.issue()
 	}
+}
+
+// redeem lets an invitation be used once: whoever shows its secret first is the
+// peer. Its own repetition is no second use.
+func (s *state) redeem(c *redeem) error {
+	p, known := s.peerings[c.Peer.Domain]
+	next := c.Peer
+	next.Secret, next.Until, next.Mesh = c.Secret, p.Until, p.Mesh // what the peer may not say
+	switch {
+	case !known || p.Secret != c.Secret || c.Secret.IsZero():
+	case p.State == directory.PeeringPending && s.now/1000 < p.Until:
+		s.peer(&next)
+		return nil
+	case p.State == directory.PeeringActive && bytes.Equal(p.Bundle, next.Bundle):
+		return nil
+	}
+	return directory.Refuse(directory.Forbidden, "the invitation is not one of this domain's for %s, or it was used, or it has ended", c.Peer.Domain.Name())
 }
 
 // mesh returns the domains that may have the mesh stream, sorted by name.

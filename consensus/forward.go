@@ -24,6 +24,7 @@ type request struct {
 	Attest   *attest          `cbor:"5,keyasint,omitempty"`
 	Order    *order           `cbor:"6,keyasint,omitempty"`
 	Renew    *renewRequest    `cbor:"7,keyasint,omitempty"`
+	Redeem   *redeem          `cbor:"8,keyasint,omitempty"`
 }
 
 // weight is how many changes a request is.

@@ -29,7 +29,7 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 			if req.Renew != nil && err == nil {
 				s.leadAlone(ctx, req.Renew, &out)
 			}
-			if req.Peer != nil && err == nil {
+			if (req.Peer != nil || req.Redeem != nil) && err == nil {
 				s.askRegrants()
 			}
 			return out, err
@@ -54,6 +54,8 @@ func (s *Store) prepare(req *request) (*command, error) {
 		return &command{Remove: &remove{directory.StatementFormat, r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch}}, nil
 	case req.Peer != nil:
 		return &command{Peer: req.Peer}, checkPeering(s, req.Peer)
+	case req.Redeem != nil:
+		return &command{Redeem: req.Redeem}, checkPeering(s, &req.Redeem.Peer)
 	case req.Attest != nil:
 		return &command{Attest: req.Attest}, checkKey(req.Attest)
 	}

@@ -112,6 +112,14 @@ func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 	return err
 }
 
+// Redeem makes a pending peering what p says, if secret is the hash of its
+// invitation's secret and the invitation has not ended: directory.Forbidden else.
+// Of two that try with one secret the first is the peer.
+func (s *Store) Redeem(ctx context.Context, secret directory.Hash, p directory.Peering) error {
+	_, err := s.write(ctx, &request{Redeem: &redeem{secret, peer(p)}})
+	return err
+}
+
 // Attest puts this node's signing key with its newest attestation in the place
 // of what the domain had of this node, and thereby issues a key document.
 func (s *Store) Attest(ctx context.Context, k directory.SigningKey) error {

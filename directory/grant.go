@@ -68,11 +68,19 @@ type Peering struct {
 	Gossip []string `json:"gossip,omitempty"`
 	// Mesh is whether the peer may have our mesh stream.
 	Mesh bool `json:"mesh"`
+	// Secret is the hash of the invitation's secret; zero where the peer was not
+	// invited. Whoever shows the secret of a pending peering makes it active, once.
+	Secret Hash `json:"secret,omitzero"`
+	// Until is when the invitation ends, Unix seconds of committed time.
+	Until int64 `json:"until,omitempty"`
+	// ByPeer is whether it was the peer that ended the peering.
+	ByPeer bool `json:"by_peer,omitempty"`
 }
 
 // Equal reports whether two peerings say the same.
 func (p Peering) Equal(o Peering) bool {
-	return p.Domain == o.Domain && p.State == o.State && p.Mesh == o.Mesh && bytes.Equal(p.Bundle, o.Bundle) &&
+	return p.Domain == o.Domain && p.State == o.State && p.Mesh == o.Mesh &&
+		p.Secret == o.Secret && p.Until == o.Until && p.ByPeer == o.ByPeer && bytes.Equal(p.Bundle, o.Bundle) &&
 		slices.Equal(p.Addresses, o.Addresses) && slices.Equal(p.Gossip, o.Gossip)
 }
 

@@ -38,6 +38,9 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, records map[name]fetched) (Cod
 	if o.ended {
 		return "", errPeeringEnd
 	}
+	if o.unlisted {
+		return "", m.refused(sender{}, p.text, &Refusal{CodeOriginUnknown, p.Issuer, errUnlisted})
+	}
 	st := o.stream(streamID{p.Issuer, p.Audience, p.Epoch})
 	switch {
 	case st == nil:

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,21 +52,24 @@ type Keyring interface {
 
 // Config is what a Mesh needs. Fields without a default are required.
 type Config struct {
-	Domain    spiffeid.TrustDomain
-	Node      spiffeid.ID
-	Dir       string // of the store; it exists
-	Source    Source
-	Keys      Keyring
-	View      *directory.View
-	Peerings  func() []directory.Peering                   // the domain's, replicated
-	Siblings  func() []string                              // base URLs of the domain's other nodes; nil where there are none
-	Client    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
-	Gossip    *GossipConfig                                // nil switches gossip off
-	Import    func(*directory.Entry) bool                  // what to show of what peers send; nil shows all
-	Logger    *slog.Logger                                 // nil discards
-	HeadEvery time.Duration                                // between heads of one origin; 60 s by default
-	LongPoll  time.Duration                                // a subscription's wait, at most a minute; 30 s by default
-	Quota     int                                          // registrations of one origin; 2,000,000 by default
+	Domain   spiffeid.TrustDomain
+	Node     spiffeid.ID
+	Dir      string // of the store; it exists
+	Source   Source
+	Keys     Keyring
+	View     *directory.View
+	Peerings func() []directory.Peering                   // the domain's, replicated
+	Siblings func() []string                              // base URLs of the domain's other nodes; nil where there are none
+	Client   func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
+	Gossip   *GossipConfig                                // nil switches gossip off
+	Import   func(*directory.Entry) bool                  // what to show of what peers send; nil shows all
+	// Farewell is called when a node of a peer says that its domain has ended the
+	// peering; nil takes no such word.
+	Farewell  func(context.Context, spiffeid.TrustDomain) error
+	Logger    *slog.Logger  // nil discards
+	HeadEvery time.Duration // between heads of one origin; 60 s by default
+	LongPoll  time.Duration // a subscription's wait, at most a minute; 30 s by default
+	Quota     int           // registrations of one origin; 2,000,000 by default
 
 	noSync bool // tests of behaviour, not of disks
 }

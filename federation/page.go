@@ -35,6 +35,7 @@ var (
 	errEpoch      = errors.New("its epoch is over")
 	errFuture     = errors.New("it was issued in the future; is a clock wrong?")
 	errTime       = errors.New("it names a time that is none")
+	errUnlisted   = errors.New("the origin lets this domain have nothing")
 	errPeeringEnd = errors.New("the peering has ended")
 )
 

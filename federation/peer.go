@@ -69,6 +69,7 @@ type origin struct {
 	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
 	peering   directory.Peering
 	ended     bool
+	unlisted  bool    // by its newest key document it lets this domain have nothing
 	cur, next *stream // next: of a newer epoch, not yet at its tip (rule P3)
 	announced *rate.Limiter
 	head      *directory.Head // the newest verified one
@@ -252,7 +253,7 @@ func nudge(c chan struct{}) {
 // A PeerStatus is what this node knows of one peering, from its own observation.
 type PeerStatus struct {
 	Domain       spiffeid.TrustDomain
-	State        string             // active, behind or failing; or the peering's own, where that isn't active
+	State        string             // active, behind, failing or unlisted; or the peering's own, where that isn't active
 	Position     directory.Position // applied
 	Watermark    uint64
 	Tip          uint64 // of its stream, as far as known
@@ -263,6 +264,7 @@ type PeerStatus struct {
 	LastError    string        // empty once something worked again
 	Entries      uint64        // held, the pending ones too
 	Pending      int           // of which records are missing
+	Unlisted     bool          // it lets this domain have nothing
 	Received     map[Code]uint64
 }
 
@@ -276,7 +278,7 @@ func (o *origin) status() PeerStatus {
 	defer o.mu.Unlock()
 	st := o.newest()
 	s := PeerStatus{Domain: o.domain, State: string(o.peering.State), Position: position, Watermark: st.state.Watermark,
-		Tip: max(o.tip, st.state.Watermark), LastHeard: o.heard, LastError: o.lastErr, Entries: st.state.Live, Pending: len(st.wanted)}
+		Tip: max(o.tip, st.state.Watermark), LastHeard: o.heard, LastError: o.lastErr, Entries: st.state.Live, Pending: len(st.wanted), Unlisted: o.unlisted}
 	if !o.headIs.IsZero() {
 		s.HeadAge = max(0, clock.Sub(o.headIs))
 	}
@@ -287,6 +289,8 @@ func (o *origin) status() PeerStatus {
 	case o.peering.State == "":
 		s.State = "unknown" // on disk, and no peering says anything of it
 	case o.peering.State != directory.PeeringActive:
+	case o.unlisted && now.Sub(o.heard) <= maxHeadAge:
+		s.State = "unlisted" // it answers, and there is nothing to have
 	case o.headIs.IsZero() || s.HeadAge > maxHeadAge:
 		s.State = "failing"
 	case s.LagRevisions > 0 || s.Pending > 0:

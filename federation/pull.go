@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,6 +33,7 @@ var (
 	errNoNews   = errors.New("the node answers what is known already")
 	errNoNode   = errors.New("the peering names no address")
 	errNotFound = errors.New("the node has nothing of that origin")
+	errDenied   = errors.New("the node refuses")
 )
 
 // get asks another node and returns its answer, "" for 204.
@@ -53,6 +55,8 @@ func (m *Mesh) get(ctx context.Context, n node, path string, q url.Values, limit
 		return "", nil
 	case res.StatusCode == http.StatusNotFound:
 		return "", fmt.Errorf("ask %s: %w", n.base, errNotFound)
+	case res.StatusCode == http.StatusForbidden:
+		return "", fmt.Errorf("%w: %s answers %.200s", errDenied, n.base, body)
 	case res.StatusCode != http.StatusOK:
 		return "", fmt.Errorf("%s answers %s: %.200s", n.base, res.Status, body)
 	}
@@ -89,11 +93,40 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.heard = time.Now()
 	if o.ended || kept == o.keysText {
 		return nil
 	}
 	o.keysText = kept
-	return m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now()))
+	if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
+		return err
+	}
+	return m.obey(o)
+}
+
+// obey drops what an origin told, where its key document lists this domain no
+// longer: it isn't to be had here any more (MESH-025). The origin's time and its
+// key document stay. o.mu is held.
+func (m *Mesh) obey(o *origin) error {
+	doc, _, ok := m.cfg.Keys.Keys(o.domain)
+	o.unlisted = ok && !slices.Contains(doc.Mesh, m.cfg.Domain)
+	if !o.unlisted || o.cur == nil && o.next == nil {
+		return nil
+	}
+	if err := m.store.dropStreams(o.domain); err != nil {
+		return err
+	}
+	o.cur, o.next, o.head, o.headText, o.tip, o.reached = nil, nil, nil, "", 0, nil
+	m.cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.domain.Name())
+	var rids []directory.RID
+	for e := range o.index.All() {
+		rids = append(rids, e.RID)
+	}
+	for _, rid := range rids {
+		o.index.Delete(rid)
+	}
+	m.moved()
+	return nil
 }
 
 // mayRefresh paces the pulls of keys that pushed messages cause.
@@ -269,6 +302,17 @@ func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
 	timed, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	text, err := m.get(timed, n, pathHeads, url.Values{"origin": {o.domain.Name()}}, maxHead)
+	if errors.Is(err, errDenied) && n.domain == o.domain {
+		if failed := m.refreshKeys(ctx, o, n); failed != nil { // which says whether this domain is still listed
+			return failed
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.unlisted {
+			return errUnlisted
+		}
+		return err
+	}
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,10 @@ const (
 	pathKeys    = "/federation/v1/keys"
 	pathPages   = "/federation/v1/pages"
 	pathRecords = "/federation/v1/records"
+
+	// PathFarewell is where a node tells a peer's that its domain has ended the
+	// peering.
+	PathFarewell = "/federation/v1/farewell"
 )
 
 const (
@@ -35,7 +39,7 @@ const (
 	typeNDJSON = "application/x-ndjson"
 )
 
-// Handler returns the four routes of /federation/v1. caller tells who was
+// Handler returns the routes of /federation/v1. caller tells who was
 // verified to make a request. Only nodes of the own domain and of active peers
 // are answered; others get 403.
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
@@ -45,6 +49,9 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	mux.HandleFunc("GET "+pathKeys, s.admit(s.keys))
 	mux.HandleFunc("GET "+pathPages, s.admit(s.pages))
 	mux.HandleFunc("POST "+pathRecords, s.admit(s.records))
+	if m.cfg.Farewell != nil {
+		mux.HandleFunc("POST "+PathFarewell, s.admit(s.farewell))
+	}
 	return mux
 }
 
@@ -270,6 +277,19 @@ func (s *server) mayHave(from spiffeid.TrustDomain, q pagesQuery) bool {
 	}
 }
 
+// farewell ends a peering that the peer has ended: it may do so by itself, and
+// what it told is to be gone (MESH-025).
+func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+	if from == s.cfg.Domain {
+		return directory.Refuse(directory.Forbidden, "a domain is no peer of itself")
+	}
+	if err := s.cfg.Farewell(r.Context(), from); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 func (s *server) awaitPage(r *http.Request, from spiffeid.TrustDomain, q pagesQuery) (string, error) {
 	if q.wait > 0 {
 		if !s.enter(from) {
@@ -281,6 +301,9 @@ func (s *server) awaitPage(r *http.Request, from spiffeid.TrustDomain, q pagesQu
 	defer end.Stop()
 	for {
 		changed := s.changedOf(q.origin) // before looking, so that nothing is missed
+		if !s.mayHave(from, q) {         // who waits is to learn that at once (MESH-025)
+			return "", errNotListed
+		}
 		text, err := s.pageOf(q)
 		if err != nil || text != "" || q.wait == 0 {
 			return text, err

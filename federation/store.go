@@ -400,6 +400,15 @@ func (s *store) setOrigin(td spiffeid.TrustDomain, st originState) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return putOrigin(tx, td, st) })
 }
 
+// dropStreams removes what an origin announced.
+func (s *store) dropStreams(origin spiffeid.TrustDomain) error {
+	ids, _, err := s.streams(origin)
+	for _, id := range ids {
+		err = errors.Join(err, s.dropStream(id))
+	}
+	return err
+}
+
 // forget removes all that an origin ever sent.
 func (s *store) forget(origin spiffeid.TrustDomain) error {
 	ids, _, err := s.streams(origin)

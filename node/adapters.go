@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -136,9 +137,21 @@ func (o operator) Peers() []api.Peer {
 	}
 	ps := []api.Peer{}
 	for _, p := range o.n.store.Peerings() {
-		out := api.Peer{Domain: p.Domain.Name(), State: string(p.State), Addresses: p.Addresses}
+		out := api.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses,
+			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p)}
+		switch {
+		case p.State == directory.PeeringPending && p.Until != 0:
+			out.Until = time.Unix(p.Until, 0).UTC()
+		case p.State == directory.PeeringTerminated && p.ByPeer:
+			out.EndedBy = "peer"
+		case p.State == directory.PeeringTerminated:
+			out.EndedBy = "us"
+		}
 		if s, ok := seen[p.Domain]; ok {
-			out.Health, out.LagRevisions, out.LagSeconds = s.State, s.LagRevisions, s.LagSeconds
+			if p.State == directory.PeeringActive {
+				out.State = s.State
+			}
+			out.LagRevisions, out.LagSeconds, out.HeadAge, out.Unlisted = s.LagRevisions, s.LagSeconds, s.HeadAge.Seconds(), s.Unlisted
 			out.Watermark = directory.Position{Epoch: s.Position.Epoch, Revision: s.Watermark}.String()
 			out.Tip = directory.Position{Epoch: s.Position.Epoch, Revision: s.Tip}.String()
 			out.LastHeard, out.LastError, out.Received = s.LastHeard, s.LastError, map[string]uint64{}

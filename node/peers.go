@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -21,6 +22,8 @@ import (
 func (n *Node) follow(ctx context.Context) {
 	var keys *directory.KeyDocument
 	peers := map[spiffeid.TrustDomain]directory.Peering{}
+	var farewells sync.WaitGroup
+	defer farewells.Wait()
 	for {
 		changed := n.store.Changed()
 		if doc := n.store.KeyDocument(); doc != nil && doc != keys {
@@ -29,7 +32,9 @@ func (n *Node) follow(ctx context.Context) {
 		}
 		for _, p := range n.peerings() {
 			if !p.Equal(peers[p.Domain]) {
-				n.keepPeer(p)
+				if left := n.keepPeer(p); left && !p.ByPeer {
+					farewells.Go(func() { n.sayFarewell(ctx, p) })
+				}
 				peers[p.Domain] = p
 			}
 		}
@@ -43,18 +48,21 @@ func (n *Node) follow(ctx context.Context) {
 
 // keepPeer takes a peering's bundle into use and keeps the peering on disk: a
 // node that starts again knows its peers before its domain's log has been read.
-func (n *Node) keepPeer(p directory.Peering) {
+// Nobody of a pending peer is believed yet. It reports whether the node leaves a
+// peer with this.
+func (n *Node) keepPeer(p directory.Peering) (left bool) {
 	file := filepath.Join(n.peerDir(), p.Domain.Name()+".json")
-	if p.State == directory.PeeringTerminated {
+	if p.State == directory.PeeringTerminated || p.State == directory.PeeringPending {
 		n.bundles.Remove(p.Domain)
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := os.Remove(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			n.log.Error("a former peer can't be removed from disk", "peer", p.Domain.Name(), "err", err)
 		}
-		return
+		return err == nil && p.State == directory.PeeringTerminated
 	}
 	if err := n.bundles.Set(p.Domain, p.Bundle); err != nil {
 		n.log.Error("a peer's bundle is not usable; the last good one stays", "peer", p.Domain.Name(), "err", err)
-		return
+		return false
 	}
 	b, err := json.Marshal(p)
 	if err == nil {
@@ -63,6 +71,7 @@ func (n *Node) keepPeer(p directory.Peering) {
 	if err != nil {
 		n.log.Error("a peer can't be kept on disk", "peer", p.Domain.Name(), "err", err)
 	}
+	return false
 }
 
 func (n *Node) peerDir() string { return filepath.Join(n.cfg.Data, "peers") }

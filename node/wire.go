@@ -91,6 +91,7 @@ func (n *Node) wireTrust() (err error) {
 	if n.policy, err = trust.NewPolicy(n.cfg.Policy, td); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
+	n.policy.Exports(n.exportsTo)
 	return n.wireCallers()
 }
 
@@ -170,7 +171,7 @@ func (n *Node) wireFederation(ln net.Listener) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
-		Siblings: n.store.Siblings, Client: n.client, Logger: n.log,
+		Siblings: n.store.Siblings, Client: n.client, Logger: n.log, Farewell: n.endedByPeer,
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln)
@@ -241,7 +242,7 @@ func (n *Node) wireAPI() *api.Server {
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.frozen,
 		Identify: n.identify, Takes: n.takes(), Refused: n.metrics.credentialRefused,
-		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Cluster: cluster{n}, Backups: backups{n},
+		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries, Invocations: n.cfg.Limits.Invocations},
 	}

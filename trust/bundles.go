@@ -3,7 +3,9 @@ package trust
 import (
 	"bytes"
 	"crypto"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -240,4 +242,23 @@ func speaksFor(authority *x509.Certificate, td spiffeid.TrustDomain) bool {
 	}
 	named, err := spiffeid.TrustDomainFromURI(authority.URIs[i])
 	return err == nil && named == td
+}
+
+// Fingerprint is what people compare of a trust bundle (a JWKS) at both sides: the
+// SHA-256 of its X.509 authorities, in the order of their bytes, in hexadecimal.
+func Fingerprint(td spiffeid.TrustDomain, jwks []byte) (string, error) {
+	parsed, err := ParseBundle(td, jwks)
+	if err != nil {
+		return "", err
+	}
+	var ders [][]byte
+	for _, a := range parsed.X509Authorities() {
+		ders = append(ders, a.Raw)
+	}
+	slices.SortFunc(ders, bytes.Compare)
+	h := sha256.New()
+	for _, der := range ders {
+		h.Write(der)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -28,7 +28,8 @@ type Policy struct {
 	domain     spiffeid.TrustDomain
 	set        slicedSet
 	visibility directory.Visibility
-	own        []string // see Adopt
+	own        []string                             // see Adopt
+	exported   func(peer spiffeid.TrustDomain) bool // see Exports
 
 	mu    sync.RWMutex
 	known map[question]directory.Decision // at most maxKnown
@@ -51,6 +52,7 @@ type registration struct {
 	agent, owner, origin, visibility string
 	own                              bool // of this domain
 	streamed                         bool // of a read: a stream of the reader's domain holds it
+	exported                         bool // of an export: the operator lets the peer have something
 	visible                          bool // of an export: its visibility lets the peer have it
 }
 
@@ -77,6 +79,10 @@ func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, v direct
 // Adopt makes the identities whose URIs begin with one of prefixes count among the
 // domain's own, as its SPIFFE IDs do. It is for the time before the first question.
 func (p *Policy) Adopt(prefixes []string) { p.own = prefixes }
+
+// Exports makes f say which peers the operator lets have something. It is for the
+// time before the first question; f must not block.
+func (p *Policy) Exports(f func(peer spiffeid.TrustDomain) bool) { p.exported = f }
 
 // DefaultVisibility returns the visibility of a registration whose registrant
 // asked for none.
@@ -106,6 +112,7 @@ func (p *Policy) Invoke(id directory.Identity, e *directory.Entry) directory.Dec
 func (p *Policy) Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, proj *directory.Projection) directory.Decision {
 	s := p.set[askExport]
 	r := registration{visible: v.Mesh || slices.Contains(v.Peers, peer)}
+	r.exported = s.looksAt("exported") && p.exported != nil && p.exported(peer)
 	keep(s, "agent", &r.agent, agent)
 	keep(s, "owner", &r.owner, owner.String())
 	keep(s, "visibility", &r.visibility, v.String())
@@ -266,6 +273,7 @@ func (r *registration) entity(proj *directory.Projection) types.Entity {
 			"visibility":   types.String(r.visibility),
 			"streamed":     types.Boolean(r.streamed),
 			"visible":      types.Boolean(r.visible),
+			"exported":     types.Boolean(r.exported),
 			"capabilities": types.NewSet(names...),
 			"types":        types.NewSet(kinds...),
 			"protocols":    types.NewSet(protocols...),

@@ -16,6 +16,26 @@ var (
 	gamma = spiffeid.RequireTrustDomainFromString("gamma.test")
 )
 
+// What the shipped policy exports: nothing until the operator says so, and then
+// what visibility lets the peer have.
+func TestShippedExportsWhatTheOperatorLets(t *testing.T) {
+	p := mustPolicy(t, "shipped")
+	beta, gamma := spiffeid.RequireTrustDomainFromString("beta.test"), spiffeid.RequireTrustDomainFromString("gamma.test")
+	exported := false
+	p.Exports(func(peer spiffeid.TrustDomain) bool { return exported && peer == beta })
+	ask := func(peer spiffeid.TrustDomain, v directory.Visibility) bool {
+		return p.Export(peer, "agent", directory.Identity{}, v, nil).Allow
+	}
+	mesh := directory.Visibility{Mesh: true}
+	if ask(beta, mesh) {
+		t.Error("exported before the operator said so")
+	}
+	exported = true
+	if !ask(beta, mesh) || ask(gamma, mesh) || ask(beta, directory.Visibility{}) {
+		t.Errorf("beta %v, gamma %v, what is for the domain %v", ask(beta, mesh), ask(gamma, mesh), ask(beta, directory.Visibility{}))
+	}
+}
+
 func identity(t testing.TB, s string) directory.Identity {
 	t.Helper()
 	if s == "" {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,32 +39,6 @@ func (a *app) membersCommand() *cobra.Command {
 			return a.print(answer{reply.Body, "members", t})
 		},
 	}
-}
-
-func (a *app) peerCommand() *cobra.Command {
-	return group("peer", "Look at the domains that this one is peered with", &cobra.Command{
-		Use:   "list",
-		Short: "List the peered domains and how far behind their copies are",
-		Args:  needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			peers, reply, err := client.Peers(c.Context())
-			if err != nil {
-				return err
-			}
-			t := table{head: []string{"DOMAIN", "STATE", "HEALTH", "LAG REVISIONS", "LAG SECONDS", "LAST HEARD", "+WATERMARK", "+TIP", "+ADDRESSES", "LAST ERROR"}}
-			for _, p := range peers {
-				t.rows = append(t.rows, []string{
-					p.Domain, p.State, p.Health, strconv.FormatUint(p.LagRevisions, 10), strconv.FormatFloat(p.LagSeconds, 'f', 1, 64),
-					stamp(p.LastHeard), p.Watermark, p.Tip, strings.Join(p.Addresses, " "), p.LastError,
-				})
-			}
-			return a.print(answer{reply.Body, "peers", t})
-		},
-	})
 }
 
 // stamp writes a time as the HTTP answers do; a time that never was is empty.

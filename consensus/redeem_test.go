@@ -1,0 +1,64 @@
+package consensus
+
+import (
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// An invitation is good for the domain that it is for, until it ends, and for the
+// first who shows its secret; that one's repetition changes nothing.
+//
+// Requirement: MESH-024
+func TestAnInvitationIsUsedOnce(t *testing.T) {
+	beta, gamma := spiffeid.RequireTrustDomainFromString("beta.test"), spiffeid.RequireTrustDomainFromString("gamma.test")
+	secret := directory.HashOf([]byte("secret"))
+	offer := func(td spiffeid.TrustDomain, secret directory.Hash, bundle string) *command {
+		return &command{Redeem: &redeem{secret, peer{Domain: td, State: directory.PeeringActive, Bundle: []byte(bundle), Mesh: true}}}
+	}
+	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), directory.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
+	apply := func(seconds int64, c *command) error {
+		t.Helper()
+		results, err := s.apply(&batch{Version: commandVersion, Time: seconds * 1000, Commands: []command{*c}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results[0].err
+	}
+	invite := &command{Peer: &peer{Domain: beta, State: directory.PeeringPending, Secret: secret, Until: 100}}
+	for _, c := range []*command{{Epoch: &epoch{10, "test"}}, invite} {
+		if err := apply(10, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if directory.ProblemOf(err) != directory.Forbidden || s.peerings[beta].State == directory.PeeringActive {
+			t.Errorf("%s: %v; beta is %s", what, err, s.peerings[beta].State)
+		}
+	}
+	refused("another secret", apply(11, offer(beta, directory.HashOf([]byte("guess")), "{}")))
+	refused("no secret", apply(11, offer(beta, directory.Hash{}, "{}")))
+	refused("another domain", apply(11, offer(gamma, secret, "{}")))
+	refused("too late", apply(100, offer(beta, secret, "{}")))
+
+	invite.Peer.Until = 200
+	if err := apply(101, invite); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(102, offer(beta, secret, "{}")); err != nil {
+		t.Fatal(err)
+	}
+	if p := s.peerings[beta]; p.State != directory.PeeringActive || p.Mesh {
+		t.Errorf("beta is %+v; it is active, and says not itself what it may have", p)
+	}
+	before := s.revision
+	if err := apply(103, offer(beta, secret, "{}")); err != nil || s.revision != before {
+		t.Errorf("the same once more: %v, revision %d after %d", err, s.revision, before)
+	}
+	if err := apply(103, offer(beta, secret, `{"keys":[]}`)); directory.ProblemOf(err) != directory.Forbidden {
+		t.Errorf("the same secret by somebody else: %v", err)
+	}
+}

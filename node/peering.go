@@ -1,0 +1,265 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// How long another domain is asked.
+const (
+	offerTime    = 10 * time.Second // for one of its nodes to answer an offer
+	farewellTime = 5 * time.Second  // for one of its nodes to answer a farewell
+	farewells    = 10 * time.Minute // for any: after that deadlines do it
+)
+
+// peerings implements api.Peerings.
+type peerings struct{ n *Node }
+
+// agreed returns what is agreed with a domain; ok is false for nothing.
+func (n *Node) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok bool) {
+	all := n.store.Peerings()
+	i := slices.IndexFunc(all, func(p directory.Peering) bool { return p.Domain == td })
+	if i < 0 {
+		return directory.Peering{}, false
+	}
+	return all[i], true
+}
+
+// exportsTo reports whether the operator lets a peer have something.
+func (n *Node) exportsTo(td spiffeid.TrustDomain) bool {
+	return slices.ContainsFunc(n.peerings(), func(p directory.Peering) bool {
+		return p.Domain == td && p.State == directory.PeeringActive && p.Mesh
+	})
+}
+
+// ourselves is what another domain needs to know of this one.
+func (n *Node) ourselves() (directory.Peering, error) {
+	p := directory.Peering{Domain: n.cfg.TrustDomain}
+	var err error
+	if p.Bundle, err = n.bundles.JWKS(p.Domain); err != nil {
+		return p, err
+	}
+	for _, m := range n.store.RaftPeers() {
+		if m.API != "" {
+			p.Addresses = append(p.Addresses, m.API)
+		}
+	}
+	if len(p.Addresses) == 0 {
+		p.Addresses = []string{n.cfg.PublicURL}
+	}
+	for _, m := range n.mesh.Members() {
+		if m.ID.TrustDomain() == p.Domain {
+			p.Gossip = append(p.Gossip, m.Address)
+		}
+	}
+	return p, nil
+}
+
+// Invite implements api.Peerings. The domain keeps the secret's hash alone.
+func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (api.Invitation, error) {
+	var made api.Invitation
+	if p, ok := ps.n.agreed(peer); ok && (p.State == directory.PeeringActive || p.State == directory.PeeringFrozen) {
+		return made, directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", peer.Name(), p.State)
+	}
+	us, err := ps.n.ourselves()
+	if err != nil {
+		return made, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
+	}
+	secret := rand.Text()
+	until := time.Now().Add(life).Truncate(time.Second)
+	token := api.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle, Addresses: us.Addresses, Gossip: us.Gossip, Secret: secret, Until: until.Unix()}
+	made = api.Invitation{Token: token.String(), Until: until.UTC(), Fingerprint: fingerprintOf(us)}
+	if len(made.Token) > api.MaxToken {
+		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes", api.MaxToken)
+	}
+	pending := directory.Peering{Domain: peer, State: directory.PeeringPending, Secret: sha256.Sum256([]byte(secret)), Until: until.Unix()}
+	return made, ps.n.store.SetPeering(ctx, pending)
+}
+
+// Accept implements api.Peerings. The peering is pending until the other domain
+// has taken the secret, and active once it has.
+func (ps peerings) Accept(ctx context.Context, token api.Token) error {
+	n := ps.n
+	p, err := token.Peering(n.cfg.TrustDomain)
+	if err != nil {
+		return err
+	}
+	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
+		return directory.Refuse(directory.BadRequest, "the token's bundle is not usable: %w", err).At("/token")
+	}
+	if token.Until <= time.Now().Unix() {
+		return directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another", time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
+	}
+	old, known := n.agreed(p.Domain)
+	if known && (old.State == directory.PeeringActive || old.State == directory.PeeringFrozen) {
+		return directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", p.Domain.Name(), old.State)
+	}
+	us, err := n.ourselves()
+	if err != nil {
+		return directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
+	}
+	if err := n.store.SetPeering(ctx, p); err != nil {
+		return err
+	}
+	if err := n.offer(ctx, p, token.Secret, us); err != nil {
+		var refused *api.Error
+		if errors.As(err, &refused) && refused.Status < 500 {
+			p.State = directory.PeeringTerminated
+			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %s", p.Domain.Name(), refused.Detail), n.store.SetPeering(ctx, p))
+		}
+		return directory.Refuse(directory.Unavailable, "no node of %s took the invitation, so the peering is pending; to accept again is safe: %w", p.Domain.Name(), err)
+	}
+	p.State = directory.PeeringActive
+	return n.store.SetPeering(ctx, p)
+}
+
+// offer shows the secret to one node after the other until one takes it. It
+// believes the token's bundle, and shows no certificate: that domain knows none of
+// this one's authorities yet.
+func (n *Node) offer(ctx context.Context, p directory.Peering, secret string, us directory.Peering) error {
+	client, done, err := n.stranger(p, nil)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, address := range p.Addresses {
+		timed, cancel := context.WithTimeout(ctx, offerTime)
+		err = api.NewClient(address, client).Redeem(timed, secret, us)
+		cancel()
+		if err == nil {
+			return nil // one that refuses may only be behind the one that invited
+		}
+	}
+	return err
+}
+
+// stranger returns a client for nodes of a domain that is no peer, by the bundle
+// that p has.
+func (n *Node) stranger(p directory.Peering, as *trust.Source) (*http.Client, func(), error) {
+	believed := trust.NewBundles()
+	if err := believed.Set(p.Domain, p.Bundle); err != nil {
+		return nil, nil, err
+	}
+	t := &http.Transport{
+		DialContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return n.net.Dial(ctx, addr) },
+		TLSClientConfig:     trust.ClientTLS(as, believed, nodesOf(p.Domain), "h2", "http/1.1"),
+		ForceAttemptHTTP2:   true,
+		TLSHandshakeTimeout: headerTimeout,
+	}
+	c := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return c, t.CloseIdleConnections, nil
+}
+
+// Invited implements api.Peerings.
+func (ps peerings) Invited(secret string, peer spiffeid.TrustDomain) bool {
+	p, ok := ps.n.agreed(peer)
+	return ok && p.Secret == sha256.Sum256([]byte(secret))
+}
+
+// Redeem implements api.Peerings.
+func (ps peerings) Redeem(ctx context.Context, secret string, p directory.Peering) error {
+	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
+		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", p.Domain.Name(), err).At("/bundle")
+	}
+	return ps.n.store.Redeem(ctx, sha256.Sum256([]byte(secret)), p)
+}
+
+// Change implements api.Peerings.
+func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb api.PeerVerb) error {
+	p, ok := ps.n.agreed(peer)
+	if !ok || p.State == directory.PeeringTerminated && verb != api.PeerRemove {
+		return directory.Refuse(directory.NotFound, "%s is no peer of this domain", peer.Name())
+	}
+	switch verb {
+	case api.PeerRemove:
+		p.State, p.Mesh, p.Secret, p.Until, p.ByPeer = directory.PeeringTerminated, false, directory.Hash{}, 0, p.ByPeer && p.State == directory.PeeringTerminated
+	case api.PeerRelease:
+		if p.State != directory.PeeringFrozen {
+			return directory.Refuse(directory.Conflict, "%s is %s; only a frozen peer is released", peer.Name(), p.State)
+		}
+		p.State = directory.PeeringActive
+	case api.PeerExport, api.PeerUnexport:
+		p.Mesh = verb == api.PeerExport
+	}
+	return ps.n.store.SetPeering(ctx, p)
+}
+
+// endedByPeer takes a peer's word that it has ended the peering.
+func (n *Node) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) error {
+	p, ok := n.agreed(td)
+	if !ok || p.State == directory.PeeringTerminated || p.State == directory.PeeringPending {
+		return nil
+	}
+	p.State, p.Mesh, p.ByPeer, p.Secret, p.Until = directory.PeeringTerminated, false, true, directory.Hash{}, 0
+	n.log.Warn("a peer has ended the peering; what it told is dropped", "peer", td.Name())
+	return n.store.SetPeering(ctx, p)
+}
+
+// sayFarewell tells a former peer that the peering has ended, so that it drops
+// what it has of this domain at once (MESH-025). One that can't be reached drops
+// it by deadlines.
+func (n *Node) sayFarewell(ctx context.Context, p directory.Peering) {
+	client, done, err := n.stranger(p, n.source)
+	if err != nil {
+		n.log.Warn("a former peer can't be told", "peer", p.Domain.Name(), "err", err)
+		return
+	}
+	defer done()
+	turn := 0
+	_, err = backoff.Retry(ctx, func() (struct{}, error) {
+		if now, ok := n.agreed(p.Domain); !ok || now.State != directory.PeeringTerminated || len(p.Addresses) == 0 {
+			return struct{}{}, nil // the two are at it again
+		}
+		turn++
+		return struct{}{}, farewell(ctx, client, p.Addresses[turn%len(p.Addresses)])
+	}, backoff.WithMaxElapsedTime(farewells))
+	if err != nil {
+		n.log.Warn("a former peer was not told that the peering has ended", "peer", p.Domain.Name(), "err", err)
+	}
+}
+
+var errNotTaken = errors.New("the farewell was not taken")
+
+func farewell(ctx context.Context, client *http.Client, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, farewellTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+federation.PathFarewell, bytes.NewReader(nil))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10))
+	if resp.StatusCode >= 500 {
+		return errNotTaken
+	}
+	return nil // or refused: it is no peer there any more
+}
+
+// fingerprintOf is empty where a peering has no usable bundle.
+func fingerprintOf(p directory.Peering) string {
+	f, err := trust.Fingerprint(p.Domain, p.Bundle)
+	if err != nil {
+		return ""
+	}
+	return f
+}
