@@ -178,6 +178,10 @@ func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, 
 	return a.operate(ctx, "peer."+string(verb), peer.Name(), func() error { return a.Peerings.Change(ctx, peer, verb) })
 }
 
+func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string) error {
+	return a.operate(ctx, "policy.write", "", func() error { return a.Operator.SetPolicy(ctx, by, text) })
+}
+
 type auditedCluster struct {
 	Cluster
 	*trailed

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -68,7 +69,11 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 		return err
 	}
 	if who.level == levelOperator {
-		return c.denied(s.cfg.Policy.Operate(id, who.action), "%s may not do what %q asks for", id, who.action)
+		err := c.denied(s.cfg.Policy.Operate(id, who.action), "%s may not do what %q asks for", id, who.action)
+		if err == nil && s.cfg.Operator != nil {
+			w.Header().Set("X-Roster-Policy", strconv.FormatUint(s.cfg.Operator.Policy().Version, 10))
+		}
+		return err
 	}
 	return nil
 }

@@ -19,6 +19,12 @@ import (
 // quietOperator is a node with one peer, which takes any peering.
 type quietOperator struct{ set func(directory.Peering) }
 
+func (quietOperator) Policy() PolicyText {
+	return PolicyText{Policy: "permit (principal, action, resource);", Version: 7}
+}
+
+func (quietOperator) SetPolicy(context.Context, directory.Identity, string) error { return errNoLeader }
+
 func (quietOperator) Raft() RaftStatus {
 	return RaftStatus{Leader: "spiffe://alpha.test/roster/node/1", Peers: []RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,
 		LastContact: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}}}

@@ -302,6 +302,13 @@ var operations = map[string]operation{
 		summary: "For a domain that was invited: show the invitation's secret and say who one is.", body: []string{"peer-offer"},
 		answers: []good{{status: 204, what: "The two are peers.", headers: []string{"RateLimit", "RateLimit-Policy"}}}, problems: slices.Concat(changed, []directory.Problem{directory.Forbidden, directory.RateLimited}),
 	},
+	"GET /v1/operator/policy": {summary: "The policy that is in force.", answers: []good{{status: 200, what: "Cedar, and the revision from which on it holds.", schema: "policy"}}},
+	"PUT /v1/operator/policy": {
+		summary: "Put a policy in force, for the whole domain.", body: []string{"policy"},
+		answers: []good{{status: 204, what: "It is in force at this node, and will be at each as soon as that has the change."}},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Conflict, directory.Unavailable, directory.OutcomeUnknown,
+			Timeout},
+	},
 	"POST /v1/operator/raft/transfer": ordered("Give the leadership to a node of the domain, or to any that is fit where none is named.", "member", true),
 	"POST /v1/operator/raft/remove":   ordered("Take a node out of the domain. Refused where those that are left could not write.", "member", false),
 	"POST /v1/operator/raft/admit":    ordered("Let a node join the domain, once and within a day; or no longer, with withdraw.", "member", false),

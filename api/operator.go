@@ -22,6 +22,11 @@ type Operator interface {
 	Peers() []Peer
 	// SetPeering makes a peering or changes it, for the whole domain.
 	SetPeering(context.Context, directory.Peering) error
+	// Policy is what is in force at this node.
+	Policy() PolicyText
+	// SetPolicy puts a policy in force, for the whole domain, as by wants it: none is
+	// taken that has an error, or by which by could not change it again.
+	SetPolicy(ctx context.Context, by directory.Identity, text string) error
 }
 
 // A RaftStatus is how a domain's nodes hold its directory together.

@@ -285,6 +285,10 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 			"domain": nonEmpty("The invited trust domain."), "bundle": said(object(nil, nil), "Its SPIFFE bundle, a JWKS object."),
 			"addresses": array(uri("https://HOST[:PORT] of a node."), "", 0), "gossip": array(text("host:port", 0), "", 0), "secret": nonEmpty("Of the token."),
 		}), "What an invited domain says of itself."),
+		"policy": said(object([]string{"policy"}, props{
+			"policy":  text("Cedar; to set an empty one is to go back to what is built in.", 0),
+			"version": atLeast(0, "The revision from which on it holds; of an answer alone."),
+		}), "The domain's policy."),
 		"peering": said(object([]string{"domain", "bundle", "addresses"}, props{
 			"domain": nonEmpty("The peer's trust domain."), "state": oneOf("pending", "active", "frozen", "terminated"),
 			"bundle": said(object(nil, nil), "The peer's SPIFFE bundle, a JWKS object."), "addresses": array(uri("https://HOST[:PORT] of a node."), "", 0),

@@ -273,6 +273,8 @@ func (s *Server) table() []row {
 			row{"GET", "/v1/operator/members", operator("members.read"), s.members},
 			row{"GET", "/v1/operator/peers", operator("peer.read"), s.peers},
 			row{"POST", "/v1/operator/peers", operator("peer.write"), s.setPeering},
+			row{"GET", "/v1/operator/policy", operator("policy.read"), s.policy},
+			row{"PUT", "/v1/operator/policy", operator("policy.write"), s.setPolicy},
 		)
 	}
 	if s.cfg.Peerings != nil {

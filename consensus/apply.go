@@ -16,8 +16,9 @@ type state struct {
 	domain   spiffeid.TrustDomain
 	epoch    uint64 // 0 before the first command
 	revision uint64
-	now      int64 // committed time, Unix milliseconds: the highest t so far
-	policy   uint64
+	now      int64  // committed time, Unix milliseconds: the highest t so far
+	policy   uint64 // revision of the newest peering or policy
+	law      law
 	ledger   frontier
 	index    *directory.Index // what readers of the domain's registrations read
 	regs     map[directory.RID]*registration
@@ -166,6 +167,8 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 		s.begin(c.Epoch)
 	case c.Regrant != nil:
 		s.regrant(c.Regrant)
+	case c.Policy != nil:
+		s.legislate(c.Policy)
 	case c.Rules != nil:
 		s.rule(c.Rules)
 	case c.Member != nil:

@@ -41,6 +41,7 @@ type command struct {
 	Renew    *renew     `cbor:"15,keyasint,omitempty"`
 	Spend    *spend     `cbor:"16,keyasint,omitempty"`
 	Redeem   *redeem    `cbor:"17,keyasint,omitempty"`
+	Policy   *policy    `cbor:"18,keyasint,omitempty"`
 }
 
 // weight is how many changes a command is; those of the sweep, which bounds its
@@ -168,6 +169,12 @@ type peer struct {
 type redeem struct {
 	Secret directory.Hash `cbor:"1,keyasint"` // its hash
 	Peer   peer           `cbor:"2,keyasint"`
+}
+
+// policy is the domain's policy, for all members. What its text means is not for the
+// log to say.
+type policy struct {
+	Text []byte `cbor:"1,keyasint"` // empty for what is built in
 }
 
 // epoch begins the domain's history: the first command of every log, and of every

@@ -69,6 +69,12 @@ type Config struct {
 	// Grants is asked by the leader who beyond the domain may have what of a
 	// registration; nil grants nothing. It may read the store.
 	Grants func(Subject) []directory.Grant
+	// CheckPolicy says what is wrong with the text of a policy, by a *directory.Error,
+	// before it is proposed. Policy is told of the domain's policy whenever another is
+	// in force, and at which revision that began, before anything is decided or shown
+	// after the change. It must not call the store. Both may be nil.
+	CheckPolicy func(text []byte) error
+	Policy      func(text []byte, revision uint64)
 	// MaxLifetime is the longest lifetime that is granted, in seconds; 0 is
 	// directory.MaxLifetime.
 	MaxLifetime uint32

@@ -25,6 +25,7 @@ type request struct {
 	Order    *order           `cbor:"6,keyasint,omitempty"`
 	Renew    *renewRequest    `cbor:"7,keyasint,omitempty"`
 	Redeem   *redeem          `cbor:"8,keyasint,omitempty"`
+	Policy   *policy          `cbor:"9,keyasint,omitempty"`
 }
 
 // weight is how many changes a request is.

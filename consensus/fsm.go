@@ -46,6 +46,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = state
+	m.promulgate()
 	m.moved()
 	return nil
 }
@@ -61,6 +62,7 @@ func (s *Store) applyEntry(entry *raft.Log) ([]result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	results, err := s.state.apply(b)
+	s.promulgate()
 	if err == nil {
 		s.reads.raise(entry.Index)
 	}

@@ -59,6 +59,7 @@ func everyCommand() []command {
 		{Admit: &admission{must(alphaNode("n3")), 1793577600}},
 		{Renew: &renew{ada, true, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		{Redeem: &redeem{directory.Hash{8}, peer{beta, directory.PeeringActive, []byte("{}"), []string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true}}},
+		{Policy: &policy{[]byte("permit (principal, action, resource);")}},
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 	}
 }

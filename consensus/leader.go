@@ -29,7 +29,7 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 			if req.Renew != nil && err == nil {
 				s.leadAlone(ctx, req.Renew, &out)
 			}
-			if (req.Peer != nil || req.Redeem != nil) && err == nil {
+			if (req.Peer != nil || req.Redeem != nil || req.Policy != nil) && err == nil {
 				s.askRegrants()
 			}
 			return out, err
@@ -56,6 +56,8 @@ func (s *Store) prepare(req *request) (*command, error) {
 		return &command{Peer: req.Peer}, checkPeering(s, req.Peer)
 	case req.Redeem != nil:
 		return &command{Redeem: req.Redeem}, checkPeering(s, &req.Redeem.Peer)
+	case req.Policy != nil:
+		return &command{Policy: req.Policy}, s.checkPolicy(req.Policy)
 	case req.Attest != nil:
 		return &command{Attest: req.Attest}, checkKey(req.Attest)
 	}

@@ -61,6 +61,7 @@ type snapshotHeader struct {
 	Admitted int         `cbor:"18,keyasint,omitempty"`
 	Sealed   string      `cbor:"19,keyasint,omitempty"`
 	Spent    int         `cbor:"20,keyasint,omitempty"`
+	Law      *law        `cbor:"21,keyasint,omitempty"` // null where none was made
 }
 
 type regSnapshot struct {
@@ -129,6 +130,10 @@ func (s *state) snapshot() *snapshot {
 	if s.rules != (Rules{}) {
 		rules := s.rules
 		sn.header.Rules = &rules
+	}
+	if s.law.Revision != 0 {
+		l := s.law
+		sn.header.Law = &l
 	}
 	if s.issued != nil {
 		sn.header.Issued = s.issued.Payload()
@@ -246,6 +251,9 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 	s.ledger, s.sealed = frontier{h.Size, h.Edges}, h.Sealed
 	if h.Rules != nil {
 		s.rules = *h.Rules
+	}
+	if h.Law != nil {
+		s.law = *h.Law
 	}
 	if h.Issued != nil {
 		var err error

@@ -53,6 +53,7 @@ type Store struct {
 
 	mu      sync.RWMutex
 	state   *state
+	told    uint64        // the revision of the law that Config.Policy was told of last
 	changed chan struct{} // closed and replaced at every change of state
 }
 

@@ -129,7 +129,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		Listener: ln, Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
-		Index:     n.view.Own(), Grants: n.grants,
+		Index:     n.view.Own(), Grants: n.grants, CheckPolicy: checkPolicy, Policy: n.enact,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
 		Rules: consensus.Rules{Hold: uint32(n.cfg.Names.Hold / time.Second), PerOwner: n.cfg.Limits.RegistrationsPerOwner},
 	}
@@ -222,7 +222,7 @@ func (n *Node) advertised(ln net.Listener) string {
 
 // wireDiscovery starts the index that registrations are found by.
 func (n *Node) wireDiscovery() error {
-	finder, err := discovery.New(discovery.Config{View: n.view, Class: n.policy.Class})
+	finder, err := discovery.New(discovery.Config{View: n.view, Class: n.policy.Class, Generation: n.policy.Version})
 	if err != nil {
 		return fmt.Errorf("discovery: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
@@ -26,10 +27,20 @@ var (
 // is safe for concurrent use.
 type Policy struct {
 	domain     spiffeid.TrustDomain
-	set        slicedSet
 	visibility directory.Visibility
-	own        []string                             // see Adopt
 	exported   func(peer spiffeid.TrustDomain) bool // see Exports
+	own        []string                             // see Adopt
+	builtIn    *ruling
+	current    atomic.Pointer[ruling]
+}
+
+// A ruling is a set of policies in force, with the answers that it has given. A
+// question is answered by one alone, so that no answer mixes two.
+type ruling struct {
+	p       *Policy
+	set     slicedSet
+	text    []byte
+	version uint64
 
 	mu    sync.RWMutex
 	known map[question]directory.Decision // at most maxKnown
@@ -73,7 +84,73 @@ func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, v direct
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	return &Policy{domain: domain, set: set, visibility: v, known: map[question]directory.Decision{}}, nil
+	p := &Policy{domain: domain, visibility: v}
+	p.builtIn = p.ruling(set, text, 0)
+	p.current.Store(p.builtIn)
+	return p, nil
+}
+
+func (p *Policy) ruling(set slicedSet, text []byte, version uint64) *ruling {
+	return &ruling{p: p, set: set, text: text, version: version, known: map[question]directory.Decision{}}
+}
+
+// MaxPolicy bounds the text of a domain's policy, in bytes.
+const MaxPolicy = 256 << 10
+
+// CheckPolicy says what is wrong with a text of Cedar policies, by file and line. The
+// error is a *directory.Error.
+func CheckPolicy(file string, text []byte) error {
+	if len(text) > MaxPolicy {
+		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed", len(text), MaxPolicy)
+	}
+	if _, err := parsePolicies(file, text); err != nil {
+		return directory.Refuse(directory.BadRequest, "the policy is not good: %w", err)
+	}
+	return nil
+}
+
+// ParsePolicy returns the policy of a text, for a directory of domain.
+func ParsePolicy(file string, text []byte, domain spiffeid.TrustDomain) (*Policy, error) {
+	if err := CheckPolicy(file, text); err != nil {
+		return nil, err
+	}
+	return parsePolicy(file, text, domain, directory.Visibility{})
+}
+
+// Set puts the domain's policy in force at once: every question that is asked from
+// now on is answered by it. Without a text that is the set which is built in. A text
+// that this release can't read permits nothing, since whoever has read it may have
+// forbidden what an older one permits.
+func (p *Policy) Set(text []byte, version uint64) error {
+	if len(text) == 0 {
+		p.current.Store(p.ruling(p.builtIn.set, p.builtIn.text, version))
+		return nil
+	}
+	set, err := parsePolicies("policy.cedar", text)
+	if err != nil {
+		set, _ = parsePolicies("policy.cedar", nil)
+	}
+	p.current.Store(p.ruling(set, text, version))
+	return err
+}
+
+// Version is that of what is in force: the revision at which the domain took it, 0
+// for what is built in.
+func (p *Policy) Version() uint64 { return p.current.Load().version }
+
+// InForce returns what is in force, in Cedar, and its version.
+func (p *Policy) InForce() (text []byte, version uint64) {
+	q := p.current.Load()
+	return q.text, q.version
+}
+
+// With returns what p would be with another text. p stays as it is.
+func (p *Policy) With(file string, text []byte) (*Policy, error) {
+	o, err := ParsePolicy(file, text, p.domain)
+	if err == nil {
+		o.visibility, o.own = p.visibility, p.own
+	}
+	return o, err
 }
 
 // Adopt makes the identities whose URIs begin with one of prefixes count among the
@@ -93,57 +170,62 @@ func (p *Policy) DefaultVisibility() directory.Visibility { return p.visibility 
 // lists of policies, which must not be modified.
 func (p *Policy) Register(id directory.Identity, agent string, proj *directory.Projection, v directory.Visibility) directory.Decision {
 	r := registration{agent: agent, owner: id.String(), origin: p.domain.Name(), visibility: v.String(), own: true}
-	return p.decide(askRegister, p.identity(id), r.entity(proj), types.Record{})
+	return p.current.Load().decide(askRegister, p.identity(id), r.entity(proj), types.Record{})
 }
 
 // Read decides whether id, who may be nobody, may see e.
 func (p *Policy) Read(id directory.Identity, e *directory.Entry) directory.Decision {
-	return p.see(askRead, id, e)
+	return p.current.Load().see(askRead, id, e)
 }
 
 // Invoke decides whether id, who may be nobody, may call the agent e through
 // the gateway.
 func (p *Policy) Invoke(id directory.Identity, e *directory.Entry) directory.Decision {
-	return p.see(askInvoke, id, e)
+	return p.current.Load().see(askInvoke, id, e)
 }
 
 // Export decides whether a peer domain may have a registration. Never one whose
 // visibility leaves that peer out.
 func (p *Policy) Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, proj *directory.Projection) directory.Decision {
-	s := p.set[askExport]
+	return p.current.Load().export(peer, agent, owner, v, proj)
+}
+
+func (q *ruling) export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, proj *directory.Projection) directory.Decision {
+	s := q.set[askExport]
 	r := registration{visible: v.Mesh || slices.Contains(v.Peers, peer)}
-	r.exported = s.looksAt("exported") && p.exported != nil && p.exported(peer)
+	r.exported = s.looksAt("exported") && q.p.exported != nil && q.p.exported(peer)
 	keep(s, "agent", &r.agent, agent)
 	keep(s, "owner", &r.owner, owner.String())
 	keep(s, "visibility", &r.visibility, v.String())
 	uid := types.NewEntityUID("Peer", types.String(peer.Name()))
 	decide := func() directory.Decision {
-		return p.decide(askExport, types.Entity{UID: uid}, r.entity(proj), types.Record{})
+		return q.decide(askExport, types.Entity{UID: uid}, r.entity(proj), types.Record{})
 	}
 	if s.readsProjection() {
 		return decide()
 	}
-	return p.remember(question{askExport, uid, r}, decide)
+	return q.remember(question{askExport, uid, r}, decide)
 }
 
 // Operate decides whether id may do an operator's action: raft.read,
 // members.read, peer.read and so on.
 func (p *Policy) Operate(id directory.Identity, action string) directory.Decision {
 	context := types.NewRecord(types.RecordMap{"operation": types.String(action)})
-	return p.decide(askOperate, p.identity(id), p.directory(), context)
+	return p.current.Load().decide(askOperate, p.identity(id), p.directory(), context)
 }
 
 // Commission reports whether id may change registrations that others own
 // (jimenez 8.2, commissioning tools).
 func (p *Policy) Commission(id directory.Identity) bool {
-	return p.decide(askCommission, p.identity(id), p.directory(), types.Record{}).Allow
+	return p.current.Load().decide(askCommission, p.identity(id), p.directory(), types.Record{}).Allow
 }
 
 // Class names what decides who may see e: its origin, its owner where that is an
 // identity of this domain, and what policies look at. Whoever may see one
 // registration of a class may see them all.
 func (p *Policy) Class(e *directory.Entry) string {
-	s := p.set[askRead]
+	q := p.current.Load()
+	s := q.set[askRead]
 	r := registration{own: e.Origin == p.domain, origin: e.Origin.Name()}
 	keep(s, "agent", &r.agent, e.Agent)
 	keep(s, "visibility", &r.visibility, e.Visibility.String())
@@ -153,7 +235,7 @@ func (p *Policy) Class(e *directory.Entry) string {
 		keep(s, "owner", &r.owner, e.Owner.String())
 	}
 	if r.own && s.looksAt("streamed") {
-		x := p.set[askExport] // which decides of each what streams hold it
+		x := q.set[askExport] // which decides of each what streams hold it
 		keep(x, "agent", &r.agent, e.Agent)
 		r.visibility = e.Visibility.String()
 		if x.readsProjection() {
@@ -164,16 +246,16 @@ func (p *Policy) Class(e *directory.Entry) string {
 }
 
 // see answers a question about a registration that this node serves.
-func (p *Policy) see(ask string, id directory.Identity, e *directory.Entry) directory.Decision {
-	s := p.set[ask]
-	r := registration{own: e.Origin == p.domain}
+func (q *ruling) see(ask string, id directory.Identity, e *directory.Entry) directory.Decision {
+	s := q.set[ask]
+	r := registration{own: e.Origin == q.p.domain}
 	keep(s, "agent", &r.agent, e.Agent)
 	keep(s, "owner", &r.owner, e.Owner.String())
 	keep(s, "origin", &r.origin, e.Origin.Name())
 	keep(s, "visibility", &r.visibility, e.Visibility.String())
-	r.streamed = r.own && s.looksAt("streamed") && p.streamed(id, e)
-	return p.remember(question{ask, uidOf(id), r}, func() directory.Decision {
-		return p.decide(ask, p.identity(id), r.entity(nil), types.Record{})
+	r.streamed = r.own && s.looksAt("streamed") && q.streamed(id, e)
+	return q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
+		return q.decide(ask, q.p.identity(id), r.entity(nil), types.Record{})
 	})
 }
 
@@ -185,39 +267,39 @@ func keep(s *slice, attribute string, to *string, value string) {
 
 // streamed reports whether a stream to the peer domain that id is of holds e. What
 // other domains told us is not ours to pass on to identities of a third.
-func (p *Policy) streamed(id directory.Identity, e *directory.Entry) bool {
+func (q *ruling) streamed(id directory.Identity, e *directory.Entry) bool {
 	peer, ok := id.SPIFFE()
-	if !ok || peer.MemberOf(p.domain) {
+	if !ok || peer.MemberOf(q.p.domain) {
 		return false
 	}
-	return p.Export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection()).Allow
+	return q.export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection()).Allow
 }
 
-func (p *Policy) remember(q question, decide func() directory.Decision) directory.Decision {
-	p.mu.RLock()
-	d, ok := p.known[q]
-	p.mu.RUnlock()
+func (q *ruling) remember(asked question, decide func() directory.Decision) directory.Decision {
+	q.mu.RLock()
+	d, ok := q.known[asked]
+	q.mu.RUnlock()
 	if ok {
 		return d
 	}
 	d = decide()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.known) >= maxKnown {
-		clear(p.known)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.known) >= maxKnown {
+		clear(q.known)
 	}
-	p.known[q] = d
+	q.known[asked] = d
 	return d
 }
 
-func (p *Policy) decide(ask string, principal, resource types.Entity, context types.Record) directory.Decision {
+func (q *ruling) decide(ask string, principal, resource types.Entity, context types.Record) directory.Decision {
 	request := cedar.Request{
 		Principal: principal.UID,
 		Action:    types.NewEntityUID("Action", types.String(ask)),
 		Resource:  resource.UID,
 		Context:   context,
 	}
-	allow, why := cedar.Authorize(p.set[ask].policies, &pair{principal, resource}, request)
+	allow, why := cedar.Authorize(q.set[ask].policies, &pair{principal, resource}, request)
 	d := directory.Decision{Allow: allow == cedar.Allow}
 	for _, reason := range why.Reasons {
 		d.Policies = append(d.Policies, string(reason.PolicyID))

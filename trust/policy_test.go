@@ -263,7 +263,7 @@ func TestPolicyRemembersWhatItLooksAt(t *testing.T) {
 	for i := range maxKnown + 10 {
 		p.Read(identity(t, fmt.Sprintf("spiffe://alpha.test/agent/%d", i)), entryOf(t, alpha, mesh))
 	}
-	if n := len(p.known); n > maxKnown {
+	if n := len(p.current.Load().known); n > maxKnown {
 		t.Errorf("%d answers are kept", n)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
@@ -64,8 +65,8 @@ func (l policyList) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 // own: the name by which a decision tells of it.
 func parsePolicies(file string, text []byte) (slicedSet, error) {
 	list, err := cedar.NewPolicyListFromBytes(file, text)
-	if err != nil {
-		return nil, err
+	if err != nil { // the library calls every text <input>
+		return nil, errors.New(strings.Replace(err.Error(), "<input>", file, 1))
 	}
 	set, seen := slicedSet{}, map[cedar.PolicyID]bool{}
 	for _, q := range questions {

@@ -1,0 +1,54 @@
+package consensus
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A law is the domain's policy, and the revision at which it came in force.
+type law struct {
+	Text     []byte `cbor:"1,keyasint"`
+	Revision uint64 `cbor:"2,keyasint"`
+}
+
+// maxPolicy bounds a policy's text, in bytes.
+const maxPolicy = 256 << 10
+
+// SetPolicy puts a policy in force on all members. The leader then decides anew, in
+// bounded commands, who beyond the domain may have what. It returns once this
+// member's answers are by it.
+func (s *Store) SetPolicy(ctx context.Context, text []byte) error {
+	_, err := s.write(ctx, &request{Policy: &policy{text}})
+	return err
+}
+
+func (s *Store) checkPolicy(p *policy) error {
+	if len(p.Text) > maxPolicy {
+		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed", len(p.Text), maxPolicy)
+	}
+	if s.cfg.CheckPolicy == nil || len(p.Text) == 0 {
+		return nil
+	}
+	return s.cfg.CheckPolicy(p.Text)
+}
+
+// legislate puts another policy in force. policy moves, so that no grant that was
+// asked for before is taken after.
+func (s *state) legislate(p *policy) {
+	if bytes.Equal(p.Text, s.law.Text) {
+		return
+	}
+	s.law = law{p.Text, s.next()}
+	s.policy = s.law.Revision
+}
+
+// promulgate tells of the law where another is in force. The caller holds mu, so
+// that nobody sees the state after it with the policy before.
+func (s *Store) promulgate() {
+	if s.cfg.Policy != nil && s.told != s.state.law.Revision {
+		s.told = s.state.law.Revision
+		s.cfg.Policy(s.state.law.Text, s.told)
+	}
+}

@@ -1,0 +1,92 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// A policy that an operator puts in force is in force at each node for the next
+// request, by whatever way one asks, and takes back from the peers what they may not
+// have any more. All of it comes back with the policy that was.
+//
+// Requirement: AD-035, TRUST-003, TRUST-013
+func TestAPolicyChangeTakesEffect(t *testing.T) {
+	t.Parallel() // most of its time it waits for processes
+	p := startProcesses(t, "--domains", "2", "--nodes", "1", "--sample", "0")
+	ctx := t.Context()
+	ada, eve := p.client(0, 0, "agent/ada"), p.client(0, 0, "agent/eve")
+	for _, agent := range []string{"secret-plan", "open-plan"} {
+		if _, err := ada.Register(ctx, agent, []byte(`{"base":"https://plan.example/","capabilities":[{"name":"planning","type":"tool"}]}`), api.RegisterOptions{Lifetime: 3600}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	planning := api.LookupOptions{CapName: []string{"planning"}}
+	peers := func(want int) func() error {
+		return func() error { return count(p.client(1, 0, "agent/ada").Lookup(ctx, planning))(want) }
+	}
+	p.eventually(30*time.Second, "the peer has both", peers(2))
+	if _, err := eve.Get(ctx, "secret-plan"); err != nil {
+		t.Fatal(err)
+	}
+
+	development, err := os.ReadFile("../trust/policies/development.cedar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "domain.cedar")
+	text := string(development) + `
+@id("plans-are-secret")
+forbid (principal, action in [Action::"read", Action::"export"], resource)
+when { resource.agent like "secret-*" };
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.must(0, 0, "policy", "apply", file)
+	var gone *api.Error
+	if _, err := eve.Get(ctx, "secret-plan"); !errors.As(err, &gone) || gone.Status != http.StatusNotFound {
+		t.Errorf("the next request of a reader: %v", err)
+	}
+	if err := count(eve.Lookup(ctx, planning))(1); err != nil {
+		t.Error(err)
+	}
+	if err := count(ada.Lookup(ctx, planning))(2); err != nil {
+		t.Errorf("its owner: %v", err)
+	}
+	p.eventually(30*time.Second, "the peer has what it may have", peers(1))
+	if out := p.must(0, 0, "policy", "show"); !strings.Contains(out, "plans-are-secret") || strings.Contains(out, "version 0\n") {
+		t.Errorf("policy show: %s", out)
+	}
+	if lines, _ := readTrail(t, p.Domains[0].Nodes[0].Data); len(lines) == 0 || lines[len(lines)-1].Action != "policy.write" || lines[len(lines)-1].Outcome != "ok" {
+		t.Error("the trail does not end with the change")
+	}
+
+	p.kill(p.Domains[0].Nodes[0])
+	p.restart(p.Domains[0].Nodes[0])
+	if _, err := eve.Get(ctx, "secret-plan"); !errors.As(err, &gone) || gone.Status != http.StatusNotFound {
+		t.Errorf("after the node was started again: %v", err)
+	}
+	p.must(0, 0, "policy", "apply", "--built-in")
+	if _, err := eve.Get(ctx, "secret-plan"); err != nil {
+		t.Errorf("by the policy that was: %v", err)
+	}
+	p.eventually(30*time.Second, "the peer has both again", peers(2))
+}
+
+// count judges how many registrations a lookup has.
+func count(l *api.Listing, err error) func(int) error {
+	return func(want int) error {
+		if err == nil && len(l.Agents) != want {
+			err = fmt.Errorf("there are %d", len(l.Agents))
+		}
+		return err
+	}
+}

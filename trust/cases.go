@@ -1,0 +1,137 @@
+package trust
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cedar-policy/cedar-go/types"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Case is one question to a policy, as people write it, and the answer that is
+// expected.
+type Case struct {
+	Name   string `json:"name,omitzero"`
+	Who    string `json:"who"`    // an identity; a peer's trust domain for export; "" for nobody
+	Action string `json:"action"` // register, read, invoke, export, operate, commission
+	What   string `json:"what,omitzero"`
+	// Of a registration: who owns it and whose it is, where that is not Who and the
+	// domain itself; who may see it, and what it says.
+	Owner        string   `json:"owner,omitzero"`
+	Origin       string   `json:"origin,omitzero"`
+	Visibility   string   `json:"visibility,omitzero"`
+	Capabilities []string `json:"capabilities,omitzero"`
+	Types        []string `json:"types,omitzero"`
+	Protocols    []string `json:"protocols,omitzero"`
+	// Expect is allow or deny, and By the policies that decide, where that matters.
+	Expect string   `json:"expect,omitzero"`
+	By     []string `json:"by,omitzero"`
+}
+
+// Ask asks the case's question. What is an agent's name, and of operate the
+// operation. The error says what is wrong with the case.
+func (p *Policy) Ask(c Case) (directory.Decision, error) {
+	var none directory.Decision
+	v, err := c.visibility(p)
+	if err != nil {
+		return none, err
+	}
+	if c.Action == askExport {
+		return p.askExport(c, v)
+	}
+	id, err := optional(c.Who, directory.Identity{}, directory.ParseIdentity)
+	if err != nil {
+		return none, fmt.Errorf("who: %w", err)
+	}
+	e, err := c.entry(p, v)
+	if err != nil {
+		return none, err
+	}
+	switch c.Action {
+	case askRegister:
+		return p.Register(id, c.What, c.projection(), v), nil
+	case askRead:
+		return p.Read(id, e), nil
+	case askInvoke:
+		return p.Invoke(id, e), nil
+	case askOperate:
+		return p.Operate(id, c.What), nil
+	case askCommission:
+		return p.current.Load().decide(askCommission, p.identity(id), p.directory(), types.Record{}), nil
+	}
+	return none, fmt.Errorf("action: %q is none of %q", c.Action, questions)
+}
+
+func (p *Policy) askExport(c Case, v directory.Visibility) (directory.Decision, error) {
+	peer, err := spiffeid.TrustDomainFromString(c.Who)
+	if err != nil {
+		return directory.Decision{}, fmt.Errorf("who: of an export, a peer's trust domain: %w", err)
+	}
+	owner, err := optional(c.Owner, directory.Identity{}, directory.ParseIdentity)
+	if err != nil {
+		return directory.Decision{}, fmt.Errorf("owner: %w", err)
+	}
+	return p.Export(peer, c.What, owner, v, c.projection()), nil
+}
+
+func (c *Case) visibility(p *Policy) (directory.Visibility, error) {
+	v, err := optional(c.Visibility, p.visibility, directory.ParseVisibility)
+	if err != nil {
+		err = fmt.Errorf("visibility: %w", err)
+	}
+	return v, err
+}
+
+func (c *Case) entry(p *Policy, v directory.Visibility) (*directory.Entry, error) {
+	e := &directory.Entry{Agent: c.What, Visibility: v, Packed: directory.Pack(directory.Document{}, c.projection())}
+	var err error
+	if e.Origin, err = optional(c.Origin, p.domain, spiffeid.TrustDomainFromString); err != nil {
+		return nil, fmt.Errorf("origin: %w", err)
+	}
+	if e.Owner, err = optional(c.Owner, directory.Identity{}, directory.ParseIdentity); err != nil {
+		return nil, fmt.Errorf("owner: %w", err)
+	}
+	return e, nil
+}
+
+func (c *Case) projection() *directory.Projection {
+	p := &directory.Projection{Name: c.What, Protocols: c.Protocols}
+	for _, name := range c.Capabilities {
+		p.Capabilities = append(p.Capabilities, directory.Capability{Name: name})
+	}
+	for _, kind := range c.Types {
+		p.Capabilities = append(p.Capabilities, directory.Capability{Type: kind})
+	}
+	return p
+}
+
+func optional[T any](text string, without T, parse func(string) (T, error)) (T, error) {
+	if text == "" {
+		return without, nil
+	}
+	return parse(text)
+}
+
+// Check asks the case's question and says how the answer differs from what is
+// expected; nil where it doesn't.
+func (p *Policy) Check(c Case) error {
+	d, err := p.Ask(c)
+	if err != nil {
+		return err
+	}
+	got, by := "deny", slices.Sorted(slices.Values(d.Policies))
+	if d.Allow {
+		got = "allow"
+	}
+	switch {
+	case c.Expect != "allow" && c.Expect != "deny":
+		return fmt.Errorf("expect: %q is neither allow nor deny", c.Expect)
+	case got != c.Expect:
+		return fmt.Errorf("%s, by %q; expected is %s", got, by, c.Expect)
+	case c.By != nil && !slices.Equal(by, slices.Sorted(slices.Values(c.By))):
+		return fmt.Errorf("%s by %q; expected is by %q", got, by, c.By)
+	}
+	return nil
+}
