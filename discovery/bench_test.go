@@ -120,7 +120,7 @@ func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		w, a := newWriter(1), newAnalyser(maphash.MakeSeed(), maxVocabulary)
 		before := heapInUse()
-		x := newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, a.seed)
+		x := newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, a.seed, nil)
 		var c contents
 		start := cpu()
 		for i := range n {

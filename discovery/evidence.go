@@ -31,12 +31,15 @@ func (t *rater) explain(c *Candidate) {
 	slices.SortStableFunc(c.MatchedExamples, func(a, b MatchedExample) int { return cmp.Compare(b.Score, a.Score) })
 	c.MatchedExamples = c.MatchedExamples[:min(len(c.MatchedExamples), maxMatched)]
 	for i := range t.question.words {
-		if e, ok := t.term(i); ok {
+		if e, ok := t.term(i, 1-t.share(c)); ok {
 			ev.Terms = append(ev.Terms, e)
 		}
 	}
 	slices.SortStableFunc(ev.Terms, func(a, b TermEvidence) int { return cmp.Compare(b.Adds, a.Adds) })
 	ev.ExpandedTags = t.expanded(p)
+	if share := t.share(c); share > 0 {
+		ev.Semantic = &SemanticEvidence{Nearness: c.near, Adds: share * c.near}
+	}
 	c.Evidence = ev
 }
 
@@ -49,14 +52,15 @@ func matchedExample(p *directory.Projection, i int, score float64) MatchedExampl
 	return MatchedExample{ID: id, Score: score, Text: e.Text}
 }
 
-// term returns what a word adds to the candidate that is scanned.
-func (t *rater) term(i int) (TermEvidence, bool) {
+// term returns what a word adds to the candidate that is scanned, of whose context
+// words have a share.
+func (t *rater) term(i int, share float64) (TermEvidence, bool) {
 	w, c := &t.question.words[i], t.scan.counts[i]
 	if c == (counted{}) || t.question.total == 0 {
 		return TermEvidence{}, false
 	}
 	weight, by := t.scan.weigh(c)
-	unit := w.idf / ((1 + besideShare + nameShare) * t.question.total)
+	unit := share * w.idf / ((1 + besideShare + nameShare) * t.question.total)
 	e := TermEvidence{Term: w.text, Text: w.said, IDF: w.idf, Adds: unit * weight, Fields: map[string]float64{}}
 	for f, share := range by {
 		if share > 0 {

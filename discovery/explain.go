@@ -85,7 +85,8 @@ func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
 		}
 	}
 	p := e.Projection()
-	c = s.rater.rate(e, p, l.lengths, l.flags)
+	c = s.rater.rate(e, p, l)
+	s.rater.blend(c)
 	if why == "" {
 		why = s.finder.late(s.query, e, p.Status, s.rater.now)
 	}
@@ -114,5 +115,7 @@ func (s *search) sift(e *directory.Entry) (l located, why string, ok bool) {
 	for reason := range f.sieve(s.query, &seen{slots: one, count: 1}).excluded {
 		why = reason
 	}
-	return f.index.locate(n), why, true
+	l = f.index.locate(n)
+	s.nearnessOf(f.index, &l)
+	return l, why, true
 }

@@ -35,7 +35,10 @@ type Config struct {
 	// for the view's own domain and Verified for others.
 	Verification func(*directory.Entry) Verification
 	// Trust is the component policy of an entry, 0 to 1. By default 1.
-	Trust      func(*directory.Entry) float64
+	Trust func(*directory.Entry) float64
+	// Embedder is a source of vectors; nil ranks by words alone. It is told the text
+	// of every query and of every registration, hidden ones' too.
+	Embedder   Embedder
 	Weights    Weights // DefaultWeights where it is zero
 	Taxonomies []Taxonomy
 	// PerOwner is how many candidates of one owner of one origin an answer has at
@@ -64,6 +67,9 @@ type Finder struct {
 	ended   context.Context // has ended: for reading without waiting
 
 	begun atomic.Bool // as whole
+
+	breaker breaker
+	wake    chan struct{} // where texts wait for vectors
 
 	classified uint64 // the generation in which all were classified; Run's
 
@@ -108,7 +114,9 @@ func New(cfg Config) (*Finder, error) {
 		cfg.PerOwner = DefaultPerOwner
 	}
 	seed := maphash.MakeSeed()
-	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), seed: seed, reader: newAnalyser(seed, maxVocabulary), index: newIndex(&cfg, seed)}
+	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), seed: seed, reader: newAnalyser(seed, maxVocabulary), wake: make(chan struct{}, 1)}
+	f.breaker.asking = make(chan struct{}, maxAsking)
+	f.index = newIndex(&f.cfg, seed, f.wake)
 	var end context.CancelFunc
 	f.ended, end = context.WithCancel(context.Background())
 	end()
@@ -130,6 +138,13 @@ func (f *Finder) Close() {
 
 // Run follows the view until ctx ends, whose error it returns.
 func (f *Finder) Run(ctx context.Context) error {
+	if f.cfg.Embedder != nil {
+		var embedding sync.WaitGroup
+		defer embedding.Wait()
+		bound, cancel := context.WithCancel(ctx)
+		defer cancel()
+		embedding.Go(func() { f.embedAll(bound) })
+	}
 	for {
 		if err := f.CatchUp(ctx); err != nil {
 			return err
@@ -259,6 +274,7 @@ func (f *Finder) prepare(s *step, e *directory.Event) {
 	if now != nil && !now.Packed.IsZero() {
 		s.has = true
 		s.now.read(f.reader, now)
+		s.now.text = f.textHash(now, s.now.flags)
 	}
 }
 
@@ -266,7 +282,7 @@ func (f *Finder) index1(s *step) {
 	e := s.event.Entry
 	switch {
 	case s.event.Kind == directory.EventReset:
-		f.index, f.whole, f.full = newIndex(&f.cfg, f.seed), false, false
+		f.index, f.whole, f.full = newIndex(&f.cfg, f.seed, f.wake), false, false
 		f.readers.forget()
 	case s.event.Kind == directory.EventCurrent:
 		f.whole = true
@@ -304,6 +320,10 @@ type Candidate struct {
 
 	projection *directory.Projection // of Entry
 	lengths    lengths
+	lexical    float64 // what words alone make of context
+	covers     float64 // how much of the query its words are
+	near       float64 // the dense part, where it is compared
+	compared   bool
 }
 
 // A Result answers a query.
@@ -317,6 +337,8 @@ type Result struct {
 	// Those by age, verification and Where are counted among candidates alone.
 	Excluded map[string]int
 	More     bool // there are more candidates than the limit
+	// Semantic is nil where there is no source of vectors.
+	Semantic *Semantic
 }
 
 // Warnings that a result may have.
@@ -375,9 +397,14 @@ type search struct {
 	excluded map[string]int
 	warnings []string
 	rated    []*Candidate
-	known    map[candidateKey]bool
-	chosen   []*Candidate
-	turned   map[*Candidate]string // why one of rated isn't chosen; for Explain alone
+	semantic *Semantic // nil without a source
+	meant    *meant    // nil where the source is away
+	// spaceMean is how near the query are, on average, those that the filters leave.
+	spaceMean float64
+
+	known  map[candidateKey]bool
+	chosen []*Candidate
+	turned map[*Candidate]string // why one of rated isn't chosen; for Explain alone
 }
 
 type candidateKey struct {
@@ -393,9 +420,13 @@ func (f *Finder) search(ctx context.Context, q *Query) (*search, error) {
 	if err := f.refresh(ctx); err != nil {
 		return nil, err
 	}
+	s := &search{finder: f, query: q, known: map[candidateKey]bool{}}
+	if err := s.embed(ctx); err != nil {
+		return nil, err
+	}
 	a := f.analysers.Get().(*analyser)
-	qn := newQuestion(a, q.Request.Query)
-	return &search{finder: f, query: q, rater: f.newRater(a, q, qn, time.Now()), known: map[candidateKey]bool{}}, nil
+	s.rater = f.newRater(a, q, newQuestion(a, q.Request.Query), time.Now())
+	return s, nil
 }
 
 func (s *search) close() { s.finder.analysers.Put(s.rater.analyser) }
@@ -426,8 +457,9 @@ func (s *search) gather(want int) bool {
 			}
 			continue
 		}
-		s.rated = append(s.rated, s.rater.rate(e, p, k.lengths, k.flags))
+		s.rated = append(s.rated, s.rater.rate(e, p, k))
 	}
+	s.fuse()
 	slices.SortFunc(s.rated, s.rater.compare)
 	return more
 }

@@ -92,14 +92,15 @@ type index struct {
 	classes pool[class]
 	byClass map[className]uint32
 
+	space   *space // nil without a source of vectors
 	cfg     *Config
 	version uint64 // counts changes of slots
 	changes [changesKept]uint32
 	flagged map[uint32]Flags // slots with flags
 }
 
-func newIndex(cfg *Config, seed maphash.Seed) *index {
-	return &index{cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]Flags{}}
+func newIndex(cfg *Config, seed maphash.Seed, wake chan struct{}) *index {
+	return &index{space: newSpace(cfg.Embedder, wake), cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]Flags{}}
 }
 
 // classOf returns an entry's class. The generation is read first: a name that is
@@ -113,6 +114,7 @@ func (x *index) classOf(e *directory.Entry) className {
 type contents struct {
 	reading
 	labels []uint64 // hashes, sorted, each once
+	text   uint64   // the hash of what is to have a vector, or 0
 }
 
 // read fills c from an entry, which has a projection.
@@ -196,6 +198,7 @@ func (x *index) put(e *directory.Entry, old, now *contents) bool {
 		s.class = x.join(class)
 	}
 	x.swap(n, old, now)
+	x.space.note(n, now.text)
 	x.changed(n)
 	return true
 }
@@ -248,6 +251,7 @@ func (x *index) remove(origin spiffeid.TrustDomain, rid directory.RID, old *cont
 		return
 	}
 	x.swap(n, old, nil)
+	x.space.forget(n)
 	x.leave(x.slots.at(n).class)
 	x.byKey.remove(n, x.hashSlot)
 	x.slots.give(n)

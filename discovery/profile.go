@@ -334,8 +334,10 @@ type Evidence struct {
 	Weights      Weights         `json:"weights"`
 	Terms        []TermEvidence  `json:"terms"`
 	ExpandedTags []ExpandedMatch `json:"expanded_tags,omitempty"`
-	Snippets     []Snippet       `json:"snippets"`
-	Flags        []string        `json:"flags,omitempty"`
+	// Semantic is what nearness to the query adds, where vectors have a part.
+	Semantic *SemanticEvidence `json:"semantic,omitempty"`
+	Snippets []Snippet         `json:"snippets"`
+	Flags    []string          `json:"flags,omitempty"`
 }
 
 // TermEvidence is what one word of the query adds to the component context.
@@ -345,6 +347,12 @@ type TermEvidence struct {
 	IDF    float64            `json:"idf"`    // what the word tells, among what the caller may see
 	Adds   float64            `json:"adds"`   // to context
 	Fields map[string]float64 `json:"fields"` // what each field adds of it
+}
+
+// SemanticEvidence is what vectors add to the component context.
+type SemanticEvidence struct {
+	Nearness float64 `json:"nearness"` // above that of the average registration, 0 to 1
+	Adds     float64 `json:"adds"`     // to context
 }
 
 // ExpandedMatch is a tag of the candidate that stands for one that was asked for.

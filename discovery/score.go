@@ -37,6 +37,7 @@ type rater struct {
 	seen     map[[2]int]bool // of question.beside
 	matched  map[int]bool    // words of one section
 	wanted   []wantedTag
+	dense    float64 // the share of vectors in context
 }
 
 // A wantedTag is a tag that the request prefers, or requires.
@@ -71,10 +72,13 @@ type scan struct {
 	beside, name, label, example float64
 }
 
-// rate returns an entry as a candidate, without evidence. Lengths and flags are
-// those that the index has of it.
-func (t *rater) rate(e *directory.Entry, p *directory.Projection, l lengths, flags Flags) *Candidate {
-	c := &Candidate{Entry: e, projection: p, Freshness: freshness(e, t.now), Flags: flags, lengths: l}
+// rate returns an entry as a candidate by its words, without evidence. l is what
+// the index has of it.
+func (t *rater) rate(e *directory.Entry, p *directory.Projection, l located) *Candidate {
+	c := &Candidate{
+		Entry: e, projection: p, Freshness: freshness(e, t.now), Flags: l.flags, lengths: l.lengths,
+		near: l.near, compared: l.compared,
+	}
 	t.read(c, func(s *section, tokens []token, _ float64) {
 		if s.tag && t.says(tokens) && !slices.Contains(c.MatchedTags, s.text) {
 			c.MatchedTags = append(c.MatchedTags, s.text)
@@ -86,8 +90,9 @@ func (t *rater) rate(e *directory.Entry, p *directory.Projection, l lengths, fla
 		Example:   t.scan.example,
 		Protocol:  protocolOf(p, t.query.Request.Protocols),
 		Freshness: freshnessOf(e, t.now),
-		Policy:    t.finder.policy(e, flags),
+		Policy:    t.finder.policy(e, l.flags),
 	}
+	c.lexical, c.covers = c.Components.Context, t.covers()
 	c.Score = t.finder.cfg.Weights.Score(c.Components)
 	return c
 }
@@ -177,6 +182,20 @@ func (t *rater) context() float64 {
 		}
 	}
 	return min(1, (sum+besideShare*min(t.scan.beside, total)+nameShare*t.scan.name*total)/((1+besideShare+nameShare)*total))
+}
+
+// covers returns how much of the query the words of the scanned registration are.
+func (t *rater) covers() float64 {
+	if t.question.total == 0 {
+		return 0
+	}
+	var sum float64
+	for i, c := range t.scan.counts {
+		if c != (counted{}) {
+			sum += t.question.words[i].idf
+		}
+	}
+	return min(1, sum/t.question.total)
 }
 
 // tags returns the share of the preferred tags that c has, and notes those of all

@@ -8,11 +8,15 @@ import (
 
 // A located is a candidate that the index knows of.
 type located struct {
+	slot   uint32
 	origin spiffeid.TrustDomain
 	key    candidateKey
 
 	lengths lengths
 	flags   Flags
+
+	near     float64 // as Candidate
+	compared bool
 }
 
 // find asks the index for the best want candidates by their words, and for those
@@ -34,27 +38,27 @@ func (s *search) find(want int) (found []located, more bool) {
 		s.excluded = sieve.excluded
 	}
 	leads := s.rater.question.weigh(x, seen)
-	hits := x.gather(leads, sieve.ok, want)
-	more = len(hits) == want
-	had := make(map[uint32]bool, len(hits))
-	for _, h := range hits {
-		had[h.slot] = true
-		found = append(found, x.locate(h.slot))
-	}
-	tagged := s.tagged(x, seen, sieve.ok, want)
-	for _, h := range tagged {
-		if !had[h.slot] {
-			found = append(found, x.locate(h.slot))
+	had := map[uint32]bool{}
+	for _, hits := range [][]hit{x.gather(leads, sieve.ok, want), s.tagged(x, seen, sieve.ok, want), s.dense(x, sieve.ok, want)} {
+		more = more || len(hits) == want
+		for _, h := range hits {
+			if !had[h.slot] {
+				had[h.slot] = true
+				found = append(found, x.locate(h.slot))
+			}
 		}
 	}
-	return found, more || len(tagged) == want
+	for i := range found {
+		s.nearnessOf(x, &found[i])
+	}
+	return found, more
 }
 
 // locate returns what the index knows of the registration in a slot.
 func (x *index) locate(n uint32) located {
 	slot := x.slots.at(n)
 	origin := x.origins[slot.origin]
-	l := located{origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
+	l := located{slot: n, origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
 	for f, c := range slot.lengths {
 		l.lengths[f] = c.words()
 	}
@@ -106,7 +110,7 @@ func (s *search) choose(most int) {
 // owner.
 func (s *search) turnDown(c *Candidate, owners map[owner][]*Candidate) string {
 	switch {
-	case c.Score <= 0:
+	case c.Score <= 0, s.rater.faint(c):
 		return WhyNoMatch
 	case c.Flags&flagsOfText != 0 && c.Score < flaggedFloor*s.rated[0].Score:
 		return WhyFlagged // it matches a little of everything
@@ -189,6 +193,7 @@ func (s *search) result() *Result {
 		Warnings:    s.warnings,
 		Excluded:    s.excluded,
 		More:        len(s.chosen) > r.Limit,
+		Semantic:    s.semantic,
 	}
 	for i, c := range chosen {
 		res.Candidates[i] = *c

@@ -1,0 +1,133 @@
+package discovery
+
+import (
+	"context"
+	"hash/maphash"
+	"strings"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// How long the background waits for a source that fails.
+const (
+	leastPause = time.Second
+	mostPause  = time.Minute
+)
+
+// A waiter is a text that waits for its vector.
+type waiter struct {
+	slot uint32
+	hash uint64
+	text string
+}
+
+// embedAll has the texts of registrations embedded as they come, until ctx ends.
+// The space itself is the queue: a bit for each slot. Where a batch fails, the
+// next ones are smaller, so that one text that a source doesn't take fails alone.
+func (f *Finder) embedAll(ctx context.Context) {
+	size, pause := embedBatch, leastPause
+	for ctx.Err() == nil {
+		batch, more := f.waiting(size)
+		if more && len(batch) == 0 {
+			continue
+		}
+		if len(batch) == 0 {
+			select {
+			case <-f.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if f.embedBatch(ctx, batch) == nil {
+			size, pause = min(2*size, embedBatch), leastPause
+			continue
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		size, pause = max(size/2, 1), min(2*pause, mostPause)
+	}
+}
+
+// waiting reads the next texts that wait. more says that there were slots to look
+// at.
+func (f *Finder) waiting(most int) (ws []waiter, more bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.index
+	if model := f.cfg.Embedder.Model(); model != x.space.model {
+		x.space.reset(model)
+	}
+	slots := x.space.waiting(most)
+	for _, n := range slots {
+		s, text := x.slots.at(n), ""
+		if e, ok := f.cfg.View.Peek(x.origins[s.origin], s.rid); ok && !e.Packed.IsZero() {
+			text = textOf(e.Projection())
+		}
+		if hash := f.hashText(text); hash == x.space.rows.at(n).text {
+			ws = append(ws, waiter{n, hash, text})
+		} else {
+			x.space.waits.unset(n) // it has changed: the feed will tell
+		}
+	}
+	return ws, len(slots) > 0
+}
+
+func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
+	texts := make([]string, len(batch))
+	for i := range batch {
+		texts[i] = batch[i].text
+	}
+	bound, cancel := context.WithTimeout(ctx, batchPatience)
+	defer cancel()
+	model, vs, err := embed(bound, f.cfg.Embedder, texts)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.index.space
+	switch {
+	case model != s.model:
+		return nil // they wait still, for the other model
+	case s.length == 0:
+		s.length = len(vs[0].q)
+	case s.length != len(vs[0].q):
+		return errAway
+	}
+	for i, w := range batch {
+		// What has changed meanwhile waits again, or has gone.
+		if w.slot < s.rows.n && s.rows.at(w.slot).text == w.hash {
+			s.rows.at(w.slot).vector = vs[i]
+			s.waits.unset(w.slot)
+		}
+	}
+	return nil
+}
+
+// textOf returns what a registration says of itself, for a vector: its start.
+func textOf(p *directory.Projection) string {
+	var b strings.Builder
+	for _, s := range appendSections(nil, p) {
+		if b.Len()+len(s.text) >= maxEmbedded {
+			b.WriteString(strings.ToValidUTF8(s.text[:max(0, maxEmbedded-1-b.Len())], ""))
+			break
+		}
+		b.WriteString(s.text)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func (f *Finder) hashText(text string) uint64 { return maphash.String(f.seed, text) | 1 }
+
+// textHash is the hash of the text that is to have a vector, or 0. What is
+// written for rankers has none.
+func (f *Finder) textHash(e *directory.Entry, flags Flags) uint64 {
+	if f.cfg.Embedder == nil || flags&flagsOfText != 0 {
+		return 0
+	}
+	return f.hashText(textOf(e.Projection()))
+}

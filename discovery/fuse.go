@@ -1,0 +1,146 @@
+package discovery
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// How words and vectors are fused. The dense part is the nearness of a candidate's
+// vector to the query's, above that of the average of those that the filters leave:
+// models differ in how near strangers are. It is a part of the component context:
+//
+//	context = (1 - weight) × words + weight × dense
+//
+// A candidate without a vector keeps what words give it. To put two rankings
+// together as they are ruins what words find well, so the weight falls with the
+// length of the query and with how much of it the best match by words covers.
+const (
+	denseMost   = .8  // the weight of a short query that no word finds
+	denseLength = 10. // words of a query that halve it
+	denseFloor  = .2  // what vectors alone find is this near at least …
+	denseLeast  = .03 // … and has so much of context by it
+)
+
+// maxScan bounds the vectors that a query is compared with: of more registrations,
+// those that words and tags find are, and the average is of every so many.
+const maxScan = 1 << 14
+
+// dense compares the query with what the filters leave. It returns the nearest
+// that are near, at most most.
+func (s *search) dense(x *index, ok bitset, most int) []hit {
+	s.spaceMean = 0
+	if s.meant == nil {
+		return nil
+	}
+	if !x.space.fits(s.meant) {
+		x.space.rouse() // it may be of another model by now
+		s.warn(WarnVectors)
+		return nil
+	}
+	count := ok.count()
+	step, near := max(1, (count+maxScan-1)/maxScan), []hit{}
+	var sum float64
+	var have, nth, looked int
+	eachOf(ok, func(n uint32) {
+		if nth++; nth%step != 0 {
+			return
+		}
+		v, has := x.space.of(n)
+		if has || x.slots.at(n).flags&flagsOfText == 0 {
+			looked++
+		}
+		if !has {
+			return
+		}
+		cos := v.cosine(&s.meant.vector)
+		sum += cos
+		have++
+		if step == 1 {
+			near = append(near, hit{n, uint32(max(0, math.Round(cos*(1<<20))))})
+		}
+	})
+	if have < looked {
+		s.warn(WarnVectors)
+	}
+	if have == 0 {
+		return nil
+	}
+	s.semantic.Source = SourceEmbeddings
+	s.spaceMean = sum / float64(have)
+	near = slices.DeleteFunc(near, func(h hit) bool { return s.nearness(float64(h.score)/(1<<20)) < denseFloor })
+	slices.SortFunc(near, func(a, b hit) int {
+		switch {
+		case a.score != b.score:
+			return int(b.score) - int(a.score)
+		case x.before(a.slot, b.slot):
+			return -1
+		}
+		return 1
+	})
+	return near[:min(len(near), most)]
+}
+
+// nearness returns the dense part of a candidate, within 0 and 1.
+func (s *search) nearness(cos float64) float64 {
+	return min(1, max(0, (cos-s.spaceMean)/(1-min(s.spaceMean, .999))))
+}
+
+// nearnessOf gives a located registration its dense part.
+func (s *search) nearnessOf(x *index, l *located) {
+	if s.semantic == nil || s.semantic.Source == SourceNone {
+		return
+	}
+	if v, has := x.space.of(l.slot); has && x.space.fits(s.meant) {
+		l.near, l.compared = s.nearness(v.cosine(&s.meant.vector)), true
+	}
+}
+
+// eachOf calls f with the slots of a set, in order.
+func eachOf(set bitset, f func(uint32)) {
+	for i, w := range set {
+		for ; w != 0; w &= w - 1 {
+			f(uint32(i)<<6 + uint32(bits.TrailingZeros64(w)))
+		}
+	}
+}
+
+// fuse gives all candidates their contexts, once it is known how well words do.
+func (s *search) fuse() {
+	if s.semantic == nil || s.semantic.Source == SourceNone {
+		return
+	}
+	var covered float64
+	for _, c := range s.rated {
+		if c.Flags&flagsOfText == 0 {
+			covered = max(covered, c.covers)
+		}
+	}
+	s.rater.dense = denseMost * (1 - covered) * denseLength / (denseLength + float64(len(s.rater.question.words)))
+	s.semantic.Weight = s.rater.dense
+	for _, c := range s.rated {
+		s.rater.blend(c)
+	}
+}
+
+// blend makes a candidate's context of its two parts.
+func (t *rater) blend(c *Candidate) {
+	c.Components.Context = c.lexical
+	if share := t.share(c); share > 0 {
+		c.Components.Context = (1-share)*c.lexical + share*c.near
+	}
+	c.Score = t.finder.cfg.Weights.Score(c.Components)
+}
+
+// share is how much of a candidate's context is its dense part.
+func (t *rater) share(c *Candidate) float64 {
+	if !c.compared {
+		return 0
+	}
+	return t.dense
+}
+
+// faint reports whether vectors alone have found a candidate, and hardly so.
+func (t *rater) faint(c *Candidate) bool {
+	return c.compared && c.lexical == 0 && c.Components.Tag == 0 && len(c.MatchedTags) == 0 && t.dense*c.near < denseLeast
+}

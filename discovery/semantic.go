@@ -1,0 +1,169 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// An Embedder turns texts into vectors of one model's space, in which texts that
+// mean nearly the same are near each other. It is safe for concurrent use.
+type Embedder interface {
+	// Model names the space: vectors of two models are never compared.
+	Model() string
+	// Embed returns a vector for each text, all of one length. A finder asks for at
+	// most embedBatch of them, of at most maxEmbedded bytes each.
+	Embed(ctx context.Context, texts []string) ([][]float32, error)
+}
+
+// Semantic tells what part vectors have in an answer.
+type Semantic struct {
+	Source string `json:"source"` // SourceEmbeddings, or SourceNone where they have no part
+	Model  string `json:"model"`
+	// Weight is the share of the component context that is nearness of vectors, the
+	// same for all candidates: less the longer the query is, and the better what
+	// words alone find covers it.
+	Weight float64 `json:"weight"`
+}
+
+// The sources of vectors.
+const (
+	SourceNone       = "none"
+	SourceEmbeddings = "embeddings"
+)
+
+// Warnings of what vectors can't do at the moment.
+const (
+	WarnAway    = "the source of vectors is away: ranked by words alone"
+	WarnVectors = "some registrations have no vectors yet: those are ranked by words alone"
+)
+
+// Bounds on what the source of vectors is asked.
+const (
+	embedBatch    = 32      // texts of a request
+	maxEmbedded   = 4 << 10 // bytes of a text
+	maxDimensions = 4096
+	maxAsking     = 16 // queries that wait for a vector at a time
+	queryPatience = time.Second
+	batchPatience = 30 * time.Second
+)
+
+// A breaker stops queries from waiting for a source that is away: after so many
+// failures in a row none asks for a while, and then one tries.
+type breaker struct {
+	asking chan struct{} // as many as may ask at a time
+
+	mu     sync.Mutex
+	failed int       // in a row
+	again  time.Time // when the next one may try
+}
+
+const (
+	breaksAfter = 3
+	restsFor    = 15 * time.Second
+)
+
+var errAway = errors.New("discovery: the source of vectors is away")
+
+// begin reports whether a query may ask; end follows if so.
+func (b *breaker) begin() bool {
+	select {
+	case b.asking <- struct{}{}:
+	default:
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.failed >= breaksAfter {
+		if time.Now().Before(b.again) {
+			<-b.asking
+			return false
+		}
+		b.again = time.Now().Add(restsFor) // the others wait for this one
+	}
+	return true
+}
+
+func (b *breaker) end(ok bool) {
+	<-b.asking
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ok {
+		b.failed = 0
+		return
+	}
+	if b.failed++; b.failed >= breaksAfter {
+		b.again = time.Now().Add(restsFor)
+	}
+}
+
+// meaning asks for the vector of a query. Its errors are ctx's, and errAway.
+func (f *Finder) meaning(ctx context.Context, query string) (m meant, err error) {
+	if !f.breaker.begin() {
+		return m, errAway
+	}
+	ok := false
+	defer func() { f.breaker.end(ok) }()
+	bound, cancel := context.WithTimeout(ctx, queryPatience)
+	defer cancel()
+	model, vs, err := embed(bound, f.cfg.Embedder, []string{query})
+	if ctx.Err() != nil {
+		ok = true // the caller went, not the source
+		return m, ctx.Err()
+	}
+	if err != nil {
+		return m, errAway
+	}
+	ok = true
+	return meant{model, vs[0]}, nil
+}
+
+// A meant is what a query means, as a vector of a model's space.
+type meant struct {
+	model  string
+	vector vector
+}
+
+// embed asks a source and judges its answer.
+func embed(ctx context.Context, e Embedder, texts []string) (model string, vs []vector, err error) {
+	model = e.Model()
+	answer, err := e.Embed(ctx, texts)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(answer) != len(texts) {
+		return "", nil, fmt.Errorf("%d vectors for %d texts", len(answer), len(texts))
+	}
+	for _, v := range answer {
+		q, err := pack(v)
+		if err != nil {
+			return "", nil, err
+		}
+		if len(vs) > 0 && len(vs[0].q) != len(q.q) {
+			return "", nil, errors.New("vectors of several lengths")
+		}
+		vs = append(vs, q)
+	}
+	return model, vs, nil
+}
+
+// embed gives a search the vector of its query, where there is a source.
+func (s *search) embed(ctx context.Context) error {
+	e := s.finder.cfg.Embedder
+	if e == nil {
+		return nil
+	}
+	s.semantic = &Semantic{Source: SourceNone, Model: e.Model()}
+	m, err := s.finder.meaning(ctx, s.query.Request.Query)
+	switch {
+	case err == nil:
+		s.meant = &m
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		s.warn(WarnAway)
+	}
+	return nil
+}
