@@ -151,6 +151,9 @@ func (s *Server) response(c *call, r *discovery.Request, result *discovery.Resul
 		b = s.appendCandidate(b, &result.Candidates[i], r, l)
 	}
 	b = append(b, ']')
+	if result.Semantic != nil {
+		b = directory.AppendRaw(b, "semantic", encoded(result.Semantic))
+	}
 	if x != nil {
 		b = directory.AppendRaw(b, "explanation", encoded(x))
 	}
@@ -196,6 +199,7 @@ func (s *Server) discoverer(w http.ResponseWriter, c *call) error {
 		Components []string          `json:"components"`
 		Formula    string            `json:"formula"`
 	}
+	about := s.cfg.Finder.About()
 	body := encoded(struct {
 		Level       string   `json:"level"`
 		Profile     string   `json:"profile"`
@@ -208,18 +212,31 @@ func (s *Server) discoverer(w http.ResponseWriter, c *call) error {
 		Strict      bool     `json:"strict"`
 		Extensions  []string `json:"request_extensions"`
 		Score       score    `json:"score"`
-		Semantic    struct {
-			Source string `json:"source"`
-		} `json:"semantic"`
+		Semantic    semantic `json:"semantic"`
 	}{
 		Level: levelD2, Profile: "draft-xu-efficient-agent-discovery-profile-00", Agents: "/discovery/agents", Query: "/discovery/query",
 		Details: []string{discovery.DetailMinimal, discovery.DetailSummary, discovery.DetailFull},
 		Limits: limits{discovery.MaxQuery, discovery.DefaultLimit, discovery.MaxLimit, discovery.MaxFilterValues, directory.MaxTag,
-			discovery.DefaultPerOwner, maxBody},
-		Constraints: discovery.KnownConstraints, Taxonomies: []string{}, Strict: s.cfg.StrictFilters,
+			about.PerOwner, maxBody},
+		Constraints: discovery.KnownConstraints, Taxonomies: about.Taxonomies, Strict: s.cfg.StrictFilters,
 		Extensions: []string{"strict", "expand", "explain"},
-		Score: score{discovery.DefaultWeights, []string{"tag", "context", "example", "protocol", "freshness", "policy"},
+		Score: score{about.Weights, []string{"tag", "context", "example", "protocol", "freshness", "policy"},
 			"(tag*weights.tag + context*weights.context + example*weights.example + protocol*weights.protocol) * freshness * policy"},
+		Semantic: semanticOf(about.Model),
 	})
 	return sendPublic(w, c, "application/json", append(body, '\n'))
+}
+
+// A semantic says where vectors come from, and what that source is told (XU-068).
+type semantic struct {
+	Source string   `json:"source"`
+	Model  string   `json:"model,omitempty"`
+	Sends  []string `json:"sends"` // to a service that is not this one
+}
+
+func semanticOf(model string) semantic {
+	if model == "" {
+		return semantic{Source: discovery.SourceNone, Sends: []string{}}
+	}
+	return semantic{discovery.SourceEmbeddings, model, []string{"queries", "registrations"}}
 }

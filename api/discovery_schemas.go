@@ -23,7 +23,10 @@ func discoverySchemas(ref referrer) map[string]*openapi3.Schema {
 		"applied_filters":     said(object(nil, nil), "Every filter that was applied, as it was applied."),
 		"unsupported_filters": array(text("", 0), "The filters that could not be applied.", 0),
 		"warnings":            array(text("", 0), "", 0),
-		"explanation":         nil,
+		"semantic": said(object([]string{"source", "model", "weight"}, props{
+			"source": oneOf(discovery.SourceEmbeddings, discovery.SourceNone), "model": text("", 0), "weight": said(share(), "The share of the component context that is nearness of vectors."),
+		}), "What part vectors have, where a source of them is configured."),
+		"explanation": nil,
 	})
 	response.Properties["explanation"] = ref("discovery-explanation")
 	return map[string]*openapi3.Schema{
@@ -38,6 +41,9 @@ func discoverySchemas(ref referrer) map[string]*openapi3.Schema {
 			"details": array(text("", 0), "", 0), "limits": object(nil, nil), "constraints": array(text("", 0), "The constraints that are applied; others are reported.", 0),
 			"taxonomies": array(text("", 0), "Those by which tags are expanded.", 0), "request_extensions": array(text("", 0), "The members of a request that are this service's own.", 0), "strict": said(boolean(), "Whether every request is taken as strict."),
 			"score": object([]string{"weights"}, props{"weights": object(nil, nil), "components": array(text("", 0), "", 0), "formula": text("", 0)}),
+			"semantic": said(object([]string{"source", "sends"}, props{
+				"source": oneOf(discovery.SourceEmbeddings, discovery.SourceNone), "model": text("", 0), "sends": array(text("", 0), "What that source is told: queries, registrations.", 0),
+			}), "Where vectors come from."),
 		}), "What this discovery service does (draft-xu-efficient-agent-discovery-profile-00, 3.1)."),
 	}
 }
@@ -107,11 +113,13 @@ func requestSchema() *openapi3.Schema {
 	}), "A Discovery Request (draft-xu-efficient-agent-discovery-profile-00, 5). Further members are ignored.")
 }
 
+// share is a number from 0 to 1.
+func share() *openapi3.Schema {
+	least, most := 0., 1.
+	return &openapi3.Schema{Type: &openapi3.Types{"number"}, Min: &least, Max: &most}
+}
+
 func candidateSchema(ref referrer) *openapi3.Schema {
-	share := func() *openapi3.Schema {
-		least, most := 0., 1.
-		return &openapi3.Schema{Type: &openapi3.Types{"number"}, Min: &least, Max: &most}
-	}
 	s := object([]string{"id", "bindings", "score", "status", "provenance"}, props{
 		"id": nonEmpty(""), "name": text("", 0), "description": text("", 0), "bindings": array(binding(), "Those of acceptable protocols first. Without user information and query, unless detail is full.", 0),
 		"score": said(share(), "Made of score_components with the weights at /.well-known/agent-discovery."),

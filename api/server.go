@@ -80,6 +80,8 @@ type Finder interface {
 	// Explain says what becomes of an entry of the View in a query. Its errors are
 	// Find's, and discovery.ErrUnknown where the reader doesn't see it.
 	Explain(context.Context, discovery.Query, *directory.Entry) (*discovery.Explanation, error)
+	// About tells what it answers by.
+	About() discovery.About
 	// Flagged lists the registrations that are flagged: at most limit, by origin and rid.
 	Flagged(limit int) []discovery.FlaggedEntry
 }

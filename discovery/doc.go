@@ -1,6 +1,6 @@
 // Package discovery finds registrations by what they can do, and says why
 // (discovery.md). It is the engine of POST /discovery/query, POST /agents/search
-// and POST /agents/resolve; it does no I/O.
+// and POST /agents/resolve; it does no I/O but by its [Embedder].
 //
 //	finder, err := discovery.New(discovery.Config{View: view})
 //	go finder.Run(ctx)                               // follows the view
@@ -24,6 +24,9 @@
 // are read again and rated exactly: order of words, name, tags, examples one by one
 // (the best counts, not the average), protocol, age, policy. [Components] are what
 // the score is made of, and [Weights.Score] makes it again.
+//
+// With [Config].Embedder there are vectors too. Nearness to the query is a part of
+// the component context, and of no other; [Result].Semantic tells how large a part.
 //
 // Registrations that are written for rankers are caught when they are read
 // ([Flags]): they rank below what is honest, and [Finder.Flagged] lists them.

@@ -246,4 +246,3 @@ type renamed struct {
 func (r *renamed) Model() string { return r.name.Load().(string) }
 
 var _ discovery.Embedder = (*gateway.Embeddings)(nil)
-

@@ -9,4 +9,7 @@
 // The Guard judges the address that a connection is made to after the name was
 // resolved, so that a name that is resolved anew to another address gains
 // nothing, and who answers there (draft-gaikwad-woa, 8.2; draft-xu, 4.6).
+//
+// [Embeddings], a client of a source of vectors, is beside it: where that goes is
+// what the operator wrote.
 package gateway

@@ -19,6 +19,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -105,12 +106,6 @@ type Audit struct {
 	Files int   `yaml:"files"`
 }
 
-// Discovery is how queries are answered. A strict node refuses those that have a
-// filter that it can't apply, and else reports it.
-type Discovery struct {
-	Strict bool `yaml:"strict"`
-}
-
 // Disk is when a leader hands over because its disk is slow: each write to the log
 // has taken longer than Slow for all of HandOverAfter. A Slow of 0 is never.
 type Disk struct {
@@ -151,6 +146,7 @@ func DefaultConfig() Config {
 		Policy:    "shipped",
 		Lifetimes: Lifetimes{Max: directory.MaxLifetime},
 		Limits:    Limits{Registrations: 50, Lookups: 500, Queries: 50, Invocations: 50, RegistrationsPerOwner: 10_000},
+		Discovery: Discovery{Weights: Weights(discovery.DefaultWeights)},
 		MaxStale:  5 * time.Minute,
 		Gateway:   defaultGateway(),
 		Disk:      Disk{Slow: consensus.DefaultTiming.SlowDisk, HandOverAfter: consensus.DefaultTiming.SlowDiskFor},
@@ -173,7 +169,11 @@ func LoadConfig(path string) (Config, error) {
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
-	for _, p := range []*string{&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle} {
+	paths := []*string{&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle, &c.Discovery.Embeddings.KeyFile}
+	for i := range c.Discovery.Taxonomies {
+		paths = append(paths, &c.Discovery.Taxonomies[i])
+	}
+	for _, p := range paths {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(filepath.Dir(path), *p)
 		}
@@ -190,7 +190,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate reports the first key whose value a node can't start with.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateGateway, c.validateRest} {
+	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateGateway, c.validateDiscovery, c.validateRest} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	want := DefaultConfig()
 	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || cfg.Limits != want.Limits ||
 		cfg.MaxStale != want.MaxStale || cfg.Disk != want.Disk || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled ||
+		cfg.Discovery.Strict || cfg.Discovery.Weights != want.Discovery.Weights || len(cfg.Discovery.Taxonomies) != 0 || cfg.Discovery.Embeddings != want.Discovery.Embeddings ||
 		len(cfg.Join) != 0 || cfg.Expect != want.Expect || cfg.Voter != want.Voter || cfg.RemoveDead != want.RemoveDead {
 		t.Errorf("the sample has other values than the defaults: %+v", cfg)
 	}
@@ -85,6 +86,10 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"stale for ever":      {"max_stale: 5m", "max_stale: 0s", "max_stale"},
 		"unknown log level":   {"level: info", "level: loud", "log.level"},
 		"unknown format":      {"format: json", "format: xml", "log.format"},
+		"weights over 1":      {"context: 0.66", "context: 0.9", "discovery.weights"},
+		"clear queries":       {`url: ""`, `url: "http://model.example/v1/embeddings"`, "discovery.embeddings"},
+		"vectors of no model": {`url: ""`, `url: "https://model.example/v1/embeddings"`, "discovery.embeddings: the model"},
+		"a model of nobody":   {`model: ""`, `model: "m"`, "discovery.embeddings.url"},
 		"no key":              {"key: node.key", "", "identity"},
 		"two identities":      {`workload_api: ""`, "workload_api: unix:///run/spire.sock", "identity: workload_api stands instead"},
 	} {

@@ -15,7 +15,6 @@ import (
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -218,22 +217,6 @@ func (n *Node) advertised(ln net.Listener) string {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	host, _, _ := net.SplitHostPort(n.member().Cluster)
 	return net.JoinHostPort(host, port)
-}
-
-// wireDiscovery starts the index that registrations are found by.
-func (n *Node) wireDiscovery() error {
-	finder, err := discovery.New(discovery.Config{View: n.view, Class: n.policy.Class, Generation: n.policy.Version})
-	if err != nil {
-		return fmt.Errorf("discovery: %w", err)
-	}
-	n.finder = finder
-	n.life.onStop("discovery", func(context.Context) error { finder.Close(); return nil })
-	n.life.loop("discovery index", func(ctx context.Context) {
-		if err := finder.Run(ctx); ctx.Err() == nil {
-			n.log.Error("the discovery index follows no more", "err", err)
-		}
-	})
-	return nil
 }
 
 // wireAPI makes the directory's HTTP face.

@@ -1,0 +1,23 @@
+package discovery
+
+// An About tells what a finder answers by, for /.well-known/agent-discovery.
+type About struct {
+	Weights    Weights
+	PerOwner   int
+	Taxonomies []string // their ids
+	// Model is the embedder's, to which the texts of queries and registrations go;
+	// empty without one.
+	Model string
+}
+
+// About returns what f answers by.
+func (f *Finder) About() About {
+	a := About{Weights: f.cfg.Weights, PerOwner: f.cfg.PerOwner, Taxonomies: []string{}}
+	for _, t := range f.cfg.Taxonomies {
+		a.Taxonomies = append(a.Taxonomies, t.ID)
+	}
+	if f.cfg.Embedder != nil {
+		a.Model = f.cfg.Embedder.Model()
+	}
+	return a
+}
