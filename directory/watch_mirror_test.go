@@ -1,0 +1,125 @@
+package directory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// over is a context that has ended: Next tells what has happened, and waits for
+// nothing.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// anID names one registration of the mesh.
+type anID struct {
+	origin spiffeid.TrustDomain
+	rid    directory.RID
+}
+
+func idOf(e *directory.Entry) anID { return anID{e.Origin, e.RID} }
+
+// A mirror is what somebody who watches has made of the events.
+type mirror struct {
+	view    *directory.View
+	query   directory.Query
+	visible func(*directory.Entry) bool
+	watcher *directory.Watcher
+	mark    directory.Mark
+	has     map[anID]*directory.Entry
+	resets  int
+}
+
+func newMirror(v *directory.View, q directory.Query, visible func(*directory.Entry) bool) *mirror {
+	m := &mirror{view: v, query: q, visible: visible, has: map[anID]*directory.Entry{}}
+	m.watcher = v.Watch(q, visible, directory.Mark{})
+	return m
+}
+
+// again watches from the last mark on, with another connection as it were.
+func (m *mirror) again() {
+	m.watcher.Close()
+	m.watcher = m.view.Watch(m.query, m.visible, m.mark)
+}
+
+// apply does what the events say, and reports the first that cannot be.
+func (m *mirror) apply(events []directory.Event) error {
+	for _, e := range events {
+		if !e.Mark.IsZero() {
+			m.mark = e.Mark
+		}
+		if e.Kind == directory.EventReset {
+			clear(m.has)
+			m.resets++
+			continue
+		}
+		if e.Kind == directory.EventCurrent {
+			continue
+		}
+		id := idOf(e.Entry)
+		_, had := m.has[id]
+		if had != (e.Kind != directory.EventAdded) {
+			return fmt.Errorf("%s of %s, which is told already: %v", e.Kind, e.Entry.RID, had)
+		}
+		if e.Kind == directory.EventUpdated && m.has[id].Statement == e.Entry.Statement {
+			return fmt.Errorf("%s is updated by a refresh", e.Entry.RID)
+		}
+		if m.has[id] = e.Entry; e.Kind == directory.EventRemoved {
+			delete(m.has, id)
+		}
+	}
+	return nil
+}
+
+// drain reads all that there is.
+func (m *mirror) drain() error {
+	for {
+		events, err := m.watcher.Next(over)
+		switch {
+		case errors.Is(err, directory.ErrBehind):
+			m.mark = directory.Mark{}
+			m.again()
+		case err == nil:
+			if err := m.apply(events); err != nil {
+				return err
+			}
+		case !m.watcher.Mark().IsZero():
+			return nil
+		}
+	}
+}
+
+// equals compares the mirror with what a lookup answers.
+func (m *mirror) equals() error {
+	seen := map[anID]bool{}
+	for q := m.query; ; {
+		q.Count = 97
+		page := m.view.Lookup(q, m.visible)
+		for _, e := range page.Entries {
+			id := idOf(e)
+			seen[id] = true
+			if have := m.has[id]; have == nil || have.Statement != e.Statement || have.Agent != e.Agent {
+				return fmt.Errorf("%s %s is missing, or old: %v", e.Origin, e.Agent, have)
+			}
+		}
+		if !page.More {
+			break
+		}
+		q.After = page.Next
+	}
+	for id, e := range m.has {
+		if !seen[id] {
+			return fmt.Errorf("%s of %s is no longer there", e.Agent, id.origin)
+		}
+	}
+	return nil
+}
+
+func notSecret(e *directory.Entry) bool { return e.Visibility.Mesh }

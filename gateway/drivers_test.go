@@ -1,0 +1,136 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A real MCP server's tools, known to the registration or not.
+//
+// Requirement: WOA-011, WOA-027
+func TestMCP(t *testing.T) {
+	s := newStage(t, nil)
+	type text struct {
+		Text string `json:"text"`
+	}
+	server := func(names ...string) *httptest.Server {
+		m := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+		for _, name := range names {
+			mcp.AddTool(m, &mcp.Tool{Name: name, Description: "Repeats."}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, text, error) {
+				if in.Text == "fail" {
+					return nil, text{}, errors.New("secret")
+				}
+				return nil, text{name + ":" + in.Text}, nil
+			})
+		}
+		h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, nil)
+		return s.agent(t, h.ServeHTTP)
+	}
+	card := func(url string) *directory.Entry {
+		return entry(t, directory.KindMCP, "m", fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http", "url": %q}]}`, url))
+	}
+	woa := func(url, field string) *directory.Entry {
+		return entry(t, directory.KindWoA, "tr@host", fmt.Sprintf(`{"woa_version": "1", "agents": [{"id": "tr", "name": "T", "description": "D", "transports": ["mcp"],
+			"inputs": {"type": "object", "required": ["text"]}, "outputs": {"type": "object"}}],
+			"transports": {"mcp": {"server": %q, "tool_namespace": "ns", "tool_field": %q}}}`, url, field))
+	}
+	one, two, bare, prefixed := server("say"), server("say", "sing"), server("tr"), server("ns_tr", "ns_x", "tr")
+	for _, tc := range []struct {
+		name            string
+		e               *directory.Entry
+		operation, body string
+		want            string
+		problem         directory.Problem
+	}{
+		{"the only tool", card(one.URL), "", `{"text":"a"}`, `{"text":"say:a"}`, ""},
+		{"one of two", card(two.URL), "sing", `{"text":"a"}`, `{"text":"sing:a"}`, ""},
+		{"none of two", card(two.URL), "", `{"text":"a"}`, "", directory.BadRequest},
+		{"no such tool", card(two.URL), "hum", `{"text":"a"}`, "", directory.NotFound},
+		{"against the tool's schema", card(one.URL), "", `{"text":5}`, "", directory.BadRequest},
+		{"the tool fails", card(one.URL), "", `{"text":"fail"}`, "", directory.AgentFailed},
+		{"known to the registration", aidip(t, two.URL, `"protocols": ["mcp"], "operations": [`+strings.ReplaceAll(translate, `"translate"`, `"sing"`)+`]`), "", `{"text":"a"}`, `{"text":"sing:a"}`, ""},
+		{"woa, bare", woa(bare.URL, "agent"), "", `{"agent":"tr","input":{"text":"a"}}`, `{"text":"tr:a"}`, ""},
+		{"woa, prefixed", woa(prefixed.URL, "agent"), "", `{"text":"a"}`, `{"text":"ns_tr:a"}`, ""},
+		{"woa, by a member", woa(prefixed.URL, "tool"), "", `{"agent":"tr","tool":"x","input":{"text":"a"}}`, `{"text":"ns_x:a"}`, ""},
+		{"woa, the member is missing", woa(prefixed.URL, "tool"), "", `{"agent":"tr","input":{"text":"a"}}`, "", directory.BadRequest},
+	} {
+		got, err := invoke(s, tc.e, tc.operation, tc.body)
+		if got != tc.want || tc.problem != "" && directory.ProblemOf(err) != tc.problem || err != nil && (tc.problem == "" || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: %s, %v (%s)", tc.name, got, err, directory.ProblemOf(err))
+		}
+	}
+}
+
+// Both versions of A2A, by both of the transports that are spoken.
+func TestA2A(t *testing.T) {
+	s := newStage(t, nil)
+	answer := ""
+	var got, path, version string
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got, path, version = string(body), r.URL.Path, r.Header.Get("A2A-Version")
+		if strings.Contains(r.Header.Get("Accept"), "event-stream") {
+			w.Header().Set("Content-Type", "text/event-stream")
+		} else {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		io.WriteString(w, answer)
+	})
+	card := func(rest string) *directory.Entry {
+		return entry(t, directory.KindA2A, "a", `{"name": "A", "description": "D", "version": "1", "skills": [{"id": "sing", "name": "S", "description": "D", "tags": []}], `+strings.ReplaceAll(rest, "URL", agent.URL)+`}`)
+	}
+	for _, tc := range []struct {
+		name                  string
+		e                     *directory.Entry
+		operation, body       string
+		stream                bool
+		answer, path, version string
+		sent                  []string
+		want                  string
+		problem               directory.Problem
+	}{
+		{"0.3", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`, "/rpc", "",
+			[]string{`"method":"message/send"`, `"role":"user"`, `"kind":"message"`, `{"kind":"text","text":"hi"}`}, `{"kind":"message"}`, ""},
+		{"1.0", card(`"supportedInterfaces": [{"url": "URL/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]`), "sing", `{"text":"hi","loud":true}`, false,
+			`{"jsonrpc":"2.0","id":"1","result":{"task":{"status":{"state":"TASK_STATE_COMPLETED"}}}}`, "/rpc", "1.0",
+			[]string{`"method":"SendMessage"`, `"role":"ROLE_USER"`, `{"data":{"text":"hi","loud":true}}`, `"metadata":{"skillId":"sing"}`}, `{"task":{"status":{"state":"TASK_STATE_COMPLETED"}}}`, ""},
+		{"1.0 over HTTP", card(`"supportedInterfaces": [{"url": "URL/v", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}]`), "", `{"message":{"role":"ROLE_USER","parts":[]},"tenant":"t"}`, false,
+			`{"message":{}}`, "/v/message:send", "1.0", []string{`"tenant":"t"`, `"messageId":"`}, `{"message":{}}`, ""},
+		{"0.3, a failed task", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","result":{"kind":"task","status":{"state":"failed"}}}`, "/rpc", "", nil, "", directory.AgentFailed},
+		{"0.3, an error", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","error":{"code":-32603,"message":"secret"}}`, "/rpc", "", nil, "", directory.AgentFailed},
+		{"0.3, bad parameters", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, false, `{"jsonrpc":"2.0","id":"1","error":{"code":-32602,"message":"no such part"}}`, "/rpc", "", nil, "", directory.AgentBadRequest},
+		{"no such skill", card(`"url": "URL/rpc"`), "hum", `{"text":"hi"}`, false, ``, "", "", nil, "", directory.NotFound},
+		{"0.3, streamed", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, true, "data: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":{\"n\":1}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"error\":{\"code\":1}}\n\n", "/rpc", "",
+			[]string{`"method":"message/stream"`}, "data: {\"n\":1}\n\nevent: error\ndata: {\"error\":{\"code\":\"AgentError\",\"message\":\"the agent answered with the JSON-RPC error 1\"}}\n\n", ""},
+	} {
+		answer, got, path, version = tc.answer, "", "", ""
+		r, err := s.Invoke(t.Context(), tc.e, directory.Invocation{Operation: tc.operation, Body: []byte(tc.body), Stream: tc.stream})
+		output := ""
+		if err == nil {
+			output = string(r.Body)
+			if r.Stream != nil {
+				b, _ := io.ReadAll(r.Stream)
+				output = string(b)
+				r.Stream.Close()
+			}
+		}
+		if output != tc.want || path != tc.path || version != tc.version || tc.problem != "" && directory.ProblemOf(err) != tc.problem || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %q, %v; at %s, version %q", tc.name, output, err, path, version)
+		}
+		for _, part := range tc.sent {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: sent %s, without %s", tc.name, got, part)
+			}
+		}
+	}
+}
