@@ -109,7 +109,10 @@ func TestInvokeStreams(t *testing.T) {
 		}, e)
 		broken := false
 		func() {
-			defer func() { broken = recover() == http.ErrAbortHandler }()
+			defer func() {
+				err, _ := recover().(error)
+				broken = errors.Is(err, http.ErrAbortHandler)
+			}()
 			resp := ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `{}`, "Content-Type", "application/json")
 			body, _ := io.ReadAll(resp.Body)
 			if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || string(body) != "data: 1\n\n" {

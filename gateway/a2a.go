@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -222,7 +223,7 @@ func (r *resultReader) line() (line []byte, err error) {
 	for {
 		part, err := r.from.ReadSlice('\n')
 		line = append(line, part...)
-		if err != bufio.ErrBufferFull {
+		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err
 		}
 		if len(line) > maxLine {

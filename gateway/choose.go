@@ -175,7 +175,7 @@ func declares(o directory.Operation, member string) bool {
 
 // checkInput refuses an input that breaks the operation's schema (AI-008).
 func (w *work) checkInput() error {
-	vs, err := judge(w.Operation.Input, w.input, w.at)
+	vs, err := judge(w.Input, w.input, w.at)
 	switch {
 	case err != nil:
 		return directory.Refuse(directory.NotInvocable, "the operation's input schema can't be used: %w", err)

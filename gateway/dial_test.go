@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -198,8 +197,7 @@ func TestGuardFollowsFewRedirects(t *testing.T) {
 	cert := authority.leaf(t, "127.0.0.1", spiffeid.ID{})
 	reached := false
 	elsewhere := serve(t, cert, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
-	var s *httptest.Server
-	s = serve(t, cert, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, cert, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/here":
 			http.Redirect(w, r, "/there", http.StatusFound)

@@ -128,7 +128,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.left -= int64(n); b.left < 0 {
 		return n - 1, b.tooLarge()
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = ended(b.ctx, err)
 	}
 	return n, err

@@ -190,7 +190,7 @@ func TestAnswers(t *testing.T) {
 	}
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Api-Key") == "mine" && r.Header.Get("Authorization") == "" {
-			http.Error(w, `{"detail":"expired"}`, 401)
+			http.Error(w, `{"detail":"expired"}`, http.StatusUnauthorized)
 		}
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)

@@ -149,7 +149,7 @@ func canonicalForms(card []byte) (forms [][]byte, err error) {
 		isImplied,
 		func(_ []string, v jsontext.Value) bool { return isEmpty(v) || string(v) == "null" },
 	} {
-		form := jsontext.Value(prune(card, nil, drop))
+		form := prune(card, nil, drop)
 		if err := form.Canonicalize(); err != nil {
 			return nil, fmt.Errorf("it has no canonical form: %w", err)
 		}
