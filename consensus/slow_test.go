@@ -69,7 +69,7 @@ func TestALeaderWithASlowDiskHandsOver(t *testing.T) {
 			logs[leader].delay.Store(int64(900 * time.Millisecond))
 			time.Sleep(1100 * time.Millisecond)
 			logs[leader].delay.Store(0)
-			time.Sleep(time.Second)
+			time.Sleep(2 * time.Second) // enough for the last slow append and several that are not
 		}
 		if now, _ := d.leader(); now != leader {
 			t.Fatal("a leader handed over that was slow for a second")
