@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,7 +26,7 @@ func choosePorts(first, count int) (*portPlan, error) {
 		}
 	}()
 	take := func(port int) (string, error) {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := listenLoopback(port)
 		if err != nil {
 			return "", err
 		}
@@ -53,6 +54,25 @@ func choosePorts(first, count int) (*portPlan, error) {
 	}
 	return p, nil
 }
+
+// listenLoopback listens on a port of 127.0.0.1, on a free one where it is 0. A
+// free one is drawn from below those that systems give to outgoing connections:
+// a node that was killed finds its ports again, and no connection on them.
+func listenLoopback(port int) (net.Listener, error) {
+	if port != 0 {
+		return net.Listen("tcp", loopbackPort(port))
+	}
+	const lowest, ephemeral, tries = 10000, 32768, 64
+	for range tries {
+		l, err := net.Listen("tcp", loopbackPort(lowest+rand.IntN(ephemeral-lowest)))
+		if err == nil {
+			return l, nil
+		}
+	}
+	return net.Listen("tcp", loopbackPort(0))
+}
+
+func loopbackPort(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 func (p *portPlan) nextAPI() string {
 	a := p.apis[0]
