@@ -160,13 +160,17 @@ func (s *Server) response(c *call, r *discovery.Request, result *discovery.Resul
 	return append(b, '}', '\n')
 }
 
-// warnings are the result's, and whose registrations have less in them than was
-// registered (XU-020).
+// warnings are the result's, whose registrations have less in them than was
+// registered (XU-020), and what of a registration says nothing (XU-041).
 func warnings(result *discovery.Result) []string {
 	all := slices.Clone(result.Warnings)
 	for i := range result.Candidates {
-		if e := result.Candidates[i].Entry; e.Redacted {
+		e := result.Candidates[i].Entry
+		if e.Redacted {
 			all = union(all, []string{"fields withheld by " + e.Origin.Name()})
+		}
+		if at := directory.IgnoredLanguage(e.Document); at != "" {
+			all = append(all, at+" of "+publicID(e)+" is no language tag (BCP 47) and is ignored")
 		}
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,22 @@ func found(t testing.TB, s *Server, caller, request string) ([]string, map[strin
 		ids = append(ids, c.(map[string]any)["id"].(string))
 	}
 	return ids, body
+}
+
+// An example's language that is no tag counts as none, and a searcher is told; one
+// that nobody has registered is a tag.
+//
+// Requirement: XU-041
+func TestALanguageThatIsNoTagIsIgnoredWithAWarning(t *testing.T) {
+	s := newTestServer(t, nil,
+		profileEntry(t, '1', "wrong", `,"examples":[{"text":"Translate an invoice.","language":"tlh"},{"text":"Sum up.","language":"not a tag"},{"text":"Sum.","language":"nor 1"}]`),
+		profileEntry(t, '2', "right", `,"examples":[{"text":"Translate an invoice.","language":"de-AT"}]`),
+		profileEntry(t, '3', "silent", `,"examples":[{"text":"Translate an invoice.","id":"language"}]`))
+	ids, body := found(t, s, "", `{"query":"translate an invoice"}`)
+	want := []any{"/examples/1/language of wrong is no language tag (BCP 47) and is ignored"}
+	if len(ids) != 3 || !reflect.DeepEqual(body["warnings"], want) {
+		t.Errorf("of %v the warnings are %v, want %v", ids, body["warnings"], want)
+	}
 }
 
 // A federated candidate says at every level of detail where it comes from, who

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"slices"
@@ -134,6 +135,21 @@ func examplesOfProfile(doc *object, p *Projection) {
 		}
 		p.Examples = append(p.Examples, x)
 	}
+}
+
+// IgnoredLanguage returns the JSON pointer to the first language of a profile's
+// examples that is no language tag, which counts as none (XU-041); "" where there is
+// none such, as in documents of other kinds.
+func IgnoredLanguage(d Document) string {
+	if d.Kind() != KindProfile || !bytes.Contains(d.Bytes(), []byte(`"language"`)) {
+		return ""
+	}
+	for _, o := range readDocument(d).objects("examples") {
+		if l := o.text("language"); l != "" && !isLanguage(l) {
+			return o.pointer("language")
+		}
+	}
+	return ""
 }
 
 // isLanguage reports whether s is a well-formed language tag (BCP 47), registered

@@ -156,10 +156,7 @@ func (r *Request) read(name string, value []byte) error {
 
 // readContext takes the hint that is used from client_context.
 func (r *Request) readContext(value []byte) error {
-	if value[0] != '{' {
-		return refuse("client_context", "client_context must be an object")
-	}
-	members, err := directory.ParseObject(value)
+	members, err := readObject("client_context", value)
 	if err != nil {
 		return err
 	}
@@ -172,10 +169,7 @@ func (r *Request) readContext(value []byte) error {
 }
 
 func (c *Constraints) read(value []byte) error {
-	if value[0] != '{' {
-		return refuse("constraints", "constraints must be an object")
-	}
-	members, err := directory.ParseObject(value)
+	members, err := readObject("constraints", value)
 	if err != nil {
 		return err
 	}
@@ -214,6 +208,13 @@ func (c *Constraints) readVerification(at string, value []byte) error {
 	}
 	c.MinVerification = Verification(i)
 	return nil
+}
+
+func readObject(at string, value []byte) ([]directory.Member, error) {
+	if value[0] != '{' {
+		return nil, refuse(at, "%s must be an object", last(at))
+	}
+	return directory.ParseObject(value)
 }
 
 func readText(at string, value []byte, to *string) error {
