@@ -1,0 +1,218 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// A connection says which node is scored, and who asks it. Its files are those of
+// the command line tool.
+type connection struct {
+	node, ca, cert, key, token string
+	remote                     bool // the node may be elsewhere than on this machine
+}
+
+// Bounds of what is done at a node.
+const (
+	writers     = 8
+	lifetime    = 3600 // seconds after which what a killed run has left is gone
+	answerTime  = 30 * time.Second
+	removalTime = 10 * time.Minute
+	maxTries    = 20 // of one request that comes too often
+)
+
+// client returns a client of the node.
+func (c *connection) client() (*api.Client, error) {
+	u, err := url.Parse(c.node)
+	if err != nil || u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("the node %q is not https://HOST:PORT", c.node)
+	}
+	if ip := net.ParseIP(u.Hostname()); !c.remote && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("%s is not on this machine; what is scored is registered there for a while: -remote says that you mean it", u.Host)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if c.ca != "" {
+		pem, err := os.ReadFile(c.ca)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate in PEM", c.ca)
+		}
+	}
+	if c.cert != "" || c.key != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	var way http.RoundTripper = &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	if c.token != "" {
+		way = api.ShowBearer(way, func() (string, error) {
+			text, err := os.ReadFile(c.token)
+			return strings.TrimSpace(string(text)), err
+		})
+	}
+	return api.NewClient(c.node, &http.Client{Transport: way, Timeout: answerTime}), nil
+}
+
+// A stock is a set's records at a node, where all have one owner. What else is
+// registered there is ranked beside them, as it would be for anybody.
+type stock struct {
+	ctx    context.Context
+	client *api.Client
+	domain string            // the node's
+	ids    map[string]string // of records, by the names that they are registered by
+	failed error             // why a query had no answer; the first reason
+}
+
+// scoreAt scores a running node: registers the set's records there, asks its
+// queries, and removes the records again.
+func (s *set) scoreAt(ctx context.Context, client *api.Client) (f figures, err error) {
+	k := &stock{ctx: ctx, client: client, ids: map[string]string{}}
+	names := make([]string, len(s.records))
+	for i := range s.records {
+		names[i] = fmt.Sprintf("quality-%s-%d", s.name, i)
+		k.ids[names[i]] = s.records[i].ID
+	}
+	defer func() { err = errors.Join(err, k.remove(names)) }()
+	first, err := k.register(ctx, names[0], &s.records[0])
+	if err != nil {
+		return f, err
+	}
+	k.domain, _, _ = strings.Cut(first.Index(), "=")
+	err = each(ctx, len(names)-1, func(ctx context.Context, i int) error {
+		_, err := k.register(ctx, names[i+1], &s.records[i+1])
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	f = s.score(k)
+	return f, k.failed
+}
+
+// register publishes a record as metadata of the discovery profile, which a
+// description and a binding belong to.
+func (k *stock) register(ctx context.Context, name string, r *record) (*api.Registered, error) {
+	type example struct {
+		Text string `json:"text"`
+	}
+	type binding struct {
+		Protocol string `json:"protocol"`
+		Endpoint string `json:"endpoint"`
+	}
+	examples := []example{}
+	for _, text := range r.Examples {
+		examples = append(examples, example{text})
+	}
+	document, err := json.Marshal(map[string]any{
+		"id": name, "name": r.Name, "description": cmp.Or(r.Description, "-"), "tags": append([]string{}, r.Tags...),
+		"examples": examples, "bindings": []binding{{"https", "https://agent.example/"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out *api.Registered
+	err = patiently(ctx, func() (err error) {
+		out, err = k.client.Register(ctx, name, document, api.RegisterOptions{Kind: string(directory.KindProfile), Lifetime: lifetime})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("registering %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// remove takes back what was registered, also where the run was interrupted.
+func (k *stock) remove(names []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), removalTime)
+	defer cancel()
+	var once sync.Once
+	var first error // the others are removed all the same
+	err := each(ctx, len(names), func(ctx context.Context, i int) error {
+		err := patiently(ctx, func() error {
+			_, err := k.client.Deregister(ctx, names[i])
+			return err
+		})
+		var refused *api.Error
+		if err != nil && (!errors.As(err, &refused) || refused.Problem != directory.NotFound) { // which was never registered
+			once.Do(func() { first = fmt.Errorf("removing %s: %w", names[i], err) })
+		}
+		return nil
+	})
+	return errors.Join(first, err)
+}
+
+// rank asks for agents of the node's own domain alone, which lifts the bound on one
+// owner's share of an answer: here one owner has them all.
+func (k *stock) rank(text string, limit int) []string {
+	if k.failed != nil {
+		return nil
+	}
+	var found *api.Discovery
+	k.failed = patiently(k.ctx, func() (err error) {
+		found, err = k.client.Discover(k.ctx, api.DiscoverOptions{Query: text, Limit: limit, Origins: []string{k.domain}, Detail: discovery.DetailMinimal})
+		return err
+	})
+	if k.failed != nil {
+		return nil
+	}
+	var ids []string
+	for i := range found.Candidates {
+		ids = append(ids, k.ids[found.Candidates[i].ID])
+	}
+	return ids
+}
+
+// patiently repeats what a node refuses for coming too often, as late as it says.
+func patiently(ctx context.Context, ask func() error) error {
+	for tries := 1; ; tries++ {
+		err := ask()
+		var refused *api.Error
+		if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests || tries == maxTries {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(max(1, refused.RetryAfter)) * time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// each does something for each of n, several at once, until one of them fails.
+func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	for w := range min(writers, n) {
+		all.Go(func() {
+			for i := w; i < n && ctx.Err() == nil; i += writers {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
