@@ -27,24 +27,24 @@ func (f *Finder) classifyFrom(from uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x := f.index
-	to := min(from+classBatch, x.slots.n)
+	to := min(from+classBatch, x.slots.Len())
 	for n := from; n < to; n++ {
 		if x.alive.has(n) {
 			x.reclassify(f, n)
 		}
 	}
-	return to < x.slots.n
+	return to < x.slots.Len()
 }
 
 // reclassify gives a registration the class that it is of by now. One that the
 // view has no more is about to go.
 func (x *index) reclassify(f *Finder, n uint32) {
-	s := x.slots.at(n)
+	s := x.slots.At(n)
 	e, ok := f.cfg.View.Peek(x.origins[s.origin], s.rid)
 	if !ok {
 		return
 	}
-	if class := x.classOf(e); class != x.classes.at(s.class).className {
+	if class := x.classOf(e); class != x.classes.At(s.class).className {
 		x.leave(s.class)
 		s.class = x.join(class)
 		x.changed(n)

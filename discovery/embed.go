@@ -62,11 +62,11 @@ func (f *Finder) waiting(most int) (ws []waiter, more bool) {
 	}
 	slots := x.space.waiting(most)
 	for _, n := range slots {
-		s, text := x.slots.at(n), ""
+		s, text := x.slots.At(n), ""
 		if e, ok := f.cfg.View.Peek(x.origins[s.origin], s.rid); ok && !e.Packed.IsZero() {
 			text = textOf(e.Projection())
 		}
-		if hash := f.hashText(text); hash == x.space.rows.at(n).text {
+		if hash := f.hashText(text); hash == x.space.rows.At(n).text {
 			ws = append(ws, waiter{n, hash, text})
 		} else {
 			x.space.waits.unset(n) // it has changed: the feed will tell
@@ -99,8 +99,8 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 	}
 	for i, w := range batch {
 		// What has changed meanwhile waits again, or has gone.
-		if w.slot < s.rows.n && s.rows.at(w.slot).text == w.hash {
-			s.rows.at(w.slot).vector = vs[i]
+		if w.slot < s.rows.Len() && s.rows.At(w.slot).text == w.hash {
+			s.rows.At(w.slot).vector = vs[i]
 			s.waits.unset(w.slot)
 		}
 	}

@@ -479,7 +479,7 @@ func (f *Finder) Flagged(limit int) []FlaggedEntry {
 	defer f.mu.RUnlock()
 	found := make([]FlaggedEntry, 0, len(f.index.flagged))
 	for n, flags := range f.index.flagged {
-		s := f.index.slots.at(n)
+		s := f.index.slots.At(n)
 		found = append(found, FlaggedEntry{f.index.origins[s.origin], s.rid, flags})
 	}
 	slices.SortFunc(found, func(a, b FlaggedEntry) int {

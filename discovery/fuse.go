@@ -47,7 +47,7 @@ func (s *search) dense(x *index, ok bitset, most int) []hit {
 			return
 		}
 		v, has := x.space.of(n)
-		if has || x.slots.at(n).flags&flagsOfText == 0 {
+		if has || x.slots.At(n).flags&flagsOfText == 0 {
 			looked++
 		}
 		if !has {

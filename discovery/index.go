@@ -9,6 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/table"
 )
 
 // BM25F (discovery.md 2). The lengths that fields are compared with are fixed,
@@ -82,14 +83,14 @@ const changesKept = 1 << 14
 // the finder's lock.
 type index struct {
 	terms   terms
-	slots   pool[slot]
-	byKey   table
+	slots   table.Pool[slot]
+	byKey   table.Table
 	seed    maphash.Seed
 	count   int
 	alive   bitset // slots in use
 	origins []spiffeid.TrustDomain
 	numbers map[spiffeid.TrustDomain]uint16
-	classes pool[class]
+	classes table.Pool[class]
 	byClass map[className]uint32
 
 	space   *space // nil without a source of vectors
@@ -147,7 +148,7 @@ func (x *index) hashKey(origin uint16, rid directory.RID) uint64 {
 }
 
 func (x *index) hashSlot(n uint32) uint64 {
-	s := x.slots.at(n)
+	s := x.slots.At(n)
 	return x.hashKey(s.origin, s.rid)
 }
 
@@ -157,8 +158,8 @@ func (x *index) find(origin spiffeid.TrustDomain, rid directory.RID) (uint32, bo
 	if !ok {
 		return 0, false
 	}
-	return x.byKey.find(x.hashKey(o, rid), func(n uint32) bool {
-		s := x.slots.at(n)
+	return x.byKey.Find(x.hashKey(o, rid), func(n uint32) bool {
+		s := x.slots.At(n)
 		return s.origin == o && s.rid == rid
 	})
 }
@@ -188,12 +189,12 @@ func (x *index) put(e *directory.Entry, old, now *contents) bool {
 		if !ok || x.count >= maxSlots {
 			return false
 		}
-		n = x.slots.take()
-		*x.slots.at(n) = slot{rid: e.RID, origin: origin, class: x.join(class)}
-		x.byKey.insert(n, x.hashSlot)
+		n = x.slots.Take()
+		*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: x.join(class)}
+		x.byKey.Insert(n, x.hashSlot)
 		x.alive.set(n)
 		x.count++
-	} else if s := x.slots.at(n); x.classes.at(s.class).className != class {
+	} else if s := x.slots.At(n); x.classes.At(s.class).className != class {
 		x.leave(s.class)
 		s.class = x.join(class)
 	}
@@ -235,7 +236,7 @@ func (x *index) swap(n uint32, old, now *contents) {
 			was, is = was[1:], is[1:]
 		}
 	}
-	s := x.slots.at(n)
+	s := x.slots.At(n)
 	s.flags, s.lengths = now.flags, now.codes
 	if now.flags != 0 {
 		x.flagged[n] = now.flags
@@ -252,9 +253,9 @@ func (x *index) remove(origin spiffeid.TrustDomain, rid directory.RID, old *cont
 	}
 	x.swap(n, old, nil)
 	x.space.forget(n)
-	x.leave(x.slots.at(n).class)
-	x.byKey.remove(n, x.hashSlot)
-	x.slots.give(n)
+	x.leave(x.slots.At(n).class)
+	x.byKey.Remove(n, x.hashSlot)
+	x.slots.Give(n)
 	x.alive.unset(n)
 	x.count--
 	x.changed(n)
@@ -269,19 +270,19 @@ func (x *index) changed(n uint32) {
 func (x *index) join(name className) uint32 {
 	n, ok := x.byClass[name]
 	if !ok {
-		n = x.classes.take()
-		*x.classes.at(n) = class{className: name, round: uint32(x.version) + 1}
+		n = x.classes.Take()
+		*x.classes.At(n) = class{className: name, round: uint32(x.version) + 1}
 		x.byClass[name] = n
 	}
-	x.classes.at(n).count++
+	x.classes.At(n).count++
 	return n
 }
 
 func (x *index) leave(n uint32) {
-	c := x.classes.at(n)
+	c := x.classes.At(n)
 	if c.count--; c.count == 0 {
 		delete(x.byClass, c.className)
-		x.classes.give(n)
+		x.classes.Give(n)
 	}
 }
 

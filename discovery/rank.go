@@ -99,7 +99,7 @@ func (x *index) gather(leads []lead, ok bitset, most int) []hit {
 // before reports whether slot a comes before slot b where scores are the same: by
 // origin, then by rid.
 func (x *index) before(a, b uint32) bool {
-	s, t := x.slots.at(a), x.slots.at(b)
+	s, t := x.slots.At(a), x.slots.At(b)
 	if s.origin != t.origin {
 		return x.origins[s.origin].Name() < x.origins[t.origin].Name()
 	}

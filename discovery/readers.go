@@ -63,7 +63,7 @@ func (r *readers) of(x *index, view *directory.View, reader Reader) *seen {
 	switch behind := x.version - s.version; {
 	case !s.made, behind > changesKept:
 		s.slots, s.count = s.slots[:0], 0
-		for n := range x.slots.n {
+		for n := range x.slots.Len() {
 			s.look(x, view, reader, n)
 		}
 	default:
@@ -114,8 +114,8 @@ func (s *seen) look(x *index, view *directory.View, reader Reader, n uint32) {
 }
 
 func (s *seen) sees(x *index, view *directory.View, reader Reader, n uint32) bool {
-	slot := x.slots.at(n)
-	class := x.classes.at(slot.class)
+	slot := x.slots.At(n)
+	class := x.classes.At(slot.class)
 	if class.generation != s.generation {
 		e, ok := view.Peek(x.origins[slot.origin], slot.rid)
 		return ok && reader.Sees(e) // nobody knows yet what it is like now

@@ -56,7 +56,7 @@ func (s *search) find(want int) (found []located, more bool) {
 
 // locate returns what the index knows of the registration in a slot.
 func (x *index) locate(n uint32) located {
-	slot := x.slots.at(n)
+	slot := x.slots.At(n)
 	origin := x.origins[slot.origin]
 	l := located{slot: n, origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
 	for f, c := range slot.lengths {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+
+	"github.com/roster-mesh/roster/table"
 )
 
 // A vector has a direction alone: its numbers in steps of scale. The zero vector
@@ -51,7 +53,7 @@ const maxVectors = 1 << 18
 type space struct {
 	model  string
 	length int // of every vector; 0 before the first
-	rows   paged[row]
+	rows   table.Paged[row]
 	waits  bitset // slots whose texts have no vector yet
 	noted  int    // rows that have a text, at most maxVectors
 	next   uint32 // where to look for texts that wait
@@ -77,10 +79,10 @@ func (s *space) note(n uint32, text uint64) {
 	if s == nil {
 		return
 	}
-	for s.rows.n <= n {
-		s.rows.add()
+	for s.rows.Len() <= n {
+		s.rows.Add()
 	}
-	r := s.rows.at(n)
+	r := s.rows.At(n)
 	if r.text != text {
 		s.forget(n)
 		if text == 0 || s.noted >= maxVectors {
@@ -105,10 +107,10 @@ func (s *space) rouse() {
 
 // forget forgets what a slot had.
 func (s *space) forget(n uint32) {
-	if s == nil || n >= s.rows.n {
+	if s == nil || n >= s.rows.Len() {
 		return
 	}
-	if r := s.rows.at(n); r.text != 0 {
+	if r := s.rows.At(n); r.text != 0 {
 		*r = row{}
 		s.noted--
 		s.waits.unset(n)
@@ -117,10 +119,10 @@ func (s *space) forget(n uint32) {
 
 // of returns a slot's vector, if it has one.
 func (s *space) of(n uint32) (*vector, bool) {
-	if s == nil || n >= s.rows.n {
+	if s == nil || n >= s.rows.Len() {
 		return nil, false
 	}
-	v := &s.rows.at(n).vector
+	v := &s.rows.At(n).vector
 	return v, v.q != nil
 }
 
@@ -150,8 +152,8 @@ func (s *space) waiting(most int) []uint32 {
 // reset begins another model's space, in which every text waits.
 func (s *space) reset(model string) {
 	s.model, s.length = model, 0
-	for n := range s.rows.n {
-		if r := s.rows.at(n); r.text != 0 {
+	for n := range s.rows.Len() {
+		if r := s.rows.At(n); r.text != 0 {
 			r.vector = vector{}
 			s.waits.set(n)
 		}

@@ -21,12 +21,14 @@ const module = "github.com/roster-mesh/roster"
 // layers is the architecture: each package's imports of ours. A new package or
 // edge is one reviewed line here. Packages that are not built yet are in it.
 var layers = map[string][]string{
+	// floor 0: how to keep many of anything
+	"table": {},
 	// floor 1
-	"directory": {},
+	"directory": {"table"},
 	// floor 2: strangers to each other, but for api's request and response types
-	"discovery":  {"directory"},
+	"discovery":  {"directory", "table"},
 	"trust":      {"directory"},
-	"consensus":  {"directory"},
+	"consensus":  {"directory", "table"},
 	"federation": {"directory"},
 	"gateway":    {"directory"},
 	"api":        {"directory", "discovery"},
@@ -41,7 +43,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"directory", "discovery", "trust", "consensus", "federation", "gateway", "api"}
+var lower = []string{"table", "directory", "discovery", "trust", "consensus", "federation", "gateway", "api"}
 
 const (
 	anyone    = "*"     // may be imported by all packages

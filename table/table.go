@@ -1,0 +1,120 @@
+// Package table keeps millions of things by number, at a few bytes of overhead
+// for each and nearly nothing for the garbage collector. A [Pool] gives numbers
+// to things that come and go; a [Table] finds them by whatever names them:
+//
+//	var things table.Pool[thing]
+//	var byName table.Table
+//	hash := func(n uint32) uint64 { return maphash.String(seed, things.At(n).name) }
+//	n := things.Take()
+//	*things.At(n) = thing{name: "x"}
+//	byName.Insert(n, hash)
+//	n, ok := byName.Find(maphash.String(seed, "x"), func(n uint32) bool { return things.At(n).name == "x" })
+//
+// Nothing of it is copied whole as it grows, so nobody waits for that however
+// much there is. Nothing of it is safe for concurrent use.
+package table
+
+// parts is how many parts a table has, each of which grows by itself.
+const parts = 256
+
+// A Table finds numbers by the hash of what they stand for: open addressing with
+// linear probing, four bytes for a cell. The caller knows what a number stands
+// for, and hashes with a seed that nobody else knows. The zero value is empty.
+type Table struct {
+	parts []part // nil until there is a number
+	used  int
+}
+
+// Len returns how many numbers are in t.
+func (t *Table) Len() int { return t.used }
+
+// Find returns the number of hash h that same says yes to.
+func (t *Table) Find(h uint64, same func(uint32) bool) (uint32, bool) {
+	if t.parts == nil {
+		return 0, false
+	}
+	return t.of(h).find(h, same)
+}
+
+// Insert adds a number that is not in t. hash returns that of any number in t.
+func (t *Table) Insert(n uint32, hash func(uint32) uint64) {
+	if t.parts == nil {
+		t.parts = make([]part, parts)
+	}
+	h := hash(n)
+	t.of(h).insert(n, h, hash)
+	t.used++
+}
+
+// Remove takes out a number that is in t.
+func (t *Table) Remove(n uint32, hash func(uint32) uint64) {
+	h := hash(n)
+	t.of(h).remove(n, h, hash)
+	t.used--
+}
+
+func (t *Table) of(h uint64) *part { return &t.parts[h>>56] }
+
+// A part has the numbers whose hashes have the same highest bits.
+type part struct {
+	cells []uint32 // number+1; 0 where there is none
+	used  int
+}
+
+func (p *part) find(h uint64, same func(uint32) bool) (uint32, bool) {
+	if len(p.cells) == 0 {
+		return 0, false
+	}
+	mask := uint64(len(p.cells) - 1)
+	for i := h & mask; p.cells[i] != 0; i = (i + 1) & mask {
+		if n := p.cells[i] - 1; same(n) {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+func (p *part) insert(n uint32, h uint64, hash func(uint32) uint64) {
+	if p.used*4 >= len(p.cells)*3 {
+		p.grow(hash)
+	}
+	p.place(n, h)
+	p.used++
+}
+
+func (p *part) place(n uint32, h uint64) {
+	mask := uint64(len(p.cells) - 1)
+	i := h & mask
+	for p.cells[i] != 0 {
+		i = (i + 1) & mask
+	}
+	p.cells[i] = n + 1
+}
+
+func (p *part) grow(hash func(uint32) uint64) {
+	old := p.cells
+	p.cells = make([]uint32, max(4, 2*len(old)))
+	for _, c := range old {
+		if c != 0 {
+			p.place(c-1, hash(c-1))
+		}
+	}
+}
+
+// remove closes the gap that it leaves.
+func (p *part) remove(n uint32, h uint64, hash func(uint32) uint64) {
+	mask := uint64(len(p.cells) - 1)
+	i := h & mask
+	for p.cells[i] != n+1 {
+		i = (i + 1) & mask
+	}
+	for j := (i + 1) & mask; p.cells[j] != 0; j = (j + 1) & mask {
+		// What is at j may move to i unless its own place lies behind i.
+		if home := hash(p.cells[j]-1) & mask; (j-home)&mask >= (j-i)&mask {
+			p.cells[i] = p.cells[j]
+			i = j
+		}
+	}
+	p.cells[i] = 0
+	p.used--
+}
