@@ -21,9 +21,7 @@ type state struct {
 	law      law
 	ledger   frontier
 	index    *directory.Index // what readers of the domain's registrations read
-	regs     map[directory.RID]*registration
-	names    map[string]directory.RID
-	hashes   map[directory.Hash]directory.RID // of the living registrations' statements
+	regs     registry
 	former   formers
 	rules    Rules
 	holds    holds
@@ -75,9 +73,7 @@ func (r *registration) change(domain spiffeid.TrustDomain) *directory.Change {
 func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
 	return &state{
 		domain: domain, index: index,
-		regs:     map[directory.RID]*registration{},
-		names:    map[string]directory.RID{},
-		hashes:   map[directory.Hash]directory.RID{},
+		regs:     newRegistry(),
 		former:   formers{owners: map[directory.RID]former{}},
 		holds:    newHolds(),
 		spent:    newSpent(),
@@ -193,7 +189,7 @@ func (s *state) ended(reg *registration) bool { return reg.entry.ExpiresAt/1000 
 // or expires, and as long after as the rules hold it; the same owner replaces, and
 // keeps rid and registered_at.
 func (s *state) register(c *register) (directory.Outcome, error) {
-	old := s.regs[s.names[c.Agent]]
+	old := s.regs.named(c.Agent)
 	var gone *registration
 	if old != nil && s.ended(old) {
 		old, gone = nil, old
@@ -313,14 +309,10 @@ func project(agent string, d directory.Document) directory.Packed {
 
 // replace puts reg into the tables in the place of old.
 func (s *state) replace(old, reg *registration) {
-	if old != nil {
-		delete(s.hashes, old.h)
-	} else {
+	if old == nil {
 		s.count(reg.entry.Owner, 1)
 	}
-	s.regs[reg.entry.RID] = reg
-	s.names[reg.entry.Agent] = reg.entry.RID
-	s.hashes[reg.h] = reg.entry.RID
+	s.regs.put(reg)
 	s.index.Put(reg.entry)
 }
 
@@ -395,9 +387,7 @@ func (s *state) end(reg *registration, format int, say func(*announced) bool) er
 			delete(s.streams[aud].entries, e.RID)
 		}
 	}
-	delete(s.regs, e.RID)
-	delete(s.names, e.Agent)
-	delete(s.hashes, reg.h)
+	s.regs.remove(e.RID)
 	s.count(e.Owner, -1)
 	s.index.Delete(e.RID)
 	return nil
@@ -405,7 +395,7 @@ func (s *state) end(reg *registration, format int, say func(*announced) bool) er
 
 // owned returns the living registration if the caller may change it now.
 func (s *state) owned(rid directory.RID, caller directory.Identity, commissioning bool, ifMatch []uint64) (*registration, error) {
-	reg := s.regs[rid]
+	reg := s.regs.get(rid)
 	if reg == nil || s.ended(reg) {
 		return nil, s.missing(rid, caller, commissioning)
 	}
@@ -419,7 +409,7 @@ func (s *state) owned(rid directory.RID, caller directory.Identity, commissionin
 // AD-058).
 func (s *state) missing(rid directory.RID, caller directory.Identity, commissioning bool) error {
 	owner, known := s.former.owner(rid, s.now/1000)
-	if reg := s.regs[rid]; reg != nil {
+	if reg := s.regs.get(rid); reg != nil {
 		owner, known = reg.entry.Owner, true
 	}
 	if known && (commissioning || owner == caller) {

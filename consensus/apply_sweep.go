@@ -10,7 +10,7 @@ import (
 // change of its own.
 func (s *state) expireAll(c *sweep) error {
 	for _, rid := range c.RIDs {
-		if reg := s.regs[rid]; reg != nil && s.ended(reg) {
+		if reg := s.regs.get(rid); reg != nil && s.ended(reg) {
 			if err := s.expire(reg, c.Format); err != nil {
 				return err
 			}
@@ -23,7 +23,7 @@ func (s *state) expireAll(c *sweep) error {
 // later one than was announced, each by a change of its own.
 func (s *state) announceAll(c *sweep) {
 	for _, rid := range c.RIDs {
-		reg := s.regs[rid]
+		reg := s.regs.get(rid)
 		if reg == nil || s.ended(reg) {
 			continue
 		}
@@ -54,7 +54,7 @@ func (s *state) announced(rid directory.RID) (x int64, in bool) {
 // when it got them.
 func (s *state) regrant(c *regrant) {
 	for _, item := range c.Items {
-		reg := s.regs[item.RID]
+		reg := s.regs.get(item.RID)
 		if reg == nil || reg.entry.Unconfirmed || reg.entry.Statement != item.Statement || s.policy != item.Granted.Policy {
 			continue
 		}

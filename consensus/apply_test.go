@@ -145,7 +145,7 @@ func TestExpiryByCommittedTimeNotBySweep(t *testing.T) {
 	rid := d.register(0, ada, "translator", 60)
 	problem(t, d.refresh(60, ada, rid, 0).err, directory.RegistrationExpired) // the sweep has not run
 	problem(t, d.refresh(60, bob, rid, 0).err, directory.NotFound)
-	if _, ok := d.state.regs[rid]; !ok {
+	if d.state.regs.get(rid) == nil {
 		t.Fatal("a refused refresh changed something")
 	}
 	revision := d.state.revision
@@ -386,7 +386,7 @@ func TestGrantsChange(t *testing.T) {
 	d.at(13, command{Peer: &peerBeta})
 	item.Granted.Grants = some
 	d.at(14, command{Regrant: &regrant{[]regrantItem{item}}})
-	if len(d.state.regs[rid].grants) != 1 {
+	if len(d.state.regs.get(rid).grants) != 1 {
 		t.Error("an answer from before the peering changed was taken")
 	}
 	c := d.registering(ada, "translator", 400)

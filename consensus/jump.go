@@ -39,7 +39,7 @@ func (j *jumpWatch) look(t int64, now time.Time) bool {
 // that it is so.
 func (s *Store) hasty(now time.Time, expiring int) bool {
 	s.mu.RLock()
-	committed, held := s.state.now, len(s.state.regs)
+	committed, held := s.state.now, s.state.regs.len()
 	s.mu.RUnlock()
 	if !s.jumps.look(max(committed, now.UnixMilli()), now) {
 		return false

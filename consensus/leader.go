@@ -81,7 +81,7 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	subject := Subject{c.RID, c.Agent, c.Caller, directory.LoadDocument(c.Kind, c.Document), nil, c.Visibility}
 	var held *directory.Entry
 	s.mu.RLock()
-	if reg := s.state.regs[s.state.names[c.Agent]]; reg != nil && reg.entry.ExpiresAt > max(now, s.state.now) {
+	if reg := s.state.regs.named(c.Agent); reg != nil && reg.entry.ExpiresAt > max(now, s.state.now) {
 		held = reg.entry
 		subject.RID = held.RID
 		if c.Commissioning {

@@ -110,9 +110,9 @@ func (s *Store) regrantAll(ctx context.Context) {
 		return
 	}
 	s.mu.RLock()
-	rids := make([]directory.RID, 0, len(s.state.regs))
-	for rid := range s.state.regs {
-		rids = append(rids, rid)
+	rids := make([]directory.RID, 0, s.state.regs.len())
+	for reg := range s.state.regs.each() {
+		rids = append(rids, reg.entry.RID)
 	}
 	s.mu.RUnlock()
 	slices.SortFunc(rids, directory.RID.Compare)
@@ -136,7 +136,7 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 	var items []regrantItem
 	for _, rid := range rids {
 		s.mu.RLock()
-		reg := s.state.regs[rid]
+		reg := s.state.regs.get(rid)
 		s.mu.RUnlock()
 		if reg == nil || reg.entry.Unconfirmed {
 			continue

@@ -200,13 +200,13 @@ func (a *author) next() command {
 		return command{Remove: &remove{Format: 1, RID: some(), Caller: who}}
 	case 6:
 		c := &update{Format: 1, RID: some(), Caller: who, Lifetime: lifetime, Document: document(a.t, "updated").Bytes(), Granted: grants()}
-		if reg := a.state.regs[c.RID]; reg != nil {
+		if reg := a.state.regs.get(c.RID); reg != nil {
 			c.Statement = reg.entry.Statement
 		}
 		return command{Update: c}
 	case 7:
 		item := regrantItem{RID: some(), Granted: grants()}
-		if reg := a.state.regs[item.RID]; reg != nil {
+		if reg := a.state.regs.get(item.RID); reg != nil {
 			item.Statement = reg.entry.Statement
 		}
 		return command{Regrant: &regrant{[]regrantItem{item}}}
@@ -295,12 +295,13 @@ func compare(rt *rapid.T, s *state, r *receiver) {
 		if d.Deadline <= now {
 			continue
 		}
-		reg := s.regs[rid]
+		reg := s.regs.get(rid)
 		if reg == nil || reg.h != d.H || d.Deadline > reg.entry.ExpiresAt/1000 {
 			rt.Fatalf("a receiver serves %+v, which is %+v", d, reg)
 		}
 	}
-	for rid, reg := range s.regs {
+	for reg := range s.regs.each() {
+		rid := reg.entry.RID
 		i := slices.IndexFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == directory.Mesh })
 		d, has := r.entries[rid]
 		switch {
@@ -358,11 +359,12 @@ func TestEqualLogsMakeEqualStates(t *testing.T) {
 		if !bytes.Equal(freeze(t, a.state), freeze(t, other)) || a.state.ledger.root() != other.ledger.root() {
 			rt.Fatal("equal logs made different states")
 		}
-		if a.state.index.Len() != other.index.Len() || other.index.Len() != len(other.regs) {
+		if a.state.index.Len() != other.index.Len() || other.index.Len() != other.regs.len() {
 			rt.Fatal("the indexes differ")
 		}
-		for rid, reg := range a.state.regs {
-			payload := must(directory.Statement(reg.format, other.regs[rid].change(alpha), other.regs[rid].change(alpha).Disclosures()))
+		for reg := range a.state.regs.each() {
+			rid := reg.entry.RID
+			payload := must(directory.Statement(reg.format, other.regs.get(rid).change(alpha), other.regs.get(rid).change(alpha).Disclosures()))
 			if directory.HashOf(payload) != reg.h {
 				rt.Fatalf("the statement of %s differs", rid)
 			}

@@ -102,7 +102,7 @@ func (s *Store) Current(rid directory.RID, aud directory.Audience) (directory.Di
 // for the audience.
 func (s *Store) Record(aud directory.Audience, h, m directory.Hash) (payload []byte, disclosures []string, ok bool) {
 	s.mu.RLock()
-	reg := s.state.regs[s.state.hashes[h]]
+	reg := s.state.regs.stated(h)
 	var a *announced
 	if reg != nil {
 		a, ok = s.state.streams[aud].live(reg.entry.RID)
@@ -118,7 +118,7 @@ func (s *Store) Record(aud directory.Audience, h, m directory.Hash) (payload []b
 // Own returns the statement of a living registration with all its disclosures.
 func (s *Store) Own(rid directory.RID) (payload []byte, disclosures []string, ok bool) {
 	s.mu.RLock()
-	reg := s.state.regs[rid]
+	reg := s.state.regs.get(rid)
 	s.mu.RUnlock()
 	if reg == nil {
 		return nil, nil, false

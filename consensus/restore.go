@@ -192,7 +192,7 @@ func (s *Store) restore(ctx context.Context, file *os.File, size int64, o Restor
 	if err := s.mayRestore(live, old, o); err != nil {
 		return done, err
 	}
-	done = Restored{Backup: old.position(), Before: live.position(), Registrations: len(old.regs)}
+	done = Restored{Backup: old.position(), Before: live.position(), Registrations: old.regs.len()}
 	reason := fmt.Sprintf("restore of a backup that %s took at %s at position %s of %s, ledger size %d, root %s",
 		top.Node, time.Unix(top.Taken, 0).UTC().Format(time.RFC3339), old.position(), s.cfg.Domain.Name(), old.ledger.size, old.ledger.root())
 	if o.Reason != "" {
@@ -272,7 +272,7 @@ func (s *state) succeed(live *state, reason string) {
 	s.law = live.law
 	maps.Copy(s.peerings, live.peerings)
 	s.streams = map[directory.Audience]*stream{}
-	for _, reg := range s.regs { // nobody else has seen them yet
+	for reg := range s.regs.each() { // nobody else has seen them yet
 		reg.grants = nil
 	}
 	s.sealed = reason
@@ -351,6 +351,6 @@ func (s *Store) checkSeal(leader directory.Position) {
 func (s *Store) unconfirmed(rid directory.RID) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	reg := s.state.regs[rid]
+	reg := s.state.regs.get(rid)
 	return reg != nil && reg.entry.Unconfirmed
 }

@@ -59,7 +59,7 @@ func TestAHoldEnds(t *testing.T) {
 		t.Error(r.err)
 	}
 	d.register(200, ada, "third", 60)
-	d.at(201, command{Remove: &remove{Format: 1, RID: d.state.names["third"], Caller: ada}})
+	d.at(201, command{Remove: &remove{Format: 1, RID: d.state.regs.named("third").entry.RID, Caller: ada}})
 	problem(t, d.at(202, command{Register: d.registering(bob, "third", 60)}).err, directory.NameTaken)
 	d.at(203, command{Rules: &Rules{}})
 	d.register(204, bob, "third", 60)

@@ -125,7 +125,7 @@ func (s *state) snapshot() *snapshot {
 		members:  s.memberList(),
 		admitted: s.admissions(),
 		spent:    slices.Clone(s.spent.queue.items),
-		regs:     slices.AppendSeq(make([]*registration, 0, len(s.regs)), maps.Values(s.regs)),
+		regs:     slices.AppendSeq(make([]*registration, 0, s.regs.len()), s.regs.each()),
 	}
 	if s.rules != (Rules{}) {
 		rules := s.rules
@@ -275,13 +275,13 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 			e := reg.entry
 			e.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
 			s.count(e.Owner, 1)
-			s.regs[e.RID], s.names[e.Agent], s.hashes[reg.h] = reg, e.RID, e.RID
+			s.regs.put(reg)
 		}),
 	)
 	for range h.Streams {
 		err = errors.Join(err, s.readStream(dec))
 	}
-	for _, reg := range s.regs {
+	for reg := range s.regs.each() {
 		s.plan(reg)
 	}
 	return s, err
@@ -362,8 +362,8 @@ func (w *announcedSnapshot) thaw() *announced {
 
 // fillIndex makes the index hold what s holds and nothing else.
 func (s *state) fillIndex() {
-	es := make([]*directory.Entry, 0, len(s.regs))
-	for _, reg := range s.regs {
+	es := make([]*directory.Entry, 0, s.regs.len())
+	for reg := range s.regs.each() {
 		es = append(es, reg.entry)
 	}
 	s.index.Load(es)

@@ -51,7 +51,7 @@ const (
 func (s *state) due(now int64) (expired, renewed []directory.RID) {
 	for looks := 0; looks < looksAtOnce && len(s.agenda.items) > 0 && s.agenda.items[0].at <= now; looks++ {
 		a := s.agenda.pop()
-		reg := s.regs[a.rid]
+		reg := s.regs.get(a.rid)
 		if reg == nil || reg.look != a.at {
 			continue
 		}

@@ -114,7 +114,7 @@ func (x *Index) mind() {
 	*m = minder{log: m.log, period: m.log.period.Load(), told: deadline{x.Clock.Now().UnixMilli(), lastRID}}
 	// The lock is let go now and then: what is put meanwhile notes its deadline
 	// itself.
-	all := make(deadlines, 0, len(x.stock.byRID))
+	all := make(deadlines, 0, x.stock.byRID.Len())
 	for last, more := (key{}), true; more; {
 		var found []*Entry
 		found, last, more = x.scanHeld(extent{field: fieldAll}, &matcher{Query: &Query{}}, last, m.told.at, mindBudget, mindBudget)

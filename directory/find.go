@@ -75,7 +75,7 @@ func (x *Index) plan(q *Query) (along, byPrefix extent, most int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	along = extent{field: fieldAll}
-	size := len(x.stock.byRID)
+	size := x.stock.byRID.Len()
 	var prefixes []extent
 	for _, r := range q.extents() {
 		if r.prefix {
@@ -147,7 +147,7 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 		}
 		var o posting
 		o, s, _ = p.next(s)
-		at := &x.stock.slots[o.slot]
+		at := x.stock.slots.At(o.slot)
 		last = at.key
 		if e := at.e; e.living(now) && q.matches(e) {
 			found = append(found, e)
@@ -166,9 +166,9 @@ func (x *Index) gather(r extent, q *matcher, after key, now int64) []*Entry {
 	for s, end := x.behind(r, key{}); s != end; {
 		var o posting
 		o, s, _ = p.next(s)
-		at := x.stock.slots[o.slot]
+		at := x.stock.slots.At(o.slot)
 		if at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
-			slots = append(slots, at)
+			slots = append(slots, *at)
 		}
 	}
 	slices.SortFunc(slots, func(a, b slot) int { return a.key.compare(b.key) })

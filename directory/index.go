@@ -140,8 +140,8 @@ func (x *Index) drop(s *slot, n uint32) {
 func (x *Index) retire() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for i := range x.stock.slots {
-		if e := x.stock.slots[i].e; e != nil {
+	for _, s := range x.stock.slots.All() {
+		if e := s.e; e != nil {
 			x.note(e, nil)
 		}
 	}
@@ -168,7 +168,7 @@ func (x *Index) Named(agent string) []*Entry {
 	p := &x.fields[fieldAgent]
 	var es []*Entry
 	for o, s, ok := p.next(p.seek(agent, key{})); ok && p.text(o) == agent; o, s, ok = p.next(s) {
-		es = append(es, x.stock.slots[o.slot].e)
+		es = append(es, x.stock.slots.At(o.slot).e)
 	}
 	return es
 }
@@ -177,7 +177,7 @@ func (x *Index) Named(agent string) []*Entry {
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return len(x.stock.byRID)
+	return x.stock.byRID.Len()
 }
 
 // All yields every entry that was there when it was called, alive or not, in no
@@ -185,9 +185,9 @@ func (x *Index) Len() int {
 func (x *Index) All() iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		x.mu.RLock()
-		es := make([]*Entry, 0, len(x.stock.byRID))
-		for i := range x.stock.slots {
-			if e := x.stock.slots[i].e; e != nil {
+		es := make([]*Entry, 0, x.stock.byRID.Len())
+		for _, s := range x.stock.slots.All() {
+			if e := s.e; e != nil {
 				es = append(es, e)
 			}
 		}

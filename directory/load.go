@@ -15,13 +15,12 @@ func (x *Index) Load(es []*Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.minder.minds() {
-		for i := range x.stock.slots {
-			e := x.stock.slots[i].e
-			if e == nil {
+		for _, s := range x.stock.slots.All() {
+			if s.e == nil {
 				continue
 			}
-			if _, stays := next.stock.byRID[e.RID]; !stays {
-				x.note(e, nil)
+			if stays, _ := next.stock.slot(s.e.RID); stays == nil {
+				x.note(s.e, nil)
 			}
 		}
 		for _, e := range es {
@@ -44,12 +43,11 @@ func (x *Index) built(es []*Entry) *Index {
 	next := &Index{byRID: x.byRID}
 	next.clear()
 	t := &next.stock
-	t.slots, t.byRID = make([]slot, len(es)), make(map[RID]uint32, len(es))
 	var byText [fieldCount][][]posting // by the number of the text
 	byName := make([]posting, len(es))
-	for i, e := range es {
-		n := uint32(i)
-		t.slots[n], t.byRID[e.RID] = slot{x.keyOf(e), e}, n
+	for _, e := range es {
+		s, n := t.take(x.keyOf(e))
+		s.e = e
 		byName[n] = posting{ownName, n}
 		for _, term := range termsOf(e) {
 			if term.field == fieldAgent {

@@ -35,7 +35,7 @@ type postings struct {
 func (p *postings) text(o posting) string { return p.stock.text(o) }
 
 // keyOf returns the key of a posting.
-func (p *postings) keyOf(o posting) key { return p.stock.slots[o.slot].key }
+func (p *postings) keyOf(o posting) key { return p.stock.slots.At(o.slot).key }
 
 // A spot is where a posting is, or would be.
 type spot struct{ chunk, at int }

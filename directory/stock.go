@@ -1,13 +1,18 @@
 package directory
 
-import "strings"
+import (
+	"hash/maphash"
+	"strings"
+
+	"github.com/roster-mesh/roster/table"
+)
 
 // A stock gives an index's entries and the texts that they are found by numbers,
 // so that postings have no pointers for the collector to follow.
 type stock struct {
-	slots   []slot
-	byRID   map[RID]uint32 // the number of a rid's slot
-	vacant  []uint32       // slots without an entry
+	slots   table.Pool[slot]
+	byRID   table.Table // the number of a rid's slot
+	seed    maphash.Seed
 	texts   []text
 	numbers map[string]uint32
 	unused  []uint32 // texts that nobody has
@@ -30,42 +35,41 @@ type text struct {
 const ownName = 0
 
 func newStock() stock {
-	return stock{byRID: map[RID]uint32{}, texts: make([]text, 1), numbers: map[string]uint32{}}
+	return stock{seed: maphash.MakeSeed(), texts: make([]text, 1), numbers: map[string]uint32{}}
 }
 
 // slot returns the slot of a rid and its number; nil where it has none.
 func (t *stock) slot(rid RID) (*slot, uint32) {
-	n, ok := t.byRID[rid]
+	n, ok := t.byRID.Find(t.hash(rid), func(n uint32) bool { return t.slots.At(n).key.rid == rid })
 	if !ok {
 		return nil, 0
 	}
-	return &t.slots[n], n
+	return t.slots.At(n), n
 }
+
+func (t *stock) hash(rid RID) uint64 { return maphash.Bytes(t.seed, rid.u[:]) }
+
+func (t *stock) hashOf(n uint32) uint64 { return t.hash(t.slots.At(n).key.rid) }
 
 // take makes an empty slot for a rid that has none.
 func (t *stock) take(k key) (*slot, uint32) {
-	n := uint32(len(t.slots))
-	if last := len(t.vacant) - 1; last >= 0 {
-		n, t.vacant = t.vacant[last], t.vacant[:last]
-		t.slots[n].key = k
-	} else {
-		t.slots = append(t.slots, slot{key: k})
-	}
-	t.byRID[k.rid] = n
-	return &t.slots[n], n
+	n := t.slots.Take()
+	s := t.slots.At(n)
+	s.key = k
+	t.byRID.Insert(n, t.hashOf)
+	return s, n
 }
 
 // free lets a slot go that no posting names any more.
 func (t *stock) free(n uint32) {
-	delete(t.byRID, t.slots[n].key.rid)
-	t.slots[n] = slot{}
-	t.vacant = append(t.vacant, n)
+	t.byRID.Remove(n, t.hashOf)
+	t.slots.Give(n)
 }
 
 // text returns the text of a posting.
 func (t *stock) text(o posting) string {
 	if o.text == ownName {
-		return t.slots[o.slot].e.Agent
+		return t.slots.At(o.slot).e.Agent
 	}
 	return t.texts[o.text].s
 }

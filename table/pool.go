@@ -3,7 +3,7 @@ package table
 import "iter"
 
 // pageSize is how many elements one page of a paged list holds.
-const pageSize = 1 << 12
+const pageSize = 1 << 9
 
 // A Paged is a list that grows without being copied. The zero value is empty.
 type Paged[T any] struct {
