@@ -290,7 +290,17 @@ type Provenance struct {
 		Key       string `json:"key"`
 		Logged    bool   `json:"logged"`
 		CheckedAt string `json:"checked_at"`
+		Probe     *Probe `json:"probe"` // nil where the agent was not asked
 	} `json:"verification"`
+}
+
+// A Probe is what asking an agent, at its base, what it says of itself came to:
+// verified, mismatch or unreachable (AD-044).
+type Probe struct {
+	State     string   `json:"state"`
+	Members   []string `json:"members"` // in which it differs
+	Reason    string   `json:"reason"`  // why nothing was had
+	CheckedAt string   `json:"checked_at"`
 }
 
 // A Resource is one registration in full, and the answer that told it.

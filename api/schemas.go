@@ -226,6 +226,9 @@ func provenance() *openapi3.Schema {
 		"visibility": text("domain, mesh, or peers:DOMAIN,…", 0),
 		"verification": object([]string{"state"}, props{
 			"state": oneOf("local", "verified"), "unconfirmed": said(boolean(), "Restored from a backup, and not refreshed since: no peer sees it."), "key": text("That verified it.", 0), "logged": boolean(), "checked_at": instant(""),
+			"probe": said(object([]string{"state"}, props{
+				"state": oneOf("verified", "mismatch", "unreachable"), "members": array(text("", 0), "In which it differs.", 0), "reason": text("Why nothing was had.", 0), "checked_at": instant(""),
+			}), "What the agent says of itself at its base, compared with its registration; where the node asks."),
 		}),
 	}), "Where a registration comes from, who vouches for it, and how fresh it is.")
 }

@@ -114,6 +114,9 @@ type Config struct {
 	// Refused is told the reason of a 401 that was found behind Identify; may be nil.
 	Refused func(reason string)
 	Records Records
+	// Probed is what asking an agent what it is came to, where that is known; nil where
+	// nobody asks.
+	Probed func(*directory.Entry) (directory.Probe, bool)
 	// Frozen are the domains that nothing is taken from any more; may be nil.
 	Frozen func() []spiffeid.TrustDomain
 	// Federation serves /federation/v1/ and decides itself who may call.

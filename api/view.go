@@ -24,6 +24,7 @@ func appendStamp(b []byte, name string, ms int64) []byte {
 type look struct {
 	registrant bool // who registered it, where that is known
 	brief      bool // authority, revision, deadline and state alone
+	timeless   bool // but for when the agent was asked: the same until something is found
 }
 
 // href is the path of e's resource at this node: its own, or the mirror of
@@ -202,25 +203,46 @@ func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
 			b = directory.AppendText(b, "visibility", v)
 		}
 	}
-	return append(appendVerification(directory.AppendRaw(b, "verification", nil), e, l), '}')
+	return append(s.appendVerification(directory.AppendRaw(b, "verification", nil), e, l), '}')
 }
 
-// appendVerification appends by which key a foreign registration was verified, and
-// whether an own one was restored from a backup and not refreshed since.
+// appendVerification appends by which key a foreign registration was verified,
+// whether an own one was restored from a backup and not refreshed since, and what its
+// agent says of itself, where that was asked.
 // What does not verify is never stored, so it is never shown.
-func appendVerification(b []byte, e *directory.Entry, l look) []byte {
-	r := e.Received
-	if r == nil && e.Unconfirmed {
-		return append(b, `{"state":"local","unconfirmed":true}`...)
-	}
-	if r == nil {
-		return append(b, `{"state":"local"}`...)
-	}
-	b = directory.AppendText(append(b, '{'), "state", "verified")
-	if !l.brief {
+func (s *Server) appendVerification(b []byte, e *directory.Entry, l look) []byte {
+	switch r := e.Received; {
+	case r == nil && e.Unconfirmed:
+		b = append(b, `{"state":"local","unconfirmed":true`...)
+	case r == nil:
+		b = append(b, `{"state":"local"`...)
+	case l.brief:
+		b = append(b, `{"state":"verified"`...)
+	default:
+		b = directory.AppendText(append(b, '{'), "state", "verified")
 		b = directory.AppendText(b, "key", r.Key)
 		b = directory.AppendRaw(b, "logged", []byte("false"))
 		b = appendStamp(b, "checked_at", r.CheckedAt)
+	}
+	if s.cfg.Probed != nil {
+		if p, ok := s.cfg.Probed(e); ok {
+			b = appendProbe(directory.AppendRaw(b, "probe", nil), p, l)
+		}
+	}
+	return append(b, '}')
+}
+
+// appendProbe appends what asking an agent came to (AD-044).
+func appendProbe(b []byte, p directory.Probe, l look) []byte {
+	b = directory.AppendText(append(b, '{'), "state", string(p.State))
+	if !l.brief {
+		if len(p.Members) > 0 {
+			b = appendStrings(directory.AppendRaw(b, "members", nil), p.Members)
+		}
+		b = appendOptional(b, "reason", p.Reason)
+		if !l.timeless {
+			b = appendStamp(b, "checked_at", p.At)
+		}
 	}
 	return append(b, '}')
 }

@@ -136,6 +136,36 @@ func TestFederatedCopy(t *testing.T) {
 		"expires_at": "2026-06-02T12:00:00.000Z", "verification": {"state": "verified"}}`)))
 }
 
+// What an agent said of itself is shown with its registration on every surface, and
+// in short where provenance is.
+//
+// Requirement: AD-044
+func TestWhatAnAgentSaysIsShown(t *testing.T) {
+	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "asked", 17, aDocument)
+	s := newTestServer(t, nil, e)
+	at := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
+	s.cfg.Probed = func(asked *directory.Entry) (directory.Probe, bool) {
+		return directory.Probe{State: directory.ProbeMismatch, Members: []string{"name", "schemas"}, At: at}, asked == e
+	}
+	probe := func(b []byte) any {
+		t.Helper()
+		return parse(t, b)["provenance"].(map[string]any)["verification"].(map[string]any)["probe"]
+	}
+	want := parse(t, []byte(`{"state": "mismatch", "members": ["name", "schemas"], "checked_at": "2026-06-01T12:00:00.000Z"}`))
+	for surface, b := range map[string][]byte{
+		"the resource": s.appendResource(nil, e, look{}), "the item": s.appendItem(nil, e, look{}), "AIDIP": s.appendAgent(nil, e, look{}),
+		"AIDIP's list": s.appendSummary(nil, e, look{}, hit{}), "the profile": s.appendMetadata(nil, e, look{}),
+	} {
+		same(t, surface, probe(b), want)
+	}
+	same(t, "in short", probe(s.appendItem(nil, e, look{brief: true})), parse(t, []byte(`{"state": "mismatch"}`)))
+	same(t, "the Web of Agents'", probe(s.appendFronted(nil, e)), parse(t, []byte(`{"state": "mismatch", "members": ["name", "schemas"]}`)))
+	s.cfg.Probed = func(*directory.Entry) (directory.Probe, bool) {
+		return directory.Probe{State: directory.ProbeUnreachable, Reason: "network", At: at}, true
+	}
+	same(t, "unreachable", probe(s.appendItem(nil, e, look{})), parse(t, []byte(`{"state": "unreachable", "reason": "network", "checked_at": "2026-06-01T12:00:00.000Z"}`)))
+}
+
 // A visibility other than policy's default is shown, at home, to whoever has an
 // identity.
 func TestVisibilityIsShown(t *testing.T) {

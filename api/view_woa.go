@@ -32,7 +32,7 @@ func (s *Server) appendFronted(b []byte, e *directory.Entry) []byte {
 	default:
 		b = list(directory.AppendRaw(b, "operations", nil), tools, appendOperation)
 	}
-	return s.appendMarks(b, e, look{}, directory.KindWoA)
+	return s.appendMarks(b, e, look{timeless: true}, directory.KindWoA)
 }
 
 // appendOperationName appends an operation whose schemas are the agent's own.

@@ -75,6 +75,9 @@ type Config struct {
 	// after the change. It must not call the store. Both may be nil.
 	CheckPolicy func(text []byte) error
 	Policy      func(text []byte, revision uint64)
+	// Aside answers AskLeader for other members, while this one leads: what it knows
+	// beside the log, in memory alone. Nil answers nothing.
+	Aside func(question []byte) []byte
 	// MaxLifetime is the longest lifetime that is granted, in seconds; 0 is
 	// directory.MaxLifetime.
 	MaxLifetime uint32

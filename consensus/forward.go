@@ -144,6 +144,7 @@ const (
 	presencePath = "/v1/presence"
 	readPath     = "/v1/read"
 	termPath     = "/v1/term"
+	asidePath    = "/v1/aside"
 	maxBody      = 1 << 20
 	typeCBOR     = "application/cbor"
 )
@@ -257,6 +258,12 @@ func (s *Store) handler() http.Handler {
 		if s.receive(w, r, true, &word) {
 			_, is := s.server(word.ID)
 			s.answer(w, &vouchAnswer{is})
+		}
+	})
+	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {
+		var word asideWord
+		if s.receive(w, r, s.leading.Load() && s.cfg.Aside != nil, &word) {
+			s.answer(w, &asideWord{s.cfg.Aside(word.Text)})
 		}
 	})
 	mux.HandleFunc("POST "+restorePath, s.takeBackup)

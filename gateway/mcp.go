@@ -151,7 +151,7 @@ func replyOf(r *mcp.CallToolResult) (*directory.Reply, error) {
 type session struct {
 	next http.RoundTripper
 	ctx  context.Context
-	i    *invoking
+	i    *invoking // nil where it is for no invocation
 	last atomic.Pointer[error]
 }
 
@@ -160,7 +160,9 @@ func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) }) // which comes when the invocation ends
 	r = r.Clone(ctx)
-	s.i.passed(r.Header)
+	if s.i != nil {
+		s.i.passed(r.Header)
+	}
 	resp, err := s.next.RoundTrip(r)
 	switch {
 	case err != nil:

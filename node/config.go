@@ -46,6 +46,7 @@ type Config struct {
 	DNSSD       DNSSD                `yaml:"dns_sd"`
 	Callers     Callers              `yaml:"callers"`
 	Crawl       Crawling             `yaml:"crawl"`
+	Probe       Probing              `yaml:"probe"`
 	Policy      string               `yaml:"policy"`
 	Lifetimes   Lifetimes            `yaml:"lifetimes"`
 	Names       Names                `yaml:"names"`
@@ -149,6 +150,7 @@ func DefaultConfig() Config {
 		Discovery: Discovery{Weights: Weights(discovery.DefaultWeights)},
 		MaxStale:  5 * time.Minute,
 		Gateway:   defaultGateway(),
+		Probe:     defaultProbing(),
 		Disk:      Disk{Slow: consensus.DefaultTiming.SlowDisk, HandOverAfter: consensus.DefaultTiming.SlowDiskFor},
 		Audit:     Audit{Size: 64, Files: 16},
 		Log:       Log{Level: "info", Format: "json"},
@@ -169,7 +171,7 @@ func LoadConfig(path string) (Config, error) {
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
-	paths := []*string{&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle, &c.Discovery.Embeddings.KeyFile}
+	paths := []*string{&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle, &c.Discovery.Embeddings.KeyFile, &c.Crawl.CA, &c.Probe.CA}
 	for i := range c.Discovery.Taxonomies {
 		paths = append(paths, &c.Discovery.Taxonomies[i])
 	}
@@ -179,9 +181,6 @@ func LoadConfig(path string) (Config, error) {
 		}
 	}
 	c.Callers.relativeTo(filepath.Dir(path))
-	if c.Crawl.CA != "" && !filepath.IsAbs(c.Crawl.CA) {
-		c.Crawl.CA = filepath.Join(filepath.Dir(path), c.Crawl.CA)
-	}
 	if err := c.Validate(); err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -190,7 +189,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate reports the first key whose value a node can't start with.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateGateway, c.validateDiscovery, c.validateRest} {
+	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateProbe, c.validateGateway, c.validateDiscovery, c.validateRest} {
 		if err := check(); err != nil {
 			return err
 		}

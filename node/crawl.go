@@ -2,12 +2,9 @@ package node
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -48,12 +45,7 @@ func (c *Config) validateCrawl() error {
 		}
 		hosts[at.Host] = true
 	}
-	for i, text := range c.Crawl.Allow {
-		if _, err := netip.ParsePrefix(text); err != nil {
-			return fmt.Errorf("crawl.allow[%d]: %q is no range of addresses, such as 10.0.0.0/8", i, text)
-		}
-	}
-	return nil
+	return validRanges("crawl.allow", c.Crawl.Allow)
 }
 
 // How long a crawl may take, when the next one is after one that failed, and how
@@ -64,29 +56,6 @@ const (
 	crawlIdle  = 5 * time.Second
 )
 
-// guard returns what origins are reached through: public addresses, and those that
-// the operator allows.
-func (c *Crawling) guard() (*gateway.Guard, error) {
-	var cfg gateway.GuardConfig
-	for _, text := range c.Allow {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("crawl.allow: %w", err)
-		}
-		cfg.Allow = append(cfg.Allow, p)
-	}
-	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
-		if err != nil {
-			return nil, fmt.Errorf("crawl.ca: %w", err)
-		}
-		if cfg.Roots = x509.NewCertPool(); !cfg.Roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("crawl.ca: %s has no certificate in PEM", c.CA)
-		}
-	}
-	return gateway.NewGuard(cfg), nil
-}
-
 // wireCrawl starts to follow the origins that are configured.
 func (n *Node) wireCrawl() error {
 	if len(n.cfg.Crawl.Origins) == 0 {
@@ -96,10 +65,11 @@ func (n *Node) wireCrawl() error {
 	if err != nil {
 		return fmt.Errorf("crawl.as: %w", err)
 	}
-	guard, err := n.cfg.Crawl.guard()
+	cfg, err := outward("crawl", n.cfg.Crawl.Allow, n.cfg.Crawl.CA)
 	if err != nil {
 		return err
 	}
+	guard := gateway.NewGuard(cfg)
 	n.life.onStop("crawl", func(context.Context) error { guard.Close(); return nil })
 	for _, text := range n.cfg.Crawl.Origins {
 		at, err := gateway.ParseOrigin(text)

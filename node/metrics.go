@@ -18,6 +18,7 @@ type metrics struct {
 	requests   *prometheus.HistogramVec
 	handshakes *prometheus.CounterVec
 	refused    *prometheus.CounterVec
+	probes     *prometheus.CounterVec
 }
 
 func newMetrics(n *Node) *metrics {
@@ -37,7 +38,11 @@ func newMetrics(n *Node) *metrics {
 		Name: "roster_credentials_refused_total",
 		Help: "Credentials of requests that did not hold, by reason.",
 	}, []string{"reason"})
-	m.registry.MustRegister(m.requests, m.handshakes, m.refused, state{n},
+	m.probes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "roster_probes_total",
+		Help: "Agents that this node asked what they are, by what came of it.",
+	}, []string{"state"})
+	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, state{n},
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -76,12 +81,13 @@ var (
 	descHeadAge       = desc("federation_head_age_seconds", "Seconds since a peer's last verified word.", "origin")
 	descWatches       = desc("watches", "Clients that watch the directory at this node.")
 	descSVID          = desc("svid_remaining_seconds", "Seconds until the node's SVID ends; negative once it has.")
+	descProbed        = desc("probed_registrations", "Registrations whose agents were asked what they are, by what came of it last.", "state")
 	descMessages      = desc("federation_messages_total", "Pages, heads and records of an origin, by what the gate said.", "origin", "code")
 )
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descMessages} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descProbed, descMessages} {
 		ch <- d
 	}
 }
@@ -107,6 +113,13 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descSVID, time.Until(n.source.SVID().Certificates[0].NotAfter).Seconds())
 	gauge(descWatches, float64(n.face.Watches()))
+	if n.found != nil {
+		for state, count := range n.found.count() {
+			if name := string(probeStates[state]); name != "" {
+				gauge(descProbed, float64(count), name)
+			}
+		}
+	}
 	s.collectPeers(ch, gauge)
 }
 

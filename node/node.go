@@ -56,6 +56,7 @@ type Node struct {
 	finder  *discovery.Finder
 	store   *consensus.Store
 	mesh    *federation.Mesh
+	found   *findings // nil where nothing is probed
 	metrics *metrics
 	face    *api.Server
 

@@ -40,6 +40,9 @@ func (n *Node) wire(env Env) error {
 	}
 	n.metrics = newMetrics(n)
 	n.view = directory.NewView(n.cfg.TrustDomain)
+	if n.cfg.Probe.Enabled {
+		n.found = newFindings()
+	}
 	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
 		return errors.Join(err, ln.close())
 	}
@@ -60,6 +63,9 @@ func (n *Node) wire(env Env) error {
 		return nil
 	})
 	if err := n.wireCrawl(); err != nil {
+		return err
+	}
+	if err := n.wireProbe(); err != nil {
 		return err
 	}
 	return n.wireDNSSD(ln.api.Addr(), mdnsResponder{n.log})
@@ -134,6 +140,9 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	}
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
+	}
+	if n.found != nil {
+		cfg.Aside = n.found.answer
 	}
 	cfg.Join, cfg.Expect, cfg.Reader = n.cfg.Join, n.cfg.Expect, !n.cfg.Voter
 	cfg.API, cfg.RemoveDead = n.member().API, n.cfg.RemoveDead
@@ -228,6 +237,9 @@ func (n *Node) wireAPI() *api.Server {
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries, Invocations: n.cfg.Limits.Invocations},
+	}
+	if n.found != nil {
+		cfg.Probed = n.probed
 	}
 	if g := n.wireGateway(); g != nil {
 		cfg.Gateway, cfg.Fronts, cfg.MaxInvocation = g, g.Fronts, n.cfg.Gateway.MaxRequest

@@ -142,6 +142,7 @@ func describe(r *api.Registration) table {
 	add("directory", "origin", p.Authority)
 	add("directory", "registrant", p.Registrant)
 	add("directory", "verification", p.Verification.State)
+	add("directory", "probe", probed(p.Verification.Probe))
 	add("directory", "kind", r.Kind)
 	add("directory", "visibility", p.Visibility)
 	add("directory", "registered", r.RegisteredAt)
@@ -165,6 +166,19 @@ func describe(r *api.Registration) table {
 		add("directory", "redacted", "its origin withholds members")
 	}
 	return t
+}
+
+// probed says what the agent itself told the directory, if it was asked.
+func probed(p *api.Probe) string {
+	switch {
+	case p == nil:
+		return ""
+	case len(p.Members) > 0:
+		return p.State + " at " + p.CheckedAt + ": its agent says otherwise of " + strings.Join(p.Members, ", ")
+	case p.Reason != "":
+		return p.State + " at " + p.CheckedAt + ": " + p.Reason
+	}
+	return p.State + " at " + p.CheckedAt
 }
 
 // way tells how a registration came here, from its registrant on.

@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// CardPath is where an agent's card is: at its origin (A2A 1.0, 8.2), or below
+// where it is reached.
+const CardPath = "/.well-known/agent-card.json"
+
+// oldCardPath is where cards were before A2A 0.3.
+const oldCardPath = "/.well-known/agent.json"
+
+// maxSaid bounds what an agent may say of itself, in bytes, but for Web of Agents
+// documents, which may list many.
+const maxSaid = 256 << 10
+
+// A Source is a place at which agents say themselves what they are: an A2A card, a
+// Web of Agents document, or an MCP server that is initialized (jimenez A.2). It is
+// comparable: agents that have the same one are asked together.
+type Source struct {
+	Kind directory.Kind // a2a, woa or mcp
+	URL  string         // of the document or server; of a card, where its agent is reached
+	// Registrant is whose SVID may be shown there, beside web PKI's certificates.
+	Registrant spiffeid.ID
+	// MutualTLS holds the server to that SVID.
+	MutualTLS bool
+}
+
+// SourceOf returns where an agent says what it is; false where its registration
+// names no place for that. It is at the base, whatever else the registration names:
+// that is where clients are sent. Of the protocols that are spoken there, the one
+// that describes agents best decides.
+func SourceOf(owner directory.Identity, d directory.Document, p *directory.Projection) (Source, bool) {
+	base, err := url.Parse(p.Base)
+	if err != nil || base.Scheme != "https" || base.Host == "" || base.User != nil {
+		return Source{}, false
+	}
+	s := Source{}
+	s.Registrant, _ = owner.SPIFFE()
+	s.MutualTLS = !s.Registrant.IsZero() && saysMutualTLS(p.Authentication)
+	kinds := []directory.Kind{directory.KindA2A, directory.KindMCP, directory.KindWoA}
+	if d.Kind() == directory.KindWoA {
+		kinds = kinds[2:]
+	}
+	for _, s.Kind = range kinds {
+		for _, b := range p.Bindings {
+			at, err := url.Parse(b.Endpoint)
+			switch {
+			case s.Kind == directory.KindWoA && (b.Protocol == protocolHTTPS || d.Kind() == directory.KindWoA):
+				s.URL = wellKnown(base, WoAPath)
+				return s, true
+			case b.Protocol != string(s.Kind):
+			case err != nil || authority(at) != authority(base):
+				s.URL = p.Base
+				return s, true
+			default:
+				s.URL = b.Endpoint
+				return s, true
+			}
+		}
+	}
+	return Source{}, false
+}
+
+// wellKnown is a path at a URL's origin.
+func wellKnown(u *url.URL, path string) string {
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path}).String()
+}
+
+// places are the URLs at which a source is looked for, in turn.
+func (s Source) places() []string {
+	u, err := url.Parse(s.URL)
+	if s.Kind != directory.KindA2A || err != nil {
+		return []string{s.URL}
+	}
+	below := wellKnown(u, strings.TrimRight(u.Path, "/")+CardPath)
+	return slices.Compact([]string{below, wellKnown(u, CardPath), wellKnown(u, oldCardPath)})
+}
+
+// Host is where the source is: a host and port that no more than one request at a
+// time should go to.
+func (s Source) Host() string {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return ""
+	}
+	return authority(u)
+}
+
+// A Said is what was found at a Source.
+type Said struct {
+	// At is where it was found; of what is Unchanged too.
+	At string
+	// Unchanged is that it is what it was the last time; there is nothing to Compare.
+	Unchanged bool
+	// ETag is what to ask by the next time; empty where the server names none.
+	ETag string
+
+	kind   directory.Kind
+	agents []Advertised // of a Web of Agents document
+	body   []byte       // of a card
+	server *served      // of an MCP server
+}
+
+// ErrNothingSaid is that a source is there and says nothing that can be compared:
+// there is no such document, or it is none.
+var ErrNothingSaid = errors.New("nothing is said there")
+
+// Ask fetches what agents say of themselves at a source. Where etag is not empty it
+// is what Said.ETag was, and what has not changed since is not sent again. Errors are
+// the guard's, ErrNothingSaid, or of the network.
+func (g *Guard) Ask(ctx context.Context, s Source, etag string) (*Said, error) {
+	if s.Kind == directory.KindMCP {
+		return g.askMCP(ctx, s)
+	}
+	var last error
+	for _, place := range s.places() {
+		said, err := g.askAt(ctx, s, place, etag)
+		if err == nil || !errors.Is(err, errAbsent) {
+			return said, err
+		}
+		last = err
+	}
+	return nil, last
+}
+
+// errAbsent is that there is nothing at one place.
+var errAbsent = fmt.Errorf("%w: the server has no such document", ErrNothingSaid)
+
+func (g *Guard) askAt(ctx context.Context, s Source, place, etag string) (*Said, error) {
+	r, err := http.NewRequest(http.MethodGet, place, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNothingSaid, err)
+	}
+	r.Header.Set("Accept", "application/json, application/woa+json")
+	if etag != "" {
+		r.Header.Set("If-None-Match", etag)
+	}
+	most := int64(maxSaid)
+	if s.Kind == directory.KindWoA {
+		most = maxWoA
+	}
+	a, err := g.Fetch(ctx, r, Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS, MaxBody: most})
+	if err != nil {
+		return nil, err
+	}
+	said := &Said{At: place, ETag: a.Header.Get("ETag"), kind: s.Kind, body: a.Body}
+	switch {
+	case a.Status == http.StatusNotModified && etag != "":
+		said.Unchanged, said.ETag = true, etag
+		return said, nil
+	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
+		return nil, errAbsent
+	case a.Status != http.StatusOK:
+		return nil, fmt.Errorf("%w: it answers with status %d", ErrNothingSaid, a.Status)
+	case s.Kind == directory.KindWoA:
+		said.agents, err = SplitWoA(a.URL, a.Body)
+	default:
+		_, err = directory.ParseDocument(directory.KindA2A, a.Body)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNothingSaid, err)
+	}
+	return said, nil
+}

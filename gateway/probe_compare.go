@@ -1,0 +1,222 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Compared are the members that Compare may find different, in its order.
+var Compared = []string{"id", "name", "description", "version", "vendor", "endpoint", "capabilities", "schemas", "authentication"}
+
+// A Difference is one member in which a registration and what its agent says differ.
+type Difference struct {
+	Member     string // of Compared
+	Registered string
+	Said       string
+}
+
+// Compare returns in what a registration differs from what its agent says. A
+// document of the kind that is there has to say all of the same; of another kind
+// (or with members that a card has no place for) it is what both say that must agree,
+// and no capability may be claimed that the agent does not say it has.
+// So it is too with a document of which not the whole is known here.
+// The error is ErrNothingSaid where the source says nothing of this agent.
+func (s *Said) Compare(agent string, d directory.Document, p *directory.Projection, whole bool) ([]Difference, error) {
+	if s.kind == directory.KindMCP {
+		return s.server.compare(agent, d.Kind(), p), nil
+	}
+	said := s.body
+	if s.kind == directory.KindWoA {
+		found, err := s.listed(d, p)
+		if err != nil {
+			return nil, err
+		}
+		if found == nil {
+			return []Difference{{Member: "id", Registered: woaID(d), Said: "(not listed)"}}, nil
+		}
+		said = found.Document.Bytes()
+	}
+	own, err := directory.ParseDocument(s.kind, said)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNothingSaid, err)
+	}
+	q, err := directory.Project(agent, own)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNothingSaid, err)
+	}
+	return compare(agent, p, q, whole && d.Kind() == s.kind), nil
+}
+
+// Judge returns what asking an agent came to, from what Compare or Ask returned. Its
+// time is the caller's to set.
+func Judge(differences []Difference, err error) directory.Probe {
+	switch rule := RuleOf(err); {
+	case rule != "":
+		return directory.Probe{State: directory.ProbeUnreachable, Reason: string(rule)}
+	case errors.Is(err, ErrNothingSaid):
+		return directory.Probe{State: directory.ProbeUnreachable, Reason: "nothing"}
+	case err != nil:
+		return directory.Probe{State: directory.ProbeUnreachable, Reason: "network"}
+	case len(differences) == 0:
+		return directory.Probe{State: directory.ProbeVerified}
+	}
+	p := directory.Probe{State: directory.ProbeMismatch}
+	for _, d := range differences {
+		if !slices.Contains(p.Members, d.Member) {
+			p.Members = append(p.Members, d.Member)
+		}
+	}
+	return p
+}
+
+// listed finds an agent in a Web of Agents document: by its id there, where it was
+// registered as such, else by where it is called. An agent that is registered as such
+// and not listed is nil.
+func (s *Said) listed(d directory.Document, p *directory.Projection) (*Advertised, error) {
+	id := woaID(d)
+	for i := range s.agents {
+		a := &s.agents[i]
+		switch {
+		case id != "" && woaID(a.Document) == id:
+			return a, nil
+		case id != "" && a.Err != nil && strings.HasPrefix(a.Name, id+"@"):
+			return nil, fmt.Errorf("%w: %w", ErrNothingSaid, a.Err)
+		case id != "" || a.Err != nil:
+			continue
+		}
+		if q, err := directory.Reproject(a.Name, a.Document); err == nil && slices.ContainsFunc(p.Bindings, func(b directory.Binding) bool { return reachedBy(q, b) }) {
+			return a, nil
+		}
+	}
+	if id == "" {
+		return nil, fmt.Errorf("%w: the document does not list the agent", ErrNothingSaid)
+	}
+	return nil, nil
+}
+
+// woaID is the id of the agent of a Web of Agents document of one agent; empty for
+// what is none.
+func woaID(d directory.Document) string {
+	if d.Kind() != directory.KindWoA || d.IsZero() {
+		return ""
+	}
+	return woaOf(&directory.Entry{Document: d}).id
+}
+
+// compare compares what is registered with what the agent says: all of it, or what
+// both say.
+func compare(agent string, p, q *directory.Projection, all bool) (ds []Difference) {
+	text := func(member, registered, said string) {
+		if registered != said && (all || registered != "" && said != "") {
+			ds = append(ds, Difference{member, registered, said})
+		}
+	}
+	if p.Name != agent || all { // AD has no other
+		text("name", p.Name, q.Name)
+	}
+	text("description", p.Description, q.Description)
+	text("version", p.Version, q.Version)
+	text("vendor", p.Vendor, q.Vendor)
+	for _, b := range p.Bindings {
+		if slices.ContainsFunc(q.Bindings, func(o directory.Binding) bool { return o.Protocol == b.Protocol }) && !reachedBy(q, b) {
+			ds = append(ds, Difference{"endpoint", b.Endpoint, endpoints(q)})
+		}
+	}
+	ds = append(ds, compareCapabilities(p.Capabilities, q.Capabilities, all)...)
+	if all && !sameJSON(p.Authentication, q.Authentication) {
+		ds = append(ds, Difference{"authentication", string(p.Authentication), string(q.Authentication)})
+	}
+	return ds
+}
+
+// reachedBy is whether an agent says that it is reached by a binding.
+func reachedBy(q *directory.Projection, b directory.Binding) bool {
+	return slices.ContainsFunc(q.Bindings, func(o directory.Binding) bool {
+		return o.Protocol == b.Protocol && strings.TrimRight(o.Endpoint, "/") == strings.TrimRight(b.Endpoint, "/")
+	})
+}
+
+func endpoints(p *directory.Projection) string {
+	var all []string
+	for _, b := range p.Bindings {
+		all = append(all, b.Endpoint)
+	}
+	return strings.Join(all, " ")
+}
+
+// compareCapabilities compares capabilities by their names, and where all is compared
+// what they take and give.
+func compareCapabilities(registered, said []directory.Capability, all bool) (ds []Difference) {
+	names := func(cs []directory.Capability) (names []string) {
+		for _, c := range cs {
+			names = append(names, c.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	r, s := names(registered), names(said)
+	if all && !slices.Equal(r, s) || !all && len(less(r, s)) > 0 {
+		return []Difference{{"capabilities", strings.Join(r, " "), strings.Join(s, " ")}}
+	}
+	if !all {
+		return nil
+	}
+	for _, a := range registered {
+		i := slices.IndexFunc(said, func(b directory.Capability) bool { return b.Name == a.Name })
+		if b := said[i]; !sameJSON(a.InputSchema, b.InputSchema) || !sameJSON(a.OutputSchema, b.OutputSchema) {
+			ds = append(ds, Difference{"schemas", a.Name, b.Name})
+		}
+	}
+	return ds
+}
+
+// less returns a without what is in b.
+func less(a, b []string) (rest []string) {
+	for _, s := range a {
+		if !slices.Contains(b, s) {
+			rest = append(rest, s)
+		}
+	}
+	return rest
+}
+
+// sameJSON is whether two JSON values are the same, however they are written.
+func sameJSON(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	v, w := jsontext.Value(bytes.Clone(a)), jsontext.Value(bytes.Clone(b))
+	return a != nil && b != nil && v.Canonicalize() == nil && w.Canonicalize() == nil && bytes.Equal(v, w)
+}
+
+// compare compares a registration with an MCP server. A server.json is named by a
+// reverse-DNS name, of which servers know the last part, or a title.
+func (s *served) compare(agent string, kind directory.Kind, p *directory.Projection) (ds []Difference) {
+	last := p.Name[strings.LastIndex(p.Name, "/")+1:]
+	named := slices.ContainsFunc([]string{s.name, s.title}, func(n string) bool {
+		return n != "" && (strings.EqualFold(n, p.Name) || strings.EqualFold(n, last))
+	})
+	if p.Name != agent && !named || kind == directory.KindMCP && !named {
+		ds = append(ds, Difference{"name", p.Name, s.name})
+	}
+	if p.Version != "" && s.version != "" && p.Version != s.version {
+		ds = append(ds, Difference{"version", p.Version, s.version})
+	}
+	var tools []string
+	for _, c := range p.Capabilities {
+		if c.Type == "tool" {
+			tools = append(tools, c.Name)
+		}
+	}
+	if s.all && len(less(tools, s.tools)) > 0 {
+		ds = append(ds, Difference{"capabilities", strings.Join(tools, " "), strings.Join(s.tools, " ")})
+	}
+	return ds
+}

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
+)
+
+func rid(n int) directory.RID {
+	return directory.NewRID(int64(1000+n), [10]byte{byte(n), byte(n >> 8), 9: byte(n)})
+}
+
+// What was found comes out as it was put in, for the statement that was compared.
+func TestFindingsAreWhatWasFound(t *testing.T) {
+	fs := newFindings()
+	for i, p := range []directory.Probe{
+		{State: directory.ProbeVerified, At: 1},
+		{State: directory.ProbeMismatch, Members: gateway.Compared, At: 2},
+		{State: directory.ProbeMismatch, Members: []string{"schemas"}, At: 3},
+		{State: directory.ProbeUnreachable, Reason: string(gateway.RuleCertificate), At: 4},
+	} {
+		fs.put(rid(i), pack(p, 7))
+		if f, ok := fs.get(&directory.Entry{RID: rid(i), Statement: 7}); !ok || !reflect.DeepEqual(f.probe(), p) {
+			t.Errorf("%+v came out as %+v, %t", p, f.probe(), ok)
+		}
+		if _, ok := fs.get(&directory.Entry{RID: rid(i), Statement: 8}); ok {
+			t.Errorf("%+v is said of another statement", p)
+		}
+	}
+	fs.put(rid(0), pack(directory.Probe{State: directory.ProbeMismatch, At: 0}, 7))
+	if f, _ := fs.get(&directory.Entry{RID: rid(0), Statement: 7}); f.at != 1 {
+		t.Error("an older finding takes a newer one's place")
+	}
+	fs.prune(directory.NewIndex())
+	if n := fs.count(); n != [4]int{} {
+		t.Errorf("of no registrations there are %v findings", n)
+	}
+}
+
+// A member that copies has all in the end, whatever is found meanwhile, and again
+// from another leader.
+func TestFindingsAreCopied(t *testing.T) {
+	leader, copy, last := newFindings(), newFindings(), findingsPage{}
+	at := int64(0)
+	find := func(n int) {
+		at++
+		leader.put(rid(n), pack(directory.Probe{State: directory.ProbeVerified, At: at}, 1))
+	}
+	catchUp := func(from *findings) (pages int) {
+		for full := true; full; pages++ {
+			question, err := json.Marshal(last)
+			var page findingsPage
+			if err == nil {
+				err = json.Unmarshal(from.answer(question), &page)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for rid, f := range page.each() {
+				copy.put(rid, f)
+			}
+			full = len(page.Items) == maxFindings
+			page.Items, last = nil, page
+		}
+		return pages
+	}
+	same := func(what string, from *findings) {
+		t.Helper()
+		for rid, f := range from.of {
+			if got, ok := copy.of[rid]; !ok || got.at != f.at {
+				t.Fatalf("%s: of %s the copy has %+v, %t", what, rid, got, ok)
+			}
+		}
+	}
+	for n := range 2*maxFindings + 5 {
+		find(n)
+	}
+	if pages := catchUp(leader); pages != 3 {
+		t.Errorf("it took %d pages", pages)
+	}
+	same("at first", leader)
+	for range 10 { // the order is written anew now and then
+		for n := range maxFindings {
+			find(n)
+		}
+		catchUp(leader)
+		same("later", leader)
+	}
+	if pages := catchUp(leader); pages != 1 {
+		t.Errorf("where nothing is new it took %d pages", pages)
+	}
+	if n := len(leader.log); n > 3*len(leader.of)+1024 {
+		t.Errorf("the order has %d marks of %d registrations", n, len(leader.of))
+	}
+	next := newFindings()
+	next.put(rid(1), pack(directory.Probe{State: directory.ProbeUnreachable, Reason: "network", At: at + 1}, 1))
+	catchUp(next)
+	same("from another leader", next)
+}
+
+// What another release says and this one doesn't know is passed over.
+func TestUnknownFindingsArePassedOver(t *testing.T) {
+	page := findingsPage{Items: []findingItem{{State: 99}, {Reason: 99}, {RID: rid(1)}}}
+	var got []string
+	for rid := range page.each() {
+		got = append(got, rid.String())
+	}
+	if want := []string{rid(1).String()}; !reflect.DeepEqual(got, want) {
+		t.Errorf("taken are %v, want %v", got, want)
+	}
+}
+
+// Agents are asked in the time that is configured, and not all at once.
+func TestAgentsAreAskedInTurn(t *testing.T) {
+	fs, every, since := newFindings(), time.Hour, int64(1e12)
+	times := map[int64]bool{}
+	for n := range 500 {
+		e := &directory.Entry{RID: rid(n), Statement: 1, UpdatedAt: since - 1}
+		first := fs.due(e, every, since)
+		if first < since || first >= since+every.Milliseconds() {
+			t.Errorf("asked first %d ms after this node leads", first-since)
+		}
+		times[first] = true
+		fs.put(e.RID, pack(directory.Probe{State: directory.ProbeVerified, At: first}, 1))
+		if again := time.Duration(fs.due(e, every, since)-first) * time.Millisecond; again < every*3/4 || again > every*5/4 {
+			t.Errorf("asked again after %s", again)
+		}
+		changed := &directory.Entry{RID: e.RID, Statement: 2, UpdatedAt: first + 5}
+		if due := fs.due(changed, every, since); due != first+5 {
+			t.Errorf("what changed is asked %d ms later", due-first-5)
+		}
+	}
+	if len(times) < 50 {
+		t.Error(fmt.Sprint("all are asked at ", len(times), " times"))
+	}
+}
