@@ -73,6 +73,7 @@ func (s *Server) upsert(c *call, ask directory.Registering) (directory.Outcome, 
 		"%s may not register %q with visibility %s", c.id, ask.Agent, ask.Visibility); err != nil {
 		return directory.Outcome{}, err
 	}
+	ask.Projection = p
 	return s.cfg.Registry.Register(c.Context(), ask)
 }
 

@@ -229,7 +229,7 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 		delete(s.holds.names, c.Agent)
 	}
 	e.Visibility = c.Visibility
-	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until})
+	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made})
 }
 
 // update replaces the document that the caller meant, and renews the lifetime
@@ -249,7 +249,7 @@ func (s *state) update(c *update) (directory.Outcome, error) {
 	if lifetime, err = capped(lifetime, c.Until, s.now); err != nil {
 		return directory.Outcome{}, err
 	}
-	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until})
+	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made})
 }
 
 // contents is what a statement's change brings.
@@ -261,6 +261,7 @@ type contents struct {
 	lifetime uint32
 	grants   []directory.Grant
 	until    int64
+	made     *made // nil where the leader made nothing
 }
 
 // put writes a statement: new contents for e, in the place of old if there is
@@ -268,7 +269,7 @@ type contents struct {
 func (s *state) put(old *registration, e *directory.Entry, c contents) (directory.Outcome, error) {
 	revision := s.revision + 1
 	e.Document = directory.LoadDocument(c.kind, c.document)
-	e.Packed = project(e.Agent, e.Document)
+	e.Packed = c.made.projection(e.Agent, e.Document)
 	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, s.now, directory.Deadline(s.now, c.lifetime)*1000
 	e.Revision, e.Statement, e.Unconfirmed = revision, revision, false
 	if e.Created == 0 {
@@ -282,8 +283,11 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 		reg.prev, reg.look = old.h, old.look
 	}
 	change := reg.change(s.domain)
-	ds := change.Disclosures()
-	payload, err := directory.Statement(c.format, change, ds)
+	made := c.made
+	if !made.fits(c.grants) {
+		made = makeOf(change, c.grants)
+	}
+	payload, err := directory.StatementOf(c.format, change, directory.Digests{Reg: made.Reg, Doc: made.Doc})
 	if err != nil {
 		return directory.Outcome{}, errors.Join(errUnknownFormat, err)
 	}
@@ -291,20 +295,9 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 	s.next()
 	s.ledger.append(leafStatement, payload)
 	s.replace(old, reg)
-	s.publish(reg, ds, revision, true)
+	s.publish(reg, made, revision, true)
 	s.plan(reg)
 	return directory.Outcome{RID: e.RID, Created: old == nil, Granted: e.Lifetime}, nil
-}
-
-// project never fails in apply: the leader has validated the document, so that
-// it isn't validated again, and nothing that is replicated depends on the
-// projection.
-func project(agent string, d directory.Document) directory.Packed {
-	p, err := directory.Reproject(agent, d)
-	if err != nil {
-		p = &directory.Projection{Name: agent}
-	}
-	return directory.Pack(d, p)
 }
 
 // replace puts reg into the tables in the place of old.

@@ -57,11 +57,27 @@ func (d *drive) registering(who directory.Identity, agent string, lifetime uint3
 	doc := document(d.t, agent)
 	g := meshGrant(who)
 	g.Policy = d.state.policy
-	return &register{
+	r := &register{
 		Format: directory.StatementFormat, RID: directory.NewRID(genesis, [10]byte{byte(d.n >> 8), byte(d.n)}), Salt: directory.Salt{byte(d.n)},
 		Caller: who, Agent: agent, Kind: doc.Kind(), Document: doc.Bytes(), Lifetime: lifetime,
 		Visibility: directory.Visibility{Mesh: true}, Granted: g,
 	}
+	if d.n%2 == 0 { // what a leader makes is as if apply had made it
+		r.Made = must(r.prepared(d.t))
+	}
+	return r
+}
+
+// prepared is what a leader makes for r.
+func (r *register) prepared(t testing.TB) (*made, error) {
+	t.Helper()
+	doc := directory.LoadDocument(r.Kind, r.Document)
+	p, m, err := (&registerRequest{}).projected(r.Agent, doc)
+	if err != nil {
+		return nil, err
+	}
+	m.complete(&Subject{r.RID, r.Agent, r.Granted.Owner, doc, p, r.Visibility}, r.Salt, r.Granted)
+	return m, nil
 }
 
 func (d *drive) register(seconds int64, who directory.Identity, agent string, lifetime uint32) directory.RID {

@@ -70,6 +70,7 @@ type register struct {
 	Present       bool                 `cbor:"13,keyasint,omitempty"` // If-Match: *
 	Absent        bool                 `cbor:"14,keyasint,omitempty"` // If-None-Match: *
 	Until         int64                `cbor:"15,keyasint,omitempty"` // when the document ends by its own word, Unix seconds; 0 for never
+	Made          *made                `cbor:"16,keyasint,omitempty"`
 	pinned        bool                 // by prepareDates; not in the log
 }
 
@@ -102,6 +103,7 @@ type update struct {
 	IfMatch       []uint64           `cbor:"9,keyasint"`
 	Granted       granted            `cbor:"10,keyasint"`
 	Until         int64              `cbor:"11,keyasint,omitempty"` // as register's
+	Made          *made              `cbor:"12,keyasint,omitempty"`
 }
 
 // refresh sets a new deadline and nothing else.

@@ -77,6 +77,7 @@ type registerRequest struct {
 	Present    bool                 `cbor:"8,keyasint,omitempty"`
 	Absent     bool                 `cbor:"9,keyasint,omitempty"`
 	Keep       bool                 `cbor:"10,keyasint,omitempty"` // the visibility of what is replaced
+	Packed     *packed              `cbor:"11,keyasint,omitempty"` // nil where the leader is to make it
 }
 
 type refreshRequest struct {

@@ -43,8 +43,9 @@ func everyCommand() []command {
 	g := granted{ada, 7, []grant{{directory.Mesh, true, nil, nil}, {directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}}}}
 	doc := []byte(`{"base":"https://a"}`)
 	return []command{
-		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, false}},
-		{Update: &update{1, rid, directory.Salt{9}, ada, false, 4, doc, 0, nil, g, 0}},
+		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, false}},
+		{Update: &update{1, rid, directory.Salt{9}, ada, false, 4, doc, 0, nil, g, 0, nil}},
+		{Register: &register{1, rid, directory.Salt{9}, ada, false, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, nil, g, false, false, 0, &made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &packed{1, []byte{0}}}, false}},
 		{Refresh: &refresh{rid, ada, false, 600, []uint64{}}},
 		{Remove: &remove{1, rid, ada, true, nil}},
 		{Expire: &sweep{1, []directory.RID{rid}}},
@@ -108,7 +109,8 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 	who := caller{ada, true, "req-1", directory.Hash{}, 0}
 	var out strings.Builder
 	for _, message := range []any{
-		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false}},
+		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, nil}},
+		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, &packed{1, []byte{0}}}},
 		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}}},
 		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), []uint64{5}}},
 		&request{Remove: &removeRequest{who, rid, nil}},

@@ -95,9 +95,14 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	if err := prepareDates(c, held, subject.Document, now); err != nil {
 		return nil, err
 	}
-	var err error
-	c.Granted, err = s.decide(subject, directory.Reproject) // its caller, here or at a follower, has validated it
-	return &command{Register: c}, err
+	projection, made, err := r.projected(c.Agent, subject.Document)
+	if err != nil {
+		return nil, err
+	}
+	subject.Projection = projection
+	c.Granted, c.Made = s.decide(subject), made
+	made.complete(&subject, c.Salt, c.Granted)
+	return &command{Register: c}, nil
 }
 
 // prepareUpdate merges a patch, if there is one, with the document as it is; the
@@ -119,29 +124,30 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 			return nil, err
 		}
 	}
-	g, err := s.decide(Subject{e.RID, e.Agent, e.Owner, doc, nil, e.Visibility}, directory.Project)
-	return &command{Update: &update{
+	p, err := directory.Project(e.Agent, doc)
+	if err != nil {
+		return nil, err
+	}
+	subject := Subject{e.RID, e.Agent, e.Owner, doc, p, e.Visibility}
+	c := &update{
 		Until:  untilOf(doc),
 		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: e.Statement,
-		Document: doc.Bytes(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: g,
-	}}, err
+		Document: doc.Bytes(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: s.decide(subject),
+		Made: &made{Packed: pack(doc, p)},
+	}
+	c.Made.complete(&subject, c.Salt, c.Granted)
+	return &command{Update: c}, nil
 }
 
 // decide asks policy for the subject's grants. What holds less than a grant must
-// hold is none. project is directory.Project, which validates the document, or
-// Reproject where that was done.
-func (s *Store) decide(subject Subject, project func(string, directory.Document) (*directory.Projection, error)) (granted, error) {
-	p, err := project(subject.Agent, subject.Document)
-	if err != nil {
-		return granted{}, err
-	}
-	subject.Projection = p
+// hold is none.
+func (s *Store) decide(subject Subject) granted {
 	s.mu.RLock()
 	g := granted{Owner: subject.Owner, Policy: s.state.policy}
 	s.mu.RUnlock()
 	if s.cfg.Grants == nil {
-		return g, nil
+		return g
 	}
 	seen := map[directory.Audience]bool{{}: true}
 	for _, w := range wireGrants(s.cfg.Grants(subject)) {
@@ -150,7 +156,7 @@ func (s *Store) decide(subject Subject, project func(string, directory.Document)
 			g.Grants = append(g.Grants, w)
 		}
 	}
-	return g, nil
+	return g
 }
 
 // grantLifetime is AD-011: over the maximum is granted the maximum.

@@ -142,11 +142,12 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 			continue
 		}
 		e := reg.entry
-		g, err := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, nil, e.Visibility}, directory.Reproject)
+		p, err := directory.Reproject(e.Agent, e.Document)
 		if err != nil { // a document that an earlier release took: it keeps what it has
 			s.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
 			continue
 		}
+		g := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
 		if !equalGrants(g.grants(), reg.grants) {
 			items = append(items, regrantItem{rid, e.Statement, g})
 		}

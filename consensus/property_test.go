@@ -190,6 +190,9 @@ func (a *author) next() command {
 		c := a.registering(who, fmt.Sprint("agent-", rapid.IntRange(0, 6).Draw(rt, "agent")), lifetime)
 		c.Granted = grants()
 		c.Granted.Owner = who
+		if c.Made != nil {
+			c.Made = must(c.prepared(a.t))
+		}
 		return command{Register: c}
 	case 3, 4:
 		if rapid.Bool().Draw(rt, "keep") {

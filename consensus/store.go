@@ -82,9 +82,13 @@ func (s *Store) Close() error { return s.closed() }
 // Unavailable where nothing was changed, OutcomeUnknown where it may have been;
 // to repeat it is safe.
 func (s *Store) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
-	return s.write(ctx, &request{Register: &registerRequest{
-		callerOf(r.Caller), r.Agent, r.Document.Kind(), r.Document.Bytes(), r.Lifetime, r.Visibility, r.IfMatch, r.Present, r.Absent, r.KeepVisibility,
-	}})
+	req := &registerRequest{
+		callerOf(r.Caller), r.Agent, r.Document.Kind(), r.Document.Bytes(), r.Lifetime, r.Visibility, r.IfMatch, r.Present, r.Absent, r.KeepVisibility, nil,
+	}
+	if r.Projection != nil && r.Agent != "" { // else its name is not known yet
+		req.Packed = pack(r.Document, r.Projection)
+	}
+	return s.write(ctx, &request{Register: req})
 }
 
 // Refresh sets a new deadline and, where there is a patch, other members

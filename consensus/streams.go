@@ -150,14 +150,14 @@ func (s *state) pin() {
 	s.uncovered = s.uncovered[:0]
 }
 
-// publish brings every stream to what reg and its grants say; ds are all its
-// disclosures. covered is whether this revision has a statement of its own.
-func (s *state) publish(reg *registration, ds []directory.Disclosure, revision uint64, covered bool) {
+// publish brings every stream to what reg and its grants say, of which made is
+// made. covered is whether this revision has a statement of its own.
+func (s *state) publish(reg *registration, made *made, revision uint64, covered bool) {
 	e := reg.entry
 	granted := map[directory.Audience]bool{}
-	for _, g := range reg.grants {
+	for i, g := range reg.grants {
 		granted[g.Audience] = true
-		_, m := directory.Disclosed(ds, g)
+		m := made.shown(i)
 		if was, in := s.streams[g.Audience].live(e.RID); in && was.H == reg.h && was.M == m {
 			continue
 		}

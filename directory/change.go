@@ -28,8 +28,9 @@ type Registering struct {
 	Caller     Caller
 	Agent      string // from ParseName; "" where it shall be its rid
 	Document   Document
-	Lifetime   uint32     // seconds, as asked
-	Visibility Visibility // at most what policy allows
+	Projection *Projection // by Project; nil leaves it to the registry
+	Lifetime   uint32      // seconds, as asked
+	Visibility Visibility  // at most what policy allows
 	// KeepVisibility has what is replaced keep its visibility: Visibility is of what
 	// is new alone.
 	KeepVisibility bool

@@ -114,6 +114,9 @@ func each[T any](c *coder, list *[]T) []T {
 	if c.packing { // others may read it
 		return *list
 	}
+	if n > len(c.in) { // each takes a byte at least
+		panic("not a projection")
+	}
 	if have := cap(*list); n > have {
 		*list = append((*list)[:have], make([]T, n-have)...)
 	}

@@ -90,10 +90,15 @@ func (d *discloser) disclose(object string, m Member) {
 // Statement builds the payload of c in the given format. It is the same bytes on
 // every member of the domain, and there is no other encoder of statements.
 func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
+	return StatementOf(format, c, DigestsOf(ds))
+}
+
+// StatementOf is Statement of disclosures whose digests are known.
+func StatementOf(format int, c *Change, d Digests) ([]byte, error) {
 	if format != StatementFormat {
 		return nil, fmt.Errorf("statement format %d is not known to this release; it knows up to %d: upgrade this node", format, StatementFormat)
 	}
-	b := append(make([]byte, 0, 512+64*len(ds)), '{')
+	b := append(make([]byte, 0, 512+2*(len(d.Reg)+len(d.Doc))), '{')
 	b = AppendUint(b, "v", 1)
 	b = AppendUint(b, "format", uint64(format))
 	b = AppendText(b, "iss", c.Issuer.IDString())
@@ -107,46 +112,61 @@ func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
 	b = strconv.AppendInt(appendField(b, "iat"), c.IssuedAt, 10)
 	b = strconv.AppendInt(appendField(b, "since"), c.Since, 10)
 	b = AppendUint(b, "log", c.Leaf)
-	b = AppendRaw(b, "reg", appendDigestsOf(ds, "reg"))
-	b = AppendRaw(b, "doc", appendDigestsOf(ds, "doc"))
+	b = appendSD(appendField(b, "reg"), d.Reg)
+	b = appendSD(appendField(b, "doc"), d.Doc)
 	return append(b, '}'), nil
 }
 
-// appendDigestsOf returns {"_sd":[…]} with the object's digests in the order of
-// their text, or {} where it has none.
-func appendDigestsOf(ds []Disclosure, object string) []byte {
-	all := make([]byte, 0, len(ds)*hashText)
+// Digests are those of a statement's disclosures, SHA-256 each, one behind the
+// other in the order of their text: of our own members and of the document's.
+type Digests struct{ Reg, Doc []byte }
+
+// DigestsOf returns the digests of disclosures.
+func DigestsOf(ds []Disclosure) Digests {
+	return Digests{digestsOf(ds, "reg"), digestsOf(ds, "doc")}
+}
+
+func digestsOf(ds []Disclosure, object string) []byte {
+	hs := make([]Hash, 0, len(ds))
 	var text []byte
 	for _, d := range ds {
 		if d.Object == object {
 			text = append(text[:0], d.Text...)
-			digest := HashOf(text)
-			all = B64.AppendEncode(all, digest[:])
+			hs = append(hs, HashOf(text))
 		}
 	}
-	texts := make([]string, 0, len(ds))
-	for rest := string(all); rest != ""; rest = rest[hashText:] {
-		texts = append(texts, rest[:hashText])
+	return inOrder(hs)
+}
+
+// inOrder returns hashes one behind the other, in the order of their text.
+func inOrder(hs []Hash) []byte {
+	slices.SortFunc(hs, func(a, b Hash) int {
+		var s, t [hashText]byte
+		B64.Encode(s[:], a[:])
+		B64.Encode(t[:], b[:])
+		return bytes.Compare(s[:], t[:])
+	})
+	all := make([]byte, 0, len(hs)*sha256.Size)
+	for _, h := range hs {
+		all = append(all, h[:]...)
 	}
-	return appendSD(texts)
+	return all
 }
 
 // hashText is how long a hash is as text.
 const hashText = (sha256.Size*8 + 5) / 6
 
-func appendSD(texts []string) []byte {
-	if len(texts) == 0 {
-		return []byte("{}")
+// appendSD appends {"_sd":[…]} with digests that are in order, or {} where there
+// are none.
+func appendSD(b, digests []byte) []byte {
+	if len(digests) == 0 {
+		return append(b, '{', '}')
 	}
-	slices.Sort(texts)
-	b := append(make([]byte, 0, len(`{"_sd":[]}`)+len(texts)*(hashText+3)), `{"_sd":[`...)
-	for i, t := range texts {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = AppendString(b, t)
+	b = append(b, `{"_sd":[`...)
+	for h := range slices.Chunk(digests, sha256.Size) {
+		b = append(B64.AppendEncode(append(b, '"'), h), '"', ',')
 	}
-	return append(b, ']', '}')
+	return append(b[:len(b)-1], ']', '}')
 }
 
 // Disclosed returns the texts of those disclosures that a grant allows, in
@@ -225,14 +245,12 @@ func ParseStatement(payload []byte) (*Claims, error) {
 		return nil, errStatement
 	}
 	c := &Change{Issuer: iss, RID: w.UID, Op: w.Op, Epoch: w.Epoch, Revision: w.Rev, Prev: w.Prev, IssuedAt: w.Iat, Since: w.Since, Leaf: w.Log}
-	again, err := Statement(w.Format, c, nil)
+	// The writer's bytes for these hashes; duplicates among them make the sets smaller.
+	again, err := StatementOf(w.Format, c, Digests{inOrder(w.Reg.SD), inOrder(w.Doc.SD)})
 	if err != nil {
 		return nil, err
 	}
-	// The writer's bytes for these hashes; duplicates among them make the sets smaller.
-	tail := AppendRaw(AppendRaw([]byte{'{'}, "reg", appendSD(texts(w.Reg.SD))), "doc", appendSD(texts(w.Doc.SD)))
-	again = append(bytes.TrimSuffix(again, []byte(`"reg":{},"doc":{}}`)), tail[1:]...)
-	if !bytes.Equal(append(again, '}'), payload) {
+	if !bytes.Equal(again, payload) {
 		return nil, errStatement
 	}
 	cl := &Claims{iss, w.UID, w.Op, w.Epoch, w.Rev, w.Prev, w.Iat, w.Since, w.Log, set(w.Reg.SD), set(w.Doc.SD)}
@@ -245,14 +263,6 @@ func ParseStatement(payload []byte) (*Claims, error) {
 		}
 	}
 	return cl, nil
-}
-
-func texts(hs []Hash) []string {
-	out := make([]string, len(hs))
-	for i, h := range hs {
-		out[i] = h.String()
-	}
-	return out
 }
 
 func set(hs []Hash) map[Hash]struct{} {

@@ -1,0 +1,52 @@
+package consensus
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// What the leader makes is what every member would have made itself: statement,
+// streams and projection.
+func TestWhatTheLeaderMakesChangesNothing(t *testing.T) {
+	with, without := newDrive(t), newDrive(t)
+	r := with.registering(ada, "translator", 600)
+	r.Granted.Grants = append(r.Granted.Grants, grant{directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}})
+	plain := *r
+	plain.Made = nil
+	whole := must(r.prepared(t))
+	for name, m := range map[string]*made{"whole": whole, "of other grants": {Reg: whole.Reg, Doc: whole.Doc, Shown: whole.Shown[:32], Packed: whole.Packed},
+		"of another release": {Reg: whole.Reg, Doc: whole.Doc, Shown: whole.Shown, Packed: &packed{directory.PackedVersion + 1, []byte("?")}}} {
+		with, without = newDrive(t), newDrive(t)
+		r.Made = m
+		a, b := with.at(1, command{Register: r}), without.at(1, command{Register: &plain})
+		if a.err != nil || b.err != nil {
+			t.Fatal(a.err, b.err)
+		}
+		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) || with.state.ledger.root() != without.state.ledger.root() {
+			t.Errorf("%s: the states differ", name)
+		}
+		if x, y := with.entry(r.RID), without.entry(r.RID); x.Packed != y.Packed {
+			t.Errorf("%s: the projections differ", name)
+		}
+	}
+}
+
+// A follower that sends nonsense for a projection is refused, and nothing is
+// proposed.
+func TestAProjectionThatIsNone(t *testing.T) {
+	doc := document(t, "translator")
+	good := pack(doc, must(directory.Reproject("translator", doc)))
+	for n := range good.Code {
+		bad := &packed{good.Version, good.Code[:n]}
+		if _, _, err := (&registerRequest{Packed: bad}).projected("translator", doc); directory.ProblemOf(err) != directory.BadRequest {
+			t.Errorf("%d of %d bytes: %v", n, len(good.Code), err)
+		}
+	}
+	for _, code := range [][]byte{append(bytes.Clone(good.Code), 0), bytes.Repeat([]byte{0xff}, 40)} {
+		if _, _, err := (&registerRequest{Packed: &packed{good.Version, code}}).projected("translator", doc); directory.ProblemOf(err) != directory.BadRequest {
+			t.Errorf("%x: %v", code, err)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package directory
+
+import "fmt"
+
+// PackedVersion tells apart what releases make of a document: it grows whenever a
+// projection becomes another one, or is packed otherwise, so that a node may take
+// another's work where both have the same version.
+const PackedVersion = 1
+
+// Code returns p's bytes, for LoadPacked.
+func (p Packed) Code() []byte { return []byte(p.code) }
+
+// LoadPacked returns what has that code in a release of this PackedVersion, with
+// the same document. Where it comes from must be trusted, or have been read by
+// Unpack before.
+func LoadPacked(code []byte) Packed { return Packed{string(code)} }
+
+// Unpack returns the projection of d that has a code. It is for a code that may be
+// none.
+func Unpack(d Document, code []byte) (p *Projection, err error) {
+	defer func() {
+		if recover() != nil { // it points to where nothing is
+			p, err = nil, fmt.Errorf("%d bytes are not the projection of this document", len(code))
+		}
+	}()
+	p = new(Projection)
+	c := coder{doc: d.text(), in: string(code)}
+	c.sought(p)
+	c.shown(p)
+	if c.in != "" {
+		return nil, fmt.Errorf("%d bytes follow a projection", len(c.in))
+	}
+	return p, nil
+}
