@@ -3,7 +3,7 @@
 GO ?= go
 FUZZTIME ?= 20s
 
-.PHONY: help build test race lint fuzz bench requirements ci
+.PHONY: help build test race lint fuzz bench requirements nightly ci
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ bench: ## every benchmark
 
 requirements: ## which numbered requirements no test names; writes REQUIREMENTS.md
 	.ci/requirements
+
+nightly: ## the stories in the sizes that the promises name, over 100 seeds; hours
+	STORY_LONG=1 STORY_SEEDS=100 $(GO) test -timeout 0 -v ./scenarios
 
 ci: ## what .ci/run does on a clean machine
 	.ci/run

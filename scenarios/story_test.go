@@ -37,6 +37,15 @@ func tell(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
 	}
 }
 
+// long returns n where STORY_LONG asks for the sizes that the promises name, and
+// otherwise less.
+func long(n, usual int) int {
+	if os.Getenv("STORY_LONG") == "" {
+		return usual
+	}
+	return n
+}
+
 // full returns n, or less where -short asks for the short set.
 func full(n, short int) int {
 	if testing.Short() {

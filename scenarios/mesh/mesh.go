@@ -49,7 +49,10 @@ type Options struct {
 const svidTTL = 365 * 24 * time.Hour
 
 // names of domains, as roster dev gives them.
-var names = []string{"alpha.test", "beta.test", "gamma.test", "delta.test", "epsilon.test"}
+var names = []string{
+	"alpha.test", "beta.test", "gamma.test", "delta.test", "epsilon.test",
+	"zeta.test", "eta.test", "theta.test", "iota.test", "kappa.test",
+}
 
 // A Mesh is domains that peer, each with each. Its methods fail the test on what
 // a story cannot go on after, and are for one goroutine unless they say more.
@@ -235,6 +238,17 @@ func (m *Mesh) stop() {
 
 // Bundle returns what whoever trusts the domain trusts.
 func (d *Domain) Bundle() *spiffebundle.Bundle { return d.ca.Bundle() }
+
+// FederationSent returns how many bytes the nodes have sent each other so far
+// for the mesh's sake: gossip, heads, pages and records, to peers and to
+// siblings, and not what Raft says.
+func (m *Mesh) FederationSent() uint64 {
+	hosts := map[string]bool{}
+	for _, n := range m.nodes() {
+		hosts[n.host] = true
+	}
+	return m.Net.Sent(func(f Flow) bool { return hosts[f.From] && hosts[f.To] && f.Port != clusterPort })
+}
 
 // Domain returns the domain of that name.
 func (m *Mesh) Domain(name string) *Domain {

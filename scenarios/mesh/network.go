@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -43,8 +44,13 @@ type Network struct {
 	listeners map[string]*listener // by host:port
 	wires     map[*wire]struct{}
 	made      map[direction]uint64 // connections so far
+	sent      map[Flow]*atomic.Uint64
 	nextPort  int
 }
+
+// A Flow is what one host sends another over connections to one port, whichever
+// of them listens there.
+type Flow struct{ From, To, Port string }
 
 // A direction is one way between two hosts.
 type direction struct{ from, to string }
@@ -56,7 +62,7 @@ func New(seed uint64) *Network {
 	return &Network{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 0)),
 		links: map[direction]Link{}, cuts: map[direction]bool{}, down: map[string]bool{},
-		listeners: map[string]*listener{}, wires: map[*wire]struct{}{}, made: map[direction]uint64{},
+		listeners: map[string]*listener{}, wires: map[*wire]struct{}{}, made: map[direction]uint64{}, sent: map[Flow]*atomic.Uint64{},
 	}
 }
 
@@ -244,22 +250,45 @@ func (n *Network) connect(d direction, addr string) (net.Conn, error) {
 	case len(l.queue) == cap(l.queue):
 		return nil, nil
 	}
-	w := n.newWire(d)
+	w := n.newWire(d, addr)
 	here := address(n.privateAddr(d.from))
 	l.queue <- newConn(w, 1, l.addr, here) // has room: only this function fills it, under mu
 	return newConn(w, 0, here, l.addr), nil
 }
 
-// newWire makes a connection's inside. The caller holds mu.
-func (n *Network) newWire(d direction) *wire {
+// newWire makes the inside of a connection to addr. The caller holds mu.
+func (n *Network) newWire(d direction, addr string) *wire {
+	_, port, _ := net.SplitHostPort(addr) // somebody listens there: it has one
 	n.made[d]++
 	w := &wire{net: n, path: d, changed: make(chan struct{})}
 	for i, d := range []direction{d, d.back()} {
 		w.ways[i].link = n.link(d)
+		w.ways[i].sent = n.counter(Flow{d.from, d.to, port})
 		w.ways[i].rng = rand.New(rand.NewPCG(n.seed^hash(d), n.made[d]<<1|uint64(i)))
 	}
 	n.wires[w] = struct{}{}
 	return w
+}
+
+// counter returns what counts a flow's bytes. The caller holds mu.
+func (n *Network) counter(f Flow) *atomic.Uint64 {
+	if n.sent[f] == nil {
+		n.sent[f] = &atomic.Uint64{}
+	}
+	return n.sent[f]
+}
+
+// Sent returns how many bytes were sent so far in the flows that count: those
+// of TLS and what it carries, without TCP's and IP's own.
+func (n *Network) Sent(counts func(Flow) bool) (bytes uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for f, c := range n.sent {
+		if counts(f) {
+			bytes += c.Load()
+		}
+	}
+	return bytes
 }
 
 // forget drops a connection that both ends have closed.

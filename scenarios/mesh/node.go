@@ -46,6 +46,9 @@ func (n *Node) URL() string { return "https://" + net.JoinHostPort(n.host, "8400
 
 func (n *Node) gossip() string { return net.JoinHostPort(n.host, "8403") }
 
+// clusterPort is where the members of a domain hear each other.
+const clusterPort = "8402"
+
 // hostOf returns the host of node j of domain i; both count from 1.
 func hostOf(i, j int) string { return fmt.Sprintf("10.%d.0.%d", i, j) }
 
@@ -72,12 +75,12 @@ func (m *Mesh) planNode(d *Domain, i, j int) *Node {
 	n.cfg.Gossip.Enabled = !m.options.NoGossip
 	n.cfg.Listen = node.Listen{
 		API: net.JoinHostPort(n.host, "8400"), Admin: "127.0.0.1:8401",
-		Cluster: net.JoinHostPort(n.host, "8402"), Gossip: net.JoinHostPort(n.host, "8403"),
+		Cluster: net.JoinHostPort(n.host, clusterPort), Gossip: net.JoinHostPort(n.host, "8403"),
 	}
 	for k := 1; k <= m.options.Nodes; k++ {
 		n.cfg.Members = append(n.cfg.Members, node.Member{
 			ID:      spiffeid.RequireFromPath(d.td, fmt.Sprint(trust.NodePath, k)),
-			Cluster: net.JoinHostPort(hostOf(i, k), "8402"), API: "https://" + net.JoinHostPort(hostOf(i, k), "8400"),
+			Cluster: net.JoinHostPort(hostOf(i, k), clusterPort), API: "https://" + net.JoinHostPort(hostOf(i, k), "8400"),
 		})
 	}
 	if m.options.Configure != nil {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -32,6 +33,7 @@ type wire struct {
 type way struct {
 	link    Link
 	rng     *rand.Rand
+	sent    *atomic.Uint64 // bytes of this flow, of all its connections
 	cut     bool
 	arrived []byte    // what the reader may have
 	flight  []piece   // what is under way, in order
@@ -145,6 +147,7 @@ func (y *way) send(now time.Time, data []byte) {
 	if y.deaf {
 		return
 	}
+	y.sent.Add(uint64(len(data)))
 	y.size += len(data)
 	y.flight = append(y.flight, piece{data: append([]byte(nil), data...)})
 	y.schedule(now, &y.flight[len(y.flight)-1])
