@@ -156,6 +156,7 @@ type Server struct {
 	limits    *limiter
 	described func() *description // what the node says of its own surface
 	watches   *watches
+	items     items
 	awaiting  chan struct{}       // holds one for each read that waits
 	tools     func() http.Handler // MCP, behind s.mcp
 	fronted   *woaPages           // of the Web of Agents document
