@@ -47,7 +47,7 @@ func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
 		along, byPrefix, most := x.plan(q)
-		m := &matcher{Query: q}
+		m := &matcher{Query: q, marks: q.marksOf()}
 		last, more, want := after, true, q.wanted()
 		for budget := findFirst; more; budget = min(2*budget, findMost) {
 			var found []*Entry
@@ -149,7 +149,7 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 		o, s, _ = p.next(s)
 		at := x.stock.slots.At(o.slot)
 		last = at.key
-		if e := at.e; e.living(now) && q.matches(e) {
+		if e := at.e; at.marks.has(q.marks) && e.living(now) && q.matches(e) {
 			found = append(found, e)
 		}
 	}
@@ -167,7 +167,7 @@ func (x *Index) gather(r extent, q *matcher, after key, now int64) []*Entry {
 		var o posting
 		o, s, _ = p.next(s)
 		at := x.stock.slots.At(o.slot)
-		if at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
+		if at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
 			slots = append(slots, *at)
 		}
 	}

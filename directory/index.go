@@ -91,7 +91,7 @@ func (x *Index) Put(e *Entry) {
 			x.fields[t.field].remove(t.text, k)
 		}
 	}
-	s.e = e
+	s.e, s.marks = e, marksOf(terms)
 	for _, t := range terms {
 		if _, had := slices.BinarySearchFunc(old, t, term.compare); had {
 			continue

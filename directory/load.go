@@ -47,9 +47,10 @@ func (x *Index) built(es []*Entry) *Index {
 	byName := make([]posting, len(es))
 	for _, e := range es {
 		s, n := t.take(x.keyOf(e))
-		s.e = e
 		byName[n] = posting{ownName, n}
-		for _, term := range termsOf(e) {
+		terms := termsOf(e)
+		s.e, s.marks = e, marksOf(terms)
+		for _, term := range terms {
 			if term.field == fieldAgent {
 				continue
 			}

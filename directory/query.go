@@ -74,7 +74,8 @@ func same(registered, asked string) bool {
 // A matcher tells which entries a query asks for.
 type matcher struct {
 	*Query
-	p Projection // of one entry after the other
+	marks marks
+	p     Projection // of one entry after the other
 }
 
 // matches reports whether e is one that q asks for, its place and its deadline

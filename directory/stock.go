@@ -21,8 +21,9 @@ type stock struct {
 // A slot holds the newest entry of a rid. Postings name slots, so that a refresh,
 // which changes no posting, swaps one pointer.
 type slot struct {
-	key key
-	e   *Entry
+	key   key
+	e     *Entry
+	marks marks
 }
 
 // A text is what so many postings share.
