@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -28,23 +29,35 @@ type item struct {
 	text                []byte
 }
 
-// appendKept is appendItem, from what is kept where that is still right. What is
-// redacted may be for one reader alone, so it isn't kept.
-func (s *Server) appendKept(b []byte, e *directory.Entry, l look) []byte {
+// item returns what appendItem appends, as it is kept where that is still right;
+// nobody may change it. What is redacted may be for one reader alone, and isn't kept.
+func (s *Server) item(e *directory.Entry, l look) []byte {
 	service, visibility := s.service(e), ""
 	if l.registrant {
 		visibility = s.cfg.Policy.DefaultVisibility().String()
 	}
 	at := &s.items[placeOf(e, l)]
 	if i := at.Load(); i != nil && i.entry == e && i.look == l && i.service == service && i.visibility == visibility {
-		return append(b, i.text...)
+		return i.text
 	}
-	from := len(b)
-	b = s.appendItem(b, e, l)
-	if n := len(b) - from; n <= maxItemKept && !e.Redacted {
-		at.Store(&item{e, l, service, visibility, append(make([]byte, 0, n), b[from:]...)})
+	text := s.appendItem(make([]byte, 0, itemSize), e, l)
+	if len(text) <= maxItemKept && !e.Redacted {
+		text = slices.Clip(append([]byte(nil), text...))
+		at.Store(&item{e, l, service, visibility, text})
 	}
-	return b
+	return text
+}
+
+// appendItems appends a JSON array of the items of es to b, in room for it and for
+// a little more.
+func (s *Server) appendItems(b []byte, es []*directory.Entry, l look) []byte {
+	texts, size := make([][]byte, len(es)), 0
+	for i, e := range es {
+		texts[i] = s.item(e, l)
+		size += len(texts[i]) + len(",")
+	}
+	b = slices.Grow(b, size+len("[]}\n"))
+	return list(b, texts, func(b, text []byte) []byte { return append(b, text...) })
 }
 
 // placeOf is where an item is kept.

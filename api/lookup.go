@@ -35,8 +35,7 @@ func (s *Server) lookup(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	page := s.cfg.View.Lookup(q, func(e *directory.Entry) bool { return s.mayRead(c, e) })
-	b := append(make([]byte, 0, 64+itemSize*len(page.Entries)), `{"agents":`...)
-	b = list(b, page.Entries, func(b []byte, e *directory.Entry) []byte { return s.appendKept(b, e, l) })
+	b := s.appendItems([]byte(`{"agents":`), page.Entries, l)
 	b = append(b, '}', '\n')
 	if page.More {
 		w.Header().Set("Link", nextLink("/ad/l", lookupParams, c.params, q.Page, page.Next))
