@@ -455,7 +455,7 @@ func (c *Client) Peers(ctx context.Context) ([]Peer, *Reply, error) {
 
 // SetPeering makes a peering with another domain, or changes it.
 func (c *Client) SetPeering(ctx context.Context, p directory.Peering) error {
-	body, err := json.Marshal(peering{p.Domain.Name(), string(p.State), p.Bundle, p.Addresses, p.Gossip, p.Mesh})
+	body, err := json.Marshal(peering{p.Domain.Name(), string(p.State), p.Bundle, p.Addresses, p.Gossip, p.Mesh, p.Endpoint})
 	if err != nil {
 		return err
 	}

@@ -149,6 +149,7 @@ var (
 // operations has what is said of each route of the table.
 var operations = map[string]operation{
 	"GET /.well-known/ad":          public("The directory's interfaces (jimenez 3.1).", "well-known", ""),
+	"GET " + BundlePath:            public("This domain's SPIFFE trust bundle; only where it is served.", "spiffe-bundle", "", directory.Unavailable),
 	"GET /.well-known/api-catalog": public("What is here, as links (RFC 9727).", "linkset", "application/linkset+json"),
 	"GET " + woaPath: {
 		summary:    "The agents that this node's gateway fronts, as an anonymous caller sees them (draft-gaikwad-woa, 4). Without a gateway it lists none.",

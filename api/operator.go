@@ -60,11 +60,17 @@ type Peer struct {
 	// State is honest: pending, active, frozen or terminated as agreed; but behind,
 	// failing or unlisted (it answers, and lets this domain have nothing) where this
 	// node finds an active peer so.
-	State        string            `json:"state"`
-	Agreed       string            `json:"agreed"`                // pending, active, frozen, terminated
-	Fingerprint  string            `json:"fingerprint,omitempty"` // of the bundle that is believed
-	Exported     bool              `json:"exported"`              // whether the peer may have what is for the mesh
-	Unlisted     bool              `json:"unlisted,omitzero"`     // whether it lets this domain have nothing
+	State       string `json:"state"`
+	Agreed      string `json:"agreed"`                // pending, active, frozen, terminated
+	Fingerprint string `json:"fingerprint,omitempty"` // of the bundle that is believed
+	// BundleEndpoint is where the peer's bundle is had anew, when that was done last,
+	// and why it could not be.
+	BundleEndpoint string    `json:"bundle_endpoint,omitempty"`
+	BundleChecked  time.Time `json:"bundle_checked,omitzero"`
+	BundleError    string    `json:"bundle_error,omitempty"`
+
+	Exported     bool              `json:"exported"`          // whether the peer may have what is for the mesh
+	Unlisted     bool              `json:"unlisted,omitzero"` // whether it lets this domain have nothing
 	Until        time.Time         `json:"invited_until,omitzero"`
 	EndedBy      string            `json:"ended_by,omitempty"` // of a terminated one: us, or peer
 	Addresses    []string          `json:"addresses,omitempty"`
@@ -113,6 +119,8 @@ type peering struct {
 	Addresses []string       `json:"addresses"`
 	Gossip    []string       `json:"gossip,omitempty"`
 	Mesh      bool           `json:"mesh"`
+	// Endpoint is where the bundle is had anew.
+	Endpoint directory.BundleEndpoint `json:"bundle_endpoint,omitzero"`
 }
 
 // setPeering answers POST /v1/operator/peers: what `peer accept` asks for.
@@ -142,7 +150,7 @@ func (s *Server) setPeering(w http.ResponseWriter, c *call) error {
 
 // parse checks a peering as an operator wrote it. Without a state it is active.
 func (in *peering) parse(own spiffeid.TrustDomain) (directory.Peering, error) {
-	p := directory.Peering{State: directory.PeeringState(in.State), Bundle: in.Bundle, Addresses: in.Addresses, Gossip: in.Gossip, Mesh: in.Mesh}
+	p := directory.Peering{State: directory.PeeringState(in.State), Bundle: in.Bundle, Addresses: in.Addresses, Gossip: in.Gossip, Mesh: in.Mesh, Endpoint: in.Endpoint}
 	var err error
 	if p.Domain, err = spiffeid.TrustDomainFromString(in.Domain); err != nil || p.Domain.Name() != in.Domain || in.Domain == directory.Mesh.String() {
 		return p, directory.Refuse(directory.BadRequest, "domain is %q, which is no trust domain", in.Domain).At("/domain")
@@ -159,6 +167,9 @@ func (in *peering) parse(own spiffeid.TrustDomain) (directory.Peering, error) {
 	}
 	if len(in.Bundle) == 0 || in.Bundle.Kind() != '{' {
 		return p, directory.Refuse(directory.BadRequest, "bundle is missing: give the peer's SPIFFE bundle, a JWKS object").At("/bundle")
+	}
+	if err := in.Endpoint.Check(); err != nil {
+		return p, directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
 	}
 	if len(in.Addresses) == 0 {
 		return p, directory.Refuse(directory.BadRequest, "addresses is empty: give the base URL of at least one of the peer's nodes").At("/addresses")

@@ -56,8 +56,10 @@ type Token struct {
 	Bundle    jsontext.Value `json:"bundle"`
 	Addresses []string       `json:"addresses"`
 	Gossip    []string       `json:"gossip,omitempty"`
-	Secret    string         `json:"secret"`
-	Until     int64          `json:"until"` // Unix seconds
+	// Endpoint is where the bundle is had anew.
+	Endpoint directory.BundleEndpoint `json:"bundle_endpoint,omitzero"`
+	Secret   string                   `json:"secret"`
+	Until    int64                    `json:"until"` // Unix seconds
 }
 
 const (
@@ -94,7 +96,7 @@ func ParseToken(word string) (Token, error) {
 // Peering is what the token says of the domain that invites, as a pending peering
 // of the domain own.
 func (t *Token) Peering(own spiffeid.TrustDomain) (directory.Peering, error) {
-	in := peering{Domain: t.Domain, State: string(directory.PeeringPending), Bundle: t.Bundle, Addresses: t.Addresses, Gossip: t.Gossip}
+	in := peering{Domain: t.Domain, State: string(directory.PeeringPending), Bundle: t.Bundle, Addresses: t.Addresses, Gossip: t.Gossip, Endpoint: t.Endpoint}
 	p, err := in.parse(own)
 	if err == nil && t.Invited != own.Name() {
 		err = directory.Refuse(directory.BadRequest, "The token invites %.100q, and this is %s: ask for one of your own.", t.Invited, own.Name()).At("/token")
@@ -269,7 +271,7 @@ func (c *Client) ChangePeering(ctx context.Context, peer string, verb PeerVerb) 
 // Redeem shows an invitation's secret to the domain that it is of, with what p
 // says of the invited one.
 func (c *Client) Redeem(ctx context.Context, secret string, p directory.Peering) error {
-	_, err := c.ask(ctx, redeemPath, offer{peering{Domain: p.Domain.Name(), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip}, secret})
+	_, err := c.ask(ctx, redeemPath, offer{peering{Domain: p.Domain.Name(), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip, Endpoint: p.Endpoint}, secret})
 	return err
 }
 

@@ -236,7 +236,17 @@ func provenance() *openapi3.Schema {
 // operatorSchemas are what operators see and send.
 func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 	moment := &openapi3.Schema{Type: &openapi3.Types{"string"}, Format: "date-time"}
+	endpoint := func() *openapi3.Schema {
+		return said(object([]string{"url", "profile"}, props{
+			"url": uri("Its https URL."), "profile": oneOf(directory.ProfileSPIFFE, directory.ProfileWeb),
+			"id": uri("Of https_spiffe: whose SVID it shows; any node of the domain if not given."),
+		}), "Where the bundle is had anew (SPIFFE Federation, 5).")
+	}
 	return map[string]*openapi3.Schema{
+		"spiffe-bundle": said(object([]string{"keys", "spiffe_sequence", "spiffe_refresh_hint"}, props{
+			"keys":            array(object([]string{"kty", "use"}, props{"kty": text("", 0), "use": text("", 0)}), "The domain's authorities.", 0),
+			"spiffe_sequence": atLeast(0, "Rises with each new authority."), "spiffe_refresh_hint": atLeast(0, "Seconds after which to look again."),
+		}), "A SPIFFE trust bundle: whom to believe of this domain."),
 		"raft": said(object([]string{"leader", "peers"}, props{
 			"leader": text("A SPIFFE ID; empty where none is known.", 0),
 			"peers": array(object([]string{"id", "address", "voter"}, props{
@@ -271,7 +281,9 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"invited_until": moment, "ended_by": oneOf("us", "peer"), "head_age_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}}, "addresses": array(text("", 0), "", 0),
 				"watermark": text("EPOCH.REVISION that this node has applied.", 0), "tip": text("EPOCH.REVISION that the peer has announced.", 0),
 				"lag_revisions": atLeast(0, ""), "lag_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},
-				"last_heard": moment, "last_error": text("", 0), "received": said(object(nil, nil), "Messages by what the gate said."),
+				"last_heard": moment, "last_error": text("", 0),
+				"bundle_endpoint": uri("Where the peer's bundle is had anew."), "bundle_checked": moment, "bundle_error": text("Why it can't be had; the last good one is believed.", 0),
+				"received": said(object(nil, nil), "Messages by what the gate said."),
 			}), "", 0),
 		}), "How the peered domains stand, as this node sees it."),
 		"peer-invite": said(object([]string{"domain"}, props{
@@ -286,7 +298,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		}), "What to do with a peering."),
 		"peer-offer": said(object([]string{"domain", "bundle", "addresses", "secret"}, props{
 			"domain": nonEmpty("The invited trust domain."), "bundle": said(object(nil, nil), "Its SPIFFE bundle, a JWKS object."),
-			"addresses": array(uri("https://HOST[:PORT] of a node."), "", 0), "gossip": array(text("host:port", 0), "", 0), "secret": nonEmpty("Of the token."),
+			"addresses": array(uri("https://HOST[:PORT] of a node."), "", 0), "gossip": array(text("host:port", 0), "", 0), "bundle_endpoint": endpoint(), "secret": nonEmpty("Of the token."),
 		}), "What an invited domain says of itself."),
 		"policy": said(object([]string{"policy"}, props{
 			"policy":  text("Cedar; to set an empty one is to go back to what is built in.", 0),
@@ -296,6 +308,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 			"domain": nonEmpty("The peer's trust domain."), "state": oneOf("pending", "active", "frozen", "terminated"),
 			"bundle": said(object(nil, nil), "The peer's SPIFFE bundle, a JWKS object."), "addresses": array(uri("https://HOST[:PORT] of a node."), "", 0),
 			"gossip": array(text("host:port", 0), "", 0), "mesh": said(boolean(), "Whether the peer may have what is for the whole mesh."),
+			"bundle_endpoint": endpoint(),
 		}), "What is agreed with another domain."),
 	}
 }

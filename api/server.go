@@ -119,6 +119,9 @@ type Config struct {
 	Probed func(*directory.Entry) (directory.Probe, bool)
 	// Frozen are the domains that nothing is taken from any more; may be nil.
 	Frozen func() []spiffeid.TrustDomain
+	// Bundle is this domain's SPIFFE trust bundle, for anyone; nil where it is not
+	// served.
+	Bundle func() ([]byte, error)
 	// Federation serves /federation/v1/ and decides itself who may call.
 	Federation http.Handler
 	// Settled is whether this node has had all that its domain had, once since it
@@ -261,6 +264,9 @@ func (s *Server) table() []row {
 		rows = append(rows,
 			row{"POST", "/agents/resolve", querier, s.resolve},
 		)
+	}
+	if s.cfg.Bundle != nil {
+		rows = append(rows, row{"GET", BundlePath, anyone, s.bundle})
 	}
 	if len(s.cfg.Takes.Issuers) > 0 {
 		rows = append(rows, row{"GET", resourcePath, anyone, s.protectedResource})

@@ -23,3 +23,15 @@ func (s *Server) wellKnown(w http.ResponseWriter, c *call) error {
 	}
 	return sendPublic(w, c, "application/json", append(b, '}', '\n'))
 }
+
+// BundlePath is where a node serves its domain's trust bundle (SPIFFE Federation, 5).
+const BundlePath = "/.well-known/spiffe-bundle"
+
+// bundle answers GET /.well-known/spiffe-bundle: whom to believe of this domain.
+func (s *Server) bundle(w http.ResponseWriter, c *call) error {
+	b, err := s.cfg.Bundle()
+	if err != nil {
+		return err
+	}
+	return sendPublic(w, c, "application/json", b)
+}

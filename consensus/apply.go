@@ -157,6 +157,8 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 		s.reissue(c.Issue)
 	case c.Peer != nil:
 		s.peer(c.Peer)
+	case c.Rebundle != nil:
+		s.rebundle(c.Rebundle)
 	case c.Redeem != nil:
 		return directory.Outcome{}, s.redeem(c.Redeem)
 	case c.Epoch != nil:

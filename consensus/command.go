@@ -42,6 +42,7 @@ type command struct {
 	Spend    *spend     `cbor:"16,keyasint,omitempty"`
 	Redeem   *redeem    `cbor:"17,keyasint,omitempty"`
 	Policy   *policy    `cbor:"18,keyasint,omitempty"`
+	Rebundle *rebundle  `cbor:"24,keyasint,omitempty"`
 }
 
 // weight is how many changes a command is; those of the sweep, which bounds its
@@ -165,6 +166,16 @@ type peer struct {
 	Secret    directory.Hash         `cbor:"7,keyasint,omitzero"`
 	Until     int64                  `cbor:"8,keyasint,omitempty"`
 	ByPeer    bool                   `cbor:"9,keyasint,omitempty"`
+
+	Endpoint directory.BundleEndpoint `cbor:"20,keyasint,omitzero"`
+}
+
+// rebundle is what a peer's bundle endpoint has, where the peering still has the
+// bundle that it was compared with.
+type rebundle struct {
+	Domain spiffeid.TrustDomain `cbor:"1,keyasint"`
+	Held   directory.Hash       `cbor:"2,keyasint"` // SHA-256 of that
+	Bundle []byte               `cbor:"3,keyasint"`
 }
 
 // redeem makes a pending peering active by its invitation's secret.

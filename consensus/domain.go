@@ -64,6 +64,20 @@ func (s *state) peer(c *peer) {
 	}
 }
 
+// rebundle puts a peer's new bundle in the place of the one that it was compared
+// with. Who speaks for the peer has nothing to do with what it may have: policy
+// stays where it is, and no grant is asked for anew.
+func (s *state) rebundle(c *rebundle) {
+	p, known := s.peerings[c.Domain]
+	live := p.State == directory.PeeringActive || p.State == directory.PeeringFrozen
+	if !known || !live || directory.HashOf(p.Bundle) != c.Held || bytes.Equal(p.Bundle, c.Bundle) {
+		return
+	}
+	p.Bundle = c.Bundle
+	s.peerings[c.Domain] = p
+	s.next()
+}
+
 // redeem lets an invitation be used once: whoever shows its secret first is the
 // peer. Its own repetition is no second use.
 func (s *state) redeem(c *redeem) error {

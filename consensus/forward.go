@@ -26,6 +26,7 @@ type request struct {
 	Renew    *renewRequest    `cbor:"7,keyasint,omitempty"`
 	Redeem   *redeem          `cbor:"8,keyasint,omitempty"`
 	Policy   *policy          `cbor:"9,keyasint,omitempty"`
+	Rebundle *rebundle        `cbor:"14,keyasint,omitempty"`
 }
 
 // weight is how many changes a request is.

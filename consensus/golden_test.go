@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -52,15 +53,16 @@ func everyCommand() []command {
 		{Announce: &sweep{1, []directory.RID{rid}}},
 		{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}},
 		{Issue: &issue{12}},
-		{Peer: &peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true, directory.Hash{}, 0, false}},
+		{Peer: &peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true, directory.Hash{}, 0, false, directory.BundleEndpoint{}}},
 		{Epoch: &epoch{1793491200, "bootstrap"}},
 		{Regrant: &regrant{[]regrantItem{{rid, 4, g}}}},
 		{Rules: &Rules{3600, 1000}},
 		{Member: &member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true}},
 		{Admit: &admission{must(alphaNode("n3")), 1793577600}},
 		{Renew: &renew{ada, true, renewals{rid.AppendBinary(nil), []uint32{600}}}},
-		{Redeem: &redeem{directory.Hash{8}, peer{beta, directory.PeeringActive, []byte("{}"), []string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true}}},
+		{Redeem: &redeem{directory.Hash{8}, peer{beta, directory.PeeringActive, []byte("{}"), []string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true, directory.BundleEndpoint{URL: "https://b:8400/bundle", Profile: directory.ProfileSPIFFE, ID: spiffeid.RequireFromPath(beta, "/roster/node/1")}}}},
 		{Policy: &policy{[]byte("permit (principal, action, resource);")}},
+		{Rebundle: &rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 	}
 }

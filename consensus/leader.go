@@ -54,6 +54,8 @@ func (s *Store) prepare(req *request) (*command, error) {
 		return &command{Remove: &remove{directory.StatementFormat, r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch}}, nil
 	case req.Peer != nil:
 		return &command{Peer: req.Peer}, checkPeering(s, req.Peer)
+	case req.Rebundle != nil:
+		return &command{Rebundle: req.Rebundle}, checkBundle(req.Rebundle.Bundle)
 	case req.Redeem != nil:
 		return &command{Redeem: req.Redeem}, checkPeering(s, &req.Redeem.Peer)
 	case req.Policy != nil:
@@ -189,6 +191,13 @@ func checkKey(k *attest) error {
 	}
 	if bad {
 		return directory.Refuse(directory.BadRequest, "a signing key has 32 bytes and 1 to %d attestations of at most %d bytes", maxAttestations, maxAttestation)
+	}
+	return nil
+}
+
+func checkBundle(b []byte) error {
+	if len(b) > maxBundle {
+		return directory.Refuse(directory.TooLarge, "a peer's bundle has at most %d bytes, and this one has %d", maxBundle, len(b))
 	}
 	return nil
 }

@@ -62,3 +62,30 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 		t.Errorf("the same secret by somebody else: %v", err)
 	}
 }
+
+// A peer's new bundle takes the place of the one that it was compared with, and of no
+// other; no grant is asked for anew.
+func TestABundleIsReplaced(t *testing.T) {
+	d := newDrive(t)
+	old, next := []byte(`{"keys":[]}`), []byte(`{"keys":[],"spiffe_sequence":2}`)
+	p := peerBeta
+	p.Bundle = old
+	d.at(1, command{Peer: &p})
+	policy, revision := d.state.policy, d.state.revision
+	held := func() []byte { return d.state.peerings[beta].Bundle }
+	d.at(2, command{Rebundle: &rebundle{beta, directory.HashOf(next), []byte("{}")}})
+	d.at(3, command{Rebundle: &rebundle{spiffeid.RequireTrustDomainFromString("gamma.test"), directory.HashOf(nil), next}})
+	if string(held()) != string(old) || d.state.revision != revision || len(d.state.peerings) != 1 {
+		t.Fatalf("compared with another bundle, or of a stranger: %s", held())
+	}
+	d.at(4, command{Rebundle: &rebundle{beta, directory.HashOf(old), next}})
+	if string(held()) != string(next) || d.state.policy != policy || d.state.revision != revision+1 {
+		t.Fatalf("the bundle is %s, and policy moved from %d to %d", held(), policy, d.state.policy)
+	}
+	p.State, p.Bundle = directory.PeeringTerminated, next
+	d.at(5, command{Peer: &p})
+	d.at(6, command{Rebundle: &rebundle{beta, directory.HashOf(next), old}})
+	if string(held()) != string(next) {
+		t.Error("a peering that has ended gets a bundle")
+	}
+}

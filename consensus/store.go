@@ -117,6 +117,13 @@ func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 	return err
 }
 
+// SetBundle puts a peer's new bundle in the place of held, which it was compared
+// with. Where the peering has another by then, or is not in force, nothing changes.
+func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, bundle []byte) error {
+	_, err := s.write(ctx, &request{Rebundle: &rebundle{peer, directory.HashOf(held), bundle}})
+	return err
+}
+
 // Redeem makes a pending peering what p says, if secret is the hash of its
 // invitation's secret and the invitation has not ended: directory.Forbidden else.
 // Of two that try with one secret the first is the peer.

@@ -75,12 +75,15 @@ type Peering struct {
 	Until int64 `json:"until,omitempty"`
 	// ByPeer is whether it was the peer that ended the peering.
 	ByPeer bool `json:"by_peer,omitempty"`
+	// Endpoint is where the peer's bundle is had anew; zero where an operator alone
+	// changes it.
+	Endpoint BundleEndpoint `json:"bundle_endpoint,omitzero"`
 }
 
 // Equal reports whether two peerings say the same.
 func (p Peering) Equal(o Peering) bool {
 	return p.Domain == o.Domain && p.State == o.State && p.Mesh == o.Mesh &&
-		p.Secret == o.Secret && p.Until == o.Until && p.ByPeer == o.ByPeer && bytes.Equal(p.Bundle, o.Bundle) &&
+		p.Secret == o.Secret && p.Until == o.Until && p.ByPeer == o.ByPeer && p.Endpoint == o.Endpoint && bytes.Equal(p.Bundle, o.Bundle) &&
 		slices.Equal(p.Addresses, o.Addresses) && slices.Equal(p.Gossip, o.Gossip)
 }
 

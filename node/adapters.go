@@ -147,6 +147,13 @@ func (o operator) Peers() []api.Peer {
 		case p.State == directory.PeeringTerminated:
 			out.EndedBy = "us"
 		}
+		if out.BundleEndpoint = p.Endpoint.URL; out.BundleEndpoint != "" {
+			f := o.n.keeper.of(p.Domain)
+			out.BundleChecked = f.good
+			if f.err != nil {
+				out.BundleError = f.err.Error()
+			}
+		}
 		if s, ok := seen[p.Domain]; ok {
 			if p.State == directory.PeeringActive {
 				out.State = s.State

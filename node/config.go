@@ -37,6 +37,7 @@ type Config struct {
 	Data        string               `yaml:"data"`
 	Listen      Listen               `yaml:"listen"`
 	Identity    Identity             `yaml:"identity"`
+	Bundles     BundleExchange       `yaml:"bundles"`
 	Members     []Member             `yaml:"members"`
 	Join        []string             `yaml:"join"`
 	Expect      int                  `yaml:"bootstrap_expect"`
@@ -142,6 +143,7 @@ func DefaultConfig() Config {
 	return Config{
 		Data:      "data",
 		Listen:    Listen{API: "0.0.0.0:8400", Admin: "127.0.0.1:8401", Cluster: "0.0.0.0:8402", Gossip: "0.0.0.0:8403"},
+		Bundles:   BundleExchange{Serve: true},
 		Voter:     true,
 		Gossip:    Gossip{Enabled: true},
 		Policy:    "shipped",
@@ -171,7 +173,7 @@ func LoadConfig(path string) (Config, error) {
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
-	paths := []*string{&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle, &c.Discovery.Embeddings.KeyFile, &c.Crawl.CA, &c.Probe.CA}
+	paths := []*string{&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle, &c.Bundles.CA, &c.Discovery.Embeddings.KeyFile, &c.Crawl.CA, &c.Probe.CA}
 	for i := range c.Discovery.Taxonomies {
 		paths = append(paths, &c.Discovery.Taxonomies[i])
 	}
@@ -189,7 +191,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate reports the first key whose value a node can't start with.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.validateDomain, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateProbe, c.validateGateway, c.validateDiscovery, c.validateRest} {
+	for _, check := range []func() error{c.validateDomain, c.validateBundles, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateProbe, c.validateGateway, c.validateDiscovery, c.validateRest} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -90,6 +90,7 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"clear queries":       {`url: ""`, `url: "http://model.example/v1/embeddings"`, "discovery.embeddings"},
 		"vectors of no model": {`url: ""`, `url: "https://model.example/v1/embeddings"`, "discovery.embeddings: the model"},
 		"a model of nobody":   {`model: ""`, `model: "m"`, "discovery.embeddings.url"},
+		"a profile of none":   {`profile: ""`, "profile: https_web", "bundles.endpoint"},
 		"no key":              {"key: node.key", "", "identity"},
 		"two identities":      {`workload_api: ""`, "workload_api: unix:///run/spire.sock", "identity: workload_api stands instead"},
 	} {

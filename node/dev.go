@@ -178,6 +178,7 @@ func (d *DevDomain) peering() (directory.Peering, error) {
 	}
 	jwks, err := bundle.Marshal()
 	p := directory.Peering{Domain: bundle.TrustDomain(), State: directory.PeeringActive, Bundle: jwks, Mesh: true}
+	p.Endpoint = directory.BundleEndpoint{URL: d.Nodes[0].API + api.BundlePath, Profile: directory.ProfileSPIFFE}
 	for _, n := range d.Nodes {
 		p.Addresses = append(p.Addresses, n.API)
 		p.Gossip = append(p.Gossip, n.Gossip)

@@ -60,7 +60,7 @@ func (n *Node) wireIdentity(env Env) (err error) {
 	if n.cfg.Identity.WorkloadAPI != "" {
 		return nil
 	}
-	if err := n.bundles.LoadFile(n.cfg.TrustDomain, n.cfg.Identity.Bundle); err != nil {
+	if err := n.source.Follow(n.bundles, n.cfg.Identity.Bundle); err != nil {
 		return fmt.Errorf("identity.bundle: %w", err)
 	}
 	n.life.loop("identity", func(ctx context.Context) { n.source.Run(ctx, n.log) })

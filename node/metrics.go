@@ -82,12 +82,14 @@ var (
 	descWatches       = desc("watches", "Clients that watch the directory at this node.")
 	descSVID          = desc("svid_remaining_seconds", "Seconds until the node's SVID ends; negative once it has.")
 	descProbed        = desc("probed_registrations", "Registrations whose agents were asked what they are, by what came of it last.", "state")
+	descTrouble       = desc("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed; the last good ones are in use.")
+	descBundleBad     = desc("bundle_failing", "1 while a peer's bundle can't be had from its endpoint; the last good one is in use.", "origin")
 	descMessages      = desc("federation_messages_total", "Pages, heads and records of an origin, by what the gate said.", "origin", "code")
 )
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descProbed, descMessages} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descBundleBad, descProbed, descMessages} {
 		ch <- d
 	}
 }
@@ -98,12 +100,8 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	n := s.n
-	leader := 0.0
-	if n.store.IsLeader() {
-		leader = 1
-	}
 	size, _ := n.store.Ledger()
-	gauge(descLeader, leader)
+	gauge(descLeader, oneIf(n.store.IsLeader()))
 	gauge(descHeard, n.store.Heard().Seconds())
 	gauge(descRevision, float64(n.store.Position().Revision))
 	gauge(descLedger, float64(size))
@@ -112,6 +110,7 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 		gauge(descRegistrations, float64(n.view.Origin(td).Len()), td.Name())
 	}
 	gauge(descSVID, time.Until(n.source.SVID().Certificates[0].NotAfter).Seconds())
+	gauge(descTrouble, oneIf(n.source.Trouble() != nil))
 	gauge(descWatches, float64(n.face.Watches()))
 	if n.found != nil {
 		for state, count := range n.found.count() {
@@ -123,12 +122,20 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	s.collectPeers(ch, gauge)
 }
 
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 func (s state) collectPeers(ch chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64, ...string)) {
 	for _, p := range s.n.mesh.Peers() {
 		name := p.Domain.Name()
 		gauge(descLag, float64(p.LagRevisions), name)
 		gauge(descLagSeconds, p.LagSeconds, name)
 		gauge(descHeadAge, p.HeadAge.Seconds(), name)
+		gauge(descBundleBad, oneIf(s.n.keeper.of(p.Domain).err != nil), name)
 		for code, count := range p.Received {
 			ch <- prometheus.MustNewConstMetric(descMessages, prometheus.CounterValue, float64(count), name, string(code))
 		}

@@ -60,6 +60,8 @@ type Node struct {
 	metrics *metrics
 	face    *api.Server
 
+	keeper *bundleKeeper
+
 	lastPeers []directory.Peering // of the last run; not changed once the node has started
 
 	mu      sync.Mutex // guards clients

@@ -50,9 +50,9 @@ func (n *Node) exportsTo(td spiffeid.TrustDomain) bool {
 
 // ourselves is what another domain needs to know of this one.
 func (n *Node) ourselves() (directory.Peering, error) {
-	p := directory.Peering{Domain: n.cfg.TrustDomain}
+	p := directory.Peering{Domain: n.cfg.TrustDomain, Endpoint: n.cfg.bundleEndpoint()}
 	var err error
-	if p.Bundle, err = n.bundles.JWKS(p.Domain); err != nil {
+	if p.Bundle, err = n.bundles.Publish(p.Domain); err != nil {
 		return p, err
 	}
 	for _, m := range n.store.RaftPeers() {
@@ -83,7 +83,7 @@ func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life t
 	}
 	secret := rand.Text()
 	until := time.Now().Add(life).Truncate(time.Second)
-	token := api.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle, Addresses: us.Addresses, Gossip: us.Gossip, Secret: secret, Until: until.Unix()}
+	token := api.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle, Addresses: us.Addresses, Gossip: us.Gossip, Endpoint: us.Endpoint, Secret: secret, Until: until.Unix()}
 	made = api.Invitation{Token: token.String(), Until: until.UTC(), Fingerprint: fingerprintOf(us)}
 	if len(made.Token) > api.MaxToken {
 		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes", api.MaxToken)

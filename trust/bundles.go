@@ -40,6 +40,7 @@ type bundle struct {
 	x509       *x509bundle.Bundle
 	jwt, wit   map[string]crypto.PublicKey // by kid
 	generation uint64
+	published  func() ([]byte, error) // as Publish returns it
 }
 
 // NewBundles returns an empty set.
@@ -74,7 +75,11 @@ func (b *Bundles) set(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDo
 	if err := checkAuthorities(td, parsed.X509Authorities()); err != nil {
 		return fmt.Errorf("bundle of %s: %w", td, err)
 	}
-	b.put(sets, td, &bundle{jwks: bytes.Clone(jwks), x509: parsed.X509Bundle(), jwt: parsed.JWTAuthorities(), wit: parsed.WITAuthorities()})
+	jwks = bytes.Clone(jwks)
+	b.put(sets, td, &bundle{
+		jwks: jwks, x509: parsed.X509Bundle(), jwt: parsed.JWTAuthorities(), wit: parsed.WITAuthorities(),
+		published: sync.OnceValues(func() ([]byte, error) { return publish(td, jwks) }),
+	})
 	return nil
 }
 
@@ -89,18 +94,27 @@ func (b *Bundles) SetX509(td spiffeid.TrustDomain, authorities []*x509.Certifica
 
 // LoadFile is Set with a file: a SPIFFE bundle, or certificates in PEM.
 func (b *Bundles) LoadFile(td spiffeid.TrustDomain, file string) error {
+	jwks, err := readBundle(td, file)
+	if err != nil {
+		return err
+	}
+	return b.Set(td, jwks)
+}
+
+// readBundle returns the JWKS that is in a file, or that says what its PEM does.
+func readBundle(td spiffeid.TrustDomain, file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("bundle of %s: %w", td, err)
+		return nil, fmt.Errorf("bundle of %s: %w", td, err)
 	}
 	parsed, err := ParseBundle(td, text)
 	if err != nil {
-		return fmt.Errorf("bundle of %s: %s: %w", td, file, err)
+		return nil, fmt.Errorf("bundle of %s: %s: %w", td, file, err)
 	}
 	if jwks := bytes.TrimSpace(text); len(jwks) > 0 && jwks[0] == '{' {
-		return b.Set(td, jwks)
+		return jwks, nil
 	}
-	return b.SetX509(td, parsed.X509Authorities())
+	return spiffebundle.FromX509Authorities(td, parsed.X509Authorities()).Marshal()
 }
 
 func (b *Bundles) put(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDomain, set *bundle) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
@@ -26,11 +25,14 @@ func IsNode(id spiffeid.ID, td spiffeid.TrustDomain) bool {
 type Source struct {
 	certFile, keyFile string       // empty for a source that is not of files
 	api               *WorkloadAPI // which swaps it; nil for a source of files, or a fixed one
+	bundleFile        string       // of the domain's bundle, in bundles; empty where Run does not keep it
+	bundles           *Bundles
 
-	mu      sync.RWMutex
+	mu      sync.RWMutex // guards the rest
 	svid    *x509svid.SVID
 	cert    *tls.Certificate // of svid
 	changed chan struct{}
+	trouble error // of the last look at the files
 }
 
 // NewSource returns a source of that SVID, fixed until Set.
@@ -88,26 +90,6 @@ func (s *Source) Certificate() *tls.Certificate {
 }
 
 var (
-	errOtherID    = errors.New("the files hold the SVID of another identity")
-	errSpent      = errors.New("the files hold an expired SVID")
-	errNothingNew = errors.New("the files hold the SVID that is in use")
+	errOtherID = errors.New("the files hold the SVID of another identity")
+	errSpent   = errors.New("the files hold an expired SVID")
 )
-
-// reload swaps to what the files hold now. The old SVID stays on any error.
-func (s *Source) reload() error {
-	next, err := x509svid.Load(s.certFile, s.keyFile)
-	if err != nil {
-		return err
-	}
-	now := s.SVID()
-	switch {
-	case next.ID != now.ID:
-		return errOtherID
-	case next.Certificates[0].Equal(now.Certificates[0]):
-		return errNothingNew
-	case !time.Now().Before(next.Certificates[0].NotAfter):
-		return errSpent
-	}
-	s.Set(next)
-	return nil
-}

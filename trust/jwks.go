@@ -57,17 +57,22 @@ func OpenKeys(source string, authorities *x509.CertPool) (*Keys, error) {
 	if u, err := url.Parse(source); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return nil, fmt.Errorf("%q is neither a file nor an https URL", source)
 	}
-	k.client = &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities},
-			TLSHandshakeTimeout:    fetchTimeout,
-			MaxResponseHeaderBytes: 64 << 10,
-			DisableKeepAlives:      true,
-		},
-		Timeout:       fetchTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // where it leads is not what was pinned
-	}
+	k.client = pinned(&http.Transport{
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities},
+		TLSHandshakeTimeout:    fetchTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableKeepAlives:      true,
+	})
 	return k, nil
+}
+
+// pinned returns a client for fetch, which follows no redirect: where one leads is
+// not what was pinned.
+func pinned(t *http.Transport) *http.Client {
+	return &http.Client{
+		Transport: t, Timeout: fetchTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // Run keeps the keys as their source has them until ctx ends. What can't be used

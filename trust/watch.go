@@ -2,7 +2,6 @@ package trust
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -15,11 +14,12 @@ const (
 	settle    = 200 * time.Millisecond // a writer replaces certificate and key one after the other
 )
 
-// Run watches the files of s and swaps to a new SVID when they hold one, until
-// ctx ends. What can't be used is logged and the old SVID kept. For a fixed
-// source Run returns at once.
+// Run watches the files of s and swaps to what they hold, until ctx ends: the SVID,
+// and its domain's bundle where Follow named its file. What can't be used is logged,
+// told by Trouble, and the old kept. For a fixed source without a bundle's file Run
+// returns at once.
 func (s *Source) Run(ctx context.Context, log *slog.Logger) {
-	if s.certFile == "" {
+	if s.certFile == "" && s.bundleFile == "" {
 		return
 	}
 	events, stop := s.watch(log)
@@ -46,28 +46,39 @@ func (s *Source) Run(ctx context.Context, log *slog.Logger) {
 }
 
 func (s *Source) swap(log *slog.Logger) {
-	switch err := s.reload(); {
-	case err == nil:
-		svid := s.SVID()
-		log.Info("new SVID", "id", svid.ID.String(), "expires", svid.Certificates[0].NotAfter)
-	case !errors.Is(err, errNothingNew):
-		log.Error("the node's SVID files can't be used; the old SVID stays", "err", err,
+	svid, bundle, err := s.reload()
+	if svid {
+		now := s.SVID()
+		log.Info("new SVID", "id", now.ID.String(), "expires", now.Certificates[0].NotAfter)
+	}
+	if bundle {
+		log.Info("the domain has a new bundle", "file", s.bundleFile)
+	}
+	if err != nil {
+		log.Error("the node's identity files can't be used; what was last good stays", "err", err,
 			"expires", s.SVID().Certificates[0].NotAfter)
 	}
 }
 
 // watch reports changes in the directories of the files: a writer that renames
 // a new file into place, or a mounted secret, replaces what a watch on the file
-// itself would hold on to. Without inotify the poll alone is left.
+// itself would hold on to. Without inotify the poll alone is left, and for a source
+// that is not of files.
 func (s *Source) watch(log *slog.Logger) (<-chan fsnotify.Event, func()) {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		log.Warn("the SVID files are polled only", "err", err, "every", pollEvery)
+	if s.certFile == "" {
 		return nil, func() {}
 	}
-	for _, file := range []string{s.certFile, s.keyFile} {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		log.Warn("the identity files are polled only", "err", err, "every", pollEvery)
+		return nil, func() {}
+	}
+	for _, file := range []string{s.certFile, s.keyFile, s.bundleFile} {
+		if file == "" {
+			continue
+		}
 		if err := w.Add(filepath.Dir(file)); err != nil {
-			log.Warn("the SVID files are polled only", "err", err, "every", pollEvery)
+			log.Warn("the identity files are polled only", "err", err, "every", pollEvery)
 		}
 	}
 	return w.Events, func() { _ = w.Close() }

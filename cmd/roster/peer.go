@@ -190,6 +190,9 @@ func shownPeer(p api.Peer) table {
 	if p.HeadAge > 0 {
 		say("age of head", strconv.FormatFloat(p.HeadAge, 'f', 1, 64)+" s")
 	}
+	say("bundle endpoint", p.BundleEndpoint)
+	say("bundle checked", stamp(p.BundleChecked))
+	say("bundle error", p.BundleError)
 	say("last error", p.LastError)
 	for _, code := range slices.Sorted(maps.Keys(p.Received)) {
 		say("messages "+code, strconv.FormatUint(p.Received[code], 10))

@@ -28,6 +28,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
@@ -41,6 +42,8 @@ type Options struct {
 	NoGossip       bool   // changes cross by subscription and pull alone
 	// RealTime is a mesh in no bubble, such as one that talks to real servers.
 	RealTime bool
+	// Endpoints has domains follow each other's bundles at their endpoints.
+	Endpoints bool
 	// Configure changes the configuration of every node before it starts; may be nil.
 	Configure func(*node.Config)
 }
@@ -81,6 +84,8 @@ type Domain struct {
 
 	td spiffeid.TrustDomain
 	ca *trust.CA
+
+	next *trust.CA // while the domain's CA is rotated
 }
 
 // Start starts a mesh and waits, in virtual time, until every node is ready and
@@ -147,6 +152,9 @@ func (m *Mesh) peer(d *Domain) {
 		jwks, err := other.ca.Bundle().Marshal()
 		m.must(err)
 		p := directory.Peering{Domain: other.td, State: directory.PeeringActive, Bundle: jwks, Mesh: true}
+		if m.options.Endpoints {
+			p.Endpoint = directory.BundleEndpoint{URL: other.Nodes[0].URL() + api.BundlePath, Profile: directory.ProfileSPIFFE}
+		}
 		for _, n := range other.Nodes {
 			p.Addresses = append(p.Addresses, n.URL())
 			if !m.options.NoGossip {

@@ -1,0 +1,47 @@
+package directory
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// How a bundle endpoint shows who it is (SPIFFE Federation, 5.2).
+const (
+	ProfileWeb    = "https_web"    // by a certificate of the web's PKI
+	ProfileSPIFFE = "https_spiffe" // by an X.509-SVID
+)
+
+// maxEndpoint bounds a bundle endpoint's URL in bytes.
+const maxEndpoint = 2048
+
+// A BundleEndpoint is where a trust domain's bundle is had anew (SPIFFE Federation,
+// 5). The zero one is none.
+type BundleEndpoint struct {
+	URL     string `json:"url" yaml:"url" cbor:"1,keyasint"`
+	Profile string `json:"profile" yaml:"profile" cbor:"2,keyasint"`
+	// ID is whose SVID an endpoint of ProfileSPIFFE shows; zero for that of any node
+	// of the domain.
+	ID spiffeid.ID `json:"id,omitzero" yaml:"id" cbor:"3,keyasint,omitzero"`
+}
+
+// IsZero reports whether e is none.
+func (e BundleEndpoint) IsZero() bool { return e == BundleEndpoint{} }
+
+// Check returns what is wrong with an endpoint; nil for none.
+func (e BundleEndpoint) Check() error {
+	if e.IsZero() {
+		return nil
+	}
+	u, err := url.Parse(e.URL)
+	switch {
+	case err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" || len(e.URL) > maxEndpoint:
+		return fmt.Errorf("the bundle endpoint %.200q is no https URL of at most %d bytes", e.URL, maxEndpoint)
+	case e.Profile != ProfileWeb && e.Profile != ProfileSPIFFE:
+		return fmt.Errorf("the bundle endpoint's profile %.40q is neither %s nor %s", e.Profile, ProfileSPIFFE, ProfileWeb)
+	case e.Profile == ProfileWeb && !e.ID.IsZero():
+		return fmt.Errorf("a bundle endpoint of profile %s shows no SPIFFE ID", ProfileWeb)
+	}
+	return nil
+}

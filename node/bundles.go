@@ -1,0 +1,183 @@
+package node
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// BundleExchange is how this domain's trust bundle reaches peers, and theirs this
+// domain.
+type BundleExchange struct {
+	Serve    bool                     `yaml:"serve"`
+	Endpoint directory.BundleEndpoint `yaml:"endpoint"`
+	CA       string                   `yaml:"ca"`
+}
+
+func (c *Config) validateBundles() error {
+	if err := c.Bundles.Endpoint.Check(); err != nil {
+		return fmt.Errorf("bundles.endpoint: %w", err)
+	}
+	return nil
+}
+
+// bundleEndpoint is where peers have this domain's bundle; zero for nowhere.
+func (c *Config) bundleEndpoint() directory.BundleEndpoint {
+	if c.Bundles.Endpoint.IsZero() && c.Bundles.Serve {
+		return directory.BundleEndpoint{URL: c.PublicURL + api.BundlePath, Profile: directory.ProfileSPIFFE}
+	}
+	return c.Bundles.Endpoint
+}
+
+// How often endpoints are asked.
+const (
+	bundlesLook  = 10 * time.Second // to see whether one is due
+	bundlesAgain = time.Minute      // after a failure
+	bundlesBound = 15 * time.Second // for one bundle to be had and agreed on
+	bundlesOnce  = 16               // at once
+)
+
+// A following is what this node has seen of a peer's bundle endpoint.
+type following struct {
+	endpoint directory.BundleEndpoint
+	due      time.Time
+	good     time.Time // when it was last had; zero for never
+	err      error     // of the last time
+}
+
+// A bundleKeeper keeps the bundles of peers as their endpoints have them: whichever node
+// of the domain finds a newer one has all agree on it. What does not hold is an
+// alarm, and the last good bundle stays.
+type bundleKeeper struct {
+	n       *Node
+	fetcher *trust.Fetcher
+
+	mu   sync.Mutex // guards seen
+	seen map[spiffeid.TrustDomain]following
+}
+
+// wireBundles has peers' bundles followed.
+func (n *Node) wireBundles() error {
+	var roots *x509.CertPool
+	if ca := n.cfg.Bundles.CA; ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return fmt.Errorf("bundles.ca: %w", err)
+		}
+		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("bundles.ca: %s has no certificate in PEM", ca)
+		}
+	}
+	n.keeper = &bundleKeeper{n: n, fetcher: trust.NewFetcher(n.bundles, roots, n.net.Dial), seen: map[spiffeid.TrustDomain]following{}}
+	n.life.loop("bundles of peers", n.keeper.run)
+	return nil
+}
+
+func (f *bundleKeeper) run(ctx context.Context) {
+	tick := time.NewTicker(bundlesLook)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		f.round(ctx)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// round asks the endpoints that are due.
+func (f *bundleKeeper) round(ctx context.Context) {
+	free := make(chan struct{}, bundlesOnce)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	now := time.Now()
+	for _, p := range f.due(now) {
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			f.ask(ctx, p)
+		})
+	}
+}
+
+// due returns the peerings whose endpoints are to be asked, and forgets those that
+// have none any more.
+func (f *bundleKeeper) due(now time.Time) (list []directory.Peering) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := f.seen
+	f.seen = map[spiffeid.TrustDomain]following{}
+	for _, p := range f.n.peerings() {
+		live := p.State == directory.PeeringActive || p.State == directory.PeeringFrozen
+		if !live || p.Endpoint.IsZero() {
+			continue
+		}
+		s := old[p.Domain]
+		if s.endpoint != p.Endpoint {
+			s = following{endpoint: p.Endpoint}
+		}
+		f.seen[p.Domain] = s
+		if !now.Before(s.due) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// ask asks one endpoint and has the domain agree on what is new.
+func (f *bundleKeeper) ask(ctx context.Context, p directory.Peering) {
+	bound, cancel := context.WithTimeout(ctx, bundlesBound)
+	defer cancel()
+	got, err := f.fetcher.Fetch(bound, p.Domain, p.Endpoint, p.Bundle)
+	if err == nil && got.News {
+		if err = f.n.store.SetBundle(bound, p.Domain, p.Bundle, got.JWKS); err == nil {
+			f.n.log.Info("a peer has a new bundle", "peer", p.Domain.Name(), "endpoint", p.Endpoint.URL)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.seen[p.Domain]
+	s.err, s.due = err, now.Add(got.Again)
+	if err != nil {
+		f.n.log.Error("a peer's bundle can't be had; the last good one stays", "peer", p.Domain.Name(), "endpoint", p.Endpoint.URL, "err", err)
+		s.due = now.Add(bundlesAgain)
+	} else {
+		s.good = now
+	}
+	f.seen[p.Domain] = s
+}
+
+// of returns what was seen of a peer's endpoint; zero where it has none.
+func (f *bundleKeeper) of(td spiffeid.TrustDomain) following {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[td]
+}
+
+// ownBundle is what BundlePath answers; nil where it is not served.
+func (n *Node) ownBundle() func() ([]byte, error) {
+	if !n.cfg.Bundles.Serve {
+		return nil
+	}
+	return func() ([]byte, error) {
+		b, err := n.bundles.Publish(n.cfg.TrustDomain)
+		if errors.Is(err, trust.ErrNoBundle) {
+			return nil, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain")
+		}
+		return b, err
+	}
+}

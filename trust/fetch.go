@@ -1,0 +1,187 @@
+package trust
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// How soon a bundle is fetched again: as its refresh hint says, between bounds.
+const (
+	refreshDefault = 5 * time.Minute
+	refreshLeast   = time.Minute
+	refreshMost    = time.Hour
+)
+
+// ErrBundleOlder says that an endpoint has a bundle from before the one that is held.
+var ErrBundleOlder = errors.New("its sequence number is lower than that of the bundle that is held")
+
+// A Fetcher has other domains' bundles from their endpoints (SPIFFE Federation, 5).
+// It is stricter than the library's, which takes the bodies of errors, follows
+// redirects to plain http, reads without end, and lets sequence numbers fall.
+type Fetcher struct {
+	bundles *Bundles
+	roots   *x509.CertPool
+	dial    func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// NewFetcher returns a fetcher that judges endpoints of directory.ProfileSPIFFE by b,
+// and those of directory.ProfileWeb by roots, the system's where that is nil.
+func NewFetcher(b *Bundles, roots *x509.CertPool, dial func(ctx context.Context, address string) (net.Conn, error)) *Fetcher {
+	return &Fetcher{b, roots, dial}
+}
+
+// A Fetched is what an endpoint has.
+type Fetched struct {
+	JWKS  []byte
+	News  bool          // whether it says something else than the bundle that was held
+	Again time.Duration // after which it wants to be asked again
+}
+
+// Fetch asks td's endpoint once. It takes the body of a 200 alone, of at most
+// MaxBundle, from that URL and from none that it redirects to; a bundle as Set takes
+// it, one of whose authorities is in force; and none whose sequence number is lower
+// than that of held, or missing where held has one: ErrBundleOlder. On any error held
+// is what to go on with.
+func (f *Fetcher) Fetch(ctx context.Context, td spiffeid.TrustDomain, e directory.BundleEndpoint, held []byte) (Fetched, error) {
+	old, err := parseJWKS(td, held)
+	if err != nil {
+		return Fetched{}, fmt.Errorf("the bundle of %s that is held: %w", td, err)
+	}
+	jwks, err := f.get(ctx, td, e)
+	if err != nil {
+		return Fetched{}, err
+	}
+	next, err := ParseBundle(td, jwks)
+	if err == nil {
+		err = supersedes(next, old, time.Now())
+	}
+	if err != nil {
+		return Fetched{}, fmt.Errorf("the bundle at %s: %w", e.URL, err)
+	}
+	return Fetched{JWKS: jwks, News: !sameBundle(next, old), Again: refreshOf(next)}, nil
+}
+
+func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, e directory.BundleEndpoint) ([]byte, error) {
+	if err := e.Check(); err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return f.dial(ctx, address) },
+		TLSClientConfig:        f.judgeOf(td, e),
+		TLSHandshakeTimeout:    fetchTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableKeepAlives:      true,
+	}
+	defer t.CloseIdleConnections()
+	return fetch(ctx, pinned(t), e.URL)
+}
+
+// judgeOf says who is believed to be the endpoint.
+func (f *Fetcher) judgeOf(td spiffeid.TrustDomain, e directory.BundleEndpoint) *tls.Config {
+	if e.Profile == directory.ProfileWeb {
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.roots}
+	}
+	return ClientTLS(nil, f.bundles, func(id spiffeid.ID) error {
+		if id == e.ID || e.ID.IsZero() && IsNode(id, td) {
+			return nil
+		}
+		return fmt.Errorf("%s is not the bundle endpoint of %s", id, td)
+	})
+}
+
+// supersedes refuses a bundle that comes from before old, or by which nobody of its
+// domain could be believed now: whoever wants to end all trust in a domain ends the
+// peering.
+func supersedes(next, old *spiffebundle.Bundle, now time.Time) error {
+	if had, ok := old.SequenceNumber(); ok {
+		if has, ok := next.SequenceNumber(); !ok || has < had {
+			return ErrBundleOlder
+		}
+	}
+	if !slices.ContainsFunc(next.X509Authorities(), func(a *x509.Certificate) bool {
+		return !now.Before(a.NotBefore) && now.Before(a.NotAfter)
+	}) {
+		return errors.New("none of its authorities is in force")
+	}
+	return nil
+}
+
+// sameBundle reports whether two bundles say the same, in whatever order.
+func sameBundle(a, b *spiffebundle.Bundle) bool {
+	seqA, okA := a.SequenceNumber()
+	seqB, okB := b.SequenceNumber()
+	return seqA == seqB && okA == okB &&
+		maps.Equal(authoritiesOf(a), authoritiesOf(b)) &&
+		maps.Equal(thumbprints(a.JWTAuthorities()), thumbprints(b.JWTAuthorities())) &&
+		maps.Equal(thumbprints(a.WITAuthorities()), thumbprints(b.WITAuthorities()))
+}
+
+func authoritiesOf(b *spiffebundle.Bundle) map[string]bool {
+	set := map[string]bool{}
+	for _, a := range b.X509Authorities() {
+		set[string(a.Raw)] = true
+	}
+	return set
+}
+
+func thumbprints(keys map[string]crypto.PublicKey) map[string]string {
+	set := map[string]string{}
+	for kid, key := range keys {
+		sum, _ := (&jose.JSONWebKey{Key: key}).Thumbprint(crypto.SHA256) // of a key that was read from a JWK
+		set[kid] = string(sum)
+	}
+	return set
+}
+
+func refreshOf(b *spiffebundle.Bundle) time.Duration {
+	hint, ok := b.RefreshHint()
+	if !ok {
+		return refreshDefault
+	}
+	return min(max(hint, refreshLeast), refreshMost)
+}
+
+// Publish returns td's bundle as its endpoint shows it (SPIFFE Federation, 5): with a
+// refresh hint, and with a sequence number. Where its source gives none (PEM, or a
+// Workload API), that is when the newest authority began, in Unix seconds: it rises
+// with each new authority, and is the same at every node. The error is ErrNoBundle.
+func (b *Bundles) Publish(td spiffeid.TrustDomain) ([]byte, error) {
+	set := b.get(td)
+	if set == nil {
+		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
+	}
+	return set.published()
+}
+
+func publish(td spiffeid.TrustDomain, jwks []byte) ([]byte, error) {
+	b, err := parseJWKS(td, jwks)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := b.RefreshHint(); !ok {
+		b.SetRefreshHint(refreshDefault)
+	}
+	if _, ok := b.SequenceNumber(); !ok {
+		var newest int64
+		for _, a := range b.X509Authorities() {
+			newest = max(newest, a.NotBefore.Unix())
+		}
+		b.SetSequenceNumber(uint64(newest))
+	}
+	return b.Marshal()
+}
