@@ -170,4 +170,5 @@ type Received struct {
 	Key       string               // kid of the key that signed the page that lists it
 	CheckedAt int64                // when that page was verified; Unix milliseconds
 	H, M      Hash                 // the record's name
+	Private   bool                 // it was announced to the own domain alone
 }

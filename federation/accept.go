@@ -38,10 +38,11 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, records map[name]fetched) (Cod
 	if o.ended {
 		return "", errPeeringEnd
 	}
-	if o.unlisted {
+	f := o.feedOf(p.Audience)
+	if o.unlisted && f == &o.feed {
 		return "", m.refused(sender{}, p.text, &Refusal{CodeOriginUnknown, p.Issuer, errUnlisted})
 	}
-	st := o.stream(streamID{p.Issuer, p.Audience, p.Epoch})
+	st := f.stream(streamID{p.Issuer, p.Audience, p.Epoch})
 	switch {
 	case st == nil:
 		return m.counted(o, CodeEpochOld), nil // another page began a newer epoch meanwhile
@@ -75,10 +76,12 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, records map[name]fetched) (Cod
 	}
 	o.announced.AllowN(time.Now(), min(len(p.Digests), originBurst))
 	st.state = state
-	st.apply(o, effects)
-	o.heardPage(st, p)
-	if st == o.next && p.To == p.At {
-		if err := m.swap(o); err != nil {
+	if err := m.apply(o, f, st, effects); err != nil {
+		return "", err
+	}
+	o.heardPage(f, st, p)
+	if st == f.next && p.To == p.At {
+		if err := m.swap(o, f); err != nil {
 			return "", err
 		}
 	}
@@ -162,7 +165,7 @@ func (m *Mesh) applyDigest(o *origin, t *streamTx, p *verifiedPage, d directory.
 	}
 	e := effect{digest: d, want: rec.storedRecord == nil}
 	if rec.storedRecord != nil {
-		e.entry = m.keep(o, h, rec)
+		e.entry = m.keep(o, p.Audience, h, rec)
 	}
 	if err := t.put(d.RID, old, h); err != nil || h.Record != recordHeld {
 		return e, err
@@ -173,7 +176,7 @@ func (m *Mesh) applyDigest(o *origin, t *streamTx, p *verifiedPage, d directory.
 // keep completes h and its entry for a record that came. A record that can't be
 // shown is not asked for again: no other holder could have other bytes by that
 // name.
-func (m *Mesh) keep(o *origin, h *held, rec openedRecord) *directory.Entry {
+func (m *Mesh) keep(o *origin, aud directory.Audience, h *held, rec openedRecord) *directory.Entry {
 	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), recordHeld
 	if rec.err != nil {
 		h.Record = recordRefused
@@ -181,17 +184,17 @@ func (m *Mesh) keep(o *origin, h *held, rec openedRecord) *directory.Entry {
 		m.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
 		return nil
 	}
-	return m.shown(rec.entry, h)
+	return m.shown(rec.entry, aud, h)
 }
 
 // shown completes an entry with what its stream says of it, and is nil where
 // there is none or import policy holds it back.
-func (m *Mesh) shown(e *directory.Entry, h *held) *directory.Entry {
+func (m *Mesh) shown(e *directory.Entry, aud directory.Audience, h *held) *directory.Entry {
 	if e == nil {
 		return nil
 	}
 	from, _ := spiffeid.TrustDomainFromString(h.From)
-	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M}
+	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M, Private: aud != directory.Mesh}
 	h.describe(e)
 	if !m.cfg.Import(e) {
 		return nil
@@ -247,7 +250,8 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 	opened := m.openRecords(o, &directory.SignedPage{Epoch: st.id.epoch, Digests: wanted}, records)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ended || (st != o.cur && st != o.next) {
+	f := o.feedOf(st.id.aud)
+	if o.ended || (st != f.cur && st != f.next) {
 		return nil
 	}
 	var effects []effect
@@ -261,7 +265,7 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 			if h == nil || h.Record != recordWanted || h.name() != rec.asked {
 				continue // another page changed it meanwhile
 			}
-			entry := m.keep(o, h, rec)
+			entry := m.keep(o, st.id.aud, h, rec)
 			if err := t.put(rid, h, h); err != nil {
 				return err
 			}
@@ -278,9 +282,8 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 		return err
 	}
 	st.state = state
-	st.apply(o, effects)
 	m.moved()
-	return nil
+	return m.apply(o, f, st, effects)
 }
 
 // digest is what a page would say of h.
@@ -293,23 +296,25 @@ func (h *held) digest(rid directory.RID) directory.Digest {
 func (m *Mesh) sweep(o *origin, limit int) (next time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, st := range []*stream{o.cur, o.next} {
-		if st == nil || o.ended {
-			continue
-		}
-		before := o.index.Clock.Now().Add(-directory.Skew)
-		due, err := st.sweep(m, o, before.Unix()+1, limit)
-		if err != nil {
-			return next, err
-		}
-		if at := time.Unix(due, 0).Add(directory.Skew); due != 0 && (next.IsZero() || at.Before(next)) {
-			next = at
+	for _, f := range o.feeds() {
+		for _, st := range []*stream{f.cur, f.next} {
+			if st == nil || o.ended {
+				continue
+			}
+			before := o.index.Clock.Now().Add(-directory.Skew)
+			due, err := st.sweep(m, o, f, before.Unix()+1, limit)
+			if err != nil {
+				return next, err
+			}
+			if at := time.Unix(due, 0).Add(directory.Skew); due != 0 && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
 		}
 	}
 	return next, nil
 }
 
-func (st *stream) sweep(m *Mesh, o *origin, before int64, limit int) (next int64, err error) {
+func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (next int64, err error) {
 	var rids []directory.RID
 	err = m.store.read(st.id, func(t *streamTx) (err error) {
 		rids, next, err = t.dueBefore(before, limit)
@@ -337,6 +342,5 @@ func (st *stream) sweep(m *Mesh, o *origin, before int64, limit int) (next int64
 	for i, rid := range rids {
 		effects[i] = effect{digest: directory.Digest{RID: rid}}
 	}
-	st.apply(o, effects)
-	return next, nil
+	return next, m.apply(o, f, st, effects)
 }

@@ -24,7 +24,7 @@ func (o *model) withhold(agent, secret string) (rid directory.RID) {
 		o.rev++
 		o.made++
 		rid = ridOf(o.domain, o.made)
-		r := &registration{agent: agent, document: d, granted: []string{"base", "description", "protocols", "capabilities"}, since: t, late: t, lifetime: 600, alive: true, exported: true}
+		r := &registration{agent: agent, document: d, since: t, late: t, lifetime: 600, alive: true, told: told{exported: true, granted: required}}
 		o.regs[rid] = r
 		o.put(rid, r, t)
 	})
@@ -270,7 +270,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.origin.list(beta, gamma)
 		tr.canary()
 		o, giver := tr.b.origin(alpha), node{alpha, tr.a.base}
-		must(t, tr.b.pullAll(t.Context(), o, giver))
+		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver))
 		codes := make(chan int, 2)
 		for _, s := range []*site{tr.a, tr.b} {
 			go func() {
@@ -285,7 +285,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.origin.list(beta)
 		must(t, tr.b.refreshKeys(t.Context(), o, giver))
 		tr.canary()
-		must(t, tr.b.pullAll(t.Context(), o, giver))
+		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver))
 		if a, b := <-codes, <-codes; a != http.StatusForbidden || b != http.StatusForbidden {
 			t.Errorf("%d %d", a, b)
 		}

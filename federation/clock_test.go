@@ -17,7 +17,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		w := b.beta.origin(alpha).since()
+		w := b.beta.origin(alpha).since(&b.beta.origin(alpha).feed)
 		refused := 0
 		for i := range uint64(20) {
 			text, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) {

@@ -12,32 +12,32 @@ const compactSlack = 4096
 // compact pulls an origin's chain anew from 0 where it lists more than twice what
 // is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
 // take its place once they reach as far.
-func (m *Mesh) compact(ctx context.Context, o *origin) {
+func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 	o.mu.Lock()
-	st := o.cur
-	due := st != nil && o.next == nil && st.state.Listed > 2*st.state.Live+compactSlack
-	n, ok := o.nodeAt(o.turn)
+	st := f.cur
+	due := st != nil && f.next == nil && st.state.Listed > 2*st.state.Live+compactSlack
+	n, ok := o.nodeAt(f.turn)
 	o.mu.Unlock()
 	if !due || !ok {
 		return
 	}
 	select {
-	case o.busy <- struct{}{}:
-		defer func() { <-o.busy }()
+	case f.busy <- struct{}{}:
+		defer func() { <-f.busy }()
 	default:
 		return
 	}
-	if err := m.repull(ctx, o, st, n); err != nil {
+	if err := m.repull(ctx, o, f, st, n); err != nil {
 		m.cfg.Logger.Debug("can't renew a chain", "origin", o.domain.Name(), "node", n.base, "error", err)
 	}
 }
 
-func (m *Mesh) repull(ctx context.Context, o *origin, st *stream, n node) error {
+func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n node) error {
 	if _, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.newSpare() }); err != nil {
 		return err
 	}
 	for since := uint64(0); ; {
-		text, err := m.getPage(ctx, n, o.domain, since, 0)
+		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
 		if err != nil {
 			return err
 		}
@@ -48,16 +48,16 @@ func (m *Mesh) repull(ctx context.Context, o *origin, st *stream, n node) error 
 		if err != nil {
 			return m.refused(sender{domain: n.domain}, text, err)
 		}
-		if p.From != since || p.Epoch != st.id.epoch {
+		if p.From != since || p.Audience != f.aud || p.Epoch != st.id.epoch {
 			return errGap
 		}
-		if p.To > o.since() { // new to the stream as well
+		if p.To > o.since(f) { // new to the stream as well
 			if _, _, err := m.take(ctx, sender{domain: n.domain}, n, text); err != nil {
 				return err
 			}
 		}
 		since = p.To
-		done, err := m.link(o, st, p)
+		done, err := m.link(o, f, st, p)
 		if done || err != nil {
 			return err
 		}
@@ -66,10 +66,10 @@ func (m *Mesh) repull(ctx context.Context, o *origin, st *stream, n node) error 
 
 // link adds a page to the fresh chain, and switches to it where it reaches as far
 // as the stream.
-func (m *Mesh) link(o *origin, st *stream, p *verifiedPage) (done bool, err error) {
+func (m *Mesh) link(o *origin, f *feed, st *stream, p *verifiedPage) (done bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ended || o.cur != st {
+	if o.ended || f.cur != st {
 		return true, nil
 	}
 	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {

@@ -137,7 +137,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
 		rid := b.origin.register("agent", 600)
-		if err := g.pullAll(t.Context(), g.origin(alpha), b.giver()); err != nil {
+		if err := g.pullAll(t.Context(), g.origin(alpha), &g.origin(alpha).feed, b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		bad := 0
@@ -252,7 +252,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		}
 		gone := func(d directory.Digest) {
 			t.Helper()
-			if r, err := b.beta.storedRecord(alpha, nameOf(d)); r != nil || err != nil {
+			if r, err := b.beta.storedRecord(alpha, directory.Mesh, nameOf(d)); r != nil || err != nil {
 				t.Fatalf("on disk: %+v %v", r, err)
 			}
 		}
@@ -316,12 +316,12 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 		rid := b.origin.register("translator", 600)
 		g.do(func(at int64) {
 			g.rev++
-			r := &registration{agent: "translator", document: document(7), since: at, lifetime: 300, alive: true, exported: true}
+			r := &registration{agent: "translator", document: document(7), since: at, lifetime: 300, alive: true, told: told{exported: true}}
 			g.regs[rid] = r
 			g.put(rid, r, at)
 		})
 		b.pull()
-		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), node{gamma, sg.base}); err != nil {
+		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, node{gamma, sg.base}); err != nil {
 			t.Fatal(err)
 		}
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
@@ -330,7 +330,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			}
 		}
 		g.remove(rid)
-		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), node{gamma, sg.base}); err != nil {
+		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, node{gamma, sg.base}); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {
@@ -366,13 +366,13 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 		more := b.origin.register("more", 600)
 		b.origin.listKeys(nil, b.alpha.keys)
 		text := func(limit int, since uint64) string {
-			made, err := b.alpha.publisher.page(directory.Mesh, since, limit)
+			made, err := b.alpha.publisher.page(directory.Mesh, since, limit, true)
 			if err != nil || made == nil {
 				t.Fatal(made, err)
 			}
 			return made.text
 		}
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origin(alpha).since())); err != nil || code != CodeGap {
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed))); err != nil || code != CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
 		}
 		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != CodeApplied {

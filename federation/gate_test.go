@@ -70,7 +70,7 @@ func (b *bench) giver() node { return node{alpha, b.alpha.base} }
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
 	b.Helper()
-	if err := b.beta.pullAll(b.Context(), b.beta.origin(alpha), b.giver()); err != nil {
+	if err := b.beta.pullAll(b.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed, b.giver()); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -233,7 +233,7 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		late, err := b.alpha.publisher.page(directory.Mesh, 3, 1)
+		late, err := b.alpha.publisher.page(directory.Mesh, 3, 1, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,21 +53,26 @@ func (m *Mesh) loadStreams(o *origin, saved originState) error {
 	if err != nil {
 		return err
 	}
+	last := map[directory.Audience]uint64{}
+	for _, id := range ids {
+		last[id.aud] = id.epoch // they come ascending
+	}
 	for i, id := range ids {
-		st := newStream(id)
+		st, f := newStream(id), o.feedOf(id.aud)
 		st.state = states[i]
+		shown := f == &o.feed && id.epoch == saved.Epoch || f == &o.private && f.cur == nil
 		switch {
-		case id.aud != directory.Mesh || id.epoch < saved.Epoch || id.epoch > saved.Epoch && i < len(ids)-1:
+		case f == nil || !shown && id.epoch != last[id.aud] || f == &o.feed && id.epoch < saved.Epoch:
 			if err := m.store.dropStream(id); err != nil {
 				return err
 			}
 			continue
-		case id.epoch == saved.Epoch:
-			o.cur = st
+		case shown:
+			f.cur = st
 		default:
-			o.next = st
+			f.next = st
 		}
-		if err := m.fill(o, st); err != nil {
+		if err := m.fill(o, f, st); err != nil {
 			return err
 		}
 	}
@@ -79,6 +84,7 @@ func (m *Mesh) loadStreams(o *origin, saved originState) error {
 }
 
 func (s *store) dropStream(id streamID) error {
+	defer nudge(s.wiper.dirty)
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
 }
 
@@ -94,7 +100,7 @@ const fillBatch = 1000
 
 // fill notes what a stream wants, and shows what it holds where it is the one
 // that is shown. Nothing that was shown before is taken away.
-func (m *Mesh) fill(o *origin, st *stream) error {
+func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
 	return m.store.read(st.id, func(t *streamTx) error {
 		var batch []kept
 		err := t.entries.ForEach(func(k, v []byte) error {
@@ -104,7 +110,7 @@ func (m *Mesh) fill(o *origin, st *stream) error {
 				return err
 			case e.held.Record == recordWanted:
 				st.wanted[e.rid] = &want{digest: e.held.digest(e.rid)}
-			case e.held.Record == recordHeld && st == o.cur:
+			case e.held.Record == recordHeld && st == f.cur:
 				batch = append(batch, e)
 			}
 			if len(batch) == fillBatch {
@@ -135,23 +141,30 @@ func (t *streamTx) kept(k, v []byte) (e kept, err error) {
 // showAll shows what was accepted before.
 func (m *Mesh) showAll(o *origin, st *stream, batch []kept) {
 	parallel(len(batch), func(i int) {
-		e := batch[i]
-		entry, err := openEntry(o.domain, st.id.epoch, e.held.digest(e.rid), e.record, directory.Reproject)
-		if err != nil {
-			m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", e.rid.String(), "error", err)
-			return
-		}
-		if shown := m.shown(entry, &e.held); shown != nil {
-			o.index.Put(shown)
+		if e := m.entryOf(o, st, batch[i]); e != nil {
+			o.offer(e)
 		}
 	})
 }
 
+// entryOf is a kept record as it is shown; nil where it isn't.
+func (m *Mesh) entryOf(o *origin, st *stream, k kept) *directory.Entry {
+	if k.record == nil {
+		return nil
+	}
+	entry, err := openEntry(o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
+	if err != nil {
+		m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.rid.String(), "error", err)
+		return nil
+	}
+	return m.shown(entry, st.id.aud, &k.held)
+}
+
 // swap puts the new epoch's stream in the old one's place, once it has reached
 // its tip: what the new one lacks is dropped (rule P3).
-func (m *Mesh) swap(o *origin) error {
-	old := o.cur
-	o.cur, o.next = o.next, nil
+func (m *Mesh) swap(o *origin, f *feed) error {
+	old := f.cur
+	f.cur, f.next = f.next, nil
 	err := m.store.db.Update(func(tx *bbolt.Tx) error {
 		if streams := tx.Bucket(bucketStreams); streams.Bucket(old.id.key()) != nil {
 			if err := streams.DeleteBucket(old.id.key()); err != nil {
@@ -159,31 +172,27 @@ func (m *Mesh) swap(o *origin) error {
 			}
 		}
 		// An epoch in which nothing was announced is remembered too.
-		if t, err := openStream(tx, o.cur.id); t == nil && err == nil {
-			if _, err := createStream(tx, o.cur.id); err != nil {
+		if t, err := m.store.openStream(tx, f.cur.id); t == nil && err == nil {
+			if _, err := m.store.createStream(tx, f.cur.id); err != nil {
 				return err
 			}
 		}
 		return putOrigin(tx, o.domain, o.saved(o.index.Clock.Now()))
 	})
 	if err != nil {
-		o.cur, o.next = old, o.cur
+		f.cur, f.next = old, f.cur
 		return err
 	}
+	nudge(m.store.wiper.dirty)
 	m.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
-		"origin", o.domain.Name(), "from", old.id.epoch, "to", o.cur.id.epoch)
+		"origin", o.domain.Name(), "from", old.id.epoch, "to", f.cur.id.epoch)
 	o.reached = nil
 	before := map[*directory.Entry]bool{}
 	for e := range o.index.All() {
 		before[e] = true
 	}
-	if err := m.fill(o, o.cur); err != nil {
+	if err := m.fill(o, f, f.cur); err != nil {
 		return err
 	}
-	for e := range o.index.All() {
-		if before[e] {
-			o.index.Delete(e.RID)
-		}
-	}
-	return nil
+	return m.hide(o, f, func(e *directory.Entry) bool { return before[e] })
 }

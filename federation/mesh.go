@@ -151,21 +151,24 @@ func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 // askEvery is how often an origin is asked for its head while somebody waits.
 const askEvery = 500 * time.Millisecond
 
-// Await waits until Position(td) has reached p, and asks the origin for its head
-// meanwhile, whose word reaches a revision that changed nothing here. It returns
-// ctx's error when that ends first.
+// Await waits until Position(td) has reached p, and what the origin announces to
+// this domain alone is here up to p as well, unless no node of the origin's
+// answers. It asks the origin meanwhile, whose word reaches a revision that changed
+// nothing here. It returns ctx's error when that ends first.
 func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.Position) error {
+	began := time.Now()
 	ask := time.NewTimer(0)
 	defer ask.Stop()
 	for {
 		changed := m.changedOf(td)
-		if have, ok := m.Position(td); ok && !have.Before(p) {
+		o := m.origin(td)
+		if have, ok := m.Position(td); ok && !have.Before(p) && (o == nil || o.caughtUp(p, began)) {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ask.C:
-			if o := m.origin(td); o != nil {
+			if o != nil {
 				nudge(o.ask)
 			}
 			ask.Reset(askEvery)
@@ -206,6 +209,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 		}
 	}
 	wg.Go(func() { m.sweeper(ctx) })
+	wg.Go(func() { m.wiping(ctx) })
 	m.manage(ctx)
 	return nil
 }
@@ -263,7 +267,8 @@ func (m *Mesh) start(ctx context.Context, o *origin) {
 	ctx, o.stop = context.WithCancel(ctx)
 	o.done = make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { m.follow(ctx, o) })
+	wg.Go(func() { m.follow(ctx, o, &o.feed) })
+	wg.Go(func() { m.follow(ctx, o, &o.private) })
 	wg.Go(func() { m.tend(ctx, o) })
 	go func() {
 		wg.Wait()
@@ -306,7 +311,7 @@ func (m *Mesh) reconcile() {
 
 // know adds an origin.
 func (m *Mesh) know(td spiffeid.TrustDomain) *origin {
-	o := newOrigin(td, m.cfg.View.Origin(td))
+	o := newOrigin(m.cfg.Domain, td, m.cfg.View.Origin(td))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.origins[td] = o

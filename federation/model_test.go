@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,11 +23,15 @@ type model struct {
 
 	mu      sync.Mutex
 	rev     uint64
-	tip     uint64
+	tip     uint64 // of the mesh's stream
+	tips    map[directory.Audience]uint64
 	last    int64 // committed time, Unix milliseconds
 	regs    map[directory.RID]*registration
 	named   map[name]*registration
-	history map[directory.RID][]directory.Digest
+	history map[directory.RID][]directory.Digest // of the mesh's stream
+	private map[directory.Audience]map[directory.RID][]directory.Digest
+	meant   map[name]map[directory.Audience]bool // which streams ever named a record
+	written map[directory.Hash]uint64            // the revision of each statement
 	keys    []directory.SigningKey
 	revoked []string
 	mesh    []spiffeid.TrustDomain
@@ -36,25 +41,33 @@ type model struct {
 }
 
 type registration struct {
-	agent     string
-	document  directory.Document
-	granted   []string // members of the document that the stream discloses; none for all of everything
-	since     int64
-	lifetime  uint32
-	deadline  int64 // the real one
-	alive     bool
+	agent    string
+	document directory.Document
+	since    int64
+	lifetime uint32
+	deadline int64 // the real one
+	alive    bool
+	change   *directory.Change
+	payload  []byte
+	told           // to the mesh
+	late     int64 // when it was last refreshed with less than the margin left, or exported
+	private  map[directory.Audience]*told
+}
+
+// told is what one stream was told of a registration.
+type told struct {
 	exported  bool
-	change    *directory.Change
-	payload   []byte
+	granted   []string // members of the document that the stream discloses; none for all of everything
 	texts     []string
 	announced directory.Digest
 	max       int64 // the highest deadline ever announced
-	late      int64 // when it was last refreshed with less than the margin left, or exported
 }
 
 func newModel(td spiffeid.TrustDomain, mesh ...spiffeid.TrustDomain) *model {
 	return &model{domain: td, epoch: uint64(time.Now().Unix()), start: time.Now, mesh: mesh, regs: map[directory.RID]*registration{},
-		named: map[name]*registration{}, history: map[directory.RID][]directory.Digest{}, changed: make(chan struct{}), seq: 1}
+		named: map[name]*registration{}, history: map[directory.RID][]directory.Digest{},
+		private: map[directory.Audience]map[directory.RID][]directory.Digest{}, tips: map[directory.Audience]uint64{},
+		meant: map[name]map[directory.Audience]bool{}, written: map[directory.Hash]uint64{}, changed: make(chan struct{}), seq: 1}
 }
 
 // do runs f as one committed change at the committed time t, in seconds.
@@ -68,13 +81,57 @@ func (o *model) do(f func(t int64)) {
 }
 
 func (o *model) announce(rid directory.RID, r *registration, d directory.Digest) {
+	o.announceTo(directory.Mesh, rid, r, d)
+}
+
+func (o *model) announceTo(aud directory.Audience, rid directory.RID, r *registration, d directory.Digest) {
 	d.RID, d.Revision = rid, o.rev
-	r.announced, o.tip = d, o.rev
+	t := r.to(aud)
+	t.announced, o.tips[aud] = d, o.rev
 	o.named[nameOf(d)] = r
 	if d.Live() {
-		r.max = max(r.max, d.Deadline)
+		t.max = max(t.max, d.Deadline)
 	}
-	o.history[rid] = append(o.history[rid], d)
+	if o.meant[nameOf(d)] == nil {
+		o.meant[nameOf(d)] = map[directory.Audience]bool{}
+	}
+	o.meant[nameOf(d)][aud] = true
+	if aud == directory.Mesh {
+		o.tip = o.rev
+	}
+	h := o.historyOf(aud)
+	h[rid] = append(h[rid], d)
+}
+
+// to returns what that stream was told of r.
+func (r *registration) to(aud directory.Audience) *told {
+	if aud == directory.Mesh {
+		return &r.told
+	}
+	if r.private[aud] == nil {
+		if r.private == nil {
+			r.private = map[directory.Audience]*told{}
+		}
+		r.private[aud] = &told{}
+	}
+	return r.private[aud]
+}
+
+// streams returns the streams that were ever told of r, the mesh's first.
+func (r *registration) streams() []directory.Audience {
+	return append([]directory.Audience{directory.Mesh}, slices.SortedFunc(maps.Keys(r.private), func(a, b directory.Audience) int {
+		return strings.Compare(a.String(), b.String())
+	})...)
+}
+
+func (o *model) historyOf(aud directory.Audience) map[directory.RID][]directory.Digest {
+	if aud == directory.Mesh {
+		return o.history
+	}
+	if o.private[aud] == nil {
+		o.private[aud] = map[directory.RID][]directory.Digest{}
+	}
+	return o.private[aud]
 }
 
 func (o *model) put(rid directory.RID, r *registration, t int64) {
@@ -88,19 +145,28 @@ func (o *model) put(rid directory.RID, r *registration, t int64) {
 	if err != nil {
 		panic(err)
 	}
-	var m directory.Hash
 	r.change, r.payload = change, payload
-	grant := directory.Grant{Audience: directory.Mesh, All: len(r.granted) == 0, Reg: []string{"agent", "kind"}, Doc: r.granted}
-	r.texts, m = directory.Disclosed(ds, grant)
+	o.written[directory.HashOf(payload)] = o.rev
 	r.deadline = t + int64(r.lifetime) // T1; X1: the announced deadline is the real one
-	if r.exported {
-		o.announce(rid, r, directory.Digest{Op: directory.OpPut, H: directory.HashOf(payload), M: m, Deadline: r.deadline, Lifetime: r.lifetime})
+	for _, aud := range r.streams() {
+		o.tell(aud, rid, r)
+	}
+}
+
+// tell announces to a stream what it may have of r.
+func (o *model) tell(aud directory.Audience, rid directory.RID, r *registration) {
+	to := r.to(aud)
+	var m directory.Hash
+	grant := directory.Grant{Audience: aud, All: len(to.granted) == 0, Reg: []string{"agent", "kind"}, Doc: to.granted}
+	to.texts, m = directory.Disclosed(r.change.Disclosures(), grant)
+	if to.exported {
+		o.announceTo(aud, rid, r, directory.Digest{Op: directory.OpPut, H: directory.HashOf(r.payload), M: m, Deadline: r.deadline, Lifetime: r.lifetime})
 	}
 }
 
 // document returns an agent's document; every n is another one.
 func document(n uint64) directory.Document {
-	d, err := directory.ParseDocument(directory.KindAD, fmt.Appendf(nil, `{"base":"https://agent.test/%d","description":"agent %d","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}]}`, n, n))
+	d, err := directory.ParseDocument(directory.KindAD, fmt.Appendf(nil, `{"base":"https://agent.test/%d","description":"agent %d","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}],"note":"note %d"}`, n, n, n))
 	if err != nil {
 		panic(err)
 	}
@@ -112,7 +178,7 @@ func (o *model) register(agent string, lifetime uint32) (rid directory.RID) {
 		o.rev++
 		o.made++
 		rid = ridOf(o.domain, o.made)
-		r := &registration{agent: agent, document: document(o.made), since: t, late: t, lifetime: lifetime, alive: true, exported: true}
+		r := &registration{agent: agent, document: document(o.made), since: t, late: t, lifetime: lifetime, alive: true, told: told{exported: true}}
 		o.regs[rid] = r
 		o.put(rid, r, t)
 	})
@@ -148,9 +214,11 @@ func (o *model) with(rid directory.RID, f func(r *registration, t int64)) {
 func (o *model) refresh(rid directory.RID, lifetime uint32) {
 	o.with(rid, func(r *registration, t int64) {
 		r.lifetime, r.deadline = lifetime, t+int64(lifetime)
-		if d := r.announced; r.exported && r.deadline < d.Deadline {
-			d.Op, d.Deadline, d.Lifetime = directory.OpRenew, r.deadline, lifetime
-			o.announce(rid, r, d)
+		for _, aud := range r.streams() {
+			if d := r.to(aud).announced; r.to(aud).exported && r.deadline < d.Deadline {
+				d.Op, d.Deadline, d.Lifetime = directory.OpRenew, r.deadline, lifetime
+				o.announceTo(aud, rid, r, d)
+			}
 		}
 	})
 }
@@ -161,22 +229,31 @@ func (o *model) remove(rid directory.RID) {
 
 func (o *model) end(rid directory.RID, r *registration) {
 	r.alive = false
-	if r.announced.Live() {
-		o.announce(rid, r, directory.Digest{Op: directory.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
+	for _, aud := range r.streams() {
+		if r.to(aud).announced.Live() {
+			o.announceTo(aud, rid, r, directory.Digest{Op: directory.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
+		}
 	}
 }
 
-// export puts a registration into the stream or takes it out.
+// export puts a registration into the mesh's stream or takes it out.
 func (o *model) export(rid directory.RID, yes bool) {
+	o.grant(rid, directory.Mesh, yes)
+}
+
+// grant lets a stream have these members of a registration's document, all where
+// none is named, or nothing of it any more.
+func (o *model) grant(rid directory.RID, aud directory.Audience, yes bool, members ...string) {
 	o.with(rid, func(r *registration, _ int64) {
-		if r.exported == yes {
+		to := r.to(aud)
+		if to.exported == yes && (!yes || slices.Equal(to.granted, members)) {
 			return
 		}
-		if r.exported = yes; !yes {
-			o.announce(rid, r, directory.Digest{Op: directory.OpDrop})
+		if to.exported, to.granted = yes, members; !yes {
+			o.announceTo(aud, rid, r, directory.Digest{Op: directory.OpDrop})
 			return
 		}
-		o.announce(rid, r, directory.Digest{Op: directory.OpPut, H: directory.HashOf(r.payload), M: directory.HashDisclosures(r.texts), Deadline: r.deadline, Lifetime: r.lifetime})
+		o.tell(aud, rid, r)
 	})
 }
 
@@ -186,22 +263,41 @@ func (o *model) sweep() {
 	o.do(func(t int64) {
 		for _, rid := range slices.SortedFunc(maps.Keys(o.regs), directory.RID.Compare) {
 			r := o.regs[rid]
-			d := r.announced
+			highest, due := r.max, false
+			for _, aud := range r.streams() {
+				to := r.to(aud)
+				highest = max(highest, to.max)
+				due = due || o.due(r, to, t)
+			}
 			switch {
 			case r.alive && r.deadline <= t:
 				o.rev++
-				if r.alive = false; r.max > r.deadline && d.Live() {
-					o.end(rid, r)
+				r.alive = false
+				for _, aud := range r.streams() {
+					if to := r.to(aud); to.max > r.deadline && to.announced.Live() {
+						o.announceTo(aud, rid, r, directory.Digest{Op: directory.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
+					}
 				}
-			case r.alive && d.Live() && r.deadline > d.Deadline && d.Deadline-t <= directory.AnnounceBefore(r.lifetime):
+			case due:
 				o.rev++
-				d.Op, d.Deadline, d.Lifetime = directory.OpRenew, r.deadline, r.lifetime
-				o.announce(rid, r, d)
-			case !r.alive && r.max+int64(directory.Skew/time.Second) <= t:
+				for _, aud := range r.streams() {
+					if to := r.to(aud); o.due(r, to, t) {
+						d := to.announced
+						d.Op, d.Deadline, d.Lifetime = directory.OpRenew, r.deadline, r.lifetime
+						o.announceTo(aud, rid, r, d)
+					}
+				}
+			case !r.alive && highest+int64(directory.Skew/time.Second) <= t:
 				delete(o.regs, rid)
 			}
 		}
 	})
+}
+
+// due reports whether a stream must be told of a later deadline at t (X2).
+func (o *model) due(r *registration, to *told, t int64) bool {
+	d := to.announced
+	return r.alive && d.Live() && r.deadline > d.Deadline && d.Deadline-t <= directory.AnnounceBefore(r.lifetime)
 }
 
 func (o *model) Position() directory.Position {
@@ -219,11 +315,9 @@ func (o *model) Changed() <-chan struct{} {
 func (o *model) Digests(aud directory.Audience, since uint64, limit int) (ds []directory.Digest, to, at uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if aud == directory.Mesh {
-		for _, r := range o.regs {
-			if r.announced.Revision > since {
-				ds = append(ds, r.announced)
-			}
+	for _, r := range o.regs {
+		if slices.Contains(r.streams(), aud) && r.to(aud).announced.Revision > since {
+			ds = append(ds, r.to(aud).announced)
 		}
 	}
 	slices.SortFunc(ds, func(a, b directory.Digest) int { return int(a.Revision) - int(b.Revision) })
@@ -236,30 +330,27 @@ func (o *model) Digests(aud directory.Audience, since uint64, limit int) (ds []d
 func (o *model) Tip(aud directory.Audience) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if aud != directory.Mesh {
-		return 0
-	}
-	return o.tip
+	return o.tips[aud]
 }
 
 func (o *model) Record(aud directory.Audience, h, m directory.Hash) ([]byte, []string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.named[name{h, m}]
-	if aud != directory.Mesh || r == nil || !r.announced.Live() || nameOf(r.announced) != (name{h, m}) {
+	if r == nil || !slices.Contains(r.streams(), aud) || !r.to(aud).announced.Live() || nameOf(r.to(aud).announced) != (name{h, m}) {
 		return nil, nil, false
 	}
-	return r.payload, r.texts, true
+	return r.payload, r.to(aud).texts, true
 }
 
 func (o *model) Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.regs[rid]
-	if r == nil || aud != directory.Mesh {
+	if r == nil || !slices.Contains(r.streams(), aud) {
 		return directory.Digest{}, false
 	}
-	return r.announced, true
+	return r.to(aud).announced, true
 }
 
 func (o *model) KeyDocument() *directory.KeyDocument {
@@ -274,14 +365,10 @@ func (o *model) IsLeader() bool                   { return true }
 
 // narrow withholds all but the members that a document must have: the same
 // statement with fewer disclosures.
-func (o *model) narrow(rid directory.RID) {
-	o.with(rid, func(r *registration, _ int64) {
-		g := directory.Grant{Audience: directory.Mesh, Reg: []string{"agent", "kind"}, Doc: []string{"base", "description", "protocols", "capabilities"}}
-		var m directory.Hash
-		r.texts, m = directory.Disclosed(r.change.Disclosures(), g)
-		o.announce(rid, r, directory.Digest{Op: directory.OpPut, H: directory.HashOf(r.payload), M: m, Deadline: r.deadline, Lifetime: r.lifetime})
-	})
-}
+func (o *model) narrow(rid directory.RID) { o.grant(rid, directory.Mesh, true, required...) }
+
+// required are the members that every stream discloses.
+var required = []string{"base", "description", "protocols", "capabilities"}
 
 // restore begins a new epoch in which every registration is unconfirmed, and
 // returns the old epoch and its last revision.
@@ -292,9 +379,9 @@ func (o *model) restore() (epoch, rev uint64) {
 	o.epoch += 10
 	o.tip = 0
 	for _, r := range o.regs {
-		r.announced = directory.Digest{}
-		r.exported = false
+		r.told, r.private = told{}, nil
 	}
+	clear(o.tips)
 	return epoch, rev
 }
 

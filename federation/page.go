@@ -48,6 +48,7 @@ type sender struct {
 // A claim is what page and head have in common.
 type claim struct {
 	issuer   spiffeid.TrustDomain
+	aud      directory.Audience
 	epoch    uint64
 	issuedAt int64
 	digests  int
@@ -82,13 +83,10 @@ func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error
 				return c, errTime
 			}
 		}
-		return claim{page.Issuer, page.Epoch, page.IssuedAt, len(page.Digests)}, nil
+		return claim{page.Issuer, page.Audience, page.Epoch, page.IssuedAt, len(page.Digests)}, nil
 	})
 	if err != nil {
 		return o, nil, err
-	}
-	if page.Audience != directory.Mesh {
-		return o, nil, &Refusal{CodeOriginUnknown, page.Issuer, errOrigin}
 	}
 	return o, &verifiedPage{page, text, kid, time.Now()}, nil
 }
@@ -100,7 +98,7 @@ func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, err
 		if head, err = directory.ParseHead(payload); err != nil {
 			return c, err
 		}
-		return claim{head.Issuer, head.Epoch, head.IssuedAt, 0}, nil
+		return claim{head.Issuer, directory.Mesh, head.Epoch, head.IssuedAt, 0}, nil
 	})
 	if err != nil {
 		return o, nil, err
@@ -132,6 +130,11 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 	o := m.origin(c.issuer)
 	if o == nil || !o.accepts() {
 		return nil, "", &Refusal{Code: CodeOriginUnknown, Err: errOrigin}
+	}
+	// What is for another is not looked at, and what is for this domain alone comes
+	// by its own asking.
+	if o.feedOf(c.aud) == nil || from.pushed && c.aud != directory.Mesh {
+		return o, "", &Refusal{CodeOriginUnknown, c.issuer, errOrigin}
 	}
 	_, kid, err := m.cfg.Keys.Verify(c.issuer, typ, text)
 	if err != nil {
@@ -167,7 +170,7 @@ func (o *origin) admit(c claim) error {
 	switch {
 	case cost > 0 && o.announced.TokensAt(time.Now()) < cost:
 		return &Refusal{CodeQuota, c.issuer, errQuota}
-	case c.epoch < o.newest().id.epoch:
+	case c.epoch < o.feedOf(c.aud).newest().id.epoch:
 		return &Refusal{CodeEpochOld, c.issuer, errEpoch}
 	case c.issuedAt > now.Add(future).Unix(), c.epoch > uint64(now.Add(future).Unix()):
 		return &Refusal{CodeFuture, c.issuer, errFuture}

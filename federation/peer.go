@@ -32,30 +32,6 @@ type stream struct {
 
 func newStream(id streamID) *stream { return &stream{id: id, wanted: map[directory.RID]*want{}} }
 
-// apply does in memory what a transaction did on disk. A stream that isn't shown
-// yet changes no index.
-func (st *stream) apply(o *origin, effects []effect) {
-	o.reached = nil
-	for _, e := range effects {
-		rid := e.digest.RID
-		delete(st.wanted, rid)
-		if e.want {
-			st.wanted[rid] = &want{digest: e.digest}
-		}
-		if st != o.cur {
-			continue
-		}
-		switch {
-		case e.renew != nil:
-			o.renew(rid, e.renew)
-		case e.entry != nil:
-			o.index.Put(e.entry)
-		default:
-			o.index.Delete(rid)
-		}
-	}
-}
-
 // An origin is another domain as this node follows it.
 type origin struct {
 	domain spiffeid.TrustDomain
@@ -64,13 +40,13 @@ type origin struct {
 	mail   chan pushed     // gossiped messages; dropped when full, a pull brings what they said
 	kick   chan struct{}   // something is wanted
 	ask    chan struct{}   // somebody waits for the origin's newest word
-	busy   chan struct{}   // has one item while a loop pulls page by page, so that no two do
 
 	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
 	peering   directory.Peering
 	ended     bool
-	unlisted  bool    // by its newest key document it lets this domain have nothing
-	cur, next *stream // next: of a newer epoch, not yet at its tip (rule P3)
+	unlisted  bool // by its newest key document it doesn't let this domain have its mesh stream
+	feed           // its mesh stream
+	private   feed // what it announces to this domain alone
 	announced *rate.Limiter
 	head      *directory.Head // the newest verified one
 	headText  string
@@ -78,21 +54,19 @@ type origin struct {
 	passedOn  uint64    // how far pages of the origin were gossiped on by this node
 	keysText  string
 	keysAsked time.Time
-	tip       uint64    // the highest revision known to be in the stream
-	level     time.Time // when this node last knew everything
 	heard     time.Time // when anything verified last came
 	lastErr   string
 	reached   *directory.Position // what position found last; nil once anything changed
-	turn      int                 // which of the addresses is asked
 	headTurn  int
 
 	stop context.CancelFunc // of the loops; nil while none run
 	done chan struct{}
 }
 
-func newOrigin(td spiffeid.TrustDomain, index *directory.Index) *origin {
+func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst),
-		mail: make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), busy: make(chan struct{}, 1)}
+		mail: make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1),
+		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own))}
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
 	return o
 }
@@ -102,34 +76,6 @@ func (o *origin) accepts() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.peering.State == directory.PeeringActive && !o.ended
-}
-
-// newest returns the stream that a puller fills; never nil.
-func (o *origin) newest() *stream {
-	switch {
-	case o.next != nil:
-		return o.next
-	case o.cur != nil:
-		return o.cur
-	}
-	return &stream{}
-}
-
-// stream returns the stream that a message of that epoch is about, which may
-// begin one; nil where its epoch is over.
-func (o *origin) stream(id streamID) *stream {
-	if o.cur == nil {
-		o.cur = newStream(id)
-	}
-	switch {
-	case id.epoch == o.cur.id.epoch:
-		return o.cur
-	case id.epoch < o.newest().id.epoch:
-		return nil
-	case o.next == nil || o.next.id.epoch < id.epoch:
-		o.next = newStream(id)
-	}
-	return o.next
 }
 
 // renew shows an entry, if it is shown, with its later deadline.
@@ -144,13 +90,6 @@ func (o *origin) renew(rid directory.RID, h *held) {
 	o.index.Put(&e)
 }
 
-// since returns from where to pull.
-func (o *origin) since() uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.newest().state.Watermark
-}
-
 // saved is what is kept on disk of the origin. Its time is rule T4's floor.
 func (o *origin) saved(floor time.Time) originState {
 	st := originState{Floor: floor.UnixMilli(), Head: o.headText, Keys: o.keysText}
@@ -161,16 +100,16 @@ func (o *origin) saved(floor time.Time) originState {
 }
 
 // heardPage notes what an applied page says of where the origin is.
-func (o *origin) heardPage(st *stream, p *verifiedPage) {
+func (o *origin) heardPage(f *feed, st *stream, p *verifiedPage) {
 	o.heard, o.lastErr = time.Now(), ""
-	if st != o.newest() {
+	if st != f.newest() {
 		return
 	}
 	if n := len(p.Digests); n > 0 {
-		o.tip = max(o.tip, p.Digests[n-1].Revision)
+		f.tip = max(f.tip, p.Digests[n-1].Revision)
 	}
-	if p.To == p.At && p.To >= o.tip {
-		o.level = time.Now()
+	if p.To == p.At && p.To >= f.tip {
+		f.level = time.Now()
 	}
 }
 
@@ -189,21 +128,17 @@ func (o *origin) position() (directory.Position, bool) {
 	if h := o.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
 		p.Revision = max(p.Revision, h.At) // what lies between changed nothing here (rule G5)
 	}
-	for _, w := range o.cur.wanted {
-		if w.tries == 0 {
-			p.Revision = min(p.Revision, w.digest.Revision-1)
-		}
-	}
+	p.Revision = min(p.Revision, o.cur.complete())
 	o.reached = &p
 	return p, true
 }
 
 // node returns the node that is asked at present, false where the peering names
 // none.
-func (o *origin) node() (node, bool) {
+func (o *origin) node(f *feed) (node, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.nodeAt(o.turn)
+	return o.nodeAt(f.turn)
 }
 
 // headNode returns another node at each call, so that one that lags is noticed.
@@ -235,11 +170,12 @@ func (o *origin) nodes() []node {
 }
 
 // failed notes an error and turns to the origin's next node.
-func (o *origin) failed(err error) {
+func (o *origin) failed(f *feed, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lastErr = err.Error()
-	o.turn++
+	f.turn++
+	f.failedAt = time.Now()
 }
 
 // nudge says so to a loop that may be asleep; once is enough.

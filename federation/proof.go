@@ -57,10 +57,11 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 	if o = m.origin(origin); o == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
-	o.mu.Lock()
-	st = o.cur
-	o.mu.Unlock()
-	if st == nil {
+	aud := directory.Mesh
+	if e, ok := o.index.Get(rid); ok && e.Received.Private {
+		aud = directory.Only(m.cfg.Domain)
+	}
+	if st = o.shownStream(aud); st == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
 	err = m.store.read(st.id, func(t *streamTx) (err error) {
@@ -78,7 +79,7 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 
 // resigned asks holders for a record whose signature holds today, and keeps it.
 func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid directory.RID, h *held) (string, error) {
-	for _, n := range m.holders(o) {
+	for _, n := range m.holders(o, st.id.aud) {
 		got := m.fetch(ctx, o.domain, []name{h.name()}, []node{n})
 		rec, ok := got[h.name()]
 		if !ok || !m.verifies(o.domain, rec.storedRecord) {
@@ -125,7 +126,7 @@ func (m *Mesh) ownPage(rid directory.RID) (string, error) {
 	if !ok || !d.Live() {
 		return "", errNoRegistration
 	}
-	made, err := m.publisher.page(directory.Mesh, d.Revision-1, 1)
+	made, err := m.publisher.page(directory.Mesh, d.Revision-1, 1, true)
 	if err != nil || made == nil || len(made.Digests) != 1 || made.Digests[0].RID != rid {
 		return "", directory.Refuse(directory.Unavailable, "this registration can't be proved at the moment; try again")
 	}
@@ -151,7 +152,7 @@ func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid
 	if chained && len(link.JWS) <= smallPage {
 		return link.JWS, nil
 	}
-	q := url.Values{"origin": {origin.Name()}, "aud": {directory.Mesh.String()},
+	q := url.Values{"origin": {origin.Name()}, "aud": {st.id.aud.String()},
 		"since": {strconv.FormatUint(h.Revision-1, 10)}, "limit": {"1"}}
 	for _, n := range o.nodes() {
 		if text, err := m.get(ctx, n, pathPages, q, MaxPage); err == nil && m.proves(origin, text, rid, h) == nil {

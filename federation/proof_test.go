@@ -60,7 +60,7 @@ func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
 			b.origin.register(fmt.Sprint("more-", i), 600)
 		}
 		b.pull()
-		if link, err := b.beta.pageOf(pagesQuery{origin: alpha, aud: directory.Mesh}); err != nil || len(link) < smallPage {
+		if link, err := b.beta.pageOf(beta, pagesQuery{origin: alpha, aud: directory.Mesh}); err != nil || len(link) < smallPage {
 			t.Fatalf("the chain's own page is small: %d, %v", len(link), err)
 		}
 		for name, s := range map[string]*site{"home": b.alpha, "mirror": b.beta} {

@@ -1,11 +1,13 @@
 package federation
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -14,11 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 var (
-	seeds = flag.Int("seeds", 200, "how many seeds of the property test are run")
+	seeds = flag.Int("seeds", 40, "how many seeds of the property test are run; 200 are the long mode")
 	steps = flag.Int("steps", 1500, "how many steps each has")
 	first = flag.Uint64("seed", 1, "the first of them")
 )
@@ -34,7 +38,7 @@ func TestRules(t *testing.T) {
 	defer func(percent int) { t.Cleanup(func() { debug.SetGCPercent(percent) }) }(debug.SetGCPercent(400))
 	n, length := *seeds, *steps
 	if testing.Short() {
-		n = min(n, 20)
+		n = min(n, 8)
 	}
 	var failed atomic.Bool // one trace is enough
 	for seed := *first; seed < *first+uint64(n); seed++ {
@@ -68,9 +72,18 @@ type trial struct {
 type receiver struct {
 	*site
 	cut   bool
-	mark  uint64
+	marks map[directory.Audience]uint64
 	level int64 // when it last had everything
 }
+
+// own is the audience of a receiver's domain alone.
+func (r *receiver) own() directory.Audience { return directory.Only(r.self.domain) }
+
+func (r *receiver) audiences() [2]directory.Audience {
+	return [2]directory.Audience{directory.Mesh, r.own()}
+}
+
+func (r *receiver) feed(aud directory.Audience) *feed { return r.origin(alpha).feedOf(aud) }
 
 func newTrial(t *testing.T, seed uint64) *trial {
 	tr := &trial{T: t, rand: rand.New(rand.NewPCG(seed, 2)), world: newWorld()}
@@ -84,12 +97,39 @@ func newTrial(t *testing.T, seed uint64) *trial {
 		tr.world.open(t, t.TempDir(), 2, b, active(alpha, 1), active(gamma, 1)),
 		tr.world.open(t, t.TempDir(), 1, g, active(alpha, 1), active(beta, 1)),
 	} {
-		tr.receivers = append(tr.receivers, &receiver{site: s})
+		tr.receivers = append(tr.receivers, &receiver{site: s, marks: map[directory.Audience]uint64{}})
 	}
 	tr.world.cut = func(from, to string) bool {
 		return to == tr.source.base && slices.ContainsFunc(tr.receivers, func(r *receiver) bool { return r.base == from && r.cut })
 	}
+	tr.world.tap = tr.tap
 	return tr
+}
+
+// tap holds every answer against what its receiver's domain may have.
+func (tr *trial) tap(to string, r *http.Request, body []byte) []byte {
+	from := spiffeid.RequireFromString(r.Header.Get(callerHeader)).TrustDomain()
+	switch r.URL.Path {
+	case pathPages:
+		parts, err := splitJWS(string(body))
+		if err != nil {
+			return body // a refusal, or nothing
+		}
+		if p, err := directory.ParsePage(parts.payload); err != nil || p.Issuer == alpha && p.Audience != directory.Mesh && p.Audience != directory.Only(from) {
+			tr.fail("%s gave %s a page for %v (%v)", to, from, p.Audience, err)
+		}
+	case pathRecords:
+		for line := range bytes.Lines(body) {
+			var l recordLine
+			if json.Unmarshal(line, &l) != nil || l.Record == "" {
+				continue
+			}
+			if meant := tr.origin.meant[name{l.H, l.M}]; meant != nil && !meant[directory.Mesh] && !meant[directory.Only(from)] {
+				tr.fail("%s gave %s a record for %v", to, from, meant)
+			}
+		}
+	}
+	return body
 }
 
 func (tr *trial) run(length int) {
@@ -103,8 +143,10 @@ func (tr *trial) run(length int) {
 	for _, r := range tr.receivers {
 		tr.pull(r)
 		tr.equal(r)
-		tr.disk(r)
-		tr.chain(r)
+		for _, aud := range r.audiences() {
+			tr.disk(r, aud)
+			tr.chain(r, aud)
+		}
 	}
 	tr.check(tr.receivers...)
 }
@@ -187,7 +229,16 @@ func (tr *trial) change() {
 		return
 	}
 	rid := rids[tr.rand.IntN(len(rids))]
-	switch tr.rand.IntN(8) {
+	switch tr.rand.IntN(10) {
+	case 8, 9:
+		aud := directory.Only([]spiffeid.TrustDomain{beta, gamma}[tr.rand.IntN(2)])
+		yes, members := tr.rand.IntN(3) > 0, [][]string{nil, required}[tr.rand.IntN(2)]
+		tr.log("grant %s to %v: %v %v", rid, aud, yes, members)
+		o.grant(rid, aud, yes, members...)
+	case 7:
+		members := [][]string{nil, required}[tr.rand.IntN(2)]
+		tr.log("grant %s to the mesh: %v", rid, members)
+		o.grant(rid, directory.Mesh, true, members...)
 	case 0:
 		tr.log("remove %s", rid)
 		o.remove(rid)
@@ -204,41 +255,46 @@ func (tr *trial) change() {
 	}
 }
 
-func (r *receiver) state() (mark uint64, wanted map[directory.RID]*want) {
-	o := r.origin(alpha)
-	if o.cur == nil {
+func (r *receiver) state(aud directory.Audience) (mark uint64, wanted map[directory.RID]*want) {
+	f := r.feed(aud)
+	if f.cur == nil {
 		return 0, nil
 	}
-	return o.cur.state.Watermark, o.cur.wanted
+	return f.cur.state.Watermark, f.cur.wanted
 }
 
 // pull brings a receiver to the origin's tip.
 func (tr *trial) pull(r *receiver) {
 	tr.Helper()
 	o, n := r.origin(alpha), node{alpha, tr.source.base}
-	if err := r.pullAll(context.Background(), o, n); err != nil {
-		tr.fail("pull: %v", err)
+	for _, aud := range r.audiences() {
+		if err := r.pullAll(context.Background(), o, r.feed(aud), n); err != nil {
+			tr.fail("pull: %v", err)
+		}
 	}
 	r.backlog(context.Background(), o)
-	if mark, _ := r.state(); mark < tr.origin.tip {
-		tr.fail("pulled to %d and the tip is %d", mark, tr.origin.tip)
+	for _, aud := range r.audiences() {
+		if mark, _ := r.state(aud); mark < tr.origin.tips[aud] {
+			tr.fail("pulled %v to %d and the tip is %d", aud, mark, tr.origin.tips[aud])
+		}
 	}
 	r.level = time.Now().Unix()
 }
 
 // part pulls one page of a few digests, which is cut off below the tip.
 func (tr *trial) part(r *receiver) {
-	mark, _ := r.state()
+	aud := r.audiences()[tr.rand.IntN(2)]
+	mark, _ := r.state(aud)
 	since := mark
 	if tr.rand.IntN(3) == 0 && mark > 0 {
 		since = tr.rand.Uint64N(mark + 1)
 	}
-	made, err := tr.source.publisher.page(directory.Mesh, since, 1+tr.rand.IntN(4))
+	made, err := tr.source.publisher.page(aud, since, 1+tr.rand.IntN(4), tr.rand.IntN(2) == 0)
 	if err != nil {
 		tr.fail("page: %v", err)
 	}
 	if made != nil {
-		tr.log("%s gets a page (%d,%d] at %d", r.base, made.From, made.To, made.At)
+		tr.log("%s gets a page of %v (%d,%d] at %d", r.base, aud, made.From, made.To, made.At)
 		tr.deliver(r, made.text)
 	}
 }
@@ -266,7 +322,15 @@ func (tr *trial) deliver(r *receiver, text string) {
 		return
 	}
 	tr.sent = append(tr.sent, text)
-	before, _ := r.state()
+	parts, _ := splitJWS(text)
+	page, _ := directory.ParsePage(parts.payload)
+	if aud := page.Audience; aud != directory.Mesh && aud != r.own() {
+		if _, _, err := r.take(context.Background(), sender{domain: alpha}, node{alpha, tr.source.base}, text); codeOf(err) != CodeOriginUnknown {
+			tr.fail("%s took a page for %v: %v", r.base, aud, err)
+		}
+		return
+	}
+	before, _ := r.state(page.Audience)
 	p, code, err := r.take(context.Background(), sender{domain: alpha}, node{alpha, tr.source.base}, text)
 	if err != nil {
 		if codeOf(err) == CodeKeyUnknown && r.cut {
@@ -274,7 +338,7 @@ func (tr *trial) deliver(r *receiver, text string) {
 		}
 		tr.fail("%s refused a good page: %v", r.base, err)
 	}
-	after, _ := r.state()
+	after, _ := r.state(page.Audience)
 	tr.log("%s: %s, watermark %d to %d", r.base, code, before, after)
 	want := CodeApplied
 	switch {
@@ -295,19 +359,28 @@ func (tr *trial) mutant(r *receiver) {
 	}
 	b := []byte(tr.sent[tr.rand.IntN(len(tr.sent))])
 	b[tr.rand.IntN(len(b))] ^= byte(1 + tr.rand.IntN(255))
-	before, _ := r.state()
+	before := tr.marks(r)
 	if _, code, err := r.take(context.Background(), sender{domain: alpha}, node{alpha, tr.source.base}, string(b)); err == nil {
 		tr.fail("%s took a mutant: %s: %s", r.base, code, b)
 	}
-	if after, _ := r.state(); after != before {
+	if tr.marks(r) != before {
 		tr.fail("a mutant moved %s", r.base)
 	}
+}
+
+func (tr *trial) marks(r *receiver) (marks [2]uint64) {
+	for i, aud := range r.audiences() {
+		marks[i], _ = r.state(aud)
+	}
+	return marks
 }
 
 // restart closes a receiver and opens it again: all that it knows comes from disk.
 func (tr *trial) restart(r *receiver) {
 	tr.log("%s restarts", r.base)
-	tr.disk(r)
+	for _, aud := range r.audiences() {
+		tr.disk(r, aud)
+	}
 	before := r.shown(alpha)
 	r.reopen(tr)
 	after := r.shown(alpha)
@@ -323,13 +396,13 @@ func (tr *trial) restart(r *receiver) {
 
 // disk holds what is on a receiver's disk against itself: one deadline an entry,
 // and one record where it is held.
-func (tr *trial) disk(r *receiver) {
+func (tr *trial) disk(r *receiver, aud directory.Audience) {
 	tr.Helper()
-	o := r.origin(alpha)
-	if o.cur == nil {
+	f := r.feed(aud)
+	if f.cur == nil {
 		return
 	}
-	err := r.store.read(o.cur.id, func(t *streamTx) error {
+	err := r.store.read(f.cur.id, func(t *streamTx) error {
 		records, entries := map[string]bool{}, uint64(0)
 		err := t.entries.ForEach(func(k, v []byte) error {
 			var h held
@@ -352,9 +425,9 @@ func (tr *trial) disk(r *receiver) {
 }
 
 // chain follows a receiver's chain from 0 to its watermark.
-func (tr *trial) chain(r *receiver) {
+func (tr *trial) chain(r *receiver, aud directory.Audience) {
 	tr.Helper()
-	err := r.store.read(r.origin(alpha).cur.id, func(t *streamTx) error {
+	err := r.store.read(r.feed(aud).cur.id, func(t *streamTx) error {
 		for reached := uint64(0); reached < t.state.Watermark; {
 			p, err := t.pageAfter(reached)
 			if err != nil || p == nil || p.From > reached {
@@ -379,22 +452,28 @@ func (tr *trial) check(receivers ...*receiver) {
 	tr.Helper()
 	now := time.Now().Unix()
 	for _, r := range receivers {
-		mark, wanted := r.state()
-		if mark < r.mark {
-			tr.fail("%s: watermark fell from %d to %d", r.base, r.mark, mark)
+		pending := map[directory.RID]bool{}
+		for _, aud := range r.audiences() {
+			mark, wanted := r.state(aud)
+			if mark < r.marks[aud] {
+				tr.fail("%s: watermark of %v fell from %d to %d", r.base, aud, r.marks[aud], mark)
+			}
+			r.marks[aud] = mark
+			for rid := range wanted {
+				pending[rid] = true
+			}
 		}
-		r.mark = mark
 		shown := r.shown(alpha)
 		for rid, e := range shown {
-			tr.checkShown(r, rid, e, mark, now)
+			tr.checkShown(r, rid, e, now)
 		}
-		for rid, ds := range tr.origin.history {
-			last := ds[len(ds)-1]
-			if _, pending := wanted[rid]; pending {
+		for rid := range tr.announced(r) {
+			if pending[rid] {
 				continue
 			}
-			if e := shown[rid]; last.Revision <= mark && last.Live() && now < last.Deadline && (e == nil || e.Revision != last.Revision) {
-				tr.fail("%s is at %d and lacks %+v", r.base, mark, last)
+			want, e := tr.best(r, rid, now), shown[rid]
+			if want.Live() && (e == nil || e.Revision != want.Revision || e.Received.M != want.M) {
+				tr.fail("%s is at %v, shows %+v and not %+v", r.base, r.marks, e, want)
 			}
 			reg := tr.origin.regs[rid]
 			if lag := now - r.level; reg != nil && reg.alive && reg.exported && now < reg.deadline && reg.late < r.level && lag < 15 && shown[rid] == nil {
@@ -404,11 +483,49 @@ func (tr *trial) check(receivers ...*receiver) {
 	}
 }
 
+// announced returns what the origin ever announced to a receiver's domain.
+func (tr *trial) announced(r *receiver) map[directory.RID]bool {
+	all := map[directory.RID]bool{}
+	for _, aud := range r.audiences() {
+		for rid := range tr.origin.historyOf(aud) {
+			all[rid] = true
+		}
+	}
+	return all
+}
+
+// best is what a receiver is to show of a registration, by the pages that it has
+// applied: of what is alive the newer statement, and of one statement what is for
+// its domain alone. It is not live where nothing is to be shown.
+func (tr *trial) best(r *receiver, rid directory.RID, now int64) (best directory.Digest) {
+	for _, aud := range r.audiences() {
+		ds := tr.origin.historyOf(aud)[rid]
+		if len(ds) == 0 {
+			continue
+		}
+		last := ds[len(ds)-1]
+		if last.Revision > r.marks[aud] {
+			return directory.Digest{} // what is here is one before it, or none: a page lists latest changes only
+		}
+		if last.Live() && now >= last.Deadline && best.Live() {
+			return directory.Digest{} // until it is freed it keeps its place, beyond the margin of all lag
+		}
+		if last.Live() && now < last.Deadline && (!best.Live() || tr.origin.written[last.H] >= tr.origin.written[best.H]) {
+			best = last
+		}
+	}
+	return best
+}
+
 // checkShown: what is shown was announced so, is not past that deadline, and what
 // ended below the watermark never comes back.
-func (tr *trial) checkShown(r *receiver, rid directory.RID, e *directory.Entry, mark uint64, now int64) {
+func (tr *trial) checkShown(r *receiver, rid directory.RID, e *directory.Entry, now int64) {
 	tr.Helper()
-	ds := tr.origin.history[rid]
+	aud := directory.Mesh
+	if e.Received.Private {
+		aud = r.own()
+	}
+	ds, mark := tr.origin.historyOf(aud)[rid], r.marks[aud]
 	i := slices.IndexFunc(ds, func(d directory.Digest) bool { return d.Revision == e.Revision })
 	if i < 0 || !ds[i].Live() || ds[i].Revision > mark {
 		tr.fail("%s at %d shows revision %d of %s, announced: %+v", r.base, mark, e.Revision, rid, ds)
@@ -426,9 +543,16 @@ func (tr *trial) equal(r *receiver) {
 	tr.Helper()
 	shown := r.shown(alpha)
 	for rid, reg := range tr.origin.regs {
-		e, d := shown[rid], reg.announced
-		if want := d.Live() && time.Now().Unix() < d.Deadline; (e != nil) != want || want && e.Revision != d.Revision {
-			tr.fail("%s was healed and shows %+v; the origin announces %+v", r.base, e, d)
+		var want directory.Digest
+		for _, aud := range r.audiences() {
+			if slices.Contains(reg.streams(), aud) {
+				if d := reg.to(aud).announced; d.Live() && time.Now().Unix() < d.Deadline {
+					want = d // of the same statement in both
+				}
+			}
+		}
+		if e := shown[rid]; (e != nil) != want.Live() || e != nil && (e.Revision != want.Revision || e.Received.M != want.M) {
+			tr.fail("%s was healed and shows %+v; the origin announces %+v", r.base, e, want)
 		}
 		delete(shown, rid)
 	}

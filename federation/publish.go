@@ -41,11 +41,14 @@ const maxMade = 32
 
 // page returns a signed page of the own domain's stream, nil where there is
 // nothing above since. Where something was announced, an empty page says that it
-// has ended since (rule G5).
-func (b *publisher) page(aud directory.Audience, since uint64, limit int) (*madePage, error) {
+// has ended since (rule G5). No head names the tip of a private stream; so whoever
+// pulls one, and may know where this domain is, is told by an empty page that
+// nothing is new.
+func (b *publisher) page(aud directory.Audience, since uint64, limit int, tell bool) (*madePage, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.cfg.Source.Tip(aud) <= since {
+	told := tell && aud != directory.Mesh && b.cfg.Source.Position().Revision > since
+	if b.cfg.Source.Tip(aud) <= since && !told {
 		return nil, nil
 	}
 	key := pageKey{aud, since, limit}

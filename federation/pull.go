@@ -63,12 +63,12 @@ func (m *Mesh) get(ctx context.Context, n node, path string, q url.Values, limit
 	return string(body), nil // one byte over the limit is for the gate to refuse
 }
 
-// getPage asks for one page of an origin's mesh stream. It returns "" where there
+// getPage asks for one page of an origin's stream. It returns "" where there
 // is none within the wait.
-func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain, since uint64, wait time.Duration) (string, error) {
+func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain, aud directory.Audience, since uint64, wait time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
 	defer cancel()
-	q := url.Values{"origin": {origin.Name()}, "aud": {directory.Mesh.String()}, "since": {strconv.FormatUint(since, 10)}}
+	q := url.Values{"origin": {origin.Name()}, "aud": {aud.String()}, "since": {strconv.FormatUint(since, 10)}}
 	if wait > 0 {
 		q.Set("wait", wait.String())
 	}
@@ -104,29 +104,22 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 	return m.obey(o)
 }
 
-// obey drops what an origin told, where its key document lists this domain no
-// longer: it isn't to be had here any more (MESH-025). The origin's time and its
-// key document stay. o.mu is held.
+// obey drops what an origin told the mesh, where its key document lists this domain
+// no longer: it isn't to be had here any more (MESH-025). The origin's time and its
+// key document stay, and what it told this domain alone. o.mu is held.
 func (m *Mesh) obey(o *origin) error {
 	doc, _, ok := m.cfg.Keys.Keys(o.domain)
 	o.unlisted = ok && !slices.Contains(doc.Mesh, m.cfg.Domain)
 	if !o.unlisted || o.cur == nil && o.next == nil {
 		return nil
 	}
-	if err := m.store.dropStreams(o.domain); err != nil {
+	if err := m.store.dropStreams(o.domain, directory.Mesh); err != nil {
 		return err
 	}
 	o.cur, o.next, o.head, o.headText, o.tip, o.reached = nil, nil, nil, "", 0, nil
 	m.cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.domain.Name())
-	var rids []directory.RID
-	for e := range o.index.All() {
-		rids = append(rids, e.RID)
-	}
-	for _, rid := range rids {
-		o.index.Delete(rid)
-	}
 	m.moved()
-	return nil
+	return m.hide(o, &o.feed, func(*directory.Entry) bool { return true })
 }
 
 // mayRefresh paces the pulls of keys that pushed messages cause.
@@ -169,7 +162,7 @@ func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (
 // prefetch gets the records that an applicable page names and that aren't here.
 func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver node) (map[name]fetched, error) {
 	o.mu.Lock()
-	st := o.stream(streamID{p.Issuer, p.Audience, p.Epoch})
+	st := o.feedOf(p.Audience).stream(streamID{p.Issuer, p.Audience, p.Epoch})
 	apt := st != nil && p.From <= st.state.Watermark && st.state.Watermark < p.To
 	o.mu.Unlock()
 	if !apt {
@@ -359,7 +352,7 @@ func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
 		return err
 	}
 	if o.next != nil && o.next.id.epoch == h.Epoch && o.next.state.Watermark >= h.Tip { // a restored origin that announces nothing yet
-		if err := m.swap(o); err != nil {
+		if err := m.swap(o, &o.feed); err != nil {
 			return err
 		}
 	}
@@ -374,6 +367,9 @@ func (o *origin) knowHead(h *directory.Head, text string) {
 	}
 	o.head, o.headText, o.headIs, o.reached = h, text, time.Unix(h.IssuedAt, 0), nil
 	o.tip = max(o.tip, h.Tip)
+	if f := &o.private; f.cur != nil { // a new epoch is one of all streams
+		f.stream(streamID{h.Issuer, f.aud, h.Epoch})
+	}
 	st := o.stream(streamID{h.Issuer, directory.Mesh, h.Epoch})
 	if st != nil && st.state.Watermark >= h.Tip {
 		o.level = time.Now()
@@ -388,10 +384,10 @@ func (o *origin) behind() bool {
 }
 
 // pullAll pulls page by page until a node has no more.
-func (m *Mesh) pullAll(ctx context.Context, o *origin, n node) error {
+func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node) error {
 	for stuck := 0; ; {
-		since := o.since()
-		text, err := m.getPage(ctx, n, o.domain, since, 0)
+		since := o.since(f)
+		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
 		if err != nil || text == "" {
 			return err
 		}
@@ -402,7 +398,7 @@ func (m *Mesh) pullAll(ctx context.Context, o *origin, n node) error {
 		if code == CodeApplied && p.To == p.At {
 			return nil
 		}
-		if o.since() == since {
+		if o.since(f) == since {
 			// A new epoch's first page says so once; a node that goes on so has no chain from 0.
 			if stuck++; stuck > 1 {
 				return errGap
@@ -411,19 +407,21 @@ func (m *Mesh) pullAll(ctx context.Context, o *origin, n node) error {
 	}
 }
 
-// subscribe follows an origin at one of its nodes: what was missed first, and
-// then pages as they are made. It returns only with an error; well is called
+// subscribe follows a stream at one of its origin's nodes: what was missed first,
+// and then pages as they are made. It returns only with an error; well is called
 // whenever the node proves to be of use.
-func (m *Mesh) subscribe(ctx context.Context, o *origin, n node, well func()) error {
-	if err := m.askHead(ctx, o, n); err != nil {
-		return err
+func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well func()) error {
+	if f == &o.feed {
+		if err := m.askHead(ctx, o, n); err != nil {
+			return err
+		}
 	}
-	if err := m.pullInTurn(ctx, o, n); err != nil {
+	if err := m.pullInTurn(ctx, o, f, n); err != nil {
 		return err
 	}
 	well()
 	for useless := 0; ctx.Err() == nil; {
-		text, err := m.getPage(ctx, n, o.domain, o.since(), m.cfg.LongPoll)
+		text, err := m.getPage(ctx, n, o.domain, f.aud, o.since(f), m.cfg.LongPoll)
 		if err != nil {
 			return err
 		}
@@ -443,7 +441,7 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, n node, well func()) er
 			useless++
 		}
 		if code != CodeApplied || p.To < p.At {
-			if err := m.pullInTurn(ctx, o, n); err != nil {
+			if err := m.pullInTurn(ctx, o, f, n); err != nil {
 				return err
 			}
 		}
@@ -453,11 +451,11 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, n node, well func()) er
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.
-func (m *Mesh) pullInTurn(ctx context.Context, o *origin, n node) error {
+func (m *Mesh) pullInTurn(ctx context.Context, o *origin, f *feed, n node) error {
 	select {
-	case o.busy <- struct{}{}:
-		defer func() { <-o.busy }()
-		return m.pullAll(ctx, o, n)
+	case f.busy <- struct{}{}:
+		defer func() { <-f.busy }()
+		return m.pullAll(ctx, o, f, n)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

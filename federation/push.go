@@ -142,7 +142,7 @@ func (m *Mesh) hearOwn(text string, to uint64) {
 // open takes a gossiped message. What is newer than all that was passed on before
 // is passed on, and nothing that wasn't verified.
 func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
-	giver, ok := o.node()
+	giver, ok := o.node(&o.feed)
 	if !ok {
 		return
 	}

@@ -19,22 +19,23 @@ func newBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// follow holds one subscription to an origin. A node that fails gives way to the
-// next; when all of them failed, the others of the mesh are asked.
-func (m *Mesh) follow(ctx context.Context, o *origin) {
+// follow holds one subscription to a stream. A node that fails gives way to the
+// next; when all of them failed, the others of the mesh are asked, but for what is
+// for this domain alone.
+func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 	b := newBackoff()
 	for fails := 0; ctx.Err() == nil; {
-		n, ok := o.node()
+		n, ok := o.node(f)
 		err := errNoNode
 		if ok {
-			err = m.subscribe(ctx, o, n, func() { fails = 0; b.Reset() })
+			err = m.subscribe(ctx, o, f, n, func() { fails = 0; b.Reset() })
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		o.failed(err)
-		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "node", n.base, "error", err)
-		if fails++; fails >= len(o.nodes()) {
+		o.failed(f, err)
+		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.base, "error", err)
+		if fails++; fails >= len(o.nodes()) && f == &o.feed {
 			m.pullFromOthers(ctx, o)
 		}
 		wait(ctx, nil, b.NextBackOff())
@@ -52,7 +53,7 @@ func (m *Mesh) pullFromOthers(ctx context.Context, o *origin) {
 	for _, n := range others[:min(askOthers, len(others))] {
 		err := m.askHead(ctx, o, n)
 		if err == nil {
-			err = m.pullInTurn(ctx, o, n)
+			err = m.pullInTurn(ctx, o, &o.feed, n)
 		}
 		if err != nil {
 			m.cfg.Logger.Debug("can't pull from another", "origin", o.domain.Name(), "node", n.base, "error", err)
@@ -67,7 +68,7 @@ func (m *Mesh) others(but spiffeid.TrustDomain) []node {
 		if o.domain == but || !o.accepts() {
 			continue
 		}
-		if n, ok := o.node(); ok {
+		if n, ok := o.node(&o.feed); ok {
 			all = append(all, n)
 		}
 	}
@@ -94,9 +95,13 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 			retry.Reset(m.backlog(ctx, o))
 		case <-o.ask:
 			m.compareHeads(ctx, o)
+			m.pullPrivate(ctx, o)
 		case <-heads.C:
 			m.compareHeads(ctx, o)
-			m.compact(ctx, o)
+			m.pullPrivate(ctx, o)
+			for _, f := range o.feeds() {
+				m.compact(ctx, o, f)
+			}
 			heads.Reset(m.headPause())
 		}
 	}
@@ -120,7 +125,7 @@ func (m *Mesh) compareHeads(ctx context.Context, o *origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := m.pullAll(ctx, o, n); err != nil {
+	if err := m.pullAll(ctx, o, &o.feed, n); err != nil {
 		m.cfg.Logger.Debug("can't pull", "origin", o.domain.Name(), "node", n.base, "error", err)
 	}
 }
@@ -145,7 +150,7 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 			names[i] = nameOf(d)
 		}
 		timed, cancel := context.WithTimeout(ctx, recordsTime)
-		got := m.fetch(timed, o.domain, names, m.holders(o))
+		got := m.fetch(timed, o.domain, names, m.holders(o, st.id.aud))
 		cancel()
 		if err := m.acceptRecords(o, st, wanted, got); err != nil {
 			m.cfg.Logger.Error("can't keep records", "origin", o.domain.Name(), "error", err)
@@ -160,14 +165,18 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 	return wantLonger
 }
 
-func (m *Mesh) holders(o *origin) []node {
+// holders returns who may have a stream's records.
+func (m *Mesh) holders(o *origin, aud directory.Audience) []node {
 	var all []node
 	if m.cfg.Siblings != nil {
 		for _, base := range m.cfg.Siblings() {
 			all = append(all, node{m.cfg.Domain, base})
 		}
 	}
-	return append(append(all, o.nodes()...), m.others(o.domain)...)
+	if all = append(all, o.nodes()...); aud == directory.Mesh {
+		all = append(all, m.others(o.domain)...)
+	}
+	return all
 }
 
 // due returns wanted entries that may be asked for now, and when there are more.
@@ -175,7 +184,7 @@ func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, next := time.Now(), wantLonger
-	for _, st := range []*stream{o.cur, o.next} {
+	for _, st := range []*stream{o.cur, o.next, o.private.cur, o.private.next} {
 		if st == nil {
 			continue
 		}

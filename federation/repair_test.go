@@ -49,7 +49,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 		b.origin.listKeys(nil, b.alpha.keys, b.world.sites["https://alpha.test-2.test"].keys)
 		defer b.beta.run(t)()
 		eventually(t, time.Second, "heard", func() bool { return !b.beta.Peers()[0].LastHeard.IsZero() })
-		at, _ := b.beta.origin(alpha).node()
+		at, _ := b.beta.origin(alpha).node(&b.beta.origin(alpha).feed)
 		b.world.mu.Lock()
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
 			if to == at.base && r.URL.Path == pathPages {
@@ -140,7 +140,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 			t.Fatalf("%d links", n)
 		}
 		st.state.Listed += compactSlack // as if there had been thousands more
-		b.beta.compact(t.Context(), b.beta.origin(alpha))
+		b.beta.compact(t.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed)
 		if n := links(); n != 1 || st.state.Listed != 1 {
 			t.Fatalf("%d links that list %d", n, st.state.Listed)
 		}
@@ -148,7 +148,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[last] == nil {
 			t.Fatalf("%v", shown)
 		}
-		made, err := b.beta.pageOf(pagesQuery{origin: alpha, aud: directory.Mesh})
+		made, err := b.beta.pageOf(beta, pagesQuery{origin: alpha, aud: directory.Mesh})
 		if err != nil || made == "" {
 			t.Fatal(made, err)
 		}

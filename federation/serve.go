@@ -272,8 +272,8 @@ func (s *server) mayHave(from spiffeid.TrustDomain, q pagesQuery) bool {
 		return false
 	case q.aud == directory.Mesh:
 		return s.lists(q.origin, from)
-	default:
-		return q.origin == s.cfg.Domain && q.aud == directory.Only(from)
+	default: // a node of the own domain may have what is for that
+		return q.aud == directory.Only(from) && (q.origin == s.cfg.Domain || from == s.cfg.Domain)
 	}
 }
 
@@ -304,7 +304,7 @@ func (s *server) awaitPage(r *http.Request, from spiffeid.TrustDomain, q pagesQu
 		if !s.mayHave(from, q) {         // who waits is to learn that at once (MESH-025)
 			return "", errNotListed
 		}
-		text, err := s.pageOf(q)
+		text, err := s.pageOf(from, q)
 		if err != nil || text != "" || q.wait == 0 {
 			return text, err
 		}
@@ -329,9 +329,9 @@ func (m *Mesh) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
 
 // pageOf returns a page of the own domain, or the link of another's chain that
 // goes on from since; it is passed on as it was received.
-func (m *Mesh) pageOf(q pagesQuery) (string, error) {
+func (m *Mesh) pageOf(from spiffeid.TrustDomain, q pagesQuery) (string, error) {
 	if q.origin == m.cfg.Domain {
-		made, err := m.publisher.page(q.aud, q.since, q.limit)
+		made, err := m.publisher.page(q.aud, q.since, q.limit, q.wait == 0 && m.lists(m.cfg.Domain, from))
 		if made == nil || err != nil {
 			return "", err
 		}
@@ -341,9 +341,7 @@ func (m *Mesh) pageOf(q pagesQuery) (string, error) {
 	if o == nil {
 		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
 	}
-	o.mu.Lock()
-	st := o.cur
-	o.mu.Unlock()
+	st := o.shownStream(q.aud)
 	if st == nil {
 		return "", nil
 	}
@@ -409,10 +407,14 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 }
 
 // recordOf returns a record that a domain may have: of the own domain what one of
-// its streams names, of another what its mesh stream does.
+// its streams names, of another what its mesh stream does; and what was announced
+// to this domain alone, where it is a node of this domain that asks.
 func (m *Mesh) recordOf(origin, to spiffeid.TrustDomain, n name) (string, bool, error) {
 	if origin != m.cfg.Domain {
-		r, err := m.storedRecord(origin, n)
+		r, err := m.storedRecord(origin, directory.Mesh, n)
+		if r == nil && err == nil && to == m.cfg.Domain {
+			r, err = m.storedRecord(origin, directory.Only(to), n)
+		}
 		if r == nil || err != nil {
 			return "", false, err
 		}
@@ -427,14 +429,12 @@ func (m *Mesh) recordOf(origin, to spiffeid.TrustDomain, n name) (string, bool, 
 }
 
 // storedRecord returns a record that another domain's shown stream names.
-func (m *Mesh) storedRecord(origin spiffeid.TrustDomain, n name) (r *storedRecord, err error) {
+func (m *Mesh) storedRecord(origin spiffeid.TrustDomain, aud directory.Audience, n name) (r *storedRecord, err error) {
 	o := m.origin(origin)
 	if o == nil {
 		return nil, nil
 	}
-	o.mu.Lock()
-	st := o.cur
-	o.mu.Unlock()
+	st := o.shownStream(aud)
 	if st == nil {
 		return nil, nil
 	}

@@ -63,7 +63,10 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=", "", 400},
 			{b.alpha, node(beta), "GET", pathPages + "?origin=Alpha.test&aud=mesh", "", 400},
 			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
-			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 204},
+			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 200}, // an empty page: up to here there is nothing
+			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test&since=2", "", 204},
+			{b.alpha, node(gamma), "GET", pathPages + "?origin=alpha.test&aud=gamma.test", "", 204}, // isn't listed: learns nothing
+			{b.alpha, node(alpha), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 403},
 			{b.alpha, node(beta), "GET", pathPages + "?origin=gamma.test&aud=mesh", "", 403},
 			{b.alpha, node(beta), "POST", pages + "0", "", 405},
 			{b.alpha, node(beta), "GET", pathHeads + "?origin=alpha.test", "", 200},
@@ -74,7 +77,10 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[` + many + many + `]}`, 413},
 			{b.beta, node(gamma), "GET", pages + "0", "", 403}, // a relay asks the origin's key document
 			{b.beta, node(beta), "GET", pages + "0", "", 200},
-			{b.beta, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 403}, // private streams go through nobody
+			{b.beta, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 204}, // private streams go to nobody else
+			{b.beta, node(gamma), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 403},
+			{b.beta, node(gamma), "GET", pathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
+			{b.beta, node(alpha), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 403},
 			{b.beta, node(alpha), "GET", pathHeads + "?origin=delta.test", "", 403},
 		} {
 			w := b.askWithin(c.site, c.caller, c.method, c.target, c.body)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -127,14 +128,26 @@ var (
 )
 
 // A store keeps what other domains told, in one bbolt file.
-type store struct{ db *bbolt.DB }
+type store struct {
+	db      *bbolt.DB
+	readers sync.RWMutex // held for reading by whoever reads
+	wiper   wiper
+}
+
+// view runs f on what is committed. f must not begin another view or change.
+func (s *store) view(f func(*bbolt.Tx) error) error {
+	s.readers.RLock()
+	defer s.readers.RUnlock()
+	return s.db.View(f)
+}
 
 func openStore(dir string, noSync bool) (*store, error) {
-	db, err := bbolt.Open(filepath.Join(dir, "federation.db"), 0o600, &bbolt.Options{
+	path := filepath.Join(dir, "federation.db")
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoSync: noSync, NoGrowSync: noSync,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("federation: open %s: %w", filepath.Join(dir, "federation.db"), err)
+		return nil, fmt.Errorf("federation: open %s: %w", path, err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		for _, b := range [][]byte{bucketMeta, bucketOrigins, bucketStreams} {
@@ -148,28 +161,31 @@ func openStore(dir string, noSync bool) (*store, error) {
 		}
 		return meta.Put(keyVersion, storeVersion)
 	})
+	s := &store{db: db}
+	if err == nil {
+		s.wiper, err = openWiper(path)
+	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &store{db}, nil
+	return s, nil
 }
-
-func (s *store) close() error { return s.db.Close() }
 
 // A streamTx is one stream within a transaction.
 type streamTx struct {
+	wiper                         *wiper
 	bucket, entries, records, due *bbolt.Bucket
 	state                         streamState
 }
 
 func (t *streamTx) chain() *bbolt.Bucket { return t.bucket.Bucket(bucketChains[t.state.Chain]) }
 
-func openStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
+func (s *store) openStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 	b := tx.Bucket(bucketStreams).Bucket(id.key())
 	if b == nil {
 		return nil, nil
 	}
-	t := &streamTx{bucket: b, entries: b.Bucket(bucketEntries), records: b.Bucket(bucketRecords), due: b.Bucket(bucketDue)}
+	t := &streamTx{wiper: &s.wiper, bucket: b, entries: b.Bucket(bucketEntries), records: b.Bucket(bucketRecords), due: b.Bucket(bucketDue)}
 	if t.entries == nil || t.records == nil || t.due == nil {
 		return nil, errStore
 	}
@@ -179,7 +195,7 @@ func openStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 	return t, nil
 }
 
-func createStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
+func (s *store) createStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 	b, err := tx.Bucket(bucketStreams).CreateBucketIfNotExists(id.key())
 	if err != nil {
 		return nil, err
@@ -192,7 +208,7 @@ func createStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 	if err := b.Put(keyState, marshal(streamState{})); err != nil {
 		return nil, err
 	}
-	return openStream(tx, id)
+	return s.openStream(tx, id)
 }
 
 // change runs f on a stream, which is made where it isn't there yet, and writes
@@ -200,9 +216,9 @@ func createStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 func (s *store) change(id streamID, f func(*bbolt.Tx, *streamTx) error) (streamState, error) {
 	var after streamState
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		t, err := openStream(tx, id)
+		t, err := s.openStream(tx, id)
 		if err == nil && t == nil {
-			t, err = createStream(tx, id)
+			t, err = s.createStream(tx, id)
 		}
 		if err != nil {
 			return err
@@ -218,8 +234,8 @@ func (s *store) change(id streamID, f func(*bbolt.Tx, *streamTx) error) (streamS
 
 // read runs f on a stream, unless there is none.
 func (s *store) read(id streamID, f func(*streamTx) error) error {
-	return s.db.View(func(tx *bbolt.Tx) error {
-		t, err := openStream(tx, id)
+	return s.view(func(tx *bbolt.Tx) error {
+		t, err := s.openStream(tx, id)
 		if err != nil || t == nil {
 			return err
 		}
@@ -275,6 +291,7 @@ func (t *streamTx) dropRecord(old *held) error {
 	if old.Record != recordHeld {
 		return nil
 	}
+	nudge(t.wiper.dirty)
 	return t.records.Delete(old.name().bytes())
 }
 
@@ -356,7 +373,7 @@ func dueKey(deadline int64, rid directory.RID) []byte {
 // origins returns what is known of every origin.
 func (s *store) origins() (map[spiffeid.TrustDomain]originState, error) {
 	all := map[spiffeid.TrustDomain]originState{}
-	err := s.db.View(func(tx *bbolt.Tx) error {
+	err := s.view(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketOrigins).ForEach(func(k, v []byte) error {
 			td, err := spiffeid.TrustDomainFromString(string(k))
 			if err != nil {
@@ -373,7 +390,7 @@ func (s *store) origins() (map[spiffeid.TrustDomain]originState, error) {
 
 // streams returns the streams of an origin with their states, by epoch ascending.
 func (s *store) streams(origin spiffeid.TrustDomain) (ids []streamID, states []streamState, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		prefix := append([]byte(origin.Name()), 0)
 		c := tx.Bucket(bucketStreams).Cursor()
 		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
@@ -381,7 +398,7 @@ func (s *store) streams(origin spiffeid.TrustDomain) (ids []streamID, states []s
 			if err != nil {
 				return err
 			}
-			t, err := openStream(tx, id)
+			t, err := s.openStream(tx, id)
 			if err != nil {
 				return err
 			}
@@ -400,11 +417,13 @@ func (s *store) setOrigin(td spiffeid.TrustDomain, st originState) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return putOrigin(tx, td, st) })
 }
 
-// dropStreams removes what an origin announced.
-func (s *store) dropStreams(origin spiffeid.TrustDomain) error {
+// dropStreams removes what an origin announced to an audience.
+func (s *store) dropStreams(origin spiffeid.TrustDomain, aud directory.Audience) error {
 	ids, _, err := s.streams(origin)
 	for _, id := range ids {
-		err = errors.Join(err, s.dropStream(id))
+		if id.aud == aud {
+			err = errors.Join(err, s.dropStream(id))
+		}
 	}
 	return err
 }
@@ -415,6 +434,7 @@ func (s *store) forget(origin spiffeid.TrustDomain) error {
 	if err != nil {
 		return err
 	}
+	defer nudge(s.wiper.dirty)
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		for _, id := range ids {
 			if err := tx.Bucket(bucketStreams).DeleteBucket(id.key()); err != nil {

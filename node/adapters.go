@@ -8,48 +8,10 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
-	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
 )
-
-// grants is who beyond the domain may have a registration, as the leader writes
-// it into the command.
-func (n *Node) grants(s consensus.Subject) []directory.Grant {
-	return grants(n.policy, n.store.Peerings(), s)
-}
-
-// An exporter is the policy as far as it says what leaves the domain.
-type exporter interface {
-	Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, p *directory.Projection) directory.Decision
-}
-
-// grants asks policy. Only the mesh's stream is in use: whoever may see the
-// registration there sees all of it, and every domain of the mesh must be one
-// that policy exports it to. Where there is none yet, policy is asked of a domain
-// without a name: the first one may read the stream before all that is in it has
-// been decided anew.
-func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) []directory.Grant {
-	if !s.Visibility.Mesh {
-		return nil
-	}
-	var domains []spiffeid.TrustDomain
-	for _, p := range peerings {
-		if p.State == directory.PeeringActive && p.Mesh {
-			domains = append(domains, p.Domain)
-		}
-	}
-	if len(domains) == 0 {
-		domains = append(domains, spiffeid.TrustDomain{})
-	}
-	for _, td := range domains {
-		if !policy.Export(td, s.Agent, s.Owner, s.Visibility, s.Projection).Allow {
-			return nil
-		}
-	}
-	return []directory.Grant{{Audience: directory.Mesh, All: true}}
-}
 
 // await waits until this node has reached a position of a domain's history: its
 // own by consensus, another's by what it receives.

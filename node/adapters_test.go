@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -42,6 +43,47 @@ func TestNothingIsGrantedToAMeshThatIsNotThereYet(t *testing.T) {
 		s := consensus.Subject{Agent: "helper", Owner: ada, Projection: &directory.Projection{}, Visibility: directory.Visibility{Mesh: c.mesh}}
 		if got := grants(policy, c.peerings, s); len(got) != c.want {
 			t.Errorf("%s with %v and visibility %v: %v", c.policy, c.peerings, s.Visibility, got)
+		}
+	}
+}
+
+// What all peers may have goes to the mesh; what one of them may not have goes to
+// each of the others alone, and what is for named peers to them.
+//
+// Requirement: MESH-025
+func TestWhatDiffersByPeerIsGrantedToEach(t *testing.T) {
+	td := spiffeid.RequireTrustDomainFromString
+	alpha, beta, gamma, delta := td("alpha.test"), td("beta.test"), td("gamma.test"), td("delta.test")
+	peerings := []directory.Peering{
+		{Domain: beta, State: directory.PeeringActive, Mesh: true},
+		{Domain: delta, State: directory.PeeringActive}, // nothing is exported to it
+		{Domain: gamma, State: directory.PeeringActive, Mesh: true},
+	}
+	const allowed = `@id("some") permit (principal, action == Action::"export", resource) when { resource.visible && !(principal == Peer::"gamma.test" && resource.agent like "secret*") };`
+	policy, err := trust.ParsePolicy("test.cedar", []byte(allowed), alpha)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		agent string
+		v     directory.Visibility
+		want  []directory.Audience
+	}{
+		{"open", directory.Visibility{Mesh: true}, []directory.Audience{directory.Mesh}},
+		{"secret", directory.Visibility{Mesh: true}, []directory.Audience{directory.Only(beta)}},
+		{"open", directory.Visibility{Peers: []spiffeid.TrustDomain{gamma}}, []directory.Audience{directory.Only(gamma)}},
+		{"open", directory.Visibility{Peers: []spiffeid.TrustDomain{beta, gamma}}, []directory.Audience{directory.Only(beta), directory.Only(gamma)}},
+		{"secret", directory.Visibility{Peers: []spiffeid.TrustDomain{gamma}}, nil},
+		{"open", directory.Visibility{Peers: []spiffeid.TrustDomain{delta}}, nil},
+		{"open", directory.Visibility{}, nil},
+	} {
+		s := consensus.Subject{Agent: c.agent, Projection: &directory.Projection{}, Visibility: c.v}
+		var got []directory.Audience
+		for _, g := range grants(policy, peerings, s) {
+			got = append(got, g.Audience)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s for %s: %v and not %v", c.agent, c.v, got, c.want)
 		}
 	}
 }

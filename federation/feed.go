@@ -1,0 +1,142 @@
+package federation
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A feed is what an origin announces to one audience, epoch after epoch. All but
+// aud and busy is guarded by its origin's mu.
+type feed struct {
+	aud  directory.Audience
+	busy chan struct{} // has one item while a loop pulls page by page, so that no two do
+
+	cur, next *stream   // next: of a newer epoch, not yet at its tip (rule P3)
+	tip       uint64    // the highest revision known to be in the stream
+	level     time.Time // when this node last knew everything
+	turn      int       // which of the origin's addresses is asked
+	failedAt  time.Time // when a node failed last
+}
+
+func newFeed(aud directory.Audience) feed { return feed{aud: aud, busy: make(chan struct{}, 1)} }
+
+// feedOf returns an origin's feed of that audience; nil where it is not for this
+// domain.
+func (o *origin) feedOf(aud directory.Audience) *feed {
+	switch aud {
+	case o.feed.aud:
+		return &o.feed
+	case o.private.aud:
+		return &o.private
+	}
+	return nil
+}
+
+// shownStream returns the stream of that audience that is shown; nil where there
+// is none.
+func (o *origin) shownStream(aud directory.Audience) *stream {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f := o.feedOf(aud); f != nil {
+		return f.cur
+	}
+	return nil
+}
+
+func (o *origin) feeds() [2]*feed { return [2]*feed{&o.feed, &o.private} }
+
+// other returns the origin's other feed.
+func (o *origin) other(f *feed) *feed {
+	if f == &o.private {
+		return &o.feed
+	}
+	return &o.private
+}
+
+// newest returns the stream that a puller fills; never nil.
+func (f *feed) newest() *stream {
+	switch {
+	case f.next != nil:
+		return f.next
+	case f.cur != nil:
+		return f.cur
+	}
+	return &stream{}
+}
+
+// stream returns the stream that a message of that epoch is about, which may
+// begin one; nil where its epoch is over.
+func (f *feed) stream(id streamID) *stream {
+	if f.cur == nil {
+		f.cur = newStream(id)
+	}
+	switch {
+	case id.epoch == f.cur.id.epoch:
+		return f.cur
+	case id.epoch < f.newest().id.epoch:
+		return nil
+	case f.next == nil || f.next.id.epoch < id.epoch:
+		f.next = newStream(id)
+	}
+	return f.next
+}
+
+// live reports whether the feed's shown stream holds anything.
+func (f *feed) live() bool { return f.cur != nil && f.cur.state.Live > 0 }
+
+// since returns from where to pull.
+func (o *origin) since(f *feed) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return f.newest().state.Watermark
+}
+
+// complete returns the revision up to which every record is here, or was asked
+// for in vain.
+func (st *stream) complete() uint64 {
+	upTo := uint64(math.MaxUint64)
+	for _, w := range st.wanted {
+		if w.tries == 0 {
+			upTo = min(upTo, w.digest.Revision-1)
+		}
+	}
+	return upTo
+}
+
+// caughtUp reports whether what the origin announced to this domain alone is here
+// up to p. A node that didn't answer since the time given holds nobody up.
+func (o *origin) caughtUp(p directory.Position, since time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.private.failedAt.After(since) {
+		return true
+	}
+	st := o.private.cur
+	if st == nil {
+		return false
+	}
+	have := directory.Position{Epoch: st.id.epoch, Revision: min(st.state.Watermark, st.complete())}
+	return !have.Before(p)
+}
+
+// pullPrivate brings what the origin announces to this domain alone up to the
+// origin's present: an empty page says that nothing is new (rule G5).
+func (m *Mesh) pullPrivate(ctx context.Context, o *origin) {
+	n, ok := o.node(&o.private)
+	if !ok {
+		return
+	}
+	select {
+	case o.private.busy <- struct{}{}:
+		defer func() { <-o.private.busy }()
+	default:
+		return // another loop is at it
+	}
+	if err := m.pullAll(ctx, o, &o.private, n); err != nil && ctx.Err() == nil {
+		o.failed(&o.private, err)
+		m.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.domain.Name(), "node", n.base, "error", err)
+	}
+}

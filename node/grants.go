@@ -1,0 +1,63 @@
+package node
+
+import (
+	"slices"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// grants is who beyond the domain may have a registration, as the leader writes
+// it into the command.
+func (n *Node) grants(s consensus.Subject) []directory.Grant {
+	return grants(n.policy, n.store.Peerings(), s)
+}
+
+// An exporter is the policy as far as it says what leaves the domain.
+type exporter interface {
+	Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, p *directory.Projection) directory.Decision
+}
+
+// grants asks policy about each peer that the operator lets have something. What
+// all of them may have alike goes into the mesh's stream, whose every reader sees
+// all that is in it; what differs goes into the stream of each that may have it, and
+// not into the mesh's (federation.md, "Grants"). Where there is no peer yet, policy
+// is asked of a domain without a name: the first one may read the mesh's stream
+// before all that is in it has been decided anew.
+func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) []directory.Grant {
+	if !s.Visibility.Mesh && len(s.Visibility.Peers) == 0 {
+		return nil
+	}
+	asked, alike := 0, s.Visibility.Mesh
+	var own []directory.Grant
+	ask := func(td spiffeid.TrustDomain) {
+		asked++
+		if !policy.Export(td, s.Agent, s.Owner, s.Visibility, s.Projection).Allow {
+			alike = false
+			return
+		}
+		g := directory.Grant{Audience: directory.Only(td), All: true}
+		alike = alike && (len(own) == 0 || sameMembers(own[0], g))
+		own = append(own, g)
+	}
+	for _, p := range peerings {
+		if p.State == directory.PeeringActive && p.Mesh {
+			ask(p.Domain)
+		}
+	}
+	if asked == 0 && s.Visibility.Mesh {
+		ask(spiffeid.TrustDomain{})
+	}
+	if !alike {
+		return own
+	}
+	g := own[0]
+	g.Audience = directory.Mesh
+	return []directory.Grant{g}
+}
+
+func sameMembers(a, b directory.Grant) bool {
+	return a.All == b.All && slices.Equal(a.Reg, b.Reg) && slices.Equal(a.Doc, b.Doc)
+}
