@@ -189,11 +189,20 @@ func (m *Mesh) promise(a *Agent, d time.Duration) {
 // Remove deregisters an agent.
 func (m *Mesh) Remove(a *Agent) {
 	m.T.Helper()
-	m.must(m.write(a.Domain, func(ctx context.Context, c *api.Client) error {
+	m.must(m.TryRemove(a))
+}
+
+// TryRemove deregisters an agent once; an error leaves open whether it is
+// registered. Safe for concurrent use.
+func (m *Mesh) TryRemove(a *Agent) error {
+	err := m.write(a.Domain, func(ctx context.Context, c *api.Client) error {
 		_, err := c.Deregister(ctx, a.RID)
 		return err
-	}))
-	m.Abandon(a)
+	})
+	if err == nil {
+		m.Abandon(a)
+	}
+	return err
 }
 
 // Abandon says that an agent will not be refreshed again.

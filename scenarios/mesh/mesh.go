@@ -191,6 +191,24 @@ func (m *Mesh) Synced() error {
 	return nil
 }
 
+// Unfrozen returns nil when no living node holds another domain for a liar.
+func (m *Mesh) Unfrozen() error {
+	for _, n := range m.Living() {
+		ctx, cancel := m.request()
+		peers, _, err := m.client(n, operator).Peers(ctx)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+		for _, p := range peers {
+			if p.Agreed == string(directory.PeeringFrozen) {
+				return fmt.Errorf("%s has frozen %s", n.Name, p.Domain)
+			}
+		}
+	}
+	return nil
+}
+
 // Pooled returns nil when every living node's gossip knows every other living
 // node that takes part: at most three of a domain do.
 func (m *Mesh) Pooled() error {

@@ -1,0 +1,192 @@
+package scenarios
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// In any weather the promises hold: agents come, are refreshed, go and are
+// forgotten while domains are cut from each other, nodes are killed and come
+// again, and the network loses what it likes. Whatever happened: nothing is shown
+// past its deadline or with a later one than its origin granted, nothing that
+// ended comes back, nobody honest is frozen; and when the weather is fine again
+// all nodes show the same, with all that was acknowledged. A seed that fails
+// prints what was done, step by step.
+//
+// Requirement: MESH-007, MESH-009, MESH-010, MESH-015, MESH-022
+func TestTheWeatherBreaksNoPromise(t *testing.T) {
+	tell(t, 2, func(t *testing.T, seed uint64) {
+		w := &weather{
+			m:   mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1 + int(seed%2)*full(2, 0), Seed: seed, Link: wan}),
+			rng: rand.New(rand.NewPCG(seed, 1)), sure: map[*mesh.Agent]time.Time{}, begun: time.Now(),
+		}
+		defer w.trace(t)
+		for range full(60, 30) {
+			w.step()
+			w.m.Sleep(time.Duration(w.rng.IntN(45)+1) * time.Second)
+			w.expire()
+		}
+		w.clear()
+	})
+}
+
+// weather is one random walk of a mesh.
+type weather struct {
+	m      *mesh.Mesh
+	rng    *rand.Rand
+	agents []*mesh.Agent
+	sure   map[*mesh.Agent]time.Time // until when it is registered, unless somebody tried to remove it
+	begun  time.Time
+	done   []string
+}
+
+// step does one thing of those that can happen.
+func (w *weather) step() {
+	switch n := w.rng.IntN(20); {
+	case n < 5:
+		w.register()
+	case n < 9:
+		w.refresh()
+	case n < 11:
+		w.remove()
+	case n < 14:
+		a, b := w.two()
+		w.note("%s and %s are cut from each other", a, b)
+		w.m.Cut(a, b)
+	case n < 16:
+		w.note("all cuts end")
+		w.m.Heal()
+	case n < 18:
+		w.fellOrRaise()
+	default:
+		link := []mesh.Link{wan, lossy, {Delay: 100 * time.Millisecond, Jitter: 200 * time.Millisecond, Reset: 0.01}}[w.rng.IntN(3)]
+		w.note("the network is now %+v", link)
+		w.m.Net.SetAll(link)
+	}
+}
+
+func (w *weather) register() {
+	a, _ := w.two()
+	name, lifetime := fmt.Sprint("agent-", len(w.agents)), []uint32{60, 300, 3600}[w.rng.IntN(3)]
+	sure := time.Now().Add(time.Duration(lifetime) * time.Second)
+	agent, err := w.m.TryRegister(a, name, lifetime)
+	w.note("%s is registered at %s for %d s: %v", name, a, lifetime, err)
+	if err == nil {
+		w.agents = append(w.agents, agent)
+		w.sure[agent] = sure
+	}
+}
+
+func (w *weather) refresh() {
+	if a := w.one(); a != nil {
+		sure := time.Now().Add(time.Duration(a.Lifetime) * time.Second)
+		err := w.m.TryRefresh(a)
+		w.note("%s is refreshed: %v", a.Name, err)
+		if _, held := w.sure[a]; held && err == nil {
+			w.sure[a] = sure
+		}
+	}
+}
+
+func (w *weather) remove() {
+	if a := w.one(); a != nil {
+		delete(w.sure, a)
+		w.note("%s is removed: %v", a.Name, w.m.TryRemove(a))
+	}
+}
+
+// fellOrRaise starts a dead node, where there is one, and else kills one.
+func (w *weather) fellOrRaise() {
+	var all []*mesh.Node
+	for _, d := range w.m.Domains {
+		for _, n := range d.Nodes {
+			if !n.Lives() {
+				w.note("%s is started", n.Name)
+				w.m.Restart(n)
+				return
+			}
+			all = append(all, n)
+		}
+	}
+	n := all[w.rng.IntN(len(all))]
+	w.note("%s is killed", n.Name)
+	w.m.Kill(n)
+}
+
+// expire says of whoever's time is over that it will not be refreshed again.
+func (w *weather) expire() {
+	for _, a := range w.agents {
+		if !a.Ended && !time.Now().Before(a.Until) {
+			w.m.Abandon(a)
+		}
+	}
+}
+
+// clear ends all faults, and holds what all nodes show then against what was
+// acknowledged.
+func (w *weather) clear() {
+	w.note("the weather is fine")
+	w.m.Net.SetAll(wan)
+	w.m.Heal()
+	for _, d := range w.m.Domains {
+		for _, n := range d.Nodes {
+			if !n.Lives() {
+				w.m.Restart(n)
+			}
+		}
+	}
+	took := w.m.Eventually(5*time.Minute, "all nodes show the same", func() error {
+		if err := w.m.Synced(); err != nil {
+			return err
+		}
+		return w.m.Equal()
+	})
+	w.note("all nodes show the same after %v", took)
+	var left []*mesh.Agent
+	for a, until := range w.sure {
+		if time.Until(until) > time.Minute {
+			left = append(left, a)
+		}
+	}
+	if err := w.m.Seen(left...); err != nil {
+		w.m.T.Errorf("what was acknowledged is not everywhere: %v", err)
+	}
+	if err := w.m.Unfrozen(); err != nil {
+		w.m.T.Error(err)
+	}
+}
+
+// one returns an agent that has not ended, or nil.
+func (w *weather) one() *mesh.Agent {
+	for range w.agents {
+		if a := w.agents[w.rng.IntN(len(w.agents))]; !a.Ended {
+			return a
+		}
+	}
+	return nil
+}
+
+// two returns the names of two domains.
+func (w *weather) two() (a, b string) {
+	i := w.rng.IntN(len(w.m.Domains))
+	j := (i + 1 + w.rng.IntN(len(w.m.Domains)-1)) % len(w.m.Domains)
+	return w.m.Domains[i].Name, w.m.Domains[j].Name
+}
+
+func (w *weather) note(format string, args ...any) {
+	w.done = append(w.done, fmt.Sprintf("%8.1f s  ", time.Since(w.begun).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// trace prints what was done, where a promise was broken.
+func (w *weather) trace(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	for _, line := range w.done {
+		t.Log(line)
+	}
+}
