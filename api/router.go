@@ -168,7 +168,7 @@ func (s *Server) limit(next http.Handler) http.Handler {
 	})
 }
 
-// observe is the outermost layer: the request's id, the log line, the hook for
+// observe is the outermost layer: the request's id, a log line, the hook for
 // metrics, and a problem body instead of a torn connection when a handler
 // panics. Neither queries nor bodies are logged.
 func (s *Server) observe(next http.Handler) http.Handler {
@@ -192,16 +192,27 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				s.fail(rec, c, fmt.Errorf("panic: %v", p))
 			}
 			took := time.Since(began)
-			s.log.LogAttrs(r.Context(), slog.LevelInfo, "request",
-				slog.String("method", r.Method), slog.String("route", c.route), slog.Int("status", rec.status),
-				slog.Int64("bytes", rec.bytes), slog.Duration("took", took),
-				slog.String("request_id", c.requestID), slog.String("caller", c.id.String()))
+			if level := levelOf(r.Method, rec.status); s.log.Enabled(r.Context(), level) {
+				s.log.LogAttrs(r.Context(), level, "request",
+					slog.String("method", r.Method), slog.String("route", c.route), slog.Int("status", rec.status),
+					slog.Int64("bytes", rec.bytes), slog.Duration("took", took),
+					slog.String("request_id", c.requestID), slog.String("caller", c.id.String()))
+			}
 			if s.cfg.Observe != nil {
 				s.cfg.Observe(r.Method, c.route, rec.status, took)
 			}
 		}()
 		next.ServeHTTP(rec, r)
 	})
+}
+
+// levelOf is the level of a request's log line. Reads that succeed are many, and
+// metrics count them.
+func levelOf(method string, status int) slog.Level {
+	if (method == http.MethodGet || method == http.MethodHead) && status < 400 {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 var saneRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
