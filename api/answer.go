@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -69,6 +70,27 @@ func write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	}
 }
 
+// rooms has the memory of bodies that were sent.
+var rooms = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxRoom bounds what one body leaves behind.
+const maxRoom = 64 << 10
+
+// roomFor returns memory for the body of c's answer, and what gives it back once that
+// is sent. HTTP/2 may still read a body after Write has failed, so that none of its
+// bodies has memory that another one had.
+func roomFor(c *call) (room *[]byte, release func()) {
+	if c.ProtoMajor != 1 {
+		return new([]byte), func() {}
+	}
+	room = rooms.Get().(*[]byte)
+	return room, func() {
+		if cap(*room) <= maxRoom {
+			rooms.Put(room)
+		}
+	}
+}
+
 // A request's body has at most so many bytes (AD-042), and comes in this time.
 const (
 	maxBody  = directory.MaxDocument
@@ -103,6 +125,9 @@ func readUpTo(w http.ResponseWriter, c *call, most int64) ([]byte, error) {
 }
 
 func isJSON(contentType string) bool {
+	if contentType == "application/json" { // as nearly everything that is sent
+		return true
+	}
 	media, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
 }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"slices"
@@ -55,7 +57,13 @@ func private(w http.ResponseWriter) {
 
 // hash8 tells the representations of one resource from each other. It need not
 // withstand who looks for collisions, and an answer is hashed each time.
-func hash8(body []byte) string { return fmt.Sprintf("%08x", uint32(xxhash.Sum64(body))) }
+func hash8(body []byte) string { return hex8(xxhash.Sum64(body)) }
+
+// hex8 is the end of a hash as text.
+func hex8(hash uint64) string {
+	b := binary.BigEndian.AppendUint32(nil, uint32(hash))
+	return hex.EncodeToString(b)
+}
 
 // strongTag is the entity tag of a registration at a revision, as served in
 // body (AD-079).

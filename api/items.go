@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/binary"
 	"slices"
 	"sync/atomic"
 
@@ -26,38 +27,47 @@ type item struct {
 	entry               *directory.Entry
 	look                look
 	service, visibility string // the origin's, and that which is by default
-	text                []byte
+	written
 }
 
-// item returns what appendItem appends, as it is kept where that is still right;
-// nobody may change it. What is redacted may be for one reader alone, and isn't kept.
-func (s *Server) item(e *directory.Entry, l look) []byte {
+// written is an item's JSON, which nobody may change, and its hash.
+type written struct {
+	text []byte
+	hash uint64
+}
+
+// item returns what appendItem appends, as it is kept where that is still right.
+// What is redacted may be for one reader alone, and isn't kept.
+func (s *Server) item(e *directory.Entry, l look) written {
 	service, visibility := s.service(e), ""
 	if l.registrant {
 		visibility = s.cfg.Policy.DefaultVisibility().String()
 	}
 	at := &s.items[placeOf(e, l)]
 	if i := at.Load(); i != nil && i.entry == e && i.look == l && i.service == service && i.visibility == visibility {
-		return i.text
+		return i.written
 	}
 	text := s.appendItem(make([]byte, 0, itemSize), e, l)
+	w := written{text, xxhash.Sum64(text)}
 	if len(text) <= maxItemKept && !e.Redacted {
-		text = slices.Clip(append([]byte(nil), text...))
-		at.Store(&item{e, l, service, visibility, text})
+		w.text = slices.Clip(append([]byte(nil), text...))
+		at.Store(&item{e, l, service, visibility, w})
 	}
-	return text
+	return w
 }
 
 // appendItems appends a JSON array of the items of es to b, in room for it and for
-// a little more.
-func (s *Server) appendItems(b []byte, es []*directory.Entry, l look) []byte {
-	texts, size := make([][]byte, len(es)), 0
+// a little more. It returns a hash of what it appended as well.
+func (s *Server) appendItems(b []byte, es []*directory.Entry, l look) ([]byte, uint64) {
+	all, size := make([]written, len(es)), 0
+	hashes := make([]byte, 0, 8*len(es))
 	for i, e := range es {
-		texts[i] = s.item(e, l)
-		size += len(texts[i]) + len(",")
+		all[i] = s.item(e, l)
+		size += len(all[i].text) + len(",")
+		hashes = binary.LittleEndian.AppendUint64(hashes, all[i].hash)
 	}
 	b = slices.Grow(b, size+len("[]}\n"))
-	return list(b, texts, func(b, text []byte) []byte { return append(b, text...) })
+	return list(b, all, func(b []byte, w written) []byte { return append(b, w.text...) }), xxhash.Sum64(hashes)
 }
 
 // placeOf is where an item is kept.

@@ -32,7 +32,7 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 		for range 2 {
 			for _, e := range entries {
 				for _, l := range []look{{}, {registrant: true}, {brief: true}, {registrant: true, brief: true}} {
-					if got, want := s.item(e, l), s.appendItem(nil, e, l); string(got) != string(want) {
+					if got, want := s.item(e, l).text, s.appendItem(nil, e, l); string(got) != string(want) {
 						t.Fatalf("%s, to %+v: kept %s, want %s", when, l, got, want)
 					}
 				}

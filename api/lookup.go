@@ -35,12 +35,15 @@ func (s *Server) lookup(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	page := s.cfg.View.Lookup(q, func(e *directory.Entry) bool { return s.mayRead(c, e) })
-	b := s.appendItems([]byte(`{"agents":`), page.Entries, l)
+	room, release := roomFor(c)
+	defer release()
+	b, hash := s.appendItems(append((*room)[:0], `{"agents":`...), page.Entries, l)
 	b = append(b, '}', '\n')
+	*room = b
 	if page.More {
 		w.Header().Set("Link", nextLink("/ad/l", lookupParams, c.params, q.Page, page.Next))
 	}
-	return send(w, c, "application/json", `W/"`+hash8(b)+`"`, b)
+	return send(w, c, "application/json", `W/"`+hex8(hash)+`"`, b)
 }
 
 func parseBrief(values []string) (bool, error) {

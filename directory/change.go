@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -125,5 +124,5 @@ func ParseIndex(s string) (spiffeid.TrustDomain, Position, error) {
 
 // FormatIndex is the reverse of ParseIndex.
 func FormatIndex(td spiffeid.TrustDomain, p Position) string {
-	return fmt.Sprintf("%s=%s", td.Name(), p)
+	return td.Name() + "=" + p.String()
 }
