@@ -27,7 +27,8 @@ const keptSnapshots = 2
 // snapshots. It has master salts in it, so nobody else may read it.
 type disk struct {
 	wal       *wal.WAL
-	logs      raft.LogStore
+	ahead     *aheadLog
+	logs      raft.LogStore // ahead, with the newest entries in memory
 	votes     raft.StableStore
 	clock     *appendClock
 	snapshots raft.SnapshotStore
@@ -35,9 +36,9 @@ type disk struct {
 
 // openDisk opens what dir holds. failed is told of a log entry or a vote that
 // could not be written: after an entry Raft goes on, and must not be believed;
-// after a vote it panics. An append that takes longer than slow is noted. faulty is
-// nil but in tests.
-func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Duration, faulty func(raft.LogStore) raft.LogStore) (*disk, error) {
+// after a vote it panics. An append that takes longer than slow is noted. leads says
+// whether this member leads. faulty is nil but in tests.
+func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Duration, leads func() bool, faulty func(raft.LogStore) raft.LogStore) (*disk, error) {
 	for _, sub := range []string{"", "log", "snapshots"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("make the data directory: %w", err)
@@ -58,11 +59,21 @@ func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Durati
 	if faulty != nil {
 		judged.LogStore = faulty(w)
 	}
-	logs, err := raft.NewLogCache(logCache, judged)
+	ahead, err := newAheadLog(judged, leads)
 	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the log in %s: %w", dir, err), w.Close())
+	}
+	logs, err := raft.NewLogCache(logCache, ahead)
+	if err != nil {
+		ahead.close()
 		return nil, errors.Join(err, w.Close())
 	}
-	return &disk{w, logs, judgedVotes{w, failed}, judged.clock, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
+	return &disk{w, ahead, logs, judgedVotes{w, failed}, judged.clock, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
+}
+
+func (d *disk) close() error {
+	d.ahead.close()
+	return d.wal.Close()
 }
 
 // empty reports whether there is neither a log entry nor a snapshot.
@@ -81,11 +92,6 @@ type judgedLog struct {
 	failed func(error)
 	clock  *appendClock
 }
-
-// IsMonotonic tells Raft that the log has no gaps, as raft-wal demands.
-func (j *judgedLog) IsMonotonic() bool { return true }
-
-func (j *judgedLog) StoreLog(entry *raft.Log) error { return j.StoreLogs([]*raft.Log{entry}) }
 
 func (j *judgedLog) StoreLogs(entries []*raft.Log) error {
 	err := j.clock.time(func() error { return j.LogStore.StoreLogs(entries) })

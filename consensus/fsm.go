@@ -17,7 +17,11 @@ type machine struct{ *Store }
 // Apply applies one log entry and returns []result, or the error that ended
 // this member's applying.
 func (m machine) Apply(entry *raft.Log) any {
-	results, err := m.applyEntry(entry)
+	err := m.disk.ahead.wait(entry.Index)
+	var results []result
+	if err == nil {
+		results, err = m.applyEntry(entry)
+	}
 	if err != nil {
 		m.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
 		return err

@@ -175,8 +175,8 @@ func BenchmarkLinearize(b *testing.B) {
 
 // A leader that stands still while the others elect another confirms nothing,
 // though it takes itself for the leader and nobody has told it otherwise: its
-// disk hangs, which holds up Raft's own looking after its lease, and it is cut
-// off.
+// disk hangs, which holds up Raft's own looking after its lease where it writes
+// other things than commands, and it is cut off.
 func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, logs := newSlowDomain(t, 3)
@@ -194,7 +194,9 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 			_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
 			late <- err
 		}()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
+		s.raft.Barrier(time.Second)
+		time.Sleep(50 * time.Millisecond)
 		d.net.isolate(d.members[leader].Address)
 		var out directory.Outcome
 		eventually(t, "the others have a leader that takes writes", func() (ok bool) {

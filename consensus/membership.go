@@ -58,7 +58,7 @@ func (s *Store) start() (err error) {
 	}()
 	log := raftLogger(s.log)
 	s.cluster = newCluster(&s.cfg, s.log, s.known, s.vouched)
-	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.cfg.faulty); err != nil {
+	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.isLeader, s.cfg.faulty); err != nil {
 		return err
 	}
 	dropSpools(s.cfg.Dir)
@@ -69,7 +69,7 @@ func (s *Store) start() (err error) {
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: streams{s.cluster.raft, s.cluster}, MaxPool: 3, Timeout: 10 * s.cfg.Timing.Heartbeat, Logger: log.Named("transport"),
 	})
-	s.transport = memberTransport{transport, s.address()}
+	s.transport = memberTransport{transport, s.address(), s.disk.ahead.told}
 	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, s.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
@@ -91,6 +91,12 @@ func (s *Store) start() (err error) {
 		s.loops.Go(s.diskLoop)
 	}
 	return nil
+}
+
+// isLeader is whether Raft says so; no before it runs.
+func (s *Store) isLeader() bool {
+	r := s.running.Load()
+	return r != nil && r.State() == raft.Leader
 }
 
 func (s *Store) address() raft.ServerAddress { return raft.ServerAddress(s.self().Address) }
@@ -119,7 +125,7 @@ func (s *Store) shutdown() error {
 	}
 	s.loops.Wait()
 	if s.disk != nil {
-		errs = append(errs, s.disk.wal.Close())
+		errs = append(errs, s.disk.close())
 	}
 	return errors.Join(errs...)
 }

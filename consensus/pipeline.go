@@ -7,15 +7,21 @@ import (
 )
 
 // memberTransport is Raft's transport of one member: it knows the member's
-// configured address, which its listener may not, and its pipelines cannot get
-// stuck.
+// configured address, which its listener may not, its pipelines cannot get stuck,
+// and it tells others no more than they may hear.
 type memberTransport struct {
 	*raft.NetworkTransport
 	address raft.ServerAddress
+	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
 }
 
 // LocalAddr returns the member's configured address.
 func (t memberTransport) LocalAddr() raft.ServerAddress { return t.address }
+
+// AppendEntries sends entries, or a word without any.
+func (t memberTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	return t.NetworkTransport.AppendEntries(id, target, t.told(args), resp)
+}
 
 // AppendEntriesPipeline opens a pipeline to a member.
 func (t memberTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
@@ -23,7 +29,7 @@ func (t memberTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Ser
 	if err != nil {
 		return nil, err
 	}
-	d := &drained{AppendPipeline: p, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	d := &drained{AppendPipeline: p, told: t.told, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
 	d.pump.Go(d.run)
 	return d, nil
 }
@@ -37,10 +43,16 @@ func (t memberTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Ser
 // and a shutdown would never end (hashicorp/raft issue 612).
 type drained struct {
 	raft.AppendPipeline
+	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	once    sync.Once
 	pump    sync.WaitGroup
+}
+
+// AppendEntries sends entries without waiting for the answer.
+func (d *drained) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	return d.AppendPipeline.AppendEntries(d.told(args), resp)
 }
 
 // Consumer returns the channel of the answers, in order.

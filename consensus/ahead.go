@@ -1,0 +1,194 @@
+package consensus
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// An aheadLog lets a leader send an entry to the others while its own disk still
+// writes it: one wait for a disk instead of two, one after the other (Raft's
+// dissertation, 10.2.1). Raft knows nothing of that. It takes what StoreLogs
+// returned for as written, and counts the leader's copy towards a majority at
+// once. So what it believes to be committed is kept from everybody until it is:
+//
+//   - apply waits for the leader's own disk (wait), and with it everything that is
+//     shown or answered;
+//   - the others are told of no commit that the leader's disk does not have (told).
+//
+// So an entry counts where the leader and enough others have it: at least as many
+// as Raft demands. Commands alone are written ahead, and by a leader alone; a
+// follower's answer says that its disk has the entry. A leader that is one no more
+// writes what it is behind with before it writes anything of its successor's, and
+// only that is counted by the successor.
+type aheadLog struct {
+	raft.LogStore
+	leads func() bool
+
+	mu      sync.Mutex
+	turned  *sync.Cond  // of what follows
+	queue   []*raft.Log // to be written
+	writing []*raft.Log // what is being written
+	durable uint64      // the last entry that the disk has
+	err     error       // what became of an entry that was to be written ahead
+	closed  bool
+	writer  sync.WaitGroup
+}
+
+var errLogClosed = errors.New("the log is closed")
+
+func newAheadLog(store raft.LogStore, leads func() bool) (*aheadLog, error) {
+	last, err := store.LastIndex()
+	if err != nil {
+		return nil, err
+	}
+	a := &aheadLog{LogStore: store, leads: leads, durable: last}
+	a.turned = sync.NewCond(&a.mu)
+	a.writer.Go(a.run)
+	return a, nil
+}
+
+// IsMonotonic tells Raft that the log has no gaps, as raft-wal demands.
+func (a *aheadLog) IsMonotonic() bool { return true }
+
+// StoreLog is StoreLogs of one.
+func (a *aheadLog) StoreLog(entry *raft.Log) error { return a.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs returns when the disk has the entries, or on a leader at once.
+func (a *aheadLog) StoreLogs(entries []*raft.Log) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err == nil && a.leads() && !slices.ContainsFunc(entries, func(e *raft.Log) bool { return e.Type != raft.LogCommand }) {
+		a.queue = append(a.queue, entries...)
+		a.turned.Broadcast()
+		return nil
+	}
+	if err := a.settle(); err != nil {
+		return err
+	}
+	return a.write(entries)
+}
+
+// settle waits until nothing is to be written. The caller holds mu.
+func (a *aheadLog) settle() error {
+	for a.err == nil && (len(a.queue) > 0 || a.writing != nil) {
+		a.turned.Wait()
+	}
+	return a.err
+}
+
+// write writes entries. The caller holds mu, and does not meanwhile.
+func (a *aheadLog) write(entries []*raft.Log) error {
+	a.writing = entries
+	a.mu.Unlock()
+	err := a.LogStore.StoreLogs(entries)
+	a.mu.Lock()
+	a.writing = nil
+	if err == nil {
+		a.durable = entries[len(entries)-1].Index
+	}
+	a.turned.Broadcast()
+	return err
+}
+
+// run writes what is queued, all of it at once.
+func (a *aheadLog) run() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for {
+		switch {
+		case a.err == nil && len(a.queue) > 0 && a.writing == nil:
+			entries := a.queue
+			a.queue = nil
+			if err := a.write(entries); err != nil {
+				a.err = err
+				a.turned.Broadcast()
+			}
+		case a.closed:
+			return
+		default:
+			a.turned.Wait()
+		}
+	}
+}
+
+// DeleteRange deletes old entries, or a tail that the leader does not have.
+func (a *aheadLog) DeleteRange(from, to uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if to >= a.durable {
+		if err := a.settle(); err != nil {
+			return err
+		}
+		a.durable = min(a.durable, from-1)
+	}
+	return a.LogStore.DeleteRange(from, to)
+}
+
+// GetLog reads an entry, whether or not the disk has it yet.
+func (a *aheadLog) GetLog(index uint64, entry *raft.Log) error {
+	a.mu.Lock()
+	for _, part := range [][]*raft.Log{a.writing, a.queue} {
+		for _, e := range part {
+			if e.Index == index {
+				*entry = *e
+				a.mu.Unlock()
+				return nil
+			}
+		}
+	}
+	a.mu.Unlock()
+	return a.LogStore.GetLog(index, entry)
+}
+
+// LastIndex is that of the last entry, whether or not the disk has it yet.
+func (a *aheadLog) LastIndex() (uint64, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, part := range [][]*raft.Log{a.queue, a.writing} {
+		if len(part) > 0 {
+			return part[len(part)-1].Index, nil
+		}
+	}
+	return a.LogStore.LastIndex()
+}
+
+// wait returns nil once the disk has the entry of that index.
+func (a *aheadLog) wait(index uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.durable < index && a.err == nil && !a.closed {
+		a.turned.Wait()
+	}
+	switch {
+	case a.durable >= index:
+		return nil
+	case a.err != nil:
+		return a.err
+	}
+	return errLogClosed
+}
+
+// told returns what of a leader's word others may hear: of a commit no more than
+// its disk has.
+func (a *aheadLog) told(word *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if word.LeaderCommitIndex <= a.durable {
+		return word
+	}
+	less := *word
+	less.LeaderCommitIndex = a.durable
+	return &less
+}
+
+// close returns when what is queued is written.
+func (a *aheadLog) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.turned.Broadcast()
+	a.mu.Unlock()
+	a.writer.Wait()
+}

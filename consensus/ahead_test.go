@@ -1,0 +1,150 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A gatedLog writes when it is let, and fails when it is told to.
+type gatedLog struct {
+	*raft.InmemStore
+	gate chan error
+}
+
+func (g *gatedLog) StoreLogs(entries []*raft.Log) error {
+	if err := <-g.gate; err != nil {
+		return err
+	}
+	return g.InmemStore.StoreLogs(entries)
+}
+
+func entryAt(index uint64, kind raft.LogType) []*raft.Log {
+	return []*raft.Log{{Index: index, Term: 1, Type: kind}}
+}
+
+// waiting calls f and returns a channel that has its result once it returns.
+func waiting(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+func isWaiting(t *testing.T, what string, done <-chan error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-done:
+		t.Fatalf("%s does not wait: %v", what, err)
+	default:
+	}
+}
+
+// What a leader writes ahead is nobody's business before its disk has it: not
+// apply's, not the others', and nothing that comes later is written before.
+func TestWhatIsWrittenAheadIsKeptBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, leads := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}, true
+		a := must(newAheadLog(disk, func() bool { return leads }))
+		for i := range uint64(3) {
+			if err := a.StoreLogs(entryAt(i+1, raft.LogCommand)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got raft.Log
+		if err := a.GetLog(3, &got); err != nil || got.Index != 3 || must(a.LastIndex()) != 3 {
+			t.Errorf("the last entry reads as %+v (%v)", got, err)
+		}
+		word := &raft.AppendEntriesRequest{LeaderCommitIndex: 3}
+		if n := a.told(word).LeaderCommitIndex; n != 0 || word.LeaderCommitIndex != 3 {
+			t.Errorf("others hear of %d", n)
+		}
+		applied := waiting(func() error { return a.wait(2) })
+		isWaiting(t, "apply", applied)
+
+		leads = false // from now on as a follower
+		stored := waiting(func() error { return a.StoreLogs(entryAt(4, raft.LogCommand)) })
+		isWaiting(t, "a follower's write", stored)
+		close(disk.gate)
+		if err := errors.Join(<-applied, <-stored, a.wait(4)); err != nil {
+			t.Fatal(err)
+		}
+		if a.told(word) != word {
+			t.Error("a word is kept back that may be told")
+		}
+		gone := waiting(func() error { return a.DeleteRange(3, 4) })
+		if err := <-gone; err != nil || must(disk.LastIndex()) != 2 || a.told(word).LeaderCommitIndex != 2 {
+			t.Errorf("a tail was deleted: %v", err)
+		}
+		a.close()
+	})
+}
+
+// Only commands are written ahead: of what is no command, such as the members,
+// Raft makes use itself.
+func TestOnlyCommandsAreWrittenAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}
+		a := must(newAheadLog(disk, func() bool { return true }))
+		stored := waiting(func() error { return a.StoreLogs(entryAt(1, raft.LogConfiguration)) })
+		isWaiting(t, "a configuration", stored)
+		disk.gate <- nil
+		if err := <-stored; err != nil {
+			t.Fatal(err)
+		}
+		a.close()
+	})
+}
+
+// Nothing is applied of what the leader's disk refused, and nothing is written
+// after it.
+func TestWhatCannotBeWrittenAheadIsNotApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}
+		a := must(newAheadLog(disk, func() bool { return true }))
+		if err := a.StoreLogs(entryAt(1, raft.LogCommand)); err != nil {
+			t.Fatal(err)
+		}
+		full := errors.New("no space left on device")
+		applied := waiting(func() error { return a.wait(1) })
+		isWaiting(t, "apply", applied)
+		disk.gate <- full
+		if err := <-applied; !errors.Is(err, full) {
+			t.Errorf("apply went on: %v", err)
+		}
+		if err := a.StoreLogs(entryAt(2, raft.LogCommand)); !errors.Is(err, full) {
+			t.Errorf("a later entry: %v", err)
+		}
+		if n := a.told(&raft.AppendEntriesRequest{LeaderCommitIndex: 1}).LeaderCommitIndex; n != 0 {
+			t.Errorf("others hear of %d", n)
+		}
+		a.close()
+	})
+}
+
+// A write waits for one disk and not for two, one after the other.
+func TestAWriteWaitsForOneDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, logs := newSlowDomain(t, 3)
+		leader, _ := d.leader()
+		const delay = 200 * time.Millisecond
+		for _, l := range logs {
+			l.delay.Store(int64(delay))
+		}
+		for i := range 3 {
+			began := time.Now()
+			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took < delay || took >= 2*delay {
+				t.Errorf("a write took %s where each disk takes %s", took, delay)
+			}
+			time.Sleep(time.Second)
+		}
+		d.close()
+	})
+}
