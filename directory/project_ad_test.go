@@ -158,20 +158,21 @@ func TestProjectADRefuses(t *testing.T) {
 	wantRefusal(t, err, directory.TooManyCapabilities, "/capabilities")
 
 	for name, body := range map[string]string{
-		"128 capabilities":           many(128),
-		"a URI without a host":       `{"base":"urn:example:agent"}`,
-		"a mail address":             `{"base":"mailto:agent@a.test"}`,
-		"a socket":                   `{"base":"unix:///run/agent.sock"}`,
-		"an IPv6 host":               `{"base":"https://[::1]:8443/x?y=%20#z"}`,
-		"an unusual protocol":        `{"base":"https://a.test","protocols":["MCP/1.0","*"]}`,
-		"64 tags of 128 bytes":       capability(`"name":"x","type":"` + strings.Repeat("t", 64) + `","tags":` + repeat(64, func(int) string { return `"` + strings.Repeat("t", 128) + `"` })),
-		"names that differ in case":  capability(`"name":"OK","type":"tool"`),
-		"a schema of another draft":  capability(`"name":"x","type":"tool","input_schema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"text"}`),
-		"a schema with a reference":  capability(`"name":"x","type":"tool","input_schema":{"$ref":"https://evil.test/schema.json"}`),
-		"a schema with annotations":  capability(`"name":"x","type":"tool","input_schema":{"type":"object","x-own":1,"pattern":"(?!a)"}`),
-		"an empty schema":            capability(`"name":"x","type":"tool","input_schema":{},"output_schema":{}`),
-		"a description of 4096":      `{"base":"https://a.test","description":"` + strings.Repeat("x", 4096) + `"}`,
-		"unknown members, even null": `{"base":"https://a.test","x":null,"name":5,"capabilities":[{"name":"x","type":"y","z":null}]}`,
+		"128 capabilities":                      many(128),
+		"a URI without a host":                  `{"base":"urn:example:agent"}`,
+		"a mail address":                        `{"base":"mailto:agent@a.test"}`,
+		"a socket":                              `{"base":"unix:///run/agent.sock"}`,
+		"an IPv6 host":                          `{"base":"https://[::1]:8443/x?y=%20#z"}`,
+		"an unusual protocol":                   `{"base":"https://a.test","protocols":["MCP/1.0","*"]}`,
+		"64 tags of 128 bytes":                  capability(`"name":"x","type":"` + strings.Repeat("t", 64) + `","tags":` + repeat(64, func(int) string { return `"` + strings.Repeat("t", 128) + `"` })),
+		"names that differ in case":             capability(`"name":"OK","type":"tool"`),
+		"a schema of another draft":             capability(`"name":"x","type":"tool","input_schema":{"$schema":"http://json-schema.org/draft-07/schema#","type":"text"}`),
+		"a schema that refers to its own parts": capability(`"name":"x","type":"tool","input_schema":{"$id":"https://a.test/s","$ref":"#/$defs/a","$defs":{"a":{"$ref":"b"},"b":{"$id":"b","const":{"$ref":"https://elsewhere.test"}}}}`),
+		"a property called $ref":                capability(`"name":"x","type":"tool","input_schema":{"properties":{"$ref":{"type":"string","default":"https://elsewhere.test"}}}`),
+		"a schema with annotations":             capability(`"name":"x","type":"tool","input_schema":{"type":"object","x-own":1,"pattern":"(?!a)"}`),
+		"an empty schema":                       capability(`"name":"x","type":"tool","input_schema":{},"output_schema":{}`),
+		"a description of 4096":                 `{"base":"https://a.test","description":"` + strings.Repeat("x", 4096) + `"}`,
+		"unknown members, even null":            `{"base":"https://a.test","x":null,"name":5,"capabilities":[{"name":"x","type":"y","z":null}]}`,
 	} {
 		t.Run(name, func(t *testing.T) { mustProject(t, "a", mustDocument(t, directory.KindAD, body)) })
 	}

@@ -36,6 +36,11 @@ func (o *object) schema(name string) []byte {
 	}
 	if err := goodSchemas.check(raw); err != nil {
 		at, why := deepest(err)
+		var remote *remoteError
+		if errors.As(err, &remote) {
+			o.reading.refuse(BadDocument, s.at+remote.at, "%q refers to %.200q: a reference is within its schema, and no other is fetched", name, remote.ref)
+			return raw
+		}
 		o.reading.refuse(BadDocument, s.at+at, "%q is not a JSON Schema (2020-12): %s", name, why)
 	}
 	return raw
@@ -67,11 +72,21 @@ func (c *schemaCache) check(raw []byte) error {
 	if err == nil {
 		err = metaschema().Validate(v)
 	}
+	if err == nil {
+		if at, ref := remoteRef(v); ref != "" {
+			err = &remoteError{at, ref}
+		}
+	}
 	if err == nil && len(raw) <= maxKeptSchema {
 		c.keep(string(raw))
 	}
 	return err
 }
+
+// A remoteError is a schema that refers to another.
+type remoteError struct{ at, ref string }
+
+func (e *remoteError) Error() string { return "it refers to " + e.ref }
 
 func (c *schemaCache) has(raw []byte) bool {
 	c.mu.Lock()
