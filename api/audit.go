@@ -67,10 +67,11 @@ func (c *call) by(e directory.Audited) directory.Audited {
 // do has a change made between its intent and its outcome.
 func (t *trailed) do(ctx context.Context, e directory.Audited, change func() (directory.Outcome, error)) (directory.Outcome, error) {
 	c, _ := ctx.Value(callKey{}).(*call)
-	if c == nil {
+	if c == nil { // the node's own doing
 		c = &call{}
+	} else {
+		e = c.by(e)
 	}
-	e = c.by(e)
 	if err := t.trail.Intend(e); err != nil {
 		return directory.Outcome{}, err
 	}
@@ -95,13 +96,17 @@ func outcomeOf(err error) string {
 }
 
 // of tells of a registration of the domain, where this node has it.
-func (t *trailed) of(rid directory.RID, action string) directory.Audited {
-	e := directory.Audited{Action: action, RID: rid}
+func (t *trailed) of(rid directory.RID, action string, by directory.Caller) directory.Audited {
+	e := directory.Audited{Action: action, RID: rid, Actor: by.Identity, RequestID: by.RequestID}
 	if entry, ok := t.view.Get(t.own, rid); ok {
 		e.Owner, e.Agent = entry.Owner, entry.Agent
 	}
 	return e
 }
+
+// Registry is the domain's, with what is told of its changes to the audit trail: for
+// what a node does of its own.
+func (s *Server) Registry() Registry { return s.cfg.Registry }
 
 type auditedRegistry struct {
 	Registry
@@ -109,7 +114,7 @@ type auditedRegistry struct {
 }
 
 func (a auditedRegistry) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
-	e := directory.Audited{Action: "register", Agent: r.Agent, Owner: r.Caller.Identity}
+	e := directory.Audited{Action: "register", Agent: r.Agent, Owner: r.Caller.Identity, Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
 	for _, held := range a.view.Find(r.Agent) {
 		if held.Origin == a.own {
 			e.Owner = held.Owner
@@ -123,11 +128,11 @@ func (a auditedRegistry) Refresh(ctx context.Context, r directory.Refreshing) (d
 	if r.Patch != nil {
 		action = "update"
 	}
-	return a.do(ctx, a.of(r.RID, action), func() (directory.Outcome, error) { return a.Registry.Refresh(ctx, r) })
+	return a.do(ctx, a.of(r.RID, action, r.Caller), func() (directory.Outcome, error) { return a.Registry.Refresh(ctx, r) })
 }
 
 func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
-	e := directory.Audited{Action: "refresh"}
+	e := directory.Audited{Action: "refresh", Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
 	for _, item := range r.Items {
 		e.RIDs = append(e.RIDs, item.RID)
 	}
@@ -135,7 +140,7 @@ func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.Refreshing
 }
 
 func (a auditedRegistry) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
-	return a.do(ctx, a.of(r.RID, "remove"), func() (directory.Outcome, error) { return a.Registry.Remove(ctx, r) })
+	return a.do(ctx, a.of(r.RID, "remove", r.Caller), func() (directory.Outcome, error) { return a.Registry.Remove(ctx, r) })
 }
 
 // operate is do for what an operator does.

@@ -162,7 +162,7 @@ func TestToolsAnswerWithTheBodiesOfTheirRoutes(t *testing.T) {
 // What registrants wrote is marked in the output schemas, and nothing that we say
 // to a model quotes it.
 //
-// Requirement: WOA-036
+// Requirement: WOA-015, WOA-036
 func TestToolsMarkWhatRegistrantsWrote(t *testing.T) {
 	claims := map[string][]string{"discovery-candidate": {"id", "name", "description", "bindings", "matched_tags", "matched_examples", "evidence", "status", "metadata"}}
 	for _, kind := range []string{"item", "registration"} {

@@ -84,6 +84,8 @@ func TestCheckJudgesAddresses(t *testing.T) {
 }
 
 // Schemes, ports and users are judged before anything is resolved.
+//
+// Requirement: WOA-014
 func TestCheckJudgesURLs(t *testing.T) {
 	for address, rule := range map[string]gateway.Rule{
 		"http://example.com/":         gateway.RuleScheme,
@@ -116,6 +118,8 @@ var (
 )
 
 // Who may answer for a host, and who for a registrant.
+//
+// Requirement: WOA-014
 func TestGuardJudgesServers(t *testing.T) {
 	web, alphaCA, betaCA := newCA(t, ""), newCA(t, "alpha.test"), newCA(t, "beta.test")
 	cfg := gateway.GuardConfig{Allow: loopback, Roots: web.pool(), Judge: bundles(t, map[string]*ca{"alpha.test": alphaCA, "beta.test": betaCA})}

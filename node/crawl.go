@@ -153,12 +153,12 @@ func (f *follower) apply(ctx context.Context, c *gateway.Crawl) error {
 		}
 	}
 	for ; len(same) > 0; same = same[min(len(same), directory.MaxRenewals):] {
-		if _, err := f.n.store.RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: same[:min(len(same), directory.MaxRenewals)]}); err != nil {
+		if _, err := f.n.face.Registry().RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: same[:min(len(same), directory.MaxRenewals)]}); err != nil {
 			return err
 		}
 	}
 	for _, e := range have {
-		_, err := f.n.store.Remove(ctx, directory.Removing{Caller: caller, RID: e.RID})
+		_, err := f.n.face.Registry().Remove(ctx, directory.Removing{Caller: caller, RID: e.RID})
 		if unreachable(err) {
 			return err
 		}
@@ -176,7 +176,7 @@ func (f *follower) register(ctx context.Context, caller directory.Caller, a gate
 	if d := f.n.policy.Register(f.as, a.Name, p, v); !d.Allow {
 		return directory.Refuse(directory.Forbidden, "policy does not let %s register it", f.as)
 	}
-	_, err = f.n.store.Register(ctx, directory.Registering{Caller: caller, Agent: a.Name, Document: a.Document, Lifetime: lifetime, Visibility: v})
+	_, err = f.n.face.Registry().Register(ctx, directory.Registering{Caller: caller, Agent: a.Name, Document: a.Document, Lifetime: lifetime, Visibility: v})
 	return err
 }
 

@@ -332,7 +332,7 @@ func (p *prober) renew(ctx context.Context, hosts map[string][]*probing) {
 	}
 	caller := directory.Caller{Identity: p.as, Commissioning: p.n.policy.Commission(p.as), RequestID: "prober"}
 	for some := range slices.Chunk(items, directory.MaxRenewals) {
-		out, err := p.n.store.RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: some})
+		out, err := p.n.face.Registry().RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: some})
 		if err != nil {
 			p.n.log.Warn("what answers could not be renewed", "registrations", len(some), "err", err)
 			return

@@ -72,6 +72,13 @@ func TestAnOriginIsFollowed(t *testing.T) {
 		t.Errorf("the registrant is %v", owner)
 	}
 
+	lines, _ := readTrail(t, n.Data())
+	if !slices.ContainsFunc(lines, func(l trailLine) bool {
+		return l.Action == "register" && l.Actor == "spiffe://alpha.test/tool/commissioner" && l.Agent == "stays@"+host && l.Outcome == "ok"
+	}) {
+		t.Error("the trail does not tell who registered what was crawled")
+	}
+
 	m.Kill(n)
 	listed = strings.Join([]string{agent("stays", ``), strings.Replace(agent("changes", ``), `"D"`, `"E"`, 1), agent("comes", ``)}, ",")
 	m.Restart(n)

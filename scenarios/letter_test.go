@@ -302,7 +302,7 @@ func TestAnOperatorsLimits(t *testing.T) {
 }
 
 // The directory lists where agents are, and never goes there: not to base, nor to
-// identity, nor to what a schema refers to, on no domain.
+// identity, nor to where a schema says it is, on no domain.
 //
 // Requirement: AD-003, AD-051
 func TestTheDirectoryNeverCallsAnAgent(t *testing.T) {
@@ -325,7 +325,7 @@ func TestTheDirectoryNeverCallsAnAgent(t *testing.T) {
 		}
 	}()
 	base := "https://" + ln.Addr().String()
-	document := fmt.Sprintf(`{"base":%q,"identity":%q,"identity_type":"did:web","capabilities":[{"name":"c","type":"tool","input_schema":{"$ref":%q}}]}`,
+	document := fmt.Sprintf(`{"base":%q,"identity":%q,"identity_type":"did:web","capabilities":[{"name":"c","type":"tool","input_schema":{"$id":%q,"$ref":"#"}}]}`,
 		base+"/agent", base+"/identity", base+"/schema.json")
 	url := p.Domains[0].Nodes[0].API
 	ada, bob := p.http(0, "agent/ada"), p.http(1, "agent/bob")

@@ -7,7 +7,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/node"
@@ -200,6 +205,7 @@ func TestScripts(t *testing.T) {
 		clients[who] = p.http(0, path)
 	}
 	env := scriptEnv{URL: p.Domains[0].Nodes[0].API, Domain: "alpha.test", Client: func(who string) *http.Client { return clients[who] }}
+	env.Agent = p.summarizer()
 	env.Described = readDescription(t, clients["anonymous"], env.URL).judge
 	scripts, err := filepath.Glob("../api/testdata/*.txt")
 	if err != nil || len(scripts) == 0 {
@@ -208,6 +214,44 @@ func TestScripts(t *testing.T) {
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { runScript(t, path, env) })
 	}
+}
+
+// summarizer starts the agent that the scripts invoke, with the certificate of an
+// agent of the first domain, and returns where it is.
+func (p *processes) summarizer() string {
+	p.t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var envelope struct {
+			Agent string
+			Input struct{ Text string }
+		}
+		err := json.UnmarshalRead(r.Body, &envelope, json.MatchCaseInsensitiveNames(true))
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case err != nil || envelope.Agent != "summarizer" || r.URL.Path != "/agents/summarizer/invoke":
+			http.Error(w, "not an invocation", http.StatusBadRequest)
+		case envelope.Input.Text == "fail":
+			http.Error(w, "secret", http.StatusInternalServerError)
+		case envelope.Input.Text == "answer something else":
+			_, _ = io.WriteString(w, `{"summary": 7}`)
+		default:
+			_, _ = io.WriteString(w, `{"summary": "The IETF is a community focused on Internet evolution."}`)
+		}
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.TLS = &tls.Config{MinVersion: tls.VersionTLS13}
+	for _, id := range p.Domains[0].Identities {
+		if strings.HasSuffix(id.SPIFFEID, "/agent/ada") {
+			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			s.TLS.Certificates = []tls.Certificate{pair}
+		}
+	}
+	s.StartTLS()
+	p.t.Cleanup(s.Close)
+	return s.URL
 }
 
 // Nodes of a domain are killed one after another, again and again, while agents

@@ -43,12 +43,14 @@ import (
 //
 // <<name>> stands for what the first answer that has it says there, in all that
 // follows; <<*>> for anything; <<absent>> for no such member; <<repeat N TEXT>>
-// for many of TEXT, # being each one's number. <<url>> and <<domain>> are the node's. "* wait 61s" lets time
+// for many of TEXT, # being each one's number. <<url>> and <<domain>> are the node's,
+// and <<agent>> is where an agent is that summarizes. "* wait 61s" lets time
 // pass. What a script registers is removed behind it.
 
 // scriptEnv is the node that a script talks to.
 type scriptEnv struct {
 	URL    string // https://HOST:PORT
+	Agent  string // where an agent is that the node may call; empty where there is none
 	Domain string
 	// Client speaks as one of the domain's agents (ada, bob, eve, commissioner,
 	// operator, reader), or as nobody (anonymous).
@@ -71,7 +73,7 @@ func runScript(t *testing.T, path string, env scriptEnv) {
 	if env.Wait == nil && slices.ContainsFunc(exchanges, func(x *exchange) bool { return x.wait > 0 }) {
 		t.Skipf("%s lets time pass; it runs in virtual time", filepath.Base(path))
 	}
-	vars := map[string]string{"url": env.URL, "domain": env.Domain}
+	vars := map[string]string{"url": env.URL, "domain": env.Domain, "agent": env.Agent}
 	made := map[string]string{} // registrations by location, and who made them
 	defer func() {
 		for location, who := range made {

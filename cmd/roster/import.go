@@ -26,7 +26,7 @@ func (a *app) importCommand() *cobra.Command {
 	return group("import", "Register agents from other catalogues and origins",
 		a.importWoA(),
 		a.importKind(directory.KindA2A, "Register A2A agent cards",
-			"A card's agent name is the host and path of its url. Of an origin's URL, the card is\nthe one at its "+cardPath+"."),
+			"A card's agent name is the host and path of its url. Of an origin's URL, the card is\nthe one at its "+gateway.CardPath+"."),
 		a.importKind(directory.KindMCP, "Register MCP servers",
 			"A server's agent name is its name. Files may hold one server.json, an array of\nthem, or a list as an MCP registry answers it. At\na URL, such as https://registry.example/v0/servers, the list is read to its end, and\nof each server the latest version is taken."),
 		a.importKind(directory.KindOASF, "Register OASF records",
@@ -35,7 +35,7 @@ func (a *app) importCommand() *cobra.Command {
 }
 
 func (a *app) importKind(kind directory.Kind, short, names string) *cobra.Command {
-	im := &importing{app: a, kind: kind}
+	im := &importing{fetching: fetching{app: a}, kind: kind}
 	var lt lifetime
 	sources, fromURL := "FILE|DIR|URL", ", from every *.json of a directory, or from an https URL"
 	if kind == directory.KindOASF {
@@ -71,7 +71,7 @@ With --keep the import stays and refreshes what was taken, in lists.`,
 		c.Flags().StringArrayVar(&im.keyFiles, "card-key", nil, "a file with public keys (JWKS, JWK or PEM) that signed cards are judged by; may be repeated")
 	}
 	if kind != directory.KindOASF {
-		im.fetchFlags(c)
+		im.flags(c)
 	}
 	c.Flags().BoolVar(&im.stay, "keep", false, "stay and refresh what was taken, until SIGINT or SIGTERM")
 	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
@@ -79,13 +79,8 @@ With --keep the import stays and refreshes what was taken, in lists.`,
 	return c
 }
 
-func (im *importing) fetchFlags(c *cobra.Command) {
-	c.Flags().StringVar(&im.sourceBundle, "source-bundle", "", "PEM file of the authorities that certify where it is fetched from (default: the system's)")
-	c.Flags().BoolVar(&im.loopback, "insecure-loopback", false, "also fetch from this machine's loopback addresses, for tests")
-}
-
 func (a *app) importWoA() *cobra.Command {
-	im := &importing{app: a, kind: directory.KindWoA}
+	im := &importing{fetching: fetching{app: a}, kind: directory.KindWoA}
 	var lt lifetime
 	c := &cobra.Command{
 		Use:   "woa ORIGIN|URL",
@@ -99,8 +94,11 @@ document that lists it alone. One that holds credentials, or is otherwise wrong,
 refused, with the reason, whatever became of the others.
 
 They stay for about three times as long as the origin lets its document be cached
-(--lt says otherwise). A node crawls origins on a schedule and follows what they
-list: see crawl in its configuration.`,
+(--lt says otherwise). With --keep the import stays and follows the document: it
+fetches it again as often as the origin lets it be cached, refreshes what is listed
+yet, registers what is new or has changed, and removes what it registered and is
+listed no more. A node does the same on a schedule: see crawl in its
+configuration.`,
 		Args: needs("ORIGIN|URL"),
 		RunE: func(c *cobra.Command, args []string) error {
 			im.options.Kind, im.options.Lifetime = string(im.kind), uint32(lt)
@@ -108,7 +106,8 @@ list: see crawl in its configuration.`,
 		},
 	}
 	c.Flags().BoolVar(&im.dry, "dry-run", false, "check everything, tell what would change, register nothing")
-	im.fetchFlags(c)
+	im.flags(c)
+	c.Flags().BoolVar(&im.stay, "keep", false, "stay and follow what the origin lists, until SIGINT or SIGTERM")
 	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
 	lifetimeFlag(c, &lt)
 	return c
@@ -116,7 +115,7 @@ list: see crawl in its configuration.`,
 
 // An importing is one run of an import.
 type importing struct {
-	*app
+	fetching
 	kind    directory.Kind
 	options api.RegisterOptions
 	dry     bool
@@ -125,10 +124,8 @@ type importing struct {
 	keyFiles []string
 	keys     *trust.CardKeys // nil where no key is named
 
-	stay     bool // and refresh what was taken
-	loopback bool // may be fetched from too
-
-	sourceBundle string // a file: who certifies what is fetched from; empty for the system's
+	stay    bool           // and refresh what was taken
+	crawled *gateway.Crawl // of an origin, what was fetched last
 
 	mu      sync.Mutex // guards granted while items are registered
 	granted uint32     // seconds: the shortest lifetime
@@ -195,7 +192,11 @@ func (im *importing) run(ctx context.Context, source string) error {
 	}
 	stopped := im.each(ctx, items, func(ctx context.Context, i *item) error { return im.registerOne(ctx, client, i) })
 	err = im.report(items, stopped)
-	if im.stay && stopped == nil {
+	switch {
+	case !im.stay || stopped != nil:
+	case im.kind == directory.KindWoA:
+		im.follow(ctx, client, source, items)
+	default:
 		im.keep(ctx, client, items)
 	}
 	return err
@@ -205,7 +206,14 @@ func (im *importing) run(ctx context.Context, source string) error {
 func (im *importing) gather(ctx context.Context, source string) ([]*item, error) {
 	switch {
 	case im.kind == directory.KindWoA:
-		return im.crawl(ctx, source)
+		items, c, err := im.crawl(ctx, source, nil)
+		if err != nil {
+			return nil, err
+		}
+		if im.crawled = c; im.options.Lifetime == 0 {
+			im.options.Lifetime = c.Lease()
+		}
+		return items, nil
 	case !strings.Contains(source, "://"):
 		return im.readItems(source)
 	case im.kind == directory.KindOASF:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
@@ -19,45 +20,55 @@ import (
 // maxLists bounds how many pages of a registry's list are read.
 const maxLists = 1000
 
-// cardPath is where an agent's card is, at its origin (A2A 1.0, 8.2).
-const cardPath = "/.well-known/agent-card.json"
+// A fetching is from where a command may fetch what is not the directory's.
+type fetching struct {
+	*app
+	loopback     bool   // from there too
+	sourceBundle string // a file: who certifies what is fetched from; empty for the system's
+}
+
+func (f *fetching) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.sourceBundle, "source-bundle", "", "PEM file of the authorities that certify where it is fetched from (default: the system's)")
+	c.Flags().BoolVar(&f.loopback, "insecure-loopback", false, "also fetch from this machine's loopback addresses, for tests")
+}
 
 // guard returns what foreign documents are fetched through: by https, from public
 // addresses, without this caller's credentials.
-func (im *importing) guard() (*gateway.Guard, error) {
+func (f *fetching) guard() (*gateway.Guard, error) {
 	var cfg gateway.GuardConfig
-	if im.loopback {
+	if f.loopback {
 		cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
-	if im.sourceBundle != "" {
-		pem, err := im.readFile(im.sourceBundle, directory.MaxDocument)
+	if f.sourceBundle != "" {
+		pem, err := f.readFile(f.sourceBundle, directory.MaxDocument)
 		if err != nil {
 			return nil, err
 		}
 		if cfg.Roots = x509.NewCertPool(); !cfg.Roots.AppendCertsFromPEM(pem) {
-			return nil, failed(exitFailed, "the bundle %s has no certificate in PEM", im.sourceBundle)
+			return nil, failed(exitFailed, "the bundle %s has no certificate in PEM", f.sourceBundle)
 		}
 	}
 	return gateway.NewGuard(cfg), nil
 }
 
-// crawl reads an origin's Web of Agents document.
-func (im *importing) crawl(ctx context.Context, source string) ([]*item, error) {
+// crawl reads an origin's Web of Agents document. Where last, which may be nil, still
+// holds, there are no items.
+func (im *importing) crawl(ctx context.Context, source string, last *gateway.Crawl) ([]*item, *gateway.Crawl, error) {
 	at, err := gateway.ParseOrigin(source)
 	if err != nil {
-		return nil, usage("%v", err).because("Give an origin, such as https://api.example.com, or the https URL of a document.")
+		return nil, nil, usage("%v", err).because("Give an origin, such as https://api.example.com, or the https URL of a document.")
 	}
 	g, err := im.guard()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer g.Close()
-	c, err := g.CrawlWoA(ctx, at, nil)
+	c, err := g.CrawlWoA(ctx, at, last)
 	if err != nil {
-		return nil, unfetched(at, err)
+		return nil, nil, unfetched(at, err)
 	}
-	if im.options.Lifetime == 0 {
-		im.options.Lifetime = c.Lease()
+	if c.Unchanged {
+		return nil, c, nil
 	}
 	items := make([]*item, len(c.Agents))
 	for n, a := range c.Agents {
@@ -66,7 +77,7 @@ func (im *importing) crawl(ctx context.Context, source string) ([]*item, error) 
 			items[n].refuse(a.Err)
 		}
 	}
-	return items, nil
+	return items, c, nil
 }
 
 // fetch reads documents at a URL: one, or a registry's list, page by page.
@@ -76,7 +87,7 @@ func (im *importing) fetch(ctx context.Context, source string) (items []*item, e
 		return nil, usage("%.200q is not an https URL", source)
 	}
 	if im.kind == directory.KindA2A && strings.Trim(at.Path, "/") == "" {
-		at.Path = cardPath
+		at.Path = gateway.CardPath
 	}
 	g, err := im.guard()
 	if err != nil {

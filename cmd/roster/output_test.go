@@ -97,7 +97,7 @@ func TestTablesAreAlignedOnATerminalAndTabbedInAPipe(t *testing.T) {
 // What a registrant wrote can't act on the terminal that shows it, and is shown
 // as claimed.
 //
-// Requirement: AD-072
+// Requirement: AD-072, WOA-015
 func TestWhatRegistrantsWroteIsEscapedAndMarked(t *testing.T) {
 	const escaped = `see \x1b[2J\u202egnp.exe\u2066 \u200bnow`
 	w := newWorld(t, says(page(t)))

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/node"
 )
 
@@ -26,6 +30,28 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"pasted":     pasted,
 	"load":       load,
 	"nodes":      nodes,
+	"agent":      agent,
+}
+
+// agent starts an agent on loopback that shows the card in a file as its own, with its
+// own address in the place of AGENT there and in the file: agent FILE. Its address's
+// host and port are the agent's name; agent.pem certifies it.
+func agent(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) == 1, "agent FILE")
+	var card string
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != gateway.CardPath {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, card)
+	}))
+	ts.Defer(s.Close)
+	card = strings.ReplaceAll(ts.ReadFile(args[0]), "AGENT", s.URL)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(card), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("agent.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600))
+	ts.Setenv("AGENT", strings.TrimPrefix(s.URL, "https://"))
 }
 
 // exits runs a command that must end with an exit code: exits CODE COMMAND…

@@ -13,9 +13,11 @@ import (
 )
 
 func (a *app) verifyCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "verify FILE",
-		Short: "Check a proof file or a record, without a network",
+	f := &fetching{app: a}
+	var agent, origin string
+	c := &cobra.Command{
+		Use:   "verify FILE | --agent NAME|RID",
+		Short: "Check a proof file or a record without a network, or an agent by its own word",
 		Long: `Check a proof file, or a bare record, in FILE (- is standard input), without a
 network, and print each step, or the one that failed and why.
 
@@ -23,11 +25,30 @@ network, and print each step, or the one that failed and why.
 or a SPIFFE bundle. Without it the proof's own bundle is taken, which shows that the
 proof agrees with itself and no more.
 
-Exit codes: 10 signature or format, 12 key or identity, 13 inclusion, 14 expired.`,
+With --agent it fetches what an agent says of itself at its base (its A2A card, its
+Web of Agents document, or what its MCP server says), from here and not by the
+directory, and shows in what that differs from its registration.
+
+Exit codes: 10 signature or format, 12 key or identity, 13 inclusion, 14 expired; of
+an agent 1 where it says something else, 6 where nothing is to be had.`,
 		Example: "  curl -K DIR/curlrc -o proof.json https://127.0.0.1:8400/ad/r/RID/proof\n  roster verify proof.json --bundle DIR/alpha.test/bundle.pem",
-		Args:    needs("FILE"),
-		RunE:    func(_ *cobra.Command, args []string) error { return a.verify(args[0]) },
+		Args: func(c *cobra.Command, args []string) error {
+			if agent != "" {
+				return needs()(c, args)
+			}
+			return needs("FILE")(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if agent != "" {
+				return a.verifyAgent(c.Context(), f, agent, origin)
+			}
+			return a.verify(args[0])
+		},
 	}
+	c.Flags().StringVar(&agent, "agent", "", "an agent, by name or rid, to ask what it is")
+	c.Flags().StringVar(&origin, "origin", "", "with --agent: the domain that registered it")
+	f.flags(c)
+	return c
 }
 
 func (a *app) verify(file string) error {

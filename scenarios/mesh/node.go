@@ -44,6 +44,9 @@ func (n *Node) Ready() error {
 // URL returns the base of the node's directory.
 func (n *Node) URL() string { return "https://" + net.JoinHostPort(n.host, "8400") }
 
+// Data is the directory in which the node keeps what it has.
+func (n *Node) Data() string { return n.cfg.Data }
+
 func (n *Node) gossip() string { return net.JoinHostPort(n.host, "8403") }
 
 // clusterPort is where the members of a domain hear each other.
