@@ -76,30 +76,42 @@ func (n *Node) keepPeer(p directory.Peering) (left bool) {
 
 func (n *Node) peerDir() string { return filepath.Join(n.cfg.Data, "peers") }
 
-// loadPeers reads what keepPeer kept and takes the bundles into use.
+// loadPeers takes the bundles that keepPeer kept into use.
 func (n *Node) loadPeers() error {
 	if err := os.MkdirAll(n.peerDir(), 0o700); err != nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(n.peerDir(), "*.json"))
+	peers, err := readPeers(n.peerDir())
 	if err != nil {
 		return err
 	}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		var p directory.Peering
-		if err := json.Unmarshal(b, &p); err != nil || p.Domain.Name() != strings.TrimSuffix(filepath.Base(file), ".json") {
-			return fmt.Errorf("%s is damaged: remove it, and the domain's log tells it again: %w", file, err)
-		}
+	for _, p := range peers {
 		if err := n.bundles.Set(p.Domain, p.Bundle); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return fmt.Errorf("%s: %w", filepath.Join(n.peerDir(), p.Domain.Name()+".json"), err)
 		}
 		n.lastPeers = append(n.lastPeers, p)
 	}
 	return nil
+}
+
+// readPeers reads what keepPeer kept.
+func readPeers(dir string) (peers []directory.Peering, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return peers, err
+		}
+		var p directory.Peering
+		if err := json.Unmarshal(b, &p); err != nil || p.Domain.Name() != strings.TrimSuffix(filepath.Base(file), ".json") {
+			return peers, fmt.Errorf("%s is damaged: remove it, and the domain's log tells it again: %w", file, err)
+		}
+		peers = append(peers, p)
+	}
+	return peers, nil
 }
 
 // peerings returns the domain's peerings; those that were known when the node

@@ -111,6 +111,16 @@ func VerifyServer(chain []*x509.Certificate, b *Bundles) (spiffeid.ID, error) {
 	return judge(chain, b, forServer, time.Now())
 }
 
+// CheckSVID returns why a node's chain, leaf first, does not hold now for both of its
+// uses, as client and as server; nil where it does.
+func CheckSVID(chain []*x509.Certificate, b *Bundles) error {
+	_, err := judge(chain, b, forClient, time.Now())
+	if err == nil {
+		_, err = judge(chain, b, forServer, time.Now())
+	}
+	return err
+}
+
 // PeerID returns the SPIFFE ID of the peer of a connection that one of our
 // configs made, and whether it showed one. Once its certificate has expired it
 // is nobody: a connection may outlive it.

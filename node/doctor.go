@@ -1,0 +1,396 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// What a check found.
+const (
+	FindingOK      = "ok"
+	FindingWarning = "warning" // works, and will not for long
+	FindingFailed  = "failed"
+	FindingUnknown = "unknown" // could not be looked at
+)
+
+// A Finding is what one check found, and what to do about it.
+type Finding struct {
+	Check  string `json:"check"`
+	Status string `json:"status"`
+	Found  string `json:"found"`
+	Do     string `json:"do,omitempty"`
+}
+
+// A Doctor examines a node from beside it: its configuration, its files, and what it
+// and the others answer. It changes nothing, whether the node runs or not.
+type Doctor struct {
+	cfg      Config
+	operator *api.Client // asks the node as its operator; nil for nobody
+	now      time.Time
+
+	findings []Finding
+	bundles  *trust.Bundles
+	svid     *x509svid.SVID
+	admin    *http.Client
+	runs     bool
+	peers    []directory.Peering
+}
+
+// Bounds of an examination.
+const (
+	askBound     = 5 * time.Second  // for one answer
+	svidSoon     = 10 * time.Minute // before an SVID ends
+	caSoon       = 30 * 24 * time.Hour
+	clockBound   = 2 * time.Second // a leader whose clock is further off hands over (rule T2)
+	contactBound = 30 * time.Second
+)
+
+// Examine looks at everything that a node needs, in the order in which it needs it.
+// operator may be nil: what only an operator is told is unknown then.
+func Examine(ctx context.Context, cfg Config, operator *api.Client) []Finding {
+	d := &Doctor{
+		cfg: cfg, operator: operator, now: time.Now(), bundles: trust.NewBundles(),
+		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+	for _, check := range []func(context.Context){
+		d.identity, d.authorities, d.running, d.ports, d.disk, d.trail, d.raft, d.peering, d.clocks,
+	} {
+		check(ctx)
+	}
+	return d.findings
+}
+
+func (d *Doctor) say(check, status, do, format string, args ...any) {
+	if status == FindingOK {
+		do = ""
+	}
+	d.findings = append(d.findings, Finding{check, status, fmt.Sprintf(format, args...), do})
+}
+
+// identity looks at the SVID: that it is one of the members', that the domain's bundle
+// certifies it, and for how long.
+func (d *Doctor) identity(ctx context.Context) {
+	const check = "identity"
+	i := d.cfg.Identity
+	do := "see to whatever renews " + i.Cert + " and " + i.Bundle
+	var err error
+	if i.WorkloadAPI != "" {
+		do = "see to the Workload API at " + i.WorkloadAPI
+		err = d.fromWorkload(ctx)
+	} else if err = d.bundles.LoadFile(d.cfg.TrustDomain, i.Bundle); err == nil {
+		d.svid, err = x509svid.Load(i.Cert, i.Key)
+	}
+	if err != nil {
+		d.say(check, FindingFailed, do, "%v", err)
+		return
+	}
+	id, end := d.svid.ID, d.svid.Certificates[0].NotAfter
+	left := end.Sub(d.now).Round(time.Second)
+	switch err := trust.CheckSVID(d.svid.Certificates, d.bundles); {
+	case d.cfg.member(id) == nil:
+		d.say(check, FindingFailed, "list it under members, or give this node its own SVID", "%s is none of the members", id)
+	case err != nil:
+		d.say(check, FindingFailed, do, "the SVID of %s does not hold: %v", id, err)
+	case left < svidSoon:
+		d.say(check, FindingWarning, do, "the SVID of %s ends in %v", id, left)
+	default:
+		d.say(check, FindingOK, "", "%s, until %s (%v)", id, end.UTC().Format(time.RFC3339), left)
+	}
+	if info, err := os.Stat(i.Key); i.WorkloadAPI == "" && err == nil && info.Mode().Perm()&0o077 != 0 {
+		d.say("identity.key", FindingWarning, "chmod 600 "+i.Key, "others may read the private key: its mode is %v", info.Mode().Perm())
+	}
+}
+
+func (d *Doctor) fromWorkload(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	w, err := trust.OpenWorkloadAPI(ctx, d.cfg.Identity.WorkloadAPI, d.bundles, func(id spiffeid.ID) bool { return d.cfg.member(id) != nil })
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); w.Run(ctx, slog.New(slog.DiscardHandler)) }()
+	defer func() { cancel(); <-done }()
+	source, err := w.Source(ctx)
+	if err == nil {
+		d.svid = source.SVID()
+	}
+	return err
+}
+
+// authorities looks at when the CAs of the domain and of its peers end.
+func (d *Doctor) authorities(context.Context) {
+	d.ends("bundle", d.cfg.TrustDomain, "have the domain's CA renewed, and its bundle with it")
+	files, err := readPeers(filepath.Join(d.cfg.Data, "peers"))
+	if err != nil {
+		d.say("bundle of peers", FindingFailed, "remove what is damaged: the domain's log tells it again", "%v", err)
+	}
+	for _, p := range files {
+		name := "bundle of " + p.Domain.Name()
+		if err := d.bundles.Set(p.Domain, p.Bundle); err != nil {
+			d.say(name, FindingFailed, "ask its operator for a bundle that is usable", "%v", err)
+			continue
+		}
+		d.peers = append(d.peers, p)
+		d.ends(name, p.Domain, "ask its operator; without a bundle endpoint a new CA takes a new invitation")
+	}
+}
+
+func (d *Doctor) ends(check string, td spiffeid.TrustDomain, do string) {
+	b, err := d.bundles.GetX509BundleForTrustDomain(td)
+	if err != nil {
+		d.say(check, FindingUnknown, do, "%v", err)
+		return
+	}
+	var last time.Time
+	for _, a := range b.X509Authorities() {
+		if !d.now.Before(a.NotBefore) && a.NotAfter.After(last) {
+			last = a.NotAfter
+		}
+	}
+	switch left := last.Sub(d.now); {
+	case left <= 0:
+		d.say(check, FindingFailed, do, "none of %d authorities is in force", len(b.X509Authorities()))
+	case left < caSoon:
+		d.say(check, FindingWarning, do, "the last of %d authorities ends at %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
+	default:
+		d.say(check, FindingOK, "", "%d authorities, in force until %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
+	}
+}
+
+// running asks the node how it is.
+func (d *Doctor) running(ctx context.Context) {
+	const check = "node"
+	base := "http://" + d.cfg.Listen.Admin
+	if _, err := d.get(ctx, d.admin, base+"/healthz"); err != nil {
+		d.say(check, FindingFailed, "start it with \"roster serve\"", "it does not run here: nothing answers at %s", d.cfg.Listen.Admin)
+		return
+	}
+	d.runs = true
+	resp, err := d.get(ctx, d.admin, base+"/readyz")
+	switch {
+	case err != nil:
+		d.say(check, FindingUnknown, "ask again", "it runs, and says not whether it is ready: %v", err)
+	case resp.status != http.StatusOK:
+		d.say(check, FindingFailed, "see its log; what it waits for stands beside this", "it runs and is not ready: %s", strings.TrimSpace(resp.body))
+	default:
+		d.say(check, FindingOK, "", "it runs and is ready")
+	}
+}
+
+// ports looks whether a node that runs answers where it listens, and whether one that
+// doesn't could listen there.
+func (d *Doctor) ports(ctx context.Context) {
+	list := []struct{ key, address string }{{"listen.api", d.cfg.Listen.API}, {"listen.cluster", d.cfg.Listen.Cluster}}
+	if d.cfg.Gossip.Enabled {
+		list = append(list, struct{ key, address string }{"listen.gossip", d.cfg.Listen.Gossip})
+	}
+	for _, l := range list {
+		if d.runs {
+			conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", fromHere(l.address))
+			if err != nil {
+				d.say(l.key, FindingFailed, "see its log, and whether a firewall stands between", "nothing answers at %s: %v", l.address, err)
+				continue
+			}
+			_ = conn.Close()
+			d.say(l.key, FindingOK, "", "something answers at %s", l.address)
+			continue
+		}
+		ln, err := net.Listen("tcp", l.address)
+		if err != nil {
+			d.say(l.key, FindingFailed, "end what listens there, or give another address", "the node could not listen: %v", err)
+			continue
+		}
+		_ = ln.Close()
+		d.say(l.key, FindingOK, "", "%s is free", l.address)
+	}
+}
+
+// fromHere is where something that listens at an address is reached from here.
+func fromHere(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return address
+}
+
+// raft asks how the domain's nodes hold together.
+func (d *Doctor) raft(ctx context.Context) {
+	const check = "raft"
+	if d.operator == nil {
+		d.say(check, FindingUnknown, asOperator, "only an operator is told")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	status, _, err := d.operator.Raft(ctx)
+	if err != nil {
+		d.say(check, FindingUnknown, asOperator, "%v", err)
+		return
+	}
+	voters, heard := 0, 0
+	var silent []string
+	for _, p := range status.Peers {
+		if !p.Voter {
+			continue
+		}
+		voters++
+		if p.LastContact.IsZero() || d.now.Sub(p.LastContact) < contactBound {
+			heard++ // one that is not the leader hears the leader alone
+		} else {
+			silent = append(silent, p.ID)
+		}
+	}
+	switch {
+	case status.Leader == "":
+		d.say(check, FindingFailed, "see that a majority of the domain's nodes runs and reaches each other at listen.cluster", "no leader is known; %d nodes vote", voters)
+	case len(silent) > 0:
+		d.say(check, FindingWarning, "start it, or take it out with \"roster raft remove\"", "%s leads; nothing has been heard for %v of %s", status.Leader, contactBound, strings.Join(silent, ", "))
+	default:
+		d.say(check, FindingOK, "", "%s leads %d voters", status.Leader, voters)
+	}
+}
+
+const asOperator = "give --cert and --key of an operator, and --address where the node is reached elsewhere"
+
+// peering asks how the peers stand.
+func (d *Doctor) peering(ctx context.Context) {
+	if d.operator == nil {
+		d.say("peers", FindingUnknown, asOperator, "only an operator is told")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	peers, _, err := d.operator.Peers(ctx)
+	if err != nil {
+		d.say("peers", FindingUnknown, asOperator, "%v", err)
+		return
+	}
+	for _, p := range peers {
+		d.peer(p)
+	}
+	if len(peers) == 0 {
+		d.say("peers", FindingOK, "", "none")
+	}
+}
+
+func (d *Doctor) peer(p api.Peer) {
+	check := "peer " + p.Domain
+	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
+	switch p.State {
+	case "active":
+		d.say(check, FindingOK, "", "active, %s", lag)
+	case "pending":
+		d.say(check, FindingWarning, "\"roster peer accept\" at the other side, or \"roster peer remove "+p.Domain+"\" here", "pending")
+	case "terminated":
+		return
+	case "frozen":
+		d.say(check, FindingFailed, "see \"roster peer show "+p.Domain+"\"; release it once you know what happened", "frozen: it has contradicted itself")
+	case "unlisted":
+		d.say(check, FindingWarning, "its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"", "it lets this domain have nothing")
+	default:
+		d.say(check, FindingFailed, "see that its nodes are reached at "+strings.Join(p.Addresses, ", "), "%s, %s: %s", p.State, lag, p.LastError)
+	}
+	switch {
+	case p.BundleError != "":
+		d.say("bundle endpoint of "+p.Domain, FindingFailed, "its operator sees to "+p.BundleEndpoint+"; the last good bundle is believed meanwhile", "%s", p.BundleError)
+	case !p.BundleChecked.IsZero():
+		d.say("bundle endpoint of "+p.Domain, FindingOK, "", "had %v ago", d.now.Sub(p.BundleChecked).Round(time.Second))
+	}
+}
+
+// clocks compares this machine's clock with those of the members and of peers' nodes.
+func (d *Doctor) clocks(ctx context.Context) {
+	var list []clock
+	for _, m := range d.cfg.Members {
+		if m.API != "" && (d.svid == nil || m.ID != d.svid.ID) {
+			list = append(list, clock{m.API, d.cfg.TrustDomain})
+		}
+	}
+	for _, p := range d.peers {
+		for _, a := range p.Addresses[:min(len(p.Addresses), 1)] {
+			list = append(list, clock{a, p.Domain})
+		}
+	}
+	for _, c := range list {
+		d.compare(ctx, c)
+	}
+}
+
+type clock struct {
+	address string
+	domain  spiffeid.TrustDomain
+}
+
+func (d *Doctor) compare(ctx context.Context, c clock) {
+	check := "clock of " + c.address
+	t := &http.Transport{TLSClientConfig: trust.ClientTLS(nil, d.bundles, nodesOf(c.domain)), DisableKeepAlives: true}
+	began := time.Now()
+	resp, err := d.get(ctx, &http.Client{Transport: t, Timeout: askBound}, c.address+"/.well-known/ad")
+	took := time.Since(began)
+	if err != nil {
+		d.say(check, FindingUnknown, "see that it runs and is reached from here", "%v", err)
+		return
+	}
+	date, err := http.ParseTime(resp.date)
+	if err != nil {
+		d.say(check, FindingUnknown, "", "it does not say what time it is")
+		return
+	}
+	// A Date is cut to the second, and the answer was on its way.
+	off := date.Add(time.Second / 2).Sub(began.Add(took / 2))
+	if slack := (time.Second + took) / 2; off.Abs() > clockBound+slack {
+		d.say(check, FindingFailed, "have both machines follow a time server", "it is %v from this machine's", off.Round(time.Second))
+	} else {
+		d.say(check, FindingOK, "", "within %v of this machine's", (off.Abs() + slack).Round(100*time.Millisecond))
+	}
+}
+
+type reply struct {
+	status     int
+	body, date string
+}
+
+func (d *Doctor) get(ctx context.Context, c *http.Client, url string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return reply{}, err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	b := make([]byte, 4<<10)
+	n, _ := resp.Body.Read(b)
+	return reply{resp.StatusCode, string(b[:n]), resp.Header.Get("Date")}, nil
+}
+
+// Worst returns the worst of the findings' states; ok where there is none.
+func Worst(findings []Finding) string {
+	for _, status := range []string{FindingFailed, FindingUnknown, FindingWarning} {
+		if slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == status }) {
+			return status
+		}
+	}
+	return FindingOK
+}
+
+// OwnAddress is the base URL at which a node is asked on its own machine.
+func (c *Config) OwnAddress() string { return "https://" + fromHere(c.Listen.API) }
