@@ -36,7 +36,7 @@ type state struct {
 
 	// What follows is derived from the above, but for uncovered, which is empty
 	// between commands.
-	holdings  map[directory.Identity]int // how many registrations each identity owns
+	holdings  map[directory.Identity]holding
 	endings   heap[ending]
 	agenda    heap[appointment]
 	uncovered []uncovered
@@ -77,7 +77,7 @@ func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
 		former:   formers{owners: map[directory.RID]former{}},
 		holds:    newHolds(),
 		spent:    newSpent(),
-		holdings: map[directory.Identity]int{},
+		holdings: map[directory.Identity]holding{},
 		streams:  map[directory.Audience]*stream{},
 		peerings: map[spiffeid.TrustDomain]directory.Peering{},
 		keys:     map[spiffeid.ID]directory.SigningKey{},
@@ -270,7 +270,7 @@ type contents struct {
 // one.
 func (s *state) put(old *registration, e *directory.Entry, c contents) (directory.Outcome, error) {
 	revision := s.revision + 1
-	e.Document = directory.LoadDocument(c.kind, c.document)
+	e.Owner, e.Document = s.shared(e.Owner), directory.LoadDocument(c.kind, c.document)
 	e.Packed = c.made.projection(e.Agent, e.Document)
 	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, s.now, directory.Deadline(s.now, c.lifetime)*1000
 	e.Revision, e.Statement, e.Unconfirmed = revision, revision, false

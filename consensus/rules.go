@@ -115,7 +115,7 @@ func (s *state) vacant(c *register, owner directory.Identity, gone *registration
 		return directory.Refuse(directory.NameTaken, "Agent name '%s' is held for its former registrant until %s.",
 			c.Agent, time.Unix(h.Until, 0).UTC().Format(time.RFC3339))
 	}
-	owned := s.holdings[owner]
+	owned := s.holdings[owner].count
 	if gone != nil && gone.entry.Owner == owner {
 		owned--
 	}
@@ -125,11 +125,30 @@ func (s *state) vacant(c *register, owner directory.Identity, gone *registration
 	return nil
 }
 
+// A holding is how many registrations an identity owns, all of which share its
+// text.
+type holding struct {
+	owner directory.Identity
+	count int
+}
+
 // count counts n more registrations for their owner.
 func (s *state) count(owner directory.Identity, n int) {
-	if s.holdings[owner] += n; s.holdings[owner] == 0 {
+	h := holding{s.shared(owner), s.holdings[owner].count + n}
+	if h.count == 0 {
 		delete(s.holdings, owner)
+		return
 	}
+	s.holdings[h.owner] = h
+}
+
+// shared returns an identity in the memory of those registrations that it owns
+// already.
+func (s *state) shared(owner directory.Identity) directory.Identity {
+	if h, ok := s.holdings[owner]; ok {
+		return h.owner
+	}
+	return owner
 }
 
 // matches is If-Match and If-None-Match of a registration, against what has the

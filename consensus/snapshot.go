@@ -274,6 +274,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		decodeMany(dec, h.Regs, func(w *regSnapshot) *registration { return w.thaw(domain) }, func(reg *registration) {
 			e := reg.entry
 			e.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
+			e.Owner = s.shared(e.Owner)
 			s.count(e.Owner, 1)
 			s.regs.put(reg)
 		}),
@@ -357,7 +358,11 @@ func (s *state) readStream(dec decoder) error {
 }
 
 func (w *announcedSnapshot) thaw() *announced {
-	return &announced{directory.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}, w.Highest}
+	op := directory.OpPut // whose text nearly all share
+	if w.Op != op {
+		op = w.Op
+	}
+	return &announced{directory.Digest{RID: w.RID, Revision: w.Revision, Op: op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}, w.Highest}
 }
 
 // fillIndex makes the index hold what s holds and nothing else.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -94,7 +95,7 @@ func (k Kind) required() []string {
 // members. The zero value is no document.
 type Document struct {
 	kind Kind
-	raw  []byte // an object, without white space between its top-level members
+	raw  string // an object, without white space between its top-level members
 }
 
 // ParseDocument reads a registrant's document strictly and drops the members
@@ -134,7 +135,7 @@ func NewDocument(kind Kind, members []Member) (Document, error) {
 	if at, found := usesSDJWT(raw); found {
 		return Document{}, Refuse(BadDocument, "a member is called _sd or ..., which signed records use themselves").At(at)
 	}
-	return Document{kind, bytes.Clone(raw)}, nil // without the room that appending left
+	return Document{kind, string(raw)}, nil // without the room that appending left
 }
 
 // usesSDJWT reports whether an object within raw has a member named as SD-JWT
@@ -158,21 +159,34 @@ func usesSDJWT(raw []byte) (string, bool) {
 }
 
 // LoadDocument returns a document from its own Bytes, as a log or a store kept
-// them.
-func LoadDocument(kind Kind, raw []byte) Document { return Document{kind, raw} }
+// them. It keeps raw, which must not be modified any more.
+func LoadDocument(kind Kind, raw []byte) Document {
+	return Document{kind.shared(), unsafe.String(unsafe.SliceData(raw), len(raw))}
+}
+
+// shared returns k in memory that all documents share, unless no release before
+// this one knew it.
+func (k Kind) shared() Kind {
+	for _, known := range [...]Kind{KindAD, KindProfile, KindAIDIP, KindWoA, KindA2A, KindMCP, KindOASF} {
+		if k == known {
+			return known
+		}
+	}
+	return k
+}
 
 // Kind returns the document's shape.
 func (d Document) Kind() Kind { return d.kind }
 
 // Bytes returns the document as one JSON object. It must not be modified.
-func (d Document) Bytes() []byte { return d.raw }
+func (d Document) Bytes() []byte { return unsafe.Slice(unsafe.StringData(d.raw), len(d.raw)) }
 
 // IsZero reports whether there is no document.
-func (d Document) IsZero() bool { return d.raw == nil }
+func (d Document) IsZero() bool { return d.raw == "" }
 
 // Members returns the top-level members in written order. Their values are d's
 // own bytes and must not be modified.
-func (d Document) Members() []Member { return membersOf(d.raw) }
+func (d Document) Members() []Member { return membersOf(d.Bytes()) }
 
 // Merge returns d with the members of body in place of its own of the same
 // names, new ones at the end (jimenez 4.4, AD-021). A null does not stand for a

@@ -18,7 +18,7 @@ func Pack(d Document, p *Projection) Packed {
 		return Packed{}
 	}
 	var room [512]byte
-	c := coder{doc: d.text(), out: room[:0], packing: true}
+	c := coder{doc: d.raw, out: room[:0], packing: true}
 	c.sought(p)
 	c.shown(p)
 	return Packed{string(c.out)}
@@ -35,7 +35,7 @@ func (e *Entry) Projection() *Projection {
 		return nil
 	}
 	p := new(Projection)
-	c := coder{doc: e.Document.text(), in: e.Packed.code}
+	c := coder{doc: e.Document.raw, in: e.Packed.code}
 	c.sought(p)
 	c.shown(p)
 	return p
@@ -47,18 +47,15 @@ func (e *Entry) sought(p *Projection) {
 		*p = Projection{}
 		return
 	}
-	c := coder{doc: e.Document.text(), in: e.Packed.code}
+	c := coder{doc: e.Document.raw, in: e.Packed.code}
 	c.sought(p)
 }
 
 // sameContents reports whether both have the very same document and projection,
 // as a registration has before and after a refresh.
 func (e *Entry) sameContents(o *Entry) bool {
-	return e.Packed == o.Packed && unsafe.StringData(e.Document.text()) == unsafe.StringData(o.Document.text())
+	return e.Packed == o.Packed && unsafe.StringData(e.Document.raw) == unsafe.StringData(o.Document.raw)
 }
-
-// text returns the document's bytes, which are never modified, without a copy.
-func (d Document) text() string { return unsafe.String(unsafe.SliceData(d.raw), len(d.raw)) }
 
 // minPointer is from how many bytes on a text is looked for in the document: a
 // pointer takes three or four.

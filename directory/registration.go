@@ -152,14 +152,14 @@ type Entry struct {
 	Packed       Packed     // what every surface needs of the document: Projection unpacks it
 	Visibility   Visibility // of the own domain's registrations only
 	Lifetime     uint32     // seconds, as granted
+	Redacted     bool       // the origin withholds members from us
+	Unconfirmed  bool       // of the own domain: restored from a backup, and not refreshed since
 	RegisteredAt int64      // Unix milliseconds, as the next two
 	UpdatedAt    int64
 	ExpiresAt    int64
 	Created      uint64    // revision of the first registration: the order of the own domain's lookups
 	Revision     uint64    // of the last change, which ETag and If-Match use
 	Statement    uint64    // revision of the statement: provenance.revision
-	Redacted     bool      // the origin withholds members from us
-	Unconfirmed  bool      // of the own domain: restored from a backup, and not refreshed since
 	Received     *Received // nil for the own domain's registrations
 }
 

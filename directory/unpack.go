@@ -24,7 +24,7 @@ func Unpack(d Document, code []byte) (p *Projection, err error) {
 		}
 	}()
 	p = new(Projection)
-	c := coder{doc: d.text(), in: string(code)}
+	c := coder{doc: d.raw, in: string(code)}
 	c.sought(p)
 	c.shown(p)
 	if c.in != "" {
