@@ -76,7 +76,7 @@ func (l *list) find(slot uint32) (int, bool) {
 // insert is slices.Insert, but leaves little room for more.
 func insert[E any](s []E, i int, e E) []E {
 	if len(s) == cap(s) {
-		s = append(make([]E, 0, len(s)+1+len(s)/8), s...)
+		s = append(make([]E, 0, len(s)+1+len(s)/16), s...)
 	}
 	return slices.Insert(s, i, e)
 }

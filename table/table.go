@@ -14,7 +14,10 @@
 // much there is. Nothing of it is safe for concurrent use.
 package table
 
-// parts is how many parts a table has, each of which grows by itself.
+import "math"
+
+// parts is how many parts a table has, each of which grows by itself: by a
+// quarter, so that little of it is empty.
 const parts = 256
 
 // A Table finds numbers by the hash of what they stand for: open addressing with
@@ -65,8 +68,7 @@ func (p *part) find(h uint64, same func(uint32) bool) (uint32, bool) {
 	if len(p.cells) == 0 {
 		return 0, false
 	}
-	mask := uint64(len(p.cells) - 1)
-	for i := h & mask; p.cells[i] != 0; i = (i + 1) & mask {
+	for i := p.home(h); p.cells[i] != 0; i = p.after(i) {
 		if n := p.cells[i] - 1; same(n) {
 			return n, true
 		}
@@ -82,18 +84,36 @@ func (p *part) insert(n uint32, h uint64, hash func(uint32) uint64) {
 	p.used++
 }
 
+// home is where what has a hash is looked for first.
+func (p *part) home(h uint64) int { return int(h & math.MaxUint32 * uint64(len(p.cells)) >> 32) }
+
+// after is where it is looked for next.
+func (p *part) after(i int) int {
+	if i++; i == len(p.cells) {
+		return 0
+	}
+	return i
+}
+
+// steps is how many places lie from one to another.
+func (p *part) steps(from, to int) int {
+	if to < from {
+		to += len(p.cells)
+	}
+	return to - from
+}
+
 func (p *part) place(n uint32, h uint64) {
-	mask := uint64(len(p.cells) - 1)
-	i := h & mask
+	i := p.home(h)
 	for p.cells[i] != 0 {
-		i = (i + 1) & mask
+		i = p.after(i)
 	}
 	p.cells[i] = n + 1
 }
 
 func (p *part) grow(hash func(uint32) uint64) {
 	old := p.cells
-	p.cells = make([]uint32, max(4, 2*len(old)))
+	p.cells = make([]uint32, max(4, len(old)+len(old)/4))
 	for _, c := range old {
 		if c != 0 {
 			p.place(c-1, hash(c-1))
@@ -103,14 +123,13 @@ func (p *part) grow(hash func(uint32) uint64) {
 
 // remove closes the gap that it leaves.
 func (p *part) remove(n uint32, h uint64, hash func(uint32) uint64) {
-	mask := uint64(len(p.cells) - 1)
-	i := h & mask
+	i := p.home(h)
 	for p.cells[i] != n+1 {
-		i = (i + 1) & mask
+		i = p.after(i)
 	}
-	for j := (i + 1) & mask; p.cells[j] != 0; j = (j + 1) & mask {
+	for j := p.after(i); p.cells[j] != 0; j = p.after(j) {
 		// What is at j may move to i unless its own place lies behind i.
-		if home := hash(p.cells[j]-1) & mask; (j-home)&mask >= (j-i)&mask {
+		if home := p.home(hash(p.cells[j] - 1)); p.steps(home, j) >= p.steps(i, j) {
 			p.cells[i] = p.cells[j]
 			i = j
 		}
