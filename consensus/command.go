@@ -240,6 +240,11 @@ func (b *batch) encode() ([]byte, error) { return encoding.Marshal(b) }
 // decodeBatch decodes a log entry. It refuses what a newer release may have
 // written, since to skip it would be to disagree with the other members.
 func decodeBatch(data []byte) (*batch, error) {
+	var b batch
+	err := decoding.Unmarshal(data, &b)
+	if err == nil && b.Version == commandVersion {
+		return &b, nil
+	}
 	var v struct {
 		Version uint `cbor:"1,keyasint"`
 	}
@@ -249,11 +254,7 @@ func decodeBatch(data []byte) (*batch, error) {
 	if v.Version != commandVersion {
 		return nil, fmt.Errorf("a log entry has version %d; this release knows %d: upgrade this node", v.Version, commandVersion)
 	}
-	var b batch
-	if err := decoding.Unmarshal(data, &b); err != nil {
-		return nil, fmt.Errorf("a log entry has what this release does not know: upgrade this node: %w", err)
-	}
-	return &b, nil
+	return nil, fmt.Errorf("a log entry has what this release does not know: upgrade this node: %w", err)
 }
 
 func wireGrants(gs []directory.Grant) []grant {
