@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -17,7 +18,7 @@ func (s *Server) get(w http.ResponseWriter, c *call) error {
 // record answers with the registration's signed record, as any domain can check
 // it (RFC 9901).
 func (s *Server) record(w http.ResponseWriter, c *call) error {
-	e, err := s.find(w, c, s.href)
+	e, sight, err := s.find(w, c, s.href)
 	if e == nil {
 		return err
 	}
@@ -25,15 +26,22 @@ func (s *Server) record(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	if record, err = directory.WithholdRecord(record, sight); err != nil {
+		return err
+	}
 	return send(w, c, "application/sd-jwt", strongTag(e.Revision, []byte(record)), []byte(record))
 }
 
 // proof answers with the registration's proof file, which roster verify reads
-// without a network.
+// without a network. A page names a record with all that its stream discloses: who
+// sees less of a registration can have its record, and no proof.
 func (s *Server) proof(w http.ResponseWriter, c *call) error {
-	e, err := s.find(w, c, s.href)
+	e, sight, err := s.find(w, c, s.href)
 	if e == nil {
 		return err
+	}
+	if sight.See(e) != e {
+		return directory.Refuse(directory.Forbidden, "A proof shows the whole registration, and you see a part of it; its record, at %s/record, shows that part.", s.href(e))
 	}
 	proof, err := s.cfg.Records.Proof(c.Context(), e.Origin, e.RID)
 	if err != nil {
@@ -43,38 +51,38 @@ func (s *Server) proof(w http.ResponseWriter, c *call) error {
 }
 
 // find returns the one registration that the path names and its caller may
-// read. Where several domains hold it, it answers 300 itself, with links to each,
-// and returns nil (spec/views.md, 2).
-func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry) string) (*directory.Entry, error) {
-	var readable []*directory.Entry
-	for _, e := range s.named(c) {
-		if s.mayRead(c, e) {
-			readable = append(readable, e)
-		}
-	}
+// read, and what they see of it. Where several domains hold it, it answers 300
+// itself, with links to each, and returns nil (spec/views.md, 2).
+func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry) string) (*directory.Entry, directory.Sight, error) {
+	sights := map[*directory.Entry]directory.Sight{} // asked once, since policy may change meanwhile
+	readable := s.named(c, func(e *directory.Entry) bool {
+		sight, ok := s.sight(c, e)
+		sights[e] = sight
+		return ok
+	})
 	switch len(readable) {
 	case 0:
-		return nil, notFound(c)
+		return nil, directory.Sight{}, notFound(c)
 	case 1:
 		s.reached(w, readable[0])
-		return readable[0], nil
+		return readable[0], sights[readable[0]], nil
 	}
 	for _, e := range readable {
 		w.Header().Add("Link", "<"+href(e)+`>; rel="alternate"`)
 	}
 	l := look{registrant: !c.id.IsZero()}
-	b := list([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, e, l) })
+	b := list([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, sights[e].See(e), l) })
 	write(w, c.Request, http.StatusMultipleChoices, "application/json", append(b, '}', '\n'))
-	return nil, nil
+	return nil, directory.Sight{}, nil
 }
 
-// named returns what the path's variables stand for, seen or not.
-func (s *Server) named(c *call) []*directory.Entry {
+// named returns what the path's variables stand for among those that are seen.
+func (s *Server) named(c *call, seen func(*directory.Entry) bool) []*directory.Entry {
 	name, mirrored := c.vars["origin"]
 	if !mirrored {
-		return s.cfg.View.Find(c.vars["id"])
+		return s.cfg.View.FindAmong(c.vars["id"], seen)
 	}
-	return s.mirrored(name, c.vars["id"])
+	return slices.DeleteFunc(s.mirrored(name, c.vars["id"]), func(e *directory.Entry) bool { return !seen(e) })
 }
 
 // mirrored returns what stands at /ad/r/{origin}/{id}, seen or not.

@@ -181,7 +181,7 @@ func (s *Server) target(c *call) (*directory.Entry, directory.RID, error) {
 	if _, mirrored := c.vars["origin"]; !mirrored {
 		return s.targetOf(c, c.vars["id"], s.newNames(c))
 	}
-	if e, err := s.writable(c, s.named(c)); e != nil || err != nil {
+	if e, err := s.writable(c, s.mirrored(c.vars["origin"], c.vars["id"])); e != nil || err != nil {
 		return e, ridOf(e), err
 	}
 	return nil, directory.RID{}, notFound(c)

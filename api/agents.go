@@ -121,7 +121,7 @@ func (s *Server) agents(w http.ResponseWriter, c *call) error {
 	if l.brief, err = parseBrief(values["brief"]); err != nil {
 		return err
 	}
-	page := s.cfg.View.Lookup(q, func(e *directory.Entry) bool { return s.mayRead(c, e) })
+	page := s.cfg.View.Lookup(q, s.showTo(c))
 	if page.More {
 		w.Header().Set("Link", nextLink("/agents", agentParams, c.params, q.Page, page.Next))
 	}

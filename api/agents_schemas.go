@@ -13,7 +13,7 @@ func agentSchemas(ref referrer) map[string]*openapi3.Schema {
 	marks := func(s *openapi3.Schema) *openapi3.Schema {
 		s.Properties["projected"] = &openapi3.SchemaRef{Value: said(boolean(), "true where the document is of another kind than aidip.")}
 		s.Properties["kind"] = &openapi3.SchemaRef{Value: text("The document's kind, where it is not aidip.", 0)}
-		s.Properties["redacted"] = &openapi3.SchemaRef{Value: said(boolean(), "true where the origin withholds members.")}
+		s.Properties["redacted"] = &openapi3.SchemaRef{Value: said(boolean(), "true where members are withheld, by the origin or from this caller.")}
 		s.Properties["provenance"] = ref("provenance")
 		return s
 	}

@@ -79,6 +79,9 @@ func (houseRules) Commission(id directory.Identity) bool {
 	return strings.HasSuffix(id.String(), "/tool/commissioner")
 }
 
+func (houseRules) Generation() uint64       { return 0 }
+func (houseRules) Changed() <-chan struct{} { return nil }
+
 func (houseRules) DefaultVisibility() directory.Visibility { return directory.Visibility{Mesh: true} }
 
 // identify takes the word of the request, for want of certificates; a liar is

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -61,7 +60,7 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 	if err != nil {
 		return s.challenge("The credential that came with the request does not hold. ", err)
 	}
-	c.commissions = sync.OnceValue(func() bool { return !id.IsZero() && s.cfg.Policy.Commission(id) })
+	c.commissions = func() bool { return !id.IsZero() && s.cfg.Policy.Commission(id) }
 	if id.IsZero() && who.level != levelReader && who.level != levelTools {
 		return s.challenge("", nil)
 	}
@@ -132,10 +131,30 @@ func (c *call) denied(d directory.Decision, format string, args ...any) error {
 	return r
 }
 
-// mayRead is policy's word on whether c's caller may have e. Who owns a
-// registration, and who may change any, always may.
+// sight is policy's word on what c's caller sees of e, if anything. Who owns a
+// registration, and who may change any, sees all of it.
+func (s *Server) sight(c *call, e *directory.Entry) (sight directory.Sight, ok bool) {
+	if s.mayWrite(c, e) {
+		return sight, true
+	}
+	d := s.cfg.Policy.Read(c.id, e)
+	return d.Sight, d.Allow
+}
+
+// mayRead is whether c's caller sees anything of e.
 func (s *Server) mayRead(c *call, e *directory.Entry) bool {
-	return s.mayWrite(c, e) || s.cfg.Policy.Read(c.id, e).Allow
+	_, ok := s.sight(c, e)
+	return ok
+}
+
+// showTo is how c's caller sees entries.
+func (s *Server) showTo(c *call) directory.Show {
+	return func(e *directory.Entry) *directory.Entry {
+		if sight, ok := s.sight(c, e); ok {
+			return sight.See(e)
+		}
+		return nil
+	}
 }
 
 // mayWrite is whether c's caller owns e, or is a commissioning tool (AD-002).

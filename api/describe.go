@@ -115,16 +115,16 @@ func resourceRead(what, schema, media string, headers ...string) operation {
 
 // evidence describes a read of what proves a registration, which may have to be
 // fetched from another node.
-func evidence(what, schema, media string) operation {
+func evidence(what, schema, media string, problems ...directory.Problem) operation {
 	d := resourceRead(what, schema, media)
-	d.problems = append(d.problems, Upstream, Timeout)
+	d.problems = append(append(d.problems, Upstream, Timeout), problems...)
 	return d
 }
 
 var (
 	readResource = resourceRead("One registration in full (jimenez 4.3).", "registration", "", "Sunset", "Content-Location")
 	readRecord   = evidence("Its signed record, an SD-JWT with the disclosures that this domain has (RFC 9901).", "", "application/sd-jwt")
-	readProof    = evidence("Its proof file, which roster verify reads without a network.", "proof", "")
+	readProof    = evidence("Its proof file, which roster verify reads without a network.", "proof", "", directory.Forbidden)
 
 	documentProblems = []directory.Problem{directory.BadDocument, directory.BadLifetime, directory.BadQuery, directory.TooManyCapabilities,
 		directory.TooLarge, MediaType, directory.WrongKind}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
@@ -126,7 +127,7 @@ func (s *Server) discover(c *call, r *discovery.Request) (*discovery.Result, err
 
 // reader is what c's caller may see, for a Finder.
 func (s *Server) reader(c *call) discovery.Reader {
-	return discovery.Reader{Key: c.id.String(), Sees: func(e *directory.Entry) bool { return s.mayRead(c, e) }}
+	return discovery.Reader{Key: c.id.String(), Sees: func(e *directory.Entry) (directory.Sight, bool) { return s.sight(c, e) }}
 }
 
 // response writes a Discovery Response (xu 6.1).
@@ -141,7 +142,7 @@ func (s *Server) response(c *call, r *discovery.Request, result *discovery.Resul
 	}
 	b = append(b, '}')
 	b = appendStrings(directory.AppendRaw(b, "unsupported_filters", nil), result.Unsupported)
-	b = appendStrings(directory.AppendRaw(b, "warnings", nil), warnings(result))
+	b = appendStrings(directory.AppendRaw(b, "warnings", nil), s.warnings(result))
 	b = directory.AppendRaw(b, "candidates", nil)
 	b = append(b, '[')
 	for i := range result.Candidates {
@@ -162,18 +163,27 @@ func (s *Server) response(c *call, r *discovery.Request, result *discovery.Resul
 
 // warnings are the result's, whose registrations have less in them than was
 // registered (XU-020), and what of a registration says nothing (XU-041).
-func warnings(result *discovery.Result) []string {
+func (s *Server) warnings(result *discovery.Result) []string {
 	all := slices.Clone(result.Warnings)
 	for i := range result.Candidates {
 		e := result.Candidates[i].Entry
 		if e.Redacted {
-			all = union(all, []string{"fields withheld by " + e.Origin.Name()})
+			all = union(all, []string{"fields withheld by " + s.withholder(e).Name()})
 		}
 		if at := directory.IgnoredLanguage(e.Document); at != "" {
 			all = append(all, at+" of "+publicID(e)+" is no language tag (BCP 47) and is ignored")
 		}
 	}
 	return all
+}
+
+// withholder is the domain whose policy redacted e as it is shown: its origin's, where
+// this node hasn't all of it either.
+func (s *Server) withholder(e *directory.Entry) spiffeid.TrustDomain {
+	if had, ok := s.cfg.View.Get(e.Origin, e.RID); ok && !had.Redacted {
+		return s.cfg.Domain
+	}
+	return e.Origin
 }
 
 // encoded is v as JSON. Only what is made of plain fields goes in, so there is

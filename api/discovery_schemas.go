@@ -14,7 +14,7 @@ func discoverySchemas(ref referrer) map[string]*openapi3.Schema {
 		"tags": array(text("", 0), "", 0), "bindings": array(binding(), "", 0), "status": text("", 0),
 		"expires_at": moment("What the document says, else when the registration ends unless it is refreshed."),
 		"projected":  said(boolean(), "true where the document is of another kind than profile."), "kind": text("That kind.", 0),
-		"redacted": said(boolean(), "true where the origin withholds members."), "provenance": nil,
+		"redacted": said(boolean(), "true where members are withheld, by the origin or from this caller."), "provenance": nil,
 	})
 	metadata.Properties["provenance"] = ref("provenance")
 	response := object([]string{"level", "request_id", "generated_at", "candidates", "applied_filters", "unsupported_filters", "warnings"}, props{
@@ -134,7 +134,7 @@ func candidateSchema(ref referrer) *openapi3.Schema {
 			"metadata_updated_at": moment(""), "indexed_at": instant(""), "age_seconds": atLeast(0, ""),
 			"stale": said(boolean(), "Where the request has max_results_age_seconds."),
 		}),
-		"projected": boolean(), "kind": text("", 0), "redacted": said(boolean(), "true where the origin withholds members."),
+		"projected": boolean(), "kind": text("", 0), "redacted": said(boolean(), "true where members are withheld, by the origin or from this caller."),
 		"metadata":        said(object(nil, nil), "With detail full: the document as it was written."),
 		"credential_refs": array(reference(""), "With detail full: where the signed record and its proof are.", 0),
 		"provenance":      nil,

@@ -54,11 +54,11 @@ func (s *Server) explain(c *call, r *discovery.Request) (*Explanation, error) {
 // meant returns the one registration that explain names: a rid, a name, or
 // ORIGIN/RID.
 func (s *Server) meant(c *call, id string) (*directory.Entry, error) {
-	named := s.cfg.View.Find(id)
-	if origin, rid, ok := strings.Cut(id, "/"); ok && len(named) == 0 {
-		named = s.mirrored(origin, rid)
+	seen := func(e *directory.Entry) bool { return s.mayRead(c, e) }
+	readable := s.cfg.View.FindAmong(id, seen)
+	if origin, rid, ok := strings.Cut(id, "/"); ok && len(readable) == 0 {
+		readable = slices.DeleteFunc(s.mirrored(origin, rid), func(e *directory.Entry) bool { return !seen(e) })
 	}
-	readable := slices.DeleteFunc(named, func(e *directory.Entry) bool { return !s.mayRead(c, e) })
 	switch len(readable) {
 	case 0:
 		return nil, notFoundAs(id)

@@ -30,7 +30,7 @@ const maxKey = 255
 func (s *Server) invoke(w http.ResponseWriter, c *call) error {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Time{}) // an agent has its own time; each write has one
-	e, err := s.find(w, c, func(e *directory.Entry) string { return agentHref(e) + "/" + lastSegment(c) })
+	e, _, err := s.find(w, c, func(e *directory.Entry) string { return agentHref(e) + "/" + lastSegment(c) })
 	if e == nil {
 		return err
 	}

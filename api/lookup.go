@@ -34,7 +34,7 @@ func (s *Server) lookup(w http.ResponseWriter, c *call) error {
 	if l.brief, err = parseBrief(values["brief"]); err != nil {
 		return err
 	}
-	page := s.cfg.View.Lookup(q, func(e *directory.Entry) bool { return s.mayRead(c, e) })
+	page := s.cfg.View.Lookup(q, s.showTo(c))
 	room, release := roomFor(c)
 	defer release()
 	b, hash := s.appendItems(append((*room)[:0], `{"agents":`...), page.Entries, l)

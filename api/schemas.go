@@ -148,7 +148,7 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 		"registered_at": instant(""), "updated_at": instant(""),
 		"projected":  said(boolean(), "true where the document is of another kind than ad."),
 		"kind":       text("The document's kind, where it is not ad.", 0),
-		"redacted":   said(boolean(), "true where the origin withholds members."),
+		"redacted":   said(boolean(), "true where members are withheld, by the origin or from this caller."),
 		"provenance": nil,
 	}
 	item := object([]string{"agent", "base", "protocols", "capabilities", "href", "provenance"}, props{

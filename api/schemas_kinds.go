@@ -31,7 +31,7 @@ func frontedSchema(ref referrer) *openapi3.Schema {
 	agent.Properties["capabilities"].Value.MaxItems = nil // those of other kinds may have more
 	agent.Properties["projected"] = &openapi3.SchemaRef{Value: said(boolean(), "Its document is of another kind.")}
 	agent.Properties["kind"] = &openapi3.SchemaRef{Value: text("Of its document.", 0)}
-	agent.Properties["redacted"] = &openapi3.SchemaRef{Value: said(boolean(), "Its origin withholds members.")}
+	agent.Properties["redacted"] = &openapi3.SchemaRef{Value: said(boolean(), "Members are withheld, by its origin or from this caller.")}
 	agent.Properties["provenance"] = ref("provenance")
 	return said(object([]string{"woa_version", "agents", "transports"}, props{
 		"woa_version": oneOf("1"),

@@ -61,6 +61,10 @@ type Policy interface {
 	// Invoke is asked where there is a gateway.
 	Invoke(id directory.Identity, e *directory.Entry) directory.Decision
 	DefaultVisibility() directory.Visibility
+	// Generation counts what the answers depend on: it changes after they do, at once.
+	Generation() uint64
+	// Changed is closed when Generation is another one than when it was asked.
+	Changed() <-chan struct{}
 }
 
 // Records hands out the signed evidence for a registration of any domain.

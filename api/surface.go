@@ -135,7 +135,7 @@ func (s *Server) stored(w http.ResponseWriter, c *call, f surface, out directory
 
 // show answers GET of one registration.
 func (s *Server) show(w http.ResponseWriter, c *call, f surface) error {
-	e, err := s.find(w, c, f.href)
+	e, sight, err := s.find(w, c, f.href)
 	if e == nil {
 		return err
 	}
@@ -143,6 +143,6 @@ func (s *Server) show(w http.ResponseWriter, c *call, f surface) error {
 		w.Header().Set("Content-Location", href)
 	}
 	w.Header().Set("Sunset", sunset(e))
-	body := append(f.view(nil, e, look{registrant: !c.id.IsZero()}), '\n')
+	body := append(f.view(nil, sight.See(e), look{registrant: !c.id.IsZero()}), '\n')
 	return send(w, c, "application/json", strongTag(e.Revision, body), body)
 }

@@ -199,7 +199,7 @@ func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
 			b = appendStamp(b, "received_at", e.Received.At)
 			b = directory.AppendText(b, "received_from", e.Received.From.Name())
 		}
-		if v := e.Visibility.String(); l.registrant && s.isOwn(e) && v != s.cfg.Policy.DefaultVisibility().String() {
+		if v := e.Visibility.String(); l.registrant && s.isOwn(e) && !e.Owner.IsZero() && v != s.cfg.Policy.DefaultVisibility().String() {
 			b = directory.AppendText(b, "visibility", v)
 		}
 	}

@@ -61,7 +61,8 @@ var watchParams = []string{
 // same node, while that runs, for the same filters and the same caller, and while
 // the node still has the changes since: the last 16384, and for five minutes
 // behind the last watcher. Everywhere else it gets reset and the state; the id says
-// which node's it is, so nothing is ever taken for what it isn't.
+// which node's it is, so nothing is ever taken for what it isn't. Where policy decides
+// anew what the caller may see, the stream itself begins anew, with reset.
 //
 // The last event of a stream that the directory ends is end, whose why says the
 // reason.
@@ -77,8 +78,8 @@ func (s *Server) watch(w http.ResponseWriter, c *call) error {
 	defer leave()
 	ctx, cancel := s.watchContext(c)
 	defer cancel()
-	st.watcher = s.cfg.View.Watch(st.query, func(e *directory.Entry) bool { return s.mayRead(c, e) }, st.mark)
-	defer st.watcher.Close()
+	st.open(st.mark)
+	defer func() { st.watcher.Close() }()
 
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // some proxies collect what is not to be collected
@@ -111,10 +112,13 @@ type stream struct {
 	rc      *http.ResponseController
 	query   directory.Query
 	look    look
-	stale   bool   // it may be
-	asked   string // by whom and for what: the end of the events' ids
+	stale   bool // it may be
+	show    directory.Show
+	changed <-chan struct{} // closed when policy's answers are others than watcher's
+	filters string          // by whom and for what
+	asked   string          // filters, and by which policy: the end of the events' ids
 	mark    directory.Mark
-	resumes bool // the client has asked to go on
+	why     string // of the next reset
 	watcher *directory.Watcher
 	told    int // registrations since the reset
 	buf     []byte
@@ -133,13 +137,44 @@ func (s *Server) newStream(w http.ResponseWriter, c *call) (*stream, error) {
 	if st.look.brief, err = parseBrief(values["brief"]); err != nil {
 		return nil, err
 	}
-	st.asked = hash8([]byte(c.id.String() + "\n" + values.Encode()))
+	st.show, st.filters, st.why = s.showTo(c), c.id.String()+"\n"+values.Encode(), "new"
+	st.judged()
 	last := c.Header.Get("Last-Event-ID")
-	st.resumes = last != ""
+	if last != "" {
+		st.why = "lost"
+	}
 	if mark, asked, ok := cutLast(last, "."); ok && asked == st.asked {
 		st.mark = directory.ParseMark(mark)
 	}
 	return st, nil
+}
+
+// judged notes which policy decides what is shown from here on, before it is asked.
+func (st *stream) judged() {
+	policy := st.server.cfg.Policy
+	st.changed = policy.Changed()
+	st.asked = hash8(fmt.Appendf(nil, "%d\n%s", policy.Generation(), st.filters))
+}
+
+// open begins to watch behind a mark.
+func (st *stream) open(behind directory.Mark) {
+	st.watcher = st.server.cfg.View.Watch(st.query, st.show, behind)
+	st.watcher.Until(st.changed)
+}
+
+// anew has the client forget what it was told, where policy's answers are others
+// than those by which that was shown. It reports whether they are.
+func (st *stream) anew() bool {
+	select {
+	case <-st.changed:
+	default:
+		return false
+	}
+	st.watcher.Close()
+	st.why = "policy"
+	st.judged()
+	st.open(directory.Mark{})
+	return true
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -164,6 +199,8 @@ func (st *stream) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return st.end(context.Cause(ctx))
+		case st.anew():
+			continue
 		case errors.Is(err, directory.ErrBehind):
 			return st.end(errors.New(EndSlow))
 		case err != nil:
@@ -236,11 +273,7 @@ func (st *stream) event(e *directory.Event) {
 	case directory.EventReset:
 		b = append(b[:len(b)-len("data: ")], "id\ndata: "...) // the one that the client has is of no use any more
 		st.told = 0
-		why := "new"
-		if st.resumes {
-			why = "lost"
-		}
-		b = append(directory.AppendText(append(b, '{'), "why", why), '}')
+		b = append(directory.AppendText(append(b, '{'), "why", st.why), '}')
 	case directory.EventCurrent:
 		b = append(directory.AppendUint(append(b, '{'), "agents", uint64(st.told)), '}')
 	case directory.EventRemoved:

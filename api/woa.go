@@ -31,7 +31,7 @@ var woaParams = []string{"agent", "protocol", "cap_name", "cap_type", "tag", "or
 // and that an anonymous caller may read, whoever asks (draft-gaikwad-woa, 4;
 // WOA-001, WOA-033, WOA-034).
 func (s *Server) woa(w http.ResponseWriter, c *call) error {
-	key, filtered := "", false
+	key, filtered := strconv.FormatUint(s.cfg.Policy.Generation(), 36)+"?", false // what another policy let be seen is not shown
 	for _, p := range c.params {
 		if slices.Contains(woaParams, p.name) {
 			filtered = filtered || p.name != "after"
@@ -142,7 +142,7 @@ func (s *Server) appendTransports(b []byte) []byte {
 func (s *Server) appendAllFronted(b []byte, p *woaPage, q directory.Query, most int) []byte {
 	q.Count = directory.MaxCount
 	for n := 0; ; {
-		found := s.cfg.View.Lookup(q, s.isFronted)
+		found := s.cfg.View.Lookup(q, s.fronts)
 		for _, e := range found.Entries {
 			before := len(b)
 			if n > 0 {
@@ -162,16 +162,21 @@ func (s *Server) appendAllFronted(b []byte, p *woaPage, q directory.Query, most 
 	}
 }
 
-// isFronted is whether the document lists e. Its rid must lead to it: two domains
-// may have registrations of one, and then nobody could say which is meant
+// fronts is e as the document lists it, if it does. Its rid must lead to it: two
+// domains may have registrations of one, and then nobody could say which is meant
 // (gaikwad 4.1).
-func (s *Server) isFronted(e *directory.Entry) bool {
-	if !s.cfg.Fronts(e) || !s.cfg.Policy.Read(directory.Identity{}, e).Allow {
-		return false
+func (s *Server) fronts(e *directory.Entry) *directory.Entry {
+	if !s.cfg.Fronts(e) {
+		return nil
 	}
-	if s.isOwn(e) {
-		return true
+	d := s.cfg.Policy.Read(directory.Identity{}, e)
+	if !d.Allow {
+		return nil
 	}
-	found := s.cfg.View.Find(e.RID.String())
-	return len(found) == 1 && found[0].Origin == e.Origin
+	if !s.isOwn(e) {
+		if found := s.cfg.View.Find(e.RID.String()); len(found) != 1 || found[0].Origin != e.Origin {
+			return nil
+		}
+	}
+	return d.Sight.See(e)
 }

@@ -32,6 +32,6 @@
 // is the same on every member, and shows only what is alive by each origin's
 // [Clock]. [View.Watch] tells how such an answer changes:
 //
-//	w := view.Watch(query, visible, behind)                 // a [Mark], or anew
+//	w := view.Watch(query, show, behind)                    // a [Mark], or anew
 //	events, err := w.Next(ctx)                              // added, updated, removed
 package directory

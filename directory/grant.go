@@ -18,6 +18,28 @@ type Grant struct {
 	Doc      []string // theirs: top-level members of the document
 }
 
+// GrantOf returns the grant of what a Sight shows of a document.
+func GrantOf(to Audience, s Sight, d Document) Grant {
+	if s.IsWhole() {
+		return Grant{Audience: to, All: true}
+	}
+	kind := d.Kind()
+	g := Grant{Audience: to, Doc: kind.required()}
+	for _, name := range []string{"agent", "kind", "owner"} {
+		if s.Allows(kind, "reg", name) {
+			g.Reg = append(g.Reg, name)
+		}
+	}
+	for _, m := range d.Members() {
+		if s.shows(kind, m.Name) {
+			g.Doc = append(g.Doc, m.Name)
+		}
+	}
+	slices.Sort(g.Doc)
+	g.Doc = slices.Compact(g.Doc)
+	return g
+}
+
 // Allows reports whether g discloses the member name of the object reg or doc.
 func (g Grant) Allows(object, name string) bool {
 	if g.All {

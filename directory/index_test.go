@@ -247,7 +247,7 @@ func checkLookup(t *rapid.T, v *directory.View, m *model) {
 	q.Count = rapid.IntRange(1, 9).Draw(t, "count")
 	var got []*directory.Entry
 	for n := 0; ; n++ {
-		p := v.Lookup(q, visible)
+		p := v.Lookup(q, only(visible))
 		got = append(got, p.Entries...)
 		if !p.More {
 			break
@@ -261,7 +261,7 @@ func checkLookup(t *rapid.T, v *directory.View, m *model) {
 		if err := q.After.UnmarshalText(text); err != nil {
 			t.Fatal(err)
 		}
-		if a, b := v.Lookup(q, visible), v.Lookup(offset, visible); !slices.Equal(a.Entries, b.Entries) || a.More != b.More {
+		if a, b := v.Lookup(q, only(visible)), v.Lookup(offset, only(visible)); !slices.Equal(a.Entries, b.Entries) || a.More != b.More {
 			t.Fatalf("behind the cursor and at the offset are different entries")
 		}
 	}
@@ -369,7 +369,7 @@ func TestWalkWhileOthersWrite(t *testing.T) {
 	} {
 		seen := map[directory.RID]int{}
 		for c.q.Count = 97; ; {
-			page := v.Lookup(c.q, func(*directory.Entry) bool { return true })
+			page := v.Lookup(c.q, func(e *directory.Entry) *directory.Entry { return e })
 			for _, e := range page.Entries {
 				if !strings.Contains(e.Agent, "guest") {
 					seen[e.RID]++
@@ -402,13 +402,13 @@ func TestVisibleRunsWithoutALock(t *testing.T) {
 		v.Origin(beta).Put(entry(beta, i, fmt.Sprint(i), p))
 	}
 	n := 0
-	page := v.Lookup(directory.Query{Agent: []directory.Pattern{{Prefix: true}}}, func(e *directory.Entry) bool {
+	page := v.Lookup(directory.Query{Agent: []directory.Pattern{{Prefix: true}}}, only(func(e *directory.Entry) bool {
 		n++
 		v.Own().Put(entry(alpha, 1000+n, "new", p))
 		v.Origin(gamma).Put(entry(gamma, n, "new", p))
 		v.Own().Delete(e.RID)
 		return e.Origin == beta
-	})
+	}))
 	if len(page.Entries) != directory.MaxCount || !page.More {
 		t.Errorf("got %d entries", len(page.Entries))
 	}

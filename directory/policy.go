@@ -5,4 +5,7 @@ package directory
 type Decision struct {
 	Allow    bool
 	Policies []string
+	// Sight is which members are seen, where the answer is yes and the question one
+	// about a registration: read, or export.
+	Sight Sight
 }

@@ -3,6 +3,7 @@ package directory
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -44,6 +45,36 @@ func (r Record) String() string {
 		b.WriteByte('~')
 	}
 	return b.String()
+}
+
+// WithholdRecord returns a record, in its text form, without the disclosures that
+// a Sight doesn't show. The statement and its signature stay as they are.
+func WithholdRecord(text string, sight Sight) (string, error) {
+	if sight.IsWhole() {
+		return text, nil
+	}
+	r, err := ParseRecord(text)
+	if err != nil {
+		return "", err
+	}
+	payload, err := B64.DecodeString(strings.SplitN(r.JWS+"..", ".", 3)[1])
+	if err != nil {
+		return "", fmt.Errorf("%w: its payload is not base64url", errRecord)
+	}
+	c, err := OpenRecord(payload, r.Disclosures)
+	if err != nil {
+		return "", err
+	}
+	kind := c.Document.Kind()
+	r.Disclosures = slices.DeleteFunc(r.Disclosures, func(text string) bool {
+		m, err := openDisclosure(text)
+		object := "doc"
+		if _, ours := c.reg[HashOf([]byte(text))]; ours {
+			object = "reg"
+		}
+		return err != nil || !sight.Allows(kind, object, m.Name)
+	})
+	return r.String(), nil
 }
 
 // Contents is what a record tells its holder.

@@ -92,13 +92,29 @@ type Page struct {
 	Next    Cursor // behind the last entry, where More is set
 }
 
-// Lookup answers q with what is alive and visible says yes to; nil lets
-// everything be seen. No lock is held while visible runs. A count outside 1 to
-// MaxCount is MaxCount.
+// A Show is how somebody sees an entry: as it is, as Sight.See makes it, or not at
+// all, which is nil. A nil Show shows everything.
+type Show func(*Entry) *Entry
+
+// of returns what is shown of e that q asks for: members that are withheld match
+// nothing. m, which asks for what q does, is for entries that differ from e.
+func (show Show) of(e *Entry, m *matcher) *Entry {
+	if show == nil {
+		return e
+	}
+	if v := show(e); v == e || v != nil && m.matches(v) {
+		return v
+	}
+	return nil
+}
+
+// Lookup answers q with what is alive and shown, as it is shown. No lock is held
+// while show runs. A count outside 1 to MaxCount is MaxCount.
 //
 // With a cursor, following Next while entries come and go neither repeats nor
 // leaves out one that was there throughout (AD-032).
-func (v *View) Lookup(q Query, visible func(*Entry) bool) Page {
+func (v *View) Lookup(q Query, show Show) Page {
+	m := &matcher{Query: &q}
 	count, skip := q.Count, q.Skip
 	if count < 1 || count > MaxCount {
 		count = MaxCount
@@ -107,9 +123,10 @@ func (v *View) Lookup(q Query, visible func(*Entry) bool) Page {
 		skip = 0
 	}
 	p := Page{Entries: make([]*Entry, 0, min(count, 16))}
-	for e := range v.find(&q) {
+	for found := range v.find(&q) {
+		e := show.of(found, m)
 		switch {
-		case visible != nil && !visible(e):
+		case e == nil:
 		case skip > 0:
 			skip--
 		case len(p.Entries) == count:
@@ -166,12 +183,18 @@ func (v *View) CursorOf(e *Entry) Cursor {
 // domain's first, and else those of all other domains, sorted by origin. A rid
 // wins over a name. Only what is alive is found.
 func (v *View) Find(id string) []*Entry {
+	return v.FindAmong(id, func(*Entry) bool { return true })
+}
+
+// FindAmong is Find among those that are seen, as if there were no others: what is
+// hidden stands in the way of nothing. No lock is held while seen runs.
+func (v *View) FindAmong(id string, seen func(*Entry) bool) []*Entry {
 	rid, err := ParseRID(id)
 	name := norm.NFC.String(id)
 	origins := append([]spiffeid.TrustDomain{v.domain}, v.Origins()...)
 	var found []*Entry
 	for i, td := range origins {
-		if e, ok := v.Get(td, rid); ok && err == nil {
+		if e, ok := v.Get(td, rid); ok && err == nil && seen(e) {
 			found = append(found, e)
 		}
 		if i == 0 && len(found) > 0 {
@@ -182,7 +205,11 @@ func (v *View) Find(id string) []*Entry {
 		return found
 	}
 	for i, td := range origins {
-		found = append(found, v.named(td, name)...)
+		for _, e := range v.named(td, name) {
+			if seen(e) {
+				found = append(found, e)
+			}
+		}
 		if i == 0 && len(found) > 0 {
 			return found
 		}

@@ -56,7 +56,7 @@ func (w *Watcher) step() ([]Event, error) {
 	}
 	var events []Event
 	for _, e := range s.found {
-		if w.visible(e) {
+		if e = w.show.of(e, &w.query); e != nil {
 			events = append(events, Event{Kind: EventAdded, Entry: e})
 		}
 	}

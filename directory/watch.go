@@ -36,6 +36,9 @@ type Event struct {
 	Mark  Mark   // where to go on behind it; zero within the state behind a reset
 }
 
+// ErrOver is what Next returns when the channel that Until was given is closed.
+var ErrOver = errors.New("what was watched for is over")
+
 // ErrBehind is the end of a watch whose reader was slower than the directory
 // changes, by more than is kept: begin anew.
 var ErrBehind = errors.New("too far behind the directory's changes")
@@ -47,11 +50,12 @@ const eventBatch = 512
 // a time, and must be closed. It holds no more memory, however slowly it is read:
 // its place in the view's order of changes, of which only the last are kept.
 type Watcher struct {
-	view    *View
-	query   matcher
-	visible func(*Entry) bool
-	at      uint64 // the next change to read
-	close   func()
+	view  *View
+	query matcher
+	show  Show
+	at    uint64 // the next change to read
+	until <-chan struct{}
+	close func()
 
 	walk *walk // nil once everything that was there is told
 
@@ -59,31 +63,31 @@ type Watcher struct {
 }
 
 // Watch tells the changes of what q asks for, its place in a listing aside, and
-// visible says yes to; nil lets everything be seen. visible is asked whenever a
-// registration changes, about what it was and what it is, and answers the same
-// for the same entry. It is called without a lock.
+// show shows, as it is shown. show is asked whenever a registration changes, about
+// what it was and what it is, and answers the same for the same entry: whoever sees
+// otherwise from some moment on watches anew. It is called without a lock.
 //
 // Behind the mark of an event of an earlier Watcher of this view it goes on with
 // no gap and no repetition, as long as the changes since then are kept; q and
-// visible must be the same. Anywhere else it begins with EventReset, what is
+// show must be the same. Anywhere else it begins with EventReset, what is
 // there, and EventCurrent.
 //
 // An entry whose deadlines, signature or way here alone are new has not changed:
 // refreshes are no events.
-func (v *View) Watch(q Query, visible func(*Entry) bool, behind Mark) *Watcher {
-	if visible == nil {
-		visible = func(*Entry) bool { return true }
-	}
+func (v *View) Watch(q Query, show Show, behind Mark) *Watcher {
 	v.log.keep()
 	for _, x := range v.indexes() {
 		x.mind()
 	}
-	w := &Watcher{view: v, query: matcher{Query: &q}, visible: visible, at: behind.next, close: sync.OnceFunc(v.log.leave)}
+	w := &Watcher{view: v, query: matcher{Query: &q}, show: show, at: behind.next, close: sync.OnceFunc(v.log.leave)}
 	if behind.log != v.log.id || !v.log.holds(behind.next) {
 		w.at, w.walk = v.log.position(), &walk{}
 	}
 	return w
 }
+
+// Until has Next return ErrOver, instead of waiting, once over is closed.
+func (w *Watcher) Until(over <-chan struct{}) { w.until = over }
 
 // Close ends the watch. It may be called twice.
 func (w *Watcher) Close() { w.close() }
@@ -118,7 +122,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 		case w.walk != nil:
 			err = ctx.Err()
 		default:
-			err = w.view.wait(ctx, w.at)
+			err = w.view.wait(ctx, w.at, w.until)
 		}
 		if err != nil {
 			return nil, err
@@ -129,11 +133,11 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 // Await waits until there may be changes behind the mark of a Watcher that is
 // open, or for ctx's end, whose error it returns. Other goroutines may read the
 // Watcher meanwhile.
-func (v *View) Await(ctx context.Context, behind Mark) error { return v.wait(ctx, behind.next) }
+func (v *View) Await(ctx context.Context, behind Mark) error { return v.wait(ctx, behind.next, nil) }
 
-// wait waits until there may be something new from a position on. One of all who
-// wait minds the deadlines meanwhile.
-func (v *View) wait(ctx context.Context, at uint64) error {
+// wait waits until there may be something new from a position on, or over is closed.
+// One of all who wait minds the deadlines meanwhile.
+func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error {
 	log, minds := v.log, false
 	select {
 	case <-log.keeper:
@@ -166,6 +170,8 @@ func (v *View) wait(ctx context.Context, at uint64) error {
 		case <-due:
 		case <-keeper:
 			minds = true
+		case <-over:
+			return ErrOver
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -218,16 +224,16 @@ func (w *Watcher) follow(to uint64) ([]Event, error) {
 
 // event returns what a change is to the reader, if anything.
 func (w *Watcher) event(c *change) (Event, bool) {
-	had, has := w.shows(c.old), w.shows(c.new)
+	old, now := w.shown(c.old), w.shown(c.new)
 	switch {
-	case !had && !has:
+	case old == nil && now == nil:
 		return Event{}, false
-	case !had:
-		return Event{Kind: EventAdded, Entry: c.new}, true
-	case has:
-		return Event{Kind: EventUpdated, Entry: c.new, Old: c.old}, true
+	case old == nil:
+		return Event{Kind: EventAdded, Entry: now}, true
+	case now != nil:
+		return Event{Kind: EventUpdated, Entry: now, Old: old}, true
 	}
-	e := Event{Kind: EventRemoved, Entry: c.old, Why: WhyHidden}
+	e := Event{Kind: EventRemoved, Entry: old, Why: WhyHidden}
 	switch {
 	case c.expired:
 		e.Why = WhyExpired
@@ -237,9 +243,11 @@ func (w *Watcher) event(c *change) (Event, bool) {
 	return e, true
 }
 
-// shows reports whether e is among what is watched.
-func (w *Watcher) shows(e *Entry) bool {
+// shown returns e as it is shown; nil where it is not among what is watched.
+func (w *Watcher) shown(e *Entry) *Entry {
 	q := w.query.Query
-	return e != nil && (!q.Own || e.Origin == w.view.domain) && (q.Origin.IsZero() || q.Origin == e.Origin) &&
-		w.query.matches(e) && w.visible(e)
+	if e == nil || q.Own && e.Origin != w.view.domain || !q.Origin.IsZero() && q.Origin != e.Origin || !w.query.matches(e) {
+		return nil
+	}
+	return w.show.of(e, &w.query)
 }

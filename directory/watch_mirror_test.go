@@ -39,14 +39,27 @@ type mirror struct {
 
 func newMirror(v *directory.View, q directory.Query, visible func(*directory.Entry) bool) *mirror {
 	m := &mirror{view: v, query: q, visible: visible, has: map[anID]*directory.Entry{}}
-	m.watcher = v.Watch(q, visible, directory.Mark{})
+	m.watcher = v.Watch(q, only(visible), directory.Mark{})
 	return m
+}
+
+// only shows what visible says yes to, as it is.
+func only(visible func(*directory.Entry) bool) directory.Show {
+	if visible == nil {
+		return nil
+	}
+	return func(e *directory.Entry) *directory.Entry {
+		if visible(e) {
+			return e
+		}
+		return nil
+	}
 }
 
 // again watches from the last mark on, with another connection as it were.
 func (m *mirror) again() {
 	m.watcher.Close()
-	m.watcher = m.view.Watch(m.query, m.visible, m.mark)
+	m.watcher = m.view.Watch(m.query, only(m.visible), m.mark)
 }
 
 // apply does what the events say, and reports the first that cannot be.
@@ -101,7 +114,7 @@ func (m *mirror) equals() error {
 	seen := map[anID]bool{}
 	for q := m.query; ; {
 		q.Count = 97
-		page := m.view.Lookup(q, m.visible)
+		page := m.view.Lookup(q, only(m.visible))
 		for _, e := range page.Entries {
 			id := idOf(e)
 			seen[id] = true

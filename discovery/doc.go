@@ -7,7 +7,7 @@
 //	request, err := discovery.ParseRequest(body)     // strict: XU-049 to XU-054
 //	result, err := finder.Find(ctx, discovery.Query{
 //		Request: request,
-//		Reader:  discovery.Reader{Key: caller, Sees: mayRead},
+//		Reader:  discovery.Reader{Key: caller, Sees: sight}  ,
 //	})
 //
 // What is in the view when Find is called is searched: an answer reads the changes

@@ -36,8 +36,18 @@ type Explanation struct {
 var ErrUnknown = errors.New("discovery: no such registration")
 
 // Explain answers why an entry of the view is found by a query, or why not. Its
-// errors are Find's, and ErrUnknown.
+// errors are Find's, and ErrUnknown. Of an entry that the reader sees a part of, it
+// tells how it stands among those of which the reader sees the same.
 func (f *Finder) Explain(ctx context.Context, q Query, e *directory.Entry) (*Explanation, error) {
+	if q.Reader.Sees != nil {
+		sight, ok := q.Reader.Sees(e)
+		if ok && sight != f.cfg.sight {
+			f = f.as(sight)
+		}
+		if !ok || f == nil {
+			return nil, ErrUnknown
+		}
+	}
 	s, err := f.search(ctx, &q)
 	if err != nil {
 		return nil, err
@@ -76,7 +86,9 @@ func (f *Finder) Explain(ctx context.Context, q Query, e *directory.Entry) (*Exp
 // reader doesn't see it.
 func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
 	l, why, ok := s.sift(e)
-	if s.query.Reader.Sees != nil && !s.query.Reader.Sees(e) || !ok || e.Packed.IsZero() {
+	sight := s.finder.cfg.sight
+	v := sight.See(e)
+	if !s.query.Reader.sees(e, sight) || !ok || v.Packed.IsZero() {
 		return nil, "", false
 	}
 	for _, c := range s.rated {
@@ -84,8 +96,9 @@ func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
 			return c, "", true
 		}
 	}
-	p := e.Projection()
-	c = s.rater.rate(e, p, l)
+	p := v.Projection()
+	c = s.rater.rate(v, p, l)
+	c.owner = ownerOf(e)
 	s.rater.blend(c)
 	if why == "" {
 		why = s.finder.late(s.query, e, p.Status, s.rater.now)

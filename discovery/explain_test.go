@@ -75,7 +75,7 @@ func TestAnExplanationIsSilentOnWhatIsHidden(t *testing.T) {
 	if x, err := w.explain(public, `{"query":"route"}`, "secret"); !errors.Is(err, discovery.ErrUnknown) {
 		t.Errorf("what is hidden is explained: %+v, %v", x, err)
 	}
-	everything := discovery.Reader{Key: "everything", Sees: func(*directory.Entry) bool { return true }}
+	everything := discovery.Reader{Key: "everything", Sees: whole(func(*directory.Entry) bool { return true })}
 	if x, err := w.explain(everything, `{"query":"route"}`, "secret"); err != nil || x.Why != discovery.WhyFound {
 		t.Errorf("who sees it is told %+v, %v", x, err)
 	}

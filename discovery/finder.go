@@ -41,6 +41,8 @@ type Config struct {
 	Embedder   Embedder
 	Weights    Weights // DefaultWeights where it is zero
 	Taxonomies []Taxonomy
+	// sight is what is indexed of each registration.
+	sight directory.Sight
 	// PerOwner is how many candidates of one owner of one origin an answer has at
 	// most, unless the request asks for one origin. DefaultPerOwner where it is 0.
 	PerOwner int
@@ -72,6 +74,8 @@ type Finder struct {
 	wake    chan struct{} // where texts wait for vectors
 
 	classified uint64 // the generation in which all were classified; Run's
+
+	parts parts
 
 	mu    sync.RWMutex
 	index *index
@@ -131,6 +135,7 @@ func (f *Finder) watch() *directory.Watcher {
 
 // Close lets go of the view.
 func (f *Finder) Close() {
+	f.parts.close()
 	f.feed.Lock()
 	defer f.feed.Unlock()
 	f.watcher.Close()
@@ -150,6 +155,9 @@ func (f *Finder) Run(ctx context.Context) error {
 			return err
 		}
 		if err := f.classify(ctx); err != nil {
+			return err
+		}
+		if err := f.followParts(ctx); err != nil {
 			return err
 		}
 		f.feed.Lock()
@@ -269,11 +277,11 @@ func (f *Finder) prepare(s *step, e *directory.Event) {
 	}
 	if old != nil && !old.Packed.IsZero() {
 		s.had = true
-		s.was.read(f.reader, old)
+		s.was.read(f.reader, f.cfg.sight.See(old))
 	}
 	if now != nil && !now.Packed.IsZero() {
 		s.has = true
-		s.now.read(f.reader, now)
+		s.now.read(f.reader, f.cfg.sight.See(now))
 		s.now.text = f.textHash(now, s.now.flags)
 	}
 }
@@ -318,6 +326,7 @@ type Candidate struct {
 	Freshness       Freshness
 	Flags           Flags
 
+	owner      owner                 // also where Entry doesn't tell
 	projection *directory.Projection // of Entry
 	lengths    lengths
 	lexical    float64 // what words alone make of context
@@ -362,17 +371,18 @@ const (
 	ratedMost  = 2048 // where filters leave too few
 )
 
-// Find answers a query. Errors are ctx's, and UnsupportedError.
-func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
-	s, err := f.search(ctx, &q)
+// find answers a query among what the reader sees as f has it, and returns the sights
+// by which it sees the rest.
+func (f *Finder) find(ctx context.Context, q *Query) (*Result, []directory.Sight, error) {
+	s, err := f.search(ctx, q)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer s.close()
 	limit := q.Request.Limit
 	for want := ratedFirst + 2*limit; ; want *= 4 {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		want = min(want, ratedMost)
 		more := s.gather(want)
@@ -385,7 +395,7 @@ func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
 			break
 		}
 	}
-	return s.result(), nil
+	return s.result(), s.others, nil
 }
 
 // A search is the work on one query.
@@ -396,6 +406,7 @@ type search struct {
 
 	excluded map[string]int
 	warnings []string
+	others   []directory.Sight // by which the reader sees what is not searched
 	rated    []*Candidate
 	semantic *Semantic // nil without a source
 	meant    *meant    // nil where the source is away
@@ -450,14 +461,17 @@ func (s *search) gather(want int) bool {
 		if !ok || e.Packed.IsZero() {
 			continue // it has died since
 		}
-		p := e.Projection()
+		v := s.finder.cfg.sight.See(e)
+		p := v.Projection()
 		if why := s.finder.late(s.query, e, p.Status, s.rater.now); why != "" {
 			if why != hidden {
 				s.excluded[why]++
 			}
 			continue
 		}
-		s.rated = append(s.rated, s.rater.rate(e, p, k))
+		c := s.rater.rate(v, p, k)
+		c.owner = ownerOf(e)
+		s.rated = append(s.rated, c)
 	}
 	s.fuse()
 	slices.SortFunc(s.rated, s.rater.compare)

@@ -203,7 +203,12 @@ func names(res *discovery.Result) []string {
 }
 
 // public sees what is for all of the mesh.
-var public = discovery.Reader{Key: "public", Sees: func(e *directory.Entry) bool { return e.Visibility.Mesh }}
+var public = discovery.Reader{Key: "public", Sees: whole(func(e *directory.Entry) bool { return e.Visibility.Mesh })}
+
+// whole shows what allowed says yes to, whole.
+func whole(allowed func(*directory.Entry) bool) func(*directory.Entry) (directory.Sight, bool) {
+	return func(e *directory.Entry) (directory.Sight, bool) { return directory.Sight{}, allowed(e) }
+}
 
 func ridOf(i int) directory.RID { return directory.NewRID(int64(1000+i), [10]byte{}) }
 

@@ -65,7 +65,7 @@ func TestAnotherGenerationDecidesAnew(t *testing.T) {
 			return e.Owner.String()
 		}
 	}, agents...)
-	reader := discovery.Reader{Key: "bob", Sees: allowed}
+	reader := discovery.Reader{Key: "bob", Sees: whole(allowed)}
 	ask := func() *discovery.Result {
 		t.Helper()
 		return w.askAs(reader, `{"query":"route","constraints":{"origins":["alpha.test"]},"include_evidence":true}`)

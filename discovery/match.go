@@ -115,7 +115,7 @@ func (v *sieve) tally(reason string) {
 func (f *Finder) late(q *Query, e *directory.Entry, status string, now time.Time) string {
 	c := &q.Request.Constraints
 	switch {
-	case q.Reader.Sees != nil && !q.Reader.Sees(e):
+	case !q.Reader.sees(e, f.cfg.sight):
 		return hidden
 	case !q.AnyStatus && status != statusActive && status != "":
 		return "status"
@@ -124,7 +124,7 @@ func (f *Finder) late(q *Query, e *directory.Entry, status string, now time.Time
 	case f.cfg.Verification(e) < c.MinVerification:
 		return "min_verification"
 	case q.Where != nil:
-		return q.Where(e)
+		return q.Where(f.cfg.sight.See(e))
 	}
 	return ""
 }

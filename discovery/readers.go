@@ -14,9 +14,10 @@ type Reader struct {
 	// Key names those who see the same: an identity. What Sees said of a class is
 	// remembered under it while Config.Generation stays the same.
 	Key string
-	// Sees is policy's word; nil lets everything be seen. It answers the same for
-	// entries of one class (Config.Class).
-	Sees func(*directory.Entry) bool
+	// Sees is policy's word on whether an entry is seen, and what of it; nil lets
+	// everything be seen. It answers the same for entries of one class
+	// (Config.Class).
+	Sees func(*directory.Entry) (directory.Sight, bool)
 }
 
 // maxReaders bounds the readers whose sets are remembered.
@@ -28,18 +29,28 @@ type readers struct {
 	sets []*seen // the last used first
 }
 
-// A seen is the set of slots that a reader sees. While the finder's lock is held
+// sees reports whether the reader sees an entry, and exactly what sight shows of it.
+func (r *Reader) sees(e *directory.Entry, sight directory.Sight) bool {
+	if r.Sees == nil {
+		return sight.IsWhole()
+	}
+	s, ok := r.Sees(e)
+	return ok && s == sight
+}
+
+// A seen is the set of slots that a reader sees as the finder has them. While the finder's lock is held
 // for reading it doesn't change once it is up to date.
 type seen struct {
-	key string
+	key        string
+	generation uint64 // of what was decided: in another one, another set is made
 
-	mu         sync.Mutex
-	decided    []decision // by class
-	slots      bitset
-	count      int
-	version    uint64 // of the index
-	generation uint64 // of what was decided
-	made       bool
+	mu      sync.Mutex
+	decided []decision // by class
+	slots   bitset
+	count   int
+	version uint64 // of the index
+	made    bool
+	others  map[directory.Sight]bool // by which the reader sees what is not in the set
 }
 
 // A decision is what policy said about a class.
@@ -54,12 +65,9 @@ func (r *readers) of(x *index, view *directory.View, reader Reader) *seen {
 		return &seen{slots: x.alive, count: x.count}
 	}
 	generation := x.cfg.Generation() // before Sees is asked
-	s := r.take(reader.Key)
+	s := r.take(reader.Key, generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generation != generation {
-		s.decided, s.generation, s.made = nil, generation, false
-	}
 	switch behind := x.version - s.version; {
 	case !s.made, behind > changesKept:
 		s.slots, s.count = s.slots[:0], 0
@@ -82,8 +90,9 @@ func (r *readers) forget() {
 	r.sets = nil
 }
 
-// take returns the set of that key, which is now the last used.
-func (r *readers) take(key string) *seen {
+// take returns the set of that key and generation, which is now the last used. One of
+// another generation is left to those who use it.
+func (r *readers) take(key string, generation uint64) *seen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.IndexFunc(r.sets, func(s *seen) bool { return s.key == key })
@@ -91,10 +100,13 @@ func (r *readers) take(key string) *seen {
 		if len(r.sets) == maxReaders {
 			r.sets = r.sets[:maxReaders-1]
 		}
-		r.sets = slices.Insert(r.sets, 0, &seen{key: key})
+		r.sets = slices.Insert(r.sets, 0, &seen{key: key, generation: generation})
 		return r.sets[0]
 	}
 	s := r.sets[i]
+	if s.generation != generation {
+		s = &seen{key: key, generation: generation}
+	}
 	copy(r.sets[1:i+1], r.sets[:i])
 	r.sets[0] = s
 	return s
@@ -118,7 +130,7 @@ func (s *seen) sees(x *index, view *directory.View, reader Reader, n uint32) boo
 	class := x.classes.At(slot.class)
 	if class.generation != s.generation {
 		e, ok := view.Peek(x.origins[slot.origin], slot.rid)
-		return ok && reader.Sees(e) // nobody knows yet what it is like now
+		return ok && s.judge(x, reader, e) // nobody knows yet what it is like now
 	}
 	round := class.round
 	for int(slot.class) >= len(s.decided) {
@@ -131,9 +143,22 @@ func (s *seen) sees(x *index, view *directory.View, reader Reader, n uint32) boo
 	if !ok || x.classOf(e) != class.className {
 		return false // it has changed since: the feed will tell
 	}
-	yes := reader.Sees(e)
+	yes := s.judge(x, reader, e)
 	s.decided[slot.class] = decision{round, yes}
 	return yes
+}
+
+// judge asks whether the reader sees an entry as the finder has it, and notes where it
+// sees it otherwise.
+func (s *seen) judge(x *index, reader Reader, e *directory.Entry) bool {
+	sight, ok := reader.Sees(e)
+	if ok && sight != x.cfg.sight {
+		if s.others == nil {
+			s.others = map[directory.Sight]bool{}
+		}
+		s.others[sight] = true
+	}
+	return ok && sight == x.cfg.sight
 }
 
 // all reports whether the reader sees everything.

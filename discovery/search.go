@@ -33,6 +33,7 @@ func (s *search) find(want int) (found []located, more bool) {
 		s.warn(WarnFull)
 	}
 	seen := f.readers.of(x, f.cfg.View, s.query.Reader)
+	s.others = seen.sights()
 	sieve := f.sieve(s.query, seen)
 	if s.excluded == nil {
 		s.excluded = sieve.excluded
@@ -117,15 +118,14 @@ func (s *search) turnDown(c *Candidate, owners map[owner][]*Candidate) string {
 	case len(s.query.Request.Constraints.Origins) == 1:
 		return ""
 	}
-	o := owner{c.Entry.Origin, c.Entry.Owner}
-	others := owners[o]
+	others := owners[c.owner]
 	switch {
 	case len(others) >= s.finder.cfg.PerOwner:
 		return WhyPerOwner
 	case s.repeats(c, others):
 		return WhyDuplicate
 	}
-	owners[o] = append(others, c)
+	owners[c.owner] = append(others, c)
 	return ""
 }
 
@@ -137,6 +137,8 @@ type owner struct {
 	origin spiffeid.TrustDomain
 	id     directory.Identity
 }
+
+func ownerOf(e *directory.Entry) owner { return owner{e.Origin, e.Owner} }
 
 // Near duplicates have so large a share of their words in common, and so many of
 // them at least.

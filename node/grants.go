@@ -34,11 +34,12 @@ func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) 
 	var own []directory.Grant
 	ask := func(td spiffeid.TrustDomain) {
 		asked++
-		if !policy.Export(td, s.Agent, s.Owner, s.Visibility, s.Projection).Allow {
+		d := policy.Export(td, s.Agent, s.Owner, s.Visibility, s.Projection)
+		if !d.Allow {
 			alike = false
 			return
 		}
-		g := directory.Grant{Audience: directory.Only(td), All: true}
+		g := directory.GrantOf(directory.Only(td), d.Sight, s.Document)
 		alike = alike && (len(own) == 0 || sameMembers(own[0], g))
 		own = append(own, g)
 	}

@@ -30,13 +30,18 @@ func (n *Node) follow(ctx context.Context) {
 			n.keyring.SetOwn(doc)
 			keys = doc
 		}
+		moved := false
 		for _, p := range n.peerings() {
 			if !p.Equal(peers[p.Domain]) {
+				moved = true
 				if left := n.keepPeer(p); left && !p.ByPeer {
 					farewells.Go(func() { n.sayFarewell(ctx, p) })
 				}
 				peers[p.Domain] = p
 			}
+		}
+		if moved {
+			n.policy.Reconsider() // a peer's identities see what is exported to their domain
 		}
 		select {
 		case <-ctx.Done():

@@ -3,6 +3,7 @@ package trust
 import (
 	_ "embed" // the policy sets
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ type Policy struct {
 	own        []string                             // see Adopt
 	builtIn    *ruling
 	current    atomic.Pointer[ruling]
+	setting    sync.Mutex // held to replace current
 }
 
 // A ruling is a set of policies in force, with the answers that it has given. A
@@ -41,6 +43,9 @@ type ruling struct {
 	set     slicedSet
 	text    []byte
 	version uint64
+
+	generation uint64
+	over       chan struct{} // closed when another one is in force
 
 	mu    sync.RWMutex
 	known map[question]directory.Decision // at most maxKnown
@@ -85,14 +90,46 @@ func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, v direct
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	p := &Policy{domain: domain, visibility: v}
-	p.builtIn = p.ruling(set, text, 0)
-	p.current.Store(p.builtIn)
+	p.builtIn = &ruling{set: set, text: text}
+	p.enforce(set, text, 0)
 	return p, nil
 }
 
-func (p *Policy) ruling(set slicedSet, text []byte, version uint64) *ruling {
-	return &ruling{p: p, set: set, text: text, version: version, known: map[question]directory.Decision{}}
+// enforce puts a set in force.
+func (p *Policy) enforce(set slicedSet, text []byte, version uint64) {
+	p.setting.Lock()
+	defer p.setting.Unlock()
+	p.replace(&ruling{set: set, text: text, version: version})
 }
+
+// replace puts next in the place of what is in force. The caller holds setting.
+func (p *Policy) replace(next *ruling) {
+	next.p, next.over, next.known = p, make(chan struct{}), map[question]directory.Decision{}
+	old := p.current.Load()
+	if old != nil {
+		next.generation = old.generation + 1
+	}
+	p.current.Store(next)
+	if old != nil {
+		close(old.over)
+	}
+}
+
+// Reconsider forgets all answers: what they depend on beside the policy's text has
+// changed, such as which peers are exported to.
+func (p *Policy) Reconsider() {
+	p.setting.Lock()
+	defer p.setting.Unlock()
+	q := p.current.Load()
+	p.replace(&ruling{set: q.set, text: q.text, version: q.version})
+}
+
+// Generation counts what was in force, by the policy's text or by what else answers
+// depend on. It changes with the answers.
+func (p *Policy) Generation() uint64 { return p.current.Load().generation }
+
+// Changed is closed when Generation has become another one.
+func (p *Policy) Changed() <-chan struct{} { return p.current.Load().over }
 
 // MaxPolicy bounds the text of a domain's policy, in bytes.
 const MaxPolicy = 256 << 10
@@ -123,14 +160,14 @@ func ParsePolicy(file string, text []byte, domain spiffeid.TrustDomain) (*Policy
 // forbidden what an older one permits.
 func (p *Policy) Set(text []byte, version uint64) error {
 	if len(text) == 0 {
-		p.current.Store(p.ruling(p.builtIn.set, p.builtIn.text, version))
+		p.enforce(p.builtIn.set, p.builtIn.text, version)
 		return nil
 	}
 	set, err := parsePolicies("policy.cedar", text)
 	if err != nil {
 		set, _ = parsePolicies("policy.cedar", nil)
 	}
-	p.current.Store(p.ruling(set, text, version))
+	p.enforce(set, text, version)
 	return err
 }
 
@@ -170,7 +207,8 @@ func (p *Policy) DefaultVisibility() directory.Visibility { return p.visibility 
 // lists of policies, which must not be modified.
 func (p *Policy) Register(id directory.Identity, agent string, proj *directory.Projection, v directory.Visibility) directory.Decision {
 	r := registration{agent: agent, owner: id.String(), origin: p.domain.Name(), visibility: v.String(), own: true}
-	return p.current.Load().decide(askRegister, p.identity(id), r.entity(proj), types.Record{})
+	q := p.current.Load()
+	return q.decide(askRegister, p.identity(id), r.entity(q.set[askRegister].uses, proj), types.Record{})
 }
 
 // Read decides whether id, who may be nobody, may see e.
@@ -193,15 +231,15 @@ func (p *Policy) Export(peer spiffeid.TrustDomain, agent string, owner directory
 func (q *ruling) export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, proj *directory.Projection) directory.Decision {
 	s := q.set[askExport]
 	r := registration{visible: v.Mesh || slices.Contains(v.Peers, peer)}
-	r.exported = s.looksAt("exported") && q.p.exported != nil && q.p.exported(peer)
-	keep(s, "agent", &r.agent, agent)
-	keep(s, "owner", &r.owner, owner.String())
-	keep(s, "visibility", &r.visibility, v.String())
+	r.exported = s.looksAt(looksAtExported) && q.p.exported != nil && q.p.exported(peer)
+	keep(s, looksAtAgent, &r.agent, agent)
+	keep(s, looksAtOwner, &r.owner, owner.String)
+	keep(s, looksAtVisibility, &r.visibility, v.String)
 	uid := types.NewEntityUID("Peer", types.String(peer.Name()))
 	decide := func() directory.Decision {
-		return q.decide(askExport, types.Entity{UID: uid}, r.entity(proj), types.Record{})
+		return q.decide(askExport, types.Entity{UID: uid}, r.entity(s.uses, proj), types.Record{})
 	}
-	if s.readsProjection() {
+	if s.looksAt(looksAtProjection) {
 		return decide()
 	}
 	return q.remember(question{askExport, uid, r}, decide)
@@ -217,7 +255,10 @@ func (p *Policy) Operate(id directory.Identity, action string) directory.Decisio
 // Commission reports whether id may change registrations that others own
 // (jimenez 8.2, commissioning tools).
 func (p *Policy) Commission(id directory.Identity) bool {
-	return p.current.Load().decide(askCommission, p.identity(id), p.directory(), types.Record{}).Allow
+	q := p.current.Load()
+	return q.remember(question{ask: askCommission, principal: uidOf(id)}, func() directory.Decision {
+		return q.decide(askCommission, p.identity(id), p.directory(), types.Record{})
+	}).Allow
 }
 
 // Class names what decides who may see e: its origin, its owner where that is an
@@ -227,18 +268,18 @@ func (p *Policy) Class(e *directory.Entry) string {
 	q := p.current.Load()
 	s := q.set[askRead]
 	r := registration{own: e.Origin == p.domain, origin: e.Origin.Name()}
-	keep(s, "agent", &r.agent, e.Agent)
-	keep(s, "visibility", &r.visibility, e.Visibility.String())
+	keep(s, looksAtAgent, &r.agent, e.Agent)
+	keep(s, looksAtVisibility, &r.visibility, e.Visibility.String)
 	if r.own {
 		r.owner = e.Owner.String()
 	} else {
-		keep(s, "owner", &r.owner, e.Owner.String())
+		keep(s, looksAtOwner, &r.owner, e.Owner.String)
 	}
-	if r.own && s.looksAt("streamed") {
+	if r.own && s.looksAt(looksAtStreamed) {
 		x := q.set[askExport] // which decides of each what streams hold it
-		keep(x, "agent", &r.agent, e.Agent)
+		keep(x, looksAtAgent, &r.agent, e.Agent)
 		r.visibility = e.Visibility.String()
-		if x.readsProjection() {
+		if x.looksAt(looksAtProjection) {
 			r.agent = e.RID.String()
 		}
 	}
@@ -249,30 +290,45 @@ func (p *Policy) Class(e *directory.Entry) string {
 func (q *ruling) see(ask string, id directory.Identity, e *directory.Entry) directory.Decision {
 	s := q.set[ask]
 	r := registration{own: e.Origin == q.p.domain}
-	keep(s, "agent", &r.agent, e.Agent)
-	keep(s, "owner", &r.owner, e.Owner.String())
-	keep(s, "origin", &r.origin, e.Origin.Name())
-	keep(s, "visibility", &r.visibility, e.Visibility.String())
-	r.streamed = r.own && s.looksAt("streamed") && q.streamed(id, e)
-	return q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
-		return q.decide(ask, q.p.identity(id), r.entity(nil), types.Record{})
+	keep(s, looksAtAgent, &r.agent, e.Agent)
+	keep(s, looksAtOwner, &r.owner, e.Owner.String)
+	keep(s, looksAtOrigin, &r.origin, e.Origin.Name)
+	keep(s, looksAtVisibility, &r.visibility, e.Visibility.String)
+	var streamed directory.Decision
+	if r.own && s.looksAt(looksAtStreamed) {
+		streamed = q.streamed(id, e)
+		r.streamed = streamed.Allow
+	}
+	d := q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
+		return q.decide(ask, q.p.identity(id), r.entity(s.uses, nil), types.Record{})
 	})
+	if r.streamed { // a peer's identity sees no more than its domain is told
+		d.Sight = d.Sight.And(streamed.Sight)
+	}
+	return d
 }
 
-func keep(s *slice, attribute string, to *string, value string) {
-	if s.looksAt(attribute) {
-		*to = value
+// keep notes what a registration has of an attribute that policies look at.
+func keep[V string | func() string](s *slice, which attributes, to *string, value V) {
+	if !s.looksAt(which) {
+		return
+	}
+	switch v := any(value).(type) {
+	case string:
+		*to = v
+	case func() string:
+		*to = v()
 	}
 }
 
-// streamed reports whether a stream to the peer domain that id is of holds e. What
+// streamed is what a stream to the peer domain that id is of holds of e. What
 // other domains told us is not ours to pass on to identities of a third.
-func (q *ruling) streamed(id directory.Identity, e *directory.Entry) bool {
+func (q *ruling) streamed(id directory.Identity, e *directory.Entry) directory.Decision {
 	peer, ok := id.SPIFFE()
 	if !ok || peer.MemberOf(q.p.domain) {
-		return false
+		return directory.Decision{}
 	}
-	return q.export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection()).Allow
+	return q.export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection())
 }
 
 func (q *ruling) remember(asked question, decide func() directory.Decision) directory.Decision {
@@ -299,12 +355,35 @@ func (q *ruling) decide(ask string, principal, resource types.Entity, context ty
 		Resource:  resource.UID,
 		Context:   context,
 	}
-	allow, why := cedar.Authorize(q.set[ask].policies, &pair{principal, resource}, request)
+	s, entities := q.set[ask], &pair{principal, resource}
+	allow, why := cedar.Authorize(s.policies.of(principal.UID), entities, request)
 	d := directory.Decision{Allow: allow == cedar.Allow}
 	for _, reason := range why.Reasons {
 		d.Policies = append(d.Policies, string(reason.PolicyID))
 	}
+	if !d.Allow || len(s.members) == 0 {
+		return d
+	}
+	d.Sight = s.permitted(why.Reasons)
+	_, why = cedar.Authorize(s.withholding.of(principal.UID), entities, request)
+	for _, reason := range why.Reasons { // of forbids alone: that is all there is in it
+		d.Policies = append(d.Policies, string(reason.PolicyID))
+		d.Sight = d.Sight.And(directory.SightWithout(s.members[reason.PolicyID]...))
+	}
 	return d
+}
+
+// permitted is what the policies that permit something let be seen together.
+func (s *slice) permitted(reasons []cedar.DiagnosticReason) directory.Sight {
+	sight := directory.SightOf()
+	for _, reason := range reasons {
+		names, some := s.members[reason.PolicyID]
+		if !some {
+			return directory.Sight{}
+		}
+		sight = sight.Or(directory.SightOf(names...))
+	}
+	return sight
 }
 
 func uidOf(id directory.Identity) types.EntityUID {
@@ -335,30 +414,55 @@ func (p *Policy) directory() types.Entity {
 	return types.Entity{UID: types.NewEntityUID("Directory", types.String(p.domain.Name()))}
 }
 
-func (r *registration) entity(proj *directory.Projection) types.Entity {
-	var names, kinds, protocols []types.Value
-	if proj != nil {
-		for _, c := range proj.Capabilities {
-			names, kinds = append(names, types.String(c.Name)), append(kinds, types.String(c.Type))
-		}
-		for _, protocol := range proj.Protocols {
-			protocols = append(protocols, types.String(protocol))
+// entity is a registration as the policies of one question see it, who look at no
+// other attributes.
+func (r *registration) entity(uses attributes, proj *directory.Projection) types.Entity {
+	m := make(types.RecordMap, bits.OnesCount16(uint16(uses)))
+	put := func(which attributes, name types.String, value func() types.Value) {
+		if uses&which != 0 {
+			m[name] = value()
 		}
 	}
-	return types.Entity{
-		UID: types.NewEntityUID("Registration", types.String(r.agent)),
-		Attributes: types.NewRecord(types.RecordMap{
-			"agent":        types.String(r.agent),
-			"owner":        types.String(r.owner),
-			"origin":       types.String(r.origin),
-			"own":          types.Boolean(r.own),
-			"visibility":   types.String(r.visibility),
-			"streamed":     types.Boolean(r.streamed),
-			"visible":      types.Boolean(r.visible),
-			"exported":     types.Boolean(r.exported),
-			"capabilities": types.NewSet(names...),
-			"types":        types.NewSet(kinds...),
-			"protocols":    types.NewSet(protocols...),
-		}),
+	text := func(which attributes, name types.String, value string) {
+		put(which, name, func() types.Value { return types.String(value) })
 	}
+	truth := func(which attributes, name types.String, value bool) {
+		put(which, name, func() types.Value { return types.Boolean(value) })
+	}
+	text(looksAtAgent, "agent", r.agent)
+	text(looksAtOwner, "owner", r.owner)
+	text(looksAtOrigin, "origin", r.origin)
+	text(looksAtVisibility, "visibility", r.visibility)
+	truth(looksAtOwn, "own", r.own)
+	truth(looksAtStreamed, "streamed", r.streamed)
+	truth(looksAtVisible, "visible", r.visible)
+	truth(looksAtExported, "exported", r.exported)
+	if proj == nil {
+		proj = &directory.Projection{}
+	}
+	put(looksAtCapabilities, "capabilities", func() types.Value {
+		return setOf(proj.Capabilities, func(c *directory.Capability) []string { return []string{c.Name} })
+	})
+	put(looksAtTypes, "types", func() types.Value {
+		return setOf(proj.Capabilities, func(c *directory.Capability) []string { return []string{c.Type} })
+	})
+	put(looksAtTags, "tags", func() types.Value {
+		return setOf(proj.Capabilities, func(c *directory.Capability) []string { return c.Tags }, proj.Tags...)
+	})
+	put(looksAtProtocols, "protocols", func() types.Value { return setOf(nil, nil, proj.Protocols...) })
+	return types.Entity{UID: types.NewEntityUID("Registration", types.String(r.agent)), Attributes: types.NewRecord(m)}
+}
+
+// setOf is the set of what capabilities have, and of some texts.
+func setOf(cs []directory.Capability, of func(*directory.Capability) []string, texts ...string) types.Value {
+	var all []types.Value
+	for i := range cs {
+		for _, text := range of(&cs[i]) {
+			all = append(all, types.String(text))
+		}
+	}
+	for _, text := range texts {
+		all = append(all, types.String(text))
+	}
+	return types.NewSet(all...)
 }

@@ -330,3 +330,85 @@ func TestClassDecidesReading(t *testing.T) {
 		}
 	}
 }
+
+// Permits with members let these be seen together, and forbids with members take
+// theirs away; all of them are named.
+//
+// Requirement: TRUST-012, AD-035
+func TestPolicyNamesMembers(t *testing.T) {
+	const (
+		some  = `@id("some") @members("description, tags") permit (principal, action == Action::"read", resource);`
+		more  = `@id("more") @members("vendor") permit (principal is Identity, action == Action::"read", resource) when { principal.own };`
+		all   = `@id("all") permit (principal, action == Action::"read", resource) when { resource.agent == "printer" };`
+		less  = `@id("less") @members("tags, provenance.registrant") forbid (principal, action in [Action::"read", Action::"export"], resource) unless { principal is Identity && principal.own };`
+		never = `@id("never") forbid (principal, action == Action::"read", resource);`
+	)
+	ada, bob := identity(t, "spiffe://alpha.test/agent/ada"), identity(t, "spiffe://beta.test/agent/bob")
+	for _, row := range []struct {
+		text  string
+		id    directory.Identity
+		sight directory.Sight
+		by    []string
+	}{
+		{some, bob, directory.SightOf("description", "tags"), []string{"some"}},
+		{some + more, ada, directory.SightOf("description", "tags", "vendor"), []string{"more", "some"}},
+		{some + more, bob, directory.SightOf("description", "tags"), []string{"some"}},
+		{some + all, bob, directory.Sight{}, []string{"all", "some"}},
+		{some + less, bob, directory.SightOf("description"), []string{"less", "some"}},
+		{all + less, bob, directory.SightWithout("tags", directory.SightRegistrant), []string{"all", "less"}},
+		{all + less, ada, directory.Sight{}, []string{"all"}},
+	} {
+		p, err := ParsePolicy("test.cedar", []byte(row.text), alpha)
+		must(t, err)
+		for range 2 {
+			d := p.Read(row.id, entryOf(t, alpha, mesh))
+			if slices.Sort(d.Policies); !d.Allow || d.Sight != row.sight || !slices.Equal(d.Policies, row.by) {
+				t.Errorf("%s: %s sees %+v, want %+v by %v", row.text, row.id, d, row.sight, row.by)
+			}
+		}
+	}
+	p, err := ParsePolicy("test.cedar", []byte(all+less+never), alpha)
+	must(t, err)
+	if d := p.Read(bob, entryOf(t, alpha, mesh)); d.Allow || !slices.Equal(d.Policies, []string{"never"}) {
+		t.Errorf("a forbid of the whole: %+v", d)
+	}
+	// A peer's identity sees no more than its domain is told.
+	p, err = ParsePolicy("test.cedar", append(slices.Clone(shippedText), `
+		@id("beta") @members("description") permit (principal == Peer::"beta.test", action == Action::"export", resource);`...), alpha)
+	must(t, err)
+	if d := p.Read(bob, entryOf(t, alpha, mesh)); !d.Allow || d.Sight != directory.SightOf("description") {
+		t.Errorf("a peer's identity sees %+v", d)
+	}
+	for _, wrong := range []string{
+		`@id("a") @members("x") permit (principal, action, resource);`,
+		`@id("a") @members("x,") permit (principal, action == Action::"read", resource);`,
+		`@id("a") @members("x") forbid (principal, action == Action::"operate", resource);`,
+	} {
+		if _, err := ParsePolicy("test.cedar", []byte(wrong), alpha); err == nil {
+			t.Errorf("%s: taken", wrong)
+		}
+	}
+}
+
+// What answers depend on beside the policy is not remembered beyond Reconsider, and
+// who waits for other answers is told.
+func TestPolicyIsReconsidered(t *testing.T) {
+	p := mustPolicy(t, "shipped")
+	exported := false
+	p.Exports(func(spiffeid.TrustDomain) bool { return exported })
+	bob, e := identity(t, "spiffe://beta.test/agent/bob"), entryOf(t, alpha, mesh)
+	generation, changed := p.Generation(), p.Changed()
+	if p.Read(bob, e).Allow {
+		t.Fatal("a peer's identity sees what is not exported")
+	}
+	exported = true
+	p.Reconsider()
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody is told")
+	}
+	if p.Generation() == generation || !p.Read(bob, e).Allow || p.Version() != 0 {
+		t.Errorf("generation %d, version %d", p.Generation(), p.Version())
+	}
+}

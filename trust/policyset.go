@@ -10,6 +10,7 @@ import (
 	"github.com/cedar-policy/cedar-go"
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // The questions of policy: Cedar's actions.
@@ -29,18 +30,95 @@ var questions = []string{askRegister, askRead, askInvoke, askExport, askOperate,
 type slicedSet map[string]*slice
 
 // A slice is the policies that can answer one question, and the attributes of
-// the resource that they look at: "" among them where it is looked at whole.
+// the resource that they look at.
 type slice struct {
-	policies policyList
-	uses     map[string]bool
+	policies scopes
+	// withholding are the policies that forbid members, and not the whole.
+	withholding scopes
+	members     map[cedar.PolicyID][]string // of the policies that have @members
+	uses        attributes
 }
 
-// looksAt reports whether the answer may depend on an attribute.
-func (s *slice) looksAt(attribute string) bool { return s.uses[attribute] || s.uses[""] }
+// attributes are a set of a registration's attributes, one bit for each.
+type attributes uint16
 
-// readsProjection reports whether the answer may depend on what a document says.
-func (s *slice) readsProjection() bool {
-	return s.looksAt("capabilities") || s.looksAt("types") || s.looksAt("protocols")
+const (
+	looksAtAgent attributes = 1 << iota
+	looksAtOwner
+	looksAtOrigin
+	looksAtOwn
+	looksAtVisibility
+	looksAtStreamed
+	looksAtVisible
+	looksAtExported
+	looksAtCapabilities
+	looksAtTypes
+	looksAtTags
+	looksAtProtocols
+
+	looksAtWhole attributes = 1<<16 - 1
+	// looksAtProjection are those that a document says.
+	looksAtProjection = looksAtCapabilities | looksAtTypes | looksAtTags | looksAtProtocols
+)
+
+var attributeNames = map[string]attributes{
+	"agent": looksAtAgent, "owner": looksAtOwner, "origin": looksAtOrigin, "own": looksAtOwn,
+	"visibility": looksAtVisibility, "streamed": looksAtStreamed, "visible": looksAtVisible, "exported": looksAtExported,
+	"capabilities": looksAtCapabilities, "types": looksAtTypes, "tags": looksAtTags, "protocols": looksAtProtocols,
+}
+
+// looksAt reports whether the answer may depend on one of some attributes.
+func (s *slice) looksAt(which attributes) bool { return s.uses&which != 0 }
+
+// A scopes holds policies by whom their heads let them be about, so that those about
+// others are not looked at.
+type scopes struct {
+	all      policyList
+	byType   map[types.EntityType]policyList
+	byEntity map[types.EntityUID]policyList
+}
+
+func (s *scopes) add(principal head, p namedPolicy) {
+	e := principal.Entity
+	switch {
+	case e != nil: // == and in are the same: nobody is in a group
+		if s.byEntity == nil {
+			s.byEntity = map[types.EntityUID]policyList{}
+		}
+		uid := types.NewEntityUID(types.EntityType(e.Type), types.String(e.ID))
+		s.byEntity[uid] = append(s.byEntity[uid], p)
+	case principal.Type != "" && principal.In == nil:
+		if s.byType == nil {
+			s.byType = map[types.EntityType]policyList{}
+		}
+		t := types.EntityType(principal.Type)
+		s.byType[t] = append(s.byType[t], p)
+	default:
+		s.all = append(s.all, p)
+	}
+}
+
+func (s *scopes) isEmpty() bool { return s.all == nil && s.byType == nil && s.byEntity == nil }
+
+// of returns the policies that may be about a principal, as a cedar.PolicyIterator.
+func (s *scopes) of(uid types.EntityUID) cedar.PolicyIterator {
+	return scoped{s.all, s.byType[uid.Type], s.byEntity[uid]}
+}
+
+// A scoped is the policies that may be about one principal.
+type scoped [3]policyList
+
+// All makes scoped a cedar.PolicyIterator.
+func (l scoped) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
+	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
+		for _, list := range l {
+			for _, p := range list {
+				if !yield(p.id, p.policy) {
+					return
+				}
+			}
+		}
+	}
 }
 
 type namedPolicy struct {
@@ -49,17 +127,6 @@ type namedPolicy struct {
 }
 
 type policyList []namedPolicy
-
-// All makes policyList a cedar.PolicyIterator, in written order.
-func (l policyList) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
-	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
-		for _, p := range l {
-			if !yield(p.id, p.policy) {
-				return
-			}
-		}
-	}
-}
 
 // parsePolicies reads Cedar policies, each of which must carry an @id of its
 // own: the name by which a decision tells of it.
@@ -70,7 +137,7 @@ func parsePolicies(file string, text []byte) (slicedSet, error) {
 	}
 	set, seen := slicedSet{}, map[cedar.PolicyID]bool{}
 	for _, q := range questions {
-		set[q] = &slice{uses: map[string]bool{}}
+		set[q] = &slice{members: map[cedar.PolicyID][]string{}}
 	}
 	for _, p := range list {
 		id := cedar.PolicyID(p.Annotations()["id"])
@@ -92,6 +159,7 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 		return err
 	}
 	var w struct {
+		Principal  head  `json:"principal"`
 		Action     head  `json:"action"`
 		Resource   head  `json:"resource"`
 		Conditions []any `json:"conditions"`
@@ -103,19 +171,78 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 	if err != nil {
 		return err
 	}
+	members, err := membersOf(p, asked)
+	if err != nil {
+		return err
+	}
+	lean, err := leaned(text, &w.Principal)
+	if err != nil {
+		return err
+	}
 	for _, q := range asked {
-		s[q].policies = append(s[q].policies, namedPolicy{id, p})
-		if w.Resource.Op != "All" {
-			s[q].uses[""] = true
+		to := &s[q].policies
+		if members != nil {
+			s[q].members[id] = members
+			if p.Effect() == cedar.Forbid {
+				to = &s[q].withholding
+			}
 		}
-		findUses(w.Conditions, s[q].uses)
+		to.add(w.Principal, namedPolicy{id, lean})
+		if w.Resource.Op != "All" {
+			s[q].uses = looksAtWhole
+		}
+		s[q].uses |= usesOf(w.Conditions)
 	}
 	return nil
+}
+
+// leaned returns a policy, in JSON, without what its head says that is known by where
+// it is kept: its action, and a principal that is of a type or is one entity.
+func leaned(text []byte, principal *head) (*cedar.Policy, error) {
+	var parts map[string]jsontext.Value
+	if err := json.Unmarshal(text, &parts); err != nil {
+		return nil, err
+	}
+	anything := jsontext.Value(`{"op":"All"}`)
+	parts["action"] = anything
+	if principal.Op == "==" || principal.Op == "is" && principal.In == nil {
+		parts["principal"] = anything
+	}
+	text, err := json.Marshal(parts)
+	if err != nil {
+		return nil, err
+	}
+	p := new(cedar.Policy)
+	return p, p.UnmarshalJSON(text)
+}
+
+// membersOf returns the members that a policy's @members names, nil for none: of a
+// permit all that it lets be seen, of a forbid those that it alone forbids.
+func membersOf(p *cedar.Policy, asked []string) ([]string, error) {
+	text, ok := p.Annotations()["members"]
+	if !ok {
+		return nil, nil
+	}
+	for _, q := range asked {
+		if q != askRead && q != askExport {
+			return nil, fmt.Errorf("@members is for policies about read or export, and this one is about %s", q)
+		}
+	}
+	var names []string
+	for name := range strings.SplitSeq(string(text), ",") {
+		if name = strings.TrimSpace(name); name == "" {
+			return nil, errors.New(`@members is not as in @members("description, tags"): names of members with commas between`)
+		}
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 // A head is what a policy's first line says of one of its variables.
 type head struct {
 	Op       string       `json:"op"`
+	Type     string       `json:"entity_type"` // of is
+	In       *head        `json:"in"`          // of is … in
 	Entity   *headEntity  `json:"entity"`
 	Entities []headEntity `json:"entities"`
 }
@@ -147,28 +274,27 @@ func (h head) questions() ([]string, error) {
 	return slices.Compact(asked), nil
 }
 
-// findUses notes which attributes of the resource a condition looks at: those of
+// usesOf returns which attributes of the resource a condition looks at: those of
 // resource.NAME and resource has NAME; any other mention is of the whole.
-func findUses(condition any, uses map[string]bool) {
+func usesOf(condition any) (uses attributes) {
 	switch c := condition.(type) {
 	case []any:
 		for _, part := range c {
-			findUses(part, uses)
+			uses |= usesOf(part)
 		}
 	case map[string]any:
 		if c["Var"] == "resource" {
-			uses[""] = true
-			return
+			return looksAtWhole
 		}
 		left, _ := c["left"].(map[string]any)
 		if attribute, ok := c["attr"].(string); ok && left["Var"] == "resource" {
-			uses[attribute] = true
-			return
+			return attributeNames[attribute] // there are no others
 		}
 		for _, part := range c {
-			findUses(part, uses)
+			uses |= usesOf(part)
 		}
 	}
+	return uses
 }
 
 // A pair is the two entities that one question is about.

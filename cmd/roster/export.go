@@ -66,7 +66,7 @@ func (a *app) export(ctx context.Context, id, origin string, as directory.Kind) 
 		return err
 	}
 	if c.Redacted {
-		a.note("Not all of it: %s withholds members.", r.Provenance.Authority)
+		a.note("Not all of it: members are withheld.")
 	}
 	if as == "" || as == c.Document.Kind() {
 		return a.write(directory.AppendObject(nil, without(c.Document.Members(), importedFrom)))

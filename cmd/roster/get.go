@@ -163,7 +163,7 @@ func describe(r *api.Registration) table {
 		add("claimed", "capability", text)
 	}
 	if r.Redacted {
-		add("directory", "redacted", "its origin withholds members")
+		add("directory", "redacted", "members are withheld")
 	}
 	return t
 }

@@ -1,0 +1,190 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// What a reader sees a part of is found by that part alone: a word that is withheld
+// matches nothing, and counts for nothing. So there is another index for each Sight
+// that policy gives readers, of all registrations as that Sight shows them, made when
+// the first reader with it asks. A reader that sees some registrations whole and some
+// in part is answered from several, whose candidates are put together by their scores.
+// In those of parts, words alone rank.
+
+const (
+	// maxParts bounds the sights that there are indexes for.
+	maxParts = 4
+	// partIdle is how long an index that nobody asks is kept from making room.
+	partIdle = time.Minute
+)
+
+// WarnParts says that a result lacks what the reader sees a part of.
+const WarnParts = "policy shows parts of registrations in too many ways: not everything was searched"
+
+// parts are a finder's indexes of parts.
+type parts struct {
+	mu     sync.Mutex
+	all    map[directory.Sight]*part
+	closed bool
+}
+
+type part struct {
+	finder *Finder
+	used   time.Time
+}
+
+// as returns the finder of a sight; nil where there is no room for one more.
+func (f *Finder) as(sight directory.Sight) *Finder {
+	f.parts.mu.Lock()
+	defer f.parts.mu.Unlock()
+	now := time.Now()
+	if p, ok := f.parts.all[sight]; ok {
+		p.used = now
+		return p.finder
+	}
+	if f.parts.closed || !f.parts.room(now) {
+		return nil
+	}
+	cfg := f.cfg
+	cfg.sight, cfg.Embedder = sight, nil
+	finder, err := New(cfg)
+	if err != nil {
+		return nil // of a configuration that was taken for f
+	}
+	if f.parts.all == nil {
+		f.parts.all = map[directory.Sight]*part{}
+	}
+	f.parts.all[sight] = &part{finder, now}
+	return finder
+}
+
+// room makes room for one more index, where one was not asked for a while. The caller
+// holds mu.
+func (ps *parts) room(now time.Time) bool {
+	if len(ps.all) < maxParts {
+		return true
+	}
+	var oldest directory.Sight
+	at := now
+	for sight, p := range ps.all {
+		if p.used.Before(at) {
+			oldest, at = sight, p.used
+		}
+	}
+	if now.Sub(at) < partIdle {
+		return false
+	}
+	ps.all[oldest].finder.Close()
+	delete(ps.all, oldest)
+	return true
+}
+
+func (ps *parts) close() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.closed = true
+	for _, p := range ps.all {
+		p.finder.Close()
+	}
+	ps.all = nil
+}
+
+// followParts has the indexes of parts follow the view.
+func (f *Finder) followParts(ctx context.Context) error {
+	f.parts.mu.Lock()
+	var all []*Finder
+	for _, p := range f.parts.all {
+		all = append(all, p.finder)
+	}
+	f.parts.mu.Unlock()
+	for _, part := range all {
+		if err := part.CatchUp(ctx); err != nil {
+			return err
+		}
+		if err := part.classify(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sights returns by what a reader sees what is not in its set, in a fixed order.
+func (s *seen) sights() []directory.Sight {
+	var all []directory.Sight
+	for sight := range s.others {
+		all = append(all, sight)
+	}
+	slices.SortFunc(all, directory.Sight.Compare)
+	return all
+}
+
+// Find answers a query. Errors are ctx's, and UnsupportedError.
+func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
+	res, others, err := f.find(ctx, &q)
+	if err != nil {
+		return nil, err
+	}
+	for _, sight := range others {
+		part := f.as(sight)
+		if part == nil {
+			res.warn(WarnParts)
+			continue
+		}
+		more, _, err := part.find(ctx, &q)
+		if err != nil {
+			return nil, err
+		}
+		res.add(more)
+	}
+	if len(others) > 0 {
+		res.settle(&q, f.cfg.PerOwner)
+	}
+	return res, nil
+}
+
+func (r *Result) warn(text string) {
+	if !slices.Contains(r.Warnings, text) {
+		r.Warnings = append(r.Warnings, text)
+	}
+}
+
+// add adds what was found in another index.
+func (r *Result) add(o *Result) {
+	r.Candidates = append(r.Candidates, o.Candidates...)
+	r.More = r.More || o.More
+	for _, w := range o.Warnings {
+		r.warn(w)
+	}
+	if r.Excluded == nil {
+		r.Excluded = map[string]int{}
+	}
+	for why, n := range o.Excluded {
+		r.Excluded[why] += n
+	}
+}
+
+// settle puts candidates of several indexes into one order, with each owner's share
+// and as many as are asked for.
+func (r *Result) settle(q *Query, perOwner int) {
+	slices.SortStableFunc(r.Candidates, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), strings.Compare(a.Entry.Origin.Name(), b.Entry.Origin.Name()),
+			a.Entry.RID.Compare(b.Entry.RID))
+	})
+	if len(q.Request.Constraints.Origins) != 1 {
+		owned := map[owner]int{}
+		r.Candidates = slices.DeleteFunc(r.Candidates, func(c Candidate) bool {
+			owned[c.owner]++
+			return owned[c.owner] > perOwner
+		})
+	}
+	if limit := q.Request.Limit; len(r.Candidates) > limit {
+		r.Candidates, r.More = r.Candidates[:limit], true
+	}
+}
