@@ -19,6 +19,7 @@ const (
 
 	maxWoA      = 8 << 20 // bytes of a page
 	maxWoAPages = 64
+	maxWoAAll   = 64 << 20 // bytes of all pages, and of the documents that are made of them
 
 	// How long what a crawl brought is believed (WOA-032).
 	minFresh     = 60 * time.Second
@@ -39,6 +40,9 @@ func ParseOrigin(text string) (*url.URL, error) {
 	case u.Scheme != "https":
 		return nil, fmt.Errorf("%.200q is not https: plain HTTP is not used for Web of Agents documents", text)
 	}
+	// One host is written in one way: its agents are named after it.
+	u.Host = strings.Replace(strings.TrimSuffix(strings.ToLower(u.Host), ":443"), ".:", ":", 1)
+	u.Host = strings.TrimSuffix(u.Host, ".")
 	if u.Path == "" || u.Path == "/" {
 		u.Path = WoAPath
 	}
@@ -81,10 +85,13 @@ func (g *Guard) CrawlWoA(ctx context.Context, at *url.URL, last *Crawl) (*Crawl,
 	if c.etag, c.modified = first.Header.Get("ETag"), first.Header.Get("Last-Modified"); c.etag != "" {
 		c.modified = ""
 	}
-	seen := map[string]bool{}
+	seen, bytes := map[string]bool{}, 0
 	for page, n := first, 1; ; n++ {
 		if err := c.take(at, page, seen); err != nil {
 			return nil, err
+		}
+		if bytes += len(page.Body); bytes > maxWoAAll || heldBy(c.Agents) > maxWoAAll {
+			return nil, fmt.Errorf("%s has over %d bytes on all its pages, or in its agents' own documents", at, maxWoAAll)
 		}
 		behind, err := next(page)
 		switch {
@@ -100,6 +107,14 @@ func (g *Guard) CrawlWoA(ctx context.Context, at *url.URL, last *Crawl) (*Crawl,
 		}
 		c.etag, c.modified = "", "" // those of the first page say nothing of the others
 	}
+}
+
+// heldBy returns how long the documents of agents are.
+func heldBy(agents []Advertised) (n int) {
+	for _, a := range agents {
+		n += len(a.Document.Bytes())
+	}
+	return n
 }
 
 // take adds the agents of a page. seen are the names on the pages before.

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
 )
 
@@ -61,6 +62,7 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 		"half an mcp":       {`{"mcp":{"server":"https://x.example/mcp","tool_field":"agent"}}`, strings.Replace(woaAgent("a", ``), `["rest"]`, `["mcp"]`, 1), "", "tool_namespace"},
 		"a token":           {woaRest, woaAgent("a", `,"authz":{"access_token":"s3cret"}`), "", "credential"},
 		"a header":          {woaRest, woaAgent("a", `,"authz":{"headers":["Bearer abcdefgh12345678"]}`), "", "credential"},
+		"a hidden header":   {woaRest, woaAgent("a", `,"authz":{"inputs":"Bearer abcdefgh12345678"}`), "", "credential"},
 		"an API key":        {strings.Replace(woaRest, `"base"`, `"X-Api-Key":"k","base"`, 1), woaAgent("a", ``), "", "credential"},
 	} {
 		agents, err := gateway.SplitWoA(at, []byte(woaDocument(c.transports, c.agent, woaAgent("other", ``))))
@@ -102,6 +104,24 @@ func TestSplitWoARefusesDocuments(t *testing.T) {
 	}
 }
 
+// A short document can't make long ones of many agents: what it says of all of them
+// is in the document of each.
+func TestSplitWoAIsBounded(t *testing.T) {
+	at := parseURL(t, "https://api.example.com/.well-known/woa.json")
+	var agents []string
+	for n := range 1000 {
+		agents = append(agents, woaAgent(fmt.Sprint("a", n), ``))
+	}
+	document := woaDocument(woaRest, agents...)
+	if all, err := gateway.SplitWoA(at, []byte(document)); err != nil || len(all) != 1000 {
+		t.Errorf("a thousand agents: %d, %v", len(all), err)
+	}
+	long := `{"x-note":"` + strings.Repeat("x", 60_000) + `",` + document[1:]
+	if _, err := gateway.SplitWoA(at, []byte(long)); directory.ProblemOf(err) != directory.TooLarge {
+		t.Errorf("%d bytes, which make over a thousand times as many, are taken: %v", len(long), err)
+	}
+}
+
 // A document is of one agent alone, and the same whatever else the origin lists or
 // another directory says of it.
 func TestSplitWoAIsStable(t *testing.T) {
@@ -136,6 +156,8 @@ func TestParseOrigin(t *testing.T) {
 		"http://api.example.com":         "",
 		"https://u:p@api.example.com":    "",
 		"ftp://x":                        "",
+		"HTTPS://API.example.com.:443":   "https://api.example.com/.well-known/woa.json",
+		"API.example.com.:8443/W.json":   "https://api.example.com:8443/W.json",
 		"":                               "",
 	} {
 		u, err := gateway.ParseOrigin(text)

@@ -21,9 +21,13 @@ const CardPath = "/.well-known/agent-card.json"
 // oldCardPath is where cards were before A2A 0.3.
 const oldCardPath = "/.well-known/agent.json"
 
-// maxSaid bounds what an agent may say of itself, in bytes, but for Web of Agents
-// documents, which may list many.
-const maxSaid = 256 << 10
+// Bounds of what an agent may say of itself, in bytes: a card, a Web of Agents
+// document, which may list many, and an entity tag, which is kept.
+const (
+	maxSaid    = 256 << 10
+	maxSaidWoA = 4 << 20
+	maxTag     = 128
+)
 
 // A Source is a place at which agents say themselves what they are: an A2A card, a
 // Web of Agents document, or an MCP server that is initialized (jimenez A.2). It is
@@ -149,13 +153,16 @@ func (g *Guard) askAt(ctx context.Context, s Source, place, etag string) (*Said,
 	}
 	most := int64(maxSaid)
 	if s.Kind == directory.KindWoA {
-		most = maxWoA
+		most = maxSaidWoA
 	}
 	a, err := g.Fetch(ctx, r, Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS, MaxBody: most})
 	if err != nil {
 		return nil, err
 	}
 	said := &Said{At: place, ETag: a.Header.Get("ETag"), kind: s.Kind, body: a.Body}
+	if len(said.ETag) > maxTag {
+		said.ETag = ""
+	}
 	switch {
 	case a.Status == http.StatusNotModified && etag != "":
 		said.Unchanged, said.ETag = true, etag
@@ -166,6 +173,7 @@ func (g *Guard) askAt(ctx context.Context, s Source, place, etag string) (*Said,
 		return nil, fmt.Errorf("%w: it answers with status %d", ErrNothingSaid, a.Status)
 	case s.Kind == directory.KindWoA:
 		said.agents, err = SplitWoA(a.URL, a.Body)
+		said.body = nil
 	default:
 		_, err = directory.ParseDocument(directory.KindA2A, a.Body)
 	}

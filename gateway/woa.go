@@ -20,6 +20,10 @@ import (
 // MaxAdvertised bounds how many agents of one origin are taken, on all pages.
 const MaxAdvertised = 10_000
 
+// maxSplit bounds the documents that are made of one of so many bytes. What all agents
+// share is in the document of each, so a short one could make many long ones.
+func maxSplit(bytes int) int { return 4*bytes + 1<<20 }
+
 // An Advertised is one agent of a Web of Agents document that was crawled.
 type Advertised struct {
 	// Name is ID@HOST, the host being the origin's that serves the document: the same
@@ -61,9 +65,12 @@ func SplitWoA(at *url.URL, body []byte) ([]Advertised, error) {
 		return nil, directory.Refuse(directory.TooLarge, "it lists %d agents; at most %d are taken", len(doc.Agents), MaxAdvertised)
 	}
 	s := splitter{at: at, members: members, transports: doc.Transports, seen: map[string]bool{}}
-	all := make([]Advertised, len(doc.Agents))
+	all, held := make([]Advertised, len(doc.Agents)), 0
 	for n, raw := range doc.Agents {
 		all[n] = s.agent(raw)
+		if held += len(all[n].Document.Bytes()); held > maxSplit(len(body)) {
+			return nil, directory.Refuse(directory.TooLarge, "its agents' own documents, which all have what it says of all of them, have over %d bytes", maxSplit(len(body)))
+		}
 		if all[n].Name == "" {
 			all[n].Name = fmt.Sprintf("agents/%d", n)
 		}
@@ -217,7 +224,7 @@ func objection(members []directory.Member) error {
 		kind, n := d.StackIndex(d.StackDepth())
 		isName := kind == '{' && n%2 == 1
 		switch {
-		case schema == 0 && isName && (name == "inputs" || name == "outputs"):
+		case schema == 0 && isName && (name == "inputs" || name == "outputs") && d.PeekKind() == '{':
 			schema = d.StackDepth()
 		case isName || token.Kind() != '"':
 			if schema == d.StackDepth() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -17,8 +18,11 @@ import (
 	"github.com/roster-mesh/roster/gateway"
 )
 
-// maxLists bounds how many pages of a registry's list are read.
-const maxLists = 1000
+// Bounds of a registry's list: pages, and bytes on all of them.
+const (
+	maxLists  = 1000
+	maxListed = 256 << 20
+)
 
 // A fetching is from where a command may fetch what is not the directory's.
 type fetching struct {
@@ -94,10 +98,15 @@ func (im *importing) fetch(ctx context.Context, source string) (items []*item, e
 		return nil, err
 	}
 	defer g.Close()
+	read, bytes := map[string]bool{}, 0
 	for page, n := at, 0; page != nil; n++ {
-		if n == maxLists || len(items) > maxItems {
-			return nil, failed(exitFailed, "%s lists over %d documents, or on over %d pages", at, maxItems, maxLists)
+		switch {
+		case n == maxLists || len(items) > maxItems || bytes > maxListed:
+			return nil, failed(exitFailed, "%s lists over %d documents, or on over %d pages, or in over %d bytes", at, maxItems, maxLists, maxListed)
+		case read[page.String()]:
+			return nil, failed(exitFailed, "the list at %s has no end: it leads back to %s", at, page)
 		}
+		read[page.String()] = true
 		r, err := http.NewRequest(http.MethodGet, page.String(), nil)
 		if err != nil {
 			return nil, err
@@ -110,6 +119,7 @@ func (im *importing) fetch(ctx context.Context, source string) (items []*item, e
 		if err != nil {
 			return nil, unfetched(page, err)
 		}
+		bytes += len(a.Body)
 		of, err := itemsOf(at.String(), a.Body)
 		if err != nil {
 			return nil, err
@@ -173,7 +183,7 @@ func nextList(at *url.URL, body []byte) *url.URL {
 		} `json:"metadata"`
 	}
 	_ = json.Unmarshal(body, &list)
-	cursor := list.Metadata.Next + list.Metadata.Older
+	cursor := cmp.Or(list.Metadata.Next, list.Metadata.Older)
 	if cursor == "" {
 		return nil
 	}

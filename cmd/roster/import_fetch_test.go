@@ -100,6 +100,25 @@ func TestImportOfARegistry(t *testing.T) {
 	}
 }
 
+// A list that never ends is not read for ever, and a cursor that is told by both of
+// its names is one.
+func TestImportOfAListThatTurnsBack(t *testing.T) {
+	d := &registry{posts: map[string]int{}}
+	w := newWorld(t, d.ServeHTTP)
+	pages := 0
+	list, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+		pages++
+		fmt.Fprintf(w, `{"servers":[],"metadata":{"nextCursor":"again","next_cursor":"again"}}`)
+		if c := r.URL.Query().Get("cursor"); c != "" && c != "again" {
+			t.Errorf("the cursor is %q", c)
+		}
+	})
+	code, _, notes := w.run(append([]string{"import", "mcp", list + "/v0/servers"}, flags...)...)
+	if code != 1 || pages != 2 || !strings.Contains(notes, "has no end") {
+		t.Errorf("exit code %d after %d pages: %s", code, pages, notes)
+	}
+}
+
 // Of an origin, the agent card is where A2A has it.
 func TestImportOfACard(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
