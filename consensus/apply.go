@@ -26,6 +26,7 @@ type state struct {
 	rules    Rules
 	holds    holds
 	spent    spent
+	claims   claims
 	streams  map[directory.Audience]*stream
 	peerings map[spiffeid.TrustDomain]directory.Peering
 	keys     map[spiffeid.ID]directory.SigningKey
@@ -77,6 +78,7 @@ func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
 		former:   formers{owners: map[directory.RID]former{}},
 		holds:    newHolds(),
 		spent:    newSpent(),
+		claims:   newClaims(),
 		holdings: map[directory.Identity]holding{},
 		streams:  map[directory.Audience]*stream{},
 		peerings: map[spiffeid.TrustDomain]directory.Peering{},
@@ -104,6 +106,7 @@ type result struct {
 func (s *state) apply(b *batch) ([]result, error) {
 	s.now = max(s.now, b.Time)
 	s.free()
+	s.claims.forget(s.now / 1000)
 	results := make([]result, len(b.Commands))
 	for i := range b.Commands {
 		r := &results[i]
@@ -173,6 +176,10 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 		s.member(c.Member)
 	case c.Admit != nil:
 		s.admit(c.Admit)
+	case c.Claim != nil:
+		return s.claim(c.Claim)
+	case c.Settle != nil:
+		s.settle(c.Settle)
 	}
 	return directory.Outcome{}, nil
 }

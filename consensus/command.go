@@ -42,6 +42,8 @@ type command struct {
 	Spend    *spend     `cbor:"16,keyasint,omitempty"`
 	Redeem   *redeem    `cbor:"17,keyasint,omitempty"`
 	Policy   *policy    `cbor:"18,keyasint,omitempty"`
+	Claim    *claim     `cbor:"19,keyasint,omitempty"`
+	Settle   *settle    `cbor:"20,keyasint,omitempty"`
 	Rebundle *rebundle  `cbor:"24,keyasint,omitempty"`
 }
 

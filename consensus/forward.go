@@ -26,13 +26,19 @@ type request struct {
 	Renew    *renewRequest    `cbor:"7,keyasint,omitempty"`
 	Redeem   *redeem          `cbor:"8,keyasint,omitempty"`
 	Policy   *policy          `cbor:"9,keyasint,omitempty"`
+	Claim    *claim           `cbor:"10,keyasint,omitempty"`
+	Settle   *settle          `cbor:"11,keyasint,omitempty"`
 	Rebundle *rebundle        `cbor:"14,keyasint,omitempty"`
 }
 
-// weight is how many changes a request is.
+// weight is how many changes a request is. A claim may bring an answer back: as many
+// of them share a message as fit into the one that returns.
 func (r *request) weight() int {
-	if r.Renew != nil {
+	switch {
+	case r.Renew != nil:
 		return r.Renew.Renewals.count()
+	case r.Claim != nil:
+		return maxChanges * maxAnswer / (maxBody - maxAnswer*4)
 	}
 	return 1
 }
@@ -115,12 +121,15 @@ type reply struct {
 	// Of a RefreshMany: what was granted to each, 0 where it was refused, and why.
 	Each    []uint32    `cbor:"10,keyasint,omitempty"`
 	Refused []unrenewed `cbor:"11,keyasint,omitempty"`
+	// Of a claim: the first answer to its key.
+	Kept *answer `cbor:"12,keyasint,omitempty"`
 }
 
 func replyOf(out directory.Outcome, err error) *reply {
 	if err == nil {
 		r := &reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created, Granted: out.Granted}
 		r.Each, r.Refused = packRenewed(out.Each)
+		r.Kept = (*answer)(out.Kept)
 		return r
 	}
 	r := &reply{Problem: directory.ProblemOf(err), Detail: "the leader failed"}
@@ -137,7 +146,7 @@ func (r *reply) result() (directory.Outcome, error) {
 	}
 	at := directory.Position{Epoch: r.Epoch, Revision: r.Revision}
 	each, err := unpackRenewed(r.Each, r.Refused)
-	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each}, err
+	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each, Kept: (*directory.KeptAnswer)(r.Kept)}, err
 }
 
 // The forwarding server's routes, and the bound of a body.

@@ -62,6 +62,8 @@ func everyCommand() []command {
 		{Renew: &renew{ada, true, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		{Redeem: &redeem{directory.Hash{8}, peer{beta, directory.PeeringActive, []byte("{}"), []string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true, directory.BundleEndpoint{URL: "https://b:8400/bundle", Profile: directory.ProfileSPIFFE, ID: spiffeid.RequireFromPath(beta, "/roster/node/1")}}}},
 		{Policy: &policy{[]byte("permit (principal, action, resource);")}},
+		{Claim: &claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
+		{Settle: &settle{directory.Hash{1}, directory.Hash{4}, false, &answer{200, "application/json", []byte("{}"), "", "", ""}}},
 		{Rebundle: &rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 	}
@@ -118,6 +120,9 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&request{Remove: &removeRequest{who, rid, nil}},
 		&request{Renew: &renewRequest{who, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		&request{Remove: &removeRequest{caller{Identity: ada, Proof: directory.Hash{7}, ProofUntil: 1793577600}, rid, nil}},
+		&request{Claim: &claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
+		&request{Settle: &settle{directory.Hash{1}, directory.Hash{4}, true, nil}},
+		&reply{Epoch: 1, Revision: 2, Kept: &answer{502, "", nil, directory.AgentFailed, "no", "/a"}},
 		&reply{RID: rid, Epoch: 1, Revision: 2, Created: true, Granted: 600},
 		&reply{Epoch: 1, Revision: 2, Each: []uint32{600, 0}, Refused: []unrenewed{{1, directory.Forbidden, "no"}}},
 		replyOf(directory.Outcome{}, directory.Refuse(directory.BadDocument, "no").At("/base")),

@@ -60,6 +60,10 @@ func (s *Store) prepare(req *request) (*command, error) {
 		return &command{Redeem: req.Redeem}, checkPeering(s, &req.Redeem.Peer)
 	case req.Policy != nil:
 		return &command{Policy: req.Policy}, s.checkPolicy(req.Policy)
+	case req.Claim != nil:
+		return &command{Claim: req.Claim}, req.Claim.check()
+	case req.Settle != nil:
+		return &command{Settle: req.Settle}, req.Settle.check()
 	case req.Attest != nil:
 		return &command{Attest: req.Attest}, checkKey(req.Attest)
 	}

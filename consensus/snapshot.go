@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ import (
 const snapshotVersion = 1
 
 // A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// holds, members, admissions, spent proofs, registrations and streams whose numbers
+// holds, members, admissions, spent proofs, claims, registrations and streams whose numbers
 // it gives, in an order that depends on the state alone, so equal states have equal
 // snapshots. Master salts are
 // inside.
@@ -36,6 +37,7 @@ type snapshot struct {
 	members  []member
 	admitted []admission
 	spent    []spend
+	claims   []*claimed
 	regs     []*registration
 	streams  []streamSnapshot
 }
@@ -62,6 +64,7 @@ type snapshotHeader struct {
 	Sealed   string      `cbor:"19,keyasint,omitempty"`
 	Spent    int         `cbor:"20,keyasint,omitempty"`
 	Law      *law        `cbor:"21,keyasint,omitempty"` // null where none was made
+	Claims   int         `cbor:"22,keyasint,omitempty"`
 }
 
 type regSnapshot struct {
@@ -125,6 +128,7 @@ func (s *state) snapshot() *snapshot {
 		members:  s.memberList(),
 		admitted: s.admissions(),
 		spent:    slices.Clone(s.spent.queue.items),
+		claims:   slices.Collect(maps.Values(s.claims.known)),
 		regs:     slices.AppendSeq(make([]*registration, 0, s.regs.len()), s.regs.each()),
 	}
 	if s.rules != (Rules{}) {
@@ -146,7 +150,7 @@ func (s *state) snapshot() *snapshot {
 	h := &sn.header
 	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys), len(sn.former), len(sn.regs), len(sn.streams)
 	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.sealed
-	h.Spent = len(sn.spent)
+	h.Spent, h.Claims = len(sn.spent), len(sn.claims)
 	return sn
 }
 
@@ -171,6 +175,7 @@ func (sn *snapshot) write(w io.Writer) error {
 	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int { return cmp.Compare(a.Domain.Name(), b.Domain.Name()) })
 	slices.SortFunc(sn.keys, func(a, b directory.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
 	slices.SortFunc(sn.spent, spend.compare)
+	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	slices.SortFunc(sn.regs, func(a, b *registration) int { return a.entry.RID.Compare(b.entry.RID) })
 	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int { return cmp.Compare(a.Audience.String(), b.Audience.String()) })
 	enc := encoding.NewEncoder(w)
@@ -200,6 +205,9 @@ func (sn *snapshot) write(w io.Writer) error {
 	}
 	for _, p := range sn.spent {
 		put(p)
+	}
+	for _, c := range sn.claims {
+		put(c)
 	}
 	for _, r := range sn.regs {
 		put(r.freeze())
@@ -271,6 +279,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		decodeEach(dec, h.Members, func(m member) { s.members[m.ID] = m.API }),
 		decodeEach(dec, h.Admitted, func(a admission) { s.admitted[a.ID] = a.Until }),
 		decodeEach(dec, h.Spent, func(p spend) { s.spent.add(p) }),
+		decodeEach(dec, h.Claims, func(c claimed) { s.claims.add(&c) }),
 		decodeMany(dec, h.Regs, func(w *regSnapshot) *registration { return w.thaw(domain) }, func(reg *registration) {
 			e := reg.entry
 			e.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""

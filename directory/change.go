@@ -86,6 +86,8 @@ type Outcome struct {
 	Granted  uint32   // seconds
 	// Each is of a RefreshingMany alone: what became of its items, in their order.
 	Each []Renewed
+	// Kept is of a Claim alone: the first answer to its key; nil to the first.
+	Kept *KeptAnswer
 }
 
 // A Position is how far one origin's history has come: the text form

@@ -45,6 +45,8 @@ const (
 	NotInvocable     Problem = "not-invocable"          // the agent has no binding that this node speaks
 	EndpointRefused  Problem = "endpoint-refused"       // by the guard's rule that the detail names
 	KeyReused        Problem = "idempotency-key-reused" // with another body
+	KeyInUse         Problem = "idempotency-key-in-use" // the first request with it is under way
+	KeySpent         Problem = "idempotency-key-spent"  // the first answer to it is not kept, or not known
 	AgentFailed      Problem = "agent-failed"           // not reached, or its answer is not one
 	AgentUnavailable Problem = "agent-unavailable"      // by its own word
 	AgentTimeout     Problem = "agent-timeout"
