@@ -229,7 +229,7 @@ func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force boo
 // before it came so far.
 func (s *Server) refused(c *call, row row, err error) {
 	status := rulings[explain(err).err.Problem].status
-	changes := row.who.level == levelIdentified || row.who.level == levelOperator
+	changes := row.who.level == levelIdentified || row.who.level == levelOperator || row.who.calls
 	if s.cfg.Trail == nil || c.audited || !changes || status >= http.StatusInternalServerError {
 		return
 	}

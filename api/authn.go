@@ -91,6 +91,8 @@ func (s *Server) identify(c *call) (Credential, error) {
 func (s *Server) suffices(c *call, who access) error {
 	writes := c.Method != http.MethodGet && c.Method != http.MethodHead
 	switch {
+	case who.calls && c.credential.ReadOnly:
+		return directory.Refuse(directory.Forbidden, "%s is known by a token that is good for reads alone; to invoke an agent is none: use a client certificate, or a token that is bound to one or to a key.", c.id)
 	case who.level == levelIdentified && c.credential.ReadOnly:
 		return directory.Refuse(directory.Forbidden, "%s is known by a token that is good for reads alone; changes take a client certificate, or a token that is bound to one or to a key.", c.id)
 	case who.level == levelOperator && writes && (c.credential.ReadOnly || c.credential.Token):

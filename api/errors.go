@@ -92,7 +92,7 @@ var rulings = map[directory.Problem]ruling{
 		"The agent's endpoint breaks a rule of the guard that all requests of this node to agents go through: scheme, port or address. The detail names the rule. Nothing was sent."},
 	directory.KeyReused: {422, "Idempotency key used for another request", "invalid_request", "InvalidInput", 0,
 		"The Idempotency-Key was used with another body before. Use a new key for a new request."},
-	directory.KeyInUse: {409, "First request with this key under way", "conflict", "Conflict", 1,
+	directory.KeyInUse: {409, "First request with this key under way", "conflict", "Conflict", 0,
 		"A request with this Idempotency-Key is under way, at this node or another of the domain. Nothing was sent to the agent again. Repeat the request later: it then gets the first one's answer."},
 	directory.KeySpent: {409, "Answer to this key is not kept", "conflict", "Conflict", 0,
 		"The agent may have been invoked with this Idempotency-Key before, and what it answered can't be given again: it was a stream, or too large to keep, or the node that asked was lost on the way. Nothing was sent again. Ask the agent what it did before you repeat the request with another key."},

@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -41,6 +43,34 @@ func (s *Server) invoke(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	return s.noting(c, e, func() error { return s.call(w, c, e, in) })
+}
+
+// noting has an agent called between the lines of the audit trail: who asked and what
+// came of it, and never what was asked or answered (AI-018).
+func (s *Server) noting(c *call, e *directory.Entry, call func() error) (err error) {
+	if s.cfg.Trail == nil {
+		return call()
+	}
+	line := c.by(directory.Audited{Action: "invoke", Owner: e.Owner, Agent: e.Agent, RID: e.RID})
+	if e.Origin != s.cfg.Domain {
+		line.Target = e.Origin.Name()
+	}
+	if err := s.cfg.Trail.Intend(line); err != nil {
+		return err
+	}
+	c.audited = true
+	line.Outcome = "cut off" // where call doesn't return
+	defer func() { s.cfg.Trail.Done(line) }()
+	if err = call(); !errors.Is(err, context.Canceled) {
+		line.Outcome = outcomeOf(err)
+	}
+	return err
+}
+
+// call has the gateway call an agent, and passes its answer on.
+func (s *Server) call(w http.ResponseWriter, c *call, e *directory.Entry, in directory.Invocation) error {
+	rc := http.NewResponseController(w)
 	reply, err := s.cfg.Gateway.Invoke(c.Context(), e, in)
 	if err != nil {
 		return err
@@ -62,7 +92,8 @@ func (s *Server) invoke(w http.ResponseWriter, c *call) error {
 	h.Set("Content-Type", reply.ContentType)
 	h.Set("X-Accel-Buffering", "no") // of proxies that would wait for the end
 	w.WriteHeader(reply.Status)
-	if err := pass(w, rc, reply.Stream); err != nil {
+	err = pass(w, rc, reply)
+	if err != nil {
 		s.log.Info("a stream of an agent ended early", "request_id", c.requestID, "err", err)
 		panic(http.ErrAbortHandler) // the client must not take it for a whole one
 	}
@@ -96,6 +127,7 @@ func (s *Server) invocation(w http.ResponseWriter, c *call) (in directory.Invoca
 	}
 	in = directory.Invocation{
 		Operation: c.vars["operation"], Caller: c.id, Header: c.Header, RequestID: c.requestID,
+		Proof: c.credential.Proof, ProofUntil: c.credential.ProofUntil,
 		Stream: strings.Contains(strings.Join(c.Header.Values("Accept"), ","), "text/event-stream"),
 	}
 	if len(keys) == 1 {
@@ -113,30 +145,69 @@ func lastSegment(c *call) string {
 	return c.URL.EscapedPath()[strings.LastIndexByte(c.URL.EscapedPath(), '/')+1:]
 }
 
-// pass sends a stream on as it comes.
-func pass(w http.ResponseWriter, rc *http.ResponseController, stream io.Reader) error {
-	buf := make([]byte, 4<<10)
+// pass sends a stream on as it comes. Why one of events ended early it tells as an
+// event, and where it ends because this node does, that is its end.
+func pass(w http.ResponseWriter, rc *http.ResponseController, reply *directory.Reply) error {
+	p := passage{w: w, rc: rc}
 	_ = rc.Flush()
+	buf := make([]byte, 4<<10)
 	for {
-		n, err := stream.Read(buf)
+		n, err := reply.Stream.Read(buf)
 		if n > 0 {
-			_ = rc.SetWriteDeadline(time.Now().Add(writeTime)) // where the connection has deadlines
-			if _, err := w.Write(buf[:n]); err != nil {
+			if err := p.send(buf[:n]); err != nil {
 				return err
 			}
-			if err := rc.Flush(); err != nil {
-				return err
-			}
-			_ = rc.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, quiet or not
 		}
-		switch err {
-		case nil:
-		case io.EOF:
+		var told *directory.Error
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
 			return nil
+		case errors.As(err, &told) && reply.ContentType == eventStream && p.between():
+			if failed := p.send(errorEvent(told)); failed != nil || told.Problem == directory.Unavailable {
+				return failed
+			}
+			return err
 		default:
 			return err
 		}
 	}
+}
+
+const eventStream = "text/event-stream"
+
+// A passage is a stream's way to its client.
+type passage struct {
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	tail []byte // the last bytes that were sent
+}
+
+func (p *passage) send(b []byte) error {
+	_ = p.rc.SetWriteDeadline(time.Now().Add(writeTime)) // where the connection has deadlines
+	if _, err := p.w.Write(b); err != nil {
+		return err
+	}
+	if err := p.rc.Flush(); err != nil {
+		return err
+	}
+	_ = p.rc.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, quiet or not
+	kept := max(0, 4-len(b))
+	p.tail = append(p.tail[max(0, len(p.tail)-kept):], b[max(0, len(b)-4):]...)
+	return nil
+}
+
+// between reports whether no event has been sent in part.
+func (p *passage) between() bool {
+	t := string(p.tail)
+	return t == "" || strings.HasSuffix(t, "\n\n") || strings.HasSuffix(t, "\r\n\r\n") || strings.HasSuffix(t, "\r\r")
+}
+
+// errorEvent is draft-cui's error object as an event.
+func errorEvent(e *directory.Error) []byte {
+	told := directory.AppendText([]byte{'{'}, "code", rulings[e.Problem].cui)
+	told = append(directory.AppendText(told, "message", e.Error()), '}')
+	return fmt.Appendf(nil, "event: error\ndata: {\"error\":%s}\n\n", told)
 }
 
 // appendGateway appends where this node's gateway fronts an agent, if it does.

@@ -1,10 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -92,39 +95,134 @@ func TestInvoke(t *testing.T) {
 	}
 }
 
-// A stream is passed on; one that breaks is not ended as if it were whole.
+// Every invocation has its two lines in the audit trail, without what was asked and
+// answered; where the first can't be written, no agent is called. A token that is for
+// reads invokes nothing.
+//
+// Requirement: AI-018, TRUST-015
+func TestInvocationsAreAudited(t *testing.T) {
+	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable)
+	foreign := entry(t, beta, "01JWNTC0000000000000000AD2", "foreign", 1, invocable)
+	var trail invocationTrail
+	asked, reads := 0, false
+	reply, failure := directory.Reply{Status: 200, ContentType: "application/json", Body: []byte(`"canary"`)}, error(nil)
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Trail = &trail
+		cfg.Gateway = answering(func() (*directory.Reply, error) { asked++; return &reply, failure })
+		identify := cfg.Identify
+		cfg.Identify = func(r *http.Request) (Credential, error) {
+			c, err := identify(r)
+			c.ReadOnly = reads
+			return c, err
+		}
+	}, e, foreign)
+	invoke := func(id string) int {
+		return ask(t, s, "/agent/bob", "POST", "/agents/"+id+"/invoke", `{"canary":1}`, "Content-Type", "application/json").StatusCode
+	}
+	want := func(what string, status, got int, lines ...directory.Audited) {
+		t.Helper()
+		if len(trail.lines) != len(lines) || status != got {
+			t.Fatalf("%s: %d, want %d; the lines are %+v", what, got, status, trail.lines)
+		}
+		for i, l := range trail.lines {
+			if !l.Actor.IsZero() && l.RequestID != "" && l.Owner == e.Owner {
+				l.Actor, l.Owner, l.RequestID, l.Policies = directory.Identity{}, directory.Identity{}, "", nil
+			}
+			if !reflect.DeepEqual(l, lines[i]) {
+				t.Errorf("%s: line %d is %+v, want %+v", what, i, trail.lines[i], lines[i])
+			}
+		}
+		trail.lines = nil
+	}
+	intent := directory.Audited{Action: "invoke", Agent: "agent", RID: e.RID, Authn: "x509-svid"}
+	outcome := func(of directory.Audited, is string) directory.Audited { of.Outcome = is; return of }
+	want("one that succeeds", 200, invoke("agent"), intent, outcome(intent, "ok"))
+	failure = directory.Refuse(directory.AgentFailed, "canary")
+	want("one that fails", 502, invoke("agent"), intent, outcome(intent, "agent-failed"))
+	failure = nil
+	away := directory.Audited{Action: "invoke", Agent: "foreign", RID: foreign.RID, Authn: "x509-svid", Target: "beta.test"}
+	want("another domain's agent", 200, invoke("foreign"), away, outcome(away, "ok"))
+	reply = directory.Reply{Status: 200, ContentType: "text/event-stream", Stream: io.NopCloser(failing{})}
+	func() {
+		defer func() { _ = recover() }()
+		invoke("agent")
+	}()
+	want("a stream that breaks", 0, 0, intent, outcome(intent, "cut off"))
+	trail.err = directory.Refuse(directory.Unavailable, "the disk is full")
+	asked = 0
+	want("a trail that can't be written", 503, invoke("agent"))
+	trail.err, reads = nil, true
+	if status := invoke("agent"); status != 403 || len(trail.lines) != 1 || trail.lines[0].Outcome != "forbidden" {
+		t.Errorf("by a token for reads: %d, %+v", status, trail.lines)
+	}
+	if asked != 0 {
+		t.Errorf("the agent was called %d times all the same", asked)
+	}
+}
+
+type answering func() (*directory.Reply, error)
+
+func (f answering) Invoke(context.Context, *directory.Entry, directory.Invocation) (*directory.Reply, error) {
+	return f()
+}
+
+type invocationTrail struct {
+	lines []directory.Audited
+	err   error
+}
+
+func (k *invocationTrail) Intend(e directory.Audited) error {
+	if k.err == nil {
+		k.lines = append(k.lines, e)
+	}
+	return k.err
+}
+func (k *invocationTrail) Done(e directory.Audited)    { k.lines = append(k.lines, e) }
+func (k *invocationTrail) Refused(e directory.Audited) { k.lines = append(k.lines, e) }
+
+// A stream is passed on; one that breaks is not ended as if it were whole, and says
+// why where that is an event of its own. A node that stops ends it so.
 //
 // Requirement: AI-010
 func TestInvokeStreams(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable)
+	stopping := directory.Refuse(directory.Unavailable, "the node stops")
+	slow := directory.Refuse(directory.AgentTimeout, "too slow")
+	const one, unavailable = "data: 1\n\n", "event: error\ndata: {\"error\":{\"code\":\"Unavailable\",\"message\":\"the node stops\"}}\n\n"
 	for name, tc := range map[string]struct {
 		stream io.Reader
+		media  string
+		want   string
 		broken bool
 	}{
-		"whole":  {strings.NewReader("data: 1\n\n"), false},
-		"broken": {io.MultiReader(strings.NewReader("data: 1\n\n"), failing{}), true},
+		"whole":             {strings.NewReader(one), eventStream, one, false},
+		"broken":            {io.MultiReader(strings.NewReader(one), failing{}), eventStream, one, true},
+		"stopped":           {io.MultiReader(strings.NewReader(one), failing{stopping}), eventStream, one + unavailable, false},
+		"stopped at once":   {failing{stopping}, eventStream, unavailable, false},
+		"stopped in a line": {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("dat"), failing{stopping}), eventStream, "data: 1\ndat", true},
+		"stopped, lines":    {io.MultiReader(strings.NewReader("{}\n"), failing{stopping}), "application/x-ndjson", "{}\n", true},
+		"late":              {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("\n"), failing{slow}), eventStream, one + strings.NewReplacer("Unavailable", "Timeout", "the node stops", "too slow").Replace(unavailable), true},
 	} {
 		s := newTestServer(t, func(cfg *Config) {
-			cfg.Gateway = quietGateway{reply: directory.Reply{Status: 200, ContentType: "text/event-stream", Stream: io.NopCloser(tc.stream)}}
+			cfg.Gateway = quietGateway{reply: directory.Reply{Status: 200, ContentType: tc.media, Stream: io.NopCloser(tc.stream)}}
 		}, e)
+		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke", strings.NewReader("{}"))
+		r.Header.Set("Test-Caller", "/agent/bob")
+		r.Header.Set("Content-Type", "application/json")
 		broken := false
 		func() {
 			defer func() {
 				err, _ := recover().(error)
 				broken = errors.Is(err, http.ErrAbortHandler)
 			}()
-			resp := ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `{}`, "Content-Type", "application/json")
-			body, _ := io.ReadAll(resp.Body)
-			if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || string(body) != "data: 1\n\n" {
-				t.Errorf("%s: %d %v %q", name, resp.StatusCode, resp.Header, body)
-			}
+			s.Handler().ServeHTTP(w, r)
 		}()
-		if broken != tc.broken {
-			t.Errorf("%s: the connection was torn: %v", name, broken)
+		if w.Code != 200 || w.Header().Get("Content-Type") != tc.media || w.Body.String() != tc.want || broken != tc.broken {
+			t.Errorf("%s: %d %v %q, torn: %v", name, w.Code, w.Header(), w.Body, broken)
 		}
 	}
 }
 
-type failing struct{}
+type failing struct{ err error }
 
-func (failing) Read([]byte) (int, error) { return 0, errors.New("the agent is gone") }
+func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, errors.New("the agent is gone")) }

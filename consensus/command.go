@@ -22,7 +22,7 @@ type batch struct {
 }
 
 // A command is one change that was asked for: exactly one member is set, and
-// Spend beside it where the caller's proof is good once.
+// Spend beside it, or alone, where the caller's proof is good once.
 type command struct {
 	Register *register  `cbor:"1,keyasint,omitempty"`
 	Update   *update    `cbor:"2,keyasint,omitempty"`

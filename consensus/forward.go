@@ -28,6 +28,7 @@ type request struct {
 	Policy   *policy          `cbor:"9,keyasint,omitempty"`
 	Claim    *claim           `cbor:"10,keyasint,omitempty"`
 	Settle   *settle          `cbor:"11,keyasint,omitempty"`
+	Spend    *spend           `cbor:"12,keyasint,omitempty"`
 	Rebundle *rebundle        `cbor:"14,keyasint,omitempty"`
 }
 
@@ -56,6 +57,8 @@ type caller struct {
 func (r *request) spend() *spend {
 	var c caller
 	switch {
+	case r.Spend != nil:
+		return r.Spend
 	case r.Register != nil:
 		c = r.Register.Caller
 	case r.Refresh != nil:

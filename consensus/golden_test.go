@@ -121,6 +121,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&request{Renew: &renewRequest{who, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		&request{Remove: &removeRequest{caller{Identity: ada, Proof: directory.Hash{7}, ProofUntil: 1793577600}, rid, nil}},
 		&request{Claim: &claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
+		&request{Spend: &spend{directory.Hash{7}, 1793577600}},
 		&request{Settle: &settle{directory.Hash{1}, directory.Hash{4}, true, nil}},
 		&reply{Epoch: 1, Revision: 2, Kept: &answer{502, "", nil, directory.AgentFailed, "no", "/a"}},
 		&reply{RID: rid, Epoch: 1, Revision: 2, Created: true, Granted: 600},

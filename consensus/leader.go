@@ -60,6 +60,8 @@ func (s *Store) prepare(req *request) (*command, error) {
 		return &command{Redeem: req.Redeem}, checkPeering(s, &req.Redeem.Peer)
 	case req.Policy != nil:
 		return &command{Policy: req.Policy}, s.checkPolicy(req.Policy)
+	case req.Spend != nil:
+		return &command{}, nil // which has the proof beside it
 	case req.Claim != nil:
 		return &command{Claim: req.Claim}, req.Claim.check()
 	case req.Settle != nil:

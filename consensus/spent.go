@@ -3,6 +3,7 @@ package consensus
 import (
 	"bytes"
 	"cmp"
+	"context"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -31,6 +32,13 @@ func (p spend) compare(o spend) int {
 type spent struct {
 	known map[directory.Hash]bool
 	queue heap[spend]
+}
+
+// Spend uses up a proof by which a request came that is no command: Replayed where it
+// was before. That it is not known whether it was is no leave to go on.
+func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) error {
+	_, err := s.write(ctx, &request{Spend: &spend{proof, until}})
+	return err
 }
 
 func newSpent() spent { return spent{known: map[directory.Hash]bool{}} }

@@ -84,5 +84,14 @@ func TestAProofIsKnownToAllMembers(t *testing.T) {
 		_, err := d.nodes[at].Register(t.Context(), ask)
 		problem(t, err, directory.Replayed)
 	}
+	alone := directory.Hash{2}
+	if err := d.nodes[follower].Spend(t.Context(), alone, time.Now().Unix()+120); err != nil {
+		t.Fatal(err)
+	}
+	problem(t, d.nodes[leader].Spend(t.Context(), alone, time.Now().Unix()+120), directory.Replayed)
+	ask = put(t, ada, "translator", 600)
+	ask.Caller.Proof, ask.Caller.ProofUntil = alone, time.Now().Unix()+120
+	_, err := d.nodes[leader].Register(t.Context(), ask)
+	problem(t, err, directory.Replayed)
 	d.settled()
 }

@@ -11,6 +11,10 @@ type Invocation struct {
 	Body      []byte // JSON
 	Caller    Identity
 	Key       string // the Idempotency-Key; "" for none
+	// Proof is what the caller showed that is good once, and until when it would be
+	// (Unix seconds); zero where it may be shown again.
+	Proof      Hash
+	ProofUntil int64
 	// Header is the caller's own, of which the agent gets what an operator names.
 	Header    map[string][]string
 	Stream    bool // the caller takes an answer as it comes

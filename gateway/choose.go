@@ -36,9 +36,6 @@ func find(operations []directory.Operation, name string) (directory.Operation, b
 // choose finds out which operation is meant, and what its input is: the body, or
 // an envelope's member (AI-032, AI-033, WOA-007).
 func (i *invoking) choose(body []byte, at string) (*work, error) {
-	if len(body) == 0 {
-		return nil, directory.Refuse(directory.BadRequest, "the body is empty; send the operation's input as JSON")
-	}
 	var members []directory.Member
 	if body[0] == '{' {
 		var err error
@@ -158,7 +155,8 @@ func (i *invoking) names() string {
 	for _, o := range i.operations {
 		all = append(all, strconv.Quote(o.Name))
 	}
-	return strings.Join(all, ", ")
+	list := strings.Join(all, ", ")
+	return list[:min(len(list), 4*maxMessage)]
 }
 
 func hasSkill(p *directory.Projection, name string) bool {

@@ -4,12 +4,18 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -36,8 +42,15 @@ type Config struct {
 	Concurrent    int     // invocations of one agent at once
 	PerSecond     float64 // invocations of one agent
 	KeyWindow     time.Duration
+	// Claims are the domain's; where it is nil, no Idempotency-Key is taken.
+	Claims Claims
+	// Tokens are shown to agents beside the node's certificate; nil shows none.
+	Tokens Tokens
+	// Domain is the node's own: its agents go by their bare names in PassHeaders.
+	Domain spiffeid.TrustDomain
 	// PassHeaders are the names of header fields of the caller's that an agent gets,
-	// by the agent's name or rid. No others are passed on (draft-cui, 7).
+	// by the agent's name or rid, with DOMAIN/ before those of other domains. No others
+	// are passed on (draft-cui, 7).
 	PassHeaders map[string][]string
 }
 
@@ -46,7 +59,8 @@ type Config struct {
 type Gateway struct {
 	cfg    Config
 	paces  paces
-	ledger ledger
+	tokens tokens
+	ends
 }
 
 // New returns a gateway.
@@ -59,8 +73,9 @@ func New(cfg Config) *Gateway {
 	cfg.PerSecond = cmp.Or(cfg.PerSecond, DefaultPerSecond)
 	cfg.KeyWindow = cmp.Or(cfg.KeyWindow, DefaultKeyWindow)
 	g := &Gateway{cfg: cfg}
+	g.ends.init()
 	g.paces.init(cfg)
-	g.ledger.init(cfg.KeyWindow)
+	g.tokens.init(cfg.Tokens)
 	return g
 }
 
@@ -91,11 +106,45 @@ func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in directory.I
 		return nil, directory.Refuse(directory.NotInvocable, "the agent has no binding that this gateway speaks: https, WoA, MCP over streamable HTTP, or A2A over JSON-RPC or HTTP+JSON")
 	}
 	in.Body = bytes.TrimSpace(in.Body)
+	if len(in.Body) == 0 {
+		return nil, directory.Refuse(directory.BadRequest, "the body is empty; send the operation's input as JSON")
+	}
 	i := &invoking{g: g, e: e, in: in, binding: b, operations: directory.Operations(e)}
-	if in.Key == "" {
+	c, err := g.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	streams := false
+	defer func() {
+		if !streams {
+			c.leave()
+		}
+	}()
+	reply, err := i.begin(c.ctx)
+	switch {
+	case err == nil && reply.Stream != nil:
+		streams, reply.Stream = true, g.stream(c, reply.Stream)
+	case errors.Is(err, context.Canceled) && g.closing.Err() != nil:
+		err = errStopping
+	}
+	return reply, err
+}
+
+// begin uses up what the request came with that is good once, and calls the agent.
+func (i *invoking) begin(ctx context.Context) (*directory.Reply, error) {
+	claims := i.g.cfg.Claims
+	if claims == nil && (i.in.Key != "" || !i.in.Proof.IsZero()) {
+		return nil, directory.Refuse(directory.Unavailable, "this gateway keeps neither Idempotency-Keys nor proofs; use a client certificate, and no key")
+	}
+	if !i.in.Proof.IsZero() {
+		if err := claims.Spend(ctx, i.in.Proof, i.in.ProofUntil); err != nil {
+			return nil, err
+		}
+	}
+	if i.in.Key == "" {
 		return i.run(ctx)
 	}
-	return g.ledger.once(ctx, ledgerKey(e, in), directory.HashOf(append([]byte(in.Operation+"\x00"), in.Body...)), i.run)
+	return i.once(ctx)
 }
 
 // An invoking is one invocation under way.
@@ -105,10 +154,11 @@ type invoking struct {
 	in         directory.Invocation
 	binding    directory.Binding
 	operations []directory.Operation
+	reached    atomic.Bool // a request may have reached the agent
 }
 
 func (i *invoking) run(ctx context.Context) (*directory.Reply, error) {
-	if len(i.in.Body) > 0 && i.in.Body[0] == '[' {
+	if i.in.Body[0] == '[' {
 		if o, ok := i.sole(); !ok || !takesArrays(o) && !o.Batch {
 			return i.batch(ctx)
 		}
@@ -242,19 +292,28 @@ func saysMutualTLS(authentication []byte) bool {
 }
 
 // passed sets the header fields that go to the agent: what the operator lets
-// through, and what tells one request from another. It reports whether any was the
-// caller's own.
-func (i *invoking) passed(h http.Header) (own bool) {
-	for _, name := range append(i.g.cfg.PassHeaders[i.e.Agent], i.g.cfg.PassHeaders[i.e.RID.String()]...) {
+// through, who this node is, and what tells one request from another. It reports
+// whether any was the caller's own.
+func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
+	before := ""
+	if i.e.Origin != i.g.cfg.Domain {
+		before = i.e.Origin.Name() + "/" // another domain's agent may have the name of one of ours
+	}
+	for _, name := range append(i.g.cfg.PassHeaders[before+i.e.Agent], i.g.cfg.PassHeaders[before+i.e.RID.String()]...) {
 		name = http.CanonicalHeaderKey(name)
 		if values := i.in.Header[name]; len(values) > 0 {
 			h[name], own = slices.Clone(values), true
 		}
 	}
+	if h.Get("Authorization") == "" {
+		if token := i.g.tokens.of(ctx, i.binding.Endpoint); token != "" {
+			h.Set("Authorization", "Bearer "+token)
+		}
+	}
 	if i.in.RequestID != "" {
 		h.Set("X-Request-Id", i.in.RequestID)
 	}
-	if trace := i.in.Header["Traceparent"]; len(trace) == 1 {
+	if trace := i.in.Header["Traceparent"]; len(trace) == 1 && traceparent.MatchString(trace[0]) {
 		h["Traceparent"] = trace
 	}
 	if i.in.Key != "" {
@@ -262,3 +321,29 @@ func (i *invoking) passed(h http.Header) (own bool) {
 	}
 	return own
 }
+
+// traceparent is W3C Trace Context's, 3.2: it says nothing but which request it is.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// neverPassed are header fields that no operator can have passed on: they are about
+// a connection, or say what this node itself says to the agent.
+var neverPassed = []string{
+	"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Idempotency-Key", "Keep-Alive",
+	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Accept",
+	"Accept-Encoding", "Workload-Identity-Token", "X-Request-Id", "Traceparent",
+}
+
+// CheckPassHeader returns an error where a header field can't be passed on to an
+// agent.
+func CheckPassHeader(name string) error {
+	switch canonical := http.CanonicalHeaderKey(name); {
+	case !fieldName.MatchString(name):
+		return fmt.Errorf("%q is no name of a header field", name)
+	case slices.Contains(neverPassed, canonical):
+		return fmt.Errorf("%s is not passed on: it is about the connection, or this node's own to say", canonical)
+	}
+	return nil
+}
+
+// fieldName is RFC 9110's token.
+var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")

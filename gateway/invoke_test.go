@@ -27,7 +27,7 @@ type stage struct {
 func newStage(t testing.TB, change func(*gateway.Config)) *stage {
 	t.Helper()
 	authority := newCA(t, "alpha.test")
-	cfg := gateway.Config{Guard: newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": authority})})}
+	cfg := gateway.Config{Domain: alpha.TrustDomain(), Guard: newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": authority})})}
 	if change != nil {
 		change(&cfg)
 	}
@@ -261,61 +261,6 @@ func TestBatch(t *testing.T) {
 	itself := aidip(t, agent.URL, `"operations": [`+translate[:len(translate)-1]+`, "batch": true}]`)
 	if _, err := invoke(s, itself, "", `[{"text":"a"}]`); directory.ProblemOf(err) != directory.BadRequest {
 		t.Errorf("a batch that is passed on is judged by the schema: %v", err)
-	}
-}
-
-// Requirement: AI-012
-func TestIdempotencyKey(t *testing.T) {
-	s := newStage(t, nil)
-	var calls atomic.Int32
-	started, goOn := make(chan string, 10), make(chan struct{})
-	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
-		calls.Add(1)
-		started <- r.Header.Get("Idempotency-Key")
-		<-goOn
-		if calls.Load() == 1 {
-			http.Error(w, "", 500)
-			return
-		}
-		echo(w, r)
-	})
-	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
-	ask := func(caller spiffeid.ID, body string) (*directory.Reply, error) {
-		return s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(body), Caller: directory.IdentityOf(caller), Key: "k"})
-	}
-	close(goOn)
-	if _, err := ask(alpha, `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed || <-started != "k" {
-		t.Fatalf("the agent fails: %v", err)
-	}
-	goOn = make(chan struct{})
-	type result struct {
-		r   *directory.Reply
-		err error
-	}
-	results := make(chan result, 2)
-	for range 2 {
-		go func() { r, err := ask(alpha, `{"text":"a"}`); results <- result{r, err} }()
-	}
-	<-started
-	close(goOn)
-	replayed := 0
-	for range 2 {
-		got := <-results
-		if got.err != nil || string(got.r.Body) != `{"text": "{\"text\":\"a\"}"}` {
-			t.Fatalf("%+v, %v", got.r, got.err)
-		}
-		if got.r.Replayed {
-			replayed++
-		}
-	}
-	if calls.Load() != 2 || replayed != 1 {
-		t.Errorf("%d calls, %d replayed; want the failed one and one more, and one replayed", calls.Load(), replayed)
-	}
-	if _, err := ask(alpha, `{"text":"b"}`); directory.ProblemOf(err) != directory.KeyReused {
-		t.Errorf("another body: %v", err)
-	}
-	if r, err := ask(other, `{"text":"b"}`); err != nil || r.Replayed {
-		t.Errorf("another caller's key: %+v, %v", r, err)
 	}
 }
 

@@ -159,9 +159,11 @@ type session struct {
 func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) }) // which comes when the invocation ends
-	r = r.Clone(ctx)
 	if s.i != nil {
-		s.i.passed(r.Header)
+		ctx = s.i.traced(ctx)
+	}
+	if r = r.Clone(ctx); s.i != nil {
+		s.i.passed(ctx, r.Header)
 	}
 	resp, err := s.next.RoundTrip(r)
 	switch {

@@ -51,14 +51,14 @@ func (i *invoking) callREST(ctx context.Context, w *work) (*directory.Reply, err
 
 // post sends JSON to the agent, and returns its answer where that is a success.
 func (i *invoking) post(ctx context.Context, w *work, address string, body []byte, header http.Header) (*directory.Reply, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(i.traced(ctx), http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, directory.Refuse(directory.EndpointRefused, "the agent's endpoint is no URL that can be called: %w", err)
 	}
 	for name, values := range header {
 		r.Header[name] = values
 	}
-	own := i.passed(r.Header)
+	own := i.passed(ctx, r.Header)
 	if i.in.Key != "" && w.number != "" {
 		r.Header.Set("Idempotency-Key", i.in.Key+"-"+w.number)
 	}
@@ -83,6 +83,10 @@ func (i *invoking) post(ctx context.Context, w *work, address string, body []byt
 func (i *invoking) read(resp *http.Response) (*directory.Reply, error) {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	reply := &directory.Reply{Status: resp.StatusCode, ContentType: media}
+	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		defer resp.Body.Close()
+		return nil, directory.Refuse(directory.AgentFailed, "the agent packed its answer, which was not asked for")
+	}
 	streams := media == "text/event-stream" || media == "application/x-ndjson" || media == "application/jsonl"
 	if streams {
 		reply.Stream = resp.Body

@@ -82,6 +82,13 @@ func (c *Config) validateGateway() error {
 	case g.PerSecond <= 0 || g.PerSecond > maxRate:
 		return fmt.Errorf("gateway.per_second: %v is no number of requests per second up to %d", g.PerSecond, maxRate)
 	}
+	for agent, names := range g.PassHeaders {
+		for _, name := range names {
+			if err := gateway.CheckPassHeader(name); err != nil {
+				return fmt.Errorf("gateway.pass_headers: %s: %w", agent, err)
+			}
+		}
+	}
 	for _, h := range g.AllowHosts {
 		if h == "" || h != strings.ToLower(h) || strings.ContainsAny(h, "/:*") {
 			return fmt.Errorf("gateway.allow_hosts: %q is not the name of one host, in lower case, without a port", h)
@@ -109,14 +116,21 @@ func (n *Node) wireGateway() *gateway.Gateway {
 		return nil
 	}
 	allow, _ := c.networks() // Validate has tried it
+	var tokens gateway.Tokens
+	if n.cfg.Identity.WorkloadAPI != "" {
+		tokens = n.source // files give none
+	}
 	guard := gateway.NewGuard(gateway.GuardConfig{
 		Allow: allow, Hosts: c.AllowHosts, Ports: c.Ports, AnyBundle: c.AnyBundle, Timeout: c.Timeout,
 		Judge:       func(chain []*x509.Certificate) (spiffeid.ID, error) { return trust.VerifyServer(chain, n.bundles) },
 		Certificate: n.source.Certificate,
 	})
 	n.life.onStop("gateway", func(context.Context) error { guard.Close(); return nil })
-	return gateway.New(gateway.Config{
+	g := gateway.New(gateway.Config{
 		Guard: guard, Timeout: c.Timeout, StreamTimeout: c.StreamTimeout, MaxBody: c.MaxAnswer, MaxStream: c.MaxStream,
 		Concurrent: c.Concurrent, PerSecond: c.PerSecond, KeyWindow: c.KeyWindow, PassHeaders: c.PassHeaders,
+		Claims: n.store, Tokens: tokens, Domain: n.cfg.TrustDomain,
 	})
+	n.life.onStop("invocations", g.Close)
+	return g
 }

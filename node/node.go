@@ -24,6 +24,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -59,6 +60,7 @@ type Node struct {
 	found   *findings // nil where nothing is probed
 	metrics *metrics
 	face    *api.Server
+	gateway *gateway.Gateway // nil where it is off
 
 	keeper *bundleKeeper
 

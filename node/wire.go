@@ -59,6 +59,9 @@ func (n *Node) wire(env Env) error {
 	server := newServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
 	server.RegisterOnShutdown(n.mesh.Drain)
 	server.RegisterOnShutdown(n.face.Drain)
+	if n.gateway != nil {
+		server.RegisterOnShutdown(n.gateway.Drain)
+	}
 	n.serve("api", server, ln.api)
 	n.admin.show(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready})
 	n.life.onStop("readiness", func(context.Context) error {
@@ -244,7 +247,8 @@ func (n *Node) wireAPI() *api.Server {
 	if n.found != nil {
 		cfg.Probed = n.probed
 	}
-	if g := n.wireGateway(); g != nil {
+	if n.gateway = n.wireGateway(); n.gateway != nil {
+		g := n.gateway
 		cfg.Gateway, cfg.Fronts, cfg.MaxInvocation = g, g.Fronts, n.cfg.Gateway.MaxRequest
 	}
 	return api.New(cfg)

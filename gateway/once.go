@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http/httptrace"
+	"strings"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Claims are what the domain's members know together of what was shown or used once.
+// Errors are *directory.Error; that of an outcome that is not known may be tried again.
+type Claims interface {
+	// Claim makes a request the first with its Idempotency-Key, and returns nil; or
+	// returns what the first was answered.
+	Claim(context.Context, directory.Claim) (*directory.KeptAnswer, error)
+	// Settle says what came of the request that holds a claim.
+	Settle(context.Context, directory.Settlement) error
+	// Spend uses up a proof, which is good once, until when it would be good (Unix
+	// seconds).
+	Spend(ctx context.Context, proof directory.Hash, until int64) error
+}
+
+// Bounds of what is noted of a call.
+const (
+	claimTries  = 3
+	settleTime  = 5 * time.Second  // for which it is tried to note what came of a call
+	leaseBeyond = 30 * time.Second // the call's own time
+)
+
+// once has run called for the first request with a key alone (AI-012). The others get
+// its answer, or learn why there is none.
+func (i *invoking) once(ctx context.Context) (*directory.Reply, error) {
+	limit := i.g.cfg.Timeout
+	if i.in.Stream || i.in.Body[0] == '[' {
+		limit = i.g.cfg.StreamTimeout
+	}
+	c := i.claim(limit)
+	kept, err := i.first(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if kept != nil {
+		return replay(kept)
+	}
+	reply, err := i.within(ctx, limit)
+	i.settle(ctx, settlement(c, reply, err, i.reached.Load()))
+	return reply, err
+}
+
+// claim is what the domain is told of the key: nothing that anybody could read.
+func (i *invoking) claim(limit time.Duration) directory.Claim {
+	hash := func(parts ...string) directory.Hash { return directory.HashOf([]byte(strings.Join(parts, "\x00"))) }
+	return directory.Claim{
+		Key:    hash(i.in.Caller.String(), i.e.Origin.Name(), i.e.RID.String(), i.in.Key),
+		Caller: hash(i.in.Caller.String()),
+		Body:   hash(i.in.Operation, string(i.in.Body)),
+		Holder: hash(rand.Text()),
+		Lease:  uint32((limit + leaseBeyond) / time.Second),
+		Window: uint32(i.g.cfg.KeyWindow / time.Second),
+	}
+}
+
+// first claims the key. That it is not known whether that was done is no reason not to
+// try again, since the holder is the same; the agent is not called before it is.
+func (i *invoking) first(ctx context.Context, c directory.Claim) (kept *directory.KeptAnswer, err error) {
+	for range claimTries {
+		kept, err = i.g.cfg.Claims.Claim(ctx, c)
+		var told *directory.Error
+		if errors.As(err, &told) && told.Problem == directory.KeyInUse {
+			later := *told
+			later.RetryAfter = 1
+			return nil, &later
+		}
+		if directory.ProblemOf(err) != directory.OutcomeUnknown {
+			return kept, err
+		}
+	}
+	i.settle(ctx, directory.Settlement{Key: c.Key, Holder: c.Holder, Release: true})
+	return nil, directory.Refuse(directory.Unavailable, "the domain could not note the Idempotency-Key, and without that nothing is sent to the agent; try again: %w", err)
+}
+
+// within calls the agent within a time. Whoever repeats a request is to find its
+// answer, so that one who has gone away ends no call but a stream's.
+func (i *invoking) within(ctx context.Context, limit time.Duration) (*directory.Reply, error) {
+	if i.in.Stream {
+		return i.run(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, refuse(RuleTime, context.DeadlineExceeded, "the invocation took over %s", limit))
+	defer cancel()
+	defer context.AfterFunc(i.g.closing, cancel)()
+	return i.run(ctx)
+}
+
+// traced has i know whether a request may have reached the agent.
+func (i *invoking) traced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { i.reached.Store(true) }})
+}
+
+// settlement is what there is to tell of a call. What has not reached the agent, or
+// what the agent says that it can't do now, is asked again by the next.
+func settlement(c directory.Claim, r *directory.Reply, err error, reached bool) directory.Settlement {
+	s := directory.Settlement{Key: c.Key, Holder: c.Holder}
+	var told *directory.Error
+	switch problem := directory.ProblemOf(err); {
+	case err == nil && r.Stream == nil:
+		s.Answer = &directory.KeptAnswer{Status: r.Status, ContentType: r.ContentType, Body: r.Body}
+	case err == nil:
+	case !reached, problem == directory.AgentUnavailable, problem == directory.AgentRateLimited:
+		s.Release = true
+	case errors.As(err, &told):
+		s.Answer = &directory.KeptAnswer{Problem: told.Problem, Detail: told.Detail, Pointer: told.Pointer}
+	}
+	return s
+}
+
+// settle notes what came of a call before its caller learns it. Where that can't be
+// done the key stays claimed, and who repeats the request learns that its outcome is
+// not known.
+func (i *invoking) settle(ctx context.Context, s directory.Settlement) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	for range claimTries {
+		if i.g.cfg.Claims.Settle(ctx, s) == nil {
+			return
+		}
+	}
+}
+
+func replay(k *directory.KeptAnswer) (*directory.Reply, error) {
+	if k.Problem != "" {
+		return nil, &directory.Error{Problem: k.Problem, Detail: k.Detail, Pointer: k.Pointer}
+	}
+	return &directory.Reply{Status: k.Status, ContentType: k.ContentType, Body: k.Body, Replayed: true}, nil
+}

@@ -1,0 +1,349 @@
+package gateway_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
+)
+
+// domain starts a domain of one real member, which keeps its keys.
+func domain(t testing.TB) *consensus.Store {
+	t.Helper()
+	authority := newCA(t, "alpha.test")
+	id := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := []tls.Certificate{authority.leaf(t, "127.0.0.1", id)}
+	s, err := consensus.Open(consensus.Config{
+		Domain: id.TrustDomain(), Node: id, Dir: t.TempDir(), Members: []consensus.Member{{ID: id, Address: ln.Addr().String()}},
+		Listener: ln,
+		Dial: func(ctx context.Context, to string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", to)
+		},
+		ServerTLS: &tls.Config{Certificates: pair}, ClientTLS: &tls.Config{Certificates: pair, RootCAs: authority.pool()},
+		Index: directory.NewIndex(), Timing: consensus.LocalTiming,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for end := time.Now().Add(time.Minute); s.Ready() != nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(s.Ready())
+		}
+	}
+	return s
+}
+
+// The first request with a key calls the agent, and the others get what it got, at
+// any node.
+//
+// Requirement: AI-012
+func TestIdempotencyKey(t *testing.T) {
+	var calls atomic.Int32
+	var key atomic.Value
+	started, goOn := make(chan struct{}, 10), make(chan struct{})
+	close(goOn)
+	answer := echo
+	agent := func(s *stage) *httptest.Server {
+		return s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+			calls.Add(1)
+			key.Store(r.Header.Get("Idempotency-Key"))
+			started <- struct{}{}
+			<-goOn
+			answer(w, r)
+			<-started
+		})
+	}
+	keys := domain(t)
+	with := func(c *gateway.Config) { c.Claims = keys }
+	here := newStage(t, with)
+	server := agent(here)
+	there := &stage{gateway.New(gateway.Config{Claims: keys, Guard: newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": here.authority})})}), here.authority}
+	e := aidip(t, server.URL, `"operations": [`+translate+`]`)
+	ask := func(s *stage, who spiffeid.ID, key, body string) (*directory.Reply, error) {
+		return s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(body), Caller: directory.IdentityOf(who), Key: key})
+	}
+	const hello, want = `{"text":"a"}`, `{"text": "{\"text\":\"a\"}"}`
+
+	goOn = make(chan struct{})
+	type result struct {
+		r   *directory.Reply
+		err error
+	}
+	first := make(chan result, 1)
+	go func() { r, err := ask(here, alpha, "k", hello); first <- result{r, err} }()
+	started <- <-started
+	if _, err := ask(there, alpha, "k", hello); directory.ProblemOf(err) != directory.KeyInUse {
+		t.Errorf("while the first is under way: %v", err)
+	}
+	close(goOn)
+	if got := <-first; got.err != nil || got.r.Replayed || string(got.r.Body) != want || key.Load() != "k" {
+		t.Fatalf("the first: %+v, %v", got.r, got.err)
+	}
+	for _, s := range []*stage{here, there} {
+		if r, err := ask(s, alpha, "k", hello); err != nil || !r.Replayed || string(r.Body) != want || r.Status != 200 || r.ContentType != "application/json" {
+			t.Errorf("a repeat: %+v, %v", r, err)
+		}
+	}
+	if _, err := ask(there, alpha, "k", `{"text":"b"}`); directory.ProblemOf(err) != directory.KeyReused {
+		t.Errorf("another body: %v", err)
+	}
+	if r, err := ask(there, other, "k", `{"text":"b"}`); err != nil || r.Replayed {
+		t.Errorf("another caller's key: %+v, %v", r, err)
+	}
+	if n := calls.Load(); n != 2 {
+		t.Errorf("%d calls, want one of each caller", n)
+	}
+
+	answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusInternalServerError) }
+	_, err := ask(here, alpha, "failed", hello)
+	_, again := ask(there, alpha, "failed", hello)
+	if directory.ProblemOf(err) != directory.AgentFailed || again == nil || again.Error() != err.Error() || calls.Load() != 3 {
+		t.Errorf("an agent that failed, and may have acted: %v, then %v after %d calls", err, again, calls.Load())
+	}
+	answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusServiceUnavailable) }
+	_, err = ask(here, alpha, "away", hello)
+	answer = echo
+	if r, again := ask(there, alpha, "away", hello); directory.ProblemOf(err) != directory.AgentUnavailable || again != nil || r.Replayed {
+		t.Errorf("an agent that says it can't now: %v, then %v", err, again)
+	}
+	large := `{"text":"` + strings.Repeat("a", 70<<10) + `"}`
+	if _, err = ask(here, alpha, "large", large); err != nil {
+		t.Error(err)
+	}
+	if _, err = ask(here, alpha, "large", large); directory.ProblemOf(err) != directory.KeySpent {
+		t.Errorf("an answer that is too large to keep: %v", err)
+	}
+	answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: 1\n\n")
+	}
+	r, err := here.Invoke(t.Context(), e, directory.Invocation{Body: []byte(hello), Caller: directory.IdentityOf(alpha), Key: "stream", Stream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Stream.Close()
+	if _, err = ask(there, alpha, "stream", hello); directory.ProblemOf(err) != directory.KeySpent {
+		t.Errorf("a stream: %v", err)
+	}
+
+	server.Close()
+	n := calls.Load()
+	for range 2 {
+		if _, err = ask(here, alpha, "nobody", hello); directory.ProblemOf(err) != directory.AgentFailed {
+			t.Errorf("nobody there: %v", err)
+		}
+	}
+	answer = echo
+	e = aidip(t, agent(here).URL, `"operations": [`+translate+`]`)
+	if _, err := ask(here, alpha, "nobody", hello); err != nil || calls.Load() != n+1 {
+		t.Errorf("once it is there: %v after %d calls", err, calls.Load()-n)
+	}
+	if _, err := ask(newStage(t, nil), alpha, "k", hello); directory.ProblemOf(err) != directory.Unavailable {
+		t.Errorf("a gateway that keeps no keys: %v", err)
+	}
+}
+
+// Who has gone away finds the answer to a key; a proof that was shown is good for one
+// call, whichever node it is shown to.
+//
+// Requirement: AI-012, TRUST-005
+func TestACallOutlivesItsCaller(t *testing.T) {
+	keys := domain(t)
+	s := newStage(t, func(c *gateway.Config) { c.Claims = keys })
+	started, goOn := make(chan struct{}, 1), make(chan struct{})
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		started <- struct{}{}
+		select {
+		case <-goOn:
+		case <-r.Context().Done():
+		}
+		echo(w, r)
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	in := directory.Invocation{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(alpha), Key: "k"}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := s.Invoke(ctx, e, in); done <- err }()
+	<-started
+	cancel()
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Fatalf("the call of one who has gone away: %v", err)
+	}
+	if r, err := s.Invoke(t.Context(), e, in); err != nil || !r.Replayed {
+		t.Errorf("when it is back: %+v, %v", r, err)
+	}
+
+	in.Key, in.Proof, in.ProofUntil = "", directory.Hash{1}, time.Now().Unix()+60
+	if _, err := s.Invoke(t.Context(), e, in); err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	if _, err := s.Invoke(t.Context(), e, in); directory.ProblemOf(err) != directory.Replayed {
+		t.Errorf("a proof that was shown before: %v", err)
+	}
+	if len(started) != 0 {
+		t.Error("the agent was called by it")
+	}
+}
+
+// A gateway that closes ends what is under way, and says so; it waits for nobody.
+func TestClose(t *testing.T) {
+	keys := domain(t)
+	s := newStage(t, func(c *gateway.Config) { c.Claims = keys })
+	started := make(chan struct{}, 3)
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Accept"), "event-stream") {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "data: 1\n\n")
+			w.(http.Flusher).Flush()
+		}
+		started <- struct{}{}
+		<-r.Context().Done()
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	in := directory.Invocation{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(alpha)}
+	streamed := in
+	streamed.Stream = true
+	r, err := s.Invoke(t.Context(), e, streamed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	s.Drain()
+	if b, err := io.ReadAll(r.Stream); string(b) != "data: 1\n\n" || directory.ProblemOf(err) != directory.Unavailable {
+		t.Errorf("a stream, drained: %q, %v", b, err)
+	}
+	_ = r.Stream.Close()
+	results := make(chan error, 2)
+	for _, key := range []string{"", "k"} {
+		called := in
+		called.Key = key
+		go func() { _, err := s.Invoke(t.Context(), e, called); results <- err }()
+		<-started
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-results; directory.ProblemOf(err) != directory.Unavailable {
+			t.Errorf("a call, closed: %v", err)
+		}
+	}
+	if _, err := s.Invoke(t.Context(), e, in); directory.ProblemOf(err) != directory.Unavailable {
+		t.Errorf("after it: %v", err)
+	}
+	in.Key = "k"
+	next := &stage{gateway.New(gateway.Config{Claims: keys, Guard: newGuard(t, gateway.GuardConfig{})}), s.authority}
+	if _, err := next.Invoke(t.Context(), e, in); directory.ProblemOf(err) != directory.KeySpent {
+		t.Errorf("its key, at another node: %v", err)
+	}
+}
+
+type tokens struct {
+	asked []string
+	err   error
+}
+
+func (k *tokens) JWTSVID(_ context.Context, audience string) (string, time.Time, error) {
+	k.asked = append(k.asked, audience)
+	return "token-for-" + audience, time.Now().Add(time.Hour), k.err
+}
+
+// The node shows the agent its own token, for the place that it is at, whatever the
+// registration says; and of the caller's header what an operator named for this very
+// agent. The tokens are an identity source's: package trust has the real ones.
+//
+// Requirement: AI-017
+func TestWhatAnAgentIsShown(t *testing.T) {
+	from := &tokens{}
+	var got http.Header
+	s := newStage(t, func(c *gateway.Config) {
+		c.Tokens, c.Domain = from, alpha.TrustDomain()
+		c.PassHeaders = map[string][]string{"translator": {"X-API-Key"}, "bearer": {"Authorization"}}
+	})
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Clone(); echo(w, r) })
+	in := directory.Invocation{Body: []byte(`{"text":"a"}`), Header: http.Header{
+		"Authorization": {"Bearer callers"}, "Cookie": {"callers"}, "X-Api-Key": {"callers"}, "Workload-Identity-Token": {"callers"},
+		"X-Forwarded-For": {"callers"}, "Traceparent": {"callers"}, "Host": {"callers"},
+	}}
+	show := func(e *directory.Entry) {
+		t.Helper()
+		got = nil
+		if _, err := s.Invoke(t.Context(), e, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := aidip(t, agent.URL+"/a", `"operations": [`+translate+`], "authentication": {"type": "jwt_svid", "audience": "https://victim.example"}`)
+	show(e)
+	show(e)
+	if got.Get("Authorization") != "Bearer token-for-"+agent.URL || len(from.asked) != 1 || got.Get("X-Api-Key") != "callers" {
+		t.Errorf("shown %v; asked for %q", got, from.asked)
+	}
+	for name, values := range got {
+		if strings.Contains(fmt.Sprint(values), "callers") && name != "X-Api-Key" {
+			t.Errorf("%s is the caller's", name)
+		}
+	}
+	in.Header["Traceparent"] = []string{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+	foreign := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	foreign.Origin = spiffeid.RequireTrustDomainFromString("beta.test")
+	show(foreign)
+	if got.Get("X-Api-Key") != "" || got.Get("Traceparent") == "" {
+		t.Errorf("another domain's agent of that name is shown %v", got)
+	}
+	e.Agent = "bearer"
+	show(e)
+	if got.Get("Authorization") != "Bearer callers" {
+		t.Errorf("an agent that gets the caller's own: %v", got)
+	}
+	e = aidip(t, strings.Replace(agent.URL, "127.0.0.1", "localhost", 1), `"operations": [`+translate+`]`)
+	from.err = errors.New("the source is away")
+	for range 2 {
+		if show(e); got.Get("Authorization") != "" {
+			t.Errorf("a token that there is none of: %v", got)
+		}
+	}
+	if len(from.asked) != 2 {
+		t.Errorf("a source that is away is asked again at once: %q", from.asked)
+	}
+	for name, ok := range map[string]bool{"X-API-Key": true, "authorization": true, "Host": false, "transfer-encoding": false, "X Y": false, "": false, "X-A\r\nB": false} {
+		if err := gateway.CheckPassHeader(name); (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// An answer that is packed is not unpacked, and not passed on as if it weren't.
+func TestPackedAnswers(t *testing.T) {
+	s := newStage(t, nil)
+	for _, media := range []string{"application/json", "text/event-stream"} {
+		agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", media)
+			w.Header().Set("Content-Encoding", "gzip")
+			io.WriteString(w, `{"text":"a"}`)
+		})
+		if _, err := invoke(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
+			t.Errorf("%s: %v", media, err)
+		}
+	}
+}
