@@ -188,3 +188,13 @@ func TestConfigsThatJoin(t *testing.T) {
 		}
 	}
 }
+
+// Whoever serves without a word about limits has limits.
+//
+// Requirement: OPS-020
+func TestLimitsAreOnByDefault(t *testing.T) {
+	l := DefaultConfig().Limits
+	if l.Registrations <= 0 || l.Lookups <= 0 || l.Queries <= 0 || l.Invocations <= 0 || l.RegistrationsPerOwner == 0 {
+		t.Errorf("the defaults are %+v", l)
+	}
+}
