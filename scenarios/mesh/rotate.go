@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -62,4 +63,11 @@ func (m *Mesh) publish(d *Domain, cas ...*trust.CA) {
 	for _, n := range d.Nodes {
 		m.must(os.WriteFile(n.cfg.Identity.Bundle, text, 0o600))
 	}
+}
+
+// LoseKey takes the signing key from the disk of a node that is dead: it makes itself
+// another when it starts.
+func (m *Mesh) LoseKey(n *Node) {
+	m.T.Helper()
+	m.must(os.Remove(filepath.Join(n.cfg.Data, "signing.key")))
 }

@@ -1,0 +1,49 @@
+package scenarios
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// Nodes of a domain get new signing keys, one after the other and then all at once:
+// the others sign meanwhile what they signed, the domain's next key document lists the
+// new key and not the old, and its peers take what it signs at once. Nothing that was
+// told is lost, and nothing is told later than else.
+func TestNewSigningKeysLoseNothing(t *testing.T) {
+	tell(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: full(3, 1), Seed: seed, Link: wan})
+		alpha := m.Domain("alpha.test")
+		told := []*mesh.Agent{m.Register("alpha.test", "first", 86400)}
+		m.Eventually(5*time.Second, "it is seen", func() error { return m.Seen(told...) })
+		renew := func(what string, nodes ...*mesh.Node) {
+			t.Helper()
+			for _, n := range nodes {
+				m.Kill(n)
+				m.LoseKey(n)
+			}
+			for _, n := range nodes {
+				m.Restart(n)
+			}
+			m.Eventually(time.Minute, "the nodes are ready with new keys", func() error {
+				for _, n := range nodes {
+					if err := n.Ready(); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			told = append(told, m.Register("alpha.test", what, 86400))
+			m.Eventually(5*time.Second, "what the new key signs is taken", func() error { return m.Seen(told...) })
+		}
+		for _, n := range alpha.Nodes {
+			renew("after-"+n.Name[len(n.Name)-1:], n)
+		}
+		renew("after-all", alpha.Nodes...)
+		m.Sleep(10 * time.Minute)
+		if err := m.Seen(told...); err != nil {
+			t.Error(err)
+		}
+	})
+}
