@@ -39,12 +39,21 @@ const maxClients = 256
 // layOut makes a domain of so many nodes in dir, or takes the one that is there.
 // No process of it runs afterwards.
 func (b *bench) layOut(ctx context.Context, dir string, nodes int) (*domain, error) {
+	mesh, err := b.layOutMesh(ctx, dir, 1, nodes)
+	if err != nil {
+		return nil, err
+	}
+	return mesh[0], nil
+}
+
+// layOutMesh makes domains that peer, as layOut makes one.
+func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) ([]*domain, error) {
 	m, err := node.ReadDevMesh(dir)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		dev, err := begin("roster dev", filepath.Join(b.dir, "dev.log"), b.binary, "dev", "--processes",
-			"--domains", "1", "--nodes", fmt.Sprint(nodes), "--sample", "0", "--port", "0", "--dir", dir)
+			"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes), "--sample", "0", "--port", "0", "--dir", dir)
 		if err != nil {
 			return nil, err
 		}
@@ -59,19 +68,25 @@ func (b *bench) layOut(ctx context.Context, dir string, nodes int) (*domain, err
 			return nil, err
 		}
 	}
-	d := &domain{DevDomain: m.Domains[0], binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles(), profiles: b.profiles}
-	if len(m.Domains) != 1 || len(d.Nodes) != nodes {
-		return nil, fmt.Errorf("%s holds another mesh than one domain of %d", dir, nodes)
+	if len(m.Domains) != domains || len(m.Domains[0].Nodes) != nodes {
+		return nil, fmt.Errorf("%s holds another mesh than %d domains of %d", dir, domains, nodes)
 	}
-	td, err := spiffeid.TrustDomainFromString(d.TrustDomain)
-	if err != nil {
-		return nil, err
+	var all []*domain
+	for _, laid := range m.Domains {
+		d := &domain{DevDomain: laid, binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles(), profiles: b.profiles}
+		td, err := spiffeid.TrustDomainFromString(d.TrustDomain)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.bundles.LoadFile(td, d.Bundle); err != nil {
+			return nil, err
+		}
+		if d.client, err = d.clientAs("/agent/ada"); err != nil {
+			return nil, err
+		}
+		all = append(all, d)
 	}
-	if err := d.bundles.LoadFile(td, d.Bundle); err != nil {
-		return nil, err
-	}
-	d.client, err = d.clientAs("/agent/ada")
-	return d, err
+	return all, nil
 }
 
 // clientAs returns a client with the identity of that path.

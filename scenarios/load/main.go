@@ -57,6 +57,7 @@ var sections = []section{
 	{"linearizable", 5 * time.Minute, linearizable},
 	{"lookups", 30 * time.Minute, lookups},
 	{"million", 40 * time.Minute, million},
+	{"sync", 30 * time.Minute, firstSync},
 	{"kills", 15 * time.Minute, kills},
 	{"lost", 30 * time.Minute, lost},
 }
