@@ -82,6 +82,16 @@ type Peer struct {
 	LastError    string            `json:"last_error,omitempty"`
 	Received     map[string]uint64 `json:"received,omitempty"` // pages by outcome
 	HeadAge      float64           `json:"head_age_seconds"`   // of its newest verified head
+	// Export and Import are the peering's rules.
+	Export directory.PeerRules `json:"export,omitzero"`
+	Import directory.PeerRules `json:"import,omitzero"`
+	// Hidden is whether what the peer told isn't shown, since it wasn't heard for long.
+	Hidden    bool   `json:"hidden,omitzero"`
+	Records   uint64 `json:"records,omitzero"`    // held of the peer, filtered or not
+	Bytes     uint64 `json:"bytes,omitzero"`      // of them on disk
+	OverQuota uint64 `json:"over_quota,omitzero"` // registrations for which there was no room
+	BytesIn   uint64 `json:"bytes_in,omitzero"`   // of bodies that its nodes answered
+	BytesOut  uint64 `json:"bytes_out,omitzero"`  // of bodies that its nodes were answered
 }
 
 func (s *Server) raft(w http.ResponseWriter, c *call) error {

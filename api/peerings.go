@@ -28,6 +28,8 @@ type Peerings interface {
 	Redeem(ctx context.Context, secret string, peer directory.Peering) error
 	// Change does what an operator wants of a peering that there is.
 	Change(ctx context.Context, peer spiffeid.TrustDomain, verb PeerVerb) error
+	// SetRules puts rules in the place of those of a peering; nil keeps what there is.
+	SetRules(ctx context.Context, peer spiffeid.TrustDomain, export, imports *directory.PeerRules) error
 }
 
 // A PeerVerb is what an operator wants of a peering.
@@ -39,6 +41,7 @@ const (
 	PeerRelease  PeerVerb = "release"  // of a frozen one: trust it again
 	PeerExport   PeerVerb = "export"   // let the peer have what is for the mesh
 	PeerUnexport PeerVerb = "unexport" // no longer
+	PeerSet      PeerVerb = "set"      // other rules for what goes out or comes in
 )
 
 // An Invitation is a token, and what to compare at the other side.
@@ -120,8 +123,36 @@ type acceptRequest struct {
 }
 
 type changeRequest struct {
-	Domain string   `json:"domain"`
-	Verb   PeerVerb `json:"verb"`
+	Domain string               `json:"domain"`
+	Verb   PeerVerb             `json:"verb"`
+	Export *directory.PeerRules `json:"export,omitzero"` // of set
+	Import *directory.PeerRules `json:"import,omitzero"`
+}
+
+// check says what is wrong with what is asked for.
+func (in *changeRequest) check() error {
+	switch in.Verb {
+	case PeerRemove, PeerRelease, PeerExport, PeerUnexport:
+		if in.Export != nil || in.Import != nil {
+			return directory.Refuse(directory.BadRequest, "rules are for the verb set").At("/verb")
+		}
+		return nil
+	case PeerSet:
+		if in.Export == nil && in.Import == nil {
+			return directory.Refuse(directory.BadRequest, "set takes export, import or both").At("/verb")
+		}
+	default:
+		return directory.Refuse(directory.BadRequest, "verb is %.40q; it is remove, release, export, unexport or set", in.Verb).At("/verb")
+	}
+	if in.Export != nil {
+		if err := in.Export.CheckExport(); err != nil {
+			return err
+		}
+	}
+	if in.Import != nil {
+		return in.Import.CheckImport()
+	}
+	return nil
 }
 
 // Bounds of an invitation's life.
@@ -203,12 +234,15 @@ func (s *Server) changePeering(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	switch in.Verb {
-	case PeerRemove, PeerRelease, PeerExport, PeerUnexport:
-	default:
-		return directory.Refuse(directory.BadRequest, "verb is %.40q; it is remove, release, export or unexport", in.Verb).At("/verb")
+	if err := in.check(); err != nil {
+		return err
 	}
-	if err := s.cfg.Peerings.Change(c.Context(), td, in.Verb); err != nil {
+	if in.Verb == PeerSet {
+		err = s.cfg.Peerings.SetRules(c.Context(), td, in.Export, in.Import)
+	} else {
+		err = s.cfg.Peerings.Change(c.Context(), td, in.Verb)
+	}
+	if err != nil {
 		return err
 	}
 	s.peeringChanged(c, string(in.Verb), in.Domain)
@@ -264,7 +298,13 @@ func (c *Client) Accept(ctx context.Context, token string) error {
 
 // ChangePeering does something with a peering that there is.
 func (c *Client) ChangePeering(ctx context.Context, peer string, verb PeerVerb) error {
-	_, err := c.ask(ctx, "/v1/operator/peers/change", changeRequest{peer, verb})
+	_, err := c.ask(ctx, "/v1/operator/peers/change", changeRequest{Domain: peer, Verb: verb})
+	return err
+}
+
+// SetPeerRules puts rules in the place of those of a peering; nil keeps what there is.
+func (c *Client) SetPeerRules(ctx context.Context, peer string, export, imports *directory.PeerRules) error {
+	_, err := c.ask(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, export, imports})
 	return err
 }
 

@@ -279,6 +279,10 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"agreed": oneOf("pending", "active", "frozen", "terminated"), "fingerprint": text("SHA-256 of the peer's X.509 authorities.", 0),
 				"exported": said(boolean(), "Whether the peer may have what is for the mesh."), "unlisted": said(boolean(), "Whether the peer lets this domain have nothing."),
 				"invited_until": moment, "ended_by": oneOf("us", "peer"), "head_age_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}}, "addresses": array(text("", 0), "", 0),
+				"export": peerRules(), "import": peerRules(), "hidden": said(boolean(), "Whether what the peer told isn't shown, since it wasn't heard for long."),
+				"records": atLeast(0, "Held of the peer, filtered or not."), "bytes": atLeast(0, "Of these on disk."),
+				"over_quota": atLeast(0, "Registrations for which there was no room."),
+				"bytes_in":   atLeast(0, "Of bodies that its nodes answered."), "bytes_out": atLeast(0, "Of bodies that its nodes were answered."),
 				"watermark": text("EPOCH.REVISION that this node has applied.", 0), "tip": text("EPOCH.REVISION that the peer has announced.", 0),
 				"lag_revisions": atLeast(0, ""), "lag_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},
 				"last_heard": moment, "last_error": text("", 0),
@@ -294,7 +298,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		}), "A token, and what to compare at the other side."),
 		"peer-accept": said(object([]string{"token"}, props{"token": nonEmpty("Of the domain that invites.")}), "A token."),
 		"peer-change": said(object([]string{"domain", "verb"}, props{
-			"domain": nonEmpty("The peer's trust domain."), "verb": oneOf("remove", "release", "export", "unexport"),
+			"domain": nonEmpty("The peer's trust domain."), "verb": oneOf("remove", "release", "export", "unexport", "set"), "export": peerRules(), "import": peerRules(),
 		}), "What to do with a peering."),
 		"peer-offer": said(object([]string{"domain", "bundle", "addresses", "secret"}, props{
 			"domain": nonEmpty("The invited trust domain."), "bundle": said(object(nil, nil), "Its SPIFFE bundle, a JWKS object."),
@@ -443,4 +447,17 @@ func (s *Server) schema(w http.ResponseWriter, c *call) error {
 		return directory.Refuse(directory.NotFound, "There is no schema called %.100q.", c.vars["kind"])
 	}
 	return sendPublic(w, c, "application/schema+json", b)
+}
+
+// peerRules describes directory.PeerRules.
+func peerRules() *openapi3.Schema {
+	return said(object(nil, props{
+		"names":        array(nonEmpty("An agent's name, or the beginning of one and *."), "", 0),
+		"capabilities": array(nonEmpty("A capability's name, or the beginning of one and *."), "", 0),
+		"kinds":        array(nonEmpty("A kind."), "", 0),
+		"records":      atLeast(0, "Of import: how many registrations are held at most; 0 for any number."),
+		"bytes":        atLeast(0, "Of import: how large their records are together at most; 0 for any size."),
+		"max_lifetime": atLeast(0, "Of import: clips deadlines, in seconds after they were set; 0 doesn't."),
+		"on_stale":     oneOf("serve", "hide"),
+	}), "What is let through of one direction of a peering; a list that is absent lets all through.")
 }

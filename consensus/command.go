@@ -170,6 +170,8 @@ type peer struct {
 	ByPeer    bool                   `cbor:"9,keyasint,omitempty"`
 
 	Endpoint directory.BundleEndpoint `cbor:"20,keyasint,omitzero"`
+	Export   directory.PeerRules      `cbor:"21,keyasint,omitzero"`
+	Import   directory.PeerRules      `cbor:"22,keyasint,omitzero"`
 }
 
 // rebundle is what a peer's bundle endpoint has, where the peering still has the

@@ -84,6 +84,7 @@ func (s *state) redeem(c *redeem) error {
 	p, known := s.peerings[c.Peer.Domain]
 	next := c.Peer
 	next.Secret, next.Until, next.Mesh = c.Secret, p.Until, p.Mesh // what the peer may not say
+	next.Export, next.Import = p.Export, p.Import
 	switch {
 	case !known || p.Secret != c.Secret || c.Secret.IsZero():
 	case p.State == directory.PeeringPending && s.now/1000 < p.Until:

@@ -100,12 +100,16 @@ type Peering struct {
 	// Endpoint is where the peer's bundle is had anew; zero where an operator alone
 	// changes it.
 	Endpoint BundleEndpoint `json:"bundle_endpoint,omitzero"`
+	// Export is what the peer may have of what policy lets it have, and Import what is
+	// taken of what it lets us have.
+	Export PeerRules `json:"export,omitzero"`
+	Import PeerRules `json:"import,omitzero"`
 }
 
 // Equal reports whether two peerings say the same.
 func (p Peering) Equal(o Peering) bool {
 	return p.Domain == o.Domain && p.State == o.State && p.Mesh == o.Mesh &&
-		p.Secret == o.Secret && p.Until == o.Until && p.ByPeer == o.ByPeer && p.Endpoint == o.Endpoint && bytes.Equal(p.Bundle, o.Bundle) &&
+		p.Secret == o.Secret && p.Until == o.Until && p.ByPeer == o.ByPeer && p.Endpoint == o.Endpoint && p.Export.Equal(o.Export) && p.Import.Equal(o.Import) && bytes.Equal(p.Bundle, o.Bundle) &&
 		slices.Equal(p.Addresses, o.Addresses) && slices.Equal(p.Gossip, o.Gossip)
 }
 

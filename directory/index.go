@@ -140,13 +140,24 @@ func (x *Index) drop(s *slot, n uint32) {
 func (x *Index) retire() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.empty()
+	x.minder = minder{}
+}
+
+// Clear removes all entries at once.
+func (x *Index) Clear() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.empty()
+}
+
+func (x *Index) empty() {
 	for _, s := range x.stock.slots.All() {
 		if e := s.e; e != nil {
 			x.note(e, nil)
 		}
 	}
 	x.clear()
-	x.minder = minder{}
 }
 
 // Get returns the entry of that rid, alive or not.

@@ -52,11 +52,12 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, records map[name]fetched) (Cod
 		return m.counted(o, CodeGap), nil
 	}
 	var effects []effect
+	var delta usage
 	floor := o.index.Clock.Now()
 	state, err := m.store.change(st.id, func(tx *bbolt.Tx, t *streamTx) error {
 		effects = effects[:0]
 		for _, d := range p.Digests {
-			e, err := m.applyDigest(o, t, p, d, opened[d.RID], floor)
+			e, err := m.applyDigest(o, st, t, p, d, opened[d.RID], floor)
 			if err != nil {
 				return err
 			}
@@ -65,7 +66,7 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, records map[name]fetched) (Cod
 		if t.state.Live > uint64(m.cfg.Quota) && t.state.Live > st.state.Live {
 			return &Refusal{CodeQuota, p.Issuer, errQuota}
 		}
-		t.state.Watermark = p.To
+		t.state.Watermark, delta = p.To, t.delta
 		if err := t.addPage(p.SignedPage, p.text); err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, records map[name]fetched) (Cod
 		return "", m.refused(sender{}, p.text, err)
 	}
 	o.announced.AllowN(time.Now(), min(len(p.Digests), originBurst))
-	st.state = state
+	o.account(st, state, delta)
 	if err := m.apply(o, f, st, effects); err != nil {
 		return "", err
 	}
@@ -146,7 +147,7 @@ func parallel(n int, f func(i int)) {
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
 // its record is here (federation.md, "Records on demand").
-func (m *Mesh) applyDigest(o *origin, t *streamTx, p *verifiedPage, d directory.Digest, rec openedRecord, now time.Time) (effect, error) {
+func (m *Mesh) applyDigest(o *origin, st *stream, t *streamTx, p *verifiedPage, d directory.Digest, rec openedRecord, now time.Time) (effect, error) {
 	old, err := t.get(d.RID)
 	if err != nil {
 		return effect{}, err
@@ -164,8 +165,12 @@ func (m *Mesh) applyDigest(o *origin, t *streamTx, p *verifiedPage, d directory.
 		return effect{digest: d, renew: h, want: h.Record == recordWanted}, t.put(d.RID, old, h)
 	}
 	e := effect{digest: d, want: rec.storedRecord == nil}
-	if rec.storedRecord != nil {
-		e.entry = m.keep(o, p.Audience, h, rec)
+	switch {
+	case rec.storedRecord != nil:
+		e.entry = m.keep(o, st, t, old, h, rec)
+	case (old == nil || old.Record != recordHeld) && o.full(st, t.delta):
+		e.want = false
+		m.overQuota(o, h)
 	}
 	if err := t.put(d.RID, old, h); err != nil || h.Record != recordHeld {
 		return e, err
@@ -175,8 +180,9 @@ func (m *Mesh) applyDigest(o *origin, t *streamTx, p *verifiedPage, d directory.
 
 // keep completes h and its entry for a record that came. A record that can't be
 // shown is not asked for again: no other holder could have other bytes by that
-// name.
-func (m *Mesh) keep(o *origin, aud directory.Audience, h *held, rec openedRecord) *directory.Entry {
+// name. Nor is one for which the peering has no room, as long as it has none; what an
+// entry held before makes room.
+func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec openedRecord) *directory.Entry {
 	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), recordHeld
 	if rec.err != nil {
 		h.Record = recordRefused
@@ -184,27 +190,47 @@ func (m *Mesh) keep(o *origin, aud directory.Audience, h *held, rec openedRecord
 		m.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
 		return nil
 	}
-	return m.shown(rec.entry, aud, h)
+	now := o.used(st, t.delta)
+	if old != nil && old.Record == recordHeld {
+		now = now.plus(usage{records: -1, bytes: -t.size(old)})
+	}
+	if !o.fits(now.plus(usage{records: 1, bytes: int64(len(marshal(rec.storedRecord)))})) {
+		m.overQuota(o, h)
+		return nil
+	}
+	return o.shown(rec.entry, st.id.aud, h)
+}
+
+// overQuota notes that there is no room for an entry's record.
+func (m *Mesh) overQuota(o *origin, h *held) {
+	h.Record = recordOver
+	m.counted(o, CodeQuota)
+}
+
+// account notes what a transaction changed. o.mu is held.
+func (o *origin) account(st *stream, state streamState, delta usage) {
+	st.state, st.used = state, st.used.plus(delta)
+	o.room = o.room || delta.records < 0 || delta.bytes < 0
 }
 
 // shown completes an entry with what its stream says of it, and is nil where
 // there is none or import policy holds it back.
-func (m *Mesh) shown(e *directory.Entry, aud directory.Audience, h *held) *directory.Entry {
+func (o *origin) shown(e *directory.Entry, aud directory.Audience, h *held) *directory.Entry {
 	if e == nil {
 		return nil
 	}
 	from, _ := spiffeid.TrustDomainFromString(h.From)
 	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M, Private: aud != directory.Mesh}
-	h.describe(e)
-	if !m.cfg.Import(e) {
+	h.describe(e, o.peering.Import.MaxLifetime)
+	if !o.admits(e) {
 		return nil
 	}
 	return e
 }
 
-// describe writes into e what a renewal changes.
-func (h *held) describe(e *directory.Entry) {
-	e.Revision, e.Lifetime, e.ExpiresAt = h.Revision, h.Lifetime, h.Deadline*1000
+// describe writes into e what a renewal changes; most is the peering's MaxLifetime.
+func (h *held) describe(e *directory.Entry, most uint32) {
+	e.Revision, e.Lifetime, e.ExpiresAt = h.Revision, h.Lifetime, h.deadline(most)*1000
 	e.Received.Key, e.Received.CheckedAt = h.Key.String(), h.CheckedAt
 }
 
@@ -255,6 +281,7 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 		return nil
 	}
 	var effects []effect
+	var delta usage
 	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
 		effects = effects[:0]
 		for rid, rec := range opened {
@@ -265,8 +292,9 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 			if h == nil || h.Record != recordWanted || h.name() != rec.asked {
 				continue // another page changed it meanwhile
 			}
-			entry := m.keep(o, st.id.aud, h, rec)
-			if err := t.put(rid, h, h); err != nil {
+			was := *h
+			entry := m.keep(o, st, t, &was, h, rec)
+			if err := t.put(rid, &was, h); err != nil {
 				return err
 			}
 			if h.Record == recordHeld {
@@ -276,12 +304,13 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 			}
 			effects = append(effects, effect{digest: h.digest(rid), entry: entry})
 		}
+		delta = t.delta
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	st.state = state
+	o.account(st, state, delta)
 	m.moved()
 	return m.apply(o, f, st, effects)
 }
@@ -323,7 +352,8 @@ func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (n
 	if err != nil || len(rids) == 0 {
 		return next, err
 	}
-	st.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+	var delta usage
+	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
 		for _, rid := range rids {
 			old, err := t.get(rid)
 			if err == nil {
@@ -333,11 +363,13 @@ func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (n
 				return err
 			}
 		}
+		delta = t.delta
 		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
+	o.account(st, state, delta)
 	effects := make([]effect, len(rids))
 	for i, rid := range rids {
 		effects[i] = effect{digest: directory.Digest{RID: rid}}

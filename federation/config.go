@@ -62,7 +62,6 @@ type Config struct {
 	Siblings func() []string                              // base URLs of the domain's other nodes; nil where there are none
 	Client   func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
 	Gossip   *GossipConfig                                // nil switches gossip off
-	Import   func(*directory.Entry) bool                  // what to show of what peers send; nil shows all
 	// Farewell is called when a node of a peer says that its domain has ended the
 	// peering; nil takes no such word.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error
@@ -94,9 +93,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Import == nil {
-		c.Import = func(*directory.Entry) bool { return true }
 	}
 	if c.HeadEvery <= 0 {
 		c.HeadEvery = 60 * time.Second

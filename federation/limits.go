@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"net/http"
 	"sync"
 	"time"
 
@@ -78,3 +79,48 @@ func (c *counts) of(origin spiffeid.TrustDomain) map[Code]uint64 {
 	}
 	return out
 }
+
+// traffic counts the bytes of bodies that a domain's nodes answered and were
+// answered. Only peers and the own domain reach it.
+type traffic struct {
+	mu  sync.Mutex
+	all map[spiffeid.TrustDomain]*[2]uint64
+}
+
+func (t *traffic) add(td spiffeid.TrustDomain, in, out int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = map[spiffeid.TrustDomain]*[2]uint64{}
+	}
+	if t.all[td] == nil {
+		t.all[td] = new([2]uint64)
+	}
+	t.all[td][0] += uint64(in)
+	t.all[td][1] += uint64(out)
+}
+
+func (t *traffic) of(td spiffeid.TrustDomain) (in, out uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := t.all[td]; n != nil {
+		return n[0], n[1]
+	}
+	return 0, 0
+}
+
+// A metered answer counts what is written to a domain's node.
+type metered struct {
+	http.ResponseWriter
+	traffic *traffic
+	to      spiffeid.TrustDomain
+}
+
+func (w *metered) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	w.traffic.add(w.to, 0, n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (w *metered) Unwrap() http.ResponseWriter { return w.ResponseWriter }

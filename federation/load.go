@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
 
@@ -16,8 +17,15 @@ func (m *Mesh) load() error {
 	if err != nil {
 		return err
 	}
+	agreed := map[spiffeid.TrustDomain]directory.Peering{}
+	for _, p := range m.cfg.Peerings() {
+		if p.State != directory.PeeringTerminated {
+			agreed[p.Domain] = p
+		}
+	}
 	for td, saved := range origins {
 		o := m.know(td)
+		o.peering, o.room = agreed[td], true
 		if saved.Floor > 0 {
 			o.index.Clock.Advance(time.UnixMilli(saved.Floor))
 			o.base.Advance(time.UnixMilli(saved.Floor))
@@ -103,12 +111,17 @@ const fillBatch = 1000
 func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
 	return m.store.read(st.id, func(t *streamTx) error {
 		var batch []kept
+		var used usage
+		defer func() { st.used = used }()
 		err := t.entries.ForEach(func(k, v []byte) error {
 			e, err := t.kept(k, v)
+			if err == nil {
+				used = used.plus(t.usageOf(&e.held))
+			}
 			switch {
 			case err != nil:
 				return err
-			case e.held.Record == recordWanted:
+			case e.held.Record == recordWanted && st.wanted[e.rid] == nil:
 				st.wanted[e.rid] = &want{digest: e.held.digest(e.rid)}
 			case e.held.Record == recordHeld && st == f.cur:
 				batch = append(batch, e)
@@ -122,6 +135,17 @@ func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
 		m.showAll(o, st, batch)
 		return err
 	})
+}
+
+// usageOf is what one entry takes.
+func (t *streamTx) usageOf(h *held) (u usage) {
+	switch h.Record {
+	case recordHeld:
+		u.records, u.bytes = 1, t.size(h)
+	case recordOver:
+		u.over = 1
+	}
+	return u
 }
 
 // kept reads an entry with its record.
@@ -157,7 +181,7 @@ func (m *Mesh) entryOf(o *origin, st *stream, k kept) *directory.Entry {
 		m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.rid.String(), "error", err)
 		return nil
 	}
-	return m.shown(entry, st.id.aud, &k.held)
+	return o.shown(entry, st.id.aud, &k.held)
 }
 
 // swap puts the new epoch's stream in the old one's place, once it has reached

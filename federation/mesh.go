@@ -37,6 +37,7 @@ type Mesh struct {
 	senders   senders
 	refusals  refusals
 	counts    counts
+	traffic   traffic
 	ownHeard  atomic.Uint64 // how far another member gossiped the own stream
 
 	ctx     context.Context // ends with Close, for work that outlives its request
@@ -184,6 +185,7 @@ func (m *Mesh) Peers() []PeerStatus {
 	for _, o := range m.all() {
 		s := o.status()
 		s.Received = m.counts.of(o.domain)
+		s.BytesIn, s.BytesOut = m.traffic.of(o.domain)
 		all = append(all, s)
 	}
 	return all
@@ -210,6 +212,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { m.sweeper(ctx) })
 	wg.Go(func() { m.wiping(ctx) })
+	wg.Go(func() { m.staleness(ctx) })
 	m.manage(ctx)
 	return nil
 }
@@ -229,6 +232,9 @@ func (m *Mesh) sweeper(ctx context.Context) {
 			next, err := m.sweep(o, sweepLimit)
 			if err != nil {
 				m.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
+			}
+			if err := m.readmit(o); err != nil {
+				m.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
 			}
 			if !next.IsZero() {
 				pause = max(min(pause, time.Until(next)), 50*time.Millisecond)
@@ -304,7 +310,10 @@ func (m *Mesh) reconcile() {
 			o = m.know(p.Domain)
 		}
 		o.mu.Lock()
-		o.peering = p
+		changed := !o.peering.Import.Equal(p.Import)
+		if o.peering = p; changed {
+			m.rejudge(o)
+		}
 		o.mu.Unlock()
 	}
 }

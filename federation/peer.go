@@ -27,6 +27,7 @@ type want struct {
 type stream struct {
 	id     streamID
 	state  streamState
+	used   usage
 	wanted map[directory.RID]*want
 }
 
@@ -44,6 +45,8 @@ type origin struct {
 	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
 	peering   directory.Peering
 	ended     bool
+	stale     bool // it wasn't heard for long, and its peering hides what it told
+	room      bool // something was freed, or may be held, since readmit looked
 	unlisted  bool // by its newest key document it doesn't let this domain have its mesh stream
 	feed           // its mesh stream
 	private   feed // what it announces to this domain alone
@@ -86,7 +89,7 @@ func (o *origin) renew(rid directory.RID, h *held) {
 	}
 	e, r := *old, *old.Received
 	e.Received = &r
-	h.describe(&e)
+	h.describe(&e, o.peering.Import.MaxLifetime)
 	o.index.Put(&e)
 }
 
@@ -201,6 +204,12 @@ type PeerStatus struct {
 	Entries      uint64        // held, the pending ones too
 	Pending      int           // of which records are missing
 	Unlisted     bool          // it lets this domain have nothing
+	Hidden       bool          // what it told, because it wasn't heard for long
+	Records      uint64        // held on disk, of both of its streams
+	Bytes        uint64        // of them
+	OverQuota    uint64        // entries for whose records the peering's quotas have no room
+	BytesIn      uint64        // of the bodies that its nodes answered
+	BytesOut     uint64        // of those that its nodes were answered
 	Received     map[Code]uint64
 }
 
@@ -217,6 +226,15 @@ func (o *origin) status() PeerStatus {
 		Tip: max(o.tip, st.state.Watermark), LastHeard: o.heard, LastError: o.lastErr, Entries: st.state.Live, Pending: len(st.wanted), Unlisted: o.unlisted}
 	if !o.headIs.IsZero() {
 		s.HeadAge = max(0, clock.Sub(o.headIs))
+	}
+	s.Hidden = o.stale
+	for _, f := range o.feeds() {
+		if f.cur != nil {
+			s.Records, s.Bytes, s.OverQuota = s.Records+uint64(f.cur.used.records), s.Bytes+uint64(f.cur.used.bytes), s.OverQuota+uint64(f.cur.used.over)
+		}
+	}
+	if p := &o.private; p.cur != nil {
+		s.Entries, s.Pending = s.Entries+p.cur.state.Live, s.Pending+len(p.cur.wanted)
 	}
 	if s.LagRevisions = s.Tip - s.Watermark; s.LagRevisions > 0 && !o.level.IsZero() {
 		s.LagSeconds = now.Sub(o.level).Seconds()

@@ -48,6 +48,7 @@ func (m *Mesh) get(ctx context.Context, n node, path string, q url.Values, limit
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
+	m.traffic.add(n.domain, len(body), 0)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("ask %s: %w", n.base, err)
@@ -164,6 +165,7 @@ func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver n
 	o.mu.Lock()
 	st := o.feedOf(p.Audience).stream(streamID{p.Issuer, p.Audience, p.Epoch})
 	apt := st != nil && p.From <= st.state.Watermark && st.state.Watermark < p.To
+	full := apt && o.full(st, usage{})
 	o.mu.Unlock()
 	if !apt {
 		return nil, nil
@@ -175,7 +177,9 @@ func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver n
 		}
 	}
 	err := m.store.read(st.id, func(t *streamTx) (err error) {
-		names, err = t.lacking(p.Digests, names)
+		if names, err = t.lacking(p.Digests, names); full && err == nil {
+			names, err = t.replacing(p.Digests, names)
+		}
 		return err
 	})
 	if err != nil || len(names) == 0 {
@@ -244,6 +248,7 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 	lines := bufio.NewScanner(io.LimitReader(res.Body, maxAnswer+directory.MaxRecord))
 	lines.Buffer(nil, directory.MaxRecord+1024)
 	for lines.Scan() {
+		m.traffic.add(n.domain, len(lines.Bytes())+1, 0)
 		var l recordLine
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
 			return fmt.Errorf("%s answers what is no record: %w", n.base, err)

@@ -93,8 +93,9 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			problem(w, directory.Refuse(directory.Forbidden, "these routes are for nodes of this domain and of its active peers"))
 			return
 		}
-		if err := next(w, r, id.TrustDomain()); err != nil {
-			problem(w, err)
+		out := &metered{w, &s.traffic, id.TrustDomain()}
+		if err := next(out, r, id.TrustDomain()); err != nil {
+			problem(out, err)
 		}
 	}
 }

@@ -62,6 +62,7 @@ const (
 	recordWanted  = 0 // pending: neither shown nor passed on
 	recordHeld    = 1
 	recordRefused = 2 // it is what the origin signed, and not what this node can show
+	recordOver    = 3 // there was no room for it
 )
 
 // held is what a stream says of one registration.
@@ -176,6 +177,7 @@ type streamTx struct {
 	wiper                         *wiper
 	bucket, entries, records, due *bbolt.Bucket
 	state                         streamState
+	delta                         usage // what the transaction changed so far
 }
 
 func (t *streamTx) chain() *bbolt.Bucket { return t.bucket.Bucket(bucketChains[t.state.Chain]) }
@@ -258,10 +260,15 @@ func (t *streamTx) put(rid directory.RID, old, h *held) error {
 	switch {
 	case old == nil:
 		t.state.Live++
+		t.countOver(h, 1)
 	case old.name() != h.name():
 		if err := t.dropRecord(old); err != nil {
 			return err
 		}
+	}
+	if old != nil {
+		t.countOver(old, -1)
+		t.countOver(h, 1)
 	}
 	if old != nil && old.Deadline != h.Deadline {
 		if err := t.due.Delete(dueKey(old.Deadline, rid)); err != nil {
@@ -281,6 +288,7 @@ func (t *streamTx) remove(rid directory.RID, old *held) error {
 		return nil
 	}
 	t.state.Live--
+	t.countOver(old, -1)
 	return errors.Join(t.dropRecord(old), t.due.Delete(dueKey(old.Deadline, rid)), t.entries.Delete([]byte(rid.String())))
 }
 
@@ -292,6 +300,7 @@ func (t *streamTx) dropRecord(old *held) error {
 		return nil
 	}
 	nudge(t.wiper.dirty)
+	t.delta = t.delta.plus(usage{records: -1, bytes: -t.size(old)})
 	return t.records.Delete(old.name().bytes())
 }
 
@@ -320,7 +329,27 @@ func (t *streamTx) record(n name) (*storedRecord, error) {
 }
 
 func (t *streamTx) putRecord(n name, r *storedRecord) error {
-	return t.records.Put(n.bytes(), marshal(r))
+	b := marshal(r)
+	was := t.records.Get(n.bytes())
+	if was == nil {
+		t.delta.records++
+	}
+	t.delta.bytes += int64(len(b) - len(was))
+	return t.records.Put(n.bytes(), b)
+}
+
+// size is that of the record which an entry holds.
+func (t *streamTx) size(h *held) int64 {
+	if h == nil || h.Record != recordHeld {
+		return 0
+	}
+	return int64(len(t.records.Get(h.name().bytes())))
+}
+
+func (t *streamTx) countOver(h *held, n int64) {
+	if h.Record == recordOver {
+		t.delta.over += n
+	}
 }
 
 // addPage appends a page that was just applied to the chain.

@@ -100,7 +100,7 @@ func (o operator) Peers() []api.Peer {
 	ps := []api.Peer{}
 	for _, p := range o.n.store.Peerings() {
 		out := api.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses,
-			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p)}
+			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p), Export: p.Export, Import: p.Import}
 		switch {
 		case p.State == directory.PeeringPending && p.Until != 0:
 			out.Until = time.Unix(p.Until, 0).UTC()
@@ -123,6 +123,7 @@ func (o operator) Peers() []api.Peer {
 			out.LagRevisions, out.LagSeconds, out.HeadAge, out.Unlisted = s.LagRevisions, s.LagSeconds, s.HeadAge.Seconds(), s.Unlisted
 			out.Watermark = directory.Position{Epoch: s.Position.Epoch, Revision: s.Watermark}.String()
 			out.Tip = directory.Position{Epoch: s.Position.Epoch, Revision: s.Tip}.String()
+			out.Hidden, out.Records, out.Bytes, out.OverQuota, out.BytesIn, out.BytesOut = s.Hidden, s.Records, s.Bytes, s.OverQuota, s.BytesIn, s.BytesOut
 			out.LastHeard, out.LastError, out.Received = s.LastHeard, s.LastError, map[string]uint64{}
 			for code, n := range s.Received {
 				out.Received[string(code)] = n
@@ -138,6 +139,9 @@ func (o operator) Peers() []api.Peer {
 func (o operator) SetPeering(ctx context.Context, p directory.Peering) error {
 	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
 		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", p.Domain.Name(), err).At("/bundle")
+	}
+	if old, ok := o.n.agreed(p.Domain); ok && old.State != directory.PeeringTerminated {
+		p.Export, p.Import = old.Export, old.Import // set by themselves
 	}
 	return o.n.store.SetPeering(ctx, p)
 }

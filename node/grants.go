@@ -20,20 +20,25 @@ type exporter interface {
 	Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, p *directory.Projection) directory.Decision
 }
 
-// grants asks policy about each peer that the operator lets have something. What
-// all of them may have alike goes into the mesh's stream, whose every reader sees
-// all that is in it; what differs goes into the stream of each that may have it, and
-// not into the mesh's (federation.md, "Grants"). Where there is no peer yet, policy
-// is asked of a domain without a name: the first one may read the mesh's stream
-// before all that is in it has been decided anew.
+// grants asks policy about each peer that the operator lets have something, within
+// the peering's rules. What all of them may have alike goes into the mesh's stream,
+// whose every reader sees all that is in it; what differs goes into the stream of
+// each that may have it, and not into the mesh's (federation.md, "Grants"). Where
+// there is no peer yet, policy is asked of a domain without a name: the first one may
+// read the mesh's stream before all that is in it has been decided anew.
 func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) []directory.Grant {
 	if !s.Visibility.Mesh && len(s.Visibility.Peers) == 0 {
 		return nil
 	}
 	asked, alike := 0, s.Visibility.Mesh
 	var own []directory.Grant
-	ask := func(td spiffeid.TrustDomain) {
+	ask := func(td spiffeid.TrustDomain, rules *directory.PeerRules) {
 		asked++
+		projection := func() *directory.Projection { return s.Projection }
+		if !rules.Admits(s.Agent, s.Document.Kind(), projection) {
+			alike = false
+			return
+		}
 		d := policy.Export(td, s.Agent, s.Owner, s.Visibility, s.Projection)
 		if !d.Allow {
 			alike = false
@@ -45,11 +50,11 @@ func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) 
 	}
 	for _, p := range peerings {
 		if p.State == directory.PeeringActive && p.Mesh {
-			ask(p.Domain)
+			ask(p.Domain, &p.Export)
 		}
 	}
 	if asked == 0 && s.Visibility.Mesh {
-		ask(spiffeid.TrustDomain{})
+		ask(spiffeid.TrustDomain{}, &directory.PeerRules{})
 	}
 	if !alike {
 		return own

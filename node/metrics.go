@@ -84,12 +84,14 @@ var (
 	descProbed        = desc("probed_registrations", "Registrations whose agents were asked what they are, by what came of it last.", "state")
 	descTrouble       = desc("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed; the last good ones are in use.")
 	descBundleBad     = desc("bundle_failing", "1 while a peer's bundle can't be had from its endpoint; the last good one is in use.", "origin")
+	descBytes         = desc("federation_bytes_total", "Bytes of bodies that a peer's nodes answered (in) and were answered (out).", "origin", "way")
+	descOverQuota     = desc("federation_over_quota", "A peer's registrations for which its quotas have no room.", "origin")
 	descMessages      = desc("federation_messages_total", "Pages, heads and records of an origin, by what the gate said.", "origin", "code")
 )
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descBundleBad, descProbed, descMessages} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descBundleBad, descProbed, descMessages, descBytes, descOverQuota} {
 		ch <- d
 	}
 }
@@ -136,6 +138,10 @@ func (s state) collectPeers(ch chan<- prometheus.Metric, gauge func(*prometheus.
 		gauge(descLagSeconds, p.LagSeconds, name)
 		gauge(descHeadAge, p.HeadAge.Seconds(), name)
 		gauge(descBundleBad, oneIf(s.n.keeper.of(p.Domain).err != nil), name)
+		for way, bytes := range map[string]uint64{"in": p.BytesIn, "out": p.BytesOut} {
+			ch <- prometheus.MustNewConstMetric(descBytes, prometheus.CounterValue, float64(bytes), name, way)
+		}
+		gauge(descOverQuota, float64(p.OverQuota), name)
 		for code, count := range p.Received {
 			ch <- prometheus.MustNewConstMetric(descMessages, prometheus.CounterValue, float64(count), name, string(code))
 		}

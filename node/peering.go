@@ -189,6 +189,7 @@ func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb a
 	switch verb {
 	case api.PeerRemove:
 		p.State, p.Mesh, p.Secret, p.Until, p.ByPeer = directory.PeeringTerminated, false, directory.Hash{}, 0, p.ByPeer && p.State == directory.PeeringTerminated
+		p.Export, p.Import = directory.PeerRules{}, directory.PeerRules{}
 	case api.PeerRelease:
 		if p.State != directory.PeeringFrozen {
 			return directory.Refuse(directory.Conflict, "%s is %s; only a frozen peer is released", peer.Name(), p.State)
@@ -196,6 +197,21 @@ func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb a
 		p.State = directory.PeeringActive
 	case api.PeerExport, api.PeerUnexport:
 		p.Mesh = verb == api.PeerExport
+	}
+	return ps.n.store.SetPeering(ctx, p)
+}
+
+// SetRules implements api.Peerings.
+func (ps peerings) SetRules(ctx context.Context, peer spiffeid.TrustDomain, export, imports *directory.PeerRules) error {
+	p, ok := ps.n.agreed(peer)
+	if !ok || p.State == directory.PeeringTerminated {
+		return directory.Refuse(directory.NotFound, "%s is no peer of this domain", peer.Name())
+	}
+	if export != nil {
+		p.Export = *export
+	}
+	if imports != nil {
+		p.Import = *imports
 	}
 	return ps.n.store.SetPeering(ctx, p)
 }

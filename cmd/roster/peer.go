@@ -12,12 +12,13 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
 
 func (a *app) peerCommand() *cobra.Command {
 	return group("peer", "Look at the domains that this one is peered with, and change it",
-		a.peerInviteCommand(), a.peerAcceptCommand(), a.peerListCommand(), a.peerShowCommand(), a.peerExportCommand(),
+		a.peerInviteCommand(), a.peerAcceptCommand(), a.peerListCommand(), a.peerShowCommand(), a.peerExportCommand(), a.peerSetCommand(),
 		a.peerVerbCommand("release", "Trust a frozen peer again", `Trust a frozen peer again. Do so once you know what happened: after it has revoked
 the key that signed both of what the evidence shows, or has begun a new epoch.`, api.PeerRelease, "%s is released"),
 		a.peerVerbCommand("remove", "End a peering, at both sides", `End a peering. All that was had of the peer is dropped here, and it is told, so that
@@ -194,6 +195,26 @@ func shownPeer(p api.Peer) table {
 	say("bundle checked", stamp(p.BundleChecked))
 	say("bundle error", p.BundleError)
 	say("last error", p.LastError)
+	for _, r := range []struct {
+		way   string
+		rules directory.PeerRules
+	}{{"export", p.Export}, {"import", p.Import}} {
+		say(r.way+" names", strings.Join(r.rules.Names, " "))
+		say(r.way+" capabilities", strings.Join(r.rules.Capabilities, " "))
+		say(r.way+" kinds", joinKinds(r.rules.Kinds))
+		say(r.way+" quota of records", counted(r.rules.Records))
+		say(r.way+" quota of bytes", counted(r.rules.Bytes))
+		say(r.way+" lifetime at most", counted(uint64(r.rules.MaxLifetime)))
+		say(r.way+" on stale", r.rules.OnStale)
+	}
+	if p.Hidden {
+		say("hidden", "yes, since it wasn't heard for long")
+	}
+	say("records", counted(p.Records))
+	say("bytes", counted(p.Bytes))
+	say("over quota", counted(p.OverQuota))
+	say("bytes in", counted(p.BytesIn))
+	say("bytes out", counted(p.BytesOut))
 	for _, code := range slices.Sorted(maps.Keys(p.Received)) {
 		say("messages "+code, strconv.FormatUint(p.Received[code], 10))
 	}

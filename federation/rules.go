@@ -1,0 +1,199 @@
+package federation
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"go.etcd.io/bbolt"
+)
+
+// A usage is what a stream holds here, or how that changes.
+type usage struct {
+	records, bytes int64 // on disk
+	over           int64 // entries for whose records there was no room
+}
+
+func (u usage) plus(o usage) usage {
+	return usage{u.records + o.records, u.bytes + o.bytes, u.over + o.over}
+}
+
+// used returns what is held of the origin when st has changed by delta. A new epoch
+// that is gathered beside an old one is reckoned by itself (rule P3). o.mu is held.
+func (o *origin) used(st *stream, delta usage) usage {
+	all := st.used.plus(delta)
+	f := o.feedOf(st.id.aud)
+	other := o.other(f)
+	switch {
+	case st == f.next && other.next != nil:
+		return all.plus(other.next.used)
+	case other.cur != nil:
+		return all.plus(other.cur.used)
+	}
+	return all
+}
+
+// fits reports whether what is held keeps to the peering's quotas.
+func (o *origin) fits(u usage) bool {
+	q := &o.peering.Import
+	return (q.Records == 0 || u.records <= int64(q.Records)) && (q.Bytes == 0 || u.bytes <= int64(q.Bytes))
+}
+
+// full reports whether nothing can be added to st.
+func (o *origin) full(st *stream, delta usage) bool {
+	return !o.fits(o.used(st, delta).plus(usage{records: 1, bytes: 1}))
+}
+
+// admits reports whether what an origin announced is shown.
+func (o *origin) admits(e *directory.Entry) bool {
+	return !o.stale && o.peering.Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
+}
+
+// deadline is h's, clipped to what the peering lets be. What an origin says of the
+// time at which it was set is believed where that is in the past.
+func (h *held) deadline(most uint32) int64 {
+	if most == 0 {
+		return h.Deadline
+	}
+	set := min(h.CheckedAt/1000, h.Deadline-int64(h.Lifetime))
+	return min(h.Deadline, set+int64(most))
+}
+
+// rejudge shows what the peering's rules let through, of what is on disk. o.mu is
+// held.
+func (m *Mesh) rejudge(o *origin) {
+	defer m.moved()
+	o.room = true
+	if o.stale {
+		o.index.Clear()
+		return
+	}
+	for e := range o.index.All() {
+		if !o.admits(e) {
+			o.index.Delete(e.RID)
+		}
+	}
+	for _, f := range o.feeds() {
+		if f.cur == nil {
+			continue
+		}
+		if err := m.fill(o, f, f.cur); err != nil {
+			m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+		}
+	}
+}
+
+// staleEvery is how often it is asked who hasn't been heard for too long.
+const staleEvery = 500 * time.Millisecond
+
+// staleness hides what silent origins told, where their peerings want that, and
+// shows it again when they speak (MESH-008).
+func (m *Mesh) staleness(ctx context.Context) {
+	for ok := true; ok; ok = wait(ctx, nil, staleEvery) {
+		for _, o := range m.all() {
+			o.mu.Lock()
+			if stale := o.silent() && o.peering.Import.OnStale == directory.OnStaleHide; stale != o.stale && !o.ended {
+				o.stale = stale
+				m.rejudge(o)
+				m.cfg.Logger.Warn("a peer's registrations are hidden, or shown again", "origin", o.domain.Name(), "hidden", stale)
+			}
+			o.mu.Unlock()
+		}
+	}
+}
+
+// silent reports whether an origin's last word is too old. Who lets this domain have
+// no head is known by its pages. o.mu is held.
+func (o *origin) silent() bool {
+	if o.unlisted {
+		return time.Since(o.heard) > maxHeadAge
+	}
+	return o.index.Clock.Now().Sub(o.headIs) > maxHeadAge
+}
+
+// readmitAtOnce bounds how many records are asked for at a time because there is
+// room for them again.
+const readmitAtOnce = 1000
+
+// readmit wants records again for which there was no room, once there is. What is
+// too large still is refused again, and not asked for before more was freed.
+func (m *Mesh) readmit(o *origin) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.room || o.ended {
+		return nil
+	}
+	o.room = false
+	for _, f := range o.feeds() {
+		st := f.cur
+		if st == nil || st.used.over == 0 || o.full(st, usage{}) {
+			continue
+		}
+		limit := int64(readmitAtOnce)
+		if q := o.peering.Import.Records; q > 0 {
+			limit = min(limit, int64(q)-o.used(st, usage{}).records)
+		}
+		var effects []effect
+		var delta usage
+		_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) (err error) {
+			effects, err = t.wantAgain(limit)
+			delta = t.delta
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		st.used = st.used.plus(delta)
+		if err := m.apply(o, f, st, effects); err != nil {
+			return err
+		}
+		o.room = o.room || len(effects) == readmitAtOnce
+		nudge(o.kick)
+	}
+	return nil
+}
+
+// wantAgain makes wanted of up to limit entries for which there was no room.
+func (t *streamTx) wantAgain(limit int64) (effects []effect, err error) {
+	c := t.entries.Cursor()
+	for k, v := c.First(); k != nil && int64(len(effects)) < limit; k, v = c.Next() {
+		rid, err := directory.ParseRID(string(k))
+		var h held
+		if err != nil || unmarshal(v, &h) != nil {
+			return nil, errStore
+		}
+		if h.Record != recordOver {
+			continue
+		}
+		effects = append(effects, effect{digest: h.digest(rid), want: true})
+	}
+	for _, e := range effects {
+		old, err := t.get(e.digest.RID)
+		if err != nil {
+			return nil, err
+		}
+		h := *old
+		h.Record = recordWanted
+		if err := t.put(e.digest.RID, old, &h); err != nil {
+			return nil, err
+		}
+	}
+	return effects, nil
+}
+
+// replacing returns those of the names whose record takes the place of one that is
+// held: where there is no room, nothing else is asked for.
+func (t *streamTx) replacing(ds []directory.Digest, names []name) ([]name, error) {
+	held := map[name]bool{}
+	for _, d := range ds {
+		h, err := t.get(d.RID)
+		if err != nil {
+			return nil, err
+		}
+		if h != nil && h.Record == recordHeld {
+			held[nameOf(d)] = true
+		}
+	}
+	return slices.DeleteFunc(names, func(n name) bool { return !held[n] }), nil
+}

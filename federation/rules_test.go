@@ -1,0 +1,187 @@
+package federation
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// ruled opens a bench whose import rules can be set.
+func ruled(t *testing.T) (b *bench, set func(directory.PeerRules)) {
+	p := active(alpha, 1)
+	b = newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+	return b, func(r directory.PeerRules) {
+		p.Import = r
+		b.beta.reconcile()
+	}
+}
+
+func (b *bench) agents() map[string]bool {
+	names := map[string]bool{}
+	for _, e := range b.beta.shown(alpha) {
+		names[e.Agent] = true
+	}
+	return names
+}
+
+// Rules for what comes in filter what is held, at once and without a pull, and
+// across a restart.
+func TestImportRulesFilterWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, set := ruled(t)
+		for _, name := range []string{"weather-1", "weather-2", "stocks"} {
+			b.origin.register(name, 600)
+		}
+		set(directory.PeerRules{Names: []string{"weather-*"}})
+		b.pull()
+		if got := b.agents(); len(got) != 2 || got["stocks"] {
+			t.Errorf("shown: %v", got)
+		}
+		b.world.cut = func(string, string) bool { return true }
+		for _, c := range []struct {
+			rules directory.PeerRules
+			want  int
+		}{
+			{directory.PeerRules{Names: []string{"stocks"}}, 1},
+			{directory.PeerRules{Names: []string{"weather-1", "s*"}}, 2},
+			{directory.PeerRules{Kinds: []directory.Kind{directory.KindMCP}}, 0},
+			{directory.PeerRules{Capabilities: []string{"wo*"}}, 3},
+			{directory.PeerRules{Capabilities: []string{"play"}}, 0},
+			{directory.PeerRules{}, 3},
+		} {
+			set(c.rules)
+			if got := b.agents(); len(got) != c.want {
+				t.Errorf("%+v: %v", c.rules, got)
+			}
+			b.beta.reopen(t)
+			if got := b.agents(); len(got) != c.want {
+				t.Errorf("%+v after a restart: %v", c.rules, got)
+			}
+		}
+	})
+}
+
+// Quotas bound what is on disk, whatever comes first; what is replaced or ends makes
+// room, and so does a higher quota.
+func TestQuotasBoundWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, set := ruled(t)
+		o := func() *origin { return b.beta.origin(alpha) }
+		held := func() PeerStatus { return b.beta.Peers()[0] }
+		set(directory.PeerRules{Records: 3})
+		var rids []directory.RID
+		for i := range 5 {
+			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 6000))
+			b.pull()
+		}
+		if s := held(); s.Records != 3 || s.OverQuota != 2 || s.Received[CodeQuota] != 2 || len(b.agents()) != 3 || s.Pending != 0 || s.Entries != 5 {
+			t.Errorf("%+v", s)
+		}
+		b.origin.replace(rids[0], 6000) // takes the place of its own
+		b.origin.replace(rids[4], 6000) // takes nobody's
+		b.pull()
+		if s := held(); s.Records != 3 || s.OverQuota != 2 || !b.agents()["agent-0"] || b.agents()["agent-4"] {
+			t.Errorf("after a replacement: %+v", s)
+		}
+		b.origin.remove(rids[1])
+		b.pull()
+		must(t, b.beta.readmit(o()))
+		b.beta.backlog(t.Context(), o())
+		if s := held(); s.Records != 3 || s.OverQuota != 1 || len(b.agents()) != 3 {
+			t.Errorf("after a removal: %+v", s)
+		}
+		bytes := held().Bytes
+		b.beta.reopen(t)
+		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes != bytes {
+			t.Errorf("after a restart: %+v and not %d bytes", s, bytes)
+		}
+		set(directory.PeerRules{Bytes: bytes + 10}) // no room for a fourth
+		must(t, b.beta.readmit(o()))
+		b.beta.backlog(t.Context(), o())
+		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes > bytes+10 {
+			t.Errorf("by bytes: %+v", s)
+		}
+		set(directory.PeerRules{})
+		must(t, b.beta.readmit(o()))
+		b.beta.backlog(t.Context(), o())
+		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
+			t.Errorf("without: %+v", s)
+		}
+	})
+}
+
+// A cap clips deadlines, and lengthens none, whatever an origin says of when they
+// were set.
+//
+// Requirement: MESH-007
+func TestALifetimeCapClips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, set := ruled(t)
+		long, short := b.origin.register("long", 6000), b.origin.register("short", 60)
+		b.pull()
+		was := b.beta.shown(alpha)
+		set(directory.PeerRules{MaxLifetime: 100})
+		is := b.beta.shown(alpha)
+		if is[short].ExpiresAt != was[short].ExpiresAt || is[long].ExpiresAt != was[long].ExpiresAt-5900*1000 {
+			t.Errorf("short %d and %d, long %d and %d", was[short].ExpiresAt, is[short].ExpiresAt, was[long].ExpiresAt, is[long].ExpiresAt)
+		}
+		h := held{Deadline: 10_000, Lifetime: 1, CheckedAt: 2_000_000}
+		if x := h.deadline(100); x != 2100 { // it was not set in the future
+			t.Errorf("a deadline of an origin that lies: %d", x)
+		}
+		if x := h.deadline(1 << 31); x != 10_000 {
+			t.Errorf("a high cap: %d", x)
+		}
+		set(directory.PeerRules{})
+		if b.beta.shown(alpha)[long].ExpiresAt != was[long].ExpiresAt {
+			t.Error("it stays clipped")
+		}
+	})
+}
+
+// What a silent origin told is served to its deadlines, with its age shown; where the
+// peering hides it, it is gone within a second of the bound and back with the origin.
+//
+// Requirement: MESH-008
+func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
+	for _, hide := range []bool{false, true} {
+		t.Run(fmt.Sprint(hide), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, set := ruled(t)
+				if hide {
+					set(directory.PeerRules{OnStale: directory.OnStaleHide})
+				}
+				rid := b.origin.register("agent", 3600)
+				defer b.beta.run(t)()
+				eventually(t, 10*time.Second, "it is shown", func() bool { return b.beta.shown(alpha)[rid] != nil })
+				b.world.mu.Lock()
+				b.world.cut = func(string, string) bool { return true }
+				b.world.mu.Unlock()
+				age := b.beta.Peers()[0].HeadAge
+				time.Sleep(maxHeadAge - age - time.Second)
+				if b.beta.shown(alpha)[rid] == nil {
+					t.Fatal("hidden before its time")
+				}
+				time.Sleep(2 * time.Second)
+				s := b.beta.Peers()[0]
+				if shown := b.beta.shown(alpha)[rid] != nil; shown == hide || s.Hidden != hide || s.HeadAge < maxHeadAge || s.State != "failing" {
+					t.Errorf("shown %v: %+v", shown, s)
+				}
+				b.world.mu.Lock()
+				b.world.cut = nil
+				b.world.mu.Unlock()
+				eventually(t, 90*time.Second, "it is shown again", func() bool { return b.beta.shown(alpha)[rid] != nil })
+				b.world.mu.Lock()
+				b.world.cut = func(string, string) bool { return true }
+				b.world.mu.Unlock()
+				time.Sleep(3600 * time.Second)
+				if b.beta.shown(alpha)[rid] != nil {
+					t.Error("served past its deadline")
+				}
+			})
+		})
+	}
+}
