@@ -95,9 +95,6 @@ func matchesAny(patterns []string, s string) bool {
 	})
 }
 
-// IsZero reports whether everything is let through.
-func (r PeerRules) IsZero() bool { return r.Equal(PeerRules{}) }
-
 // Equal reports whether two say the same.
 func (r PeerRules) Equal(o PeerRules) bool {
 	return slices.Equal(r.Names, o.Names) && slices.Equal(r.Capabilities, o.Capabilities) && slices.Equal(r.Kinds, o.Kinds) &&
