@@ -138,7 +138,7 @@ func (p *prober) run(ctx context.Context) {
 			p.since = 0
 			p.copy(ctx)
 		}
-		p.found.prune(p.n.view.Own())
+		p.found.prune(p.n.view.Own(), began.Add(-probeRecent).UnixMilli())
 		// Of a large directory the look itself takes long.
 		took := min(time.Since(began), probeTime)
 		select {

@@ -96,12 +96,13 @@ func (fs *findings) put(rid directory.RID, f finding) {
 	}
 }
 
-// prune forgets the registrations that are no more.
-func (fs *findings) prune(index *directory.Index) {
+// prune forgets the registrations that are no more. What was found after recent (Unix
+// milliseconds) stays: a member may hear of it before it has the registration.
+func (fs *findings) prune(index *directory.Index, recent int64) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	for rid := range fs.of {
-		if _, ok := index.Get(rid); !ok {
+	for rid, f := range fs.of {
+		if _, ok := index.Get(rid); !ok && f.at <= recent {
 			delete(fs.of, rid)
 		}
 	}
