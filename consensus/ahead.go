@@ -122,7 +122,9 @@ func (a *aheadLog) DeleteRange(from, to uint64) error {
 		if err := a.settle(); err != nil {
 			return err
 		}
-		a.durable = min(a.durable, from-1)
+		if to >= a.durable { // else it was behind what is written by now
+			a.durable = min(a.durable, from-1)
+		}
 	}
 	return a.LogStore.DeleteRange(from, to)
 }

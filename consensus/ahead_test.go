@@ -84,6 +84,39 @@ func TestWhatIsWrittenAheadIsKeptBack(t *testing.T) {
 	})
 }
 
+// To delete what is old forgets nothing of what the disk has got meanwhile: apply
+// would wait for it.
+func TestDeletingOldEntriesLeavesTheLaterOnesWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}
+		a := must(newAheadLog(disk, func() bool { return true }))
+		defer a.close()
+		if err := a.StoreLogs(entryAt(1, raft.LogCommand)); err != nil {
+			t.Fatal(err)
+		}
+		disk.gate <- nil
+		if err := errors.Join(a.wait(1), a.StoreLogs(entryAt(2, raft.LogCommand))); err != nil {
+			t.Fatal(err)
+		}
+		gone := waiting(func() error { return a.DeleteRange(1, 1) })
+		synctest.Wait()
+		close(disk.gate)
+		if err := <-gone; err != nil {
+			t.Fatal(err)
+		}
+		applied := waiting(func() error { return a.wait(2) })
+		synctest.Wait()
+		select {
+		case err := <-applied:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("apply waits for what is written")
+		}
+	})
+}
+
 // Only commands are written ahead: of what is no command, such as the members,
 // Raft makes use itself.
 func TestOnlyCommandsAreWrittenAhead(t *testing.T) {
