@@ -141,6 +141,7 @@ func (s *state) claim(c *claim) (directory.Outcome, error) {
 	case old == nil:
 		s.claims.add(k)
 	case old.Released:
+		k.Until = max(k.Until, old.Until) // where it is queued, which no snapshot tells
 		s.claims.replace(k)
 	case old.Holder == c.Holder: // by whom it is held already
 	case old.Body != c.Body:

@@ -80,6 +80,28 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 	}
 }
 
+// A key that was released and claimed again for a shorter time is kept for as long by
+// a member that was restored in between as by the others.
+func TestAKeyClaimedAgainEndsOnAllMembersAtOnce(t *testing.T) {
+	d := newDrive(t)
+	long, short, other := claimOf(1, 1, 1), claimOf(1, 1, 2), claimOf(1, 1, 3)
+	short.Window = 60
+	d.at(1, command{Claim: long})
+	d.at(2, command{Settle: &settle{long.Key, long.Holder, true, nil}})
+	d.at(3, command{Claim: short})
+	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), &snapshotHeader{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored := &drive{t: t, state: back}
+	for _, seconds := range []int64{100, 500, 700} {
+		live := d.at(seconds, command{Claim: other}).err
+		if got := restored.at(seconds, command{Claim: other}).err; directory.ProblemOf(got) != directory.ProblemOf(live) {
+			t.Errorf("after %d s: %v where it was restored, %v elsewhere", seconds, got, live)
+		}
+	}
+}
+
 // Keys are bounded in number, of all and of each caller, and answers in size; what
 // has no room refuses rather than forgets.
 //
