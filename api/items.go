@@ -13,7 +13,7 @@ import (
 // Bounds on what is kept of items that were shown lately.
 const (
 	itemsKept   = 1 << 12 // a power of two
-	maxItemKept = 4 << 10 // bytes of one
+	maxItemKept = 8 << 10 // bytes of one and its document, which may be no more for long
 )
 
 // items keeps items of lookups as they were written last: the agents that many ask
@@ -27,6 +27,7 @@ type item struct {
 	entry               *directory.Entry
 	look                look
 	service, visibility string // the origin's, and that which is by default
+	probe               directory.Probe
 	written
 }
 
@@ -43,15 +44,16 @@ func (s *Server) item(e *directory.Entry, l look) written {
 	if l.registrant {
 		visibility = s.cfg.Policy.DefaultVisibility().String()
 	}
+	probe, _ := s.probed(e)
 	at := &s.items[placeOf(e, l)]
-	if i := at.Load(); i != nil && i.entry == e && i.look == l && i.service == service && i.visibility == visibility {
+	if i := at.Load(); i != nil && i.entry == e && i.look == l && i.service == service && i.visibility == visibility && i.probe.Equal(probe) {
 		return i.written
 	}
 	text := s.appendItem(make([]byte, 0, itemSize), e, l)
 	w := written{text, xxhash.Sum64(text)}
-	if len(text) <= maxItemKept && !e.Redacted {
+	if len(text)+len(e.Document.Bytes()) <= maxItemKept && !e.Redacted {
 		w.text = slices.Clip(append([]byte(nil), text...))
-		at.Store(&item{e, l, service, visibility, w})
+		at.Store(&item{e, l, service, visibility, probe, w})
 	}
 	return w
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -10,11 +11,12 @@ import (
 )
 
 // An item that is kept is what it would be if it were written now: for each kind of
-// reader, after a refresh, after the origin has another service, and where items
-// share a place.
+// reader, after a refresh, after the origin has another service, after the agent was
+// asked, and where items share a place.
 func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
-	service := "https://one.beta.test"
+	service, probe := "https://one.beta.test", directory.Probe{}
 	s := newTestServer(t, func(cfg *Config) {
+		cfg.Probed = func(*directory.Entry) (directory.Probe, bool) { return probe, probe.State != "" }
 		cfg.Service = func(spiffeid.TrustDomain) string { return service }
 	})
 	var entries []*directory.Entry
@@ -42,6 +44,17 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 	check("at first")
 	service = "https://two.beta.test"
 	check("with another service")
+	for _, probe = range []directory.Probe{
+		{State: directory.ProbeVerified, At: 1000},
+		{State: directory.ProbeVerified, At: 2000},
+		{State: directory.ProbeMismatch, Members: []string{"base"}, At: 2000},
+		{State: directory.ProbeMismatch, Members: []string{"name"}, At: 2000},
+		{State: directory.ProbeUnreachable, Reason: "network", At: 3000},
+		{State: directory.ProbeUnreachable, Reason: "time", At: 3000},
+		{},
+	} {
+		check(fmt.Sprintf("asked: %+v", probe))
+	}
 	for i, e := range entries {
 		refreshed := *e
 		refreshed.ExpiresAt += int64(i)
@@ -49,4 +62,20 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 		entries[i] = &refreshed
 	}
 	check("refreshed")
+}
+
+// What is kept keeps its entry, which may be of a registration that is no more: so
+// nothing of a large document is kept.
+func TestNoItemOfALargeDocumentIsKept(t *testing.T) {
+	s := newTestServer(t, nil)
+	for size, want := range map[int]bool{10: true, directory.MaxDocument - 1000: false} {
+		doc := strings.Replace(aDocument, "{", `{"notes":"`+strings.Repeat("x", size)+`",`, 1)
+		e := entry(t, alpha, "01JWNTC0000000000000000001", "agent", 1, doc)
+		if len(s.item(e, look{}).text) >= directory.MaxDocument/2 {
+			t.Fatal("an item has all of its document")
+		}
+		if kept := s.items[placeOf(e, look{})].Load(); (kept != nil && kept.entry == e) != want {
+			t.Errorf("of a document of %d bytes: kept %v", len(e.Document.Bytes()), kept != nil)
+		}
+	}
 }

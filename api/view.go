@@ -224,12 +224,18 @@ func (s *Server) appendVerification(b []byte, e *directory.Entry, l look) []byte
 		b = directory.AppendRaw(b, "logged", []byte("false"))
 		b = appendStamp(b, "checked_at", r.CheckedAt)
 	}
-	if s.cfg.Probed != nil {
-		if p, ok := s.cfg.Probed(e); ok {
-			b = appendProbe(directory.AppendRaw(b, "probe", nil), p, l)
-		}
+	if p, ok := s.probed(e); ok {
+		b = appendProbe(directory.AppendRaw(b, "probe", nil), p, l)
 	}
 	return append(b, '}')
+}
+
+// probed is what asking an agent came to, where that is known.
+func (s *Server) probed(e *directory.Entry) (p directory.Probe, ok bool) {
+	if s.cfg.Probed == nil {
+		return p, false
+	}
+	return s.cfg.Probed(e)
 }
 
 // appendProbe appends what asking an agent came to (AD-044).

@@ -1,5 +1,7 @@
 package directory
 
+import "slices"
+
 // A Probe is what came of asking an agent, at its base, what it says of itself
 // (AD-044). It is the directory's own finding: no registrant writes it, no peer is
 // told, and it changes nothing of the registration.
@@ -8,6 +10,11 @@ type Probe struct {
 	Members []string // in which it differs, for ProbeMismatch
 	Reason  string   // why nothing was had, for ProbeUnreachable: a word
 	At      int64    // Unix milliseconds
+}
+
+// Equal reports whether p and q say the same.
+func (p Probe) Equal(q Probe) bool {
+	return p.State == q.State && p.Reason == q.Reason && p.At == q.At && slices.Equal(p.Members, q.Members)
 }
 
 // A ProbeState is what a Probe found.
