@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -220,7 +218,7 @@ func TestScripts(t *testing.T) {
 // agent of the first domain, and returns where it is.
 func (p *processes) summarizer() string {
 	p.t.Helper()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return p.agentOf(0, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
 		var envelope struct {
 			Agent string
 			Input struct{ Text string }
@@ -237,21 +235,7 @@ func (p *processes) summarizer() string {
 		default:
 			_, _ = io.WriteString(w, `{"summary": "The IETF is a community focused on Internet evolution."}`)
 		}
-	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.TLS = &tls.Config{MinVersion: tls.VersionTLS13}
-	for _, id := range p.Domains[0].Identities {
-		if strings.HasSuffix(id.SPIFFEID, "/agent/ada") {
-			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
-			if err != nil {
-				p.t.Fatal(err)
-			}
-			s.TLS.Certificates = []tls.Certificate{pair}
-		}
-	}
-	s.StartTLS()
-	p.t.Cleanup(s.Close)
-	return s.URL
+	}).URL
 }
 
 // Nodes of a domain are killed one after another, again and again, while agents
