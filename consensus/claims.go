@@ -112,6 +112,17 @@ func (c *claims) replace(k *claimed) {
 	c.known[k.Key] = k
 }
 
+// take adds what o has, which is newer.
+func (c *claims) take(o *claims) {
+	for key, k := range o.known {
+		if c.known[key] == nil {
+			c.add(k)
+		} else {
+			c.replace(k)
+		}
+	}
+}
+
 // forget lets all go that have ended. They are maxClaims at most.
 func (c *claims) forget(now int64) {
 	for len(c.queue.items) > 0 && c.queue.items[0].at <= now {

@@ -238,6 +238,8 @@ func (s *state) outline() *state {
 	o.ledger = frontier{s.ledger.size, slices.Clone(s.ledger.edges)}
 	o.peerings, o.keys = maps.Clone(s.peerings), maps.Clone(s.keys)
 	o.members, o.admitted = maps.Clone(s.members), maps.Clone(s.admitted)
+	o.spent.take(&s.spent)
+	o.claims.take(&s.claims)
 	return o
 }
 
@@ -261,7 +263,7 @@ func (s *Store) mayRestore(live, old *state, o RestoreOptions) error {
 
 // succeed makes of a backup's state what the domain goes on with in the place of
 // live: everything that counts up goes on above both, what is agreed stays agreed,
-// and nothing is announced. It is sealed.
+// what was used once stays used, and nothing is announced. It is sealed.
 func (s *state) succeed(live *state, reason string) {
 	if s.position().Before(live.position()) {
 		s.ledger = live.ledger
@@ -271,6 +273,8 @@ func (s *state) succeed(live *state, reason string) {
 	s.rules, s.issued, s.keys, s.members, s.admitted = live.rules, live.issued, live.keys, live.members, live.admitted
 	s.law = live.law
 	maps.Copy(s.peerings, live.peerings)
+	s.spent.take(&live.spent)
+	s.claims.take(&live.claims)
 	s.streams = map[directory.Audience]*stream{}
 	for reg := range s.regs.each() { // nobody else has seen them yet
 		reg.grants = nil

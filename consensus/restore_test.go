@@ -366,3 +366,28 @@ func FuzzInspectBackup(f *testing.F) {
 		}
 	})
 }
+
+// What was used once since the backup stays used: a proof, and the key of a request
+// that an agent has acted on.
+func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
+	d := newDrive(t)
+	again := func(s *state) *state {
+		return must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, directory.NewIndex(), &snapshotHeader{}))
+	}
+	proof, ends := &spend{directory.Hash{7}, genesis/1000 + 100}, &spend{directory.Hash{8}, genesis/1000 + 100}
+	d.at(1, command{Spend: ends})
+	d.at(1, command{Claim: claimOf(2, 1, 1)})
+	backup := again(d.state)
+	d.at(2, command{Spend: proof})
+	d.at(2, command{Claim: claimOf(1, 1, 1)})
+	d.at(2, command{Settle: &settle{directory.Hash{2}, directory.Hash{1}, false, nil}})
+	backup.succeed(d.state.outline(), "test")
+	d.state = again(backup)
+	if err := d.at(3, command{Epoch: &epoch{uint64(genesis/1000) + 1, "test"}}).err; err != nil {
+		t.Fatal(err)
+	}
+	problem(t, d.at(4, command{Spend: proof}).err, directory.Replayed)
+	problem(t, d.at(4, command{Spend: ends}).err, directory.Replayed)
+	problem(t, d.at(4, command{Claim: claimOf(1, 1, 2)}).err, directory.KeyInUse)
+	problem(t, d.at(4, command{Claim: claimOf(2, 1, 2)}).err, directory.KeySpent)
+}

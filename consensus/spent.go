@@ -48,6 +48,15 @@ func (p *spent) add(o spend) {
 	p.queue.push(o)
 }
 
+// take adds what o has.
+func (p *spent) take(o *spent) {
+	for _, one := range o.queue.items {
+		if !p.known[one.Proof] {
+			p.add(one)
+		}
+	}
+}
+
 // forget lets at most two go that have ended, so that no single command pays for
 // many.
 func (p *spent) forget(now int64) {
