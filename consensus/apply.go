@@ -303,6 +303,7 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 	reg.h = directory.HashOf(payload)
 	s.next()
 	s.ledger.append(leafStatement, payload)
+	e.Rest()
 	s.replace(old, reg)
 	s.publish(reg, made, revision, true)
 	s.plan(reg)

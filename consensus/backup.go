@@ -137,8 +137,8 @@ func InspectBackup(file io.ReaderAt, size int64) (*Backup, error) {
 	if err := dec.Decode(&h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
-	if b.Domain, err = spiffeid.TrustDomainFromString(h.Domain); err != nil || h.Version != snapshotVersion {
-		return nil, fmt.Errorf("%w: it is version %d of %q; this release knows version %d", ErrBackup, h.Version, h.Domain, snapshotVersion)
+	if b.Domain, err = spiffeid.TrustDomainFromString(h.Domain); err != nil || !known(h.Version) {
+		return nil, fmt.Errorf("%w: it is version %d of %q; this release knows versions to %d", ErrBackup, h.Version, h.Domain, snapshotVersion)
 	}
 	if !h.whole() {
 		return nil, fmt.Errorf("%w: its header contradicts itself", ErrBackup)
@@ -147,6 +147,7 @@ func InspectBackup(file io.ReaderAt, size int64) (*Backup, error) {
 	b.Now, b.LedgerSize, b.Held = time.UnixMilli(h.Now), h.Size, h.Holds
 	b.LedgerRoot = (&frontier{h.Size, h.Edges}).root()
 	contents := sha256.New()
+	var damaged error
 	err = errors.Join(
 		decodeEach(dec, h.Peerings, func(p peer) { b.Peers = append(b.Peers, p.Domain) }),
 		decodeEach(dec, h.Keys, func(k attest) { b.Members = append(b.Members, k.Node) }),
@@ -154,12 +155,15 @@ func InspectBackup(file io.ReaderAt, size int64) (*Backup, error) {
 		decodeEach(dec, h.Holds, func(hold) {}),
 		decodeEach(dec, h.Members, func(member) {}),
 		decodeEach(dec, h.Admitted, func(admission) {}),
+		decodeEach(dec, h.Spent, func(spend) {}),
 		decodeEach(dec, h.Regs, func(r regSnapshot) {
 			b.Registrations++
-			r.sum(contents)
+			if damaged == nil {
+				damaged = r.sum(contents)
+			}
 		}),
 	)
-	if err != nil {
+	if err = errors.Join(err, damaged); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
 	b.Hash = directory.Hash(contents.Sum(nil))
@@ -175,8 +179,13 @@ func (h *snapshotHeader) whole() bool {
 	return len(h.Edges) == bits
 }
 
-// sum adds a registration's contents, without what an epoch decides.
-func (w *regSnapshot) sum(to hash.Hash) {
+// sum adds a registration's contents, without what an epoch decides and however its
+// document rests.
+func (w *regSnapshot) sum(to hash.Hash) error {
+	document, err := directory.LoadResting(w.Kind, w.Document)
+	if err != nil {
+		return fmt.Errorf("registration %s: %w", w.RID, err)
+	}
 	data, err := encoding.Marshal(struct {
 		RID        directory.RID        `cbor:"1,keyasint"`
 		Agent      string               `cbor:"2,keyasint"`
@@ -186,8 +195,9 @@ func (w *regSnapshot) sum(to hash.Hash) {
 		Visibility directory.Visibility `cbor:"6,keyasint"`
 		Registered int64                `cbor:"7,keyasint"`
 		Expires    int64                `cbor:"8,keyasint"`
-	}{w.RID, w.Agent, w.Owner, w.Kind, w.Document, w.Visibility, w.RegisteredAt, w.ExpiresAt})
+	}{w.RID, w.Agent, w.Owner, w.Kind, document.Bytes(), w.Visibility, w.RegisteredAt, w.ExpiresAt})
 	if err == nil { // always: it was decoded from the same
 		_, _ = to.Write(data)
 	}
+	return err
 }

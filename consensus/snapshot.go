@@ -20,8 +20,12 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// snapshotVersion is the version of a snapshot's encoding.
-const snapshotVersion = 1
+// snapshotVersion is the version of a snapshot's encoding. Since 2 documents are as
+// they rest, with what was made of them; this release reads 1 as well.
+const snapshotVersion = 2
+
+// known reports whether this release reads that version.
+func known(version uint) bool { return version == 1 || version == snapshotVersion }
 
 // A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
 // holds, members, admissions, spent proofs, claims, registrations and streams whose numbers
@@ -72,7 +76,7 @@ type regSnapshot struct {
 	Agent        string               `cbor:"2,keyasint"`
 	Owner        directory.Identity   `cbor:"3,keyasint"`
 	Kind         directory.Kind       `cbor:"4,keyasint"`
-	Document     []byte               `cbor:"5,keyasint"`
+	Document     []byte               `cbor:"5,keyasint"` // as it rests
 	Visibility   directory.Visibility `cbor:"6,keyasint"`
 	Lifetime     uint32               `cbor:"7,keyasint"`
 	RegisteredAt int64                `cbor:"8,keyasint"`
@@ -90,6 +94,7 @@ type regSnapshot struct {
 	Leaf         uint64               `cbor:"20,keyasint"`
 	Salt         directory.Salt       `cbor:"21,keyasint"`
 	Until        int64                `cbor:"22,keyasint,omitempty"`
+	Packed       *packed              `cbor:"23,keyasint,omitempty"`
 }
 
 type streamHeader struct {
@@ -225,23 +230,39 @@ func (sn *snapshot) write(w io.Writer) error {
 func (r *registration) freeze() regSnapshot {
 	e := r.entry
 	return regSnapshot{
-		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Bytes(), e.Visibility, e.Lifetime,
+		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Resting(), e.Visibility, e.Lifetime,
 		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt, e.Created, e.Revision, e.Statement,
 		wireGrants(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
+		&packed{directory.PackedVersion, e.Packed.Code()},
 	}
 }
 
-func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) *registration {
-	doc := directory.LoadDocument(w.Kind, w.Document)
-	return &registration{
-		entry: &directory.Entry{
-			Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Packed: project(w.Agent, doc),
-			Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
-			ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
-		},
-		grants: granted{Grants: w.Grants}.grants(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
-		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until,
+// document returns w's document and its projection, made anew where another release
+// made the one that is there.
+func (w *regSnapshot) document() (directory.Document, directory.Packed, error) {
+	doc, err := directory.LoadResting(w.Kind, w.Document)
+	if err != nil || w.Packed == nil || w.Packed.Version != directory.PackedVersion {
+		return doc, project(w.Agent, doc), err
 	}
+	_, err = directory.Unpack(doc, w.Packed.Code)
+	return doc, directory.LoadPacked(w.Packed.Code), err
+}
+
+func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*registration, error) {
+	doc, packed, err := w.document()
+	if err != nil {
+		return nil, fmt.Errorf("registration %s: %w", w.RID, err)
+	}
+	e := &directory.Entry{
+		Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Packed: packed,
+		Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
+		ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
+	}
+	e.Rest()
+	return &registration{
+		entry: e, grants: granted{Grants: w.Grants}.grants(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
+		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until,
+	}, nil
 }
 
 // readSnapshot reads what write wrote into a new state. The index is left alone
@@ -252,8 +273,8 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 	if err := dec.Decode(h); err != nil {
 		return nil, err
 	}
-	if h.Version != snapshotVersion || h.Domain != domain.Name() {
-		return nil, fmt.Errorf("it is version %d of %s; this is a member of %s that knows version %d", h.Version, h.Domain, domain.Name(), snapshotVersion)
+	if !known(h.Version) || h.Domain != domain.Name() {
+		return nil, fmt.Errorf("it is version %d of %s; this is a member of %s that knows versions to %d", h.Version, h.Domain, domain.Name(), snapshotVersion)
 	}
 	s.epoch, s.revision, s.now, s.policy = h.Epoch, h.Revision, h.Now, h.Policy
 	s.ledger, s.sealed = frontier{h.Size, h.Edges}, h.Sealed
@@ -280,7 +301,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		decodeEach(dec, h.Admitted, func(a admission) { s.admitted[a.ID] = a.Until }),
 		decodeEach(dec, h.Spent, func(p spend) { s.spent.add(p) }),
 		decodeEach(dec, h.Claims, func(c claimed) { s.claims.add(&c) }),
-		decodeMany(dec, h.Regs, func(w *regSnapshot) *registration { return w.thaw(domain) }, func(reg *registration) {
+		decodeMany(dec, h.Regs, func(w *regSnapshot) (*registration, error) { return w.thaw(domain) }, func(reg *registration) {
 			e := reg.entry
 			e.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
 			e.Owner = s.shared(e.Owner)
@@ -315,7 +336,7 @@ const atOnce = 256
 
 // decodeMany is decodeEach where there may be 10^6: the processors share the work
 // of decoding and of thaw. each has the items in order, one at a time.
-func decodeMany[T, U any](dec decoder, n int, thaw func(*T) U, each func(U)) error {
+func decodeMany[T, U any](dec decoder, n int, thaw func(*T) (U, error), each func(U)) error {
 	raws := make([]cbor.RawMessage, 0, min(n, atOnce*runtime.GOMAXPROCS(0)))
 	thawed, errs := make([]U, cap(raws)), make([]error, cap(raws))
 	for n > 0 {
@@ -331,7 +352,7 @@ func decodeMany[T, U any](dec decoder, n int, thaw func(*T) U, each func(U)) err
 				for i := at; i < min(at+atOnce, len(raws)); i++ {
 					var v T
 					if errs[i] = decoding.Unmarshal(raws[i], &v); errs[i] == nil {
-						thawed[i] = thaw(&v)
+						thawed[i], errs[i] = thaw(&v)
 					}
 				}
 			})
@@ -366,12 +387,12 @@ func (s *state) readStream(dec decoder) error {
 	return err
 }
 
-func (w *announcedSnapshot) thaw() *announced {
+func (w *announcedSnapshot) thaw() (*announced, error) {
 	op := directory.OpPut // whose text nearly all share
 	if w.Op != op {
 		op = w.Op
 	}
-	return &announced{directory.Digest{RID: w.RID, Revision: w.Revision, Op: op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}, w.Highest}
+	return &announced{directory.Digest{RID: w.RID, Revision: w.Revision, Op: op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}, w.Highest}, nil
 }
 
 // fillIndex makes the index hold what s holds and nothing else.

@@ -11,7 +11,8 @@
 //
 // A [Document] keeps the bytes that were written. A [Projection] is what every
 // surface needs to know of it, made anew by [Reproject] wherever a log or a store
-// is read. Errors are [Error]: a [Problem] for machines, a sentence for people,
+// is read. [Entry.Rest] puts both into as little memory as they need, where they are
+// held for long; nobody sees a difference. Errors are [Error]: a [Problem] for machines, a sentence for people,
 // and a JSON pointer.
 //
 // A committed change of contents is a [Change]. [Statement] is its one encoding,

@@ -95,7 +95,7 @@ func (k Kind) required() []string {
 // members. The zero value is no document.
 type Document struct {
 	kind Kind
-	raw  string // an object, without white space between its top-level members
+	raw  string // an object, without white space between its top-level members; or at rest
 }
 
 // ParseDocument reads a registrant's document strictly and drops the members
@@ -161,7 +161,7 @@ func usesSDJWT(raw []byte) (string, bool) {
 // LoadDocument returns a document from its own Bytes, as a log or a store kept
 // them. It keeps raw, which must not be modified any more.
 func LoadDocument(kind Kind, raw []byte) Document {
-	return Document{kind.shared(), unsafe.String(unsafe.SliceData(raw), len(raw))}
+	return Document{kind.shared(), textOf(raw)}
 }
 
 // shared returns k in memory that all documents share, unless no release before
@@ -179,13 +179,19 @@ func (k Kind) shared() Kind {
 func (d Document) Kind() Kind { return d.kind }
 
 // Bytes returns the document as one JSON object. It must not be modified.
-func (d Document) Bytes() []byte { return unsafe.Slice(unsafe.StringData(d.raw), len(d.raw)) }
+func (d Document) Bytes() []byte { return bytesOf(d.text()) }
+
+// bytesOf returns the bytes of s, which must not be modified.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// textOf returns b, which must not be modified any more.
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // IsZero reports whether there is no document.
 func (d Document) IsZero() bool { return d.raw == "" }
 
-// Members returns the top-level members in written order. Their values are d's
-// own bytes and must not be modified.
+// Members returns the top-level members in written order. Their values are bytes
+// of d that others may read, and must not be modified.
 func (d Document) Members() []Member { return membersOf(d.Bytes()) }
 
 // Merge returns d with the members of body in place of its own of the same

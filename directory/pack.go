@@ -7,8 +7,8 @@ import (
 )
 
 // Packed is a projection as an Entry keeps it: numbers and texts one behind the
-// other, without a pointer within. What the document has as well is only
-// pointed to. The zero value is no projection.
+// other, without a pointer within. What lookups compare is all there; of the rest,
+// what the document has as well is only pointed to. The zero value is no projection.
 type Packed struct{ code string }
 
 // Pack packs the projection of d, which is the zero value where there is no
@@ -18,9 +18,8 @@ func Pack(d Document, p *Projection) Packed {
 		return Packed{}
 	}
 	var room [512]byte
-	c := coder{doc: d.raw, out: room[:0], packing: true}
-	c.sought(p)
-	c.shown(p)
+	c := coder{out: room[:0], packing: true}
+	c.all(p, d.text())
 	return Packed{string(c.out)}
 }
 
@@ -28,16 +27,15 @@ func Pack(d Document, p *Projection) Packed {
 func (p Packed) IsZero() bool { return p.code == "" }
 
 // Projection unpacks e's projection; nil where e has none. It is made for its
-// caller: whoever needs it more than once keeps it. Its texts are the document's
-// own bytes.
+// caller: whoever needs it more than once keeps it. Its texts are parts of few
+// large ones: whoever keeps one of them for long clones it.
 func (e *Entry) Projection() *Projection {
 	if e.Packed.IsZero() {
 		return nil
 	}
 	p := new(Projection)
-	c := coder{doc: e.Document.raw, in: e.Packed.code}
-	c.sought(p)
-	c.shown(p)
+	c := coder{in: e.Packed.code}
+	c.all(p, e.Document.text())
 	return p
 }
 
@@ -47,7 +45,7 @@ func (e *Entry) sought(p *Projection) {
 		*p = Projection{}
 		return
 	}
-	c := coder{doc: e.Document.raw, in: e.Packed.code}
+	c := coder{in: e.Packed.code}
 	c.sought(p)
 }
 
@@ -64,10 +62,17 @@ const minPointer = 4
 // A coder packs a projection into out, or unpacks one from in. So one function
 // says for both what there is, and in which order.
 type coder struct {
-	doc     string
+	doc     string // where texts may point to; empty for what lookups compare
 	packing bool
 	out     []byte
 	in      string
+}
+
+// all codes p, whose document has that text.
+func (c *coder) all(p *Projection, doc string) {
+	c.sought(p)
+	c.doc = doc
+	c.shown(p)
 }
 
 // sought codes what termsOf and matches look at.
@@ -163,14 +168,14 @@ func (c *coder) take() string {
 // raws codes JSON; nil is as no bytes.
 func (c *coder) raws(raws ...*[]byte) {
 	for _, b := range raws {
-		s := unsafe.String(unsafe.SliceData(*b), len(*b))
+		s := textOf(*b)
 		c.texts(&s)
 		switch {
 		case c.packing:
 		case s == "":
 			*b = nil
 		default:
-			*b = unsafe.Slice(unsafe.StringData(s), len(s))
+			*b = bytesOf(s)
 		}
 	}
 }

@@ -1,14 +1,17 @@
 package directory
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // PackedVersion tells apart what releases make of a document: it grows whenever a
 // projection becomes another one, or is packed otherwise, so that a node may take
 // another's work where both have the same version.
-const PackedVersion = 1
+const PackedVersion = 2
 
-// Code returns p's bytes, for LoadPacked.
-func (p Packed) Code() []byte { return []byte(p.code) }
+// Code returns p's bytes, for LoadPacked. They must not be modified.
+func (p Packed) Code() []byte { return bytesOf(p.code) }
 
 // LoadPacked returns what has that code in a release of this PackedVersion, with
 // the same document. Where it comes from must be trusted, or have been read by
@@ -16,7 +19,7 @@ func (p Packed) Code() []byte { return []byte(p.code) }
 func LoadPacked(code []byte) Packed { return Packed{string(code)} }
 
 // Unpack returns the projection of d that has a code. It is for a code that may be
-// none.
+// none, of what may be no document.
 func Unpack(d Document, code []byte) (p *Projection, err error) {
 	defer func() {
 		if recover() != nil { // it points to where nothing is
@@ -24,9 +27,12 @@ func Unpack(d Document, code []byte) (p *Projection, err error) {
 		}
 	}()
 	p = new(Projection)
-	c := coder{doc: d.raw, in: string(code)}
-	c.sought(p)
-	c.shown(p)
+	text := d.text()
+	if text != "" && text[0] != jsonObject {
+		return nil, errors.New("the document is no JSON object")
+	}
+	c := coder{in: string(code)}
+	c.all(p, text)
 	if c.in != "" {
 		return nil, fmt.Errorf("%d bytes follow a projection", len(c.in))
 	}

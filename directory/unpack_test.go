@@ -26,7 +26,7 @@ func TestPackedVersionIsOfWhatIsPacked(t *testing.T) {
 			t.Errorf("%s: the code is of something else", d.kind)
 		}
 	}
-	const version, want = 1, "OKMsnoOhM7N0cLFl50J-Ku5h4U3spctumVzOIbdWNEg"
+	const version, want = 2, "IGp-uk-Bo-w2BC1G6OAEFulvBZlscgd3UR5Q_pRQAD8"
 	if got := directory.HashOf(all).String(); directory.PackedVersion != version || got != want {
 		t.Errorf("version %d makes %s; this test knows version %d with %s", directory.PackedVersion, got, version, want)
 	}

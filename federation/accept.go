@@ -260,10 +260,12 @@ func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r 
 	if err != nil {
 		return nil, err
 	}
-	return &directory.Entry{
+	e := &directory.Entry{
 		Origin: origin, RID: c.RID, Agent: c.Agent, Owner: c.Owner, Document: c.Document, Packed: directory.Pack(c.Document, projection),
 		RegisteredAt: c.Since * 1000, UpdatedAt: c.IssuedAt * 1000, Statement: c.Revision, Redacted: c.Redacted,
-	}, nil
+	}
+	e.Rest()
+	return e, nil
 }
 
 // freed reports whether an entry with that deadline is forgotten (rule T4).

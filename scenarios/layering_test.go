@@ -88,7 +88,7 @@ var homes = map[string][]string{
 	"github.com/armon/go-metrics":        {"consensus", "node"}, // raft-wal's
 	"github.com/fsnotify/fsnotify":       {"trust", "node"},     // SVIDs, configuration
 	"github.com/cespare/xxhash/v2":       {"api"},
-	"github.com/klauspost/compress":      {"api", "federation"}, // gzhttp
+	"github.com/klauspost/compress":      {"api", "federation", "directory"}, // gzip, gzip and S2
 	"github.com/yosida95/uritemplate/v3": {"api"},
 	"github.com/fxamacker/cbor/v2":       {"consensus", "federation"}, // what stays in the domain
 	"golang.org/x/mod":                   {"consensus", "trust"},      // sumdb/tlog

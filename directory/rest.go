@@ -1,0 +1,106 @@
+package directory
+
+import (
+	_ "embed" // the dictionary
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// A document at rest is compressed where that makes it much smaller: to a byte that no
+// JSON object begins with, and an S2 block by the dictionary that the byte names.
+// Half of what real agents say of themselves is gone then, and to have it back takes
+// a microsecond. Nothing is ever signed, hashed or compared in this form: releases
+// may differ in it.
+const (
+	restForm    = 1   // names restWords
+	minRest     = 192 // bytes of a document that is worth it
+	restDivisor = 4   // it is worth it where it saves one part of so many
+	jsonObject  = '{'
+)
+
+// restWords is what agents' documents have in common, most common last. Snapshots
+// have what was compressed by it, so it never changes: another is another form.
+//
+//go:embed rest.words
+var restWords []byte
+
+var restDictionary = sync.OnceValue(func() *s2.Dict { return s2.MakeDict(restWords, nil) })
+
+var restRooms = sync.Pool{New: func() any {
+	room := make([]byte, 1+s2.MaxEncodedLen(MaxDocument))
+	return &room
+}}
+
+// atRest returns d's bytes at rest, which may be in room.
+func (d Document) atRest(room []byte) []byte {
+	raw := bytesOf(d.raw)
+	if len(raw) < minRest || len(raw) > MaxDocument || raw[0] != jsonObject {
+		return raw
+	}
+	small := restDictionary().Encode(room[1:], raw)
+	if len(small) > len(raw)-len(raw)/restDivisor {
+		return raw
+	}
+	room[0] = restForm
+	return room[:1+len(small)]
+}
+
+// text returns the document as one JSON object.
+func (d Document) text() string {
+	if d.raw == "" || d.raw[0] != restForm {
+		return d.raw
+	}
+	text, err := awaken(d.raw)
+	if err != nil {
+		return d.raw // it was never at rest, and is no JSON either
+	}
+	return text
+}
+
+func awaken(raw string) (string, error) {
+	small := bytesOf(raw[1:])
+	if n, err := s2.DecodedLen(small); err != nil || n > MaxDocument {
+		return "", fmt.Errorf("a document of %d bytes at rest is damaged", len(raw))
+	}
+	text, err := restDictionary().Decode(nil, small)
+	if err != nil {
+		return "", fmt.Errorf("a document of %d bytes at rest is damaged: %w", len(raw), err)
+	}
+	return textOf(text), nil
+}
+
+// Resting returns the document as it is held, for LoadResting: as a rule it is at
+// rest. It must not be modified.
+func (d Document) Resting() []byte { return bytesOf(d.raw) }
+
+// LoadResting returns a document of its Resting bytes, which may be damaged. It
+// keeps raw, which must not be modified any more.
+func LoadResting(kind Kind, raw []byte) (Document, error) {
+	d := LoadDocument(kind, raw)
+	if d.raw != "" && d.raw[0] == restForm {
+		if _, err := awaken(d.raw); err != nil {
+			return Document{}, err
+		}
+	}
+	return d, nil
+}
+
+// Rest makes e ready to be held for long, before it is in an Index: its document at
+// rest, and that, the projection and the name in one piece of memory that is as
+// large as they are.
+func (e *Entry) Rest() {
+	room := restRooms.Get().(*[]byte)
+	defer restRooms.Put(room)
+	doc := e.Document.atRest(*room)
+	var b strings.Builder
+	b.Grow(len(doc) + len(e.Packed.code) + len(e.Agent))
+	b.Write(doc)
+	b.WriteString(e.Packed.code)
+	b.WriteString(e.Agent)
+	all, code := b.String(), len(doc)
+	agent := code + len(e.Packed.code)
+	e.Document.raw, e.Packed.code, e.Agent = all[:code], all[code:agent], all[agent:]
+}
