@@ -109,6 +109,28 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	}
 }
 
+// However few entries hold it: a start would apply all of it.
+func TestASnapshotIsMadeWhereTheLogHasGrown(t *testing.T) {
+	d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = 4 << 10 })
+	d.ready()
+	s := d.nodes[0]
+	for i := range 20 {
+		if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "there is a snapshot, and little log after it", func() bool {
+		list, err := s.disk.snapshots.List()
+		return err == nil && len(list) > 0 && s.growth.bytes.Load() < s.growth.limit.Load()
+	})
+	d.stop(0)
+	d.start(0)
+	d.ready()
+	if s = d.nodes[0]; s.cfg.Index.Len() != 20 || s.growth.bytes.Load() > 8<<10 {
+		t.Errorf("after a restart: %d registrations, and %d bytes of log applied", s.cfg.Index.Len(), s.growth.bytes.Load())
+	}
+}
+
 func TestRestartFromDisk(t *testing.T) {
 	d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotEvery = 16 })
 	d.ready()

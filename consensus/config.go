@@ -104,6 +104,7 @@ type Timing struct {
 	SlowDisk, SlowDiskFor time.Duration
 
 	SnapshotEvery uint64 // log entries between snapshots
+	SnapshotBytes int64  // and bytes of log; where the newest is larger than twice that, half its size
 }
 
 // DefaultTiming is fit for one data centre.
@@ -111,7 +112,7 @@ var DefaultTiming = Timing{
 	Heartbeat: time.Second, Election: time.Second, Lease: 500 * time.Millisecond,
 	Sweep: 500 * time.Millisecond, Write: 5 * time.Second, Presence: 2 * time.Second,
 	SlowDisk: 500 * time.Millisecond, SlowDiskFor: 5 * time.Second,
-	SnapshotEvery: 8192,
+	SnapshotEvery: 8192, SnapshotBytes: 64 << 20,
 }
 
 // LocalTiming is fit for members that share a machine: quicker to find a leader.
@@ -132,6 +133,9 @@ func (t Timing) withDefaults() Timing {
 	}
 	if t.SnapshotEvery == 0 {
 		t.SnapshotEvery = d.SnapshotEvery
+	}
+	if t.SnapshotBytes == 0 {
+		t.SnapshotBytes = d.SnapshotBytes
 	}
 	return t
 }

@@ -22,6 +22,7 @@ func (m machine) Apply(entry *raft.Log) any {
 	if err == nil {
 		results, err = m.applyEntry(entry)
 	}
+	m.growth.grow(len(entry.Data))
 	if err != nil {
 		m.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
 		return err
@@ -37,6 +38,7 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	m.growth.bytes.Store(0)
 	return m.state.snapshot(), nil
 }
 
@@ -47,6 +49,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 		return fmt.Errorf("restore a snapshot: %w", err)
 	}
 	state.fillIndex() // before the lock is held: nothing is applied meanwhile, and 10^6 take seconds
+	m.growth.bytes.Store(0)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = state

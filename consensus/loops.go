@@ -142,10 +142,12 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 			continue
 		}
 		e := reg.entry
-		p, err := directory.Reproject(e.Agent, e.Document)
-		if err != nil { // a document that an earlier release took: it keeps what it has
-			s.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
-			continue
+		p := e.Projection()
+		if p.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
+			if _, err := directory.Reproject(e.Agent, e.Document); err != nil {
+				s.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
+				continue
+			}
 		}
 		g := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
 		if !equalGrants(g.grants(), reg.grants) {

@@ -31,7 +31,7 @@ func newStore(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, opened: time.Now(),
-		batches: newBatcher(), courier: newCourier(), regrants: make(chan struct{}, 1),
+		batches: newBatcher(), growth: growth{due: make(chan struct{}, 1)}, courier: newCourier(), regrants: make(chan struct{}, 1),
 		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
 	}
 	s.shown.Store(&glimpse{})
@@ -82,6 +82,7 @@ func (s *Store) start() (err error) {
 	s.loops.Go(s.tellLoop)
 	s.loops.Go(s.leadershipLoop)
 	s.loops.Go(s.sweepLoop)
+	s.loops.Go(s.snapshotLoop)
 	s.loops.Go(func() { s.asked.answer(s.closing, s.askLeader) })
 	s.loops.Go(func() { s.confirmed.answer(s.closing, s.confirm) })
 	s.loops.Go(s.presenceLoop)

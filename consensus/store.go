@@ -24,6 +24,7 @@ type Store struct {
 	opened  time.Time
 
 	batches  batcher
+	growth   growth
 	courier  courier
 	presence presence
 	jumps    jumpWatch

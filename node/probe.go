@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -207,6 +208,7 @@ func (p *prober) due(now int64) map[string][]*probing {
 			p.found.put(e.RID, pack(directory.Probe{At: now}, e.Statement))
 			continue
 		}
+		source.URL = strings.Clone(source.URL) // and not a part of the document, of all that are due
 		if sources[source] == nil {
 			sources[source] = &probing{source: source, due: due}
 		}
