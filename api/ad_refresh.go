@@ -38,8 +38,26 @@ func (s *Server) refreshMany(w http.ResponseWriter, c *call) error {
 	if err := s.paceMore(c, identified, len(items)/renewalsAToken); err != nil {
 		return err
 	}
+	var told []Renewed
+	out, err := s.judged(c, func() (out directory.Outcome, err error) {
+		out, told, err = s.renew(c, items)
+		return out, err
+	})
+	if err != nil {
+		return err
+	}
+	if out.Position.Epoch != 0 {
+		w.Header().Set("Roster-Index", directory.FormatIndex(s.cfg.Domain, out.Position))
+	}
+	private(w)
+	write(w, c.Request, http.StatusOK, "application/json", appendRenewed(items, told))
+	return nil
+}
+
+// renew refreshes each of a list that the caller may, and tells of each.
+func (s *Server) renew(c *call, items []Renewal) (out directory.Outcome, told []Renewed, err error) {
 	fresh := s.newNames(c)
-	told := make([]Renewed, len(items))
+	told = make([]Renewed, len(items))
 	ask := directory.RefreshingMany{Caller: s.caller(c)}
 	var places []int // in items, of what is asked for
 	var known []bool // here
@@ -52,24 +70,21 @@ func (s *Server) refreshMany(w http.ResponseWriter, c *call) error {
 		ask.Items = append(ask.Items, directory.Renewal{RID: rid, Lifetime: item.Lifetime})
 		places, known = append(places, i), append(known, e != nil)
 	}
-	if len(ask.Items) > 0 {
-		out, err := s.cfg.Registry.RefreshMany(c.Context(), ask)
-		if err != nil {
-			return err
-		}
-		w.Header().Set("Roster-Index", directory.FormatIndex(s.cfg.Domain, out.Position))
-		for at, r := range out.Each {
-			i := places[at]
-			if r.Err != nil {
-				told[i] = refusedRenewal(veiledFrom(items[i].ID, known[at], r.Err))
-			} else {
-				told[i] = Renewed{Status: http.StatusNoContent, Lifetime: r.Granted}
-			}
+	if len(ask.Items) == 0 {
+		return out, told, nil
+	}
+	if out, err = s.cfg.Registry.RefreshMany(c.Context(), ask); err != nil {
+		return out, nil, err
+	}
+	for at, r := range out.Each {
+		i := places[at]
+		if r.Err != nil {
+			told[i] = refusedRenewal(veiledFrom(items[i].ID, known[at], r.Err))
+		} else {
+			told[i] = Renewed{Status: http.StatusNoContent, Lifetime: r.Granted}
 		}
 	}
-	private(w)
-	write(w, c.Request, http.StatusOK, "application/json", appendRenewed(items, told))
-	return nil
+	return out, told, nil
 }
 
 // readRenewals reads the list that a body is.

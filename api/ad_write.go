@@ -69,7 +69,7 @@ func (s *Server) update(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	ask := directory.Refreshing{Caller: s.caller(c)}
+	ask := directory.Refreshing{}
 	if ask.Lifetime, err = c.params.lifetime(0); err != nil {
 		return err
 	}
@@ -78,20 +78,12 @@ func (s *Server) update(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	ask.IfMatch = cond.ofExisting()
-	e, rid, err := s.target(c)
-	if err != nil {
-		return err
-	}
-	ask.RID = rid
 	if len(body) > 0 {
-		if err := s.judgePatch(c, e, body); err != nil {
-			return err
-		}
 		ask.Patch = body
 	}
-	out, err := s.cfg.Registry.Refresh(c.Context(), ask)
+	out, err := s.judged(c, func() (directory.Outcome, error) { return s.refresh(c, ask) })
 	if err != nil {
-		return veiled(c, e, err)
+		return err
 	}
 	s.changed(w, out)
 	if ask.Lifetime > out.Granted {
@@ -100,6 +92,25 @@ func (s *Server) update(w http.ResponseWriter, c *call) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// refresh refreshes what the path names, with what it is to say from now on.
+func (s *Server) refresh(c *call, ask directory.Refreshing) (directory.Outcome, error) {
+	ask.Caller = s.caller(c)
+	e, rid, err := s.target(c)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	ask.RID = rid
+	if ask.Patch != nil {
+		ask.Caller = s.permitted(c)
+		if err := s.judgePatch(c, e, ask.Patch); err != nil {
+			return directory.Outcome{}, err
+		}
+		ask.Statement = e.Statement
+	}
+	out, err := s.cfg.Registry.Refresh(c.Context(), ask)
+	return out, veiled(c, e, err)
 }
 
 // editHref is where the document of a registration is replaced as a whole, in the
@@ -156,18 +167,21 @@ func (s *Server) ask(c *call) error {
 
 // remove answers DELETE on a registration (jimenez 4.5).
 func (s *Server) remove(w http.ResponseWriter, c *call) error {
-	e, rid, err := s.target(c)
-	if err != nil {
-		return err
-	}
 	cond, err := conditionOf(c.Request)
 	if err != nil {
 		return err
 	}
-	ask := directory.Removing{Caller: s.caller(c), RID: rid, IfMatch: cond.ofExisting()}
-	out, err := s.cfg.Registry.Remove(c.Context(), ask)
+	out, err := s.judged(c, func() (directory.Outcome, error) {
+		by := s.caller(c)
+		e, rid, err := s.target(c)
+		if err != nil {
+			return directory.Outcome{}, err
+		}
+		out, err := s.cfg.Registry.Remove(c.Context(), directory.Removing{Caller: by, RID: rid, IfMatch: cond.ofExisting()})
+		return out, veiled(c, e, err)
+	})
 	if err != nil {
-		return veiled(c, e, err)
+		return err
 	}
 	s.changed(w, out)
 	w.WriteHeader(http.StatusNoContent)

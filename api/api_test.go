@@ -54,6 +54,10 @@ func (cutOff) Remove(context.Context, directory.Removing) (directory.Outcome, er
 	return directory.Outcome{}, errNoLeader
 }
 
+func (cutOff) TransferOwner(context.Context, directory.Transferring) (directory.Outcome, error) {
+	return directory.Outcome{}, errNoLeader
+}
+
 func (r cutOff) Position() directory.Position { return r.position }
 func (r cutOff) Heard() time.Duration         { return r.heard }
 
@@ -79,6 +83,7 @@ func (houseRules) Commission(id directory.Identity) bool {
 	return strings.HasSuffix(id.String(), "/tool/commissioner")
 }
 
+func (houseRules) Version() uint64          { return 0 }
 func (houseRules) Generation() uint64       { return 0 }
 func (houseRules) Changed() <-chan struct{} { return nil }
 

@@ -143,6 +143,12 @@ func (a auditedRegistry) Remove(ctx context.Context, r directory.Removing) (dire
 	return a.do(ctx, a.of(r.RID, "remove", r.Caller), func() (directory.Outcome, error) { return a.Registry.Remove(ctx, r) })
 }
 
+func (a auditedRegistry) TransferOwner(ctx context.Context, r directory.Transferring) (directory.Outcome, error) {
+	e := a.of(r.RID, "transfer", r.Caller)
+	e.Target = r.To.String()
+	return a.do(ctx, e, func() (directory.Outcome, error) { return a.Registry.TransferOwner(ctx, r) })
+}
+
 // operate is do for what an operator does.
 func (t *trailed) operate(ctx context.Context, action, target string, change func() error) error {
 	_, err := t.do(ctx, directory.Audited{Action: action, Target: target}, func() (directory.Outcome, error) { return directory.Outcome{}, change() })

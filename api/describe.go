@@ -51,7 +51,7 @@ func (a access) problems() []directory.Problem {
 		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Unavailable, directory.BadQuery, directory.PreconditionFailed)
 	case levelIdentified:
 		ps = append(ps, directory.Unauthenticated, directory.Replayed, directory.RateLimited, directory.BadRequest, directory.Forbidden,
-			directory.PreconditionFailed, directory.Unavailable, directory.OutcomeUnknown, Timeout)
+			directory.PreconditionFailed, directory.Unavailable, directory.Overtaken, directory.OutcomeUnknown, Timeout)
 	case levelOperator:
 		ps = append(ps, directory.Unauthenticated, directory.Forbidden)
 	case levelTools:
@@ -233,6 +233,12 @@ var operations = map[string]operation{
 		body:     []string{"renewals"},
 		answers:  []good{{status: 200, what: "What became of each.", schema: "renewed", headers: []string{"Roster-Index", "Cache-Control", "Vary"}}},
 		problems: []directory.Problem{directory.TooLarge, MediaType},
+	},
+	"POST /ad/r/{id}/transfer": {
+		summary:    "Give a registration to another identity, who must be one that may register it; ours. Its owner does, or an operator with a client certificate. Nothing else of it changes.",
+		parameters: []string{"If-Match", "If-None-Match"}, body: []string{"new-owner"},
+		answers:  []good{{status: 204, what: "It is the other identity's.", headers: []string{"Roster-Index", "Sunset"}}},
+		problems: append([]directory.Problem{directory.QuotaExceeded, directory.TooLarge, MediaType}, targetProblems...),
 	},
 	"POST /ad/r/{id}":            update,
 	"POST /ad/r/{origin}/{id}":   update,

@@ -82,6 +82,8 @@ var rulings = map[directory.Problem]ruling{
 		"You ask more often than the directory allows you to. Wait for retry_after seconds."},
 	directory.Unavailable: {503, "Unavailable", "unavailable", "Unavailable", 1,
 		"The directory can't answer now: most often, it has no leader. Nothing was changed. Try again, here or at another node."},
+	directory.Overtaken: {503, "Overtaken by other changes", "unavailable", "Unavailable", 1,
+		"The domain's policy, or the registration, changed again and again while this was decided. Nothing was changed. Try again."},
 	directory.OutcomeUnknown: {503, "Outcome unknown", "unavailable", "Unavailable", 1,
 		"The change may have happened or not: the leader was lost on the way. Repeating it is safe."},
 	directory.Internal: {500, "Internal error", "internal", "InternalError", 0,

@@ -257,6 +257,9 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		"member": said(object(nil, props{
 			"id": uri("A node's SPIFFE ID."), "withdraw": said(boolean(), "Of an admission: take it back."),
 		}), "Which node is meant."),
+		"new-owner": said(object([]string{"owner"}, props{
+			"owner": nonEmpty("The identity that is to own it: a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT."),
+		}), "To whom a registration is given."),
 		"json":    said(&openapi3.Schema{}, "What the operation's schema says; any JSON."),
 		"nothing": said(object(nil, nil), "Nothing needs saying."),
 		"restored": said(object([]string{"backup", "before", "now", "registrations"}, props{

@@ -40,6 +40,7 @@ type Registry interface {
 	// RefreshMany is Refresh of many, each with an outcome of its own.
 	RefreshMany(context.Context, directory.RefreshingMany) (directory.Outcome, error)
 	Remove(context.Context, directory.Removing) (directory.Outcome, error)
+	TransferOwner(context.Context, directory.Transferring) (directory.Outcome, error)
 	// Position is that of the last change that this node's answers show.
 	Position() directory.Position
 	// Heard is how long ago the domain's leader was heard; 0 on the leader.
@@ -61,6 +62,8 @@ type Policy interface {
 	// Invoke is asked where there is a gateway.
 	Invoke(id directory.Identity, e *directory.Entry) directory.Decision
 	DefaultVisibility() directory.Visibility
+	// Version is that of the domain's policy by which the next answers are, at least.
+	Version() uint64
 	// Generation counts what the answers depend on: it changes after they do, at once.
 	Generation() uint64
 	// Changed is closed when Generation is another one than when it was asked.
@@ -252,6 +255,7 @@ func (s *Server) table() []row {
 		// A verified identity: to register if policy lets it, and then the owner
 		// and commissioning tools.
 		{"POST", "/ad/r", identified, s.register},
+		{"POST", "/ad/r/{id}/transfer", identified, s.transferOwner},
 		{"POST", "/ad/refresh", identified, s.refreshMany},
 		{"POST", "/discovery/agents", identified, s.publish},
 		{"PUT", "/discovery/agents/{id}", identified, s.replaceProfile},

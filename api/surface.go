@@ -28,15 +28,42 @@ type surface struct {
 
 // caller is who the domain's leader is told asks for a change.
 func (s *Server) caller(c *call) directory.Caller {
+	by := s.permitted(c)
+	if !by.Commissioning {
+		by.Judged = nil
+	}
+	return by
+}
+
+// permitted is caller of a change that policy is asked about, from now on.
+func (s *Server) permitted(c *call) directory.Caller {
+	version := s.cfg.Policy.Version()
 	return directory.Caller{Identity: c.id, Commissioning: c.commissions(), RequestID: c.requestID,
-		Proof: c.credential.Proof, ProofUntil: c.credential.ProofUntil}
+		Proof: c.credential.Proof, ProofUntil: c.credential.ProofUntil, Judged: &version}
+}
+
+// maxJudged bounds how often policy is asked about one change.
+const maxJudged = 4
+
+// judged makes a change that policy is asked about, again where policy, or what it was
+// asked about, has moved on meanwhile: this node may be behind the domain's leader.
+func (s *Server) judged(c *call, change func() (directory.Outcome, error)) (directory.Outcome, error) {
+	for tries := 1; ; tries++ {
+		out, err := change()
+		if directory.ProblemOf(err) != directory.Overtaken || tries == maxJudged {
+			return out, err
+		}
+		c.audited = false // what comes of it now is another matter
+		if err := s.cfg.Registry.Linearize(c.Context()); err != nil {
+			return directory.Outcome{}, err
+		}
+	}
 }
 
 // asking reads what a request to register says beside its name and document:
-// who asks, for how long (def seconds where it doesn't say), who may see it, and
-// what must be there already.
+// for how long (def seconds where it doesn't say), who may see it, and what must be
+// there already.
 func (s *Server) asking(c *call, def uint32) (ask directory.Registering, err error) {
-	ask.Caller = s.caller(c)
 	if ask.Lifetime, err = c.params.lifetime(def); err != nil {
 		return ask, err
 	}
@@ -62,6 +89,12 @@ func (s *Server) upsert(c *call, ask directory.Registering) (directory.Outcome, 
 	if err != nil {
 		return directory.Outcome{}, err
 	}
+	ask.Projection = p
+	return s.judged(c, func() (directory.Outcome, error) { return s.upsertOnce(c, ask) })
+}
+
+func (s *Server) upsertOnce(c *call, ask directory.Registering) (directory.Outcome, error) {
+	ask.Caller = s.permitted(c)
 	if ask.KeepVisibility { // so policy is asked about that one
 		for _, e := range s.cfg.View.Find(ask.Agent) {
 			if s.mayWrite(c, e) {
@@ -69,11 +102,10 @@ func (s *Server) upsert(c *call, ask directory.Registering) (directory.Outcome, 
 			}
 		}
 	}
-	if err := c.denied(s.cfg.Policy.Register(c.id, ask.Agent, p, ask.Visibility),
+	if err := c.denied(s.cfg.Policy.Register(c.id, ask.Agent, ask.Projection, ask.Visibility),
 		"%s may not register %q with visibility %s", c.id, ask.Agent, ask.Visibility); err != nil {
 		return directory.Outcome{}, err
 	}
-	ask.Projection = p
 	return s.cfg.Registry.Register(c.Context(), ask)
 }
 

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -150,6 +151,8 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 		return s.renewMany(c.Renew)
 	case c.Remove != nil:
 		return s.remove(c.Remove)
+	case c.Transfer != nil:
+		return s.transfer(c.Transfer)
 	case c.Expire != nil:
 		return directory.Outcome{}, s.expireAll(c.Expire)
 	case c.Announce != nil:
@@ -238,7 +241,7 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 		delete(s.holds.names, c.Agent)
 	}
 	e.Visibility = c.Visibility
-	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made})
+	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
 }
 
 // update replaces the document that the caller meant, and renews the lifetime
@@ -258,7 +261,7 @@ func (s *state) update(c *update) (directory.Outcome, error) {
 	if lifetime, err = capped(lifetime, c.Until, s.now); err != nil {
 		return directory.Outcome{}, err
 	}
-	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made})
+	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
 }
 
 // contents is what a statement's change brings.
@@ -271,6 +274,7 @@ type contents struct {
 	grants   []directory.Grant
 	until    int64
 	made     *made // nil where the leader made nothing
+	deadline int64 // Unix milliseconds; 0 where the lifetime counts from the commit
 }
 
 // put writes a statement: new contents for e, in the place of old if there is
@@ -279,7 +283,7 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 	revision := s.revision + 1
 	e.Owner, e.Document = s.shared(e.Owner), directory.LoadDocument(c.kind, c.document)
 	e.Packed = c.made.projection(e.Agent, e.Document)
-	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, s.now, directory.Deadline(s.now, c.lifetime)*1000
+	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, s.now, cmp.Or(c.deadline, directory.Deadline(s.now, c.lifetime)*1000)
 	e.Revision, e.Statement, e.Unconfirmed = revision, revision, false
 	if e.Created == 0 {
 		e.Created = revision
@@ -312,8 +316,11 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 
 // replace puts reg into the tables in the place of old.
 func (s *state) replace(old, reg *registration) {
-	if old == nil {
+	if old == nil || old.entry.Owner != reg.entry.Owner {
 		s.count(reg.entry.Owner, 1)
+		if old != nil {
+			s.count(old.entry.Owner, -1)
+		}
 	}
 	s.regs.put(reg)
 	s.index.Put(reg.entry)

@@ -44,6 +44,7 @@ type command struct {
 	Policy   *policy    `cbor:"18,keyasint,omitempty"`
 	Claim    *claim     `cbor:"19,keyasint,omitempty"`
 	Settle   *settle    `cbor:"20,keyasint,omitempty"`
+	Transfer *transfer  `cbor:"21,keyasint,omitempty"`
 	Rebundle *rebundle  `cbor:"24,keyasint,omitempty"`
 }
 

@@ -29,6 +29,7 @@ type request struct {
 	Claim    *claim           `cbor:"10,keyasint,omitempty"`
 	Settle   *settle          `cbor:"11,keyasint,omitempty"`
 	Spend    *spend           `cbor:"12,keyasint,omitempty"`
+	Transfer *transferRequest `cbor:"13,keyasint,omitempty"`
 	Rebundle *rebundle        `cbor:"14,keyasint,omitempty"`
 }
 
@@ -50,24 +51,33 @@ type caller struct {
 	RequestID     string             `cbor:"3,keyasint,omitempty"`
 	Proof         directory.Hash     `cbor:"4,keyasint,omitzero"`
 	ProofUntil    int64              `cbor:"5,keyasint,omitempty"`
+	Judged        *uint64            `cbor:"6,keyasint,omitempty"`
+}
+
+// by is who asks for a change of registrations; nobody of other requests.
+func (r *request) by() caller {
+	switch {
+	case r.Register != nil:
+		return r.Register.Caller
+	case r.Refresh != nil:
+		return r.Refresh.Caller
+	case r.Remove != nil:
+		return r.Remove.Caller
+	case r.Renew != nil:
+		return r.Renew.Caller
+	case r.Transfer != nil:
+		return r.Transfer.Caller
+	}
+	return caller{}
 }
 
 // spend is what the request's caller showed that is good once; nil where it may be
 // shown again.
 func (r *request) spend() *spend {
-	var c caller
-	switch {
-	case r.Spend != nil:
+	if r.Spend != nil {
 		return r.Spend
-	case r.Register != nil:
-		c = r.Register.Caller
-	case r.Refresh != nil:
-		c = r.Refresh.Caller
-	case r.Remove != nil:
-		c = r.Remove.Caller
-	case r.Renew != nil:
-		c = r.Renew.Caller
 	}
+	c := r.by()
 	if c.Proof.IsZero() {
 		return nil
 	}
@@ -96,6 +106,8 @@ type refreshRequest struct {
 	Lifetime uint32        `cbor:"3,keyasint"`
 	Patch    []byte        `cbor:"4,keyasint"` // null for none
 	IfMatch  []uint64      `cbor:"5,keyasint"`
+	// Statement is what policy was asked about with Patch; 0 for any.
+	Statement uint64 `cbor:"6,keyasint,omitempty"`
 }
 
 type renewRequest struct {

@@ -65,6 +65,7 @@ func everyCommand() []command {
 		{Policy: &policy{[]byte("permit (principal, action, resource);")}},
 		{Claim: &claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
 		{Settle: &settle{directory.Hash{1}, directory.Hash{4}, false, &answer{200, "application/json", []byte("{}"), "", "", ""}}},
+		{Transfer: &transfer{1, rid, directory.Salt{9}, ada, true, 4, []uint64{5}, g, &made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &packed{1, []byte{0}}}}},
 		{Rebundle: &rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 		{Peer: &peer{Domain: beta, State: directory.PeeringActive, Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
@@ -113,16 +114,18 @@ func TestThePropositionIsABatch(t *testing.T) {
 
 func TestTheEncodingOfForwardedRequests(t *testing.T) {
 	rid := directory.NewRID(genesis, [10]byte{1, 2, 3})
-	who := caller{ada, true, "req-1", directory.Hash{}, 0}
+	who := caller{ada, true, "req-1", directory.Hash{}, 0, nil}
 	var out strings.Builder
 	for _, message := range []any{
 		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, nil}},
 		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, &packed{1, []byte{0}}}},
-		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}}},
-		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), []uint64{5}}},
+		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}, 0}},
+		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), []uint64{5}, 0}},
+		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), nil, 4}},
 		&request{Remove: &removeRequest{who, rid, nil}},
 		&request{Renew: &renewRequest{who, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		&request{Remove: &removeRequest{caller{Identity: ada, Proof: directory.Hash{7}, ProofUntil: 1793577600}, rid, nil}},
+		&request{Transfer: &transferRequest{caller{Identity: ada, Judged: new(uint64(0))}, rid, bob, true, 4, []uint64{5}}},
 		&request{Claim: &claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
 		&request{Spend: &spend{directory.Hash{7}, 1793577600}},
 		&request{Settle: &settle{directory.Hash{1}, directory.Hash{4}, true, nil}},

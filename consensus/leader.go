@@ -20,6 +20,9 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 	}
 	for range maxPrepared {
 		c, err := s.prepare(req)
+		if err == nil {
+			err = s.judgedNow(req.by())
+		}
 		if err != nil {
 			return directory.Outcome{}, err
 		}
@@ -38,6 +41,22 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 	return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this was changed by others again and again; nothing was changed by you: try again")
 }
 
+// judgedNow refuses what a policy has permitted that is in force no more. It is asked
+// when the command has its grants, and apply takes it only with grants of the policy
+// that is in force then.
+func (s *Store) judgedNow(c caller) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if c.Judged != nil && *c.Judged != s.state.law.Revision {
+		return overtaken("the domain has had another policy since this was permitted")
+	}
+	return nil
+}
+
+func overtaken(format string, args ...any) error {
+	return directory.Refuse(directory.Overtaken, format+"; nothing was changed: try again", args...)
+}
+
 func (s *Store) prepare(req *request) (*command, error) {
 	switch {
 	case req.Register != nil:
@@ -52,6 +71,8 @@ func (s *Store) prepare(req *request) (*command, error) {
 	case req.Remove != nil:
 		r := req.Remove
 		return &command{Remove: &remove{directory.StatementFormat, r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch}}, nil
+	case req.Transfer != nil:
+		return s.prepareTransfer(req.Transfer)
 	case req.Peer != nil:
 		return &command{Peer: req.Peer}, checkPeering(s, req.Peer)
 	case req.Rebundle != nil:
@@ -124,6 +145,9 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 	}
 	e := reg.entry
 	doc := e.Document
+	if r.Statement != 0 && r.Statement != e.Statement {
+		return nil, overtaken("registration %s has changed since policy was asked about it", e.RID)
+	}
 	if r.Patch != nil {
 		if doc.Kind() != directory.KindAD {
 			return nil, directory.Refuse(directory.WrongKind, "registration %s was written as %s; replace it by the same way", e.RID, doc.Kind())

@@ -88,7 +88,7 @@ func (s *Store) leadAlone(ctx context.Context, req *renewRequest, out *directory
 	var mu sync.Mutex // guards out.Position
 	slots := make(chan struct{}, maxAlone)
 	who := req.Caller
-	who.Proof, who.ProofUntil = directory.Hash{}, 0 // the command that found these has spent it
+	who.Proof, who.ProofUntil, who.Judged = directory.Hash{}, 0, nil // the command that found these has spent it, and was judged
 	for i := range out.Each {
 		if !errors.Is(out.Each[i].Err, errMoved) {
 			continue
@@ -97,7 +97,7 @@ func (s *Store) leadAlone(ctx context.Context, req *renewRequest, out *directory
 		all.Go(func() {
 			defer func() { <-slots }()
 			r := req.Renewals.at(i)
-			one, err := s.lead(ctx, &request{Refresh: &refreshRequest{who, r.RID, r.Lifetime, nil, nil}})
+			one, err := s.lead(ctx, &request{Refresh: &refreshRequest{who, r.RID, r.Lifetime, nil, nil, 0}})
 			out.Each[i] = directory.Renewed{Granted: one.Granted, Err: err}
 			if errors.Is(err, errNotLeader) {
 				out.Each[i].Err = directory.Refuse(directory.Unavailable, "the leader changed meanwhile; nothing was changed: try again")

@@ -119,7 +119,15 @@ func (s *state) vacant(c *register, owner directory.Identity, gone *registration
 	if gone != nil && gone.entry.Owner == owner {
 		owned--
 	}
-	if limit := s.rules.PerOwner; limit > 0 && owned >= int(limit) && !c.Commissioning {
+	if c.Commissioning {
+		return nil
+	}
+	return s.affords(owner, owned)
+}
+
+// affords says whether who owns so many registrations may have one more.
+func (s *state) affords(owner directory.Identity, owned int) error {
+	if limit := s.rules.PerOwner; limit > 0 && owned >= int(limit) {
 		return directory.Refuse(directory.QuotaExceeded, "%s owns %d registrations; this directory allows %d: remove one, or let one expire", owner, owned, limit)
 	}
 	return nil

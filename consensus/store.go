@@ -95,7 +95,7 @@ func (s *Store) Register(ctx context.Context, r directory.Registering) (director
 // Refresh sets a new deadline and, where there is a patch, other members
 // (jimenez 4.4).
 func (s *Store) Refresh(ctx context.Context, r directory.Refreshing) (directory.Outcome, error) {
-	return s.write(ctx, &request{Refresh: &refreshRequest{callerOf(r.Caller), r.RID, r.Lifetime, r.Patch, r.IfMatch}})
+	return s.write(ctx, &request{Refresh: &refreshRequest{callerOf(r.Caller), r.RID, r.Lifetime, r.Patch, r.IfMatch, r.Statement}})
 }
 
 // RefreshMany is Refresh of many registrations in one log entry. The outcome's

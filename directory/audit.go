@@ -11,7 +11,7 @@ type Audited struct {
 	Agent     string   `json:"agent,omitzero"`
 	RID       RID      `json:"rid,omitzero"`
 	RIDs      []RID    `json:"rids,omitzero"`     // of a change of many
-	Target    string   `json:"target,omitzero"`   // of an operator's change: a domain, a node
+	Target    string   `json:"target,omitzero"`   // of an operator's change: a domain, a node; of a transfer: the new owner
 	Revision  string   `json:"revision,omitzero"` // EPOCH.REVISION of the change
 	Outcome   string   `json:"outcome,omitzero"`  // ok, or the problem
 	Policies  []string `json:"policies,omitzero"` // that decided

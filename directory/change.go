@@ -19,6 +19,10 @@ type Caller struct {
 	// Zero is a credential that may be shown again.
 	Proof      Hash
 	ProofUntil int64
+	// Judged is the version of the policy by which the change was permitted; nil where
+	// policy was not asked. The change is refused as Overtaken where the domain has
+	// another policy by then.
+	Judged *uint64
 }
 
 // A Registering asks to register a name, or to replace what its owner
@@ -46,7 +50,11 @@ type Refreshing struct {
 	RID      RID
 	Lifetime uint32 // seconds; 0 keeps the one that was granted
 	Patch    []byte // a JSON object, or nil
-	IfMatch  []uint64
+	// Statement is, with a patch, the revision of the statement that it was merged with
+	// when policy was asked; the change is refused as Overtaken where there is another.
+	// 0 is any.
+	Statement uint64
+	IfMatch   []uint64
 }
 
 // MaxRenewals bounds how many registrations one RefreshingMany is about.
@@ -69,6 +77,18 @@ type Renewal struct {
 type Renewed struct {
 	Granted uint32 // seconds
 	Err     error  // an *Error, or nil
+}
+
+// A Transferring asks that a registration become another identity's.
+type Transferring struct {
+	Caller Caller
+	RID    RID
+	To     Identity
+	Any    bool // the caller may give away what others own
+	// Statement is the revision of the statement that policy was asked about; the
+	// change is refused as Overtaken where there is another.
+	Statement uint64
+	IfMatch   []uint64
 }
 
 // A Removing asks to end a registration (jimenez 4.5).

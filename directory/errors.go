@@ -35,6 +35,7 @@ const (
 	Conflict               Problem = "conflict"
 	RateLimited            Problem = "rate-limited"
 	Unavailable            Problem = "unavailable"
+	Overtaken              Problem = "overtaken" // policy, or what it was asked about, has changed since: ask it again
 	OutcomeUnknown         Problem = "outcome-unknown"
 	Internal               Problem = "internal"
 )
