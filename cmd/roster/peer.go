@@ -204,7 +204,9 @@ func shownPeer(p api.Peer) table {
 		say(r.way+" kinds", joinKinds(r.rules.Kinds))
 		say(r.way+" quota of records", counted(r.rules.Records))
 		say(r.way+" quota of bytes", counted(r.rules.Bytes))
-		say(r.way+" lifetime at most", counted(uint64(r.rules.MaxLifetime)))
+		if lt := r.rules.MaxLifetime; lt > 0 {
+			say(r.way+" lifetime at most", (time.Duration(lt) * time.Second).String())
+		}
 		say(r.way+" on stale", r.rules.OnStale)
 	}
 	if p.Hidden {
