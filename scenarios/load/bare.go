@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -23,8 +24,8 @@ const bareCommand = "bare"
 const bareName = "bare handler, same TLS"
 
 // serveBare is the yardstick's process: a net/http server behind a node's TLS
-// configuration that answers every request with the same bytes. Its arguments
-// are an address, a certificate, its key, the bundle, the trust domain and the
+// configuration that answers every request with the same bytes; or with a stream of
+// events that hold them, which doesn't end. Its arguments are an address, a certificate, its key, the bundle, the trust domain and the
 // file with the answer.
 func serveBare(args []string) error {
 	if len(args) != 6 {
@@ -51,12 +52,36 @@ func serveBare(args []string) error {
 		return err
 	}
 	length := []string{strconv.Itoa(len(body))}
-	handler := func(w http.ResponseWriter, _ *http.Request) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream") {
+			sendEvents(w, r, body)
+			return
+		}
 		w.Header()["Content-Type"], w.Header()["Content-Length"] = []string{"application/json"}, length
 		_, _ = w.Write(body) // the client is gone if it fails
 	}
 	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: 10 * time.Second}
 	return s.Serve(tls.NewListener(l, http1(trust.ServerTLS(source, bundles, nil))))
+}
+
+// sendEvents sends an event each second until the client has gone.
+func sendEvents(w http.ResponseWriter, r *http.Request, data []byte) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
+			return
+		}
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
 }
 
 // http1 leaves HTTP/2 away, which a Server does not set up on a given listener.
@@ -65,13 +90,9 @@ func http1(c *tls.Config) *tls.Config {
 	return c
 }
 
-// startBare starts the yardstick with what a path of d answers, and returns the
-// URL that it answers at.
-func (b *bench) startBare(ctx context.Context, d *domain, path string) (*process, string, error) {
-	body, err := d.body(ctx, 0, path)
-	if err != nil {
-		return nil, "", err
-	}
+// startBare starts the yardstick, which answers with body, and returns the URL of
+// a path at it.
+func (b *bench) startBare(ctx context.Context, d *domain, path string, body []byte) (*process, string, error) {
 	file := filepath.Join(b.dir, "answer")
 	if err := os.WriteFile(file, body, 0o600); err != nil {
 		return nil, "", err

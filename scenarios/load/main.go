@@ -56,6 +56,7 @@ var sections = []section{
 	{"refreshes", 5 * time.Minute, refreshes},
 	{"linearizable", 5 * time.Minute, linearizable},
 	{"lookups", 30 * time.Minute, lookups},
+	{"invoke", 10 * time.Minute, invocations},
 	{"million", 40 * time.Minute, million},
 	{"sync", 30 * time.Minute, firstSync},
 	{"kills", 15 * time.Minute, kills},

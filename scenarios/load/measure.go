@@ -111,6 +111,7 @@ type pairing struct {
 	name   string // of B
 	a, b   float64
 	ratio  float64
+	more   float64 // of a than b, by the rounds' differences
 	rounds []float64
 	cpu    [2]time.Duration // each side's for one operation
 }
@@ -119,7 +120,7 @@ type pairing struct {
 // round: all by their medians.
 func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick func(*sample) float64) (*pairing, error) {
 	p := &pairing{name: theirs.name}
-	var as, bs []float64
+	var as, bs, more []float64
 	var done [2]int
 	for round := range b.rounds + 1 {
 		turn := b.turn
@@ -140,12 +141,12 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 			p.cpu[i], done[i] = p.cpu[i]+s.cpu, done[i]+s.done
 		}
 		x, y := pick(last[0]), pick(last[1])
-		as, bs, p.rounds = append(as, x), append(bs, y), append(p.rounds, x/y)
+		as, bs, more, p.rounds = append(as, x), append(bs, y), append(more, x-y), append(p.rounds, x/y)
 	}
 	for i := range p.cpu {
 		p.cpu[i] /= time.Duration(max(1, done[i]))
 	}
-	p.a, p.b, p.ratio = median(as), median(bs), median(p.rounds)
+	p.a, p.b, p.more, p.ratio = median(as), median(bs), median(more), median(p.rounds)
 	return p, ctx.Err()
 }
 

@@ -74,7 +74,11 @@ func lookups(ctx context.Context, b *bench) error {
 	if _, err := few.fill(ctx, "m", 0, 1000, 86400); err != nil {
 		return err
 	}
-	bare, url, err := b.startBare(ctx, many.domain, twoFilters)
+	body, err := many.body(ctx, 0, twoFilters)
+	if err != nil {
+		return err
+	}
+	bare, url, err := b.startBare(ctx, many.domain, twoFilters, body)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// agentsCalled are as many as a gateway's own limits for one agent demand.
+	agentsCalled = 64
+	streamsOpen  = 1000
+	invocation   = `{"text": "The quick brown fox jumps over the lazy dog.", "sentences": 2}`
+	agentsAnswer = `{"summary": "A fox jumps over a dog.", "sentences": 1}`
+)
+
+// callee is the document of an agent at a URL.
+func callee(url string) []byte {
+	return fmt.Appendf(nil, `{"base": %q, "protocols": ["https"], "capabilities": [{"name": "summarize", "type": "tool",
+		"input_schema": {"type": "object", "properties": {"text": {"type": "string"}, "sentences": {"type": "integer", "minimum": 1, "maximum": 20}}, "required": ["text"]},
+		"output_schema": {"type": "object", "properties": {"summary": {"type": "string"}, "sentences": {"type": "integer"}}, "required": ["summary"]}}]}`, url)
+}
+
+// invocations measures what a node's gateway adds to a call of an agent, with both
+// schemas applied, over the same call made directly; and what streams that it passes
+// on cost it in memory.
+func invocations(ctx context.Context, b *bench) error {
+	d, err := b.layOut(ctx, filepath.Join(b.dir, "invoke"), 1)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	agent, url, err := b.startBare(ctx, d, "/agent", []byte(agentsAnswer))
+	if err != nil {
+		return err
+	}
+	defer agent.end()
+	for i := range agentsCalled {
+		if _, err := d.register(ctx, 0, name("i", i), 86400, callee(url)); err != nil {
+			return err
+		}
+	}
+	if err := b.overhead(ctx, d, agent, url); err != nil {
+		return err
+	}
+	return b.streams(ctx, d)
+}
+
+// invokeURL is where d's gateway invokes one of the agents.
+func (d *domain) invokeURL(i int) string {
+	return d.Nodes[0].API + "/agents/" + name("i", i%agentsCalled) + "/invoke"
+}
+
+func (b *bench) overhead(ctx context.Context, d *domain, agent *process, url string) error {
+	post := func(ctx context.Context, url string) error {
+		_, err := d.do(ctx, http.MethodPost, url, []byte(invocation))
+		return err
+	}
+	ours := d.side("invocations", func(ctx context.Context, _, i int) error { return post(ctx, d.invokeURL(i)) })
+	ours.processes = append([]*process{agent}, d.nodes...)
+	direct := side{name: "the agent itself", op: func(ctx context.Context, _, _ int) error { return post(ctx, url) }, processes: []*process{agent}}
+	p, err := b.pair(ctx, 1, ours, direct, milliseconds(0.5))
+	if err != nil {
+		return err
+	}
+	b.report.add(p.row(row{Section: "invoke", What: "invocation, p50, 1 client", Unit: "ms", Note: "ours with the agent's"}))
+	b.report.add(row{Section: "invoke", What: "… more than a direct call", Value: p.more, Unit: "ms", Bar: atMost(0.3)})
+	return nil
+}
+
+// streams opens many, each on a connection of its own as clients' are, and takes
+// what the node's memory has grown by once each has brought some events.
+func (b *bench) streams(ctx context.Context, d *domain) error {
+	before, _, err := d.nodes[0].resident()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var opening errgroup.Group
+	opening.SetLimit(32)
+	open := make(chan io.Closer, streamsOpen)
+	for i := range streamsOpen {
+		opening.Go(func() error {
+			body, err := d.stream(ctx, i)
+			if err == nil {
+				open <- body
+			}
+			return err
+		})
+	}
+	err = opening.Wait()
+	close(open)
+	defer func() {
+		for s := range open {
+			_ = s.Close() // the node is asked to go on anyway
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	var grown int64
+	for range 5 {
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		now, _, err := d.nodes[0].resident()
+		if err != nil {
+			return err
+		}
+		grown = max(grown, now-before)
+	}
+	b.report.add(row{Section: "invoke", What: count(streamsOpen) + " streams at once, resident growth", Value: float64(grown) / (1 << 20), Unit: "MiB", Bar: atMost(64),
+		Note: "HTTP/1.1 on both sides: a connection for each; an event each second"})
+	return nil
+}
+
+// stream has one of the agents invoked for a stream, and returns it at its first event.
+func (d *domain) stream(ctx context.Context, i int) (io.Closer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.invokeURL(i), strings.NewReader(invocation))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	first := make([]byte, len("data: ")+len(agentsAnswer)+len("\n\n"))
+	if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK || !bytes.HasSuffix(first, []byte("\n\n")) {
+		return nil, errors.Join(fmt.Errorf("a stream begins with %s, %.200q", resp.Status, first), err, resp.Body.Close())
+	}
+	return resp.Body, nil
+}
