@@ -65,6 +65,7 @@ type Config struct {
 	// Farewell is called when a node of a peer says that its domain has ended the
 	// peering; nil takes no such word.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error
+	Court     Court         // nil compares nothing and takes no evidence
 	Logger    *slog.Logger  // nil discards
 	HeadEvery time.Duration // between heads of one origin; 60 s by default
 	LongPoll  time.Duration // a subscription's wait, at most a minute; 30 s by default

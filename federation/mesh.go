@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,7 @@ type Mesh struct {
 	refusals  refusals
 	counts    counts
 	traffic   traffic
+	cases     *cases
 	ownHeard  atomic.Uint64 // how far another member gossiped the own stream
 
 	ctx     context.Context // ends with Close, for work that outlives its request
@@ -72,11 +74,18 @@ func Open(cfg Config) (*Mesh, error) {
 		m.cancel()
 		return errors.Join(m.saveClocks(), st.close())
 	})
-	if err := m.load(); err != nil {
+	var pending [][]byte
+	if m.cases, pending, err = openCases(filepath.Join(cfg.Dir, "evidence")); err == nil {
+		err = m.load()
+	}
+	if err != nil {
 		m.cancel()
 		return nil, errors.Join(err, st.close()) // and nothing is written of what was half read
 	}
 	m.reconcile()
+	if cfg.Court != nil {
+		m.resume(pending)
+	}
 	return m, nil
 }
 
@@ -213,6 +222,9 @@ func (m *Mesh) Run(ctx context.Context) error {
 	wg.Go(func() { m.sweeper(ctx) })
 	wg.Go(func() { m.wiping(ctx) })
 	wg.Go(func() { m.staleness(ctx) })
+	if m.cfg.Court != nil {
+		wg.Go(func() { m.enforce(ctx) })
+	}
 	m.manage(ctx)
 	return nil
 }
@@ -276,6 +288,9 @@ func (m *Mesh) start(ctx context.Context, o *origin) {
 	wg.Go(func() { m.follow(ctx, o, &o.feed) })
 	wg.Go(func() { m.follow(ctx, o, &o.private) })
 	wg.Go(func() { m.tend(ctx, o) })
+	if m.cfg.Court != nil {
+		wg.Go(func() { m.crossChecks(ctx, o) })
+	}
 	go func() {
 		wg.Wait()
 		close(o.done)
@@ -314,6 +329,7 @@ func (m *Mesh) reconcile() {
 		if o.peering = p; changed {
 			m.rejudge(o)
 		}
+		o.convicted = o.convicted && p.State == directory.PeeringActive // the domain has acted
 		o.mu.Unlock()
 	}
 }

@@ -31,6 +31,9 @@ const (
 	CodeGap           Code = "gap"       // something lies between: pulled
 	CodeApplied       Code = "applied"
 	CodeRecord        Code = "record" // a record that is not what its name says
+
+	// CodeEquivocation is of what contradicts something that the origin signed before.
+	CodeEquivocation Code = "equivocation"
 )
 
 // The bounds of messages, in bytes and in items.

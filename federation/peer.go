@@ -47,10 +47,12 @@ type origin struct {
 	ended     bool
 	stale     bool // it wasn't heard for long, and its peering hides what it told
 	room      bool // something was freed, or may be held, since readmit looked
+	convicted bool // frozen at this node, and the domain hasn't done it yet
 	unlisted  bool // by its newest key document it doesn't let this domain have its mesh stream
 	feed           // its mesh stream
 	private   feed // what it announces to this domain alone
 	announced *rate.Limiter
+	comparing *rate.Limiter   // pages of a chain that are read to compare; not guarded
 	head      *directory.Head // the newest verified one
 	headText  string
 	headIs    time.Time // when it was issued, by the origin's clock
@@ -67,7 +69,7 @@ type origin struct {
 }
 
 func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
-	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst),
+	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
 		mail: make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1),
 		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own))}
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
@@ -78,7 +80,7 @@ func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 func (o *origin) accepts() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.peering.State == directory.PeeringActive && !o.ended
+	return o.peering.State == directory.PeeringActive && !o.ended && !o.convicted
 }
 
 // renew shows an entry, if it is shown, with its later deadline.
@@ -243,6 +245,8 @@ func (o *origin) status() PeerStatus {
 	case o.peering.State == "":
 		s.State = "unknown" // on disk, and no peering says anything of it
 	case o.peering.State != directory.PeeringActive:
+	case o.convicted:
+		s.State = string(directory.PeeringFrozen)
 	case o.unlisted && now.Sub(o.heard) <= maxHeadAge:
 		s.State = "unlisted" // it answers, and there is nothing to have
 	case o.headIs.IsZero() || s.HeadAge > maxHeadAge:

@@ -76,6 +76,13 @@ func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain,
 	return m.get(ctx, n, pathPages, q, MaxPage)
 }
 
+// A forked error says that an origin issued two key documents of one epoch and
+// seq, and has both (evidence E3).
+type forked interface {
+	error
+	Forked() (held, other string)
+}
+
 // refreshKeys pulls an origin's key document from a node that has it. A document
 // that doesn't hold changes nothing.
 func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
@@ -86,6 +93,11 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 		return err
 	}
 	if _, err := m.cfg.Keys.Adopt(o.domain, text); err != nil {
+		var two forked
+		if errors.As(err, &two) {
+			held, other := two.Forked()
+			m.accuse(o, nil, []string{held, other})
+		}
 		return fmt.Errorf("key document of %s: %w", o.domain.Name(), err)
 	}
 	_, kept, ok := m.cfg.Keys.Keys(o.domain)
@@ -147,6 +159,9 @@ func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (
 		}
 	}
 	if err != nil {
+		return nil, "", m.refused(from, text, err)
+	}
+	if err := m.compare(o, p); err != nil {
 		return nil, "", m.refused(from, text, err)
 	}
 	records, err := m.prefetch(ctx, o, p, giver)

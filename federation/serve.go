@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
 )
 
 // The routes (federation.md, "Pages").
@@ -43,12 +44,15 @@ const (
 // verified to make a request. Only nodes of the own domain and of active peers
 // are answered; others get 403.
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
-	s := &server{Mesh: m, caller: caller, waiters: map[spiffeid.TrustDomain]int{}}
+	s := &server{Mesh: m, caller: caller, waiters: map[spiffeid.TrustDomain]int{}, shows: map[spiffeid.TrustDomain]*rate.Limiter{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+pathHeads, s.admit(s.heads))
 	mux.HandleFunc("GET "+pathKeys, s.admit(s.keys))
 	mux.HandleFunc("GET "+pathPages, s.admit(s.pages))
 	mux.HandleFunc("POST "+pathRecords, s.admit(s.records))
+	if m.cfg.Court != nil {
+		mux.HandleFunc("POST "+pathEvidence, s.admit(s.evidence))
+	}
 	if m.cfg.Farewell != nil {
 		mux.HandleFunc("POST "+PathFarewell, s.admit(s.farewell))
 	}
@@ -61,7 +65,8 @@ type server struct {
 
 	mu      sync.Mutex
 	waiting int
-	waiters map[spiffeid.TrustDomain]int // how many of them are of each domain
+	waiters map[spiffeid.TrustDomain]int           // how many of them are of each domain
+	shows   map[spiffeid.TrustDomain]*rate.Limiter // of evidence
 }
 
 // enter makes a domain's long poll one of those that wait, if there is room.

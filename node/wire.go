@@ -185,7 +185,7 @@ func (n *Node) wireFederation(ln net.Listener) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
-		Siblings: n.store.Siblings, Client: n.client, Logger: n.log, Farewell: n.endedByPeer,
+		Siblings: n.store.Siblings, Client: n.client, Logger: n.log, Farewell: n.endedByPeer, Court: court{n},
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln)

@@ -32,6 +32,9 @@ func (f *KeysFork) Error() string {
 	return fmt.Sprintf("%v: %s, %d.%d", ErrKeysForked, f.Origin, f.Epoch, f.Seq)
 }
 
+// Forked returns the two.
+func (f *KeysFork) Forked() (held, other string) { return f.Held, f.New }
+
 func (f *KeysFork) Unwrap() error { return ErrKeysForked }
 
 // A Keyring signs as this node, and verifies what any origin signed by the

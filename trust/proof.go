@@ -74,7 +74,7 @@ func ExitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, ErrKeysForked):
+	case errors.Is(err, ErrKeysForked), errors.Is(err, ErrEquivocation):
 		return 11
 	case errors.Is(err, ErrKey), errors.Is(err, directory.ErrKeyUnknown), errors.Is(err, directory.ErrKeyRevoked):
 		return 12

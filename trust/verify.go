@@ -10,6 +10,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -23,17 +24,21 @@ type VerifyOptions struct {
 	Now    time.Time // the zero time is now
 }
 
-// Verify checks a proof file, or a bare record, offline, and tells step by step
-// what it found. A bare record shows its form only. The error is a *StepError;
-// the report is there with it, as far as it came.
+// Verify checks a proof file, a bare record or an evidence file, offline, and
+// tells step by step what it found. A bare record shows its form only; evidence
+// that holds ends with ErrEquivocation. The error is a *StepError; the report is
+// there with it, as far as it came.
 func Verify(input []byte, opts VerifyOptions) (*Report, error) {
 	if opts.Now.IsZero() {
 		opts.Now = time.Now()
 	}
 	v := &verification{opts: opts, report: new(Report)}
 	steps := proofSteps
-	if text := bytes.TrimSpace(input); len(text) > 0 && text[0] != '{' {
+	switch text := bytes.TrimSpace(input); {
+	case len(text) > 0 && text[0] != '{':
 		v.proof, steps = &Proof{Record: string(text)}, recordSteps
+	case len(text) <= MaxProof && isEvidence(text):
+		steps = trialSteps
 	}
 	v.input = input
 	return v.report, v.run(steps)
@@ -92,7 +97,11 @@ type verification struct {
 	signed    *directory.SignedPage
 	keys      *directory.KeyDocument
 	contents  *directory.Contents
+	issuer    spiffeid.TrustDomain
+	ownBundle []byte // the file's; nil for none
 	anchors   *x509bundle.Bundle
+	bundles   *Bundles // decides instead of opts.Bundle, unless nil
+	trial     trial
 	digest    directory.Digest
 	authentic bool
 }
@@ -164,7 +173,7 @@ func (v *verification) statement() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	v.contents = c
+	v.contents, v.issuer, v.ownBundle = c, c.Issuer, v.proof.Bundle
 	v.report.Subject = Subject{
 		Domain: c.Issuer.Name(), RID: c.RID.String(), Agent: c.Agent, Kind: string(c.Document.Kind()),
 		Owner: c.Owner.String(), Epoch: c.Epoch, Revision: c.Revision,
@@ -182,20 +191,28 @@ func (v *verification) statement() (string, error) {
 
 // bundle decides whose certificates are believed.
 func (v *verification) bundle() (string, error) {
-	issuer := v.contents.Issuer
+	issuer := v.issuer
+	if v.bundles != nil {
+		held, err := v.bundles.GetX509BundleForTrustDomain(issuer)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrKey, err)
+		}
+		v.anchors = held
+		return "the bundle that is believed here", nil
+	}
 	given, whose := v.opts.Bundle, "the bundle that was given"
 	if given == nil {
-		if v.proof.Bundle == nil {
-			return "", fmt.Errorf("%w: the proof has no bundle, so give one", ErrKey)
+		if v.ownBundle == nil {
+			return "", fmt.Errorf("%w: the file has no bundle, so give one", ErrKey)
 		}
 		var err error
-		if given, err = ParseBundle(issuer, v.proof.Bundle); err != nil {
-			return "", fmt.Errorf("%w: the proof's bundle: %w", ErrKey, err)
+		if given, err = ParseBundle(issuer, v.ownBundle); err != nil {
+			return "", fmt.Errorf("%w: the file's bundle: %w", ErrKey, err)
 		}
-		whose = "the proof's own bundle, which shows only that the proof agrees with itself: give the bundle that you trust;"
+		whose = "the file's own bundle, which shows only that the file agrees with itself: give the bundle that you trust;"
 	}
 	if td := given.TrustDomain(); !td.IsZero() && td != issuer {
-		return "", fmt.Errorf("%w: the bundle is %s's and the record %s's", ErrKey, td, issuer)
+		return "", fmt.Errorf("%w: the bundle is %s's and the file %s's", ErrKey, td, issuer)
 	}
 	authorities := slices.DeleteFunc(given.X509Authorities(), func(a *x509.Certificate) bool { return !speaksFor(a, issuer) })
 	if len(authorities) == 0 {

@@ -136,7 +136,7 @@ func TestVerifyProof(t *testing.T) {
 		if text := report.String(); !strings.Contains(text, "not logged") || strings.Contains(text, "canary") {
 			t.Errorf("%s", text)
 		}
-		own := strings.Contains(report.Steps[2].Detail, "the proof's own bundle")
+		own := strings.Contains(report.Steps[2].Detail, "the file's own bundle")
 		if own != (opts.Bundle == nil) {
 			t.Errorf("whom was trusted: %s", report.Steps[2].Detail)
 		}

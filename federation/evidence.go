@@ -1,0 +1,297 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A Court makes evidence of what an origin signed, judges the evidence that others
+// send, and has the domain act on it (federation.md, "Evidence"). It is safe for
+// concurrent use.
+type Court interface {
+	// Accuse makes an evidence file of two pages, by the key document that lists
+	// their keys, or of two key documents where pages is nil.
+	Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error)
+	// Judge returns what evidence shows to this node, by the bundles and key
+	// documents that it believes now. An error means that it convicts nobody.
+	Judge(evidence []byte) (Conviction, error)
+	// Freeze has the own domain take nothing more from an origin. To repeat it is
+	// safe.
+	Freeze(ctx context.Context, origin spiffeid.TrustDomain) error
+}
+
+// A Conviction is what evidence shows.
+type Conviction struct {
+	Origin   spiffeid.TrustDomain
+	ID       string             // the same for all evidence of one contradiction; letters, digits and hyphens
+	Audience directory.Audience // of the stream; nobody for key documents
+}
+
+// An EvidenceFile is one that is on disk.
+type EvidenceFile struct {
+	ID    string
+	Found time.Time
+}
+
+// maxFiles bounds the evidence that is kept against one origin: one is enough, and
+// after a release there may be another.
+const maxFiles = 16
+
+var (
+	errOffence  = errors.New("its origin contradicts itself, and is frozen")
+	errNoCase   = errors.New("no evidence against a peer of this domain")
+	errManyKept = errors.New("enough evidence against that origin is kept")
+)
+
+// cases is the evidence that this node has. A file ends in .pending until the
+// domain has frozen the origin, and in .json from then on.
+type cases struct {
+	dir  string
+	news chan struct{} // something is pending
+
+	mu      sync.Mutex // guards what follows
+	kept    map[spiffeid.TrustDomain][]EvidenceFile
+	pending []*pendingCase
+}
+
+// A pendingCase is a conviction that the domain hasn't acted on yet, or that
+// others weren't told of.
+type pendingCase struct {
+	Conviction
+	evidence []byte
+	told     bool
+}
+
+const (
+	keptSuffix    = ".json"
+	pendingSuffix = ".pending"
+)
+
+func (c *cases) file(td spiffeid.TrustDomain, id, suffix string) string {
+	return filepath.Join(c.dir, td.Name()+"."+id+suffix)
+}
+
+// openCases reads what is in dir. What is pending is for the court to judge again.
+func openCases(dir string) (c *cases, pending [][]byte, err error) {
+	c = &cases{dir: dir, news: make(chan struct{}, 1), kept: map[spiffeid.TrustDomain][]EvidenceFile{}}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("federation: %w", err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("federation: %w", err)
+	}
+	for _, f := range files {
+		name, isKept := strings.CutSuffix(f.Name(), keptSuffix)
+		if strings.HasSuffix(f.Name(), pendingSuffix) {
+			b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			if err != nil {
+				return nil, nil, fmt.Errorf("federation: %w", err)
+			}
+			pending = append(pending, b)
+			continue
+		}
+		dot := strings.LastIndexByte(name, '.')
+		if !isKept || dot < 0 {
+			continue
+		}
+		td, err := spiffeid.TrustDomainFromString(name[:dot])
+		info, err2 := f.Info()
+		if err := errors.Join(err, err2); err != nil {
+			continue // not a file of ours
+		}
+		c.kept[td] = append(c.kept[td], EvidenceFile{name[dot+1:], info.ModTime()})
+	}
+	return c, pending, nil
+}
+
+// take writes a conviction's evidence down. It returns false for one that is known.
+func (c *cases) take(v Conviction, evidence []byte) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := func(f EvidenceFile) bool { return f.ID == v.ID }
+	switch {
+	case slices.ContainsFunc(c.kept[v.Origin], known):
+		return false, nil
+	case len(c.kept[v.Origin]) >= maxFiles:
+		return false, errManyKept
+	}
+	if err := writeWhole(c.file(v.Origin, v.ID, pendingSuffix), evidence); err != nil {
+		return false, fmt.Errorf("federation: evidence can't be kept: %w", err)
+	}
+	c.kept[v.Origin] = append(c.kept[v.Origin], EvidenceFile{v.ID, time.Now()})
+	c.pending = append(c.pending, &pendingCase{Conviction: v, evidence: evidence})
+	nudge(c.news)
+	return true, nil
+}
+
+// writeWhole writes a file that is there whole or not at all, also after a crash.
+func writeWhole(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// open returns what is pending.
+func (c *cases) open() []*pendingCase {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.pending)
+}
+
+// settle notes that the domain has acted.
+func (c *cases) settle(p *pendingCase) error {
+	if err := os.Rename(c.file(p.Origin, p.ID, pendingSuffix), c.file(p.Origin, p.ID, keptSuffix)); err != nil {
+		return fmt.Errorf("federation: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = slices.DeleteFunc(c.pending, func(o *pendingCase) bool { return o == p })
+	return nil
+}
+
+// against lists the evidence against an origin, the oldest first.
+func (c *cases) against(td spiffeid.TrustDomain) []EvidenceFile {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	files := slices.Clone(c.kept[td])
+	slices.SortFunc(files, func(a, b EvidenceFile) int { return a.Found.Compare(b.Found) })
+	return files
+}
+
+// Evidence lists the evidence that this node has against a domain, the oldest
+// first.
+func (m *Mesh) Evidence(td spiffeid.TrustDomain) []EvidenceFile { return m.cases.against(td) }
+
+// EvidenceFile returns a file that Evidence lists; a directory.NotFound for none.
+func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) {
+	if !slices.ContainsFunc(m.cases.against(td), func(f EvidenceFile) bool { return f.ID == id }) {
+		return nil, directory.Refuse(directory.NotFound, "this node has no evidence %.40q against %s", id, td.Name())
+	}
+	b, err := os.ReadFile(m.cases.file(td, id, keptSuffix))
+	if errors.Is(err, os.ErrNotExist) {
+		b, err = os.ReadFile(m.cases.file(td, id, pendingSuffix))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("federation: %w", err)
+	}
+	return b, nil
+}
+
+// accuse has the court look at what an origin signed twice, and reports whether
+// that convicts it. What convicts nobody is written down and nothing more.
+func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
+	if m.cfg.Court == nil {
+		return false
+	}
+	evidence, err := m.cfg.Court.Accuse(o.domain, pages, keys)
+	var fresh bool
+	if err == nil {
+		fresh, err = m.convict(evidence)
+	}
+	if err != nil && m.refusals.allow(CodeEquivocation) {
+		m.cfg.Logger.Warn("what an origin signed differs, and is no evidence", "origin", o.domain.Name(), "error", err)
+	}
+	return fresh
+}
+
+// convict judges evidence. Where it holds and is new, the origin is frozen at this
+// node at once, and the domain and the mesh are told by enforce.
+func (m *Mesh) convict(evidence []byte) (fresh bool, err error) {
+	v, err := m.cfg.Court.Judge(evidence)
+	if err != nil {
+		return false, err
+	}
+	o := m.origin(v.Origin)
+	if o == nil {
+		return false, errNoCase
+	}
+	o.mu.Lock()
+	state, ended := o.peering.State, o.ended
+	o.mu.Unlock()
+	if ended || state != directory.PeeringActive && state != directory.PeeringFrozen {
+		return false, errNoCase
+	}
+	if fresh, err = m.cases.take(v, evidence); !fresh || err != nil {
+		return false, err
+	}
+	o.mu.Lock()
+	o.convicted = true
+	o.mu.Unlock()
+	m.counted(o, CodeEquivocation)
+	m.cfg.Logger.Error("a peer contradicts itself and is frozen; its evidence is kept", "peer", o.domain.Name(), "evidence", v.ID)
+	return true, nil
+}
+
+// resume takes up the cases that the node stopped in the middle of.
+func (m *Mesh) resume(pending [][]byte) {
+	for _, evidence := range pending {
+		if _, err := m.convict(evidence); err != nil {
+			m.cfg.Logger.Warn("evidence on disk convicts nobody now", "error", err)
+		}
+	}
+}
+
+// freezeTime bounds one attempt to have the domain act.
+const freezeTime = 10 * time.Second
+
+// enforce has the domain act on what was found, and tells the others, until ctx
+// ends.
+func (m *Mesh) enforce(ctx context.Context) {
+	var tellers sync.WaitGroup
+	defer tellers.Wait()
+	b := newBackoff()
+	for {
+		left := false
+		for _, p := range m.cases.open() {
+			if !p.told {
+				p.told = true
+				for _, n := range m.toTell(p.Conviction) {
+					tellers.Go(func() { m.tell(ctx, p, n) })
+				}
+			}
+			if err := m.freeze(ctx, p); err != nil {
+				left = true
+				m.cfg.Logger.Warn("the domain hasn't frozen a peer yet; this node has", "peer", p.Origin.Name(), "error", err)
+			}
+		}
+		pause := time.Duration(0)
+		if left {
+			pause = b.NextBackOff()
+		} else {
+			b.Reset()
+		}
+		if !wait(ctx, m.cases.news, pause) {
+			return
+		}
+	}
+}
+
+func (m *Mesh) freeze(ctx context.Context, p *pendingCase) error {
+	ctx, cancel := context.WithTimeout(ctx, freezeTime)
+	defer cancel()
+	if err := m.cfg.Court.Freeze(ctx, p.Origin); err != nil {
+		return err
+	}
+	return m.cases.settle(p)
+}

@@ -1,0 +1,118 @@
+package federation
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
+)
+
+const (
+	pathEvidence = "/federation/v1/evidence"
+	maxEvidence  = 4 << 20
+	tellFor      = time.Hour // one that can't be reached for longer finds out by itself
+
+	// What evidence one domain may have this node look at.
+	evidenceEvery = time.Second
+	evidenceBurst = 8
+)
+
+// toTell returns whom to tell of a conviction: the domain's other nodes; and of
+// what was for the mesh those peers that may have it. What a page for one domain
+// alone lists goes to nobody else, evidence or not.
+func (m *Mesh) toTell(v Conviction) (all []node) {
+	if m.cfg.Siblings != nil {
+		for _, base := range m.cfg.Siblings() {
+			all = append(all, node{m.cfg.Domain, base})
+		}
+	}
+	for _, n := range m.others(v.Origin) {
+		if v.Audience == (directory.Audience{}) || v.Audience == directory.Mesh && m.lists(v.Origin, n.domain) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+var errNotTaken = errors.New("the evidence was not taken")
+
+// tell shows a domain's nodes evidence until one has looked at it. It judges for
+// itself; what it makes of it is its own affair.
+func (m *Mesh) tell(ctx context.Context, p *pendingCase, n node) {
+	tries := 0
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		to := n
+		if o := m.origin(n.domain); o != nil {
+			if all := o.nodes(); len(all) > 0 {
+				to = all[tries%len(all)]
+			}
+		}
+		tries++
+		return struct{}{}, m.showEvidence(ctx, to, p.evidence)
+	}, backoff.WithMaxElapsedTime(tellFor), backoff.WithBackOff(newBackoff()))
+	if err != nil && ctx.Err() == nil {
+		m.cfg.Logger.Warn("a domain was not told of evidence", "origin", p.Origin.Name(), "to", n.domain.Name(), "error", err)
+	}
+}
+
+func (m *Mesh) showEvidence(ctx context.Context, n node, evidence []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.base+pathEvidence, bytes.NewReader(evidence))
+	if err != nil {
+		return backoff.Permanent(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := m.cfg.Client(n.domain).Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10))
+	if res.StatusCode >= http.StatusInternalServerError || res.StatusCode == http.StatusTooManyRequests {
+		return fmt.Errorf("%w: %s answers %s", errNotTaken, n.base, res.Status)
+	}
+	return nil
+}
+
+// evidence takes evidence that a peer or another node of the domain shows. It is
+// judged here: who shows it says nothing.
+func (s *server) evidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+	if !s.mayShow(from) {
+		return directory.Refuse(directory.Unavailable, "this node looks at so much evidence from one domain and no more; show it again in a while")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvidence))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return directory.Refuse(directory.TooLarge, "the body has over %d bytes", maxEvidence)
+	case err != nil:
+		return directory.Refuse(directory.BadRequest, "the body didn't come whole")
+	}
+	if _, err := s.convict(body); err != nil {
+		s.cfg.Logger.Warn("evidence convicts nobody", "from", from.Name(), "error", err)
+		return directory.Refuse(directory.BadRequest, "this convicts nobody here: %w", err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// mayShow paces what each domain shows.
+func (s *server) mayShow(from spiffeid.TrustDomain) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.shows[from]
+	if l == nil {
+		l = rate.NewLimiter(rate.Every(evidenceEvery), evidenceBurst)
+		s.shows[from] = l
+	}
+	return l.Allow()
+}

@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
+)
+
+// court implements federation.Court by this node's keyring and its domain's
+// peerings.
+type court struct{ n *Node }
+
+// Accuse implements federation.Court.
+func (c court) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
+	return c.n.keyring.Accuse(origin, pages, keys)
+}
+
+// Judge implements federation.Court.
+func (c court) Judge(evidence []byte) (federation.Conviction, error) {
+	v, err := c.n.keyring.Judge(evidence)
+	if err != nil {
+		return federation.Conviction{}, err
+	}
+	return federation.Conviction{Origin: v.Domain, ID: v.ID, Audience: v.Audience}, nil
+}
+
+// Freeze implements federation.Court.
+func (c court) Freeze(ctx context.Context, origin spiffeid.TrustDomain) error {
+	p, ok := c.n.agreed(origin)
+	if !ok || p.State != directory.PeeringActive {
+		return nil
+	}
+	p.State = directory.PeeringFrozen
+	return c.n.store.SetPeering(ctx, p)
+}

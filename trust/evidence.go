@@ -1,0 +1,328 @@
+package trust
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// An Offence is a way in which a domain contradicts itself (federation.md,
+// "Evidence"). Nothing else convicts.
+type Offence string
+
+// The offences that evidence can show.
+const (
+	TwoDigests      Offence = "E1" // of one epoch, stream, registration and revision
+	TwoKeyDocuments Offence = "E3" // of one epoch and seq
+)
+
+// ErrEquivocation says that evidence holds: a domain signed two things that no
+// honest one can have signed both.
+var ErrEquivocation = errors.New("the domain contradicts itself")
+
+// An Evidence file shows that a domain contradicted itself, to whoever trusts the
+// domain's bundle. All in it is as the domain signed it.
+type Evidence struct {
+	Offence Offence        `json:"offence"`
+	Pages   []string       `json:"pages,omitempty"` // of TwoDigests: the two, compact JWS
+	Keys    []string       `json:"keys"`            // of TwoKeyDocuments the two; else one or two that list the pages' keys
+	Bundle  jsontext.Value `json:"bundle"`          // the domain's SPIFFE bundle, a JWKS object
+}
+
+// Bytes returns the evidence file.
+func (e *Evidence) Bytes() []byte {
+	b, err := json.Marshal(e, jsontext.Multiline(true))
+	if err != nil {
+		panic(err) // only a Bundle that isn't JSON; Bundles takes none
+	}
+	return append(b, '\n')
+}
+
+// isEvidence tells an evidence file from a proof file.
+func isEvidence(b []byte) bool {
+	var e struct {
+		Offence *Offence `json:"offence"`
+	}
+	return json.Unmarshal(b, &e) == nil && e.Offence != nil
+}
+
+// parseEvidence reads an evidence file strictly. What it holds is for the trial.
+func parseEvidence(b []byte) (*Evidence, error) {
+	if len(b) > MaxProof {
+		return nil, fmt.Errorf("%w: over %d bytes", ErrFormat, MaxProof)
+	}
+	e := new(Evidence)
+	if err := json.Unmarshal(b, e, json.RejectUnknownMembers(true)); err != nil {
+		return nil, fmt.Errorf("%w: not an evidence file: %w", ErrFormat, err)
+	}
+	switch {
+	case e.Offence == TwoDigests && len(e.Pages) == 2 && (len(e.Keys) == 1 || len(e.Keys) == 2):
+	case e.Offence == TwoKeyDocuments && len(e.Pages) == 0 && len(e.Keys) == 2:
+	default:
+		return nil, fmt.Errorf("%w: evidence is E1 with two pages and the keys' documents, or E3 with two key documents", ErrFormat)
+	}
+	return e, nil
+}
+
+// A Conviction is what evidence shows of a domain.
+type Conviction struct {
+	Domain   spiffeid.TrustDomain
+	Offence  Offence
+	ID       string // the same for every evidence of this contradiction
+	Epoch    uint64
+	Audience directory.Audience // of the stream; nobody for TwoKeyDocuments
+	Keys     []string           // ids of the keys that signed the two
+	What     string             // a sentence
+}
+
+// Accuse makes evidence of two pages that origin signed, by the key documents that
+// list their keys, or of two key documents where pages is nil. Whether it holds is
+// for Judge to say.
+func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
+	bundle, err := r.bundles.JWKS(origin)
+	if err != nil {
+		return nil, err
+	}
+	e := Evidence{Offence: TwoDigests, Pages: pages, Keys: keys, Bundle: bundle}
+	if pages == nil {
+		e.Offence = TwoKeyDocuments
+	}
+	return e.Bytes(), nil
+}
+
+// Judge checks evidence by the bundle that is believed now, whatever the file's
+// own, and returns whom it convicts; any error means nobody. What was signed by a
+// key that the newest key document revokes is no evidence: a thief may have signed
+// it. Nor is what belongs to an epoch that is over.
+func (r *Keyring) Judge(evidence []byte) (*Conviction, error) {
+	v := &verification{report: new(Report), input: evidence, bundles: r.bundles}
+	if err := v.run(trialSteps); !errors.Is(err, ErrEquivocation) {
+		return nil, err
+	}
+	found := v.trial.found
+	if found.Domain == r.domain {
+		return nil, fmt.Errorf("%w: it is against this domain itself: %s", ErrKey, found.What)
+	}
+	r.mu.Lock()
+	held := r.origins[found.Domain]
+	r.mu.Unlock()
+	if held == nil {
+		return found, nil
+	}
+	for _, kid := range found.Keys {
+		if _, err := held.doc.Key(kid); errors.Is(err, directory.ErrKeyRevoked) {
+			return nil, fmt.Errorf("%w: %s", err, kid)
+		}
+	}
+	if found.Epoch < held.doc.Epoch {
+		return nil, fmt.Errorf("%w: its epoch %d is over", ErrKeysOld, found.Epoch)
+	}
+	return found, nil
+}
+
+// trialSteps end in ErrEquivocation where the evidence convicts.
+var trialSteps = []step{
+	{"format", (*verification).evidenceFormat},
+	{"bundle", (*verification).bundle},
+	{"key attestation", (*verification).evidenceKeys},
+	{"signatures", (*verification).evidenceSignatures},
+	{"contradiction", (*verification).contradiction},
+	{"verdict", (*verification).verdict},
+}
+
+// A trial is what the steps have found of an evidence file.
+type trial struct {
+	evidence *Evidence
+	docs     []*directory.KeyDocument
+	pages    []*directory.SignedPage
+	signed   []signedBy // the documents, then the pages
+	found    *Conviction
+}
+
+type signedBy struct{ jws, kid string }
+
+// evidenceFormat reads all parts, and looks at no signature.
+func (v *verification) evidenceFormat() (string, error) {
+	t := &v.trial
+	var err error
+	if t.evidence, err = parseEvidence(v.input); err != nil {
+		return "", err
+	}
+	for _, text := range t.evidence.Keys {
+		c, kid, err := parseOwn(text, directory.TypeKeys, MaxJWS)
+		if err != nil {
+			return "", fmt.Errorf("%w: a key document: %w", ErrFormat, err)
+		}
+		doc, err := directory.ParseKeyDocument(c.payload)
+		if err == nil {
+			err = checkLimits(doc)
+		}
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrFormat, err)
+		}
+		t.docs, t.signed = append(t.docs, doc), append(t.signed, signedBy{text, kid})
+	}
+	for _, text := range t.evidence.Pages {
+		c, kid, err := parseOwn(text, directory.TypePage, MaxJWS)
+		if err != nil {
+			return "", fmt.Errorf("%w: a page: %w", ErrFormat, err)
+		}
+		page, err := directory.ParsePage(c.payload)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrFormat, err)
+		}
+		t.pages, t.signed = append(t.pages, page), append(t.signed, signedBy{text, kid})
+	}
+	v.issuer, v.ownBundle = t.docs[0].Issuer, t.evidence.Bundle
+	v.report.Subject = Subject{Domain: v.issuer.Name(), Epoch: t.docs[0].Epoch}
+	return fmt.Sprintf("an evidence file of kind %s against %s, in canonical form", t.evidence.Offence, v.issuer.Name()), nil
+}
+
+// evidenceKeys checks that an SVID of a node of the domain vouched for each key
+// that is used, and that no document in the file takes the key back.
+func (v *verification) evidenceKeys() (string, error) {
+	for _, s := range v.trial.signed {
+		if err := v.trial.attested(s.kid, v.issuer, v.anchors); err != nil {
+			return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
+		}
+	}
+	return "an SVID that held when it signed vouches for each key", nil
+}
+
+// attested looks for an attestation of a key that held when it was made. A page
+// may be older or newer than the attestations of the document that is at hand: the
+// question is whose key it is.
+func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Source) error {
+	err := directory.ErrKeyUnknown
+	for _, doc := range t.docs {
+		key, missing := doc.Key(kid)
+		if errors.Is(missing, directory.ErrKeyRevoked) {
+			return missing
+		}
+		if missing != nil {
+			continue
+		}
+		for _, jws := range key.Attestations {
+			at, failed := attestedAt(jws)
+			if failed == nil {
+				_, failed = verifyAttestation(jws, key, td, b, at)
+			}
+			if err = failed; err == nil {
+				break
+			}
+		}
+		if err == nil {
+			break
+		}
+	}
+	return err
+}
+
+// attestedAt is when an attestation says that it was made.
+func attestedAt(jws string) (time.Time, error) {
+	c, err := parseCompact(jws, directory.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+	if err != nil {
+		return time.Time{}, err
+	}
+	a, err := parseAttestation(c.payload)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return time.Unix(a.time, 0), nil
+}
+
+// evidenceSignatures checks who signed what is in the file.
+func (v *verification) evidenceSignatures() (string, error) {
+	for _, s := range v.trial.signed {
+		key, err := v.trial.key(s.kid)
+		if err == nil {
+			err = verifyOwn(s.jws, key.Public)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	v.authentic = true
+	return fmt.Sprintf("%d, all by keys of %s", len(v.trial.signed), v.issuer.Name()), nil
+}
+
+func (t *trial) key(kid string) (directory.SigningKey, error) {
+	for _, doc := range t.docs {
+		if key, err := doc.Key(kid); err == nil {
+			return key, nil
+		}
+	}
+	return directory.SigningKey{}, fmt.Errorf("%w: %w", ErrKey, directory.ErrKeyUnknown)
+}
+
+var errNoContradiction = fmt.Errorf("%w: the two do not contradict each other", ErrFormat)
+
+// contradiction looks for what the domain can't have said both of.
+func (v *verification) contradiction() (string, error) {
+	t := &v.trial
+	for _, doc := range t.docs {
+		if doc.Issuer != v.issuer {
+			return "", fmt.Errorf("%w: the parts are of several domains", ErrFormat)
+		}
+	}
+	find := t.twoDigests
+	if t.evidence.Offence == TwoKeyDocuments {
+		find = t.twoKeyDocuments
+	}
+	found := find()
+	if found == nil {
+		return "", errNoContradiction
+	}
+	found.Domain, found.Offence = v.issuer, t.evidence.Offence
+	for _, s := range t.signed[len(t.signed)-2:] {
+		found.Keys = append(found.Keys, s.kid)
+	}
+	sum := sha256.Sum256([]byte(string(found.Offence) + " " + v.issuer.Name() + " " + found.ID))
+	found.ID = string(found.Offence) + "-" + hex.EncodeToString(sum[:8])
+	t.found = found
+	return found.What, nil
+}
+
+// twoKeyDocuments is E3.
+func (t *trial) twoKeyDocuments() *Conviction {
+	a, b := t.docs[0], t.docs[1]
+	if a.Epoch != b.Epoch || a.Seq != b.Seq || bytes.Equal(a.Payload(), b.Payload()) {
+		return nil
+	}
+	return &Conviction{ID: fmt.Sprint(a.Epoch, " ", a.Seq), Epoch: a.Epoch,
+		What: fmt.Sprintf("%s issued two key documents %d.%d", a.Issuer.Name(), a.Epoch, a.Seq)}
+}
+
+// twoDigests is E1. Ranges are never compared, nor what only one page lists.
+func (t *trial) twoDigests() *Conviction {
+	a, b := t.pages[0], t.pages[1]
+	if a.Issuer != t.docs[0].Issuer || a.Issuer != b.Issuer || a.Epoch != b.Epoch || a.Audience != b.Audience {
+		return nil
+	}
+	for _, x := range a.Digests {
+		i := slices.IndexFunc(b.Digests, func(y directory.Digest) bool { return y.RID == x.RID && y.Revision == x.Revision && y != x })
+		if i < 0 {
+			continue
+		}
+		return &Conviction{ID: fmt.Sprint(a.Epoch, " ", a.Audience, " ", x.RID, " ", x.Revision), Epoch: a.Epoch, Audience: a.Audience,
+			What: fmt.Sprintf("%s announced registration %s of revision %d twice, as %s and as %s",
+				a.Issuer.Name(), x.RID, x.Revision, directory.AppendDigest(nil, x), directory.AppendDigest(nil, b.Digests[i]))}
+	}
+	return nil
+}
+
+// verdict ends a trial: the file holds, and that is bad news.
+func (v *verification) verdict() (string, error) {
+	return "", fmt.Errorf("%w: nothing new of %s is to be believed", ErrEquivocation, v.issuer.Name())
+}

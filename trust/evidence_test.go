@@ -1,0 +1,234 @@
+package trust
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A liar is an origin with a reader that believes it, and what there is to say.
+type liar struct {
+	*origin
+	ring  *Keyring
+	trust *spiffebundle.Bundle
+	page  directory.SignedPage
+}
+
+func newLiar(t testing.TB) *liar {
+	o := newOrigin(t, alpha)
+	ring, _ := reader(t, o)
+	now := time.Now().Unix()
+	rid := func(b byte) directory.RID { return directory.NewRID(now*1000, [10]byte{b}) }
+	l := &liar{o, ring, o.ca.Bundle(), directory.SignedPage{
+		Issuer: alpha, Epoch: 1, Audience: directory.Mesh, To: 9, At: 9, IssuedAt: now,
+		Digests: []directory.Digest{
+			{RID: rid(1), Revision: 4, Op: directory.OpPut, H: directory.Hash{1}, M: directory.Hash{2}, Deadline: now + 60, Lifetime: 60},
+			{RID: rid(2), Revision: 6, Op: directory.OpRenew, H: directory.Hash{3}, M: directory.Hash{4}, Deadline: now + 90, Lifetime: 90},
+			{RID: rid(3), Revision: 7, Op: directory.OpEnd, H: directory.Hash{5}},
+			{RID: rid(4), Revision: 9, Op: directory.OpDrop},
+		}}}
+	_, err := ring.Adopt(alpha, o.jws(t))
+	must(t, err)
+	return l
+}
+
+// says signs the page as it is after change.
+func (l *liar) says(t testing.TB, by *Key, change func(*directory.SignedPage)) string {
+	t.Helper()
+	p := l.page
+	p.Digests = append([]directory.Digest(nil), p.Digests...)
+	if change != nil {
+		change(&p)
+	}
+	jws, err := by.sign(directory.TypePage, p.Payload())
+	must(t, err)
+	return jws
+}
+
+func (l *liar) against(t testing.TB, pages, keys []string) []byte {
+	t.Helper()
+	evidence, err := l.ring.Accuse(alpha, pages, keys)
+	must(t, err)
+	return evidence
+}
+
+func later(p *directory.SignedPage) { p.Digests[1].Deadline++ }
+
+// Both kinds of evidence convict: here, and of a stranger who has nothing but the
+// file and the domain's bundle.
+//
+// Requirement: MESH-022
+func TestEvidenceConvicts(t *testing.T) {
+	l := newLiar(t)
+	other := *l.doc
+	other.Mesh = nil
+	for name, evidence := range map[string][]byte{
+		"E1, another deadline": l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, later)}, []string{l.jws(t)}),
+		"E1, another operation": l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, func(p *directory.SignedPage) {
+			p.From, p.Digests = 8, []directory.Digest{{RID: p.Digests[3].RID, Revision: 9, Op: directory.OpEnd, H: directory.Hash{9}}}
+		})}, []string{l.jws(t)}),
+		"E3": l.against(t, nil, []string{l.jws(t), l.signKeys(t, &other)}),
+	} {
+		found, err := l.ring.Judge(evidence)
+		if err != nil || found.Domain != alpha || !strings.HasPrefix(found.ID, name[:2]) || found.What == "" {
+			t.Errorf("%s: %+v %v", name, found, err)
+		}
+		for _, bundle := range []*spiffebundle.Bundle{nil, l.trust} {
+			report, err := Verify(evidence, VerifyOptions{Bundle: bundle})
+			if ExitCode(err) != 11 || !errors.Is(err, ErrEquivocation) || report.Subject.Domain != alpha.Name() {
+				t.Errorf("%s: exit code %d: %v\n%v", name, ExitCode(err), err, report)
+			}
+		}
+		if _, err := Verify(evidence, VerifyOptions{Bundle: newOrigin(t, beta).ca.Bundle()}); ExitCode(err) != 12 {
+			t.Errorf("%s by another's bundle: %v", name, err)
+		}
+	}
+}
+
+// The same contradiction has one name, whoever tells of it and by which pages.
+func TestAContradictionHasOneName(t *testing.T) {
+	l := newLiar(t)
+	a, b := l.says(t, l.key, nil), l.says(t, l.key, later)
+	shorter := l.says(t, l.key, func(p *directory.SignedPage) { later(p); p.From, p.Digests = 5, p.Digests[1:] })
+	var first string
+	for _, pages := range [][]string{{a, b}, {b, a}, {shorter, a}} {
+		found, err := l.ring.Judge(l.against(t, pages, []string{l.jws(t)}))
+		must(t, err)
+		if first == "" {
+			first = found.ID
+		}
+		if found.ID != first {
+			t.Errorf("%s and %s", found.ID, first)
+		}
+	}
+}
+
+// What honest domains do, and what strangers make of it, convicts nobody.
+//
+// Requirement: MESH-022
+func TestNothingElseConvicts(t *testing.T) {
+	l := newLiar(t)
+	second, err := OpenKey(t.TempDir())
+	must(t, err)
+	attestation, err := second.Attest(l.svid, time.Now())
+	must(t, err)
+	l.issue(t, 2, l.signingKey(t), directory.SigningKey{Public: second.Public(), Node: l.svid.ID, Attestations: []string{attestation}})
+	keys := []string{l.jws(t)}
+	forger := newOrigin(t, alpha) // of another CA
+	said := l.says(t, l.key, nil)
+	for name, pages := range map[string][]string{
+		"the same page twice":         {said, said},
+		"signed again by another key": {said, l.says(t, second, nil)},
+		"signed again later":          {said, l.says(t, l.key, func(p *directory.SignedPage) { p.IssuedAt += 5 })},
+		"another range":               {said, l.says(t, l.key, func(p *directory.SignedPage) { p.From, p.At, p.Digests = 5, 20, p.Digests[1:] })},
+		"less of the same range":      {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Digests = p.Digests[2:] })},
+		"a later change": {said, l.says(t, l.key, func(p *directory.SignedPage) {
+			p.To, p.At, p.Digests[1].Revision, p.Digests[1].Deadline = 10, 10, 8, p.Digests[1].Deadline+9
+		})},
+		"another epoch":   {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Epoch++; later(p) })},
+		"another stream":  {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Audience = directory.Only(beta); later(p) })},
+		"another's key":   {said, l.says(t, forger.key, later)},
+		"another's names": {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Issuer = beta; later(p) })},
+	} {
+		convictsNobody(t, l, name, l.against(t, pages, keys))
+	}
+	next := *l.doc
+	next.Seq++
+	next.Expires++
+	again, err := second.sign(directory.TypeKeys, l.doc.Payload())
+	must(t, err)
+	fork := *l.doc
+	fork.Mesh = nil
+	forged, err := forger.key.sign(directory.TypeKeys, fork.Payload())
+	must(t, err)
+	for name, docs := range map[string][]string{
+		"the same document twice":        {keys[0], keys[0]},
+		"a document signed again":        {keys[0], again},
+		"the next document":              {keys[0], l.signKeys(t, &next)},
+		"a document by a key it lacks":   {keys[0], forged},
+		"another's document":             {keys[0], newOrigin(t, beta).jws(t)},
+		"a document of the forger's own": {keys[0], forger.jws(t)},
+		"a forger's two":                 {forger.jws(t), forger.signKeys(t, &fork)},
+		"a document and nothing else":    {keys[0], ""},
+		"a document and a page":          {keys[0], said},
+	} {
+		convictsNobody(t, l, name, l.against(t, nil, docs))
+	}
+}
+
+func convictsNobody(t testing.TB, l *liar, name string, evidence []byte) {
+	t.Helper()
+	if found, err := l.ring.Judge(evidence); err == nil {
+		t.Errorf("%s: it convicts: %+v", name, found)
+	}
+	if _, err := Verify(evidence, VerifyOptions{Bundle: l.trust}); ExitCode(err) == 11 {
+		t.Errorf("%s: offline it convicts: %v", name, err)
+	}
+}
+
+// A thief's word is no evidence once the key is revoked, nor is what belongs to an
+// epoch that is over: that is what an operator's release waits for.
+//
+// Requirement: MESH-022, TRUST-010
+func TestARevokedKeyConvictsNoMore(t *testing.T) {
+	l := newLiar(t)
+	stolen := *l.key
+	second, err := OpenKey(t.TempDir())
+	must(t, err)
+	attestation, err := second.Attest(l.svid, time.Now())
+	must(t, err)
+	evidence := l.against(t, []string{l.says(t, l.key, nil), l.says(t, &stolen, later)}, []string{l.jws(t)})
+	if _, err := l.ring.Judge(evidence); err != nil {
+		t.Fatal(err)
+	}
+	next := directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 9, Expires: time.Now().Unix() + 3600, Revoked: []string{stolen.id},
+		Keys: []directory.SigningKey{{Public: second.Public(), Node: l.svid.ID, Attestations: []string{attestation}}}}
+	jws, err := second.sign(directory.TypeKeys, next.Payload())
+	must(t, err)
+	_, err = l.ring.Adopt(alpha, jws)
+	must(t, err)
+	if _, err := l.ring.Judge(evidence); !errors.Is(err, directory.ErrKeyRevoked) {
+		t.Errorf("by a revoked key: %v", err)
+	}
+	fresh := newLiar(t)
+	old := fresh.against(t, []string{fresh.says(t, fresh.key, nil), fresh.says(t, fresh.key, later)}, []string{fresh.jws(t)})
+	fresh.doc.Epoch = 2
+	fresh.origin.ring.SetOwn(fresh.doc)
+	_, err = fresh.ring.Adopt(alpha, fresh.jws(t))
+	must(t, err)
+	if _, err := fresh.ring.Judge(old); !errors.Is(err, ErrKeysOld) {
+		t.Errorf("of an epoch that is over: %v", err)
+	}
+}
+
+// No bit of what the domain signed can be other than it is: a file that was changed
+// in it convicts nobody.
+//
+// Requirement: MESH-022
+func TestMutatedEvidence(t *testing.T) {
+	l := newLiar(t)
+	evidence := l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, later)}, []string{l.jws(t)})
+	want, err := parseEvidence(evidence)
+	must(t, err)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 2000 {
+		mutant := append([]byte(nil), evidence...)
+		at := rng.IntN(len(mutant))
+		mutant[at] ^= 1 << rng.IntN(8)
+		if _, err := l.ring.Judge(mutant); err != nil {
+			continue
+		}
+		got, err := parseEvidence(mutant)
+		must(t, err)
+		if got.Offence != want.Offence || !slices.Equal(got.Pages, want.Pages) || !slices.Equal(got.Keys, want.Keys) {
+			t.Fatalf("mutant %d at %d convicts", i, at)
+		}
+	}
+}
