@@ -287,6 +287,7 @@ type Provenance struct {
 	Visibility   string `json:"visibility"`
 	Verification struct {
 		State     string `json:"state"`
+		Disputed  bool   `json:"disputed"` // its origin is frozen
 		Key       string `json:"key"`
 		Logged    bool   `json:"logged"`
 		CheckedAt string `json:"checked_at"`

@@ -285,6 +285,10 @@ var operations = map[string]operation{
 	"GET /v1/operator/flagged": {summary: "The registrations whose texts are written for rankers, the first 1,000 by origin and rid.", answers: []good{{status: 200, what: "As this node's ranking judges them.", schema: "flagged"}}},
 	"GET /v1/operator/members": {summary: "The mesh's gossip pool.", answers: []good{{status: 200, what: "As this node sees it.", schema: "members"}}},
 	"GET /v1/operator/peers":   {summary: "How the peered domains stand.", answers: []good{{status: 200, what: "As this node sees it.", schema: "peers"}}},
+	"GET /v1/operator/peers/evidence": {
+		summary: "The evidence by which a peer is frozen, as a file.", parameters: []string{"evidence-domain", "evidence-id"},
+		answers: []good{{status: 200, what: "For roster verify, which needs no network.", schema: "evidence"}}, problems: []directory.Problem{directory.BadQuery, directory.NotFound},
+	},
 	"POST /v1/operator/peers": {
 		summary: "Make a peering or change it, for the whole domain.", body: []string{"peering"},
 		answers: []good{{status: 204, what: "Agreed."}},
@@ -335,6 +339,10 @@ var operations = map[string]operation{
 	"GET /federation/v1/pages": betweenNodes("A page of an origin's digests, signed.", "application/jose", "peer-origin", "peer-audience", "peer-since", "peer-limit", "peer-wait"),
 	"POST /federation/v1/farewell": {
 		summary: "The caller's domain has ended the peering; what was had of it is dropped. Between nodes; not for clients.", answers: []good{{status: 204, what: "Done."}},
+	},
+	"POST /federation/v1/evidence": {
+		summary: "Evidence that a domain contradicted itself; whoever gets it judges it. Between nodes; not for clients.", body: []string{"evidence"},
+		answers: []good{{status: 204, what: "It was looked at."}}, problems: []directory.Problem{directory.BadRequest, directory.TooLarge, directory.Unavailable},
 	},
 	"POST /federation/v1/records": betweenNodes("Signed records, by their hashes.", "application/x-ndjson"),
 }

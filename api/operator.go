@@ -22,6 +22,8 @@ type Operator interface {
 	Peers() []Peer
 	// SetPeering makes a peering or changes it, for the whole domain.
 	SetPeering(context.Context, directory.Peering) error
+	// Evidence is a file that Peers lists of a domain; the oldest where id is empty.
+	Evidence(domain spiffeid.TrustDomain, id string) ([]byte, error)
 	// Policy is what is in force at this node.
 	Policy() PolicyText
 	// SetPolicy puts a policy in force, for the whole domain, as by wants it: none is
@@ -92,6 +94,14 @@ type Peer struct {
 	OverQuota uint64 `json:"over_quota,omitzero"` // registrations for which there was no room
 	BytesIn   uint64 `json:"bytes_in,omitzero"`   // of bodies that its nodes answered
 	BytesOut  uint64 `json:"bytes_out,omitzero"`  // of bodies that its nodes were answered
+
+	Evidence []PeerEvidence `json:"evidence,omitempty"` // that this node has, the oldest first
+}
+
+// A PeerEvidence is a file which shows that a peer contradicted itself.
+type PeerEvidence struct {
+	ID    string    `json:"id"` // the same at every node, of whatever domain
+	Found time.Time `json:"found"`
 }
 
 func (s *Server) raft(w http.ResponseWriter, c *call) error {
@@ -108,6 +118,22 @@ func (s *Server) peers(w http.ResponseWriter, c *call) error {
 	return sendStatus(w, c, struct {
 		Peers []Peer `json:"peers"`
 	}{s.cfg.Operator.Peers()})
+}
+
+// evidence answers GET /v1/operator/peers/evidence with a file for roster verify.
+func (s *Server) evidence(w http.ResponseWriter, c *call) error {
+	q := c.URL.Query()
+	td, err := spiffeid.TrustDomainFromString(q.Get("domain"))
+	if err != nil || td.Name() != q.Get("domain") {
+		return directory.Refuse(directory.BadQuery, "domain is %.100q; it is a trust domain, such as beta.test", q.Get("domain"))
+	}
+	b, err := s.cfg.Operator.Evidence(td, q.Get("id"))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	write(w, c.Request, http.StatusOK, "application/json", b)
+	return nil
 }
 
 func sendStatus(w http.ResponseWriter, c *call, status any) error {

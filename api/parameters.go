@@ -46,6 +46,9 @@ var parameters = map[string]*openapi3.Parameter{
 	"force":  inQuery("force", "true: also where the backup is older than the domain.", boolean()),
 	"reason": inQuery("reason", "Why, for the domain's ledger; at most 200 bytes.", text("", 200)),
 
+	"evidence-domain": required(inQuery("domain", "The domain that it is against.", nonEmpty(""))),
+	"evidence-id":     inQuery("id", "Which; the oldest by default.", nonEmpty("")),
+
 	"peer-origin":   required(inQuery("origin", "The trust domain whose it is.", nonEmpty(""))),
 	"peer-audience": required(inQuery("aud", "mesh, or the domain that it is for.", nonEmpty(""))),
 	"peer-since":    inQuery("since", "The revision that the caller has; 0 by default.", atLeast(0, "")),

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -306,6 +307,15 @@ func (c *Client) ChangePeering(ctx context.Context, peer string, verb PeerVerb) 
 func (c *Client) SetPeerRules(ctx context.Context, peer string, export, imports *directory.PeerRules) error {
 	_, err := c.ask(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, export, imports})
 	return err
+}
+
+// Evidence reads a file that Peers lists of a domain; the oldest where id is empty.
+func (c *Client) Evidence(ctx context.Context, domain, id string) (*Reply, error) {
+	q := url.Values{"domain": {domain}}
+	if id != "" {
+		q.Set("id", id)
+	}
+	return c.do(ctx, http.MethodGet, "/v1/operator/peers/evidence?"+q.Encode(), nil, nil)
 }
 
 // Redeem shows an invitation's secret to the domain that it is of, with what p

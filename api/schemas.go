@@ -202,6 +202,10 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 			"record": nonEmpty("The signed record, an SD-JWT."), "page": nonEmpty("The signed page that lists it."), "keys": nonEmpty("The origin's signed key document."),
 			"bundle": said(object(nil, nil), "The origin's SPIFFE bundle."), "checkpoint": text("", 0), "index": atLeast(0, ""), "path": array(text("", 0), "", 0),
 		}), "All that roster verify needs."),
+		"evidence": said(object([]string{"offence", "keys", "bundle"}, props{
+			"offence": oneOf("E1", "E3"), "pages": array(text("", 0), "E1: the two signed pages.", 0), "keys": array(text("", 0), "Signed key documents: those that list the pages' keys; of E3 the two.", 0),
+			"bundle": said(object(nil, nil), "The domain's SPIFFE bundle."),
+		}), "What shows that a domain contradicted itself: all that roster verify needs."),
 		"mcp-message": said(object([]string{"jsonrpc"}, props{
 			"jsonrpc": oneOf("2.0"), "method": text("", 0), "params": object(nil, nil), "result": object(nil, nil), "error": object([]string{"code", "message"}, nil),
 		}), "A message of the Model Context Protocol."),
@@ -225,7 +229,7 @@ func provenance() *openapi3.Schema {
 		"received_at": instant("When it came here."), "received_from": text("The domain that handed it over.", 0),
 		"visibility": text("domain, mesh, or peers:DOMAIN,…", 0),
 		"verification": object([]string{"state"}, props{
-			"state": oneOf("local", "verified"), "unconfirmed": said(boolean(), "Restored from a backup, and not refreshed since: no peer sees it."), "key": text("That verified it.", 0), "logged": boolean(), "checked_at": instant(""),
+			"state": oneOf("local", "verified"), "unconfirmed": said(boolean(), "Restored from a backup, and not refreshed since: no peer sees it."), "disputed": said(boolean(), "Its origin contradicted itself and is frozen: nothing newer is taken of it."), "key": text("That verified it.", 0), "logged": boolean(), "checked_at": instant(""),
 			"probe": said(object([]string{"state"}, props{
 				"state": oneOf("verified", "mismatch", "unreachable"), "members": array(text("", 0), "In which it differs.", 0), "reason": text("Why nothing was had.", 0), "checked_at": instant(""),
 			}), "What the agent says of itself at its base, compared with its registration; where the node asks."),
@@ -291,6 +295,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"last_heard": moment, "last_error": text("", 0),
 				"bundle_endpoint": uri("Where the peer's bundle is had anew."), "bundle_checked": moment, "bundle_error": text("Why it can't be had; the last good one is believed.", 0),
 				"received": said(object(nil, nil), "Messages by what the gate said."),
+				"evidence": array(object([]string{"id", "found"}, props{"id": nonEmpty(""), "found": moment}), "That the peer contradicted itself, the oldest first; of this node.", 0),
 			}), "", 0),
 		}), "How the peered domains stand, as this node sees it."),
 		"peer-invite": said(object([]string{"domain"}, props{

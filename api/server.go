@@ -124,7 +124,9 @@ type Config struct {
 	// Probed is what asking an agent what it is came to, where that is known; nil where
 	// nobody asks.
 	Probed func(*directory.Entry) (directory.Probe, bool)
-	// Frozen are the domains that nothing is taken from any more; may be nil.
+	// Frozen are the domains that nothing is taken from any more: what is shown of
+	// them is disputed. It is asked for each item, and its answer isn't changed. May
+	// be nil.
 	Frozen func() []spiffeid.TrustDomain
 	// Bundle is this domain's SPIFFE trust bundle, for anyone; nil where it is not
 	// served.
@@ -292,6 +294,7 @@ func (s *Server) table() []row {
 			row{"GET", "/v1/operator/raft", operator("raft.read"), s.raft},
 			row{"GET", "/v1/operator/members", operator("members.read"), s.members},
 			row{"GET", "/v1/operator/peers", operator("peer.read"), s.peers},
+			row{"GET", "/v1/operator/peers/evidence", operator("peer.read"), s.evidence},
 			row{"POST", "/v1/operator/peers", operator("peer.write"), s.setPeering},
 			row{"GET", "/v1/operator/policy", operator("policy.read"), s.policy},
 			row{"PUT", "/v1/operator/policy", operator("policy.write"), s.setPolicy},
@@ -331,6 +334,7 @@ func (s *Server) table() []row {
 			row{"GET", "/federation/v1/pages", nodes, s.federation},
 			row{"POST", "/federation/v1/records", nodes, s.federation},
 			row{"POST", "/federation/v1/farewell", nodes, s.federation},
+			row{"POST", "/federation/v1/evidence", nodes, s.federation},
 		)
 	}
 	return rows

@@ -207,8 +207,9 @@ func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
 }
 
 // appendVerification appends by which key a foreign registration was verified,
-// whether an own one was restored from a backup and not refreshed since, and what its
-// agent says of itself, where that was asked.
+// whether an own one was restored from a backup and not refreshed since, whether the
+// origin contradicted itself and is frozen, and what its agent says of itself, where
+// that was asked.
 // What does not verify is never stored, so it is never shown.
 func (s *Server) appendVerification(b []byte, e *directory.Entry, l look) []byte {
 	switch r := e.Received; {
@@ -224,6 +225,9 @@ func (s *Server) appendVerification(b []byte, e *directory.Entry, l look) []byte
 		b = directory.AppendRaw(b, "logged", []byte("false"))
 		b = appendStamp(b, "checked_at", r.CheckedAt)
 	}
+	if s.disputed(e) {
+		b = append(b, `,"disputed":true`...)
+	}
 	if p, ok := s.probed(e); ok {
 		b = appendProbe(directory.AppendRaw(b, "probe", nil), p, l)
 	}
@@ -236,6 +240,11 @@ func (s *Server) probed(e *directory.Entry) (p directory.Probe, ok bool) {
 		return p, false
 	}
 	return s.cfg.Probed(e)
+}
+
+// disputed reports whether e's origin contradicted itself and is frozen.
+func (s *Server) disputed(e *directory.Entry) bool {
+	return e.Received != nil && s.cfg.Frozen != nil && slices.Contains(s.cfg.Frozen(), e.Origin)
 }
 
 // appendProbe appends what asking an agent came to (AD-044).

@@ -183,8 +183,12 @@ func (c *cases) against(td spiffeid.TrustDomain) []EvidenceFile {
 // first.
 func (m *Mesh) Evidence(td spiffeid.TrustDomain) []EvidenceFile { return m.cases.against(td) }
 
-// EvidenceFile returns a file that Evidence lists; a directory.NotFound for none.
+// EvidenceFile returns a file that Evidence lists, the oldest where id is empty; a
+// directory.NotFound for none.
 func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) {
+	if all := m.cases.against(td); id == "" && len(all) > 0 {
+		id = all[0].ID
+	}
 	if !slices.ContainsFunc(m.cases.against(td), func(f EvidenceFile) bool { return f.ID == id }) {
 		return nil, directory.Refuse(directory.NotFound, "this node has no evidence %.40q against %s", id, td.Name())
 	}
@@ -238,9 +242,29 @@ func (m *Mesh) convict(evidence []byte) (fresh bool, err error) {
 	o.mu.Lock()
 	o.convicted = true
 	o.mu.Unlock()
+	m.noteFrozen()
 	m.counted(o, CodeEquivocation)
 	m.cfg.Logger.Error("a peer contradicts itself and is frozen; its evidence is kept", "peer", o.domain.Name(), "evidence", v.ID)
 	return true, nil
+}
+
+// Frozen returns the domains that nothing is taken from any more. It is quick, and
+// nobody may change what it returns.
+func (m *Mesh) Frozen() []spiffeid.TrustDomain { return *m.frozen.Load() }
+
+// noteFrozen brings what Frozen returns up to date.
+func (m *Mesh) noteFrozen() {
+	m.freezing.Lock()
+	defer m.freezing.Unlock()
+	var all []spiffeid.TrustDomain
+	for _, o := range m.all() {
+		o.mu.Lock()
+		if o.convicted || o.peering.State == directory.PeeringFrozen {
+			all = append(all, o.domain)
+		}
+		o.mu.Unlock()
+	}
+	m.frozen.Store(&all)
 }
 
 // resume takes up the cases that the node stopped in the middle of.

@@ -40,6 +40,8 @@ type Mesh struct {
 	counts    counts
 	traffic   traffic
 	cases     *cases
+	freezing  sync.Mutex // held while frozen is made
+	frozen    atomic.Pointer[[]spiffeid.TrustDomain]
 	ownHeard  atomic.Uint64 // how far another member gossiped the own stream
 
 	ctx     context.Context // ends with Close, for work that outlives its request
@@ -332,6 +334,7 @@ func (m *Mesh) reconcile() {
 		o.convicted = o.convicted && p.State == directory.PeeringActive // the domain has acted
 		o.mu.Unlock()
 	}
+	m.noteFrozen()
 }
 
 // know adds an origin.

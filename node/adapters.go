@@ -129,9 +129,17 @@ func (o operator) Peers() []api.Peer {
 				out.Received[string(code)] = n
 			}
 		}
+		for _, f := range o.n.mesh.Evidence(p.Domain) {
+			out.Evidence = append(out.Evidence, api.PeerEvidence{ID: f.ID, Found: f.Found.UTC()})
+		}
 		ps = append(ps, out)
 	}
 	return ps
+}
+
+// Evidence implements api.Operator.
+func (o operator) Evidence(domain spiffeid.TrustDomain, id string) ([]byte, error) {
+	return o.n.mesh.EvidenceFile(domain, id)
 }
 
 // SetPeering implements api.Operator. The bundle must be usable, so that a

@@ -165,13 +165,3 @@ func (n *Node) service(td spiffeid.TrustDomain) string {
 	}
 	return ""
 }
-
-// frozen returns the domains that nothing is taken from any more.
-func (n *Node) frozen() (domains []spiffeid.TrustDomain) {
-	for _, p := range n.peerings() {
-		if p.State == directory.PeeringFrozen {
-			domains = append(domains, p.Domain)
-		}
-	}
-	return domains
-}

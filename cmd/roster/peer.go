@@ -18,7 +18,7 @@ import (
 
 func (a *app) peerCommand() *cobra.Command {
 	return group("peer", "Look at the domains that this one is peered with, and change it",
-		a.peerInviteCommand(), a.peerAcceptCommand(), a.peerListCommand(), a.peerShowCommand(), a.peerExportCommand(), a.peerSetCommand(),
+		a.peerInviteCommand(), a.peerAcceptCommand(), a.peerListCommand(), a.peerShowCommand(), a.peerExportCommand(), a.peerSetCommand(), a.peerEvidenceCommand(),
 		a.peerVerbCommand("release", "Trust a frozen peer again", `Trust a frozen peer again. Do so once you know what happened: after it has revoked
 the key that signed both of what the evidence shows, or has begun a new epoch.`, api.PeerRelease, "%s is released"),
 		a.peerVerbCommand("remove", "End a peering, at both sides", `End a peering. All that was had of the peer is dropped here, and it is told, so that
@@ -217,10 +217,40 @@ func shownPeer(p api.Peer) table {
 	say("over quota", counted(p.OverQuota))
 	say("bytes in", counted(p.BytesIn))
 	say("bytes out", counted(p.BytesOut))
+	for _, e := range p.Evidence {
+		say("evidence", e.ID+", found "+stamp(e.Found))
+	}
 	for _, code := range slices.Sorted(maps.Keys(p.Received)) {
 		say("messages "+code, strconv.FormatUint(p.Received[code], 10))
 	}
 	return t
+}
+
+func (a *app) peerEvidenceCommand() *cobra.Command {
+	var id string
+	c := &cobra.Command{
+		Use:   "evidence DOMAIN",
+		Short: "Save what shows that a peer contradicted itself",
+		Long: `Write to standard output what shows that a peer contradicted itself, for which it is
+frozen: the two things that it signed, and all that is needed to check them. Anyone
+who has the peer's bundle can do so, without a network.`,
+		Example: "  roster peer evidence beta.test > evidence.json\n  roster verify evidence.json --bundle beta.pem",
+		Args:    needs("DOMAIN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			file, err := client.Evidence(c.Context(), args[0], id)
+			if err != nil {
+				return suggest(err, exitNotFound, a.command("peer", "show", args[0]))
+			}
+			_, err = a.stdout.Write(file.Body)
+			return err
+		},
+	}
+	c.Flags().StringVar(&id, "id", "", "which, as peer show lists it; the oldest by default")
+	return c
 }
 
 func (a *app) peerExportCommand() *cobra.Command {

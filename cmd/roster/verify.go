@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,19 +19,21 @@ func (a *app) verifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify FILE | --agent NAME|RID",
 		Short: "Check a proof file or a record without a network, or an agent by its own word",
-		Long: `Check a proof file, or a bare record, in FILE (- is standard input), without a
-network, and print each step, or the one that failed and why.
+		Long: `Check a proof file, a bare record, or evidence that a domain contradicted itself, in
+FILE (- is standard input), without a network, and print each step, or the one that
+failed and why.
 
 --bundle (or ROSTER_BUNDLE) decides whom you trust: certificate authorities in PEM,
-or a SPIFFE bundle. Without it the proof's own bundle is taken, which shows that the
-proof agrees with itself and no more.
+or a SPIFFE bundle. Without it the file's own bundle is taken, which shows that the
+file agrees with itself and no more.
 
 With --agent it fetches what an agent says of itself at its base (its A2A card, its
 Web of Agents document, or what its MCP server says), from here and not by the
 directory, and shows in what that differs from its registration.
 
-Exit codes: 10 signature or format, 12 key or identity, 13 inclusion, 14 expired; of
-an agent 1 where it says something else, 6 where nothing is to be had.`,
+Exit codes: 10 signature or format, 11 evidence that holds, 12 key or identity, 13
+inclusion, 14 expired; of an agent 1 where it says something else, 6 where nothing
+is to be had.`,
 		Example: "  curl -K DIR/curlrc -o proof.json https://127.0.0.1:8400/ad/r/RID/proof\n  roster verify proof.json --bundle DIR/alpha.test/bundle.pem",
 		Args: func(c *cobra.Command, args []string) error {
 			if agent != "" {
@@ -79,6 +82,10 @@ func (a *app) verify(file string) error {
 	}
 	if err := a.print(answer{body, "steps", steps(report)}); err != nil {
 		return err
+	}
+	if errors.Is(failure, trust.ErrEquivocation) {
+		return failed(trust.ExitCode(failure), "%s holds: %s contradicts itself", file, report.Subject.Domain).
+			because("It signed two things that no honest domain can have signed both: the steps above say which.")
 	}
 	if failure != nil {
 		return failed(trust.ExitCode(failure), "%s does not hold: %w", file, failure)

@@ -191,6 +191,37 @@ func (m *Mesh) Synced() error {
 	return nil
 }
 
+// Frozen returns nil when every living node of another domain has frozen that one,
+// and nobody else.
+func (m *Mesh) Frozen(liar string) error {
+	for _, n := range m.Living() {
+		ctx, cancel := m.request()
+		peers, _, err := m.client(n, operator).Peers(ctx)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+		for _, p := range peers {
+			if frozen := p.State == string(directory.PeeringFrozen); frozen != (p.Domain == liar) {
+				return fmt.Errorf("%s: %s is %s", n.Name, p.Domain, p.State)
+			}
+		}
+	}
+	return nil
+}
+
+// Evidence returns the first evidence that a node has against a domain.
+func (m *Mesh) Evidence(n *Node, against string) []byte {
+	m.T.Helper()
+	ctx, cancel := m.request()
+	defer cancel()
+	r, err := m.client(n, operator).Evidence(ctx, against, "")
+	if err != nil {
+		m.T.Fatalf("%s: %v", n.Name, err)
+	}
+	return r.Body
+}
+
 // Unfrozen returns nil when no living node holds another domain for a liar.
 func (m *Mesh) Unfrozen() error {
 	for _, n := range m.Living() {

@@ -1,0 +1,67 @@
+package scenarios
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/scenarios/mesh"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// rounds is two of those in which nodes compare what they were told, with their
+// jitter.
+const rounds = 2*66*time.Second + 10*time.Second
+
+// A domain that tells two peers two things is frozen by all: by the two as soon as
+// they compare, and by the others, who were lied to by nobody, on the evidence. The
+// evidence convicts it on a machine that has the domain's bundle and nothing else,
+// what was had of it is served to its deadlines, and no honest domain is frozen.
+//
+// Requirement: MESH-022
+func TestALiarIsFrozenByAll(t *testing.T) {
+	for name, lie := range map[string]func(*mesh.Liar){
+		"E1": func(l *mesh.Liar) {
+			d := l.Last.Digests[0]
+			d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+			l.Say("beta.test", d)
+			d.Deadline -= 5
+			l.Say("gamma.test", d)
+		},
+		"E3": func(l *mesh.Liar) {
+			doc := *l.Doc
+			doc.Seq += 100
+			l.Issue("beta.test", &doc)
+			other := doc
+			other.Expires--
+			l.Issue("gamma.test", &other)
+		},
+	} {
+		for _, noGossip := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, gossip %v", name, !noGossip), func(t *testing.T) {
+				tell(t, 2, func(t *testing.T, seed uint64) {
+					m := mesh.Start(t, mesh.Options{Domains: 4, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})
+					a := m.Register("alpha.test", "ada", 3600)
+					b := m.Register("beta.test", "bob", 3600)
+					m.Eventually(time.Minute, "all is seen everywhere", func() error { return m.Seen(a, b) })
+					l := m.Corrupt("alpha.test")
+					lie(l)
+					took := m.Eventually(rounds, "all have frozen it", func() error { return m.Frozen("alpha.test") })
+					t.Logf("frozen by all after %v", took)
+					for _, n := range m.Living() {
+						evidence := m.Evidence(n, "alpha.test")
+						report, err := trust.Verify(evidence, trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()})
+						if trust.ExitCode(err) != 11 {
+							t.Errorf("%s: exit code %d: %v\n%v", n.Name, trust.ExitCode(err), err, report)
+						}
+					}
+					if err := m.Seen(a, b); err != nil {
+						t.Errorf("what was had of it is not served: %v", err)
+					}
+					sleepUntil(m, a.Until)
+				})
+			})
+		}
+	}
+}

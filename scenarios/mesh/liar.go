@@ -1,0 +1,213 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A Liar stands in the place of a domain's only node: it has its name, its SVID and
+// its signing key, and tells each peer what the story wants.
+type Liar struct {
+	Doc  *directory.KeyDocument
+	Last *directory.SignedPage // all that the true node had announced; what is said goes on from there
+
+	m    *Mesh
+	node *Node
+	ring *trust.Keyring
+	srv  *http.Server
+
+	mu      sync.Mutex // guards what follows
+	changed chan struct{}
+	pages   map[string][]directory.Digest // by peer: what goes on from Last, one a revision
+	docs    map[string]*directory.KeyDocument
+}
+
+// Corrupt replaces a domain's only node.
+func (m *Mesh) Corrupt(name string) *Liar {
+	m.T.Helper()
+	n := m.Domain(name).Nodes[0]
+	l := &Liar{m: m, node: n, changed: make(chan struct{}), pages: map[string][]directory.Digest{}, docs: map[string]*directory.KeyDocument{}}
+	var err error
+	_, payload := l.truth("/federation/v1/keys?origin=" + name)
+	l.Doc, err = directory.ParseKeyDocument(payload)
+	m.must(err)
+	_, payload = l.truth("/federation/v1/pages?aud=mesh&since=0&origin=" + name)
+	l.Last, err = directory.ParsePage(payload)
+	m.must(err)
+
+	m.Kill(n)
+	n.ending.Wait()
+	key, err := trust.OpenKey(n.cfg.Data)
+	m.must(err)
+	l.ring = trust.NewKeyring(n.Domain.td, key, m.bundles)
+	m.Net.Revive(n.host)
+	ln, err := m.Net.Listen(net.JoinHostPort(n.host, "8400"))
+	m.must(err)
+	l.srv = &http.Server{Handler: l, TLSConfig: trust.ServerTLS(n.source, m.bundles, func(string) {}), ErrorLog: nil}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = l.srv.ServeTLS(ln, "", "") })
+	m.T.Cleanup(func() {
+		_ = l.srv.Close()
+		serving.Wait()
+	})
+	return l
+}
+
+// truth asks the node as another domain's node would.
+func (l *Liar) truth(path string) (text string, payload []byte) {
+	l.m.T.Helper()
+	asker := l.m.Domains[0].Nodes[0]
+	if asker.Domain == l.node.Domain {
+		asker = l.m.Domains[1].Nodes[0]
+	}
+	allow := func(id spiffeid.ID) error {
+		if id.TrustDomain() != l.node.Domain.td {
+			return errors.New("another domain answers")
+		}
+		return nil
+	}
+	tr := &http.Transport{
+		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return l.m.Net.Dial(ctx, asker.host, addr) },
+		TLSClientConfig:   trust.ClientTLS(asker.source, l.m.bundles, allow, "http/1.1"),
+		DisableKeepAlives: true,
+	}
+	defer tr.CloseIdleConnections()
+	res, err := (&http.Client{Transport: tr, Timeout: requestTimeout}).Get(l.node.URL() + path)
+	l.m.must(err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	l.m.must(err)
+	if res.StatusCode != http.StatusOK {
+		l.m.T.Fatalf("%s: %s: %s", path, res.Status, b)
+	}
+	return string(b), payloadOf(l.m, string(b))
+}
+
+func payloadOf(m *Mesh, jws string) []byte {
+	first, last := 0, 0
+	for i, c := range jws {
+		if c == '.' && first == 0 {
+			first = i + 1
+		}
+		if c == '.' {
+			last = i
+		}
+	}
+	payload, err := directory.B64.DecodeString(jws[first:last])
+	m.must(err)
+	return payload
+}
+
+// Say announces a digest to one peer, as the next revision after what that peer
+// was told.
+func (l *Liar) Say(peer string, d directory.Digest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pages[peer] = append(l.pages[peer], d)
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// Issue gives one peer a key document.
+func (l *Liar) Issue(peer string, doc *directory.KeyDocument) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.docs[peer] = doc
+}
+
+func (l *Liar) docFor(peer string) *directory.KeyDocument {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if doc := l.docs[peer]; doc != nil {
+		return doc
+	}
+	return l.Doc
+}
+
+// ServeHTTP answers a peer's node.
+func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id, ok := trust.PeerID(r.TLS)
+	if !ok {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	peer := id.TrustDomain().Name()
+	switch q := r.URL.Query(); r.URL.Path {
+	case "/federation/v1/keys":
+		l.answer(w, directory.TypeKeys, l.docFor(peer).Payload())
+	case "/federation/v1/heads":
+		tip := l.Last.To
+		if p := l.page(peer, 0); p != nil {
+			tip = p.At
+		}
+		h := &directory.Head{Issuer: l.node.Domain.td, Epoch: l.Last.Epoch, Tip: tip, At: tip, Keys: directory.HashOf(l.docFor(peer).Payload()), IssuedAt: time.Now().Unix()}
+		l.answer(w, directory.TypeHead, h.Payload())
+	case "/federation/v1/pages":
+		since, _ := strconv.ParseUint(q.Get("since"), 10, 64)
+		wait, _ := time.ParseDuration(q.Get("wait"))
+		l.awaitPage(w, r, peer, q.Get("aud"), since, wait)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer, aud string, since uint64, wait time.Duration) {
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	for {
+		l.mu.Lock()
+		changed := l.changed
+		l.mu.Unlock()
+		if p := l.page(peer, since); p != nil && aud == directory.Mesh.String() {
+			l.answer(w, directory.TypePage, p.Payload())
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		case <-end.C:
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+	}
+}
+
+// page is what a peer is told after a revision; nil for nothing.
+func (l *Liar) page(peer string, since uint64) *directory.SignedPage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := *l.Last
+	p.From, p.IssuedAt, p.Digests = since, time.Now().Unix(), nil
+	for _, d := range append(append([]directory.Digest(nil), l.Last.Digests...), l.pages[peer]...) {
+		if d.Revision > since {
+			p.Digests = append(p.Digests, d)
+		}
+		p.At = max(p.At, d.Revision)
+	}
+	if p.To = p.At; p.To <= since {
+		return nil
+	}
+	return &p
+}
+
+func (l *Liar) answer(w http.ResponseWriter, typ string, payload []byte) {
+	jws, err := l.ring.Sign(typ, payload)
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/jose")
+	_, _ = io.WriteString(w, jws)
+}
