@@ -3,9 +3,7 @@ package federation
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"math"
-	"time"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -18,7 +16,8 @@ const (
 	compareBurst = 100
 	crossPages   = 8      // that another domain is asked for in one round
 	crossFirst   = 10_000 // digests of a chain that is compared from its beginning
-	crossPause   = 250 * time.Millisecond
+	crossDomains = 2      // with which all that is new is compared
+	crossTries   = 16     // domains that are asked for that in one round
 )
 
 // contradicted returns the page of the chain that says otherwise than p of the
@@ -143,8 +142,9 @@ func (c *comparedPage) denies(d directory.Digest) bool {
 	return ok && mine.Revision == d.Revision && mine != d
 }
 
-// crossChecks asks another domain, after there was something new, what the origin
-// told it: who is told two things is told them apart.
+// crossChecks asks other domains, after there was something new, what the origin
+// told them: who is told two things is told them apart. Of a busy stream it
+// compares a part.
 func (m *Mesh) crossChecks(ctx context.Context, o *origin) {
 	var done seen
 	for wait(ctx, nil, m.headPause()) {
@@ -152,20 +152,24 @@ func (m *Mesh) crossChecks(ctx context.Context, o *origin) {
 		if now == done {
 			continue
 		}
-		others := m.others(o.domain)
-		if len(others) == 0 {
-			continue
-		}
 		if now.epoch != done.epoch {
 			done = seen{epoch: now.epoch, upTo: now.from}
 		}
-		upTo, err := m.crossCheck(ctx, o, others[0], done.upTo, now.upTo)
-		if err != nil {
-			m.cfg.Logger.Debug("can't compare with another", "origin", o.domain.Name(), "node", others[0].base, "error", err)
-			continue
+		others, asked := m.others(o.domain), 0
+		for i, n := range others {
+			if asked == crossDomains || i == crossTries {
+				break
+			}
+			whole, err := m.crossCheck(ctx, o, n, done.upTo, now.upTo)
+			if err != nil {
+				m.cfg.Logger.Debug("can't compare with another", "origin", o.domain.Name(), "node", n.base, "error", err)
+			} else if whole {
+				asked++
+			}
 		}
-		done = now
-		done.upTo = upTo
+		if asked == min(crossDomains, len(others)) { // else somebody is behind, and asked again
+			done = now
+		}
 	}
 }
 
@@ -190,32 +194,22 @@ func (o *origin) seen() seen {
 }
 
 // crossCheck compares what the node n has of an origin's stream between two
-// revisions with what is here, and its key document. It returns how far it came.
-func (m *Mesh) crossCheck(ctx context.Context, o *origin, n node, since, upTo uint64) (uint64, error) {
-	for range crossPages {
-		if since >= upTo {
-			break
-		}
+// revisions with what is here, and its key document. It reports whether n has all
+// of it, or more than is compared at a time.
+func (m *Mesh) crossCheck(ctx context.Context, o *origin, n node, since, upTo uint64) (whole bool, err error) {
+	for pages := 0; since < upTo && pages < crossPages; pages++ {
 		text, err := m.getPage(ctx, n, o.domain, directory.Mesh, since, 0)
-		if err != nil {
-			return since, err
-		}
-		if text == "" {
-			break
+		if err != nil || text == "" {
+			return false, err
 		}
 		p, _, err := m.take(ctx, sender{domain: n.domain}, n, text)
 		if err != nil {
-			return since, err
+			return false, err
 		}
 		if p.To <= since {
-			break
+			return false, errGap
 		}
 		since = p.To
-		wait(ctx, nil, crossPause)
 	}
-	err := m.askHead(ctx, o, n)
-	if errors.Is(err, errNotFound) {
-		err = nil
-	}
-	return since, err
+	return true, m.askHead(ctx, o, n)
 }

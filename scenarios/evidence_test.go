@@ -42,8 +42,8 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, gossip %v", name, !noGossip), func(t *testing.T) {
 				tell(t, 2, func(t *testing.T, seed uint64) {
 					m := mesh.Start(t, mesh.Options{Domains: 4, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})
-					a := m.Register("alpha.test", "ada", 3600)
-					b := m.Register("beta.test", "bob", 3600)
+					a := m.Register("alpha.test", "ada", 600)
+					b := m.Register("beta.test", "bob", 600)
 					m.Eventually(time.Minute, "all is seen everywhere", func() error { return m.Seen(a, b) })
 					l := m.Corrupt("alpha.test")
 					lie(l)
@@ -59,6 +59,15 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					if err := m.Seen(a, b); err != nil {
 						t.Errorf("what was had of it is not served: %v", err)
 					}
+					for _, n := range m.Living() {
+						shown, err := m.Lookup(n)
+						if err != nil || !shown[a.RID].Provenance.Verification.Disputed || shown[b.RID].Provenance.Verification.Disputed {
+							t.Errorf("%s marks as disputed: %+v, %+v, %v", n.Name, shown[a.RID], shown[b.RID], err)
+						}
+					}
+					m.Kill(m.Domain("delta.test").Nodes[0])
+					m.Restart(m.Domain("delta.test").Nodes[0])
+					m.Eventually(time.Minute, "after a restart it is frozen", func() error { return m.Frozen("alpha.test") })
 					sleepUntil(m, a.Until)
 				})
 			})
