@@ -28,6 +28,7 @@ type item struct {
 	look                look
 	service, visibility string // the origin's, and that which is by default
 	probe               directory.Probe
+	disputed            bool
 	written
 }
 
@@ -40,20 +41,21 @@ type written struct {
 // item returns what appendItem appends, as it is kept where that is still right.
 // What is redacted may be for one reader alone, and isn't kept.
 func (s *Server) item(e *directory.Entry, l look) written {
-	service, visibility := s.service(e), ""
+	service, visibility, disputed := s.service(e), "", s.disputed(e)
 	if l.registrant {
 		visibility = s.cfg.Policy.DefaultVisibility().String()
 	}
 	probe, _ := s.probed(e)
 	at := &s.items[placeOf(e, l)]
-	if i := at.Load(); i != nil && i.entry == e && i.look == l && i.service == service && i.visibility == visibility && i.probe.Equal(probe) {
+	if i := at.Load(); i != nil && i.entry == e && i.look == l && i.service == service && i.visibility == visibility &&
+		i.disputed == disputed && i.probe.Equal(probe) {
 		return i.written
 	}
 	text := s.appendItem(make([]byte, 0, itemSize), e, l)
 	w := written{text, xxhash.Sum64(text)}
 	if len(text)+len(e.Document.Bytes()) <= maxItemKept && !e.Redacted {
 		w.text = slices.Clip(append([]byte(nil), text...))
-		at.Store(&item{e, l, service, visibility, probe, w})
+		at.Store(&item{e, l, service, visibility, probe, disputed, w})
 	}
 	return w
 }
