@@ -78,7 +78,9 @@ func (l *Liar) truth(path string) (text string, payload []byte) {
 		return nil
 	}
 	tr := &http.Transport{
-		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return l.m.Net.Dial(ctx, asker.host, addr) },
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return l.m.Net.Dial(ctx, asker.host, addr)
+		},
 		TLSClientConfig:   trust.ClientTLS(asker.source, l.m.bundles, allow, "http/1.1"),
 		DisableKeepAlives: true,
 	}
