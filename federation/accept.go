@@ -164,6 +164,9 @@ func (m *Mesh) applyDigest(o *origin, st *stream, t *streamTx, p *verifiedPage, 
 		h.At, h.From, h.Record = old.At, old.From, old.Record
 		return effect{digest: d, renew: h, want: h.Record == recordWanted}, t.put(d.RID, old, h)
 	}
+	if rec.asked != h.name() { // the page names its registration twice, and it is the other one's
+		rec = openedRecord{}
+	}
 	e := effect{digest: d, want: rec.storedRecord == nil}
 	switch {
 	case rec.storedRecord != nil:

@@ -2,12 +2,17 @@ package federation
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 
+	"github.com/roster-mesh/roster/directory"
 	"go.etcd.io/bbolt"
 )
 
 // compactSlack is what a chain may list beyond twice the live entries.
 const compactSlack = 4096
+
+var errLonger = errors.New("its fresh pages list more than those that they would replace")
 
 // compact pulls an origin's chain anew from 0 where it lists more than twice what
 // is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
@@ -17,6 +22,10 @@ func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 	st := f.cur
 	due := st != nil && f.next == nil && st.state.Listed > 2*st.state.Live+compactSlack
 	n, ok := o.nodeAt(f.turn)
+	most := uint64(0)
+	if st != nil {
+		most = st.state.Listed + compactSlack
+	}
 	o.mu.Unlock()
 	if !due || !ok {
 		return
@@ -27,16 +36,18 @@ func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 	default:
 		return
 	}
-	if err := m.repull(ctx, o, f, st, n); err != nil {
+	if err := m.repull(ctx, o, f, st, n, most); err != nil {
 		m.cfg.Logger.Debug("can't renew a chain", "origin", o.domain.Name(), "node", n.base, "error", err)
 	}
 }
 
-func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n node) error {
+// repull gathers a fresh chain. An origin that goes on for ever fills no disk: most
+// is what the chain may list.
+func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n node, most uint64) error {
 	if _, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.newSpare() }); err != nil {
 		return err
 	}
-	for since := uint64(0); ; {
+	for since, listed := uint64(0), uint64(0); ; {
 		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
 		if err != nil {
 			return err
@@ -55,6 +66,9 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n nod
 			if _, _, err := m.take(ctx, sender{domain: n.domain}, n, text); err != nil {
 				return err
 			}
+		}
+		if listed += weight(p.SignedPage); listed > most {
+			return errLonger
 		}
 		since = p.To
 		done, err := m.link(o, f, st, p)
@@ -85,6 +99,49 @@ func (m *Mesh) link(o *origin, f *feed, st *stream, p *verifiedPage) (done bool,
 		st.state = state
 	}
 	return done, err
+}
+
+// chainMost bounds what a chain lists beyond twice the live entries, where its
+// origin doesn't let it be renewed: else it could fill the disk, quotas or not.
+const chainMost = 2 << 20
+
+// addPage appends a page that was just applied to the chain. One that is too long
+// begins anew there, and is of use to those alone who are as far already.
+func (t *streamTx) addPage(p *directory.SignedPage, text string) error {
+	if t.state.Listed > 2*t.state.Live+chainMost {
+		name := bucketChains[t.state.Chain]
+		if err := t.bucket.DeleteBucket(name); err != nil {
+			return err
+		}
+		if _, err := t.bucket.CreateBucket(name); err != nil {
+			return err
+		}
+		t.state.Listed = 0
+	}
+	t.state.Listed += weight(p)
+	return putPage(t.chain(), p, text)
+}
+
+// weight is what a page adds to a chain; one without digests is a link as well.
+func weight(p *directory.SignedPage) uint64 { return uint64(max(1, len(p.Digests))) }
+
+func putPage(chain *bbolt.Bucket, p *directory.SignedPage, text string) error {
+	return chain.Put(binary.BigEndian.AppendUint64(nil, p.To), marshal(storedPage{From: p.From, Listed: weight(p), JWS: text}))
+}
+
+// pageAfter returns the chain's page that brings a receiver on from since. The
+// chain has no gap, and begins at 0 unless it grew too long: where it begins later
+// than since there is none.
+func (t *streamTx) pageAfter(since uint64) (*storedPage, error) {
+	k, v := t.chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, since+1))
+	if k == nil {
+		return nil, nil
+	}
+	p := new(storedPage)
+	if err := unmarshal(v, p); err != nil || p.From > since {
+		return nil, err
+	}
+	return p, nil
 }
 
 func (t *streamTx) spare() *bbolt.Bucket { return t.bucket.Bucket(bucketChains[1-t.state.Chain]) }

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -39,6 +40,9 @@ func (m *Mesh) load() error {
 			return err
 		}
 		o.loadHead(saved.Head)
+		if err := m.obey(o); err != nil { // the machine may have stopped before it was done
+			return err
+		}
 	}
 	return nil
 }
@@ -103,38 +107,48 @@ type kept struct {
 	record *storedRecord
 }
 
-// fillBatch bounds the records that are in memory while a stream is loaded.
+// fillBatch bounds the entries that are read at a time while a stream is loaded.
 const fillBatch = 1000
 
 // fill notes what a stream wants, and shows what it holds where it is the one
-// that is shown. Nothing that was shown before is taken away.
+// that is shown. Nothing that was shown before is taken away. It reads a bounded
+// number of entries at a time: whatever makes the file larger or wipes it waits for
+// readers, and with it the pages of all other origins. The stream doesn't change
+// meanwhile, since o.mu is held or nothing runs yet.
 func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
-	return m.store.read(st.id, func(t *streamTx) error {
+	var used usage
+	defer func() { st.used = used }()
+	for after := []byte(nil); ; {
 		var batch []kept
-		var used usage
-		defer func() { st.used = used }()
-		err := t.entries.ForEach(func(k, v []byte) error {
-			e, err := t.kept(k, v)
-			if err == nil {
+		read := 0
+		err := m.store.read(st.id, func(t *streamTx) error {
+			c := t.entries.Cursor()
+			k, v := c.Seek(after)
+			if k != nil && bytes.Equal(k, after) {
+				k, v = c.Next()
+			}
+			for ; k != nil && read < fillBatch; k, v = c.Next() {
+				e, err := t.kept(k, v)
+				if err != nil {
+					return err
+				}
+				read++
+				after = append(after[:0], k...)
 				used = used.plus(t.usageOf(&e.held))
-			}
-			switch {
-			case err != nil:
-				return err
-			case e.held.Record == recordWanted && st.wanted[e.rid] == nil:
-				st.wanted[e.rid] = &want{digest: e.held.digest(e.rid)}
-			case e.held.Record == recordHeld && st == f.cur:
-				batch = append(batch, e)
-			}
-			if len(batch) == fillBatch {
-				m.showAll(o, st, batch)
-				batch = batch[:0]
+				switch {
+				case e.held.Record == recordWanted && st.wanted[e.rid] == nil:
+					st.wanted[e.rid] = &want{digest: e.held.digest(e.rid)}
+				case e.held.Record == recordHeld && st == f.cur:
+					batch = append(batch, e)
+				}
 			}
 			return nil
 		})
 		m.showAll(o, st, batch)
-		return err
-	})
+		if err != nil || read < fillBatch {
+			return err
+		}
+	}
 }
 
 // usageOf is what one entry takes.

@@ -107,12 +107,14 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.heard = time.Now()
-	if o.ended || kept == o.keysText {
+	if o.ended {
 		return nil
 	}
-	o.keysText = kept
-	if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
-		return err
+	if kept != o.keysText {
+		o.keysText = kept
+		if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
+			return err
+		}
 	}
 	return m.obey(o)
 }
@@ -415,7 +417,7 @@ func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node) error {
 		if err != nil {
 			return err
 		}
-		if code == CodeApplied && p.To == p.At {
+		if code == CodeApplied && p.To == p.At && n.domain == o.domain { // a link of a relay's chain says only that it was the tip
 			return nil
 		}
 		if o.since(f) == since {

@@ -43,18 +43,24 @@ func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 }
 
 // askOthers is how many of the others are asked at a time; one of them may be
-// cut off from the origin as well.
-const askOthers = 3
+// cut off from the origin as well. relayTime is for each: whoever answers slowly
+// keeps nobody from an origin that is there again.
+const (
+	askOthers = 3
+	relayTime = 30 * time.Second
+)
 
 // pullFromOthers gets what other peers hold of an origin that can't be reached.
 // Signatures decide, channels never do.
 func (m *Mesh) pullFromOthers(ctx context.Context, o *origin) {
 	others := m.others(o.domain)
 	for _, n := range others[:min(askOthers, len(others))] {
-		err := m.askHead(ctx, o, n)
+		timed, cancel := context.WithTimeout(ctx, relayTime)
+		err := m.askHead(timed, o, n)
 		if err == nil {
-			err = m.pullInTurn(ctx, o, &o.feed, n)
+			err = m.pullInTurn(timed, o, &o.feed, n)
 		}
+		cancel()
 		if err != nil {
 			m.cfg.Logger.Debug("can't pull from another", "origin", o.domain.Name(), "node", n.base, "error", err)
 		}
@@ -183,14 +189,16 @@ func (m *Mesh) holders(o *origin, aud directory.Audience) []node {
 func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, next := time.Now(), wantLonger
+	now, next, clock := time.Now(), wantLonger, o.index.Clock.Now().Unix()
 	for _, st := range []*stream{o.cur, o.next, o.private.cur, o.private.next} {
 		if st == nil {
 			continue
 		}
 		var ds []directory.Digest
 		for _, w := range st.wanted {
-			if pause := w.next.Sub(now); pause > 0 {
+			if clock >= w.digest.Deadline { // nobody gives it, and nothing waits for it
+				o.reached, w.tries = nil, max(w.tries, 1)
+			} else if pause := w.next.Sub(now); pause > 0 {
 				next = min(next, pause)
 			} else if ds = append(ds, w.digest); len(ds) == limit {
 				break

@@ -352,30 +352,6 @@ func (t *streamTx) countOver(h *held, n int64) {
 	}
 }
 
-// addPage appends a page that was just applied to the chain.
-func (t *streamTx) addPage(p *directory.SignedPage, text string) error {
-	t.state.Listed += weight(p)
-	return putPage(t.chain(), p, text)
-}
-
-// weight is what a page adds to a chain; one without digests is a link as well.
-func weight(p *directory.SignedPage) uint64 { return uint64(max(1, len(p.Digests))) }
-
-func putPage(chain *bbolt.Bucket, p *directory.SignedPage, text string) error {
-	return chain.Put(binary.BigEndian.AppendUint64(nil, p.To), marshal(storedPage{From: p.From, Listed: weight(p), JWS: text}))
-}
-
-// pageAfter returns the chain's page that brings a receiver on from since. The
-// chain begins at 0 and has no gap, so there is one below the watermark.
-func (t *streamTx) pageAfter(since uint64) (*storedPage, error) {
-	k, v := t.chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, since+1))
-	if k == nil {
-		return nil, nil
-	}
-	p := new(storedPage)
-	return p, unmarshal(v, p)
-}
-
 // dueBefore returns up to limit registrations whose deadline lies before limit
 // seconds, and the deadline of the next one, 0 where there is none.
 func (t *streamTx) dueBefore(deadline int64, limit int) (rids []directory.RID, next int64, err error) {

@@ -281,6 +281,9 @@ func (w *world) roundTrip(from *site, r *http.Request) (*http.Response, error) {
 		}
 		res.Body = io.NopCloser(bytes.NewReader(tap(base, r, body)))
 	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	return res, nil
 }
 

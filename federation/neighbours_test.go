@@ -1,0 +1,223 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"go.etcd.io/bbolt"
+)
+
+// That an origin lists this domain no longer is known after a restart too, and
+// obeyed there where the machine stopped before it was: a relay that goes on giving
+// its pages is not believed.
+//
+// Requirement: MESH-025
+func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 6000)
+		b.pull()
+		page, err := b.alpha.publisher.page(directory.Mesh, 0, 10, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.origin.list(gamma)
+		_, keys, _ := b.alpha.keys.Keys(alpha)
+		o := b.beta.origin(alpha)
+		o.keysText = keys // and there the machine stops
+		if err := b.beta.store.setOrigin(alpha, o.saved(time.Now())); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // also where there is nothing left to drop
+			b.beta.reopen(t)
+			if n := len(b.beta.shown(alpha)); n != 0 {
+				t.Errorf("%d shown after the restart", n)
+			}
+			if _, code, err := b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), page.text); err == nil {
+				t.Errorf("a relay's page was %s", code)
+			}
+			if p := b.beta.Peers()[0]; !p.Unlisted {
+				t.Errorf("%+v", p)
+			}
+		}
+	})
+}
+
+// A relay that answers slowly, one digest at a time, keeps nobody for long from an
+// origin that is there again.
+func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
+		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
+		b.origin.list(beta, gamma)
+		for i := range 60 {
+			b.origin.register(fmt.Sprint("agent-", i), 6000)
+			if err := g.pullAll(t.Context(), g.origin(alpha), &g.origin(alpha).feed, b.giver()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.world.cut = func(from, to string) bool { return from == b.beta.base && to == b.alpha.base }
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == pathPages {
+				time.Sleep(9 * time.Second) // less than it is waited for
+			}
+			return body
+		}
+		if err := g.askHead(t.Context(), g.origin(alpha), b.giver()); err != nil {
+			t.Fatal(err)
+		}
+		b.beta.know(gamma).peering = active(gamma, 1)
+		began := time.Now()
+		b.beta.pullFromOthers(t.Context(), b.beta.origin(alpha))
+		if took := time.Since(began); took > relayTime+10*time.Second {
+			t.Errorf("the relay was asked for %s", took)
+		}
+		if n := len(b.beta.shown(alpha)); n < 2 {
+			t.Errorf("%d came of it", n)
+		}
+	})
+}
+
+// An origin that gives pages without end where its chain is to be renewed, or lets
+// it be renewed never, fills no disk.
+func TestChainsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 6000)
+		b.pull()
+		o := b.beta.origin(alpha)
+		st := o.cur
+		st.state.Listed += 2 * compactSlack
+		asked := 0
+		b.world.carry = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if asked++; asked > 4*compactSlack {
+				return nil, errCut
+			}
+			since, _ := strconv.ParseUint(r.URL.Query().Get("since"), 10, 64)
+			text, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) {
+				p.From, p.To, p.At, p.Digests = since, since+1, 1<<40, nil
+			}))
+			rec := httptest.NewRecorder()
+			rec.WriteString(text)
+			return rec.Result(), err
+		})
+		_, err := b.beta.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { // so that nothing is new to the stream
+			st.state.Watermark, t.state.Watermark = 1<<30, 1<<30
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.beta.compact(t.Context(), o, &o.feed)
+		if asked < 2*compactSlack || asked > 3*compactSlack+10 {
+			t.Errorf("%d pages were asked for", asked)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("first", 6000)
+		b.pull()
+		st := b.beta.origin(alpha).cur
+		_, err := b.beta.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { // as if it had never been renewed
+			t.state.Listed += chainMost + 10
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark := st.state.Watermark
+		b.origin.register("second", 6000)
+		b.pull()
+		if st.state.Listed != 1 {
+			t.Errorf("the chain lists %d", st.state.Listed)
+		}
+		for since, want := range map[uint64]bool{0: false, mark: true} {
+			text, err := b.beta.pageOf(beta, pagesQuery{origin: alpha, aud: directory.Mesh, since: since})
+			if err != nil || (text != "") != want {
+				t.Errorf("a page from %d: %.20q, %v", since, text, err)
+			}
+		}
+	})
+}
+
+// A page that names one registration twice puts no record under a name that isn't
+// its own.
+func TestAPageThatNamesARegistrationTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		rid := b.origin.register("agent", 6000)
+		real, _ := b.origin.Current(rid, directory.Mesh)
+		other := real
+		other.Revision, other.H = real.Revision+1, directory.HashOf([]byte("of nothing"))
+		text, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) {
+			p.To, p.At, p.Digests = other.Revision, other.Revision, []directory.Digest{real, other}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); code != CodeApplied || err != nil {
+			t.Fatal(code, err)
+		}
+		if n := len(b.beta.shown(alpha)); n != 0 {
+			t.Errorf("%d shown by another's record", n)
+		}
+		if r, err := b.beta.storedRecord(alpha, directory.Mesh, nameOf(other)); r != nil || err != nil {
+			t.Errorf("kept under a name that isn't its own: %v", err)
+		}
+	})
+}
+
+// onWarn calls f at each warning.
+type onWarn struct {
+	lines
+	f func()
+}
+
+func (l *onWarn) Handle(context.Context, slog.Record) error {
+	l.f()
+	return nil
+}
+
+// While a stream is shown anew, whoever waits for the file's readers doesn't wait
+// for all of it.
+func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
+	b, set := ruled(t)
+	for i := range 3 {
+		b.origin.register(fmt.Sprint("agent-", i), 6000)
+	}
+	b.pull()
+	_, err := b.beta.store.change(b.beta.origin(alpha).cur.id, func(_ *bbolt.Tx, t *streamTx) error { // one can't be shown
+		k, _ := t.records.Cursor().First()
+		return t.records.Put(k, marshal(storedRecord{Payload: []byte("{}")}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	warned := 0
+	b.beta.Mesh.cfg.Logger = slog.New(&onWarn{f: func() {
+		warned++
+		wiped := make(chan error, 1)
+		go func() { wiped <- b.beta.store.wipe(false) }()
+		select {
+		case err := <-wiped:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("a reader was in the way")
+		}
+	}})
+	set(directory.PeerRules{Records: 100})
+	if warned == 0 {
+		t.Error("nothing was read")
+	}
+}
