@@ -2,10 +2,12 @@ package trust
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -40,7 +42,13 @@ type CallersConfig struct {
 type Callers struct {
 	cfg     CallersConfig
 	bundles *Bundles
+
+	mu     sync.RWMutex                 // guards judged
+	judged map[*x509.Certificate]uint64 // by which generation of its domain's bundle; at most maxJudged
 }
+
+// maxJudged bounds how many certificates of connections are known to hold.
+const maxJudged = 1 << 12
 
 // NewCallers returns a judge of callers over cfg and the bundles of the trust
 // domains. It refuses an algorithm that is not known, or symmetric.
@@ -62,7 +70,7 @@ func NewCallers(cfg CallersConfig, b *Bundles) (*Callers, error) {
 			}
 		}
 	}
-	return &Callers{cfg, b}, nil
+	return &Callers{cfg: cfg, bundles: b, judged: map[*x509.Certificate]uint64{}}, nil
 }
 
 // identityOrNobody parses an identity; nobody where it is none.
@@ -138,6 +146,33 @@ func (c *Callers) certified(cs *tls.ConnectionState, now time.Time) (Verified, e
 		return Verified{}, nil
 	}
 	return Verified{Identity: directory.IdentityOf(id), Method: MethodSVID, Until: end}, nil
+}
+
+// Holds reports whether the client certificate of a connection would be taken now. The
+// handshake has judged it by the bundles of then: it is judged again once for each
+// later one of its domain.
+func (c *Callers) Holds(cs *tls.ConnectionState, now time.Time) bool {
+	id, ok := PeerID(cs)
+	if !ok {
+		return false
+	}
+	chain, generation := cs.PeerCertificates, c.bundles.generation(id.TrustDomain())
+	c.mu.RLock()
+	by, known := c.judged[chain[0]]
+	c.mu.RUnlock()
+	if known && by == generation {
+		return true
+	}
+	if _, err := judge(chain, c.bundles, forClient, now); err != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.judged) >= maxJudged {
+		clear(c.judged)
+	}
+	c.judged[chain[0]] = generation
+	return true
 }
 
 func (c *Callers) token(s Shown, now time.Time) (*Verified, error) {

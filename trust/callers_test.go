@@ -359,3 +359,31 @@ func TestIssuersThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Who was believed when a connection was made is believed no longer once their
+// domain's bundle does not certify them any more.
+//
+// Requirement: TRUST-002, TRUST-003
+func TestConnectionsAreJudgedByTheBundlesOfNow(t *testing.T) {
+	d := newDoor(t, nil)
+	want := func(what string, holds bool) {
+		t.Helper()
+		if got := d.Holds(shownBy(d.svid), time.Now()); got != holds {
+			t.Errorf("%s: it holds: %v", what, got)
+		}
+	}
+	held, err := d.bundles.JWKS(alpha)
+	must(t, err)
+	want("by the bundle of then", true)
+	next, err := NewCA(alpha, time.Now())
+	must(t, err)
+	must(t, d.bundles.SetX509(alpha, next.Bundle().X509Authorities()))
+	want("by a bundle without its CA", false)
+	must(t, d.bundles.Set(alpha, held))
+	want("by the bundle that has its CA again", true)
+	d.bundles.Remove(alpha)
+	want("without a bundle", false)
+	if d.Holds(nil, time.Now()) {
+		t.Error("no certificate holds")
+	}
+}

@@ -40,6 +40,9 @@ type Options struct {
 	Seed           uint64 // of the network's randomness
 	Link           Link   // between different hosts
 	NoGossip       bool   // changes cross by subscription and pull alone
+	// SVIDs is how long those of nodes hold, which Renew renews; 0 is for longer than
+	// any story.
+	SVIDs time.Duration
 	// RealTime is a mesh in no bubble, such as one that talks to real servers.
 	RealTime bool
 	// Endpoints has domains follow each other's bundles at their endpoints.
@@ -48,7 +51,7 @@ type Options struct {
 	Configure func(*node.Config)
 }
 
-// SVIDs outlast every story; rotation is not what these stories are about.
+// svidTTL outlasts every story; rotation is not what most are about.
 const svidTTL = 365 * 24 * time.Hour
 
 // names of domains, as roster dev gives them.
@@ -94,6 +97,9 @@ type Domain struct {
 func Start(t testing.TB, o Options) *Mesh {
 	t.Helper()
 	o.Domains, o.Nodes = max(o.Domains, 1), max(o.Nodes, 1)
+	if o.SVIDs == 0 {
+		o.SVIDs = svidTTL
+	}
 	m := &Mesh{
 		T: t, Net: New(o.Seed), options: o, log: logger(t), bundles: trust.NewBundles(), dir: t.TempDir(),
 		agents: map[string]*Agent{}, gone: map[string]bool{}, clients: map[string]*http.Client{},

@@ -60,7 +60,7 @@ func hostOf(i, j int) string { return fmt.Sprintf("10.%d.0.%d", i, j) }
 func (m *Mesh) planNode(d *Domain, i, j int) *Node {
 	dir := filepath.Join(m.dir, d.Name, fmt.Sprint(j))
 	m.must(os.MkdirAll(filepath.Join(dir, "data"), 0o700))
-	svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, j), svidTTL, time.Now())
+	svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, j), m.options.SVIDs, time.Now())
 	m.must(err)
 	bundle, _ := d.ca.PEM()
 	id := node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: filepath.Join(dir, "bundle.pem")}

@@ -26,19 +26,26 @@ func (m *Mesh) AddCA(name string) {
 // domain's clients too.
 func (m *Mesh) UseCA(name string) {
 	m.T.Helper()
-	d := m.Domain(name)
-	d.ca = d.next
-	for i, n := range d.Nodes {
-		svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, i+1), svidTTL, time.Now())
-		m.must(err)
-		n.source.Set(svid)
-	}
+	m.Domain(name).ca = m.Domain(name).next
+	m.Renew(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key := range m.clients {
 		if strings.HasPrefix(key, name+"/") {
 			delete(m.clients, key)
 		}
+	}
+}
+
+// Renew gives all nodes of the domain new SVIDs. Connections keep those that they were
+// made with.
+func (m *Mesh) Renew(name string) {
+	m.T.Helper()
+	d := m.Domain(name)
+	for i, n := range d.Nodes {
+		svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, i+1), m.options.SVIDs, time.Now())
+		m.must(err)
+		n.source.Set(svid)
 	}
 }
 

@@ -1,0 +1,28 @@
+package scenarios
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// Nodes go on hearing each other when the SVIDs have ended by which their connections
+// were made, and miss nothing: a connection is given up before its certificate ends,
+// and the next one is made with the new one.
+//
+// Requirement: TRUST-002
+func TestConnectionsOutliveNoSVID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, NoGossip: true, SVIDs: 10 * time.Minute})
+		for round := range 6 {
+			m.Sleep(4 * time.Minute)
+			for _, d := range m.Domains {
+				m.Renew(d.Name)
+			}
+			agent := m.Register("alpha.test", "agent-"+string(rune('a'+round)), 86400)
+			m.Eventually(20*time.Second, "the peer has it", func() error { return m.Seen(agent) })
+		}
+	})
+}
