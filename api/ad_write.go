@@ -148,7 +148,7 @@ func (s *Server) judgePatch(c *call, e *directory.Entry, body []byte) error {
 	if err != nil {
 		return err
 	}
-	return c.denied(s.cfg.Policy.Register(c.id, e.Agent, p, e.Visibility), "%s may not register this as %q", c.id, e.Agent)
+	return s.vet(c, c.id, e.Agent, p, e.Visibility, "%s may not register this as %q", c.id, e.Agent)
 }
 
 // ask finds out from the leader what became of a registration that this node

@@ -71,6 +71,10 @@ func (houseRules) Register(id directory.Identity, agent string, _ *directory.Pro
 	return directory.Decision{Allow: !strings.HasPrefix(agent, "reserved"), Policies: []string{"reserved-names"}}
 }
 
+func (houseRules) OnBehalf(tool, _ directory.Identity, _ string, _ *directory.Projection, _ directory.Visibility) directory.Decision {
+	return directory.Decision{Allow: strings.HasSuffix(tool.String(), "/tool/commissioner")}
+}
+
 func (houseRules) Read(_ directory.Identity, e *directory.Entry) directory.Decision {
 	return directory.Decision{Allow: !strings.HasPrefix(e.Agent, "secret")}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -114,7 +115,7 @@ type auditedRegistry struct {
 }
 
 func (a auditedRegistry) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
-	e := directory.Audited{Action: "register", Agent: r.Agent, Owner: r.Caller.Identity, Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
+	e := directory.Audited{Action: "register", Agent: r.Agent, Owner: cmp.Or(r.Owner, r.Caller.Identity), Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
 	for _, held := range a.view.Find(r.Agent) {
 		if held.Origin == a.own {
 			e.Owner = held.Owner

@@ -133,6 +133,7 @@ type RegisterOptions struct {
 	Lifetime   uint32 // seconds; the directory's default where it is 0
 	Kind       string // ad where it is empty
 	Visibility string // where it is empty, that of what is replaced, or policy's default
+	Owner      string // on whose behalf a commissioning tool registers; itself where it is empty
 	IfMatch    string // an ETag that the registration must have
 }
 
@@ -150,6 +151,7 @@ func (c *Client) Register(ctx context.Context, agent string, document []byte, op
 	q := url.Values{"agent": {agent}}
 	set(q, "kind", opt.Kind)
 	set(q, "visibility", opt.Visibility)
+	set(q, "owner", opt.Owner)
 	setLifetime(q, opt.Lifetime)
 	header := http.Header{}
 	if opt.IfMatch != "" {

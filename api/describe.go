@@ -126,7 +126,7 @@ var (
 	readRecord   = evidence("Its signed record, an SD-JWT with the disclosures that this domain has (RFC 9901).", "", "application/sd-jwt")
 	readProof    = evidence("Its proof file, which roster verify reads without a network.", "proof", "", directory.Forbidden)
 
-	documentProblems = []directory.Problem{directory.BadDocument, directory.BadLifetime, directory.BadQuery, directory.TooManyCapabilities,
+	documentProblems = []directory.Problem{directory.BadDocument, directory.CapabilityNotPermitted, directory.BadLifetime, directory.BadQuery, directory.TooManyCapabilities,
 		directory.TooLarge, MediaType, directory.WrongKind}
 	targetProblems = []directory.Problem{directory.ForeignRegistration, directory.NotFound, directory.RegistrationExpired}
 
@@ -169,12 +169,12 @@ var operations = map[string]operation{
 	"GET /discovery/agents/{id}":       resourceRead("One registration in full, as Agent Metadata (xu 4).", "profile-metadata", "", "Sunset", "Content-Location"),
 	"POST /discovery/agents": {
 		summary:    "Publish an agent's metadata, or replace what its owner registered under its id (xu 9). Repeating it renews it.",
-		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindProfile)},
+		parameters: []string{"lt", "visibility", "owner", "If-Match", "If-None-Match"}, body: []string{string(directory.KindProfile)},
 		answers: published("profile-metadata"), problems: append([]directory.Problem{directory.StaleMetadata}, publishProblems...),
 	},
 	"PUT /discovery/agents/{id}": {
 		summary:    "Publish an agent's metadata under the id of the path, or replace what its owner registered there (xu 9). Repeating it renews it.",
-		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindProfile)},
+		parameters: []string{"lt", "visibility", "owner", "If-Match", "If-None-Match"}, body: []string{string(directory.KindProfile)},
 		answers: published("profile-metadata"), problems: slices.Concat([]directory.Problem{directory.StaleMetadata}, publishProblems, targetProblems),
 	},
 	"DELETE /discovery/agents/{id}": remove,
@@ -207,7 +207,7 @@ var operations = map[string]operation{
 
 	"POST /ad/r": {
 		summary:    "Register an agent, or replace what its owner registered (jimenez 4.1, 4.2). The body is a document of the kind that is asked for.",
-		parameters: []string{"agent", "lt", "kind", "visibility", "If-Match", "If-None-Match"},
+		parameters: []string{"agent", "lt", "kind", "visibility", "owner", "If-Match", "If-None-Match"},
 		body:       directory.KindNames(),
 		answers: []good{
 			{status: 201, what: "Registered. There is a body only where a shorter lifetime was granted than asked for.", schema: "granted", headers: []string{"Location", "Roster-Index", "Sunset"}},
@@ -238,7 +238,7 @@ var operations = map[string]operation{
 		summary:    "Give a registration to another identity, who must be one that may register it; ours. Its owner does, or an operator with a client certificate. Nothing else of it changes.",
 		parameters: []string{"If-Match", "If-None-Match"}, body: []string{"new-owner"},
 		answers:  []good{{status: 204, what: "It is the other identity's.", headers: []string{"Roster-Index", "Sunset"}}},
-		problems: append([]directory.Problem{directory.QuotaExceeded, directory.TooLarge, MediaType}, targetProblems...),
+		problems: append([]directory.Problem{directory.CapabilityNotPermitted, directory.QuotaExceeded, directory.TooLarge, MediaType}, targetProblems...),
 	},
 	"POST /ad/r/{id}":            update,
 	"POST /ad/r/{origin}/{id}":   update,
@@ -255,13 +255,13 @@ var operations = map[string]operation{
 	"GET /agents/{id}": resourceRead("One agent's metadata in full (cui 3).", "metadata", "", "Sunset", "Content-Location"),
 	"POST /agents": {
 		summary:    "Publish an agent's metadata, or replace what its owner published (cui 4.2). Without an id, it gets one.",
-		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
+		parameters: []string{"lt", "visibility", "owner", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
 		answers:  published("metadata"),
 		problems: append([]directory.Problem{directory.NameTaken, directory.QuotaExceeded}, documentProblems...),
 	},
 	"PUT /agents/{id}": {
 		summary:    "Put other metadata in the place of all that an agent has (cui 4.2). There must be one.",
-		parameters: []string{"lt", "visibility", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
+		parameters: []string{"lt", "visibility", "owner", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
 		answers:  published("metadata")[1:],
 		problems: append(append([]directory.Problem{directory.NameTaken}, documentProblems...), targetProblems...),
 	},

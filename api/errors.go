@@ -61,7 +61,7 @@ var rulings = map[directory.Problem]ruling{
 	directory.ForeignRegistration: {403, "Registration of another domain", "forbidden", "Forbidden", 0,
 		"This is a copy of another domain's registration; only its origin changes it. origin_href is where."},
 	directory.CapabilityNotPermitted: {403, "Capability not permitted", "forbidden", "Forbidden", 0,
-		"Policy doesn't let you claim a capability of this name or type."},
+		"Policy doesn't let its owner claim the capability that is named, by its name, type or tags. Register without it, or ask the directory's operator."},
 	directory.QuotaExceeded: {403, "Too many registrations", "forbidden", "Forbidden", 0,
 		"You own as many registrations as the directory allows one identity. Remove one, or ask its operator for more."},
 	directory.NotFound: {404, "Not found", "not_found", "NotFound", 0,

@@ -19,6 +19,7 @@ var parameters = map[string]*openapi3.Parameter{
 	"lt":         inQuery("lt", "The lifetime in seconds. What exceeds the directory's maximum is granted the maximum.", lifetimes()),
 	"kind":       inQuery("kind", "The document's kind; ad by default.", kinds()),
 	"visibility": inQuery("visibility", "Who beyond the domain may have it: domain, mesh, or peers:DOMAIN,…. Without it, what is replaced keeps its own, and what is new gets the default of policy.", text("", 0)),
+	"owner":      inQuery("owner", "Of a commissioning tool: on whose behalf it registers, who then owns it; itself by default. Policy decides.", uri("")),
 
 	"consistency": inQuery("consistency", "default: from this node, unless its leader has been silent for too long; stale: whatever is here; linearizable: all that any node had acknowledged before, confirmed by a majority of the domain's nodes. It is about this domain's own registrations.", oneOf("default", "stale", "linearizable")),
 	"min":         inQuery("min", "DOMAIN=EPOCH.REVISION, as Roster-Index has it: wait until this node has that. May be repeated.", array(text("", 0), "", 0)),

@@ -54,6 +54,8 @@ type Registry interface {
 // A Policy says who may do what. The zero identity is an anonymous caller.
 type Policy interface {
 	Register(id directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
+	// OnBehalf is asked where a commissioning tool names another owner.
+	OnBehalf(tool, owner directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
 	Read(id directory.Identity, e *directory.Entry) directory.Decision
 	// Operate is asked for an operator's route with its action, such as raft.read.
 	Operate(id directory.Identity, action string) directory.Decision

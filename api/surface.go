@@ -11,7 +11,7 @@ import (
 // All surfaces write and read the same registrations (http.md): a surface brings
 // a parser of its own, and a view. What they share is here:
 //
-//	ask, err := s.asking(c, lifetime)      // lt, visibility, If-Match, If-None-Match
+//	ask, err := s.asking(c, lifetime)      // owner, lt, visibility, If-Match, If-None-Match
 //	ask.Agent, ask.Document = …            // the surface's own
 //	out, err := s.upsert(c, ask)           // judged here, decided by the leader
 //	return s.stored(w, c, surface, out)    // 201 or 200, with the registration as it is now
@@ -61,10 +61,13 @@ func (s *Server) judged(c *call, change func() (directory.Outcome, error)) (dire
 }
 
 // asking reads what a request to register says beside its name and document:
-// for how long (def seconds where it doesn't say), who may see it, and what must be
+// for whom, for how long (def seconds where it doesn't say), who may see it, and what must be
 // there already.
 func (s *Server) asking(c *call, def uint32) (ask directory.Registering, err error) {
 	if ask.Lifetime, err = c.params.lifetime(def); err != nil {
+		return ask, err
+	}
+	if ask.Owner, err = s.owning(c); err != nil {
 		return ask, err
 	}
 	visibility, err := c.params.one("visibility")
@@ -102,8 +105,7 @@ func (s *Server) upsertOnce(c *call, ask directory.Registering) (directory.Outco
 			}
 		}
 	}
-	if err := c.denied(s.cfg.Policy.Register(c.id, ask.Agent, ask.Projection, ask.Visibility),
-		"%s may not register %q with visibility %s", c.id, ask.Agent, ask.Visibility); err != nil {
+	if err := s.mayOwn(c, &ask); err != nil {
 		return directory.Outcome{}, err
 	}
 	return s.cfg.Registry.Register(c.Context(), ask)

@@ -61,7 +61,7 @@ func (s *Server) give(c *call, ask directory.Transferring) (directory.Outcome, e
 	}
 	ask.RID, ask.Statement, ask.Any = e.RID, e.Statement, e.Owner != c.id
 	by := c.decided
-	err = c.denied(s.cfg.Policy.Register(ask.To, e.Agent, e.Projection(), e.Visibility), "%s, who is to own %q, may not register it", ask.To, e.Agent)
+	err = s.vet(c, ask.To, e.Agent, e.Projection(), e.Visibility, "%s, who is to own %q, may not register it", ask.To, e.Agent)
 	c.decided = append(by, c.decided...)
 	if err != nil {
 		return directory.Outcome{}, err

@@ -206,9 +206,9 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 	if old != nil && s.ended(old) {
 		old, gone = nil, old
 	}
-	owner := c.Caller
+	owner := c.owner()
 	if old != nil && old.entry.Owner != owner {
-		if !c.Commissioning {
+		if !c.Commissioning || !c.For.IsZero() {
 			return directory.Outcome{}, directory.Refuse(directory.NameTaken, "Agent name '%s' already registered.", c.Agent)
 		}
 		owner = old.entry.Owner
@@ -242,6 +242,14 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 	}
 	e.Visibility = c.Visibility
 	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
+}
+
+// owner is whose a registration is to be, where nobody has the name.
+func (c *register) owner() directory.Identity {
+	if c.For.IsZero() {
+		return c.Caller
+	}
+	return c.For
 }
 
 // update replaces the document that the caller meant, and renews the lifetime

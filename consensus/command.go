@@ -75,6 +75,7 @@ type register struct {
 	Absent        bool                 `cbor:"14,keyasint,omitempty"` // If-None-Match: *
 	Until         int64                `cbor:"15,keyasint,omitempty"` // when the document ends by its own word, Unix seconds; 0 for never
 	Made          *made                `cbor:"16,keyasint,omitempty"`
+	For           directory.Identity   `cbor:"17,keyasint,omitzero"` // on whose behalf; zero for the caller's own
 	pinned        bool                 // by prepareDates; not in the log
 }
 

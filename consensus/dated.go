@@ -42,7 +42,7 @@ func prepareDates(r *register, held *directory.Entry, doc directory.Document, no
 		// apply decides what its caller demands
 	case held == nil:
 		r.Absent, r.pinned = true, true
-	case held.Owner != r.Caller && !r.Commissioning, r.Absent, r.IfMatch != nil && !slices.Contains(r.IfMatch, held.Revision):
+	case held.Owner != r.owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil && !slices.Contains(r.IfMatch, held.Revision):
 		// apply refuses it, and says why
 	default:
 		r.pinned = true

@@ -98,6 +98,7 @@ type registerRequest struct {
 	Absent     bool                 `cbor:"9,keyasint,omitempty"`
 	Keep       bool                 `cbor:"10,keyasint,omitempty"` // the visibility of what is replaced
 	Packed     *packed              `cbor:"11,keyasint,omitempty"` // nil where the leader is to make it
+	For        directory.Identity   `cbor:"12,keyasint,omitzero"`  // on whose behalf
 }
 
 type refreshRequest struct {

@@ -45,9 +45,9 @@ func everyCommand() []command {
 	g := granted{ada, 7, []grant{{directory.Mesh, true, nil, nil}, {directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}}}}
 	doc := []byte(`{"base":"https://a"}`)
 	return []command{
-		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, false}},
+		{Register: &register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, directory.Identity{}, false}},
 		{Update: &update{1, rid, directory.Salt{9}, ada, false, 4, doc, 0, nil, g, 0, nil}},
-		{Register: &register{1, rid, directory.Salt{9}, ada, false, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, nil, g, false, false, 0, &made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &packed{1, []byte{0}}}, false}},
+		{Register: &register{1, rid, directory.Salt{9}, ada, false, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, nil, g, false, false, 0, &made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &packed{1, []byte{0}}}, directory.Identity{}, false}},
 		{Refresh: &refresh{rid, ada, false, 600, []uint64{}}},
 		{Remove: &remove{1, rid, ada, true, nil}},
 		{Expire: &sweep{1, []directory.RID{rid}}},
@@ -65,6 +65,7 @@ func everyCommand() []command {
 		{Policy: &policy{[]byte("permit (principal, action, resource);")}},
 		{Claim: &claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
 		{Settle: &settle{directory.Hash{1}, directory.Hash{4}, false, &answer{200, "application/json", []byte("{}"), "", "", ""}}},
+		{Register: &register{Format: 1, RID: rid, Caller: tool, Commissioning: true, Agent: "translator", Kind: directory.KindAD, Document: doc, Lifetime: 600, Granted: g, For: ada}},
 		{Transfer: &transfer{1, rid, directory.Salt{9}, ada, true, 4, []uint64{5}, g, &made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &packed{1, []byte{0}}}}},
 		{Rebundle: &rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
@@ -117,14 +118,15 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 	who := caller{ada, true, "req-1", directory.Hash{}, 0, nil}
 	var out strings.Builder
 	for _, message := range []any{
-		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, nil}},
-		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, &packed{1, []byte{0}}}},
+		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, nil, directory.Identity{}}},
+		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, &packed{1, []byte{0}}, directory.Identity{}}},
 		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}, 0}},
 		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), []uint64{5}, 0}},
 		&request{Refresh: &refreshRequest{who, rid, 60, []byte("{}"), nil, 4}},
 		&request{Remove: &removeRequest{who, rid, nil}},
 		&request{Renew: &renewRequest{who, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		&request{Remove: &removeRequest{caller{Identity: ada, Proof: directory.Hash{7}, ProofUntil: 1793577600}, rid, nil}},
+		&request{Register: &registerRequest{Caller: who, Agent: "translator", Kind: directory.KindAD, Document: []byte("{}"), For: bob}},
 		&request{Transfer: &transferRequest{caller{Identity: ada, Judged: new(uint64(0))}, rid, bob, true, 4, []uint64{5}}},
 		&request{Claim: &claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
 		&request{Spend: &spend{directory.Hash{7}, 1793577600}},

@@ -99,7 +99,7 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 		Format: directory.StatementFormat, RID: newRID(now), Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning,
 		Agent: r.Agent, Kind: r.Kind, Document: r.Document,
-		Lifetime: s.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present, Absent: r.Absent,
+		Lifetime: s.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present, Absent: r.Absent, For: r.For,
 	}
 	if c.Lifetime == 0 {
 		c.Lifetime = directory.DefaultLifetime
@@ -107,13 +107,13 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	if c.Agent == "" {
 		c.Agent = c.RID.String()
 	}
-	subject := Subject{c.RID, c.Agent, c.Caller, directory.LoadDocument(c.Kind, c.Document), nil, c.Visibility}
+	subject := Subject{c.RID, c.Agent, c.owner(), directory.LoadDocument(c.Kind, c.Document), nil, c.Visibility}
 	var held *directory.Entry
 	s.mu.RLock()
 	if reg := s.state.regs.named(c.Agent); reg != nil && reg.entry.ExpiresAt > max(now, s.state.now) {
 		held = reg.entry
 		subject.RID = held.RID
-		if c.Commissioning {
+		if c.Commissioning && c.For.IsZero() {
 			subject.Owner = held.Owner
 		}
 		if r.Keep {

@@ -119,7 +119,7 @@ func (s *state) vacant(c *register, owner directory.Identity, gone *registration
 	if gone != nil && gone.entry.Owner == owner {
 		owned--
 	}
-	if c.Commissioning {
+	if c.Commissioning && c.For.IsZero() {
 		return nil
 	}
 	return s.affords(owner, owned)

@@ -146,3 +146,31 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		t.Errorf("its new owner: %v", err)
 	}
 }
+
+// A commissioning tool that names an owner makes that one's registration, within its
+// quota, and takes nobody's name for it.
+//
+// Requirement: AD-077
+func TestRegisteringOnBehalf(t *testing.T) {
+	d := newDrive(t)
+	d.at(0, command{Rules: &Rules{PerOwner: 1}})
+	behalf := func(agent string, owner directory.Identity) result {
+		c := d.registering(owner, agent, 600)
+		c.Caller, c.Commissioning, c.For = tool, true, owner
+		return d.at(1, command{Register: c})
+	}
+	r := behalf("translator", ada)
+	if r.err != nil || d.entry(r.outcome.RID).Owner != ada {
+		t.Fatalf("%v; its owner is %s", r.err, d.entry(r.outcome.RID).Owner)
+	}
+	if again := behalf("translator", ada); again.err != nil || again.outcome.RID != r.outcome.RID {
+		t.Errorf("once more: %+v", again)
+	}
+	problem(t, behalf("translator", bob).err, directory.NameTaken)
+	problem(t, behalf("summarizer", ada).err, directory.QuotaExceeded)
+	for _, who := range []directory.Identity{ada, tool} {
+		if r := d.at(2, command{Refresh: &refresh{RID: r.outcome.RID, Caller: who, Commissioning: who == tool}}); r.err != nil {
+			t.Errorf("%s refreshes it: %v", who, r.err)
+		}
+	}
+}

@@ -28,7 +28,11 @@ type Caller struct {
 // A Registering asks to register a name, or to replace what its owner
 // registered before (jimenez 4.1, 4.2).
 type Registering struct {
-	Caller     Caller
+	Caller Caller
+	// Owner is who is to own it, where that is not the caller: of a commissioning tool
+	// that registers on somebody's behalf (jimenez 2). Zero is the caller, or whoever
+	// owns what is replaced.
+	Owner      Identity
 	Agent      string // from ParseName; "" where it shall be its rid
 	Document   Document
 	Projection *Projection // by Project; nil leaves it to the registry

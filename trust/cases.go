@@ -15,7 +15,7 @@ import (
 type Case struct {
 	Name   string `json:"name,omitzero"`
 	Who    string `json:"who"`    // an identity; a peer's trust domain for export; "" for nobody
-	Action string `json:"action"` // register, read, invoke, export, operate, commission
+	Action string `json:"action"` // register, read, invoke, export, operate, commission, on-behalf-of
 	What   string `json:"what,omitzero"`
 	// Of a registration: who owns it and whose it is, where that is not Who and the
 	// domain itself; who may see it, and what it says.
@@ -24,6 +24,7 @@ type Case struct {
 	Visibility   string   `json:"visibility,omitzero"`
 	Capabilities []string `json:"capabilities,omitzero"`
 	Types        []string `json:"types,omitzero"`
+	Tags         []string `json:"tags,omitzero"`
 	Protocols    []string `json:"protocols,omitzero"`
 	// Expect is allow or deny, and By the policies that decide, where that matters.
 	Expect string   `json:"expect,omitzero"`
@@ -52,6 +53,8 @@ func (p *Policy) Ask(c Case) (directory.Decision, error) {
 	switch c.Action {
 	case askRegister:
 		return p.Register(id, c.What, c.projection(), v), nil
+	case askOnBehalf:
+		return p.OnBehalf(id, e.Owner, c.What, c.projection(), v), nil
 	case askRead:
 		return p.Read(id, e), nil
 	case askInvoke:
@@ -97,7 +100,7 @@ func (c *Case) entry(p *Policy, v directory.Visibility) (*directory.Entry, error
 }
 
 func (c *Case) projection() *directory.Projection {
-	p := &directory.Projection{Name: c.What, Protocols: c.Protocols}
+	p := &directory.Projection{Name: c.What, Tags: c.Tags, Protocols: c.Protocols}
 	for _, name := range c.Capabilities {
 		p.Capabilities = append(p.Capabilities, directory.Capability{Name: name})
 	}

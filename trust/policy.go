@@ -211,6 +211,14 @@ func (p *Policy) Register(id directory.Identity, agent string, proj *directory.P
 	return q.decide(askRegister, p.identity(id), r.entity(q.set[askRegister].uses, proj), types.Record{})
 }
 
+// OnBehalf decides whether a commissioning tool may register that for owner. What owner
+// may claim is Register's to say.
+func (p *Policy) OnBehalf(tool, owner directory.Identity, agent string, proj *directory.Projection, v directory.Visibility) directory.Decision {
+	r := registration{agent: agent, owner: owner.String(), origin: p.domain.Name(), visibility: v.String(), own: true}
+	q := p.current.Load()
+	return q.decide(askOnBehalf, p.identity(tool), r.entity(q.set[askOnBehalf].uses, proj), types.Record{})
+}
+
 // Read decides whether id, who may be nobody, may see e.
 func (p *Policy) Read(id directory.Identity, e *directory.Entry) directory.Decision {
 	return p.current.Load().see(askRead, id, e)

@@ -21,9 +21,10 @@ const (
 	askExport     = "export"
 	askOperate    = "operate"
 	askCommission = "commission"
+	askOnBehalf   = "on-behalf-of"
 )
 
-var questions = []string{askRegister, askRead, askInvoke, askExport, askOperate, askCommission}
+var questions = []string{askRegister, askRead, askInvoke, askExport, askOperate, askCommission, askOnBehalf}
 
 // A slicedSet holds, for each question, the policies that can answer it: what a
 // decision costs grows with the policies that are looked at.

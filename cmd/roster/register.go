@@ -76,6 +76,7 @@ or SIGTERM, or with exit code 5 when another identity has taken the name.`,
 	lifetimeFlag(c, &lt)
 	f.StringVar(&o.Kind, "kind", "", "what the document is, ad by default: "+strings.Join(directory.KindNames(), ", "))
 	f.StringVar(&o.Visibility, "visibility", "", "who beyond the domain may have it: domain, mesh, or peers:DOMAIN,… (default: as it is; of a new one, by policy)")
+	f.StringVar(&o.Owner, "owner", "", "on whose behalf to register, of a commissioning tool: the identity that is to own it (default: yours)")
 	f.BoolVar(&keep, "keep", false, "stay and refresh it")
 	f.StringVar(&onExit, "on-exit", onExit, "what --keep does at its end: keep the registration until it expires, or remove it")
 	return c
