@@ -104,7 +104,7 @@ type Timing struct {
 	SlowDisk, SlowDiskFor time.Duration
 
 	SnapshotEvery uint64 // log entries between snapshots
-	SnapshotBytes int64  // and bytes of log; where the newest is larger than twice that, half its size
+	SnapshotBytes int64  // and bytes of log; where a quarter of the newest is more, so much
 }
 
 // DefaultTiming is fit for one data centre.

@@ -214,6 +214,22 @@ func TestABackupOfEveryItemIsInspected(t *testing.T) {
 	}
 }
 
+// What is damaged is no state.
+func TestADamagedRegistrationInASnapshot(t *testing.T) {
+	e := &directory.Entry{Document: directory.LoadDocument(directory.KindAD, []byte(`{"description":"`+strings.Repeat("An agent. ", 100)+`"}`))}
+	e.Rest()
+	resting := e.Document.Resting()
+	for name, w := range map[string]regSnapshot{
+		"a document":                   {Kind: directory.KindAD, Document: resting[:len(resting)-3]},
+		"a document with a projection": {Kind: directory.KindAD, Document: resting[:len(resting)-3], Packed: pack(directory.Document{}, &directory.Projection{})},
+		"a projection":                 {Kind: directory.KindAD, Document: resting, Packed: &packed{directory.PackedVersion, []byte{200}}},
+	} {
+		if _, err := w.thaw(alpha); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
+
 // A backup's hash is over documents as they were written, however they rest.
 func TestTheHashOfABackupIsOfDocumentsAwake(t *testing.T) {
 	long := directory.LoadDocument(directory.KindAD, []byte(`{"description":"`+strings.Repeat("An agent. ", 100)+`"}`))

@@ -49,12 +49,16 @@ func (s *Store) snapshotLoop() {
 	}
 }
 
+// snapshotShare is by how many parts of the newest snapshot's size the log grows at
+// least until there is another.
+const snapshotShare = 4
+
 // enough is the next snapshot's limit: where the newest one is large, to write
-// another costs more than to apply the same bytes of log.
+// another costs more than to apply some more log at a start.
 func (s *Store) enough() int64 {
 	limit := s.cfg.Timing.SnapshotBytes
 	if list, err := s.disk.snapshots.List(); err == nil && len(list) > 0 {
-		limit = max(limit, list[0].Size/2)
+		limit = max(limit, list[0].Size/snapshotShare)
 	}
 	return limit
 }

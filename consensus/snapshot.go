@@ -240,12 +240,16 @@ func (r *registration) freeze() regSnapshot {
 // document returns w's document and its projection, made anew where another release
 // made the one that is there.
 func (w *regSnapshot) document() (directory.Document, directory.Packed, error) {
-	doc, err := directory.LoadResting(w.Kind, w.Document)
-	if err != nil || w.Packed == nil || w.Packed.Version != directory.PackedVersion {
-		return doc, project(w.Agent, doc), err
+	if w.Packed != nil && w.Packed.Version == directory.PackedVersion {
+		doc := directory.LoadDocument(w.Kind, w.Document)
+		_, err := directory.Unpack(doc, w.Packed.Code) // which would find damage to either
+		return doc, directory.LoadPacked(w.Packed.Code), err
 	}
-	_, err = directory.Unpack(doc, w.Packed.Code)
-	return doc, directory.LoadPacked(w.Packed.Code), err
+	doc, err := directory.LoadResting(w.Kind, w.Document)
+	if err != nil {
+		return doc, directory.Packed{}, err
+	}
+	return doc, project(w.Agent, doc), nil
 }
 
 func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*registration, error) {
