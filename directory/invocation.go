@@ -37,12 +37,13 @@ type Operation struct {
 	Batch         bool   // the agent takes an array of inputs itself
 }
 
-// Operations returns what e's agent can be asked to do, by its registration.
-func Operations(e *Entry) []Operation {
-	doc := readDocument(e.Document)
+// Operations returns what an agent can be asked to do, by its document and the
+// projection of that.
+func Operations(d Document, p *Projection) []Operation {
+	doc := readDocument(d)
 	batch := string(doc.any("batch")) == "true"
 	var all []Operation
-	for _, c := range e.Projection().Capabilities {
+	for _, c := range p.Capabilities {
 		if c.Type != typeTool {
 			continue
 		}
@@ -57,7 +58,7 @@ func Operations(e *Entry) []Operation {
 	}
 	if len(all) == 0 {
 		o := Operation{Batch: batch}
-		if e.Document.Kind() == KindAIDIP {
+		if d.Kind() == KindAIDIP {
 			o.Input, o.Output = doc.schema("inputs"), doc.schema("outputs")
 		}
 		return []Operation{o}

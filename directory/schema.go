@@ -70,6 +70,9 @@ func (c *schemaCache) check(raw []byte) error {
 	}
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err == nil {
+		err = wieldy(v)
+	}
+	if err == nil {
 		err = metaschema().Validate(v)
 	}
 	if err == nil {
@@ -118,6 +121,10 @@ func (c *schemaCache) add(raw string) {
 // deepest returns where in a schema the first of the innermost faults lies, as a
 // JSON pointer, and what it is.
 func deepest(err error) (at, why string) {
+	var long *unwieldyError
+	if errors.As(err, &long) {
+		return long.at, long.Error()
+	}
 	var v *jsonschema.ValidationError
 	if !errors.As(err, &v) {
 		return "", err.Error()

@@ -42,9 +42,14 @@ func CompileSchema(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := wieldy(v); err != nil {
+		return nil, err
+	}
 	const here = "urn:roster:schema"
 	c := jsonschema.NewCompiler()
 	c.UseLoader(closed{})
+	patterns := patterns{known: map[string]pattern{}}
+	c.UseRegexpEngine(patterns.compile)
 	if err := c.AddResource(here, v); err != nil {
 		return nil, err
 	}
@@ -53,7 +58,7 @@ func CompileSchema(raw []byte) (*Schema, error) {
 		return nil, err
 	}
 	s = &Schema{made}
-	if len(raw) <= maxKeptSchema {
+	if len(raw) <= maxKeptSchema && patterns.size <= maxKeptPatterns {
 		compiled.Lock()
 		defer compiled.Unlock()
 		if len(compiled.schemas) >= maxKeptSchemas {
@@ -76,8 +81,13 @@ func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
 	if err != nil {
 		return nil, err
 	}
-	deep, nodes := measure(v)
-	if cost(s.compiled, deep, map[visit]float64{})*float64(nodes) > maxJudgements {
+	var long *unwieldyError
+	if errors.As(wieldy(v), &long) {
+		return []Violation{{at + long.at, long.Error()}}, nil
+	}
+	m := measure(v)
+	if cost(s.compiled, m.deep, comparisons, map[visit]float64{})*float64(m.nodes) > maxJudgements ||
+		cost(s.compiled, m.deep, patternsOf, map[visit]float64{})*float64(m.text) > maxMatching {
 		return nil, errors.New("the schema takes too long to be applied")
 	}
 	err = s.compiled.Validate(v)
@@ -109,23 +119,30 @@ func violations(vs []Violation, e *jsonschema.ValidationError, at string) []Viol
 	return vs
 }
 
-// measure returns how deep a value is, and how many values it is.
-func measure(v any) (deep, nodes int) {
+// A measured is how deep a value is, how many values it is, and how many bytes its
+// texts have.
+type measured struct{ deep, nodes, text int }
+
+func measure(v any) measured {
+	m := measured{nodes: 1}
 	each := func(part any) {
-		d, n := measure(part)
-		deep, nodes = max(deep, d+1), nodes+n
+		of := measure(part)
+		m = measured{max(m.deep, of.deep+1), m.nodes + of.nodes, m.text + of.text}
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		for _, part := range v {
+		for name, part := range v {
+			m.text += len(name)
 			each(part)
 		}
 	case []any:
 		for _, part := range v {
 			each(part)
 		}
+	case string:
+		m.text = len(v)
 	}
-	return deep, nodes + 1
+	return m
 }
 
 // A visit is a schema applied to a value that is so deep.
@@ -134,9 +151,22 @@ type visit struct {
 	deep int
 }
 
-// cost is how often schemas are applied along one path of a value, at worst,
-// where s is applied to its root.
-func cost(s *jsonschema.Schema, deep int, known map[visit]float64) float64 {
+// comparisons is what applying s itself costs: what it names is compared with the
+// value, which is quicker than to apply another schema.
+func comparisons(s *jsonschema.Schema) float64 {
+	named := len(s.Required) + len(s.PatternProperties)
+	if s.Enum != nil {
+		named += len(s.Enum.Values)
+	}
+	for _, of := range s.DependentRequired {
+		named += len(of)
+	}
+	return 1 + float64(named)/16
+}
+
+// cost is what schemas cost along one path of a value, at worst, where s is applied
+// to its root; weigh says what each costs by itself.
+func cost(s *jsonschema.Schema, deep int, weigh func(*jsonschema.Schema) float64, known map[visit]float64) float64 {
 	if s == nil {
 		return 0
 	}
@@ -145,20 +175,20 @@ func cost(s *jsonschema.Schema, deep int, known map[visit]float64) float64 {
 		return c
 	}
 	known[at] = math.Inf(1) // of a schema that is applied within itself to the same value
-	c := 1.0
+	c := weigh(s)
 	for _, sub := range inPlace(s) {
-		c += cost(sub, deep, known)
+		c += cost(sub, deep, weigh, known)
 	}
 	if deep > 0 {
 		for _, sub := range below(s) {
-			c += cost(sub, deep-1, known)
+			c += cost(sub, deep-1, weigh, known)
 		}
 		var dearest float64 // a part has one name, or one place: one of these is its schema
 		for _, sub := range s.Properties {
-			dearest = max(dearest, cost(sub, deep-1, known))
+			dearest = max(dearest, cost(sub, deep-1, weigh, known))
 		}
 		for _, sub := range s.PrefixItems {
-			dearest = max(dearest, cost(sub, deep-1, known))
+			dearest = max(dearest, cost(sub, deep-1, weigh, known))
 		}
 		c += dearest
 	}

@@ -130,7 +130,7 @@ func (i *invoking) named(name string, unknown directory.Problem) (directory.Oper
 	switch {
 	case i.operations[0].Name == "" && i.binding.Protocol == protocolMCP:
 		return directory.Operation{Name: name}, nil
-	case i.binding.Protocol == protocolA2A && hasSkill(i.e.Projection(), name):
+	case i.binding.Protocol == protocolA2A && hasSkill(i.p, name):
 		return directory.Operation{Name: name}, nil
 	case i.operations[0].Name == "":
 		return directory.Operation{}, directory.Refuse(unknown, "the agent has no operation %.100q: it has one, without a name, at /invoke", name)

@@ -98,10 +98,11 @@ func invocable(status string) bool {
 // An array is a batch, unless the operation takes arrays. Errors are
 // *directory.Error, or the context's.
 func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in directory.Invocation) (*directory.Reply, error) {
-	if p := e.Projection(); !invocable(p.Status) { // XU-065
+	p := e.Projection()
+	if !invocable(p.Status) { // XU-065
 		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", p.Status)
 	}
-	b, ok := g.bindingOf(e.Projection())
+	b, ok := g.bindingOf(p)
 	if !ok {
 		return nil, directory.Refuse(directory.NotInvocable, "the agent has no binding that this gateway speaks: https, WoA, MCP over streamable HTTP, or A2A over JSON-RPC or HTTP+JSON")
 	}
@@ -109,7 +110,7 @@ func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in directory.I
 	if len(in.Body) == 0 {
 		return nil, directory.Refuse(directory.BadRequest, "the body is empty; send the operation's input as JSON")
 	}
-	i := &invoking{g: g, e: e, in: in, binding: b, operations: directory.Operations(e)}
+	i := &invoking{g: g, e: e, p: p, in: in, binding: b, operations: directory.Operations(e.Document, p)}
 	c, err := g.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -151,6 +152,7 @@ func (i *invoking) begin(ctx context.Context) (*directory.Reply, error) {
 type invoking struct {
 	g          *Gateway
 	e          *directory.Entry
+	p          *directory.Projection // of e
 	in         directory.Invocation
 	binding    directory.Binding
 	operations []directory.Operation
@@ -275,7 +277,7 @@ func (i *invoking) target() Target {
 		t.MaxBody, t.Timeout = i.g.cfg.MaxStream, i.g.cfg.StreamTimeout
 	}
 	t.Registrant, _ = i.e.Owner.SPIFFE()
-	t.MutualTLS = !t.Registrant.IsZero() && saysMutualTLS(i.e.Projection().Authentication)
+	t.MutualTLS = !t.Registrant.IsZero() && saysMutualTLS(i.p.Authentication)
 	return t
 }
 
