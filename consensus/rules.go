@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -96,7 +97,9 @@ func (h *holds) all() []hold {
 // hold keeps the name of what ended at that time (Unix seconds) for its owner.
 func (s *state) hold(reg *registration, at int64) {
 	if s.rules.Hold > 0 {
-		s.holds.add(s.holdOf(reg, at), s.now/1000)
+		h := s.holdOf(reg, at)
+		h.Agent = strings.Clone(h.Agent) // and not a part of the registration, which goes
+		s.holds.add(h, s.now/1000)
 	}
 }
 
