@@ -19,6 +19,12 @@ import (
 // quietOperator is a node with one peer, which takes any peering.
 type quietOperator struct{ set func(directory.Peering) }
 
+func (quietOperator) Keys() KeysStatus { return KeysStatus{Keys: []SigningKey{}} }
+
+func (quietOperator) RotateKey(context.Context) error { return errNoLeader }
+
+func (quietOperator) RevokeKey(context.Context, string) error { return errNoLeader }
+
 func (quietOperator) Evidence(spiffeid.TrustDomain, string) ([]byte, error) {
 	return []byte(`{"offence":"E3","keys":["a","b"],"bundle":{}}` + "\n"), nil
 }

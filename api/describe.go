@@ -311,7 +311,10 @@ var operations = map[string]operation{
 		summary: "For a domain that was invited: show the invitation's secret and say who one is.", body: []string{"peer-offer"},
 		answers: []good{{status: 204, what: "The two are peers.", headers: []string{"RateLimit", "RateLimit-Policy"}}}, problems: slices.Concat(changed, []directory.Problem{directory.Forbidden, directory.RateLimited}),
 	},
-	"GET /v1/operator/policy": {summary: "The policy that is in force.", answers: []good{{status: 200, what: "Cedar, and the revision from which on it holds.", schema: "policy"}}},
+	"GET /v1/operator/keys":         {summary: "Which keys sign for the domain.", answers: []good{{status: 200, what: "Its newest key document, in short.", schema: "keys"}}},
+	"POST /v1/operator/keys/rotate": ordered("Give the node that is asked another signing key.", "nothing", true),
+	"POST /v1/operator/keys/revoke": ordered("Take a signing key back, for good: nothing that it signed is believed any more. Its node makes itself another.", "revoke-key", false),
+	"GET /v1/operator/policy":       {summary: "The policy that is in force.", answers: []good{{status: 200, what: "Cedar, and the revision from which on it holds.", schema: "policy"}}},
 	"PUT /v1/operator/policy": {
 		summary: "Put a policy in force, for the whole domain.", body: []string{"policy"},
 		answers: []good{{status: 204, what: "It is in force at this node, and will be at each as soon as that has the change."}},

@@ -22,6 +22,12 @@ type Operator interface {
 	Peers() []Peer
 	// SetPeering makes a peering or changes it, for the whole domain.
 	SetPeering(context.Context, directory.Peering) error
+	// Keys are the domain's, as its newest key document has them.
+	Keys() KeysStatus
+	// RotateKey gives this node another signing key.
+	RotateKey(context.Context) error
+	// RevokeKey takes a signing key back, for the whole domain and for good.
+	RevokeKey(ctx context.Context, id string) error
 	// Evidence is a file that Peers lists of a domain; the oldest where id is empty.
 	Evidence(domain spiffeid.TrustDomain, id string) ([]byte, error)
 	// Policy is what is in force at this node.

@@ -298,6 +298,12 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"evidence": array(object([]string{"id", "found"}, props{"id": nonEmpty(""), "found": moment}), "That the peer contradicted itself, the oldest first; of this node.", 0),
 			}), "", 0),
 		}), "How the peered domains stand, as this node sees it."),
+		"keys": said(object([]string{"epoch", "seq", "keys"}, props{
+			"epoch": atLeast(0, ""), "seq": atLeast(0, "The revision at which the document was issued."), "expires": moment,
+			"keys":    array(object([]string{"id", "node"}, props{"id": text("Its RFC 7638 thumbprint.", 0), "node": uri("")}), "", 0),
+			"revoked": array(text("", 0), "Ids of keys that are believed no more.", 0),
+		}), "Which keys sign for the domain."),
+		"revoke-key": said(object([]string{"key"}, props{"key": nonEmpty("Its id: an RFC 7638 thumbprint.")}), "Which key to revoke."),
 		"peer-invite": said(object([]string{"domain"}, props{
 			"domain": nonEmpty("The trust domain that is invited."), "life": atLeast(1, "For how many seconds it holds; an hour if not given, a week at most."),
 		}), "Whom to invite."),

@@ -298,6 +298,9 @@ func (s *Server) table() []row {
 			row{"GET", "/v1/operator/peers", operator("peer.read"), s.peers},
 			row{"GET", "/v1/operator/peers/evidence", operator("peer.read"), s.evidence},
 			row{"POST", "/v1/operator/peers", operator("peer.write"), s.setPeering},
+			row{"GET", "/v1/operator/keys", operator("keys.read"), s.keys},
+			row{"POST", "/v1/operator/keys/rotate", operator("keys.write"), s.rotateKey},
+			row{"POST", "/v1/operator/keys/revoke", operator("keys.write"), s.revokeKey},
 			row{"GET", "/v1/operator/policy", operator("policy.read"), s.policy},
 			row{"PUT", "/v1/operator/policy", operator("policy.write"), s.setPolicy},
 		)

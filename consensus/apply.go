@@ -31,6 +31,7 @@ type state struct {
 	streams  map[directory.Audience]*stream
 	peerings map[spiffeid.TrustDomain]directory.Peering
 	keys     map[spiffeid.ID]directory.SigningKey
+	revoked  []string               // ids of keys; in key documents, from which snapshots have them
 	issued   *directory.KeyDocument // nil until there is a key
 	members  map[spiffeid.ID]string // where the members' directories are
 	admitted map[spiffeid.ID]int64  // who may become a member, and until when
@@ -159,6 +160,8 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 		s.announceAll(c.Announce)
 	case c.Attest != nil:
 		s.attest(c.Attest)
+	case c.Revoke != nil:
+		s.revoke(c.Revoke)
 	case c.Issue != nil:
 		s.reissue(c.Issue)
 	case c.Peer != nil:

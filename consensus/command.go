@@ -46,6 +46,7 @@ type command struct {
 	Settle   *settle    `cbor:"20,keyasint,omitempty"`
 	Transfer *transfer  `cbor:"21,keyasint,omitempty"`
 	Rebundle *rebundle  `cbor:"24,keyasint,omitempty"`
+	Revoke   *revoke    `cbor:"25,keyasint,omitempty"`
 }
 
 // weight is how many changes a command is; those of the sweep, which bounds its
@@ -153,6 +154,11 @@ type attest struct {
 	Node         spiffeid.ID `cbor:"1,keyasint"`
 	Public       []byte      `cbor:"2,keyasint"`
 	Attestations []string    `cbor:"3,keyasint"`
+}
+
+// revoke takes a signing key back, for good.
+type revoke struct {
+	Key string `cbor:"1,keyasint"` // its RFC 7638 thumbprint
 }
 
 // issue issues the key document again before it ends.

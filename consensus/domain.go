@@ -112,10 +112,23 @@ func (s *state) mesh() []spiffeid.TrustDomain {
 // what the node had before.
 func (s *state) attest(c *attest) {
 	key := directory.SigningKey{Public: c.Public, Node: c.Node, Attestations: c.Attestations}
+	if slices.Contains(s.revoked, key.KeyID()) {
+		return
+	}
 	if old, ok := s.keys[c.Node]; ok && old.Public.Equal(key.Public) && slices.Equal(old.Attestations, key.Attestations) {
 		return
 	}
 	s.keys[c.Node] = key
+	s.issue()
+}
+
+// revoke takes a key back, whether a node has it now or had it.
+func (s *state) revoke(c *revoke) {
+	if slices.Contains(s.revoked, c.Key) || len(s.revoked) >= maxRevoked {
+		return
+	}
+	s.revoked = append(slices.Clip(s.revoked), c.Key)
+	maps.DeleteFunc(s.keys, func(_ spiffeid.ID, k directory.SigningKey) bool { return k.KeyID() == c.Key })
 	s.issue()
 }
 
@@ -130,7 +143,7 @@ func (s *state) reissue(c *issue) {
 func (s *state) issue() {
 	doc := &directory.KeyDocument{
 		Issuer: s.domain, Epoch: s.epoch, Seq: s.next(),
-		Expires: s.now/1000 + directory.KeyDocumentLifetime, Mesh: s.mesh(),
+		Expires: s.now/1000 + directory.KeyDocumentLifetime, Mesh: s.mesh(), Revoked: s.revoked,
 	}
 	nodes := slices.SortedFunc(maps.Keys(s.keys), func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) })
 	for _, node := range nodes {

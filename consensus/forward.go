@@ -31,6 +31,7 @@ type request struct {
 	Spend    *spend           `cbor:"12,keyasint,omitempty"`
 	Transfer *transferRequest `cbor:"13,keyasint,omitempty"`
 	Rebundle *rebundle        `cbor:"14,keyasint,omitempty"`
+	Revoke   *revoke          `cbor:"15,keyasint,omitempty"`
 }
 
 // weight is how many changes a request is. A claim may bring an answer back: as many

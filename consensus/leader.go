@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -88,7 +89,9 @@ func (s *Store) prepare(req *request) (*command, error) {
 	case req.Settle != nil:
 		return &command{Settle: req.Settle}, req.Settle.check()
 	case req.Attest != nil:
-		return &command{Attest: req.Attest}, checkKey(req.Attest)
+		return &command{Attest: req.Attest}, s.checkKey(req.Attest)
+	case req.Revoke != nil:
+		return &command{Revoke: req.Revoke}, s.checkRevoke(req.Revoke)
 	}
 	return nil, directory.Refuse(directory.BadRequest, "the request is none that this release knows")
 }
@@ -212,15 +215,35 @@ const (
 	maxPeerings     = 1000
 	maxBundle       = 512 << 10
 	maxAddresses    = 64
+	maxRevoked      = 1024 // a key document has no room for all that ever were
 )
 
-func checkKey(k *attest) error {
+func (s *Store) checkKey(k *attest) error {
 	bad := len(k.Public) != 32 || len(k.Attestations) == 0 || len(k.Attestations) > maxAttestations
 	for _, a := range k.Attestations {
 		bad = bad || len(a) > maxAttestation
 	}
 	if bad {
 		return directory.Refuse(directory.BadRequest, "a signing key has 32 bytes and 1 to %d attestations of at most %d bytes", maxAttestations, maxAttestation)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if slices.Contains(s.state.revoked, directory.KeyID(k.Public)) {
+		return directory.Refuse(directory.Conflict, "the signing key is revoked; the node makes itself another: %w", directory.ErrKeyRevoked)
+	}
+	return nil
+}
+
+func (s *Store) checkRevoke(c *revoke) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch _, err := directory.ParseHash(c.Key); {
+	case err != nil:
+		return directory.Refuse(directory.BadRequest, "%.60q is no key id: it is a thumbprint, as \"roster keys list\" shows it", c.Key)
+	case slices.Contains(s.state.revoked, c.Key):
+		return nil
+	case len(s.state.revoked) >= maxRevoked:
+		return directory.Refuse(directory.Conflict, "%d keys are revoked, and a key document has room for no more", maxRevoked)
 	}
 	return nil
 }

@@ -236,7 +236,7 @@ func (s *state) outline() *state {
 	o.epoch, o.revision, o.now, o.policy, o.rules, o.issued, o.sealed = s.epoch, s.revision, s.now, s.policy, s.rules, s.issued, s.sealed
 	o.law = s.law
 	o.ledger = frontier{s.ledger.size, slices.Clone(s.ledger.edges)}
-	o.peerings, o.keys = maps.Clone(s.peerings), maps.Clone(s.keys)
+	o.peerings, o.keys, o.revoked = maps.Clone(s.peerings), maps.Clone(s.keys), s.revoked
 	o.members, o.admitted = maps.Clone(s.members), maps.Clone(s.admitted)
 	o.spent.take(&s.spent)
 	o.claims.take(&s.claims)

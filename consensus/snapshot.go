@@ -293,6 +293,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		if s.issued, err = directory.ParseKeyDocument(h.Issued); err != nil {
 			return nil, err
 		}
+		s.revoked = s.issued.Revoked
 	}
 	err := errors.Join(
 		decodeEach(dec, h.Peerings, func(p peer) { s.peerings[p.Domain] = directory.Peering(p) }),

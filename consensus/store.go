@@ -133,6 +133,15 @@ func (s *Store) Redeem(ctx context.Context, secret directory.Hash, p directory.P
 	return err
 }
 
+// Revoke takes a signing key back for good: the key document that is issued with it
+// says so, and nothing that the key signed is believed by whoever has that. A key
+// that the domain doesn't have now may be named, such as one that it had. To repeat
+// it is safe.
+func (s *Store) Revoke(ctx context.Context, key string) error {
+	_, err := s.write(ctx, &request{Revoke: &revoke{key}})
+	return err
+}
+
 // Attest puts this node's signing key with its newest attestation in the place
 // of what the domain had of this node, and thereby issues a key document.
 func (s *Store) Attest(ctx context.Context, k directory.SigningKey) error {

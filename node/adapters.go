@@ -142,6 +142,26 @@ func (o operator) Evidence(domain spiffeid.TrustDomain, id string) ([]byte, erro
 	return o.n.mesh.EvidenceFile(domain, id)
 }
 
+// Keys implements api.Operator.
+func (o operator) Keys() api.KeysStatus {
+	s := api.KeysStatus{Keys: []api.SigningKey{}}
+	doc := o.n.store.KeyDocument()
+	if doc == nil {
+		return s
+	}
+	s.Epoch, s.Seq, s.Expires, s.Revoked = doc.Epoch, doc.Seq, time.Unix(doc.Expires, 0).UTC(), doc.Revoked
+	for _, k := range doc.Keys {
+		s.Keys = append(s.Keys, api.SigningKey{ID: k.KeyID(), Node: k.Node.String()})
+	}
+	return s
+}
+
+// RotateKey implements api.Operator.
+func (o operator) RotateKey(ctx context.Context) error { return o.n.rotateKey(ctx) }
+
+// RevokeKey implements api.Operator.
+func (o operator) RevokeKey(ctx context.Context, id string) error { return o.n.store.Revoke(ctx, id) }
+
 // SetPeering implements api.Operator. The bundle must be usable, so that a
 // peering that cannot work is refused here and not found out later.
 func (o operator) SetPeering(ctx context.Context, p directory.Peering) error {

@@ -6,17 +6,23 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // attest keeps the node's signing key in the domain's key document: the key is
 // attested anew by every SVID that the node gets, and once more well before the
 // newest attestation's chain ends; also when the document has lost it, as that of
-// a node that was taken out of the domain and came back.
+// a node that was taken out of the domain and came back. Where the key is revoked,
+// or an operator wants another, the node makes itself one.
 func (n *Node) attest(ctx context.Context) {
 	for ctx.Err() == nil {
 		rotated := n.source.Changed()
 		wait := time.Second
-		if err := n.attestOnce(ctx); err == nil {
+		do := n.attestOnce
+		if n.revoked() {
+			do = n.rotateKey
+		}
+		if err := do(ctx); err == nil {
 			wait = time.Hour
 		} else if ctx.Err() == nil {
 			n.log.Warn("the signing key is not attested yet", "err", err)
@@ -49,13 +55,49 @@ func (n *Node) attestationDue(ctx context.Context, rotated <-chan struct{}, wait
 }
 
 func (n *Node) attestOnce(ctx context.Context) error {
-	statement, err := n.key.Attest(n.source.SVID(), time.Now())
+	n.keys.Lock()
+	defer n.keys.Unlock()
+	return n.attestKey(ctx, n.key)
+}
+
+func (n *Node) attestKey(ctx context.Context, key *trust.Key) error {
+	statement, err := key.Attest(n.source.SVID(), time.Now())
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return n.store.Attest(ctx, directory.SigningKey{
-		Public: n.key.Public(), Node: n.id, Attestations: []string{statement},
+		Public: key.Public(), Node: n.id, Attestations: []string{statement},
 	})
+}
+
+// revoked reports whether the domain has taken this node's key back.
+func (n *Node) revoked() bool {
+	n.keys.Lock()
+	defer n.keys.Unlock()
+	doc := n.store.KeyDocument()
+	return doc != nil && slices.Contains(doc.Revoked, n.key.ID())
+}
+
+// rotateKey gives the node another signing key. The one before signs until the
+// domain's key document has the new one; what it signed and is still under way is
+// signed again by whoever is asked for it.
+func (n *Node) rotateKey(ctx context.Context) error {
+	n.keys.Lock()
+	defer n.keys.Unlock()
+	next, err := trust.MakeNextKey(n.cfg.Data)
+	if err != nil {
+		return err
+	}
+	if err := n.attestKey(ctx, next.Key); err != nil {
+		return err
+	}
+	before := n.key.ID()
+	if n.key, err = next.Use(); err != nil {
+		return err
+	}
+	n.keyring.SetKey(n.key)
+	n.log.Info("the node has another signing key", "before", before, "now", n.key.ID())
+	return nil
 }

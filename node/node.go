@@ -48,6 +48,7 @@ type Node struct {
 	admin   front
 	source  *trust.Source
 	bundles *trust.Bundles
+	keys    sync.Mutex // guards key
 	key     *trust.Key
 	keyring *trust.Keyring
 	policy  *trust.Policy

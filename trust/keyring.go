@@ -41,10 +41,10 @@ func (f *KeysFork) Unwrap() error { return ErrKeysForked }
 // newest key document of that origin. It is safe for concurrent use.
 type Keyring struct {
 	domain  spiffeid.TrustDomain
-	key     *Key
 	bundles *Bundles
 
 	mu      sync.Mutex
+	key     *Key
 	own     *directory.KeyDocument
 	ownJWS  string // of own by key, made when it is first asked for
 	origins map[spiffeid.TrustDomain]*keys
@@ -59,7 +59,17 @@ func NewKeyring(domain spiffeid.TrustDomain, key *Key, b *Bundles) *Keyring {
 // Sign returns a compact JWS by this node's signing key, of one of the types of
 // package directory.
 func (r *Keyring) Sign(typ string, payload []byte) (string, error) {
-	return r.key.sign(typ, payload)
+	r.mu.Lock()
+	key := r.key
+	r.mu.Unlock()
+	return key.sign(typ, payload)
+}
+
+// SetKey has the node sign with another key from now on.
+func (r *Keyring) SetKey(key *Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.key, r.ownJWS = key, ""
 }
 
 // Verify checks a compact JWS of the type typ by the newest key document of

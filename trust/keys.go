@@ -46,6 +46,28 @@ func OpenKey(dir string) (*Key, error) {
 	return newKey(private), nil
 }
 
+// A NextKey is a key that will be the node's once the domain has it.
+type NextKey struct {
+	*Key
+	dir string
+}
+
+// NextKey makes the key that is to follow the one in dir, which stays in use until
+// Use.
+func MakeNextKey(dir string) (*NextKey, error) {
+	k, err := makeKey(filepath.Join(dir, keyFile+".next"))
+	return &NextKey{k, dir}, err
+}
+
+// Use puts the key in the place of the one before, on disk.
+func (k *NextKey) Use() (*Key, error) {
+	file := filepath.Join(k.dir, keyFile)
+	if err := os.Rename(file+".next", file); err != nil {
+		return nil, fmt.Errorf("keep the signing key: %w", err)
+	}
+	return k.Key, nil
+}
+
 func makeKey(file string) (*Key, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -71,21 +71,7 @@ func (l *Liar) truth(path string) (text string, payload []byte) {
 	if asker.Domain == l.node.Domain {
 		asker = l.m.Domains[1].Nodes[0]
 	}
-	allow := func(id spiffeid.ID) error {
-		if id.TrustDomain() != l.node.Domain.td {
-			return errors.New("another domain answers")
-		}
-		return nil
-	}
-	tr := &http.Transport{
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return l.m.Net.Dial(ctx, asker.host, addr)
-		},
-		TLSClientConfig:   trust.ClientTLS(asker.source, l.m.bundles, allow, "http/1.1"),
-		DisableKeepAlives: true,
-	}
-	defer tr.CloseIdleConnections()
-	res, err := (&http.Client{Transport: tr, Timeout: requestTimeout}).Get(l.node.URL() + path)
+	res, err := l.m.asNode(asker, l.node).Get(l.node.URL() + path)
 	l.m.must(err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
@@ -94,6 +80,21 @@ func (l *Liar) truth(path string) (text string, payload []byte) {
 		l.m.T.Fatalf("%s: %s: %s", path, res.Status, b)
 	}
 	return string(b), payloadOf(l.m, string(b))
+}
+
+// asNode returns a client that speaks to the node to as the node from would.
+func (m *Mesh) asNode(from, to *Node) *http.Client {
+	allow := func(id spiffeid.ID) error {
+		if id.TrustDomain() != to.Domain.td {
+			return errors.New("another domain answers")
+		}
+		return nil
+	}
+	return &http.Client{Timeout: requestTimeout, Transport: &http.Transport{
+		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return m.Net.Dial(ctx, from.host, addr) },
+		TLSClientConfig:   trust.ClientTLS(from.source, m.bundles, allow, "http/1.1"),
+		DisableKeepAlives: true,
+	}}
 }
 
 func payloadOf(m *Mesh, jws string) []byte {

@@ -1,0 +1,58 @@
+package mesh
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// KeyOf returns the id of the key by which a node signs, as its domain's key
+// document has it; empty where there is none.
+func (m *Mesh) KeyOf(n *Node) string {
+	m.T.Helper()
+	ctx, cancel := m.request()
+	defer cancel()
+	all, _, err := m.client(n, operator).Keys(ctx)
+	m.must(err)
+	for _, k := range all.Keys {
+		if k.Node == n.source.SVID().ID.String() {
+			return k.ID
+		}
+	}
+	return ""
+}
+
+// RotateKey gives a node another signing key, by its operator's command.
+func (m *Mesh) RotateKey(n *Node) {
+	m.T.Helper()
+	ctx, cancel := m.request()
+	defer cancel()
+	m.must(m.client(n, operator).RotateKey(ctx))
+}
+
+// RevokeKey takes a key of a node's domain back, by its operator's command.
+func (m *Mesh) RevokeKey(n *Node, id string) {
+	m.T.Helper()
+	ctx, cancel := m.request()
+	defer cancel()
+	m.must(m.client(n, operator).RevokeKey(ctx, id))
+}
+
+// Revoked returns nil when the key document that a node has of another node's
+// domain revokes a key.
+func (m *Mesh) Revoked(at, of *Node, id string) error {
+	m.T.Helper()
+	res, err := m.asNode(of, at).Get(at.URL() + "/federation/v1/keys?origin=" + of.Domain.Name)
+	m.must(err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	m.must(err)
+	doc, err := directory.ParseKeyDocument(payloadOf(m, string(b)))
+	m.must(err)
+	if !slices.Contains(doc.Revoked, id) {
+		return fmt.Errorf("%s has issue %d, by which %v are revoked", at.Name, doc.Seq, doc.Revoked)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package scenarios
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// A domain's operator rotates and revokes its nodes' keys while agents come all the
+// time. Every node signs with another key afterwards, a revoked key is out of the key
+// document that peers have within five seconds, and nothing that was registered is
+// lost, before, between or after.
+//
+// Requirement: TRUST-010
+func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
+	tell(t, 2, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: full(3, 1), Seed: seed, Link: wan})
+		alpha, beta := m.Domain("alpha.test"), m.Domain("beta.test").Nodes[0]
+		var told []*mesh.Agent
+		traffic := func() {
+			t.Helper()
+			for range 3 {
+				told = append(told, m.Register("alpha.test", fmt.Sprint("agent-", len(told)), 3600))
+			}
+			m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(told...) })
+		}
+		traffic()
+		for _, n := range alpha.Nodes {
+			before := m.KeyOf(n)
+			m.RotateKey(n)
+			if now := m.KeyOf(n); now == before {
+				t.Fatalf("%s signs with %s still", n.Name, now)
+			}
+			traffic()
+			stolen := m.KeyOf(n)
+			m.RevokeKey(n, stolen)
+			took := m.Eventually(5*time.Second, "the peer knows that the key is revoked", func() error { return m.Revoked(beta, n, stolen) })
+			t.Logf("revoked at the peer after %v", took)
+			m.Eventually(5*time.Second, n.Name+" has another key", func() error {
+				if now := m.KeyOf(n); now == stolen || now == "" {
+					return fmt.Errorf("it has %q", now)
+				}
+				return n.Ready()
+			})
+			traffic()
+		}
+		m.Restart(killed(m, alpha.Nodes[0]))
+		m.Eventually(time.Minute, "all is seen after a restart", func() error { return m.Seen(told...) })
+		if err := m.Unfrozen(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// killed kills a node and returns it.
+func killed(m *mesh.Mesh, n *mesh.Node) *mesh.Node {
+	m.Kill(n)
+	return n
+}
