@@ -71,6 +71,7 @@ func everyCommand() []command {
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 		{Peer: &peer{Domain: beta, State: directory.PeeringActive, Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
 			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6, MaxLifetime: 7, OnStale: directory.OnStaleHide}}},
+		{Revoke: &revoke{directory.Hash{6}.String()}},
 	}
 }
 

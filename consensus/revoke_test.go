@@ -1,0 +1,45 @@
+package consensus
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A revoked key is gone for good: out of the key document, which says so, not to be
+// attested again by whoever has it, and revoked still after a snapshot and in what a
+// restore begins with. Another key of the node takes its place.
+//
+// Requirement: TRUST-010
+func TestARevokedKeyIsGoneForGood(t *testing.T) {
+	d := newDrive(t)
+	node := must(alphaNode("n0"))
+	lost, other := make([]byte, 32), append(make([]byte, 31), 1)
+	id := directory.KeyID(lost)
+	d.at(1, command{Attest: &attest{node, lost, []string{"a.b.c"}}})
+	if doc := d.state.issued; len(doc.Keys) != 1 || doc.Keys[0].KeyID() != id {
+		t.Fatalf("the key document is %+v", doc)
+	}
+	d.at(2, command{Revoke: &revoke{id}})
+	revision := d.state.revision
+	d.at(3, command{Attest: &attest{node, lost, []string{"d.e.f"}}})
+	d.at(3, command{Revoke: &revoke{id}})
+	if d.state.revision != revision {
+		t.Errorf("revision %d after %d: a revoked key came back, or was revoked twice", d.state.revision, revision)
+	}
+	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), &snapshotHeader{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, s := range map[string]*state{"the state": d.state, "a snapshot": back, "a restore": d.state.outline()} {
+		if !slices.Equal(s.revoked, []string{id}) || len(s.keys) != 0 {
+			t.Errorf("by %s %v are revoked, and %v are keys", what, s.revoked, s.keys)
+		}
+	}
+	d.at(4, command{Attest: &attest{node, other, []string{"a.b.c"}}})
+	if doc := d.state.issued; len(doc.Keys) != 1 || doc.Keys[0].KeyID() == id || !slices.Equal(doc.Revoked, []string{id}) {
+		t.Errorf("the key document is %+v", doc)
+	}
+}
