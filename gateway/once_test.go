@@ -229,8 +229,12 @@ func TestClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-started
+	first := make([]byte, len("data: 1\n\n"))
+	if _, err := io.ReadFull(r.Stream, first); err != nil {
+		t.Fatalf("a stream before it: %q, %v", first, err)
+	}
 	s.Drain()
-	if b, err := io.ReadAll(r.Stream); string(b) != "data: 1\n\n" || directory.ProblemOf(err) != directory.Unavailable {
+	if b, err := io.ReadAll(r.Stream); len(b) > 0 || directory.ProblemOf(err) != directory.Unavailable {
 		t.Errorf("a stream, drained: %q, %v", b, err)
 	}
 	_ = r.Stream.Close()
