@@ -67,7 +67,7 @@ func (s *Server) renew(c *call, items []Renewal) (out directory.Outcome, told []
 			told[i] = refusedRenewal(err)
 			continue
 		}
-		ask.Items = append(ask.Items, directory.Renewal{RID: rid, Lifetime: item.Lifetime})
+		ask.Items = append(ask.Items, directory.Renewal{RID: rid, Lifetime: s.cappedOf(c, item.Lifetime, e)})
 		places, known = append(places, i), append(known, e != nil)
 	}
 	if len(ask.Items) == 0 {

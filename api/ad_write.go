@@ -101,7 +101,7 @@ func (s *Server) refresh(c *call, ask directory.Refreshing) (directory.Outcome, 
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	ask.RID = rid
+	ask.RID, ask.Lifetime = rid, s.cappedOf(c, ask.Lifetime, e)
 	if ask.Patch != nil {
 		ask.Caller = s.permitted(c)
 		if err := s.judgePatch(c, e, ask.Patch); err != nil {

@@ -120,6 +120,9 @@ type Config struct {
 	// identity is an anonymous caller; an error is a credential that doesn't hold.
 	Identify func(*http.Request) (Credential, error)
 	Takes    Takes
+	// CredentialLives is how many lifetimes of its registrant's credential a
+	// registration is granted at most (jimenez 8.2); 0 is any number.
+	CredentialLives uint32
 	// Refused is told the reason of a 401 that was found behind Identify; may be nil.
 	Refused func(reason string)
 	Records Records

@@ -35,6 +35,28 @@ func (s *Server) caller(c *call) directory.Caller {
 	return by
 }
 
+// capped is a lifetime in seconds, or what the credential by which it is asked for lets
+// be granted at most (AD-070).
+func (s *Server) capped(c *call, lifetime uint32) uint32 {
+	if s.cfg.CredentialLives == 0 || c.credential.Life <= 0 {
+		return lifetime
+	}
+	most := max(directory.MinLifetime, float64(s.cfg.CredentialLives)*c.credential.Life.Seconds())
+	return uint32(min(float64(lifetime), most))
+}
+
+// cappedOf is capped of what a refresh asks for: without a lifetime, of what e was
+// granted; e is nil where this node doesn't have it.
+func (s *Server) cappedOf(c *call, lifetime uint32, e *directory.Entry) uint32 {
+	if lifetime != 0 || e == nil {
+		return s.capped(c, lifetime)
+	}
+	if most := s.capped(c, e.Lifetime); most < e.Lifetime {
+		return most
+	}
+	return 0
+}
+
 // permitted is caller of a change that policy is asked about, from now on.
 func (s *Server) permitted(c *call) directory.Caller {
 	version := s.cfg.Policy.Version()
@@ -97,7 +119,7 @@ func (s *Server) upsert(c *call, ask directory.Registering) (directory.Outcome, 
 }
 
 func (s *Server) upsertOnce(c *call, ask directory.Registering) (directory.Outcome, error) {
-	ask.Caller = s.permitted(c)
+	ask.Caller, ask.Lifetime = s.permitted(c), s.capped(c, ask.Lifetime)
 	if ask.KeepVisibility { // so policy is asked about that one
 		for _, e := range s.cfg.View.Find(ask.Agent) {
 			if s.mayWrite(c, e) {

@@ -12,6 +12,7 @@ import (
 type Credential struct {
 	Identity directory.Identity // nobody for an anonymous caller
 	Until    time.Time          // when it ends; the zero time for never
+	Life     time.Duration      // how long it is good for as a whole; of a token, what is left
 	Token    bool               // it is a token, not the connection's certificate
 	ReadOnly bool               // it is not good for changes
 	// Proof and ProofUntil are those of directory.Caller.

@@ -65,7 +65,7 @@ func (s *state) regrant(c *regrant) {
 		next, e := *reg, *reg.entry
 		next.entry, next.grants, e.Revision = &e, grants, s.next()
 		s.replace(reg, &next)
-		s.publish(&next, makeOf(next.change(s.domain), grants), e.Revision, false)
+		s.publish(&next, &made{Shown: shownOf(next.change(s.domain).Disclosures(), grants)}, e.Revision, false)
 		s.plan(&next)
 	}
 }

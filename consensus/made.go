@@ -56,12 +56,17 @@ func (m *made) complete(subject *Subject, salt directory.Salt, g granted) {
 func makeOf(c *directory.Change, grants []directory.Grant) *made {
 	ds := c.Disclosures()
 	digests := directory.DigestsOf(ds)
-	m := &made{Reg: digests.Reg, Doc: digests.Doc}
+	return &made{Reg: digests.Reg, Doc: digests.Doc, Shown: shownOf(ds, grants)}
+}
+
+// shownOf is the m of each grant, in their order: all that other grants for the same
+// statement change.
+func shownOf(ds []directory.Disclosure, grants []directory.Grant) (all []byte) {
 	for _, g := range grants {
 		_, shown := directory.Disclosed(ds, g)
-		m.Shown = append(m.Shown, shown[:]...)
+		all = append(all, shown[:]...)
 	}
-	return m
+	return all
 }
 
 // fits reports whether m is there, and is of so many grants.

@@ -82,9 +82,11 @@ type Gossip struct {
 	Seeds     []string `yaml:"seeds"`
 }
 
-// Lifetimes bounds what registrations are granted, in seconds.
+// Lifetimes bounds what registrations are granted: in seconds, and in lifetimes of the
+// credential by which they were asked for; 0 of these is no bound.
 type Lifetimes struct {
-	Max uint32 `yaml:"max"`
+	Max         uint32 `yaml:"max"`
+	Credentials uint32 `yaml:"credentials"`
 }
 
 // Names is what holds for agent names. All nodes of a domain have the same.

@@ -105,8 +105,9 @@ type Shown struct {
 type Verified struct {
 	Identity directory.Identity
 	Method   string
-	Until    time.Time // when that ends
-	ReadOnly bool      // it is not good for changes
+	Until    time.Time     // when that ends
+	Life     time.Duration // how long it is good for as a whole; of a token, what is left
+	ReadOnly bool          // it is not good for changes
 	// Proof and ProofUntil are those of directory.Caller.
 	Proof      directory.Hash
 	ProofUntil int64
@@ -127,6 +128,9 @@ func (c *Callers) Verify(s Shown, now time.Time) (Verified, error) {
 		return Verified{}, err
 	case token == nil:
 		return certified, nil
+	}
+	token.Life = token.Until.Sub(now)
+	switch {
 	case certified.Identity.IsZero() || token.Method == MethodOAuth:
 		return *token, nil
 	case certified.Identity != token.Identity:
@@ -145,7 +149,7 @@ func (c *Callers) certified(cs *tls.ConnectionState, now time.Time) (Verified, e
 	if !ok {
 		return Verified{}, nil
 	}
-	return Verified{Identity: directory.IdentityOf(id), Method: MethodSVID, Until: end}, nil
+	return Verified{Identity: directory.IdentityOf(id), Method: MethodSVID, Until: end, Life: end.Sub(cs.PeerCertificates[0].NotBefore)}, nil
 }
 
 // Holds reports whether the client certificate of a connection would be taken now. The
