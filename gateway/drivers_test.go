@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -132,5 +133,38 @@ func TestA2A(t *testing.T) {
 				t.Errorf("%s: sent %s, without %s", tc.name, got, part)
 			}
 		}
+	}
+}
+
+// A session is ended at the server also where the caller has gone before the answer.
+func TestMCPSessionsEnd(t *testing.T) {
+	s := newStage(t, nil)
+	m := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+	called, ended := make(chan struct{}), make(chan struct{})
+	mcp.AddTool(m, &mcp.Tool{Name: "say", Description: "Waits."}, func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		close(called)
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+		return nil, nil, errors.New("nobody waits")
+	})
+	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, nil)
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			close(ended)
+		}
+		h.ServeHTTP(w, r)
+	})
+	e := entry(t, directory.KindMCP, "m", fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http", "url": %q}]}`, agent.URL))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-called; cancel() }()
+	if _, err := s.Invoke(ctx, e, directory.Invocation{Body: []byte(`{}`)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has gone: %v", err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the server was not told that the session has ended")
 	}
 }

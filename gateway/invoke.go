@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -318,8 +319,9 @@ func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
 	if trace := i.in.Header["Traceparent"]; len(trace) == 1 && traceparent.MatchString(trace[0]) {
 		h["Traceparent"] = trace
 	}
-	if i.in.Key != "" {
-		h.Set("Idempotency-Key", i.in.Key)
+	if i.in.Key != "" { // the agent knows all callers as this node: it must not take two callers' keys for one
+		key := i.keyHash()
+		h.Set("Idempotency-Key", hex.EncodeToString(key[:]))
 	}
 	return own
 }

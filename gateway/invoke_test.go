@@ -288,6 +288,12 @@ func TestPace(t *testing.T) {
 	if directory.ProblemOf(first) != directory.AgentFailed || !errors.As(second, &told) || told.Problem != directory.RateLimited || told.RetryAfter != 60 {
 		t.Errorf("once a minute: %v, then %v", first, second)
 	}
+	never := aidip(t, "https://127.0.0.1:1025", `"operations": [`+translate+`], "rate_limit": {"requests_per_second": 1e-300}`)
+	never.RID = directory.NewRID(3, [10]byte{})
+	_, _ = invoke(s, never, "", `{"text":"a"}`)
+	if _, err := invoke(s, never, "", `{"text":"a"}`); !errors.As(err, &told) || told.RetryAfter != 24*3600 {
+		t.Errorf("hardly ever: %v", err)
+	}
 }
 
 // A stream comes as it is made, and ends with its reader.

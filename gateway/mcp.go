@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,8 +17,11 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// maxTools bounds how many tools of a server are looked at.
-const maxTools = 1024
+// Bounds of a session.
+const (
+	maxTools  = 1024            // of a server that are looked at
+	closeTime = 2 * time.Second // for which the server may hear that it ends
+)
 
 // callMCP calls a tool of the agent's MCP server (gaikwad 5.3), in a session of its
 // own. Where the registration doesn't tell the tools, the server is asked.
@@ -158,12 +162,17 @@ type session struct {
 // RoundTrip implements http.RoundTripper.
 func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) }) // which comes when the invocation ends
+	if r.Method == http.MethodDelete { // the session's end is told the server also where the caller has gone
+		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
+	} else {
+		context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) }) // which comes when the invocation ends
+	}
 	if s.i != nil {
 		ctx = s.i.traced(ctx)
 	}
 	if r = r.Clone(ctx); s.i != nil {
 		s.i.passed(ctx, r.Header)
+		r.Header.Del("Idempotency-Key") // a session is several requests, and one key is for one
 	}
 	resp, err := s.next.RoundTrip(r)
 	switch {

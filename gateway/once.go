@@ -53,15 +53,23 @@ func (i *invoking) once(ctx context.Context) (*directory.Reply, error) {
 
 // claim is what the domain is told of the key: nothing that anybody could read.
 func (i *invoking) claim(limit time.Duration) directory.Claim {
-	hash := func(parts ...string) directory.Hash { return directory.HashOf([]byte(strings.Join(parts, "\x00"))) }
 	return directory.Claim{
-		Key:    hash(i.in.Caller.String(), i.e.Origin.Name(), i.e.RID.String(), i.in.Key),
+		Key:    i.keyHash(),
 		Caller: hash(i.in.Caller.String()),
 		Body:   hash(i.in.Operation, string(i.in.Body)),
 		Holder: hash(rand.Text()),
 		Lease:  uint32((limit + leaseBeyond) / time.Second),
 		Window: uint32(i.g.cfg.KeyWindow / time.Second),
 	}
+}
+
+// keyHash is of the key's text, of whose it is and for which agent.
+func (i *invoking) keyHash() directory.Hash {
+	return hash(i.in.Caller.String(), i.e.Origin.Name(), i.e.RID.String(), i.in.Key)
+}
+
+func hash(parts ...string) directory.Hash {
+	return directory.HashOf([]byte(strings.Join(parts, "\x00")))
 }
 
 // first claims the key. That it is not known whether that was done is no reason not to
@@ -92,7 +100,12 @@ func (i *invoking) within(ctx context.Context, limit time.Duration) (*directory.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, refuse(RuleTime, context.DeadlineExceeded, "the invocation took over %s", limit))
 	defer cancel()
 	defer context.AfterFunc(i.g.closing, cancel)()
-	return i.run(ctx)
+	r, err := i.run(ctx)
+	if err == nil && r.Stream != nil {
+		r.Stream.Close()
+		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with a stream, which was not asked for")
+	}
+	return r, err
 }
 
 // traced has i know whether a request may have reached the agent.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -95,9 +96,10 @@ func TestIdempotencyKey(t *testing.T) {
 		t.Errorf("while the first is under way: %v", err)
 	}
 	close(goOn)
-	if got := <-first; got.err != nil || got.r.Replayed || string(got.r.Body) != want || key.Load() != "k" {
+	if got := <-first; got.err != nil || got.r.Replayed || string(got.r.Body) != want || key.Load() == "" {
 		t.Fatalf("the first: %+v, %v", got.r, got.err)
 	}
+	firsts := key.Load()
 	for _, s := range []*stage{here, there} {
 		if r, err := ask(s, alpha, "k", hello); err != nil || !r.Replayed || string(r.Body) != want || r.Status != 200 || r.ContentType != "application/json" {
 			t.Errorf("a repeat: %+v, %v", r, err)
@@ -108,6 +110,9 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 	if r, err := ask(there, other, "k", `{"text":"b"}`); err != nil || r.Replayed {
 		t.Errorf("another caller's key: %+v, %v", r, err)
+	}
+	if key.Load() == firsts {
+		t.Error("the agent, which knows both callers as the node, takes their keys for one")
 	}
 	if n := calls.Load(); n != 2 {
 		t.Errorf("%d calls, want one of each caller", n)
@@ -135,6 +140,9 @@ func TestIdempotencyKey(t *testing.T) {
 	answer = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, "data: 1\n\n")
+	}
+	if _, err := ask(here, alpha, "unasked", hello); directory.ProblemOf(err) != directory.AgentFailed {
+		t.Errorf("a stream that was not asked for: %v", err)
 	}
 	r, err := here.Invoke(t.Context(), e, directory.Invocation{Body: []byte(hello), Caller: directory.IdentityOf(alpha), Key: "stream", Stream: true})
 	if err != nil {
@@ -334,6 +342,27 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 		if err := gateway.CheckPassHeader(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// Two places that are written alike are not shown one token: the one could be the
+// node towards the other.
+//
+// Requirement: AI-017
+func TestAudiences(t *testing.T) {
+	from := &tokens{}
+	s := newStage(t, func(c *gateway.Config) { c.Tokens = from })
+	want := []string{"https://[::1]:8443", "https://[::1:8443]", "https://a.test", "https://a.test:8443"}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // whether it is there doesn't matter
+	for _, endpoint := range []string{"https://[::1]:8443/x", "https://[::1:8443]:443/x", "https://A.test/x", "https://a.test:443/y", "https://a.test:8443"} {
+		e := aidip(t, endpoint, `"operations": [`+translate+`]`)
+		if _, err := s.Invoke(ended, e, directory.Invocation{Body: []byte(`{"text":"a"}`)}); err == nil {
+			t.Errorf("%s answered", endpoint)
+		}
+	}
+	if !slices.Equal(from.asked, want) {
+		t.Errorf("asked for %q, want %q", from.asked, want)
 	}
 }
 

@@ -53,7 +53,7 @@ func (p *paces) enter(ctx context.Context, e *directory.Entry, patient bool) (re
 		}
 	} else {
 		if !a.limiter.Allow() {
-			return nil, tooOften(int(math.Ceil(1 / float64(a.limiter.Limit()))))
+			return nil, tooOften(int(min(math.Ceil(1/float64(a.limiter.Limit())), maxRetryAfter)))
 		}
 		select {
 		case a.slots <- struct{}{}:

@@ -60,7 +60,7 @@ func (i *invoking) post(ctx context.Context, w *work, address string, body []byt
 	}
 	own := i.passed(ctx, r.Header)
 	if i.in.Key != "" && w.number != "" {
-		r.Header.Set("Idempotency-Key", i.in.Key+"-"+w.number)
+		r.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key")+"-"+w.number)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, application/problem+json")
@@ -192,14 +192,16 @@ func sentence(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
+// maxRetryAfter bounds what a caller is told to wait, in seconds.
+const maxRetryAfter = 24 * 3600
+
 // retryAfter reads the field in seconds, or as a date; 0 where it says nothing.
 func retryAfter(text string) int {
-	const most = 24 * 3600
 	if n, err := strconv.Atoi(text); err == nil {
-		return min(max(n, 0), most)
+		return min(max(n, 0), maxRetryAfter)
 	}
 	if at, err := http.ParseTime(text); err == nil {
-		return min(max(int(time.Until(at).Seconds()), 0), most)
+		return min(max(int(time.Until(at).Seconds()), 0), maxRetryAfter)
 	}
 	return 0
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ func (t *tokens) of(ctx context.Context, endpoint string) string {
 	if t.from == nil || err != nil {
 		return ""
 	}
-	audience := strings.TrimSuffix(authority(u), ":443")
+	audience := audienceOf(u)
 	t.mu.Lock()
 	had, ok := t.all[audience]
 	t.mu.Unlock()
@@ -62,6 +63,16 @@ func (t *tokens) of(ctx context.Context, endpoint string) string {
 	}
 	t.keep(audience, token{text, until})
 	return text
+}
+
+// audienceOf is an endpoint's scheme, host and port, without the port of https. An
+// IPv6 address keeps its brackets: [::1]:8443 is another's than [::1:8443].
+func audienceOf(u *url.URL) string {
+	host := strings.ToLower(u.Hostname())
+	if port := u.Port(); port != "" && port != "443" {
+		return u.Scheme + "://" + net.JoinHostPort(host, port)
+	}
+	return u.Scheme + "://" + strings.TrimSuffix(net.JoinHostPort(host, ""), ":")
 }
 
 func (t *tokens) keep(audience string, k token) {
