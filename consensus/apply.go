@@ -166,6 +166,8 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 		s.reissue(c.Issue)
 	case c.Peer != nil:
 		s.peer(c.Peer)
+	case c.Amend != nil:
+		return directory.Outcome{}, s.amend(c.Amend)
 	case c.Rebundle != nil:
 		s.rebundle(c.Rebundle)
 	case c.Redeem != nil:

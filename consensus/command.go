@@ -47,6 +47,7 @@ type command struct {
 	Transfer *transfer  `cbor:"21,keyasint,omitempty"`
 	Rebundle *rebundle  `cbor:"24,keyasint,omitempty"`
 	Revoke   *revoke    `cbor:"25,keyasint,omitempty"`
+	Amend    *amend     `cbor:"26,keyasint,omitempty"`
 }
 
 // weight is how many changes a command is; those of the sweep, which bounds its
@@ -180,6 +181,13 @@ type peer struct {
 	Endpoint directory.BundleEndpoint `cbor:"20,keyasint,omitzero"`
 	Export   directory.PeerRules      `cbor:"21,keyasint,omitzero"`
 	Import   directory.PeerRules      `cbor:"22,keyasint,omitzero"`
+}
+
+// amend puts a peering in the place of one that is still what it was when it was
+// looked at.
+type amend struct {
+	Was  peer `cbor:"1,keyasint"` // without a state where there was none
+	Peer peer `cbor:"2,keyasint"`
 }
 
 // rebundle is what a peer's bundle endpoint has, where the peering still has the

@@ -64,6 +64,19 @@ func (s *state) peer(c *peer) {
 	}
 }
 
+// amend agrees something with another domain, unless another change came first.
+func (s *state) amend(c *amend) error {
+	now, known := s.peerings[c.Peer.Domain]
+	if !known {
+		now.Domain = c.Peer.Domain
+	}
+	if !now.Equal(directory.Peering(c.Was)) {
+		return directory.Refuse(directory.Conflict, "the peering with %s was changed by another meanwhile; nothing was changed by you", c.Peer.Domain.Name())
+	}
+	s.peer(&c.Peer)
+	return nil
+}
+
 // rebundle puts a peer's new bundle in the place of the one that it was compared
 // with. Who speaks for the peer has nothing to do with what it may have: policy
 // stays where it is, and no grant is asked for anew.

@@ -32,6 +32,7 @@ type request struct {
 	Transfer *transferRequest `cbor:"13,keyasint,omitempty"`
 	Rebundle *rebundle        `cbor:"14,keyasint,omitempty"`
 	Revoke   *revoke          `cbor:"15,keyasint,omitempty"`
+	Amend    *amend           `cbor:"16,keyasint,omitempty"`
 }
 
 // weight is how many changes a request is. A claim may bring an answer back: as many

@@ -68,6 +68,7 @@ func everyCommand() []command {
 		{Register: &register{Format: 1, RID: rid, Caller: tool, Commissioning: true, Agent: "translator", Kind: directory.KindAD, Document: doc, Lifetime: 600, Granted: g, For: ada}},
 		{Transfer: &transfer{1, rid, directory.Salt{9}, ada, true, 4, []uint64{5}, g, &made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &packed{1, []byte{0}}}}},
 		{Rebundle: &rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
+		{Amend: &amend{peer{Domain: beta, State: directory.PeeringPending}, peer{Domain: beta, State: directory.PeeringActive, Mesh: true}}},
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 		{Peer: &peer{Domain: beta, State: directory.PeeringActive, Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
 			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6, MaxLifetime: 7, OnStale: directory.OnStaleHide}}},

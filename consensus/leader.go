@@ -33,7 +33,7 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 			if req.Renew != nil && err == nil {
 				s.leadAlone(ctx, req.Renew, &out)
 			}
-			if (req.Peer != nil || req.Redeem != nil || req.Policy != nil) && err == nil {
+			if (req.Peer != nil || req.Amend != nil || req.Redeem != nil || req.Policy != nil) && err == nil {
 				s.askRegrants()
 			}
 			return out, err
@@ -76,6 +76,8 @@ func (s *Store) prepare(req *request) (*command, error) {
 		return s.prepareTransfer(req.Transfer)
 	case req.Peer != nil:
 		return &command{Peer: req.Peer}, checkPeering(s, req.Peer)
+	case req.Amend != nil:
+		return &command{Amend: req.Amend}, checkPeering(s, &req.Amend.Peer)
 	case req.Rebundle != nil:
 		return &command{Rebundle: req.Rebundle}, checkBundle(req.Rebundle.Bundle)
 	case req.Redeem != nil:

@@ -89,3 +89,44 @@ func TestABundleIsReplaced(t *testing.T) {
 		t.Error("a peering that has ended gets a bundle")
 	}
 }
+
+// Of two operators who change one peering at once the second is told, and nothing of
+// what the first did is undone: a peer that was removed stays so when another's rules
+// come after.
+//
+// Requirement: MESH-024
+func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
+	beta := spiffeid.RequireTrustDomainFromString("beta.test")
+	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), directory.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
+	apply := func(was, next peer) error {
+		t.Helper()
+		results, err := s.apply(&batch{Version: commandVersion, Time: 10_000, Commands: []command{{Amend: &amend{was, next}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results[0].err
+	}
+	if _, err := s.apply(&batch{Version: commandVersion, Time: 10_000, Commands: []command{{Epoch: &epoch{10, "test"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	none := peer{Domain: beta}
+	active := peer{Domain: beta, State: directory.PeeringActive, Mesh: true, Bundle: []byte("{}")}
+	removed, ruled := active, active
+	removed.State, removed.Mesh = directory.PeeringTerminated, false
+	ruled.Import.Records = 5
+	if err := apply(none, active); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(active, removed); err != nil {
+		t.Fatal(err)
+	}
+	before := s.revision
+	for what, was := range map[string]peer{"rules of what is no more": active, "a first agreement, and there was one": none} {
+		if err := apply(was, ruled); directory.ProblemOf(err) != directory.Conflict || s.revision != before {
+			t.Errorf("%s: %v, revision %d after %d", what, err, s.revision, before)
+		}
+	}
+	if p := s.peerings[beta]; !p.Equal(directory.Peering(removed)) {
+		t.Errorf("%+v", p)
+	}
+}

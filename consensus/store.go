@@ -118,6 +118,14 @@ func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 	return err
 }
 
+// AmendPeering is SetPeering where the domain has agreed what was says, and changes
+// nothing where it hasn't: directory.Conflict. A was without a state says nothing was
+// agreed.
+func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) error {
+	_, err := s.write(ctx, &request{Amend: &amend{peer(was), peer(p)}})
+	return err
+}
+
 // SetBundle puts a peer's new bundle in the place of held, which it was compared
 // with. Where the peering has another by then, or is not in force, nothing changes.
 func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, bundle []byte) error {

@@ -41,6 +41,29 @@ func (n *Node) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok bool) {
 	return all[i], true
 }
 
+// amendAtMost is how often a change is tried where others come first.
+const amendAtMost = 5
+
+// amend has f change what is agreed with a domain as it is now, whichever node it was
+// last changed at: nobody's change is undone by one who didn't see it.
+func (n *Node) amend(ctx context.Context, td spiffeid.TrustDomain, f func(p *directory.Peering, known bool) error) error {
+	for try := 1; ; try++ {
+		if err := n.store.Linearize(ctx); err != nil {
+			return err
+		}
+		was, known := n.agreed(td)
+		was.Domain = td
+		p := was
+		if err := f(&p, known); err != nil || p.Equal(was) {
+			return err
+		}
+		err := n.store.AmendPeering(ctx, was, p)
+		if directory.ProblemOf(err) != directory.Conflict || try == amendAtMost {
+			return err
+		}
+	}
+}
+
 // exportsTo reports whether the operator lets a peer have something.
 func (n *Node) exportsTo(td spiffeid.TrustDomain) bool {
 	return slices.ContainsFunc(n.peerings(), func(p directory.Peering) bool {
@@ -74,9 +97,6 @@ func (n *Node) ourselves() (directory.Peering, error) {
 // Invite implements api.Peerings. The domain keeps the secret's hash alone.
 func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (api.Invitation, error) {
 	var made api.Invitation
-	if p, ok := ps.n.agreed(peer); ok && (p.State == directory.PeeringActive || p.State == directory.PeeringFrozen) {
-		return made, directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", peer.Name(), p.State)
-	}
 	us, err := ps.n.ourselves()
 	if err != nil {
 		return made, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
@@ -89,7 +109,20 @@ func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life t
 		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes", api.MaxToken)
 	}
 	pending := directory.Peering{Domain: peer, State: directory.PeeringPending, Secret: sha256.Sum256([]byte(secret)), Until: until.Unix()}
-	return made, ps.n.store.SetPeering(ctx, pending)
+	return made, ps.n.amend(ctx, peer, func(p *directory.Peering, _ bool) error {
+		if err := noPeerYet(p); err != nil {
+			return err
+		}
+		*p = pending
+		return nil
+	})
+}
+
+func noPeerYet(p *directory.Peering) error {
+	if p.State == directory.PeeringActive || p.State == directory.PeeringFrozen {
+		return directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", p.Domain.Name(), p.State)
+	}
+	return nil
 }
 
 // Accept implements api.Peerings. The peering is pending until the other domain
@@ -106,27 +139,31 @@ func (ps peerings) Accept(ctx context.Context, token api.Token) error {
 	if token.Until <= time.Now().Unix() {
 		return directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another", time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
 	}
-	old, known := n.agreed(p.Domain)
-	if known && (old.State == directory.PeeringActive || old.State == directory.PeeringFrozen) {
-		return directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", p.Domain.Name(), old.State)
-	}
 	us, err := n.ourselves()
 	if err != nil {
 		return directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
 	}
-	if err := n.store.SetPeering(ctx, p); err != nil {
+	err = n.amend(ctx, p.Domain, func(now *directory.Peering, _ bool) error {
+		if err := noPeerYet(now); err != nil {
+			return err
+		}
+		*now = p
+		return nil
+	})
+	if err != nil {
 		return err
 	}
+	pending := p
 	if err := n.offer(ctx, p, token.Secret, us); err != nil {
 		var refused *api.Error
 		if errors.As(err, &refused) && refused.Status < 500 {
 			p.State = directory.PeeringTerminated
-			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %s", p.Domain.Name(), refused.Detail), n.store.SetPeering(ctx, p))
+			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %s", p.Domain.Name(), refused.Detail), n.store.AmendPeering(ctx, pending, p))
 		}
 		return directory.Refuse(directory.Unavailable, "no node of %s took the invitation, so the peering is pending; to accept again is safe: %w", p.Domain.Name(), err)
 	}
 	p.State = directory.PeeringActive
-	return n.store.SetPeering(ctx, p)
+	return n.store.AmendPeering(ctx, pending, p)
 }
 
 // offer shows the secret to one node after the other until one takes it. It
@@ -182,49 +219,56 @@ func (ps peerings) Redeem(ctx context.Context, secret string, p directory.Peerin
 
 // Change implements api.Peerings.
 func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb api.PeerVerb) error {
-	p, ok := ps.n.agreed(peer)
-	if !ok || p.State == directory.PeeringTerminated && verb != api.PeerRemove {
-		return directory.Refuse(directory.NotFound, "%s is no peer of this domain", peer.Name())
-	}
-	switch verb {
-	case api.PeerRemove:
-		p.State, p.Mesh, p.Secret, p.Until, p.ByPeer = directory.PeeringTerminated, false, directory.Hash{}, 0, p.ByPeer && p.State == directory.PeeringTerminated
-		p.Export, p.Import = directory.PeerRules{}, directory.PeerRules{}
-	case api.PeerRelease:
-		if p.State != directory.PeeringFrozen {
-			return directory.Refuse(directory.Conflict, "%s is %s; only a frozen peer is released", peer.Name(), p.State)
+	return ps.n.amend(ctx, peer, func(p *directory.Peering, known bool) error {
+		if !known || p.State == directory.PeeringTerminated && verb != api.PeerRemove {
+			return noPeer(peer)
 		}
-		p.State = directory.PeeringActive
-	case api.PeerExport, api.PeerUnexport:
-		p.Mesh = verb == api.PeerExport
-	}
-	return ps.n.store.SetPeering(ctx, p)
+		switch verb {
+		case api.PeerRemove:
+			p.State, p.Mesh, p.Secret, p.Until, p.ByPeer = directory.PeeringTerminated, false, directory.Hash{}, 0, p.ByPeer && p.State == directory.PeeringTerminated
+			p.Export, p.Import = directory.PeerRules{}, directory.PeerRules{}
+		case api.PeerRelease:
+			if p.State != directory.PeeringFrozen {
+				return directory.Refuse(directory.Conflict, "%s is %s; only a frozen peer is released", peer.Name(), p.State)
+			}
+			p.State = directory.PeeringActive
+		case api.PeerExport, api.PeerUnexport:
+			p.Mesh = verb == api.PeerExport
+		}
+		return nil
+	})
+}
+
+func noPeer(td spiffeid.TrustDomain) error {
+	return directory.Refuse(directory.NotFound, "%s is no peer of this domain", td.Name())
 }
 
 // SetRules implements api.Peerings.
 func (ps peerings) SetRules(ctx context.Context, peer spiffeid.TrustDomain, export, imports *directory.PeerRules) error {
-	p, ok := ps.n.agreed(peer)
-	if !ok || p.State == directory.PeeringTerminated {
-		return directory.Refuse(directory.NotFound, "%s is no peer of this domain", peer.Name())
-	}
-	if export != nil {
-		p.Export = *export
-	}
-	if imports != nil {
-		p.Import = *imports
-	}
-	return ps.n.store.SetPeering(ctx, p)
+	return ps.n.amend(ctx, peer, func(p *directory.Peering, known bool) error {
+		if !known || p.State == directory.PeeringTerminated {
+			return noPeer(peer)
+		}
+		if export != nil {
+			p.Export = *export
+		}
+		if imports != nil {
+			p.Import = *imports
+		}
+		return nil
+	})
 }
 
 // endedByPeer takes a peer's word that it has ended the peering.
 func (n *Node) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) error {
-	p, ok := n.agreed(td)
-	if !ok || p.State == directory.PeeringTerminated || p.State == directory.PeeringPending {
+	return n.amend(ctx, td, func(p *directory.Peering, _ bool) error {
+		if p.State != directory.PeeringActive && p.State != directory.PeeringFrozen {
+			return nil
+		}
+		p.State, p.Mesh, p.ByPeer, p.Secret, p.Until = directory.PeeringTerminated, false, true, directory.Hash{}, 0
+		n.log.Warn("a peer has ended the peering; what it told is dropped", "peer", td.Name())
 		return nil
-	}
-	p.State, p.Mesh, p.ByPeer, p.Secret, p.Until = directory.PeeringTerminated, false, true, directory.Hash{}, 0
-	n.log.Warn("a peer has ended the peering; what it told is dropped", "peer", td.Name())
-	return n.store.SetPeering(ctx, p)
+	})
 }
 
 // sayFarewell tells a former peer that the peering has ended, so that it drops
