@@ -221,3 +221,31 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 		t.Error("nothing was read")
 	}
 }
+
+// What a peer pushes beyond its rate is dropped before anything of it is parsed, and
+// takes nobody else's place in an origin's queue.
+//
+// Requirement: MESH-026
+func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		good, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
+		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
+		o := b.beta.origin(alpha)
+		flood := func(n int) {
+			for range n {
+				b.beta.route(pushed{sender{domain: gamma, pushed: true}, "p" + forged})
+			}
+		}
+		flood(senderBurst)
+		b.beta.route(pushed{sender{domain: alpha, pushed: true}, "p" + good})
+		flood(senderBurst)
+		for len(o.mail) > 0 {
+			b.beta.open(t.Context(), o, <-o.mail)
+		}
+		if len(b.beta.shown(alpha)) != 1 || b.beta.Refused()[CodeRate] != senderBurst {
+			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.Refused())
+		}
+	})
+}

@@ -33,7 +33,7 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 5 * senderBurst {
-			b.beta.route(pushed{sender{alpha, true}, string([]byte{gossipPage}) + forged})
+			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{gossipPage}) + forged})
 		}
 		if keys.verified > senderBurst {
 			t.Errorf("%d signatures were looked at for one sender at one moment", keys.verified)

@@ -43,6 +43,7 @@ var (
 type sender struct {
 	domain spiffeid.TrustDomain
 	pushed bool // without being asked
+	paced  bool // it was counted what it pushed
 }
 
 // A claim is what page and head have in common.
@@ -114,7 +115,7 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 	if err != nil {
 		return nil, "", &Refusal{Code: CodeFormat, Err: err}
 	}
-	if from.pushed && !m.senders.allow(from.domain) {
+	if from.pushed && !from.paced && !m.senders.allow(from.domain) {
 		return nil, "", &Refusal{Code: CodeRate, Err: errSender}
 	}
 	if err := checkHeader(parts.header, typ); err != nil {

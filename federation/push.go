@@ -30,7 +30,7 @@ const pushQueue = 256
 func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
 	in := make(chan pushed, pushQueue)
 	deliver := func(from spiffeid.ID, msg []byte) {
-		if dropped := enqueue(in, pushed{sender{from.TrustDomain(), true}, string(msg)}); dropped {
+		if dropped := enqueue(in, pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}); dropped {
 			m.counts.add(spiffeid.TrustDomain{}, CodeRate)
 		}
 	}
@@ -95,12 +95,13 @@ func (m *Mesh) route(p pushed) {
 		_ = m.refused(p.from, p.msg, &Refusal{Code: CodeFormat, Err: errTooLarge})
 		return
 	}
+	if !m.senders.allow(p.from.domain) { // before anything of it is parsed (rule G6)
+		_ = m.refused(p.from, p.msg, &Refusal{Code: CodeRate, Err: errSender})
+		return
+	}
+	p.from.paced = true
 	issuer, to := peek(p.msg[1:])
 	if !issuer.IsZero() && issuer == m.cfg.Domain {
-		if !m.senders.allow(p.from.domain) { // before the signature, as the gate does (rule G6)
-			_ = m.refused(p.from, p.msg, &Refusal{Code: CodeRate, Err: errSender})
-			return
-		}
 		m.hearOwn(p.msg[1:], to)
 		return
 	}

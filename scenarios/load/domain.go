@@ -99,12 +99,16 @@ func (d *domain) clientAs(path string) (*http.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &http.Client{Transport: &http.Transport{
-			TLSClientConfig:     trust.ClientTLS(source, d.bundles, isNode, "http/1.1"),
-			MaxIdleConnsPerHost: maxClients, DisableCompression: true,
-		}}, nil
+		return d.clientOf(source), nil
 	}
 	return nil, fmt.Errorf("the domain has no identity %s", path)
+}
+
+func (d *domain) clientOf(source *trust.Source) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig:     trust.ClientTLS(source, d.bundles, isNode, "http/1.1"),
+		MaxIdleConnsPerHost: maxClients, DisableCompression: true,
+	}}
 }
 
 func isNode(id spiffeid.ID) error {

@@ -59,6 +59,7 @@ var sections = []section{
 	{"invoke", 10 * time.Minute, invocations},
 	{"million", 40 * time.Minute, million},
 	{"sync", 30 * time.Minute, firstSync},
+	{"flood", 10 * time.Minute, flood},
 	{"kills", 15 * time.Minute, kills},
 	{"lost", 30 * time.Minute, lost},
 }
