@@ -137,14 +137,16 @@ func (a *Audit) rotate() error {
 		}
 		return fmt.Sprintf("%s.%d", a.path, i)
 	}
-	if a.o.Files == 1 {
-		if err := os.Remove(a.path); err != nil {
-			return err
+	if _, err := os.Lstat(a.path); err == nil { // else it has its number already, and the next one could not be begun
+		if a.o.Files == 1 {
+			if err := os.Remove(a.path); err != nil {
+				return err
+			}
 		}
-	}
-	for i := a.o.Files - 1; i > 0; i-- {
-		if err := os.Rename(name(i-1), name(i)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		for i := a.o.Files - 1; i > 0; i-- {
+			if err := os.Rename(name(i-1), name(i)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	old := a.file
