@@ -412,3 +412,25 @@ func TestPolicyIsReconsidered(t *testing.T) {
 		t.Errorf("generation %d, version %d", p.Generation(), p.Version())
 	}
 }
+
+// A forbid that asks for what is not known of its question would forbid nothing, and is
+// no policy.
+//
+// Requirement: TRUST-012
+func TestForbidsThatWouldForbidNothing(t *testing.T) {
+	for head, good := range map[string]bool{
+		`forbid (principal, action == Action::"read", resource)`:                  false,
+		`@members("tags") forbid (principal, action == Action::"read", resource)`: false,
+		`forbid (principal, action == Action::"invoke", resource)`:                false,
+		`forbid (principal, action, resource)`:                                    false,
+		`forbid (principal, action == Action::"register", resource)`:              true,
+		`forbid (principal, action == Action::"export", resource)`:                true,
+		`forbid (principal, action == Action::"on-behalf-of", resource)`:          true,
+		`permit (principal, action == Action::"read", resource)`:                  true,
+	} {
+		err := CheckPolicy("test.cedar", []byte(`@id("a") `+head+` when { resource.tags.contains("secret") };`))
+		if (err == nil) != good {
+			t.Errorf("%s: %v", head, err)
+		}
+	}
+}

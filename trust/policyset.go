@@ -181,6 +181,9 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 		return err
 	}
 	for _, q := range asked {
+		if p.Effect() == cedar.Forbid && (q == askRead || q == askInvoke) && looksInto(w.Conditions) {
+			return fmt.Errorf("capabilities, types, tags and protocols are known of register, on-behalf-of and export alone: this policy would forbid nothing of %s", q)
+		}
 		to := &s[q].policies
 		if members != nil {
 			s[q].members[id] = members
@@ -296,6 +299,12 @@ func usesOf(condition any) (uses attributes) {
 		}
 	}
 	return uses
+}
+
+// looksInto reports whether a condition names an attribute that a document says.
+func looksInto(condition any) bool {
+	uses := usesOf(condition)
+	return uses != looksAtWhole && uses&looksAtProjection != 0
 }
 
 // A pair is the two entities that one question is about.
