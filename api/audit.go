@@ -165,29 +165,38 @@ func (a auditedOperator) SetPeering(ctx context.Context, p directory.Peering) er
 	return a.operate(ctx, "peer."+string(p.State), p.Domain.Name(), func() error { return a.Operator.SetPeering(ctx, p) })
 }
 
+// Its Peerings are not embedded: what they learn to change must be audited here first.
 type auditedPeerings struct {
-	Peerings
+	peerings Peerings
 	*trailed
+}
+
+func (a auditedPeerings) Invited(secret string, peer spiffeid.TrustDomain) bool {
+	return a.peerings.Invited(secret, peer)
+}
+
+func (a auditedPeerings) SetRules(ctx context.Context, peer spiffeid.TrustDomain, export, imports *directory.PeerRules) error {
+	return a.operate(ctx, "peer.set", peer.Name(), func() error { return a.peerings.SetRules(ctx, peer, export, imports) })
 }
 
 func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (made Invitation, err error) {
 	err = a.operate(ctx, "peer.invite", peer.Name(), func() (err error) {
-		made, err = a.Peerings.Invite(ctx, peer, life)
+		made, err = a.peerings.Invite(ctx, peer, life)
 		return err
 	})
 	return made, err
 }
 
 func (a auditedPeerings) Accept(ctx context.Context, token Token) error {
-	return a.operate(ctx, "peer.accept", token.Domain, func() error { return a.Peerings.Accept(ctx, token) })
+	return a.operate(ctx, "peer.accept", token.Domain, func() error { return a.peerings.Accept(ctx, token) })
 }
 
 func (a auditedPeerings) Redeem(ctx context.Context, secret string, peer directory.Peering) error {
-	return a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() error { return a.Peerings.Redeem(ctx, secret, peer) })
+	return a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() error { return a.peerings.Redeem(ctx, secret, peer) })
 }
 
 func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb PeerVerb) error {
-	return a.operate(ctx, "peer."+string(verb), peer.Name(), func() error { return a.Peerings.Change(ctx, peer, verb) })
+	return a.operate(ctx, "peer."+string(verb), peer.Name(), func() error { return a.peerings.Change(ctx, peer, verb) })
 }
 
 func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string) error {
@@ -222,6 +231,11 @@ func (a auditedCluster) Leave(ctx context.Context) error {
 type auditedBackups struct {
 	Backups
 	*trailed
+}
+
+// Save changes nothing, and lets all that there is out of the domain.
+func (a auditedBackups) Save(ctx context.Context, w io.Writer) error {
+	return a.operate(ctx, "snapshot.save", "", func() error { return a.Backups.Save(ctx, w) })
 }
 
 func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (done Restored, err error) {

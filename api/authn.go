@@ -46,6 +46,10 @@ func operator(action string) access { return access{level: levelOperator, action
 // admit finds out who calls, whether they ask too often, and whether the route is
 // for them. It fills c.id and c.commissions.
 func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
+	// A page of another site has a browser show its user's client certificate.
+	if err := s.pages.Check(c.Request); err != nil {
+		return directory.Refuse(directory.Forbidden, "A page of another site changes nothing here: %w", err)
+	}
 	if who.level == levelAnyone || who.level == levelNodes {
 		return nil
 	}
@@ -89,14 +93,15 @@ func (s *Server) identify(c *call) (Credential, error) {
 // asked: one that is for reads alone, and for an operator's changes everything but
 // a client certificate.
 func (s *Server) suffices(c *call, who access) error {
-	writes := c.Method != http.MethodGet && c.Method != http.MethodHead
+	// Who has a snapshot has all that there is.
+	writes := c.Method != http.MethodGet && c.Method != http.MethodHead || who.action == "snapshot.read"
 	switch {
 	case who.calls && c.credential.ReadOnly:
 		return directory.Refuse(directory.Forbidden, "%s is known by a token that is good for reads alone; to invoke an agent is none: use a client certificate, or a token that is bound to one or to a key.", c.id)
 	case who.level == levelIdentified && c.credential.ReadOnly:
 		return directory.Refuse(directory.Forbidden, "%s is known by a token that is good for reads alone; changes take a client certificate, or a token that is bound to one or to a key.", c.id)
 	case who.level == levelOperator && writes && (c.credential.ReadOnly || c.credential.Token):
-		return directory.Refuse(directory.Forbidden, "%s is known by a token; an operator's changes take a client certificate.", c.id)
+		return directory.Refuse(directory.Forbidden, "%s is known by a token; an operator's changes, and snapshots, take a client certificate.", c.id)
 	}
 	return nil
 }

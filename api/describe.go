@@ -49,6 +49,9 @@ func (a access) problems() []directory.Problem {
 	switch a.level {
 	case levelReader:
 		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Unavailable, directory.BadQuery, directory.PreconditionFailed)
+		if a.stream || a.calls {
+			ps = append(ps, directory.Replayed)
+		}
 	case levelIdentified:
 		ps = append(ps, directory.Unauthenticated, directory.Replayed, directory.RateLimited, directory.BadRequest, directory.Forbidden,
 			directory.PreconditionFailed, directory.Unavailable, directory.Overtaken, directory.OutcomeUnknown, Timeout)

@@ -55,7 +55,7 @@ var rulings = map[directory.Problem]ruling{
 	directory.Unauthenticated: {401, "Authentication required", "unauthorized", "Unauthorized", 0,
 		"This needs a verified identity. Present an X.509-SVID as TLS client certificate, or what WWW-Authenticate names besides."},
 	directory.Replayed: {401, "Proof used before", "unauthorized", "Unauthorized", 0,
-		"A workload proof token is good for one change. Make a new one for each request, with a jti of its own."},
+		"A workload proof token is good for one change, one invocation or one stream. Make a new one for each request, with a jti of its own."},
 	directory.Forbidden: {403, "Forbidden", "forbidden", "Forbidden", 0,
 		"You are known, and may not do this. Where policy decided, the policies are named."},
 	directory.ForeignRegistration: {403, "Registration of another domain", "forbidden", "Forbidden", 0,

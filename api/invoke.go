@@ -71,7 +71,9 @@ func (s *Server) noting(c *call, e *directory.Entry, call func() error) (err err
 // call has the gateway call an agent, and passes its answer on.
 func (s *Server) call(w http.ResponseWriter, c *call, e *directory.Entry, in directory.Invocation) error {
 	rc := http.NewResponseController(w)
-	reply, err := s.cfg.Gateway.Invoke(c.Context(), e, in)
+	ctx, cut := context.WithCancel(c.Context())
+	defer cut()
+	reply, err := s.cfg.Gateway.Invoke(ctx, e, in)
 	if err != nil {
 		return err
 	}
@@ -89,6 +91,9 @@ func (s *Server) call(w http.ResponseWriter, c *call, e *directory.Entry, in dir
 		return nil
 	}
 	defer reply.Stream.Close()
+	if until := c.credential.Until; !until.IsZero() {
+		defer time.AfterFunc(time.Until(until), cut).Stop()
+	}
 	h.Set("Content-Type", reply.ContentType)
 	h.Set("X-Accel-Buffering", "no") // of proxies that would wait for the end
 	w.WriteHeader(reply.Status)

@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -221,6 +223,39 @@ func TestInvokeStreams(t *testing.T) {
 			t.Errorf("%s: %d %v %q, torn: %v", name, w.Code, w.Header(), w.Body, broken)
 		}
 	}
+}
+
+// A stream ends with the credential by which it was asked for, as a watch does.
+//
+// Requirement: TRUST-002
+func TestInvokedStreamsEndWithTheCredential(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s := newTestServer(t, func(cfg *Config) {
+			cfg.Gateway = endless{}
+			cfg.Identify = func(*http.Request) (Credential, error) {
+				return Credential{Identity: identity("/agent/bob"), Until: began.Add(time.Minute)}, nil
+			}
+		}, entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable))
+		r := httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke", strings.NewReader("{}"))
+		r.Header.Set("Content-Type", "application/json")
+		defer func() {
+			if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) || time.Since(began) != time.Minute {
+				t.Errorf("it ended after %v: %v", time.Since(began), err)
+			}
+		}()
+		s.Handler().ServeHTTP(httptest.NewRecorder(), r)
+	})
+}
+
+// endless is a gateway to an agent that goes on for an hour.
+type endless struct{}
+
+func (endless) Invoke(ctx context.Context, _ *directory.Entry, _ directory.Invocation) (*directory.Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
+	from, to := io.Pipe()
+	context.AfterFunc(ctx, func() { cancel(); _ = to.CloseWithError(ctx.Err()) })
+	return &directory.Reply{Status: 200, ContentType: eventStream, Stream: from}, nil
 }
 
 type failing struct{ err error }

@@ -123,6 +123,11 @@ type Config struct {
 	// CredentialLives is how many lifetimes of its registrant's credential a
 	// registration is granted at most (jimenez 8.2); 0 is any number.
 	CredentialLives uint32
+	// Spend uses up a proof by which a request came that is no change and yet has an
+	// effect for longer than the proof holds, until when it could be shown again (Unix
+	// seconds): Replayed where it was used before, at any node of the domain. Without it
+	// no such request may come by a proof.
+	Spend func(ctx context.Context, proof directory.Hash, until int64) error
 	// Refused is told the reason of a 401 that was found behind Identify; may be nil.
 	Refused func(reason string)
 	Records Records
@@ -174,9 +179,10 @@ type Server struct {
 	described func() *description // what the node says of its own surface
 	watches   *watches
 	items     items
-	awaiting  chan struct{}       // holds one for each read that waits
-	tools     func() http.Handler // MCP, behind s.mcp
-	fronted   *woaPages           // of the Web of Agents document
+	pages     *http.CrossOriginProtection // against those of other sites (OPS-021)
+	awaiting  chan struct{}               // holds one for each read that waits
+	tools     func() http.Handler         // MCP, behind s.mcp
+	fronted   *woaPages                   // of the Web of Agents document
 	handler   http.Handler
 }
 
@@ -190,6 +196,11 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Identify == nil {
 		cfg.Identify = func(*http.Request) (Credential, error) { return Credential{}, nil }
+	}
+	if cfg.Spend == nil {
+		cfg.Spend = func(context.Context, directory.Hash, int64) error {
+			return directory.Refuse(directory.Unavailable, "This node keeps no proofs; use a client certificate.")
+		}
 	}
 	if cfg.Refused == nil {
 		cfg.Refused = func(string) {}
@@ -210,6 +221,8 @@ func New(cfg Config) *Server {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.pages = http.NewCrossOriginProtection()
+	_ = s.pages.AddTrustedOrigin(cfg.PublicURL) // which has the form of one
 	s.described = sync.OnceValue(s.describe)
 	s.tools = sync.OnceValue(s.newMCP)
 	s.handler = s.observe(s.limit(s.route()))

@@ -76,6 +76,11 @@ func (s *Server) watch(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	defer leave()
+	if !c.credential.Proof.IsZero() { // it holds for a minute, and the stream for as long as the token
+		if err := s.cfg.Spend(c.Context(), c.credential.Proof, c.credential.ProofUntil); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := s.watchContext(c)
 	defer cancel()
 	st.open(st.mark)

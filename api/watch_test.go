@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -417,5 +418,45 @@ func BenchmarkWatchEvent(b *testing.B) {
 	}
 	if !jsontext.Value(bytes.TrimPrefix(bytes.TrimSpace(st.buf[bytes.LastIndex(st.buf, []byte("data: ")):]), []byte("data: "))).IsValid() {
 		b.Fatal(strconv.Quote(string(st.buf)))
+	}
+}
+
+// A proof of possession opens one stream, which goes on for longer than the proof
+// holds; lookups use up none.
+//
+// Requirement: TRUST-005
+func TestAProofOpensOneStream(t *testing.T) {
+	spent := map[directory.Hash]bool{}
+	proof := directory.HashOf([]byte("a proof"))
+	serve := func(spend func(context.Context, directory.Hash, int64) error) *Server {
+		return newTestServer(t, func(cfg *Config) {
+			cfg.Spend = spend
+			cfg.Identify = func(*http.Request) (Credential, error) {
+				return Credential{Identity: identity("/agent/ada"), Token: true, Proof: proof, ProofUntil: 7}, nil
+			}
+		})
+	}
+	s := serve(func(_ context.Context, p directory.Hash, until int64) error {
+		if spent[p] || until != 7 {
+			return directory.Refuse(directory.Replayed, "used")
+		}
+		spent[p] = true
+		return nil
+	})
+	wantStatus(t, ask(t, s, "", "GET", "/ad/l", ""), 200)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	open := func(s *Server) int {
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ended, "GET", "https://ad.alpha.test:8400/ad/watch", nil)
+		s.Handler().ServeHTTP(w, r)
+		return w.Code
+	}
+	for i, want := range []int{200, 401, 401} {
+		if got := open(s); got != want {
+			t.Errorf("stream %d: %d, want %d", i, got, want)
+		}
+	}
+	if got := open(serve(nil)); got != 503 {
+		t.Errorf("at a node that keeps no proofs: %d", got)
 	}
 }

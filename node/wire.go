@@ -241,7 +241,7 @@ func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.mesh.Frozen,
-		Bundle: n.ownBundle(), Identify: n.identify, CredentialLives: n.cfg.Lifetimes.Credentials, Takes: n.takes(), Refused: n.metrics.credentialRefused,
+		Bundle: n.ownBundle(), Identify: n.identify, Spend: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, Takes: n.takes(), Refused: n.metrics.credentialRefused,
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries, Invocations: n.cfg.Limits.Invocations},

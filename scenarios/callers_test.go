@@ -80,12 +80,13 @@ func (i *issuer) sign(typ string, claims map[string]any) string {
 }
 
 func (i *issuer) configure(c *node.Config) {
+	c.Gateway.Enabled = true
 	c.Callers.WIMSE = []node.WIMSE{{Domain: "spiffe://alpha.test", JWKS: i.file("jwks.json")}}
 	c.Callers.OAuth = []node.OAuth{{Issuer: oauthIssuer, JWKS: i.file("jwks.json"), Plain: trust.PlainReads}}
 }
 
 // Callers show tokens instead of certificates: a workload its identity token with a
-// proof, which is good for one change at any node of the domain, and an OAuth client
+// proof, which is good for one change, invocation or stream at any node of the domain, and an OAuth client
 // an access token that is bound to nothing, which is good for reads.
 //
 // Requirement: TRUST-005, TRUST-006, AD-038, AD-039, AD-071
@@ -103,7 +104,7 @@ func TestCallersShowTokens(t *testing.T) {
 			return func(next http.RoundTripper) http.RoundTripper { return api.ShowWorkload(next, prove) }
 		}
 		fresh := workload(func(target string) (string, string, error) { return w.Prove(target, time.Now()) })
-		doc := []byte(`{"base":"https://agents.example/one"}`)
+		doc := []byte(`{"base":"https://10.9.9.9/one"}`)
 
 		for _, n := range nodes {
 			if _, err := client(n, fresh).Register(t.Context(), "by-token", doc, api.RegisterOptions{}); err != nil {
@@ -126,6 +127,22 @@ func TestCallersShowTokens(t *testing.T) {
 			_, err := client(n, same).Register(t.Context(), "twice", doc, api.RegisterOptions{})
 			refused(t, n.Name+": a used proof", err, 401, directory.Replayed)
 		}
+		// What a proof was used for at one node it is good for at no other: to invoke an
+		// agent, were it in vain, and to watch.
+		wit, proof, err = w.Prove("https://ad.alpha.test/agents/by-token/invoke", time.Now())
+		i.must(err)
+		_, err = client(nodes[0], same).Invoke(t.Context(), "by-token", "", []byte("{}"))
+		refused(t, "an agent at a private address", err, 403, directory.EndpointRefused)
+		_, err = client(nodes[1], same).Invoke(t.Context(), "by-token", "", []byte("{}"))
+		refused(t, "an invocation by a used proof", err, 401, directory.Replayed)
+		wit, proof, err = w.Prove("https://ad.alpha.test/ad/watch", time.Now())
+		i.must(err)
+		watch, err := client(nodes[0], same).Watch(t.Context(), api.LookupOptions{}, "")
+		i.must(err)
+		i.must(watch.Close())
+		_, err = client(nodes[1], same).Watch(t.Context(), api.LookupOptions{}, "")
+		refused(t, "a stream by a used proof", err, 401, directory.Replayed)
+
 		wit, proof, err = w.Prove(nodes[0].URL()+"/ad/r", time.Now())
 		i.must(err)
 		_, err = client(nodes[1], same).Register(t.Context(), "elsewhere", doc, api.RegisterOptions{})
