@@ -22,13 +22,16 @@ type expiring struct {
 // of one that lives less than eight times as long, an eighth of its life.
 const renewal = 30 * time.Second
 
-// expire has the connections of s end so.
-func expire(s *http.Server) {
+// expire has the connections of s end so. Where holds says that a certificate would not
+// be taken now, since its CA was taken out of its domain's bundle, the next answer is
+// the connection's last.
+func expire(s *http.Server, holds func(*tls.ConnectionState, time.Time) bool) {
 	e := &expiring{ends: map[net.Conn]*time.Timer{}}
 	s.ConnState = e.changed
 	next := s.Handler
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if end := trust.Expiry(r.TLS); !end.IsZero() && time.Until(end) < min(renewal, end.Sub(r.TLS.PeerCertificates[0].NotBefore)/8) {
+		end := trust.Expiry(r.TLS)
+		if !end.IsZero() && (time.Until(end) < min(renewal, end.Sub(r.TLS.PeerCertificates[0].NotBefore)/8) || !holds(r.TLS, time.Now())) {
 			w.Header().Set("Connection", "close") // of HTTP/2 net/http makes a GOAWAY of it
 		}
 		next.ServeHTTP(w, r)

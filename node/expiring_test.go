@@ -39,7 +39,8 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 	s := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 		&tls.Config{Certificates: []tls.Certificate{certificate("/roster/node/1", time.Hour)}, ClientAuth: tls.RequestClientCert},
 		slog.New(slog.DiscardHandler))
-	expire(s)
+	holds := func(*tls.ConnectionState, time.Time) bool { return true }
+	expire(s, holds)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

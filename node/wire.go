@@ -57,8 +57,7 @@ func (n *Node) wire(env Env) error {
 	}
 	n.face = n.wireAPI()
 	server := newServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
-	endWithCertificates(server, n.callers.Holds)
-	expire(server)
+	expire(server, n.callers.Holds)
 	server.RegisterOnShutdown(n.mesh.Drain)
 	server.RegisterOnShutdown(n.face.Drain)
 	if n.gateway != nil {
