@@ -29,10 +29,10 @@ func (c court) Judge(evidence []byte) (federation.Conviction, error) {
 
 // Freeze implements federation.Court.
 func (c court) Freeze(ctx context.Context, origin spiffeid.TrustDomain) error {
-	p, ok := c.n.agreed(origin)
-	if !ok || p.State != directory.PeeringActive {
+	return c.n.amend(ctx, origin, func(p *directory.Peering, _ bool) error {
+		if p.State == directory.PeeringActive {
+			p.State = directory.PeeringFrozen
+		}
 		return nil
-	}
-	p.State = directory.PeeringFrozen
-	return c.n.store.SetPeering(ctx, p)
+	})
 }
