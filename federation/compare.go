@@ -74,8 +74,7 @@ func (m *Mesh) compare(o *origin, p *verifiedPage) error {
 	if err != nil || other == "" {
 		return err
 	}
-	_, keys, _ := m.cfg.Keys.Keys(o.domain)
-	if m.accuse(o, []string{other, p.text}, []string{keys}) {
+	if m.accuse(o, []string{other, p.text}, o.issued()) {
 		return &Refusal{CodeEquivocation, o.domain, errOffence}
 	}
 	return nil
@@ -202,14 +201,33 @@ func (m *Mesh) crossCheck(ctx context.Context, o *origin, n node, since, upTo ui
 		if err != nil || text == "" {
 			return false, err
 		}
-		p, _, err := m.take(ctx, sender{domain: n.domain}, n, text)
+		to, err := m.crossPage(ctx, o, n, text)
 		if err != nil {
 			return false, err
 		}
-		if p.To <= since {
+		if to <= since {
 			return false, errGap
 		}
-		since = p.To
+		since = to
 	}
 	return true, m.askHead(ctx, o, n)
+}
+
+// crossPage takes a page that another domain was told, and returns how far it goes.
+// One by a key that is listed no longer is shown to nobody, but it may be one half
+// of a contradiction; the court checks who signed it.
+func (m *Mesh) crossPage(ctx context.Context, o *origin, n node, text string) (to uint64, err error) {
+	p, _, err := m.take(ctx, sender{domain: n.domain}, n, text)
+	if err == nil {
+		return p.To, nil
+	}
+	old := o.oldPage(text)
+	if codeOf(err) != CodeKeyUnknown || old == nil || m.cfg.Court == nil {
+		return 0, err
+	}
+	other, err := m.contradicted(o, old)
+	if err == nil && other != "" {
+		m.accuse(o, []string{other, text}, o.issued())
+	}
+	return old.To, err
 }

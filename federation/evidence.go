@@ -19,8 +19,8 @@ import (
 // send, and has the domain act on it (federation.md, "Evidence"). It is safe for
 // concurrent use.
 type Court interface {
-	// Accuse makes an evidence file of two pages, by the key document that lists
-	// their keys, or of two key documents where pages is nil.
+	// Accuse makes an evidence file of two pages, by those of the key documents, the
+	// newest first, that list their keys, or of two key documents where pages is nil.
 	Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error)
 	// Judge returns what evidence shows to this node, by the bundles and key
 	// documents that it believes now. An error means that it convicts nobody.

@@ -31,6 +31,9 @@ func (m *Mesh) load() error {
 			o.index.Clock.Advance(time.UnixMilli(saved.Floor))
 			o.base.Advance(time.UnixMilli(saved.Floor))
 		}
+		if o.past, err = m.store.past(td); err != nil {
+			return err
+		}
 		if o.keysText = saved.Keys; saved.Keys != "" {
 			if _, err := m.cfg.Keys.Adopt(td, saved.Keys); err != nil {
 				m.cfg.Logger.Info("the key document on disk no longer holds; the peer is asked for its newest", "origin", td.Name(), "error", err)

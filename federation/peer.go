@@ -58,6 +58,7 @@ type origin struct {
 	headIs    time.Time // when it was issued, by the origin's clock
 	passedOn  uint64    // how far pages of the origin were gossiped on by this node
 	keysText  string
+	past      []string // key documents before it, the newest first
 	keysAsked time.Time
 	heard     time.Time // when anything verified last came
 	lastErr   string

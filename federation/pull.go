@@ -100,7 +100,7 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 		}
 		return fmt.Errorf("key document of %s: %w", o.domain.Name(), err)
 	}
-	_, kept, ok := m.cfg.Keys.Keys(o.domain)
+	doc, kept, ok := m.cfg.Keys.Keys(o.domain)
 	if !ok {
 		return nil
 	}
@@ -111,8 +111,7 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 		return nil
 	}
 	if kept != o.keysText {
-		o.keysText = kept
-		if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
+		if err := m.replaceKeys(o, doc, kept); err != nil {
 			return err
 		}
 	}

@@ -117,6 +117,7 @@ var (
 	bucketMeta    = []byte("meta")
 	bucketOrigins = []byte("origins")
 	bucketStreams = []byte("streams")
+	bucketPast    = []byte("past")    // origin -> key documents before the newest, the newest first
 	bucketEntries = []byte("entries") // rid -> held
 	bucketRecords = []byte("records") // h m -> storedRecord
 	bucketDue     = []byte("due")     // deadline rid -> nothing
@@ -151,7 +152,7 @@ func openStore(dir string, noSync bool) (*store, error) {
 		return nil, fmt.Errorf("federation: open %s: %w", path, err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, b := range [][]byte{bucketMeta, bucketOrigins, bucketStreams} {
+		for _, b := range [][]byte{bucketMeta, bucketOrigins, bucketStreams, bucketPast} {
 			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
 				return err
 			}
@@ -446,7 +447,7 @@ func (s *store) forget(origin spiffeid.TrustDomain) error {
 				return err
 			}
 		}
-		return tx.Bucket(bucketOrigins).Delete([]byte(origin.Name()))
+		return errors.Join(tx.Bucket(bucketPast).Delete([]byte(origin.Name())), tx.Bucket(bucketOrigins).Delete([]byte(origin.Name())))
 	})
 }
 

@@ -21,15 +21,24 @@ const rounds = 2*66*time.Second + 10*time.Second
 //
 // Requirement: MESH-022
 func TestALiarIsFrozenByAll(t *testing.T) {
-	for name, lie := range map[string]func(*mesh.Liar){
-		"E1": func(l *mesh.Liar) {
+	for name, lie := range map[string]func(*mesh.Mesh, *mesh.Liar){
+		"E1": func(_ *mesh.Mesh, l *mesh.Liar) {
 			d := l.Last.Digests[0]
 			d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
 			l.Say("beta.test", d)
 			d.Deadline -= 5
 			l.Say("gamma.test", d)
 		},
-		"E3": func(l *mesh.Liar) {
+		"E1, by a key that it signs with no longer": func(m *mesh.Mesh, l *mesh.Liar) {
+			d := l.Last.Digests[0]
+			d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+			l.Say("beta.test", d)
+			m.Eventually(time.Minute, "one is told", func() error { return toldUntil(m, "beta.test", d) })
+			l.Rotate()
+			d.Deadline -= 5
+			l.Say("gamma.test", d)
+		},
+		"E3": func(_ *mesh.Mesh, l *mesh.Liar) {
 			doc := *l.Doc
 			doc.Seq += 100
 			l.Issue("beta.test", &doc)
@@ -46,7 +55,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					b := m.Register("beta.test", "bob", 600)
 					m.Eventually(time.Minute, "all is seen everywhere", func() error { return m.Seen(a, b) })
 					l := m.Corrupt("alpha.test")
-					lie(l)
+					lie(m, l)
 					took := m.Eventually(rounds, "all have frozen it", func() error { return m.Frozen("alpha.test") })
 					t.Logf("frozen by all after %v", took)
 					for _, n := range m.Living() {
@@ -73,4 +82,17 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 			})
 		}
 	}
+}
+
+// toldUntil returns nil when a domain shows a registration to the digest's deadline.
+func toldUntil(m *mesh.Mesh, domain string, d directory.Digest) error {
+	shown, err := m.Lookup(m.Domain(domain).Nodes[0])
+	if err != nil {
+		return err
+	}
+	until, err := time.Parse(time.RFC3339, shown[d.RID.String()].Provenance.ExpiresAt)
+	if err == nil && until.Unix() != d.Deadline {
+		err = fmt.Errorf("it is shown until %v", until)
+	}
+	return err
 }

@@ -86,9 +86,9 @@ type Conviction struct {
 	What     string             // a sentence
 }
 
-// Accuse makes evidence of two pages that origin signed, by the key documents that
-// list their keys, or of two key documents where pages is nil. Whether it holds is
-// for Judge to say.
+// Accuse makes evidence of two pages that origin signed, by those of the key
+// documents, the newest first, that list their keys, or of two key documents where
+// pages is nil. Whether it holds is for Judge to say.
 func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
 	bundle, err := r.bundles.JWKS(origin)
 	if err != nil {
@@ -97,8 +97,43 @@ func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]b
 	e := Evidence{Offence: TwoDigests, Pages: pages, Keys: keys, Bundle: bundle}
 	if pages == nil {
 		e.Offence = TwoKeyDocuments
+	} else {
+		e.Keys = listing(pages, keys)
 	}
 	return e.Bytes(), nil
+}
+
+// listing returns the first document for each page that lists its key, or the first
+// of all where none lists any.
+func listing(pages, docs []string) []string {
+	var used []string
+	for _, page := range pages {
+		_, kid, err := parseOwn(page, directory.TypePage, MaxJWS)
+		if err != nil {
+			continue
+		}
+		i := slices.IndexFunc(docs, func(text string) bool { return lists(text, kid) })
+		if i >= 0 && !slices.Contains(used, docs[i]) {
+			used = append(used, docs[i])
+		}
+	}
+	if used == nil {
+		used = docs[:min(1, len(docs))]
+	}
+	return used
+}
+
+func lists(text, kid string) bool {
+	c, _, err := parseOwn(text, directory.TypeKeys, MaxJWS)
+	if err != nil {
+		return false
+	}
+	doc, err := directory.ParseKeyDocument(c.payload)
+	if err != nil {
+		return false
+	}
+	_, err = doc.Key(kid)
+	return err == nil
 }
 
 // Judge checks evidence by the bundle that is believed now, whatever the file's

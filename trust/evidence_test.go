@@ -92,6 +92,44 @@ func TestEvidenceConvicts(t *testing.T) {
 	}
 }
 
+// A domain that signs with another key before its lie is found is convicted by the
+// document that listed the first.
+//
+// Requirement: MESH-022
+func TestARotatedKeyConvicts(t *testing.T) {
+	l := newLiar(t)
+	first, before := *l.key, l.jws(t)
+	said := l.says(t, &first, nil)
+	second, err := OpenKey(t.TempDir())
+	must(t, err)
+	l.key = second
+	l.origin.ring.SetKey(second)
+	l.issue(t, 2, l.signingKey(t))
+	_, err = l.ring.Adopt(alpha, l.jws(t))
+	must(t, err)
+	for name, pages := range map[string][]string{
+		"by the two":      {said, l.says(t, second, later)},
+		"both by the old": {said, l.says(t, &first, later)},
+		"both by the new": {l.says(t, second, nil), l.says(t, second, later)},
+	} {
+		evidence := l.against(t, pages, []string{l.jws(t), before})
+		if _, err := l.ring.Judge(evidence); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := Verify(evidence, VerifyOptions{Bundle: l.trust}); ExitCode(err) != 11 {
+			t.Errorf("%s: offline: %v", name, err)
+		}
+	}
+	evidence := l.against(t, []string{said, l.says(t, second, later)}, []string{l.jws(t), before})
+	l.doc.Seq, l.doc.Revoked = 3, []string{first.id}
+	l.origin.ring.SetOwn(l.doc)
+	_, err = l.ring.Adopt(alpha, l.jws(t))
+	must(t, err)
+	if _, err := l.ring.Judge(evidence); !errors.Is(err, directory.ErrKeyRevoked) {
+		t.Errorf("once the first is revoked: %v", err)
+	}
+}
+
 // The same contradiction has one name, whoever tells of it and by which pages.
 func TestAContradictionHasOneName(t *testing.T) {
 	l := newLiar(t)

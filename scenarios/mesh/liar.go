@@ -138,6 +138,24 @@ func (l *Liar) docFor(peer string) *directory.KeyDocument {
 	return l.Doc
 }
 
+// Rotate has the liar sign with a key of its own from now on, which its next key
+// document lists in the place of all others.
+func (l *Liar) Rotate() {
+	l.m.T.Helper()
+	key, err := trust.OpenKey(l.m.T.TempDir())
+	l.m.must(err)
+	svid := l.node.source.SVID()
+	attestation, err := key.Attest(svid, time.Now())
+	l.m.must(err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	doc := *l.Doc
+	doc.Seq += 100
+	doc.Keys = []directory.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}}
+	l.Doc = &doc
+	l.ring.SetKey(key)
+}
+
 // ServeHTTP answers a peer's node.
 func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, ok := trust.PeerID(r.TLS)
