@@ -29,8 +29,7 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	group.SetLimit(itemsAtOnce)
 	for n, item := range items {
 		group.Go(func() error {
-			at := "/" + strconv.Itoa(n)
-			reply, err := i.item(within, bytes.TrimSpace(item), at)
+			reply, err := i.item(within, bytes.TrimSpace(item), itemAt(n))
 			if err != nil && ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -47,6 +46,9 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	body := append(append([]byte{'['}, bytes.Join(outputs, []byte{','})...), ']')
 	return &directory.Reply{Status: 200, ContentType: "application/json", Body: body}, nil
 }
+
+// itemAt is where in a batch an item stands, as a JSON pointer.
+func itemAt(n int) string { return "/" + strconv.Itoa(n) }
 
 // item invokes the agent with one item. One that is itself an array, or whose
 // answer streams, is refused.

@@ -161,12 +161,19 @@ type invoking struct {
 }
 
 func (i *invoking) run(ctx context.Context) (*directory.Reply, error) {
-	if i.in.Body[0] == '[' {
-		if o, ok := i.sole(); !ok || !takesArrays(o) && !o.Batch {
-			return i.batch(ctx)
-		}
+	if i.batches() {
+		return i.batch(ctx)
 	}
 	return i.one(ctx, i.in.Body, "", false)
+}
+
+// batches reports whether the body is an array that the agent doesn't take itself.
+func (i *invoking) batches() bool {
+	if i.in.Body[0] != '[' {
+		return false
+	}
+	o, ok := i.sole()
+	return !ok || !takesArrays(o) && !o.Batch
 }
 
 // sole is the operation that needs no body to be known.

@@ -1,0 +1,43 @@
+package gateway_test
+
+import (
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
+)
+
+// Requirement: WOA-024
+func TestCheck(t *testing.T) {
+	e := aidip(t, "https://agent.example/a", `"operations": [`+translate+`, {"name": "free", "description": "Anything.", "inputs": {}, "outputs": {}}]`)
+	for _, tc := range []struct {
+		name, operation, body string
+		at                    string // what is wrong with it; "-" if nothing
+		answer, wrong         string
+	}{
+		{"an input that is right", "translate", `{"text":"a"}`, "-", `{"text":"b"}`, "-"},
+		{"an answer that is not", "translate", `{"text":"a"}`, "-", `{"txt":"b"}`, ""},
+		{"an input that is not", "translate", `{"text":5}`, "/text", "", ""},
+		{"one in an envelope", "", `{"operation":"translate","input":{"text":5}}`, "/input/text", "", ""},
+		{"a batch", "translate", `[{"text":"a"},{"text":5}]`, "/1/text", "", ""},
+		{"a batch's answers", "translate", `[{"text":"a"},{"text":"a"},{"text":"a"}]`, "-", `[{"text":"b"},{"error":{"code":"Timeout"}},{}]`, "/2"},
+		{"too few of them", "translate", `[{"text":"a"},{"text":"a"}]`, "-", `[{"text":"b"}]`, ""},
+		{"an operation without schemas", "free", `5`, "-", `6`, "-"},
+		{"one that the registration lacks", "sum", `{}`, "-", `{}`, "-"},
+		{"no JSON", "translate", `{`, "-", `{}`, "-"},
+		{"nothing", "translate", ` `, "-", `{}`, "-"},
+	} {
+		judge, err := gateway.Check(e, directory.Invocation{Operation: tc.operation, Body: []byte(tc.body)})
+		at, wrong := "-", "-"
+		if err == nil {
+			if vs := judge([]byte(tc.answer)); len(vs) > 0 {
+				wrong = vs[0].Pointer
+			}
+		} else if told, ok := err.(*directory.Error); ok && told.Problem == directory.BadRequest {
+			at, wrong = told.Pointer, tc.wrong
+		}
+		if at != tc.at || wrong != tc.wrong {
+			t.Errorf("%s: %v, at %q; the answer at %q", tc.name, err, at, wrong)
+		}
+	}
+}
