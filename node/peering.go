@@ -219,6 +219,11 @@ func (ps peerings) Redeem(ctx context.Context, secret string, p directory.Peerin
 
 // Change implements api.Peerings.
 func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb api.PeerVerb) error {
+	if now, _ := ps.n.agreed(peer); verb == api.PeerRelease && now.State == directory.PeeringFrozen {
+		if err := ps.n.mesh.MayRelease(ctx, peer); err != nil {
+			return err
+		}
+	}
 	return ps.n.amend(ctx, peer, func(p *directory.Peering, known bool) error {
 		if !known || p.State == directory.PeeringTerminated && verb != api.PeerRemove {
 			return noPeer(peer)

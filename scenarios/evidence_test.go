@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,10 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					b := m.Register("beta.test", "bob", 600)
 					m.Eventually(time.Minute, "all is seen everywhere", func() error { return m.Seen(a, b) })
 					l := m.Corrupt("alpha.test")
+					var first []string
+					for _, k := range l.Doc.Keys {
+						first = append(first, k.KeyID())
+					}
 					lie(m, l)
 					took := m.Eventually(rounds, "all have frozen it", func() error { return m.Frozen("alpha.test") })
 					t.Logf("frozen by all after %v", took)
@@ -77,6 +82,13 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					m.Kill(m.Domain("delta.test").Nodes[0])
 					m.Restart(m.Domain("delta.test").Nodes[0])
 					m.Eventually(time.Minute, "after a restart it is frozen", func() error { return m.Frozen("alpha.test") })
+					if err := m.Release("alpha.test"); err == nil || !strings.Contains(err.Error(), "convicts alpha.test still") {
+						t.Errorf("it is released while its key holds: %v", err)
+					}
+					l.Rotate(first...)
+					if err := m.Release("alpha.test"); err != nil {
+						t.Errorf("once its keys are revoked: %v", err)
+					}
 					sleepUntil(m, a.Until)
 				})
 			})

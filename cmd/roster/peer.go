@@ -19,8 +19,8 @@ import (
 func (a *app) peerCommand() *cobra.Command {
 	return group("peer", "Look at the domains that this one is peered with, and change it",
 		a.peerInviteCommand(), a.peerAcceptCommand(), a.peerListCommand(), a.peerShowCommand(), a.peerExportCommand(), a.peerSetCommand(), a.peerEvidenceCommand(),
-		a.peerVerbCommand("release", "Trust a frozen peer again", `Trust a frozen peer again. Do so once you know what happened: after it has revoked
-the key that signed both of what the evidence shows, or has begun a new epoch.`, api.PeerRelease, "%s is released"),
+		a.peerVerbCommand("release", "Trust a frozen peer again", `Trust a frozen peer again. Do so once you know what happened: it is refused until the
+peer has revoked a key that signed what the evidence shows, or has begun a new epoch.`, api.PeerRelease, "%s is released"),
 		a.peerVerbCommand("remove", "End a peering, at both sides", `End a peering. All that was had of the peer is dropped here, and it is told, so that
 it drops what it had of this domain; where it can't be reached, deadlines do that.
 An invitation that was not used yet is taken back.`, api.PeerRemove, "%s is no peer any more"))

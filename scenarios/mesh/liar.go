@@ -139,8 +139,8 @@ func (l *Liar) docFor(peer string) *directory.KeyDocument {
 }
 
 // Rotate has the liar sign with a key of its own from now on, which its next key
-// document lists in the place of all others.
-func (l *Liar) Rotate() {
+// document lists in the place of all others, and revokes those keys.
+func (l *Liar) Rotate(revoked ...string) {
 	l.m.T.Helper()
 	key, err := trust.OpenKey(l.m.T.TempDir())
 	l.m.must(err)
@@ -150,9 +150,11 @@ func (l *Liar) Rotate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	doc := *l.Doc
-	doc.Seq += 100
+	doc.Seq += 200
+	doc.Revoked = revoked
 	doc.Keys = []directory.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}}
 	l.Doc = &doc
+	clear(l.docs)
 	l.ring.SetKey(key)
 }
 

@@ -216,6 +216,19 @@ func (m *Mesh) Frozen(liar string) error {
 	return nil
 }
 
+// Release has every living node's domain trust a frozen one again; nil once all do.
+func (m *Mesh) Release(name string) error {
+	for _, n := range m.Living() {
+		ctx, cancel := m.request()
+		err := m.client(n, operator).ChangePeering(ctx, name, api.PeerRelease)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
 // Evidence returns the first evidence that a node has against a domain.
 func (m *Mesh) Evidence(n *Node, against string) []byte {
 	m.T.Helper()
