@@ -113,6 +113,10 @@ func TestA2A(t *testing.T) {
 		{"no such skill", card(`"url": "URL/rpc"`), "hum", `{"text":"hi"}`, false, ``, "", "", nil, "", directory.NotFound},
 		{"0.3, streamed", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, true, "data: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":{\"n\":1}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"error\":{\"code\":1}}\n\n", "/rpc", "",
 			[]string{`"method":"message/stream"`}, "data: {\"n\":1}\n\nevent: error\ndata: {\"error\":{\"code\":\"AgentError\",\"message\":\"the agent answered with the JSON-RPC error 1\"}}\n\n", ""},
+		{"0.3, streamed by other lines", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, true, ": here\r\n\r\nid: 1\r\ndata: {\"jsonrpc\":\"2.0\",\r\ndata:\"id\":\"1\",\"result\":{\"n\":\r\ndata: 1}}\r\n\r\ndata: {\"result\":2}\r\rdata: {\"error\":{\"code\":1}}\n\ndata: {\"result\":3}\n\n", "/rpc", "",
+			nil, ": here\n\nid: 1\ndata: {\"n\":1}\n\ndata: 2\n\nevent: error\ndata: {\"error\":{\"code\":\"AgentError\",\"message\":\"the agent answered with the JSON-RPC error 1\"}}\n\n", ""},
+		{"0.3, a stream cut off", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, true, "data: {\"result\":1}\n\ndata: {\"result\":2}\n", "/rpc", "", nil, "data: 1\n\n", ""},
+		{"0.3, an endless event", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, true, strings.Repeat("data: 1\n", 1<<18) + "\n", "/rpc", "", nil, "", ""},
 	} {
 		answer, got, path, version = tc.answer, "", "", ""
 		r, err := s.Invoke(t.Context(), tc.e, directory.Invocation{Operation: tc.operation, Body: []byte(tc.body), Stream: tc.stream})
