@@ -60,6 +60,7 @@ type origin struct {
 	keysText  string
 	past      []string // key documents before it, the newest first
 	keysAsked time.Time
+	keysDue   bool      // they were not, since a pushed message had been the reason just before
 	heard     time.Time // when anything verified last came
 	lastErr   string
 	reached   *directory.Position // what position found last; nil once anything changed

@@ -136,16 +136,26 @@ func (m *Mesh) obey(o *origin) error {
 	return m.hide(o, &o.feed, func(*directory.Entry) bool { return true })
 }
 
-// mayRefresh paces the pulls of keys that pushed messages cause.
+// mayRefresh paces the pulls of keys that pushed messages cause. One that is put
+// off is made up for by asking for the head (tend): nobody may push again.
 func (o *origin) mayRefresh(from sender) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
 	if from.pushed && now.Sub(o.keysAsked) < keysEvery {
+		o.keysDue = true
 		return false
 	}
 	o.keysAsked = now
 	return true
+}
+
+// putOff reports, once, whether a pull of keys was put off.
+func (o *origin) putOff() (due bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	due, o.keysDue = o.keysDue, false
+	return due
 }
 
 // take is the whole way of a page: the gate, its records, the stream. A page by

@@ -214,14 +214,17 @@ func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
 	var keys directory.Position
 	for ctx.Err() == nil {
 		changed := m.cfg.Source.Changed()
+		again := time.Duration(0)
 		if doc := m.cfg.Source.KeyDocument(); doc != nil && issueOf(doc) != keys {
 			if head, err := m.publisher.head(); err == nil {
 				keys = issueOf(doc)
 				g.publish("head", append([]byte{gossipHead}, head...), m.audience(m.cfg.Domain))
+			} else {
+				again = gossipEvery // this node takes up the key that the document has for it in a moment
 			}
 		}
 		if m.cfg.Source.Tip(directory.Mesh) <= told {
-			wait(ctx, changed, 0)
+			wait(ctx, changed, again)
 			continue
 		}
 		if !m.cfg.Source.IsLeader() {

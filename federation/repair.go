@@ -95,6 +95,9 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 			return
 		case msg := <-o.mail:
 			m.open(ctx, o, msg)
+			if o.putOff() {
+				heads.Reset(keysEvery)
+			}
 		case <-o.kick:
 			retry.Reset(m.backlog(ctx, o))
 		case <-retry.C:
