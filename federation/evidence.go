@@ -159,6 +159,11 @@ func (c *cases) open() []*pendingCase {
 	return slices.Clone(c.pending)
 }
 
+// against reports whether one of these is against an origin.
+func against(open []*pendingCase, td spiffeid.TrustDomain) bool {
+	return slices.ContainsFunc(open, func(p *pendingCase) bool { return p.Origin == td })
+}
+
 // settle notes that the domain has acted.
 func (c *cases) settle(p *pendingCase) error {
 	if err := os.Rename(c.file(p.Origin, p.ID, pendingSuffix), c.file(p.Origin, p.ID, keptSuffix)); err != nil {

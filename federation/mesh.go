@@ -312,6 +312,7 @@ func (o *origin) halt() {
 // when its peering is terminated, and not when a peering is merely absent: at
 // start the domain's own state may not be read yet.
 func (m *Mesh) reconcile() {
+	open := m.cases.open() // first: what the domain acted on before is in the peerings
 	for _, p := range m.cfg.Peerings() {
 		if p.Domain == m.cfg.Domain {
 			continue
@@ -331,7 +332,7 @@ func (m *Mesh) reconcile() {
 		if o.peering = p; changed {
 			m.rejudge(o)
 		}
-		o.convicted = o.convicted && p.State == directory.PeeringActive // the domain has acted
+		o.convicted = against(open, p.Domain) || against(m.cases.open(), p.Domain) // until the domain has acted
 		o.mu.Unlock()
 	}
 	m.noteFrozen()

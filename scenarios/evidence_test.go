@@ -89,6 +89,10 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					if err := m.Release("alpha.test"); err != nil {
 						t.Errorf("once its keys are revoked: %v", err)
 					}
+					again := l.Last.Digests[0]
+					again.Op, again.Revision, again.Deadline = directory.OpRenew, l.Last.At+5, again.Deadline-20
+					l.Say("beta.test", again)
+					m.Eventually(2*time.Minute, "what it says is taken again", func() error { return toldUntil(m, "beta.test", again) })
 					sleepUntil(m, a.Until)
 				})
 			})
