@@ -3,8 +3,9 @@ package federation
 import (
 	"context"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // MayRelease asks a frozen origin for its newest key document, and returns a

@@ -48,7 +48,7 @@ func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 		}
 		m.Restart(killed(m, alpha.Nodes[0]))
 		m.Eventually(time.Minute, "all is seen after a restart", func() error { return m.Seen(told...) })
-		if err := m.Unfrozen(); err != nil {
+		if err := m.Frozen(); err != nil {
 			t.Error(err)
 		}
 	})

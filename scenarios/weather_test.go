@@ -155,7 +155,7 @@ func (w *weather) clear() {
 	if err := w.m.Seen(left...); err != nil {
 		w.m.T.Errorf("what was acknowledged is not everywhere: %v", err)
 	}
-	if err := w.m.Unfrozen(); err != nil {
+	if err := w.m.Frozen(); err != nil {
 		w.m.T.Error(err)
 	}
 }

@@ -49,19 +49,7 @@ named on standard error.`,
 }
 
 func (a *app) export(ctx context.Context, id, origin string, as directory.Kind) error {
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	path, err := locate(ctx, client, id, origin, api.ReadOptions{})
-	if err != nil {
-		return err
-	}
-	r, err := client.Get(ctx, path)
-	if err != nil {
-		return a.ambiguous(suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id))), id)
-	}
-	c, err := contents(ctx, client, r.Href)
+	_, c, err := a.contentsOf(ctx, id, origin)
 	if err != nil {
 		return err
 	}
@@ -140,6 +128,25 @@ func stored(ctx context.Context, client *api.Client, href string) (directory.Doc
 		return directory.Document{}, err
 	}
 	return c.Document, nil
+}
+
+// contentsOf gets a registration by its name or rid, and what its signed record
+// holds.
+func (a *app) contentsOf(ctx context.Context, id, origin string) (*api.Resource, *directory.Contents, error) {
+	client, err := a.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	path, err := locate(ctx, client, id, origin, api.ReadOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := client.Get(ctx, path)
+	if err != nil {
+		return nil, nil, a.ambiguous(suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id))), id)
+	}
+	c, err := contents(ctx, client, r.Href)
+	return r, c, err
 }
 
 func contents(ctx context.Context, client *api.Client, href string) (*directory.Contents, error) {

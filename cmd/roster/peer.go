@@ -138,6 +138,19 @@ func yes(b bool) string {
 	return "no"
 }
 
+// peer returns one peer of the domain, as its node tells of it.
+func (a *app) peer(ctx context.Context, client *api.Client, domain string) (*api.Peer, error) {
+	peers, _, err := client.Peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(peers, func(p api.Peer) bool { return p.Domain == domain })
+	if i < 0 {
+		return nil, failed(exitNotFound, "%s is no peer of this domain", domain).try(a.command("peer", "list"))
+	}
+	return &peers[i], nil
+}
+
 func (a *app) peerShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show DOMAIN",
@@ -148,19 +161,15 @@ func (a *app) peerShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			peers, _, err := client.Peers(c.Context())
+			peer, err := a.peer(c.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
-			i := slices.IndexFunc(peers, func(p api.Peer) bool { return p.Domain == args[0] })
-			if i < 0 {
-				return failed(exitNotFound, "%s is no peer of this domain", args[0]).try(a.command("peer", "list"))
-			}
-			body, err := marshal(peers[i])
+			body, err := marshal(peer)
 			if err != nil {
 				return err
 			}
-			return a.print(answer{body, "", shownPeer(peers[i])})
+			return a.print(answer{body, "", shownPeer(*peer)})
 		},
 	}
 }

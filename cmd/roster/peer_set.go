@@ -1,14 +1,12 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -72,19 +70,15 @@ once for what is here already, but for quotas: those bound what is added.`,
 			if err != nil {
 				return err
 			}
-			peers, _, err := client.Peers(c.Context())
+			peer, err := a.peer(c.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
-			i := slices.IndexFunc(peers, func(p api.Peer) bool { return p.Domain == args[0] })
-			if i < 0 {
-				return failed(exitNotFound, "%s is no peer of this domain", args[0]).try(a.command("peer", "list"))
-			}
 			var export, imports *directory.PeerRules
-			if out.into(c, "export", &peers[i].Export) {
-				export = &peers[i].Export
+			if out.into(c, "export", &peer.Export) {
+				export = &peer.Export
 			}
-			r := &peers[i].Import
+			r := &peer.Import
 			given := in.into(c, "import", r)
 			for name, set := range map[string]func(){
 				"records": func() { r.Records = records }, "bytes": func() { r.Bytes = bytes },

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 
-	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
 )
@@ -19,19 +18,7 @@ type compared struct {
 // verifyAgent fetches what an agent says of itself at its base, from here, and
 // compares it with its registration (jimenez 8.5, A.2).
 func (a *app) verifyAgent(ctx context.Context, f *fetching, id, origin string) error {
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	path, err := locate(ctx, client, id, origin, api.ReadOptions{})
-	if err != nil {
-		return err
-	}
-	r, err := client.Get(ctx, path)
-	if err != nil {
-		return a.ambiguous(suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id))), id)
-	}
-	c, err := contents(ctx, client, r.Href)
+	r, c, err := a.contentsOf(ctx, id, origin)
 	if err != nil {
 		return err
 	}

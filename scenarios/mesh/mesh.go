@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -179,11 +180,9 @@ func (m *Mesh) peer(d *Domain) {
 // announced.
 func (m *Mesh) Synced() error {
 	for _, n := range m.Living() {
-		ctx, cancel := m.request()
-		peers, _, err := m.client(n, operator).Peers(ctx)
-		cancel()
+		peers, err := m.peersOf(n)
 		if err != nil {
-			return fmt.Errorf("%s: %w", n.Name, err)
+			return err
 		}
 		if len(peers) != len(m.Domains)-1 {
 			return fmt.Errorf("%s has %d peers", n.Name, len(peers))
@@ -197,19 +196,28 @@ func (m *Mesh) Synced() error {
 	return nil
 }
 
-// Frozen returns nil when every living node of another domain has frozen that one,
+// peersOf returns what a node tells of its domain's peers.
+func (m *Mesh) peersOf(n *Node) ([]api.Peer, error) {
+	ctx, cancel := m.request()
+	defer cancel()
+	peers, _, err := m.client(n, operator).Peers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Name, err)
+	}
+	return peers, nil
+}
+
+// Frozen returns nil when every living node of another domain has frozen these,
 // and nobody else.
-func (m *Mesh) Frozen(liar string) error {
+func (m *Mesh) Frozen(liars ...string) error {
 	for _, n := range m.Living() {
-		ctx, cancel := m.request()
-		peers, _, err := m.client(n, operator).Peers(ctx)
-		cancel()
+		peers, err := m.peersOf(n)
 		if err != nil {
-			return fmt.Errorf("%s: %w", n.Name, err)
+			return err
 		}
 		for _, p := range peers {
-			if frozen := p.State == string(directory.PeeringFrozen); frozen != (p.Domain == liar) {
-				return fmt.Errorf("%s: %s is %s", n.Name, p.Domain, p.State)
+			if frozen := p.Agreed == string(directory.PeeringFrozen); frozen != slices.Contains(liars, p.Domain) {
+				return fmt.Errorf("%s: %s is %s", n.Name, p.Domain, p.Agreed)
 			}
 		}
 	}
@@ -239,24 +247,6 @@ func (m *Mesh) Evidence(n *Node, against string) []byte {
 		m.T.Fatalf("%s: %v", n.Name, err)
 	}
 	return r.Body
-}
-
-// Unfrozen returns nil when no living node holds another domain for a liar.
-func (m *Mesh) Unfrozen() error {
-	for _, n := range m.Living() {
-		ctx, cancel := m.request()
-		peers, _, err := m.client(n, operator).Peers(ctx)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("%s: %w", n.Name, err)
-		}
-		for _, p := range peers {
-			if p.Agreed == string(directory.PeeringFrozen) {
-				return fmt.Errorf("%s has frozen %s", n.Name, p.Domain)
-			}
-		}
-	}
-	return nil
 }
 
 // Pooled returns nil when every living node's gossip knows every other living

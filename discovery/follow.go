@@ -1,0 +1,173 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Run follows the view until ctx ends, whose error it returns.
+func (f *Finder) Run(ctx context.Context) error {
+	if f.cfg.Embedder != nil {
+		var embedding sync.WaitGroup
+		defer embedding.Wait()
+		bound, cancel := context.WithCancel(ctx)
+		defer cancel()
+		embedding.Go(func() { f.embedAll(bound) })
+	}
+	for {
+		if err := f.CatchUp(ctx); err != nil {
+			return err
+		}
+		if err := f.classify(ctx); err != nil {
+			return err
+		}
+		if err := f.followParts(ctx); err != nil {
+			return err
+		}
+		f.feed.Lock()
+		mark := f.watcher.Mark()
+		f.feed.Unlock()
+		if err := f.cfg.View.Await(ctx, mark); err != nil {
+			return err
+		}
+	}
+}
+
+// CatchUp indexes what was in the view when it was called. It returns ctx's error where that
+// ends first.
+func (f *Finder) CatchUp(ctx context.Context) error {
+	f.feed.Lock()
+	defer f.feed.Unlock()
+	end := f.watcher.End()
+	for f.behind(end) {
+		if done := f.follow(); done {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// behind reports whether changes before a place are not indexed yet. The caller
+// holds feed.
+func (f *Finder) behind(end directory.Mark) bool {
+	at := f.watcher.Mark()
+	return at.IsZero() || at.Before(end)
+}
+
+// A query helps to index what was in the view at the beginning before it searches
+// what is there: by so many reads of the view, however slow the machine is, and
+// until so much time has passed.
+const (
+	patientReads = 8
+	patience     = 50 * time.Millisecond
+)
+
+// refresh is CatchUp for a query: all changes, but for those who are still told
+// what was there at the beginning.
+func (f *Finder) refresh(ctx context.Context) error {
+	if f.begun.Load() {
+		return f.CatchUp(ctx)
+	}
+	if !f.feed.TryLock() {
+		return nil
+	}
+	defer f.feed.Unlock()
+	start := time.Now()
+	for n := 0; n < patientReads || time.Since(start) < patience; n++ {
+		if done := f.follow(); done {
+			return nil
+		}
+	}
+	return nil
+}
+
+// follow indexes the next changes and reports whether there are no more by now.
+// The caller holds feed.
+func (f *Finder) follow() bool {
+	ctx := f.ended
+	if f.watcher.Mark().IsZero() {
+		ctx = context.Background() // it is told what was there, and does not wait
+	}
+	events, err := f.watcher.Next(ctx)
+	switch {
+	case errors.Is(err, directory.ErrBehind):
+		f.watcher.Close()
+		f.watcher = f.watch()
+		f.begun.Store(false)
+		return false
+	case err != nil:
+		return true
+	}
+	for len(events) > 0 {
+		n := min(len(events), feedBatch)
+		f.apply(events[:n])
+		events = events[n:]
+	}
+	return false
+}
+
+// feedBatch bounds how many changes are indexed while queries wait.
+const feedBatch = 16
+
+// A step is a change that was read and is not indexed yet.
+type step struct {
+	event    directory.Event
+	was, now contents
+	had, has bool
+}
+
+// apply indexes at most feedBatch changes. The texts are read before queries have
+// to wait.
+func (f *Finder) apply(events []directory.Event) {
+	for i := range events {
+		f.prepare(&f.batch[i], &events[i])
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range events {
+		f.index1(&f.batch[i])
+		f.batch[i].event = directory.Event{}
+	}
+}
+
+func (f *Finder) prepare(s *step, e *directory.Event) {
+	s.event, s.had, s.has = *e, false, false
+	old, now := e.Old, e.Entry
+	if e.Kind == directory.EventRemoved {
+		old, now = now, nil
+	}
+	if old != nil && !old.Packed.IsZero() {
+		s.had = true
+		s.was.read(f.reader, f.cfg.sight.See(old))
+	}
+	if now != nil && !now.Packed.IsZero() {
+		s.has = true
+		s.now.read(f.reader, f.cfg.sight.See(now))
+		s.now.text = f.textHash(now, s.now.flags)
+	}
+}
+
+func (f *Finder) index1(s *step) {
+	e := s.event.Entry
+	switch {
+	case s.event.Kind == directory.EventReset:
+		f.index, f.whole, f.full = newIndex(&f.cfg, f.seed, f.wake), false, false
+		f.readers.forget()
+	case s.event.Kind == directory.EventCurrent:
+		f.whole = true
+		f.begun.Store(true)
+	case s.has && s.had:
+		f.full = !f.index.put(e, &s.was, &s.now) || f.full
+	case s.has:
+		f.full = !f.index.put(e, nil, &s.now) || f.full
+	case s.had:
+		f.index.remove(e.Origin, e.RID, &s.was)
+	}
+}
