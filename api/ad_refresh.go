@@ -35,7 +35,7 @@ func (s *Server) refreshMany(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.paceMore(c, identified, len(items)/renewalsAToken); err != nil {
+	if err := s.paceMore(c, Writes, len(items)/renewalsAToken); err != nil {
 		return err
 	}
 	var told []Renewed
@@ -107,6 +107,9 @@ func readRenewals(w http.ResponseWriter, c *call) ([]Renewal, error) {
 func (s *Server) renewable(c *call, item Renewal, fresh func() error) (*directory.Entry, directory.RID, error) {
 	if item.Lifetime != 0 && item.Lifetime < directory.MinLifetime {
 		return nil, directory.RID{}, directory.Refuse(directory.BadLifetime, "lt is %d; it is a whole number of seconds from %d to 4294967295", item.Lifetime, directory.MinLifetime)
+	}
+	if err := longEnough(item.Lifetime, s.shortest(c)); err != nil {
+		return nil, directory.RID{}, err
 	}
 	return s.targetOf(c, item.ID, fresh)
 }

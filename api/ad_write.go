@@ -70,7 +70,7 @@ func (s *Server) update(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	ask := directory.Refreshing{}
-	if ask.Lifetime, err = c.params.lifetime(0); err != nil {
+	if ask.Lifetime, err = s.lifetime(c, 0); err != nil {
 		return err
 	}
 	cond, err := conditionOf(c.Request)

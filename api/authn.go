@@ -13,10 +13,10 @@ import (
 // An access says who may call a route.
 type access struct {
 	level  level
+	class  Class  // whose quota a request counts against
 	action string // of an operator's route
 	stream bool   // the answer has no end, so there is no HEAD of it
-	ranked bool   // it ranks, and has a quota of its own
-	calls  bool   // it calls an agent, likewise
+	calls  bool   // it calls an agent
 }
 
 type level int
@@ -31,17 +31,20 @@ const (
 )
 
 var (
-	anyone     = access{level: levelAnyone}
-	reader     = access{level: levelReader}
-	watcher    = access{level: levelReader, stream: true}
-	querier    = access{level: levelReader, ranked: true}
-	invoker    = access{level: levelReader, calls: true}
-	identified = access{level: levelIdentified}
-	nodes      = access{level: levelNodes}
-	toolUser   = access{level: levelTools}
+	anyone     = access{level: levelAnyone, class: Public}
+	guest      = access{level: levelAnyone, class: Writes}
+	reader     = access{level: levelReader, class: Reads}
+	watcher    = access{level: levelReader, class: Reads, stream: true}
+	querier    = access{level: levelReader, class: Queries}
+	invoker    = access{level: levelReader, class: Invocations, calls: true}
+	identified = access{level: levelIdentified, class: Writes}
+	nodes      = access{level: levelNodes, class: Federation}
+	toolUser   = access{level: levelTools} // what a tool asks for has a class
 )
 
-func operator(action string) access { return access{level: levelOperator, action: action} }
+func operator(action string) access {
+	return access{level: levelOperator, class: Operations, action: action}
+}
 
 // admit finds out who calls, whether they ask too often, and whether the route is
 // for them. It fills c.id and c.commissions.
@@ -50,15 +53,15 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 	if err := s.pages.Check(c.Request); err != nil {
 		return directory.Refuse(directory.Forbidden, "A page of another site changes nothing here: %w", err)
 	}
-	if who.level == levelAnyone || who.level == levelNodes {
-		return nil
+	if who.level == levelAnyone {
+		return s.pace(w, c, who.class)
 	}
 	cred, err := s.identify(c)
 	if err == nil {
 		c.id, c.credential = cred.Identity, cred
 	}
 	id := cred.Identity
-	if err := s.pace(w, c, who); err != nil {
+	if err := s.pace(w, c, who.class); err != nil || who.level == levelNodes {
 		return err
 	}
 	if err != nil {

@@ -56,14 +56,14 @@ func (a access) problems() []directory.Problem {
 		ps = append(ps, directory.Unauthenticated, directory.Replayed, directory.RateLimited, directory.BadRequest, directory.Forbidden,
 			directory.PreconditionFailed, directory.Unavailable, directory.Overtaken, directory.OutcomeUnknown, Timeout)
 	case levelOperator:
-		ps = append(ps, directory.Unauthenticated, directory.Forbidden)
+		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Forbidden)
 	case levelTools:
 		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.BadRequest, directory.Forbidden, directory.TooLarge, MediaType)
 	case levelNodes:
 		ps = append(ps, directory.Unauthenticated, directory.Forbidden, directory.BadRequest, directory.BadQuery, directory.NotFound, directory.TooLarge,
 			MediaType, directory.RateLimited, directory.Unavailable, Upstream, Timeout)
 	default:
-		ps = append(ps, directory.PreconditionFailed)
+		ps = append(ps, directory.PreconditionFailed, directory.RateLimited)
 	}
 	return ps
 }
@@ -73,7 +73,7 @@ func (a access) headers() []string {
 	switch a.level {
 	case levelReader:
 		return []string{"RateLimit", "RateLimit-Policy", "Roster-Index", "Roster-Stale", "Cache-Control", "Vary"}
-	case levelIdentified:
+	case levelIdentified, levelOperator, levelNodes:
 		return []string{"RateLimit", "RateLimit-Policy"}
 	case levelTools:
 		return []string{"RateLimit", "RateLimit-Policy", "Cache-Control", "Vary"}
@@ -312,7 +312,7 @@ var operations = map[string]operation{
 	},
 	"POST /v1/peerings": {
 		summary: "For a domain that was invited: show the invitation's secret and say who one is.", body: []string{"peer-offer"},
-		answers: []good{{status: 204, what: "The two are peers.", headers: []string{"RateLimit", "RateLimit-Policy"}}}, problems: slices.Concat(changed, []directory.Problem{directory.Forbidden, directory.RateLimited}),
+		answers: []good{{status: 204, what: "The two are peers.", headers: []string{"RateLimit", "RateLimit-Policy"}}}, problems: slices.Concat(changed, []directory.Problem{directory.Forbidden}),
 	},
 	"GET /v1/operator/keys":         {summary: "Which keys sign for the domain.", answers: []good{{status: 200, what: "Its newest key document, in short.", schema: "keys"}}},
 	"POST /v1/operator/keys/rotate": ordered("Give the node that is asked another signing key.", "nothing", true),

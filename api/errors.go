@@ -43,7 +43,7 @@ var rulings = map[directory.Problem]ruling{
 	directory.BadName: {400, "Bad agent name", "invalid_request", "InvalidInput", 0,
 		"An agent name is 1 to 255 bytes of UTF-8 without control characters and without an asterisk, and doesn't have the form of a registration id."},
 	directory.BadLifetime: {400, "Bad lifetime", "invalid_request", "InvalidInput", 0,
-		"lt is a whole number of seconds from 60 to 4294967295. What exceeds the directory's maximum is granted the maximum."},
+		"lt is a whole number of seconds from 60 to 4294967295, and where the directory's operator says so, from more on. What exceeds the directory's maximum is granted the maximum."},
 	directory.BadDocument: {400, "Bad document", "invalid_request", "InvalidInput", 0,
 		"The document breaks a rule of its kind. The pointer names the member."},
 	directory.BadQuery: {400, "Bad query", "invalid_request", "InvalidInput", 0,

@@ -37,3 +37,57 @@ func TestACredentialBoundsLifetimes(t *testing.T) {
 		}
 	}
 }
+
+// Terms give some callers a floor and a ceiling of their own: what asks for less is
+// refused, what asks for more is granted the ceiling, and what does not say gets what is
+// between.
+//
+// Requirement: AD-010, AD-011
+func TestSomeCallersHaveLifetimesOfTheirOwn(t *testing.T) {
+	batch, err := directory.ParseIdentityPattern("spiffe://alpha.test/batch/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTestServer(t, func(c *Config) {
+		c.MinLifetime = 120
+		c.Terms = []Terms{{Who: batch, MinLifetime: 3600, MaxLifetime: 7200}, {By: []string{"wpt"}, MinLifetime: 300}}
+	})
+	for _, x := range []struct {
+		who, by, lt   string
+		def           uint32
+		asks, granted uint32 // 0 where it is refused
+	}{
+		{"/batch/one", "x509-svid", "lt=3599", 86400, 0, 0},
+		{"/batch/one", "x509-svid", "lt=3600", 86400, 3600, 3600},
+		{"/batch/one", "x509-svid", "lt=90000", 86400, 90000, 7200},
+		{"/batch/one", "x509-svid", "", 600, 3600, 3600},
+		{"/batch/one", "x509-svid", "", 0, 0, 0}, // a refresh that keeps what was granted
+		{"/agent/ada", "wpt", "lt=299", 86400, 0, 0},
+		{"/agent/ada", "wpt", "lt=300", 86400, 300, 300},
+		{"/agent/ada", "x509-svid", "lt=119", 86400, 0, 0},
+		{"/agent/ada", "x509-svid", "lt=120", 86400, 120, 120},
+		{"/agent/ada", "x509-svid", "lt=900000", 86400, 900000, 900000}, // the domain's bound is the leader's
+	} {
+		c := &call{id: identityAt(t, x.who), credential: Credential{Method: x.by}, params: parseParams(x.lt)}
+		got, err := s.lifetime(c, x.def)
+		if got := s.capped(c, got); err == nil && got != x.granted {
+			t.Errorf("%s by %s, %q: granted %d, want %d", x.who, x.by, x.lt, got, x.granted)
+		}
+		if refused := x.asks == 0 && x.lt != ""; (directory.ProblemOf(err) == directory.BadLifetime) != refused || err == nil && got != x.asks {
+			t.Errorf("%s by %s, %q: %d, %v", x.who, x.by, x.lt, got, err)
+		}
+	}
+	one := &call{id: identityAt(t, "/batch/one")}
+	if _, _, err := s.renewable(one, Renewal{ID: rid(1), Lifetime: 600}, nil); directory.ProblemOf(err) != directory.BadLifetime {
+		t.Errorf("a renewal under the floor: %v", err)
+	}
+}
+
+func identityAt(t *testing.T, path string) directory.Identity {
+	t.Helper()
+	id, err := directory.ParseIdentity("spiffe://alpha.test" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}

@@ -54,7 +54,7 @@ func (s *Server) mcp(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	if toolNamed(m.tool) == nil { // what a tool asks for is paced as that
-		if err := s.pace(w, c, reader); err != nil {
+		if err := s.pace(w, c, Reads); err != nil {
 			return err
 		}
 	}
@@ -67,7 +67,7 @@ func (s *Server) mcp(w http.ResponseWriter, c *call) error {
 	answer := &captured{header: http.Header{}}
 	s.tools().ServeHTTP(answer, r)
 	if toolNamed(m.tool) != nil && !c.asked.Load() { // the call was refused before it asked for anything
-		if err := s.pace(w, c, reader); err != nil {
+		if err := s.pace(w, c, Reads); err != nil {
 			return err
 		}
 	}

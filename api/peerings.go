@@ -254,9 +254,6 @@ func (s *Server) changePeering(w http.ResponseWriter, c *call) error {
 // redeem answers the domain that an invitation is for. It has no identity here
 // yet: the secret is what it shows.
 func (s *Server) redeem(w http.ResponseWriter, c *call) error {
-	if err := s.pace(w, c, identified); err != nil {
-		return err
-	}
 	var in offer
 	if err := readRequest(w, c, &in); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,17 +16,52 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Limits are how often one caller may ask, in requests per second; 0 is as often
-// as it likes. A caller is an identity, or an address where none was verified. It
-// may use what it left unused for ten seconds at once.
-type Limits struct {
-	Writes float64 // registrations, refreshes, removals
-	Reads  float64 // lookups and registrations, with their evidence
+// A Class is a group of routes for which callers have one quota.
+type Class string
+
+// The classes of routes.
+const (
+	Writes Class = "writes" // registrations, refreshes, removals
+	Reads  Class = "reads"  // lookups and registrations, with their evidence
 	// Queries are what is ranked: they cost more than a lookup, and tell more of what
 	// there is (AI-016).
-	Queries float64
-	// Invocations are of agents through the gateway.
-	Invocations float64
+	Queries     Class = "queries"
+	Invocations Class = "invocations" // of agents through the gateway
+	Operations  Class = "operations"  // operators' questions and changes
+	Federation  Class = "federation"  // what nodes ask
+	Public      Class = "public"      // what anyone may have, without being asked who they are
+)
+
+// Classes are all of them.
+var Classes = []Class{Writes, Reads, Queries, Invocations, Operations, Federation, Public}
+
+// Limits are how often one caller may ask, in requests per second, by the class of
+// what is asked for; without one, or with 0, it is as often as it likes. A caller is
+// an identity, or an address where none was verified. It may use what it left unused
+// for ten seconds at once.
+type Limits map[Class]float64
+
+// Terms are what holds for some callers instead of what holds for all: of several
+// that cover a caller, the first that has something to say.
+type Terms struct {
+	Who directory.IdentityPattern // the zero pattern is anybody
+	// By are the ways to show who one is, as Credential has them, and MethodNone; none is
+	// any.
+	By     []string
+	Limits Limits
+	// The shortest and the longest lifetime that they may ask for, and are granted, in
+	// seconds; 0 is as for all.
+	MinLifetime, MaxLifetime uint32
+}
+
+// MethodNone is the way of callers that showed nothing, in Terms.
+const MethodNone = "none"
+
+func (t *Terms) cover(id directory.Identity, method string) bool {
+	if id.IsZero() {
+		method = MethodNone
+	}
+	return (t.Who.IsZero() || t.Who.Matches(id)) && (len(t.By) == 0 || slices.Contains(t.By, method))
 }
 
 // limitWindow is how many seconds' worth of requests a caller may make at once.
@@ -38,13 +74,14 @@ const maxBuckets = 1 << 16
 
 // A quota is the policy of one class of routes.
 type quota struct {
-	name  string
-	rate  rate.Limit // per second
+	class Class
+	terms int        // by which it is, among those of some callers; 0 for that of all
+	rate  rate.Limit // per second; 0 is no limit
 	burst int
 }
 
-func newQuota(name string, perSecond float64) quota {
-	return quota{name, rate.Limit(perSecond), max(1, int(math.Ceil(perSecond*limitWindow)))}
+func newQuota(class Class, terms int, perSecond float64) quota {
+	return quota{class, terms, rate.Limit(perSecond), max(1, int(math.Ceil(perSecond*limitWindow)))}
 }
 
 // window is how many seconds an empty bucket takes to fill.
@@ -57,40 +94,51 @@ type bucket struct {
 	used    time.Time // last
 }
 
-type bucketKey struct{ class, caller string }
+type bucketKey struct {
+	class  Class
+	terms  int
+	caller string
+}
 
 // A limiter keeps every caller's buckets.
 type limiter struct {
-	writes, reads, queries, invocations quota
+	terms   []Terms
+	quotas  []map[Class]quota // of all, and then of each of terms
+	longest time.Duration     // after so long without a request every bucket is full
 
 	mu    sync.Mutex // guards what follows
 	all   map[bucketKey]*lists.Element
 	order *lists.List // of *bucket, the last used first
 }
 
-func newLimiter(l Limits) *limiter {
-	return &limiter{
-		writes: newQuota("writes", l.Writes), reads: newQuota("reads", l.Reads), queries: newQuota("queries", l.Queries),
-		invocations: newQuota("invocations", l.Invocations),
-		all:         map[bucketKey]*lists.Element{}, order: lists.New(),
+func newLimiter(l Limits, terms []Terms) *limiter {
+	m := &limiter{terms: terms, all: map[bucketKey]*lists.Element{}, order: lists.New()}
+	add := func(l Limits) {
+		quotas := map[Class]quota{}
+		for class, perSecond := range l {
+			q := newQuota(class, len(m.quotas), perSecond)
+			quotas[class] = q
+			if q.rate > 0 {
+				m.longest = max(m.longest, time.Duration(q.window())*time.Second)
+			}
+		}
+		m.quotas = append(m.quotas, quotas)
 	}
+	add(l)
+	for _, t := range terms {
+		add(t.Limits)
+	}
+	return m
 }
 
-// quota returns the policy that a route is under, if there is one. Operators and
-// nodes are under none: they must get through, and the nodes' own are the
-// federation's.
-func (l *limiter) quota(who access) (quota, bool) {
-	var q quota
-	switch {
-	case who.calls:
-		q = l.invocations
-	case who.ranked:
-		q = l.queries
-	case who.level == levelReader:
-		q = l.reads
-	case who.level == levelIdentified:
-		q = l.writes
+// quota returns the policy of a class of routes for a caller, if there is one.
+func (l *limiter) quota(class Class, id directory.Identity, method string) (quota, bool) {
+	for i := range l.terms {
+		if q, ok := l.quotas[i+1][class]; ok && l.terms[i].cover(id, method) {
+			return q, q.rate > 0
+		}
 	}
+	q := l.quotas[0][class]
 	return q, q.rate > 0
 }
 
@@ -112,7 +160,7 @@ func (l *limiter) take(q quota, caller string, now time.Time, n int) (left float
 // bucket returns a caller's bucket, and forgets those that need not be known any
 // more: at most two, so that no single request pays for many.
 func (l *limiter) bucket(q quota, caller string, now time.Time) *bucket {
-	key := bucketKey{q.name, caller}
+	key := bucketKey{q.class, q.terms, caller}
 	e, known := l.all[key]
 	if known {
 		l.order.MoveToFront(e)
@@ -125,7 +173,7 @@ func (l *limiter) bucket(q quota, caller string, now time.Time) *bucket {
 	for range 2 {
 		last := l.order.Back()
 		old := last.Value.(*bucket)
-		if len(l.all) <= maxBuckets && now.Sub(old.used) < l.longest() {
+		if len(l.all) <= maxBuckets && now.Sub(old.used) < l.longest {
 			break
 		}
 		l.order.Remove(last)
@@ -134,24 +182,13 @@ func (l *limiter) bucket(q quota, caller string, now time.Time) *bucket {
 	return b
 }
 
-// longest is after how long without a request every bucket is full.
-func (l *limiter) longest() time.Duration {
-	var seconds int
-	for _, q := range []quota{l.writes, l.reads, l.queries, l.invocations} {
-		if q.rate > 0 {
-			seconds = max(seconds, q.window())
-		}
-	}
-	return time.Duration(seconds) * time.Second
-}
-
 // pace refuses a request of a caller that asks too often, and tells everyone how
 // much is left (draft-ietf-httpapi-ratelimit-headers-10): RateLimit-Policy has
 // the quota (q) and the seconds that it is for (w), RateLimit what remains of it
 // (r) and in how many seconds there is more (t): the whole quota again, or where
 // nothing remains, one request.
-func (s *Server) pace(w http.ResponseWriter, c *call, who access) error {
-	q, limited := s.limits.quota(who)
+func (s *Server) pace(w http.ResponseWriter, c *call, class Class) error {
+	q, limited := s.limits.quota(class, c.id, c.credential.Method)
 	if !limited {
 		return nil
 	}
@@ -160,9 +197,12 @@ func (s *Server) pace(w http.ResponseWriter, c *call, who access) error {
 	if ok {
 		reset = time.Duration((float64(q.burst) - left) / float64(q.rate) * float64(time.Second))
 	}
+	if ok && class == Public { // what caches keep for others says nothing of them
+		return nil
+	}
 	h := w.Header()
-	h.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", q.name, q.burst, q.window()))
-	h.Set("RateLimit", fmt.Sprintf("%q;r=%d;t=%d", q.name, int(left), seconds(reset)))
+	h.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", q.class, q.burst, q.window()))
+	h.Set("RateLimit", fmt.Sprintf("%q;r=%d;t=%d", q.class, int(left), seconds(reset)))
 	if ok {
 		return nil
 	}
@@ -171,8 +211,8 @@ func (s *Server) pace(w http.ResponseWriter, c *call, who access) error {
 
 // paceMore takes n more requests from the caller's quota, for one that is worth
 // more than one.
-func (s *Server) paceMore(c *call, who access, n int) error {
-	q, limited := s.limits.quota(who)
+func (s *Server) paceMore(c *call, class Class, n int) error {
+	q, limited := s.limits.quota(class, c.id, c.credential.Method)
 	if !limited || n == 0 {
 		return nil
 	}
@@ -185,9 +225,9 @@ func (s *Server) paceMore(c *call, who access, n int) error {
 func tooOften(q quota, wait time.Duration) error {
 	return &refusal{
 		err: directory.Refuse(directory.RateLimited, "You may make %d requests of this class (%s) in %d s; wait for %d s.",
-			q.burst, q.name, q.window(), seconds(wait)),
+			q.burst, q.class, q.window(), seconds(wait)),
 		retry:   seconds(wait),
-		members: []directory.Member{{Name: "violated-policies", Value: appendStrings(nil, []string{q.name})}},
+		members: []directory.Member{{Name: "violated-policies", Value: appendStrings(nil, []string{string(q.class)})}},
 	}
 }
 

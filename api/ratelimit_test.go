@@ -8,13 +8,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // limited returns a server with those limits, and a function that asks it as
 // somebody from some address.
-func limited(t *testing.T, l Limits) func(caller, address, method, target string) *http.Response {
+func limited(t *testing.T, l Limits, terms ...Terms) func(caller, address, method, target string) *http.Response {
 	t.Helper()
-	s := newTestServer(t, func(cfg *Config) { whole(cfg); cfg.Limits = l }, entry(t, alpha, rid(1), "one", 1, aDocument))
+	s := newTestServer(t, func(cfg *Config) { whole(cfg); cfg.Limits, cfg.Terms = l, terms }, entry(t, alpha, rid(1), "one", 1, aDocument))
 	return func(caller, address, method, target string) *http.Response {
 		r := httptest.NewRequest(method, "https://ad.alpha.test:8400"+target, nil)
 		r.RequestURI, r.RemoteAddr = target, address
@@ -85,6 +87,52 @@ func TestCallersAreLimitedOneByOne(t *testing.T) {
 	})
 }
 
+// Whom terms cover has the rates that they give, in buckets of their own; a way to show
+// who one is counts as an identity does, and what no terms say is as for all.
+//
+// Requirement: AD-041, AI-016
+func TestSomeCallersHaveTerms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ada, err := directory.ParseIdentityPattern("spiffe://alpha.test/agent/ada")
+		if err != nil {
+			t.Fatal(err)
+		}
+		agents, err := directory.ParseIdentityPattern("spiffe://alpha.test/agent/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := limited(t, Limits{Reads: 0.1, Public: 0.1, Operations: 0.1, Federation: 0.1},
+			Terms{Who: ada, Limits: Limits{Reads: 0.2}},
+			Terms{By: []string{MethodNone}, Limits: Limits{Reads: 0.3, Public: 0.2}},
+			Terms{Who: agents, By: []string{"wpt"}, Limits: Limits{Reads: 0.4}},
+			Terms{Who: agents, Limits: Limits{Reads: 0, Operations: 0.3}},
+		)
+		for _, x := range []struct {
+			caller, target string
+			most           int // requests at once
+		}{
+			{"/agent/ada", "/ad/l", 2},
+			{"", "/ad/l", 3},
+			{"/agent/bob", "/ad/l", 1000}, // without limit, by the last
+			{"/client/reader", "/ad/l", 1},
+			{"", "/.well-known/ad", 2},
+			{"", "/openapi.json", 0}, // of the same quota
+			{"/ops/operator", "/v1/operator/raft", 1},
+			{"/agent/ada", "/v1/operator/raft", 3}, // whom terms cover, and policy refuses
+			{"/roster/node/1", "/federation/v1/heads", 1},
+			{"/roster/node/2", "/federation/v1/heads", 1},
+		} {
+			served := 0
+			for served < 1000 && ask(x.caller, "192.0.2.7:1", "GET", x.target).StatusCode != http.StatusTooManyRequests {
+				served++
+			}
+			if served != x.most {
+				t.Errorf("%q has %d of %s at once, want %d", x.caller, served, x.target, x.most)
+			}
+		}
+	})
+}
+
 // Whoever waits as long as was said gets through, and no sooner.
 //
 // Requirement: AD-041
@@ -121,19 +169,20 @@ func TestWaitingHelps(t *testing.T) {
 // Strangers by the hundred thousand take no more room than the table has, and
 // those who left take none.
 func TestTheTableOfCallersIsBounded(t *testing.T) {
-	l, now := newLimiter(Limits{Reads: 0.1, Writes: 1}), time.Now()
+	l, now := newLimiter(Limits{Reads: 0.1, Writes: 1}, nil), time.Now()
+	reads, _ := l.quota(Reads, directory.Identity{}, "")
 	for i := range maxBuckets + 1000 {
-		l.take(l.reads, fmt.Sprint(i), now, 1)
+		l.take(reads, fmt.Sprint(i), now, 1)
 	}
 	if len(l.all) != maxBuckets || l.order.Len() != maxBuckets {
 		t.Errorf("%d callers are known", len(l.all))
 	}
-	if _, _, ok := l.take(l.reads, fmt.Sprint(maxBuckets+999), now, 1); ok {
+	if _, _, ok := l.take(reads, fmt.Sprint(maxBuckets+999), now, 1); ok {
 		t.Error("the last one has a new quota")
 	}
 	now = now.Add(11 * time.Second)
 	for i := range maxBuckets/2 + 1 {
-		l.take(l.reads, fmt.Sprint("later ", i%3), now, 1)
+		l.take(reads, fmt.Sprint("later ", i%3), now, 1)
 	}
 	if len(l.all) != 3 {
 		t.Errorf("%d callers are known, of which 3 were seen lately", len(l.all))

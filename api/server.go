@@ -163,6 +163,10 @@ type Config struct {
 	MaxInvocation int64         // bytes of an invocation's body; DefaultMaxInvocation where it is 0
 	MaxStale      time.Duration // DefaultMaxStale where it is 0
 	Limits        Limits
+	// MinLifetime is the shortest lifetime that may be asked for, in seconds, and Terms
+	// what holds for some callers instead of that and of Limits.
+	MinLifetime uint32
+	Terms       []Terms
 	// How many streams of events there may be, at the node and of one caller;
 	// DefaultMaxWatches and DefaultMaxWatchesEach where they are 0.
 	MaxWatches, MaxWatchesEach int
@@ -217,7 +221,7 @@ func New(cfg Config) *Server {
 	if cfg.Trail != nil {
 		cfg.audit()
 	}
-	s := &Server{cfg: cfg, awaiting: make(chan struct{}, maxAwaiting), log: cfg.Logger, limits: newLimiter(cfg.Limits), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
+	s := &Server{cfg: cfg, awaiting: make(chan struct{}, maxAwaiting), log: cfg.Logger, limits: newLimiter(cfg.Limits, cfg.Terms), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -327,7 +331,7 @@ func (s *Server) table() []row {
 			row{"POST", "/v1/operator/peers/accept", operator("peer.write"), s.accept},
 			row{"POST", "/v1/operator/peers/change", operator("peer.write"), s.changePeering},
 			// Whoever has the secret of an invitation.
-			row{"POST", redeemPath, anyone, s.redeem},
+			row{"POST", redeemPath, guest, s.redeem},
 		)
 	}
 	if s.cfg.Operator != nil && s.cfg.Finder != nil {

@@ -35,9 +35,47 @@ func (s *Server) caller(c *call) directory.Caller {
 	return by
 }
 
-// capped is a lifetime in seconds, or what the credential by which it is asked for lets
-// be granted at most (AD-070).
+// lifetime reads lt, def seconds where it isn't given. A shorter one than the caller may
+// ask for is refused: granted more, its agent would stay for longer than it said.
+func (s *Server) lifetime(c *call, def uint32) (uint32, error) {
+	floor := s.shortest(c)
+	if def != 0 {
+		def = max(def, floor)
+	}
+	lt, err := c.params.lifetime(def)
+	if err == nil {
+		err = longEnough(lt, floor)
+	}
+	return lt, err
+}
+
+// longEnough refuses a lifetime that is asked for and under the floor of its caller.
+func longEnough(lt, floor uint32) error {
+	if lt != 0 && lt < floor {
+		return directory.Refuse(directory.BadLifetime, "lt is %d; from you this directory takes %d seconds and more", lt, floor)
+	}
+	return nil
+}
+
+// shortest is the shortest lifetime that the caller may ask for, in seconds.
+func (s *Server) shortest(c *call) uint32 {
+	for i := range s.cfg.Terms {
+		if t := &s.cfg.Terms[i]; t.MinLifetime > 0 && t.cover(c.id, c.credential.Method) {
+			return t.MinLifetime
+		}
+	}
+	return s.cfg.MinLifetime
+}
+
+// capped is a lifetime in seconds, or what is granted of it at most: to this caller, and
+// by the credential that it is asked for with (AD-070).
 func (s *Server) capped(c *call, lifetime uint32) uint32 {
+	for i := range s.cfg.Terms {
+		if t := &s.cfg.Terms[i]; t.MaxLifetime > 0 && t.cover(c.id, c.credential.Method) {
+			lifetime = min(lifetime, t.MaxLifetime)
+			break
+		}
+	}
 	if s.cfg.CredentialLives == 0 || c.credential.Life <= 0 {
 		return lifetime
 	}
@@ -86,7 +124,7 @@ func (s *Server) judged(c *call, change func() (directory.Outcome, error)) (dire
 // for whom, for how long (def seconds where it doesn't say), who may see it, and what must be
 // there already.
 func (s *Server) asking(c *call, def uint32) (ask directory.Registering, err error) {
-	if ask.Lifetime, err = c.params.lifetime(def); err != nil {
+	if ask.Lifetime, err = s.lifetime(c, def); err != nil {
 		return ask, err
 	}
 	if ask.Owner, err = s.owning(c); err != nil {

@@ -11,6 +11,7 @@ import (
 // A Credential is what was verified of a request.
 type Credential struct {
 	Identity directory.Identity // nobody for an anonymous caller
+	Method   string             // how it was shown: x509-svid, wpt, oauth, bearer or jwt-svid
 	Until    time.Time          // when it ends; the zero time for never
 	Life     time.Duration      // how long it is good for as a whole; of a token, what is left
 	Token    bool               // it is a token, not the connection's certificate

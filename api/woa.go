@@ -47,7 +47,7 @@ func (s *Server) woa(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	if filtered { // it has to be made for few: that counts as a lookup
-		if err := s.pace(w, c, reader); err != nil {
+		if err := s.pace(w, c, Reads); err != nil {
 			return err
 		}
 	}

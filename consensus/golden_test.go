@@ -57,7 +57,7 @@ func everyCommand() []command {
 		{Peer: &peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true, directory.Hash{}, 0, false, directory.BundleEndpoint{}, directory.PeerRules{}, directory.PeerRules{}}},
 		{Epoch: &epoch{1793491200, "bootstrap"}},
 		{Regrant: &regrant{[]regrantItem{{rid, 4, g}}}},
-		{Rules: &Rules{3600, 1000}},
+		{Rules: &Rules{Hold: 3600, PerOwner: 1000}},
 		{Member: &member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true}},
 		{Admit: &admission{must(alphaNode("n3")), 1793577600}},
 		{Renew: &renew{ada, true, renewals{rid.AppendBinary(nil), []uint32{600}}}},
@@ -73,6 +73,7 @@ func everyCommand() []command {
 		{Peer: &peer{Domain: beta, State: directory.PeeringActive, Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
 			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6, MaxLifetime: 7, OnStale: directory.OnStaleHide}}},
 		{Revoke: &revoke{directory.Hash{6}.String()}},
+		{Rules: &Rules{PerOwner: 10, Owners: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/tool/*")), 0}, {must(directory.ParseIdentityPattern(ada.String())), 5}}}},
 	}
 }
 

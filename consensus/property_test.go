@@ -223,7 +223,11 @@ func (a *author) next() command {
 		return command{Attest: &p}
 	case 10:
 		hold, owned := rapid.SampledFrom([]uint32{0, 5, 100}).Draw(rt, "hold"), rapid.SampledFrom([]uint32{0, 2, 20}).Draw(rt, "owned")
-		return command{Rules: &Rules{hold, owned}}
+		r := &Rules{Hold: hold, PerOwner: owned}
+		if rapid.Bool().Draw(rt, "excepted") {
+			r.Owners = []OwnerRule{{must(directory.ParseIdentityPattern(ada.String())), owned / 2}}
+		}
+		return command{Rules: r}
 	default:
 		return command{Expire: &sweep{1, []directory.RID{some(), some()}}}
 	}

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,12 +20,33 @@ type Rules struct {
 	// PerOwner is how many registrations one identity may own; 0 is any number.
 	// Commissioning tools own what they must.
 	PerOwner uint32 `cbor:"2,keyasint,omitempty"`
+	// Owners are those of whom another number holds; of several the first that matches.
+	Owners []OwnerRule `cbor:"3,keyasint,omitempty"`
+}
+
+// An OwnerRule is how many registrations each of some identities may own; 0 is any
+// number.
+type OwnerRule struct {
+	Who  directory.IdentityPattern `cbor:"1,keyasint"`
+	Most uint32                    `cbor:"2,keyasint"`
+}
+
+func (r *Rules) equal(o *Rules) bool {
+	return r.Hold == o.Hold && r.PerOwner == o.PerOwner && slices.Equal(r.Owners, o.Owners)
+}
+
+// most is how many registrations an identity may own; 0 is any number.
+func (r *Rules) most(owner directory.Identity) uint32 {
+	if i := slices.IndexFunc(r.Owners, func(o OwnerRule) bool { return o.Who.Matches(owner) }); i >= 0 {
+		return r.Owners[i].Most
+	}
+	return r.PerOwner
 }
 
 // decree puts this leader's rules in the place of the domain's.
 func (s *Store) decree(ctx context.Context) error {
 	s.mu.RLock()
-	same := s.state.rules == s.cfg.Rules
+	same := s.state.rules.equal(&s.cfg.Rules)
 	s.mu.RUnlock()
 	if same {
 		return nil
@@ -130,7 +152,7 @@ func (s *state) vacant(c *register, owner directory.Identity, gone *registration
 
 // affords says whether who owns so many registrations may have one more.
 func (s *state) affords(owner directory.Identity, owned int) error {
-	if limit := s.rules.PerOwner; limit > 0 && owned >= int(limit) {
+	if limit := s.rules.most(owner); limit > 0 && owned >= int(limit) {
 		return directory.Refuse(directory.QuotaExceeded, "%s owns %d registrations; this directory allows %d: remove one, or let one expire", owner, owned, limit)
 	}
 	return nil

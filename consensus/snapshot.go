@@ -136,7 +136,7 @@ func (s *state) snapshot() *snapshot {
 		claims:   slices.Collect(maps.Values(s.claims.known)),
 		regs:     slices.AppendSeq(make([]*registration, 0, s.regs.len()), s.regs.each()),
 	}
-	if s.rules != (Rules{}) {
+	if !s.rules.equal(&Rules{}) {
 		rules := s.rules
 		sn.header.Rules = &rules
 	}

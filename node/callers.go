@@ -194,7 +194,7 @@ func (n *Node) identify(r *http.Request) (api.Credential, error) {
 		return api.Credential{}, directory.Refuse(directory.Unauthenticated, "The credential that came with the request does not hold: %s.", trust.Saying(err))
 	}
 	return api.Credential{
-		Identity: v.Identity, Until: v.Until, Life: v.Life, ReadOnly: v.ReadOnly, Token: v.Method != "" && v.Method != trust.MethodSVID,
+		Identity: v.Identity, Method: v.Method, Until: v.Until, Life: v.Life, ReadOnly: v.ReadOnly, Token: v.Method != "" && v.Method != trust.MethodSVID,
 		Proof: v.Proof, ProofUntil: v.ProofUntil,
 	}, nil
 }

@@ -83,8 +83,10 @@ type Gossip struct {
 }
 
 // Lifetimes bounds what registrations are granted: in seconds, and in lifetimes of the
-// credential by which they were asked for; 0 of these is no bound.
+// credential by which they were asked for; 0 of these is no bound. Shorter ones than Min
+// are refused.
 type Lifetimes struct {
+	Min         uint32 `yaml:"min"`
 	Max         uint32 `yaml:"max"`
 	Credentials uint32 `yaml:"credentials"`
 }
@@ -92,16 +94,6 @@ type Lifetimes struct {
 // Names is what holds for agent names. All nodes of a domain have the same.
 type Names struct {
 	Hold time.Duration `yaml:"hold"`
-}
-
-// Limits bounds what one caller may do: requests per second, and registrations
-// owned. 0 is no limit.
-type Limits struct {
-	Registrations         float64 `yaml:"registrations"`
-	Lookups               float64 `yaml:"lookups"`
-	Queries               float64 `yaml:"queries"`
-	Invocations           float64 `yaml:"invocations"`
-	RegistrationsPerOwner uint32  `yaml:"registrations_per_owner"`
 }
 
 // Audit bounds the audit trail: MiB of one file, and how many are kept.
@@ -149,8 +141,8 @@ func DefaultConfig() Config {
 		Voter:     true,
 		Gossip:    Gossip{Enabled: true},
 		Policy:    "shipped",
-		Lifetimes: Lifetimes{Max: directory.MaxLifetime},
-		Limits:    Limits{Registrations: 50, Lookups: 500, Queries: 50, Invocations: 50, RegistrationsPerOwner: 10_000},
+		Lifetimes: Lifetimes{Min: directory.MinLifetime, Max: directory.MaxLifetime},
+		Limits:    defaultLimits(),
 		Discovery: Discovery{Weights: Weights(discovery.DefaultWeights)},
 		MaxStale:  5 * time.Minute,
 		Gateway:   defaultGateway(),
@@ -193,7 +185,7 @@ func LoadConfig(path string) (Config, error) {
 
 // Validate reports the first key whose value a node can't start with.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.validateDomain, c.validateBundles, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateProbe, c.validateGateway, c.validateDiscovery, c.validateRest} {
+	for _, check := range []func() error{c.validateDomain, c.validateBundles, c.validateListen, c.validateMembers, c.validateDNSSD, c.validateCallers, c.validateCrawl, c.validateProbe, c.validateGateway, c.validateDiscovery, c.validateRest, c.validateLimits} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -292,11 +284,8 @@ const (
 	maxJoin  = 64
 	minDead  = 10 * time.Minute
 	maxHold  = 365 * 24 * time.Hour
-	maxRate  = 1_000_000 // per second
 	maxAudit = 10_000
 )
-
-func isRate(perSecond float64) bool { return perSecond >= 0 && perSecond <= maxRate }
 
 func (c *Config) validateRest() error {
 	switch {
@@ -306,14 +295,6 @@ func (c *Config) validateRest() error {
 		return fmt.Errorf("lifetimes.max: %d s is under the %d s that the Agent Directory demands", c.Lifetimes.Max, directory.MinLifetime)
 	case c.Names.Hold < 0 || c.Names.Hold > maxHold || c.Names.Hold%time.Second != 0:
 		return fmt.Errorf("names.hold: %s is not whole seconds from 0s to %s", c.Names.Hold, maxHold)
-	case !isRate(c.Limits.Registrations):
-		return fmt.Errorf("limits.registrations: %v is no number of requests per second from 0 to %d", c.Limits.Registrations, maxRate)
-	case !isRate(c.Limits.Lookups):
-		return fmt.Errorf("limits.lookups: %v is no number of requests per second from 0 to %d", c.Limits.Lookups, maxRate)
-	case !isRate(c.Limits.Queries):
-		return fmt.Errorf("limits.queries: %v is no number of requests per second from 0 to %d", c.Limits.Queries, maxRate)
-	case !isRate(c.Limits.Invocations):
-		return fmt.Errorf("limits.invocations: %v is no number of requests per second from 0 to %d", c.Limits.Invocations, maxRate)
 	case c.Disk.Slow < 0:
 		return fmt.Errorf("disk.slow: %s is negative", c.Disk.Slow)
 	case c.Disk.HandOverAfter < minHandOver:

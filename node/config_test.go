@@ -9,6 +9,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/roster-mesh/roster/api"
 )
 
 func writeConfig(t *testing.T, text string) string {
@@ -27,7 +29,7 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := DefaultConfig()
-	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || cfg.Limits != want.Limits ||
+	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || len(cfg.Limits.Callers) != 0 || !reflect.DeepEqual(cfg.Limits.rates(), want.Limits.rates()) || cfg.Limits.RegistrationsPerOwner != want.Limits.RegistrationsPerOwner || cfg.Limits.Connections != want.Limits.Connections ||
 		cfg.MaxStale != want.MaxStale || cfg.Disk != want.Disk || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled ||
 		cfg.Discovery.Strict || cfg.Discovery.Weights != want.Discovery.Weights || len(cfg.Discovery.Taxonomies) != 0 || cfg.Discovery.Embeddings != want.Discovery.Embeddings ||
 		len(cfg.Join) != 0 || cfg.Expect != want.Expect || cfg.Voter != want.Voter || cfg.RemoveDead != want.RemoveDead {
@@ -81,6 +83,16 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"a negative rate":     {"registrations: 50", "registrations: -1", "limits.registrations"},
 		"no rate at all":      {"lookups: 500", "lookups: .nan", "limits.lookups"},
 		"too many queries":    {"queries: 50", "queries: -2", "limits.queries"},
+		"a floor below all":   {"min: 60", "min: 59", "lifetimes.min"},
+		"too few connections": {"connections: 32768", "connections: 2", "limits.connections"},
+		"terms of all":        {"callers: []", "callers: [{lookups: 1}]", "limits.callers[0]: it has neither"},
+		"terms of a word":     {"callers: []", "callers: [{who: \"spiffe://alpha.test/te*\", lookups: 1}]", "no identity, and no beginning"},
+		"terms by a guess":    {"callers: []", "callers: [{by: [guess]}]", "limits.callers[0].by"},
+		"a negative term":     {"callers: []", "callers: [{by: [none], public: -1}]", "limits.callers[0].public"},
+		"nobody's identity":   {"callers: []", "callers: [{who: \"spiffe://alpha.test/*\", by: [none]}]", "limits.callers[0].by"},
+		"no lifetime between": {"callers: []", "callers: [{by: [wpt], min_lifetime: 3600, max_lifetime: 600}]", "limits.callers[0].min_lifetime"},
+		"a token that owns":   {"callers: []", "callers: [{by: [wpt], registrations_per_owner: 5}]", "limits.callers[0].registrations_per_owner"},
+		"an unknown term":     {"callers: []", "callers: [{by: [wpt], reads: 5}]", "field reads not found"},
 		"a disk slow at once": {"hand_over_after: 5s", "hand_over_after: 1s", "disk.hand_over_after"},
 		"a negative slowness": {"slow: 500ms", "slow: -1s", "disk.slow"},
 		"stale for ever":      {"max_stale: 5m", "max_stale: 0s", "max_stale"},
@@ -194,7 +206,12 @@ func TestConfigsThatJoin(t *testing.T) {
 // Requirement: OPS-020
 func TestLimitsAreOnByDefault(t *testing.T) {
 	l := DefaultConfig().Limits
-	if l.Registrations <= 0 || l.Lookups <= 0 || l.Queries <= 0 || l.Invocations <= 0 || l.RegistrationsPerOwner == 0 {
+	for _, r := range l.rates() {
+		if *r.perSecond <= 0 {
+			t.Errorf("limits.%s is off", r.key)
+		}
+	}
+	if len(l.rates()) != len(api.Classes) || l.RegistrationsPerOwner == 0 || l.Connections == 0 {
 		t.Errorf("the defaults are %+v", l)
 	}
 }

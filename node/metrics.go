@@ -19,6 +19,8 @@ type metrics struct {
 	handshakes *prometheus.CounterVec
 	refused    *prometheus.CounterVec
 	probes     *prometheus.CounterVec
+
+	connections prometheus.Counter // that were over limits.connections
 }
 
 func newMetrics(n *Node) *metrics {
@@ -42,7 +44,11 @@ func newMetrics(n *Node) *metrics {
 		Name: "roster_probes_total",
 		Help: "Agents that this node asked what they are, by what came of it.",
 	}, []string{"state"})
-	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, state{n},
+	m.connections = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "roster_connections_refused_total",
+		Help: "Connections to the directory that were closed at once, since there were as many as limits.connections lets be.",
+	})
+	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, m.connections, state{n},
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

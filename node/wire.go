@@ -63,7 +63,7 @@ func (n *Node) wire(env Env) error {
 	if n.gateway != nil {
 		server.RegisterOnShutdown(n.gateway.Drain)
 	}
-	n.serve("api", server, ln.api)
+	n.serve("api", server, bounded(ln.api, n.cfg.Limits.Connections, n.metrics.connections.Inc))
 	n.admin.show(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready})
 	n.life.onStop("readiness", func(context.Context) error {
 		n.admin.show(api.AdminConfig{Ready: func() error { return errors.New("stopping") }})
@@ -143,7 +143,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Index:     n.view.Own(), Grants: n.grants, CheckPolicy: checkPolicy, Policy: n.enact,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
-		Rules: consensus.Rules{Hold: uint32(n.cfg.Names.Hold / time.Second), PerOwner: n.cfg.Limits.RegistrationsPerOwner},
+		Rules: consensus.Rules{Hold: uint32(n.cfg.Names.Hold / time.Second), PerOwner: n.cfg.Limits.RegistrationsPerOwner, Owners: n.cfg.Limits.ownerRules()},
 	}
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
@@ -243,7 +243,7 @@ func (n *Node) wireAPI() *api.Server {
 		Bundle: n.ownBundle(), Identify: n.identify, Spend: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, Takes: n.takes(), Refused: n.metrics.credentialRefused,
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
-		Limits: api.Limits{Writes: n.cfg.Limits.Registrations, Reads: n.cfg.Limits.Lookups, Queries: n.cfg.Limits.Queries, Invocations: n.cfg.Limits.Invocations},
+		Limits: apiLimits(n.cfg.Limits.rates()), Terms: n.cfg.Limits.terms(), MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.found != nil {
 		cfg.Probed = n.probed

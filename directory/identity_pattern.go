@@ -1,0 +1,50 @@
+package directory
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An IdentityPattern is one identity, or all that begin alike: the beginning of one
+// up to a / or # and a * behind it, as spiffe://alpha.test/team/*, which has nobody
+// of /teams/. Matching is byte by byte, as identities are compared. The zero value is
+// nobody's.
+type IdentityPattern struct{ text string }
+
+// ParseIdentityPattern parses the text form of a pattern.
+func ParseIdentityPattern(s string) (IdentityPattern, error) {
+	sample := s
+	if begins, ok := strings.CutSuffix(s, "*"); ok && !strings.HasSuffix(begins, "//") && (strings.HasSuffix(begins, "/") || strings.HasSuffix(begins, "#")) {
+		sample = begins + "x"
+	}
+	if _, err := ParseIdentity(sample); err != nil {
+		return IdentityPattern{}, fmt.Errorf("%q is no identity, and no beginning of some up to a / or # with a * behind it: %w", s, err)
+	}
+	return IdentityPattern{s}, nil
+}
+
+// Matches reports whether id is one of the pattern's. Nobody is of none.
+func (p IdentityPattern) Matches(id Identity) bool {
+	if begins, ok := strings.CutSuffix(p.text, "*"); ok && len(id.uri) > len(begins) && strings.HasPrefix(id.uri, begins) {
+		return true
+	}
+	return p.text == id.uri && !id.IsZero()
+}
+
+// IsZero reports whether p is nobody's.
+func (p IdentityPattern) IsZero() bool { return p.text == "" }
+
+func (p IdentityPattern) String() string { return p.text }
+
+// MarshalText gives the text form; the zero pattern is the empty text.
+func (p IdentityPattern) MarshalText() ([]byte, error) { return []byte(p.text), nil }
+
+// UnmarshalText parses the text form; the empty text is the zero pattern.
+func (p *IdentityPattern) UnmarshalText(b []byte) (err error) {
+	if len(b) == 0 {
+		*p = IdentityPattern{}
+		return nil
+	}
+	*p, err = ParseIdentityPattern(string(b))
+	return err
+}
