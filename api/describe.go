@@ -341,10 +341,14 @@ var operations = map[string]operation{
 	},
 
 	"GET /federation/v1/heads": betweenNodes("The head of an origin's history, as it signed it.", "application/jose", "peer-origin"),
-	"GET /federation/v1/keys":  betweenNodes("An origin's key document, signed.", "application/jose", "peer-origin"),
+	"GET /federation/v1/keys":  betweenNodes("An origin's key document, signed.", "application/jose", "peer-origin", "peer-key"),
 	"GET /federation/v1/pages": betweenNodes("A page of an origin's digests, signed.", "application/jose", "peer-origin", "peer-audience", "peer-since", "peer-limit", "peer-wait"),
 	"POST /federation/v1/farewell": {
 		summary: "The caller's domain has ended the peering; what was had of it is dropped. Between nodes; not for clients.", answers: []good{{status: 204, what: "Done."}},
+	},
+	"GET /federation/v1/evidence": {
+		summary: "Evidence against a domain that convicts it still, as far as the node knows. Between nodes of one domain; not for clients.", parameters: []string{"peer-origin"},
+		answers: []good{{status: 200, what: "The evidence.", schema: "evidence"}, {status: 204, what: "There was some; none convicts now."}}, problems: []directory.Problem{directory.NotFound},
 	},
 	"POST /federation/v1/evidence": {
 		summary: "Evidence that a domain contradicted itself; whoever gets it judges it. Between nodes; not for clients.", body: []string{"evidence"},

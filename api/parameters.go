@@ -53,6 +53,7 @@ var parameters = map[string]*openapi3.Parameter{
 	"peer-origin":   required(inQuery("origin", "The trust domain whose it is.", nonEmpty(""))),
 	"peer-audience": required(inQuery("aud", "mesh, or the domain that it is for.", nonEmpty(""))),
 	"peer-since":    inQuery("since", "The revision that the caller has; 0 by default.", atLeast(0, "")),
+	"peer-key":      inQuery("key", "An id of a key: the newest document that lists it.", nonEmpty("")),
 	"peer-limit":    inQuery("limit", "The most digests on the page.", atLeast(1, "")),
 	"peer-wait":     inQuery("wait", "Seconds to wait for what is not there yet.", atLeast(0, "")),
 

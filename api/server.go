@@ -360,6 +360,7 @@ func (s *Server) table() []row {
 			row{"POST", "/federation/v1/records", nodes, s.federation},
 			row{"POST", "/federation/v1/farewell", nodes, s.federation},
 			row{"POST", "/federation/v1/evidence", nodes, s.federation},
+			row{"GET", "/federation/v1/evidence", nodes, s.federation},
 		)
 	}
 	return rows

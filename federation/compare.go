@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
+	"net/url"
+	"slices"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -14,10 +17,14 @@ import (
 const (
 	compareRate  = 20 // pages of a chain a second
 	compareBurst = 100
-	crossPages   = 8      // that another domain is asked for in one round
-	crossFirst   = 10_000 // digests of a chain that is compared from its beginning
-	crossDomains = 2      // with which all that is new is compared
-	crossTries   = 16     // domains that are asked for that in one round
+	crossPages   = 128     // that another is asked for in one round
+	crossSize    = 2 << 20 // bytes of them, or one page more
+	crossLag     = 100_000 // revisions that a comparison may be behind
+	crossFirst   = 10_000  // digests of a chain that is compared from its beginning
+	crossDomains = 2       // with which all that is new is compared
+	crossTries   = 16      // domains that are asked for that in one round
+
+	crossSiblings = 2 // nodes of the own domain with which it is compared
 )
 
 // contradicted returns the page of the chain that says otherwise than p of the
@@ -141,49 +148,105 @@ func (c *comparedPage) denies(d directory.Digest) bool {
 	return ok && mine.Revision == d.Revision && mine != d
 }
 
-// crossChecks asks other domains, after there was something new, what the origin
-// told them: who is told two things is told them apart. Of a busy stream it
-// compares a part.
+// crossChecks asks other domains, and nodes of the own, after there was something
+// new, what the origin told them: who is told two things is told them apart. Of a
+// busy stream it compares a part.
 func (m *Mesh) crossChecks(ctx context.Context, o *origin) {
-	var done seen
+	var done [2]seen
 	for wait(ctx, nil, m.headPause()) {
-		now := o.seen()
-		if now == done {
-			continue
-		}
-		if now.epoch != done.epoch {
-			done = seen{epoch: now.epoch, upTo: now.from}
-		}
-		others, asked := m.others(o.domain), 0
-		for i, n := range others {
-			if asked == crossDomains || i == crossTries {
-				break
-			}
-			whole, err := m.crossCheck(ctx, o, n, done.upTo, now.upTo)
-			if err != nil {
-				m.cfg.Logger.Debug("can't compare with another", "origin", o.domain.Name(), "node", n.base, "error", err)
-			} else if whole {
-				asked++
-			}
-		}
-		if asked == min(crossDomains, len(others)) { // else somebody is behind, and asked again
-			done = now
+		for i, f := range o.feeds() {
+			m.crossFeed(ctx, o, f, &done[i])
 		}
 	}
 }
 
-// What is seen of an origin: how far its stream is here, and its key document.
+// crossFeed compares what is new in a stream since it was done, and notes how far that
+// went. What is more than can be compared at a time is compared in the next round; of
+// a stream that is always busier than that, a part.
+func (m *Mesh) crossFeed(ctx context.Context, o *origin, f *feed, done *seen) {
+	now := o.seen(f)
+	if now == *done {
+		return
+	}
+	if now.epoch != done.epoch {
+		*done = seen{epoch: now.epoch, upTo: now.from}
+	}
+	if now.upTo > done.upTo+crossLag {
+		done.upTo = now.upTo - rand.Uint64N(crossLag)
+	}
+	reached, ok := now.upTo, true
+	for _, n := range m.siblings(crossSiblings) {
+		switch upTo, whole, err := m.crossCheck(ctx, o, f, n, done.upTo, now.upTo); {
+		case err != nil: // it asks this node once it is there again
+			m.notCompared(o, n, err)
+		case whole:
+			reached = min(reached, upTo)
+		default:
+			ok = false
+		}
+	}
+	if f == &o.feed {
+		upTo, enough := m.crossDomains(ctx, o, done.upTo, now.upTo)
+		reached, ok = min(reached, upTo), ok && enough
+	}
+	if ok { // else somebody is behind, and asked again
+		*done = now
+		done.upTo = reached
+	}
+}
+
+// crossDomains compares with nodes of other domains, and returns how far, and whether
+// with as many as there are to be.
+func (m *Mesh) crossDomains(ctx context.Context, o *origin, since, upTo uint64) (reached uint64, enough bool) {
+	others, asked := m.others(o.domain), 0
+	reached = upTo
+	for i, n := range others {
+		if asked == crossDomains || i == crossTries {
+			break
+		}
+		as, whole, err := m.crossCheck(ctx, o, &o.feed, n, since, upTo)
+		if err != nil {
+			m.notCompared(o, n, err)
+		} else if whole {
+			asked++
+			reached = min(reached, as)
+		}
+	}
+	return reached, asked == min(crossDomains, len(others))
+}
+
+func (m *Mesh) notCompared(o *origin, n node, err error) {
+	m.cfg.Logger.Debug("can't compare with another", "origin", o.domain.Name(), "node", n.base, "error", err)
+}
+
+// siblings returns up to n other nodes of the own domain, in random order.
+func (m *Mesh) siblings(n int) (some []node) {
+	if m.cfg.Siblings == nil {
+		return nil
+	}
+	bases := slices.Clone(m.cfg.Siblings())
+	rand.Shuffle(len(bases), func(i, j int) { bases[i], bases[j] = bases[j], bases[i] })
+	for _, base := range bases[:min(n, len(bases))] {
+		some = append(some, node{m.cfg.Domain, base})
+	}
+	return some
+}
+
+// What is seen of a stream: how far it is here, and its origin's key document, which
+// goes with the mesh's.
 type seen struct {
 	epoch, upTo uint64
 	keys        string
 	from        uint64 // from where on a stream is compared that wasn't yet
 }
 
-func (o *origin) seen() seen {
+func (o *origin) seen(f *feed) (s seen) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := seen{keys: o.keysText}
-	if st := o.cur; st != nil {
+	if f == &o.feed {
+		s.keys = o.keysText
+	}
+	if st := f.cur; st != nil {
 		s.epoch, s.upTo = st.id.epoch, st.state.Watermark
 		if st.state.Listed > crossFirst {
 			s.from = st.state.Watermark
@@ -192,42 +255,67 @@ func (o *origin) seen() seen {
 	return s
 }
 
-// crossCheck compares what the node n has of an origin's stream between two
-// revisions with what is here, and its key document. It reports whether n has all
-// of it, or more than is compared at a time.
-func (m *Mesh) crossCheck(ctx context.Context, o *origin, n node, since, upTo uint64) (whole bool, err error) {
-	for pages := 0; since < upTo && pages < crossPages; pages++ {
-		text, err := m.getPage(ctx, n, o.domain, directory.Mesh, since, 0)
+// crossCheck compares what the node n has of a stream between two revisions with what
+// is here, and of the mesh's its origin's key document. It returns how far it came, and
+// whether that is all, or as much as is compared at a time.
+func (m *Mesh) crossCheck(ctx context.Context, o *origin, f *feed, n node, since, upTo uint64) (reached uint64, whole bool, err error) {
+	for pages, size := 0, 0; since < upTo && pages < crossPages && size < crossSize; pages++ {
+		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
 		if err != nil || text == "" {
-			return false, err
+			return since, false, err
 		}
 		to, err := m.crossPage(ctx, o, n, text)
 		if err != nil {
-			return false, err
+			return since, false, err
 		}
 		if to <= since {
-			return false, errGap
+			return since, false, errGap
 		}
-		since = to
+		since, size = to, size+len(text)
 	}
-	return true, m.askHead(ctx, o, n)
+	if f == &o.feed {
+		err = m.askHead(ctx, o, n)
+	}
+	return min(since, upTo), true, err
 }
 
-// crossPage takes a page that another domain was told, and returns how far it goes.
-// One by a key that is listed no longer is shown to nobody, but it may be one half
-// of a contradiction; the court checks who signed it.
+// crossPage takes a page that another was told, and returns how far it goes. One by a
+// key that is listed no longer is shown to nobody, but it may be one half of a
+// contradiction; the court checks who signed it. One by a key that is revoked convicts
+// nobody, and hides nothing that comes after it.
 func (m *Mesh) crossPage(ctx context.Context, o *origin, n node, text string) (to uint64, err error) {
 	p, _, err := m.take(ctx, sender{domain: n.domain}, n, text)
 	if err == nil {
 		return p.To, nil
 	}
-	old := o.oldPage(text)
-	if codeOf(err) != CodeKeyUnknown || old == nil || m.cfg.Court == nil {
+	old, code := o.oldPage(text), codeOf(err)
+	switch {
+	case old == nil || m.cfg.Court == nil:
+		return 0, err
+	case code == CodeKeyRevoked:
+		return old.To, nil
+	case code != CodeKeyUnknown:
 		return 0, err
 	}
 	other, err := m.contradicted(o, old)
 	if err == nil && other != "" {
-		m.accuse(o, []string{other, text}, o.issued())
+		m.accuse(o, []string{other, text}, append(o.issued(), m.keysFor(ctx, o, n, old.kid)...))
 	}
 	return old.To, err
+}
+
+// keysFor asks who was told something for the key document that it was told with,
+// where none that this node was told lists that key.
+func (m *Mesh) keysFor(ctx context.Context, o *origin, n node, kid string) []string {
+	if o.issuedFor(kid) != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	text, err := m.get(ctx, n, pathKeys, url.Values{"origin": {o.domain.Name()}, "key": {kid}}, maxKeys)
+	if err != nil {
+		m.notCompared(o, n, err)
+		return nil
+	}
+	return []string{text}
 }

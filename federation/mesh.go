@@ -282,20 +282,21 @@ func (m *Mesh) manage(ctx context.Context) {
 	}
 }
 
-// start runs the loops of one origin.
+// start runs the loops of one origin, all of which wait for what siblings have.
 func (m *Mesh) start(ctx context.Context, o *origin) {
 	ctx, o.stop = context.WithCancel(ctx)
 	o.done = make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() { m.follow(ctx, o, &o.feed) })
-	wg.Go(func() { m.follow(ctx, o, &o.private) })
-	wg.Go(func() { m.tend(ctx, o) })
-	if m.cfg.Court != nil {
-		wg.Go(func() { m.crossChecks(ctx, o) })
-	}
 	go func() {
+		defer close(o.done)
+		m.seed(ctx, o)
+		var wg sync.WaitGroup
+		wg.Go(func() { m.follow(ctx, o, &o.feed) })
+		wg.Go(func() { m.follow(ctx, o, &o.private) })
+		wg.Go(func() { m.tend(ctx, o) })
+		if m.cfg.Court != nil {
+			wg.Go(func() { m.crossChecks(ctx, o) })
+		}
 		wg.Wait()
-		close(o.done)
 	}()
 }
 

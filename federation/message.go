@@ -90,6 +90,15 @@ func splitJWS(text string) (jws, error) {
 	return jws{header, payload}, nil
 }
 
+// kidOf returns the key that a header names, "" for none.
+func kidOf(header []byte) string {
+	var h struct {
+		Kid string `json:"kid"`
+	}
+	_ = json.Unmarshal(header, &h) // what is no header names none
+	return h.Kid
+}
+
 // checkHeader demands exactly {alg: EdDSA, typ, kid}.
 func checkHeader(header []byte, typ string) error {
 	var h struct {

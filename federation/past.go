@@ -1,38 +1,111 @@
 package federation
 
 import (
+	"errors"
 	"slices"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
 
-// maxPast bounds the key documents of an origin that are kept beside the newest. A
-// page is shown to others by the one that lists its key, and an origin could else
-// escape evidence by signing with another key (federation.md, "Evidence").
-const maxPast = 7
+// The key documents of an origin that are kept beside the newest: a page is shown to
+// others by one that lists its key, and an origin could else escape evidence by
+// signing with another key (federation.md, "Evidence"). Where there is no room for
+// one more, none goes that was the newest within pastFor; the origin waits instead.
+// A key that is revoked needs none, since what it signed convicts nobody: so no
+// revocation ever waits.
+const (
+	maxPast     = 64
+	maxPastSize = 8 << 20 // bytes of all of them
+	pastFor     = time.Hour
+)
 
-// replaceKeys takes the origin's newest key document, and keeps the one before
-// where that lists a key which the newest doesn't. o.mu is held.
+var errKeysPace = errors.New("it drops keys faster than what they signed can be compared: it has to revoke them, or to wait")
+
+// A pastDocument is a key document that was an origin's newest.
+type pastDocument struct {
+	text  string
+	until time.Time // when another took its place, or this node started
+	doc   *directory.KeyDocument
+}
+
+// superseded returns what is kept of an origin once doc is its newest key document:
+// of each key that was listed and isn't mentioned any more, the newest document that
+// listed it. o.mu is held.
+func (o *origin) superseded(doc *directory.KeyDocument) ([]pastDocument, error) {
+	old := o.past
+	if was := parseKeys(o.keysText); was != nil {
+		old = append([]pastDocument{{o.keysText, time.Now(), was}}, old...)
+	}
+	var kept []pastDocument
+	covered, size := map[string]bool{}, 0
+	for _, d := range old {
+		needed := false
+		for _, k := range d.doc.Keys {
+			id := k.KeyID()
+			if _, err := doc.Key(id); errors.Is(err, directory.ErrKeyUnknown) && !covered[id] {
+				covered[id], needed = true, true
+			}
+		}
+		if needed {
+			kept, size = append(kept, d), size+len(d.text)
+		}
+	}
+	for len(kept) > maxPast || size > maxPastSize {
+		oldest := kept[len(kept)-1]
+		if time.Since(oldest.until) < pastFor {
+			return nil, errKeysPace
+		}
+		kept, size = kept[:len(kept)-1], size-len(oldest.text)
+	}
+	return kept, nil
+}
+
+// adopt has the keyring take a key document, and keeps on disk beside it those that
+// superseded returns. One that there is no room for is not adopted.
+func (m *Mesh) adopt(o *origin, text string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return nil
+	}
+	if claimed := parseKeys(text); claimed != nil && text != o.keysText {
+		if _, err := o.superseded(claimed); err != nil {
+			return err
+		}
+	}
+	if _, err := m.cfg.Keys.Adopt(o.domain, text); err != nil {
+		return err
+	}
+	o.heard = time.Now()
+	if doc, kept, ok := m.cfg.Keys.Keys(o.domain); ok && kept != o.keysText {
+		if err := m.replaceKeys(o, doc, kept); err != nil {
+			return err
+		}
+	}
+	return m.obey(o)
+}
+
+// replaceKeys writes an origin's newest key document down. o.mu is held.
 func (m *Mesh) replaceKeys(o *origin, doc *directory.KeyDocument, text string) error {
-	past := o.past
-	if old := parseKeys(o.keysText); old != nil && slices.ContainsFunc(old.Keys, func(k directory.SigningKey) bool {
-		return !slices.ContainsFunc(doc.Keys, func(now directory.SigningKey) bool { return now.KeyID() == k.KeyID() })
-	}) {
-		past = append([]string{o.keysText}, past[:min(len(past), maxPast-1)]...)
+	past, err := o.superseded(doc)
+	if err != nil {
+		return err
 	}
 	o.keysText, o.past = text, past
+	texts := o.issuedLocked()[1:]
 	st := o.saved(o.index.Clock.Now())
 	return m.store.db.Update(func(tx *bbolt.Tx) error {
-		if err := tx.Bucket(bucketPast).Put([]byte(o.domain.Name()), marshal(past)); err != nil {
+		if err := tx.Bucket(bucketPast).Put([]byte(o.domain.Name()), marshal(texts)); err != nil {
 			return err
 		}
 		return putOrigin(tx, o.domain, st)
 	})
 }
 
-// parseKeys takes a document apart that was adopted once; nil for none.
+// parseKeys takes a document apart, and verifies nothing; nil for what is none.
 func parseKeys(text string) *directory.KeyDocument {
 	parts, err := splitJWS(text)
 	if err != nil {
@@ -46,7 +119,8 @@ func parseKeys(text string) *directory.KeyDocument {
 }
 
 // past returns what replaceKeys kept.
-func (s *store) past(td spiffeid.TrustDomain) (texts []string, err error) {
+func (s *store) past(td spiffeid.TrustDomain) (all []pastDocument, err error) {
+	var texts []string
 	err = s.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketPast).Get([]byte(td.Name()))
 		if b == nil {
@@ -54,26 +128,64 @@ func (s *store) past(td spiffeid.TrustDomain) (texts []string, err error) {
 		}
 		return unmarshal(b, &texts)
 	})
-	return texts, err
+	for _, text := range texts {
+		if doc := parseKeys(text); doc != nil {
+			all = append(all, pastDocument{text, time.Now(), doc})
+		}
+	}
+	return all, err
 }
 
 // issued returns the key documents of an origin that there are, the newest first.
 func (o *origin) issued() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return append([]string{o.keysText}, o.past...)
+	return o.issuedLocked()
 }
 
-// oldPage takes a page of the origin's mesh stream apart whose signature can't
-// be checked by the newest key document; nil for what is no such page.
+func (o *origin) issuedLocked() []string {
+	all := []string{o.keysText}
+	for _, d := range o.past {
+		all = append(all, d.text)
+	}
+	return all
+}
+
+// issuedFor returns the newest key document here that lists a key, "" for none.
+func (o *origin) issuedFor(kid string) string {
+	all := o.issued()
+	i := slices.IndexFunc(all, func(text string) bool {
+		doc := parseKeys(text)
+		if doc == nil {
+			return false
+		}
+		_, err := doc.Key(kid)
+		return err == nil
+	})
+	if i < 0 {
+		return ""
+	}
+	return all[i]
+}
+
+// documentFor is issuedFor of another domain.
+func (m *Mesh) documentFor(td spiffeid.TrustDomain, kid string) string {
+	if o := m.origin(td); o != nil {
+		return o.issuedFor(kid)
+	}
+	return ""
+}
+
+// oldPage takes a page of one of the origin's streams apart whose signature can't be
+// checked by the newest key document; nil for what is no such page.
 func (o *origin) oldPage(text string) *verifiedPage {
 	parts, err := splitJWS(text)
 	if err != nil {
 		return nil
 	}
 	page, err := directory.ParsePage(parts.payload)
-	if err != nil || page.Issuer != o.domain || page.Audience != directory.Mesh {
+	if err != nil || page.Issuer != o.domain || o.feedOf(page.Audience) == nil {
 		return nil
 	}
-	return &verifiedPage{SignedPage: page, text: text}
+	return &verifiedPage{SignedPage: page, text: text, kid: kidOf(parts.header)}
 }

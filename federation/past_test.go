@@ -3,6 +3,7 @@ package federation
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,41 +11,107 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
+// A successor is an origin's key document with one key of its own, or with one that
+// was there before.
+type successor struct {
+	*bench
+	seq uint64
+}
+
+func (s *successor) key() ed25519.PublicKey {
+	key, _, err := ed25519.GenerateKey(rand.Reader)
+	must(s.T, err)
+	return key
+}
+
+// issue has beta take the next key document.
+func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (text string, err error) {
+	s.seq++
+	doc := &directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: s.seq, Expires: time.Now().Unix() + 60,
+		Keys: []directory.SigningKey{{Public: key, Node: pondNode(alpha.Name(), "1")}}}
+	for _, k := range revoked {
+		doc.Revoked = append(doc.Revoked, directory.KeyID(k))
+	}
+	text = directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
+	o := s.beta.origin(alpha)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return text, s.beta.replaceKeys(o, doc, text)
+}
+
+func newSuccessor(t *testing.T) *successor {
+	b := newBench(t, nil)
+	b.origin.register("agent", 600)
+	b.pull()
+	return &successor{bench: b, seq: 100}
+}
+
 // The documents that listed keys which the newest doesn't are on disk beside it, the
-// last few of them; one that was issued again with the same keys pushes none out.
+// newest that listed each; one that was issued again with the same keys pushes none
+// out.
 //
 // Requirement: MESH-022
 func TestPastKeyDocumentsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-		b.origin.register("agent", 600)
-		b.pull()
-		rotated := func(seq uint64, key ed25519.PublicKey) string {
-			doc := &directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: seq, Expires: time.Now().Unix() + 60,
-				Keys: []directory.SigningKey{{Public: key, Node: pondNode(alpha.Name(), "1")}}}
-			text := directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
-			o := b.beta.origin(alpha)
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			must(t, b.beta.replaceKeys(o, doc, text))
-			return text
-		}
+		s := newSuccessor(t)
 		var last []string
-		for seq := uint64(100); seq < 112; seq++ {
-			key, _, err := ed25519.GenerateKey(rand.Reader)
+		for range 12 {
+			key := s.key()
+			_, err := s.issue(key)
 			must(t, err)
-			rotated(2*seq, key)
-			last = append([]string{rotated(2*seq+1, key)}, last...)
+			text, err := s.issue(key)
+			must(t, err)
+			last = append([]string{text}, last...)
 		}
-		b.beta.reopen(t)
-		issued := b.beta.origin(alpha).issued()
-		if len(issued) != maxPast+1 {
+		s.beta.reopen(t)
+		issued := s.beta.origin(alpha).issued()
+		if len(issued) != 12+1 { // and the one that it began with
 			t.Fatalf("%d are kept", len(issued))
 		}
-		for i, text := range issued {
-			if text != last[i] {
+		for i, text := range last {
+			if text != issued[i] {
 				t.Errorf("the one %d before the newest is another", i)
 			}
+		}
+	})
+}
+
+// A domain that drops keys faster than it can be compared is not believed until there
+// is room, and so can't sign itself out of what it said; revocations never wait, and
+// what they take back needs no keeping.
+//
+// Requirement: MESH-022
+func TestKeysAreNotDroppedToEscape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSuccessor(t)
+		first := s.key()
+		text, err := s.issue(first)
+		must(t, err)
+		began := time.Now()
+		tries := 0
+		for ; err == nil && tries < 10*maxPast; tries++ {
+			_, err = s.issue(s.key())
+		}
+		if !errors.Is(err, errKeysPace) || tries > maxPast+1 {
+			t.Fatalf("after %d keys: %v", tries, err)
+		}
+		if kid := directory.KeyID(first); s.beta.documentFor(alpha, kid) != text {
+			t.Error("the first key's document is gone")
+		}
+		revoked := []ed25519.PublicKey{first, parseKeys(s.beta.origin(alpha).keysText).Keys[0].Public}
+		for range maxPast {
+			key := s.key()
+			if _, err := s.issue(key, revoked...); err != nil {
+				t.Fatalf("a revocation waits: %v", err)
+			}
+			revoked = append(revoked, key)
+		}
+		if s.beta.documentFor(alpha, directory.KeyID(first)) != "" {
+			t.Error("a revoked key's document is kept")
+		}
+		time.Sleep(pastFor - time.Since(began))
+		if _, err := s.issue(s.key(), revoked...); err != nil {
+			t.Errorf("an hour later: %v", err)
 		}
 	})
 }

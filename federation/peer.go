@@ -58,7 +58,7 @@ type origin struct {
 	headIs    time.Time // when it was issued, by the origin's clock
 	passedOn  uint64    // how far pages of the origin were gossiped on by this node
 	keysText  string
-	past      []string // key documents before it, the newest first
+	past      []pastDocument // the newest first
 	keysAsked time.Time
 	keysDue   bool      // they were not, since a pushed message had been the reason just before
 	heard     time.Time // when anything verified last came

@@ -92,30 +92,16 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.cfg.Keys.Adopt(o.domain, text); err != nil {
-		var two forked
-		if errors.As(err, &two) {
-			held, other := two.Forked()
-			m.accuse(o, nil, []string{held, other})
-		}
+	err = m.adopt(o, text)
+	var two forked
+	if errors.As(err, &two) {
+		held, other := two.Forked()
+		m.accuse(o, nil, []string{held, other})
+	}
+	if err != nil {
 		return fmt.Errorf("key document of %s: %w", o.domain.Name(), err)
 	}
-	doc, kept, ok := m.cfg.Keys.Keys(o.domain)
-	if !ok {
-		return nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.heard = time.Now()
-	if o.ended {
-		return nil
-	}
-	if kept != o.keysText {
-		if err := m.replaceKeys(o, doc, kept); err != nil {
-			return err
-		}
-	}
-	return m.obey(o)
+	return nil
 }
 
 // obey drops what an origin told the mesh, where its key document lists this domain

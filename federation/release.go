@@ -2,6 +2,10 @@ package federation
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -9,30 +13,68 @@ import (
 )
 
 // MayRelease asks a frozen origin for its newest key document, and returns a
-// directory.Conflict where evidence that this node has convicts it still: none of
-// the keys that signed it is revoked, and its epoch isn't over (federation.md,
-// "Evidence").
+// directory.Conflict where evidence convicts it still that this node or another of
+// the domain has: none of the keys that signed it is revoked, and its epoch isn't
+// over (federation.md, "Evidence"). Where no node that answers has any evidence, and
+// one doesn't answer, it is a directory.Unavailable: that one may have it.
 func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
 	o := m.origin(td)
 	if o == nil || m.cfg.Court == nil {
 		return nil
 	}
 	asked := m.newestKeys(ctx, o)
+	id, holds, known, err := m.convictingStill(td)
+	silent := ""
+	for _, n := range m.siblings(maxSiblings) {
+		if holds || err != nil {
+			break
+		}
+		found, evidence, failed := m.askEvidence(ctx, n, td)
+		switch {
+		case failed != nil:
+			silent = n.base
+			m.cfg.Logger.Warn("can't ask another node for its evidence", "node", n.base, "error", failed)
+		case evidence != nil:
+			if v, judged := m.cfg.Court.Judge(evidence); judged == nil && v.Origin == td {
+				id, holds = v.ID, true
+			}
+		}
+		known = known || found
+	}
+	switch {
+	case err != nil:
+		return err
+	case holds && asked != nil:
+		return directory.Refuse(directory.Conflict, "evidence %s convicts %s still, and it can't be asked for a newer key document: %w", id, td.Name(), asked)
+	case holds:
+		return directory.Refuse(directory.Conflict, "evidence %s convicts %s still: it has revoked no key that signed it, and has begun no new epoch", id, td.Name())
+	case !known && silent != "":
+		return directory.Refuse(directory.Unavailable, "no node that answers has the evidence against %s, and %s doesn't answer", td.Name(), silent)
+	}
+	return nil
+}
+
+// maxSiblings bounds the nodes of the own domain that are asked one after the other.
+const maxSiblings = 64
+
+// convictingStill returns the first evidence that this node has and that convicts an
+// origin now, and whether it has any.
+func (m *Mesh) convictingStill(td spiffeid.TrustDomain) (id string, holds, known bool, err error) {
 	for _, f := range m.Evidence(td) {
 		evidence, err := m.EvidenceFile(td, f.ID)
 		if err != nil {
-			return err
+			return "", false, true, err
 		}
-		if _, err := m.cfg.Court.Judge(evidence); err != nil {
-			continue
+		if known = true; m.judged(evidence) {
+			return f.ID, true, true, nil
 		}
-		missing := "it has revoked no key that signed it, and has begun no new epoch"
-		if asked != nil {
-			missing = "and it can't be asked for a newer key document: " + asked.Error()
-		}
-		return directory.Refuse(directory.Conflict, "evidence %s convicts %s still: %s", f.ID, td.Name(), missing)
 	}
-	return nil
+	return "", false, known, nil
+}
+
+func (m *Mesh) judged(evidence []byte) bool {
+	_, err := m.cfg.Court.Judge(evidence)
+	return err == nil
 }
 
 // newestKeys takes an origin's key document from the first of its nodes that gives
@@ -44,4 +86,53 @@ func (m *Mesh) newestKeys(ctx context.Context, o *origin) (err error) {
 		}
 	}
 	return err
+}
+
+// heldEvidence answers a node of the own domain what convictingStill finds: 204 where
+// there is evidence that convicts nobody any more, 404 where there is none.
+func (s *server) heldEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+	td, err := originOf(r.URL.Query())
+	switch {
+	case err != nil:
+		return err
+	case from != s.cfg.Domain:
+		return directory.Refuse(directory.Forbidden, "evidence is given to nodes of this domain alone; operators get it by their own route")
+	}
+	id, holds, known, err := s.convictingStill(td)
+	switch {
+	case err != nil:
+		return err
+	case !known:
+		return directory.Refuse(directory.NotFound, "this node has no evidence against %s", td.Name())
+	case !holds:
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	evidence, err := s.EvidenceFile(td, id)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(evidence) // fails only when the caller is gone
+	return nil
+}
+
+// askEvidence is the other end: found says whether the node has any evidence, which
+// is returned where it convicts by what that node knows.
+func (m *Mesh) askEvidence(ctx context.Context, n node, td spiffeid.TrustDomain) (found bool, evidence []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	text, err := m.get(ctx, n, pathEvidence, url.Values{"origin": {td.Name()}}, maxEvidence)
+	switch {
+	case errors.Is(err, errNotFound):
+		return false, nil, nil
+	case err != nil:
+		return false, nil, err
+	case len(text) > maxEvidence:
+		return false, nil, io.ErrShortBuffer
+	case text == "":
+		return true, nil, nil
+	}
+	return true, []byte(text), nil
 }

@@ -52,6 +52,7 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	mux.HandleFunc("POST "+pathRecords, s.admit(s.records))
 	if m.cfg.Court != nil {
 		mux.HandleFunc("POST "+pathEvidence, s.admit(s.evidence))
+		mux.HandleFunc("GET "+pathEvidence, s.admit(s.heldEvidence))
 	}
 	if m.cfg.Farewell != nil {
 		mux.HandleFunc("POST "+PathFarewell, s.admit(s.farewell))
@@ -173,7 +174,8 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 }
 
 // keys answers anyone who gets this far: a key document is what a peer needs
-// before it can believe anything.
+// before it can believe anything. With key it is the newest that this node has which
+// lists that key, to show whose a page was that it was told.
 func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDomain) error {
 	origin, err := originOf(r.URL.Query())
 	if err != nil {
@@ -182,6 +184,9 @@ func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDo
 	_, text, ok := s.cfg.Keys.Keys(origin)
 	if !ok && origin == s.cfg.Domain {
 		return jose(w, "", errNotReady)
+	}
+	if kid := r.URL.Query().Get("key"); kid != "" && origin != s.cfg.Domain {
+		text = s.documentFor(origin, kid)
 	}
 	return jose(w, text, nil)
 }

@@ -1,0 +1,52 @@
+package federation
+
+import (
+	"context"
+	"sync"
+)
+
+// seed takes from the domain's other nodes what they have of an origin that this
+// node has nothing of, before it takes anything from anybody else: a node that lost
+// its disk could else be told what is long over (federation.md, "Epochs"). The head
+// that a sibling has names the epoch, and its chain brings the watermark. A node
+// whose siblings have nothing, or don't answer, begins at 0; what a sibling didn't
+// have is pulled from the origin afterwards.
+func (m *Mesh) seed(ctx context.Context, o *origin) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, f := range o.feeds() {
+		if o.blank(f) {
+			wg.Go(func() { m.seedFeed(ctx, o, f) })
+		}
+	}
+}
+
+func (m *Mesh) seedFeed(ctx context.Context, o *origin, f *feed) {
+	for _, n := range m.siblings(seedSiblings) {
+		if err := m.seedFrom(ctx, o, f, n); err != nil {
+			m.cfg.Logger.Debug("can't take a stream from a sibling", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.base, "error", err)
+		}
+	}
+}
+
+// seedSiblings bounds how many of the domain's nodes are asked. All are, in a domain
+// of common size: one of them may be behind the others.
+const seedSiblings = 8
+
+// blank reports whether nothing is held of a stream.
+func (o *origin) blank(f *feed) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return f.cur == nil && f.next == nil
+}
+
+func (m *Mesh) seedFrom(ctx context.Context, o *origin, f *feed, n node) error {
+	ctx, cancel := context.WithTimeout(ctx, relayTime)
+	defer cancel()
+	if f == &o.feed {
+		if err := m.askHead(ctx, o, n); err != nil {
+			return err
+		}
+	}
+	return m.pullInTurn(ctx, o, f, n)
+}
