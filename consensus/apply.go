@@ -407,7 +407,7 @@ func (s *state) end(reg *registration, format int, say func(*announced) bool) er
 			d := directory.Digest{RID: e.RID, Revision: revision, Op: directory.OpEnd, H: directory.HashOf(payload)}
 			s.announce(aud, d, true)
 		} else {
-			delete(s.streams[aud].entries, e.RID)
+			s.streams[aud].entries.remove(e.RID)
 		}
 	}
 	s.regs.remove(e.RID)

@@ -54,9 +54,9 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 	if err := s.Linearize(ctx); err != nil {
 		return err
 	}
-	s.mu.RLock()
+	s.mu.Lock()
 	sealed, sn := s.state.sealed, s.state.snapshot()
-	s.mu.RUnlock()
+	s.mu.Unlock()
 	if sealed != "" { // since
 		return errSealed
 	}
@@ -156,6 +156,7 @@ func InspectBackup(file io.ReaderAt, size int64) (*Backup, error) {
 		decodeEach(dec, h.Members, func(member) {}),
 		decodeEach(dec, h.Admitted, func(admission) {}),
 		decodeEach(dec, h.Spent, func(spend) {}),
+		decodeEach(dec, h.Claims, func(claimed) {}),
 		decodeEach(dec, h.Regs, func(r regSnapshot) {
 			b.Registrations++
 			if damaged == nil {

@@ -3,6 +3,7 @@ package consensus
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"runtime"
 	"slices"
@@ -14,9 +15,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// benchSize is how many registrations the benchmarks of this file have: a tenth
-// of what the bars speak of.
-const benchSize = 100_000
+// benchSize is how many registrations the benchmarks of this package have: by itself a
+// tenth of what the bars speak of.
+var benchSize = flag.Int("registrations", 100_000, "how many the benchmarks have")
 
 // weighty is a document of 1.4 KB as scenarios/load registers it.
 func weighty(i int) []byte {
@@ -56,7 +57,7 @@ func populated(b *testing.B, n int) (*drive, []directory.RID) {
 
 // What a restart does with a snapshot.
 func BenchmarkRestore(b *testing.B) {
-	d, _ := populated(b, benchSize)
+	d, _ := populated(b, *benchSize)
 	var file bytes.Buffer
 	if err := d.state.snapshot().write(&file); err != nil {
 		b.Fatal(err)
@@ -71,9 +72,9 @@ func BenchmarkRestore(b *testing.B) {
 		}
 		s.fillIndex()
 	}
-	b.ReportMetric(float64(file.Len())/benchSize, "B/registration")
-	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)*1e6/benchSize, "s/10^6")
-	b.ReportMetric((used(syscall.RUSAGE_SELF)-began).Seconds()/float64(b.N)*1e6/benchSize, "cpu-s/10^6")
+	b.ReportMetric(float64(file.Len())/float64(*benchSize), "B/registration")
+	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)*1e6/float64(*benchSize), "s/10^6")
+	b.ReportMetric((used(syscall.RUSAGE_SELF)-began).Seconds()/float64(b.N)*1e6/float64(*benchSize), "cpu-s/10^6")
 }
 
 // used is how much of the processors this process, or this thread, has had: on a
@@ -97,7 +98,7 @@ func BenchmarkHolds(b *testing.B) {
 		longest[what] = max(longest[what], used(thisThread)-began)
 	}
 	for b.Loop() {
-		d, rids := populated(b, benchSize)
+		d, rids := populated(b, *benchSize)
 		apply := func(what string, seconds int64, c command) {
 			batch := &batch{commandVersion, genesis + seconds*1000, []command{c}}
 			hold(what, func() {

@@ -11,7 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// How long it takes until all grants of benchSize registrations are as a new policy
+// How long it takes until all grants of so many registrations are as a new policy
 // wants them, each of which changes, and how long a refresh takes meanwhile at most.
 // The policy's own answers are not in it: package trust measures those.
 //
@@ -33,7 +33,7 @@ func BenchmarkPolicyChange(b *testing.B) {
 	var writers sync.WaitGroup
 	for w := range 64 {
 		writers.Go(func() {
-			for i := w; i < benchSize; i += 64 {
+			for i := w; i < *benchSize; i += 64 {
 				r := put(b, ada, fmt.Sprintf("agent-%08d", i), 86400)
 				r.Document = directory.LoadDocument(directory.KindAD, weighty(i))
 				out, err := s.Register(b.Context(), r)

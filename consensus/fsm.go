@@ -36,8 +36,8 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	if err := m.failure(); err != nil {
 		return nil, err
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.growth.bytes.Store(0)
 	return m.state.snapshot(), nil
 }

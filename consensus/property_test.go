@@ -87,7 +87,7 @@ func TestScansOfAStream(t *testing.T) {
 			rid := directory.NewRID(1, [10]byte{byte(rapid.IntRange(0, 40).Draw(rt, "rid"))})
 			if _, ok := naive[rid]; ok && rapid.IntRange(0, 5).Draw(rt, "free") == 0 {
 				delete(naive, rid)
-				delete(s.entries, rid)
+				s.entries.remove(rid)
 				continue
 			}
 			revision += uint64(rapid.IntRange(1, 3).Draw(rt, "gap"))
@@ -121,8 +121,8 @@ func TestScansOfAStream(t *testing.T) {
 		for range s.order.above(0) {
 			places++
 		}
-		if places > 2*len(s.entries)+2*runLength {
-			rt.Errorf("%d places for %d entries", places, len(s.entries))
+		if places > 2*s.entries.len()+2*runLength {
+			rt.Errorf("%d places for %d entries", places, s.entries.len())
 		}
 	})
 }

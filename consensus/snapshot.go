@@ -42,7 +42,7 @@ type snapshot struct {
 	admitted []admission
 	spent    []spend
 	claims   []*claimed
-	regs     []*registration
+	regs     listed[*registration]
 	streams  []streamSnapshot
 }
 
@@ -105,7 +105,7 @@ type streamHeader struct {
 
 type streamSnapshot struct {
 	streamHeader
-	entries []*announced
+	entries listed[*announced]
 }
 
 type announcedSnapshot struct {
@@ -119,7 +119,8 @@ type announcedSnapshot struct {
 	Highest  int64          `cbor:"8,keyasint"`
 }
 
-// snapshot takes the state as it is: pointers to what is never modified.
+// snapshot takes the state as it is: what is never modified, and of what there may be
+// 10^6 a list that is copied only where it changes. Nobody else may read s meanwhile.
 func (s *state) snapshot() *snapshot {
 	sn := &snapshot{
 		header: snapshotHeader{
@@ -128,13 +129,13 @@ func (s *state) snapshot() *snapshot {
 		},
 		peerings: slices.Collect(maps.Values(s.peerings)),
 		keys:     slices.Collect(maps.Values(s.keys)),
-		former:   slices.Clone(s.former.queue),
+		former:   slices.Clip(s.former.queue), // it grows behind that, and what is in it stays as it is
 		holds:    s.holds.all(),
 		members:  s.memberList(),
 		admitted: s.admissions(),
 		spent:    slices.Clone(s.spent.queue.items),
 		claims:   slices.Collect(maps.Values(s.claims.known)),
-		regs:     slices.AppendSeq(make([]*registration, 0, s.regs.len()), s.regs.each()),
+		regs:     s.regs.share(),
 	}
 	if !s.rules.equal(&Rules{}) {
 		rules := s.rules
@@ -148,12 +149,10 @@ func (s *state) snapshot() *snapshot {
 		sn.header.Issued = s.issued.Payload()
 	}
 	for aud, st := range s.streams {
-		sn.streams = append(sn.streams, streamSnapshot{
-			streamHeader{aud, st.tip, len(st.entries)}, slices.AppendSeq(make([]*announced, 0, len(st.entries)), maps.Values(st.entries)),
-		})
+		sn.streams = append(sn.streams, streamSnapshot{streamHeader{aud, st.tip, st.entries.len()}, st.entries.share()})
 	}
 	h := &sn.header
-	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys), len(sn.former), len(sn.regs), len(sn.streams)
+	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys), len(sn.former), sn.regs.n, len(sn.streams)
 	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.sealed
 	h.Spent, h.Claims = len(sn.spent), len(sn.claims)
 	return sn
@@ -181,7 +180,6 @@ func (sn *snapshot) write(w io.Writer) error {
 	slices.SortFunc(sn.keys, func(a, b directory.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
 	slices.SortFunc(sn.spent, spend.compare)
 	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
-	slices.SortFunc(sn.regs, func(a, b *registration) int { return a.entry.RID.Compare(b.entry.RID) })
 	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int { return cmp.Compare(a.Audience.String(), b.Audience.String()) })
 	enc := encoding.NewEncoder(w)
 	err := enc.Encode(sn.header)
@@ -214,13 +212,12 @@ func (sn *snapshot) write(w io.Writer) error {
 	for _, c := range sn.claims {
 		put(c)
 	}
-	for _, r := range sn.regs {
+	for _, r := range sn.regs.sorted(func(a, b *registration) int { return a.entry.RID.Compare(b.entry.RID) }) {
 		put(r.freeze())
 	}
 	for _, st := range sn.streams {
 		put(st.streamHeader)
-		slices.SortFunc(st.entries, func(a, b *announced) int { return cmp.Compare(a.Revision, b.Revision) })
-		for _, a := range st.entries {
+		for _, a := range st.entries.sorted(func(a, b *announced) int { return cmp.Compare(a.Revision, b.Revision) }) {
 			put(announcedSnapshot{a.RID, a.Revision, a.Op, a.H, a.M, a.Deadline, a.Lifetime, a.highest})
 		}
 	}
@@ -382,7 +379,7 @@ func (s *state) readStream(dec decoder) error {
 	st := newStream()
 	s.streams[h.Audience] = st
 	err := decodeMany(dec, h.Entries, (*announcedSnapshot).thaw, func(a *announced) {
-		st.entries[a.RID] = a
+		st.entries.set(a)
 		st.order.add(place{a.Revision, a.RID}, func(place) bool { return false })
 		if !a.Live() {
 			s.endings.push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, a.RID, a.Revision})

@@ -10,7 +10,7 @@ import (
 // A stream holds what was announced to one audience: each registration's latest
 // digest, and the order of their revisions (rules G2, G4, G5).
 type stream struct {
-	entries map[directory.RID]*announced
+	entries roll[*announced]
 	order   places // also has places that a later change made stale
 	tip     uint64 // the highest revision ever announced, kept when entries are freed
 }
@@ -22,33 +22,35 @@ type announced struct {
 	highest int64 // deadline ever announced, in seconds: x_max
 }
 
-func newStream() *stream { return &stream{entries: map[directory.RID]*announced{}} }
+func (a *announced) id() directory.RID { return a.RID }
+
+func newStream() *stream { return &stream{entries: newRoll[*announced]()} }
 
 // live returns the digest by which rid is in the stream.
 func (s *stream) live(rid directory.RID) (*announced, bool) {
 	if s == nil {
 		return nil, false
 	}
-	a, ok := s.entries[rid]
-	return a, ok && a.Live()
+	a := s.entries.get(rid)
+	return a, a != nil && a.Live()
 }
 
 // announce makes d the latest digest of its registration. Its revision is above
 // all that were announced before.
 func (s *stream) announce(d directory.Digest) *announced {
 	a := &announced{d, d.Deadline}
-	if old, ok := s.entries[d.RID]; ok {
+	if old := s.entries.get(d.RID); old != nil {
 		a.highest = max(old.highest, d.Deadline)
 	}
-	s.entries[d.RID] = a
+	s.entries.set(a)
 	s.order.add(place{d.Revision, d.RID}, s.stale)
 	s.tip = d.Revision
 	return a
 }
 
 func (s *stream) stale(p place) bool {
-	a, ok := s.entries[p.rid]
-	return !ok || a.Revision != p.revision
+	a := s.entries.get(p.rid)
+	return a == nil || a.Revision != p.revision
 }
 
 // scan returns the digests with a revision above since in ascending order, at
@@ -65,7 +67,7 @@ func (s *stream) scan(since uint64, limit int, at uint64) (ds []directory.Digest
 		if len(ds) == limit {
 			return ds, ds[limit-1].Revision
 		}
-		ds = append(ds, s.entries[p.rid].Digest)
+		ds = append(ds, s.entries.get(p.rid).Digest)
 	}
 	return ds, at
 }
@@ -97,8 +99,8 @@ func (s *state) free() {
 		}
 		s.endings.pop()
 		st := s.streams[e.audience]
-		if a, ok := st.entries[e.rid]; ok && a.Revision == e.revision {
-			delete(st.entries, e.rid)
+		if a := st.entries.get(e.rid); a != nil && a.Revision == e.revision {
+			st.entries.remove(e.rid)
 			freed++
 		}
 	}
