@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/table"
 )
 
 // A state is what a domain's log has made so far. apply changes it as a pure
@@ -40,8 +41,8 @@ type state struct {
 	// What follows is derived from the above, but for uncovered, which is empty
 	// between commands.
 	holdings  map[directory.Identity]holding
-	endings   heap[ending]
-	agenda    heap[appointment]
+	endings   table.Heap[ending]
+	agenda    table.Heap[appointment]
 	uncovered []uncovered
 }
 
@@ -103,14 +104,24 @@ type result struct {
 	err     error
 }
 
+// atOneGo is after how many changes of one log entry those who wait for the state get
+// it before the rest is applied.
+const atOneGo = 256
+
 // apply applies a log entry. Only an error of the second result ends this
-// member's applying; the first are answers.
-func (s *state) apply(b *batch) ([]result, error) {
+// member's applying; the first are answers. Between commands, where there are many
+// changes, it calls breathe: the state is whole then, and may be read.
+func (s *state) apply(b *batch, breathe func()) ([]result, error) {
 	s.now = max(s.now, b.Time)
 	s.free()
 	s.claims.forget(s.now / 1000)
-	results := make([]result, len(b.Commands))
+	results, changes := make([]result, len(b.Commands)), 0
 	for i := range b.Commands {
+		if changes >= atOneGo {
+			breathe()
+			changes = 0
+		}
+		changes += b.Commands[i].weight()
 		r := &results[i]
 		r.outcome, r.err = s.do(&b.Commands[i])
 		s.pin()

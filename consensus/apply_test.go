@@ -40,7 +40,7 @@ func (d *drive) at(seconds int64, c command) result {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	rs, err := d.state.apply(b)
+	rs, err := d.state.apply(b, func() {})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -464,7 +464,7 @@ func TestAnUnknownFormatStopsTheMember(t *testing.T) {
 	c := d.registering(ada, "translator", 600)
 	c.Format = directory.StatementFormat + 1
 	before := d.state.ledger.root()
-	if _, err := d.state.apply(&batch{1, genesis, []command{{Register: c}}}); err == nil {
+	if _, err := d.state.apply(&batch{1, genesis, []command{{Register: c}}}, func() {}); err == nil {
 		t.Fatal("an unknown statement format was applied")
 	}
 	if d.state.ledger.root() != before || d.state.index.Len() != 0 {

@@ -47,7 +47,7 @@ func populated(b *testing.B, n int) (*drive, []directory.RID) {
 				Visibility: directory.Visibility{Mesh: true}, Granted: g,
 			}})
 		}
-		rs, err := d.state.apply(&batch{commandVersion, genesis, cs})
+		rs, err := d.state.apply(&batch{commandVersion, genesis, cs}, func() {})
 		if err != nil || rs[0].err != nil {
 			b.Fatal(err, rs[0].err)
 		}
@@ -102,7 +102,7 @@ func BenchmarkHolds(b *testing.B) {
 		apply := func(what string, seconds int64, c command) {
 			batch := &batch{commandVersion, genesis + seconds*1000, []command{c}}
 			hold(what, func() {
-				if _, err := d.state.apply(batch); err != nil {
+				if _, err := d.state.apply(batch, func() {}); err != nil {
 					b.Fatal(err)
 				}
 			})

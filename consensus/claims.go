@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/table"
 )
 
 // Bounds of the Idempotency-Keys of invocations that a domain keeps. Where there is
@@ -76,7 +77,7 @@ type due struct {
 	key directory.Hash
 }
 
-func (d due) compare(o due) int {
+func (d due) Compare(o due) int {
 	if c := cmp.Compare(d.at, o.at); c != 0 {
 		return c
 	}
@@ -89,7 +90,7 @@ type claims struct {
 	known map[directory.Hash]*claimed
 
 	// Derived from known.
-	queue heap[due] // one for each
+	queue table.Heap[due] // one for each
 	by    map[directory.Hash]int
 	bytes int
 }
@@ -101,7 +102,7 @@ func newClaims() claims {
 // add puts a key that is not known.
 func (c *claims) add(k *claimed) {
 	c.known[k.Key] = k
-	c.queue.push(due{k.Until, k.Key})
+	c.queue.Push(due{k.Until, k.Key})
 	c.by[k.Caller]++
 	c.bytes += k.Answer.size()
 }
@@ -125,11 +126,11 @@ func (c *claims) take(o *claims) {
 
 // forget lets all go that have ended. They are maxClaims at most.
 func (c *claims) forget(now int64) {
-	for len(c.queue.items) > 0 && c.queue.items[0].at <= now {
-		d := c.queue.pop()
+	for c.queue.Len() > 0 && c.queue.First().at <= now {
+		d := c.queue.Pop()
 		k := c.known[d.key]
 		if k.Until > now { // it was released, and claimed again
-			c.queue.push(due{k.Until, k.Key})
+			c.queue.Push(due{k.Until, k.Key})
 			continue
 		}
 		delete(c.known, k.Key)

@@ -62,7 +62,7 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := freeze(t, back); !bytes.Equal(again, frozen) || back.claims.bytes != d.state.claims.bytes || len(back.claims.by) != 1 || len(back.claims.queue.items) != 3 {
+	if again := freeze(t, back); !bytes.Equal(again, frozen) || back.claims.bytes != d.state.claims.bytes || len(back.claims.by) != 1 || back.claims.queue.Len() != 3 {
 		t.Errorf("restored: %+v, of %+v", back.claims, d.state.claims)
 	}
 	d.state = back
@@ -75,7 +75,7 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 	_, err = ask(611, claimOf(2, 2, 6)) // claimed again at 12
 	problem(t, err, directory.KeySpent)
 	d.at(5000, command{Issue: &issue{}})
-	if c := &d.state.claims; len(c.known) != 0 || len(c.queue.items) != 0 || len(c.by) != 0 || c.bytes != 0 {
+	if c := &d.state.claims; len(c.known) != 0 || c.queue.Len() != 0 || len(c.by) != 0 || c.bytes != 0 {
 		t.Errorf("%+v is left of keys that have ended", c)
 	}
 }

@@ -50,11 +50,17 @@ type command struct {
 	Amend    *amend     `cbor:"26,keyasint,omitempty"`
 }
 
-// weight is how many changes a command is; those of the sweep, which bounds its
-// own, are one.
+// weight is how many changes a command is at most.
 func (c *command) weight() int {
-	if c.Renew != nil {
+	switch {
+	case c.Renew != nil:
 		return c.Renew.Renewals.count()
+	case c.Expire != nil:
+		return len(c.Expire.RIDs)
+	case c.Announce != nil:
+		return len(c.Announce.RIDs)
+	case c.Regrant != nil:
+		return len(c.Regrant.Items)
 	}
 	return 1
 }

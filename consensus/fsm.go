@@ -68,7 +68,12 @@ func (s *Store) applyEntry(entry *raft.Log) ([]result, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	results, err := s.state.apply(b)
+	results, err := s.state.apply(b, func() {
+		s.promulgate()
+		s.moved()
+		s.mu.Unlock() // who waits is let in before the next line gets through
+		s.mu.Lock()
+	})
 	s.promulgate()
 	if err == nil {
 		s.reads.raise(entry.Index)

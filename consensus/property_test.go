@@ -251,7 +251,7 @@ func (a *author) enter(cs []command) {
 	b := &batch{commandVersion, genesis + a.now*1000, cs}
 	data := must(b.encode())
 	a.log = append(a.log, data)
-	for _, r := range must(a.state.apply(must(decodeBatch(data)))) {
+	for _, r := range must(a.state.apply(must(decodeBatch(data)), func() {})) {
 		if r.err == nil && r.outcome.Created {
 			a.rids = append(a.rids, r.outcome.RID)
 		}
@@ -361,7 +361,7 @@ func TestEqualLogsMakeEqualStates(t *testing.T) {
 				}
 				other = thawed
 			}
-			must(other.apply(must(decodeBatch(data))))
+			must(other.apply(must(decodeBatch(data)), func() {}))
 		}
 		if !bytes.Equal(freeze(t, a.state), freeze(t, other)) || a.state.ledger.root() != other.ledger.root() {
 			rt.Fatal("equal logs made different states")

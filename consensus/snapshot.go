@@ -133,7 +133,7 @@ func (s *state) snapshot() *snapshot {
 		holds:    s.holds.all(),
 		members:  s.memberList(),
 		admitted: s.admissions(),
-		spent:    slices.Clone(s.spent.queue.items),
+		spent:    s.spent.queue.Items(),
 		claims:   slices.Collect(maps.Values(s.claims.known)),
 		regs:     s.regs.share(),
 	}
@@ -178,7 +178,7 @@ func (sn *snapshot) Release() {}
 func (sn *snapshot) write(w io.Writer) error {
 	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int { return cmp.Compare(a.Domain.Name(), b.Domain.Name()) })
 	slices.SortFunc(sn.keys, func(a, b directory.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
-	slices.SortFunc(sn.spent, spend.compare)
+	slices.SortFunc(sn.spent, spend.Compare)
 	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int { return cmp.Compare(a.Audience.String(), b.Audience.String()) })
 	enc := encoding.NewEncoder(w)
@@ -382,7 +382,7 @@ func (s *state) readStream(dec decoder) error {
 		st.entries.set(a)
 		st.order.add(place{a.Revision, a.RID}, func(place) bool { return false })
 		if !a.Live() {
-			s.endings.push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, a.RID, a.Revision})
+			s.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, a.RID, a.Revision})
 		}
 	})
 	st.tip = h.Tip

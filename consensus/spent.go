@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/table"
 )
 
 // maxSpent bounds how many proofs are remembered. A proof holds for a minute or
@@ -20,7 +21,7 @@ type spend struct {
 	Until int64          `cbor:"2,keyasint"`
 }
 
-func (p spend) compare(o spend) int {
+func (p spend) Compare(o spend) int {
 	if c := cmp.Compare(p.Until, o.Until); c != 0 {
 		return c
 	}
@@ -31,7 +32,7 @@ func (p spend) compare(o spend) int {
 // to another member is known here (draft-ietf-wimse-wpt-02, 2: jti).
 type spent struct {
 	known map[directory.Hash]bool
-	queue heap[spend]
+	queue table.Heap[spend]
 }
 
 // Spend uses up a proof by which a request came that is no command: Replayed where it
@@ -45,12 +46,12 @@ func newSpent() spent { return spent{known: map[directory.Hash]bool{}} }
 
 func (p *spent) add(o spend) {
 	p.known[o.Proof] = true
-	p.queue.push(o)
+	p.queue.Push(o)
 }
 
 // take adds what o has.
 func (p *spent) take(o *spent) {
-	for _, one := range o.queue.items {
+	for _, one := range o.queue.Items() {
 		if !p.known[one.Proof] {
 			p.add(one)
 		}
@@ -61,10 +62,10 @@ func (p *spent) take(o *spent) {
 // many.
 func (p *spent) forget(now int64) {
 	for range 2 {
-		if len(p.queue.items) == 0 || p.queue.items[0].Until > now {
+		if p.queue.Len() == 0 || p.queue.First().Until > now {
 			return
 		}
-		delete(p.known, p.queue.pop().Proof)
+		delete(p.known, p.queue.Pop().Proof)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 	if err := renew(101, spend{directory.Hash{5}, genesis/1000 + 161}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(d.state.spent.known); n != 2 || len(d.state.spent.queue.items) != 2 {
+	if n := len(d.state.spent.known); n != 2 || d.state.spent.queue.Len() != 2 {
 		t.Errorf("%d proofs are remembered, want those that have not ended", n)
 	}
 }

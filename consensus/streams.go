@@ -80,24 +80,24 @@ type ending struct {
 	revision uint64 // of the entry; another one there makes this stale
 }
 
-func (e ending) compare(o ending) int {
+func (e ending) Compare(o ending) int {
 	return cmp.Or(cmp.Compare(e.at, o.at), e.rid.Compare(o.rid),
 		cmp.Compare(e.audience.String(), o.audience.String()), cmp.Compare(e.revision, o.revision))
 }
 
 // maxFreed bounds how many entries one log entry frees.
-const maxFreed = 4096
+const maxFreed = 1024
 
 // free drops end and drop entries that no receiver needs any more. How many is
 // a function of the log alone, so all members free the same ones at the same
 // entry.
 func (s *state) free() {
-	for freed := 0; freed < maxFreed && len(s.endings.items) > 0; {
-		e := s.endings.items[0]
+	for freed := 0; freed < maxFreed && s.endings.Len() > 0; {
+		e := s.endings.First()
 		if e.at > s.now/1000 {
 			return
 		}
-		s.endings.pop()
+		s.endings.Pop()
 		st := s.streams[e.audience]
 		if a := st.entries.get(e.rid); a != nil && a.Revision == e.revision {
 			st.entries.remove(e.rid)
@@ -116,7 +116,7 @@ func (s *state) announce(aud directory.Audience, d directory.Digest, covered boo
 	}
 	a := st.announce(d)
 	if !d.Live() {
-		s.endings.push(ending{a.highest + int64(directory.Skew.Seconds()), aud, d.RID, d.Revision})
+		s.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), aud, d.RID, d.Revision})
 	}
 	if !covered {
 		s.uncovered = append(s.uncovered, uncovered{aud, d})

@@ -14,7 +14,7 @@ type appointment struct {
 	rid directory.RID
 }
 
-func (a appointment) compare(b appointment) int {
+func (a appointment) Compare(b appointment) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), a.rid.Compare(b.rid))
 }
 
@@ -32,16 +32,16 @@ func (s *state) plan(reg *registration) {
 
 func (s *state) appoint(reg *registration, at int64) {
 	reg.look = at
-	s.agenda.push(appointment{at, reg.entry.RID})
+	s.agenda.Push(appointment{at, reg.entry.RID})
 }
 
 // maxSwept bounds how many registrations one command of the sweep names, which
 // others' writes wait for; maxLooks how many one round looks at, and looksAtOnce
 // how many it does while it holds the state.
 const (
-	maxSwept    = 256
+	maxSwept    = 128
 	maxLooks    = 20_000
-	looksAtOnce = 1000
+	looksAtOnce = 250
 )
 
 // due returns what the leader is to end and to announce at now (Unix seconds),
@@ -49,8 +49,8 @@ const (
 // What it returns is looked at again a second later, so that nothing depends on
 // whether the command is ever committed.
 func (s *state) due(now int64) (expired, renewed []directory.RID) {
-	for looks := 0; looks < looksAtOnce && len(s.agenda.items) > 0 && s.agenda.items[0].at <= now; looks++ {
-		a := s.agenda.pop()
+	for looks := 0; looks < looksAtOnce && s.agenda.Len() > 0 && s.agenda.First().at <= now; looks++ {
+		a := s.agenda.Pop()
 		reg := s.regs.get(a.rid)
 		if reg == nil || reg.look != a.at {
 			continue

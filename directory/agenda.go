@@ -2,8 +2,9 @@ package directory
 
 import (
 	"cmp"
-	"container/heap"
 	"time"
+
+	"github.com/roster-mesh/roster/table"
 )
 
 // While somebody watches, an index knows which of its entries dies next, so that
@@ -18,32 +19,21 @@ type deadline struct {
 
 func deadlineOf(e *Entry) deadline { return deadline{e.ExpiresAt, e.RID} }
 
-func (d deadline) compare(o deadline) int {
+// Compare makes a deadline an item of a table.Heap.
+func (d deadline) Compare(o deadline) int {
 	return cmp.Or(cmp.Compare(d.at, o.at), d.rid.Compare(o.rid))
 }
 
 // deadlines is a heap of when to look at which entry: for each entry that is
 // alive one that is not behind its deadline. So a refresh costs nothing; whoever
 // looks too early looks again.
-type deadlines []deadline
-
-func (h deadlines) Len() int           { return len(h) }
-func (h deadlines) Less(i, j int) bool { return h[i].compare(h[j]) < 0 }
-func (h deadlines) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *deadlines) Push(d any)        { *h = append(*h, d.(deadline)) }
-func (h *deadlines) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
-}
-
-func (h *deadlines) add(d deadline) { heap.Push(h, d) }
+type deadlines struct{ table.Heap[deadline] }
 
 // take removes the first deadline, and those that are equal to it.
 func (h *deadlines) take() deadline {
-	d := (*h)[0]
-	for len(*h) > 0 && (*h)[0] == d {
-		heap.Pop(h)
+	d := h.Pop()
+	for h.Len() > 0 && h.First() == d {
+		h.Pop()
 	}
 	return d
 }
@@ -59,7 +49,7 @@ type minder struct {
 }
 
 // dead reports whether the log says that e has expired.
-func (m *minder) dead(e *Entry) bool { return deadlineOf(e).compare(m.told) <= 0 }
+func (m *minder) dead(e *Entry) bool { return deadlineOf(e).Compare(m.told) <= 0 }
 
 // minds reports whether changes are kept. What was kept in the past is let go.
 func (m *minder) minds() bool {
@@ -68,7 +58,7 @@ func (m *minder) minds() bool {
 	}
 	p := m.log.period.Load()
 	if p == 0 {
-		m.agenda = nil
+		m.agenda = deadlines{}
 		return false
 	}
 	return p == m.period
@@ -86,7 +76,7 @@ func (x *Index) note(old, new *Entry) {
 		c.old = nil
 	}
 	if new != nil && (c.old == nil || new.ExpiresAt < old.ExpiresAt) {
-		m.agenda.add(deadlineOf(new))
+		m.agenda.Push(deadlineOf(new))
 	}
 	if new != nil && m.dead(new) {
 		c.new = nil
@@ -101,7 +91,7 @@ func (x *Index) note(old, new *Entry) {
 }
 
 // mindBudget is how many entries one hold of the lock looks at.
-const mindBudget = 2048
+const mindBudget = 256
 
 // mind begins to know x's deadlines for the log's period, unless it does.
 func (x *Index) mind() {
@@ -114,24 +104,21 @@ func (x *Index) mind() {
 	*m = minder{log: m.log, period: m.log.period.Load(), told: deadline{x.Clock.Now().UnixMilli(), lastRID}}
 	// The lock is let go now and then: what is put meanwhile notes its deadline
 	// itself.
-	all := make(deadlines, 0, x.stock.byRID.Len())
+	var all deadlines
 	for last, more := (key{}), true; more; {
 		var found []*Entry
 		found, last, more = x.scanHeld(extent{field: fieldAll}, &matcher{Query: &Query{}}, last, m.told.at, mindBudget, mindBudget)
-		for _, e := range found {
-			all = append(all, deadlineOf(e))
-		}
 		x.mu.Unlock()
+		for _, e := range found {
+			all.Push(deadlineOf(e))
+		}
 		x.mu.Lock()
 	}
-	x.mu.Unlock()
-	heap.Init(&all)
-	x.mu.Lock()
 	if m.period != m.log.period.Load() {
 		return // nobody watches any more
 	}
-	for _, d := range m.agenda {
-		all.add(d)
+	for _, d := range m.agenda.Items() {
+		all.Push(d)
 	}
 	m.agenda, m.whole = all, true
 }
@@ -165,7 +152,7 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 		return lookAgain, false
 	}
 	for range mindBudget {
-		if len(m.agenda) == 0 || m.agenda[0].at > now {
+		if m.agenda.Len() == 0 || m.agenda.First().at > now {
 			return 0, true // due says how long
 		}
 		d := m.agenda.take()
@@ -173,7 +160,7 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 		switch {
 		case s == nil || m.dead(s.e):
 		case s.e.ExpiresAt > d.at:
-			m.agenda.add(deadlineOf(s.e))
+			m.agenda.Push(deadlineOf(s.e))
 		default:
 			m.told = deadlineOf(s.e)
 			m.log.append(change{old: s.e, expired: true})
@@ -186,8 +173,8 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 func (x *Index) due(now int64) time.Duration {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if len(x.minder.agenda) == 0 {
+	if x.minder.agenda.Len() == 0 {
 		return lookAgain
 	}
-	return max(0, min(lookAgain, time.Duration(x.minder.agenda[0].at-now)*time.Millisecond))
+	return max(0, min(lookAgain, time.Duration(x.minder.agenda.First().at-now)*time.Millisecond))
 }
