@@ -173,6 +173,13 @@ func (a *aheadLog) wait(index uint64) error {
 	return errLogClosed
 }
 
+// last is the last entry that the disk has.
+func (a *aheadLog) last() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.durable
+}
+
 // told returns what of a leader's word others may hear: of a commit no more than
 // its disk has.
 func (a *aheadLog) told(word *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {

@@ -3,11 +3,12 @@ package consensus
 import (
 	"context"
 	"errors"
-	"net/http"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -52,6 +53,10 @@ type (
 	}
 	answers struct {
 		Replies []reply `cbor:"1,keyasint"`
+		// NotLeader says that nothing was done, since the member does not lead.
+		NotLeader bool `cbor:"2,keyasint,omitempty"`
+		// Told is how far the leader's log is committed by now.
+		Told *told `cbor:"3,keyasint,omitempty"`
 	}
 )
 
@@ -76,11 +81,7 @@ func (s *Store) forward(ctx context.Context, req *request) (directory.Outcome, e
 		if d.err != nil {
 			return directory.Outcome{}, d.err
 		}
-		out, err := d.reply.result()
-		if err == nil {
-			_ = s.Await(ctx, out.Position) // so that the writer reads its write here; it is committed anyway
-		}
-		return out, err
+		return d.reply.result()
 	case <-ctx.Done():
 	case <-s.closing.Done():
 	}
@@ -132,7 +133,8 @@ func (c *courier) gather(first *parcel) (group []*parcel) {
 	}
 }
 
-// carry takes a group to the leader and tells each of it what became of it.
+// carry takes a group to the leader and tells each of it what became of it, once
+// this member shows it: so that the writer reads its write here.
 func (s *Store) carry(group []*parcel) {
 	if len(group) == 0 {
 		return
@@ -140,6 +142,9 @@ func (s *Store) carry(group []*parcel) {
 	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Write)
 	defer cancel()
 	got, err := s.deliver(ctx, group)
+	if err == nil {
+		_ = s.Await(ctx, got.last()) // it is committed anyway
+	}
 	for i, p := range group {
 		switch {
 		case err != nil:
@@ -152,6 +157,16 @@ func (s *Store) carry(group []*parcel) {
 	}
 }
 
+// last is the position that has all of what was done.
+func (a *answers) last() (last directory.Position) {
+	for _, r := range a.Replies {
+		if at := (directory.Position{Epoch: r.Epoch, Revision: r.Revision}); last.Before(at) {
+			last = at
+		}
+	}
+	return last
+}
+
 func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) {
 	leader, ok := s.leader()
 	if !ok || leader.ID == s.cfg.Node {
@@ -161,54 +176,87 @@ func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) 
 	for i, p := range group {
 		m.Requests[i] = p.request
 	}
-	var got answers
-	if err := s.post(ctx, leader, writePath, &m, &got); err != nil {
+	got, err := s.exchange(ctx, leader, &m)
+	switch {
+	case err != nil:
+		return nil, err
+	case got.NotLeader:
+		return nil, errNotLeader
+	case len(got.Replies) != len(group):
+		return nil, unknown(errors.New("the leader answered another number of writes"))
+	}
+	if got.Told != nil {
+		s.hear(leader, got.Told)
+	}
+	return got, nil
+}
+
+// exchange sends a message over the line to the leader, and returns what it answers.
+func (s *Store) exchange(ctx context.Context, leader Member, m *message) (*answers, error) {
+	data, err := encoding.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode a message: %w", err)
+	}
+	line, err := s.lineTo(ctx, leader)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotLeader, err)
+	}
+	if data, err = line.ask(ctx, append(newFrame(len(data)), data...)); err != nil {
 		return nil, err
 	}
-	if len(got.Replies) != len(group) {
-		return nil, unknown(errors.New("the leader answered another number of writes"))
+	var got answers
+	if err := decoding.Unmarshal(data, &got); err != nil {
+		return nil, unknown(err)
 	}
 	return &got, nil
 }
 
-// take answers a message as the leader: each of its writes by itself.
-func (s *Store) take(w http.ResponseWriter, r *http.Request) {
+// answerLine answers a message of a member's: a frame.
+func (s *Store) answerLine(from spiffeid.ID, body []byte) (frame []byte) {
+	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Write)
+	defer cancel()
+	data, err := encoding.Marshal(s.take(ctx, from, body))
+	if err != nil {
+		s.log.Error("encode an answer", "error", err)
+	}
+	return append(newFrame(len(data)), data...)
+}
+
+// take does the writes of a message as the leader, each of them by itself.
+func (s *Store) take(ctx context.Context, from spiffeid.ID, body []byte) *answers {
 	var m message
-	if !s.receive(w, r, s.leading.Load(), &m) {
-		return
+	if !s.leading.Load() || decoding.Unmarshal(body, &m) != nil || len(m.Requests) > maxMessage {
+		return &answers{NotLeader: true}
 	}
-	from, _ := peerID(r.TLS)
-	got := answers{make([]reply, len(m.Requests))}
-	do := func(i int) {
-		var req request
-		var out directory.Outcome
-		err := decoding.Unmarshal(m.Requests[i], &req)
-		switch {
-		case err != nil:
-			err = directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
-		case req.Attest != nil && req.Attest.Node != from:
-			err = directory.Refuse(directory.Forbidden, "a member attests its own key only")
-		default:
-			out, err = s.lead(r.Context(), &req)
-		}
-		if errors.Is(err, errNotLeader) {
-			got.Replies[i].NotLeader = true
-			return
-		}
-		got.Replies[i] = *replyOf(out, err)
-	}
-	if len(m.Requests) > maxMessage {
-		http.Error(w, "too many writes in one message", http.StatusRequestEntityTooLarge)
-		return
-	}
+	got := answers{Replies: make([]reply, len(m.Requests))}
 	var all sync.WaitGroup
 	for i := range m.Requests[min(1, len(m.Requests)):] {
-		all.Go(func() { do(i + 1) })
+		all.Go(func() { got.Replies[i+1] = *s.takeOne(ctx, from, m.Requests[i+1]) })
 	}
 	if len(m.Requests) > 0 {
-		do(0)
+		got.Replies[0] = *s.takeOne(ctx, from, m.Requests[0])
 	}
 	all.Wait()
-	signal(s.batches.tell)
-	s.answer(w, &got)
+	if got.last().Epoch != 0 {
+		got.Told = s.tell()
+	}
+	return &got
+}
+
+func (s *Store) takeOne(ctx context.Context, from spiffeid.ID, raw cbor.RawMessage) *reply {
+	var req request
+	var out directory.Outcome
+	err := decoding.Unmarshal(raw, &req)
+	switch {
+	case err != nil:
+		err = directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
+	case req.Attest != nil && req.Attest.Node != from:
+		err = directory.Refuse(directory.Forbidden, "a member attests its own key only")
+	default:
+		out, err = s.lead(ctx, &req)
+	}
+	if errors.Is(err, errNotLeader) {
+		return &reply{NotLeader: true}
+	}
+	return replyOf(out, err)
 }

@@ -87,7 +87,7 @@ func TestOnlyMembersTalk(t *testing.T) {
 		stranger := newCluster(&Config{
 			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
 		}, d.nodes[0].log, func() []Member { return d.members }, nil)
-		for _, proto := range []string{protoRaft, protoHTTP} {
+		for _, proto := range []string{protoRaft, protoHTTP, protoLine} {
 			conn, err := stranger.connect(t.Context(), me.Address, proto)
 			if err != nil {
 				continue // refused in the handshake
@@ -98,7 +98,7 @@ func TestOnlyMembersTalk(t *testing.T) {
 			}
 			_ = conn.Close()
 		}
-		if resp, err := stranger.client.Post("https://"+me.Address+writePath, typeCBOR, http.NoBody); err == nil {
+		if resp, err := stranger.client.Post("https://"+me.Address+termPath, typeCBOR, http.NoBody); err == nil {
 			_ = resp.Body.Close()
 			t.Errorf("%s was answered %s", c.name, resp.Status)
 		}

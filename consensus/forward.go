@@ -169,7 +169,6 @@ func (r *reply) result() (directory.Outcome, error) {
 
 // The forwarding server's routes, and the bound of a body.
 const (
-	writePath    = "/v1/write"
 	presencePath = "/v1/presence"
 	readPath     = "/v1/read"
 	termPath     = "/v1/term"
@@ -256,7 +255,6 @@ func (s *Store) post(ctx context.Context, to Member, path string, message, answe
 // member no more gets no further answer over a connection that it still has.
 func (s *Store) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+writePath, s.take)
 	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
 		var word presenceWord
 		if !s.receive(w, r, s.raft.State() == raft.Leader, &word) {

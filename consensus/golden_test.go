@@ -141,7 +141,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		replyOf(directory.Outcome{}, directory.Refuse(directory.BadDocument, "no").At("/base")),
 		&reply{NotLeader: true},
 		&message{[]cbor.RawMessage{must(encoding.Marshal(&request{Remove: &removeRequest{who, rid, nil}}))}},
-		&answers{[]reply{{NotLeader: true}}},
+		&answers{Replies: []reply{{NotLeader: true}}}, &answers{NotLeader: true}, &answers{Replies: []reply{{Epoch: 1, Revision: 2}}, Told: &told{3, 7, 2}},
 		&presenceWord{genesis}, &presenceAnswer{1, 2}, &readWord{}, &termWord{3}, &termAnswer{3},
 		&request{Order: &order{verbRemove, must(alphaNode("n3"))}}, &request{Order: &order{Verb: verbTransfer}},
 		&vouchWord{must(alphaNode("n3"))}, &vouchAnswer{true},

@@ -31,7 +31,7 @@ func newStore(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, opened: time.Now(),
-		batches: newBatcher(), growth: growth{due: make(chan struct{}, 1)}, courier: newCourier(), regrants: make(chan struct{}, 1),
+		batches: newBatcher(), growth: growth{due: make(chan struct{}, 1)}, courier: newCourier(), lines: newSwitchboard(), regrants: make(chan struct{}, 1),
 		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}),
 	}
 	s.shown.Store(&glimpse{})
@@ -69,7 +69,8 @@ func (s *Store) start() (err error) {
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: streams{s.cluster.raft, s.cluster}, MaxPool: 3, Timeout: 10 * s.cfg.Timing.Heartbeat, Logger: log.Named("transport"),
 	})
-	s.transport = memberTransport{transport, s.address(), s.disk.ahead.told}
+	s.transport = memberTransport{transport, s.address(), s.disk.ahead.told, make(chan raft.RPC)}
+	s.loops.Go(func() { s.transport.run(s.closing.Done()) })
 	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, s.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
@@ -79,6 +80,7 @@ func (s *Store) start() (err error) {
 	s.loops.Go(func() { s.candidacy(transport) })
 	s.loops.Go(s.batchLoop)
 	s.loops.Go(s.courierLoop)
+	s.loops.Go(s.lineLoop)
 	s.loops.Go(s.tellLoop)
 	s.loops.Go(s.leadershipLoop)
 	s.loops.Go(s.sweepLoop)
@@ -109,7 +111,7 @@ func (s *Store) shutdown() error {
 		if err := s.yield(s.raft.LeadershipTransfer); err != nil {
 			s.log.Info("nobody took the leadership over", "error", err)
 		}
-		s.cluster.drain(s.cfg.Timing.Heartbeat)
+		s.drain(s.cfg.Timing.Heartbeat)
 	}
 	s.stop()
 	var down raft.Future

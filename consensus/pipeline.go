@@ -13,6 +13,26 @@ type memberTransport struct {
 	*raft.NetworkTransport
 	address raft.ServerAddress
 	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
+	heard   chan raft.RPC // what Raft hears: from the network, and beside it
+}
+
+// Consumer returns the channel of what Raft hears.
+func (t memberTransport) Consumer() <-chan raft.RPC { return t.heard }
+
+// run lets Raft hear the network, until stop.
+func (t memberTransport) run(stop <-chan struct{}) {
+	for {
+		select {
+		case rpc := <-t.NetworkTransport.Consumer():
+			select {
+			case t.heard <- rpc:
+			case <-stop:
+				return
+			}
+		case <-stop:
+			return
+		}
+	}
 }
 
 // LocalAddr returns the member's configured address.

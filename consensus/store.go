@@ -26,6 +26,7 @@ type Store struct {
 	batches  batcher
 	growth   growth
 	courier  courier
+	lines    switchboard
 	presence presence
 	jumps    jumpWatch
 	outside  atomic.Pointer[string] // why this node is no member yet; nil where it is

@@ -44,17 +44,11 @@ func (s *Store) tellLoop() {
 // harm. What it knows to be committed is so for ever, and who has the same entry
 // there has all before it.
 func (s *Store) tellAll() {
-	index, term := s.raft.CommitIndex(), s.reads.term.Load()
-	var last raft.Log
-	if err := s.disk.logs.GetLog(index, &last); err != nil {
-		return // it is in a snapshot by now
+	now := s.tell()
+	if now == nil {
+		return
 	}
-	own := s.transport.EncodePeer(raft.ServerID(s.cfg.Node.String()), s.transport.LocalAddr())
-	word := &raft.AppendEntriesRequest{
-		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(s.cfg.Node.String()), Addr: own},
-		Term:      term, Leader: own,
-		PrevLogEntry: index, PrevLogTerm: last.Term, LeaderCommitIndex: index,
-	}
+	word := now.request(Member{s.cfg.Node, string(s.transport.LocalAddr())})
 	for _, m := range s.raft.GetConfiguration().Configuration().Servers {
 		if id, err := spiffeid.FromString(string(m.ID)); err != nil || id == s.cfg.Node {
 			continue
@@ -72,5 +66,44 @@ func (s *Store) tellAll() {
 			})
 		default:
 		}
+	}
+}
+
+// told is how far a leader's log is committed, and on its disk.
+type told struct {
+	Term  uint64 `cbor:"1,keyasint"` // the leader's
+	Index uint64 `cbor:"2,keyasint"`
+	Of    uint64 `cbor:"3,keyasint"` // the term of the entry there
+}
+
+// tell is what a leader may tell; nil where that is in a snapshot by now.
+func (s *Store) tell() *told {
+	t := told{Term: s.reads.term.Load(), Index: min(s.raft.CommitIndex(), s.disk.ahead.last())}
+	var entry raft.Log
+	if err := s.disk.logs.GetLog(t.Index, &entry); err != nil {
+		return nil
+	}
+	t.Of = entry.Term
+	return &t
+}
+
+// request is t as that leader says it to Raft.
+func (t *told) request(leader Member) *raft.AppendEntriesRequest {
+	id, address := []byte(leader.ID.String()), []byte(leader.Address)
+	return &raft.AppendEntriesRequest{
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: id, Addr: address},
+		Term:      t.Term, Leader: address,
+		PrevLogEntry: t.Index, PrevLogTerm: t.Of, LeaderCommitIndex: t.Index,
+	}
+}
+
+// hear gives Raft what the leader has told beside an answer, as if it had come by
+// itself: one message less for a write that was forwarded. Where an entry is not
+// here yet, Raft passes over it, and the next word is not far.
+func (s *Store) hear(leader Member, t *told) {
+	rpc := raft.RPC{Command: t.request(leader), RespChan: make(chan raft.RPCResponse, 1)}
+	select {
+	case s.transport.heard <- rpc:
+	case <-s.closing.Done():
 	}
 }

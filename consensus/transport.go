@@ -20,6 +20,7 @@ import (
 const (
 	protoRaft = "roster-raft/1"
 	protoHTTP = "h2"
+	protoLine = "roster-write/1"
 	protoJoin = "http/1.1" // with one route, for nodes that want to be members
 )
 
@@ -49,6 +50,7 @@ type cluster struct {
 	raft     *acceptor
 	web      *acceptor
 	door     *acceptor
+	lines    *acceptor
 	http     *http.Server
 	join     *http.Server
 	client   *http.Client
@@ -67,12 +69,14 @@ type cluster struct {
 func newCluster(cfg *Config, log *slog.Logger, known func() []Member, vouched func(context.Context, spiffeid.ID) bool) *cluster {
 	c := &cluster{
 		known: known, vouched: vouched, dial: cfg.Dial, listener: cfg.Listener, log: log,
-		server: withProtocols(cfg.ServerTLS, protoRaft, protoHTTP, protoJoin), clients: cfg.ClientTLS,
+		server: withProtocols(cfg.ServerTLS, protoRaft, protoLine, protoHTTP, protoJoin), clients: cfg.ClientTLS,
 		handshakes: make(chan struct{}, maxHandshakes),
 		conns:      map[*tracked]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.raft, c.web, c.door = newAcceptor(cfg.Listener.Addr()), newAcceptor(cfg.Listener.Addr()), newAcceptor(cfg.Listener.Addr())
+	for _, a := range []**acceptor{&c.raft, &c.web, &c.door, &c.lines} {
+		*a = newAcceptor(cfg.Listener.Addr())
+	}
 	c.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			return c.connect(ctx, address, protoHTTP)
@@ -151,6 +155,9 @@ func (c *cluster) welcome(raw net.Conn) error {
 		to, err = c.raft, c.mayLead(ctx, id)
 	default:
 		err = c.mustBeMember(id)
+		if proto == protoLine {
+			to = c.lines
+		}
 	}
 	if err != nil {
 		return errors.Join(err, t.Close())
@@ -247,13 +254,29 @@ func (c *cluster) isMember(id spiffeid.ID) bool {
 
 // note keeps whether a member that asks over a connection waits for an answer.
 func (c *cluster) note(conn net.Conn, state http.ConnState) {
-	if conn, ok := conn.(*tls.Conn); ok {
-		if t, ok := conn.NetConn().(*tracked); ok {
-			c.mu.Lock()
-			t.busy = state == http.StateActive
-			c.mu.Unlock()
-		}
+	if t := trackedOf(conn); t != nil {
+		c.mu.Lock()
+		t.busy = state == http.StateActive
+		c.mu.Unlock()
 	}
+}
+
+// occupy keeps that a member waits for so many answers more over a line.
+func (c *cluster) occupy(conn net.Conn, more int) {
+	if t := trackedOf(conn); t != nil {
+		c.mu.Lock()
+		t.asked += more
+		c.mu.Unlock()
+	}
+}
+
+// trackedOf returns what is known of a connection within TLS; nil of another.
+func trackedOf(conn net.Conn) *tracked {
+	if conn, ok := conn.(*tls.Conn); ok {
+		t, _ := conn.NetConn().(*tracked)
+		return t
+	}
+	return nil
 }
 
 // evict ends the connections of those that are members no more, but lets the last
@@ -266,7 +289,7 @@ func (c *cluster) evict() {
 	var gone []*tracked
 	c.mu.Lock()
 	for t := range c.conns {
-		if !t.peer.IsZero() && t.proto != protoJoin && !t.busy && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }) {
+		if !t.peer.IsZero() && t.proto != protoJoin && !t.busy && t.asked == 0 && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }) {
 			gone = append(gone, t)
 		}
 	}
@@ -284,6 +307,16 @@ func peerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 	}
 	id, err := spiffeid.FromURI(cs.PeerCertificates[0].URIs[0])
 	return id, err == nil
+}
+
+// peerOf is peerID of a connection within TLS.
+func peerOf(conn net.Conn) (spiffeid.ID, bool) {
+	c, ok := conn.(*tls.Conn)
+	if !ok {
+		return spiffeid.ID{}, false
+	}
+	cs := c.ConnectionState()
+	return peerID(&cs)
 }
 
 // withProtocols returns c with these ALPN names, whichever way it makes its
@@ -330,19 +363,10 @@ func (c *cluster) silence(quiet bool) {
 	c.quiet = quiet
 }
 
-// drain lets what members have asked be answered, within a bound: a write that was
-// not done must come back to be done elsewhere.
-func (c *cluster) drain(bound time.Duration) {
-	ctx, cancel := context.WithTimeout(c.ctx, bound)
-	defer cancel()
-	if err := c.http.Shutdown(ctx); err != nil {
-		c.log.Debug("answers to members are cut off", "error", err)
-	}
-}
-
 // close ends everything and waits for it.
 func (c *cluster) close() error {
 	c.cancel()
+	_ = c.lines.Close() // never fails
 	err := c.listener.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
@@ -372,6 +396,7 @@ type tracked struct {
 	peer    spiffeid.ID // with proto guarded by the cluster's mu; zero until it is known
 	proto   string
 	busy    bool // the peer waits for an answer; guarded by the cluster's mu
+	asked   int  // answers that the peer waits for over a line; guarded by the cluster's mu
 	once    sync.Once
 
 	mu    sync.Mutex
