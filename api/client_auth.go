@@ -1,20 +1,21 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 )
 
-// A WorkloadToken makes what shows a workload in one request to target, an absolute
-// URI without query: its workload identity token and a proof of possession.
-type WorkloadToken func(target string) (wit, proof string, err error)
+// A WorkloadToken makes what shows a workload in one request of a method to target, an
+// absolute URI without query: its workload identity token and a proof of possession.
+type WorkloadToken func(method, target string) (wit, proof string, err error)
 
 // ShowWorkload returns a transport that sends what prove makes with every request
 // (draft-ietf-wimse-wpt-02). It is for an http.Client that NewClient is given, and
 // belongs on connections whose server is verified.
 func ShowWorkload(next http.RoundTripper, prove WorkloadToken) http.RoundTripper {
 	return showing{next, func(r *http.Request) error {
-		wit, proof, err := prove(r.URL.Scheme + "://" + r.URL.Host + r.URL.EscapedPath())
+		wit, proof, err := prove(cmp.Or(r.Method, http.MethodGet), r.URL.Scheme+"://"+r.URL.Host+r.URL.EscapedPath())
 		if err != nil {
 			return fmt.Errorf("showing the workload: %w", err)
 		}

@@ -187,7 +187,7 @@ func (n *Node) identify(r *http.Request) (api.Credential, error) {
 		return api.Credential{}, err
 	}
 	v, err := n.callers.Verify(trust.Shown{
-		TLS: r.TLS, WIT: tokens.WIT, Proof: tokens.Proof, Bearer: tokens.Bearer, Path: r.URL.EscapedPath(),
+		TLS: r.TLS, WIT: tokens.WIT, Proof: tokens.Proof, Bearer: tokens.Bearer, Method: r.Method, Path: r.URL.EscapedPath(),
 	}, time.Now())
 	if err != nil {
 		n.metrics.credentialRefused(trust.ReasonOf(err))

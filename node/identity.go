@@ -78,6 +78,9 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if n.cfg.Callers.WITSVID {
+		w.FollowWITBundles()
+	}
 	n.life.loop("Workload API", func(ctx context.Context) { w.Run(ctx, n.log) })
 	n.admin.show(api.AdminConfig{Ready: func() error {
 		if err := w.Err(); err != nil {

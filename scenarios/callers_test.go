@@ -103,7 +103,7 @@ func TestCallersShowTokens(t *testing.T) {
 		workload := func(prove api.WorkloadToken) func(http.RoundTripper) http.RoundTripper {
 			return func(next http.RoundTripper) http.RoundTripper { return api.ShowWorkload(next, prove) }
 		}
-		fresh := workload(func(target string) (string, string, error) { return w.Prove(target, time.Now()) })
+		fresh := workload(func(method, target string) (string, string, error) { return w.Prove(method, target, time.Now()) })
 		doc := []byte(`{"base":"https://10.9.9.9/one"}`)
 
 		for _, n := range nodes {
@@ -117,9 +117,9 @@ func TestCallersShowTokens(t *testing.T) {
 			t.Errorf("the registrant is %q", got.Provenance.Registrant)
 		}
 
-		wit, proof, err := w.Prove("https://ad.alpha.test/ad/r", time.Now())
+		wit, proof, err := w.Prove("POST", "https://ad.alpha.test/ad/r", time.Now())
 		i.must(err)
-		same := workload(func(string) (string, string, error) { return wit, proof, nil })
+		same := workload(func(string, string) (string, string, error) { return wit, proof, nil })
 		if _, err := client(nodes[0], same).Register(t.Context(), "once", doc, api.RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -129,13 +129,13 @@ func TestCallersShowTokens(t *testing.T) {
 		}
 		// What a proof was used for at one node it is good for at no other: to invoke an
 		// agent, were it in vain, and to watch.
-		wit, proof, err = w.Prove("https://ad.alpha.test/agents/by-token/invoke", time.Now())
+		wit, proof, err = w.Prove("POST", "https://ad.alpha.test/agents/by-token/invoke", time.Now())
 		i.must(err)
 		_, err = client(nodes[0], same).Invoke(t.Context(), "by-token", "", []byte("{}"))
 		refused(t, "an agent at a private address", err, 403, directory.EndpointRefused)
 		_, err = client(nodes[1], same).Invoke(t.Context(), "by-token", "", []byte("{}"))
 		refused(t, "an invocation by a used proof", err, 401, directory.Replayed)
-		wit, proof, err = w.Prove("https://ad.alpha.test/ad/watch", time.Now())
+		wit, proof, err = w.Prove("GET", "https://ad.alpha.test/ad/watch", time.Now())
 		i.must(err)
 		watch, err := client(nodes[0], same).Watch(t.Context(), api.LookupOptions{}, "")
 		i.must(err)
@@ -143,7 +143,7 @@ func TestCallersShowTokens(t *testing.T) {
 		_, err = client(nodes[1], same).Watch(t.Context(), api.LookupOptions{}, "")
 		refused(t, "a stream by a used proof", err, 401, directory.Replayed)
 
-		wit, proof, err = w.Prove(nodes[0].URL()+"/ad/r", time.Now())
+		wit, proof, err = w.Prove("POST", nodes[0].URL()+"/ad/r", time.Now())
 		i.must(err)
 		_, err = client(nodes[1], same).Register(t.Context(), "elsewhere", doc, api.RegisterOptions{})
 		refused(t, "a proof for another node", err, 401, directory.Unauthenticated)

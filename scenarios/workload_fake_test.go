@@ -202,6 +202,38 @@ func (k *socket) FetchJWTBundles(_ *workload.JWTBundlesRequest, to grpc.ServerSt
 	})
 }
 
+func (k *socket) FetchWITBundles(_ *workload.WITBundlesRequest, to grpc.ServerStreamingServer[workload.WITBundlesResponse]) error {
+	return k.stream(to.Context(), func() error {
+		set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.jwt.Public(), KeyID: "w1", Use: "wit-svid"}}})
+		if err != nil {
+			return err
+		}
+		return to.Send(&workload.WITBundlesResponse{Bundles: map[string]string{k.td.IDString(): string(set)}})
+	})
+}
+
+// wit issues a WIT-SVID of a workload for its key.
+func (s *spire) wit(path string, key *ecdsa.PrivateKey) string {
+	s.t.Helper()
+	return s.sign("wit+jwt", "w1", map[string]any{
+		"sub": s.td.IDString() + path, "exp": time.Now().Add(time.Hour).Unix(),
+		"cnf": map[string]any{"jwk": jose.JSONWebKey{Key: key.Public(), Algorithm: "ES256"}},
+	})
+}
+
+func (s *spire) sign(typ, kid string, claims map[string]any) string {
+	s.t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: s.jwt, KeyID: kid}}, (&jose.SignerOptions{}).WithType(jose.ContentType(typ)))
+	s.must(err)
+	text, err := json.Marshal(claims)
+	s.must(err)
+	signed, err := signer.Sign(text)
+	s.must(err)
+	token, err := signed.CompactSerialize()
+	s.must(err)
+	return token
+}
+
 func (k *socket) FetchJWTSVID(ctx context.Context, req *workload.JWTSVIDRequest) (*workload.JWTSVIDResponse, error) {
 	if err := secured(ctx); err != nil {
 		return nil, err

@@ -2,13 +2,19 @@ package scenarios
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +24,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -41,7 +48,7 @@ func newLone(t *testing.T, s *spire) *lone {
 	c.Identity = node.Identity{WorkloadAPI: s.address("node.sock")}
 	c.Gossip.Enabled = false
 	c.Limits = node.Limits{}
-	c.Callers.JWTSVID = true
+	c.Callers.JWTSVID, c.Callers.WITSVID = true, true
 	c.Listen = node.Listen{API: "10.0.0.1:8400", Admin: "127.0.0.1:8401", Cluster: "10.0.0.1:8402", Gossip: "10.0.0.1:8403"}
 	c.Members = []node.Member{{ID: spiffeid.RequireFromPath(s.td, "/roster/node/1"), Cluster: c.Listen.Cluster, API: "https://10.0.0.1:8400"}}
 	for _, addr := range []string{c.Listen.API, c.Listen.Admin, c.Listen.Cluster} {
@@ -304,10 +311,10 @@ func TestWorkloadAPIAway(t *testing.T) {
 	})
 }
 
-// Bundles of federated domains come and go with the Workload API, and the keys of its
-// JWT-SVIDs, which a node's own source gives for an audience, with them.
+// Bundles of federated domains come and go with the Workload API, and with them the keys
+// of its JWT-SVIDs, which a node's own source gives for an audience, and of its WIT-SVIDs.
 //
-// Requirement: TRUST-001, AI-017
+// Requirement: TRUST-001, TRUST-005, AI-017
 func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	s, other := newSpire(t, "alpha.test"), newSpire(t, "beta.test")
 	s.federated = map[string][]byte{"spiffe://beta.test": other.bundle()}
@@ -338,6 +345,20 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	if _, _, err := trust.NewSource(bob.source.SVID()).JWTSVID(t.Context(), "x"); !errors.Is(err, trust.ErrNoJWTSVID) {
 		t.Errorf("a source of files: %v", err)
 	}
+
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	s.must(err)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	s.must(err)
+	dir := t.TempDir()
+	s.must(os.WriteFile(dir+"/wit", []byte(s.wit("/agent/wit", key)), 0o600))
+	s.must(os.WriteFile(dir+"/key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	prover, err := trust.OpenWorkload(dir+"/wit", dir+"/key")
+	s.must(err)
+	shown := &http.Client{Transport: api.ShowWorkload(nobody.Transport, func(method, target string) (string, string, error) {
+		return prover.Prove(method, strings.Replace(target, "https://"+l.cfg.Listen.API, l.cfg.PublicURL, 1), time.Now())
+	})}
+	l.eventually("a WIT-SVID by the bundle's key is taken with its proof", func() error { return l.lookup(shown, "") })
 
 	s.change(func() { s.federated = nil })
 	l.eventually("beta.test is no longer federated", func() error {

@@ -98,7 +98,7 @@ func allowed(names []string) []jose.SignatureAlgorithm {
 type Shown struct {
 	TLS                *tls.ConnectionState
 	WIT, Proof, Bearer string
-	Path               string // of the request's target, as it was sent
+	Method, Path       string // of the request and of its target, as they were sent
 }
 
 // Verified is who makes a request, and how that was shown.
@@ -184,7 +184,7 @@ func (c *Callers) token(s Shown, now time.Time) (*Verified, error) {
 	case s.WIT != "" && s.Bearer != "", s.Proof != "" && s.Bearer != "":
 		return nil, refuseToken(ReasonAmbiguous)
 	case s.WIT != "" || s.Proof != "":
-		return c.workload(s.WIT, s.Proof, s.Path, now)
+		return c.workload(s, now)
 	case s.Bearer != "":
 		return c.bearer(s.Bearer, s.TLS, now)
 	}

@@ -212,7 +212,7 @@ func (d *door) jwtSVID() *jwt {
 
 // workloadShown is an honest request of a workload, changed.
 func (d *door) workloadShown(t testing.TB, wit string, proof *jwt) Shown {
-	return Shown{WIT: wit, Proof: proof.text(t), Path: "/ad/r"}
+	return Shown{WIT: wit, Proof: proof.text(t), Method: "POST", Path: "/ad/r"}
 }
 
 // Requirement: TRUST-005, AD-038, AD-039
@@ -260,13 +260,16 @@ func TestOurProofsAreTaken(t *testing.T) {
 		must(t, os.WriteFile(keyFile, pemKey(t, key), 0o600))
 		w, err := OpenWorkload(witFile, keyFile)
 		must(t, err)
-		wit, proof, err := w.Prove(doorURL+"/ad/r", time.Now())
+		wit, proof, err := w.Prove("POST", doorURL+"/ad/r", time.Now())
 		must(t, err)
-		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Path: "/ad/r"}, time.Now()); err != nil {
+		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Method: "POST", Path: "/ad/r"}, time.Now()); err != nil {
 			t.Errorf("%s: %v", alg, err)
 		}
+		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Method: "DELETE", Path: "/ad/r"}, time.Now()); reasonOf(err) != ReasonMethod {
+			t.Errorf("%s: for another method: %v", alg, err)
+		}
 		must(t, os.WriteFile(keyFile, pemKey(t, d.other), 0o600))
-		if _, _, err := w.Prove(doorURL, time.Now()); !errors.Is(err, errOtherKey) {
+		if _, _, err := w.Prove("POST", doorURL, time.Now()); !errors.Is(err, errOtherKey) {
 			t.Errorf("%s: a key that the token doesn't confirm: %v", alg, err)
 		}
 	}

@@ -41,7 +41,7 @@ func (d *door) families(t testing.TB) []family {
 	bearer := func(text string) Shown { return Shown{TLS: shownBy(d.svid), Bearer: text} }
 	return []family{
 		{"wit", func() *jwt { return d.wit(t) }, func(text string) Shown { return d.workloadShown(t, text, d.wpt(text)) }, nil, nil},
-		{"wpt", func() *jwt { return d.wpt(wit) }, func(text string) Shown { return Shown{WIT: wit, Proof: text, Path: "/ad/r"} },
+		{"wpt", func() *jwt { return d.wpt(wit) }, func(text string) Shown { return Shown{WIT: wit, Proof: text, Method: "POST", Path: "/ad/r"} },
 			nil, []string{"no kid", "kid of nobody", "kid as a path", "kid of another algorithm", "another key under its kid"}},
 		{"access token", d.access, bearer, map[string]Reason{"no typ": ReasonSubject, "typ JWT": ReasonSubject}, []string{"typ at+jwt"}},
 		{"jwt-svid", d.jwtSVID, bearer, map[string]Reason{"typ at+jwt": ReasonIssuer, "RS256 by an RSA key": ReasonKey, "alg ES384": ReasonKey}, []string{"no typ", "typ JWT"}},
@@ -244,7 +244,7 @@ func (d *door) hostileProofs(t testing.TB) (list []hostile) {
 	add := func(name string, want Reason, change func(*jwt)) {
 		j := d.wpt(honest)
 		change(j)
-		list = append(list, hostile{"wpt: " + name, Shown{WIT: honest, Proof: j.text(t), Path: "/ad/r"}, want})
+		list = append(list, hostile{"wpt: " + name, Shown{WIT: honest, Proof: j.text(t), Method: "POST", Path: "/ad/r"}, want})
 	}
 	for name, aud := range map[string]any{
 		"of another host": "https://evil.example/ad/r", "of http": "http://ad.alpha.test/ad/r", "of another path": doorURL + "/ad/l", "without path": doorURL,
@@ -271,6 +271,9 @@ func (d *door) hostileProofs(t testing.TB) (list []hostile) {
 	add("too long", ReasonLifetime, func(j *jwt) { j.claims["exp"] = time.Now().Add(maxProofLife + time.Hour).Unix() })
 	add("of a transaction token", ReasonTokenBound, func(j *jwt) { j.claims["tth"] = tokenHash("x") })
 	add("of another header", ReasonTokenBound, func(j *jwt) { j.claims["oth"] = map[string]any{"x-user": tokenHash("x")} })
+	for name, htm := range map[string]any{"of another": "DELETE", "of another case": "post", "empty": "", "null": nil, "a list": []string{"POST"}} {
+		add("htm "+name, ReasonMethod, func(j *jwt) { j.claims["htm"] = htm })
+	}
 	add("by the issuer", ReasonSignature, func(j *jwt) { j.key = d.issuer })
 	return list
 }
@@ -338,14 +341,14 @@ func (d *door) combined(t testing.TB) []hostile {
 	wit := d.wit(t).text(t)
 	proof, bearer := d.wpt(wit).text(t), d.jwtSVID().text(t)
 	return []hostile{
-		{"a token without its proof", Shown{WIT: wit, Path: "/ad/r"}, ReasonNoProof},
-		{"a proof without its token", Shown{Proof: proof, Path: "/ad/r"}, ReasonNoProof},
-		{"a token as its own proof", Shown{WIT: wit, Proof: wit, Path: "/ad/r"}, ReasonType},
+		{"a token without its proof", Shown{WIT: wit, Method: "POST", Path: "/ad/r"}, ReasonNoProof},
+		{"a proof without its token", Shown{Proof: proof, Method: "POST", Path: "/ad/r"}, ReasonNoProof},
+		{"a token as its own proof", Shown{WIT: wit, Proof: wit, Method: "POST", Path: "/ad/r"}, ReasonType},
 		{"a token as a bearer token", Shown{Bearer: wit}, ReasonType},
 		{"a proof as a bearer token", Shown{Bearer: proof}, ReasonType},
-		{"a token and a bearer token", Shown{WIT: wit, Bearer: bearer, Path: "/ad/r"}, ReasonAmbiguous},
-		{"a proof and a bearer token", Shown{WIT: wit, Proof: proof, Bearer: bearer, Path: "/ad/r"}, ReasonAmbiguous},
-		{"a workload with another's certificate", Shown{TLS: shownBy(d.svid), WIT: wit, Proof: proof, Path: "/ad/r"}, ReasonAmbiguous},
+		{"a token and a bearer token", Shown{WIT: wit, Bearer: bearer, Method: "POST", Path: "/ad/r"}, ReasonAmbiguous},
+		{"a proof and a bearer token", Shown{WIT: wit, Proof: proof, Bearer: bearer, Method: "POST", Path: "/ad/r"}, ReasonAmbiguous},
+		{"a workload with another's certificate", Shown{TLS: shownBy(d.svid), WIT: wit, Proof: proof, Method: "POST", Path: "/ad/r"}, ReasonAmbiguous},
 		{"a JWT-SVID with another's certificate", Shown{TLS: shownBy(d.elsewhere), Bearer: bearer}, ReasonAmbiguous},
 		{"a proof for another route", Shown{WIT: wit, Proof: proof, Path: "/ad/r/x"}, ReasonAudience},
 	}

@@ -27,13 +27,14 @@ type Workload struct{ witFile, keyFile string }
 // private key (PKCS#8 in PEM), which must be the one that the token confirms.
 func OpenWorkload(witFile, keyFile string) (*Workload, error) {
 	w := &Workload{witFile, keyFile}
-	_, _, err := w.Prove("https://localhost", time.Now())
+	_, _, err := w.Prove("GET", "https://localhost", time.Now())
 	return w, err
 }
 
-// Prove returns the token and a proof for one request to target, an absolute URI,
-// at the time now (draft-ietf-wimse-wpt-02, 2).
-func (w *Workload) Prove(target string, now time.Time) (wit, proof string, err error) {
+// Prove returns the token and a proof for one request of a method to target, an
+// absolute URI, at the time now (draft-ietf-wimse-wpt-02, 2). The proof names the method
+// too, as those of RFC 9449 do: who doesn't know that claim must ignore it.
+func (w *Workload) Prove(method, target string, now time.Time) (wit, proof string, err error) {
 	text, err := os.ReadFile(w.witFile)
 	if err != nil {
 		return "", "", fmt.Errorf("read the workload identity token: %w", err)
@@ -47,7 +48,7 @@ func (w *Workload) Prove(target string, now time.Time) (wit, proof string, err e
 		return "", "", fmt.Errorf("the workload's key %s: %w", w.keyFile, err)
 	}
 	wit = string(bytes.TrimSpace(text))
-	proof, err = prove(wit, key, target, now)
+	proof, err = prove(wit, key, method, target, now)
 	if err != nil {
 		return "", "", fmt.Errorf("the workload identity token %s: %w", w.witFile, err)
 	}
@@ -56,7 +57,7 @@ func (w *Workload) Prove(target string, now time.Time) (wit, proof string, err e
 
 var errOtherKey = errors.New("the key is not the one that the token confirms")
 
-func prove(wit string, key crypto.Signer, target string, now time.Time) (string, error) {
+func prove(wit string, key crypto.Signer, method, target string, now time.Time) (string, error) {
 	t, err := parseToken(wit)
 	if err != nil {
 		return "", err
@@ -72,6 +73,7 @@ func prove(wit string, key crypto.Signer, target string, now time.Time) (string,
 	_, _ = rand.Read(id[:]) // never fails
 	claims, err := json.Marshal(map[string]any{
 		"aud": target, "exp": now.Add(proofLife).Unix(), "jti": directory.B64.EncodeToString(id[:]), "wth": tokenHash(wit),
+		"htm": method,
 	})
 	if err != nil {
 		return "", err

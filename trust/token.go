@@ -40,6 +40,7 @@ const (
 	ReasonReplayed   Reason = "replayed"   // a proof that has been used
 	ReasonUnlimited  Reason = "unlimited"  // it has no end
 	ReasonTokenBound Reason = "other_hash" // the proof speaks of further tokens
+	ReasonMethod     Reason = "method"     // the proof is for a request of another method
 )
 
 // algorithms are those that tokens of others may be signed with, as configuration
@@ -243,6 +244,7 @@ var sayings = map[Reason]string{
 	ReasonNotTaken:    "credentials of this kind are not taken here",
 	ReasonUnlimited:   "it has no exp",
 	ReasonTokenBound:  "it speaks of further tokens (tth, oth), which are not taken here",
+	ReasonMethod:      "the proof is for a request of another method (htm)",
 	ReasonExpired:     "it has expired",
 	ReasonNotYetValid: "it is not valid yet",
 }

@@ -49,11 +49,11 @@ type WIMSEIssuer struct {
 // (draft-ietf-wimse-workload-creds-02, draft-ietf-wimse-wpt-02): that the trust
 // domain of the token's subject signed it, and that the key in it signed a proof for
 // this request, just now.
-func (c *Callers) workload(wit, wpt, path string, now time.Time) (*Verified, error) {
-	if wit == "" || wpt == "" {
+func (c *Callers) workload(s Shown, now time.Time) (*Verified, error) {
+	if s.WIT == "" || s.Proof == "" {
 		return nil, refuseToken(ReasonNoProof)
 	}
-	t, id, err := c.identityToken(wit, now)
+	t, id, err := c.identityToken(s.WIT, now)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (c *Callers) workload(wit, wpt, path string, now time.Time) (*Verified, err
 	if err != nil {
 		return nil, err
 	}
-	jti, ends, err := c.proof(wpt, wit, path, key, alg, now)
+	jti, ends, err := c.proof(s, key, alg, now)
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +152,8 @@ func (t *token) confirmation() (crypto.PublicKey, string, error) {
 
 // proof verifies a workload proof token: by the key of the identity token, over
 // that token, for this request's target, and not for long. It returns its jti.
-func (c *Callers) proof(text, wit, path string, key crypto.PublicKey, alg string, now time.Time) (jti string, exp time.Time, err error) {
-	t, err := parseToken(text)
+func (c *Callers) proof(s Shown, key crypto.PublicKey, alg string, now time.Time) (jti string, exp time.Time, err error) {
+	t, err := parseToken(s.Proof)
 	if err != nil {
 		return "", exp, err
 	}
@@ -172,11 +172,17 @@ func (c *Callers) proof(text, wit, path string, key crypto.PublicKey, alg string
 	if exp.After(now.Add(maxProofLife)) {
 		return "", exp, refuseToken(ReasonLifetime)
 	}
-	if err := t.meant(c.targets(path)); err != nil {
+	if err := t.meant(c.targets(s.Path)); err != nil {
 		return "", exp, err
 	}
-	if hash, ok := t.claims.text("wth"); !ok || hash != tokenHash(wit) {
+	if hash, ok := t.claims.text("wth"); !ok || hash != tokenHash(s.WIT) {
 		return "", exp, refuseToken(ReasonBinding)
+	}
+	// The draft binds no method, and lets claims be added that are registered: htm is, by
+	// RFC 9449. A proof that names a method is for that one, so that who has seen it can't
+	// make a read of it, or a removal, before it is used.
+	if method, ok := t.claims.text("htm"); t.claims.has("htm") && (!ok || method != s.Method) {
+		return "", exp, refuseToken(ReasonMethod)
 	}
 	if t.claims.has("tth") || t.claims.has("oth") {
 		return "", exp, refuseToken(ReasonTokenBound)

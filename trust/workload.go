@@ -11,6 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/exp/bundle/witbundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
@@ -40,11 +41,13 @@ type WorkloadAPI struct {
 	mine    func(spiffeid.ID) bool
 	client  *workloadapi.Client
 	first   chan struct{} // closed once source is there
+	wits    bool          // whether WIT bundles are followed; not changed once Run was called
 
 	mu      sync.Mutex // guards the rest
 	source  *Source
 	x509    *x509bundle.Set // of the last good update
-	jwt     *jwtbundle.Set  // nil until there is one
+	jwt     *jwtbundle.Set  // nil until there is one, as wit
+	wit     *witbundle.Set
 	applied map[spiffeid.TrustDomain]*spiffebundle.Bundle
 	err     error // why the last word was no good; nil where it was
 }
@@ -70,6 +73,10 @@ func OpenWorkloadAPI(ctx context.Context, address string, b *Bundles, mine func(
 	}, nil
 }
 
+// FollowWITBundles has w follow as well the keys that sign WIT-SVIDs (SPIFFE Workload API,
+// 7, which many don't have). It is for the time before Run.
+func (w *WorkloadAPI) FollowWITBundles() { w.wits = true }
+
 // Run follows the Workload API until ctx ends, and closes it then. What can't be
 // used is logged.
 func (w *WorkloadAPI) Run(ctx context.Context, log *slog.Logger) {
@@ -84,7 +91,18 @@ func (w *WorkloadAPI) Run(ctx context.Context, log *slog.Logger) {
 		}
 	}
 	wg.Go(func() { follow(func() error { return w.client.WatchX509Context(ctx, &x509Watcher{w, ctx, log}) }) })
-	wg.Go(func() { follow(func() error { return w.client.WatchJWTBundles(ctx, &jwtWatcher{w, ctx, log, ""}) }) })
+	wg.Go(func() {
+		follow(func() error {
+			return w.client.WatchJWTBundles(ctx, &keyWatcher{w: w, ctx: ctx, log: log, what: "JWT-SVIDs"})
+		})
+	})
+	if w.wits {
+		wg.Go(func() {
+			follow(func() error {
+				return w.client.WatchWITBundles(ctx, &keyWatcher{w: w, ctx: ctx, log: log, what: "WIT-SVIDs"})
+			})
+		})
+	}
 	wg.Wait()
 	_ = w.client.Close()
 }
@@ -191,6 +209,11 @@ func (w *WorkloadAPI) apply(own spiffeid.TrustDomain) (refused error) {
 		if w.jwt != nil {
 			if keys, ok := w.jwt.Get(td); ok {
 				next.SetJWTAuthorities(keys.JWTAuthorities())
+			}
+		}
+		if w.wit != nil {
+			if keys, ok := w.wit.Get(td); ok {
+				next.SetWITAuthorities(keys.WITAuthorities())
 			}
 		}
 		if old := w.applied[td]; old != nil && old.Equal(next) {

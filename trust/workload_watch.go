@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
+	"github.com/spiffe/go-spiffe/v2/exp/bundle/witbundle"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 )
 
@@ -46,33 +47,45 @@ func (x *x509Watcher) OnX509ContextWatchError(err error) {
 	}
 }
 
-// A jwtWatcher is told of the keys of JWT-SVIDs.
-type jwtWatcher struct {
+// A keyWatcher is told of the keys of JWT-SVIDs, or of WIT-SVIDs.
+type keyWatcher struct {
 	w    *WorkloadAPI
 	ctx  context.Context // of the watch
 	log  *slog.Logger
+	what string
 	last string // what was logged last
 }
 
 // OnJWTBundlesUpdate implements workloadapi.JWTBundleWatcher.
-func (j *jwtWatcher) OnJWTBundlesUpdate(set *jwtbundle.Set) {
-	j.w.mu.Lock()
-	defer j.w.mu.Unlock()
-	j.last, j.w.jwt = "", set
-	if j.w.source == nil {
+func (k *keyWatcher) OnJWTBundlesUpdate(set *jwtbundle.Set) { k.take(func() { k.w.jwt = set }) }
+
+// OnWITBundlesUpdate implements workloadapi.WITBundleWatcher.
+func (k *keyWatcher) OnWITBundlesUpdate(set *witbundle.Set) { k.take(func() { k.w.wit = set }) }
+
+func (k *keyWatcher) take(note func()) {
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	k.last = ""
+	note()
+	if k.w.source == nil {
 		return // they are applied with the first SVID
 	}
-	if refused := j.w.apply(j.w.source.SVID().ID.TrustDomain()); refused != nil {
-		j.log.Error("bundles of the Workload API can't be used; the old ones stay", "err", refused)
+	if refused := k.w.apply(k.w.source.SVID().ID.TrustDomain()); refused != nil {
+		k.log.Error("bundles of the Workload API can't be used; the old ones stay", "err", refused)
 	}
 }
 
-// OnJWTBundlesWatchError implements workloadapi.JWTBundleWatcher. A Workload API may
-// have no JWT-SVIDs: each reason is told once.
-func (j *jwtWatcher) OnJWTBundlesWatchError(err error) {
-	if j.ctx.Err() != nil || err.Error() == j.last {
+// OnJWTBundlesWatchError implements workloadapi.JWTBundleWatcher.
+func (k *keyWatcher) OnJWTBundlesWatchError(err error) { k.missed(err) }
+
+// OnWITBundlesWatchError implements workloadapi.WITBundleWatcher.
+func (k *keyWatcher) OnWITBundlesWatchError(err error) { k.missed(err) }
+
+// missed tells each reason once: a Workload API may have no such keys.
+func (k *keyWatcher) missed(err error) {
+	if k.ctx.Err() != nil || err.Error() == k.last {
 		return
 	}
-	j.last = err.Error()
-	j.log.Warn("the Workload API gives no keys of JWT-SVIDs; those that were known stay", "address", j.w.address, "err", err)
+	k.last = err.Error()
+	k.log.Warn("the Workload API gives no keys of "+k.what+"; those that were known stay", "address", k.w.address, "err", err)
 }

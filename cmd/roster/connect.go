@@ -125,7 +125,7 @@ func (a *app) showing(next http.RoundTripper) (http.RoundTripper, error) {
 		if err != nil {
 			return nil, failed(exitKey, "the workload can't be shown: %w", err).because("--wit is %s and --wit-key is %s.", wit, witKey)
 		}
-		return api.ShowWorkload(next, func(target string) (string, string, error) { return w.Prove(target, time.Now()) }), nil
+		return api.ShowWorkload(next, func(method, target string) (string, string, error) { return w.Prove(method, target, time.Now()) }), nil
 	case file != "":
 		token := func() (string, error) { return readToken(file) }
 		if _, err := token(); err != nil {
