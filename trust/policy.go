@@ -47,12 +47,56 @@ type ruling struct {
 	generation uint64
 	over       chan struct{} // closed when another one is in force
 
-	mu    sync.RWMutex
-	known map[question]directory.Decision // at most maxKnown
+	mu     sync.RWMutex                    // guards the rest
+	known  map[question]directory.Decision // at most maxKnown
+	views  map[viewOf]*view
+	viewed int // policies in views; at most maxViewed
 }
 
 // maxKnown bounds the answers that are kept.
 const maxKnown = 1 << 14
+
+// A view is what there is of policies about one question for one principal: those whose
+// guards hold of it, in the place of all.
+type view struct {
+	principal             types.Entity
+	policies, withholding scoped
+}
+
+type viewOf struct {
+	ask       string
+	principal types.EntityUID
+}
+
+// maxViewed bounds the policies that are in views, each of which counts for as many
+// and one more.
+const maxViewed = 1 << 18
+
+// view returns a principal's view of a question's policies. make makes the principal.
+func (q *ruling) view(ask string, uid types.EntityUID, make func() types.Entity) *view {
+	key := viewOf{ask, uid}
+	q.mu.RLock()
+	v := q.views[key]
+	q.mu.RUnlock()
+	if v != nil {
+		return v
+	}
+	s := q.set[ask]
+	v = &view{principal: make()}
+	v.policies, v.withholding = s.policies.of(uid).seenBy(v.principal), s.withholding.of(uid).seenBy(v.principal)
+	size := 1 + v.policies.len() + v.withholding.len()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.viewed+size > maxViewed {
+		clear(q.views)
+		q.viewed = 0
+	}
+	if q.views[key] == nil {
+		q.viewed += size
+	}
+	q.views[key] = v
+	return v
+}
 
 // A question is one that may be asked again: it has all that its answer depends
 // on, and nothing that no policy looks at.
@@ -104,7 +148,7 @@ func (p *Policy) enforce(set slicedSet, text []byte, version uint64) {
 
 // replace puts next in the place of what is in force. The caller holds setting.
 func (p *Policy) replace(next *ruling) {
-	next.p, next.over, next.known = p, make(chan struct{}), map[question]directory.Decision{}
+	next.p, next.over, next.known, next.views = p, make(chan struct{}), map[question]directory.Decision{}, map[viewOf]*view{}
 	old := p.current.Load()
 	if old != nil {
 		next.generation = old.generation + 1
@@ -245,7 +289,7 @@ func (q *ruling) export(peer spiffeid.TrustDomain, agent string, owner directory
 	keep(s, looksAtVisibility, &r.visibility, v.String)
 	uid := types.NewEntityUID("Peer", types.String(peer.Name()))
 	decide := func() directory.Decision {
-		return q.decide(askExport, types.Entity{UID: uid}, r.entity(s.uses, proj), types.Record{})
+		return q.decide(askExport, principal{uid, func() types.Entity { return types.Entity{UID: uid} }}, r.entity(s.uses, proj), types.Record{})
 	}
 	if s.looksAt(looksAtProjection) {
 		return decide()
@@ -356,15 +400,16 @@ func (q *ruling) remember(asked question, decide func() directory.Decision) dire
 	return d
 }
 
-func (q *ruling) decide(ask string, principal, resource types.Entity, context types.Record) directory.Decision {
+func (q *ruling) decide(ask string, who principal, resource types.Entity, context types.Record) directory.Decision {
+	v := q.view(ask, who.uid, who.entity)
 	request := cedar.Request{
-		Principal: principal.UID,
+		Principal: who.uid,
 		Action:    types.NewEntityUID("Action", types.String(ask)),
 		Resource:  resource.UID,
 		Context:   context,
 	}
-	s, entities := q.set[ask], &pair{principal, resource}
-	allow, why := cedar.Authorize(s.policies.of(principal.UID), entities, request)
+	s, entities := q.set[ask], &pair{v.principal, resource}
+	allow, why := cedar.Authorize(v.policies, entities, request)
 	d := directory.Decision{Allow: allow == cedar.Allow}
 	for _, reason := range why.Reasons {
 		d.Policies = append(d.Policies, string(reason.PolicyID))
@@ -373,7 +418,7 @@ func (q *ruling) decide(ask string, principal, resource types.Entity, context ty
 		return d
 	}
 	d.Sight = s.permitted(why.Reasons)
-	_, why = cedar.Authorize(s.withholding.of(principal.UID), entities, request)
+	_, why = cedar.Authorize(v.withholding, entities, request)
 	for _, reason := range why.Reasons { // of forbids alone: that is all there is in it
 		d.Policies = append(d.Policies, string(reason.PolicyID))
 		d.Sight = d.Sight.And(directory.SightWithout(s.members[reason.PolicyID]...))
@@ -401,21 +446,30 @@ func uidOf(id directory.Identity) types.EntityUID {
 	return types.NewEntityUID("Identity", types.String(id.String()))
 }
 
-func (p *Policy) identity(id directory.Identity) types.Entity {
-	if id.IsZero() {
-		return types.Entity{UID: uidOf(id)}
-	}
-	// A WIMSE identifier of the same text is of another name space, and ours only
-	// where it was adopted.
-	spiffe, _ := id.SPIFFE()
-	return types.Entity{
-		UID: uidOf(id),
-		Attributes: types.NewRecord(types.RecordMap{
-			"own":    types.Boolean(!spiffe.IsZero() && spiffe.MemberOf(p.domain) || hasPrefix(id, p.own)),
-			"domain": types.String(spiffe.TrustDomain().Name()),
-			"path":   types.String(spiffe.Path()),
-		}),
-	}
+// A principal is who a question is about, made where it is not known yet.
+type principal struct {
+	uid    types.EntityUID
+	entity func() types.Entity
+}
+
+func (p *Policy) identity(id directory.Identity) principal {
+	uid := uidOf(id)
+	return principal{uid, func() types.Entity {
+		if id.IsZero() {
+			return types.Entity{UID: uid}
+		}
+		// A WIMSE identifier of the same text is of another name space, and ours only
+		// where it was adopted.
+		spiffe, _ := id.SPIFFE()
+		return types.Entity{
+			UID: uid,
+			Attributes: types.NewRecord(types.RecordMap{
+				"own":    types.Boolean(!spiffe.IsZero() && spiffe.MemberOf(p.domain) || hasPrefix(id, p.own)),
+				"domain": types.String(spiffe.TrustDomain().Name()),
+				"path":   types.String(spiffe.Path()),
+			}),
+		}
+	}}
 }
 
 func (p *Policy) directory() types.Entity {

@@ -101,8 +101,8 @@ func (s *scopes) add(principal head, p namedPolicy) {
 
 func (s *scopes) isEmpty() bool { return s.all == nil && s.byType == nil && s.byEntity == nil }
 
-// of returns the policies that may be about a principal, as a cedar.PolicyIterator.
-func (s *scopes) of(uid types.EntityUID) cedar.PolicyIterator {
+// of returns the policies that may be about a principal.
+func (s *scopes) of(uid types.EntityUID) scoped {
 	return scoped{s.all, s.byType[uid.Type], s.byEntity[uid]}
 }
 
@@ -122,9 +122,32 @@ func (l scoped) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 	}
 }
 
+func (l scoped) len() int { return len(l[0]) + len(l[1]) + len(l[2]) }
+
+// seenBy returns those whose guards hold of a principal.
+func (l scoped) seenBy(who types.Entity) (seen scoped) {
+	request := cedar.Request{Principal: who.UID}
+	for i, list := range l {
+		for _, p := range list {
+			if p.guard == nil {
+				seen[i] = append(seen[i], p)
+				continue
+			}
+			guard := scoped{{{id: p.id, policy: p.guard}}}
+			if holds, _ := cedar.Authorize(guard, &pair{principal: who}, request); holds == cedar.Allow {
+				seen[i] = append(seen[i], p)
+			}
+		}
+	}
+	return seen
+}
+
+// A namedPolicy is one policy, but for what a principal alone decides of its conditions,
+// which is the guard's: where that does not hold, the policy is not about the principal.
 type namedPolicy struct {
 	id     cedar.PolicyID
 	policy *cedar.Policy
+	guard  *cedar.Policy // nil where nothing is
 }
 
 type policyList []namedPolicy
@@ -176,7 +199,7 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 	if err != nil {
 		return err
 	}
-	lean, err := leaned(text, &w.Principal)
+	lean, guard, err := leaned(text, &w.Principal)
 	if err != nil {
 		return err
 	}
@@ -191,7 +214,7 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 				to = &s[q].withholding
 			}
 		}
-		to.add(w.Principal, namedPolicy{id, lean})
+		to.add(w.Principal, namedPolicy{id, lean, guard})
 		if w.Resource.Op != "All" {
 			s[q].uses = looksAtWhole
 		}
@@ -201,23 +224,118 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 }
 
 // leaned returns a policy, in JSON, without what its head says that is known by where
-// it is kept: its action, and a principal that is of a type or is one entity.
-func leaned(text []byte, principal *head) (*cedar.Policy, error) {
+// it is kept: its action, and a principal that is of a type or is one entity; and without
+// those of its conditions that are the guard's.
+func leaned(text []byte, principal *head) (lean, guard *cedar.Policy, err error) {
 	var parts map[string]jsontext.Value
 	if err := json.Unmarshal(text, &parts); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	about, rest, err := divided(parts["conditions"])
+	if err != nil {
+		return nil, nil, err
 	}
 	anything := jsontext.Value(`{"op":"All"}`)
 	parts["action"] = anything
+	if len(about) > 0 {
+		guard, err = assembled(map[string]any{"effect": "permit", "principal": anything, "action": anything, "resource": anything, "conditions": about})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
 	if principal.Op == "==" || principal.Op == "is" && principal.In == nil {
 		parts["principal"] = anything
 	}
+	whole := map[string]any{}
+	for name, part := range parts {
+		whole[name] = part
+	}
+	whole["conditions"] = rest
+	lean, err = assembled(whole)
+	return lean, guard, err
+}
+
+func assembled(parts map[string]any) (*cedar.Policy, error) {
 	text, err := json.Marshal(parts)
 	if err != nil {
 		return nil, err
 	}
 	p := new(cedar.Policy)
 	return p, p.UnmarshalJSON(text)
+}
+
+// A condition is a when or an unless, as Cedar's JSON has it.
+type condition struct {
+	Kind string         `json:"kind"`
+	Body jsontext.Value `json:"body"`
+}
+
+// divided tells those conditions that the principal alone decides from the rest. All of
+// them must hold, and one that fails to be evaluated does not: so "when a && b" is two
+// conditions, as "unless a || b" is, and their order does not matter.
+func divided(text jsontext.Value) (about, rest []condition, err error) {
+	var all []condition
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &all); err != nil {
+			return nil, nil, err
+		}
+	}
+	rest = []condition{}
+	for _, c := range all {
+		joins := "&&"
+		if c.Kind == "unless" {
+			joins = "||"
+		}
+		for _, part := range partsOf(c.Body, joins) {
+			if ofPrincipal(part) {
+				about = append(about, condition{c.Kind, part})
+			} else {
+				rest = append(rest, condition{c.Kind, part})
+			}
+		}
+	}
+	return about, rest, nil
+}
+
+// partsOf returns what an operator joins, in its order.
+func partsOf(body jsontext.Value, operator string) []jsontext.Value {
+	var joined map[string]jsontext.Value
+	if json.Unmarshal(body, &joined) == nil && len(joined) == 1 && joined[operator] != nil {
+		var sides struct {
+			Left  jsontext.Value `json:"left"`
+			Right jsontext.Value `json:"right"`
+		}
+		if json.Unmarshal(joined[operator], &sides) == nil {
+			return append(partsOf(sides.Left, operator), partsOf(sides.Right, operator)...)
+		}
+	}
+	return []jsontext.Value{body}
+}
+
+// ofPrincipal reports whether an expression looks at nothing but the principal and
+// what is written in it. An entity that it names may be the resource.
+func ofPrincipal(expression jsontext.Value) bool {
+	var value any
+	return json.Unmarshal(expression, &value) == nil && !mentions(value)
+}
+
+// mentions reports whether there is an entity, or a variable besides the principal, in
+// an expression.
+func mentions(value any) bool {
+	switch v := value.(type) {
+	case []any:
+		return slices.ContainsFunc(v, mentions)
+	case map[string]any:
+		if name, ok := v["Var"]; ok && name != "principal" {
+			return true
+		}
+		for name, part := range v {
+			if name == "__entity" || name == "Slot" || mentions(part) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // membersOf returns the members that a policy's @members names, nil for none: of a
@@ -279,7 +397,8 @@ func (h head) questions() ([]string, error) {
 }
 
 // usesOf returns which attributes of the resource a condition looks at: those of
-// resource.NAME and resource has NAME; any other mention is of the whole.
+// resource.NAME and resource has NAME; any other mention is of the whole, by the name of
+// a registration too.
 func usesOf(condition any) (uses attributes) {
 	switch c := condition.(type) {
 	case []any:
@@ -287,7 +406,8 @@ func usesOf(condition any) (uses attributes) {
 			uses |= usesOf(part)
 		}
 	case map[string]any:
-		if c["Var"] == "resource" {
+		named, _ := c["__entity"].(map[string]any)
+		if c["Var"] == "resource" || named["type"] == "Registration" {
 			return looksAtWhole
 		}
 		left, _ := c["left"].(map[string]any)
