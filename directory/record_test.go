@@ -187,6 +187,11 @@ func TestOpenRecordRefuses(t *testing.T) {
 		"65 deep":                  {reg: ours, doc: []string{disclose("x", strings.Repeat("[", 64)+strings.Repeat("]", 64))}},
 		"invalid UTF-8":            {reg: ours, doc: []string{disclose("x", "\"\xff\"")}},
 		"a lone surrogate":         {reg: ours, doc: []string{disclose("x", `"\ud800"`)}},
+		"a value and a member":     {reg: ours, doc: []string{disclose("x", `1,"provenance":{}`)}},
+		"values that join":         {reg: ours, doc: []string{disclose("x", `"y`), disclose(",", `":5`)}}, // {"x":"y,",":":5}
+		"values that hide one":     {reg: ours, doc: []string{disclose("x", `"y`), disclose(",", `","provenance":5`), disclose("z", `1`)}},
+		"a value that is none":     {reg: ours, doc: []string{disclose("x", `nil`)}},
+		"a value that goes on":     {reg: ours, doc: []string{disclose("x", `1]`)}},
 		"no value":                 {reg: ours, doc: []string{encode([]byte(`["` + salt + `","x"]`))}},
 		"four parts":               {reg: ours, doc: []string{encode([]byte(`["` + salt + `","x",1,2]`))}},
 		"no salt":                  {reg: ours, doc: []string{encode([]byte(`["","x",1]`))}},

@@ -96,7 +96,7 @@ func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
 // StatementOf is Statement of disclosures whose digests are known.
 func StatementOf(format int, c *Change, d Digests) ([]byte, error) {
 	if format != StatementFormat {
-		return nil, fmt.Errorf("statement format %d is not known to this release; it knows up to %d: upgrade this node", format, StatementFormat)
+		return nil, unknownFormat(uint64(format))
 	}
 	b := append(make([]byte, 0, 512+2*(len(d.Reg)+len(d.Doc))), '{')
 	b = AppendUint(b, "v", 1)
@@ -115,6 +115,10 @@ func StatementOf(format int, c *Change, d Digests) ([]byte, error) {
 	b = appendSD(appendField(b, "reg"), d.Reg)
 	b = appendSD(appendField(b, "doc"), d.Doc)
 	return append(b, '}'), nil
+}
+
+func unknownFormat(format uint64) error {
+	return fmt.Errorf("statement format %d is not known to this release; it knows up to %d: upgrade this node", format, StatementFormat)
 }
 
 // Digests are those of a statement's disclosures, SHA-256 each, one behind the
@@ -140,15 +144,19 @@ func digestsOf(ds []Disclosure, object string) []byte {
 
 // inOrder returns hashes one behind the other, in the order of their text.
 func inOrder(hs []Hash) []byte {
-	slices.SortFunc(hs, func(a, b Hash) int {
-		var s, t [hashText]byte
-		B64.Encode(s[:], a[:])
-		B64.Encode(t[:], b[:])
-		return bytes.Compare(s[:], t[:])
-	})
+	type written struct {
+		text [hashText]byte
+		hash *Hash
+	}
+	order := make([]written, len(hs))
+	for i := range hs {
+		order[i].hash = &hs[i]
+		B64.Encode(order[i].text[:], hs[i][:])
+	}
+	slices.SortFunc(order, func(a, b written) int { return bytes.Compare(a.text[:], b.text[:]) })
 	all := make([]byte, 0, len(hs)*sha256.Size)
-	for _, h := range hs {
-		all = append(all, h[:]...)
+	for _, w := range order {
+		all = append(all, w.hash[:]...)
 	}
 	return all
 }
@@ -219,42 +227,36 @@ type Claims struct {
 // ParseStatement reads a statement's payload and refuses any bytes but the ones
 // that the writer makes.
 func ParseStatement(payload []byte) (*Claims, error) {
-	type object struct {
-		SD []Hash `json:"_sd"`
+	var c Change
+	in := scan{rest: payload}
+	in.text(`{"v":1,"format":`)
+	format := in.number()
+	if !in.bad && format != StatementFormat {
+		return nil, unknownFormat(format)
 	}
-	var w struct {
-		V      int    `json:"v"`
-		Format int    `json:"format"`
-		Iss    string `json:"iss"`
-		UID    RID    `json:"uid"`
-		Op     Op     `json:"op"`
-		Epoch  uint64 `json:"epoch"`
-		Rev    uint64 `json:"rev"`
-		Prev   Hash   `json:"prev"`
-		Iat    int64  `json:"iat"`
-		Since  int64  `json:"since"`
-		Log    uint64 `json:"log"`
-		Reg    object `json:"reg"`
-		Doc    object `json:"doc"`
-	}
-	if err := decode(payload, &w); err != nil {
-		return nil, fmt.Errorf("%w: %w", errStatement, err)
-	}
-	iss, err := spiffeid.TrustDomainFromString(w.Iss)
-	if err != nil || w.V != 1 || w.Op != OpPut && w.Op != OpEnd {
-		return nil, errStatement
-	}
-	c := &Change{Issuer: iss, RID: w.UID, Op: w.Op, Epoch: w.Epoch, Revision: w.Rev, Prev: w.Prev, IssuedAt: w.Iat, Since: w.Since, Leaf: w.Log}
-	// The writer's bytes for these hashes; duplicates among them make the sets smaller.
-	again, err := StatementOf(w.Format, c, Digests{inOrder(w.Reg.SD), inOrder(w.Doc.SD)})
+	iss, err := spiffeid.TrustDomainFromString(in.between(`,"iss":"`))
 	if err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(again, payload) {
 		return nil, errStatement
 	}
-	cl := &Claims{iss, w.UID, w.Op, w.Epoch, w.Rev, w.Prev, w.Iat, w.Since, w.Log, set(w.Reg.SD), set(w.Doc.SD)}
-	if len(cl.reg) != len(w.Reg.SD) || len(cl.doc) != len(w.Doc.SD) || (w.Op == OpEnd) != (len(cl.reg)+len(cl.doc) == 0) {
+	c.Issuer = iss
+	if c.RID, err = ParseRID(in.between(`,"uid":"`)); err != nil {
+		return nil, errStatement
+	}
+	c.Op = Op(in.between(`,"op":"`))
+	c.Epoch, c.Revision = in.member(`,"epoch":`), in.member(`,"rev":`)
+	if in.has(`,"prev":"`) {
+		c.Prev = in.hash()
+		in.text(`"`)
+	}
+	c.IssuedAt, c.Since, c.Leaf = int64(in.member(`,"iat":`)), int64(in.member(`,"since":`)), in.member(`,"log":`)
+	reg, doc := in.digests(`,"reg":`), in.digests(`,"doc":`)
+	// What the scan took for one and the same, the writer writes in one way.
+	again, err := StatementOf(StatementFormat, &c, Digests{reg, doc})
+	if err != nil || in.bad || c.Op != OpPut && c.Op != OpEnd || !bytes.Equal(again, payload) {
+		return nil, errStatement
+	}
+	cl := &Claims{iss, c.RID, c.Op, c.Epoch, c.Revision, c.Prev, c.IssuedAt, c.Since, c.Leaf, set(reg), set(doc)}
+	if (c.Op == OpEnd) != (len(reg)+len(doc) == 0) {
 		return nil, errStatement
 	}
 	for h := range cl.reg {
@@ -265,10 +267,81 @@ func ParseStatement(payload []byte) (*Claims, error) {
 	return cl, nil
 }
 
-func set(hs []Hash) map[Hash]struct{} {
-	m := make(map[Hash]struct{}, len(hs))
-	for _, h := range hs {
-		m[h] = struct{}{}
+// A scan reads what the writer writes, from its beginning to its end. It goes on
+// where it is bad already, and finds nothing more.
+type scan struct {
+	rest []byte
+	bad  bool
+}
+
+// has skips a text if it comes next.
+func (s *scan) has(text string) bool {
+	rest, ok := bytes.CutPrefix(s.rest, []byte(text))
+	s.rest = rest
+	return ok
+}
+
+// text skips a text that must come next.
+func (s *scan) text(text string) { s.bad = !s.has(text) || s.bad }
+
+// between returns what lies between a text and the next quotation mark.
+func (s *scan) between(text string) string {
+	s.text(text)
+	found, rest, ok := bytes.Cut(s.rest, []byte(`"`))
+	s.rest, s.bad = rest, s.bad || !ok
+	return string(found)
+}
+
+func (s *scan) member(text string) uint64 {
+	s.text(text)
+	return s.number()
+}
+
+func (s *scan) number() uint64 {
+	n := 0
+	for n < len(s.rest) && s.rest[n] >= '0' && s.rest[n] <= '9' {
+		n++
+	}
+	v, err := strconv.ParseUint(string(s.rest[:n]), 10, 64)
+	s.rest, s.bad = s.rest[n:], s.bad || err != nil
+	return v
+}
+
+func (s *scan) hash() (h Hash) {
+	if len(s.rest) < hashText {
+		s.bad = true
+		return h
+	}
+	_, err := B64.Decode(h[:], s.rest[:hashText])
+	s.rest, s.bad = s.rest[hashText:], s.bad || err != nil
+	return h
+}
+
+// digests reads {"_sd":[…]}, whose digests must come in the order of their text and
+// each once; or {}.
+func (s *scan) digests(text string) (all []byte) {
+	if s.text(text); !s.has(`{"_sd":[`) {
+		s.text(`{}`)
+		return nil
+	}
+	for last := []byte(nil); !s.bad; {
+		s.text(`"`)
+		written := s.rest[:min(len(s.rest), hashText)]
+		h := s.hash()
+		s.bad = s.bad || bytes.Compare(last, written) >= 0
+		all, last = append(all, h[:]...), written
+		if s.text(`"`); s.has(`]}`) {
+			break
+		}
+		s.text(`,`)
+	}
+	return all
+}
+
+func set(digests []byte) map[Hash]struct{} {
+	m := make(map[Hash]struct{}, len(digests)/sha256.Size)
+	for h := range slices.Chunk(digests, sha256.Size) {
+		m[Hash(h)] = struct{}{}
 	}
 	return m
 }
