@@ -29,10 +29,10 @@ type effect struct {
 }
 
 // accept is rule G3: it applies a verified page to its stream, on disk and then
-// in the index, and returns CodeApplied, CodeOld or CodeGap. Records are those
+// in the index, and returns CodeApplied, CodeOld or CodeGap. Opened are the records
 // that the caller fetched for it already; the others are wanted from now on.
-func (m *Mesh) accept(o *origin, p *verifiedPage, records map[name]fetched) (Code, error) {
-	opened := m.openRecords(o, p.SignedPage, records)
+func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (Code, error) {
+	defer nudge(o.kick)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
@@ -100,6 +100,7 @@ func (m *Mesh) counted(o *origin, c Code) Code {
 type openedRecord struct {
 	fetched
 	asked name
+	bytes []byte // as they are kept
 	entry *directory.Entry
 	err   error
 }
@@ -112,7 +113,7 @@ func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]
 		d := p.Digests[i]
 		if rec, ok := records[nameOf(d)]; ok && d.Live() {
 			entry, err := openEntry(o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
-			all[i] = openedRecord{rec, nameOf(d), entry, err}
+			all[i] = openedRecord{rec, nameOf(d), marshal(rec.storedRecord), entry, err}
 		}
 	})
 	out := make(map[directory.RID]openedRecord, len(records))
@@ -178,7 +179,7 @@ func (m *Mesh) applyDigest(o *origin, st *stream, t *streamTx, p *verifiedPage, 
 	if err := t.put(d.RID, old, h); err != nil || h.Record != recordHeld {
 		return e, err
 	}
-	return e, t.putRecord(h.name(), rec.storedRecord)
+	return e, t.putRecord(h.name(), rec.bytes)
 }
 
 // keep completes h and its entry for a record that came. A record that can't be
@@ -197,7 +198,7 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 	if old != nil && old.Record == recordHeld {
 		now = now.plus(usage{records: -1, bytes: -t.size(old)})
 	}
-	if !o.fits(now.plus(usage{records: 1, bytes: int64(len(marshal(rec.storedRecord)))})) {
+	if !o.fits(now.plus(usage{records: 1, bytes: int64(len(rec.bytes))})) {
 		m.overQuota(o, h)
 		return nil
 	}
@@ -246,11 +247,11 @@ var errRecord = errors.New("the record is not the one that the page names")
 // what passed once.
 func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
-	c, err := directory.OpenRecord(r.Payload, r.Disclosures)
+	c, err := directory.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
 	if err != nil {
 		return nil, err
 	}
-	if c.H != d.H || c.M != d.M || c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != directory.OpPut {
+	if c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != directory.OpPut {
 		return nil, errRecord
 	}
 	if c.IssuedAt < 0 || c.IssuedAt > maxTime || c.Since < 0 || c.Since > maxTime {
@@ -303,7 +304,7 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 				return err
 			}
 			if h.Record == recordHeld {
-				if err := t.putRecord(rec.asked, rec.storedRecord); err != nil {
+				if err := t.putRecord(rec.asked, rec.bytes); err != nil {
 					return err
 				}
 			}

@@ -39,6 +39,7 @@ type Mesh struct {
 	refusals  refusals
 	counts    counts
 	traffic   traffic
+	codecs    codecs
 	cases     *cases
 	freezing  sync.Mutex // held while frozen is made
 	frozen    atomic.Pointer[[]spiffeid.TrustDomain]

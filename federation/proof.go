@@ -91,7 +91,7 @@ func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid director
 			if err != nil || now == nil || now.name() != h.name() || now.Record != recordHeld {
 				return err
 			}
-			return t.putRecord(h.name(), rec.storedRecord)
+			return t.putRecord(h.name(), marshal(rec.storedRecord))
 		})
 		o.mu.Unlock()
 		return rec.record().String(), err

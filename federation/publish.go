@@ -126,13 +126,28 @@ func (b *publisher) record(aud directory.Audience, n name) (string, bool, error)
 	if !ok {
 		return "", false, nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	text, err := b.signed(directory.TypeRecord, payload)
+	text, err := b.signedRecord(payload)
 	if err != nil {
 		return "", false, err
 	}
 	return directory.Record{JWS: text, Disclosures: disclosures}.String(), true, nil
+}
+
+// signedRecord is signed for records. They are many, and none waits for another where
+// this node's signature was seen to hold.
+func (b *publisher) signedRecord(payload []byte) (string, error) {
+	doc := b.cfg.Source.KeyDocument()
+	b.mu.Lock()
+	if doc == nil || b.ready != issueOf(doc) {
+		defer b.mu.Unlock()
+		return b.signed(directory.TypeRecord, payload)
+	}
+	b.mu.Unlock()
+	text, err := b.cfg.Keys.Sign(directory.TypeRecord, payload)
+	if err != nil {
+		return "", fmt.Errorf("federation: sign: %w", err)
+	}
+	return text, nil
 }
 
 // The pace of gossip.

@@ -1,8 +1,6 @@
 package federation
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -144,168 +141,6 @@ func (o *origin) putOff() (due bool) {
 	return due
 }
 
-// take is the whole way of a page: the gate, its records, the stream. A page by
-// an unknown key is judged once more with the newest key document.
-func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (*verifiedPage, Code, error) {
-	o, p, err := m.openPage(from, text)
-	if codeOf(err) == CodeKeyUnknown && o.mayRefresh(from) {
-		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
-			err = &Refusal{CodeKeyUnknown, o.domain, failed}
-		} else {
-			o, p, err = m.openPage(from, text)
-		}
-	}
-	if err != nil {
-		return nil, "", m.refused(from, text, err)
-	}
-	if err := m.compare(o, p); err != nil {
-		return nil, "", m.refused(from, text, err)
-	}
-	records, err := m.prefetch(ctx, o, p, giver)
-	if err != nil {
-		return nil, "", err
-	}
-	code, err := m.accept(o, p, records)
-	if err == nil {
-		nudge(o.kick)
-	}
-	return p, code, err
-}
-
-// prefetch gets the records that an applicable page names and that aren't here.
-func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver node) (map[name]fetched, error) {
-	o.mu.Lock()
-	st := o.feedOf(p.Audience).stream(streamID{p.Issuer, p.Audience, p.Epoch})
-	apt := st != nil && p.From <= st.state.Watermark && st.state.Watermark < p.To
-	full := apt && o.full(st, usage{})
-	o.mu.Unlock()
-	if !apt {
-		return nil, nil
-	}
-	var names []name
-	for _, d := range p.Digests {
-		if d.Live() && !freed(d.Deadline, o.index.Clock.Now()) {
-			names = append(names, nameOf(d))
-		}
-	}
-	err := m.store.read(st.id, func(t *streamTx) (err error) {
-		if names, err = t.lacking(p.Digests, names); full && err == nil {
-			names, err = t.replacing(p.Digests, names)
-		}
-		return err
-	})
-	if err != nil || len(names) == 0 {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, prefetchTime)
-	defer cancel()
-	return m.fetch(ctx, o.domain, names, []node{giver}), nil
-}
-
-// fetch asks holders in turn for records until none is missing. What a holder
-// gives is what its name says, or it is not taken and the next one is asked; what
-// else is wrong with it is for the record gate to find.
-func (m *Mesh) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []name, holders []node) map[name]fetched {
-	got := make(map[name]fetched, len(names))
-	for _, h := range holders {
-		for ctx.Err() == nil {
-			missing := without(names, got)
-			if len(missing) == 0 {
-				return got
-			}
-			before := len(got)
-			if err := m.askRecords(ctx, origin, missing, h, got); err != nil {
-				m.cfg.Logger.Debug("can't get records", "origin", origin.Name(), "from", h.base, "error", err)
-				break
-			}
-			if len(got) == before {
-				break
-			}
-		}
-	}
-	return got
-}
-
-// without returns up to maxNames of those that aren't got yet.
-func without(names []name, got map[name]fetched) []name {
-	var missing []name
-	for _, n := range names {
-		if _, ok := got[n]; !ok && len(missing) < maxNames {
-			missing = append(missing, n)
-		}
-	}
-	return missing
-}
-
-// askRecords asks one holder and adds to got what it gives.
-func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []name, n node, got map[name]fetched) error {
-	asked := make(map[name]bool, len(names))
-	q := namesRequest{Origin: origin.Name(), Names: make([][2]directory.Hash, len(names))}
-	for i, nm := range names {
-		q.Names[i], asked[nm] = [2]directory.Hash{nm.h, nm.m}, true
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.base+pathRecords, bytes.NewReader(q.bytes()))
-	if err != nil {
-		return fmt.Errorf("federation: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := m.cfg.Client(n.domain).Do(req)
-	if err != nil {
-		return fmt.Errorf("ask %s: %w", n.base, err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", n.base, res.Status)
-	}
-	lines := bufio.NewScanner(io.LimitReader(res.Body, maxAnswer+directory.MaxRecord))
-	lines.Buffer(nil, directory.MaxRecord+1024)
-	for lines.Scan() {
-		m.traffic.add(n.domain, len(lines.Bytes())+1, 0)
-		var l recordLine
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return fmt.Errorf("%s answers what is no record: %w", n.base, err)
-		}
-		nm := name{l.H, l.M}
-		if l.Error != "" || !asked[nm] {
-			continue
-		}
-		r, err := readRecord(nm, l.Record)
-		if err != nil {
-			m.counts.add(origin, CodeRecord)
-			if m.refusals.allow(CodeRecord) {
-				m.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", n.base, "h", nm.h.String(), "error", err)
-			}
-			continue
-		}
-		got[nm] = fetched{r, n.domain, time.Now()}
-	}
-	return lines.Err()
-}
-
-var errNotNamed = errors.New("the bytes are not those of that name")
-
-// readRecord takes a record apart and compares it with its name.
-func readRecord(n name, text string) (*storedRecord, error) {
-	rec, err := directory.ParseRecord(text)
-	if err != nil {
-		return nil, err
-	}
-	parts, err := splitJWS(rec.JWS)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkHeader(parts.header, directory.TypeRecord); err != nil {
-		return nil, err
-	}
-	if directory.HashOf(parts.payload) != n.h || directory.HashDisclosures(rec.Disclosures) != n.m {
-		return nil, errNotNamed
-	}
-	return &storedRecord{
-		Header: directory.B64.EncodeToString(parts.header), Payload: parts.payload,
-		Signature: rec.JWS[len(rec.JWS)-directory.B64.EncodedLen(64):], Disclosures: rec.Disclosures,
-	}, nil
-}
-
 // askHead asks a node for an origin's head, and for the key document where the
 // head names another one than is known.
 func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
@@ -398,30 +233,6 @@ func (o *origin) behind() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.newest().state.Watermark < o.tip
-}
-
-// pullAll pulls page by page until a node has no more.
-func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node) error {
-	for stuck := 0; ; {
-		since := o.since(f)
-		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
-		if err != nil || text == "" {
-			return err
-		}
-		p, code, err := m.take(ctx, sender{domain: n.domain}, n, text)
-		if err != nil {
-			return err
-		}
-		if code == CodeApplied && p.To == p.At && n.domain == o.domain { // a link of a relay's chain says only that it was the tip
-			return nil
-		}
-		if o.since(f) == since {
-			// A new epoch's first page says so once; a node that goes on so has no chain from 0.
-			if stuck++; stuck > 1 {
-				return errGap
-			}
-		}
-	}
 }
 
 // subscribe follows a stream at one of its origin's nodes: what was missed first,

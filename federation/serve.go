@@ -1,8 +1,6 @@
 package federation
 
 import (
-	"bufio"
-	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
@@ -12,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
@@ -365,106 +362,6 @@ func (m *Mesh) pageOf(from spiffeid.TrustDomain, q pagesQuery) (string, error) {
 		return "", err
 	}
 	return page.JWS, nil
-}
-
-// records answers named records, one a line. What doesn't fit into the answer is
-// left out of it; the caller asks again.
-func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRecordsBody))
-	var req namesRequest
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return directory.Refuse(directory.TooLarge, "the body has over %d bytes", maxRecordsBody)
-	case err != nil || json.Unmarshal(body, &req) != nil || len(req.Names) > maxNames:
-		return directory.Refuse(directory.BadRequest, `the body is {"origin": DOMAIN, "names": [[h, m], …]} with at most %d names`, maxNames)
-	}
-	origin, err := originOf(url.Values{"origin": {req.Origin}})
-	if err != nil {
-		return err
-	}
-	if !s.lists(origin, from) && origin != s.cfg.Domain {
-		return errNotListed
-	}
-	w.Header().Set("Content-Type", typeNDJSON)
-	w.Header().Set("Cache-Control", "no-store")
-	out, done := compressed(w, r)
-	defer done()
-	written := 0
-	for _, hm := range req.Names {
-		n := name{hm[0], hm[1]}
-		line := recordLine{H: n.h, M: n.m}
-		text, ok, err := s.recordOf(origin, from, n)
-		switch {
-		case errors.Is(err, errNotReady):
-			line.Error = string(directory.Unavailable)
-		case err != nil:
-			s.cfg.Logger.Error("can't serve a record", "origin", origin.Name(), "error", err)
-			line.Error = string(directory.Internal)
-		case !ok:
-			line.Error = string(directory.NotFound)
-		default:
-			line.Record = text
-		}
-		b := line.bytes()
-		if written += len(b); written > maxAnswer {
-			return nil
-		}
-		if _, err := out.Write(b); err != nil {
-			return nil // the caller is gone
-		}
-	}
-	return nil
-}
-
-// recordOf returns a record that a domain may have: of the own domain what one of
-// its streams names, of another what its mesh stream does; and what was announced
-// to this domain alone, where it is a node of this domain that asks.
-func (m *Mesh) recordOf(origin, to spiffeid.TrustDomain, n name) (string, bool, error) {
-	if origin != m.cfg.Domain {
-		r, err := m.storedRecord(origin, directory.Mesh, n)
-		if r == nil && err == nil && to == m.cfg.Domain {
-			r, err = m.storedRecord(origin, directory.Only(to), n)
-		}
-		if r == nil || err != nil {
-			return "", false, err
-		}
-		return r.record().String(), true, nil
-	}
-	if m.lists(origin, to) {
-		if text, ok, err := m.publisher.record(directory.Mesh, n); ok || err != nil {
-			return text, ok, err
-		}
-	}
-	return m.publisher.record(directory.Only(to), n)
-}
-
-// storedRecord returns a record that another domain's shown stream names.
-func (m *Mesh) storedRecord(origin spiffeid.TrustDomain, aud directory.Audience, n name) (r *storedRecord, err error) {
-	o := m.origin(origin)
-	if o == nil {
-		return nil, nil
-	}
-	st := o.shownStream(aud)
-	if st == nil {
-		return nil, nil
-	}
-	err = m.store.read(st.id, func(t *streamTx) (err error) {
-		r, err = t.record(n)
-		return err
-	})
-	return r, err
-}
-
-// compressed returns where to write an answer that its caller may take gzipped.
-func compressed(w http.ResponseWriter, r *http.Request) (io.Writer, func()) {
-	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		buf := bufio.NewWriterSize(w, 32<<10)
-		return buf, func() { _ = buf.Flush() }
-	}
-	w.Header().Set("Content-Encoding", "gzip")
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // fails only for a level that is none
-	return z, func() { _ = z.Close() }
 }
 
 // problem answers an error (RFC 9457).

@@ -329,8 +329,7 @@ func (t *streamTx) record(n name) (*storedRecord, error) {
 	return r, unmarshal(b, r)
 }
 
-func (t *streamTx) putRecord(n name, r *storedRecord) error {
-	b := marshal(r)
+func (t *streamTx) putRecord(n name, b []byte) error {
 	was := t.records.Get(n.bytes())
 	if was == nil {
 		t.delta.records++

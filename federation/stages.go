@@ -1,0 +1,181 @@
+package federation
+
+import (
+	"context"
+	"sync"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A pulled page is one that passed the gate, and what came of its records.
+type pulled struct {
+	*verifiedPage
+	origin  *origin
+	records map[name]fetched
+	err     error
+}
+
+// ahead is how far a stream will be once what is on its way was applied; zero where
+// nothing is.
+type ahead struct{ epoch, watermark uint64 }
+
+// take is the whole way of a page: the gate, its records, the stream.
+func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (*verifiedPage, Code, error) {
+	p := m.look(ctx, from, giver, text, ahead{})
+	if p.err != nil {
+		return nil, "", p.err
+	}
+	code, err := m.accept(p.origin, p.verifiedPage, m.openRecords(p.origin, p.SignedPage, p.records))
+	return p.verifiedPage, code, err
+}
+
+// look takes a page through the gate and asks for its records. A page by an unknown
+// key is judged once more with the newest key document.
+func (m *Mesh) look(ctx context.Context, from sender, giver node, text string, done ahead) (p pulled) {
+	o, page, err := m.openPage(from, text)
+	if codeOf(err) == CodeKeyUnknown && o.mayRefresh(from) {
+		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
+			err = &Refusal{CodeKeyUnknown, o.domain, failed}
+		} else {
+			o, page, err = m.openPage(from, text)
+		}
+	}
+	if err == nil {
+		err = m.compare(o, page)
+	}
+	if err != nil {
+		return pulled{err: m.refused(from, text, err)}
+	}
+	p = pulled{verifiedPage: page, origin: o}
+	p.records, p.err = m.prefetch(ctx, o, page, giver, done)
+	return p
+}
+
+// prefetch gets the records that an applicable page names and that aren't here.
+func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver node, done ahead) (map[name]fetched, error) {
+	o.mu.Lock()
+	st := o.feedOf(p.Audience).stream(streamID{p.Issuer, p.Audience, p.Epoch})
+	apt := st != nil && st.state.Watermark < p.To && (p.From <= st.state.Watermark || p.Epoch == done.epoch && p.From <= done.watermark)
+	full := apt && o.full(st, usage{})
+	o.mu.Unlock()
+	if !apt {
+		return nil, nil
+	}
+	var names []name
+	for _, d := range p.Digests {
+		if d.Live() && !freed(d.Deadline, o.index.Clock.Now()) {
+			names = append(names, nameOf(d))
+		}
+	}
+	err := m.store.read(st.id, func(t *streamTx) (err error) {
+		if names, err = t.lacking(p.Digests, names); full && err == nil {
+			names, err = t.replacing(p.Digests, names)
+		}
+		return err
+	})
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, prefetchTime)
+	defer cancel()
+	return m.fetch(ctx, o.domain, names, []node{giver}), nil
+}
+
+// pullAll pulls page by page until a node has no more.
+func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node) error {
+	for stuck := 0; ; {
+		since := o.since(f)
+		if done, err := m.pullOn(ctx, o, f, n, since); done || err != nil {
+			return err
+		}
+		if o.since(f) == since {
+			// A new epoch's first page says so once; a node that goes on so has no chain from 0.
+			if stuck++; stuck > 1 {
+				return errGap
+			}
+		}
+	}
+}
+
+// pullOn pulls from since on until the node has no more, and reports so, or until a
+// page brings the stream no further. Up to three pages are on their way: while one is
+// written to disk, the records of the next are judged, and the node is asked for those
+// of the one behind it. So all processors of both ends have something to do.
+func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, since uint64) (done bool, err error) {
+	type judged struct {
+		pulled
+		opened map[directory.RID]openedRecord
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	asked, all := make(chan pulled), make(chan judged)
+	var stages sync.WaitGroup
+	defer stages.Wait()
+	defer cancel()
+	whole := false // written before all is closed
+	stages.Go(func() {
+		defer close(asked)
+		whole = m.askOn(ctx, o, f, n, since, asked)
+	})
+	stages.Go(func() {
+		defer close(all)
+		for p := range asked {
+			j := judged{pulled: p}
+			if p.err == nil {
+				j.opened = m.openRecords(p.origin, p.SignedPage, p.records)
+			}
+			if !hand(ctx, all, j) {
+				return
+			}
+		}
+	})
+	for p := range all {
+		if p.err != nil {
+			return false, p.err
+		}
+		code, err := m.accept(p.origin, p.verifiedPage, p.opened)
+		if err != nil || code != CodeApplied {
+			return false, err
+		}
+		if p.last(n) {
+			return true, nil
+		}
+	}
+	return whole, ctx.Err()
+}
+
+// last reports whether the node has no page behind p. A link of a relay's chain says
+// only that it was the tip once.
+func (p *verifiedPage) last(n node) bool { return p.To == p.At && n.domain == p.Issuer }
+
+// askOn asks for page after page, each with its records, and hands them on. It reports
+// whether the node has no more.
+func (m *Mesh) askOn(ctx context.Context, o *origin, f *feed, n node, since uint64, to chan<- pulled) bool {
+	for done := (ahead{}); ; {
+		var p pulled
+		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
+		if err != nil {
+			p.err = err
+		} else if text != "" {
+			p = m.look(ctx, sender{domain: n.domain}, n, text, done)
+		} else {
+			return true
+		}
+		if !hand(ctx, to, p) || p.err != nil || p.last(n) {
+			return false
+		}
+		if p.From > since || p.To <= since || done.epoch != 0 && p.Epoch != done.epoch {
+			return false // it brings the stream no further: whoever writes it begins anew
+		}
+		since, done = p.To, ahead{p.Epoch, p.To}
+	}
+}
+
+// hand gives v to the next stage; false where ctx ends first.
+func hand[T any](ctx context.Context, to chan<- T, v T) bool {
+	select {
+	case to <- v:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

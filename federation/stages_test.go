@@ -1,0 +1,144 @@
+package federation
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// While one page is written to disk, the next is asked for: both ends of a first sync
+// work at once.
+//
+// Requirement: MESH-005
+func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
+	b := newBench(t, nil)
+	b.origin.register("first", 600)
+	b.pull() // and with it the keys
+	for i := range maxDigests + 10 {
+		b.origin.register(fmt.Sprint("agent-", i), 600)
+	}
+	first := int(b.beta.origin(alpha).since(&b.beta.origin(alpha).feed))
+	second := make(chan struct{}, 1)
+	b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+		if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == pathPages && since > first {
+			nudge(second)
+		}
+		return body
+	}
+	tx, err := b.beta.store.db.Begin(true) // nothing is written as long as it is open
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- b.beta.pullAll(t.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed, b.giver())
+	}()
+	asked := false
+	select {
+	case <-second:
+		asked = true
+	case <-time.After(30 * time.Second):
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil || !asked {
+		t.Fatalf("the second page was asked for: %v, %v", asked, err)
+	}
+	if n := b.beta.view.Origin(alpha).Len(); n != maxDigests+11 {
+		t.Errorf("%d shown", n)
+	}
+}
+
+// What fails in one stage ends the others, and what came before it is kept.
+func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for i := range 3 * maxDigests {
+			b.origin.register(fmt.Sprint("agent-", i), 600)
+		}
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == pathPages && since > maxDigests+500 { // the third
+				return body[:len(body)-9]
+			}
+			return body
+		}
+		o := b.beta.origin(alpha)
+		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver()); codeOf(err) != CodeFormat {
+			t.Fatalf("a damaged page: %v", err)
+		}
+		if n := b.beta.view.Origin(alpha).Len(); n != 2*maxDigests {
+			t.Fatalf("%d are shown of the two pages that came", n)
+		}
+		b.world.tap = nil
+		b.pull()
+		if n := b.beta.view.Origin(alpha).Len(); n != 3*maxDigests {
+			t.Errorf("%d shown", n)
+		}
+	})
+}
+
+// Records come in the best coding that their caller takes, and say the same in each.
+func TestRecordsInEveryCoding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		d := b.origin.regs[b.origin.register("agent", 600)].announced
+		want := ""
+		for _, c := range []struct{ accept, coding string }{
+			{"", ""}, {"br", ""}, {"gzip", "gzip"}, {"gzip, zstd", "zstd"}, {"zstd", "zstd"},
+		} {
+			body := namesRequest{Origin: alpha.Name(), Names: [][2]directory.Hash{{d.H, d.M}}}.bytes()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, pathRecords, strings.NewReader(string(body)))
+			r.Header.Set(callerHeader, nodeID(beta, 1).String())
+			r.Header.Set("Accept-Encoding", c.accept)
+			w := httptest.NewRecorder()
+			b.alpha.http.ServeHTTP(w, r)
+			res := w.Result()
+			if got := res.Header.Get("Content-Encoding"); got != c.coding {
+				t.Errorf("%q is answered as %q", c.accept, got)
+			}
+			plain, done, err := b.beta.codecs.plainly(res)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(plain)
+			done()
+			if err != nil || !strings.Contains(string(text), `"record":"`) || want != "" && string(text) != want {
+				t.Errorf("%q: %v, %.80q", c.accept, err, text)
+			}
+			want = string(text)
+		}
+		res := &http.Response{Header: http.Header{"Content-Encoding": {"br"}}, Body: http.NoBody}
+		if _, _, err := b.beta.codecs.plainly(res); err == nil {
+			t.Error("an unknown coding was read")
+		}
+	})
+}
+
+// The short way to read a line and the parser agree, and what is no line is refused.
+func TestReadLine(t *testing.T) {
+	l := recordLine{H: directory.HashOf([]byte("h")), M: directory.HashOf([]byte("m")), Record: "a.b.c~d~"}
+	failed := recordLine{H: l.H, M: l.M, Error: "not_found"}
+	spaced := strings.Replace(string(l.bytes()), ":", ": ", 1)
+	for in, want := range map[string]recordLine{string(l.bytes()): l, string(failed.bytes()): failed, spaced: l} {
+		if got, err := readLine([]byte(strings.TrimSuffix(in, "\n"))); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", in, got, err)
+		}
+	}
+	for _, bad := range []string{
+		"", "{}x", strings.Replace(string(l.bytes()), "a.b", `a"b`, 1), strings.Replace(string(l.bytes()), l.H.String(), l.H.String()[:42]+"!", 1),
+		strings.Replace(string(l.bytes()), `"}`, `","record":"x"}`, 1),
+	} {
+		if got, err := readLine([]byte(strings.TrimSuffix(bad, "\n"))); err == nil {
+			t.Errorf("%s is read as %+v", bad, got)
+		}
+	}
+}
