@@ -44,9 +44,7 @@ func (x *index) reclassify(f *Finder, n uint32) {
 	if !ok {
 		return
 	}
-	if class := x.classOf(e); class != x.classes.At(s.class).className {
-		x.leave(s.class)
-		s.class = x.join(class)
+	if x.reclass(n, x.classOf(e)) {
 		x.changed(n)
 	}
 }

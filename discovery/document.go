@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"strconv"
@@ -54,6 +55,19 @@ const (
 	ofCapabilityDescription
 	ofExample
 )
+
+// sameTexts reports whether two projections have the same of all that is indexed:
+// in their sections and their labels.
+func sameTexts(a, b *directory.Projection) bool {
+	capability := func(a, b directory.Capability) bool {
+		return a.Name == b.Name && a.Description == b.Description && slices.Equal(a.Tags, b.Tags)
+	}
+	example := func(a, b directory.Example) bool { return a.Text == b.Text }
+	return a.Name == b.Name && a.Description == b.Description && a.Status == b.Status &&
+		slices.Equal(a.Tags, b.Tags) && slices.EqualFunc(a.Capabilities, b.Capabilities, capability) &&
+		slices.EqualFunc(a.Examples, b.Examples, example) &&
+		slices.Equal(protocolsOf(a), protocolsOf(b)) && bytes.Equal(a.Constraints, b.Constraints)
+}
 
 // pointer returns the JSON pointer to a section, in the registration as
 // GET /ad/r/{rid} shows it.

@@ -125,9 +125,9 @@ func (f *Finder) hashText(text string) uint64 { return maphash.String(f.seed, te
 
 // textHash is the hash of the text that is to have a vector, or 0. What is
 // written for rankers has none.
-func (f *Finder) textHash(e *directory.Entry, flags Flags) uint64 {
+func (f *Finder) textHash(p *directory.Projection, flags Flags) uint64 {
 	if f.cfg.Embedder == nil || flags&flagsOfText != 0 {
 		return 0
 	}
-	return f.hashText(textOf(e.Projection()))
+	return f.hashText(textOf(p))
 }

@@ -79,7 +79,6 @@ type Finder struct {
 
 	mu    sync.RWMutex
 	index *index
-	full  bool // the index holds no more
 	whole bool // everything that was in the view at the beginning is in the index
 }
 
@@ -313,6 +312,21 @@ func (s *search) gather(want int) bool {
 	s.fuse()
 	slices.SortFunc(s.rated, s.rater.compare)
 	return more
+}
+
+// A Size is how much a finder's index holds.
+type Size struct {
+	Registrations, Terms int
+	// LeftOut counts registrations and words of registrations for which there was no
+	// room: Find says so (WarnFull).
+	LeftOut uint64
+}
+
+// Size returns how much the index of whole registrations holds.
+func (f *Finder) Size() Size {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return Size{f.index.count, f.index.terms.table.Len(), f.index.left}
 }
 
 // A FlaggedEntry is a registration whose texts are written for rankers.

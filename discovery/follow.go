@@ -121,6 +121,7 @@ type step struct {
 	event    directory.Event
 	was, now contents
 	had, has bool
+	same     bool // what is indexed is as it was, and was not read
 }
 
 // apply indexes at most feedBatch changes. The texts are read before queries have
@@ -138,35 +139,48 @@ func (f *Finder) apply(events []directory.Event) {
 }
 
 func (f *Finder) prepare(s *step, e *directory.Event) {
-	s.event, s.had, s.has = *e, false, false
+	s.event = *e
 	old, now := e.Old, e.Entry
 	if e.Kind == directory.EventRemoved {
 		old, now = now, nil
 	}
-	if old != nil && !old.Packed.IsZero() {
-		s.had = true
-		s.was.read(f.reader, f.cfg.sight.See(old))
+	was, is := f.projection(old), f.projection(now)
+	s.had, s.has = was != nil, is != nil
+	if s.same = s.had && s.has && sameTexts(was, is); s.same {
+		return
 	}
-	if now != nil && !now.Packed.IsZero() {
-		s.has = true
-		s.now.read(f.reader, f.cfg.sight.See(now))
-		s.now.text = f.textHash(now, s.now.flags)
+	if s.had {
+		s.was.read(f.reader, old, was)
 	}
+	if s.has {
+		s.now.read(f.reader, now, is)
+		s.now.text = f.textHash(is, s.now.flags)
+	}
+}
+
+// projection returns what is indexed of an entry; nil where there is nothing.
+func (f *Finder) projection(e *directory.Entry) *directory.Projection {
+	if e == nil || e.Packed.IsZero() {
+		return nil
+	}
+	return f.cfg.sight.See(e).Projection()
 }
 
 func (f *Finder) index1(s *step) {
 	e := s.event.Entry
 	switch {
 	case s.event.Kind == directory.EventReset:
-		f.index, f.whole, f.full = newIndex(&f.cfg, f.seed, f.wake), false, false
+		f.index, f.whole = newIndex(&f.cfg, f.seed, f.wake), false
 		f.readers.forget()
 	case s.event.Kind == directory.EventCurrent:
 		f.whole = true
 		f.begun.Store(true)
+	case s.same:
+		f.index.renew(e)
 	case s.has && s.had:
-		f.full = !f.index.put(e, &s.was, &s.now) || f.full
+		f.index.put(e, &s.was, &s.now)
 	case s.has:
-		f.full = !f.index.put(e, nil, &s.now) || f.full
+		f.index.put(e, nil, &s.now)
 	case s.had:
 		f.index.remove(e.Origin, e.RID, &s.was)
 	}

@@ -44,7 +44,7 @@ func (l *lengths) weigh(c counted) (float64, [fieldCount]float64) {
 }
 
 // quantum is a weight as postings have it.
-func quantum(weight float64) byte { return byte(max(1, math.Round(weight*255))) }
+func quantum(weight float64) byte { return byte(max(1, math.Round(weight*maxWeight))) }
 
 // idf returns what a term tells that n of total registrations have.
 func idf(n, total int) float64 {
@@ -93,6 +93,7 @@ type index struct {
 	classes table.Pool[class]
 	byClass map[className]uint32
 
+	left    uint64 // how often something was left out: there was no room for it
 	space   *space // nil without a source of vectors
 	cfg     *Config
 	version uint64 // counts changes of slots
@@ -101,7 +102,7 @@ type index struct {
 }
 
 func newIndex(cfg *Config, seed maphash.Seed, wake chan struct{}) *index {
-	return &index{space: newSpace(cfg.Embedder, wake), cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]Flags{}}
+	return &index{terms: terms{most: maxTerms}, space: newSpace(cfg.Embedder, wake), cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]Flags{}}
 }
 
 // classOf returns an entry's class. The generation is read first: a name that is
@@ -118,9 +119,8 @@ type contents struct {
 	text   uint64   // the hash of what is to have a vector, or 0
 }
 
-// read fills c from an entry, which has a projection.
-func (c *contents) read(a *analyser, e *directory.Entry) {
-	p := e.Projection()
+// read fills c from an entry with that projection.
+func (c *contents) read(a *analyser, e *directory.Entry, p *directory.Projection) {
 	c.reading.read(a, p)
 	c.labels = c.labels[:0]
 	for _, l := range labelsOf(e, p) {
@@ -179,28 +179,46 @@ func (x *index) number(origin spiffeid.TrustDomain) (uint16, bool) {
 }
 
 // put indexes a registration whose contents are now, and were old before; nil
-// where it is new. It is false where the index is full.
-func (x *index) put(e *directory.Entry, old, now *contents) bool {
+// where it is new. Where the index is full, it is left out.
+func (x *index) put(e *directory.Entry, old, now *contents) {
 	class := x.classOf(e)
 	n, ok := x.find(e.Origin, e.RID)
 	if !ok {
 		old = nil
 		origin, ok := x.number(e.Origin)
 		if !ok || x.count >= maxSlots {
-			return false
+			x.left++
+			return
 		}
 		n = x.slots.Take()
 		*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: x.join(class)}
 		x.byKey.Insert(n, x.hashSlot)
 		x.alive.set(n)
 		x.count++
-	} else if s := x.slots.At(n); x.classes.At(s.class).className != class {
-		x.leave(s.class)
-		s.class = x.join(class)
+	} else {
+		x.reclass(n, class)
 	}
 	x.swap(n, old, now)
 	x.space.note(n, now.text)
 	x.changed(n)
+}
+
+// renew notes that a registration has changed, but nothing that it is found by.
+func (x *index) renew(e *directory.Entry) {
+	if n, ok := x.find(e.Origin, e.RID); ok {
+		x.reclass(n, x.classOf(e))
+		x.changed(n)
+	}
+}
+
+// reclass puts a slot into a class, and reports whether it was in another.
+func (x *index) reclass(n uint32, name className) bool {
+	s := x.slots.At(n)
+	if x.classes.At(s.class).className == name {
+		return false
+	}
+	x.leave(s.class)
+	s.class = x.join(name)
 	return true
 }
 
@@ -219,7 +237,7 @@ func (x *index) swap(n uint32, old, now *contents) {
 	}
 	for i, h := range now.hashes {
 		if w := now.weight(now.counts[i]); old.weight(old.get(h)) != w {
-			x.terms.set(h, newPosting(n, w))
+			x.set(h, newPosting(n, w))
 		}
 	}
 	// Both lists are sorted.
@@ -230,7 +248,7 @@ func (x *index) swap(n uint32, old, now *contents) {
 			x.terms.remove(was[0], n)
 			was = was[1:]
 		case len(was) == 0 || is[0] < was[0]:
-			x.terms.set(is[0], newPosting(n, 1))
+			x.set(is[0], newPosting(n, 1))
 			is = is[1:]
 		default:
 			was, is = was[1:], is[1:]
@@ -242,6 +260,12 @@ func (x *index) swap(n uint32, old, now *contents) {
 		x.flagged[n] = now.flags
 	} else {
 		delete(x.flagged, n)
+	}
+}
+
+func (x *index) set(h uint64, p posting) {
+	if !x.terms.set(h, p) {
+		x.left++
 	}
 }
 

@@ -12,150 +12,179 @@ const (
 )
 
 // A posting says how much a term weighs in a registration: the slot and, in the
-// lowest byte, the weight in steps of 1/255. Postings of one term sort by slot.
+// lowest bits, the weight in steps of 1/maxWeight. Postings of one term sort by
+// slot.
 type posting uint32
 
-func newPosting(slot uint32, weight byte) posting { return posting(slot<<8 | uint32(weight)) }
+const (
+	weightBits = 5
+	maxWeight  = 1<<weightBits - 1
+)
 
-func (p posting) slot() uint32 { return uint32(p) >> 8 }
-func (p posting) weight() byte { return byte(p) }
-
-// flatMost is how many postings of a term are kept in one run; those of a term
-// that has more are kept by the upper bits of their slots, three bytes each.
-const flatMost = 1024
-
-// A list is the postings of a term that has several.
-type list struct {
-	flat  []posting // sorted; empty where there are runs
-	runs  []run     // sorted, none is empty
-	count uint32
-	most  byte // no posting weighs more
+func newPosting(slot uint32, weight byte) posting {
+	return posting(slot<<weightBits | uint32(weight))
 }
 
-// A run is the postings of the 65,536 slots that have the same upper bits.
-type run struct {
-	upper   uint32
-	low     []uint16 // sorted
-	weights []byte   // of low's slots
+func (p posting) slot() uint32 { return uint32(p) >> weightBits }
+func (p posting) weight() byte { return byte(p & maxWeight) }
+
+// A list is the postings of a term that has several. No block of it is empty.
+type list struct {
+	blocks []block // sorted
+	count  uint32
+	most   byte // no posting weighs more
+}
+
+// blockMost is how many cells a block has at most between two changes.
+const blockMost = 128
+
+// at returns the number of the block where the posting of a slot is, or would be.
+func (l *list) at(slot uint32) int {
+	i := sort.Search(len(l.blocks), func(i int) bool { return l.blocks[i].first > slot })
+	return max(i-1, 0)
 }
 
 // set puts a posting in, or in the place of the one of its slot.
 func (l *list) set(p posting) {
 	l.most = max(l.most, p.weight())
-	if len(l.runs) == 0 {
-		i, had := l.find(p.slot())
-		switch {
-		case had:
-			l.flat[i] = p
-			return
-		case len(l.flat) < flatMost:
-			l.flat = insert(l.flat, i, p)
-			l.count++
-			return
-		}
-		l.split()
+	if len(l.blocks) == 0 {
+		l.blocks, l.count = []block{newBlock(p)}, 1
+		return
 	}
-	if l.setRun(p) {
-		l.count++
+	i := l.at(p.slot())
+	if !l.blocks[i].set(p) {
+		return
+	}
+	l.count++
+	if len(l.blocks[i].cells) > blockMost {
+		l.split(i)
 	}
 }
 
-// find returns where the posting of a slot is in flat, or would be.
-func (l *list) find(slot uint32) (int, bool) {
-	from, to := 0, len(l.flat)
-	for from < to {
-		if mid := int(uint(from+to) >> 1); l.flat[mid] < posting(slot<<8) {
-			from = mid + 1
-		} else {
-			to = mid
-		}
+// split makes two blocks of one. Of the last, where postings are added most, it
+// leaves all but one together.
+func (l *list) split(i int) {
+	half := blockMost / 2
+	if i == len(l.blocks)-1 {
+		half = blockMost
 	}
-	return from, from < len(l.flat) && l.flat[from].slot() == slot
-}
-
-// insert is slices.Insert, but leaves little room for more.
-func insert[E any](s []E, i int, e E) []E {
-	if len(s) == cap(s) {
-		s = append(make([]E, 0, len(s)+1+len(s)/16), s...)
-	}
-	return slices.Insert(s, i, e)
-}
-
-// split makes runs of flat.
-func (l *list) split() {
-	for from := 0; from < len(l.flat); {
-		upper := l.flat[from].slot() >> 16
-		to := from
-		for to < len(l.flat) && l.flat[to].slot()>>16 == upper {
-			to++
-		}
-		r := run{upper, make([]uint16, to-from), make([]byte, to-from)}
-		for i, p := range l.flat[from:to] {
-			r.low[i], r.weights[i] = uint16(p.slot()), p.weight()
-		}
-		l.runs = append(l.runs, r)
-		from = to
-	}
-	l.flat = nil
-}
-
-// join is the reverse of split.
-func (l *list) join() {
-	l.flat = make([]posting, 0, flatMost/2)
-	for i := range l.runs {
-		r := &l.runs[i]
-		for j, low := range r.low {
-			l.flat = append(l.flat, newPosting(r.upper<<16|uint32(low), r.weights[j]))
-		}
-	}
-	l.runs = nil
-}
-
-func (l *list) findRun(upper uint32) (int, bool) {
-	i := sort.Search(len(l.runs), func(i int) bool { return l.runs[i].upper >= upper })
-	return i, i < len(l.runs) && l.runs[i].upper == upper
-}
-
-// setRun is set where there are runs; it reports whether the slot had no posting.
-func (l *list) setRun(p posting) bool {
-	low := uint16(p.slot())
-	i, ok := l.findRun(p.slot() >> 16)
-	if !ok {
-		l.runs = slices.Insert(l.runs, i, run{upper: p.slot() >> 16})
-	}
-	r := &l.runs[i]
-	j, had := slices.BinarySearch(r.low, low)
-	if had {
-		r.weights[j] = p.weight()
-		return false
-	}
-	r.low, r.weights = insert(r.low, j, low), insert(r.weights, j, p.weight())
-	return true
+	l.blocks = insert(l.blocks, i+1, l.blocks[i].cut(half))
 }
 
 // remove takes the posting of a slot out, if there is one.
 func (l *list) remove(slot uint32) {
-	if len(l.runs) == 0 {
-		if i, ok := l.find(slot); ok {
-			l.flat = slices.Delete(l.flat, i, i+1)
-			l.count--
+	if len(l.blocks) == 0 {
+		return
+	}
+	i := l.at(slot)
+	if !l.blocks[i].remove(slot) {
+		return
+	}
+	l.count--
+	switch n := len(l.blocks[i].cells); {
+	case n == 0:
+		l.drop(i)
+	case n > blockMost/4:
+	case i > 0 && n+len(l.blocks[i-1].cells) <= blockMost*3/4:
+		l.join(i - 1)
+	case i+1 < len(l.blocks) && n+len(l.blocks[i+1].cells) <= blockMost*3/4:
+		l.join(i)
+	}
+}
+
+// join puts the block behind another into it.
+func (l *list) join(i int) {
+	l.blocks[i].join(&l.blocks[i+1])
+	l.drop(i + 1)
+}
+
+func (l *list) drop(i int) { l.blocks = slices.Delete(l.blocks, i, i+1) }
+
+// only returns the posting of a list that has one.
+func (l *list) only() posting {
+	b := &l.blocks[0]
+	return newPosting(b.first, b.cells[0].weight())
+}
+
+// A cursor reads a list in the order of its slots. The list must not change
+// meanwhile.
+type cursor struct {
+	blocks []block // that are not read to their ends
+	at     int     // the next cell of the first of them …
+	slot   uint32  // … and the slot that it counts from
+}
+
+func (l *list) cursor() cursor {
+	c := cursor{blocks: l.blocks}
+	if len(l.blocks) > 0 {
+		c.slot = l.blocks[0].first
+	}
+	return c
+}
+
+// A batch is room for postings that are read together: a block has no more, since
+// the cells of each begin among its first blockMost.
+type batch [blockMost]posting
+
+// read returns the next postings with slots before end: some of them, or none
+// where there are no more.
+func (c *cursor) read(room *batch, end uint32) []posting {
+	for len(c.blocks) > 0 {
+		cells, slot, n := c.blocks[0].cells, c.slot, 0
+		for c.at < len(cells) {
+			cell := cells[c.at]
+			next := slot + cell.gap()
+			if cell.weight() != 0 {
+				if next >= end {
+					c.slot = slot
+					return room[:n]
+				}
+				room[n] = newPosting(next, cell.weight())
+				n++
+			}
+			slot = next
+			c.at++
 		}
-		return
+		c.next()
+		if n > 0 {
+			return room[:n]
+		}
 	}
-	i, ok := l.findRun(slot >> 16)
-	if !ok {
-		return
+	return nil
+}
+
+func (c *cursor) next() {
+	if c.blocks, c.at = c.blocks[1:], 0; len(c.blocks) > 0 {
+		c.slot = c.blocks[0].first
 	}
-	r := &l.runs[i]
-	j, ok := slices.BinarySearch(r.low, uint16(slot))
-	if !ok {
-		return
+}
+
+// skip leaves out blocks that have nothing from a slot on.
+func (c *cursor) skip(from uint32) {
+	for len(c.blocks) > 1 && c.blocks[1].first <= from {
+		c.next()
 	}
-	r.low, r.weights = slices.Delete(r.low, j, j+1), slices.Delete(r.weights, j, j+1)
-	if len(r.low) == 0 {
-		l.runs = slices.Delete(l.runs, i, i+1)
+}
+
+// weigh returns the weight in a slot, 0 where there is none. Slots are asked for in
+// order.
+func (c *cursor) weigh(slot uint32) byte {
+	c.skip(slot)
+	if len(c.blocks) == 0 {
+		return 0
 	}
-	if l.count--; l.count <= flatMost/2 {
-		l.join()
+	cells := c.blocks[0].cells
+	for ; c.at < len(cells); c.at++ {
+		cell := cells[c.at]
+		next := c.slot + cell.gap()
+		switch {
+		case cell.weight() == 0:
+		case next > slot:
+			return 0
+		case next == slot:
+			return cell.weight()
+		}
+		c.slot = next
 	}
+	return 0
 }

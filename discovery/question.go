@@ -35,24 +35,28 @@ func (q *question) find(t *token) (int, bool) {
 	return n, ok
 }
 
-// stems reports whether the stem of a word in lower case may be a term: that
-// leaves the first letters as they are, but that a y may become an i, and of short
-// words two.
-func (q *question) stems(word []byte) bool {
-	if len(word) <= shortWord {
-		return q.heads[head(word, 2)]
+// strange reports whether a word of ASCII letters and digits is surely neither one of
+// the question's nor a function word. The stem of a word has its first letters, but
+// that a y may become an i, and of a short word two.
+func (q *question) strange(word string) bool {
+	three := head(word, 3)
+	if functionHeads[three] {
+		return false
 	}
-	return q.heads[head(word, 3)]
+	if len(word) <= shortWord {
+		return !q.heads[head(word, 2)]
+	}
+	return !q.heads[three]
 }
 
 // shortWord is how long a word is at most whose third letter may change: dying.
 const shortWord = 5
 
-// head returns the hash of the first n letters.
-func head[T string | []byte](word T, n int) int {
+// head returns the hash of the first n letters of an ASCII word, in lower case.
+func head(word string, n int) int {
 	h := n
 	for i := range min(n, len(word)) {
-		c := word[i]
+		c := word[i] | 0x20
 		if c == 'y' {
 			c = 'i'
 		}

@@ -53,19 +53,24 @@ func (h *hits) worse(a, b hit) bool {
 	return h.first(b.slot, a.slot)
 }
 
-// A gatherer finds the best candidates. It goes through the index 65,536 slots
-// at a time, so that the sums of one stretch stay in the processor's cache, and
-// leaves out what cannot be among the best any more (MaxScore).
+// A gatherer finds the best candidates. It goes through the index a stretch of
+// slots at a time, so that the sums of one stretch stay in the processor's cache,
+// and leaves out what cannot be among the best any more (MaxScore).
 type gatherer struct {
-	sums    [1 << 16]uint32
+	sums    [stretch]uint32 // of the slots from base on
+	base    uint32
 	touched []uint16
 	leads   []lead
 	rest    []uint32 // what the leads from one on can add together
-	from    []int    // where in its flat list, or its runs, each lead is
+	from    []cursor // where in its list each lead is
+	room    batch
 	ok      bitset
 	hits    hits
 	most    int
 }
+
+// stretch is how many slots are gathered from together.
+const stretch = 1 << 13
 
 var gatherers = sync.Pool{New: func() any { return new(gatherer) }}
 
@@ -80,10 +85,13 @@ func (x *index) gather(leads []lead, ok bitset, most int) []hit {
 	for i := len(leads) - 1; i >= 0; i-- {
 		g.rest[i] = g.rest[i+1] + leads[i].most
 	}
-	g.from = append(g.from[:0], make([]int, len(leads))...)
+	g.from = g.from[:0]
+	for i := range leads {
+		g.from = append(g.from, leads[i].list.cursor())
+	}
 	g.hits = hits{first: x.before}
-	for upper := range uint32(len(ok)+1023) / 1024 {
-		g.stretch(upper)
+	for g.base = 0; g.base < uint32(64*len(ok)); g.base += stretch {
+		g.stretch()
 	}
 	slices.SortFunc(g.hits.all, func(a, b hit) int {
 		if g.hits.worse(b, a) {
@@ -92,6 +100,7 @@ func (x *index) gather(leads []lead, ok bitset, most int) []hit {
 		return 1
 	})
 	found := g.hits.all
+	clear(g.from)
 	g.hits, g.leads, g.ok = hits{}, nil, nil
 	return found
 }
@@ -114,25 +123,24 @@ func (g *gatherer) bar() uint32 {
 	return g.hits.all[0].score
 }
 
-// stretch gathers from the slots with the same upper bits.
-func (g *gatherer) stretch(upper uint32) {
+// stretch gathers from the slots from base on.
+func (g *gatherer) stretch() {
 	bar := g.bar()
 	for i := range g.leads {
 		switch {
 		case g.rest[i] >= bar:
 			// A registration that has none of the terms before may still be good enough.
-			g.add(i, upper)
+			g.add(i)
 		case len(g.touched) == 0:
 			return
 		default:
 			g.prune(bar, g.rest[i])
-			g.complete(i, upper)
+			g.complete(i)
 		}
 	}
-	base := upper << 16
 	for _, low := range g.touched {
 		if s := g.sums[low]; s >= bar && s > 0 {
-			g.offer(hit{base | uint32(low), s})
+			g.offer(hit{g.base + uint32(low), s})
 		}
 		g.sums[low] = 0
 	}
@@ -150,36 +158,25 @@ func (g *gatherer) offer(h hit) {
 }
 
 // add adds what a term weighs in all slots that are wanted.
-func (g *gatherer) add(i int, upper uint32) {
-	l := &g.leads[i]
-	if flat := l.list.flat; len(flat) > 0 {
-		for _, p := range g.flat(i, upper) {
-			g.bump(uint16(p.slot()), p.slot(), l.idf*uint32(p.weight()))
+func (g *gatherer) add(i int) {
+	c, idf, base := &g.from[i], g.leads[i].idf, g.base
+	for c.skip(base); ; {
+		ps := c.read(&g.room, base+stretch)
+		if len(ps) == 0 {
+			return
 		}
-		return
-	}
-	r := g.run(i, upper)
-	if r == nil {
-		return
-	}
-	base, weights := upper<<16, r.weights
-	ok := g.ok[min(int(upper)*1024, len(g.ok)):]
-	for j, low := range r.low {
-		if w := int(low >> 6); w >= len(ok) || ok[w]&(1<<(low&63)) == 0 {
-			continue
+		for _, p := range ps {
+			slot := p.slot()
+			low := slot - base
+			switch {
+			case low >= stretch: // it lies before
+			case g.sums[low] > 0:
+				g.sums[low] += idf * uint32(p.weight())
+			case g.ok.has(slot):
+				g.sums[low] = idf * uint32(p.weight())
+				g.touched = append(g.touched, uint16(low))
+			}
 		}
-		g.bump(low, base|uint32(low), l.idf*uint32(weights[j]))
-	}
-}
-
-func (g *gatherer) bump(low uint16, slot, by uint32) {
-	if s := g.sums[low]; s > 0 {
-		g.sums[low] = s + by
-		return
-	}
-	if g.ok.has(slot) {
-		g.sums[low] = by
-		g.touched = append(g.touched, low)
 	}
 }
 
@@ -197,61 +194,32 @@ func (g *gatherer) prune(bar, rest uint32) {
 }
 
 // complete adds what a term weighs in the slots that are touched already.
-func (g *gatherer) complete(i int, upper uint32) {
-	l := &g.leads[i]
-	if len(l.list.flat) > 0 {
-		for _, p := range g.flat(i, upper) {
-			if low := uint16(p.slot()); g.sums[low] > 0 {
-				g.sums[low] += l.idf * uint32(p.weight())
-			}
+func (g *gatherer) complete(i int) {
+	c, l, base := &g.from[i], &g.leads[i], g.base
+	c.skip(base)
+	if len(g.touched) < fewTouched {
+		slices.Sort(g.touched)
+		for _, low := range g.touched {
+			g.sums[low] += l.idf * uint32(c.weigh(base+uint32(low)))
 		}
 		return
 	}
-	r := g.run(i, upper)
-	switch {
-	case r == nil:
-	case len(r.low) > 16*len(g.touched):
-		for _, low := range g.touched {
-			if j, ok := slices.BinarySearch(r.low, low); ok {
-				g.sums[low] += l.idf * uint32(r.weights[j])
-			}
+	for {
+		ps := c.read(&g.room, base+stretch)
+		if len(ps) == 0 {
+			return
 		}
-	default:
-		for j, low := range r.low {
-			if g.sums[low] > 0 {
-				g.sums[low] += l.idf * uint32(r.weights[j])
+		for _, p := range ps {
+			if low := p.slot() - base; low < stretch && g.sums[low] > 0 {
+				g.sums[low] += l.idf * uint32(p.weight())
 			}
 		}
 	}
 }
 
-// flat returns the postings of a short list in a stretch. Stretches are asked for
-// in order; one may be left out.
-func (g *gatherer) flat(i int, upper uint32) []posting {
-	flat := g.leads[i].list.flat
-	from := g.from[i]
-	for from < len(flat) && flat[from].slot()>>16 < upper {
-		from++
-	}
-	to := from
-	for to < len(flat) && flat[to].slot()>>16 == upper {
-		to++
-	}
-	g.from[i] = to
-	return flat[from:to]
-}
-
-// run returns the postings of a long list in a stretch, or nil.
-func (g *gatherer) run(i int, upper uint32) *run {
-	runs := g.leads[i].list.runs
-	for g.from[i] < len(runs) && runs[g.from[i]].upper < upper {
-		g.from[i]++
-	}
-	if g.from[i] < len(runs) && runs[g.from[i]].upper == upper {
-		return &runs[g.from[i]]
-	}
-	return nil
-}
+// fewTouched is how many slots are looked for one by one: not every block of a
+// list has one.
+const fewTouched = 64
 
 // lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
@@ -276,31 +244,27 @@ func (x *index) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
 // among counts the postings whose slots are in a set.
 func (l *list) among(set bitset) int {
 	n := 0
-	for _, p := range l.flat {
-		if set.has(p.slot()) {
+	l.each(func(slot uint32) {
+		if set.has(slot) {
 			n++
 		}
-	}
-	for i := range l.runs {
-		base := l.runs[i].upper << 16
-		for _, low := range l.runs[i].low {
-			if set.has(base | uint32(low)) {
-				n++
-			}
-		}
-	}
+	})
 	return n
 }
 
 // mark puts the slots of a list into a set.
-func (l *list) mark(set *bitset) {
-	for _, p := range l.flat {
-		set.set(p.slot())
-	}
-	for i := range l.runs {
-		base := l.runs[i].upper << 16
-		for _, low := range l.runs[i].low {
-			set.set(base | uint32(low))
+func (l *list) mark(set *bitset) { l.each(set.set) }
+
+// each calls f with the slots of a list, in order.
+func (l *list) each(f func(uint32)) {
+	var room batch
+	for c := l.cursor(); ; {
+		ps := c.read(&room, maxSlots)
+		if len(ps) == 0 {
+			return
+		}
+		for _, p := range ps {
+			f(p.slot())
 		}
 	}
 }

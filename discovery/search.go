@@ -29,7 +29,7 @@ func (s *search) find(want int) (found []located, more bool) {
 	if !f.whole {
 		s.warn(WarnPartial)
 	}
-	if f.full {
+	if x.left > 0 {
 		s.warn(WarnFull)
 	}
 	seen := f.readers.of(x, f.cfg.View, s.query.Reader)
@@ -77,7 +77,7 @@ func (s *search) tagged(x *index, seen *seen, ok bitset, most int) []hit {
 		}
 		for _, t := range terms {
 			if l, found := x.lead(x.hash(t), seen.slots, true, seen.count); found {
-				l.idf, l.most = 1, 255
+				l.idf, l.most = 1, maxWeight
 				leads = append(leads, l)
 			}
 		}

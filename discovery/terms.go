@@ -8,18 +8,22 @@ import "github.com/roster-mesh/roster/table"
 // registrations as candidates, which are then read and rated by their texts.
 type termInfo struct {
 	low, high uint32 // the hash
-	// at is the posting of a term that has one, or the number of its list above a
-	// zero byte: no posting weighs nothing.
+	// at is the posting of a term that has one, or with inList the number of its list.
 	at uint32
 }
+
+const inList = 1 << 31
 
 func (i *termInfo) hash() uint64 { return uint64(i.high)<<32 | uint64(i.low) }
 
 // only returns the posting of a term that has one.
-func (i *termInfo) only() (posting, bool) {
-	p := posting(i.at)
-	return p, p.weight() != 0
-}
+func (i *termInfo) only() (posting, bool) { return posting(i.at), i.at&inList == 0 }
+
+func (i *termInfo) list() uint32 { return i.at &^ inList }
+
+// maxTerms bounds the terms of an index. Registrations have hardly more than some
+// that no other has; a hundred million words are made up.
+const maxTerms = 1 << 26
 
 // terms has the postings of all terms. A million of them are nothing to the
 // garbage collector.
@@ -27,6 +31,7 @@ type terms struct {
 	table table.Table
 	infos table.Pool[termInfo]
 	lists table.Pool[list]
+	most  int // of terms, at most inList
 }
 
 func (t *terms) hash(n uint32) uint64 { return t.infos.At(n).hash() }
@@ -36,26 +41,31 @@ func (t *terms) find(h uint64) (uint32, bool) {
 	return t.table.Find(h, func(n uint32) bool { return t.infos.At(n).hash() == h })
 }
 
-// set says that a term weighs so much in a slot.
-func (t *terms) set(h uint64, p posting) {
+// set says that a term weighs so much in a slot. It is false where that would be a
+// term too many.
+func (t *terms) set(h uint64, p posting) bool {
 	n, ok := t.find(h)
 	if !ok {
+		if t.table.Len() >= t.most {
+			return false
+		}
 		n = t.infos.Take()
 		*t.infos.At(n) = termInfo{low: uint32(h), high: uint32(h >> 32), at: uint32(p)}
 		t.table.Insert(n, t.hash)
-		return
+		return true
 	}
 	i := t.infos.At(n)
 	if only, ok := i.only(); ok {
 		if only.slot() == p.slot() {
 			i.at = uint32(p)
-			return
+			return true
 		}
 		at := t.lists.Take()
 		t.lists.At(at).set(only)
-		i.at = at << 8
+		i.at = inList | at
 	}
-	t.lists.At(i.at >> 8).set(p)
+	t.lists.At(i.list()).set(p)
+	return true
 }
 
 // remove says that a term is not in a slot any more.
@@ -72,10 +82,10 @@ func (t *terms) remove(h uint64, slot uint32) {
 		}
 		return
 	}
-	l := t.lists.At(i.at >> 8)
+	l := t.lists.At(i.list())
 	if l.remove(slot); l.count == 1 {
-		only := l.flat[0]
-		t.lists.Give(i.at >> 8)
+		only := l.only()
+		t.lists.Give(i.list())
 		i.at = uint32(only)
 	}
 }
@@ -88,7 +98,9 @@ func (t *terms) get(h uint64) (*list, bool) {
 	}
 	i := t.infos.At(n)
 	if only, ok := i.only(); ok {
-		return &list{flat: []posting{only}, count: 1, most: only.weight()}, true
+		l := &list{}
+		l.set(only)
+		return l, true
 	}
-	return t.lists.At(i.at >> 8), true
+	return t.lists.At(i.list()), true
 }

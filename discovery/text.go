@@ -184,7 +184,7 @@ func (a *analyser) wideWord(text string, i int) int {
 		}
 		i += n
 	}
-	a.add(text, start, i, false)
+	a.addAny(text, start, i, false)
 	return a.ending(text, i)
 }
 
@@ -204,8 +204,17 @@ func (a *analyser) ending(text string, i int) int {
 	return i
 }
 
-// add appends the token of a word, or of a part of one, unless it says nothing.
+// add is addAny for a word of ASCII letters and digits.
 func (a *analyser) add(text string, from, to int, part bool) {
+	if word := text[from:to]; a.only != nil && len(word) <= maxToken && a.only.strange(word) {
+		a.tokens = append(a.tokens, token{term{text: word}, from, to, part})
+		return
+	}
+	a.addAny(text, from, to, part)
+}
+
+// addAny appends the token of a word, or of a part of one, unless it says nothing.
+func (a *analyser) addAny(text string, from, to int, part bool) {
 	if to-from > maxToken {
 		return
 	}
@@ -226,11 +235,8 @@ func (a *analyser) term(word string) term {
 	if !a.lower(word) {
 		return a.remember(word, a.foldWide)
 	}
-	switch {
-	case len(a.fold) <= maxFunctionWord && functionHeads[head(a.fold, 3)] && functionWords[string(a.fold)]:
+	if len(a.fold) <= maxFunctionWord && functionHeads[head(word, 3)] && functionWords[string(a.fold)] {
 		return term{}
-	case a.only != nil && !a.only.stems(a.fold):
-		return term{text: word}
 	}
 	return a.remember(word, a.stem)
 }

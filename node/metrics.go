@@ -92,12 +92,15 @@ var (
 	descBundleBad     = desc("bundle_failing", "1 while a peer's bundle can't be had from its endpoint; the last good one is in use.", "origin")
 	descBytes         = desc("federation_bytes_total", "Bytes of bodies that a peer's nodes answered (in) and were answered (out).", "origin", "way")
 	descOverQuota     = desc("federation_over_quota", "A peer's registrations for which its quotas have no room.", "origin")
+	descFound         = desc("discovery_registrations", "Registrations in the discovery index.")
+	descTerms         = desc("discovery_terms", "Words and tags in the discovery index.")
+	descLeftOut       = desc("discovery_left_out_total", "Registrations, and words of registrations, that the discovery index had no room for.")
 	descMessages      = desc("federation_messages_total", "Pages, heads and records of an origin, by what the gate said.", "origin", "code")
 )
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descBundleBad, descProbed, descMessages, descBytes, descOverQuota} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descBytes, descOverQuota} {
 		ch <- d
 	}
 }
@@ -108,11 +111,11 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	n := s.n
-	size, _ := n.store.Ledger()
+	leaves, _ := n.store.Ledger()
 	gauge(descLeader, oneIf(n.store.IsLeader()))
 	gauge(descHeard, n.store.Heard().Seconds())
 	gauge(descRevision, float64(n.store.Position().Revision))
-	gauge(descLedger, float64(size))
+	gauge(descLedger, float64(leaves))
 	gauge(descRegistrations, float64(n.view.Own().Len()), n.cfg.TrustDomain.Name())
 	for _, td := range n.view.Origins() {
 		gauge(descRegistrations, float64(n.view.Origin(td).Len()), td.Name())
@@ -120,6 +123,10 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	gauge(descSVID, time.Until(n.source.SVID().Certificates[0].NotAfter).Seconds())
 	gauge(descTrouble, oneIf(n.source.Trouble() != nil))
 	gauge(descWatches, float64(n.face.Watches()))
+	size := n.finder.Size()
+	gauge(descFound, float64(size.Registrations))
+	gauge(descTerms, float64(size.Terms))
+	ch <- prometheus.MustNewConstMetric(descLeftOut, prometheus.CounterValue, float64(size.LeftOut))
 	if n.found != nil {
 		for state, count := range n.found.count() {
 			if name := string(probeStates[state]); name != "" {

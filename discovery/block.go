@@ -1,0 +1,168 @@
+package discovery
+
+import "slices"
+
+// A block is some postings of a term, one behind the other in cells of two bytes.
+type block struct {
+	first uint32 // the slot of its first posting
+	cells []cell
+}
+
+// A cell is how far a posting lies behind the one before, and in the lowest bits
+// its weight. The first of a block lies at first. A cell of no weight is none of a
+// posting: it is a step on the way to the next, in strides.
+type cell uint16
+
+const (
+	gapBits = 16 - weightBits
+	stride  = 1 << gapBits // a posting's cell reaches less far
+)
+
+// maxCells is how many cells a posting takes at most.
+const maxCells = maxSlots/(stride*(stride-1)) + 2
+
+func (c cell) weight() byte { return byte(c & maxWeight) }
+
+// gap returns how many slots the cell is wide.
+func (c cell) gap() uint32 {
+	if c&maxWeight == 0 {
+		return uint32(c>>weightBits) * stride
+	}
+	return uint32(c >> weightBits)
+}
+
+// appendCells appends the cells of a posting that lies so far behind another.
+func appendCells(cs []cell, gap uint32, weight byte) []cell {
+	for gap >= stride {
+		strides := min(gap/stride, stride-1)
+		cs = append(cs, cell(strides<<weightBits))
+		gap -= strides * stride
+	}
+	return append(cs, cell(gap<<weightBits)|cell(weight))
+}
+
+func newBlock(p posting) block {
+	return block{p.slot(), appendCells(make([]cell, 0, 1), 0, p.weight())}
+}
+
+// A place is where the posting of a slot is in a block, or would be.
+type place struct {
+	from, to int    // the cells of the first posting whose slot isn't less; to is behind its own
+	slot     uint32 // of that posting; where there is none, noSlot
+	before   uint32 // the slot of the posting before; first where there is none
+}
+
+const noSlot = maxSlots
+
+func (b *block) find(slot uint32) place {
+	p := place{before: b.first, slot: noSlot}
+	at := b.first
+	for i, c := range b.cells {
+		at += c.gap()
+		if c.weight() == 0 {
+			continue
+		}
+		if at >= slot {
+			p.to, p.slot = i+1, at
+			return p
+		}
+		p.from, p.before = i+1, at
+	}
+	p.to = len(b.cells)
+	return p
+}
+
+// set puts a posting in, or in the place of the one of its slot. It reports
+// whether there was none.
+func (b *block) set(p posting) bool {
+	at := b.find(p.slot())
+	if at.slot == p.slot() {
+		c := &b.cells[at.to-1]
+		*c = *c&^maxWeight | cell(p.weight())
+		return false
+	}
+	if p.slot() < b.first {
+		b.first, at.before = p.slot(), p.slot()
+	}
+	var room [2 * maxCells]cell
+	cs := appendCells(room[:0], p.slot()-at.before, p.weight())
+	if at.slot != noSlot {
+		cs = appendCells(cs, at.slot-p.slot(), b.cells[at.to-1].weight())
+	}
+	b.replace(at.from, at.to, cs)
+	return true
+}
+
+// remove takes out the posting of a slot, if there is one, and reports whether
+// there was.
+func (b *block) remove(slot uint32) bool {
+	at := b.find(slot)
+	if at.slot != slot {
+		return false
+	}
+	next, to := slot, at.to
+	var room [maxCells]cell
+	cs := room[:0]
+	for to < len(b.cells) && len(cs) == 0 {
+		c := b.cells[to]
+		next += c.gap()
+		to++
+		if c.weight() == 0 {
+			continue
+		}
+		if at.from == 0 {
+			b.first, at.before = next, next
+		}
+		cs = appendCells(cs, next-at.before, c.weight())
+	}
+	b.replace(at.from, to, cs)
+	return true
+}
+
+// replace puts cells in the place of others.
+func (b *block) replace(from, to int, with []cell) {
+	if n := len(b.cells) - (to - from) + len(with); n > cap(b.cells) {
+		b.cells = append(slices.Grow([]cell(nil), n+n/16), b.cells...)
+	}
+	b.cells = slices.Replace(b.cells, from, to, with...)
+}
+
+// cut takes off a block the postings from a cell on, or the last where it has fewer
+// cells.
+func (b *block) cut(half int) block {
+	var from, to, begin int
+	first, slot := b.first, b.first
+	for i, c := range b.cells {
+		slot += c.gap()
+		if c.weight() == 0 {
+			continue
+		}
+		if from, to, first = begin, i+1, slot; from >= half {
+			break
+		}
+		begin = i + 1
+	}
+	off := block{first, make([]cell, 0, len(b.cells)-to+1)}
+	off.cells = appendCells(off.cells, 0, b.cells[to-1].weight())
+	off.cells = append(off.cells, b.cells[to:]...)
+	b.cells = slices.Clone(b.cells[:from])
+	return off
+}
+
+// join puts the postings of the block behind into b.
+func (b *block) join(behind *block) {
+	last := b.first
+	for _, c := range b.cells {
+		last += c.gap()
+	}
+	cs := appendCells(make([]cell, 0, len(behind.cells)+maxCells), behind.first-last, behind.cells[0].weight())
+	b.replace(len(b.cells), len(b.cells), append(cs, behind.cells[1:]...))
+}
+
+// insert is slices.Insert, but leaves little room for more.
+func insert[E any](s []E, i int, e E) []E {
+	if len(s) == cap(s) {
+		s = append(make([]E, 0, len(s)+1+len(s)/16), s...)
+	}
+	return slices.Insert(s, i, e)
+}

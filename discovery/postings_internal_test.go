@@ -1,0 +1,86 @@
+package discovery
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Slots near each other and far apart.
+func someSlots(t *rapid.T) *rapid.Generator[uint32] {
+	width := rapid.SampledFrom([]uint32{300, 5 * stretch, maxSlots - 1}).Draw(t, "width")
+	return rapid.Uint32Range(0, width)
+}
+
+// A list against a map: whatever comes and goes, it has what the map has, in order.
+func TestAListAgainstAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var l list
+		model := map[uint32]byte{}
+		slots := someSlots(t)
+		for range rapid.IntRange(1, 20).Draw(t, "rounds") {
+			if from := slots.Draw(t, "from"); rapid.Bool().Draw(t, "in a row") {
+				for slot := from; slot < min(from+rapid.Uint32Range(0, 400).Draw(t, "row"), maxSlots); slot += 1 + slot%3 {
+					l.set(newPosting(slot, 3))
+					model[slot] = 3
+				}
+			}
+			for range rapid.IntRange(0, 60).Draw(t, "more") {
+				slot, weight := slots.Draw(t, "slot"), rapid.ByteRange(1, maxWeight).Draw(t, "weight")
+				l.set(newPosting(slot, weight))
+				model[slot] = weight
+			}
+			for _, slot := range rapid.SliceOfN(slots, 0, 30).Draw(t, "not there, or") {
+				l.remove(slot)
+				delete(model, slot)
+			}
+			most := rapid.SampledFrom([]int{0, 0, 1, 50, 1 << 20}).Draw(t, "remove")
+			for _, slot := range slices.Sorted(maps.Keys(model))[:min(most, len(model))] {
+				l.remove(slot)
+				delete(model, slot)
+			}
+			same(t, &l, model, slots)
+		}
+	})
+}
+
+func same(t *rapid.T, l *list, model map[uint32]byte, slots *rapid.Generator[uint32]) {
+	t.Helper()
+	var want []posting
+	for _, slot := range slices.Sorted(maps.Keys(model)) {
+		want = append(want, newPosting(slot, model[slot]))
+	}
+	var got []posting
+	var room batch
+	c := l.cursor()
+	for _, end := range append(slices.Sorted(slices.Values(rapid.SliceOfN(slots, 0, 4).Draw(t, "ends"))), maxSlots) {
+		for {
+			ps := c.read(&room, end)
+			if len(ps) == 0 {
+				break
+			}
+			got = append(got, ps...)
+		}
+		if n := len(got); n > 0 && got[n-1].slot() >= end {
+			t.Fatalf("%d is read before %d", got[n-1].slot(), end)
+		}
+	}
+	if !slices.Equal(got, want) || int(l.count) != len(want) {
+		t.Fatalf("%d postings: %v\nwant %d: %v", l.count, got, len(want), want)
+	}
+	c = l.cursor()
+	for _, slot := range slices.Compact(slices.Sorted(slices.Values(append(rapid.SliceOfN(slots, 0, 9).Draw(t, "asked for"), slices.Collect(maps.Keys(model))...)))) {
+		if slot%5 > 0 {
+			if w := c.weigh(slot); w != model[slot] {
+				t.Fatalf("%d weighs %d, want %d", slot, w, model[slot])
+			}
+		}
+	}
+	for i := range l.blocks {
+		if n := len(l.blocks[i].cells); n == 0 || n > blockMost+maxCells {
+			t.Fatalf("block %d of %d has %d cells", i, len(l.blocks), n)
+		}
+	}
+}
