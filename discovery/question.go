@@ -23,7 +23,8 @@ type question struct {
 	number map[uint64]int  // of words, by hash
 	beside map[[2]int]bool // words of which the second follows the first
 	total  float64         // of all idf
-	heads  [headSize]bool  // by the hash of how a term begins, two letters and three
+	heads  [headSize]bool  // by the hash of a term's first two letters
+	letter bool            // a term has but one
 }
 
 // find returns the number of a token's word.
@@ -36,17 +37,39 @@ func (q *question) find(t *token) (int, bool) {
 }
 
 // strange reports whether a word of ASCII letters and digits is surely neither one of
-// the question's nor a function word. The stem of a word has its first letters, but
-// that a y may become an i, and of a short word two.
+// the question's nor a function word.
 func (q *question) strange(word string) bool {
-	three := head(word, 3)
-	if functionHeads[three] {
+	if functionHeads[head(word, 3)] {
 		return false
 	}
-	if len(word) <= shortWord {
-		return !q.heads[head(word, 2)]
+	if q.letter || q.heads[head(word, 2)] {
+		for i := range q.words {
+			if begins(word, q.words[i].text) {
+				return false
+			}
+		}
 	}
-	return !q.heads[three]
+	return true
+}
+
+// begins reports whether a word begins as its stem does, if that is its stem: it has
+// all but the last three letters, and three or of a short word two in any case, but
+// for an e at the stem's end. A y may be an i.
+func begins(word, stem string) bool {
+	least := 3
+	if len(word) <= shortWord {
+		least = 2
+	}
+	n := max(len(stem)-3, min(least, len(strings.TrimSuffix(stem, "e"))))
+	if n > len(word) {
+		return false
+	}
+	for i := range n {
+		if c := word[i] | 0x20; c != stem[i] && (c != 'y' || stem[i] != 'i') {
+			return false
+		}
+	}
+	return true
 }
 
 // shortWord is how long a word is at most whose third letter may change: dying.
@@ -83,8 +106,7 @@ func newQuestion(a *analyser, text string) *question {
 		if !had && !asks(t) {
 			n, had = len(q.words), true
 			q.number[t.hash] = n
-			q.heads[head(t.text, 2)], q.heads[head(t.text, 3)] = true, true
-			q.words = append(q.words, word{term: t.term, said: strings.ToValidUTF8(text[t.start:t.end], "")})
+			q.note(t.term, strings.ToValidUTF8(text[t.start:t.end], ""))
 		}
 		if !had {
 			before = -1
@@ -96,6 +118,13 @@ func newQuestion(a *analyser, text string) *question {
 		before = n
 	}
 	return q
+}
+
+// note adds a word, which is said so.
+func (q *question) note(t term, said string) {
+	q.words = append(q.words, word{term: t, said: said})
+	q.heads[head(t.text, 2)] = true
+	q.letter = q.letter || len(t.text) < 2
 }
 
 // weigh gives each word its idf among what the reader sees, and returns the
