@@ -240,11 +240,61 @@ func BenchmarkFind(b *testing.B) {
 				}
 				took = append(took, cpu()-start)
 			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "cpu-ms-p50")
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "cpu-ms-p99")
+			reportQuantiles(b, took)
 		})
 	}
+}
+
+// The part of a query that grows with the number of registrations: to find the best
+// of them by the index. There are no texts, so that a million are there in seconds.
+func BenchmarkGather(b *testing.B) {
+	n := benchSize()
+	x := newIndex(&Config{}, maphash.MakeSeed(), nil)
+	w := newWriter(1)
+	hashes := make([]uint64, len(vocabulary()))
+	for i, word := range vocabulary() {
+		hashes[i] = x.hash(word)
+	}
+	for i := range n {
+		n := x.slots.Take()
+		*x.slots.At(n) = slot{rid: directory.NewRID(int64(i), [10]byte{})}
+		x.alive.set(n)
+		counts := map[uint64]float64{}
+		for range 75 {
+			counts[hashes[w.zipf.Uint64()]] += .5 + .5*w.rand.Float64()
+		}
+		for h, c := range counts {
+			x.set(h, newPosting(n, quantum(c/(saturation+c))))
+		}
+	}
+	x.count, x.origins = n, append(x.origins, alpha)
+	for _, words := range []int{2, 4, 9, 14} {
+		b.Run(fmt.Sprint(words, " words"), func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			w := newWriter(2)
+			var took []time.Duration
+			for b.Loop() {
+				var leads []lead
+				start := cpu()
+				for range words {
+					if l, ok := x.lead(hashes[w.zipf.Uint64()], x.alive, true, n); ok {
+						leads = append(leads, l)
+					}
+				}
+				x.gather(leads, x.alive, ratedFirst+2*DefaultLimit)
+				took = append(took, cpu()-start)
+			}
+			reportQuantiles(b, took)
+		})
+	}
+}
+
+// reportQuantiles reports what the middle and the hundredth slowest has taken.
+func reportQuantiles(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "cpu-ms-p50")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "cpu-ms-p99")
 }
 
 // Queries while registrations change, ten changes for each query: the processor
