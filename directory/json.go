@@ -22,6 +22,25 @@ type Member struct {
 	Value []byte
 }
 
+// FindMember returns the value of the member of that name.
+func FindMember(members []Member, name string) ([]byte, bool) {
+	for _, m := range members {
+		if m.Name == name {
+			return m.Value, true
+		}
+	}
+	return nil, false
+}
+
+// TextMember returns the member of that name where it is a string.
+func TextMember(members []Member, name string) (s string, is bool) {
+	raw, found := FindMember(members, name)
+	if !found || raw[0] != '"' {
+		return "", false
+	}
+	return s, json.Unmarshal(raw, &s) == nil
+}
+
 // ParseObject reads exactly one JSON object strictly: valid UTF-8, no name
 // twice at any depth, at most MaxDepth deep, nothing behind it. It returns the
 // members in the order in which they were written; their values are copies.
@@ -29,7 +48,7 @@ func ParseObject(body []byte) ([]Member, error) {
 	if depth(body) > MaxDepth {
 		return nil, Refuse(BadRequest, "the JSON is nested more than %d deep", MaxDepth)
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(body)) // refuses duplicate names and invalid UTF-8
+	d := jsontext.NewDecoder(bytes.NewBuffer(body)) // refuses duplicate names and invalid UTF-8
 	if d.PeekKind() != '{' {
 		if _, err := d.ReadValue(); err != nil {
 			return nil, jsonRefusal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"golang.org/x/text/language"
@@ -13,7 +14,15 @@ import (
 )
 
 // A Schema judges JSON values (JSON Schema, 2020-12 where it names no dialect).
-type Schema struct{ compiled *jsonschema.Schema }
+type Schema struct {
+	compiled *jsonschema.Schema
+	// costs are what it costs at worst to apply it to a value so deep, for those that
+	// are at most MaxDepth, once that has been asked for.
+	costs [MaxDepth + 1]atomic.Pointer[costs]
+}
+
+// costs are of a part of a value, and of a byte of its texts.
+type costs struct{ part, text float64 }
 
 // compiled keeps the schemas that were used of late; when there are as many as
 // may be, all are forgotten.
@@ -57,7 +66,7 @@ func CompileSchema(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &Schema{made}
+	s = &Schema{compiled: made}
 	if len(raw) <= maxKeptSchema && patterns.size <= maxKeptPatterns {
 		compiled.Lock()
 		defer compiled.Unlock()
@@ -86,8 +95,7 @@ func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
 		return []Violation{{at + long.at, long.Error()}}, nil
 	}
 	m := measure(v)
-	if cost(s.compiled, m.deep, comparisons, map[visit]float64{})*float64(m.nodes) > maxJudgements ||
-		cost(s.compiled, m.deep, patternsOf, map[visit]float64{})*float64(m.text) > maxMatching {
+	if c := s.costsAt(m.deep); c.part*float64(m.nodes) > maxJudgements || c.text*float64(m.text) > maxMatching {
 		return nil, errors.New("the schema takes too long to be applied")
 	}
 	err = s.compiled.Validate(v)
@@ -99,6 +107,20 @@ func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
 		return nil, err
 	}
 	return violations(nil, invalid, at), nil
+}
+
+// costsAt returns what s costs for a value so deep.
+func (s *Schema) costsAt(deep int) costs {
+	if deep <= MaxDepth {
+		if c := s.costs[deep].Load(); c != nil {
+			return *c
+		}
+	}
+	c := costs{cost(s.compiled, deep, comparisons, map[visit]float64{}), cost(s.compiled, deep, patternsOf, map[visit]float64{})}
+	if deep <= MaxDepth {
+		s.costs[deep].Store(&c)
+	}
+	return c
 }
 
 // violations appends the innermost faults of e.

@@ -98,18 +98,18 @@ func (i *invoking) dialect() dialect {
 // params returns the parameters of a message with the input.
 func (d dialect) params(w *work) ([]byte, error) {
 	var members []directory.Member
-	if w.input[0] == '{' {
+	if w.Value[0] == '{' {
 		var err error
-		if members, err = directory.ParseObject(w.input); err != nil {
+		if members, err = directory.ParseObject(w.Value); err != nil {
 			return nil, err
 		}
 	}
-	if own, ok := valueOf(members, "message"); ok && own[0] == '{' {
+	if own, ok := directory.FindMember(members, "message"); ok && own[0] == '{' {
 		message, err := directory.ParseObject(own)
 		if err != nil {
 			return nil, err
 		}
-		if _, named := valueOf(message, "messageId"); !named {
+		if _, named := directory.FindMember(message, "messageId"); !named {
 			message = append(message, directory.Member{Name: "messageId", Value: directory.AppendString(nil, rand.Text())})
 		}
 		n := slices.IndexFunc(members, func(m directory.Member) bool { return m.Name == "message" })
@@ -122,7 +122,7 @@ func (d dialect) params(w *work) ([]byte, error) {
 		message = directory.AppendText(message, "kind", "message")
 	}
 	message = append(directory.AppendRaw(message, "parts", nil), '[')
-	message = append(append(message, d.part(members, w.input)...), ']')
+	message = append(append(message, d.part(members, w.Value)...), ']')
 	if w.Name != "" {
 		message = directory.AppendRaw(message, "metadata", append(directory.AppendText([]byte{'{'}, "skillId", w.Name), '}'))
 	}
@@ -132,7 +132,7 @@ func (d dialect) params(w *work) ([]byte, error) {
 // part returns the input as one part.
 func (d dialect) part(members []directory.Member, input []byte) []byte {
 	b, name := []byte{'{'}, "data"
-	text, is := textOf(members, "text")
+	text, is := directory.TextMember(members, "text")
 	if is = is && len(members) == 1; is {
 		name = "text"
 	}

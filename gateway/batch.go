@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strconv"
+	"fmt"
+	"runtime/debug"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,7 +15,8 @@ import (
 )
 
 // batch invokes the agent with each item of an array, eight at a time, and answers
-// with an array of the outputs in the same order, or errors (AI-011).
+// with an array of the outputs in the same order, or errors (AI-011). What is not done
+// when its time is over has that for an answer.
 func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	var items []jsontext.Value
 	if err := json.Unmarshal(i.in.Body, &items); err != nil {
@@ -25,11 +27,14 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	}
 	i.in.Stream = false
 	outputs := make([][]byte, len(items))
-	group, within := errgroup.WithContext(ctx)
+	limit := i.g.cfg.StreamTimeout
+	timed, cancel := context.WithTimeoutCause(ctx, limit, refuse(RuleTime, context.DeadlineExceeded, "the batch took over %s", limit))
+	defer cancel()
+	group, within := errgroup.WithContext(timed)
 	group.SetLimit(itemsAtOnce)
 	for n, item := range items {
 		group.Go(func() error {
-			reply, err := i.item(within, bytes.TrimSpace(item), itemAt(n))
+			reply, err := i.item(within, bytes.TrimSpace(item), directory.ItemAt(n))
 			if err != nil && ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -47,13 +52,16 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	return &directory.Reply{Status: 200, ContentType: "application/json", Body: body}, nil
 }
 
-// itemAt is where in a batch an item stands, as a JSON pointer.
-func itemAt(n int) string { return "/" + strconv.Itoa(n) }
-
 // item invokes the agent with one item. One that is itself an array, or whose
 // answer streams, is refused.
-func (i *invoking) item(ctx context.Context, item []byte, at string) (*directory.Reply, error) {
-	reply, err := i.one(ctx, item, at, true)
+func (i *invoking) item(ctx context.Context, item []byte, at string) (reply *directory.Reply, err error) {
+	defer func() {
+		if p := recover(); p != nil { // no server is below this goroutine to do it
+			i.g.cfg.Logger.Error("an item of a batch panicked", "request_id", i.in.RequestID, "item", at, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			reply, err = nil, directory.Refuse(directory.Internal, "Something went wrong here; the node's log has it under this request's correlation_id.")
+		}
+	}()
+	reply, err = i.one(ctx, item, at, true)
 	if err == nil && reply.Stream != nil {
 		reply.Stream.Close()
 		return nil, directory.Refuse(directory.AgentFailed, "the agent answered an item of a batch with a stream")
@@ -102,6 +110,8 @@ func codeOf(p directory.Problem) string {
 		return "Timeout"
 	case directory.NotInvocable:
 		return "NotInvocable"
+	case directory.Internal:
+		return "InternalError"
 	}
 	return "AgentError"
 }

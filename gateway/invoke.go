@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -53,12 +54,14 @@ type Config struct {
 	// by the agent's name or rid, with DOMAIN/ before those of other domains. No others
 	// are passed on (draft-cui, 7).
 	PassHeaders map[string][]string
+	Logger      *slog.Logger // slog's default where it is nil
 }
 
 // A Gateway invokes agents for callers of this node (draft-cui, 5). It is safe for
 // concurrent use.
 type Gateway struct {
 	cfg    Config
+	plans  plans
 	paces  paces
 	tokens tokens
 	ends
@@ -73,6 +76,7 @@ func New(cfg Config) *Gateway {
 	cfg.Concurrent = cmp.Or(cfg.Concurrent, DefaultConcurrent)
 	cfg.PerSecond = cmp.Or(cfg.PerSecond, DefaultPerSecond)
 	cfg.KeyWindow = cmp.Or(cfg.KeyWindow, DefaultKeyWindow)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{cfg: cfg}
 	g.ends.init()
 	g.paces.init(cfg)
@@ -85,7 +89,7 @@ func New(cfg Config) *Gateway {
 // guard can tell without asking for addresses.
 func (g *Gateway) Fronts(e *directory.Entry) bool {
 	p := e.Projection()
-	b, ok := g.bindingOf(p)
+	b, ok := bindingOf(p)
 	u, err := url.Parse(b.Endpoint)
 	return ok && invocable(p.Status) && err == nil && g.cfg.Guard.Check(u) == nil
 }
@@ -99,19 +103,18 @@ func invocable(status string) bool {
 // An array is a batch, unless the operation takes arrays. Errors are
 // *directory.Error, or the context's.
 func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in directory.Invocation) (*directory.Reply, error) {
-	p := e.Projection()
-	if !invocable(p.Status) { // XU-065
-		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", p.Status)
+	p := g.plans.of(e)
+	if status := p.contract.Projection.Status; !invocable(status) { // XU-065
+		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", status)
 	}
-	b, ok := g.bindingOf(p)
-	if !ok {
+	if p.binding.Endpoint == "" {
 		return nil, directory.Refuse(directory.NotInvocable, "the agent has no binding that this gateway speaks: https, WoA, MCP over streamable HTTP, or A2A over JSON-RPC or HTTP+JSON")
 	}
 	in.Body = bytes.TrimSpace(in.Body)
 	if len(in.Body) == 0 {
 		return nil, directory.Refuse(directory.BadRequest, "the body is empty; send the operation's input as JSON")
 	}
-	i := &invoking{g: g, e: e, p: p, in: in, binding: b, operations: directory.Operations(e.Document, p)}
+	i := &invoking{plan: p, g: g, e: e, in: in}
 	c, err := g.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -151,53 +154,35 @@ func (i *invoking) begin(ctx context.Context) (*directory.Reply, error) {
 
 // An invoking is one invocation under way.
 type invoking struct {
-	g          *Gateway
-	e          *directory.Entry
-	p          *directory.Projection // of e
-	in         directory.Invocation
-	binding    directory.Binding
-	operations []directory.Operation
-	reached    atomic.Bool // a request may have reached the agent
+	*plan   // of e
+	g       *Gateway
+	e       *directory.Entry
+	in      directory.Invocation
+	reached atomic.Bool // a request with a key may have reached the agent
+}
+
+// A work is what an agent is to do, as a part of an invocation.
+type work struct {
+	directory.Task
+	number string // of an item of a batch
 }
 
 func (i *invoking) run(ctx context.Context) (*directory.Reply, error) {
-	if i.batches() {
+	if i.contract.Batches(i.in.Operation, i.in.Body) {
 		return i.batch(ctx)
 	}
 	return i.one(ctx, i.in.Body, "", false)
 }
 
-// batches reports whether the body is an array that the agent doesn't take itself.
-func (i *invoking) batches() bool {
-	if i.in.Body[0] != '[' {
-		return false
-	}
-	o, ok := i.sole()
-	return !ok || !takesArrays(o) && !o.Batch
-}
-
-// sole is the operation that needs no body to be known.
-func (i *invoking) sole() (directory.Operation, bool) {
-	if i.in.Operation != "" {
-		return find(i.operations, i.in.Operation)
-	}
-	return i.operations[0], len(i.operations) == 1
-}
-
-func takesArrays(o directory.Operation) bool {
-	s, err := directory.CompileSchema(o.Input)
-	return o.Input != nil && err == nil && s.TakesArrays()
-}
-
 // one invokes the agent with one body. at is where in the request it stands, and
 // patient is whether it waits for its turn.
 func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool) (*directory.Reply, error) {
-	w, err := i.choose(body, at)
+	task, err := i.contract.Choose(i.in.Operation, body, at)
 	if err != nil {
 		return nil, err
 	}
-	w.number = strings.TrimPrefix(at, "/")
-	if err := w.checkInput(); err != nil {
+	w := &work{*task, strings.TrimPrefix(at, "/")}
+	if err := w.CheckInput(); err != nil {
 		return nil, err
 	}
 	release, err := i.g.paces.enter(ctx, i.e, patient)
@@ -215,6 +200,19 @@ func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool
 	}
 	release()
 	return reply, w.checkOutput(reply)
+}
+
+// checkOutput refuses an answer that is no success by the operation's schema
+// (AI-035, WOA-009).
+func (w *work) checkOutput(r *directory.Reply) error {
+	vs, err := w.JudgeOutput(r.Body, "")
+	switch {
+	case err != nil:
+		return directory.Refuse(directory.AgentFailed, "the agent's answer can't be judged by its own output schema: %w", err)
+	case len(vs) > 0:
+		return directory.Refuse(directory.AgentFailed, "the agent's answer breaks its own output schema at %q", vs[0].Pointer)
+	}
+	return nil
 }
 
 // releasing gives an agent's place back when a stream is closed.
@@ -239,45 +237,6 @@ func (i *invoking) drive(ctx context.Context, w *work) (*directory.Reply, error)
 	return i.callREST(ctx, w)
 }
 
-// The protocols that are spoken, by the names of bindings.
-const (
-	protocolHTTPS = "https"
-	protocolMCP   = "mcp"
-	protocolA2A   = "a2a"
-)
-
-// bindingOf returns the first binding that a driver speaks.
-func (g *Gateway) bindingOf(p *directory.Projection) (directory.Binding, bool) {
-	all := p.Bindings
-	if len(all) == 0 {
-		for _, protocol := range p.Protocols {
-			all = append(all, directory.Binding{Protocol: protocol, Endpoint: p.Base})
-		}
-	}
-	for _, b := range all {
-		if spoken(b) {
-			return b, true
-		}
-	}
-	return directory.Binding{}, false
-}
-
-// spoken reports whether there is a driver for a binding.
-func spoken(b directory.Binding) bool {
-	if !strings.HasPrefix(b.Endpoint, "https://") {
-		return false
-	}
-	switch strings.ToLower(b.Protocol) {
-	case protocolHTTPS, "http", "rest":
-		return b.Envelope == "" || b.Envelope == "woa"
-	case protocolMCP:
-		return b.Transport == "" || slices.Contains([]string{"streamable-http", "streamable"}, b.Transport)
-	case protocolA2A:
-		return b.Transport == "JSONRPC" || b.Transport == "HTTP+JSON" || b.Transport == ""
-	}
-	return false
-}
-
 // target is for whom the guard sends a request.
 func (i *invoking) target() Target {
 	t := Target{MaxBody: i.g.cfg.MaxBody, Timeout: i.g.cfg.Timeout}
@@ -285,31 +244,15 @@ func (i *invoking) target() Target {
 		t.MaxBody, t.Timeout = i.g.cfg.MaxStream, i.g.cfg.StreamTimeout
 	}
 	t.Registrant, _ = i.e.Owner.SPIFFE()
-	t.MutualTLS = !t.Registrant.IsZero() && saysMutualTLS(i.p.Authentication)
+	t.MutualTLS = !t.Registrant.IsZero() && i.mutual
 	return t
-}
-
-// saysMutualTLS reports whether an agent authenticates by mTLS: as draft-cui's
-// type has it, or as an A2A card's security scheme.
-func saysMutualTLS(authentication []byte) bool {
-	text := strings.ToLower(string(authentication))
-	for _, name := range []string{`"mtls"`, `"mutualtls"`, `"mutual_tls"`, `"mutual-tls"`, `"mtlssecurityscheme"`, `"x509-svid"`} {
-		if strings.Contains(text, name) {
-			return true
-		}
-	}
-	return false
 }
 
 // passed sets the header fields that go to the agent: what the operator lets
 // through, who this node is, and what tells one request from another. It reports
 // whether any was the caller's own.
 func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
-	before := ""
-	if i.e.Origin != i.g.cfg.Domain {
-		before = i.e.Origin.Name() + "/" // another domain's agent may have the name of one of ours
-	}
-	for _, name := range append(i.g.cfg.PassHeaders[before+i.e.Agent], i.g.cfg.PassHeaders[before+i.e.RID.String()]...) {
+	for _, name := range i.g.passedTo(i.e) {
 		name = http.CanonicalHeaderKey(name)
 		if values := i.in.Header[name]; len(values) > 0 {
 			h[name], own = slices.Clone(values), true
@@ -331,6 +274,19 @@ func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
 		h.Set("Idempotency-Key", hex.EncodeToString(key[:]))
 	}
 	return own
+}
+
+// passedTo are the names of the header fields that an operator lets through to e's
+// agent.
+func (g *Gateway) passedTo(e *directory.Entry) []string {
+	if len(g.cfg.PassHeaders) == 0 {
+		return nil
+	}
+	before := ""
+	if e.Origin != g.cfg.Domain {
+		before = e.Origin.Name() + "/" // another domain's agent may have the name of one of ours
+	}
+	return slices.Concat(g.cfg.PassHeaders[before+e.Agent], g.cfg.PassHeaders[before+e.RID.String()])
 }
 
 // traceparent is W3C Trace Context's, 3.2: it says nothing but which request it is.

@@ -44,7 +44,7 @@ func (i *invoking) callMCP(ctx context.Context, w *work) (*directory.Reply, erro
 	if err != nil {
 		return nil, within.cause(err)
 	}
-	result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: jsontext.Value(w.input)})
+	result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: jsontext.Value(w.Value)})
 	if err != nil {
 		return nil, within.cause(err)
 	}
@@ -53,8 +53,8 @@ func (i *invoking) callMCP(ctx context.Context, w *work) (*directory.Reply, erro
 
 // tool returns the name of the tool to call.
 func (i *invoking) tool(ctx context.Context, s *mcp.ClientSession, w *work) (string, error) {
-	woa := woaOf(i.e)
-	if woa.field == "" && i.operations[0].Name != "" {
+	woa := i.contract.WoA
+	if woa.ToolField == "" && i.contract.Operations[0].Name != "" {
 		return w.Name, nil
 	}
 	var tools []*mcp.Tool
@@ -66,9 +66,9 @@ func (i *invoking) tool(ctx context.Context, s *mcp.ClientSession, w *work) (str
 			break
 		}
 	}
-	if woa.field != "" {
-		name, err := woa.tool(w)
-		if qualified := woa.namespace + "_" + name; err == nil && (has(tools, qualified) || !has(tools, name)) {
+	if woa.ToolField != "" {
+		name, err := toolOf(woa, w)
+		if qualified := woa.ToolSpace + "_" + name; err == nil && (has(tools, qualified) || !has(tools, name)) {
 			name = qualified // the bare name is for servers that list no other
 		}
 		return name, err
@@ -76,18 +76,18 @@ func (i *invoking) tool(ctx context.Context, s *mcp.ClientSession, w *work) (str
 	return pick(tools, w)
 }
 
-// tool returns what the envelope's tool_field says (WOA-027).
-func (a woaAgent) tool(w *work) (string, error) {
-	switch a.field {
+// toolOf returns what the envelope's tool_field says (WOA-027).
+func toolOf(woa directory.WoATerms, w *work) (string, error) {
+	switch woa.ToolField {
 	case "agent":
-		return a.id, nil
+		return woa.ID, nil
 	case "operation":
 		return w.Name, nil
 	}
-	if name, ok := textOf(w.envelope, a.field); ok && name != "" {
+	if name, ok := directory.TextMember(w.Envelope, woa.ToolField); ok && name != "" {
 		return name, nil
 	}
-	return "", directory.Refuse(directory.BadRequest, "the agent's tool is named by the envelope's member %q, which is missing", a.field).At("/" + a.field)
+	return "", directory.Refuse(directory.BadRequest, "the agent's tool is named by the envelope's member %q, which is missing", woa.ToolField).At("/" + woa.ToolField)
 }
 
 func has(tools []*mcp.Tool, name string) bool {
@@ -118,7 +118,7 @@ func pick(tools []*mcp.Tool, w *work) (string, error) {
 				return "", err
 			}
 		}
-		return t.Name, w.checkInput()
+		return t.Name, w.CheckInput()
 	}
 	list := strings.Join(names, ", ")
 	if w.Name == "" {

@@ -29,13 +29,17 @@ const (
 	claimTries  = 3
 	settleTime  = 5 * time.Second  // for which it is tried to note what came of a call
 	leaseBeyond = 30 * time.Second // the call's own time
+	batchBeyond = time.Second      // a batch's own time, for its answer
 )
 
 // once has run called for the first request with a key alone (AI-012). The others get
 // its answer, or learn why there is none.
 func (i *invoking) once(ctx context.Context) (*directory.Reply, error) {
 	limit := i.g.cfg.Timeout
-	if i.in.Stream || i.in.Body[0] == '[' {
+	switch {
+	case i.in.Body[0] == '[':
+		limit = i.g.cfg.StreamTimeout + batchBeyond
+	case i.in.Stream:
 		limit = i.g.cfg.StreamTimeout
 	}
 	c := i.claim(limit)
@@ -108,8 +112,11 @@ func (i *invoking) within(ctx context.Context, limit time.Duration) (*directory.
 	return r, err
 }
 
-// traced has i know whether a request may have reached the agent.
+// traced has i know whether a request with a key may have reached the agent.
 func (i *invoking) traced(ctx context.Context) context.Context {
+	if i.in.Key == "" {
+		return ctx // nobody asks
+	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { i.reached.Store(true) }})
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"time"
@@ -44,12 +45,12 @@ func (p *paces) enter(ctx context.Context, e *directory.Entry, patient bool) (re
 	a := p.of(e)
 	if patient {
 		if err := a.limiter.Wait(ctx); err != nil {
-			return nil, tooOften(1)
+			return nil, notAsked(ctx)
 		}
 		select {
 		case a.slots <- struct{}{}:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, notAsked(ctx)
 		}
 	} else {
 		if !a.limiter.Allow() {
@@ -62,6 +63,14 @@ func (p *paces) enter(ctx context.Context, e *directory.Entry, patient bool) (re
 		}
 	}
 	return sync.OnceFunc(func() { <-a.slots }), nil
+}
+
+// notAsked is why one that waited for its turn had none.
+func notAsked(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	return directory.Refuse(directory.AgentTimeout, "the agent was not asked: its turn would have come after the invocation's time")
 }
 
 func tooOften(wait int) error {

@@ -107,7 +107,7 @@ func woaID(d directory.Document) string {
 	if d.Kind() != directory.KindWoA || d.IsZero() {
 		return ""
 	}
-	return woaOf(&directory.Entry{Document: d}).id
+	return directory.WoATermsOf("", d).ID
 }
 
 // compare compares what is registered with what the agent says: all of it, or what

@@ -23,16 +23,16 @@ import (
 // envelope. An agent with several operations at one endpoint learns by a member
 // which is meant (draft-cui, 5).
 func (i *invoking) callREST(ctx context.Context, w *work) (*directory.Reply, error) {
-	body := w.input
+	body := w.Value
 	switch {
 	case i.binding.Envelope == "woa":
-		body = directory.AppendText([]byte{'{'}, "agent", woaOf(i.e).id)
+		body = directory.AppendText([]byte{'{'}, "agent", i.contract.WoA.ID)
 		if w.Name != "" {
 			body = directory.AppendText(body, "operation", w.Name)
 		}
-		body = append(directory.AppendRaw(body, "input", w.input), '}')
-	case len(i.operations) > 1 && w.input[0] == '{' && !declares(w.Operation, "operation"):
-		members, err := directory.ParseObject(w.input)
+		body = append(directory.AppendRaw(body, "input", w.Value), '}')
+	case len(i.contract.Operations) > 1 && w.Value[0] == '{' && !w.Declares("operation"):
+		members, err := directory.ParseObject(w.Value)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (i *invoking) post(ctx context.Context, w *work, address string, body []byt
 		r.Header.Set("Accept", "text/event-stream, application/json, application/problem+json")
 	}
 	r.Header.Set("User-Agent", "roster-gateway")
-	resp, err := i.g.cfg.Guard.Client(i.target()).Do(r)
+	resp, err := guarded{i.g.cfg.Guard, i.target()}.RoundTrip(r) // which follows no redirect
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +110,8 @@ func (i *invoking) read(resp *http.Response) (*directory.Reply, error) {
 
 // noError refuses a 2xx answer that tells of an error (AI-035).
 func noError(body []byte, o directory.Operation) error {
-	if len(body) == 0 || body[0] != '{' {
-		return nil
+	if len(body) == 0 || body[0] != '{' || !bytes.Contains(body, []byte("error")) && !bytes.ContainsRune(body, '\\') {
+		return nil // it has no such member, however that is written
 	}
 	var told struct {
 		Error jsontext.Value `json:"error"`
@@ -119,7 +119,7 @@ func noError(body []byte, o directory.Operation) error {
 	if json.Unmarshal(body, &told) != nil || len(told.Error) == 0 || told.Error[0] != '{' {
 		return nil
 	}
-	if s, err := directory.CompileSchema(o.Output); o.Output != nil && err == nil && s.Declares("error") {
+	if o.DeclaresOutput("error") {
 		return nil
 	}
 	return directory.Refuse(directory.AgentFailed, "the agent answered with a success's status, and with an error")

@@ -44,8 +44,11 @@ func (t *tokens) init(from Tokens) { t.from, t.all = from, map[string]token{} }
 // is where it goes and not what a registration says: an agent that could name the
 // audience would be given what lets it speak as this node to another.
 func (t *tokens) of(ctx context.Context, endpoint string) string {
+	if t.from == nil {
+		return ""
+	}
 	u, err := url.Parse(endpoint)
-	if t.from == nil || err != nil {
+	if err != nil {
 		return ""
 	}
 	audience := audienceOf(u)

@@ -96,10 +96,12 @@ type Names struct {
 	Hold time.Duration `yaml:"hold"`
 }
 
-// Audit bounds the audit trail: MiB of one file, and how many are kept.
+// Audit bounds the audit trail: MiB of one file, how many are kept, and for how long;
+// a Keep of 0 is as long as there is room.
 type Audit struct {
-	Size  int64 `yaml:"size"`
-	Files int   `yaml:"files"`
+	Size  int64         `yaml:"size"`
+	Files int           `yaml:"files"`
+	Keep  time.Duration `yaml:"keep"`
 }
 
 // Disk is when a leader hands over because its disk is slow: each write to the log
@@ -281,10 +283,12 @@ func (c *Config) validateJoin() error {
 
 // Bounds of what an operator may ask for.
 const (
-	maxJoin  = 64
-	minDead  = 10 * time.Minute
-	maxHold  = 365 * 24 * time.Hour
-	maxAudit = 10_000
+	maxJoin      = 64
+	minDead      = 10 * time.Minute
+	maxHold      = 365 * 24 * time.Hour
+	maxAudit     = 10_000
+	minAuditKeep = time.Hour
+	maxAuditKeep = 100 * maxHold
 )
 
 func (c *Config) validateRest() error {
@@ -303,6 +307,10 @@ func (c *Config) validateRest() error {
 		return fmt.Errorf("max_stale: %s is not a positive duration", c.MaxStale)
 	case c.Audit.Size < 1 || c.Audit.Size > maxAudit:
 		return fmt.Errorf("audit.size: %d is no number of MiB from 1 to %d", c.Audit.Size, maxAudit)
+	case c.Audit.Keep != 0 && (c.Audit.Keep < minAuditKeep || c.Audit.Keep > maxAuditKeep):
+		return fmt.Errorf("audit.keep: %s is neither 0s nor from %s to %s", c.Audit.Keep, minAuditKeep, maxAuditKeep)
+	case c.Audit.Keep != 0 && c.Audit.Files == 1:
+		return fmt.Errorf("audit.keep: with audit.files of 1 there is no older file that could be removed; keep 2 at least")
 	case c.Audit.Files < 1 || c.Audit.Files > maxAudit:
 		return fmt.Errorf("audit.files: %d is none from 1 to %d", c.Audit.Files, maxAudit)
 	case new(slog.Level).UnmarshalText([]byte(c.Log.Level)) != nil:

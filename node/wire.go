@@ -110,7 +110,7 @@ func (n *Node) wireTrust() (err error) {
 // wireAudit opens the trail of changes and refusals.
 func (n *Node) wireAudit() error {
 	trail, err := trust.OpenAudit(filepath.Join(n.cfg.Data, "audit.jsonl"), trust.AuditOptions{
-		Size: n.cfg.Audit.Size << 20, Files: n.cfg.Audit.Files, Logger: n.log,
+		Size: n.cfg.Audit.Size << 20, Files: n.cfg.Audit.Files, Keep: n.cfg.Audit.Keep, Logger: n.log,
 	})
 	if err != nil {
 		return fmt.Errorf("data: the audit trail: %w", err)

@@ -3,22 +3,25 @@ package trust
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
 )
 
 // AuditOptions bounds an audit trail.
 type AuditOptions struct {
-	Size   int64 // bytes of one file; the next line begins another
-	Files  int   // that are kept, the newest among them
+	Size  int64 // bytes of one file; the next line begins another
+	Files int   // that are kept, the newest among them
+	// Keep is for how long a line is kept, and no longer than for the part of that which
+	// one file covers; 0 is as long as there is room. It needs two files.
+	Keep   time.Duration
 	Logger *slog.Logger
 }
 
@@ -37,6 +40,8 @@ type Audit struct {
 	file *os.File
 	size int64
 	torn bool // the file's last line was written in part
+	// oldest and newest are when the file's first and last lines were written.
+	oldest, newest time.Time
 }
 
 // auditLine is one line of the trail.
@@ -45,6 +50,54 @@ type auditLine struct {
 	Phase string    `json:"phase"` // intent, outcome, refused
 	directory.Audited
 	Count uint64 `json:"count,omitzero"` // of refusals that have no line of their own
+}
+
+// auditRooms has the memory of lines that were written.
+var auditRooms = sync.Pool{New: func() any { return new([]byte) }}
+
+// append appends the line as its JSON: two are written for each change and for each
+// invocation, which a codec by reflection would be a good part of.
+func (l *auditLine) append(b []byte) []byte {
+	b = append(l.Time.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano), '"')
+	b = directory.AppendText(b, "phase", l.Phase)
+	text := func(name, s string) {
+		if s != "" {
+			b = directory.AppendText(b, name, strings.ToValidUTF8(s, "\ufffd"))
+		}
+	}
+	text("request_id", l.RequestID)
+	text("action", l.Action)
+	text("owner", l.Owner.String())
+	text("actor", l.Actor.String())
+	text("authn", l.Authn)
+	text("agent", l.Agent)
+	if !l.RID.IsZero() {
+		b = directory.AppendText(b, "rid", l.RID.String())
+	}
+	if l.RIDs != nil {
+		b = appendTexts(b, "rids", l.RIDs, directory.RID.String)
+	}
+	text("target", l.Target)
+	text("revision", l.Revision)
+	text("outcome", l.Outcome)
+	if l.Policies != nil {
+		b = appendTexts(b, "policies", l.Policies, strings.Clone)
+	}
+	if l.Count > 0 {
+		b = directory.AppendUint(b, "count", l.Count)
+	}
+	return append(b, '}')
+}
+
+func appendTexts[T any](b []byte, name string, all []T, text func(T) string) []byte {
+	b = append(directory.AppendRaw(b, name, nil), '[')
+	for i, one := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = directory.AppendString(b, text(one))
+	}
+	return append(b, ']')
 }
 
 // OpenAudit opens the trail at path, or begins one.
@@ -63,12 +116,24 @@ func (a *Audit) open() error {
 		return errors.Join(err, f.Close())
 	}
 	a.file, a.size, a.torn = f, info.Size(), false
+	a.oldest, a.newest = began(f, info.ModTime()), info.ModTime()
 	if a.size > 0 && info.Mode().IsRegular() { // whoever wrote it last may have been killed on the way
 		last := make([]byte, 1)
 		_, err := f.ReadAt(last, a.size-1)
 		a.torn = err != nil || last[0] != '\n'
 	}
 	return nil
+}
+
+// began returns when a file's first line was written, or otherwise where it has none.
+func began(f *os.File, otherwise time.Time) time.Time {
+	head := make([]byte, len(`{"time":"`)+len(time.RFC3339Nano)+1)
+	n, _ := f.ReadAt(head, 0)
+	text, _, _ := strings.Cut(strings.TrimPrefix(string(head[:n]), `{"time":"`), `"`)
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at
+	}
+	return otherwise
 }
 
 // Close closes the file. Nothing is written after it.
@@ -86,7 +151,7 @@ func (a *Audit) Close() error {
 // Intend writes that a change is about to be proposed. Where that fails, the change
 // must not be made: the error is Unavailable.
 func (a *Audit) Intend(e directory.Audited) error {
-	if err := a.write(auditLine{Time: time.Now().UTC(), Phase: "intent", Audited: e}); err != nil {
+	if err := a.write(&auditLine{Time: time.Now().UTC(), Phase: "intent", Audited: e}); err != nil {
 		return directory.Refuse(directory.Unavailable, "this node's audit trail can't be written, and no change is made without it; nothing was changed: use another node: %w", err)
 	}
 	return nil
@@ -94,17 +159,16 @@ func (a *Audit) Intend(e directory.Audited) error {
 
 // Done writes what became of a change that was intended.
 func (a *Audit) Done(e directory.Audited) {
-	if err := a.write(auditLine{Time: time.Now().UTC(), Phase: "outcome", Audited: e}); err != nil {
+	if err := a.write(&auditLine{Time: time.Now().UTC(), Phase: "outcome", Audited: e}); err != nil {
 		a.o.Logger.Error("the outcome of a change is missing in the audit trail", "request_id", e.RequestID, "action", e.Action, "outcome", e.Outcome, "err", err)
 	}
 }
 
-func (a *Audit) write(line auditLine) error {
-	b, err := json.Marshal(line, json.Deterministic(true))
-	if err != nil {
-		return fmt.Errorf("encode a line: %w", err)
-	}
-	b = append(b, '\n')
+func (a *Audit) write(line *auditLine) error {
+	room := auditRooms.Get().(*[]byte)
+	defer auditRooms.Put(room)
+	*room = append(line.append((*room)[:0]), '\n')
+	b := *room
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.file == nil {
@@ -118,8 +182,11 @@ func (a *Audit) write(line auditLine) error {
 	if a.torn {
 		b = append([]byte{'\n'}, b...)
 	}
+	if a.size == 0 {
+		a.oldest = line.Time
+	}
 	n, err := a.file.Write(b)
-	a.size += int64(n)
+	a.size, a.newest = a.size+int64(n), line.Time
 	if err != nil {
 		a.torn = a.torn || n > 0
 		return err
@@ -131,12 +198,6 @@ func (a *Audit) write(line auditLine) error {
 // rotate gives each file the next number, lets the oldest go and begins a new one.
 // The caller holds mu.
 func (a *Audit) rotate() error {
-	name := func(i int) string {
-		if i == 0 {
-			return a.path
-		}
-		return fmt.Sprintf("%s.%d", a.path, i)
-	}
 	if _, err := os.Lstat(a.path); err == nil { // else it has its number already, and the next one could not be begun
 		if a.o.Files == 1 {
 			if err := os.Remove(a.path); err != nil {
@@ -144,17 +205,59 @@ func (a *Audit) rotate() error {
 			}
 		}
 		for i := a.o.Files - 1; i > 0; i-- {
-			if err := os.Rename(name(i-1), name(i)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := os.Rename(a.part(i-1), a.part(i)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	old := a.file
+	old, newest := a.file, a.newest
+	_ = os.Chtimes(a.part(1), time.Time{}, newest) // by this node's clock, as its lines are
 	if err := a.open(); err != nil {
 		return err
 	}
 	return old.Close()
 }
+
+// part is what a file of the trail is called: 0 is the one that is written.
+func (a *Audit) part(i int) string {
+	if i == 0 {
+		return a.path
+	}
+	return a.path + "." + strconv.Itoa(i)
+}
+
+// expire begins a new file where the one that is written covers its part of Keep, and
+// removes the older ones whose last line is older than Keep.
+func (a *Audit) expire() {
+	if a.o.Keep == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.file != nil && a.size > 0 && time.Since(a.oldest) >= a.o.Keep/time.Duration(a.o.Files-1) {
+		if err := a.rotate(); err != nil {
+			a.o.Logger.Warn("a new file of the audit trail could not be begun", "err", err)
+		}
+	}
+	entries, err := os.ReadDir(filepath.Dir(a.path)) // there may be parts of when more were kept
+	for _, e := range entries {
+		number, is := strings.CutPrefix(e.Name(), filepath.Base(a.path)+".")
+		if _, none := strconv.Atoi(number); !is || none != nil {
+			continue
+		}
+		info, infoErr := e.Info()
+		if infoErr == nil && time.Since(info.ModTime()) >= a.o.Keep {
+			infoErr = os.Remove(filepath.Join(filepath.Dir(a.path), e.Name()))
+		}
+		err = errors.Join(err, infoErr)
+	}
+	if err != nil {
+		a.o.Logger.Warn("of the audit trail, something that is too old may still be there", "err", err)
+	}
+}
+
+// expireEvery is how often it is looked for what is too old.
+const expireEvery = 10 * time.Minute
 
 // Bounds of refusals in the trail: within a minute, an identity has so many lines
 // of its own and then a count, and of so many identities; of the rest there is one
@@ -175,10 +278,14 @@ func (a *Audit) Refused(e directory.Audited) {
 	}
 }
 
-// Run writes refusals until ctx ends, and then what it has.
+// Run writes refusals until ctx ends, and then what it has, and removes what is too
+// old.
 func (a *Audit) Run(ctx context.Context) {
 	ticker := time.NewTicker(refusalWindow)
 	defer ticker.Stop()
+	aging := time.NewTicker(expireEvery)
+	defer aging.Stop()
+	a.expire()
 	counts := map[directory.Identity]uint64{}
 	for {
 		select {
@@ -186,6 +293,8 @@ func (a *Audit) Run(ctx context.Context) {
 			a.refused(e, counts)
 		case <-ticker.C:
 			a.tally(counts)
+		case <-aging.C:
+			a.expire()
 		case <-ctx.Done():
 			for len(a.refusals) > 0 {
 				a.refused(<-a.refusals, counts)
@@ -221,7 +330,7 @@ func (a *Audit) tally(counts map[directory.Identity]uint64) {
 
 func (a *Audit) refusal(line auditLine) {
 	line.Time, line.Phase = time.Now().UTC(), "refused"
-	if err := a.write(line); err != nil {
+	if err := a.write(&line); err != nil {
 		a.o.Logger.Warn("a refusal is missing in the audit trail", "err", err)
 	}
 }

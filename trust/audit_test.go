@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -144,5 +146,82 @@ func BenchmarkAudit(b *testing.B) {
 			}
 			a.Done(e)
 		}
+	})
+}
+
+// A line that is written by hand is what the codec makes of it.
+func TestAuditLines(t *testing.T) {
+	ada := identity(t, "spiffe://alpha.test/agent/ada")
+	for _, line := range []auditLine{
+		{Time: time.Unix(1780315200, 120_000_000).UTC(), Phase: "refused", Count: 7, Audited: directory.Audited{Action: "more"}},
+		{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Audited: directory.Audited{
+			RequestID: "r-1", Action: "invoke", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a \"b\" ü", RID: directory.NewRID(1, [10]byte{2}),
+			RIDs: []directory.RID{directory.NewRID(3, [10]byte{}), directory.NewRID(4, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok", Policies: []string{"p1", "p2"},
+		}},
+		{Phase: "intent", Audited: directory.Audited{Action: "x", RIDs: []directory.RID{}, Policies: []string{}}},
+	} {
+		want, err := json.Marshal(line)
+		must(t, err)
+		if got := line.append(nil); string(got) != string(want) {
+			t.Errorf("a line is\n%s, want\n%s", got, want)
+		}
+	}
+	bad := auditLine{Phase: "intent", Audited: directory.Audited{Action: "x", Target: "\xff"}}
+	if got := string(bad.append(nil)); !strings.Contains(got, "\ufffd") {
+		t.Errorf("bytes that are no text are in the trail: %q", got)
+	}
+}
+
+// Lines go by their age, at start and while the node runs, however few there are: none
+// is kept for longer than one file's part beyond what was asked for.
+//
+// Requirement: AI-018
+func TestAuditKeeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "audit.jsonl")
+		old := time.Now().Add(-25 * time.Hour)
+		must(t, os.WriteFile(path+".7", []byte("{}\n"), 0o600)) // of a time when more were kept
+		must(t, os.Chtimes(path+".7", old, old))
+		line := auditLine{Time: old.UTC(), Phase: "intent", Audited: directory.Audited{RequestID: "before", Action: "x"}}
+		must(t, os.WriteFile(path, append(line.append(nil), '\n'), 0o600))
+		must(t, os.Chtimes(path, old, old))
+		a, err := OpenAudit(path, AuditOptions{Size: 1 << 20, Files: 5, Keep: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var loop sync.WaitGroup
+		loop.Go(func() { a.Run(ctx) })
+		kept := func() (ids []string) {
+			t.Helper()
+			synctest.Wait()
+			files, err := filepath.Glob(path + "*")
+			must(t, err)
+			if len(files) > 5 {
+				t.Errorf("there are %q", files)
+			}
+			for _, f := range files {
+				for _, l := range readTrail(t, f) {
+					ids = append(ids, l.RequestID)
+				}
+			}
+			slices.Sort(ids)
+			return ids
+		}
+		if got := kept(); len(got) > 0 {
+			t.Errorf("lines of 25 hours ago are still there: %q", got)
+		}
+		for hour := range 72 {
+			must(t, a.Intend(directory.Audited{RequestID: fmt.Sprintf("%02d", hour), Action: "x"}))
+			time.Sleep(time.Hour)
+			if got := kept(); got[0] < fmt.Sprintf("%02d", hour-30) || hour >= 24 && got[0] > fmt.Sprintf("%02d", hour-17) || got[len(got)-1] != fmt.Sprintf("%02d", hour) {
+				t.Errorf("after %d hours there are %q to %q", hour+1, got[0], got[len(got)-1])
+			}
+		}
+		time.Sleep(31 * time.Hour)
+		if got := kept(); len(got) > 0 {
+			t.Errorf("31 quiet hours later there are still %q", got)
+		}
+		cancel()
+		loop.Wait()
+		must(t, a.Close())
 	})
 }

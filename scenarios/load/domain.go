@@ -149,7 +149,7 @@ func (d *domain) start(ctx context.Context) error {
 // serve starts a node.
 func (d *domain) serve(i int) (err error) {
 	n := d.Nodes[i]
-	d.nodes[i], err = begin(n.ID, filepath.Join(filepath.Dir(n.Config), "serve.log"), d.binary, "serve", "--config", n.Config)
+	d.nodes[i], err = begin(n.ID, filepath.Dir(n.Config)+".log", d.binary, "serve", "--config", n.Config)
 	return err
 }
 

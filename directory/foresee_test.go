@@ -1,15 +1,17 @@
-package gateway_test
+package directory_test
 
 import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/gateway"
 )
 
 // Requirement: WOA-024
-func TestCheck(t *testing.T) {
-	e := aidip(t, "https://agent.example/a", `"operations": [`+translate+`, {"name": "free", "description": "Anything.", "inputs": {}, "outputs": {}}]`)
+func TestForesee(t *testing.T) {
+	d := mustDocument(t, directory.KindAIDIP, `{"name": "T", "description": "D", "endpoint": "https://agent.example/a", "operations": [
+		{"name": "translate", "description": "Translates.", "inputs": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}, "outputs": {"type": "object", "required": ["text"]}},
+		{"name": "free", "description": "Anything.", "inputs": {}, "outputs": {}}]}`)
+	e := &directory.Entry{RID: rid(1), Agent: "translator", Document: d, Packed: directory.Pack(d, mustProject(t, "translator", d))}
 	for _, tc := range []struct {
 		name, operation, body string
 		at                    string // what is wrong with it; "-" if nothing
@@ -27,7 +29,7 @@ func TestCheck(t *testing.T) {
 		{"no JSON", "translate", `{`, "-", `{}`, "-"},
 		{"nothing", "translate", ` `, "-", `{}`, "-"},
 	} {
-		judge, err := gateway.Check(e, directory.Invocation{Operation: tc.operation, Body: []byte(tc.body)})
+		judge, err := directory.ContractOf(e).Foresee(tc.operation, []byte(tc.body))
 		at, wrong := "-", "-"
 		if err == nil {
 			if vs := judge([]byte(tc.answer)); len(vs) > 0 {

@@ -1,0 +1,77 @@
+package directory
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Foresee judges an invocation's body by the schema of the operation that it means, as
+// a gateway does that has this registration, for a client that would know before it
+// sends (WOA-024). operation is the one that the path names, or "". The error is
+// BadRequest, with what is wrong and where. What the registration doesn't tell is not
+// judged: it is the gateway's to say. answer judges what the gateway answers with.
+func (c *Contract) Foresee(operation string, body []byte) (answer func(body []byte) []Violation, err error) {
+	body = bytes.TrimSpace(body)
+	bodies, batch := []jsontext.Value{body}, false
+	if len(body) > 0 && c.Batches(operation, body) {
+		batch = json.Unmarshal(body, &bodies) == nil
+	}
+	tasks := make([]*Task, len(bodies))
+	for n, body := range bodies {
+		at := ""
+		if batch {
+			at = ItemAt(n)
+		}
+		if tasks[n], err = c.foresee(operation, bytes.TrimSpace(body), at); err != nil {
+			return nil, err
+		}
+	}
+	return func(body []byte) []Violation { return judgeAnswers(tasks, batch, body) }, nil
+}
+
+// ItemAt is where in a batch an item stands, as a JSON pointer.
+func ItemAt(n int) string { return "/" + strconv.Itoa(n) }
+
+// foresee returns what the agent is to do by one body; nil where that can't be told
+// here.
+func (c *Contract) foresee(operation string, body []byte, at string) (*Task, error) {
+	if len(body) == 0 {
+		return nil, nil
+	}
+	t, err := c.Choose(operation, body, at)
+	if err != nil {
+		return nil, nil
+	}
+	if err := t.CheckInput(); ProblemOf(err) == BadRequest {
+		return nil, err
+	}
+	return t, nil
+}
+
+// judgeAnswers returns what is wrong with the first output that breaks its schema. In
+// a batch's, what is no output is an error.
+func judgeAnswers(tasks []*Task, batch bool, body []byte) []Violation {
+	bodies := []jsontext.Value{body}
+	if batch && (json.Unmarshal(body, &bodies) != nil || len(bodies) != len(tasks)) {
+		return []Violation{{Detail: "it is no array of as many outputs as there are inputs"}}
+	}
+	for n, t := range tasks {
+		at := ""
+		if batch {
+			at = ItemAt(n)
+			if members, err := ParseObject(bodies[n]); err == nil && len(members) == 1 && members[0].Name == "error" {
+				continue
+			}
+		}
+		if t == nil {
+			continue
+		}
+		if vs, err := t.JudgeOutput(bodies[n], at); err == nil && len(vs) > 0 {
+			return vs
+		}
+	}
+	return nil
+}

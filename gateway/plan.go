@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A plan is how an agent is called, as far as its registration's contents say: it is
+// made once for all invocations of a version.
+type plan struct {
+	of       contents
+	contract *directory.Contract
+	binding  directory.Binding // zero where there is none with a driver
+	mutual   bool              // the agent says that it speaks mTLS
+}
+
+// contents are what a plan is made of. It is comparable: others make another plan.
+type contents struct {
+	agent    string
+	document directory.Document
+	packed   directory.Packed
+}
+
+// Bounds of the plans that are kept.
+const (
+	maxPlans     = 4096
+	maxPlanBytes = 32 << 20 // of the documents that they are made of
+)
+
+// plans keeps the plans of agents that are called.
+type plans struct {
+	mu    sync.Mutex // guards what follows
+	all   map[agentKey]*plan
+	bytes int
+}
+
+// of returns the plan of e's agent. Where too much is kept, all of it is forgotten.
+func (p *plans) of(e *directory.Entry) *plan {
+	key, is := agentKey{e.Origin, e.RID}, contents{e.Agent, e.Document, e.Packed}
+	p.mu.Lock()
+	had := p.all[key]
+	p.mu.Unlock()
+	if had != nil && had.of == is {
+		return had
+	}
+	made := planOf(e, is)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had = p.all[key]; had != nil {
+		p.bytes -= had.size()
+	}
+	if p.bytes += made.size(); p.all == nil || p.bytes > maxPlanBytes || len(p.all) >= maxPlans && had == nil {
+		p.all, p.bytes = map[agentKey]*plan{}, made.size()
+	}
+	p.all[key] = made
+	return made
+}
+
+// size is what a plan is counted as.
+func (p *plan) size() int { return len(p.of.document.Resting()) + 1024 }
+
+func planOf(e *directory.Entry, is contents) *plan {
+	p := &plan{of: is, contract: directory.ContractOf(e)}
+	p.binding, _ = bindingOf(p.contract.Projection)
+	p.mutual = saysMutualTLS(p.contract.Projection.Authentication)
+	first := p.contract.Operations[0].Name
+	p.contract.Beyond = func(name string) bool {
+		return first == "" && p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A && hasSkill(p.contract.Projection, name)
+	}
+	return p
+}
+
+func hasSkill(p *directory.Projection, name string) bool {
+	return slices.ContainsFunc(p.Capabilities, func(c directory.Capability) bool { return c.Name == name })
+}
+
+// The protocols that are spoken, by the names of bindings.
+const (
+	protocolHTTPS = "https"
+	protocolMCP   = "mcp"
+	protocolA2A   = "a2a"
+)
+
+// bindingOf returns the first binding that a driver speaks.
+func bindingOf(p *directory.Projection) (directory.Binding, bool) {
+	all := p.Bindings
+	if len(all) == 0 {
+		for _, protocol := range p.Protocols {
+			all = append(all, directory.Binding{Protocol: protocol, Endpoint: p.Base})
+		}
+	}
+	for _, b := range all {
+		if spoken(b) {
+			b.Protocol = strings.ToLower(b.Protocol)
+			return b, true
+		}
+	}
+	return directory.Binding{}, false
+}
+
+// spoken reports whether there is a driver for a binding.
+func spoken(b directory.Binding) bool {
+	if !strings.HasPrefix(b.Endpoint, "https://") {
+		return false
+	}
+	switch strings.ToLower(b.Protocol) {
+	case protocolHTTPS, "http", "rest":
+		return b.Envelope == "" || b.Envelope == "woa"
+	case protocolMCP:
+		return b.Transport == "" || slices.Contains([]string{"streamable-http", "streamable"}, b.Transport)
+	case protocolA2A:
+		return b.Transport == "JSONRPC" || b.Transport == "HTTP+JSON" || b.Transport == ""
+	}
+	return false
+}
+
+// saysMutualTLS reports whether an agent authenticates by mTLS: as draft-cui's
+// type has it, or as an A2A card's security scheme.
+func saysMutualTLS(authentication []byte) bool {
+	text := strings.ToLower(string(authentication))
+	for _, name := range []string{`"mtls"`, `"mutualtls"`, `"mutual_tls"`, `"mutual-tls"`, `"mtlssecurityscheme"`, `"x509-svid"`} {
+		if strings.Contains(text, name) {
+			return true
+		}
+	}
+	return false
+}
