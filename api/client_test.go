@@ -209,3 +209,39 @@ func TestAdmin(t *testing.T) {
 	want("/healthz", 200, "true")
 	want("/debug/pprof/", 200, "goroutine")
 }
+
+// The client judges by the schemas what it sends, and what comes; it leaves that to the
+// gateway where it is told to, or where the registration is not to be read.
+//
+// Requirement: WOA-024
+func TestClientJudgesInvocations(t *testing.T) {
+	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, `{"base":"https://agents.example.com/a","capabilities":[{"name":"sum","type":"tool",
+		"input_schema":{"type":"object","required":["n"]},"output_schema":{"type":"object","required":["sum"]}}]}`)
+	asked := 0
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Gateway = answering(func() (*directory.Reply, error) {
+			asked++
+			return &directory.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{"total":1}`)}, nil
+		})
+	}, e)
+	server := httptest.NewServer(s.Handler())
+	defer server.Close()
+	c := NewClient(server.URL, &http.Client{Transport: asCaller("/agent/bob")})
+	by := InvokeOptions{Contract: directory.ContractOf(e)}
+	var unfit *directory.Error
+	if _, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), by); !errors.As(err, &unfit) || unfit.Problem != directory.BadRequest || asked != 0 {
+		t.Errorf("an input against the schema: %v; asked %d times", err, asked)
+	}
+	var bad *BadAnswer
+	if r, err := c.Invoke(t.Context(), "agent", "", []byte(`{"n":1}`), by); !errors.As(err, &bad) || r == nil || string(r.Body) != `{"total":1}` {
+		t.Errorf("an answer against the schema: %v, %v", r, err)
+	}
+	by.NoValidate = true
+	if r, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), by); err != nil || r.Status != 200 || asked != 2 {
+		t.Errorf("what is not to be judged: %v, %v; asked %d times", r, err, asked)
+	}
+	var refused *Error
+	if _, err := c.Invoke(t.Context(), "nobody", "", []byte(`{}`), InvokeOptions{}); !errors.As(err, &refused) || refused.Status != 404 {
+		t.Errorf("an agent that there isn't: %v", err)
+	}
+}

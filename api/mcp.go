@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -139,10 +141,16 @@ func (m message) unknownMethod() []byte {
 // offer lists to a caller only tools that it may use. All policies that there are
 // decide by who registers, not by what, so an empty registration will do to ask.
 func (s *Server) offer(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
-		out, err := next(ctx, method, r)
-		list, ok := out.(*mcp.ListToolsResult)
+	return func(ctx context.Context, method string, r mcp.Request) (out mcp.Result, err error) {
 		c, _ := ctx.Value(callKey{}).(*call)
+		defer func() {
+			if p := recover(); p != nil { // the goroutine is the SDK's: no server is below it to do it
+				s.log.Error("a tool panicked", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				out, err = nil, errors.New("something went wrong here; the node's log has it")
+			}
+		}()
+		out, err = next(ctx, method, r)
+		list, ok := out.(*mcp.ListToolsResult)
 		if err != nil || !ok || c == nil {
 			return out, err
 		}

@@ -219,7 +219,7 @@ var saneRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
 // requestID takes the request's own id where it is harmless, else makes one.
 func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-Id"); saneRequestID.MatchString(id) {
+	if id := r.Header.Get("X-Request-Id"); id != "" && saneRequestID.MatchString(id) {
 		return id
 	}
 	return newUUID()

@@ -2,12 +2,15 @@ package directory
 
 import (
 	"bytes"
+	"encoding/json" // its Number is what jsonschema takes
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"sync"
 	"sync/atomic"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
@@ -86,9 +89,13 @@ const maxJudgements = 1 << 23
 // Validate returns what is wrong with a JSON value, at most MaxViolations; at is
 // put before the pointers. Its error says that it can't be found out.
 func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
-	if err != nil {
-		return nil, err
+	d := jsontext.NewDecoder(bytes.NewBuffer(value))
+	v, err := decodeAny(d)
+	if err == nil {
+		_, err = d.ReadToken()
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("it is not one JSON value: %v", err)
 	}
 	var long *unwieldyError
 	if errors.As(wieldy(v), &long) {
@@ -107,6 +114,48 @@ func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
 		return nil, err
 	}
 	return violations(nil, invalid, at), nil
+}
+
+// decodeAny reads a value as package jsonschema takes it: numbers as they are written.
+func decodeAny(d *jsontext.Decoder) (any, error) {
+	token, err := d.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch token.Kind() {
+	case '{':
+		members := map[string]any{}
+		for d.PeekKind() != '}' {
+			name, err := d.ReadToken()
+			if err != nil {
+				return nil, err
+			}
+			text := name.String()
+			if members[text], err = decodeAny(d); err != nil {
+				return nil, err
+			}
+		}
+		_, err = d.ReadToken()
+		return members, err
+	case '[':
+		items := []any{}
+		for d.PeekKind() != ']' {
+			item, err := decodeAny(d)
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, item)
+		}
+		_, err = d.ReadToken()
+		return items, err
+	case '"':
+		return token.String(), nil
+	case '0':
+		return json.Number(token.String()), nil
+	case 'n':
+		return nil, nil
+	}
+	return token.Bool(), nil
 }
 
 // costsAt returns what s costs for a value so deep.

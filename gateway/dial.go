@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,7 +190,8 @@ func (g *Guard) transport(t Target) *http.Transport {
 
 // dial connects to addr and shakes hands, and judges both the address and the
 // server.
-func (g *Guard) dial(ctx context.Context, network, addr string, s server) (net.Conn, error) {
+func (g *Guard) dial(ctx context.Context, network, addr string, s server) (_ net.Conn, err error) {
+	began := time.Now()
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
@@ -205,7 +208,13 @@ func (g *Guard) dial(ctx context.Context, network, addr string, s server) (net.C
 	if err != nil {
 		return nil, err
 	}
-	limit := min(handshakeTimeout, g.cfg.Timeout)
+	defer func() {
+		if p := recover(); p != nil { // this goroutine is the transport's: no server is below it to do it
+			raw.Close()
+			err = fmt.Errorf("the connection to %s panicked: %v\n%s", addr, p, debug.Stack())
+		}
+	}()
+	limit := min(handshakeTimeout, g.cfg.Timeout-time.Since(began))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, refuse(RuleTime, nil, "the TLS handshake took over %s", limit))
 	defer cancel()
 	conn := tls.Client(raw, g.tls(host, s))

@@ -231,3 +231,13 @@ func TestGuardFollowsFewRedirects(t *testing.T) {
 		t.Errorf("an invocation was answered %d; the redirect's target was reached: %v", resp.StatusCode, reached)
 	}
 }
+
+// A fault in what judges servers, on a goroutine that no server is below, is the end of
+// a connection and not of the process.
+func TestGuardOutlivesItsJudge(t *testing.T) {
+	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: func([]*x509.Certificate) (spiffeid.ID, error) { panic("a fault") }})
+	agent := serve(t, newCA(t, "").leaf(t, "127.0.0.1", spiffeid.ID{}), http.NotFoundHandler())
+	if _, err := fetch(t, g, agent.URL, gateway.Target{}); err == nil || !strings.Contains(err.Error(), "a fault") {
+		t.Errorf("the judge panics: %v", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,10 +23,9 @@ import (
 	"github.com/roster-mesh/roster/gateway"
 )
 
-// rebinding is a resolver that gives every name a public address first, and then
-// one that must not be reached: what was looked at before is no good.
-func rebinding(t *testing.T, to netip.Addr) (*net.Resolver, *atomic.Int32) {
-	t.Helper()
+// rebinding is a resolver that gives every name one address after the other, and the
+// last for good: what was looked at before is no good.
+func rebinding(to ...netip.Addr) (*net.Resolver, *atomic.Int32) {
 	var asked atomic.Int32
 	answer := func(query []byte) []byte {
 		var p dnsmessage.Parser
@@ -42,8 +42,8 @@ func rebinding(t *testing.T, to netip.Addr) (*net.Resolver, *atomic.Int32) {
 		_ = b.Question(q)
 		_ = b.StartAnswers()
 		if q.Type == dnsmessage.TypeA {
-			asked.Add(1)
-			_ = b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, dnsmessage.AResource{A: to.As4()})
+			n := min(int(asked.Add(1)), len(to))
+			_ = b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, dnsmessage.AResource{A: to[n-1].As4()})
 		}
 		msg, _ := b.Finish()
 		return msg
@@ -81,7 +81,7 @@ func TestRebinding(t *testing.T) {
 	inner := serve(t, authority.leaf(t, "agent.test", spiffeid.ID{}), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
 	_, port, _ := net.SplitHostPort(inner.Listener.Addr().String())
 	for _, to := range []string{"127.0.0.1", "169.254.169.254", "10.0.0.1", "100.100.100.200", "168.63.129.16"} {
-		resolver, asked := rebinding(t, netip.MustParseAddr(to))
+		resolver, asked := rebinding(netip.MustParseAddr(to))
 		g := newGuard(t, gateway.GuardConfig{Roots: authority.pool(), Resolver: resolver})
 		_, err := fetch(t, g, "https://agent.test:"+port+"/", gateway.Target{})
 		wantRule(t, to, err, gateway.RuleAddress)
@@ -89,19 +89,44 @@ func TestRebinding(t *testing.T) {
 			t.Errorf("%s: the name was resolved %d times; reached: %v", to, asked.Load(), reached)
 		}
 	}
-	resolver, _ := rebinding(t, netip.MustParseAddr("127.0.0.1"))
-	g := newGuard(t, gateway.GuardConfig{Roots: authority.pool(), Resolver: resolver, Hosts: []string{"agent.test"}})
+	turned, _ := rebinding(netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("10.0.0.1"))
+	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: authority.pool(), Resolver: turned})
+	if _, err := fetch(t, g, "https://agent.test:"+port+"/", gateway.Target{}); err != nil || !reached {
+		t.Fatalf("where it is at first: %v", err)
+	}
+	g.Close() // the connection is not what is judged: the next one is to elsewhere
+	_, err := fetch(t, g, "https://agent.test:"+port+"/", gateway.Target{})
+	wantRule(t, "where it is then", err, gateway.RuleAddress)
+	resolver, _ := rebinding(netip.MustParseAddr("127.0.0.1"))
+	g = newGuard(t, gateway.GuardConfig{Roots: authority.pool(), Resolver: resolver, Hosts: []string{"agent.test"}})
 	if _, err := fetch(t, g, "https://agent.test:"+port+"/", gateway.Target{}); err != nil || !reached {
 		t.Errorf("a host on the allow-list: %v", err)
 	}
-	metadata, _ := rebinding(t, netip.MustParseAddr("169.254.169.254"))
+	metadata, _ := rebinding(netip.MustParseAddr("169.254.169.254"))
 	g = newGuard(t, gateway.GuardConfig{Resolver: metadata, Hosts: []string{"agent.test"}})
-	_, err := fetch(t, g, "https://agent.test:"+port+"/", gateway.Target{})
+	_, err = fetch(t, g, "https://agent.test:"+port+"/", gateway.Target{})
 	wantRule(t, "metadata by a host on the allow-list", err, gateway.RuleAddress)
 }
 
+// stillCalling returns the goroutines that are the guard's, or of connections to
+// servers that it made.
+func stillCalling() (all []string) {
+	text := make([]byte, 64<<20)
+	text = text[:runtime.Stack(text, true)]
+	for _, g := range strings.Split(string(text), "\n\n") {
+		for _, mark := range []string{"gateway.(*Guard)", "gateway.guarded", "http.(*persistConn)", "http.(*Transport)", "http.(*http2ClientConn)", "http2.(*ClientConn)"} {
+			if strings.Contains(g, mark) {
+				all = append(all, g)
+				break
+			}
+		}
+	}
+	return all
+}
+
 // A thousand endpoints of the worst kinds: none is reached that must not be, none
-// costs more than its bounds, and nothing is left when its time is over.
+// costs more than its bounds, and when its time is over no goroutine is held by one,
+// though each would go on for as long as it is listened to.
 //
 // Requirement: WOA-018
 func TestHostileEndpoints(t *testing.T) {
@@ -154,9 +179,10 @@ func TestHostileEndpoints(t *testing.T) {
 		{headers.URL, ""}, {hostile.URL + "/away", gateway.RuleRedirect}, {hostile.URL + "/metadata", gateway.RuleRedirect},
 		{closed.URL, gateway.RuleCertificate}, {"https://" + tarpit.Addr().String(), gateway.RuleTime},
 		{"https://169.254.169.254/", gateway.RuleAddress}, {"https://[::ffff:10.0.0.1]/", gateway.RuleAddress},
-		{"http://127.0.0.1/", gateway.RuleScheme}, {"https://127.0.0.1:22/", gateway.RulePort},
+		{"http://127.0.0.1/", gateway.RuleScheme}, {"https://127.0.0.1:22/", gateway.RulePort}, {"https://rebound.test:8443/", gateway.RuleAddress},
 	}
-	g := gateway.NewGuard(gateway.GuardConfig{Allow: loopback, Roots: authority.pool(), Timeout: 3 * time.Second})
+	rebound, _ := rebinding(netip.MustParseAddr("10.0.0.1"))
+	g := gateway.NewGuard(gateway.GuardConfig{Allow: loopback, Roots: authority.pool(), Timeout: 3 * time.Second, Resolver: rebound})
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, 100)
 	for i := range n {
@@ -175,6 +201,11 @@ func TestHostileEndpoints(t *testing.T) {
 		t.Errorf("%d requests reached a server that nobody vouches for", reached.Load())
 	}
 	g.Close()
+	for deadline := time.Now().Add(30 * time.Second); len(stillCalling()) > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) { // tenfold what a dial may take that nobody waits for
+			t.Fatalf("goroutines that are held by servers: %s", strings.Join(stillCalling(), "\n\n"))
+		}
+	}
 	hostile.Close()
 	closed.Close()
 	headers.Close()

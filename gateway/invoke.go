@@ -258,10 +258,8 @@ func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
 			h[name], own = slices.Clone(values), true
 		}
 	}
-	if h.Get("Authorization") == "" {
-		if token := i.g.tokens.of(ctx, i.binding.Endpoint); token != "" {
-			h.Set("Authorization", "Bearer "+token)
-		}
+	if token := i.g.tokens.of(ctx, i.binding.Endpoint); token != "" {
+		h.Set("Authorization", "Bearer "+token)
 	}
 	if i.in.RequestID != "" {
 		h.Set("X-Request-Id", i.in.RequestID)
@@ -292,22 +290,34 @@ func (g *Gateway) passedTo(e *directory.Entry) []string {
 // traceparent is W3C Trace Context's, 3.2: it says nothing but which request it is.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
-// neverPassed are header fields that no operator can have passed on: they are about
-// a connection, or say what this node itself says to the agent.
-var neverPassed = []string{
-	"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Idempotency-Key", "Keep-Alive",
-	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Accept",
-	"Accept-Encoding", "Workload-Identity-Token", "X-Request-Id", "Traceparent",
+// neverPassed are header fields that no operator can have passed on, and why.
+var neverPassed = []struct {
+	why   string
+	names []string
+}{
+	{"it is about the connection, or the message itself", []string{
+		"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Content-Range", "Expect", "Host", "Keep-Alive", "Proxy-Authenticate",
+		"Proxy-Connection", "Range", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	}},
+	{"it is this node's own to say", []string{
+		"Accept", "Accept-Encoding", "A2a-Version", "Idempotency-Key", "Last-Event-Id", "Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id",
+		"Traceparent", "User-Agent", "X-Request-Id",
+	}},
+	{"it is what callers show to this node: an agent that had it could be them here", []string{
+		"Authorization", "Cookie", "Dpop", "Proxy-Authorization", "Workload-Identity-Token", "Workload-Proof-Token",
+	}},
 }
 
 // CheckPassHeader returns an error where a header field can't be passed on to an
 // agent.
 func CheckPassHeader(name string) error {
-	switch canonical := http.CanonicalHeaderKey(name); {
-	case !fieldName.MatchString(name):
+	if !fieldName.MatchString(name) {
 		return fmt.Errorf("%q is no name of a header field", name)
-	case slices.Contains(neverPassed, canonical):
-		return fmt.Errorf("%s is not passed on: it is about the connection, or this node's own to say", canonical)
+	}
+	for _, kind := range neverPassed {
+		if slices.Contains(kind.names, http.CanonicalHeaderKey(name)) {
+			return fmt.Errorf("%s can't be passed on: %s", name, kind.why)
+		}
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -261,6 +263,65 @@ func TestBatch(t *testing.T) {
 	itself := aidip(t, agent.URL, `"operations": [`+translate[:len(translate)-1]+`, "batch": true}]`)
 	if _, err := invoke(s, itself, "", `[{"text":"a"}]`); directory.ProblemOf(err) != directory.BadRequest {
 		t.Errorf("a batch that is passed on is judged by the schema: %v", err)
+	}
+}
+
+// panicking is a source of tokens with a fault.
+type panicking struct{}
+
+func (panicking) JWTSVID(_ context.Context, audience string) (string, time.Time, error) {
+	panic("no token for " + audience)
+}
+
+// What goes wrong here in one item of a batch is that item's failure, and no more; and
+// a batch ends with its time, with what there is of it.
+//
+// Requirement: AI-011, AI-040
+func TestBatchesEndWell(t *testing.T) {
+	var log bytes.Buffer
+	s := newStage(t, func(c *gateway.Config) {
+		c.Tokens, c.Logger = panicking{}, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	e := aidip(t, s.agent(t, echo).URL, `"operations": [`+translate+`]`)
+	got, err := invoke(s, e, "", `[{"text":5}, {"text":"a"}]`)
+	if err != nil || !strings.Contains(got, `,{"error":{"code":"InternalError",`) || strings.Contains(got, "no token") || !strings.Contains(log.String(), "no token for https://127.0.0.1") {
+		t.Errorf("%s, %v; logged %s", got, err, &log)
+	}
+	s = newStage(t, func(c *gateway.Config) { c.StreamTimeout, c.Timeout = time.Second, 20*time.Second })
+	ended := make(chan struct{}, 8)
+	silent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) != `{"text":"now"}` {
+			<-r.Context().Done()
+			ended <- struct{}{}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"text": "then"}`)
+	})
+	e = aidip(t, silent.URL, `"operations": [`+translate+`], "rate_limit": {"max_concurrent": 2}`)
+	got, err = invoke(s, e, "", `[{"text":"now"}, {"text":"a"}, {"text":"b"}, {"text":"c"}]`)
+	if err != nil || !strings.HasPrefix(got, `[{"text": "then"},{"error":{"code":"Timeout",`) || strings.Count(got, `"Timeout"`) != 3 || !strings.Contains(got, "was not asked") {
+		t.Errorf("%s, %v", got, err)
+	}
+	for range 2 {
+		<-ended // the agent learns that nobody waits any more
+	}
+}
+
+// An agent is called by its registration as it is, however often it was called as it
+// was before.
+func TestPlansFollowRegistrations(t *testing.T) {
+	s := newStage(t, nil)
+	agent := s.agent(t, echo)
+	one := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+	two := aidip(t, agent.URL, `"operations": [`+strings.ReplaceAll(translate, `"text"`, `"words"`)+`]`)
+	off := aidip(t, agent.URL, `"operations": [`+translate+`], "status": "suspended"`)
+	for range 3 {
+		_, first := invoke(s, one, "", `{"text":"a"}`)
+		_, second := invoke(s, two, "", `{"text":"a"}`)
+		_, third := invoke(s, off, "", `{"text":"a"}`)
+		if first != nil || directory.ProblemOf(second) != directory.BadRequest || directory.ProblemOf(third) != directory.AgentUnavailable {
+			t.Fatalf("%v; then %v; then %v", first, second, third)
+		}
 	}
 }
 

@@ -99,7 +99,8 @@ func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := crawlIdle
 		if f.n.store.IsLeader() {
-			wait = f.once(ctx)
+			wait = crawlRetry
+			f.n.contained("a crawl of "+f.at.Host, func() { wait = f.once(ctx) })
 		} else {
 			f.last = nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 )
@@ -44,6 +45,17 @@ func (l *lifecycle) loop(name string, f func(context.Context)) {
 			return bound.Err()
 		}
 	})
+}
+
+// contained does something with what strangers sent, on a goroutine that would take
+// the node along: a panic is logged, and ends that alone.
+func (n *Node) contained(what string, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			n.log.Error("what a stranger sent made this node panic", "what", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	f()
 }
 
 // close stops everything, the last started first.

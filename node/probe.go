@@ -189,7 +189,7 @@ func (p *prober) round(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(p.n.cfg.Probe.Concurrent)
 	for _, at := range hosts {
-		g.Go(func() error { p.host(ctx, at); return nil })
+		g.Go(func() error { p.n.contained("a probe", func() { p.host(ctx, at) }); return nil })
 	}
 	_ = g.Wait()
 	p.renew(ctx, hosts)

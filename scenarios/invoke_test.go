@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
 )
 
 // agentOf starts an agent's server, which shows the certificate of one of a domain's
@@ -37,7 +39,7 @@ func (p *processes) agentOf(domain int, who string, h http.HandlerFunc) *httptes
 // What goes wrong says whose fault it is, a key holds at all nodes, and a stream ends
 // with who reads it, or with the node.
 //
-// Requirement: AI-007, AI-008, AI-010, AI-012, AI-017, AI-018, AI-034, AI-035, WOA-009, WOA-026, XU-065
+// Requirement: AI-007, AI-008, AI-010, AI-012, AI-017, AI-018, AI-034, AI-035, WOA-009, WOA-024, WOA-026, XU-065
 func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	t.Parallel() // most of its time it waits for processes
 	p := startProcesses(t, "--domains", "3", "--nodes", "3", "--sample", "0")
@@ -113,6 +115,17 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	}
 	if n := calls.Load(); n != 1 {
 		t.Errorf("the agent was called %d times, want for what it was asked rightly alone", n)
+	}
+	bob := p.client(0, 0, "agent/bob")
+	calls.Store(0)
+	reply, err := bob.Invoke(t.Context(), "translator", "", []byte(`{"text": 5}`), api.InvokeOptions{})
+	var unfit *directory.Error
+	if !errors.As(err, &unfit) || unfit.Pointer != "/text" || reply != nil {
+		t.Errorf("the client is to judge by the schema of the registration: %v, %v", reply, err)
+	}
+	reply, err = bob.Invoke(t.Context(), "translator", "", []byte(`{"text": "a"}`), api.InvokeOptions{})
+	if err != nil || string(reply.Body) != `{"text": "canary-output"}` || calls.Load() != 1 {
+		t.Errorf("the client invokes: %v, %v; %d calls", reply, err, calls.Load())
 	}
 	calls.Store(0)
 	for i, want := range []string{"", "true"} {

@@ -123,7 +123,7 @@ func (x *exporting) unread(d directory.Document) {
 // stored reads the document of a registration as its registrant wrote it, out of
 // its signed record.
 func stored(ctx context.Context, client *api.Client, href string) (directory.Document, error) {
-	c, err := contents(ctx, client, href)
+	c, err := client.Contents(ctx, href)
 	if err != nil {
 		return directory.Document{}, err
 	}
@@ -145,24 +145,6 @@ func (a *app) contentsOf(ctx context.Context, id, origin string) (*api.Resource,
 	if err != nil {
 		return nil, nil, a.ambiguous(suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id))), id)
 	}
-	c, err := contents(ctx, client, r.Href)
+	c, err := client.Contents(ctx, r.Href)
 	return r, c, err
-}
-
-func contents(ctx context.Context, client *api.Client, href string) (*directory.Contents, error) {
-	reply, err := client.Record(ctx, href)
-	if err != nil {
-		return nil, err
-	}
-	record, err := directory.ParseRecord(string(reply.Body))
-	if err != nil {
-		return nil, err
-	}
-	_, rest, _ := strings.Cut(record.JWS, ".")
-	text, _, _ := strings.Cut(rest, ".")
-	payload, err := directory.B64.DecodeString(text)
-	if err != nil {
-		return nil, err
-	}
-	return directory.OpenRecord(payload, record.Disclosures)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/gateway"
 )
 
 func (a *app) invokeCommand() *cobra.Command {
@@ -52,50 +51,16 @@ func (a *app) invoke(ctx context.Context, id, operation, input string, unjudged 
 	if err != nil {
 		return err
 	}
-	judge := func([]byte) []directory.Violation { return nil }
-	if !unjudged {
-		if judge, err = a.foresee(ctx, client, id, directory.Invocation{Operation: operation, Body: body}, judge); err != nil {
-			return err
-		}
-	}
-	reply, err := client.Invoke(ctx, id, operation, body)
-	if err != nil {
+	reply, err := client.Invoke(ctx, id, operation, body, api.InvokeOptions{NoValidate: unjudged})
+	var bad *api.BadAnswer
+	var unfit *directory.Error
+	switch {
+	case errors.As(err, &bad):
+		return failed(exitFailed, "%w", bad).because("The agent has acted. --no-validate prints what it answers.")
+	case errors.As(err, &unfit):
+		return explain(err).because("Nothing was sent; --no-validate asks the gateway all the same.")
+	case err != nil:
 		return suggest(err, exitNotFound, a.command("get", id))
 	}
-	if vs := judge(reply.Body); len(vs) > 0 {
-		return failed(exitFailed, "the answer doesn't meet the operation's schema at %q: %s", vs[0].Pointer, vs[0].Detail).
-			because("The agent has acted. --no-validate prints what it answers.")
-	}
 	return a.write(reply.Body)
-}
-
-// foresee judges the input by the registration (WOA-024), and returns what judges the
-// answer: blind where the registration can't be had, which is the gateway's to say.
-func (a *app) foresee(ctx context.Context, client *api.Client, id string, in directory.Invocation, blind func([]byte) []directory.Violation) (func([]byte) []directory.Violation, error) {
-	var answered *api.Error
-	r, err := client.Get(ctx, resource(id, ""))
-	if errors.As(err, &answered) {
-		return blind, nil
-	} else if err != nil {
-		return nil, err
-	}
-	c, err := contents(ctx, client, r.Href)
-	if errors.As(err, &answered) {
-		return blind, nil
-	} else if err != nil {
-		return nil, err
-	}
-	p, err := directory.Reproject(c.Agent, c.Document)
-	if err != nil { // of a kind that a newer release knows
-		return blind, nil
-	}
-	e := &directory.Entry{Agent: c.Agent, Document: c.Document, Packed: directory.Pack(c.Document, p)}
-	if e.RID, err = directory.ParseRID(r.RID()); err != nil {
-		return nil, err
-	}
-	judge, err := gateway.Check(e, in)
-	if err != nil {
-		return nil, explain(err).because("Nothing was sent; --no-validate asks the gateway all the same.")
-	}
-	return judge, nil
 }
