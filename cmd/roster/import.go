@@ -26,25 +26,21 @@ func (a *app) importCommand() *cobra.Command {
 	return group("import", "Register agents from other catalogues and origins",
 		a.importWoA(),
 		a.importKind(directory.KindA2A, "Register A2A agent cards",
-			"A card's agent name is the host and path of its url. Of an origin's URL, the card is\nthe one at its "+gateway.CardPath+"."),
+			"A card's agent name is the host and path of its url. Of an origin's URL, the card is\nthe one at its "+gateway.CardPath+". Files and URLs may hold one card, an array\nof them, or a list as a registry answers it: {\"agents\": [...]}, whose items are cards or\nhave one as their \"agent_card\"."),
 		a.importKind(directory.KindMCP, "Register MCP servers",
 			"A server's agent name is its name. Files may hold one server.json, an array of\nthem, or a list as an MCP registry answers it. At\na URL, such as https://registry.example/v0/servers, the list is read to its end, and\nof each server the latest version is taken."),
 		a.importKind(directory.KindOASF, "Register OASF records",
-			"A record's agent name is its name."),
+			"A record's agent name is its name. Files and URLs may hold one record, or an array\nof them. (An AGNTCY directory is asked by gRPC, which this is not: its dirctl pulls\nrecords into files.)"),
 	)
 }
 
 func (a *app) importKind(kind directory.Kind, short, names string) *cobra.Command {
 	im := &importing{fetching: fetching{app: a}, kind: kind}
 	var lt lifetime
-	sources, fromURL := "FILE|DIR|URL", ", from every *.json of a directory, or from an https URL"
-	if kind == directory.KindOASF {
-		sources, fromURL = "FILE|DIR", ", or from every *.json of a directory"
-	}
 	c := &cobra.Command{
-		Use:   string(kind) + " " + sources,
+		Use:   string(kind) + " FILE|DIR|URL",
 		Short: short,
-		Long: short + ` from a file` + fromURL + `.
+		Long: short + ` from a file, from every *.json of a directory, or from an https URL.
 
 ` + names + `
 Where two documents have the same name, the first is taken and the others are
@@ -59,7 +55,7 @@ The exit code is 0 when all were taken and 1 when some were refused. When the
 directory is away or doesn't know you, the import ends there.
 
 With --keep the import stays and refreshes what was taken, in lists.`,
-		Args: needs(sources),
+		Args: needs("FILE|DIR|URL"),
 		RunE: func(c *cobra.Command, args []string) error {
 			im.options.Kind, im.options.Lifetime = string(kind), uint32(lt)
 			return im.run(c.Context(), args[0])
@@ -70,9 +66,7 @@ With --keep the import stays and refreshes what was taken, in lists.`,
 	if kind == directory.KindA2A {
 		c.Flags().StringArrayVar(&im.keyFiles, "card-key", nil, "a file with public keys (JWKS, JWK or PEM) that signed cards are judged by; may be repeated")
 	}
-	if kind != directory.KindOASF {
-		im.flags(c)
-	}
+	im.flags(c)
 	c.Flags().BoolVar(&im.stay, "keep", false, "stay and refresh what was taken, until SIGINT or SIGTERM")
 	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
 	lifetimeFlag(c, &lt)
@@ -93,8 +87,10 @@ its pages. Each agent is registered by itself, as ID@HOST after the origin, with
 document that lists it alone. One that holds credentials, or is otherwise wrong, is
 refused, with the reason, whatever became of the others.
 
-They stay for about three times as long as the origin lets its document be cached
-(--lt says otherwise). With --keep the import stays and follows the document: it
+An import gives each a lease of about three times as long as the origin lets its
+document be cached (--lt says otherwise), and the next import renews it. What is no
+longer listed by then is not renewed and ends with its lease: one import that reads
+half a document takes nothing away. With --keep the import stays and follows: it
 fetches it again as often as the origin lets it be cached, refreshes what is listed
 yet, registers what is new or has changed, and removes what it registered and is
 listed no more. A node does the same on a schedule: see crawl in its
@@ -216,8 +212,6 @@ func (im *importing) gather(ctx context.Context, source string) ([]*item, error)
 		return items, nil
 	case !strings.Contains(source, "://"):
 		return im.readItems(source)
-	case im.kind == directory.KindOASF:
-		return nil, usage("OASF records are read from files and directories, not from URLs").because("Save it first:").try("curl --proto =https -o agents.json " + shellQuote(source))
 	}
 	return im.fetch(ctx, source)
 }

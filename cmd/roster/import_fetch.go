@@ -120,7 +120,7 @@ func (im *importing) fetch(ctx context.Context, source string) (items []*item, e
 			return nil, unfetched(page, err)
 		}
 		bytes += len(a.Body)
-		of, err := itemsOf(at.String(), a.Body)
+		of, err := itemsOf(im.kind, at.String(), a.Body)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -116,6 +117,34 @@ func TestImportOfAListThatTurnsBack(t *testing.T) {
 	code, _, notes := w.run(append([]string{"import", "mcp", list + "/v0/servers"}, flags...)...)
 	if code != 1 || pages != 2 || !strings.Contains(notes, "has no end") {
 		t.Errorf("exit code %d after %d pages: %s", code, pages, notes)
+	}
+}
+
+// Cards and records are read from URLs as well, alone or many: as registries list cards,
+// too.
+func TestImportOfLists(t *testing.T) {
+	d := &registry{posts: map[string]int{}}
+	w := newWorld(t, d.ServeHTTP)
+	const record = `{"name":%q,"version":"v1","schema_version":"1.0.0","description":"D","authors":["A"],"skills":[{"name":"planning/routes","id":7}],"locators":[{"type":"container_image","urls":["https://ghcr.io/x"]}]}`
+	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/agents":
+			fmt.Fprintf(w, `{"agents":[%s,{"agent_card":%s,"registered":"yesterday"}],"count":2}`, card("A", "https://a.example"), card("B", "https://b.example"))
+		case "/records":
+			fmt.Fprintf(w, "["+record+","+record+"]", "org/x", "org/y")
+		case "/record":
+			fmt.Fprintf(w, record, "org/z")
+		}
+	})
+	for kind, path := range map[string][]string{"a2a": {"/agents"}, "oasf": {"/records", "/record"}} {
+		for _, path := range path {
+			if code, out, notes := w.run(append([]string{"import", kind, origin + path}, flags...)...); code != 0 {
+				t.Errorf("%s: exit code %d, %s %s", path, code, out, notes)
+			}
+		}
+	}
+	if names := slices.Sorted(maps.Keys(d.posts)); strings.Join(names, " ") != "a.example b.example org/x org/y org/z" {
+		t.Errorf("registered %q", names)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -68,12 +69,12 @@ func (im *importing) readCatalogue(file string) ([]*item, error) {
 	if err != nil {
 		return nil, err
 	}
-	return itemsOf(filepath.Base(file), text)
+	return itemsOf(im.kind, filepath.Base(file), text)
 }
 
 // itemsOf returns the documents of a text that is called base.
-func itemsOf(base string, text []byte) ([]*item, error) {
-	list, err := splitCatalogue(text)
+func itemsOf(kind directory.Kind, base string, text []byte) ([]*item, error) {
+	list, err := splitCatalogue(kind, text)
 	if errors.Is(err, errNoArray) {
 		return []*item{{Source: base, document: text}}, nil
 	}
@@ -83,15 +84,25 @@ func itemsOf(base string, text []byte) ([]*item, error) {
 	items := make([]*item, len(list))
 	for n, document := range list {
 		items[n] = &item{Source: fmt.Sprintf("%s#%d", base, n+1)}
-		items[n].document, items[n].meta = unwrap(document)
+		items[n].document, items[n].meta = unwrap(kind, document)
 	}
 	return items, nil
+}
+
+// lists are how registries list documents of a kind: the list's member, and the
+// members of its items that a document may be behind.
+var lists = map[directory.Kind]struct {
+	list string
+	item []string
+}{
+	directory.KindMCP: {"servers", []string{"server"}},
+	directory.KindA2A: {"agents", []string{"agent_card", "agentCard"}},
 }
 
 // splitCatalogue returns the documents of an array or of a registry's list, and
 // errNoArray for anything else. What is not strict within a document is that
 // document's own affair.
-func splitCatalogue(text []byte) ([][]byte, error) {
+func splitCatalogue(kind directory.Kind, text []byte) ([][]byte, error) {
 	switch jsontext.Value(text).Kind() {
 	case '[':
 		return split(text)
@@ -101,7 +112,7 @@ func splitCatalogue(text []byte) ([][]byte, error) {
 			return nil, errNoArray // a broken document is refused as one
 		}
 		for _, m := range members {
-			if m.Name == "servers" && jsontext.Value(m.Value).Kind() == '[' {
+			if m.Name == lists[kind].list && jsontext.Value(m.Value).Kind() == '[' {
 				return split(m.Value)
 			}
 		}
@@ -109,23 +120,23 @@ func splitCatalogue(text []byte) ([][]byte, error) {
 	return nil, errNoArray
 }
 
-// unwrap returns the server.json of a registry's list item and the registry's own
+// unwrap returns the document of a registry's list item and the registry's own
 // words beside it, if there are any; other documents as they are.
-func unwrap(document []byte) (server, meta []byte) {
+func unwrap(kind directory.Kind, document []byte) (found, meta []byte) {
 	members, err := directory.ParseObject(document)
 	if err != nil {
 		return document, nil
 	}
 	for _, m := range members {
 		switch {
-		case m.Name == "server" && jsontext.Value(m.Value).Kind() == '{':
-			server = m.Value
+		case slices.Contains(lists[kind].item, m.Name) && jsontext.Value(m.Value).Kind() == '{':
+			found = m.Value
 		case m.Name == "_meta":
 			meta = m.Value
 		}
 	}
-	if server == nil {
+	if found == nil {
 		return document, nil
 	}
-	return server, meta
+	return found, meta
 }
