@@ -44,6 +44,8 @@ type state struct {
 	endings   table.Heap[ending]
 	agenda    table.Heap[appointment]
 	uncovered []uncovered
+
+	load func() // of a state that was read from a snapshot, until fillIndex: it fills the index
 }
 
 // A registration is one of the domain's own, whether or not its deadline has

@@ -22,6 +22,13 @@ func (r *registration) id() directory.RID { return r.entry.RID }
 func (r *registry) nameOf(n uint32) uint64      { return maphash.String(r.seed, (*r.all.At(n)).entry.Agent) }
 func (r *registry) statementOf(n uint32) uint64 { return maphash.Bytes(r.seed, (*r.all.At(n)).h[:]) }
 
+// reserve makes room in an empty registry.
+func (r *registry) reserve(n int) {
+	r.roll.reserve(n)
+	r.byName.Reserve(n)
+	r.byStatement.Reserve(n)
+}
+
 // at returns the registration of a number that was found; nil where none was.
 func (r *registry) at(n uint32, found bool) *registration {
 	if !found {

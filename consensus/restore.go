@@ -174,7 +174,7 @@ func (s *Store) restore(ctx context.Context, file *os.File, size int64, o Restor
 		return done, directory.Refuse(directory.BadRequest, "%w", err)
 	}
 	var h snapshotHeader
-	old, err := readSnapshot(items, s.cfg.Domain, directory.NewIndex(), &h)
+	old, err := readSnapshot(items, s.cfg.Domain, nil, &h)
 	switch {
 	case h.Domain != "" && h.Domain != s.cfg.Domain.Name():
 		return done, directory.Refuse(directory.Conflict, "the backup is of %s; this is %s", h.Domain, s.cfg.Domain.Name())

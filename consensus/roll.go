@@ -35,6 +35,9 @@ func (r *roll[T]) number(rid directory.RID) (uint32, bool) {
 	return r.byRID.Find(r.hash(rid), func(n uint32) bool { return (*r.all.At(n)).id() == rid })
 }
 
+// reserve makes room in an empty roll.
+func (r *roll[T]) reserve(n int) { r.byRID.Reserve(n) }
+
 // get returns what has that rid; the zero value where nothing has.
 func (r *roll[T]) get(rid directory.RID) (v T) {
 	if n, ok := r.number(rid); ok {

@@ -209,7 +209,7 @@ func TestLookupAgainstAModel(t *testing.T) {
 						m.entries[td][e.RID] = e
 					}
 				}
-				v.Origin(td).Load(slices.Collect(maps.Values(m.entries[td])))
+				v.Origin(td).Build(slices.Collect(maps.Values(m.entries[td])))()
 			},
 			"time": func(t *rapid.T) {
 				td, hours := draw(), rapid.IntRange(0, 4).Draw(t, "hours")

@@ -1,17 +1,22 @@
 package directory
 
 import (
+	"cmp"
 	"slices"
 	"strings"
+	"sync"
 )
 
-// Load makes x hold es, of different rids, and nothing else: what it held before
-// goes. It is for a history read from a snapshot: much less work than Put, and
-// readers wait for none of it unless somebody watches. Nobody else may change x
-// meanwhile. The order of es is lost.
-func (x *Index) Load(es []*Entry) {
-	slices.SortFunc(es, func(a, b *Entry) int { return x.keyOf(a).compare(x.keyOf(b)) })
+// Build makes ready what load puts into x: then it holds es, of different rids, and
+// nothing else. It is for a history read from a snapshot: much less work than Put, and
+// readers wait for none of it unless somebody watches. Nobody else may change x while
+// it loads; it is not looked at before.
+func (x *Index) Build(es []*Entry) (load func()) {
 	next := x.built(es)
+	return func() { x.take(next, es) }
+}
+
+func (x *Index) take(next *Index, es []*Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.minder.minds() {
@@ -37,17 +42,43 @@ func (x *Index) Load(es []*Entry) {
 	}
 }
 
-// built returns an index of x's order that holds es, which are in that order: so
-// their slots are, and the postings of each text need no sorting.
+// A keyed entry and a named one are sorted without a look at the entry.
+type (
+	keyed struct {
+		key key
+		e   *Entry
+	}
+	named struct {
+		name string
+		slot uint32
+	}
+)
+
+// built returns an index of x's order that holds es. Slots are in that order, so the
+// postings of each text need no sorting.
 func (x *Index) built(es []*Entry) *Index {
 	next := &Index{byRID: x.byRID}
 	next.clear()
 	t := &next.stock
+	t.byRID.Reserve(len(es))
+	inOrder, byName := make([]keyed, len(es)), make([]named, len(es))
+	for i, e := range es {
+		inOrder[i] = keyed{x.keyOf(e), e}
+	}
+	slices.SortFunc(inOrder, func(a, b keyed) int { return a.key.compare(b.key) })
+	var naming sync.WaitGroup
+	naming.Go(func() {
+		for i, k := range inOrder {
+			byName[i] = named{k.e.Agent, uint32(i)} // an empty stock numbers from 0
+		}
+		slices.SortFunc(byName, func(a, b named) int {
+			return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.slot, b.slot))
+		})
+	})
 	var byText [fieldCount][][]posting // by the number of the text
-	byName := make([]posting, len(es))
-	for _, e := range es {
-		s, n := t.take(x.keyOf(e))
-		byName[n] = posting{ownName, n}
+	for _, k := range inOrder {
+		e := k.e
+		s, n := t.take(k.key)
 		terms := termsOf(e)
 		s.e, s.marks = e, marksOf(terms)
 		for _, term := range terms {
@@ -61,13 +92,8 @@ func (x *Index) built(es []*Entry) *Index {
 			(*f)[o.text] = append((*f)[o.text], o)
 		}
 	}
-	slices.SortFunc(byName, func(a, b posting) int {
-		if c := strings.Compare(t.text(a), t.text(b)); c != 0 {
-			return c
-		}
-		return int(a.slot) - int(b.slot)
-	})
-	next.fields[fieldAgent].fill(byName)
+	naming.Wait()
+	next.fields[fieldAgent].fill(names(byName))
 	for f := range byText {
 		lists := slices.DeleteFunc(byText[f], func(l []posting) bool { return len(l) == 0 })
 		slices.SortFunc(lists, func(a, b []posting) int { return strings.Compare(t.text(a[0]), t.text(b[0])) })
@@ -76,4 +102,13 @@ func (x *Index) built(es []*Entry) *Index {
 		}
 	}
 	return next
+}
+
+// names returns the postings of names that are in order.
+func names(in []named) []posting {
+	os := make([]posting, len(in))
+	for i, n := range in {
+		os[i] = posting{ownName, n.slot}
+	}
+	return os
 }

@@ -84,7 +84,7 @@ func TestWatchAgainstLookup(t *testing.T) {
 					}
 					es = append(es, e)
 				}
-				v.Origin(td).Load(es)
+				v.Origin(td).Build(es)()
 			},
 			"time": func(t *rapid.T) {
 				td := someOrigin.Draw(t, "origin")

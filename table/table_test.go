@@ -16,6 +16,7 @@ func TestAgainstAMap(t *testing.T) {
 		same := rapid.SampledFrom([]uint64{0, 7, ^uint64(0)}).Draw(t, "bits of the hash that are always the same")
 		var things table.Pool[string]
 		var byName table.Table
+		byName.Reserve(rapid.SampledFrom([]int{0, 1, 5000}).Draw(t, "reserved"))
 		model := map[string]uint32{}
 		hashOf := func(name string) uint64 { return maphash.String(seed, name) | same }
 		hash := func(n uint32) uint64 { return hashOf(*things.At(n)) }
