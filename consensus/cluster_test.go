@@ -2,12 +2,15 @@ package consensus
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -129,6 +132,38 @@ func TestASnapshotIsMadeWhereTheLogHasGrown(t *testing.T) {
 	if s = d.nodes[0]; s.cfg.Index.Len() != 20 || s.growth.bytes.Load() > 8<<10 {
 		t.Errorf("after a restart: %d registrations, and %d bytes of log applied", s.cfg.Index.Len(), s.growth.bytes.Load())
 	}
+}
+
+// However few entries they are that Raft would keep.
+func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
+	const limit = 64 << 10
+	d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = limit })
+	d.ready()
+	s := d.nodes[0]
+	written := 0
+	for i := 0; written < 4*limit; i++ {
+		r := put(t, ada, fmt.Sprint("agent-", i%5), 600)
+		r.Document = directory.LoadDocument(directory.KindAD, weighty(i))
+		if _, err := s.Register(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		written += len(r.Document.Bytes())
+	}
+	kept := func() (bytes int) {
+		first, err1 := s.disk.logs.FirstIndex()
+		last, err2 := s.disk.logs.LastIndex()
+		for i := first; i <= last; i++ {
+			var e raft.Log
+			if err := errors.Join(err1, err2, s.disk.logs.GetLog(i, &e)); err != nil {
+				return math.MaxInt // it was deleted meanwhile
+			}
+			bytes += len(e.Data)
+		}
+		return bytes
+	}
+	eventually(t, "what is kept is no more than what comes between two snapshots, before the newest and behind it", func() bool {
+		return kept() <= 2*limit
+	})
 }
 
 func TestRestartFromDisk(t *testing.T) {

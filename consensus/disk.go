@@ -31,14 +31,15 @@ type disk struct {
 	logs      raft.LogStore // ahead, with the newest entries in memory
 	votes     raft.StableStore
 	clock     *appendClock
+	trail     *trail
 	snapshots raft.SnapshotStore
 }
 
 // openDisk opens what dir holds. failed is told of a log entry or a vote that
 // could not be written: after an entry Raft goes on, and must not be believed;
-// after a vote it panics. An append that takes longer than slow is noted. leads says
-// whether this member leads. faulty is nil but in tests.
-func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Duration, leads func() bool, faulty func(raft.LogStore) raft.LogStore) (*disk, error) {
+// after a vote it panics. An append that takes longer than slow is noted. trailing
+// is how many entries may stay behind a snapshot. leads says whether this member leads. faulty is nil but in tests.
+func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Duration, trailing uint64, leads func() bool, faulty func(raft.LogStore) raft.LogStore) (*disk, error) {
 	for _, sub := range []string{"", "log", "snapshots"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("make the data directory: %w", err)
@@ -55,7 +56,7 @@ func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Durati
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), w.Close())
 	}
-	judged := &judgedLog{w, failed, &appendClock{slow: slow}}
+	judged := &judgedLog{w, failed, &appendClock{slow: slow}, newTrail(trailing)}
 	if faulty != nil {
 		judged.LogStore = faulty(w)
 	}
@@ -68,7 +69,7 @@ func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Durati
 		ahead.close()
 		return nil, errors.Join(err, w.Close())
 	}
-	return &disk{w, ahead, logs, judgedVotes{w, failed}, judged.clock, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
+	return &disk{w, ahead, logs, judgedVotes{w, failed}, judged.clock, judged.trail, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
 }
 
 func (d *disk) close() error {
@@ -86,19 +87,22 @@ func (d *disk) empty() (bool, error) {
 	return len(list) == 0, err
 }
 
-// A judgedLog times writes and tells of those that fail.
+// A judgedLog times and measures writes and tells of those that fail.
 type judgedLog struct {
 	raft.LogStore
 	failed func(error)
 	clock  *appendClock
+	trail  *trail
 }
 
 func (j *judgedLog) StoreLogs(entries []*raft.Log) error {
 	err := j.clock.time(func() error { return j.LogStore.StoreLogs(entries) })
 	if err != nil {
 		j.failed(fmt.Errorf("write the log: %w", err))
+		return err
 	}
-	return err
+	j.trail.note(entries)
+	return nil
 }
 
 // judgedVotes tells of terms and votes that cannot be written.

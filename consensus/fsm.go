@@ -36,6 +36,7 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	if err := m.failure(); err != nil {
 		return nil, err
 	}
+	m.shorten()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.growth.bytes.Store(0)

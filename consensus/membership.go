@@ -58,7 +58,7 @@ func (s *Store) start() (err error) {
 	}()
 	log := raftLogger(s.log)
 	s.cluster = newCluster(&s.cfg, s.log, s.known, s.vouched)
-	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.isLeader, s.cfg.faulty); err != nil {
+	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.cfg.Timing.SnapshotEvery, s.isLeader, s.cfg.faulty); err != nil {
 		return err
 	}
 	dropSpools(s.cfg.Dir)
@@ -162,7 +162,7 @@ func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
 	c.LocalID = raft.ServerID(s.cfg.Node.String())
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
 	c.SnapshotThreshold = t.SnapshotEvery
-	c.TrailingLogs = t.SnapshotEvery
+	c.TrailingLogs = t.SnapshotEvery // at most: see shorten
 	c.NoLegacyTelemetry = true
 	c.ShutdownOnRemove = false // it is said, and its process ends when its operator ends it
 	c.Logger = log

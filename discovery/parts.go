@@ -30,9 +30,10 @@ const WarnParts = "policy shows parts of registrations in too many ways: not eve
 
 // parts are a finder's indexes of parts.
 type parts struct {
-	mu     sync.Mutex
-	all    map[directory.Sight]*part
-	closed bool
+	mu      sync.Mutex
+	all     map[directory.Sight]*part
+	leaving []*Finder // made room, and were following the view when they were to be closed
+	closed  bool
 }
 
 type part struct {
@@ -66,7 +67,8 @@ func (f *Finder) as(sight directory.Sight) *Finder {
 }
 
 // room makes room for one more index, where one was not asked for a while. The caller
-// holds mu.
+// holds mu, so it waits for nobody: an index that follows the view just now, which may
+// take long, is closed behind that.
 func (ps *parts) room(now time.Time) bool {
 	if len(ps.all) < maxParts {
 		return true
@@ -81,23 +83,43 @@ func (ps *parts) room(now time.Time) bool {
 	if now.Sub(at) < partIdle {
 		return false
 	}
-	ps.all[oldest].finder.Close()
+	if gone := ps.all[oldest].finder; gone.feed.TryLock() {
+		gone.watcher.Close()
+		gone.feed.Unlock()
+	} else {
+		ps.leaving = append(ps.leaving, gone)
+	}
 	delete(ps.all, oldest)
 	return true
 }
 
-func (ps *parts) close() {
+// take returns those that are to be closed, for whoever does it without mu.
+func (ps *parts) take() []*Finder {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	gone := ps.leaving
+	ps.leaving = nil
+	return gone
+}
+
+func (ps *parts) close() {
+	ps.mu.Lock()
 	ps.closed = true
 	for _, p := range ps.all {
-		p.finder.Close()
+		ps.leaving = append(ps.leaving, p.finder)
 	}
 	ps.all = nil
+	ps.mu.Unlock()
+	for _, gone := range ps.take() {
+		gone.Close()
+	}
 }
 
 // followParts has the indexes of parts follow the view.
 func (f *Finder) followParts(ctx context.Context) error {
+	for _, gone := range f.parts.take() {
+		gone.Close()
+	}
 	f.parts.mu.Lock()
 	var all []*Finder
 	for _, p := range f.parts.all {
