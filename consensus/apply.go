@@ -21,6 +21,7 @@ type state struct {
 	now      int64  // committed time, Unix milliseconds: the highest t so far
 	policy   uint64 // revision of the newest peering or policy
 	law      law
+	verdict  *verdict // nil while grants may not all be as policy has them
 	ledger   frontier
 	index    *directory.Index // what readers of the domain's registrations read
 	regs     registry
@@ -189,6 +190,8 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 		s.begin(c.Epoch)
 	case c.Regrant != nil:
 		s.regrant(c.Regrant)
+	case c.Decide != nil:
+		s.conclude(c.Decide)
 	case c.Policy != nil:
 		s.legislate(c.Policy)
 	case c.Rules != nil:

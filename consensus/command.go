@@ -48,6 +48,7 @@ type command struct {
 	Rebundle *rebundle  `cbor:"24,keyasint,omitempty"`
 	Revoke   *revoke    `cbor:"25,keyasint,omitempty"`
 	Amend    *amend     `cbor:"26,keyasint,omitempty"`
+	Decide   *decide    `cbor:"27,keyasint,omitempty"`
 }
 
 // weight is how many changes a command is at most.

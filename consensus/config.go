@@ -69,6 +69,10 @@ type Config struct {
 	// Grants is asked by the leader who beyond the domain may have what of a
 	// registration; nil grants nothing. It may read the store.
 	Grants func(Subject) []directory.Grant
+	// Basis stands for what Grants answers by besides the domain's policy and peerings:
+	// members with the same answer alike. A leader with another than the last decides
+	// all grants anew.
+	Basis directory.Hash
 	// CheckPolicy says what is wrong with the text of a policy, by a *directory.Error,
 	// before it is proposed. Policy is told of the domain's policy whenever another is
 	// in force, and at which revision that began, before anything is decided or shown

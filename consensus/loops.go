@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -56,6 +55,9 @@ func (s *Store) reign(ctx context.Context) {
 			err = s.decree(ctx)
 		}
 		if err == nil {
+			err = s.recant(ctx)
+		}
+		if err == nil {
 			break
 		}
 		s.log.Debug("not ready to lead yet", "error", err)
@@ -93,68 +95,6 @@ func (s *Store) beginHistory(ctx context.Context) error {
 	}
 	_, err = s.propose(ctx, &command{Epoch: c})
 	return err
-}
-
-func (s *Store) askRegrants() {
-	select {
-	case s.regrants <- struct{}{}:
-	default:
-	}
-}
-
-// regrantAll asks policy about every registration again and proposes what has
-// changed, in bounded commands. What is interrupted is begun anew by whoever
-// leads next.
-func (s *Store) regrantAll(ctx context.Context) {
-	if s.cfg.Grants == nil {
-		return
-	}
-	s.mu.RLock()
-	rids := make([]directory.RID, 0, s.state.regs.len())
-	for reg := range s.state.regs.each() {
-		rids = append(rids, reg.entry.RID)
-	}
-	s.mu.RUnlock()
-	slices.SortFunc(rids, directory.RID.Compare)
-	for part := range slices.Chunk(rids, maxSwept) {
-		c := &regrant{Items: s.decideAnew(part)}
-		if len(c.Items) == 0 {
-			continue
-		}
-		if _, err := s.propose(ctx, &command{Regrant: c}); err != nil {
-			s.log.Info("grants are not all decided anew", "error", err)
-			if ctx.Err() == nil && !errors.Is(err, errNotLeader) {
-				s.askRegrants()
-			}
-			return
-		}
-	}
-}
-
-// decideAnew returns new answers of policy where they differ from the old ones.
-func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
-	var items []regrantItem
-	for _, rid := range rids {
-		s.mu.RLock()
-		reg := s.state.regs.get(rid)
-		s.mu.RUnlock()
-		if reg == nil || reg.entry.Unconfirmed {
-			continue
-		}
-		e := reg.entry
-		p := e.Projection()
-		if p.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
-			if _, err := directory.Reproject(e.Agent, e.Document); err != nil {
-				s.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
-				continue
-			}
-		}
-		g := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
-		if !equalGrants(g.grants(), reg.grants) {
-			items = append(items, regrantItem{rid, e.Statement, g})
-		}
-	}
-	return items
 }
 
 // reissueAfter is how long before the key document's end the leader issues the

@@ -271,7 +271,7 @@ func (s *state) succeed(live *state, reason string) {
 	s.epoch, s.revision = max(s.epoch, live.epoch), max(s.revision, live.revision)
 	s.now, s.policy = max(s.now, live.now), max(s.policy, live.policy)
 	s.rules, s.issued, s.keys, s.members, s.admitted = live.rules, live.issued, live.keys, live.members, live.admitted
-	s.law = live.law
+	s.law, s.verdict = live.law, nil
 	maps.Copy(s.peerings, live.peerings)
 	s.spent.take(&live.spent)
 	s.claims.take(&live.claims)

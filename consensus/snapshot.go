@@ -66,6 +66,7 @@ type snapshotHeader struct {
 	Spent    int         `cbor:"20,keyasint,omitempty"`
 	Law      *law        `cbor:"21,keyasint,omitempty"` // null where none was made
 	Claims   int         `cbor:"22,keyasint,omitempty"`
+	Verdict  *verdict    `cbor:"23,keyasint,omitempty"`
 }
 
 type regSnapshot struct {
@@ -122,7 +123,7 @@ func (s *state) snapshot() *snapshot {
 	sn := &snapshot{
 		header: snapshotHeader{
 			Version: snapshotVersion, Domain: s.domain.Name(), Epoch: s.epoch, Revision: s.revision, Now: s.now,
-			Policy: s.policy, Size: s.ledger.size, Edges: slices.Clone(s.ledger.edges),
+			Policy: s.policy, Verdict: s.verdict, Size: s.ledger.size, Edges: slices.Clone(s.ledger.edges),
 		},
 		peerings: slices.Collect(maps.Values(s.peerings)),
 		keys:     slices.Collect(maps.Values(s.keys)),

@@ -27,6 +27,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		return nil, fmt.Errorf("it is version %d of %s; this is a member of %s that knows versions to %d", h.Version, h.Domain, domain.Name(), snapshotVersion)
 	}
 	s.epoch, s.revision, s.now, s.policy = h.Epoch, h.Revision, h.Now, h.Policy
+	s.verdict = h.Verdict
 	s.ledger, s.sealed = frontier{h.Size, h.Edges}, h.Sealed
 	if h.Rules != nil {
 		s.rules = *h.Rules

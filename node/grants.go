@@ -1,7 +1,9 @@
 package node
 
 import (
+	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -13,6 +15,21 @@ import (
 // it into the command.
 func (n *Node) grants(s consensus.Subject) []directory.Grant {
 	return grants(n.policy, n.store.Peerings(), s)
+}
+
+// basis is what grants are decided by besides what the domain has agreed: the policies
+// that are built in, and what this build makes of them.
+func basis(policy string) directory.Hash {
+	by := []string{policy}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		by = append(by, info.Main.Version)
+		for _, s := range info.Settings {
+			if strings.HasPrefix(s.Key, "vcs.") {
+				by = append(by, s.Value)
+			}
+		}
+	}
+	return directory.HashOf([]byte(strings.Join(by, "\x00")))
 }
 
 // An exporter is the policy as far as it says what leaves the domain.

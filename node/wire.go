@@ -141,7 +141,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		Listener: ln, Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
-		Index:     n.view.Own(), Grants: n.grants, CheckPolicy: checkPolicy, Policy: n.enact,
+		Index:     n.view.Own(), Grants: n.grants, Basis: basis(n.cfg.Policy), CheckPolicy: checkPolicy, Policy: n.enact,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
 		Rules: consensus.Rules{Hold: uint32(n.cfg.Names.Hold / time.Second), PerOwner: n.cfg.Limits.RegistrationsPerOwner, Owners: n.cfg.Limits.ownerRules()},
 	}

@@ -1,0 +1,123 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A verdict says that all grants are as a leader with that basis (Config.Basis) decides
+// them under that policy: there is nothing for a new leader to decide anew. It is never
+// modified.
+type verdict struct {
+	Policy uint64         `cbor:"1,keyasint"` // state.policy, which grants are good for
+	Basis  directory.Hash `cbor:"2,keyasint"`
+}
+
+// decide concludes that all grants are decided, or takes that back where a leader with
+// another basis begins.
+type decide struct {
+	Verdict *verdict `cbor:"1,keyasint"` // null takes it back
+}
+
+// conclude takes no verdict under a policy that has changed meanwhile.
+func (s *state) conclude(c *decide) {
+	if c.Verdict == nil || c.Verdict.Policy == s.policy {
+		s.verdict = c.Verdict
+	}
+}
+
+// recant takes back what a leader has concluded that decides by something else than this
+// one, before this one decides anything: what both have decided is no whole.
+func (s *Store) recant(ctx context.Context) error {
+	s.mu.RLock()
+	v := s.state.verdict
+	s.mu.RUnlock()
+	if s.cfg.Grants == nil || v == nil || v.Basis == s.cfg.Basis {
+		return nil
+	}
+	_, err := s.propose(ctx, &command{Decide: &decide{}})
+	return err
+}
+
+func (s *Store) askRegrants() {
+	select {
+	case s.regrants <- struct{}{}:
+	default:
+	}
+}
+
+// regrantAll asks policy about every registration again and proposes what has
+// changed, in bounded commands, and at last that all is decided. What is interrupted
+// is begun anew by whoever leads next; where nothing has changed since the last time
+// there is nothing to do.
+func (s *Store) regrantAll(ctx context.Context) {
+	if s.cfg.Grants == nil {
+		return
+	}
+	s.mu.Lock()
+	now := verdict{s.state.policy, s.cfg.Basis}
+	if v := s.state.verdict; v != nil && *v == now {
+		s.mu.Unlock()
+		return
+	}
+	all := s.state.regs.share()
+	s.mu.Unlock()
+	rids := make([]directory.RID, 0, all.n)
+	for reg := range present(&all.all) {
+		rids = append(rids, reg.entry.RID)
+	}
+	slices.SortFunc(rids, directory.RID.Compare)
+	for part := range slices.Chunk(rids, maxSwept) {
+		c := &regrant{Items: s.decideAnew(part)}
+		if len(c.Items) > 0 && !s.proposeGrants(ctx, &command{Regrant: c}) {
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	s.proposeGrants(ctx, &command{Decide: &decide{&now}})
+}
+
+// proposeGrants is false where grants are not all decided anew; then that is tried
+// again, by this leader or the next.
+func (s *Store) proposeGrants(ctx context.Context, c *command) bool {
+	_, err := s.propose(ctx, c)
+	if err == nil {
+		return true
+	}
+	s.log.Info("grants are not all decided anew", "error", err)
+	if ctx.Err() == nil && !errors.Is(err, errNotLeader) {
+		s.askRegrants()
+	}
+	return false
+}
+
+// decideAnew returns new answers of policy where they differ from the old ones.
+func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
+	var items []regrantItem
+	for _, rid := range rids {
+		s.mu.RLock()
+		reg := s.state.regs.get(rid)
+		s.mu.RUnlock()
+		if reg == nil || reg.entry.Unconfirmed {
+			continue
+		}
+		e := reg.entry
+		p := e.Projection()
+		if p.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
+			if _, err := directory.Reproject(e.Agent, e.Document); err != nil {
+				s.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
+				continue
+			}
+		}
+		g := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
+		if !equalGrants(g.grants(), reg.grants) {
+			items = append(items, regrantItem{rid, e.Statement, g})
+		}
+	}
+	return items
+}
