@@ -394,20 +394,27 @@ func (tr *trial) restart(r *receiver) {
 	}
 }
 
-// disk holds what is on a receiver's disk against itself: one deadline an entry,
-// and one record where it is held.
+// disk holds what is on a receiver's disk against itself.
 func (tr *trial) disk(r *receiver, aud directory.Audience) {
 	tr.Helper()
 	f := r.feed(aud)
 	if f.cur == nil {
 		return
 	}
-	err := r.store.read(f.cur.id, func(t *streamTx) error {
+	if err := r.store.holds(f.cur.id); err != nil {
+		tr.fail("%s: %v", r.base, err)
+	}
+}
+
+// holds checks a stream on disk: one deadline an entry, and one record where it is
+// held.
+func (s *store) holds(id streamID) error {
+	return s.read(id, func(t *streamTx) error {
 		records, entries := map[string]bool{}, uint64(0)
 		err := t.entries.ForEach(func(k, v []byte) error {
 			var h held
 			if entries++; unmarshal(v, &h) != nil || t.due.Get(append(dueKey(h.Deadline, directory.RID{})[:8], k...)) == nil {
-				tr.fail("%s: no deadline of %s", r.base, k)
+				return fmt.Errorf("no deadline of %s", k)
 			}
 			if h.Record == recordHeld {
 				records[string(h.name().bytes())] = true
@@ -415,13 +422,10 @@ func (tr *trial) disk(r *receiver, aud directory.Audience) {
 			return nil
 		})
 		if n, due := t.records.Stats().KeyN, t.due.Stats().KeyN; err != nil || n != len(records) || entries != t.state.Live || due != int(entries) {
-			tr.fail("%s: %d entries (%d), %d deadlines, %d records for %d (%v)", r.base, entries, t.state.Live, due, n, len(records), err)
+			return fmt.Errorf("%d entries (%d), %d deadlines, %d records for %d (%w)", entries, t.state.Live, due, n, len(records), err)
 		}
 		return nil
 	})
-	if err != nil {
-		tr.fail("%s: %v", r.base, err)
-	}
 }
 
 // chain follows a receiver's chain from 0 to its watermark.

@@ -39,6 +39,20 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 			d.Deadline -= 5
 			l.Say("gamma.test", d)
 		},
+		"E1, by the first of a dozen keys": func(m *mesh.Mesh, l *mesh.Liar) {
+			d := l.Last.Digests[0]
+			d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+			l.Say("beta.test", d)
+			m.Eventually(time.Minute, "one is told", func() error { return toldUntil(m, "beta.test", d) })
+			for range 11 {
+				l.Rotate()
+				d.Revision, d.Deadline = d.Revision+1, d.Deadline-1
+				l.Say("beta.test", d)
+				m.Eventually(time.Minute, "one is told more", func() error { return toldUntil(m, "beta.test", d) })
+			}
+			d.Revision, d.Deadline = l.Last.At+1, d.Deadline-5
+			l.Say("gamma.test", d)
+		},
 		"E3": func(_ *mesh.Mesh, l *mesh.Liar) {
 			doc := *l.Doc
 			doc.Seq += 100
@@ -90,13 +104,41 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 						t.Errorf("once its keys are revoked: %v", err)
 					}
 					again := l.Last.Digests[0]
-					again.Op, again.Revision, again.Deadline = directory.OpRenew, l.Last.At+5, again.Deadline-20
+					again.Op, again.Revision, again.Deadline = directory.OpRenew, l.Last.At+50, again.Deadline-20
 					l.Say("beta.test", again)
 					m.Eventually(2*time.Minute, "what it says is taken again", func() error { return toldUntil(m, "beta.test", again) })
 					sleepUntil(m, a.Until)
 				})
 			})
 		}
+	}
+}
+
+// A domain that tells two nodes of one domain two things is frozen there, though there
+// is nobody else who could be asked: of what is for the mesh, and of what is for that
+// domain alone.
+//
+// Requirement: MESH-022
+func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {
+	for name, say := range map[string]func(*mesh.Liar, string, directory.Digest){
+		"mesh": (*mesh.Liar).Say, "alone": (*mesh.Liar).SayAlone,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tell(t, 1, func(t *testing.T, seed uint64) {
+				m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, NoGossip: true})
+				a, b := m.Register("alpha.test", "ada", 600), m.Register("beta.test", "bob", 600)
+				m.Eventually(time.Minute, "both are seen", func() error { return m.Seen(a, b) })
+				l := m.Corrupt("alpha.test")
+				d := l.Last.Digests[0]
+				d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+				for _, node := range []string{"beta.test/1", "beta.test/2", "beta.test/3"} {
+					say(l, node, d)
+					d.Deadline -= 5
+				}
+				took := m.Eventually(rounds, "all have frozen it", func() error { return m.Frozen("alpha.test") })
+				t.Logf("frozen by all after %v", took)
+			})
+		})
 	}
 }
 

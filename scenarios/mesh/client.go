@@ -31,6 +31,8 @@ type Agent struct {
 
 	Until time.Time // no node may serve it from here on: its last acknowledged deadline, or a later one that was asked for
 	Ended bool      // removed, or left to expire: whoever has stopped showing it never shows it again
+
+	restored bool // from a backup: its own domain may show it again
 }
 
 // request returns the context of one request.

@@ -65,7 +65,7 @@ func (m *Mesh) judge(n *Node, asked time.Time, all Listing) {
 			m.T.Errorf("%s shows %s until %v; its origin granted no more than %v", n.Name, a.Name, expires, a.Until)
 		case a.Domain != r.Provenance.Authority:
 			m.T.Errorf("%s says that %s is from %s; it is from %s", n.Name, a.Name, r.Provenance.Authority, a.Domain)
-		case m.gone[n.Name+" "+rid]:
+		case m.gone[n.Name+" "+rid] && !(a.restored && a.Domain == n.Domain.Name):
 			m.T.Errorf("%s shows %s again, which had ended", n.Name, a.Name)
 		}
 	}

@@ -56,3 +56,17 @@ func (m *Mesh) Revoked(at, of *Node, id string) error {
 	}
 	return nil
 }
+
+// Received returns how many pages and heads of a domain a node has taken and refused,
+// by outcome.
+func (m *Mesh) Received(at *Node, of string) map[string]uint64 {
+	m.T.Helper()
+	peers, err := m.peersOf(at)
+	m.must(err)
+	for _, p := range peers {
+		if p.Domain == of {
+			return p.Received
+		}
+	}
+	return nil
+}

@@ -6,7 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,8 +18,8 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A Liar stands in the place of a domain's only node: it has its name, its SVID and
-// its signing key, and tells each peer what the story wants.
+// A Liar stands in the place of a domain's first node, and of all of them: it has its
+// name, its SVID and its signing key, and tells each peer what the story wants.
 type Liar struct {
 	Doc  *directory.KeyDocument
 	Last *directory.SignedPage // all that the true node had announced; what is said goes on from there
@@ -29,15 +31,16 @@ type Liar struct {
 
 	mu      sync.Mutex // guards what follows
 	changed chan struct{}
-	pages   map[string][]directory.Digest // by peer: what goes on from Last, one a revision
+	pages   map[string][]directory.Digest // by peer, or node of one: what goes on from Last, one a revision
+	alone   map[string][]directory.Digest // by node of a peer: what is for that peer alone
 	docs    map[string]*directory.KeyDocument
 }
 
-// Corrupt replaces a domain's only node.
+// Corrupt replaces a domain's nodes.
 func (m *Mesh) Corrupt(name string) *Liar {
 	m.T.Helper()
 	n := m.Domain(name).Nodes[0]
-	l := &Liar{m: m, node: n, changed: make(chan struct{}), pages: map[string][]directory.Digest{}, docs: map[string]*directory.KeyDocument{}}
+	l := &Liar{m: m, node: n, changed: make(chan struct{}), pages: map[string][]directory.Digest{}, alone: map[string][]directory.Digest{}, docs: map[string]*directory.KeyDocument{}}
 	var err error
 	_, payload := l.truth("/federation/v1/keys?origin=" + name)
 	l.Doc, err = directory.ParseKeyDocument(payload)
@@ -46,7 +49,7 @@ func (m *Mesh) Corrupt(name string) *Liar {
 	l.Last, err = directory.ParsePage(payload)
 	m.must(err)
 
-	m.Kill(n)
+	m.KillDomain(name)
 	n.ending.Wait()
 	key, err := trust.OpenKey(n.cfg.Data)
 	m.must(err)
@@ -112,12 +115,22 @@ func payloadOf(m *Mesh, jws string) []byte {
 	return payload
 }
 
-// Say announces a digest to one peer, as the next revision after what that peer
-// was told.
+// Say announces a digest to one peer, or to one node of it (beta.test/2), as the next
+// revision after what that peer was told.
 func (l *Liar) Say(peer string, d directory.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pages[peer] = append(l.pages[peer], d)
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// SayAlone announces a digest to one node of a peer (beta.test/2), as if it were for
+// that peer alone.
+func (l *Liar) SayAlone(node string, d directory.Digest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.alone[node] = append(l.alone[node], d)
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -165,16 +178,16 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	peer := id.TrustDomain().Name()
+	peer := hearer{id.TrustDomain().Name(), id.TrustDomain().Name() + strings.TrimPrefix(id.Path(), strings.TrimSuffix(trust.NodePath, "/"))}
 	switch q := r.URL.Query(); r.URL.Path {
 	case "/federation/v1/keys":
-		l.answer(w, directory.TypeKeys, l.docFor(peer).Payload())
+		l.answer(w, directory.TypeKeys, l.docFor(peer.domain).Payload())
 	case "/federation/v1/heads":
 		tip := l.Last.To
-		if p := l.page(peer, 0); p != nil {
+		if p := l.page(peer, directory.Mesh.String(), 0); p != nil {
 			tip = p.At
 		}
-		h := &directory.Head{Issuer: l.node.Domain.td, Epoch: l.Last.Epoch, Tip: tip, At: tip, Keys: directory.HashOf(l.docFor(peer).Payload()), IssuedAt: time.Now().Unix()}
+		h := &directory.Head{Issuer: l.node.Domain.td, Epoch: l.Last.Epoch, Tip: tip, At: tip, Keys: directory.HashOf(l.docFor(peer.domain).Payload()), IssuedAt: time.Now().Unix()}
 		l.answer(w, directory.TypeHead, h.Payload())
 	case "/federation/v1/pages":
 		since, _ := strconv.ParseUint(q.Get("since"), 10, 64)
@@ -185,14 +198,14 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer, aud string, since uint64, wait time.Duration) {
+func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, aud string, since uint64, wait time.Duration) {
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
 		l.mu.Lock()
 		changed := l.changed
 		l.mu.Unlock()
-		if p := l.page(peer, since); p != nil && aud == directory.Mesh.String() {
+		if p := l.page(peer, aud, since); p != nil {
 			l.answer(w, directory.TypePage, p.Payload())
 			return
 		}
@@ -207,19 +220,27 @@ func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer, aud strin
 	}
 }
 
+// A hearer is a node of a peer that asks.
+type hearer struct{ domain, node string }
+
 // page is what a peer is told after a revision; nil for nothing.
-func (l *Liar) page(peer string, since uint64) *directory.SignedPage {
+func (l *Liar) page(peer hearer, aud string, since uint64) *directory.SignedPage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := *l.Last
 	p.From, p.IssuedAt, p.Digests = since, time.Now().Unix(), nil
-	for _, d := range append(append([]directory.Digest(nil), l.Last.Digests...), l.pages[peer]...) {
+	all := slices.Concat(l.Last.Digests, l.pages[peer.domain], l.pages[peer.node])
+	if aud != directory.Mesh.String() {
+		p.Audience = directory.Only(spiffeid.RequireTrustDomainFromString(peer.domain))
+		all = l.alone[peer.node]
+	}
+	for _, d := range all {
 		if d.Revision > since {
 			p.Digests = append(p.Digests, d)
 		}
 		p.At = max(p.At, d.Revision)
 	}
-	if p.To = p.At; p.To <= since {
+	if p.To = p.At; p.To <= since || aud != directory.Mesh.String() && len(p.Digests) == 0 {
 		return nil
 	}
 	return &p

@@ -1,0 +1,238 @@
+package scenarios
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// A domain is restored from an old backup, with one member dead and a
+// peer that can't hear it; a second time, from the same file; and on the wrong day,
+// when much of what the file has is over. At home what was restored is shown, and
+// peers have of it what owners have refreshed since and nothing else: not what was
+// removed before or after the backup, nor what was registered after it. Whoever was
+// cut off has that too once it is back. What is acknowledged after a restore is not
+// lost, and nobody honest is frozen.
+//
+// Requirement: MESH-010, MESH-019, MESH-022
+func TestARestoredDomainMisleadsNobody(t *testing.T) {
+	tell(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
+		beta, gamma := m.Domain("beta.test").Nodes[0], m.Domain("gamma.test").Nodes[0]
+		put := func(name string, lifetime uint32) *mesh.Agent { return m.Register("alpha.test", name, lifetime) }
+		old := put("removed-before", 86400)
+		kept, second, over, removed := put("kept", 86400), put("second", 86400), put("over", 300), put("removed-after", 86400)
+		m.Remove(old)
+		m.Eventually(5*time.Second, "the peers have all", func() error { return m.Seen(kept, second, over, removed) })
+		backup := m.Backup("alpha.test")
+		m.Remove(removed)
+		late := put("late", 86400)
+		m.Eventually(5*time.Second, "the peers follow", func() error { return m.Shows(gamma, "alpha.test", kept, second, over, late) })
+		m.Sleep(6 * time.Minute)
+		m.Abandon(over)
+		if _, err := m.Restore(backup, false); err == nil || !strings.Contains(err.Error(), "would be lost") {
+			t.Errorf("a backup that is older than the domain: %v", err)
+		}
+
+		dead := m.Domain("alpha.test").Nodes[full(3, 1)-1]
+		if full(3, 1) > 1 {
+			m.Kill(dead)
+		}
+		m.Cut("alpha.test", "gamma.test")
+		m.Cut("beta.test", "gamma.test")
+		restore(m, backup)
+		for _, n := range m.Domain("alpha.test").Nodes {
+			if n.Lives() {
+				m.Eventually(time.Minute, "what was restored is shown at home", func() error { return m.Shows(n, "alpha.test", kept, second, removed) })
+			}
+		}
+		m.Eventually(3*time.Minute, "the peer forgets what nobody has confirmed", func() error { return m.Shows(beta, "alpha.test") })
+		m.Refresh(kept)
+		fresh := put("new", 86400)
+		m.Eventually(10*time.Second, "the peer has what was confirmed", func() error { return m.Shows(beta, "alpha.test", kept, fresh) })
+		if err := m.Shows(gamma, "alpha.test", kept, second, late); err != nil {
+			t.Errorf("who hears nothing has what it had: %v", err)
+		}
+		m.Sleep(5 * time.Minute)
+		m.Heal()
+		if !dead.Lives() {
+			m.Restart(dead)
+		}
+		m.Eventually(3*time.Minute, "who was cut off has the same", func() error { return m.Shows(gamma, "alpha.test", kept, fresh) })
+
+		restore(m, backup) // the same once more
+		m.Eventually(3*time.Minute, "the peers begin anew", func() error {
+			for _, n := range []*mesh.Node{beta, gamma} {
+				if err := m.Shows(n, "alpha.test"); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		m.Refresh(second)
+		last := put("last", 86400)
+		m.Eventually(10*time.Second, "what is acknowledged is everywhere", func() error { return m.Seen(second, last) })
+		m.Sleep(5 * time.Minute)
+		for _, n := range []*mesh.Node{beta, gamma} {
+			if err := m.Shows(n, "alpha.test", second, last); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := m.Frozen(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// restore restores a backup, whatever was changed after it.
+func restore(m *mesh.Mesh, b *mesh.Backup) {
+	m.T.Helper()
+	m.Overtaken(b)
+	done, err := m.Restore(b, true)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+	now, was := epochOf(m, done.Now), max(epochOf(m, done.Before), epochOf(m, done.Backup))
+	if now <= was {
+		m.T.Errorf("the epoch after the restore is %d and was %d", now, was)
+	}
+}
+
+// epochOf is that of a position.
+func epochOf(m *mesh.Mesh, position string) (epoch uint64) {
+	m.T.Helper()
+	var revision uint64
+	if _, err := fmt.Sscanf(position, "%d.%d", &epoch, &revision); err != nil {
+		m.T.Errorf("%q is no position: %v", position, err)
+	}
+	return epoch
+}
+
+// A restore whose leader dies at any moment is done or it isn't: the domain is in a
+// new epoch with what the backup has, or in the old one with all that it had, at all
+// of its nodes; it takes writes again, its peers have what it has and what was
+// confirmed, and it isn't frozen for what it said halfway.
+//
+// Requirement: MESH-019
+func TestARestoreThatIsInterrupted(t *testing.T) {
+	tell(t, 2, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
+		rng := rand.New(rand.NewPCG(seed, 7))
+		alpha, beta := m.Domain("alpha.test"), m.Domain("beta.test").Nodes[0]
+		kept := m.Register("alpha.test", "kept", 86400)
+		backup := m.Backup("alpha.test")
+		late := m.Register("alpha.test", "late", 86400)
+		m.Eventually(5*time.Second, "the peer has both", func() error { return m.Shows(beta, "alpha.test", kept, late) })
+		leader := m.Leader("alpha.test")
+		var restoring sync.WaitGroup
+		var err error
+		restoring.Go(func() { _, err = m.Restore(backup, true) })
+		moment := time.Duration(rng.IntN(250)) * time.Millisecond
+		time.Sleep(moment)
+		m.Kill(leader)
+		restoring.Wait()
+		time.Sleep(30 * time.Second)
+		m.Restart(leader)
+		var now []*mesh.Agent
+		m.Eventually(2*time.Minute, "all of its nodes have the same, of one side or the other", func() error {
+			all := m.Shows(leader, "alpha.test", kept, late)
+			now = []*mesh.Agent{kept, late}
+			if all != nil {
+				now = now[:1]
+			}
+			for _, n := range alpha.Nodes {
+				if err := m.Shows(n, "alpha.test", now...); err != nil {
+					return fmt.Errorf("%w; and %w", all, err)
+				}
+			}
+			return nil
+		})
+		t.Logf("killed after %v: %d of 2 are there; the restore said %v", moment, len(now), err)
+		if len(now) == 1 {
+			m.Overtaken(backup)
+		}
+		m.Refresh(kept)
+		fresh := m.Register("alpha.test", "new", 86400)
+		m.Eventually(3*time.Minute, "the peer has what was confirmed", func() error {
+			return m.Shows(beta, "alpha.test", append(now[:len(now):len(now)], fresh)...)
+		})
+		m.Sleep(5 * time.Minute)
+		if err := m.Shows(beta, "alpha.test", append(now[:len(now):len(now)], fresh)...); err != nil {
+			t.Error(err)
+		}
+		if err := m.Frozen(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A domain that has lost all of its disks begins anew and is filled from its backup.
+// Its peers, which it finds in the backup, follow it into the new epoch: what they had
+// of the old one goes, and nothing of it is shown again; what owners refresh comes
+// back, signed by keys that are new as well.
+//
+// Requirement: MESH-010, MESH-019
+func TestALostDomainComesBackFromItsBackup(t *testing.T) {
+	tell(t, 1, func(t *testing.T, seed uint64) {
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
+		alpha := m.Domain("alpha.test")
+		kept, lost := m.Register("alpha.test", "kept", 86400), m.Register("alpha.test", "lost", 86400)
+		backup := m.Backup("alpha.test")
+		late := m.Register("alpha.test", "late", 86400)
+		m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(kept, lost, late) })
+		m.KillDomain("alpha.test")
+		m.Sleep(4 * time.Minute)
+		if err := m.Seen(kept, lost, late); err != nil {
+			t.Errorf("while it is away: %v", err)
+		}
+		m.Overtaken(backup)
+		for _, n := range alpha.Nodes {
+			m.Wipe(n)
+			m.Restart(n)
+		}
+		m.Eventually(time.Minute, "it begins anew", func() error {
+			for _, n := range alpha.Nodes {
+				if err := n.Ready(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		restore(m, backup)
+		m.Eventually(time.Minute, "it has what the backup has", func() error {
+			for _, n := range alpha.Nodes {
+				if err := m.Shows(n, "alpha.test", kept, lost); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		m.Refresh(kept)
+		fresh := m.Register("alpha.test", "new", 86400)
+		shown := func() error {
+			for _, name := range []string{"beta.test", "gamma.test"} {
+				for _, n := range m.Domain(name).Nodes {
+					if err := m.Shows(n, "alpha.test", kept, fresh); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}
+		took := m.Eventually(5*time.Minute, "peers have what was confirmed, and no more", shown)
+		t.Logf("its peers followed after %v", took)
+		m.Sleep(3 * time.Minute)
+		if err := shown(); err != nil {
+			t.Error(err)
+		}
+		m.Eventually(time.Minute, "it follows its peers again", m.Synced)
+		if err := m.Frozen(); err != nil {
+			t.Error(err)
+		}
+	})
+}
