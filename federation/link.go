@@ -37,6 +37,11 @@ const (
 	paceBurst  = 1 << 20
 	paceFrame  = 512 // what a frame costs besides its bytes
 	headerSize = 4
+
+	// And what all nodes of one domain may, of which at most three are in a pool: one
+	// that has many more gains nothing by them.
+	domainBytes = 3 * paceBytes
+	domainBurst = 3 * paceBurst
 )
 
 // A frame is a type in one byte, a length in three, and as many bytes.
@@ -55,7 +60,8 @@ type contact struct {
 	id     spiffeid.ID
 	queue  chan outgoing
 	pace   *rate.Limiter
-	resume time.Time // of dialling, after failures; run's own
+	shared *rate.Limiter // of all contacts of its domain
+	resume time.Time     // of dialling, after failures; run's own
 	retry  *backoff.ExponentialBackOff
 
 	// guarded by t.mu
@@ -90,9 +96,12 @@ func (t *gossipTransport) contact(id spiffeid.ID) (*contact, error) {
 	if t.known(id.TrustDomain()) >= maxDomainNodes {
 		return nil, errTooMany
 	}
+	if t.paces[id.TrustDomain()] == nil {
+		t.paces[id.TrustDomain()] = rate.NewLimiter(domainBytes, domainBurst)
+	}
 	c := &contact{
 		t: t, id: id, queue: make(chan outgoing, queuedEach),
-		pace: rate.NewLimiter(paceBytes, paceBurst), retry: backoff.NewExponentialBackOff(),
+		pace: rate.NewLimiter(paceBytes, paceBurst), shared: t.paces[id.TrustDomain()], retry: backoff.NewExponentialBackOff(),
 	}
 	c.retry.InitialInterval, c.retry.MaxInterval = retryFirst, retryMost
 	t.contacts[id] = c
@@ -164,7 +173,9 @@ func (c *contact) forget() bool {
 	if c.dialled != nil || c.accepted != nil || len(c.queue) > 0 {
 		return false
 	}
-	delete(c.t.contacts, c.id)
+	if delete(c.t.contacts, c.id); c.t.known(c.id.TrustDomain()) == 0 {
+		delete(c.t.paces, c.id.TrustDomain())
+	}
 	return true
 }
 
@@ -297,7 +308,9 @@ func (c *contact) read(l *link) {
 			return
 		}
 		l.hear()
-		if c.pace.WaitN(c.t.ctx, paceFrame+len(body)) != nil {
+		// Who sends too much is not read meanwhile, and so pays for it: nothing of what
+		// waits is decrypted, parsed or dropped here.
+		if cost := paceFrame + len(body); c.pace.WaitN(c.t.ctx, cost) != nil || c.shared.WaitN(c.t.ctx, cost) != nil {
 			return
 		}
 		switch kind {

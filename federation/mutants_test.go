@@ -53,7 +53,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 		if err != nil || !ok {
 			t.Fatal(err)
 		}
-		good, err := readRecord(n, record)
+		good, err := readRecord(n, record, "")
 		must(t, err)
 		before, rng := b.beta.bytes(t), rand.New(rand.NewPCG(1, 4))
 		for i := range most {
@@ -73,7 +73,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 					t.Fatalf("mutant %d of a head is taken: %s", i, text)
 				}
 			default:
-				got, err := readRecord(n, mutated(rng, record))
+				got, err := readRecord(n, mutated(rng, record), "")
 				if err == nil && (string(got.Payload) != string(good.Payload) || !reflect.DeepEqual(got.Disclosures, good.Disclosures)) {
 					t.Fatalf("mutant %d of a record is taken: %+v", i, got)
 				}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
 )
 
 // gossipProtocol is what both ends of a gossip connection agree on by ALPN.
@@ -83,8 +84,9 @@ type gossipTransport struct {
 	closed    bool
 	open      map[net.Conn]struct{} // what Shutdown has to close
 	contacts  map[spiffeid.ID]*contact
-	exchanges map[spiffeid.ID]int // open ones that the node began
-	answering int                 // sum of exchanges
+	paces     map[spiffeid.TrustDomain]*rate.Limiter // of domains that there are contacts of
+	exchanges map[spiffeid.ID]int                    // open ones that the node began
+	answering int                                    // sum of exchanges
 	answered  map[string]spiffeid.ID
 }
 
@@ -98,7 +100,7 @@ func newGossipTransport(cfg *GossipConfig, heads func(spiffeid.TrustDomain) [][]
 		handshakes: make(chan struct{}, maxHandshakes),
 		probes:     probes{longest: awareness * max(cfg.Timing.Probe, cfg.Timing.ProbeTimeout), sent: map[uint32]time.Time{}},
 		screen:     screen{self: cfg.Node.String(), stated: map[string]int64{}},
-		open:       map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{},
+		open:       map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{}, paces: map[spiffeid.TrustDomain]*rate.Limiter{},
 		exchanges: map[spiffeid.ID]int{}, answered: map[string]spiffeid.ID{},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -370,4 +371,49 @@ type neverRead struct{ t *testing.T }
 func (n neverRead) Read([]byte) (int, error) {
 	n.t.Error("the body was read")
 	return 0, io.EOF
+}
+
+// A domain of many nodes is read no faster than one of three is, however much each of
+// them sends; who sends little isn't kept waiting by them.
+//
+// Requirement: MESH-026
+func TestADomainIsReadAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		defer p.drain()
+		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
+		link := func(f *frog) *secured {
+			s, err := f.transport.dial(t.Context(), a.address, a.id, forPackets)
+			must(t, err)
+			return s
+		}
+		const nodes, long = 12, 30 * time.Second
+		junk := frame(framePacket, bytes.Repeat([]byte{0xff}, 16<<10))
+		var flood sync.WaitGroup
+		var links []*secured
+		for i := range nodes {
+			s := link(p.start(pondNode("gamma.test", fmt.Sprint("n", i)), nil, nil))
+			links = append(links, s)
+			flood.Go(func() {
+				for {
+					if _, err := s.Write(junk); err != nil {
+						return
+					}
+				}
+			})
+		}
+		honest := link(p.start(pondNode("beta.test", "n1"), nil, nil))
+		time.Sleep(long)
+		_, err := honest.Write([]byte{framePacket, 0xff, 0xff, 0xff}) // longer than any may be, and counted as that
+		must(t, err)
+		within(t, 100*time.Millisecond, "who sends little is read at once", func() bool { return a.count("too_large") == 1 })
+		for _, s := range links {
+			_ = s.raw.Close()
+		}
+		flood.Wait()
+		most := (domainBurst + domainBytes*int(long/time.Second)) / len(junk)
+		if got := a.count("malformed"); got < most/2 || got > most+2*nodes {
+			t.Errorf("%d frames of the flood were read; at most %d may be", got, most)
+		}
+	})
 }

@@ -127,7 +127,7 @@ func (p *processes) restart(n node.DevNode) {
 			p.end(cmd)
 		}
 	})
-	p.eventually(20*time.Second, n.ID+" is ready again", func() error { return ready(n) })
+	p.eventually(time.Minute, n.ID+" is ready again", func() error { return ready(n) })
 	p.release(n.ID)
 }
 

@@ -22,7 +22,8 @@ func TestConnectionsOutliveNoSVID(t *testing.T) {
 				m.Renew(d.Name)
 			}
 			agent := m.Register("alpha.test", "agent-"+string(rune('a'+round)), 86400)
-			m.Eventually(20*time.Second, "the peer has it", func() error { return m.Seen(agent) })
+			// At worst its long poll died with a connection: that is noticed when its time is over.
+			m.Eventually(45*time.Second, "the peer has it", func() error { return m.Seen(agent) })
 		}
 	})
 }
