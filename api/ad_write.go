@@ -204,16 +204,11 @@ func (s *Server) target(c *call) (*directory.Entry, directory.RID, error) {
 // targetOf is target of an id, whatever the path is. A name that this node doesn't
 // have may be a moment old: fresh makes sure before it is said that there is none.
 func (s *Server) targetOf(c *call, id string, fresh func() error) (*directory.Entry, directory.RID, error) {
-	found := s.cfg.View.Find(id)
-	if e, err := s.writable(c, found); e != nil || err != nil {
+	if e, err := s.writable(c, s.cfg.View.Find(id)); e != nil || err != nil {
 		return e, ridOf(e), err
 	}
-	rid, isName := directory.ParseRID(id)
-	switch {
-	case isName == nil && len(found) == 0:
-		return nil, rid, nil
-	case isName == nil:
-		return nil, directory.RID{}, notFoundAs(id)
+	if rid, err := directory.ParseRID(id); err == nil {
+		return nil, rid, nil // hidden or absent: the leader is asked of both, so that time tells neither
 	}
 	if err := fresh(); err != nil {
 		return nil, directory.RID{}, err

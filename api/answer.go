@@ -91,11 +91,49 @@ func roomFor(c *call) (room *[]byte, release func()) {
 	}
 }
 
-// A request's body has at most so many bytes (AD-042), and comes in this time.
+// A request's body has at most so many bytes (AD-042), and comes in this time, or at this
+// rate, and then in a longer time.
 const (
-	maxBody  = directory.MaxDocument
-	bodyTime = 30 * time.Second
+	maxBody     = directory.MaxDocument
+	bodyTime    = 30 * time.Second
+	bodyRate    = 1 << 10 // bytes per second
+	maxBodyTime = 20 * time.Minute
 )
+
+// An arriving is a request's body that comes as fast as it must, whoever reads it: the
+// handler, or net/http for the sake of the next request, once it was answered without.
+type arriving struct {
+	io.ReadCloser
+	rc    *http.ResponseController
+	began time.Time
+	until time.Duration
+	have  int64
+}
+
+// arrive bounds the time that r's body takes, where the connection has deadlines.
+func arrive(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	a := &arriving{ReadCloser: r.Body, rc: http.NewResponseController(w), began: time.Now(), until: bodyTime}
+	_ = a.rc.SetReadDeadline(a.began.Add(a.until))
+	r.Body = a
+}
+
+// Read implements io.Reader.
+func (a *arriving) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	a.have += int64(n)
+	if err == io.EOF {
+		_ = a.rc.SetReadDeadline(time.Time{})
+		return n, err
+	}
+	if until := min(time.Duration(a.have/bodyRate)*time.Second, maxBodyTime); until > a.until {
+		a.until = until + time.Second
+		_ = a.rc.SetReadDeadline(a.began.Add(a.until))
+	}
+	return n, err
+}
 
 // readBody reads a bounded body. Where there is one it must say that it is JSON,
 // and not be compressed (AD-046); an empty one may say what it likes (AD-057).
@@ -108,10 +146,7 @@ func readUpTo(w http.ResponseWriter, c *call, most int64) ([]byte, error) {
 			header: http.Header{"Accept-Encoding": {"identity"}}, // RFC 9110, 12.5.3
 		}
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // where the connection has deadlines
 	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, most))
-	_ = rc.SetReadDeadline(time.Time{})
 	if err != nil {
 		if explain(err).err.Problem == directory.Internal {
 			err = directory.Refuse(directory.BadRequest, "The body could not be read to its end: %w", err)

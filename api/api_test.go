@@ -102,7 +102,7 @@ func identify(r *http.Request) (Credential, error) {
 	case "liar":
 		return Credential{}, errors.New("the certificate is not of this domain")
 	default:
-		return Credential{Identity: identity(who)}, nil
+		return Credential{Identity: identity(who), Method: "x509-svid"}, nil
 	}
 }
 

@@ -51,16 +51,8 @@ type trailed struct {
 // by completes what is told of a call.
 func (c *call) by(e directory.Audited) directory.Audited {
 	e.RequestID, e.Actor, e.Policies = c.requestID, c.id, c.decided
-	switch cred := &c.credential; {
-	case c.id.IsZero():
-	case !cred.Token:
-		e.Authn = "x509-svid"
-	case !cred.Proof.IsZero():
-		e.Authn = "wpt"
-	case cred.ReadOnly:
-		e.Authn = "bearer, for reads"
-	default:
-		e.Authn = "bearer"
+	if e.Authn = c.credential.Method; e.Authn != "" && c.credential.ReadOnly {
+		e.Authn += ", for reads"
 	}
 	return e
 }
@@ -84,6 +76,9 @@ func (t *trailed) do(ctx context.Context, e directory.Audited, change func() (di
 	}
 	if !out.RID.IsZero() {
 		e.RID = out.RID
+	}
+	if err == nil && out.Granted > 0 {
+		e.Lifetime, e.Credential = out.Granted, int64(c.credential.Life.Seconds())
 	}
 	t.trail.Done(e)
 	return out, err

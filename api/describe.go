@@ -286,6 +286,15 @@ var operations = map[string]operation{
 
 	"GET /v1/operator/raft":    {summary: "How the domain's nodes hold its directory together.", answers: []good{{status: 200, what: "As this node sees it.", schema: "raft"}}},
 	"GET /v1/operator/flagged": {summary: "The registrations whose texts are written for rankers, the first 1,000 by origin and rid.", answers: []good{{status: 200, what: "As this node's ranking judges them.", schema: "flagged"}}},
+	"GET /v1/operator/registrations": {
+		summary: "The registrations that one identity owns in this domain, whoever may see them.", parameters: []string{"owned-by", "filter-after"},
+		answers: []good{{status: 200, what: "A page of at most 100, in the order in which they were registered.", schema: "owned"}}, problems: []directory.Problem{directory.BadQuery},
+	},
+	"POST /v1/operator/registrations/end": {
+		summary: "End registrations of one identity, at most 100.", body: []string{"owner"},
+		answers:  []good{{status: 200, what: "What was ended; next says that there are more.", schema: "owned"}},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Unavailable, directory.OutcomeUnknown, Timeout},
+	},
 	"GET /v1/operator/members": {summary: "The mesh's gossip pool.", answers: []good{{status: 200, what: "As this node sees it.", schema: "members"}}},
 	"GET /v1/operator/peers":   {summary: "How the peered domains stand.", answers: []good{{status: 200, what: "As this node sees it.", schema: "peers"}}},
 	"GET /v1/operator/peers/evidence": {

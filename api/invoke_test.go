@@ -234,7 +234,7 @@ func TestInvokedStreamsEndWithTheCredential(t *testing.T) {
 		s := newTestServer(t, func(cfg *Config) {
 			cfg.Gateway = endless{}
 			cfg.Identify = func(*http.Request) (Credential, error) {
-				return Credential{Identity: identity("/agent/bob"), Until: began.Add(time.Minute)}, nil
+				return Credential{Identity: identity("/agent/bob"), Method: "x509-svid", Until: began.Add(time.Minute)}, nil
 			}
 		}, entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable))
 		r := httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke", strings.NewReader("{}"))

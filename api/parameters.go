@@ -44,6 +44,8 @@ var parameters = map[string]*openapi3.Parameter{
 	"agents-language":     repeated("language", "Languages that the agent supports, separated by commas; one that lists none is not left out."),
 	"agents-status":       inQuery("status", "active by default; any for all.", text("", 0)),
 
+	"owned-by": required(inQuery("owner", "The identity whose registrations are asked for.", uri(""))),
+
 	"force":  inQuery("force", "true: also where the backup is older than the domain.", boolean()),
 	"reason": inQuery("reason", "Why, for the domain's ledger; at most 200 bytes.", text("", 200)),
 

@@ -149,6 +149,7 @@ var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "
 // limit refuses what is too large or unknown before anything looks at it.
 func (s *Server) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrive(w, r)
 		size := 0
 		for name, values := range r.Header {
 			for _, v := range values {

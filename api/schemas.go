@@ -264,6 +264,9 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		"new-owner": said(object([]string{"owner"}, props{
 			"owner": nonEmpty("The identity that is to own it: a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT."),
 		}), "To whom a registration is given."),
+		"owner": said(object([]string{"owner"}, props{
+			"owner": nonEmpty("An identity: a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT."),
+		}), "Whose registrations are meant."),
 		"json":    said(&openapi3.Schema{}, "What the operation's schema says; any JSON."),
 		"nothing": said(object(nil, nil), "Nothing needs saying."),
 		"restored": said(object([]string{"backup", "before", "now", "registrations"}, props{
@@ -275,6 +278,12 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"agent": text("", 0), "origin": text("", 0), "href": reference(""), "flags": array(oneOf("repetition", "density", "scatter", "duplicate"), "", 0),
 			}), "", 0),
 		}), "Registrations that rank below what is honest."),
+		"owned": said(object([]string{"registrations"}, props{
+			"registrations": array(object([]string{"rid", "agent", "expires_at"}, props{
+				"rid": text("", 0), "agent": text("", 0), "expires_at": moment,
+			}), "", 0),
+			"next": text("What to ask for with after; absent where there are no more.", 0),
+		}), "Registrations of one owner."),
 		"members": said(object([]string{"members"}, props{
 			"members": array(object([]string{"id", "domain", "address", "state"}, props{
 				"id": uri(""), "domain": text("", 0), "address": text("", 0), "state": text("alive, or lost: it was a member and is looked for", 0),

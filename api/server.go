@@ -323,6 +323,8 @@ func (s *Server) table() []row {
 			row{"POST", "/v1/operator/keys/revoke", operator("keys.write"), s.revokeKey},
 			row{"GET", "/v1/operator/policy", operator("policy.read"), s.policy},
 			row{"PUT", "/v1/operator/policy", operator("policy.write"), s.setPolicy},
+			row{"GET", ownedPath, operator("registration.read"), s.owned},
+			row{"POST", ownedPath + "/end", operator("registration.write"), s.disown},
 		)
 	}
 	if s.cfg.Peerings != nil {

@@ -16,7 +16,9 @@ type newOwner struct {
 
 // transferOwner answers POST /ad/r/{id}/transfer, which is ours: the owner, or an
 // operator, gives a registration to another identity, who must be one that may
-// register it (TRUST-008).
+// register it (TRUST-008). The new owner is not asked: what keeps registrations from an
+// identity that does not want them is policy's register question, which is asked about
+// it, its quota, and that it may remove what it was given.
 func (s *Server) transferOwner(w http.ResponseWriter, c *call) error {
 	body, err := readBody(w, c)
 	if err != nil {

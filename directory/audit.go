@@ -15,4 +15,8 @@ type Audited struct {
 	Revision  string   `json:"revision,omitzero"` // EPOCH.REVISION of the change
 	Outcome   string   `json:"outcome,omitzero"`  // ok, or the problem
 	Policies  []string `json:"policies,omitzero"` // that decided
+	// Lifetime is what was granted, and Credential for how long what showed the actor is
+	// good as a whole, of a token what is left of it: both in seconds.
+	Lifetime   uint32 `json:"lt,omitzero"`
+	Credential int64  `json:"credential_s,omitzero"`
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,23 +81,42 @@ func syncTime(dir string) (_ time.Duration, err error) {
 func (d *Doctor) trail(context.Context) {
 	const check = "audit"
 	path := filepath.Join(d.cfg.Data, "audit.jsonl")
-	lines, bad, open, err := readTrail(path, d.now)
+	end, err := readTrail(path, d.now)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.say(check, FindingUnknown, "start the node: it begins one", "there is no trail yet at %s", path)
 	case err != nil:
 		d.say(check, FindingFailed, "see who owns "+path+": without it no change is made", "the trail can't be read: %v", err)
-	case bad > 0:
-		d.say(check, FindingFailed, "keep "+path+" as it is and find out who wrote to it", "%d of the last %d lines are none of a trail", bad, lines)
-	case len(open) > 0:
-		last := open[len(open)-1]
+	case end.bad > 0:
+		d.say(check, FindingFailed, "keep "+path+" as it is and find out who wrote to it", "%d of the last %d lines are none of a trail", end.bad, end.lines)
+	case len(end.open) > 0:
+		last := end.open[len(end.open)-1]
 		d.say(check, FindingWarning, "the node ended on the way: look at what became of it (\"roster get\"), and note it",
 			"%d changes were intended and have no outcome; the last is %s %s%s of %s, at %s, request %s",
-			len(open), last.Action, last.Agent, last.Target, last.Actor, last.Time.Format(time.RFC3339), last.RequestID)
+			len(end.open), last.Action, last.Agent, last.Target, last.Actor, last.Time.Format(time.RFC3339), last.RequestID)
 	default:
-		d.say(check, FindingOK, "", "the last %d lines are whole, and each intended change has an outcome", lines)
+		d.say(check, FindingOK, "", "the last %d lines are whole, and each intended change has an outcome", end.lines)
 	}
+	d.outlived(end.outlive)
 }
+
+// outlived warns of registrations that live for much longer than what their registrants
+// showed (jimenez 8.2): whoever's credentials are taken back stays found for that long.
+func (d *Doctor) outlived(lines []trailLine) {
+	const check = "lifetimes"
+	if len(lines) == 0 {
+		d.say(check, FindingOK, "", "none that this node granted lately is over %d times the life of the credential that it was asked for with", credentialLives)
+		return
+	}
+	worst := slices.MaxFunc(lines, func(a, b trailLine) int { return cmp.Compare(a.lives(), b.lives()) })
+	d.say(check, FindingWarning, "set lifetimes.credentials, or lower lifetimes.max; \"roster revoke IDENTITY --end\" ends what one owns",
+		"%d registrations that this node granted lately live for over %d times as long as the credential that they were asked for with; %s of %s for %d s, by one of %d s",
+		len(lines), credentialLives, worst.Agent, worst.Actor, worst.Lifetime, worst.Credential)
+}
+
+// credentialLives is how many lifetimes of its registrant's credential a registration has
+// without a warning.
+const credentialLives = 10
 
 // A trailLine is what is looked at of a line of the trail.
 type trailLine struct {
@@ -107,37 +127,50 @@ type trailLine struct {
 	Actor     string    `json:"actor"`
 	Agent     string    `json:"agent"`
 	Target    string    `json:"target"`
+	RID       string    `json:"rid"`
+	Outcome   string    `json:"outcome"`
+
+	Lifetime   int64 `json:"lt"`
+	Credential int64 `json:"credential_s"`
 }
 
-// readTrail returns how many lines the end of a trail has, how many of them are none,
-// and the intents that have no outcome though it is late for one.
-func readTrail(path string, now time.Time) (lines, bad int, open []trailLine, err error) {
+func (l *trailLine) lives() int64 { return l.Lifetime / max(1, l.Credential) }
+
+// A trailEnd is what the end of a trail tells.
+type trailEnd struct {
+	lines, bad int         // that are none
+	open       []trailLine // intents that have no outcome though it is late for one
+	outlive    []trailLine // the last word of each registration that outlives its credential so far
+}
+
+// readTrail reads the end of a trail.
+func readTrail(path string, now time.Time) (end trailEnd, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return 0, 0, nil, err
+		return end, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, 0, nil, err
+		return end, err
 	}
 	cut := info.Size() > trailTail
 	if cut {
 		if _, err := f.Seek(-trailTail, io.SeekEnd); err != nil {
-			return 0, 0, nil, err
+			return end, err
 		}
 	}
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, maxTrail)
-	intents := map[string][]trailLine{}
+	intents, granted := map[string][]trailLine{}, map[string]trailLine{}
 	for in.Scan() {
 		if cut { // the first is not whole
 			cut = false
 			continue
 		}
 		var l trailLine
-		if lines++; json.Unmarshal(in.Bytes(), &l) != nil || l.Phase == "" {
-			bad++
+		if end.lines++; json.Unmarshal(in.Bytes(), &l) != nil || l.Phase == "" {
+			end.bad++
 			continue
 		}
 		key := l.RequestID + " " + l.Action
@@ -147,17 +180,25 @@ func readTrail(path string, now time.Time) (lines, bad int, open []trailLine, er
 		case l.Phase == "outcome" && len(waiting) > 0:
 			intents[key] = waiting[1:]
 		}
+		if l.Phase == "outcome" && l.Outcome == "ok" && l.RID != "" {
+			granted[l.RID] = l
+		}
 	}
 	for _, waiting := range intents {
 		for _, l := range waiting {
 			if now.Sub(l.Time) > outcomeLate {
-				open = append(open, l)
+				end.open = append(end.open, l)
 			}
 		}
 	}
-	slices.SortFunc(open, func(a, b trailLine) int { return a.Time.Compare(b.Time) })
-	if err := in.Err(); err != nil {
-		return lines, bad, open, fmt.Errorf("%s: %w", path, err)
+	for _, l := range granted {
+		if l.Credential > 0 && l.Lifetime > credentialLives*l.Credential {
+			end.outlive = append(end.outlive, l)
+		}
 	}
-	return lines, bad, open, nil
+	slices.SortFunc(end.open, func(a, b trailLine) int { return a.Time.Compare(b.Time) })
+	if err := in.Err(); err != nil {
+		return end, fmt.Errorf("%s: %w", path, err)
+	}
+	return end, nil
 }

@@ -83,7 +83,7 @@ func (a *app) root() *cobra.Command {
 		a.devCommand(), a.serveCommand(), a.configCommand(),
 		a.registerCommand(), a.refreshCommand(), a.deregisterCommand(), a.transferCommand(), a.importCommand(), a.exportCommand(),
 		a.getCommand(), a.lookupCommand(), a.discoverCommand(), a.explainCommand(), a.invokeCommand(), a.watchCommand(), a.findCommand(), a.verifyCommand(), a.mcpCommand(),
-		a.membersCommand(), a.raftCommand(), a.snapshotCommand(), a.peerCommand(), a.keysCommand(), a.policyCommand(), a.flaggedCommand(), a.contextCommand(), a.doctorCommand(), a.manCommand(), a.versionCommand(),
+		a.membersCommand(), a.raftCommand(), a.snapshotCommand(), a.peerCommand(), a.keysCommand(), a.policyCommand(), a.revokeCommand(), a.flaggedCommand(), a.contextCommand(), a.doctorCommand(), a.manCommand(), a.versionCommand(),
 	)
 	return root
 }

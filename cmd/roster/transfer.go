@@ -13,7 +13,8 @@ func (a *app) transferCommand() *cobra.Command {
 		Short: "Give a registration to another identity",
 		Long: `Give a registration to another identity, as its owner or as an operator. Nothing
 else of it changes: name, contents and deadline stay. Who is to own it must be one
-that policy lets register it, and from then on refreshes and removes it.`,
+that policy lets register it, and from then on refreshes and removes it. It is not
+asked; what it does not want it removes.`,
 		Example: "  roster transfer weather-oslo --to spiffe://alpha.test/agent/bob",
 		Args:    needs("NAME|RID"),
 		RunE: func(c *cobra.Command, args []string) error {

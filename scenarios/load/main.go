@@ -60,6 +60,7 @@ var sections = []section{
 	{"million", 40 * time.Minute, million},
 	{"sync", 30 * time.Minute, firstSync},
 	{"flood", 10 * time.Minute, flood},
+	{"slow", 10 * time.Minute, slow},
 	{"kills", 15 * time.Minute, kills},
 	{"lost", 30 * time.Minute, lost},
 }

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Owned are registrations of this domain that one identity owns, a page of them: for an
+// operator who takes back what the identity may do (AD-070).
+type Owned struct {
+	Registrations []OwnedRegistration `json:"registrations"`
+	// Next is what to ask for further ones behind; empty where there are none.
+	Next string `json:"next,omitempty"`
+}
+
+// An OwnedRegistration is one of them.
+type OwnedRegistration struct {
+	RID       string    `json:"rid"`
+	Agent     string    `json:"agent"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+const ownedPath = "/v1/operator/registrations"
+
+// owned answers GET /v1/operator/registrations?owner=: what an identity owns, whoever may
+// see it.
+func (s *Server) owned(w http.ResponseWriter, c *call) error {
+	text, err := c.params.one("owner")
+	if err != nil {
+		return err
+	}
+	owner, err := directory.ParseIdentity(text)
+	if err != nil {
+		return directory.Refuse(directory.BadQuery, "owner is %.100q; it is a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT", text)
+	}
+	after, err := c.params.one("after")
+	if err != nil {
+		return err
+	}
+	var from directory.Cursor
+	if err := from.UnmarshalText([]byte(after)); err != nil {
+		return err
+	}
+	return sendOwned(w, c, s.ownedBy(owner, from))
+}
+
+func (s *Server) ownedBy(owner directory.Identity, after directory.Cursor) directory.Page {
+	return s.cfg.View.Lookup(directory.Query{Origin: s.cfg.Domain, Count: directory.MaxCount, After: after}, func(e *directory.Entry) *directory.Entry {
+		if e.Owner == owner {
+			return e
+		}
+		return nil
+	})
+}
+
+func sendOwned(w http.ResponseWriter, c *call, page directory.Page) error {
+	out := Owned{Registrations: []OwnedRegistration{}}
+	for _, e := range page.Entries {
+		out.Registrations = append(out.Registrations, OwnedRegistration{e.RID.String(), e.Agent, time.UnixMilli(e.ExpiresAt).UTC()})
+	}
+	if page.More {
+		next, err := page.Next.MarshalText()
+		if err != nil {
+			return err
+		}
+		out.Next = string(next)
+	}
+	return sendStatus(w, c, out)
+}
+
+// disown answers POST /v1/operator/registrations/end: it ends what an identity owns, a
+// page of it, each by a change of its own, and tells what it has ended. Next says that
+// there is more to end.
+func (s *Server) disown(w http.ResponseWriter, c *call) error {
+	var in newOwner
+	if err := readRequest(w, c, &in); err != nil {
+		return err
+	}
+	if in.Owner.IsZero() {
+		return directory.Refuse(directory.BadRequest, "There is no owner whose registrations are to end.").At("/owner")
+	}
+	if err := s.cfg.Registry.Linearize(c.Context()); err != nil {
+		return err
+	}
+	page := s.ownedBy(in.Owner, directory.Cursor{})
+	by := s.permitted(c)
+	by.Commissioning, by.Judged = true, nil // what policy lets operators do; it was asked
+	for _, e := range page.Entries {
+		_, err := s.cfg.Registry.Remove(c.Context(), directory.Removing{Caller: by, RID: e.RID})
+		if p := directory.ProblemOf(err); err != nil && p != directory.NotFound && p != directory.RegistrationExpired {
+			return err
+		}
+	}
+	return sendOwned(w, c, page)
+}
+
+// Owned lists what an identity owns in the domain, an operator's question: from the
+// beginning, or behind what Next of another answer was.
+func (c *Client) Owned(ctx context.Context, owner directory.Identity, after string) (Owned, *Reply, error) {
+	var out Owned
+	query := url.Values{"owner": {owner.String()}}
+	if after != "" {
+		query.Set("after", after)
+	}
+	r, err := c.read(ctx, ownedPath+"?"+query.Encode(), &out)
+	return out, r, err
+}
+
+// EndOwned ends registrations of an identity, and returns which. There are more where
+// Next is not empty.
+func (c *Client) EndOwned(ctx context.Context, owner directory.Identity) (Owned, *Reply, error) {
+	var out Owned
+	r, err := c.ask(ctx, ownedPath+"/end", newOwner{owner})
+	if err == nil {
+		err = json.Unmarshal(r.Body, &out)
+	}
+	return out, r, err
+}

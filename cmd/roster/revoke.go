@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A revocation is what roster revoke prints.
+type revocation struct {
+	Identity      directory.Identity      `json:"identity"`
+	Policy        string                  `json:"policy"` // the policy that forbids it everything
+	Ended         bool                    `json:"ended"`
+	Registrations []api.OwnedRegistration `json:"registrations"`
+}
+
+func (a *app) revokeCommand() *cobra.Command {
+	var end bool
+	c := &cobra.Command{
+		Use:   "revoke IDENTITY",
+		Short: "Forbid an identity everything, and list or end what it owns",
+		Long: `Forbid an identity everything in this domain, by a policy of its own that is put
+behind those in force, and list the registrations that it owns. Without --end they
+stay until their lifetimes end, and who has its credentials keeps them alive; with it
+they are removed. To let the identity back in, take the policy out again ("roster policy
+show", "roster policy apply").`,
+		Example: "  roster revoke spiffe://alpha.test/agent/eve --end",
+		Args:    needs("IDENTITY"),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := directory.ParseIdentity(args[0])
+			if err != nil {
+				return usage("%q is no identity: a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT", args[0])
+			}
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			done := revocation{Identity: id, Policy: "revoked " + id.String(), Ended: end, Registrations: []api.OwnedRegistration{}}
+			if err := a.forbid(c, client, done.Policy, id); err != nil {
+				return err
+			}
+			if done.Registrations, err = a.owned(c, client, id, end); err != nil {
+				return err
+			}
+			return a.printRevocation(done)
+		},
+	}
+	c.Flags().BoolVar(&end, "end", false, "remove what it owns")
+	return c
+}
+
+// forbid puts a policy of that name behind those in force, unless it is there.
+func (a *app) forbid(c *cobra.Command, client *api.Client, name string, id directory.Identity) error {
+	now, _, err := client.Policy(c.Context())
+	if err != nil {
+		return err
+	}
+	mark := "@id(" + strconv.Quote(name) + ")"
+	if strings.Contains(now.Policy, mark) {
+		a.note("%s is forbidden everything already", id)
+		return nil
+	}
+	text := fmt.Sprintf("%s\n\n%s\nforbid (principal == Identity::%s, action, resource);\n", strings.TrimRight(now.Policy, "\n"), mark, strconv.Quote(id.String()))
+	if err := client.SetPolicy(c.Context(), text); err != nil {
+		return err
+	}
+	a.note("%s is forbidden everything", id)
+	return nil
+}
+
+// owned lists what an identity owns, and has it ended where that is wanted.
+func (a *app) owned(c *cobra.Command, client *api.Client, id directory.Identity, end bool) ([]api.OwnedRegistration, error) {
+	all := []api.OwnedRegistration{}
+	for after := ""; ; {
+		var page api.Owned
+		var err error
+		if end {
+			page, _, err = client.EndOwned(c.Context(), id)
+		} else {
+			page, _, err = client.Owned(c.Context(), id, after)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Registrations...)
+		if after = page.Next; after == "" {
+			return all, nil
+		}
+	}
+}
+
+func (a *app) printRevocation(done revocation) error {
+	if len(done.Registrations) == 0 {
+		a.note("It owns nothing here.")
+	} else if done.Ended {
+		a.note("%d registrations have ended.", len(done.Registrations))
+	}
+	t := table{head: []string{"AGENT", "RID", "EXPIRES"}}
+	for _, r := range done.Registrations {
+		t.rows = append(t.rows, []string{r.Agent, r.RID, stamp(r.ExpiresAt)})
+	}
+	body, err := json.Marshal(done)
+	if err != nil {
+		return err
+	}
+	return a.print(answer{body, "registrations", t})
+}

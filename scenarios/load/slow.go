@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What a slow client may take (operations.md, "Running it for real"), and what a loaded
+// machine may add to it.
+const (
+	slowHeader = 10 * time.Second
+	slowBody   = 30 * time.Second
+	slowSlack  = 5 * time.Second
+)
+
+// slow measures lookups while thousands of clients hold connections on which a header or
+// a body arrives a byte at a time (OPS-020), how long each is let, and what they cost in
+// memory.
+func slow(ctx context.Context, b *bench) (err error) {
+	d, err := b.layOut(ctx, filepath.Join(b.dir, "slow"), 1)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	const held = 1000
+	if _, err := d.fill(ctx, "s", 0, held, 86400); err != nil {
+		return err
+	}
+	lookup := func(ctx context.Context, w, i int) error {
+		return d.get(ctx, 0, "/ad/l?agent="+name("s", (w*7919+i)%held))
+	}
+	count := 1000
+	if b.full {
+		count = 10_000
+	}
+	if _, err := measureChecked(ctx, b, lookup); err != nil { // warm
+		return err
+	}
+	quiet, err := measureChecked(ctx, b, lookup)
+	if err != nil {
+		return err
+	}
+	before, _, err := d.nodes[0].resident()
+	if err != nil {
+		return err
+	}
+	c := d.crowd(ctx, count)
+	c.open.Wait()
+	crowded, err := measureChecked(ctx, b, lookup)
+	if err != nil {
+		c.cut()
+		return err
+	}
+	most, _, err := d.nodes[0].resident()
+	there := c.there()
+	c.all.Wait()
+	if err != nil {
+		return err
+	}
+	a, q := crowded.at(.99), quiet.at(.99)
+	b.report.add(row{Section: "slow", What: "lookup p99 with slow clients", Value: ms(a), Unit: "ms", Yardstick: "without", Against: ms(q), Ratio: float64(a) / float64(q), Bar: atMost(2),
+		Note: fmt.Sprintf("%d of %d were there at the end of the turn; %d got no connection", there, count, c.failed)})
+	b.report.add(row{Section: "slow", What: "memory of a slow client", Value: float64(most-before) / 1024 / float64(max(1, there)), Unit: "KiB"})
+	b.report.add(row{Section: "slow", What: "the longest that a header was waited for", Value: c.longest[0].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
+	b.report.add(row{Section: "slow", What: "the longest that a body was waited for", Value: c.longest[1].Seconds(), Unit: "s", Bar: atMost((slowBody + slowSlack).Seconds())})
+	return nil
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func measureChecked(ctx context.Context, b *bench, op operation) (*sample, error) {
+	s := measure(ctx, 4, b.turn, 0, op)
+	return s, s.check()
+}
+
+// A slowCrowd are slow clients: of each pair one sends a header, and one a body.
+type slowCrowd struct {
+	open, all sync.WaitGroup // until each has its connection, and until each was ended
+	cut       context.CancelFunc
+
+	mu      sync.Mutex // guards the rest
+	now     int
+	failed  int
+	longest [2]time.Duration // of headers and of bodies
+}
+
+// maxOpening bounds how many of them shake hands at once.
+const maxOpening = 64
+
+func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
+	c := &slowCrowd{}
+	ctx, c.cut = context.WithCancel(ctx)
+	address := strings.TrimPrefix(d.Nodes[0].API, "https://")
+	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}} // whom it wastes matters to no such client
+	opening := make(chan struct{}, maxOpening)
+	c.open.Add(count)
+	for i := range count {
+		c.all.Go(func() {
+			opening <- struct{}{}
+			conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+			<-opening
+			c.open.Done()
+			if err != nil {
+				c.mu.Lock()
+				c.failed++
+				c.mu.Unlock()
+				return
+			}
+			c.dribble(ctx, conn, i%2)
+		})
+	}
+	return c
+}
+
+// dribble sends a byte every few seconds until the node ends the connection.
+func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
+	c.mu.Lock()
+	c.now++
+	c.mu.Unlock()
+	began := time.Now()
+	end := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer end()
+	gone := make(chan struct{})
+	go func() { // the answer, where there is one, and the end
+		defer close(gone)
+		sink := make([]byte, 512)
+		for {
+			if _, err := conn.Read(sink); err != nil {
+				return
+			}
+		}
+	}()
+	begins := []string{"GET /ad/l HTTP/1.1\r\nHost: slow\r\nX-Slow: ", "POST /discovery/query HTTP/1.1\r\nHost: slow\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"}
+	_, err := conn.Write([]byte(begins[kind]))
+	pace := time.NewTicker(3 * time.Second)
+	defer pace.Stop()
+	for err == nil {
+		select {
+		case <-gone:
+			err = net.ErrClosed
+		case <-pace.C:
+			_, err = conn.Write([]byte{'x'})
+		}
+	}
+	took := time.Since(began)
+	_ = conn.Close()
+	<-gone
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now--
+	if ctx.Err() == nil {
+		c.longest[kind] = max(c.longest[kind], took)
+	}
+}
+
+func (c *slowCrowd) there() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
