@@ -200,7 +200,7 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 		func(r *workload.X509SVIDResponse) { r.Svids = nil },
 	}
 	// STORY_LONG asks for 1,000 requests a second over a minute.
-	rotations, workers, most := long(60, 12), long(300, 6), int64(long(1_000_000, 20_000))
+	rotations, workers, most := long(60, 12), long(330, 6), int64(long(1_000_000, 20_000))
 	each := time.Duration(long(300, 6)) * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var requests, failures atomic.Int64
