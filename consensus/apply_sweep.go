@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"crypto/sha256"
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
@@ -65,7 +66,11 @@ func (s *state) regrant(c *regrant) {
 		next, e := *reg, *reg.entry
 		next.entry, next.grants, e.Revision = &e, grants, s.next()
 		s.replace(reg, &next)
-		s.publish(&next, &made{Shown: shownOf(next.change(s.domain).Disclosures(), grants)}, e.Revision, false)
+		made := &made{Shown: item.Shown}
+		if len(made.Shown) != len(grants)*sha256.Size {
+			made.Shown = shownOf(next.change(s.domain).Disclosures(), grants)
+		}
+		s.publish(&next, made, e.Revision, false)
 		s.plan(&next)
 	}
 }

@@ -233,6 +233,7 @@ type regrantItem struct {
 	RID       directory.RID `cbor:"1,keyasint"`
 	Statement uint64        `cbor:"2,keyasint"` // which contents policy was asked about
 	Granted   granted       `cbor:"3,keyasint"`
+	Shown     []byte        `cbor:"4,keyasint,omitempty"` // the m of each grant, as in made; apply makes it where it isn't there
 }
 
 // The one way in which this package writes and reads CBOR: deterministic

@@ -56,7 +56,7 @@ func everyCommand() []command {
 		{Issue: &issue{12}},
 		{Peer: &peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true, directory.Hash{}, 0, false, directory.BundleEndpoint{}, directory.PeerRules{}, directory.PeerRules{}}},
 		{Epoch: &epoch{1793491200, "bootstrap"}},
-		{Regrant: &regrant{[]regrantItem{{rid, 4, g}}}},
+		{Regrant: &regrant{[]regrantItem{{rid, 4, g, nil}}}},
 		{Rules: &Rules{Hold: 3600, PerOwner: 1000}},
 		{Member: &member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true}},
 		{Admit: &admission{must(alphaNode("n3")), 1793577600}},

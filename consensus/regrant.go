@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -70,30 +71,54 @@ func (s *Store) regrantAll(ctx context.Context) {
 		rids = append(rids, reg.entry.RID)
 	}
 	slices.SortFunc(rids, directory.RID.Compare)
-	for part := range slices.Chunk(rids, maxSwept) {
-		c := &regrant{Items: s.decideAnew(part)}
-		if len(c.Items) > 0 && !s.proposeGrants(ctx, &command{Regrant: c}) {
-			return
-		}
-		if ctx.Err() != nil {
-			return
-		}
-	}
-	s.proposeGrants(ctx, &command{Decide: &decide{&now}})
-}
-
-// proposeGrants is false where grants are not all decided anew; then that is tried
-// again, by this leader or the next.
-func (s *Store) proposeGrants(ctx context.Context, c *command) bool {
-	_, err := s.propose(ctx, c)
+	err := s.regrantThose(ctx, rids)
 	if err == nil {
-		return true
+		_, err = s.propose(ctx, &command{Decide: &decide{&now}})
 	}
-	s.log.Info("grants are not all decided anew", "error", err)
+	if err == nil {
+		return
+	}
+	s.log.Info("grants are not all decided anew", "error", err) // that is for the next leader, or tried again
 	if ctx.Err() == nil && !errors.Is(err, errNotLeader) {
 		s.askRegrants()
 	}
-	return false
+}
+
+// regranters is how many commands with new grants are on their way at a time: while
+// some are committed, policy is asked about the others.
+const regranters = 4
+
+// regrantThose is regrantAll of those that are named. It ends with the first error.
+func (s *Store) regrantThose(ctx context.Context, rids []directory.RID) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	parts := make(chan []directory.RID)
+	var workers sync.WaitGroup
+	for range regranters {
+		workers.Go(func() {
+			for part := range parts {
+				c := &regrant{Items: s.decideAnew(part)}
+				if len(c.Items) == 0 {
+					continue
+				}
+				if _, err := s.propose(ctx, &command{Regrant: c}); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+feed:
+	for part := range slices.Chunk(rids, maxSwept) {
+		select {
+		case parts <- part:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(parts)
+	workers.Wait()
+	return context.Cause(ctx)
 }
 
 // decideAnew returns new answers of policy where they differ from the old ones.
@@ -116,7 +141,7 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 		}
 		g := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
 		if !equalGrants(g.grants(), reg.grants) {
-			items = append(items, regrantItem{rid, e.Statement, g})
+			items = append(items, regrantItem{rid, e.Statement, g, shownOf(reg.change(s.cfg.Domain).Disclosures(), g.grants())})
 		}
 	}
 	return items
