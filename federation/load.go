@@ -114,44 +114,62 @@ type kept struct {
 const fillBatch = 1000
 
 // fill notes what a stream wants, and shows what it holds where it is the one
-// that is shown. Nothing that was shown before is taken away. It reads a bounded
-// number of entries at a time: whatever makes the file larger or wipes it waits for
-// readers, and with it the pages of all other origins. The stream doesn't change
+// that is shown. Nothing that was shown before is taken away. The stream doesn't change
 // meanwhile, since o.mu is held or nothing runs yet.
 func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
 	var used usage
 	defer func() { st.used = used }()
-	for after := []byte(nil); ; {
+	for after, more := []byte(nil), true; more; {
 		var batch []kept
-		read := 0
-		err := m.store.read(st.id, func(t *streamTx) error {
-			c := t.entries.Cursor()
-			k, v := c.Seek(after)
-			if k != nil && bytes.Equal(k, after) {
-				k, v = c.Next()
-			}
-			for ; k != nil && read < fillBatch; k, v = c.Next() {
-				e, err := t.kept(k, v)
-				if err != nil {
-					return err
-				}
-				read++
-				after = append(after[:0], k...)
-				used = used.plus(t.usageOf(&e.held))
-				switch {
-				case e.held.Record == recordWanted && st.wanted[e.rid] == nil:
-					st.wanted[e.rid] = &want{digest: e.held.digest(e.rid)}
-				case e.held.Record == recordHeld && st == f.cur:
-					batch = append(batch, e)
-				}
+		var err error
+		after, more, err = m.store.entriesAfter(st.id, after, fillBatch, func(t *streamTx, rid directory.RID, h *held) error {
+			used = used.plus(t.usageOf(h))
+			switch {
+			case h.Record == recordWanted && st.wanted[rid] == nil:
+				st.wanted[rid] = &want{digest: h.digest(rid)}
+			case h.Record == recordHeld && st == f.cur:
+				e, err := t.keptOf(rid, h)
+				batch = append(batch, e)
+				return err
 			}
 			return nil
 		})
 		m.showAll(o, st, batch)
-		if err != nil || read < fillBatch {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// entriesAfter reads up to limit entries of a stream behind the key after. It returns
+// the key of the last one, and whether there are more. Whatever makes the file larger
+// or wipes it waits for readers, and with it the pages of all other origins: so nobody
+// reads a whole stream at once.
+func (s *store) entriesAfter(id streamID, after []byte, limit int, see func(*streamTx, directory.RID, *held) error) (last []byte, more bool, err error) {
+	err = s.read(id, func(t *streamTx) error {
+		c := t.entries.Cursor()
+		k, v := c.Seek(after)
+		if k != nil && bytes.Equal(k, after) {
+			k, v = c.Next()
+		}
+		for n := 0; k != nil; k, v = c.Next() {
+			if more = n == limit; more {
+				return nil
+			}
+			rid, h, err := readHeld(k, v)
+			if err == nil {
+				err = see(t, rid, h)
+			}
+			if err != nil {
+				return err
+			}
+			n++
+			after = bytes.Clone(k)
+		}
+		return nil
+	})
+	return after, more && err == nil, err
 }
 
 // usageOf is what one entry takes.
@@ -166,13 +184,27 @@ func (t *streamTx) usageOf(h *held) (u usage) {
 }
 
 // kept reads an entry with its record.
-func (t *streamTx) kept(k, v []byte) (e kept, err error) {
-	e.rid, err = directory.ParseRID(string(k))
-	if err = errors.Join(err, unmarshal(v, &e.held)); err != nil {
-		return e, errStore
+func (t *streamTx) kept(k, v []byte) (kept, error) {
+	rid, h, err := readHeld(k, v)
+	if err != nil {
+		return kept{}, err
 	}
-	if e.held.Record == recordHeld {
-		if e.record, err = t.record(e.held.name()); err == nil && e.record == nil {
+	return t.keptOf(rid, h)
+}
+
+func readHeld(k, v []byte) (directory.RID, *held, error) {
+	h := new(held)
+	rid, err := directory.ParseRID(string(k))
+	if err = errors.Join(err, unmarshal(v, h)); err != nil {
+		return rid, nil, errStore
+	}
+	return rid, h, nil
+}
+
+func (t *streamTx) keptOf(rid directory.RID, h *held) (e kept, err error) {
+	e = kept{rid: rid, held: *h}
+	if h.Record == recordHeld {
+		if e.record, err = t.record(h.name()); err == nil && e.record == nil {
 			err = errStore
 		}
 	}

@@ -40,6 +40,7 @@ type Mesh struct {
 	counts    counts
 	traffic   traffic
 	codecs    codecs
+	judge     chan struct{} // has room for one: rules have changed
 	cases     *cases
 	freezing  sync.Mutex // held while frozen is made
 	frozen    atomic.Pointer[[]spiffeid.TrustDomain]
@@ -68,7 +69,7 @@ func Open(cfg Config) (*Mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mesh{cfg: cfg, store: st, closing: make(chan struct{}), changed: make(chan struct{}), origins: map[spiffeid.TrustDomain]*origin{}}
+	m := &Mesh{cfg: cfg, store: st, closing: make(chan struct{}), changed: make(chan struct{}), origins: map[spiffeid.TrustDomain]*origin{}, judge: make(chan struct{}, 1)}
 	m.publisher = &publisher{cfg: &m.cfg, pages: map[pageKey]madePage{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.drain = sync.OnceFunc(func() { close(m.closing) })
@@ -86,6 +87,7 @@ func Open(cfg Config) (*Mesh, error) {
 		return nil, errors.Join(err, st.close()) // and nothing is written of what was half read
 	}
 	m.reconcile()
+	m.judgeAll(m.ctx)
 	if cfg.Court != nil {
 		m.resume(pending)
 	}
@@ -225,6 +227,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	wg.Go(func() { m.sweeper(ctx) })
 	wg.Go(func() { m.wiping(ctx) })
 	wg.Go(func() { m.staleness(ctx) })
+	wg.Go(func() { m.judges(ctx) })
 	if m.cfg.Court != nil {
 		wg.Go(func() { m.enforce(ctx) })
 	}

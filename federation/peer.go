@@ -45,12 +45,13 @@ type origin struct {
 	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
 	peering   directory.Peering
 	ended     bool
-	stale     bool // it wasn't heard for long, and its peering hides what it told
-	room      bool // something was freed, or may be held, since readmit looked
-	convicted bool // frozen at this node, and the domain hasn't done it yet
-	unlisted  bool // by its newest key document it doesn't let this domain have its mesh stream
-	feed           // its mesh stream
-	private   feed // what it announces to this domain alone
+	stale     bool     // it wasn't heard for long, and its peering hides what it told
+	judging   *judging // nil where what is shown is by the rules of now
+	room      bool     // something was freed, or may be held, since readmit looked
+	convicted bool     // frozen at this node, and the domain hasn't done it yet
+	unlisted  bool     // by its newest key document it doesn't let this domain have its mesh stream
+	feed               // its mesh stream
+	private   feed     // what it announces to this domain alone
 	announced *rate.Limiter
 	comparing *rate.Limiter   // pages of a chain that are read to compare; not guarded
 	head      *directory.Head // the newest verified one

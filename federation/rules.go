@@ -60,30 +60,6 @@ func (h *held) deadline(most uint32) int64 {
 	return min(h.Deadline, set+int64(most))
 }
 
-// rejudge shows what the peering's rules let through, of what is on disk. o.mu is
-// held.
-func (m *Mesh) rejudge(o *origin) {
-	defer m.moved()
-	o.room = true
-	if o.stale {
-		o.index.Clear()
-		return
-	}
-	for e := range o.index.All() {
-		if !o.admits(e) {
-			o.index.Delete(e.RID)
-		}
-	}
-	for _, f := range o.feeds() {
-		if f.cur == nil {
-			continue
-		}
-		if err := m.fill(o, f, f.cur); err != nil {
-			m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
-		}
-	}
-}
-
 // staleEvery is how often it is asked who hasn't been heard for too long.
 const staleEvery = 500 * time.Millisecond
 

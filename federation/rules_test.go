@@ -16,6 +16,7 @@ func ruled(t *testing.T) (b *bench, set func(directory.PeerRules)) {
 	return b, func(r directory.PeerRules) {
 		p.Import = r
 		b.beta.reconcile()
+		b.beta.judgeAll(t.Context())
 	}
 }
 
@@ -184,4 +185,77 @@ func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Rules that change while much is held are put into force in steps. Between two of
+// them readers are answered and pages taken, and those are judged by the new rules.
+func TestRulesChangeInSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := active(alpha, 1)
+		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+		const many = 4 * judgeBatch
+		for i := range many {
+			b.origin.register(fmt.Sprintf("weather-%d", i), 6000)
+			b.origin.register(fmt.Sprintf("stocks-%d", i), 6000)
+		}
+		b.pull()
+		o := b.beta.origin(alpha)
+		steps := func(rules directory.PeerRules, meanwhile string) (n int) {
+			p.Import = rules
+			b.beta.reconcile()
+			for before := len(b.agents()); b.beta.judgeSome(o); n++ {
+				if n == 1 { // one step of several is done: nobody holds the origin
+					if _, ok := o.position(); !ok {
+						t.Fatal("no position")
+					}
+					b.origin.register(meanwhile, 6000)
+					b.pull()
+					before = len(b.agents())
+				}
+				now := len(b.agents())
+				if d := now - before; d > judgeBatch || -d > judgeBatch {
+					t.Fatalf("a step went from %d to %d", before, now)
+				}
+				before = now
+			}
+			return n
+		}
+		if n := steps(directory.PeerRules{Names: []string{"weather-*"}}, "stocks-late"); n < 2*many/judgeBatch {
+			t.Errorf("in %d steps", n)
+		}
+		if got := b.agents(); len(got) != many || got["stocks-late"] || !got["weather-0"] {
+			t.Errorf("%d are shown, the late one is %v", len(got), got["stocks-late"])
+		}
+		if n := steps(directory.PeerRules{Names: []string{"stocks-*", "weather-0"}}, "stocks-later"); n < 2*many/judgeBatch {
+			t.Errorf("in %d steps", n)
+		}
+		if got := b.agents(); len(got) != many+3 || !got["stocks-late"] || !got["stocks-later"] || !got["weather-0"] {
+			t.Errorf("%d are shown", len(got))
+		}
+	})
+}
+
+// Rules that change once more begin anew.
+func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := active(alpha, 1)
+		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+		for i := range 2 * judgeBatch {
+			b.origin.register(fmt.Sprintf("agent-%d", i), 6000)
+		}
+		b.pull()
+		o := b.beta.origin(alpha)
+		for _, names := range [][]string{{"none"}, {"agent-1*"}, nil} {
+			p.Import.Names = names
+			b.beta.reconcile()
+			b.beta.judgeSome(o)
+		}
+		b.beta.judgeAll(t.Context())
+		if n := len(b.agents()); n != 2*judgeBatch {
+			t.Errorf("%d are shown, and all are admitted", n)
+		}
+		if o.judging != nil {
+			t.Error("something is left to do")
+		}
+	})
 }

@@ -1,0 +1,123 @@
+package federation
+
+import (
+	"context"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Rules for what comes in may change while hundreds of thousands of an origin's
+// registrations are held. What is shown is brought in line in steps, between which
+// the origin's pages are taken and readers are answered: what comes meanwhile is
+// judged by the new rules anyway.
+
+// judgeBatch bounds the entries that one step looks at, and with it how long it holds
+// the origin.
+const judgeBatch = 256
+
+// A judging is what is left to be done since the rules changed.
+type judging struct {
+	shown []*directory.Entry // that may have to go; first, so that what is not let in is soon gone
+	feed  int                // of the origin's feeds, whose entries may have to come
+	of    *stream            // that feed's
+	after []byte             // the key of the entry that was looked at last
+}
+
+// rejudge has what the origin told shown by the rules of now. o.mu is held; judge does
+// the work.
+func (m *Mesh) rejudge(o *origin) {
+	o.room = true
+	o.judging = nil
+	if o.stale {
+		o.index.Clear()
+		m.moved()
+		return
+	}
+	o.judging = &judging{}
+	for e := range o.index.All() {
+		o.judging.shown = append(o.judging.shown, e)
+	}
+	nudge(m.judge)
+}
+
+// judges brings in line what is shown, after the rules have changed, until ctx ends.
+func (m *Mesh) judges(ctx context.Context) {
+	for wait(ctx, m.judge, 0) {
+		m.judgeAll(ctx)
+	}
+}
+
+// judgeAll does all that is to be done, of one origin a step after the other's.
+func (m *Mesh) judgeAll(ctx context.Context) {
+	for more := true; more && ctx.Err() == nil; {
+		more = false
+		for _, o := range m.all() {
+			more = m.judgeSome(o) || more
+		}
+	}
+}
+
+// judgeSome takes one step, and reports whether there is more to do.
+func (m *Mesh) judgeSome(o *origin) (more bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	j := o.judging
+	switch {
+	case j == nil:
+		return false
+	case o.ended:
+	case len(j.shown) > 0:
+		n := min(judgeBatch, len(j.shown))
+		for _, e := range j.shown[:n] {
+			if now, ok := o.index.Get(e.RID); ok && !o.admits(now) {
+				o.index.Delete(e.RID)
+			}
+		}
+		j.shown = j.shown[n:]
+		return true
+	case j.feed < len(o.feeds()):
+		if err := m.judgeFeed(o, j); err != nil {
+			m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+			j.next()
+		}
+		return true
+	}
+	o.judging = nil
+	m.moved()
+	return false
+}
+
+func (j *judging) next() { j.feed, j.of, j.after = j.feed+1, nil, nil }
+
+// judgeFeed looks at the next entries of a feed. o.mu is held.
+func (m *Mesh) judgeFeed(o *origin, j *judging) error {
+	st := o.feeds()[j.feed].cur
+	if st == nil {
+		j.next()
+		return nil
+	}
+	if st != j.of { // at first, or an epoch later
+		j.of, j.after = st, nil
+	}
+	var batch []kept
+	after, more, err := m.store.entriesAfter(st.id, j.after, judgeBatch, func(t *streamTx, rid directory.RID, h *held) error {
+		if h.Record != recordHeld || o.shows(st, rid, h) {
+			return nil
+		}
+		e, err := t.keptOf(rid, h)
+		batch = append(batch, e)
+		return err
+	})
+	m.showAll(o, st, batch)
+	if j.after = after; !more {
+		j.next()
+	}
+	return err
+}
+
+// shows reports whether an entry is shown as it would be now, if it is admitted.
+func (o *origin) shows(st *stream, rid directory.RID, h *held) bool {
+	e, ok := o.index.Get(rid)
+	return ok && e.Received.H == h.H && e.Received.M == h.M && e.Received.Private == (st.id.aud != directory.Mesh) &&
+		e.ExpiresAt == h.deadline(o.peering.Import.MaxLifetime)*1000
+}
