@@ -68,7 +68,7 @@ func (s *state) regrant(c *regrant) {
 		s.replace(reg, &next)
 		made := &made{Shown: item.Shown}
 		if len(made.Shown) != len(grants)*sha256.Size {
-			made.Shown = shownOf(next.change(s.domain).Disclosures(), grants)
+			made.Shown = shownTo(next.change(s.domain), grants)
 		}
 		s.publish(&next, made, e.Revision, false)
 		s.plan(&next)

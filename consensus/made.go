@@ -59,8 +59,13 @@ func makeOf(c *directory.Change, grants []directory.Grant) *made {
 	return &made{Reg: digests.Reg, Doc: digests.Doc, Shown: shownOf(ds, grants)}
 }
 
-// shownOf is the m of each grant, in their order: all that other grants for the same
+// shownTo is the m of each grant, in their order: all that other grants for the same
 // statement change.
+func shownTo(c *directory.Change, grants []directory.Grant) []byte {
+	return shownOf(c.DisclosuresTo(grants), grants)
+}
+
+// shownOf is shownTo of disclosures that are made.
 func shownOf(ds []directory.Disclosure, grants []directory.Grant) (all []byte) {
 	for _, g := range grants {
 		_, shown := directory.Disclosed(ds, g)

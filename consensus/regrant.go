@@ -141,7 +141,7 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 		}
 		g := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
 		if !equalGrants(g.grants(), reg.grants) {
-			items = append(items, regrantItem{rid, e.Statement, g, shownOf(reg.change(s.cfg.Domain).Disclosures(), g.grants())})
+			items = append(items, regrantItem{rid, e.Statement, g, shownTo(reg.change(s.cfg.Domain), g.grants())})
 		}
 	}
 	return items

@@ -48,12 +48,15 @@ type Disclosure struct {
 
 // Disclosures returns all members of c as disclosures: ours first, then the
 // document's in written order.
-func (c *Change) Disclosures() []Disclosure {
+func (c *Change) Disclosures() []Disclosure { return c.DisclosuresTo([]Grant{{All: true}}) }
+
+// DisclosuresTo returns those of the disclosures that any of the grants shows.
+func (c *Change) DisclosuresTo(grants []Grant) []Disclosure {
 	if c.Op == OpEnd {
 		return nil
 	}
 	members := c.Document.Members()
-	d := &discloser{mac: hmac.New(sha256.New, c.Salt[:]), into: make([]Disclosure, 0, 3+len(members))}
+	d := &discloser{grants: grants, mac: hmac.New(sha256.New, c.Salt[:]), into: make([]Disclosure, 0, 3+len(members))}
 	d.disclose("reg", Member{"agent", AppendString(nil, c.Agent)})
 	d.disclose("reg", Member{"owner", AppendString(nil, c.Owner.String())})
 	d.disclose("reg", Member{"kind", AppendString(nil, string(c.Document.Kind()))})
@@ -66,12 +69,16 @@ func (c *Change) Disclosures() []Disclosure {
 // A discloser makes the disclosures of one statement, one after the other in the
 // same memory: every member of the domain does this for every registration.
 type discloser struct {
+	grants     []Grant
 	mac        hash.Hash // keyed by the master salt
 	into       []Disclosure
 	json, text []byte
 }
 
 func (d *discloser) disclose(object string, m Member) {
+	if !slices.ContainsFunc(d.grants, func(g Grant) bool { return g.Allows(object, m.Name) }) {
+		return
+	}
 	var salt [sha256.Size]byte
 	d.json = append(d.json[:0], "adrec1\x00"...)
 	d.json = append(append(append(d.json, object...), 0), m.Name...)
