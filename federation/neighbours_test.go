@@ -53,6 +53,8 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 
 // A relay that answers slowly, one digest at a time, keeps nobody for long from an
 // origin that is there again.
+//
+// Requirement: MESH-026
 func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
@@ -89,6 +91,8 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 
 // An origin that gives pages without end where its chain is to be renewed, or lets
 // it be renewed never, fills no disk.
+//
+// Requirement: MESH-026
 func TestChainsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
