@@ -16,9 +16,13 @@ package table
 
 import "math"
 
-// parts is how many parts a table has, each of which grows by itself: by a
-// quarter, so that little of it is empty.
-const parts = 256
+// parts is how many parts a table has, each of which grows by itself: by a quarter,
+// so that little of it is empty. One of few cells is doubled, since to grow is to
+// hash all that is there again, and nobody misses a megabyte.
+const (
+	parts = 256
+	few   = 1024
+)
 
 // A Table finds numbers by the hash of what they stand for: open addressing with
 // linear probing, four bytes for a cell. The caller knows what a number stands
@@ -125,7 +129,11 @@ func (p *part) place(n uint32, h uint64) {
 
 func (p *part) grow(hash func(uint32) uint64) {
 	old := p.cells
-	p.cells = make([]uint32, max(4, len(old)+len(old)/4))
+	more := len(old) / 4
+	if len(old) < few {
+		more = max(4, len(old))
+	}
+	p.cells = make([]uint32, len(old)+more)
 	for _, c := range old {
 		if c != 0 {
 			p.place(c-1, hash(c-1))
