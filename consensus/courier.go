@@ -17,7 +17,7 @@ import (
 // under way. While they are, writes gather, as in the batcher; a message is one
 // exchange with the leader however many writes are in it.
 const (
-	maxMessages     = 4
+	maxMessages     = 2
 	maxMessage      = 128
 	maxMessageBytes = 256 << 10
 )
