@@ -145,7 +145,7 @@ func (c *cluster) welcome(raw net.Conn) error {
 	conn := tls.Server(t, c.server)
 	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
 	defer cancel()
-	id, proto, err := c.shake(ctx, conn, t)
+	id, proto, err := c.shake(ctx, conn, t, c.server.VerifyConnection)
 	to := c.web
 	switch {
 	case err != nil:
@@ -220,7 +220,7 @@ func (c *cluster) open(ctx context.Context, address, proto string, check func(sp
 		}
 	}
 	conn := tls.Client(t, withProtocols(c.clients, proto))
-	id, _, err := c.shake(ctx, conn, t)
+	id, _, err := c.shake(ctx, conn, t, c.clients.VerifyConnection)
 	if err == nil {
 		err = check(id)
 	}
@@ -231,8 +231,9 @@ func (c *cluster) open(ctx context.Context, address, proto string, check func(sp
 }
 
 // shake completes a handshake, returns who the peer is and what it wants to speak,
-// and ends the connection with the peer's certificate.
-func (c *cluster) shake(ctx context.Context, conn *tls.Conn, t *tracked) (id spiffeid.ID, proto string, err error) {
+// and ends the connection with the peer's certificate. By judge, where it is not nil, evict
+// judges that again.
+func (c *cluster) shake(ctx context.Context, conn *tls.Conn, t *tracked, judge func(tls.ConnectionState) error) (id spiffeid.ID, proto string, err error) {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return id, "", err
 	}
@@ -243,6 +244,9 @@ func (c *cluster) shake(ctx context.Context, conn *tls.Conn, t *tracked) (id spi
 	}
 	c.mu.Lock()
 	t.peer, t.proto = id, cs.NegotiatedProtocol
+	if judge != nil {
+		t.judge = func() error { return judge(cs) }
+	}
 	c.mu.Unlock()
 	t.expire(time.Until(cs.PeerCertificates[0].NotAfter))
 	return id, cs.NegotiatedProtocol, nil
@@ -279,21 +283,31 @@ func trackedOf(conn net.Conn) *tracked {
 	return nil
 }
 
-// evict ends the connections of those that are members no more, but lets the last
-// answer out first: a node that asks to leave is told that it has left.
+// evict ends the connections of those that are members no more, or whose certificates
+// would not be taken now, since their authority was taken out of the domain's bundle; but
+// it lets the last answer out first: a node that asks to leave is told that it has left.
 func (c *cluster) evict() {
 	known := c.known()
 	if len(known) == 0 {
 		return
 	}
-	var gone []*tracked
+	var gone, rest []*tracked
 	c.mu.Lock()
 	for t := range c.conns {
-		if !t.peer.IsZero() && t.proto != protoJoin && !t.busy && t.asked == 0 && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }) {
+		switch {
+		case t.peer.IsZero() || t.proto == protoJoin || t.busy || t.asked > 0:
+		case !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }):
 			gone = append(gone, t)
+		case t.judge != nil:
+			rest = append(rest, t)
 		}
 	}
 	c.mu.Unlock()
+	for _, t := range rest {
+		if err := t.judge(); err != nil {
+			gone = append(gone, t)
+		}
+	}
 	for _, t := range gone {
 		_ = t.Close()
 	}
@@ -395,8 +409,9 @@ type tracked struct {
 	raft    bool        // by which this member speaks Raft; guarded by the cluster's mu
 	peer    spiffeid.ID // with proto guarded by the cluster's mu; zero until it is known
 	proto   string
-	busy    bool // the peer waits for an answer; guarded by the cluster's mu
-	asked   int  // answers that the peer waits for over a line; guarded by the cluster's mu
+	judge   func() error // says why the peer's certificate would not be taken now; as peer, and nil where nothing says it
+	busy    bool         // the peer waits for an answer; guarded by the cluster's mu
+	asked   int          // answers that the peer waits for over a line; guarded by the cluster's mu
 	once    sync.Once
 
 	mu    sync.Mutex

@@ -63,12 +63,13 @@ func slow(ctx context.Context, b *bench) (err error) {
 	most, _, err := d.nodes[0].resident()
 	there := c.there()
 	c.all.Wait()
+	at, failed := c.most, c.failed
 	if err != nil {
 		return err
 	}
 	a, q := crowded.at(.99), quiet.at(.99)
 	b.report.add(row{Section: "slow", What: "lookup p99 with slow clients", Value: ms(a), Unit: "ms", Yardstick: "without", Against: ms(q), Ratio: float64(a) / float64(q), Bar: atMost(2),
-		Note: fmt.Sprintf("%d of %d were there at the end of the turn; %d got no connection", there, count, c.failed)})
+		Note: fmt.Sprintf("of %d, %d were there at once, and %d at the end of the turn; %d got no connection", count, at, there, failed)})
 	b.report.add(row{Section: "slow", What: "memory of a slow client", Value: float64(most-before) / 1024 / float64(max(1, there)), Unit: "KiB"})
 	b.report.add(row{Section: "slow", What: "the longest that a header was waited for", Value: c.longest[0].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
 	b.report.add(row{Section: "slow", What: "the longest that a body was waited for", Value: c.longest[1].Seconds(), Unit: "s", Bar: atMost((slowBody + slowSlack).Seconds())})
@@ -89,6 +90,7 @@ type slowCrowd struct {
 
 	mu      sync.Mutex // guards the rest
 	now     int
+	most    int // at once
 	failed  int
 	longest [2]time.Duration // of headers and of bodies
 }
@@ -125,6 +127,7 @@ func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
 func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
 	c.mu.Lock()
 	c.now++
+	c.most = max(c.most, c.now)
 	c.mu.Unlock()
 	began := time.Now()
 	end := context.AfterFunc(ctx, func() { _ = conn.Close() })

@@ -1,0 +1,133 @@
+package consensus
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// brief returns a certificate of id that lives for two minutes from now on.
+func (c *ca) brief(t testing.TB, id spiffeid.ID) *tls.Certificate {
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	u, _ := url.Parse(id.String())
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), URIs: []*url.URL{u}, DNSNames: []string{"node"},
+		NotBefore: time.Now().Add(-time.Second), NotAfter: time.Now().Add(2 * time.Minute),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, c.cert, key.Public(), c.key)
+	if err != nil {
+		t.Error(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// conns returns the connections that a member has by now.
+func (d *domain) conns(i int) map[*tracked]struct{} {
+	c := d.nodes[i].cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.conns)
+}
+
+// What members talk over ends with the certificates that it was made with, is made again
+// with those that were renewed, and no write is lost by it.
+//
+// Requirement: TRUST-002
+func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d *domain
+		certificates := map[string]*atomic.Pointer[tls.Certificate]{}
+		authority := newCA(t)
+		renew := func(id spiffeid.ID) { certificates[id.String()].Store(authority.brief(t, id)) }
+		d = newDomain(t, 3, func(c *Config) {
+			now := &atomic.Pointer[tls.Certificate]{}
+			certificates[c.Node.String()] = now
+			renew(c.Node)
+			pool := x509.NewCertPool()
+			pool.AddCert(authority.cert)
+			c.ServerTLS.Certificates, c.ServerTLS.ClientCAs = nil, pool
+			c.ServerTLS.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return now.Load(), nil }
+			c.ClientTLS.Certificates, c.ClientTLS.RootCAs = nil, pool
+			c.ClientTLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return now.Load(), nil }
+		})
+		d.ready()
+		leader, _ := d.leader()
+		var before [3]map[*tracked]struct{}
+		for i := range d.nodes {
+			before[i] = d.conns(i)
+			if len(before[i]) == 0 {
+				t.Fatalf("member %d has no connections", i)
+			}
+		}
+		for second := range 180 {
+			if second%60 == 59 {
+				for _, m := range d.members {
+					renew(m.ID)
+				}
+			}
+			if _, err := d.nodes[second%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", second%5), 600)); err != nil {
+				t.Fatalf("after %d s: %v", second, err)
+			}
+			time.Sleep(time.Second)
+		}
+		for i := range d.nodes {
+			for conn := range d.conns(i) {
+				if _, was := before[i][conn]; was {
+					t.Errorf("member %d still talks by %s over a connection whose certificates have ended", i, conn.proto)
+				}
+			}
+			if len(d.conns(i)) == 0 {
+				t.Errorf("member %d has no connections any more", i)
+			}
+		}
+		if now, _ := d.leader(); now != leader {
+			t.Errorf("another member leads")
+		}
+		d.close()
+	})
+}
+
+// A member whose certificate does not hold any more, since its authority is believed no
+// longer, is talked to no longer either, over connections that are there.
+//
+// Requirement: TRUST-003
+func TestConnectionsEndWithTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var over atomic.Bool
+		last := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/n2")
+		judge := func(cs tls.ConnectionState) error {
+			if id, _ := peerID(&cs); over.Load() && id == last {
+				return errors.New("nobody believes its authority any more")
+			}
+			return nil
+		}
+		d := newDomain(t, 3, func(c *Config) { c.ServerTLS.VerifyConnection, c.ClientTLS.VerifyConnection = judge, judge })
+		d.ready()
+		over.Store(true)
+		time.Sleep(5 * time.Second)
+		for i := range 2 {
+			for conn := range d.conns(i) {
+				if conn.peer == last {
+					t.Errorf("member %d still talks by %s to one that nobody believes", i, conn.proto)
+				}
+			}
+		}
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 600)); err != nil {
+			t.Errorf("the others do not go on: %v", err)
+		}
+		d.close()
+	})
+}
