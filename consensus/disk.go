@@ -142,5 +142,40 @@ func (p privateSnapshots) Create(version raft.SnapshotVersion, index, term uint6
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("close a snapshot to others: %w", err), sink.Cancel())
 	}
-	return sink, nil
+	file, err := os.Open(filepath.Join(p.dir, sink.ID()+".tmp", "state.bin"))
+	if err != nil { // the library calls it otherwise
+		return sink, nil
+	}
+	return &steadySink{SnapshotSink: sink, file: file}, nil
+}
+
+// A steadySink has its file's bytes on the disk soon after they are written. All at once
+// at the end they are a gigabyte, and the log's next entry would wait behind them.
+type steadySink struct {
+	raft.SnapshotSink
+	file    *os.File
+	unsaved int
+}
+
+// steadyBytes is how much is written between two waits for the disk.
+const steadyBytes = 8 << 20
+
+func (s *steadySink) Write(b []byte) (int, error) {
+	n, err := s.SnapshotSink.Write(b)
+	if s.unsaved += n; err == nil && s.unsaved >= steadyBytes {
+		s.unsaved = 0
+		err = s.file.Sync()
+	}
+	return n, err
+}
+
+// Close and Cancel may follow each other, as those of the library.
+func (s *steadySink) Close() error {
+	_ = s.file.Close() // it was read from alone
+	return s.SnapshotSink.Close()
+}
+
+func (s *steadySink) Cancel() error {
+	_ = s.file.Close()
+	return s.SnapshotSink.Cancel()
 }

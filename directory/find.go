@@ -156,26 +156,46 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 	return found, last, false
 }
 
-// gather returns all entries of r behind the key after that q asks for, in the
+// gather returns all entries of r, whose texts are of one beginning, behind the key after that q asks for, in the
 // order of keys.
 func (x *Index) gather(r extent, q *matcher, after key, now int64) []*Entry {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	p := &x.fields[r.field]
 	var slots []slot
-	for s, end := x.behind(r, key{}); s != end; {
-		var o posting
-		o, s, _ = p.next(s)
-		at := x.stock.slots.At(o.slot)
-		if at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
-			slots = append(slots, *at)
-		}
+	for at, more := (waypoint{text: r.text}), true; more; {
+		at, more = x.gatherSome(&slots, r, q, at, after, now)
 	}
 	slices.SortFunc(slots, func(a, b slot) int { return a.key.compare(b.key) })
-	slots = slices.Compact(slots) // an entry may have several names with one beginning
+	// An entry may have several names with one beginning, and be refreshed in between.
+	slots = slices.CompactFunc(slots, func(a, b slot) bool { return a.key == b.key })
 	found := make([]*Entry, len(slots))
 	for i, s := range slots {
 		found[i] = s.e
 	}
 	return found
+}
+
+// A waypoint is a posting by what it says, which it is found by again when others have come
+// and gone.
+type waypoint struct {
+	text string
+	key  key
+}
+
+// gatherSome adds those of the next postings of r, from one on, as many as one hold of
+// the lock looks at. It returns the one to go on with, and whether there is one.
+func (x *Index) gatherSome(slots *[]slot, r extent, q *matcher, from waypoint, after key, now int64) (waypoint, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	p := &x.fields[r.field]
+	end := p.seek(r.text+"\xff", key{})
+	for s, n := p.seek(from.text, from.key), 0; s != end; n++ {
+		o, next, _ := p.next(s)
+		at := x.stock.slots.At(o.slot)
+		if n == findMost {
+			return waypoint{p.text(o), at.key}, true
+		}
+		if s = next; at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
+			*slots = append(*slots, *at)
+		}
+	}
+	return waypoint{}, false
 }

@@ -333,11 +333,12 @@ func entry(td spiffeid.TrustDomain, n int, agent string, p *directory.Projection
 // Requirement: AD-032
 func TestWalkWhileOthersWrite(t *testing.T) {
 	v := directory.NewView(alpha)
-	const n = 6000
+	const n = 12_000
+	const rare = n / 20 * 9 // more than one hold of the lock looks at
 	p := &directory.Projection{Protocols: []string{"a2a"}}
 	for i := range n {
 		name := fmt.Sprintf("stay-%d", i)
-		if i%20 == 7 {
+		if i%20 < 9 {
 			name = fmt.Sprintf("rare-%d", i)
 		}
 		v.Own().Put(entry(alpha, 2*i, name, p))
@@ -363,9 +364,9 @@ func TestWalkWhileOthersWrite(t *testing.T) {
 		want int
 	}{
 		"everything":  {directory.Query{}, n},
-		"a prefix":    {directory.Query{Agent: []directory.Pattern{{Text: "rare-", Prefix: true}}}, n / 20},
+		"a prefix":    {directory.Query{Agent: []directory.Pattern{{Text: "rare-", Prefix: true}}}, rare},
 		"a protocol":  {directory.Query{Protocol: []string{"a2a"}}, n},
-		"most of all": {directory.Query{Agent: []directory.Pattern{{Text: "stay", Prefix: true}}}, n - n/20},
+		"most of all": {directory.Query{Agent: []directory.Pattern{{Text: "stay", Prefix: true}}}, n - rare},
 	} {
 		seen := map[directory.RID]int{}
 		for c.q.Count = 97; ; {
