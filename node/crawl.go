@@ -133,7 +133,7 @@ func (f *follower) once(ctx context.Context) time.Duration {
 // keeps no other out.
 func (f *follower) apply(ctx context.Context, c *gateway.Crawl) error {
 	caller := directory.Caller{Identity: f.as, RequestID: "crawl of " + f.at.Host}
-	have := f.registered()
+	have := f.registered(c)
 	var same []directory.Renewal
 	for _, a := range c.Agents {
 		e := have[a.Name]
@@ -182,11 +182,24 @@ func (f *follower) register(ctx context.Context, caller directory.Caller, a gate
 }
 
 // registered returns what this domain has of the origin's agents, by name: what the
-// crawling identity registered after that host.
-func (f *follower) registered() map[string]*directory.Entry {
+// crawling identity registered after that host. Where the document says what it said,
+// what it doesn't list is gone already, and is not looked for among all.
+func (f *follower) registered(c *gateway.Crawl) map[string]*directory.Entry {
 	have, suffix := map[string]*directory.Entry{}, "@"+strings.TrimSuffix(strings.ToLower(f.at.Host), ":443")
 	now := time.Now().UnixMilli()
-	for e := range f.n.view.Own().All() {
+	all := f.n.view.Own().All()
+	if c.Unchanged {
+		all = func(yield func(*directory.Entry) bool) {
+			for _, a := range c.Agents {
+				for _, e := range f.n.view.Own().Named(a.Name) {
+					if !yield(e) {
+						return
+					}
+				}
+			}
+		}
+	}
+	for e := range all {
 		if e.Owner == f.as && e.Document.Kind() == directory.KindWoA && strings.HasSuffix(e.Agent, suffix) && e.ExpiresAt > now {
 			have[e.Agent] = e
 		}
