@@ -210,7 +210,7 @@ func (w *work) checkOutput(r *directory.Reply) error {
 	case err != nil:
 		return directory.Refuse(directory.AgentFailed, "the agent's answer can't be judged by its own output schema: %w", err)
 	case len(vs) > 0:
-		return directory.Refuse(directory.AgentFailed, "the agent's answer breaks its own output schema at %q", vs[0].Pointer)
+		return directory.Refuse(directory.AgentFailed, "the agent's answer breaks its own output schema at %s", cmp.Or(vs[0].Pointer, "its root"))
 	}
 	return nil
 }

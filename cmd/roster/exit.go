@@ -172,6 +172,10 @@ func explainAnswer(e *api.Error) *failure {
 		f.why = "Another identity registered that name. Take another one, or wait until that registration ends."
 	case e.Problem == directory.OutcomeUnknown:
 		f.why = "The change may have been made. To repeat it is safe."
+	case e.Problem == directory.AgentFailed, e.Problem == directory.AgentTimeout:
+		f.why = "It is the agent that failed, or is not reached; the directory is well. The agent may have acted all the same."
+	case e.Problem == directory.AgentUnavailable:
+		f.why = "The agent can't do it now, or its registration says so; the directory is well. Try again later."
 	case f.code == exitUnavailable:
 		f.why = "The directory can't do this now; nothing was changed. Try again, or ask another of its nodes."
 	case e.Status == http.StatusInternalServerError && e.RequestID != "":

@@ -154,3 +154,14 @@ func TestEvidenceHasItsExitCode(t *testing.T) {
 		}
 	}
 }
+
+// A failure of an agent that was invoked is not told as one of the directory, which
+// changed nothing: the agent may have acted.
+func TestAgentsFailuresAreTheirOwn(t *testing.T) {
+	for name, want := range map[string]string{"agent-failed": "may have acted", "agent-timeout": "may have acted", "agent-unavailable": "registration says so", "unavailable": "nothing was changed"} {
+		w := newWorld(t, problem(503, name, "so it is"))
+		if code, _, notes := w.run("invoke", "weather", "{}", "--no-validate"); code != exitUnavailable || !strings.Contains(notes, want) {
+			t.Errorf("%s: exit code %d, %s", name, code, notes)
+		}
+	}
+}
