@@ -18,7 +18,7 @@ import (
 // busy leader makes large entries and an idle one makes them at once. More entries
 // under way are smaller ones, each of which costs every member a message, a wait
 // for its disk and two turns of Raft: with four, 16 writers at a time cost an eighth
-// more and waited no less.
+// more and got no more done.
 const (
 	maxWaiting      = 4096
 	maxBatch        = 256
