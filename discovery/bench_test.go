@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -246,28 +247,35 @@ func BenchmarkFind(b *testing.B) {
 }
 
 // The part of a query that grows with the number of registrations: to find the best
-// of them by the index. There are no texts, so that a million are there in seconds.
+// of them by the index. There are no texts, and each term's postings are made up at
+// once, so that a million registrations are there in seconds.
 func BenchmarkGather(b *testing.B) {
-	n := benchSize()
+	n := uint32(benchSize())
 	x := newIndex(&Config{}, maphash.MakeSeed(), nil)
-	w := newWriter(1)
-	hashes := make([]uint64, len(vocabulary()))
-	for i, word := range vocabulary() {
-		hashes[i] = x.hash(word)
-	}
 	for i := range n {
-		n := x.slots.Take()
-		*x.slots.At(n) = slot{rid: directory.NewRID(int64(i), [10]byte{})}
-		x.alive.set(n)
-		counts := map[uint64]float64{}
-		for range 75 {
-			counts[hashes[w.zipf.Uint64()]] += .5 + .5*w.rand.Float64()
-		}
-		for h, c := range counts {
-			x.set(h, newPosting(n, quantum(c/(saturation+c))))
+		x.alive.set(x.slots.Take())
+		x.slots.At(i).rid = directory.NewRID(int64(i), [10]byte{})
+	}
+	x.origins = append(x.origins, alpha)
+	w := newWriter(1)
+	var ranks [60_001]float64
+	var sum float64
+	for i := range ranks {
+		ranks[i] = math.Pow(30+float64(i), -1.05) // as writer's
+		sum += ranks[i]
+	}
+	const words = 75
+	for i := range ranks {
+		often := words * ranks[i] / sum
+		step := 1 / math.Log1p(-(1 - math.Exp(-often)))
+		for at := w.skip(step); at < float64(n); at += 1 + w.skip(step) {
+			count := .5 + .5*w.rand.Float64()
+			for w.rand.Float64() < often/2 && count < 4 {
+				count++
+			}
+			x.set(termOf(i), newPosting(uint32(at), quantum(count/(saturation+count))))
 		}
 	}
-	x.count, x.origins = n, append(x.origins, alpha)
 	for _, words := range []int{2, 4, 9, 14} {
 		b.Run(fmt.Sprint(words, " words"), func(b *testing.B) {
 			runtime.LockOSThread()
@@ -275,20 +283,33 @@ func BenchmarkGather(b *testing.B) {
 			w := newWriter(2)
 			var took []time.Duration
 			for b.Loop() {
-				var leads []lead
 				start := cpu()
-				for range words {
-					if l, ok := x.lead(hashes[w.zipf.Uint64()], x.alive, true, n); ok {
-						leads = append(leads, l)
-					}
-				}
-				x.gather(leads, x.alive, ratedFirst+2*DefaultLimit)
+				x.gather(w.leads(x, words, int(n)), x.alive, ratedFirst+2*DefaultLimit)
 				took = append(took, cpu()-start)
 			}
 			reportQuantiles(b, took)
 		})
 	}
 }
+
+// skip returns how many registrations lie before the next that has a word.
+func (w *writer) skip(step float64) float64 { return math.Floor(math.Log(1-w.rand.Float64()) * step) }
+
+func (w *writer) leads(x *index, words, n int) []lead {
+	var leads []lead
+	asked := map[uint64]bool{}
+	for range words {
+		h := termOf(int(w.zipf.Uint64()))
+		if l, ok := x.lead(h, x.alive, true, n); ok && !asked[h] {
+			asked[h] = true
+			leads = append(leads, l)
+		}
+	}
+	return leads
+}
+
+// termOf returns the hash of a made-up term.
+func termOf(i int) uint64 { return (uint64(i)*0x9e3779b97f4a7c15 ^ uint64(i)<<17) | 1 }
 
 // reportQuantiles reports what the middle and the hundredth slowest has taken.
 func reportQuantiles(b *testing.B, took []time.Duration) {

@@ -130,20 +130,23 @@ type batch [blockMost]posting
 // where there are no more.
 func (c *cursor) read(room *batch, end uint32) []posting {
 	for len(c.blocks) > 0 {
-		cells, slot, n := c.blocks[0].cells, c.slot, 0
-		for c.at < len(cells) {
-			cell := cells[c.at]
-			next := slot + cell.gap()
-			if cell.weight() != 0 {
-				if next >= end {
-					c.slot = slot
-					return room[:n]
-				}
-				room[n] = newPosting(next, cell.weight())
-				n++
+		cells, slot, n, at := c.blocks[0].cells, c.slot, 0, c.at
+		for at < len(cells) {
+			cell := cells[at]
+			step := uint32(cell >> weightBits)
+			if cell&maxWeight == 0 {
+				slot += step * stride
+				at++
+				continue
 			}
-			slot = next
-			c.at++
+			if slot+step >= end {
+				c.at, c.slot = at, slot
+				return room[:n]
+			}
+			slot += step
+			at++
+			room[n] = newPosting(slot, cell.weight())
+			n++
 		}
 		c.next()
 		if n > 0 {

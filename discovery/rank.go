@@ -197,7 +197,7 @@ func (g *gatherer) prune(bar, rest uint32) {
 func (g *gatherer) complete(i int) {
 	c, l, base := &g.from[i], &g.leads[i], g.base
 	c.skip(base)
-	if len(g.touched) < fewTouched {
+	if fewTouched*len(g.touched)*64*len(g.ok) < l.count*stretch {
 		slices.Sort(g.touched)
 		for _, low := range g.touched {
 			g.sums[low] += l.idf * uint32(c.weigh(base+uint32(low)))
@@ -217,9 +217,9 @@ func (g *gatherer) complete(i int) {
 	}
 }
 
-// fewTouched is how many slots are looked for one by one: not every block of a
-// list has one.
-const fewTouched = 64
+// fewTouched is how many times more postings a stretch must have than slots are
+// touched for these to be looked for one by one: not every block has one then.
+const fewTouched = 4
 
 // lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
