@@ -38,7 +38,7 @@ var layers = map[string][]string{
 	"cmd/roster":        {"node", "api", "trust", "directory", "gateway"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "api", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "trust", "directory"},
-	"scenarios/quality": {"directory", "discovery", "api"}, // its client: a running node is scored
+	"scenarios/quality": {"directory", "discovery", "api", "scenarios/mesh"}, // its client: a running node is scored
 	"scenarios/load":    {"node", "api", "trust", "directory", "scenarios/mesh"},
 }
 
