@@ -4,8 +4,8 @@ import "slices"
 
 // A block is some postings of a term, one behind the other in cells of two bytes.
 type block struct {
-	first uint32 // the slot of its first posting
-	cells []cell
+	first, last uint32 // the slots of its first and of its last posting
+	cells       []cell
 }
 
 // A cell is how far a posting lies behind the one before, and in the lowest bits
@@ -42,7 +42,7 @@ func appendCells(cs []cell, gap uint32, weight byte) []cell {
 }
 
 func newBlock(p posting) block {
-	return block{p.slot(), appendCells(make([]cell, 0, 1), 0, p.weight())}
+	return block{p.slot(), p.slot(), appendCells(make([]cell, 0, 1), 0, p.weight())}
 }
 
 // A place is where the posting of a slot is in a block, or would be.
@@ -55,6 +55,9 @@ type place struct {
 const noSlot = maxSlots
 
 func (b *block) find(slot uint32) place {
+	if slot > b.last {
+		return place{from: len(b.cells), to: len(b.cells), slot: noSlot, before: b.last}
+	}
 	p := place{before: b.first, slot: noSlot}
 	at := b.first
 	for i, c := range b.cells {
@@ -88,6 +91,8 @@ func (b *block) set(p posting) bool {
 	cs := appendCells(room[:0], p.slot()-at.before, p.weight())
 	if at.slot != noSlot {
 		cs = appendCells(cs, at.slot-p.slot(), b.cells[at.to-1].weight())
+	} else {
+		b.last = p.slot()
 	}
 	b.replace(at.from, at.to, cs)
 	return true
@@ -115,6 +120,9 @@ func (b *block) remove(slot uint32) bool {
 		}
 		cs = appendCells(cs, next-at.before, c.weight())
 	}
+	if len(cs) == 0 {
+		b.last = at.before
+	}
 	b.replace(at.from, to, cs)
 	return true
 }
@@ -131,31 +139,28 @@ func (b *block) replace(from, to int, with []cell) {
 // cells.
 func (b *block) cut(half int) block {
 	var from, to, begin int
-	first, slot := b.first, b.first
+	first, last, slot := b.first, b.first, b.first
 	for i, c := range b.cells {
 		slot += c.gap()
 		if c.weight() == 0 {
 			continue
 		}
-		if from, to, first = begin, i+1, slot; from >= half {
+		if from, to, first = begin, i+1, slot; from >= half || slot == b.last {
 			break
 		}
-		begin = i + 1
+		begin, last = i+1, slot
 	}
-	off := block{first, make([]cell, 0, len(b.cells)-to+1)}
+	off := block{first, b.last, make([]cell, 0, len(b.cells)-to+1)}
 	off.cells = appendCells(off.cells, 0, b.cells[to-1].weight())
 	off.cells = append(off.cells, b.cells[to:]...)
-	b.cells = slices.Clone(b.cells[:from])
+	b.cells, b.last = slices.Clone(b.cells[:from]), last
 	return off
 }
 
 // join puts the postings of the block behind into b.
 func (b *block) join(behind *block) {
-	last := b.first
-	for _, c := range b.cells {
-		last += c.gap()
-	}
-	cs := appendCells(make([]cell, 0, len(behind.cells)+maxCells), behind.first-last, behind.cells[0].weight())
+	cs := appendCells(make([]cell, 0, len(behind.cells)+maxCells), behind.first-b.last, behind.cells[0].weight())
+	b.last = behind.last
 	b.replace(len(b.cells), len(b.cells), append(cs, behind.cells[1:]...))
 }
 

@@ -1,9 +1,6 @@
 package discovery
 
-import (
-	"slices"
-	"sort"
-)
+import "slices"
 
 // A slot is the number of a registration in the index, below maxSlots.
 const (
@@ -40,8 +37,15 @@ const blockMost = 128
 
 // at returns the number of the block where the posting of a slot is, or would be.
 func (l *list) at(slot uint32) int {
-	i := sort.Search(len(l.blocks), func(i int) bool { return l.blocks[i].first > slot })
-	return max(i-1, 0)
+	from, to := 0, len(l.blocks)-1
+	for from < to {
+		if mid := int(uint(from+to+1) >> 1); l.blocks[mid].first <= slot {
+			from = mid
+		} else {
+			to = mid - 1
+		}
+	}
+	return from
 }
 
 // set puts a posting in, or in the place of the one of its slot.

@@ -24,9 +24,6 @@ var functionHeads = func() (h [headSize]bool) {
 	return h
 }()
 
-// maxFunctionWord is how long the longest function word is.
-const maxFunctionWord = 10
-
 func setOf(words string) map[string]bool {
 	set := map[string]bool{}
 	for w := range strings.FieldsSeq(words) {

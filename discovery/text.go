@@ -230,15 +230,33 @@ func (a *analyser) make(text string) term {
 	return term{text, maphash.String(a.seed, text) | 1, requestWords[text]}
 }
 
-// term returns the term of a word; without a text of a function word.
+// term returns the term of a word; without a text of a function word. Numbers are
+// not worth remembering.
 func (a *analyser) term(word string) term {
-	if !a.lower(word) {
-		return a.remember(word, a.foldWide)
+	if word[0] <= '9' {
+		return a.derive(word)
 	}
-	if len(a.fold) <= maxFunctionWord && functionHeads[head(word, 3)] && functionWords[string(a.fold)] {
+	if t, ok := a.known[word]; ok {
+		return t
+	}
+	if len(a.known) >= a.most {
+		clear(a.known)
+	}
+	word = strings.Clone(word)
+	t := a.derive(word)
+	a.known[word] = t
+	return t
+}
+
+// derive is term, from the word alone.
+func (a *analyser) derive(word string) term {
+	switch {
+	case !a.lower(word):
+		return a.make(a.foldWide(word))
+	case functionWords[string(a.fold)]:
 		return term{}
 	}
-	return a.remember(word, a.stem)
+	return a.make(a.stem())
 }
 
 // lower puts a word into fold in lower case, and reports whether it is ASCII.
@@ -257,23 +275,6 @@ func (a *analyser) lower(word string) bool {
 	return true
 }
 
-// remember returns the term of the text that is a function of the word, which it
-// calls once. Numbers are not worth it.
-func (a *analyser) remember(word string, of func(string) string) term {
-	if word[0] <= '9' {
-		return a.make(of(word))
-	}
-	if t, ok := a.known[word]; ok {
-		return t
-	}
-	if len(a.known) >= a.most {
-		clear(a.known)
-	}
-	t := a.make(of(word))
-	a.known[strings.Clone(word)] = t
-	return t
-}
-
 // foldWide returns the term of a word with other letters than ASCII's. Where only
 // accents were, it is that of the word without them: Réserve is found by reserve.
 func (a *analyser) foldWide(word string) string {
@@ -281,11 +282,11 @@ func (a *analyser) foldWide(word string) string {
 	if !a.lower(folded) {
 		return folded
 	}
-	return a.stem(folded)
+	return a.stem()
 }
 
 // stem returns the stem of the ASCII word that is in fold.
-func (a *analyser) stem(string) string {
+func (a *analyser) stem() string {
 	low := string(a.fold)
 	if len(low) < 3 || low[0] <= '9' {
 		return low
