@@ -3,6 +3,7 @@ package discovery
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
@@ -13,17 +14,47 @@ import (
 // NormalTag returns the form that tags are compared in (XU-040): NFC, case
 // folded, each underscore or run of white space a hyphen.
 func NormalTag(tag string) string {
-	ascii := true
+	ascii, normal := true, true
 	for i := range len(tag) {
 		c := tag[i]
-		ascii = ascii && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
+		ascii = ascii && c < utf8.RuneSelf
+		normal = normal && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
 	}
-	if ascii {
+	switch {
+	case normal:
 		return tag
+	case ascii:
+		return normalASCII(tag)
 	}
+	return normalAny(tag)
+}
+
+func normalAny(tag string) string {
 	folded := cases.Fold().String(norm.NFC.String(tag))
-	words := strings.FieldsFunc(folded, func(r rune) bool { return r == '_' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
-	return norm.NFC.String(strings.Join(words, "-"))
+	return norm.NFC.String(strings.Join(strings.FieldsFunc(folded, betweenWords), "-"))
+}
+
+func betweenWords(r rune) bool { return r == '_' || r == ' ' || r == '\t' || r == '\n' || r == '\r' }
+
+// normalASCII is normalAny for what most tags are.
+func normalASCII(tag string) string {
+	out := make([]byte, 0, len(tag))
+	between := false
+	for i := range len(tag) {
+		c := tag[i]
+		if betweenWords(rune(c)) {
+			between = len(out) > 0
+			continue
+		}
+		if between {
+			out, between = append(out, '-'), false
+		}
+		if c >= 'A' && c <= 'Z' {
+			c |= 0x20
+		}
+		out = append(out, c)
+	}
+	return string(out)
 }
 
 // tagsOf returns the tags that a registration is found by, normalised, each
