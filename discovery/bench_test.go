@@ -366,6 +366,58 @@ func BenchmarkFindWhileChanging(b *testing.B) {
 	tasks.Wait()
 }
 
+// What the directory itself does for a lookup and for a change, with an index that
+// follows it and without.
+func BenchmarkLookupBeside(b *testing.B) {
+	for _, followed := range []bool{false, true} {
+		b.Run(fmt.Sprint("followed ", followed), func(b *testing.B) {
+			n, w, v := min(benchSize(), 20_000), newWriter(1), directory.NewView(alpha)
+			for i := range n {
+				v.Own().Put(w.entry(i))
+			}
+			if followed {
+				defer follow(b, v)()
+			}
+			next := make([]*directory.Entry, 1<<12)
+			for i := range next {
+				next[i] = w.entry(w.rand.IntN(n))
+			}
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			var looked, put time.Duration
+			i := 0
+			for ; b.Loop(); i++ {
+				e := *next[i%len(next)]
+				start := cpu()
+				v.Own().Put(&e)
+				between := cpu()
+				page := v.Lookup(directory.Query{Agent: []directory.Pattern{{Text: e.Agent}}, Count: 10}, nil)
+				looked, put = looked+cpu()-between, put+between-start
+				if len(page.Entries) != 1 {
+					b.Fatalf("%d have the name %s", len(page.Entries), e.Agent)
+				}
+			}
+			b.ReportMetric(float64(looked.Nanoseconds())/1000/float64(i), "cpu-µs/lookup")
+			b.ReportMetric(float64(put.Nanoseconds())/1000/float64(i), "cpu-µs/change")
+		})
+	}
+}
+
+// follow has a finder follow a view until what it returns is called.
+func follow(b *testing.B, v *directory.View) (stop func()) {
+	f, err := New(Config{View: v, Class: byVisibility})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	if err := f.CatchUp(ctx); err != nil {
+		b.Fatal(err)
+	}
+	var task sync.WaitGroup
+	task.Go(func() { _ = f.Run(ctx) })
+	return func() { cancel(); task.Wait(); f.Close() }
+}
+
 // processCPU returns the processor time that this process has used.
 func processCPU() time.Duration {
 	var u syscall.Rusage
