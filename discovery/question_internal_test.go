@@ -17,7 +17,7 @@ ative icate icati iciti icity ical ful ness al ance ence er ic able ible ant eme
 	letters := "aeiouyaeiouybcdfghklmnprstvwxz"
 	r := rand.New(rand.NewPCG(1, 2))
 	a := newAnalyser(maphash.MakeSeed(), maxStems)
-	for i := range 200_000 {
+	for i := range 50_000 {
 		var b strings.Builder
 		if i < len(irregular) {
 			b.WriteString(irregular[i])
