@@ -186,7 +186,7 @@ func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) 
 		return nil, unknown(errors.New("the leader answered another number of writes"))
 	}
 	if got.Told != nil {
-		s.hear(leader, got.Told)
+		s.hear(ctx, leader, got.Told)
 	}
 	return got, nil
 }

@@ -43,7 +43,7 @@ func (s *Store) lineTo(ctx context.Context, to Member) (*line, error) {
 	}
 	l := newLine(conn, to, s.cfg.Timing.Write)
 	b.own[to.ID] = l
-	s.cluster.loops.Go(l.run)
+	s.loops.Go(l.run) // it ends with the connection, which the cluster closes at the latest
 	return l, nil
 }
 
@@ -61,11 +61,6 @@ func (s *Store) lineLoop() {
 // serveLine answers what comes over a line until that ends.
 func (s *Store) serveLine(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	from, done := s.lines.begin(conn)
-	if done == nil {
-		return
-	}
-	defer s.lines.end(conn, done)
 	var out sync.Mutex
 	send := func(number uint32, frame []byte) {
 		out.Lock()
@@ -78,13 +73,20 @@ func (s *Store) serveLine(conn net.Conn) {
 		}
 		_ = conn.Close() // half a frame may be out
 	}
+	last := uint32(0)
+	bye := func() { send(goodbye, binary.BigEndian.AppendUint32(newFrame(4), last)) }
+	from, done := s.lines.begin(conn)
+	if done == nil {
+		bye()
+		return
+	}
+	defer s.lines.end(conn, done)
 	var underWay sync.WaitGroup
 	slots := make(chan struct{}, 2*maxMessages) // who asks has half as many under way
 	r := bufio.NewReader(conn)
-	last := uint32(0)
-	for s.cluster.isMember(from) {
+	for {
 		number, body, err := readFrame(r)
-		if err != nil || number == goodbye {
+		if err != nil || number == goodbye || !s.cluster.isMember(from) { // it may have left since the frame before
 			break
 		}
 		last = number
@@ -97,7 +99,7 @@ func (s *Store) serveLine(conn net.Conn) {
 		})
 	}
 	underWay.Wait()
-	send(goodbye, binary.BigEndian.AppendUint32(newFrame(4), last))
+	bye()
 }
 
 // begin notes a line that is answered from now on; nil where none is any more.

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"context"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -100,10 +101,10 @@ func (t *told) request(leader Member) *raft.AppendEntriesRequest {
 // hear gives Raft what the leader has told beside an answer, as if it had come by
 // itself: one message less for a write that was forwarded. Where an entry is not
 // here yet, Raft passes over it, and the next word is not far.
-func (s *Store) hear(leader Member, t *told) {
+func (s *Store) hear(ctx context.Context, leader Member, t *told) {
 	rpc := raft.RPC{Command: t.request(leader), RespChan: make(chan raft.RPCResponse, 1)}
 	select {
 	case s.transport.heard <- rpc:
-	case <-s.closing.Done():
+	case <-ctx.Done():
 	}
 }
