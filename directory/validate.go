@@ -91,11 +91,11 @@ const maxJudgements = 1 << 23
 func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(value))
 	v, err := decodeAny(d)
-	if err == nil {
-		_, err = d.ReadToken()
+	if err != nil {
+		return nil, fmt.Errorf("it is not one JSON value: %w", err)
 	}
-	if !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("it is not one JSON value: %v", err)
+	if _, err = d.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("there is more than one JSON value: %v", err)
 	}
 	var long *unwieldyError
 	if errors.As(wieldy(v), &long) {
