@@ -2,7 +2,6 @@ package federation
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -153,19 +152,19 @@ func (o *origin) issuedLocked() []string {
 
 // issuedFor returns the newest key document here that lists a key, "" for none.
 func (o *origin) issuedFor(kid string) string {
-	all := o.issued()
-	i := slices.IndexFunc(all, func(text string) bool {
-		doc := parseKeys(text)
-		if doc == nil {
-			return false
+	o.mu.Lock()
+	all := append([]pastDocument{{text: o.keysText}}, o.past...)
+	o.mu.Unlock()
+	all[0].doc = parseKeys(all[0].text)
+	for _, d := range all {
+		if d.doc == nil {
+			continue
 		}
-		_, err := doc.Key(kid)
-		return err == nil
-	})
-	if i < 0 {
-		return ""
+		if _, err := d.doc.Key(kid); err == nil {
+			return d.text
+		}
 	}
-	return all[i]
+	return ""
 }
 
 // documentFor is issuedFor of another domain.

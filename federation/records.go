@@ -317,7 +317,7 @@ func readLine(b []byte) (l recordLine, err error) {
 var errNotNamed = errors.New("the bytes are not those of that name")
 
 // readRecord takes a record apart and compares it with its name. A JWS header that
-// is the one given was looked at before.
+// is the one given was looked at before; "" is none.
 func readRecord(n name, text, header string) (*storedRecord, error) {
 	rec, err := directory.ParseRecord(text)
 	if err != nil {
@@ -327,7 +327,7 @@ func readRecord(n name, text, header string) (*storedRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	if written, _, _ := strings.Cut(rec.JWS, "."); written != header {
+	if written, _, _ := strings.Cut(rec.JWS, "."); written == "" || written != header {
 		if err := checkHeader(parts.header, directory.TypeRecord); err != nil {
 			return nil, err
 		}

@@ -111,7 +111,7 @@ func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, since uin
 	var stages sync.WaitGroup
 	defer stages.Wait()
 	defer cancel()
-	whole := false // written before all is closed
+	whole := false // of the first stage until that has ended
 	stages.Go(func() {
 		defer close(asked)
 		whole = m.askOn(ctx, o, f, n, since, asked)
@@ -140,6 +140,7 @@ func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, since uin
 			return true, nil
 		}
 	}
+	stages.Wait() // the second ends before the first where ctx does
 	return whole, ctx.Err()
 }
 

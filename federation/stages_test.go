@@ -123,6 +123,28 @@ func TestRecordsInEveryCoding(t *testing.T) {
 	})
 }
 
+// Whatever the header of the record before was, none is no header.
+func TestARecordHasAHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		n := nameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
+		record, _, err := b.alpha.recordOf(alpha, beta, n)
+		must(t, err)
+		good, err := readRecord(n, record, "")
+		must(t, err)
+		if _, err := readRecord(n, record, good.Header); err != nil {
+			t.Errorf("with the header of the record before: %v", err)
+		}
+		for _, bare := range []string{record[strings.Index(record, "."):], "e30" + record[strings.Index(record, "."):]} {
+			for _, before := range []string{"", good.Header} {
+				if _, err := readRecord(n, bare, before); err == nil {
+					t.Errorf("%.20q is taken behind %q", bare, before)
+				}
+			}
+		}
+	})
+}
+
 // The short way to read a line and the parser agree, and what is no line is refused.
 func TestReadLine(t *testing.T) {
 	l := recordLine{H: directory.HashOf([]byte("h")), M: directory.HashOf([]byte("m")), Record: "a.b.c~d~"}
