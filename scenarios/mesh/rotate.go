@@ -26,7 +26,10 @@ func (m *Mesh) AddCA(name string) {
 // domain's clients too.
 func (m *Mesh) UseCA(name string) {
 	m.T.Helper()
-	m.Domain(name).ca = m.Domain(name).next
+	d := m.Domain(name)
+	m.mu.Lock()
+	d.ca = d.next // clients are made with it meanwhile
+	m.mu.Unlock()
 	m.Renew(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
