@@ -19,13 +19,11 @@ import (
 // A pair is alpha, two nodes of beta, and gamma, which relays.
 type pair struct {
 	*squad
-	b2   *site
-	away func(from, to string) bool
+	b2 *site
 }
 
 func newPair(t *testing.T) *pair {
 	p := &pair{squad: newSquad(t)}
-	p.world.cut = func(from, to string) bool { return p.away != nil && p.away(from, to) }
 	p.b2 = p.world.open(t, t.TempDir(), 2, p.b.self, active(alpha, 1), active(gamma, 1))
 	for _, n := range []*site{p.b, p.b2} {
 		other := map[*site]*site{p.b: p.b2, p.b2: p.b}[n]
@@ -34,6 +32,13 @@ func newPair(t *testing.T) *pair {
 	}
 	p.b.self.listKeys(nil, p.b.keys, p.b2.keys)
 	return p
+}
+
+// cut says what doesn't come through from now on.
+func (p *pair) cut(cut func(from, to string) bool) {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	p.world.cut = cut
 }
 
 // between cuts what goes between two of these bases.
@@ -64,14 +69,14 @@ func TestALostDiskIsSeededBySiblings(t *testing.T) {
 				stops[2]()
 				must(t, p.b2.Close())
 				must(t, os.Remove(filepath.Join(p.b2.cfg.Dir, "federation.db")))
-				p.away = between(p.g.base, p.a.base)
+				p.cut(between(p.g.base, p.a.base))
 				over(p.origin, rid)
 				p.origin.listKeys(nil, p.a.keys)
 				eventually(t, 3*time.Minute, "the sibling knows that it is over", func() bool { return p.b.shown(alpha)[rid] == nil })
 				at, _ := p.b.Position(alpha)
 				private := len(p.b.shown(alpha))
 
-				p.away = func(from, to string) bool { return from != to && (from == p.a.base || to == p.a.base) }
+				p.cut(func(from, to string) bool { return from != to && (from == p.a.base || to == p.a.base) })
 				p.b2.Mesh = nil
 				p.b2.reopen(t)
 				stops[2] = p.b2.run(t)
@@ -129,7 +134,7 @@ func TestAReleaseAsksAllNodes(t *testing.T) {
 		if err := p.b.MayRelease(t.Context(), alpha); directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), "E1-a") {
 			t.Errorf("the other node has evidence: %v", err)
 		}
-		p.away = between(p.b.base, p.b2.base)
+		p.cut(between(p.b.base, p.b2.base))
 		if got := problem(); got != directory.Unavailable {
 			t.Errorf("the other node doesn't answer: %q", got)
 		}
@@ -139,7 +144,7 @@ func TestAReleaseAsksAllNodes(t *testing.T) {
 		if err := p.b.MayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("it knows the evidence, which convicts no more: %v", err)
 		}
-		p.away = nil
+		p.cut(nil)
 		if err := p.b.MayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("none of all convicts: %v", err)
 		}
