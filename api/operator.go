@@ -100,6 +100,8 @@ type Peer struct {
 	OverQuota uint64 `json:"over_quota,omitzero"` // registrations for which there was no room
 	BytesIn   uint64 `json:"bytes_in,omitzero"`   // of bodies that its nodes answered
 	BytesOut  uint64 `json:"bytes_out,omitzero"`  // of bodies that its nodes were answered
+	GossipIn  uint64 `json:"gossip_in,omitzero"`  // bytes that its nodes gossiped to this one
+	GossipOut uint64 `json:"gossip_out,omitzero"` // and that this one gossiped to them
 
 	Evidence []PeerEvidence `json:"evidence,omitempty"` // that this node has, the oldest first
 }

@@ -299,6 +299,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"records": atLeast(0, "Held of the peer, filtered or not."), "bytes": atLeast(0, "Of these on disk."),
 				"over_quota": atLeast(0, "Registrations for which there was no room."),
 				"bytes_in":   atLeast(0, "Of bodies that its nodes answered."), "bytes_out": atLeast(0, "Of bodies that its nodes were answered."),
+				"gossip_in": atLeast(0, "Bytes that its nodes gossiped to this one."), "gossip_out": atLeast(0, "Bytes that this node gossiped to them."),
 				"watermark": text("EPOCH.REVISION that this node has applied.", 0), "tip": text("EPOCH.REVISION that the peer has announced.", 0),
 				"lag_revisions": atLeast(0, ""), "lag_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},
 				"last_heard": moment, "last_error": text("", 0),

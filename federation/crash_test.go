@@ -86,7 +86,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		}
 		b.backlog(t.Context(), o)
 		if i%3 == 0 {
-			must(t, b.store.wipe(true))
+			must(t, b.store.wipe(true, atOnce))
 		}
 		if i%8 == 4 {
 			must(t, b.repull(t.Context(), o, &o.feed, o.cur, n, 1<<20))

@@ -55,7 +55,7 @@ func (e *exchange) Read(p []byte) (int, error) {
 }
 
 func (e *exchange) receive() ([]byte, error) {
-	msg, err := readSized(e.Conn, 4, maxState)
+	msg, err := readSized(e.secured, 4, maxState)
 	if err != nil {
 		return nil, e.refuse(err)
 	}
@@ -65,7 +65,7 @@ func (e *exchange) receive() ([]byte, error) {
 	if msg[0] != wirePushPull {
 		return msg, nil
 	}
-	heads, err := readHeads(e.Conn)
+	heads, err := readHeads(e.secured)
 	if err != nil {
 		return nil, e.refuse(err)
 	}
@@ -92,7 +92,7 @@ func (e *exchange) Write(p []byte) (int, error) {
 	if len(p) > 0 && p[0] == wirePushPull {
 		buf = appendHeads(buf, e.t.heads(e.id.TrustDomain()))
 	}
-	if _, err := e.Conn.Write(buf); err != nil {
+	if _, err := e.secured.Write(buf); err != nil {
 		return 0, err
 	}
 	return len(p), nil

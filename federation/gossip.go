@@ -33,6 +33,10 @@ type GossipConfig struct {
 	Logger    *slog.Logger           // nil discards
 	Timing    GossipTiming
 	Refused   func(reason string) // counts what was dropped, by one word; nil doesn't
+
+	// Traffic counts bytes that came from a domain's nodes and went to them, within
+	// TLS; nil doesn't.
+	Traffic func(td spiffeid.TrustDomain, in, out int)
 }
 
 // GossipTiming is the pace of gossip. A zero field takes the default that is

@@ -22,6 +22,27 @@ type secured struct {
 	id      spiffeid.ID
 	address string    // where the other end says it is to be dialled
 	expires time.Time // with the other end's certificate
+	traffic func(td spiffeid.TrustDomain, in, out int)
+}
+
+// Read reads, and counts what was read.
+func (s *secured) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.count(n, 0)
+	return n, err
+}
+
+// Write writes, and counts what was written.
+func (s *secured) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	s.count(0, n)
+	return n, err
+}
+
+func (s *secured) count(in, out int) {
+	if s.traffic != nil {
+		s.traffic(s.id.TrustDomain(), in, out)
+	}
 }
 
 // track takes raw over for Shutdown; false says that it is too late.
@@ -120,7 +141,7 @@ func (t *gossipTransport) prove(ctx context.Context, raw net.Conn, conn *tls.Con
 		t.cfg.Refused("not_allowed")
 		return nil, fmt.Errorf("%s: %w", id, errNotAllowed)
 	}
-	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter}, nil
+	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter, traffic: t.cfg.Traffic}, nil
 }
 
 // hello frames the address at which a node is to be dialled: one byte of length,

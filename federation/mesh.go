@@ -38,7 +38,8 @@ type Mesh struct {
 	senders   senders
 	refusals  refusals
 	counts    counts
-	traffic   traffic
+	traffic   traffic // of answers
+	gossiped  traffic
 	codecs    codecs
 	judge     chan struct{} // has room for one: rules have changed
 	cases     *cases
@@ -200,6 +201,7 @@ func (m *Mesh) Peers() []PeerStatus {
 		s := o.status()
 		s.Received = m.counts.of(o.domain)
 		s.BytesIn, s.BytesOut = m.traffic.of(o.domain)
+		s.GossipIn, s.GossipOut = m.gossiped.of(o.domain)
 		all = append(all, s)
 	}
 	return all

@@ -199,6 +199,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 		b.origin.register(fmt.Sprint("agent-", i), 6000)
 	}
 	b.pull()
+	set(directory.PeerRules{Names: []string{"none"}})
 	_, err := b.beta.store.change(b.beta.origin(alpha).cur.id, func(_ *bbolt.Tx, t *streamTx) error { // one can't be shown
 		k, _ := t.records.Cursor().First()
 		return t.records.Put(k, marshal(storedRecord{Payload: []byte("{}")}))
@@ -210,7 +211,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	b.beta.Mesh.cfg.Logger = slog.New(&onWarn{f: func() {
 		warned++
 		wiped := make(chan error, 1)
-		go func() { wiped <- b.beta.store.wipe(false) }()
+		go func() { wiped <- b.beta.store.wipe(false, atOnce) }()
 		select {
 		case err := <-wiped:
 			if err != nil {

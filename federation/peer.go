@@ -215,6 +215,8 @@ type PeerStatus struct {
 	OverQuota    uint64        // entries for whose records the peering's quotas have no room
 	BytesIn      uint64        // of the bodies that its nodes answered
 	BytesOut     uint64        // of those that its nodes were answered
+	GossipIn     uint64        // bytes that its nodes gossiped to this one
+	GossipOut    uint64        // and that this one gossiped to them
 	Received     map[Code]uint64
 }
 

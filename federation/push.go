@@ -39,7 +39,9 @@ func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
 			deliver(from, append([]byte{gossipHead}, h...))
 		}
 	}
-	g, err := newGossip(m.cfg.Gossip, deliver, m.heads, merge)
+	cfg := *m.cfg.Gossip
+	cfg.Traffic = m.gossiped.add
+	g, err := newGossip(&cfg, deliver, m.heads, merge)
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,11 @@ func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 		for _, s := range []*site{b.beta, g} {
 			eventually(t, 10*time.Second, "a removal by gossip", func() bool { return len(s.shown(alpha)) == 2 })
 		}
+		for _, p := range b.beta.Peers() {
+			if p.GossipIn == 0 || p.GossipOut == 0 {
+				t.Errorf("%s: %d bytes came by gossip and %d went", p.Domain, p.GossipIn, p.GossipOut)
+			}
+		}
 	})
 }
 

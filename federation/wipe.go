@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"time"
-
-	"go.etcd.io/bbolt"
 )
 
 // What a peer takes back is to be gone from disk too (MESH-025), and bbolt only
@@ -22,36 +20,63 @@ type wiper struct {
 	file  *os.File
 }
 
-// wipePages is how many pages are written at once.
-const wipePages = 64
+// wipePages is how many pages are written at once, and wipeStep how many are looked at
+// while no change is made: 16 MiB of them, of pages of 4 KiB.
+const (
+	wipePages = 64
+	wipeStep  = 4096
+)
 
-// wipe overwrites what is free and has something on it. Readers that began before
-// the last change still use pages that are free by now, so it waits for them; later
-// ones don't, and no change is made meanwhile. Should the machine stop half way, the
-// free pages are the same by the last commit, which is on disk.
-func (s *store) wipe(sync bool) error {
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		s.readers.Lock()
-		s.readers.Unlock() //nolint:staticcheck // only waits
-		run := freeRun{file: s.wiper.file, size: s.db.Info().PageSize}
-		for id := 2; ; id++ { // the first two have no contents
-			page, err := tx.Page(id)
-			switch {
-			case err != nil:
-				return err
-			case page == nil:
-				if err := run.empty(); err != nil || !sync {
-					return err
-				}
-				return s.wiper.file.Sync()
-			case page.Type == "free":
-				err = run.add(id)
-			}
-			if err != nil {
-				return err
+// wipe overwrites what is free and has something on it, in steps, and calls rest after
+// each with the time that it took; where rest says no, it ends. When it has returned
+// without an error, whatever was deleted before it began is gone from the file: a page
+// with it on was free by then, and is overwritten here, or since by what took its place.
+func (s *store) wipe(sync bool, rest func(time.Duration) bool) error {
+	for id := 2; id > 0; { // the first two have no contents
+		began := time.Now()
+		var err error
+		if id, err = s.wipeSome(id, wipeStep); err != nil {
+			return err
+		}
+		if id > 0 && !rest(time.Since(began)) {
+			return nil
+		}
+	}
+	if !sync {
+		return nil
+	}
+	return s.wiper.file.Sync()
+}
+
+// wipeSome looks at so many pages from id on, and returns where to go on; 0 for nowhere.
+// Readers that began before the last change still use pages that are free by now, so
+// it waits for them; later ones don't, and no change is made meanwhile. Should the
+// machine stop half way, the free pages are the same by the last commit, which is on
+// disk. The transaction is for the lock that comes with it, and changes nothing.
+func (s *store) wipeSome(id, pages int) (next int, err error) {
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }()
+	s.readers.Lock()
+	s.readers.Unlock() //nolint:staticcheck // only waits
+	run := freeRun{file: s.wiper.file, size: s.db.Info().PageSize}
+	for end := id + pages; id < end; id++ {
+		page, err := tx.Page(id)
+		if err != nil {
+			return 0, err
+		}
+		if page == nil {
+			return 0, run.empty()
+		}
+		if page.Type == "free" {
+			if err := run.add(id); err != nil {
+				return 0, err
 			}
 		}
-	})
+	}
+	return id, run.empty()
 }
 
 // A freeRun is free pages in a row that are to be emptied.
@@ -88,7 +113,8 @@ func (r *freeRun) empty() error {
 	return err
 }
 
-// The pace of wiping: at most once a second, and a twentieth of the time.
+// The pace of wiping: at most once a second, and a twentieth of the time, so that of a
+// file of a GiB it takes some seconds.
 const (
 	wipeEvery = time.Second
 	wipeShare = 20
@@ -97,12 +123,12 @@ const (
 // wiping wipes after deletions until ctx ends, and once at its beginning for those
 // that a stop left behind.
 func (m *Mesh) wiping(ctx context.Context) {
+	rest := func(took time.Duration) bool { return wait(ctx, nil, wipeShare*took) }
 	for {
-		began := time.Now()
-		if err := m.store.wipe(!m.cfg.noSync); err != nil {
+		if err := m.store.wipe(!m.cfg.noSync, rest); err != nil {
 			m.cfg.Logger.Error("can't overwrite what peers took back", "error", err)
 		}
-		if !wait(ctx, nil, max(wipeEvery, wipeShare*time.Since(began))) || !wait(ctx, m.store.wiper.dirty, 0) {
+		if !wait(ctx, nil, wipeEvery) || !wait(ctx, m.store.wiper.dirty, 0) {
 			return
 		}
 	}

@@ -124,6 +124,7 @@ func (o operator) Peers() []api.Peer {
 			out.Watermark = directory.Position{Epoch: s.Position.Epoch, Revision: s.Watermark}.String()
 			out.Tip = directory.Position{Epoch: s.Position.Epoch, Revision: s.Tip}.String()
 			out.Hidden, out.Records, out.Bytes, out.OverQuota, out.BytesIn, out.BytesOut = s.Hidden, s.Records, s.Bytes, s.OverQuota, s.BytesIn, s.BytesOut
+			out.GossipIn, out.GossipOut = s.GossipIn, s.GossipOut
 			out.LastHeard, out.LastError, out.Received = s.LastHeard, s.LastError, map[string]uint64{}
 			for code, n := range s.Received {
 				out.Received[string(code)] = n

@@ -91,6 +91,7 @@ var (
 	descTrouble       = desc("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed; the last good ones are in use.")
 	descBundleBad     = desc("bundle_failing", "1 while a peer's bundle can't be had from its endpoint; the last good one is in use.", "origin")
 	descBytes         = desc("federation_bytes_total", "Bytes of bodies that a peer's nodes answered (in) and were answered (out).", "origin", "way")
+	descGossip        = desc("gossip_bytes_total", "Bytes that a peer's nodes gossiped to this one (in) and that it gossiped to them (out).", "origin", "way")
 	descOverQuota     = desc("federation_over_quota", "A peer's registrations for which its quotas have no room.", "origin")
 	descFound         = desc("discovery_registrations", "Registrations in the discovery index.")
 	descTerms         = desc("discovery_terms", "Words and tags in the discovery index.")
@@ -100,7 +101,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descBytes, descOverQuota} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descBytes, descGossip, descOverQuota} {
 		ch <- d
 	}
 }
@@ -153,6 +154,9 @@ func (s state) collectPeers(ch chan<- prometheus.Metric, gauge func(*prometheus.
 		gauge(descBundleBad, oneIf(s.n.keeper.of(p.Domain).err != nil), name)
 		for way, bytes := range map[string]uint64{"in": p.BytesIn, "out": p.BytesOut} {
 			ch <- prometheus.MustNewConstMetric(descBytes, prometheus.CounterValue, float64(bytes), name, way)
+		}
+		for way, bytes := range map[string]uint64{"in": p.GossipIn, "out": p.GossipOut} {
+			ch <- prometheus.MustNewConstMetric(descGossip, prometheus.CounterValue, float64(bytes), name, way)
 		}
 		gauge(descOverQuota, float64(p.OverQuota), name)
 		for code, count := range p.Received {

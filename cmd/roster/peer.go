@@ -226,6 +226,8 @@ func shownPeer(p api.Peer) table {
 	say("over quota", counted(p.OverQuota))
 	say("bytes in", counted(p.BytesIn))
 	say("bytes out", counted(p.BytesOut))
+	say("gossip in", counted(p.GossipIn))
+	say("gossip out", counted(p.GossipOut))
 	for _, e := range p.Evidence {
 		say("evidence", e.ID+", found "+stamp(e.Found))
 	}
