@@ -83,6 +83,12 @@ func (l *auditLine) append(b []byte) []byte {
 	if l.Policies != nil {
 		b = appendTexts(b, "policies", l.Policies, strings.Clone)
 	}
+	if l.Lifetime > 0 {
+		b = directory.AppendUint(b, "lt", uint64(l.Lifetime))
+	}
+	if l.Credential > 0 {
+		b = directory.AppendUint(b, "credential_s", uint64(l.Credential))
+	}
 	if l.Count > 0 {
 		b = directory.AppendUint(b, "count", l.Count)
 	}

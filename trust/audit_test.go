@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -149,10 +150,22 @@ func BenchmarkAudit(b *testing.B) {
 	})
 }
 
-// A line that is written by hand is what the codec makes of it.
+// A line that is written by hand is what the codec makes of it, with each member that
+// there is.
 func TestAuditLines(t *testing.T) {
 	ada := identity(t, "spiffe://alpha.test/agent/ada")
+	all := auditLine{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Count: 1, Audited: directory.Audited{
+		RequestID: "r-1", Action: "register", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a", RID: directory.NewRID(1, [10]byte{2}),
+		RIDs: []directory.RID{directory.NewRID(3, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok", Policies: []string{"p1"},
+		Lifetime: 604800, Credential: 3600,
+	}}
+	for i, v := 0, reflect.ValueOf(all.Audited); i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Errorf("this test says nothing of %s", v.Type().Field(i).Name)
+		}
+	}
 	for _, line := range []auditLine{
+		all,
 		{Time: time.Unix(1780315200, 120_000_000).UTC(), Phase: "refused", Count: 7, Audited: directory.Audited{Action: "more"}},
 		{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Audited: directory.Audited{
 			RequestID: "r-1", Action: "invoke", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a \"b\" ü", RID: directory.NewRID(1, [10]byte{2}),
