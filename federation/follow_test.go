@@ -1,7 +1,9 @@
 package federation
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.etcd.io/bbolt"
 )
 
 // loopback serves every node of a world on a real socket and sends requests there.
@@ -98,6 +101,39 @@ func TestARestartedNodeAnswersFromDisk(t *testing.T) {
 		time.Sleep(directory.Skew + time.Second)
 		if n := b.beta.view.Origin(alpha).Len(); n != 1 {
 			t.Fatalf("%d kept a minute after a deadline", n)
+		}
+	})
+}
+
+// What the disk has damaged is not shown: here when it was stated.
+//
+// Requirement: MESH-018
+func TestADamagedRecordIsNotShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		rid, sound := b.origin.register("one", 600), b.origin.register("two", 600)
+		b.pull()
+		_, err := b.beta.store.change(b.beta.origin(alpha).cur.id, func(_ *bbolt.Tx, t *streamTx) error {
+			h, err := t.get(rid)
+			if err != nil {
+				return err
+			}
+			r, err := t.record(h.name())
+			if err != nil {
+				return err
+			}
+			r.Payload = bytes.Replace(r.Payload, []byte(`"iat":9`), []byte(`"iat":8`), 1)
+			if r.is(h.name()) {
+				return errors.New("nothing is damaged")
+			}
+			return t.putRecord(h.name(), marshal(r))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.beta.reopen(t)
+		if is := b.beta.shown(alpha); len(is) != 1 || is[sound] == nil {
+			t.Errorf("shown: %v", is)
 		}
 	})
 }

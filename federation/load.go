@@ -225,7 +225,10 @@ func (m *Mesh) entryOf(o *origin, st *stream, k kept) *directory.Entry {
 	if k.record == nil {
 		return nil
 	}
-	entry, err := openEntry(o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
+	entry, err := (*directory.Entry)(nil), errRecord
+	if k.record.is(k.held.name()) { // a disk may damage what it holds
+		entry, err = openEntry(o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
+	}
 	if err != nil {
 		m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.rid.String(), "error", err)
 		return nil

@@ -333,11 +333,12 @@ func readRecord(n name, text, header string) (*storedRecord, error) {
 		}
 		header = written
 	}
-	if directory.HashOf(parts.payload) != n.h || directory.HashDisclosures(rec.Disclosures) != n.m {
-		return nil, errNotNamed
-	}
-	return &storedRecord{
+	r := &storedRecord{
 		Header: header, Payload: parts.payload,
 		Signature: rec.JWS[len(rec.JWS)-directory.B64.EncodedLen(64):], Disclosures: rec.Disclosures,
-	}, nil
+	}
+	if !r.is(n) {
+		return nil, errNotNamed
+	}
+	return r, nil
 }

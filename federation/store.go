@@ -91,6 +91,11 @@ type storedRecord struct {
 	Disclosures []string
 }
 
+// is reports whether r is what has that name, by its hashes.
+func (r *storedRecord) is(n name) bool {
+	return directory.HashOf(r.Payload) == n.h && directory.HashDisclosures(r.Disclosures) == n.m
+}
+
 func (r *storedRecord) record() directory.Record {
 	text := r.Header + "." + directory.B64.EncodeToString(r.Payload) + "." + r.Signature
 	return directory.Record{JWS: text, Disclosures: r.Disclosures}
