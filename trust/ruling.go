@@ -1,0 +1,282 @@
+package trust
+
+import (
+	"math/bits"
+	"sync"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/types"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A ruling is a set of policies in force, with the answers that it has given. A
+// question is answered by one alone, so that no answer mixes two.
+type ruling struct {
+	p       *Policy
+	set     slicedSet
+	text    []byte
+	version uint64
+
+	generation uint64
+	over       chan struct{} // closed when another one is in force
+
+	mu     sync.RWMutex                    // guards the rest
+	known  map[question]directory.Decision // at most maxKnown
+	views  map[viewOf]*view
+	viewed int // policies in views; at most maxViewed
+}
+
+// maxKnown bounds the answers that are kept.
+const maxKnown = 1 << 14
+
+// A view is what there is of policies about one question for one principal: those whose
+// guards hold of it, in the place of all.
+type view struct {
+	principal             types.Entity
+	policies, withholding scoped
+}
+
+type viewOf struct {
+	ask       string
+	principal types.EntityUID
+}
+
+// maxViewed bounds the policies that are in views, each of which counts for as many
+// and one more.
+const maxViewed = 1 << 18
+
+// view returns a principal's view of a question's policies. make makes the principal.
+func (q *ruling) view(ask string, uid types.EntityUID, make func() types.Entity) *view {
+	key := viewOf{ask, uid}
+	q.mu.RLock()
+	v := q.views[key]
+	q.mu.RUnlock()
+	if v != nil {
+		return v
+	}
+	s := q.set[ask]
+	v = &view{principal: make()}
+	v.policies, v.withholding = s.policies.of(uid).seenBy(v.principal), s.withholding.of(uid).seenBy(v.principal)
+	size := 1 + v.policies.len() + v.withholding.len()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.viewed+size > maxViewed {
+		clear(q.views)
+		q.viewed = 0
+	}
+	if q.views[key] == nil {
+		q.viewed += size
+	}
+	q.views[key] = v
+	return v
+}
+
+// A question is one that may be asked again: it has all that its answer depends
+// on, and nothing that no policy looks at.
+type question struct {
+	ask       string
+	principal types.EntityUID
+	resource  registration
+}
+
+// A registration is what policies may look at of one. They look at the
+// projection as well, but not where an answer is kept.
+type registration struct {
+	agent, owner, origin, visibility string
+	own                              bool // of this domain
+	streamed                         bool // of a read: a stream of the reader's domain holds it
+	exported                         bool // of an export: the operator lets the peer have something
+	visible                          bool // of an export: its visibility lets the peer have it
+}
+
+// see answers a question about a registration that this node serves.
+func (q *ruling) see(ask string, id directory.Identity, e *directory.Entry) directory.Decision {
+	s := q.set[ask]
+	r := registration{own: e.Origin == q.p.domain}
+	keep(s, looksAtAgent, &r.agent, e.Agent)
+	keep(s, looksAtOwner, &r.owner, e.Owner.String)
+	keep(s, looksAtOrigin, &r.origin, e.Origin.Name)
+	keep(s, looksAtVisibility, &r.visibility, e.Visibility.String)
+	var streamed directory.Decision
+	if r.own && s.looksAt(looksAtStreamed) {
+		streamed = q.streamed(id, e)
+		r.streamed = streamed.Allow
+	}
+	d := q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
+		return q.decide(ask, q.p.identity(id), r.entity(s.uses, nil), types.Record{})
+	})
+	if r.streamed { // a peer's identity sees no more than its domain is told
+		d.Sight = d.Sight.And(streamed.Sight)
+	}
+	return d
+}
+
+// keep notes what a registration has of an attribute that policies look at.
+func keep[V string | func() string](s *slice, which attributes, to *string, value V) {
+	if !s.looksAt(which) {
+		return
+	}
+	switch v := any(value).(type) {
+	case string:
+		*to = v
+	case func() string:
+		*to = v()
+	}
+}
+
+// streamed is what a stream to the peer domain that id is of holds of e. What
+// other domains told us is not ours to pass on to identities of a third.
+func (q *ruling) streamed(id directory.Identity, e *directory.Entry) directory.Decision {
+	peer, ok := id.SPIFFE()
+	if !ok || peer.MemberOf(q.p.domain) {
+		return directory.Decision{}
+	}
+	return q.export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection())
+}
+
+func (q *ruling) remember(asked question, decide func() directory.Decision) directory.Decision {
+	q.mu.RLock()
+	d, ok := q.known[asked]
+	q.mu.RUnlock()
+	if ok {
+		return d
+	}
+	d = decide()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.known) >= maxKnown {
+		clear(q.known)
+	}
+	q.known[asked] = d
+	return d
+}
+
+func (q *ruling) decide(ask string, who principal, resource types.Entity, context types.Record) directory.Decision {
+	v := q.view(ask, who.uid, who.entity)
+	request := cedar.Request{
+		Principal: who.uid,
+		Action:    types.NewEntityUID("Action", types.String(ask)),
+		Resource:  resource.UID,
+		Context:   context,
+	}
+	s, entities := q.set[ask], &pair{v.principal, resource}
+	allow, why := cedar.Authorize(v.policies, entities, request)
+	d := directory.Decision{Allow: allow == cedar.Allow}
+	for _, reason := range why.Reasons {
+		d.Policies = append(d.Policies, string(reason.PolicyID))
+	}
+	if !d.Allow || len(s.members) == 0 {
+		return d
+	}
+	d.Sight = s.permitted(why.Reasons)
+	_, why = cedar.Authorize(v.withholding, entities, request)
+	for _, reason := range why.Reasons { // of forbids alone: that is all there is in it
+		d.Policies = append(d.Policies, string(reason.PolicyID))
+		d.Sight = d.Sight.And(directory.SightWithout(s.members[reason.PolicyID]...))
+	}
+	return d
+}
+
+// permitted is what the policies that permit something let be seen together.
+func (s *slice) permitted(reasons []cedar.DiagnosticReason) directory.Sight {
+	sight := directory.SightOf()
+	for _, reason := range reasons {
+		names, some := s.members[reason.PolicyID]
+		if !some {
+			return directory.Sight{}
+		}
+		sight = sight.Or(directory.SightOf(names...))
+	}
+	return sight
+}
+
+func uidOf(id directory.Identity) types.EntityUID {
+	if id.IsZero() {
+		return types.NewEntityUID("Anonymous", "")
+	}
+	return types.NewEntityUID("Identity", types.String(id.String()))
+}
+
+// A principal is who a question is about, made where it is not known yet.
+type principal struct {
+	uid    types.EntityUID
+	entity func() types.Entity
+}
+
+func (p *Policy) identity(id directory.Identity) principal {
+	uid := uidOf(id)
+	return principal{uid, func() types.Entity {
+		if id.IsZero() {
+			return types.Entity{UID: uid}
+		}
+		// A WIMSE identifier of the same text is of another name space, and ours only
+		// where it was adopted.
+		spiffe, _ := id.SPIFFE()
+		return types.Entity{
+			UID: uid,
+			Attributes: types.NewRecord(types.RecordMap{
+				"own":    types.Boolean(!spiffe.IsZero() && spiffe.MemberOf(p.domain) || hasPrefix(id, p.own)),
+				"domain": types.String(spiffe.TrustDomain().Name()),
+				"path":   types.String(spiffe.Path()),
+			}),
+		}
+	}}
+}
+
+func (p *Policy) directory() types.Entity {
+	return types.Entity{UID: types.NewEntityUID("Directory", types.String(p.domain.Name()))}
+}
+
+// entity is a registration as the policies of one question see it, who look at no
+// other attributes.
+func (r *registration) entity(uses attributes, proj *directory.Projection) types.Entity {
+	m := make(types.RecordMap, bits.OnesCount16(uint16(uses)))
+	put := func(which attributes, name types.String, value func() types.Value) {
+		if uses&which != 0 {
+			m[name] = value()
+		}
+	}
+	text := func(which attributes, name types.String, value string) {
+		put(which, name, func() types.Value { return types.String(value) })
+	}
+	truth := func(which attributes, name types.String, value bool) {
+		put(which, name, func() types.Value { return types.Boolean(value) })
+	}
+	text(looksAtAgent, "agent", r.agent)
+	text(looksAtOwner, "owner", r.owner)
+	text(looksAtOrigin, "origin", r.origin)
+	text(looksAtVisibility, "visibility", r.visibility)
+	truth(looksAtOwn, "own", r.own)
+	truth(looksAtStreamed, "streamed", r.streamed)
+	truth(looksAtVisible, "visible", r.visible)
+	truth(looksAtExported, "exported", r.exported)
+	if proj == nil {
+		proj = &directory.Projection{}
+	}
+	put(looksAtCapabilities, "capabilities", func() types.Value {
+		return setOf(proj.Capabilities, func(c *directory.Capability) []string { return []string{c.Name} })
+	})
+	put(looksAtTypes, "types", func() types.Value {
+		return setOf(proj.Capabilities, func(c *directory.Capability) []string { return []string{c.Type} })
+	})
+	put(looksAtTags, "tags", func() types.Value {
+		return setOf(proj.Capabilities, func(c *directory.Capability) []string { return c.Tags }, proj.Tags...)
+	})
+	put(looksAtProtocols, "protocols", func() types.Value { return setOf(nil, nil, proj.Protocols...) })
+	return types.Entity{UID: types.NewEntityUID("Registration", types.String(r.agent)), Attributes: types.NewRecord(m)}
+}
+
+// setOf is the set of what capabilities have, and of some texts.
+func setOf(cs []directory.Capability, of func(*directory.Capability) []string, texts ...string) types.Value {
+	var all []types.Value
+	for i := range cs {
+		for _, text := range of(&cs[i]) {
+			all = append(all, types.String(text))
+		}
+	}
+	for _, text := range texts {
+		all = append(all, types.String(text))
+	}
+	return types.NewSet(all...)
+}
