@@ -1,0 +1,180 @@
+package federation
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// disk holds what is on a receiver's disk against itself.
+func (tr *trial) disk(r *receiver, aud directory.Audience) {
+	tr.Helper()
+	f := r.feed(aud)
+	if f.cur == nil {
+		return
+	}
+	if err := r.store.holds(f.cur.id); err != nil {
+		tr.fail("%s: %v", r.base, err)
+	}
+}
+
+// holds checks a stream on disk: one deadline an entry, and one record where it is
+// held.
+func (s *store) holds(id streamID) error {
+	return s.read(id, func(t *streamTx) error {
+		records, entries := map[string]bool{}, uint64(0)
+		err := t.entries.ForEach(func(k, v []byte) error {
+			var h held
+			if entries++; unmarshal(v, &h) != nil || t.due.Get(append(dueKey(h.Deadline, directory.RID{})[:8], k...)) == nil {
+				return fmt.Errorf("no deadline of %s", k)
+			}
+			if h.Record == recordHeld {
+				records[string(h.name().bytes())] = true
+			}
+			return nil
+		})
+		if n, due := t.records.Stats().KeyN, t.due.Stats().KeyN; err != nil || n != len(records) || entries != t.state.Live || due != int(entries) {
+			return fmt.Errorf("%d entries (%d), %d deadlines, %d records for %d (%w)", entries, t.state.Live, due, n, len(records), err)
+		}
+		return nil
+	})
+}
+
+// chain follows a receiver's chain from 0 to its watermark.
+func (tr *trial) chain(r *receiver, aud directory.Audience) {
+	tr.Helper()
+	err := r.store.read(r.feed(aud).cur.id, func(t *streamTx) error {
+		for reached := uint64(0); reached < t.state.Watermark; {
+			p, err := t.pageAfter(reached)
+			if err != nil || p == nil || p.From > reached {
+				tr.fail("%s: the chain breaks at %d: %+v (%v)", r.base, reached, p, err)
+			}
+			payload, _, err := r.keys.Verify(alpha, directory.TypePage, p.JWS)
+			page, err2 := directory.ParsePage(payload)
+			if err != nil || err2 != nil {
+				tr.fail("%s: the chain holds what doesn't verify: %v %v", r.base, err, err2)
+			}
+			reached = page.To
+		}
+		return nil
+	})
+	if err != nil {
+		tr.fail("%s: %v", r.base, err)
+	}
+}
+
+// check holds receivers against what the origin announced.
+func (tr *trial) check(receivers ...*receiver) {
+	tr.Helper()
+	now := time.Now().Unix()
+	for _, r := range receivers {
+		pending := map[directory.RID]bool{}
+		for _, aud := range r.audiences() {
+			mark, wanted := r.state(aud)
+			if mark < r.marks[aud] {
+				tr.fail("%s: watermark of %v fell from %d to %d", r.base, aud, r.marks[aud], mark)
+			}
+			r.marks[aud] = mark
+			for rid := range wanted {
+				pending[rid] = true
+			}
+		}
+		shown := r.shown(alpha)
+		for rid, e := range shown {
+			tr.checkShown(r, rid, e, now)
+		}
+		for rid := range tr.announced(r) {
+			if pending[rid] {
+				continue
+			}
+			want, e := tr.best(r, rid, now), shown[rid]
+			if want.Live() && (e == nil || e.Revision != want.Revision || e.Received.M != want.M) {
+				tr.fail("%s is at %v, shows %+v and not %+v", r.base, r.marks, e, want)
+			}
+			reg := tr.origin.regs[rid]
+			if lag := now - r.level; reg != nil && reg.alive && reg.exported && now < reg.deadline && reg.late < r.level && lag < 15 && shown[rid] == nil {
+				tr.fail("%s lags %d seconds and dropped %s early", r.base, lag, rid)
+			}
+		}
+	}
+}
+
+// announced returns what the origin ever announced to a receiver's domain.
+func (tr *trial) announced(r *receiver) map[directory.RID]bool {
+	all := map[directory.RID]bool{}
+	for _, aud := range r.audiences() {
+		for rid := range tr.origin.historyOf(aud) {
+			all[rid] = true
+		}
+	}
+	return all
+}
+
+// best is what a receiver is to show of a registration, by the pages that it has
+// applied: of what is alive the newer statement, and of one statement what is for
+// its domain alone. It is not live where nothing is to be shown.
+func (tr *trial) best(r *receiver, rid directory.RID, now int64) (best directory.Digest) {
+	for _, aud := range r.audiences() {
+		ds := tr.origin.historyOf(aud)[rid]
+		if len(ds) == 0 {
+			continue
+		}
+		last := ds[len(ds)-1]
+		if last.Revision > r.marks[aud] {
+			return directory.Digest{} // what is here is one before it, or none: a page lists latest changes only
+		}
+		if last.Live() && now >= last.Deadline && best.Live() {
+			return directory.Digest{} // until it is freed it keeps its place, beyond the margin of all lag
+		}
+		if last.Live() && now < last.Deadline && (!best.Live() || tr.origin.written[last.H] >= tr.origin.written[best.H]) {
+			best = last
+		}
+	}
+	return best
+}
+
+// checkShown: what is shown was announced so, is not past that deadline, and what
+// ended below the watermark never comes back.
+func (tr *trial) checkShown(r *receiver, rid directory.RID, e *directory.Entry, now int64) {
+	tr.Helper()
+	aud := directory.Mesh
+	if e.Received.Private {
+		aud = r.own()
+	}
+	ds, mark := tr.origin.historyOf(aud)[rid], r.marks[aud]
+	i := slices.IndexFunc(ds, func(d directory.Digest) bool { return d.Revision == e.Revision })
+	if i < 0 || !ds[i].Live() || ds[i].Revision > mark {
+		tr.fail("%s at %d shows revision %d of %s, announced: %+v", r.base, mark, e.Revision, rid, ds)
+	}
+	if d := ds[i]; e.ExpiresAt != d.Deadline*1000 || e.Received.H != d.H || e.Received.M != d.M || now >= d.Deadline {
+		tr.fail("%s shows %s until %d at %d; announced: %+v", r.base, rid, e.ExpiresAt/1000, now, d)
+	}
+	if last := ds[len(ds)-1]; last.Revision <= mark && last.Revision != e.Revision {
+		tr.fail("%s is at %d and shows revision %d of %s, whose latest is %+v", r.base, mark, e.Revision, rid, last)
+	}
+}
+
+// equal holds the view of a receiver that was healed against the origin's truth.
+func (tr *trial) equal(r *receiver) {
+	tr.Helper()
+	shown := r.shown(alpha)
+	for rid, reg := range tr.origin.regs {
+		var want directory.Digest
+		for _, aud := range r.audiences() {
+			if slices.Contains(reg.streams(), aud) {
+				if d := reg.to(aud).announced; d.Live() && time.Now().Unix() < d.Deadline {
+					want = d // of the same statement in both
+				}
+			}
+		}
+		if e := shown[rid]; (e != nil) != want.Live() || e != nil && (e.Revision != want.Revision || e.Received.M != want.M) {
+			tr.fail("%s was healed and shows %+v; the origin announces %+v", r.base, e, want)
+		}
+		delete(shown, rid)
+	}
+	if len(shown) > 0 {
+		tr.fail("%s was healed and shows %d that are no more", r.base, len(shown))
+	}
+}
