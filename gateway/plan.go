@@ -15,6 +15,7 @@ type plan struct {
 	contract *directory.Contract
 	binding  directory.Binding // zero where there is none with a driver
 	mutual   bool              // the agent says that it speaks mTLS
+	size     int               // bytes, as it is counted
 }
 
 // contents are what a plan is made of. It is comparable: others make another plan.
@@ -50,20 +51,19 @@ func (p *plans) of(e *directory.Entry) *plan {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if had = p.all[key]; had != nil {
-		p.bytes -= had.size()
+		p.bytes -= had.size
 	}
-	if p.bytes += made.size(); p.all == nil || p.bytes > maxPlanBytes || len(p.all) >= maxPlans && had == nil {
-		p.all, p.bytes = map[agentKey]*plan{}, made.size()
+	if p.bytes += made.size; p.all == nil || p.bytes > maxPlanBytes || len(p.all) >= maxPlans && had == nil {
+		p.all, p.bytes = map[agentKey]*plan{}, made.size
 	}
 	p.all[key] = made
 	return made
 }
 
-// size is what a plan is counted as.
-func (p *plan) size() int { return len(p.of.document.Resting()) + 1024 }
-
 func planOf(e *directory.Entry, is contents) *plan {
 	p := &plan{of: is, contract: directory.ContractOf(e)}
+	// The contract's parts are of the document's text, twice, however small that is at rest.
+	p.size = len(is.document.Resting()) + 2*len(is.document.Bytes()) + 1024
 	p.binding, _ = bindingOf(p.contract.Projection)
 	p.mutual = saysMutualTLS(p.contract.Projection.Authentication)
 	first := p.contract.Operations[0].Name
