@@ -133,6 +133,7 @@ func (s *Server) invocation(w http.ResponseWriter, c *call) (in directory.Invoca
 	in = directory.Invocation{
 		Operation: c.vars["operation"], Caller: c.id, Header: c.Header, RequestID: c.requestID,
 		Proof: c.credential.Proof, ProofUntil: c.credential.ProofUntil,
+		More:   func(n int) error { return s.paceMore(c, Invocations, n) },
 		Stream: strings.Contains(strings.Join(c.Header.Values("Accept"), ","), "text/event-stream"),
 	}
 	if len(keys) == 1 {

@@ -47,18 +47,14 @@ func (s *Server) mcp(w http.ResponseWriter, c *call) error {
 	if err := s.fromHere(c); err != nil {
 		return err
 	}
-	body, err := readUpTo(w, c, maxMessage)
-	if err != nil {
-		return err
-	}
-	m, err := parseMessage(body)
-	if err != nil {
-		return err
-	}
-	if toolNamed(m.tool) == nil { // what a tool asks for is paced as that
+	body, m, err := readMessage(w, c)
+	if err != nil || toolNamed(m.tool) == nil { // what a tool asks for is paced as that
 		if err := s.pace(w, c, Reads); err != nil {
 			return err
 		}
+	}
+	if err != nil {
+		return err
 	}
 	if m.method == "subscriptions/listen" { // a stream, of which nothing would come
 		write(w, c.Request, http.StatusNotFound, "application/json", m.unknownMethod())
@@ -106,6 +102,14 @@ func isLoopback(host string) bool {
 type message struct {
 	method, tool string
 	id           []byte // JSON
+}
+
+// readMessage reads a request's body, and what must be known of it.
+func readMessage(w http.ResponseWriter, c *call) (body []byte, m message, err error) {
+	if body, err = readUpTo(w, c, maxMessage); err == nil {
+		m, err = parseMessage(body)
+	}
+	return body, m, err
 }
 
 // parseMessage reads one strict JSON-RPC message. Batches are of a version of MCP

@@ -243,7 +243,6 @@ func TestToolsAreForThoseWhoMay(t *testing.T) {
 	if got := use(t, s, "/agent/bob", "lookup_agents", `{}`); got.IsError {
 		t.Errorf("another caller's tool: %v", got.StructuredContent)
 	}
-	wantStatus(t, rpc(t, s, "liar", list), 401)
 }
 
 // Requirement: OPS-021, OPS-022, AD-080
@@ -309,6 +308,27 @@ func TestRefusedCallsOfToolsArePaced(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is refused before it is known which tool it calls counts too: a credential that
+// does not hold, and a body that is no message, which are as dear as a lookup.
+//
+// Requirement: AD-041
+func TestRefusedMessagesArePaced(t *testing.T) {
+	const list = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+	for _, x := range []struct {
+		caller, body string
+		status       int
+	}{{"liar", list, 401}, {"", list + " more", 400}, {"", "[" + list + "]", 400}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := toolServer(t, func(cfg *Config) { cfg.Limits = Limits{Reads: .2} }) // a burst of 2
+			for i, want := range []int{x.status, x.status, 429} {
+				if got := rpc(t, s, x.caller, x.body).StatusCode; got != want {
+					t.Errorf("%q sends %s: answer %d is %d, want %d", x.caller, x.body, i, got, want)
+				}
+			}
+		})
+	}
 }
 
 // A list of tools is of those that its caller may use, so no cache may share it.

@@ -148,7 +148,6 @@ func (l *limiter) take(q quota, caller string, now time.Time, n int) (left float
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.bucket(q, caller, now)
-	n = min(n, q.burst) // more than all there can be is never there
 	ok = b.limiter.AllowN(now, n)
 	left = max(0, b.limiter.TokensAt(now))
 	if !ok {
@@ -210,10 +209,10 @@ func (s *Server) pace(w http.ResponseWriter, c *call, class Class) error {
 }
 
 // paceMore takes n more requests from the caller's quota, for one that is worth
-// more than one.
+// more than one and was paced as one: all that there can be behind that, where n is more.
 func (s *Server) paceMore(c *call, class Class, n int) error {
 	q, limited := s.limits.quota(class, c.id, c.credential.Method)
-	if !limited || n == 0 {
+	if n = min(n, q.burst-1); !limited || n <= 0 {
 		return nil
 	}
 	if _, wait, ok := s.limits.take(q, callerOf(c), time.Now(), n); !ok {

@@ -19,6 +19,9 @@ type Invocation struct {
 	Header    map[string][]string
 	Stream    bool // the caller takes an answer as it comes
 	RequestID string
+	// More takes n more invocations from what the caller may ask for, and refuses where
+	// there are none; nil where nobody counts them.
+	More func(n int) error
 }
 
 // A Reply is an agent's answer to an operation that succeeded.

@@ -25,6 +25,11 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	if len(items) == 0 || len(items) > maxItems {
 		return nil, directory.Refuse(directory.BadRequest, "a batch has 1 to %d items; this one has %d", maxItems, len(items))
 	}
+	if i.in.More != nil { // each item is as dear as an invocation, and takes other callers' turns
+		if err := i.in.More(len(items) - 1); err != nil {
+			return nil, err
+		}
+	}
 	i.in.Stream = false
 	outputs := make([][]byte, len(items))
 	limit := i.g.cfg.StreamTimeout

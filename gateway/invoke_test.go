@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -308,6 +309,40 @@ func TestBatchesEndWell(t *testing.T) {
 	got, err = invoke(s, e, "", `[{"text":"a"}, {"text":"b"}, {"text":"c"}]`)
 	if err != nil || strings.Count(got, `"Timeout"`) != 3 || strings.Count(got, "was not asked") != 1 {
 		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// Each item of a batch counts as an invocation of its caller, and an agent has none of
+// a batch that is too much.
+//
+// Requirement: AI-011, AI-040
+func TestItemsOfABatchCount(t *testing.T) {
+	s := newStage(t, nil)
+	called := make(chan struct{}, 8)
+	e := aidip(t, s.agent(t, func(w http.ResponseWriter, r *http.Request) { called <- struct{}{}; echo(w, r) }).URL, `"operations": [`+translate+`]`)
+	for _, tc := range []struct {
+		body   string
+		counts []int // beyond one
+		calls  int
+	}{
+		{`{"text":"a"}`, nil, 1},
+		{`[{"text":"a"}, {"text":"b"}, {"text":"c"}]`, []int{2}, 3},
+		{`[{"text":"a"}, {"text":"b"}, {"text":"c"}, {"text":"d"}]`, []int{3}, 0},
+	} {
+		var counts []int
+		_, err := s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(tc.body), Caller: directory.IdentityOf(beta), More: func(n int) error {
+			counts = append(counts, n)
+			if n > 2 {
+				return directory.Refuse(directory.RateLimited, "too many")
+			}
+			return nil
+		}})
+		if refused := directory.ProblemOf(err) == directory.RateLimited; refused != (tc.calls == 0) || !slices.Equal(counts, tc.counts) || len(called) != tc.calls {
+			t.Errorf("%s: %v; counted %v, and the agent was called %d times", tc.body, err, counts, len(called))
+		}
+		for len(called) > 0 {
+			<-called
+		}
 	}
 }
 
