@@ -13,11 +13,17 @@ type IdentityPattern struct{ text string }
 
 // ParseIdentityPattern parses the text form of a pattern.
 func ParseIdentityPattern(s string) (IdentityPattern, error) {
-	sample := s
-	if begins, ok := strings.CutSuffix(s, "*"); ok && !strings.HasSuffix(begins, "//") && (strings.HasSuffix(begins, "/") || strings.HasSuffix(begins, "#")) {
+	sample, err := s, error(nil)
+	if begins, ok := strings.CutSuffix(s, "*"); ok {
 		sample = begins + "x"
+		if strings.HasSuffix(begins, "//") || !strings.HasSuffix(begins, "/") && !strings.HasSuffix(begins, "#") {
+			err = errIdentity // though a subject may end so
+		}
 	}
-	if _, err := ParseIdentity(sample); err != nil {
+	if err == nil {
+		_, err = ParseIdentity(sample)
+	}
+	if err != nil {
 		return IdentityPattern{}, fmt.Errorf("%q is no identity, and no beginning of some up to a / or # with a * behind it: %w", s, err)
 	}
 	return IdentityPattern{s}, nil

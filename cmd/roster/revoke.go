@@ -61,17 +61,28 @@ func (a *app) forbid(c *cobra.Command, client *api.Client, name string, id direc
 	if err != nil {
 		return err
 	}
-	mark := "@id(" + strconv.Quote(name) + ")"
-	if strings.Contains(now.Policy, mark) {
+	text, is := forbidding(now.Policy, name, id)
+	if is {
 		a.note("%s is forbidden everything already", id)
 		return nil
 	}
-	text := fmt.Sprintf("%s\n\n%s\nforbid (principal == Identity::%s, action, resource);\n", strings.TrimRight(now.Policy, "\n"), mark, strconv.Quote(id.String()))
 	if err := client.SetPolicy(c.Context(), text); err != nil {
 		return err
 	}
 	a.note("%s is forbidden everything", id)
 	return nil
+}
+
+// forbidding returns policies with one of that name behind them that forbids an identity
+// everything, and whether they have it: whole, since one that was made a comment, or says
+// something else by now, forbids nothing.
+func forbidding(policies, name string, id directory.Identity) (text string, is bool) {
+	forbid := fmt.Sprintf("\n@id(%s)\nforbid (principal == Identity::%s, action, resource);\n", strconv.Quote(name), strconv.Quote(id.String()))
+	policies = strings.TrimRight(policies, "\n") + "\n"
+	if strings.Contains("\n"+policies, forbid) {
+		return policies, true
+	}
+	return policies + forbid, false
 }
 
 // owned lists what an identity owns, and has it ended where that is wanted.
