@@ -74,8 +74,8 @@ func TestIdempotencyKey(t *testing.T) {
 		})
 	}
 	keys := domain(t)
-	with := func(c *gateway.Config) { c.Claims = keys }
-	here := newStage(t, with)
+	var guard *gateway.Guard
+	here := newStage(t, func(c *gateway.Config) { c.Claims, guard = keys, c.Guard })
 	server := agent(here)
 	there := &stage{gateway.New(gateway.Config{Claims: keys, Guard: newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": here.authority})})}), here.authority}
 	e := aidip(t, server.URL, `"operations": [`+translate+`]`)
@@ -154,6 +154,7 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 
 	server.Close()
+	guard.Close() // who asks over a connection that was there doesn't know what the agent has heard
 	n := calls.Load()
 	for range 2 {
 		if _, err = ask(here, alpha, "nobody", hello); directory.ProblemOf(err) != directory.AgentFailed {
