@@ -24,15 +24,13 @@ const rounds = 2*66*time.Second + 10*time.Second
 func TestALiarIsFrozenByAll(t *testing.T) {
 	for name, lie := range map[string]func(*mesh.Mesh, *mesh.Liar){
 		"E1": func(_ *mesh.Mesh, l *mesh.Liar) {
-			d := l.Last.Digests[0]
-			d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+			d := renewal(l)
 			l.Say("beta.test", d)
 			d.Deadline -= 5
 			l.Say("gamma.test", d)
 		},
 		"E1, by a key that it signs with no longer": func(m *mesh.Mesh, l *mesh.Liar) {
-			d := l.Last.Digests[0]
-			d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+			d := renewal(l)
 			l.Say("beta.test", d)
 			m.Eventually(time.Minute, "one is told", func() error { return toldUntil(m, "beta.test", d) })
 			l.Rotate()
@@ -40,8 +38,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 			l.Say("gamma.test", d)
 		},
 		"E1, by the first of a dozen keys": func(m *mesh.Mesh, l *mesh.Liar) {
-			d := l.Last.Digests[0]
-			d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+			d := renewal(l)
 			l.Say("beta.test", d)
 			m.Eventually(time.Minute, "one is told", func() error { return toldUntil(m, "beta.test", d) })
 			for range 11 {
@@ -112,6 +109,13 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 			})
 		}
 	}
+}
+
+// renewal is what a liar may say next of its first registration: another deadline.
+func renewal(l *mesh.Liar) directory.Digest {
+	d := l.Last.Digests[0]
+	d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+	return d
 }
 
 // A domain that tells two nodes of one domain two things is frozen there, though there

@@ -117,20 +117,16 @@ func payloadOf(m *Mesh, jws string) []byte {
 
 // Say announces a digest to one peer, or to one node of it (beta.test/2), as the next
 // revision after what that peer was told.
-func (l *Liar) Say(peer string, d directory.Digest) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pages[peer] = append(l.pages[peer], d)
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
+func (l *Liar) Say(peer string, d directory.Digest) { l.say(l.pages, peer, d) }
 
 // SayAlone announces a digest to one node of a peer (beta.test/2), as if it were for
 // that peer alone.
-func (l *Liar) SayAlone(node string, d directory.Digest) {
+func (l *Liar) SayAlone(node string, d directory.Digest) { l.say(l.alone, node, d) }
+
+func (l *Liar) say(told map[string][]directory.Digest, to string, d directory.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.alone[node] = append(l.alone[node], d)
+	told[to] = append(told[to], d)
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
