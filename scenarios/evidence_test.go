@@ -133,8 +133,7 @@ func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {
 				a, b := m.Register("alpha.test", "ada", 600), m.Register("beta.test", "bob", 600)
 				m.Eventually(time.Minute, "both are seen", func() error { return m.Seen(a, b) })
 				l := m.Corrupt("alpha.test")
-				d := l.Last.Digests[0]
-				d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+				d := renewal(l)
 				for _, node := range []string{"beta.test/1", "beta.test/2", "beta.test/3"} {
 					say(l, node, d)
 					d.Deadline -= 5
