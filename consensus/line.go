@@ -60,7 +60,8 @@ type line struct {
 	to    Member
 	bound time.Duration // of writing a frame
 
-	out sync.Mutex // held while a frame is written
+	out    sync.Mutex // held while a frame is written
+	broken bool       // guarded by out: whether that has failed
 
 	mu      sync.Mutex
 	last    uint32
@@ -93,9 +94,7 @@ func (l *line) ask(ctx context.Context, frame []byte) ([]byte, error) {
 	l.waiting[number] = answer
 	l.mu.Unlock()
 	began := time.Now()
-	if err := l.send(number, frame); err != nil {
-		l.cut()
-	}
+	l.send(number, frame)
 	select {
 	case a := <-answer:
 		switch {
@@ -111,13 +110,22 @@ func (l *line) ask(ctx context.Context, frame []byte) ([]byte, error) {
 	}
 }
 
-func (l *line) send(number uint32, frame []byte) error {
+// send writes a question. Once that fails, no more are written, and what the other
+// end has said by then, its goodbye perhaps, is still heard.
+func (l *line) send(number uint32, frame []byte) {
 	l.out.Lock()
 	defer l.out.Unlock()
-	if err := l.conn.SetWriteDeadline(time.Now().Add(l.bound)); err != nil {
-		return err
+	if l.broken {
+		return
 	}
-	return writeFrame(l.conn, number, frame)
+	err := l.conn.SetWriteDeadline(time.Now().Add(l.bound))
+	if err == nil {
+		err = writeFrame(l.conn, number, frame)
+	}
+	if err != nil {
+		l.broken = true
+		_ = l.conn.SetReadDeadline(time.Now().Add(l.bound)) // an error is the line's end
+	}
 }
 
 // giveUp lets go of a question that nobody waits for any more, and of the line

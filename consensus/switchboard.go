@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -74,7 +75,10 @@ func (s *Store) serveLine(conn net.Conn) {
 		_ = conn.Close() // half a frame may be out
 	}
 	last := uint32(0)
-	bye := func() { send(goodbye, binary.BigEndian.AppendUint32(newFrame(4), last)) }
+	bye := func() {
+		send(goodbye, binary.BigEndian.AppendUint32(newFrame(4), last))
+		s.linger(conn)
+	}
 	from, done := s.lines.begin(conn)
 	if done == nil {
 		bye()
@@ -100,6 +104,14 @@ func (s *Store) serveLine(conn net.Conn) {
 	}
 	underWay.Wait()
 	bye()
+}
+
+// linger reads on until the other end closes, within a bound: what nobody has read
+// when a connection is closed resets it, and the goodbye may be lost on its way.
+func (s *Store) linger(conn net.Conn) {
+	if err := conn.SetReadDeadline(time.Now().Add(s.cfg.Timing.Heartbeat)); err == nil {
+		_, _ = io.Copy(io.Discard, conn)
+	}
 }
 
 // begin notes a line that is answered from now on; nil where none is any more.
