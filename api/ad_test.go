@@ -198,8 +198,8 @@ func TestIfMatch(t *testing.T) {
 	}{
 		{"", nil, false}, {"*", nil, true}, {`"381.0123abcd"`, []uint64{381}, false},
 		{`"381.0123abcd", "382.0123abcd"`, []uint64{381, 382}, false},
-		{`W/"381.0123abcd"`, []uint64{noRevision}, false}, {`"abc"`, []uint64{noRevision}, false},
-		{`381.0123abcd`, []uint64{noRevision}, false}, {`"99999999999999999999999.a"`, []uint64{noRevision}, false},
+		{`W/"381.0123abcd"`, []uint64{}, false}, {`"abc"`, []uint64{}, false},
+		{`381.0123abcd`, []uint64{}, false}, {`"99999999999999999999999.a"`, []uint64{}, false},
 	} {
 		r := &http.Request{Header: http.Header{}}
 		if x.header != "" {

@@ -33,7 +33,9 @@ func (quietOperator) Policy() PolicyText {
 	return PolicyText{Policy: "permit (principal, action, resource);", Version: 7}
 }
 
-func (quietOperator) SetPolicy(context.Context, directory.Identity, string) error { return errNoLeader }
+func (quietOperator) SetPolicy(context.Context, directory.Identity, string, []uint64) error {
+	return errNoLeader
+}
 
 func (quietOperator) Raft() RaftStatus {
 	return RaftStatus{Leader: "spiffe://alpha.test/roster/node/1", Peers: []RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,

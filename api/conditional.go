@@ -131,7 +131,9 @@ func conditionOf(r *http.Request) (cond condition, err error) {
 				cond.revisions, cond.present = nil, true
 				break
 			}
-			cond.revisions = append(cond.revisions, revisionOf(tag))
+			if revision, ok := revisionOf(tag); ok { // what is no tag of ours, nothing has
+				cond.revisions = append(cond.revisions, revision)
+			}
 		}
 	}
 	if values := r.Header.Values("If-None-Match"); len(values) > 0 {
@@ -144,13 +146,10 @@ func conditionOf(r *http.Request) (cond condition, err error) {
 }
 
 // revisionOf returns the revision that a strong entity tag of ours is of.
-func revisionOf(tag string) uint64 {
+func revisionOf(tag string) (revision uint64, ok bool) {
 	number, _, ok := strings.Cut(strings.TrimPrefix(tag, `"`), ".")
 	revision, err := strconv.ParseUint(number, 10, 64)
-	if !ok || err != nil || !strings.HasPrefix(tag, `"`) {
-		return noRevision
-	}
-	return revision
+	return revision, ok && err == nil && strings.HasPrefix(tag, `"`)
 }
 
 // ofExisting returns the revisions that a write to a registration demands: that

@@ -75,7 +75,7 @@ var rulings = map[directory.Problem]ruling{
 	directory.StaleMetadata: {409, "Stale metadata", "stale_metadata", "Stale", 0,
 		"The document says itself that it is out of date."},
 	directory.PreconditionFailed: {412, "Precondition failed", "conflict", "PreconditionFailed", 0,
-		"The registration isn't at the revision that If-Match names. Read it again, and decide again."},
+		"The registration isn't at the revision that If-Match names, or the policy isn't of the version. Read it again, and decide again."},
 	directory.Conflict: {409, "Conflict", "conflict", "Conflict", 0,
 		"What is asked for does not fit what is there. The detail says what stands against it."},
 	directory.RateLimited: {429, "Too many requests", "rate_limited", "RateLimited", 1,

@@ -33,8 +33,9 @@ type Operator interface {
 	// Policy is what is in force at this node.
 	Policy() PolicyText
 	// SetPolicy puts a policy in force, for the whole domain, as by wants it: none is
-	// taken that has an error, or by which by could not change it again.
-	SetPolicy(ctx context.Context, by directory.Identity, text string) error
+	// taken that has an error, or by which by could not change it again, or, where
+	// replaces is not nil, in the place of one that has none of these versions.
+	SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) error
 }
 
 // A RaftStatus is how a domain's nodes hold its directory together.

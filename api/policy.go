@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
@@ -21,11 +23,20 @@ type PolicyText struct {
 // bound below.
 const maxPolicyBody = 1 << 20
 
+// policy answers GET /v1/operator/policy. Its entity tag is of the version.
 func (s *Server) policy(w http.ResponseWriter, c *call) error {
-	return sendStatus(w, c, s.cfg.Operator.Policy())
+	now := s.cfg.Operator.Policy()
+	body, err := json.Marshal(now)
+	if err != nil {
+		return fmt.Errorf("encoding the policy: %w", err)
+	}
+	body = append(body, '\n')
+	w.Header().Set("Cache-Control", "no-store")
+	return send(w, c, "application/json", strongTag(now.Version, body), body)
 }
 
-// setPolicy answers PUT /v1/operator/policy.
+// setPolicy answers PUT /v1/operator/policy. The domain's leader compares what If-Match
+// and the body name with what is in force then.
 func (s *Server) setPolicy(w http.ResponseWriter, c *call) error {
 	body, err := readUpTo(w, c, maxPolicyBody)
 	if err != nil {
@@ -33,12 +44,16 @@ func (s *Server) setPolicy(w http.ResponseWriter, c *call) error {
 	}
 	var in struct {
 		Policy  *string `json:"policy"`
-		Version uint64  `json:"version"` // of what was read, where that is what is sent back
+		Version *uint64 `json:"version"` // that must be in force; any where it is not there
 	}
 	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil || in.Policy == nil {
 		return directory.Refuse(directory.BadRequest, `The body is not {"policy": "the text, in Cedar"}: %w`, err)
 	}
-	if err := s.cfg.Operator.SetPolicy(c.Context(), c.id, *in.Policy); err != nil {
+	replaces, err := replacesOf(c.Request, in.Version)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Operator.SetPolicy(c.Context(), c.id, *in.Policy, replaces); err != nil {
 		return err
 	}
 	now := s.cfg.Operator.Policy()
@@ -48,6 +63,23 @@ func (s *Server) setPolicy(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
+// replacesOf returns the versions of which the policy in force must have one, by the
+// request's condition and its body; nil for any.
+func replacesOf(r *http.Request, version *uint64) ([]uint64, error) {
+	cond, err := conditionOf(r)
+	switch {
+	case err != nil:
+		return nil, err
+	case cond.absent:
+		return nil, directory.Refuse(directory.PreconditionFailed, "If-None-Match is *, and there is always a policy in force.")
+	case version == nil:
+		return cond.revisions, nil
+	case cond.revisions != nil && !slices.Contains(cond.revisions, *version):
+		return nil, directory.Refuse(directory.PreconditionFailed, "If-Match and the body's version, %d, are of two policies.", *version).At("/version")
+	}
+	return []uint64{*version}, nil
+}
+
 // Policy returns the policy that is in force at the node that answers.
 func (c *Client) Policy(ctx context.Context) (*PolicyText, *Reply, error) {
 	var out PolicyText
@@ -55,9 +87,14 @@ func (c *Client) Policy(ctx context.Context) (*PolicyText, *Reply, error) {
 	return &out, r, err
 }
 
-// SetPolicy puts a policy in force for the whole domain; "" is what is built in.
-func (c *Client) SetPolicy(ctx context.Context, text string) error {
-	body, err := json.Marshal(map[string]string{"policy": text})
+// SetPolicy puts a policy in force for the whole domain; "" is what is built in. Where
+// replaces is not nil and another version than that is in force by then, nothing is
+// changed, and the *Error has the problem directory.PreconditionFailed.
+func (c *Client) SetPolicy(ctx context.Context, text string, replaces *uint64) error {
+	body, err := json.Marshal(struct {
+		Policy  string  `json:"policy"`
+		Version *uint64 `json:"version,omitempty"`
+	}{text, replaces})
 	if err == nil {
 		_, err = c.do(ctx, http.MethodPut, "/v1/operator/policy", nil, body)
 	}

@@ -330,7 +330,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		}), "What an invited domain says of itself."),
 		"policy": said(object([]string{"policy"}, props{
 			"policy":  text("Cedar; to set an empty one is to go back to what is built in.", 0),
-			"version": atLeast(0, "The revision from which on it holds; of an answer alone."),
+			"version": atLeast(0, "The revision from which on it holds; to set one, that which must be in force then."),
 		}), "The domain's policy."),
 		"peering": said(object([]string{"domain", "bundle", "addresses"}, props{
 			"domain": nonEmpty("The peer's trust domain."), "state": oneOf("pending", "active", "frozen", "terminated"),

@@ -215,6 +215,9 @@ type redeem struct {
 // log to say.
 type policy struct {
 	Text []byte `cbor:"1,keyasint"` // empty for what is built in
+	// Replaces are the revisions of which the policy in force must have one; null for
+	// any, as in the log entries of releases that compared none.
+	Replaces *[]uint64 `cbor:"2,keyasint,omitempty"`
 }
 
 // epoch begins the domain's history: the first command of every log, and of every

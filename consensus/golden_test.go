@@ -62,7 +62,7 @@ func everyCommand() []command {
 		{Admit: &admission{must(alphaNode("n3")), 1793577600}},
 		{Renew: &renew{ada, true, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		{Redeem: &redeem{directory.Hash{8}, peer{beta, directory.PeeringActive, []byte("{}"), []string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true, directory.BundleEndpoint{URL: "https://b:8400/bundle", Profile: directory.ProfileSPIFFE, ID: spiffeid.RequireFromPath(beta, "/roster/node/1")}, directory.PeerRules{}, directory.PeerRules{}}}},
-		{Policy: &policy{[]byte("permit (principal, action, resource);")}},
+		{Policy: &policy{[]byte("permit (principal, action, resource);"), nil}},
 		{Claim: &claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
 		{Settle: &settle{directory.Hash{1}, directory.Hash{4}, false, &answer{200, "application/json", []byte("{}"), "", "", ""}}},
 		{Register: &register{Format: 1, RID: rid, Caller: tool, Commissioning: true, Agent: "translator", Kind: directory.KindAD, Document: doc, Lifetime: 600, Granted: g, For: ada}},
@@ -75,6 +75,8 @@ func everyCommand() []command {
 		{Revoke: &revoke{directory.Hash{6}.String()}},
 		{Decide: &decide{&verdict{4, directory.Hash{5}}}},
 		{Rules: &Rules{PerOwner: 10, Owners: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/tool/*")), 0}, {must(directory.ParseIdentityPattern(ada.String())), 5}}}},
+		{Policy: &policy{[]byte("permit (principal, action, resource);"), &[]uint64{0, 7}}},
+		{Policy: &policy{nil, &[]uint64{}}},
 	}
 }
 

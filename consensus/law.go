@@ -3,6 +3,7 @@ package consensus
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -16,11 +17,17 @@ type law struct {
 // maxPolicy bounds a policy's text, in bytes.
 const maxPolicy = 256 << 10
 
-// SetPolicy puts a policy in force on all members. The leader then decides anew, in
-// bounded commands, who beyond the domain may have what. It returns once this
-// member's answers are by it.
-func (s *Store) SetPolicy(ctx context.Context, text []byte) error {
-	_, err := s.write(ctx, &request{Policy: &policy{text}})
+// SetPolicy puts a policy in force on all members, where the one that is in force has
+// one of the revisions replaces, and in any case where replaces is nil; a domain that
+// never made a policy has revision 0. Else it changes nothing, and the error is
+// directory.PreconditionFailed. The leader then decides anew, in bounded commands, who
+// beyond the domain may have what. It returns once this member's answers are by it.
+func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) error {
+	p := &policy{Text: text}
+	if replaces != nil {
+		p.Replaces = &replaces
+	}
+	_, err := s.write(ctx, &request{Policy: p})
 	return err
 }
 
@@ -34,14 +41,21 @@ func (s *Store) checkPolicy(p *policy) error {
 	return s.cfg.CheckPolicy(p.Text)
 }
 
-// legislate puts another policy in force. policy moves, so that no grant that was
-// asked for before is taken after.
-func (s *state) legislate(p *policy) {
+// legislate puts another policy in force, unless another change came first. What is in
+// force already is taken whatever it was to replace: a request that was repeated, since
+// its answer was lost, has done what it asked for (RFC 9110, 13.1.1). policy moves, so
+// that no grant that was asked for before is taken after.
+func (s *state) legislate(p *policy) error {
 	if bytes.Equal(p.Text, s.law.Text) {
-		return
+		return nil
+	}
+	if p.Replaces != nil && !slices.Contains(*p.Replaces, s.law.Revision) {
+		return directory.Refuse(directory.PreconditionFailed,
+			"the policy in force is version %d, which is not what this was to replace; nothing was changed: read it again and repeat the change on that", s.law.Revision)
 	}
 	s.law = law{p.Text, s.next()}
 	s.policy = s.law.Revision
+	return nil
 }
 
 // promulgate tells of the law where another is in force. The caller holds mu, so

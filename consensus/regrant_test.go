@@ -46,7 +46,7 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 		d.ready()
 	}
 	again()
-	if err := d.nodes[0].SetPolicy(t.Context(), []byte("// another")); err != nil { // behind what a new leader does
+	if err := d.nodes[0].SetPolicy(t.Context(), []byte("// another"), nil); err != nil { // behind what a new leader does
 		t.Fatal(err)
 	}
 	want("a new leader, and then another policy", registered)
@@ -67,7 +67,7 @@ func TestAVerdictIsTakenBack(t *testing.T) {
 	if d.state.verdict != nil {
 		t.Error("a verdict was not taken back")
 	}
-	d.at(3, command{Policy: &policy{[]byte("// another")}})
+	d.at(3, command{Policy: &policy{Text: []byte("// another")}})
 	d.at(3, command{Decide: &decide{v}})
 	if d.state.verdict != nil {
 		t.Error("a verdict under an earlier policy was taken")

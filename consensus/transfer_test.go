@@ -87,7 +87,7 @@ func TestWhatATransferIsRefusedFor(t *testing.T) {
 		t.Errorf("with other contents by now: %v", r.err)
 	}
 	old := d.transferring(ada, rid, bob)
-	d.at(4, command{Policy: &policy{[]byte("forbid (principal, action, resource);")}})
+	d.at(4, command{Policy: &policy{Text: []byte("forbid (principal, action, resource);")}})
 	if r := d.at(5, command{Transfer: old}); r.err != errMoved {
 		t.Errorf("with another policy by now: %v", r.err)
 	}
@@ -124,7 +124,7 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	give := directory.Transferring{Caller: directory.Caller{Identity: ada, Judged: &version}, RID: out.RID, To: bob, Statement: out.Position.Revision}
-	if err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);")); err != nil {
+	if err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
 		t.Fatal(err)
 	}
 	_, err = d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))

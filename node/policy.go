@@ -27,7 +27,7 @@ func (o operator) Policy() api.PolicyText {
 }
 
 // SetPolicy implements api.Operator.
-func (o operator) SetPolicy(ctx context.Context, by directory.Identity, text string) error {
+func (o operator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) error {
 	if text != "" {
 		p, err := o.n.policy.With(policyFile, []byte(text))
 		if err != nil {
@@ -37,5 +37,5 @@ func (o operator) SetPolicy(ctx context.Context, by directory.Identity, text str
 			return directory.Refuse(directory.Conflict, "by this policy, %s could not change it again; nothing was changed: permit operate to who does policy.write", by)
 		}
 	}
-	return o.n.store.SetPolicy(ctx, []byte(text))
+	return o.n.store.SetPolicy(ctx, []byte(text), replaces)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,11 +75,44 @@ when { resource.agent like "secret-*" };
 	if _, err := eve.Get(ctx, "secret-plan"); !errors.As(err, &gone) || gone.Status != http.StatusNotFound {
 		t.Errorf("after the node was started again: %v", err)
 	}
+	noPolicyIsLost(p)
 	p.must(0, 0, "policy", "apply", "--built-in")
 	if _, err := eve.Get(ctx, "secret-plan"); err != nil {
 		t.Errorf("by the policy that was: %v", err)
 	}
 	p.eventually(30*time.Second, "the peer has both again", peers(2))
+}
+
+// noPolicyIsLost has several operators revoke identities at once, and one apply what was
+// read before: none takes another's change back.
+func noPolicyIsLost(p *processes) {
+	read := p.must(0, 0, "policy", "show")
+	file := filepath.Join(p.t.TempDir(), "read.cedar")
+	if err := os.WriteFile(file, []byte(read+"// and more\n"), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			if out, code := p.roster(0, 0, "revoke", fmt.Sprintf("spiffe://alpha.test/agent/mallory-%d", i)); code != 0 {
+				p.t.Errorf("revoke exits %d: %s", code, out)
+			}
+		})
+	}
+	all.Wait()
+	if out, code := p.roster(0, 0, "policy", "apply", file); code == 0 || !strings.Contains(out, "version") {
+		p.t.Errorf("apply of what was read before exits %d: %s", code, out)
+	}
+	now := p.must(0, 0, "policy", "show")
+	for i := range 4 {
+		if !strings.Contains(now, fmt.Sprintf("revoked spiffe://alpha.test/agent/mallory-%d", i)) {
+			p.t.Errorf("the revocation of mallory-%d was lost: %s", i, now)
+		}
+	}
+	p.must(0, 0, "policy", "apply", "--replaces", "any", file)
+	if again := p.must(0, 0, "policy", "show"); !strings.Contains(again, "// and more") || strings.Count(again, "// version") != 1 {
+		p.t.Errorf("after it was applied in the place of any: %s", again)
+	}
 }
 
 // count judges how many registrations a lookup has.

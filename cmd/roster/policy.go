@@ -22,7 +22,7 @@ func (a *app) policyCommand() *cobra.Command {
 func (a *app) policyShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
-		Short: "Print the policy that is in force, in Cedar",
+		Short: "Print the policy that is in force, in Cedar, and its version in the first line",
 		Args:  needs(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.client()
@@ -36,8 +36,7 @@ func (a *app) policyShowCommand() *cobra.Command {
 			if a.output.String() != "table" && a.output.String() != "wide" {
 				return a.print(answer{body: reply.Body})
 			}
-			a.note("version %d", p.Version)
-			_, err = fmt.Fprintln(a.stdout, strings.TrimRight(p.Policy, "\n"))
+			_, err = fmt.Fprintf(a.stdout, "%s%d\n%s\n", versionLine, p.Version, strings.TrimRight(p.Policy, "\n"))
 			return err
 		},
 	}
@@ -45,12 +44,17 @@ func (a *app) policyShowCommand() *cobra.Command {
 
 func (a *app) policyApplyCommand() *cobra.Command {
 	var builtIn bool
+	var replaces string
 	c := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "Put a policy in force, for the whole domain",
 		Long: `Put a policy in force, for the whole domain. Readers are answered by it from their
 next request on, and what peers may have is decided anew. With --built-in, and no
-FILE, the domain goes back to the set that its nodes are configured with.`,
+FILE, the domain goes back to the set that its nodes are configured with.
+
+A FILE that "roster policy show" printed begins with the version that it is of, and is
+refused where another one is in force by now, so that nobody's change is lost; --replaces
+says another version, or any.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if builtIn {
 				return needs()(c, args)
@@ -64,26 +68,56 @@ FILE, the domain goes back to the set that its nodes are configured with.`,
 				if text, err = os.ReadFile(args[0]); err != nil {
 					return failed(exitFailed, "the file can't be read: %w", err)
 				}
-				if len(text) == 0 {
-					return failed(exitFormat, "%s is empty", args[0])
-				}
 				if err := trust.CheckPolicy(args[0], text); err != nil {
 					return failed(exitFormat, "%w", err)
 				}
+			}
+			rest, version, err := replacing(string(text), replaces)
+			if err != nil {
+				return err
+			}
+			if rest == "" && !builtIn {
+				return failed(exitFormat, "%s is empty", args[0])
 			}
 			client, err := a.client()
 			if err != nil {
 				return err
 			}
-			if err := client.SetPolicy(c.Context(), string(text)); err != nil {
+			if err := client.SetPolicy(c.Context(), rest, version); err != nil {
 				return err
 			}
 			a.note("the policy is in force")
 			return nil
 		},
 	}
+	c.Flags().StringVar(&replaces, "replaces", "", "the version that must be in force, or any")
 	c.Flags().BoolVar(&builtIn, "built-in", false, "go back to the set that the nodes are configured with")
 	return c
+}
+
+// versionLine begins what "policy show" prints: behind it is the version.
+const versionLine = "// version "
+
+// replacing takes the version line off a text and returns which version it is to replace:
+// as asked for, else as that line says; nil for any.
+func replacing(text, asked string) (rest string, version *uint64, err error) {
+	rest = text
+	if line, behind, _ := strings.Cut(text, "\n"); strings.HasPrefix(line, versionLine) {
+		if n, err := strconv.ParseUint(strings.TrimSpace(line[len(versionLine):]), 10, 64); err == nil {
+			rest, version = behind, &n
+		}
+	}
+	switch asked {
+	case "":
+		return rest, version, nil
+	case "any":
+		return rest, nil, nil
+	}
+	n, err := strconv.ParseUint(asked, 10, 64)
+	if err != nil {
+		return "", nil, usage("--replaces is %q; it is a version, as \"roster policy show\" prints it, or any", asked)
+	}
+	return rest, &n, nil
 }
 
 // offline is the policy that a question is put to without a directory.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
@@ -55,22 +57,37 @@ show", "roster policy apply").`,
 	return c
 }
 
-// forbid puts a policy of that name behind those in force, unless it is there.
+// maxForbidden bounds how often a policy is made anew because another change came first.
+const maxForbidden = 16
+
+// forbid puts a policy of that name behind those in force, unless it is there. Of
+// changes that others make meanwhile none is lost.
 func (a *app) forbid(c *cobra.Command, client *api.Client, name string, id directory.Identity) error {
-	now, _, err := client.Policy(c.Context())
-	if err != nil {
-		return err
+	var refused *api.Error
+	for tried := 1; ; tried++ {
+		now, _, err := client.Policy(c.Context())
+		if err != nil {
+			return err
+		}
+		text, is := forbidding(now.Policy, name, id)
+		if is {
+			a.note("%s is forbidden everything already", id)
+			return nil
+		}
+		err = client.SetPolicy(c.Context(), text, &now.Version)
+		switch {
+		case err == nil:
+			a.note("%s is forbidden everything", id)
+			return nil
+		case tried == maxForbidden || !errors.As(err, &refused) || refused.Problem != directory.PreconditionFailed:
+			return err
+		}
+		select { // the node that was asked may not have the other change yet
+		case <-time.After(time.Duration(tried) * 20 * time.Millisecond):
+		case <-c.Context().Done():
+			return c.Context().Err()
+		}
 	}
-	text, is := forbidding(now.Policy, name, id)
-	if is {
-		a.note("%s is forbidden everything already", id)
-		return nil
-	}
-	if err := client.SetPolicy(c.Context(), text); err != nil {
-		return err
-	}
-	a.note("%s is forbidden everything", id)
-	return nil
 }
 
 // forbidding returns policies with one of that name behind them that forbids an identity
