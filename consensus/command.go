@@ -271,6 +271,9 @@ func (b *batch) encode() ([]byte, error) { return encoding.Marshal(b) }
 // decodeBatch decodes a log entry. It refuses what a newer release may have
 // written, since to skip it would be to disagree with the other members.
 func decodeBatch(data []byte) (*batch, error) {
+	if b, ok := quickBatch(data); ok {
+		return b, nil
+	}
 	var b batch
 	err := decoding.Unmarshal(data, &b)
 	if err == nil && b.Version == commandVersion {

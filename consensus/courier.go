@@ -244,16 +244,15 @@ func (s *Store) take(ctx context.Context, from spiffeid.ID, body []byte) *answer
 }
 
 func (s *Store) takeOne(ctx context.Context, from spiffeid.ID, raw cbor.RawMessage) *reply {
-	var req request
 	var out directory.Outcome
-	err := decoding.Unmarshal(raw, &req)
+	req, err := decodeRequest(raw)
 	switch {
 	case err != nil:
 		err = directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
 	case req.Attest != nil && req.Attest.Node != from:
 		err = directory.Refuse(directory.Forbidden, "a member attests its own key only")
 	default:
-		out, err = s.lead(ctx, &req)
+		out, err = s.lead(ctx, req)
 	}
 	if errors.Is(err, errNotLeader) {
 		return &reply{NotLeader: true}

@@ -35,6 +35,14 @@ type request struct {
 	Amend    *amend           `cbor:"16,keyasint,omitempty"`
 }
 
+func decodeRequest(raw []byte) (*request, error) {
+	if r, ok := quickRequest(raw); ok {
+		return r, nil
+	}
+	r := &request{}
+	return r, decoding.Unmarshal(raw, r)
+}
+
 // weight is how many changes a request is. A claim may bring an answer back: as many
 // of them share a message as fit into the one that returns.
 func (r *request) weight() int {
