@@ -33,7 +33,7 @@ func (e *BadAnswer) Error() string {
 // is JSON. The reply's body is the agent's output.
 //
 // Both are judged by the schemas of the registration as it is now, where it can be
-// read (WOA-024): an input that breaks one is a *directory.Error, BadRequest, and
+// read (WOA-024): an input that breaks one is a *directory.Error, BadInput, and
 // nothing is sent; an answer that does is a *BadAnswer, beside the reply. Other errors
 // are *Error.
 func (c *Client) Invoke(ctx context.Context, id, operation string, input []byte, o InvokeOptions) (*Reply, error) {

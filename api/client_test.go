@@ -231,7 +231,7 @@ func TestClientJudgesInvocations(t *testing.T) {
 	c := NewClient(server.URL, &http.Client{Transport: asCaller("/agent/bob")})
 	by := InvokeOptions{Contract: directory.ContractOf(e)}
 	var unfit *directory.Error
-	if _, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), by); !errors.As(err, &unfit) || unfit.Problem != directory.BadRequest || asked != 0 {
+	if _, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), by); !errors.As(err, &unfit) || unfit.Problem != directory.BadInput || asked != 0 {
 		t.Errorf("an input against the schema: %v; asked %d times", err, asked)
 	}
 	var bad *BadAnswer

@@ -435,8 +435,8 @@ func invocation(what string) operation {
 			{status: 202, what: "The agent's output.", schema: "json", headers: []string{"Idempotency-Replayed"}},
 			several,
 		},
-		problems: []directory.Problem{directory.BadRequest, directory.Forbidden, directory.NotFound, directory.TooLarge, MediaType,
-			directory.NotInvocable, directory.EndpointRefused, directory.KeyReused, directory.AgentFailed, directory.AgentUnavailable,
+		problems: []directory.Problem{directory.BadRequest, directory.BadInput, directory.Forbidden, directory.NotFound, directory.TooLarge,
+			MediaType, directory.NotInvocable, directory.EndpointRefused, directory.KeyReused, directory.AgentFailed, directory.AgentUnavailable,
 			directory.AgentTimeout, directory.AgentBadRequest, directory.AgentUnauthorized, directory.AgentForbidden, directory.AgentNotFound,
 			directory.AgentConflict, directory.AgentTooLarge, directory.AgentUnprocessable, directory.AgentRateLimited},
 	}

@@ -88,6 +88,8 @@ var rulings = map[directory.Problem]ruling{
 		"The change may have happened or not: the leader was lost on the way. Repeating it is safe."},
 	directory.Internal: {500, "Internal error", "internal", "InternalError", 0,
 		"The fault is the directory's. Give correlation_id to its operator."},
+	directory.BadInput: {400, "Invalid input", "invalid_request", "InvalidInput", 0,
+		"The input doesn't meet the schema that the agent's registration has for the operation. The pointer names the field. Nothing was sent."},
 	directory.NotInvocable: {501, "Agent can't be invoked from here", "not_supported", "NotInvocable", 0,
 		"The agent is reached by no protocol that this node's gateway speaks (HTTPS, WoA, MCP over HTTP, A2A over JSON-RPC or HTTP+JSON), or its schemas can't be used. Call the agent yourself at its endpoint."},
 	directory.EndpointRefused: {403, "Endpoint refused", "forbidden", "Forbidden", 0,

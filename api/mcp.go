@@ -57,13 +57,17 @@ func (s *Server) mcp(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	if m.method == "subscriptions/listen" { // a stream, of which nothing would come
-		write(w, c.Request, http.StatusNotFound, "application/json", m.unknownMethod())
+		write(w, c.Request, http.StatusNotFound, "application/json", m.unknownMethod("the tools of a directory never change: there is nothing to listen to"))
 		return nil
 	}
 	r := c.WithContext(c.Context())
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	answer := &captured{header: http.Header{}}
 	s.tools().ServeHTTP(answer, r)
+	if bytes.HasPrefix(answer.body.Bytes(), []byte(notHandled)) && len(m.id) > 0 {
+		write(w, c.Request, http.StatusOK, "application/json", m.unknownMethod("there is no such method"))
+		return nil
+	}
 	if toolNamed(m.tool) != nil && !c.asked.Load() { // the call was refused before it asked for anything
 		if err := s.pace(w, c, Reads); err != nil {
 			return err
@@ -135,11 +139,16 @@ func parseMessage(body []byte) (m message, err error) {
 	return m, err
 }
 
-func (m message) unknownMethod() []byte {
+// notHandled is how the SDK begins what it says, in plain text, to a request with a
+// method that it doesn't know. JSON-RPC has an answer for that (2.0, 5.1), and clients
+// that try what a server can do wait for it.
+const notHandled = "JSON RPC not handled"
+
+func (m message) unknownMethod(why string) []byte {
 	if len(m.id) == 0 {
 		m.id = []byte("null")
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"the tools of a directory never change: there is nothing to listen to"}}`, m.id)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":%s}}`, m.id, directory.AppendString(nil, why))
 }
 
 // offer lists to a caller only tools that it may use. All policies that there are

@@ -280,6 +280,10 @@ func TestMCPIsRefusedInOneForm(t *testing.T) {
 	if resp := rpc(t, s, "", `{"jsonrpc":"2.0","id":[],"method":"subscriptions/listen"}`); resp.StatusCode != 404 {
 		t.Errorf("a subscription: %d", resp.StatusCode)
 	}
+	unknown := rpc(t, s, "", `{"jsonrpc":"2.0","id":"a","method":"sampling/nothing"}`)
+	if text, _ := io.ReadAll(unknown.Body); unknown.StatusCode != 200 || !bytes.Contains(text, []byte(`"id":"a"`)) || !bytes.Contains(text, []byte(`"code":-32601`)) {
+		t.Errorf("an unknown method: %d %s", unknown.StatusCode, text)
+	}
 	for _, method := range []string{"GET", "DELETE"} {
 		resp := ask(t, s, "", method, "/mcp", "")
 		wantStatus(t, resp, 405)
@@ -437,6 +441,25 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// What comes on standard input and is no message ends the session, and not before what
+// was asked until then is answered.
+func TestWhatIsNoMessageTakesNoAnswersAlong(t *testing.T) {
+	server := httptest.NewServer(toolServer(t, nil).Handler())
+	defer server.Close()
+	here, there := net.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- ServeTools(t.Context(), NewClient(server.URL, server.Client()), there, there) }()
+	go io.WriteString(here, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"get_agent","arguments":{"rid":"`+oneRID+`"}}}
+garbage
+`)
+	answers, _ := io.ReadAll(here) // it ends as the server ends it
+	if err := <-done; err == nil || !strings.Contains(string(answers), `"id":2`) {
+		t.Errorf("it ended with %v, having answered %s", err, answers)
 	}
 }
 

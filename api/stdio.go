@@ -52,7 +52,7 @@ func (c *drainingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	if r, ok := m.(*jsonrpc.Request); err == nil && ok && r.IsCall() {
 		c.count(1)
 	}
-	if errors.Is(err, io.EOF) {
+	if err != nil { // also where what came is no message, which ends the reading
 		c.settle(ctx)
 	}
 	return m, err

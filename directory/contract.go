@@ -2,6 +2,7 @@ package directory
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,7 +93,26 @@ func (c *Contract) Choose(operation string, body []byte, at string) (*Task, erro
 			return t, err
 		}
 	}
+	if err := c.noInput(members, at); err != nil {
+		return nil, err
+	}
 	return c.plain(members, body, at)
+}
+
+// noInput refuses what names the agent as an envelope does, among an envelope's members
+// alone, and has no object for an input (WOA-028).
+func (c *Contract) noInput(members []Member, at string) error {
+	agent, _ := TextMember(members, "agent")
+	input, has := FindMember(members, "input")
+	if !c.isCalled(agent) || !onlyEnvelope(members) || has && input[0] == '{' {
+		return nil
+	}
+	for i := range c.Operations {
+		if c.Operations[i].Declares("agent") || c.Operations[i].Declares("input") {
+			return nil
+		}
+	}
+	return Refuse(BadRequest, "an envelope's input is a JSON object, and this one has none").At(at + "/input")
 }
 
 // plain takes the body for the input itself. A member called operation names the
@@ -121,11 +141,14 @@ func envelope(members []Member) ([]byte, bool) {
 	if !ok || input[0] != '{' {
 		return nil, false
 	}
-	only := !slices.ContainsFunc(members, func(m Member) bool {
+	_, agent := TextMember(members, "agent")
+	return input, agent || onlyEnvelope(members)
+}
+
+func onlyEnvelope(members []Member) bool {
+	return !slices.ContainsFunc(members, func(m Member) bool {
 		return m.Name != "agent" && m.Name != "operation" && m.Name != "input"
 	})
-	_, agent := TextMember(members, "agent")
-	return input, only || agent
 }
 
 // unwrap reads an envelope; it is none where the operation that it would mean
@@ -230,24 +253,64 @@ func declares(schema []byte, member string) bool {
 	return err == nil && s.Declares(member)
 }
 
+// Items are the inputs of a batch that the agent takes itself: of an array, where the
+// operation's schema is for one of them. Nil for anything else (AI-011).
+func (t *Task) Items() []jsontext.Value {
+	if !t.Batch || len(t.Value) == 0 || t.Value[0] != '[' || t.takesArrays() {
+		return nil
+	}
+	items := []jsontext.Value{}
+	_ = json.Unmarshal(t.Value, &items) // it is an array
+	return items
+}
+
 // CheckInput refuses an input that breaks the operation's schema (AI-008).
 func (t *Task) CheckInput() error {
-	vs, err := judgeBy(t.Input, t.Value, t.At)
+	var vs []Violation
+	var err error
+	if items := t.Items(); items == nil {
+		vs, err = judgeBy(t.Input, t.Value, t.At)
+	} else {
+		for n := 0; n < len(items) && err == nil && len(vs) == 0; n++ {
+			vs, err = judgeBy(t.Input, items[n], t.At+ItemAt(n))
+		}
+	}
 	switch {
 	case err != nil:
 		return Refuse(NotInvocable, "the operation's input schema can't be used: %w", err)
 	case len(vs) > 0:
-		e := Refuse(BadRequest, "the input doesn't meet the operation's schema: %s", vs[0].Detail).At(vs[0].Pointer)
+		e := Refuse(BadInput, "%s", vs[0].ofInput(t.At)).At(vs[0].Pointer)
 		e.Violations = vs
 		return e
 	}
 	return nil
 }
 
+// ofInput says what is wrong with an input that stands at a pointer. It names the
+// field: a client of draft-cui reads the sentence alone (AI-008).
+func (v Violation) ofInput(at string) string {
+	switch field := strings.TrimPrefix(v.Pointer, at); {
+	case field == "":
+		return "the input doesn't meet the operation's schema: " + v.Detail
+	case v.missing:
+		return v.Detail
+	default:
+		return fmt.Sprintf("Field '%.200s' doesn't meet the operation's schema: %s", field[1:], v.Detail)
+	}
+}
+
 // JudgeOutput returns what is wrong with an answer by the operation's schema; at is
 // put before the pointers. Its error says that it can't be found out.
-func (o *Operation) JudgeOutput(body []byte, at string) ([]Violation, error) {
-	return judgeBy(o.Output, body, at)
+func (t *Task) JudgeOutput(body []byte, at string) ([]Violation, error) {
+	items := t.Items()
+	if items == nil {
+		return judgeBy(t.Output, body, at)
+	}
+	tasks := make([]*Task, len(items))
+	for n := range items {
+		tasks[n] = &Task{Operation: t.Operation, Value: items[n]}
+	}
+	return judgeAnswers(tasks, true, body)
 }
 
 func judgeBy(schema, value []byte, at string) ([]Violation, error) {

@@ -43,6 +43,7 @@ const (
 // The problems of an invocation through the gateway: what kept it from the agent,
 // and what the agent made of it (draft-cui, 5).
 const (
+	BadInput         Problem = "invalid-input"          // by the operation's schema
 	NotInvocable     Problem = "not-invocable"          // the agent has no binding that this node speaks
 	EndpointRefused  Problem = "endpoint-refused"       // by the guard's rule that the detail names
 	KeyReused        Problem = "idempotency-key-reused" // with another body
@@ -84,6 +85,7 @@ const MaxViolations = 32
 type Violation struct {
 	Pointer string // JSON pointer
 	Detail  string
+	missing bool // it is that there is nothing
 }
 
 func (e *Error) Error() string {

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -11,7 +12,7 @@ import (
 // Foresee judges an invocation's body by the schema of the operation that it means, as
 // a gateway does that has this registration, for a client that would know before it
 // sends (WOA-024). operation is the one that the path names, or "". The error is
-// BadRequest, with what is wrong and where. What the registration doesn't tell is not
+// BadInput, with what is wrong and where. What the registration doesn't tell is not
 // judged: it is the gateway's to say. answer judges what the gateway answers with.
 func (c *Contract) Foresee(operation string, body []byte) (answer func(body []byte) []Violation, err error) {
 	body = bytes.TrimSpace(body)
@@ -29,7 +30,10 @@ func (c *Contract) Foresee(operation string, body []byte) (answer func(body []by
 			return nil, err
 		}
 	}
-	return func(body []byte) []Violation { return judgeAnswers(tasks, batch, body) }, nil
+	return func(body []byte) []Violation {
+		vs, _ := judgeAnswers(tasks, batch, body) // what can't be judged here is not judged
+		return vs
+	}, nil
 }
 
 // ItemAt is where in a batch an item stands, as a JSON pointer.
@@ -45,19 +49,20 @@ func (c *Contract) foresee(operation string, body []byte, at string) (*Task, err
 	if err != nil {
 		return nil, nil
 	}
-	if err := t.CheckInput(); ProblemOf(err) == BadRequest {
+	if err := t.CheckInput(); ProblemOf(err) == BadInput {
 		return nil, err
 	}
 	return t, nil
 }
 
 // judgeAnswers returns what is wrong with the first output that breaks its schema. In
-// a batch's, what is no output is an error.
-func judgeAnswers(tasks []*Task, batch bool, body []byte) []Violation {
+// a batch's, what is no output is an error. The error says that it can't be found out.
+func judgeAnswers(tasks []*Task, batch bool, body []byte) ([]Violation, error) {
 	bodies := []jsontext.Value{body}
 	if batch && (json.Unmarshal(body, &bodies) != nil || len(bodies) != len(tasks)) {
-		return []Violation{{Detail: "it is no array of as many outputs as there are inputs"}}
+		return []Violation{{Detail: "it is no array of as many outputs as there are inputs"}}, nil
 	}
+	var unjudged error
 	for n, t := range tasks {
 		at := ""
 		if batch {
@@ -69,9 +74,11 @@ func judgeAnswers(tasks []*Task, batch bool, body []byte) []Violation {
 		if t == nil {
 			continue
 		}
-		if vs, err := t.JudgeOutput(bodies[n], at); err == nil && len(vs) > 0 {
-			return vs
+		vs, err := t.JudgeOutput(bodies[n], at)
+		if len(vs) > 0 {
+			return vs, nil
 		}
+		unjudged = cmp.Or(unjudged, err)
 	}
-	return nil
+	return nil, unjudged
 }

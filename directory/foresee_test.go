@@ -18,11 +18,11 @@ func TestForesee(t *testing.T) {
 		answer, wrong         string
 	}{
 		{"an input that is right", "translate", `{"text":"a"}`, "-", `{"text":"b"}`, "-"},
-		{"an answer that is not", "translate", `{"text":"a"}`, "-", `{"txt":"b"}`, ""},
+		{"an answer that is not", "translate", `{"text":"a"}`, "-", `{"txt":"b"}`, "/text"},
 		{"an input that is not", "translate", `{"text":5}`, "/text", "", ""},
 		{"one in an envelope", "", `{"operation":"translate","input":{"text":5}}`, "/input/text", "", ""},
 		{"a batch", "translate", `[{"text":"a"},{"text":5}]`, "/1/text", "", ""},
-		{"a batch's answers", "translate", `[{"text":"a"},{"text":"a"},{"text":"a"}]`, "-", `[{"text":"b"},{"error":{"code":"Timeout"}},{}]`, "/2"},
+		{"a batch's answers", "translate", `[{"text":"a"},{"text":"a"},{"text":"a"}]`, "-", `[{"text":"b"},{"error":{"code":"Timeout"}},{}]`, "/2/text"},
 		{"too few of them", "translate", `[{"text":"a"},{"text":"a"}]`, "-", `[{"text":"b"}]`, ""},
 		{"an operation without schemas", "free", `5`, "-", `6`, "-"},
 		{"one that the registration lacks", "sum", `{}`, "-", `{}`, "-"},
@@ -35,7 +35,7 @@ func TestForesee(t *testing.T) {
 			if vs := judge([]byte(tc.answer)); len(vs) > 0 {
 				wrong = vs[0].Pointer
 			}
-		} else if told, ok := err.(*directory.Error); ok && told.Problem == directory.BadRequest {
+		} else if told, ok := err.(*directory.Error); ok && told.Problem == directory.BadInput {
 			at, wrong = told.Pointer, tc.wrong
 		}
 		if at != tc.at || wrong != tc.wrong {

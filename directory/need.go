@@ -1,6 +1,9 @@
 package directory
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // A Need is what AIDIP's clients filter by (cui 4.3). It is asked of an agent as
 // a whole, and not of one single capability as a lookup's filters are. All texts
@@ -31,10 +34,16 @@ func (n *Need) unmet(d Document, p *Projection) string {
 			return "tags"
 		}
 	}
-	if len(p.Languages) > 0 && !hasAll(n.Languages, p.Languages) {
+	if len(p.Languages) > 0 && slices.ContainsFunc(n.Languages, func(asked string) bool { return !speaks(p, asked) }) {
 		return "languages"
 	}
 	return ""
+}
+
+// speaks reports whether an agent lists a language. Its case means nothing (RFC 5646,
+// 2.1.1).
+func speaks(p *Projection, tag string) bool {
+	return slices.ContainsFunc(p.Languages, func(listed string) bool { return strings.EqualFold(listed, tag) })
 }
 
 // Listed returns the capabilities of a document as AIDIP shows them: those that

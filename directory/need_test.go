@@ -39,6 +39,7 @@ func TestNeedIsOfTheWholeAgent(t *testing.T) {
 		"tags of two":         {directory.Need{Tags: []string{"cloud", "nlp"}}, []string{"both", "ad"}},
 		"capability and tag":  {directory.Need{Capabilities: []string{"translate"}, Tags: []string{"cloud"}}, []string{"both", "ad"}},
 		"a language or none":  {directory.Need{Languages: []string{"zh"}}, []string{"both", "one", "tool", "nothing"}},
+		"in another case":     {directory.Need{Languages: []string{"ZH"}}, []string{"both", "one", "tool", "nothing"}},
 		"languages":           {directory.Need{Languages: []string{"zh", "en"}}, []string{"both", "one", "tool", "nothing"}},
 		"all":                 {directory.Need{Capabilities: []string{"translate"}, Tags: []string{"nlp"}, Languages: []string{"zh"}}, []string{"both", "one"}},
 		"what nobody has":     {directory.Need{Capabilities: []string{"fly"}}, nil},

@@ -24,7 +24,7 @@ func (r *reading) refuse(p Problem, at, format string, args ...any) {
 	if r.first == nil {
 		r.first = err
 	}
-	r.wrong = append(r.wrong, Violation{at, err.Detail})
+	r.wrong = append(r.wrong, Violation{Pointer: at, Detail: err.Detail})
 }
 
 // err returns what was wrong; a nil *Error would not be a nil error.

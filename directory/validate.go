@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 )
@@ -99,7 +100,7 @@ func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
 	}
 	var long *unwieldyError
 	if errors.As(wieldy(v), &long) {
-		return []Violation{{at + long.at, long.Error()}}, nil
+		return []Violation{{Pointer: at + long.at, Detail: long.Error()}}, nil
 	}
 	m := measure(v)
 	if c := s.costsAt(m.deep); c.part*float64(m.nodes) > maxJudgements || c.text*float64(m.text) > maxMatching {
@@ -178,14 +179,27 @@ func violations(vs []Violation, e *jsonschema.ValidationError, at string) []Viol
 		return vs
 	}
 	if len(e.Causes) == 0 {
-		where := at
+		within := ""
 		for _, name := range e.InstanceLocation {
-			where = pointer(where, name)
+			within = pointer(within, name)
 		}
-		return append(vs, Violation{where, e.ErrorKind.LocalizedString(message.NewPrinter(language.English))})
+		if r, ok := e.ErrorKind.(*kind.Required); ok {
+			return appendMissing(vs, at, within, r.Missing)
+		}
+		return append(vs, Violation{Pointer: at + within, Detail: e.ErrorKind.LocalizedString(message.NewPrinter(language.English))})
 	}
 	for _, c := range e.Causes {
 		vs = violations(vs, c, at)
+	}
+	return vs
+}
+
+// appendMissing appends a fault for each member that is missing, at its own place and
+// in draft-cui's words (cui 5).
+func appendMissing(vs []Violation, at, within string, names []string) []Violation {
+	for _, name := range names[:min(len(names), MaxViolations-len(vs))] {
+		where := pointer(within, name)
+		vs = append(vs, Violation{at + where, fmt.Sprintf("Required field '%.200s' is missing.", where[1:]), true})
 	}
 	return vs
 }

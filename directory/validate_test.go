@@ -27,6 +27,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"meets", `{"type": "object", "required": ["a"]}`, `{"a": 1}`, "", false},
 		{"breaks", `{"properties": {"a/b": {"items": {"type": "integer"}}}}`, `{"a/b": [1, "x"]}`, "/input/a~1b/1", false},
+		{"lacks", `{"properties": {"a": {"required": ["b"]}}}`, `{"a": {}}`, "/input/a/b", false},
 		{"a deep tree", tree, deep, "", false},
 		{"a deep tree's leaf", tree, strings.Replace(deep, "1}", `"x"}`, 1), "/input" + strings.Repeat("/l", 60) + "/n", false},
 		{"null", `{"type": "null"}`, ` null `, "", false},

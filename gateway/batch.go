@@ -22,13 +22,8 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	if err := json.Unmarshal(i.in.Body, &items); err != nil {
 		return nil, directory.Refuse(directory.BadRequest, "the body is not JSON")
 	}
-	if len(items) == 0 || len(items) > maxItems {
-		return nil, directory.Refuse(directory.BadRequest, "a batch has 1 to %d items; this one has %d", maxItems, len(items))
-	}
-	if i.in.More != nil { // each item is as dear as an invocation, and takes other callers' turns
-		if err := i.in.More(len(items) - 1); err != nil {
-			return nil, err
-		}
+	if err := i.count(items); err != nil {
+		return nil, err
 	}
 	i.in.Stream = false
 	outputs := make([][]byte, len(items))
@@ -55,6 +50,17 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	}
 	body := append(append([]byte{'['}, bytes.Join(outputs, []byte{','})...), ']')
 	return &directory.Reply{Status: 200, ContentType: "application/json", Body: body}, nil
+}
+
+// count has the items of a batch counted as the invocations that they are.
+func (i *invoking) count(items []jsontext.Value) error {
+	if len(items) == 0 || len(items) > maxItems {
+		return directory.Refuse(directory.BadRequest, "a batch has 1 to %d items; this one has %d", maxItems, len(items))
+	}
+	if i.in.More != nil { // each item is as dear as an invocation, and takes other callers' turns
+		return i.in.More(len(items) - 1)
+	}
+	return nil
 }
 
 // item invokes the agent with one item. One that is itself an array, or whose
@@ -95,7 +101,7 @@ func outputOf(r *directory.Reply, err error) []byte {
 // answer would have it.
 func codeOf(p directory.Problem) string {
 	switch p {
-	case directory.BadRequest, directory.AgentBadRequest, directory.AgentUnprocessable:
+	case directory.BadRequest, directory.BadInput, directory.AgentBadRequest, directory.AgentUnprocessable:
 		return "InvalidInput"
 	case directory.NotFound, directory.AgentNotFound:
 		return "NotFound"

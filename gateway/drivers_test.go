@@ -57,7 +57,7 @@ func TestMCP(t *testing.T) {
 		{"one of two", card(two.URL), "sing", `{"text":"a"}`, `{"text":"sing:a"}`, ""},
 		{"none of two", card(two.URL), "", `{"text":"a"}`, "", directory.BadRequest},
 		{"no such tool", card(two.URL), "hum", `{"text":"a"}`, "", directory.NotFound},
-		{"against the tool's schema", card(one.URL), "", `{"text":5}`, "", directory.BadRequest},
+		{"against the tool's schema", card(one.URL), "", `{"text":5}`, "", directory.BadInput},
 		{"the tool fails", card(one.URL), "", `{"text":"fail"}`, "", directory.AgentFailed},
 		{"known to the registration", aidip(t, two.URL, `"protocols": ["mcp"], "operations": [`+strings.ReplaceAll(translate, `"translate"`, `"sing"`)+`]`), "", `{"text":"a"}`, `{"text":"sing:a"}`, ""},
 		{"woa, bare", woa(bare.URL, "agent"), "", `{"agent":"tr","input":{"text":"a"}}`, `{"text":"tr:a"}`, ""},

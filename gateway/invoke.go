@@ -182,6 +182,11 @@ func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool
 		return nil, err
 	}
 	w := &work{*task, strings.TrimPrefix(at, "/")}
+	if items := w.Items(); items != nil {
+		if err := i.count(items); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.CheckInput(); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -109,17 +110,17 @@ func TestChoosing(t *testing.T) {
 		{"unknown in path", one, "sum", `{"text":"a"}`, "", directory.NotFound, ""},
 		{"operation named in the body", one, "", `{"text":"a","operation":"translate"}`, `{"text":"a"}`, "", ""},
 		{"unknown in the body", one, "", `{"text":"a","operation":"sum"}`, "", directory.NotFound, ""},
-		{"against the schema", one, "", `{"text":5}`, "", directory.BadRequest, "/text"},
+		{"against the schema", one, "", `{"text":5}`, "", directory.BadInput, "/text"},
 		{"not JSON", one, "", `{"text":`, "", directory.BadRequest, "/text"},
 		{"nothing", one, "", ``, "", directory.BadRequest, ""},
 		{"envelope", one, "", `{"input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
 		{"envelope with all", one, "", `{"agent":"translator","operation":"translate","input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
 		{"envelope with more", one, "", `{"agent":"translator","trace":1,"input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
 		{"envelope, default of the only one", one, "", `{"operation":"default","input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
-		{"envelope against the schema", one, "", `{"input":{"text":5}}`, "", directory.BadRequest, "/input/text"},
+		{"envelope against the schema", one, "", `{"input":{"text":5}}`, "", directory.BadInput, "/input/text"},
 		{"envelope for another agent", one, "", `{"agent":"else","input":{"text":"a"}}`, "", directory.BadRequest, "/agent"},
 		{"envelope, unknown operation", one, "", `{"operation":"sum","input":{"text":"a"}}`, "", directory.BadRequest, ""},
-		{"an envelope is none behind an operation", one, "translate", `{"input":{"text":"a"}}`, "", directory.BadRequest, ""},
+		{"an envelope is none behind an operation", one, "translate", `{"input":{"text":"a"}}`, "", directory.BadInput, "/text"},
 		{"two, none named", two, "", `{"text":"a"}`, "", directory.BadRequest, "/operation"},
 		{"two, one named", two, "", `{"text":"a","operation":"translate"}`, `{"text":"a","operation":"translate"}`, "", ""},
 		{"two, by path", two, "translate", `{"text":"a"}`, `{"text":"a","operation":"translate"}`, "", ""},
@@ -129,6 +130,9 @@ func TestChoosing(t *testing.T) {
 		{"woa, implied", woa, "", `{"input":{"text":"a"}}`, `{"agent":"tr","operation":"default","input":{"text":"a"}}`, "", ""},
 		{"woa, plain", woa, "", `{"text":"a"}`, `{"agent":"tr","operation":"default","input":{"text":"a"}}`, "", ""},
 		{"woa, its own id", woa, "", `{"agent":"tr","operation":"detect","input":{"text":"a"}}`, `{"agent":"tr","operation":"detect","input":{"text":"a"}}`, "", ""},
+		{"an envelope without an input", own, "", `{"agent":"translator","input":{"a":1}}`, `{"agent":"translator","input":{"a":1}}`, "", ""},
+		{"woa, no input", woa, "", `{"agent":"tr","operation":"detect"}`, "", directory.BadRequest, "/input"},
+		{"woa, an input that is no object", woa, "", `{"agent":"tr","input":"a"}`, "", directory.BadRequest, "/input"},
 		{"woa, another's", woa, "", `{"agent":"other","input":{"text":"a"}}`, "", directory.BadRequest, "/agent"},
 	} {
 		got, err := invoke(s, tc.e, tc.operation, tc.body)
@@ -261,9 +265,45 @@ func TestBatch(t *testing.T) {
 			t.Errorf("%.20s: %v", body, err)
 		}
 	}
-	itself := aidip(t, agent.URL, `"operations": [`+translate[:len(translate)-1]+`, "batch": true}]`)
-	if _, err := invoke(s, itself, "", `[{"text":"a"}]`); directory.ProblemOf(err) != directory.BadRequest {
-		t.Errorf("a batch that is passed on is judged by the schema: %v", err)
+}
+
+// An agent that says so gets the batch as it is, each item of which its schema is for.
+//
+// Requirement: AI-011
+func TestABatchIsPassedOn(t *testing.T) {
+	s := newStage(t, nil)
+	asked := ""
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = string(body)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, r.URL.Query().Get("answer"))
+	})
+	takes := translate[:len(translate)-1] + `, "batch": true}`
+	other := strings.Replace(takes, "translate", "other", 1)
+	for _, tc := range []struct {
+		name, operations, operation, body, answer string
+		asked                                     string
+		problem                                   directory.Problem
+		pointer                                   string
+	}{
+		{"passed on", takes, "", `[{"text":"a"},{"text":"b"}]`, `[{"text":"A"},{"text":"B"}]`, `[{"text":"a"},{"text":"b"}]`, "", ""},
+		{"with an item's error", takes, "translate", `[{"text":"a"},{"text":"b"}]`, `[{"error":{"code":"X","message":"no"}},{"text":"B"}]`, `[{"text":"a"},{"text":"b"}]`, "", ""},
+		{"of several operations", takes + "," + other, "other", `[{"text":"a"}]`, `[{"text":"A"}]`, `[{"text":"a","operation":"other"}]`, "", ""},
+		{"an item breaks the schema", takes, "", `[{"text":"a"},{"text":5}]`, ``, ``, directory.BadInput, "/1/text"},
+		{"no items", takes, "", `[]`, ``, ``, directory.BadRequest, ""},
+		{"too many", takes, "", `[` + strings.Repeat(`{"text":"a"},`, 100) + `{"text":"a"}]`, ``, ``, directory.BadRequest, ""},
+		{"an output breaks the schema", takes, "", `[{"text":"a"}]`, `[{"words":"A"}]`, `[{"text":"a"}]`, directory.AgentFailed, ""},
+		{"too few outputs", takes, "", `[{"text":"a"},{"text":"b"}]`, `[{"text":"A"}]`, `[{"text":"a"},{"text":"b"}]`, directory.AgentFailed, ""},
+	} {
+		asked = ""
+		e := aidip(t, agent.URL+"/?answer="+url.QueryEscape(tc.answer), `"operations": [`+tc.operations+`]`)
+		got, err := invoke(s, e, tc.operation, tc.body)
+		var told *directory.Error
+		if asked != tc.asked || tc.problem == "" && got != tc.answer ||
+			tc.problem != "" && (!errors.As(err, &told) || told.Problem != tc.problem || told.Pointer != tc.pointer) {
+			t.Errorf("%s: asked %s; %s, %v", tc.name, asked, got, err)
+		}
 	}
 }
 
@@ -358,7 +398,7 @@ func TestPlansFollowRegistrations(t *testing.T) {
 		_, first := invoke(s, one, "", `{"text":"a"}`)
 		_, second := invoke(s, two, "", `{"text":"a"}`)
 		_, third := invoke(s, off, "", `{"text":"a"}`)
-		if first != nil || directory.ProblemOf(second) != directory.BadRequest || directory.ProblemOf(third) != directory.AgentUnavailable {
+		if first != nil || directory.ProblemOf(second) != directory.BadInput || directory.ProblemOf(third) != directory.AgentUnavailable {
 			t.Fatalf("%v; then %v; then %v", first, second, third)
 		}
 	}

@@ -31,13 +31,11 @@ func (i *invoking) callREST(ctx context.Context, w *work) (*directory.Reply, err
 			body = directory.AppendText(body, "operation", w.Name)
 		}
 		body = append(directory.AppendRaw(body, "input", w.Value), '}')
-	case len(i.contract.Operations) > 1 && w.Value[0] == '{' && !w.Declares("operation"):
-		members, err := directory.ParseObject(w.Value)
-		if err != nil {
+	case len(i.contract.Operations) > 1 && !w.Declares("operation"):
+		var err error
+		if body, err = naming(w); err != nil {
 			return nil, err
 		}
-		members = slices.DeleteFunc(members, func(m directory.Member) bool { return m.Name == "operation" })
-		body = directory.AppendObject(nil, append(members, directory.Member{Name: "operation", Value: directory.AppendString(nil, w.Name)}))
 	}
 	a, err := i.post(ctx, w, i.binding.Endpoint, body, nil)
 	if err != nil {
@@ -47,6 +45,39 @@ func (i *invoking) callREST(ctx context.Context, w *work) (*directory.Reply, err
 		return a, nil
 	}
 	return a, noError(a.Body, w.Operation)
+}
+
+// naming returns an input with a member operation beside its own; of a batch, so is
+// each.
+func naming(w *work) (body []byte, err error) {
+	items := w.Items()
+	if items == nil {
+		return nameIn(w.Value, w.Name)
+	}
+	body = []byte{'['}
+	for n, item := range items {
+		if n > 0 {
+			body = append(body, ',')
+		}
+		named, err := nameIn(item, w.Name)
+		if err != nil {
+			return nil, err
+		}
+		body = append(body, named...)
+	}
+	return append(body, ']'), nil
+}
+
+func nameIn(input []byte, operation string) ([]byte, error) {
+	if input[0] != '{' {
+		return input, nil
+	}
+	members, err := directory.ParseObject(input)
+	if err != nil {
+		return nil, err
+	}
+	members = slices.DeleteFunc(members, func(m directory.Member) bool { return m.Name == "operation" })
+	return directory.AppendObject(nil, append(members, directory.Member{Name: "operation", Value: directory.AppendString(nil, operation)})), nil
 }
 
 // post sends JSON to the agent, and returns its answer where that is a success.
