@@ -126,7 +126,7 @@ func BenchmarkMemory(b *testing.B) {
 		for i := range n {
 			e := w.entry(i)
 			c.read(a, e, e.Projection())
-			x.put(e, nil, &c)
+			x.put(e, &c)
 		}
 		took := cpu() - start
 		after := heapInUse()
@@ -174,6 +174,27 @@ func BenchmarkUpdate(b *testing.B) {
 			}
 			b.ReportMetric(float64((cpu()-start).Nanoseconds())/1000/float64(i), "cpu-µs/update")
 		})
+	}
+}
+
+// What it takes the index that a registration expires: all do, one after the other.
+func BenchmarkExpiry(b *testing.B) {
+	n, w := benchSize(), newWriter(1)
+	for b.Loop() {
+		b.StopTimer()
+		_, f := population(b, n)
+		all := make([]directory.Event, n)
+		for i := range all {
+			all[i] = directory.Event{Kind: directory.EventRemoved, Entry: w.entry(i)}
+		}
+		runtime.LockOSThread()
+		b.StartTimer()
+		start := cpu()
+		for events := range slices.Chunk(all, feedBatch) {
+			f.apply(events)
+		}
+		b.ReportMetric(float64((cpu()-start).Nanoseconds())/1000/float64(n), "cpu-µs/expiry")
+		runtime.UnlockOSThread()
 	}
 }
 

@@ -98,33 +98,33 @@ func (b *block) set(p posting) bool {
 	return true
 }
 
-// remove takes out the posting of a slot, if there is one, and reports whether
-// there was.
-func (b *block) remove(slot uint32) bool {
-	at := b.find(slot)
-	if at.slot != slot {
-		return false
-	}
-	next, to := slot, at.to
-	var room [maxCells]cell
-	cs := room[:0]
-	for to < len(b.cells) && len(cs) == 0 {
-		c := b.cells[to]
-		next += c.gap()
-		to++
-		if c.weight() == 0 {
+// sweep takes out the postings whose slots are not in a set, and returns how many
+// that were. It writes in place: what is left takes no more cells than it did with
+// what stood between.
+func (b *block) sweep(alive bitset) (gone int) {
+	at, before, to := b.first, b.first, 0
+	for i, c := range b.cells {
+		at += c.gap()
+		switch {
+		case c.weight() == 0:
 			continue
+		case !alive.has(at):
+			gone++
+			continue
+		case gone == 0:
+			to = i + 1
+		case to == 0:
+			b.first, before = at, at
+			fallthrough
+		default:
+			to = len(appendCells(b.cells[:to], at-before, c.weight()))
 		}
-		if at.from == 0 {
-			b.first, at.before = next, next
-		}
-		cs = appendCells(cs, next-at.before, c.weight())
+		before = at
 	}
-	if len(cs) == 0 {
-		b.last = at.before
+	if gone > 0 {
+		b.cells, b.last = b.cells[:to], before
 	}
-	b.replace(at.from, to, cs)
-	return true
+	return gone
 }
 
 // replace puts cells in the place of others.

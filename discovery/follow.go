@@ -118,10 +118,10 @@ const feedBatch = 16
 
 // A step is a change that was read and is not indexed yet.
 type step struct {
-	event    directory.Event
-	was, now contents
-	had, has bool
-	same     bool // what is indexed is as it was, and was not read
+	event directory.Event
+	now   contents
+	has   bool
+	same  bool // what is indexed is as it was, and was not read
 }
 
 // apply indexes at most feedBatch changes. The texts are read before queries have
@@ -136,26 +136,25 @@ func (f *Finder) apply(events []directory.Event) {
 		f.index1(&f.batch[i])
 		f.batch[i].event = directory.Event{}
 	}
+	f.index.tidy()
 }
 
 func (f *Finder) prepare(s *step, e *directory.Event) {
 	s.event = *e
-	old, now := e.Old, e.Entry
+	s.has, s.same = false, false
 	if e.Kind == directory.EventRemoved {
-		old, now = now, nil
-	}
-	was, is := f.projection(old), f.projection(now)
-	s.had, s.has = was != nil, is != nil
-	if s.same = s.had && s.has && sameTexts(was, is); s.same {
 		return
 	}
-	if s.had {
-		s.was.read(f.reader, old, was)
+	is := f.projection(e.Entry)
+	if s.has = is != nil; !s.has {
+		return
 	}
-	if s.has {
-		s.now.read(f.reader, now, is)
-		s.now.text = f.textHash(is, s.now.flags)
+	if was := f.projection(e.Old); was != nil && sameTexts(was, is) {
+		s.same = true
+		return
 	}
+	s.now.read(f.reader, e.Entry, is)
+	s.now.text = f.textHash(is, s.now.flags)
 }
 
 // projection returns what is indexed of an entry; nil where there is nothing.
@@ -177,11 +176,9 @@ func (f *Finder) index1(s *step) {
 		f.begun.Store(true)
 	case s.same:
 		f.index.renew(e)
-	case s.has && s.had:
-		f.index.put(e, &s.was, &s.now)
 	case s.has:
-		f.index.put(e, nil, &s.now)
-	case s.had:
-		f.index.remove(e.Origin, e.RID, &s.was)
+		f.index.put(e, &s.now)
+	case e != nil:
+		f.index.remove(e.Origin, e.RID)
 	}
 }

@@ -87,7 +87,8 @@ type index struct {
 	byKey   table.Table
 	seed    maphash.Seed
 	count   int
-	alive   bitset // slots in use
+	alive   bitset // slots with a registration
+	graves  graves
 	origins []spiffeid.TrustDomain
 	numbers map[spiffeid.TrustDomain]uint16
 	classes table.Pool[class]
@@ -130,12 +131,8 @@ func (c *contents) read(a *analyser, e *directory.Entry, p *directory.Projection
 	c.labels = slices.Compact(c.labels)
 }
 
-// weight returns the weight in postings of a term with such counts; 0 where it
-// isn't there.
+// weight returns the weight in postings of a term with such counts.
 func (c *contents) weight(n counted) byte {
-	if n == (counted{}) {
-		return 0
-	}
 	w, _ := c.weigh(n)
 	return quantum(w)
 }
@@ -178,27 +175,35 @@ func (x *index) number(origin spiffeid.TrustDomain) (uint16, bool) {
 	return o, true
 }
 
-// put indexes a registration whose contents are now, and were old before; nil
-// where it is new. Where the index is full, it is left out.
-func (x *index) put(e *directory.Entry, old, now *contents) {
+// put indexes a registration with such contents. One that is there already gets
+// another slot: what it was is removed as any other is. Where the index is full, it
+// is left out.
+func (x *index) put(e *directory.Entry, now *contents) {
 	class := x.classOf(e)
-	n, ok := x.find(e.Origin, e.RID)
-	if !ok {
-		old = nil
-		origin, ok := x.number(e.Origin)
-		if !ok || x.count >= maxSlots {
-			x.left++
-			return
-		}
-		n = x.slots.Take()
-		*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: x.join(class)}
-		x.byKey.Insert(n, x.hashSlot)
-		x.alive.set(n)
-		x.count++
-	} else {
-		x.reclass(n, class)
+	old, had := x.find(e.Origin, e.RID)
+	origin, ok := x.number(e.Origin)
+	if !ok || !had && x.count >= maxRegistrations || x.count+x.buried() >= maxSlots {
+		x.left++
+		return
 	}
-	x.swap(n, old, now)
+	n := x.slots.Take()
+	if had {
+		x.space.move(old, n)
+		x.kill(old)
+	}
+	*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: x.join(class), flags: now.flags, lengths: now.codes}
+	x.byKey.Insert(n, x.hashSlot)
+	x.alive.set(n)
+	x.count++
+	for i, h := range now.hashes {
+		x.set(h, newPosting(n, now.weight(now.counts[i])))
+	}
+	for _, h := range now.labels {
+		x.set(h, newPosting(n, 1))
+	}
+	if now.flags != 0 {
+		x.flagged[n] = now.flags
+	}
 	x.space.note(n, now.text)
 	x.changed(n)
 }
@@ -222,67 +227,17 @@ func (x *index) reclass(n uint32, name className) bool {
 	return true
 }
 
-// swap changes the postings of a slot.
-func (x *index) swap(n uint32, old, now *contents) {
-	if old == nil {
-		old = &contents{}
-	}
-	if now == nil {
-		now = &contents{}
-	}
-	for _, h := range old.hashes {
-		if now.get(h) == (counted{}) {
-			x.terms.remove(h, n)
-		}
-	}
-	for i, h := range now.hashes {
-		if w := now.weight(now.counts[i]); old.weight(old.get(h)) != w {
-			x.set(h, newPosting(n, w))
-		}
-	}
-	// Both lists are sorted.
-	was, is := old.labels, now.labels
-	for len(was) > 0 || len(is) > 0 {
-		switch {
-		case len(is) == 0 || len(was) > 0 && was[0] < is[0]:
-			x.terms.remove(was[0], n)
-			was = was[1:]
-		case len(was) == 0 || is[0] < was[0]:
-			x.set(is[0], newPosting(n, 1))
-			is = is[1:]
-		default:
-			was, is = was[1:], is[1:]
-		}
-	}
-	s := x.slots.At(n)
-	s.flags, s.lengths = now.flags, now.codes
-	if now.flags != 0 {
-		x.flagged[n] = now.flags
-	} else {
-		delete(x.flagged, n)
-	}
-}
-
 func (x *index) set(h uint64, p posting) {
 	if !x.terms.set(h, p) {
 		x.left++
 	}
 }
 
-// remove forgets a registration whose contents were old.
-func (x *index) remove(origin spiffeid.TrustDomain, rid directory.RID, old *contents) {
-	n, ok := x.find(origin, rid)
-	if !ok {
-		return
+// remove forgets a registration.
+func (x *index) remove(origin spiffeid.TrustDomain, rid directory.RID) {
+	if n, ok := x.find(origin, rid); ok {
+		x.kill(n)
 	}
-	x.swap(n, old, nil)
-	x.space.forget(n)
-	x.leave(x.slots.At(n).class)
-	x.byKey.Remove(n, x.hashSlot)
-	x.slots.Give(n)
-	x.alive.unset(n)
-	x.count--
-	x.changed(n)
 }
 
 func (x *index) changed(n uint32) {

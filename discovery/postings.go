@@ -30,6 +30,7 @@ type list struct {
 	blocks []block // sorted
 	count  uint32
 	most   byte // no posting weighs more
+	dead   tally
 }
 
 // blockMost is how many cells a block has at most between two changes.
@@ -55,7 +56,10 @@ func (l *list) set(p posting) {
 		l.blocks, l.count = []block{newBlock(p)}, 1
 		return
 	}
-	i := l.at(p.slot())
+	i := len(l.blocks) - 1
+	if p.slot() < l.blocks[i].first {
+		i = l.at(p.slot())
+	}
 	if !l.blocks[i].set(p) {
 		return
 	}
@@ -75,34 +79,47 @@ func (l *list) split(i int) {
 	l.blocks = insert(l.blocks, i+1, l.blocks[i].cut(half))
 }
 
-// remove takes the posting of a slot out, if there is one.
-func (l *list) remove(slot uint32) {
-	if len(l.blocks) == 0 {
-		return
+// sweepBlocks bounds how many blocks of a list are swept at once.
+const sweepBlocks = 64
+
+// sweep takes out postings whose slots are not in a set: of some blocks, from that
+// of a slot on. It returns the slot to go on from, maxSlots where that was all, and
+// how many cells it has read and how many postings are gone.
+func (l *list) sweep(from uint32, alive bitset) (next uint32, read, gone int) {
+	first := l.at(from)
+	to, end := first, min(first+sweepBlocks, len(l.blocks))
+	next = maxSlots
+	if end < len(l.blocks) {
+		next = l.blocks[end].first
 	}
-	i := l.at(slot)
-	if !l.blocks[i].remove(slot) {
-		return
+	for i := first; i < end; i++ {
+		b := l.blocks[i]
+		read += len(b.cells)
+		gone += b.sweep(alive)
+		switch n := len(b.cells); {
+		case n == 0:
+			continue
+		case to > 0 && n+len(l.blocks[to-1].cells) <= blockMost*3/4:
+			l.blocks[to-1].join(&b)
+			continue
+		case cap(b.cells) > 2*n:
+			b.cells = slices.Clone(b.cells)
+		}
+		l.blocks[to] = b
+		to++
 	}
-	l.count--
-	switch n := len(l.blocks[i].cells); {
-	case n == 0:
-		l.drop(i)
-	case n > blockMost/4:
-	case i > 0 && n+len(l.blocks[i-1].cells) <= blockMost*3/4:
-		l.join(i - 1)
-	case i+1 < len(l.blocks) && n+len(l.blocks[i+1].cells) <= blockMost*3/4:
-		l.join(i)
+	l.blocks = slices.Delete(l.blocks, to, end)
+	if cap(l.blocks) > 2*len(l.blocks) {
+		l.blocks = slices.Clone(l.blocks)
 	}
+	l.count -= uint32(gone)
+	return next, read, gone
 }
 
-// join puts the block behind another into it.
-func (l *list) join(i int) {
-	l.blocks[i].join(&l.blocks[i+1])
-	l.drop(i + 1)
+// has reports whether a slot has a posting.
+func (l *list) has(slot uint32) bool {
+	return len(l.blocks) > 0 && l.blocks[l.at(slot)].find(slot).slot == slot
 }
-
-func (l *list) drop(i int) { l.blocks = slices.Delete(l.blocks, i, i+1) }
 
 // only returns the posting of a list that has one.
 func (l *list) only() posting {

@@ -14,32 +14,41 @@ func someSlots(t *rapid.T) *rapid.Generator[uint32] {
 	return rapid.Uint32Range(0, width)
 }
 
-// A list against a map: whatever comes and goes, it has what the map has, in order.
+// A list against a map: whatever comes and is swept, it has what the map has, in
+// order.
 func TestAListAgainstAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l list
+		var alive bitset
 		model := map[uint32]byte{}
 		slots := someSlots(t)
+		set := func(slot uint32, weight byte) {
+			l.set(newPosting(slot, weight))
+			alive.set(slot)
+			model[slot] = weight
+		}
+		kill := func(slot uint32) {
+			alive.unset(slot)
+			delete(model, slot)
+		}
 		for range rapid.IntRange(1, 20).Draw(t, "rounds") {
 			if from := slots.Draw(t, "from"); rapid.Bool().Draw(t, "in a row") {
 				for slot := from; slot < min(from+rapid.Uint32Range(0, 400).Draw(t, "row"), maxSlots); slot += 1 + slot%3 {
-					l.set(newPosting(slot, 3))
-					model[slot] = 3
+					set(slot, 3)
 				}
 			}
 			for range rapid.IntRange(0, 60).Draw(t, "more") {
-				slot, weight := slots.Draw(t, "slot"), rapid.ByteRange(1, maxWeight).Draw(t, "weight")
-				l.set(newPosting(slot, weight))
-				model[slot] = weight
+				set(slots.Draw(t, "slot"), rapid.ByteRange(1, maxWeight).Draw(t, "weight"))
 			}
 			for _, slot := range rapid.SliceOfN(slots, 0, 30).Draw(t, "not there, or") {
-				l.remove(slot)
-				delete(model, slot)
+				kill(slot)
 			}
 			most := rapid.SampledFrom([]int{0, 0, 1, 50, 1 << 20}).Draw(t, "remove")
 			for _, slot := range slices.Sorted(maps.Keys(model))[:min(most, len(model))] {
-				l.remove(slot)
-				delete(model, slot)
+				kill(slot)
+			}
+			for next := uint32(0); next < maxSlots && l.count > 0; {
+				next, _, _ = l.sweep(next, alive)
 			}
 			same(t, &l, model, slots)
 		}
@@ -76,6 +85,11 @@ func same(t *rapid.T, l *list, model map[uint32]byte, slots *rapid.Generator[uin
 			if w := c.weigh(slot); w != model[slot] {
 				t.Fatalf("%d weighs %d, want %d", slot, w, model[slot])
 			}
+		}
+	}
+	for slot := range model {
+		if !l.has(slot) || slot+1 < maxSlots && model[slot+1] == 0 && l.has(slot+1) {
+			t.Fatalf("it has not what the map has at %d", slot)
 		}
 	}
 	for i := range l.blocks {

@@ -229,8 +229,10 @@ func (x *index) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
 	if !ok {
 		return lead{}, false
 	}
-	n := int(l.count)
-	if !all {
+	n := 0
+	if all {
+		n = x.living(l)
+	} else {
 		n = l.among(seen)
 	}
 	if n == 0 {

@@ -32,6 +32,8 @@ type terms struct {
 	infos table.Pool[termInfo]
 	lists table.Pool[list]
 	most  int // of terms, at most inList
+	// postings counts them, those of slots without a registration too.
+	postings int
 }
 
 func (t *terms) hash(n uint32) uint64 { return t.infos.At(n).hash() }
@@ -52,6 +54,7 @@ func (t *terms) set(h uint64, p posting) bool {
 		n = t.infos.Take()
 		*t.infos.At(n) = termInfo{low: uint32(h), high: uint32(h >> 32), at: uint32(p)}
 		t.table.Insert(n, t.hash)
+		t.postings++
 		return true
 	}
 	i := t.infos.At(n)
@@ -64,30 +67,62 @@ func (t *terms) set(h uint64, p posting) bool {
 		t.lists.At(at).set(only)
 		i.at = inList | at
 	}
-	t.lists.At(i.list()).set(p)
+	l := t.lists.At(i.list())
+	before := l.count
+	l.set(p)
+	t.postings += int(l.count - before)
 	return true
 }
 
-// remove says that a term is not in a slot any more.
-func (t *terms) remove(h uint64, slot uint32) {
-	n, ok := t.find(h)
-	if !ok {
-		return
-	}
-	i := t.infos.At(n)
-	if only, ok := i.only(); ok {
-		if only.slot() == slot {
-			t.table.Remove(n, t.hash)
-			t.infos.Give(n)
+// A mark is how far a sweep has come: a term's number, and a slot in its list.
+type mark struct{ term, slot uint32 }
+
+// sweep goes on taking out the postings whose slots are not in a set, and reports
+// whether it has come to the end. It reads so many postings and terms, or a few more.
+func (t *terms) sweep(at *mark, alive bitset, budget int) bool {
+	for ; budget > 0; budget-- {
+		if at.term >= t.infos.Len() {
+			return true
 		}
-		return
+		i := t.infos.At(at.term)
+		if only, ok := i.only(); ok {
+			if only.weight() > 0 && !alive.has(only.slot()) {
+				t.drop(at.term)
+				t.postings--
+			}
+		} else {
+			l := t.lists.At(i.list())
+			next, read, gone := l.sweep(at.slot, alive)
+			l.dead.forget()
+			budget -= read
+			t.postings -= gone
+			if at.slot = next; next < maxSlots {
+				continue
+			}
+			t.settle(at.term)
+		}
+		*at = mark{term: at.term + 1}
 	}
-	l := t.lists.At(i.list())
-	if l.remove(slot); l.count == 1 {
+	return false
+}
+
+// settle has a term's list no longer than it needs.
+func (t *terms) settle(n uint32) {
+	i := t.infos.At(n)
+	switch l := t.lists.At(i.list()); l.count {
+	case 0:
+		t.lists.Give(i.list())
+		t.drop(n)
+	case 1:
 		only := l.only()
 		t.lists.Give(i.list())
 		i.at = uint32(only)
 	}
+}
+
+func (t *terms) drop(n uint32) {
+	t.table.Remove(n, t.hash)
+	t.infos.Give(n)
 }
 
 // get returns the postings of a term.

@@ -105,6 +105,18 @@ func (s *space) rouse() {
 	}
 }
 
+// move gives what a slot had to another, which has nothing.
+func (s *space) move(from, to uint32) {
+	if s == nil || from >= s.rows.Len() {
+		return
+	}
+	for s.rows.Len() <= to {
+		s.rows.Add()
+	}
+	*s.rows.At(to), *s.rows.At(from) = *s.rows.At(from), row{}
+	s.waits.unset(from)
+}
+
 // forget forgets what a slot had.
 func (s *space) forget(n uint32) {
 	if s == nil || n >= s.rows.Len() {
