@@ -3,6 +3,7 @@ package consensus
 import (
 	"bytes"
 	"testing"
+	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -145,40 +146,42 @@ func TestKeysAreBounded(t *testing.T) {
 //
 // Requirement: AI-012
 func TestAKeyIsKnownToAllMembers(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, follower := d.leader()
-	ask := func(at int, holder byte) (*directory.KeptAnswer, error) {
-		return d.nodes[at].Claim(t.Context(), directory.Claim(*claimOf(1, 1, holder)))
-	}
-	if kept, err := ask(follower, 1); kept != nil || err != nil {
-		t.Fatalf("the first: %+v, %v", kept, err)
-	}
-	_, err := ask(leader, 2)
-	problem(t, err, directory.KeyInUse)
-	large := &directory.KeptAnswer{Status: 200, ContentType: "application/json", Body: bytes.Repeat([]byte{' '}, maxAnswer)}
-	if err := d.nodes[follower].Settle(t.Context(), directory.Settlement{Key: directory.Hash{1}, Holder: directory.Hash{1}, Answer: large}); err != nil {
-		t.Fatal(err)
-	}
-	d.stop(leader)
-	eventually(t, "the next leader answers", func() bool {
-		kept, err := ask(follower, 3)
-		return err == nil && kept != nil && len(kept.Body) == maxAnswer
-	})
-	over := &directory.KeptAnswer{Body: make([]byte, maxAnswer+1)}
-	other := directory.Claim(*claimOf(2, 1, 1))
-	if _, err := d.nodes[follower].Claim(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.nodes[follower].Settle(t.Context(), directory.Settlement{Key: other.Key, Holder: other.Holder, Answer: over}); err != nil {
-		t.Fatal(err)
-	}
-	other.Holder = directory.Hash{9}
-	_, err = d.nodes[follower].Claim(t.Context(), other)
-	problem(t, err, directory.KeySpent)
-	d.start(leader)
-	eventually(t, "the one that was away answers", func() bool {
-		kept, err := ask(leader, 4)
-		return err == nil && kept != nil
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		ask := func(at int, holder byte) (*directory.KeptAnswer, error) {
+			return d.nodes[at].Claim(t.Context(), directory.Claim(*claimOf(1, 1, holder)))
+		}
+		if kept, err := ask(follower, 1); kept != nil || err != nil {
+			t.Fatalf("the first: %+v, %v", kept, err)
+		}
+		_, err := ask(leader, 2)
+		problem(t, err, directory.KeyInUse)
+		large := &directory.KeptAnswer{Status: 200, ContentType: "application/json", Body: bytes.Repeat([]byte{' '}, maxAnswer)}
+		if err := d.nodes[follower].Settle(t.Context(), directory.Settlement{Key: directory.Hash{1}, Holder: directory.Hash{1}, Answer: large}); err != nil {
+			t.Fatal(err)
+		}
+		d.stop(leader)
+		eventually(t, "the next leader answers", func() bool {
+			kept, err := ask(follower, 3)
+			return err == nil && kept != nil && len(kept.Body) == maxAnswer
+		})
+		over := &directory.KeptAnswer{Body: make([]byte, maxAnswer+1)}
+		other := directory.Claim(*claimOf(2, 1, 1))
+		if _, err := d.nodes[follower].Claim(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.nodes[follower].Settle(t.Context(), directory.Settlement{Key: other.Key, Holder: other.Holder, Answer: over}); err != nil {
+			t.Fatal(err)
+		}
+		other.Holder = directory.Hash{9}
+		_, err = d.nodes[follower].Claim(t.Context(), other)
+		problem(t, err, directory.KeySpent)
+		d.start(leader)
+		eventually(t, "the one that was away answers", func() bool {
+			kept, err := ask(leader, 4)
+			return err == nil && kept != nil
+		})
 	})
 }

@@ -16,182 +16,192 @@ import (
 
 // Requirement: AD-017, AD-018
 func TestThreeMembersTakeWritesEverywhere(t *testing.T) {
-	began := time.Now()
-	d := newDomain(t, 3, nil)
-	d.ready()
-	t.Logf("ready after %s", time.Since(began))
-	leader, follower := d.leader()
-	out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if e, ok := d.nodes[follower].cfg.Index.Get(out.RID); !ok || e.Agent != "translator" {
-		t.Error("the writer cannot read its write where it wrote it")
-	}
-	_, err = d.nodes[follower].Register(t.Context(), put(t, bob, "translator", 600))
-	problem(t, err, directory.NameTaken)
-	if want := "Agent name 'translator' already registered."; err.Error() != want {
-		t.Errorf("the detail is %q, want %q", err, want)
-	}
-	again, err := d.nodes[leader].Register(t.Context(), put(t, ada, "translator", 700))
-	if err != nil || again.RID != out.RID || again.Created || !out.Position.Before(again.Position) {
-		t.Errorf("a replace gave %+v, %v", again, err)
-	}
-	d.settled()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		d := newDomain(t, 3, nil)
+		d.ready()
+		t.Logf("ready after %s", time.Since(began))
+		leader, follower := d.leader()
+		out, err := d.nodes[follower].Register(t.Context(), put(t, ada, "translator", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := d.nodes[follower].cfg.Index.Get(out.RID); !ok || e.Agent != "translator" {
+			t.Error("the writer cannot read its write where it wrote it")
+		}
+		_, err = d.nodes[follower].Register(t.Context(), put(t, bob, "translator", 600))
+		problem(t, err, directory.NameTaken)
+		if want := "Agent name 'translator' already registered."; err.Error() != want {
+			t.Errorf("the detail is %q, want %q", err, want)
+		}
+		again, err := d.nodes[leader].Register(t.Context(), put(t, ada, "translator", 700))
+		if err != nil || again.RID != out.RID || again.Created || !out.Position.Before(again.Position) {
+			t.Errorf("a replace gave %+v, %v", again, err)
+		}
+		d.settled()
+	})
 }
 
 // Requirement: AD-017
 func TestNothingAcknowledgedIsLost(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	var mu sync.Mutex
-	kept := map[string]directory.RID{}
-	stop := make(chan struct{})
-	var writers sync.WaitGroup
-	for w := range 4 {
-		writers.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				name := fmt.Sprintf("agent-%d-%d", w, i)
-				mu.Lock()
-				s := d.nodes[(w+i)%3]
-				mu.Unlock()
-				if s == nil {
-					continue
-				}
-				if out, err := s.Register(t.Context(), put(t, ada, name, 600)); err == nil {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		var mu sync.Mutex
+		kept := map[string]directory.RID{}
+		stop := make(chan struct{})
+		var writers sync.WaitGroup
+		for w := range 4 {
+			writers.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+					}
+					name := fmt.Sprintf("agent-%d-%d", w, i)
 					mu.Lock()
-					kept[name] = out.RID
+					s := d.nodes[(w+i)%3]
 					mu.Unlock()
+					if s == nil {
+						continue
+					}
+					if out, err := s.Register(t.Context(), put(t, ada, name, 600)); err == nil {
+						mu.Lock()
+						kept[name] = out.RID
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		enough := func(n int) func() bool {
+			return func() bool { mu.Lock(); defer mu.Unlock(); return len(kept) > n }
+		}
+		eventually(t, "some are registered", enough(50))
+		for round := range 2 {
+			leader, _ := d.leader()
+			d.net.isolate(d.members[leader].Address) // a kill as the others see it
+			s := d.nodes[leader]
+			mu.Lock()
+			d.nodes[leader] = nil
+			n := len(kept)
+			mu.Unlock()
+			eventually(t, "a new leader takes writes", enough(n+50))
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			d.net.heal(d.members[leader].Address)
+			mu.Lock()
+			d.start(leader)
+			mu.Unlock()
+			t.Logf("round %d: %d are registered", round, n)
+		}
+		close(stop)
+		writers.Wait()
+		d.ready()
+		d.settled()
+		for i, s := range d.nodes {
+			for name, rid := range kept {
+				if e, ok := s.cfg.Index.Get(rid); !ok || e.Agent != name {
+					t.Fatalf("node %d has lost %s, which was acknowledged", i, name)
 				}
 			}
-		})
-	}
-	enough := func(n int) func() bool {
-		return func() bool { mu.Lock(); defer mu.Unlock(); return len(kept) > n }
-	}
-	eventually(t, "some are registered", enough(50))
-	for round := range 2 {
-		leader, _ := d.leader()
-		d.net.isolate(d.members[leader].Address) // a kill as the others see it
-		s := d.nodes[leader]
-		mu.Lock()
-		d.nodes[leader] = nil
-		n := len(kept)
-		mu.Unlock()
-		eventually(t, "a new leader takes writes", enough(n+50))
-		if err := s.Close(); err != nil {
-			t.Error(err)
 		}
-		d.net.heal(d.members[leader].Address)
-		mu.Lock()
-		d.start(leader)
-		mu.Unlock()
-		t.Logf("round %d: %d are registered", round, n)
-	}
-	close(stop)
-	writers.Wait()
-	d.ready()
-	d.settled()
-	for i, s := range d.nodes {
-		for name, rid := range kept {
-			if e, ok := s.cfg.Index.Get(rid); !ok || e.Agent != name {
-				t.Fatalf("node %d has lost %s, which was acknowledged", i, name)
+		size, root := d.nodes[0].Ledger()
+		for _, s := range d.nodes[1:] {
+			if n, r := s.Ledger(); n != size || r != root {
+				t.Errorf("the ledgers differ: %d %s and %d %s", size, root, n, r)
 			}
 		}
-	}
-	size, root := d.nodes[0].Ledger()
-	for _, s := range d.nodes[1:] {
-		if n, r := s.Ledger(); n != size || r != root {
-			t.Errorf("the ledgers differ: %d %s and %d %s", size, root, n, r)
-		}
-	}
+	})
 }
 
 // However few entries hold it: a start would apply all of it.
 func TestASnapshotIsMadeWhereTheLogHasGrown(t *testing.T) {
-	d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = 4 << 10 })
-	d.ready()
-	s := d.nodes[0]
-	for i := range 20 {
-		if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = 4 << 10 })
+		d.ready()
+		s := d.nodes[0]
+		for i := range 20 {
+			if _, err := s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	eventually(t, "there is a snapshot, and little log after it", func() bool {
-		list, err := s.disk.snapshots.List()
-		return err == nil && len(list) > 0 && s.growth.bytes.Load() < s.growth.limit.Load()
+		eventually(t, "there is a snapshot, and little log after it", func() bool {
+			list, err := s.disk.snapshots.List()
+			return err == nil && len(list) > 0 && s.growth.bytes.Load() < s.growth.limit.Load()
+		})
+		d.stop(0)
+		d.start(0)
+		d.ready()
+		if s = d.nodes[0]; s.cfg.Index.Len() != 20 || s.growth.bytes.Load() > 8<<10 {
+			t.Errorf("after a restart: %d registrations, and %d bytes of log applied", s.cfg.Index.Len(), s.growth.bytes.Load())
+		}
 	})
-	d.stop(0)
-	d.start(0)
-	d.ready()
-	if s = d.nodes[0]; s.cfg.Index.Len() != 20 || s.growth.bytes.Load() > 8<<10 {
-		t.Errorf("after a restart: %d registrations, and %d bytes of log applied", s.cfg.Index.Len(), s.growth.bytes.Load())
-	}
 }
 
 // However few entries they are that Raft would keep.
 func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
-	const limit = 64 << 10
-	d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = limit })
-	d.ready()
-	s := d.nodes[0]
-	written := 0
-	for i := 0; written < 4*limit; i++ {
-		r := put(t, ada, fmt.Sprint("agent-", i%5), 600)
-		r.Document = directory.LoadDocument(directory.KindAD, weighty(i))
-		if _, err := s.Register(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
-		written += len(r.Document.Bytes())
-	}
-	kept := func() (bytes int) {
-		first, err1 := s.disk.logs.FirstIndex()
-		last, err2 := s.disk.logs.LastIndex()
-		for i := first; i <= last; i++ {
-			var e raft.Log
-			if err := errors.Join(err1, err2, s.disk.logs.GetLog(i, &e)); err != nil {
-				return math.MaxInt // it was deleted meanwhile
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 64 << 10
+		d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotBytes = limit })
+		d.ready()
+		s := d.nodes[0]
+		written := 0
+		for i := 0; written < 4*limit; i++ {
+			r := put(t, ada, fmt.Sprint("agent-", i%5), 600)
+			r.Document = directory.LoadDocument(directory.KindAD, weighty(i))
+			if _, err := s.Register(t.Context(), r); err != nil {
+				t.Fatal(err)
 			}
-			bytes += len(e.Data)
+			written += len(r.Document.Bytes())
 		}
-		return bytes
-	}
-	eventually(t, "what is kept is no more than what comes between two snapshots, before the newest and behind it", func() bool {
-		return kept() <= 2*limit
+		kept := func() (bytes int) {
+			first, err1 := s.disk.logs.FirstIndex()
+			last, err2 := s.disk.logs.LastIndex()
+			for i := first; i <= last; i++ {
+				var e raft.Log
+				if err := errors.Join(err1, err2, s.disk.logs.GetLog(i, &e)); err != nil {
+					return math.MaxInt // it was deleted meanwhile
+				}
+				bytes += len(e.Data)
+			}
+			return bytes
+		}
+		eventually(t, "what is kept is no more than what comes between two snapshots, before the newest and behind it", func() bool {
+			return kept() <= 2*limit
+		})
 	})
 }
 
 func TestRestartFromDisk(t *testing.T) {
-	d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotEvery = 16 })
-	d.ready()
-	var last directory.Outcome
-	for i := range 50 {
-		var err error
-		if last, err = d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
-			t.Fatal(err)
-		}
-		if i == 30 {
-			if err := d.nodes[0].raft.Snapshot().Error(); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, func(c *Config) { c.Timing.SnapshotEvery = 16 })
+		d.ready()
+		var last directory.Outcome
+		for i := range 50 {
+			var err error
+			if last, err = d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
 				t.Fatal(err)
 			}
+			if i == 30 {
+				if err := d.nodes[0].raft.Snapshot().Error(); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
-	}
-	size, root := d.nodes[0].Ledger()
-	d.stop(0)
-	d.start(0)
-	d.ready()
-	s := d.nodes[0]
-	if s.Position() != last.Position || s.cfg.Index.Len() != 50 {
-		t.Errorf("after a restart: %s with %d, want %s with 50", s.Position(), s.cfg.Index.Len(), last.Position)
-	}
-	if n, r := s.Ledger(); n != size || r != root {
-		t.Errorf("the ledger was %d %s and is %d %s", size, root, n, r)
-	}
+		size, root := d.nodes[0].Ledger()
+		d.stop(0)
+		d.start(0)
+		d.ready()
+		s := d.nodes[0]
+		if s.Position() != last.Position || s.cfg.Index.Len() != 50 {
+			t.Errorf("after a restart: %s with %d, want %s with 50", s.Position(), s.cfg.Index.Len(), last.Position)
+		}
+		if n, r := s.Ledger(); n != size || r != root {
+			t.Errorf("the ledger was %d %s and is %d %s", size, root, n, r)
+		}
+	})
 }
 
 func TestInABubble(t *testing.T) {
@@ -221,50 +231,52 @@ func TestInABubble(t *testing.T) {
 
 // Requirement: MESH-002, MESH-020
 func TestMembersAgreeAcrossLeaders(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	for round := range 20 {
-		leader, _ := d.leader()
-		var writers sync.WaitGroup
-		for w := range 8 {
-			writers.Go(func() {
-				for i := range 10 {
-					s := d.nodes[(w+i)%3]
-					out, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, (round+i)%15), 600))
-					if err == nil && i%4 == 0 {
-						_, err = s.Remove(t.Context(), directory.Removing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		for round := range 20 {
+			leader, _ := d.leader()
+			var writers sync.WaitGroup
+			for w := range 8 {
+				writers.Go(func() {
+					for i := range 10 {
+						s := d.nodes[(w+i)%3]
+						out, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, (round+i)%15), 600))
+						if err == nil && i%4 == 0 {
+							_, err = s.Remove(t.Context(), directory.Removing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+						}
+						if err != nil && directory.ProblemOf(err) != directory.OutcomeUnknown {
+							t.Error(err)
+						}
 					}
-					if err != nil && directory.ProblemOf(err) != directory.OutcomeUnknown {
-						t.Error(err)
-					}
-				}
-			})
+				})
+			}
+			writers.Go(func() { _ = d.nodes[leader].raft.LeadershipTransfer().Error() }) // in the midst of it
+			writers.Wait()
 		}
-		writers.Go(func() { _ = d.nodes[leader].raft.LeadershipTransfer().Error() }) // in the midst of it
-		writers.Wait()
-	}
-	d.ready()
-	d.settled()
-	s := d.nodes[0]
-	want := freeze(t, s.state)
-	for i, other := range d.nodes[1:] {
-		if !bytes.Equal(freeze(t, other.state), want) {
-			t.Errorf("nodes 0 and %d have different states", i+1)
-		}
-	}
-	if size, _ := s.Ledger(); size < 1600 {
-		t.Errorf("only %d leaves", size)
-	}
-	ds, _, _ := s.Digests(directory.Mesh, 0, 1000)
-	for _, dig := range ds {
-		if !dig.Live() {
-			continue
-		}
-		first, _, _ := s.Record(directory.Mesh, dig.H, dig.M)
-		for _, other := range d.nodes[1:] {
-			if payload, _, ok := other.Record(directory.Mesh, dig.H, dig.M); !ok || !bytes.Equal(payload, first) {
-				t.Fatalf("the statement of %s differs", dig.RID)
+		d.ready()
+		d.settled()
+		s := d.nodes[0]
+		want := freeze(t, s.state)
+		for i, other := range d.nodes[1:] {
+			if !bytes.Equal(freeze(t, other.state), want) {
+				t.Errorf("nodes 0 and %d have different states", i+1)
 			}
 		}
-	}
+		if size, _ := s.Ledger(); size < 1600 {
+			t.Errorf("only %d leaves", size)
+		}
+		ds, _, _ := s.Digests(directory.Mesh, 0, 1000)
+		for _, dig := range ds {
+			if !dig.Live() {
+				continue
+			}
+			first, _, _ := s.Record(directory.Mesh, dig.H, dig.M)
+			for _, other := range d.nodes[1:] {
+				if payload, _, ok := other.Record(directory.Mesh, dig.H, dig.M); !ok || !bytes.Equal(payload, first) {
+					t.Fatalf("the statement of %s differs", dig.RID)
+				}
+			}
+		}
+	})
 }

@@ -32,140 +32,150 @@ func (f *faultyLog) StoreLogs(entries []*raft.Log) error {
 }
 
 func TestALogThatCannotBeWrittenIsLatched(t *testing.T) {
-	logs := map[spiffeid.ID]*faultyLog{}
-	d := newDomain(t, 3, func(c *Config) {
-		f := &faultyLog{}
-		logs[c.Node] = f
-		c.faulty = func(s raft.LogStore) raft.LogStore { f.LogStore = s; return f }
-	})
-	d.ready()
-	leader, _ := d.leader()
-	s := d.nodes[leader]
-	out, err := s.Register(t.Context(), put(t, ada, "before", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	logs[d.members[leader].ID].broken.Store(true)
-	_, err = s.Register(t.Context(), put(t, ada, "after", 600))
-	problem(t, err, directory.OutcomeUnknown)
-	if s.Ready() == nil {
-		t.Error("a member that cannot write is ready")
-	}
-	eventually(t, "another member takes writes", func() bool {
-		_, err := d.nodes[(leader+1)%3].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
-		return err == nil
+	synctest.Test(t, func(t *testing.T) {
+		logs := map[spiffeid.ID]*faultyLog{}
+		d := newDomain(t, 3, func(c *Config) {
+			f := &faultyLog{}
+			logs[c.Node] = f
+			c.faulty = func(s raft.LogStore) raft.LogStore { f.LogStore = s; return f }
+		})
+		d.ready()
+		leader, _ := d.leader()
+		s := d.nodes[leader]
+		out, err := s.Register(t.Context(), put(t, ada, "before", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs[d.members[leader].ID].broken.Store(true)
+		_, err = s.Register(t.Context(), put(t, ada, "after", 600))
+		problem(t, err, directory.OutcomeUnknown)
+		if s.Ready() == nil {
+			t.Error("a member that cannot write is ready")
+		}
+		eventually(t, "another member takes writes", func() bool {
+			_, err := d.nodes[(leader+1)%3].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+			return err == nil
+		})
 	})
 }
 
 func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
-	d := newDomain(t, 1, nil)
-	d.ready()
-	s := d.nodes[0]
-	entry := must(encoding.Marshal(map[int]any{1: commandVersion + 1, 2: 0, 3: []any{}}))
-	if err := s.raft.Apply(entry, time.Second).Error(); err != nil {
-		t.Fatal(err)
-	}
-	if s.Ready() == nil {
-		t.Error("ready, with an entry that it could not apply")
-	}
-	_, err := s.Register(t.Context(), put(t, ada, "after", 600))
-	problem(t, err, directory.Unavailable)
-	if err := s.raft.Snapshot().Error(); err == nil {
-		t.Error("a snapshot was made of a state that lacks an entry")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		s := d.nodes[0]
+		entry := must(encoding.Marshal(map[int]any{1: commandVersion + 1, 2: 0, 3: []any{}}))
+		if err := s.raft.Apply(entry, time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+		if s.Ready() == nil {
+			t.Error("ready, with an entry that it could not apply")
+		}
+		_, err := s.Register(t.Context(), put(t, ada, "after", 600))
+		problem(t, err, directory.Unavailable)
+		if err := s.raft.Snapshot().Error(); err == nil {
+			t.Error("a snapshot was made of a state that lacks an entry")
+		}
+	})
 }
 
 func TestOnlyMembersTalk(t *testing.T) {
-	d := newDomain(t, 1, nil)
-	d.ready()
-	me := d.members[0]
-	for _, c := range []struct{ name, id string }{
-		{"another node of the domain", "spiffe://alpha.test/roster/node/stranger"},
-		{"an agent of the domain", "spiffe://alpha.test/agent/ada"},
-	} {
-		server, client := d.ca.configs(t, spiffeid.RequireFromString(c.id))
-		stranger := newCluster(&Config{
-			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
-		}, d.nodes[0].log, func() []Member { return d.members }, nil)
-		for _, proto := range []string{protoRaft, protoHTTP, protoLine} {
-			conn, err := stranger.connect(t.Context(), me.Address, proto)
-			if err != nil {
-				continue // refused in the handshake
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		me := d.members[0]
+		for _, c := range []struct{ name, id string }{
+			{"another node of the domain", "spiffe://alpha.test/roster/node/stranger"},
+			{"an agent of the domain", "spiffe://alpha.test/agent/ada"},
+		} {
+			server, client := d.ca.configs(t, spiffeid.RequireFromString(c.id))
+			stranger := newCluster(&Config{
+				Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
+			}, d.nodes[0].log, func() []Member { return d.members }, nil)
+			for _, proto := range []string{protoRaft, protoHTTP, protoLine} {
+				conn, err := stranger.connect(t.Context(), me.Address, proto)
+				if err != nil {
+					continue // refused in the handshake
+				}
+				_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+				if _, err := conn.Read(make([]byte, 1)); err == nil {
+					t.Errorf("%s was answered by %s", c.name, proto)
+				}
+				_ = conn.Close()
 			}
-			_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-			if _, err := conn.Read(make([]byte, 1)); err == nil {
-				t.Errorf("%s was answered by %s", c.name, proto)
+			if resp, err := stranger.client.Post("https://"+me.Address+termPath, typeCBOR, http.NoBody); err == nil {
+				_ = resp.Body.Close()
+				t.Errorf("%s was answered %s", c.name, resp.Status)
 			}
-			_ = conn.Close()
+			if err := stranger.close(); err != nil {
+				t.Error(err)
+			}
 		}
-		if resp, err := stranger.client.Post("https://"+me.Address+termPath, typeCBOR, http.NoBody); err == nil {
-			_ = resp.Body.Close()
-			t.Errorf("%s was answered %s", c.name, resp.Status)
+		// A member that answers at another's address is not believed.
+		wrong := Member{spiffeid.RequireFromString("spiffe://alpha.test/roster/node/other"), me.Address}
+		server, client := d.ca.configs(t, me.ID)
+		other := newCluster(&Config{
+			Listener: d.net.listen("other:1"), Dial: d.net.dialer("other:1"), ServerTLS: server, ClientTLS: client,
+		}, d.nodes[0].log, func() []Member { return []Member{wrong} }, nil)
+		if _, err := other.connect(t.Context(), me.Address, protoRaft); !errors.Is(err, errNotMember) {
+			t.Errorf("a member at the wrong address: %v", err)
 		}
-		if err := stranger.close(); err != nil {
+		if err := other.close(); err != nil {
 			t.Error(err)
 		}
-	}
-	// A member that answers at another's address is not believed.
-	wrong := Member{spiffeid.RequireFromString("spiffe://alpha.test/roster/node/other"), me.Address}
-	server, client := d.ca.configs(t, me.ID)
-	other := newCluster(&Config{
-		Listener: d.net.listen("other:1"), Dial: d.net.dialer("other:1"), ServerTLS: server, ClientTLS: client,
-	}, d.nodes[0].log, func() []Member { return []Member{wrong} }, nil)
-	if _, err := other.connect(t.Context(), me.Address, protoRaft); !errors.Is(err, errNotMember) {
-		t.Errorf("a member at the wrong address: %v", err)
-	}
-	if err := other.close(); err != nil {
-		t.Error(err)
-	}
+	})
 }
 
 func TestAMemberAttestsItsOwnKeyOnly(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, follower := d.leader()
-	key := directory.SigningKey{Public: make([]byte, 32), Node: d.members[leader].ID, Attestations: []string{"a.b.c"}}
-	problem(t, d.nodes[follower].Attest(t.Context(), key), directory.Forbidden)
-	key.Node = d.members[follower].ID
-	if err := d.nodes[follower].Attest(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
-	if doc := d.nodes[follower].KeyDocument(); doc == nil || len(doc.Keys) != 1 || doc.Keys[0].Node != key.Node {
-		t.Errorf("the key document is %+v", doc)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		key := directory.SigningKey{Public: make([]byte, 32), Node: d.members[leader].ID, Attestations: []string{"a.b.c"}}
+		problem(t, d.nodes[follower].Attest(t.Context(), key), directory.Forbidden)
+		key.Node = d.members[follower].ID
+		if err := d.nodes[follower].Attest(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if doc := d.nodes[follower].KeyDocument(); doc == nil || len(doc.Keys) != 1 || doc.Keys[0].Node != key.Node {
+			t.Errorf("the key document is %+v", doc)
+		}
+	})
 }
 
 func TestALaggingFollowerGetsASnapshot(t *testing.T) {
-	d := newDomain(t, 3, func(c *Config) { c.Timing.SnapshotEvery = 8 })
-	d.ready()
-	leader, follower := d.leader()
-	d.stop(follower)
-	for i := range 40 {
-		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) { c.Timing.SnapshotEvery = 8 })
+		d.ready()
+		leader, follower := d.leader()
+		d.stop(follower)
+		for i := range 40 {
+			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.nodes[leader].raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := d.nodes[leader].raft.Snapshot().Error(); err != nil {
-		t.Fatal(err)
-	}
-	d.start(follower)
-	d.ready()
-	s := d.nodes[follower]
-	if n := s.cfg.Index.Len(); n != 40 {
-		t.Errorf("ready with %d of 40", n)
-	}
-	if size, root := d.nodes[leader].Ledger(); func() bool { n, r := s.Ledger(); return n != size || r != root }() {
-		t.Error("the ledgers differ")
-	}
-	err := filepath.WalkDir(filepath.Join(d.dir, fmt.Sprint(leader), "snapshots"), func(path string, e fs.DirEntry, err error) error {
-		if info, _ := e.Info(); err == nil && !e.IsDir() && info.Mode().Perm() != 0o600 {
-			t.Errorf("%s has mode %s", path, info.Mode())
+		d.start(follower)
+		d.ready()
+		s := d.nodes[follower]
+		if n := s.cfg.Index.Len(); n != 40 {
+			t.Errorf("ready with %d of 40", n)
 		}
-		return err
+		if size, root := d.nodes[leader].Ledger(); func() bool { n, r := s.Ledger(); return n != size || r != root }() {
+			t.Error("the ledgers differ")
+		}
+		err := filepath.WalkDir(filepath.Join(d.dir, fmt.Sprint(leader), "snapshots"), func(path string, e fs.DirEntry, err error) error {
+			if info, _ := e.Info(); err == nil && !e.IsDir() && info.Mode().Perm() != 0o600 {
+				t.Errorf("%s has mode %s", path, info.Mode())
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	})
-	if err != nil {
-		t.Error(err)
-	}
 }
 
 func TestAnIsolatedLeaderSaysThatItDoesNotKnow(t *testing.T) {
@@ -258,66 +268,70 @@ func TestAWrongClockDoesNotStamp(t *testing.T) {
 
 // Requirement: AD-011, AD-055, AD-056
 func TestAPatchIsMergedByTheLeader(t *testing.T) {
-	d := newDomain(t, 3, func(c *Config) { c.MaxLifetime = 1000 })
-	d.ready()
-	_, follower := d.leader()
-	s := d.nodes[follower]
-	out, err := s.Register(t.Context(), put(t, ada, "translator", 5000))
-	if err != nil || out.Granted != 1000 {
-		t.Fatalf("over the maximum: %+v, %v", out, err)
-	}
-	who := directory.Caller{Identity: ada}
-	patched, err := s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Lifetime: 2000, Patch: []byte(`{"description":"translates"}`)})
-	if err != nil || patched.Granted != 1000 || patched.Position.Revision != out.Position.Revision+1 {
-		t.Fatalf("a patch: %+v, %v", patched, err)
-	}
-	e, _ := s.cfg.Index.Get(out.RID)
-	want, _ := put(t, ada, "translator", 0).Document.Merge([]byte(`{"description":"translates"}`))
-	if string(e.Document.Bytes()) != string(want.Bytes()) || e.Projection().Description != "translates" {
-		t.Errorf("the document is %s", e.Document.Bytes())
-	}
-	_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"base":null}`)})
-	problem(t, err, directory.BadDocument)
-	if now, _ := s.cfg.Index.Get(out.RID); now.Revision != e.Revision {
-		t.Error("a bad patch changed something")
-	}
-	card, err := directory.ParseDocument(directory.KindA2A, []byte(`{"name":"a","description":"a","url":"https://a.test/","version":"1","capabilities":{},"skills":[],"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"protocolVersion":"0.3.0"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := s.Register(t.Context(), directory.Registering{Caller: who, Agent: "card", Document: card, Lifetime: 600})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: other.RID, Patch: []byte(`{"description":"x"}`)})
-	problem(t, err, directory.WrongKind)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) { c.MaxLifetime = 1000 })
+		d.ready()
+		_, follower := d.leader()
+		s := d.nodes[follower]
+		out, err := s.Register(t.Context(), put(t, ada, "translator", 5000))
+		if err != nil || out.Granted != 1000 {
+			t.Fatalf("over the maximum: %+v, %v", out, err)
+		}
+		who := directory.Caller{Identity: ada}
+		patched, err := s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Lifetime: 2000, Patch: []byte(`{"description":"translates"}`)})
+		if err != nil || patched.Granted != 1000 || patched.Position.Revision != out.Position.Revision+1 {
+			t.Fatalf("a patch: %+v, %v", patched, err)
+		}
+		e, _ := s.cfg.Index.Get(out.RID)
+		want, _ := put(t, ada, "translator", 0).Document.Merge([]byte(`{"description":"translates"}`))
+		if string(e.Document.Bytes()) != string(want.Bytes()) || e.Projection().Description != "translates" {
+			t.Errorf("the document is %s", e.Document.Bytes())
+		}
+		_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"base":null}`)})
+		problem(t, err, directory.BadDocument)
+		if now, _ := s.cfg.Index.Get(out.RID); now.Revision != e.Revision {
+			t.Error("a bad patch changed something")
+		}
+		card, err := directory.ParseDocument(directory.KindA2A, []byte(`{"name":"a","description":"a","url":"https://a.test/","version":"1","capabilities":{},"skills":[],"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"protocolVersion":"0.3.0"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := s.Register(t.Context(), directory.Registering{Caller: who, Agent: "card", Document: card, Lifetime: 600})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: other.RID, Patch: []byte(`{"description":"x"}`)})
+		problem(t, err, directory.WrongKind)
+	})
 }
 
 func TestAPeeringDecidesGrantsAnew(t *testing.T) {
-	var s *Store
-	d := newDomain(t, 1, func(c *Config) {
-		c.Grants = func(Subject) []directory.Grant {
-			if s == nil || len(s.Peerings()) == 0 {
-				return nil
+	synctest.Test(t, func(t *testing.T) {
+		var s *Store
+		d := newDomain(t, 1, func(c *Config) {
+			c.Grants = func(Subject) []directory.Grant {
+				if s == nil || len(s.Peerings()) == 0 {
+					return nil
+				}
+				return []directory.Grant{{Audience: directory.Only(beta), All: true}, {Audience: directory.Mesh, Reg: []string{"agent"}}}
 			}
-			return []directory.Grant{{Audience: directory.Only(beta), All: true}, {Audience: directory.Mesh, Reg: []string{"agent"}}}
+		})
+		d.ready()
+		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 600))
+		if err != nil {
+			t.Fatal(err)
 		}
+		if ds, _, _ := d.nodes[0].Digests(directory.Only(beta), 0, 10); len(ds) != 0 {
+			t.Fatal("something is granted before there is a peer")
+		}
+		s = d.nodes[0]
+		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://b"}}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the peer's stream has it", func() bool { _, ok := s.Current(out.RID, directory.Only(beta)); return ok })
+		if _, ok := s.Current(out.RID, directory.Mesh); ok {
+			t.Error("a grant that lacks what every grant has was taken")
+		}
+		problem(t, s.SetPeering(t.Context(), directory.Peering{Domain: alpha, State: directory.PeeringActive}), directory.BadRequest)
 	})
-	d.ready()
-	out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ds, _, _ := d.nodes[0].Digests(directory.Only(beta), 0, 10); len(ds) != 0 {
-		t.Fatal("something is granted before there is a peer")
-	}
-	s = d.nodes[0]
-	if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://b"}}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the peer's stream has it", func() bool { _, ok := s.Current(out.RID, directory.Only(beta)); return ok })
-	if _, ok := s.Current(out.RID, directory.Mesh); ok {
-		t.Error("a grant that lacks what every grant has was taken")
-	}
-	problem(t, s.SetPeering(t.Context(), directory.Peering{Domain: alpha, State: directory.PeeringActive}), directory.BadRequest)
 }

@@ -73,96 +73,102 @@ func (d *domain) eventuallyVoters(at, voters, readers int) {
 }
 
 func TestADomainGrowsFromThreeToFive(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []int{4, 5} {
-		i := d.newcomer(nil)
-		eventually(t, "it is told that it is not admitted", func() bool {
-			err := d.nodes[i].Ready()
-			return err != nil && strings.Contains(err.Error(), "roster raft admit "+d.members[i].ID.String())
-		})
-		if v, r := d.voters(0); v+r != want-1 {
-			t.Fatalf("%d members without an operator's leave", v+r)
-		}
-		leader, _ := d.leader()
-		d.admit((leader+1)%3, i) // a follower, or one that leads
-		d.eventuallyVoters(i, want, 0)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
 		d.ready()
-		if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
-			t.Error("the newcomer lacks what was registered before it came")
+		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 600))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, err := d.nodes[i].Register(t.Context(), put(t, ada, fmt.Sprint("at-", i), 600)); err != nil {
-			t.Errorf("a write at the newcomer: %v", err)
+		for _, want := range []int{4, 5} {
+			i := d.newcomer(nil)
+			eventually(t, "it is told that it is not admitted", func() bool {
+				err := d.nodes[i].Ready()
+				return err != nil && strings.Contains(err.Error(), "roster raft admit "+d.members[i].ID.String())
+			})
+			if v, r := d.voters(0); v+r != want-1 {
+				t.Fatalf("%d members without an operator's leave", v+r)
+			}
+			leader, _ := d.leader()
+			d.admit((leader+1)%3, i) // a follower, or one that leads
+			d.eventuallyVoters(i, want, 0)
+			d.ready()
+			if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
+				t.Error("the newcomer lacks what was registered before it came")
+			}
+			if _, err := d.nodes[i].Register(t.Context(), put(t, ada, fmt.Sprint("at-", i), 600)); err != nil {
+				t.Errorf("a write at the newcomer: %v", err)
+			}
 		}
-	}
-	d.settled()
-	for i, s := range d.nodes {
-		if api := "https://" + d.members[4].Address; !strings.Contains(fmt.Sprint(s.Siblings()), api) && i != 4 {
-			t.Errorf("node %d has the siblings %v, without %s", i, s.Siblings(), api)
+		d.settled()
+		for i, s := range d.nodes {
+			if api := "https://" + d.members[4].Address; !strings.Contains(fmt.Sprint(s.Siblings()), api) && i != 4 {
+				t.Errorf("node %d has the siblings %v, without %s", i, s.Siblings(), api)
+			}
 		}
-	}
-	// Five survive the loss of two, the leader among them.
-	leader, other := d.leader()
-	d.stop(leader)
-	d.stop(other)
-	d.ready()
-	next, _ := d.leader()
-	if _, err := d.nodes[next].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
-		t.Errorf("three of five: %v", err)
-	}
+		// Five survive the loss of two, the leader among them.
+		leader, other := d.leader()
+		d.stop(leader)
+		d.stop(other)
+		d.ready()
+		next, _ := d.leader()
+		if _, err := d.nodes[next].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
+			t.Errorf("three of five: %v", err)
+		}
+	})
 }
 
 // A domain of one grows too, and a node's leave is for once.
 func TestADomainGrowsFromOne(t *testing.T) {
-	d := newDomain(t, 1, nil)
-	d.ready()
-	for range 2 {
-		i := d.newcomer(nil)
-		d.admit(0, i)
-		d.eventuallyVoters(i, i+1, 0)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
 		d.ready()
-	}
-	if err := d.nodes[0].Expel(t.Context(), d.members[2].ID); err != nil {
-		t.Fatal(err)
-	}
-	d.eventuallyVoters(0, 2, 0)
-	eventually(t, "the one that was removed knows", func() bool {
-		err := d.nodes[2].Ready()
-		return err != nil && strings.Contains(err.Error(), "is not admitted")
+		for range 2 {
+			i := d.newcomer(nil)
+			d.admit(0, i)
+			d.eventuallyVoters(i, i+1, 0)
+			d.ready()
+		}
+		if err := d.nodes[0].Expel(t.Context(), d.members[2].ID); err != nil {
+			t.Fatal(err)
+		}
+		d.eventuallyVoters(0, 2, 0)
+		eventually(t, "the one that was removed knows", func() bool {
+			err := d.nodes[2].Ready()
+			return err != nil && strings.Contains(err.Error(), "is not admitted")
+		})
+		_, err := d.nodes[2].Register(t.Context(), put(t, ada, "from outside", 600))
+		problem(t, err, directory.Unavailable)
+		d.admit(1, 2)
+		d.eventuallyVoters(2, 3, 0)
+		d.ready()
 	})
-	_, err := d.nodes[2].Register(t.Context(), put(t, ada, "from outside", 600))
-	problem(t, err, directory.Unavailable)
-	d.admit(1, 2)
-	d.eventuallyVoters(2, 3, 0)
-	d.ready()
 }
 
 func TestAReaderNeverVotes(t *testing.T) {
-	d := newDomain(t, 1, nil)
-	d.ready()
-	i := d.newcomer(func(c *Config) { c.Reader = true })
-	d.admit(0, i)
-	d.eventuallyVoters(i, 1, 1)
-	d.ready()
-	out, err := d.nodes[i].Register(t.Context(), put(t, ada, "translator", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
-		t.Error("the reader does not have its own write")
-	}
-	if err := d.nodes[i].Linearize(t.Context()); err != nil {
-		t.Errorf("a linearizable read at the reader: %v", err)
-	}
-	problem(t, d.nodes[0].Transfer(t.Context(), d.members[i].ID), directory.Conflict)
-	d.stop(i) // without it the domain goes on
-	if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		i := d.newcomer(func(c *Config) { c.Reader = true })
+		d.admit(0, i)
+		d.eventuallyVoters(i, 1, 1)
+		d.ready()
+		out, err := d.nodes[i].Register(t.Context(), put(t, ada, "translator", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
+			t.Error("the reader does not have its own write")
+		}
+		if err := d.nodes[i].Linearize(t.Context()); err != nil {
+			t.Errorf("a linearizable read at the reader: %v", err)
+		}
+		problem(t, d.nodes[0].Transfer(t.Context(), d.members[i].ID), directory.Conflict)
+		d.stop(i) // without it the domain goes on
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
@@ -250,97 +256,105 @@ func TestTooManyDoNotBeginADomain(t *testing.T) {
 // A member that was away while another joined and leads now takes its word on
 // another member's.
 func TestAMemberThatWasAwayMeetsANewLeader(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, away := d.leader()
-	d.stop(away)
-	i := d.newcomer(nil)
-	d.admit(leader, i)
-	d.eventuallyVoters(leader, 4, 0)
-	d.ready()
-	if err := d.nodes[leader].Transfer(t.Context(), d.members[i].ID); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the newcomer leads", func() bool { return d.nodes[i].IsLeader() })
-	all := d.members
-	d.members = all[:3] // what its configuration still says
-	d.start(away)
-	d.members = all
-	d.ready()
-	d.settled()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, away := d.leader()
+		d.stop(away)
+		i := d.newcomer(nil)
+		d.admit(leader, i)
+		d.eventuallyVoters(leader, 4, 0)
+		d.ready()
+		if err := d.nodes[leader].Transfer(t.Context(), d.members[i].ID); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the newcomer leads", func() bool { return d.nodes[i].IsLeader() })
+		all := d.members
+		d.members = all[:3] // what its configuration still says
+		d.start(away)
+		d.members = all
+		d.ready()
+		d.settled()
+	})
 }
 
 func TestAMemberMovesToAnotherAddress(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	_, i := d.leader()
-	d.stop(i)
-	d.members = append([]Member(nil), d.members...)
-	d.members[i].Address = "elsewhere.alpha.test:7000"
-	d.start(i)
-	d.ready()
-	leader, _ := d.leader()
-	eventually(t, "the leader has the new address", func() bool {
-		m, _ := d.nodes[leader].server(d.members[i].ID)
-		return m.Address == "elsewhere.alpha.test:7000" && m.voter
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		_, i := d.leader()
+		d.stop(i)
+		d.members = append([]Member(nil), d.members...)
+		d.members[i].Address = "elsewhere.alpha.test:7000"
+		d.start(i)
+		d.ready()
+		leader, _ := d.leader()
+		eventually(t, "the leader has the new address", func() bool {
+			m, _ := d.nodes[leader].server(d.members[i].ID)
+			return m.Address == "elsewhere.alpha.test:7000" && m.voter
+		})
+		d.settled()
 	})
-	d.settled()
 }
 
 func TestWhatIsRefusedOfMembers(t *testing.T) {
-	d := newDomain(t, 3, func(c *Config) { c.Timing.Presence = 200 * time.Millisecond })
-	d.ready()
-	leader, follower := d.leader()
-	third := 3 - leader - follower
-	s, stranger := d.nodes[follower], must(alphaNode("stranger"))
-	problem(t, s.Expel(t.Context(), stranger), directory.NotFound)
-	problem(t, s.Transfer(t.Context(), stranger), directory.NotFound)
-	problem(t, s.Transfer(t.Context(), d.members[leader].ID), directory.Conflict)
-	problem(t, s.Admit(t.Context(), d.members[leader].ID, false), directory.Conflict)
-	problem(t, s.Admit(t.Context(), spiffeid.RequireFromString("spiffe://beta.test/roster/node/n1"), false), directory.BadRequest)
-	problem(t, s.Admit(t.Context(), stranger, true), directory.NotFound)
-	d.stop(third)
-	eventually(t, "the leader misses the third", func() bool {
-		return time.Since(d.nodes[leader].presence.lastHeard(d.members[third].ID)) > d.nodes[leader].presence.fresh
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) { c.Timing.Presence = 200 * time.Millisecond })
+		d.ready()
+		leader, follower := d.leader()
+		third := 3 - leader - follower
+		s, stranger := d.nodes[follower], must(alphaNode("stranger"))
+		problem(t, s.Expel(t.Context(), stranger), directory.NotFound)
+		problem(t, s.Transfer(t.Context(), stranger), directory.NotFound)
+		problem(t, s.Transfer(t.Context(), d.members[leader].ID), directory.Conflict)
+		problem(t, s.Admit(t.Context(), d.members[leader].ID, false), directory.Conflict)
+		problem(t, s.Admit(t.Context(), spiffeid.RequireFromString("spiffe://beta.test/roster/node/n1"), false), directory.BadRequest)
+		problem(t, s.Admit(t.Context(), stranger, true), directory.NotFound)
+		d.stop(third)
+		eventually(t, "the leader misses the third", func() bool {
+			return time.Since(d.nodes[leader].presence.lastHeard(d.members[third].ID)) > d.nodes[leader].presence.fresh
+		})
+		err := s.Expel(t.Context(), d.members[follower].ID)
+		problem(t, err, directory.Conflict)
+		if want := "of the 2 voters that would be left only 1 answer, and 2 must"; err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("it says %q", err)
+		}
+		if err := s.Expel(t.Context(), d.members[third].ID); err != nil {
+			t.Errorf("the dead one: %v", err)
+		}
+		// The leader itself may go: it hands over first.
+		if err := d.nodes[leader].Leave(t.Context()); err != nil {
+			t.Errorf("the leader leaves: %v", err)
+		}
+		if err := d.nodes[leader].Ready(); err == nil {
+			t.Error("one that has left is ready")
+		}
+		eventually(t, "the last one leads", func() bool { return s.IsLeader() })
+		problem(t, s.Expel(t.Context(), d.members[follower].ID), directory.Conflict)
+		if _, err := s.Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
+			t.Errorf("a domain of one: %v", err)
+		}
 	})
-	err := s.Expel(t.Context(), d.members[follower].ID)
-	problem(t, err, directory.Conflict)
-	if want := "of the 2 voters that would be left only 1 answer, and 2 must"; err != nil && !strings.Contains(err.Error(), want) {
-		t.Errorf("it says %q", err)
-	}
-	if err := s.Expel(t.Context(), d.members[third].ID); err != nil {
-		t.Errorf("the dead one: %v", err)
-	}
-	// The leader itself may go: it hands over first.
-	if err := d.nodes[leader].Leave(t.Context()); err != nil {
-		t.Errorf("the leader leaves: %v", err)
-	}
-	if err := d.nodes[leader].Ready(); err == nil {
-		t.Error("one that has left is ready")
-	}
-	eventually(t, "the last one leads", func() bool { return s.IsLeader() })
-	problem(t, s.Expel(t.Context(), d.members[follower].ID), directory.Conflict)
-	if _, err := s.Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
-		t.Errorf("a domain of one: %v", err)
-	}
 }
 
 // The key of a member that was removed speaks for the domain no longer.
 func TestARemovedMembersKeyGoes(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, follower := d.leader()
-	for _, i := range []int{leader, follower} {
-		if err := d.nodes[i].Attest(t.Context(), directory.SigningKey{Public: make([]byte, 32), Node: d.members[i].ID, Attestations: []string{"a.b.c"}}); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		for _, i := range []int{leader, follower} {
+			if err := d.nodes[i].Attest(t.Context(), directory.SigningKey{Public: make([]byte, 32), Node: d.members[i].ID, Attestations: []string{"a.b.c"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.nodes[leader].Expel(t.Context(), d.members[follower].ID); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := d.nodes[leader].Expel(t.Context(), d.members[follower].ID); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "its key is gone", func() bool {
-		doc := d.nodes[leader].KeyDocument()
-		return len(doc.Keys) == 1 && doc.Keys[0].Node == d.members[leader].ID
+		eventually(t, "its key is gone", func() bool {
+			doc := d.nodes[leader].KeyDocument()
+			return len(doc.Keys) == 1 && doc.Keys[0].Node == d.members[leader].ID
+		})
 	})
 }
 
@@ -369,98 +383,99 @@ func TestTheDeadAreRemovedWhereItIsWanted(t *testing.T) {
 //
 // Requirement: AD-017
 func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	var mu sync.RWMutex // stopping and starting; d.nodes
-	var done, unknown atomic.Int64
-	stop := make(chan struct{})
-	var writers sync.WaitGroup
-	const many = 6
-	for w := range many {
-		writers.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		var mu sync.RWMutex // stopping and starting; d.nodes
+		var done, unknown atomic.Int64
+		stop := make(chan struct{})
+		var writers sync.WaitGroup
+		for w := range 6 {
+			writers.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+					}
+					mu.RLock()
+					s := d.nodes[(w+i)%3]
+					mu.RUnlock()
+					if s == nil {
+						continue
+					}
+					_, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, i%50), 600))
+					if directory.ProblemOf(err) == directory.OutcomeUnknown {
+						unknown.Add(1)
+						continue
+					}
+					if err != nil && s.closing.Err() == nil {
+						t.Errorf("a write at a member that runs: %v", err)
+						return
+					}
+					done.Add(1)
 				}
-				mu.RLock()
-				s := d.nodes[(w+i)%3]
-				mu.RUnlock()
-				if s == nil {
-					continue
+			})
+		}
+		more := func() {
+			until := done.Load() + 50
+			eventually(t, "writes go on", func() bool { return done.Load() > until })
+		}
+		for round := range 4 {
+			leader, other := d.leader()
+			more()
+			if round%2 == 0 {
+				if err := d.nodes[other].Transfer(t.Context(), d.members[other].ID); err != nil {
+					t.Error(err)
 				}
-				_, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, i%50), 600))
-				if directory.ProblemOf(err) == directory.OutcomeUnknown {
-					unknown.Add(1)
-					continue
-				}
-				if err != nil && s.closing.Err() == nil {
-					t.Errorf("a write at a member that runs: %v", err)
-					return
-				}
-				done.Add(1)
+				more()
+				continue
 			}
-		})
-	}
-	more := func() {
-		until := done.Load() + 50
-		eventually(t, "writes go on", func() bool { return done.Load() > until })
-	}
-	for round := range 4 {
-		leader, other := d.leader()
-		more()
-		if round%2 == 0 {
-			if err := d.nodes[other].Transfer(t.Context(), d.members[other].ID); err != nil {
+			mu.Lock()
+			s := d.nodes[leader]
+			d.nodes[leader] = nil
+			mu.Unlock()
+			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
 			more()
-			continue
+			mu.Lock()
+			d.start(leader)
+			mu.Unlock()
 		}
-		mu.Lock()
-		s := d.nodes[leader]
-		d.nodes[leader] = nil
-		mu.Unlock()
-		if err := s.Close(); err != nil {
-			t.Error(err)
+		close(stop)
+		writers.Wait()
+		d.ready()
+		d.settled()
+		if n := unknown.Load(); n > 0 {
+			t.Errorf("of %d writes it is not known whether they were done", n)
 		}
-		more()
-		mu.Lock()
-		d.start(leader)
-		mu.Unlock()
-	}
-	close(stop)
-	writers.Wait()
-	d.ready()
-	d.settled()
-	// A machine that stands still for so long that a leader is given up makes what was
-	// under way unknown, once for each writer. Leaders that hand over make none so.
-	if n := unknown.Load(); n > many {
-		t.Errorf("of %d writes it is not known whether they were done", n)
-	}
-	t.Logf("%d writes", done.Load())
+		t.Logf("%d writes", done.Load())
+	})
 }
 
 func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
-	d := newDomain(t, 1, nil)
-	d.ready()
-	server, client := d.ca.configs(t, must(alphaNode("stranger")))
-	stranger := newCluster(&Config{
-		Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
-	}, d.nodes[0].log, func() []Member { return nil }, nil)
-	defer func() {
-		if err := stranger.close(); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		server, client := d.ca.configs(t, must(alphaNode("stranger")))
+		stranger := newCluster(&Config{
+			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
+		}, d.nodes[0].log, func() []Member { return nil }, nil)
+		defer func() {
+			if err := stranger.close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		for _, path := range []string{presencePath, readPath, termPath, vouchPath, restorePath} {
+			resp, err := stranger.guest.Post("https://"+d.members[0].Address+path, typeCBOR, strings.NewReader("\xa0"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != 404 {
+				t.Errorf("%s answers a stranger %s", path, resp.Status)
+			}
 		}
-	}()
-	for _, path := range []string{presencePath, readPath, termPath, vouchPath, restorePath} {
-		resp, err := stranger.guest.Post("https://"+d.members[0].Address+path, typeCBOR, strings.NewReader("\xa0"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != 404 {
-			t.Errorf("%s answers a stranger %s", path, resp.Status)
-		}
-	}
+	})
 }

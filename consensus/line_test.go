@@ -9,6 +9,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -124,37 +125,41 @@ func TestAFrameIsBounded(t *testing.T) {
 
 // A line that a member has opened is of no use to it once it is none.
 func TestWhoHasLeftWritesNoMore(t *testing.T) {
-	d := newDomain(t, 3, func(c *Config) { c.Timing.Sweep = time.Hour }) // which would end the connection
-	d.ready()
-	leader, other := d.leader()
-	out, err := d.nodes[other].Register(t.Context(), put(t, ada, "agent", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.nodes[leader].Expel(t.Context(), d.members[other].ID); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := encoding.Marshal(&request{Remove: &removeRequest{caller{Identity: ada}, out.RID, nil}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := d.nodes[other].exchange(t.Context(), d.members[leader], &message{[]cbor.RawMessage{raw}})
-	if !errors.Is(err, errNotLeader) {
-		t.Errorf("it is answered %+v, %v", got, err)
-	}
-	if _, ok := d.nodes[leader].cfg.Index.Get(out.RID); !ok {
-		t.Error("it has removed a registration")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) { c.Timing.Sweep = time.Hour }) // which would end the connection
+		d.ready()
+		leader, other := d.leader()
+		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "agent", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.nodes[leader].Expel(t.Context(), d.members[other].ID); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := encoding.Marshal(&request{Remove: &removeRequest{caller{Identity: ada}, out.RID, nil}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.nodes[other].exchange(t.Context(), d.members[leader], &message{[]cbor.RawMessage{raw}})
+		if !errors.Is(err, errNotLeader) {
+			t.Errorf("it is answered %+v, %v", got, err)
+		}
+		if _, ok := d.nodes[leader].cfg.Index.Get(out.RID); !ok {
+			t.Error("it has removed a registration")
+		}
+	})
 }
 
 // A line that comes while a member stops is told at once that nothing over it was read.
 func TestALineThatComesTooLate(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, other := d.leader()
-	d.nodes[leader].lines.drain(t.Context())
-	_, err := d.nodes[other].exchange(t.Context(), d.members[leader], &message{})
-	if !errors.Is(err, errNotLeader) {
-		t.Errorf("it is answered %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, other := d.leader()
+		d.nodes[leader].lines.drain(t.Context())
+		_, err := d.nodes[other].exchange(t.Context(), d.members[leader], &message{})
+		if !errors.Is(err, errNotLeader) {
+			t.Errorf("it is answered %v", err)
+		}
+	})
 }

@@ -16,53 +16,57 @@ import (
 // A linearizable read on any member shows what any other member acknowledged
 // just before, and none of them costs a log entry.
 func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	for i := range 60 {
-		out, err := d.nodes[i%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for j, s := range d.nodes {
-			if err := s.Linearize(t.Context()); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		for i := range 60 {
+			out, err := d.nodes[i%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600))
+			if err != nil {
 				t.Fatal(err)
 			}
-			if _, ok := s.cfg.Index.Get(out.RID); !ok {
-				t.Fatalf("node %d does not show what node %d acknowledged", j, i%3)
+			for j, s := range d.nodes {
+				if err := s.Linearize(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if _, ok := s.cfg.Index.Get(out.RID); !ok {
+					t.Fatalf("node %d does not show what node %d acknowledged", j, i%3)
+				}
 			}
 		}
-	}
-	d.settled()
-	leader, _ := d.leader()
-	before := d.nodes[leader].raft.LastIndex()
-	for range 100 {
-		for _, s := range d.nodes {
-			if err := s.Linearize(t.Context()); err != nil {
-				t.Fatal(err)
+		d.settled()
+		leader, _ := d.leader()
+		before := d.nodes[leader].raft.LastIndex()
+		for range 100 {
+			for _, s := range d.nodes {
+				if err := s.Linearize(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	if after := d.nodes[leader].raft.LastIndex(); after > before+2 { // the key document's issue, a nudge
-		t.Errorf("300 reads made %d log entries", after-before)
-	}
+		if after := d.nodes[leader].raft.LastIndex(); after > before+2 { // the key document's issue, a nudge
+			t.Errorf("300 reads made %d log entries", after-before)
+		}
+	})
 }
 
 // Many who ask at once share their questions.
 func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, follower := d.leader()
-	for _, s := range []*Store{d.nodes[leader], d.nodes[follower]} {
-		var all sync.WaitGroup
-		for range 500 {
-			all.Go(func() {
-				if err := s.Linearize(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		for _, s := range []*Store{d.nodes[leader], d.nodes[follower]} {
+			var all sync.WaitGroup
+			for range 500 {
+				all.Go(func() {
+					if err := s.Linearize(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
 		}
-		all.Wait()
-	}
+	})
 }
 
 // A leader that was cut off confirms nothing: not while it still takes itself for
@@ -106,50 +110,54 @@ func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
 // A member's old word does not count: the leader is asked to confirm itself while
 // the others are in a later term.
 func TestALaterTermIsNotOverlooked(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	for range 20 { // where the machine is busy, a member's answer or the next leader may come too late
-		d.ready()
-		leader, _ := d.leader()
-		s := d.nodes[leader]
-		term := s.reads.term.Load()
-		if s.poll(t.Context(), term) != nil || s.raft.LeadershipTransfer().Error() != nil {
-			continue
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		for range 20 { // where the machine is busy, a member's answer or the next leader may come too late
+			d.ready()
+			leader, _ := d.leader()
+			s := d.nodes[leader]
+			term := s.reads.term.Load()
+			if s.poll(t.Context(), term) != nil || s.raft.LeadershipTransfer().Error() != nil {
+				continue
+			}
+			if next, _ := d.leader(); next == leader {
+				continue // it was elected again at once
+			}
+			// A member that voted for the next leader knows its term; one that didn't was not needed for it.
+			if err := s.poll(t.Context(), term); err == nil && s.raft.CurrentTerm() == term {
+				t.Error("a term that is over was confirmed")
+			}
+			eventually(t, "a read is confirmed by the new leader", func() bool { return s.Linearize(t.Context()) == nil })
+			return
 		}
-		if next, _ := d.leader(); next == leader {
-			continue // it was elected again at once
-		}
-		// A member that voted for the next leader knows its term; one that didn't was not needed for it.
-		if err := s.poll(t.Context(), term); err == nil && s.raft.CurrentTerm() == term {
-			t.Error("a term that is over was confirmed")
-		}
-		eventually(t, "a read is confirmed by the new leader", func() bool { return s.Linearize(t.Context()) == nil })
-		return
-	}
-	t.Error("no leader was confirmed in its term and then handed over")
+		t.Error("no leader was confirmed in its term and then handed over")
+	})
 }
 
 // A read waits for the commands up to the commit index; entries that never
 // reach the machine don't hold it up.
 func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
-	d := newDomain(t, 1, nil)
-	d.ready()
-	s := d.nodes[0]
-	for range 3 {
-		if err := s.raft.Barrier(time.Second).Error(); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		s := d.nodes[0]
+		for range 3 {
+			if err := s.raft.Barrier(time.Second).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Linearize(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := s.Linearize(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := s.awaitIndex(ctx, s.raft.LastIndex()); err != nil {
-		t.Error(err)
-	}
-	if s.reads.applied.Load() == 0 || s.raft.State() != raft.Leader {
-		t.Error("nothing is known to be applied")
-	}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := s.awaitIndex(ctx, s.raft.LastIndex()); err != nil {
+			t.Error(err)
+		}
+		if s.reads.applied.Load() == 0 || s.raft.State() != raft.Leader {
+			t.Error("nothing is known to be applied")
+		}
+	})
 }
 
 func BenchmarkLinearize(b *testing.B) {

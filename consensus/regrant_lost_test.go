@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -16,87 +17,89 @@ import (
 //
 // Requirement: TRUST-013
 func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
-	const many = 6 * maxSwept
-	var narrow atomic.Bool
-	var half atomic.Pointer[directory.RID] // behind it the first leader gets no answers
-	var lost atomic.Pointer[string]
-	release := make(chan struct{})
-	free := sync.OnceFunc(func() { close(release) })
-	d := newDomain(t, 3, func(c *Config) {
-		self := c.Node.String()
-		c.Grants = func(s Subject) []directory.Grant {
-			if !narrow.Load() {
-				return []directory.Grant{{Audience: directory.Mesh, All: true}}
-			}
-			if name := lost.Load(); name != nil && *name == self && half.Load().Compare(s.RID) < 0 {
-				<-release
-			}
-			return []directory.Grant{{Audience: directory.Mesh, Reg: []string{"agent", "kind"}, Doc: []string{"base"}}}
-		}
-	})
-	defer free() // before the members are closed, which wait for it
-	d.ready()
-	leader, other := d.leader()
-	rids := make([]directory.RID, many)
-	var writers sync.WaitGroup
-	for w := range 16 {
-		writers.Go(func() {
-			for i := w; i < many; i += 16 {
-				out, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 86400))
-				if err != nil {
-					t.Error(err)
-					return
+	synctest.Test(t, func(t *testing.T) {
+		const many = 6 * maxSwept
+		var narrow atomic.Bool
+		var half atomic.Pointer[directory.RID] // behind it the first leader gets no answers
+		var lost atomic.Pointer[string]
+		release := make(chan struct{})
+		free := sync.OnceFunc(func() { close(release) })
+		d := newDomain(t, 3, func(c *Config) {
+			self := c.Node.String()
+			c.Grants = func(s Subject) []directory.Grant {
+				if !narrow.Load() {
+					return []directory.Grant{{Audience: directory.Mesh, All: true}}
 				}
-				rids[i] = out.RID
+				if name := lost.Load(); name != nil && *name == self && half.Load().Compare(s.RID) < 0 {
+					<-release
+				}
+				return []directory.Grant{{Audience: directory.Mesh, Reg: []string{"agent", "kind"}, Doc: []string{"base"}}}
 			}
 		})
-	}
-	writers.Wait()
-	if t.Failed() {
-		return
-	}
-	slices.SortFunc(rids, directory.RID.Compare)
-	middle := rids[many/2]
-	name := d.members[leader].ID.String()
-	half.Store(&middle)
-	lost.Store(&name)
-	narrow.Store(true)
-	if err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
-		t.Fatal(err)
-	}
-	narrowed := func(s *Store) (n int) {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		for reg := range s.state.regs.each() {
-			if len(reg.grants) == 1 && !reg.grants[0].All {
-				n++
+		defer free() // before the members are closed, which wait for it
+		d.ready()
+		leader, other := d.leader()
+		rids := make([]directory.RID, many)
+		var writers sync.WaitGroup
+		for w := range 16 {
+			writers.Go(func() {
+				for i := w; i < many; i += 16 {
+					out, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 86400))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					rids[i] = out.RID
+				}
+			})
+		}
+		writers.Wait()
+		if t.Failed() {
+			return
+		}
+		slices.SortFunc(rids, directory.RID.Compare)
+		middle := rids[many/2]
+		name := d.members[leader].ID.String()
+		half.Store(&middle)
+		lost.Store(&name)
+		narrow.Store(true)
+		if err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+			t.Fatal(err)
+		}
+		narrowed := func(s *Store) (n int) {
+			s.mu.RLock()
+			defer s.mu.RUnlock()
+			for reg := range s.state.regs.each() {
+				if len(reg.grants) == 1 && !reg.grants[0].All {
+					n++
+				}
+			}
+			return n
+		}
+		eventually(t, "a part has its new grants", func() bool { return narrowed(d.nodes[other]) >= 2*maxSwept })
+		if n := narrowed(d.nodes[other]); n > many/2+1 {
+			t.Fatalf("%d of %d have new grants, and the leader wasn't answered about so many", n, many)
+		}
+		d.net.isolate(d.members[leader].Address) // a kill as the others see it
+		gone := d.nodes[leader]
+		d.nodes[leader] = nil
+		for i, s := range d.nodes {
+			if s != nil {
+				eventually(t, fmt.Sprintf("all have new grants at %d", i), func() bool { return narrowed(s) == many })
 			}
 		}
-		return n
-	}
-	eventually(t, "a part has its new grants", func() bool { return narrowed(d.nodes[other]) >= 2*maxSwept })
-	if n := narrowed(d.nodes[other]); n > many/2+1 {
-		t.Fatalf("%d of %d have new grants, and the leader wasn't answered about so many", n, many)
-	}
-	d.net.isolate(d.members[leader].Address) // a kill as the others see it
-	gone := d.nodes[leader]
-	d.nodes[leader] = nil
-	for i, s := range d.nodes {
-		if s != nil {
-			eventually(t, fmt.Sprintf("all have new grants at %d", i), func() bool { return narrowed(s) == many })
+		s := d.nodes[other]
+		s.mu.RLock()
+		for reg := range s.state.regs.each() {
+			a, in := s.state.streams[directory.Mesh].live(reg.entry.RID)
+			if want := shownOf(reg.change(alpha).Disclosures(), reg.grants); !in || !bytes.Equal(a.M[:], want) {
+				t.Errorf("%s is announced as %v, and shows %x", reg.entry.RID, a, want)
+			}
 		}
-	}
-	s := d.nodes[other]
-	s.mu.RLock()
-	for reg := range s.state.regs.each() {
-		a, in := s.state.streams[directory.Mesh].live(reg.entry.RID)
-		if want := shownOf(reg.change(alpha).Disclosures(), reg.grants); !in || !bytes.Equal(a.M[:], want) {
-			t.Errorf("%s is announced as %v, and shows %x", reg.entry.RID, a, want)
+		s.mu.RUnlock()
+		free()
+		if err := gone.Close(); err != nil {
+			t.Error(err)
 		}
-	}
-	s.mu.RUnlock()
-	free()
-	if err := gone.Close(); err != nil {
-		t.Error(err)
-	}
+	})
 }

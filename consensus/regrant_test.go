@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -12,47 +13,49 @@ import (
 // A new leader asks policy about nothing that is decided as it would, and about all
 // where another by another basis led before it, or policy has changed.
 func TestANewLeaderDecidesNothingTwice(t *testing.T) {
-	const registered = 5
-	var asked atomic.Int64
-	basis := directory.Hash{1}
-	d := newDomain(t, 1, func(c *Config) {
-		c.Grants = func(Subject) []directory.Grant { asked.Add(1); return nil }
-		c.Basis = basis
-	})
-	want := func(what string, n int64) {
-		t.Helper()
-		s := d.nodes[0]
-		eventually(t, what+": all is decided", func() bool {
-			s.mu.RLock()
-			defer s.mu.RUnlock()
-			return s.leading.Load() && s.state.verdict != nil && *s.state.verdict == verdict{s.state.policy, basis}
+	synctest.Test(t, func(t *testing.T) {
+		const registered = 5
+		var asked atomic.Int64
+		basis := directory.Hash{1}
+		d := newDomain(t, 1, func(c *Config) {
+			c.Grants = func(Subject) []directory.Grant { asked.Add(1); return nil }
+			c.Basis = basis
 		})
-		if got := asked.Swap(0); got != n {
-			t.Errorf("%s: policy was asked %d times, want %d", what, got, n)
+		want := func(what string, n int64) {
+			t.Helper()
+			s := d.nodes[0]
+			eventually(t, what+": all is decided", func() bool {
+				s.mu.RLock()
+				defer s.mu.RUnlock()
+				return s.leading.Load() && s.state.verdict != nil && *s.state.verdict == verdict{s.state.policy, basis}
+			})
+			if got := asked.Swap(0); got != n {
+				t.Errorf("%s: policy was asked %d times, want %d", what, got, n)
+			}
 		}
-	}
-	d.ready()
-	want("a new domain", 0)
-	for i := range registered {
-		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+		d.ready()
+		want("a new domain", 0)
+		for i := range registered {
+			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("registered", registered)
+		again := func() {
+			t.Helper()
+			d.stop(0)
+			d.start(0)
+			d.ready()
+		}
+		again()
+		if err := d.nodes[0].SetPolicy(t.Context(), []byte("// another"), nil); err != nil { // behind what a new leader does
 			t.Fatal(err)
 		}
-	}
-	want("registered", registered)
-	again := func() {
-		t.Helper()
-		d.stop(0)
-		d.start(0)
-		d.ready()
-	}
-	again()
-	if err := d.nodes[0].SetPolicy(t.Context(), []byte("// another"), nil); err != nil { // behind what a new leader does
-		t.Fatal(err)
-	}
-	want("a new leader, and then another policy", registered)
-	basis = directory.Hash{2}
-	again()
-	want("a leader with another basis", registered)
+		want("a new leader, and then another policy", registered)
+		basis = directory.Hash{2}
+		again()
+		want("a leader with another basis", registered)
+	})
 }
 
 // What two leaders have decided by different things is never taken for decided by one.

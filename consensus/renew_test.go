@@ -3,6 +3,7 @@ package consensus
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -69,35 +70,37 @@ func TestRenewalsThatMakeNoSense(t *testing.T) {
 // Any member takes a list, and each member has it afterwards.
 func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 	t.Parallel()
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, follower := d.leader()
-	mine, err := d.nodes[leader].Register(t.Context(), put(t, ada, "mine", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	others, err := d.nodes[leader].Register(t.Context(), put(t, bob, "others", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, at := range []int{leader, follower} {
-		out, err := d.nodes[at].RefreshMany(t.Context(), directory.RefreshingMany{
-			Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: mine.RID, Lifetime: 700 + uint32(at)}, {RID: others.RID}},
-		})
-		if err != nil || len(out.Each) != 2 {
-			t.Fatalf("at %d: %+v, %v", at, out, err)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		mine, err := d.nodes[leader].Register(t.Context(), put(t, ada, "mine", 600))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if out.Each[0] != (directory.Renewed{Granted: 700 + uint32(at)}) || directory.ProblemOf(out.Each[1].Err) != directory.Forbidden {
-			t.Errorf("at %d: %+v", at, out.Each)
+		others, err := d.nodes[leader].Register(t.Context(), put(t, bob, "others", 600))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if e, _ := d.nodes[at].cfg.Index.Get(mine.RID); e.Lifetime != 700+uint32(at) {
-			t.Errorf("the member that was asked doesn't show it: %+v", e)
+		for _, at := range []int{leader, follower} {
+			out, err := d.nodes[at].RefreshMany(t.Context(), directory.RefreshingMany{
+				Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: mine.RID, Lifetime: 700 + uint32(at)}, {RID: others.RID}},
+			})
+			if err != nil || len(out.Each) != 2 {
+				t.Fatalf("at %d: %+v, %v", at, out, err)
+			}
+			if out.Each[0] != (directory.Renewed{Granted: 700 + uint32(at)}) || directory.ProblemOf(out.Each[1].Err) != directory.Forbidden {
+				t.Errorf("at %d: %+v", at, out.Each)
+			}
+			if e, _ := d.nodes[at].cfg.Index.Get(mine.RID); e.Lifetime != 700+uint32(at) {
+				t.Errorf("the member that was asked doesn't show it: %+v", e)
+			}
 		}
-	}
-	var none *directory.Error
-	if _, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{Caller: directory.Caller{Identity: ada}}); !errors.As(err, &none) || none.Problem != directory.BadRequest {
-		t.Errorf("an empty list: %v", err)
-	}
+		var none *directory.Error
+		if _, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{Caller: directory.Caller{Identity: ada}}); !errors.As(err, &none) || none.Problem != directory.BadRequest {
+			t.Errorf("an empty list: %v", err)
+		}
+	})
 }
 
 // A log entry, and a message to the leader, end where they have changes enough.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -45,122 +46,124 @@ func (d *domain) attestAll() {
 
 // Requirement: MESH-019
 func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	d.attestAll()
-	leader, follower := d.leader()
-	kept, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	removed, err := d.nodes[leader].Register(t.Context(), put(t, bob, "removed", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := d.backup(follower)
-	info := inspect(t, file)
-	if info.Domain != alpha || info.Registrations != 2 || info.Position != d.nodes[leader].Position() || len(info.Members) != 3 || info.Node != d.members[follower].ID {
-		t.Errorf("the backup says %+v", info)
-	}
-	if size, root := d.nodes[leader].Ledger(); info.LedgerSize != size || info.LedgerRoot != root {
-		t.Errorf("the backup's ledger is %d %s, want %d %s", info.LedgerSize, info.LedgerRoot, size, root)
-	}
-	if _, err := d.nodes[leader].Remove(t.Context(), directory.Removing{Caller: directory.Caller{Identity: bob}, RID: removed.RID}); err != nil {
-		t.Fatal(err)
-	}
-	late, err := d.nodes[leader].Register(t.Context(), put(t, ada, "late", 600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := d.nodes[leader].Position()
-	size, root := d.nodes[leader].Ledger()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		d.attestAll()
+		leader, follower := d.leader()
+		kept, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		removed, err := d.nodes[leader].Register(t.Context(), put(t, bob, "removed", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := d.backup(follower)
+		info := inspect(t, file)
+		if info.Domain != alpha || info.Registrations != 2 || info.Position != d.nodes[leader].Position() || len(info.Members) != 3 || info.Node != d.members[follower].ID {
+			t.Errorf("the backup says %+v", info)
+		}
+		if size, root := d.nodes[leader].Ledger(); info.LedgerSize != size || info.LedgerRoot != root {
+			t.Errorf("the backup's ledger is %d %s, want %d %s", info.LedgerSize, info.LedgerRoot, size, root)
+		}
+		if _, err := d.nodes[leader].Remove(t.Context(), directory.Removing{Caller: directory.Caller{Identity: bob}, RID: removed.RID}); err != nil {
+			t.Fatal(err)
+		}
+		late, err := d.nodes[leader].Register(t.Context(), put(t, ada, "late", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := d.nodes[leader].Position()
+		size, root := d.nodes[leader].Ledger()
 
-	_, err = d.nodes[follower].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
-	problem(t, err, directory.Conflict)
-	for _, at := range []directory.Position{info.Position, before} {
-		if err != nil && !strings.Contains(err.Error(), at.String()) {
-			t.Errorf("%q does not name %s", err, at)
+		_, err = d.nodes[follower].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
+		problem(t, err, directory.Conflict)
+		for _, at := range []directory.Position{info.Position, before} {
+			if err != nil && !strings.Contains(err.Error(), at.String()) {
+				t.Errorf("%q does not name %s", err, at)
+			}
 		}
-	}
-	done, err := d.nodes[follower].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true, Reason: "a drill"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if done.Backup != info.Position || done.Before != before || done.Registrations != 2 || done.Now.Epoch <= before.Epoch {
-		t.Errorf("it did %+v", done)
-	}
-	d.ready()
-	d.settled()
-	for i, s := range d.nodes {
-		if _, ok := s.cfg.Index.Get(late.RID); ok {
-			t.Errorf("node %d shows what the backup lacks", i)
+		done, err := d.nodes[follower].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true, Reason: "a drill"})
+		if err != nil {
+			t.Fatal(err)
 		}
-		e, ok := s.cfg.Index.Get(kept.RID)
-		if !ok || !e.Unconfirmed {
-			t.Errorf("node %d shows %+v, want it unconfirmed", i, e)
+		if done.Backup != info.Position || done.Before != before || done.Registrations != 2 || done.Now.Epoch <= before.Epoch {
+			t.Errorf("it did %+v", done)
 		}
-		if ds, _, _ := s.Digests(directory.Mesh, 0, 10); len(ds) != 0 || s.Tip(directory.Mesh) != 0 {
-			t.Errorf("node %d announces %v before its owner has refreshed it", i, ds)
+		d.ready()
+		d.settled()
+		for i, s := range d.nodes {
+			if _, ok := s.cfg.Index.Get(late.RID); ok {
+				t.Errorf("node %d shows what the backup lacks", i)
+			}
+			e, ok := s.cfg.Index.Get(kept.RID)
+			if !ok || !e.Unconfirmed {
+				t.Errorf("node %d shows %+v, want it unconfirmed", i, e)
+			}
+			if ds, _, _ := s.Digests(directory.Mesh, 0, 10); len(ds) != 0 || s.Tip(directory.Mesh) != 0 {
+				t.Errorf("node %d announces %v before its owner has refreshed it", i, ds)
+			}
+			if doc := s.KeyDocument(); doc == nil || doc.Epoch != done.Now.Epoch || len(doc.Keys) != 3 {
+				t.Errorf("node %d has the key document %+v", i, doc)
+			}
+			if s.Position().Revision <= before.Revision {
+				t.Errorf("node %d is at %s; revisions went back from %s", i, s.Position(), before)
+			}
 		}
-		if doc := s.KeyDocument(); doc == nil || doc.Epoch != done.Now.Epoch || len(doc.Keys) != 3 {
-			t.Errorf("node %d has the key document %+v", i, doc)
+		// Leaf 0 says what came before: the ledger that ended, not the backup's.
+		var want frontier
+		reason := d.nodes[0].lastReason(t, info) + ": a drill"
+		want.append(leafEpoch, epochPayload(alpha, done.Now.Epoch, logOrigin(alpha, before.Epoch), size, root, reason))
+		want.append(leafKeys, d.nodes[0].KeyDocument().Payload())
+		if n, r := d.nodes[0].Ledger(); n != want.size || r != want.root() {
+			t.Errorf("the new ledger is %d %s, want %d %s", n, r, want.size, want.root())
 		}
-		if s.Position().Revision <= before.Revision {
-			t.Errorf("node %d is at %s; revisions went back from %s", i, s.Position(), before)
+		if got := inspect(t, d.backup(leader)); got.Hash != info.Hash {
+			t.Error("the same registrations have another hash after the restore")
 		}
-	}
-	// Leaf 0 says what came before: the ledger that ended, not the backup's.
-	var want frontier
-	reason := d.nodes[0].lastReason(t, info) + ": a drill"
-	want.append(leafEpoch, epochPayload(alpha, done.Now.Epoch, logOrigin(alpha, before.Epoch), size, root, reason))
-	want.append(leafKeys, d.nodes[0].KeyDocument().Payload())
-	if n, r := d.nodes[0].Ledger(); n != want.size || r != want.root() {
-		t.Errorf("the new ledger is %d %s, want %d %s", n, r, want.size, want.root())
-	}
-	if got := inspect(t, d.backup(leader)); got.Hash != info.Hash {
-		t.Error("the same registrations have another hash after the restore")
-	}
 
-	// The owner refreshes, in a list: now it is announced, in the new epoch.
-	out, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{
-		Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: kept.RID}},
+		// The owner refreshes, in a list: now it is announced, in the new epoch.
+		out, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{
+			Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: kept.RID}},
+		})
+		if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.Renewed{Granted: 600}) || out.Position != d.nodes[leader].Position() {
+			t.Fatalf("refresh: %+v, %v", out, err)
+		}
+		d.settled()
+		for i, s := range d.nodes {
+			if e, _ := s.cfg.Index.Get(kept.RID); e.Unconfirmed {
+				t.Errorf("node %d: it is still unconfirmed", i)
+			}
+			ds, _, _ := s.Digests(directory.Mesh, 0, 10)
+			if len(ds) != 1 || ds[0].RID != kept.RID || ds[0].Op != directory.OpPut {
+				t.Fatalf("node %d announces %v", i, ds)
+			}
+			payload, _, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M)
+			if !ok || !bytes.Contains(payload, fmt.Appendf(nil, `"epoch":%d`, done.Now.Epoch)) {
+				t.Errorf("node %d has the record %s", i, payload)
+			}
+		}
+		// What had been removed is back at home only, until its deadline.
+		if e, ok := d.nodes[0].cfg.Index.Get(removed.RID); !ok || !e.Unconfirmed {
+			t.Errorf("what the backup had: %+v", e)
+		}
+		_, err = d.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}) // once more
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := d.nodes[0].Position(); at.Epoch <= done.Now.Epoch {
+			t.Errorf("the second restore left the epoch at %s", at)
+		}
+		d.settled()
+		d.stop(follower)
+		d.start(follower)
+		d.ready()
+		d.settled()
+		if a, b := freeze(t, d.nodes[follower].state), freeze(t, d.nodes[leader].state); !bytes.Equal(a, b) {
+			t.Error("a restored member that started again has another state")
+		}
 	})
-	if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.Renewed{Granted: 600}) || out.Position != d.nodes[leader].Position() {
-		t.Fatalf("refresh: %+v, %v", out, err)
-	}
-	d.settled()
-	for i, s := range d.nodes {
-		if e, _ := s.cfg.Index.Get(kept.RID); e.Unconfirmed {
-			t.Errorf("node %d: it is still unconfirmed", i)
-		}
-		ds, _, _ := s.Digests(directory.Mesh, 0, 10)
-		if len(ds) != 1 || ds[0].RID != kept.RID || ds[0].Op != directory.OpPut {
-			t.Fatalf("node %d announces %v", i, ds)
-		}
-		payload, _, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M)
-		if !ok || !bytes.Contains(payload, fmt.Appendf(nil, `"epoch":%d`, done.Now.Epoch)) {
-			t.Errorf("node %d has the record %s", i, payload)
-		}
-	}
-	// What had been removed is back at home only, until its deadline.
-	if e, ok := d.nodes[0].cfg.Index.Get(removed.RID); !ok || !e.Unconfirmed {
-		t.Errorf("what the backup had: %+v", e)
-	}
-	_, err = d.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}) // once more
-	if err != nil {
-		t.Fatal(err)
-	}
-	if at := d.nodes[0].Position(); at.Epoch <= done.Now.Epoch {
-		t.Errorf("the second restore left the epoch at %s", at)
-	}
-	d.settled()
-	d.stop(follower)
-	d.start(follower)
-	d.ready()
-	d.settled()
-	if a, b := freeze(t, d.nodes[follower].state), freeze(t, d.nodes[leader].state); !bytes.Equal(a, b) {
-		t.Error("a restored member that started again has another state")
-	}
 }
 
 // lastReason is what a restore says of the backup that it restores.
@@ -175,42 +178,44 @@ func (s *Store) lastReason(t testing.TB, b *Backup) string {
 //
 // Requirement: MESH-019
 func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	d.attestAll()
-	if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-		t.Fatal(err)
-	}
-	d.settled()
-	leader, follower := d.leader()
-	s := d.nodes[leader]
-	s.mu.RLock()
-	old := must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, directory.NewIndex(), &snapshotHeader{}))
-	live := s.state.outline()
-	s.mu.RUnlock()
-	old.succeed(live, "half done")
-	if err := s.install(old); err != nil {
-		t.Fatal(err)
-	}
-	if s.KeyDocument() != nil || s.Position().Epoch != live.epoch {
-		t.Error("a sealed domain can sign")
-	}
-	if _, err := s.propose(t.Context(), &command{Issue: &issue{}}); err == nil {
-		t.Error("a sealed domain takes writes")
-	}
-	if err := s.Backup(t.Context(), io.Discard); err == nil {
-		t.Error("a sealed domain is backed up")
-	}
-	if err := d.nodes[follower].Transfer(t.Context(), d.members[follower].ID); err != nil {
-		t.Fatal(err)
-	}
-	d.ready()
-	d.settled()
-	for i, s := range d.nodes {
-		if doc := s.KeyDocument(); s.Position().Epoch <= live.epoch || doc == nil || doc.Epoch != s.Position().Epoch {
-			t.Errorf("node %d is at %s with %+v", i, s.Position(), doc)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		d.attestAll()
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
+			t.Fatal(err)
 		}
-	}
+		d.settled()
+		leader, follower := d.leader()
+		s := d.nodes[leader]
+		s.mu.RLock()
+		old := must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, directory.NewIndex(), &snapshotHeader{}))
+		live := s.state.outline()
+		s.mu.RUnlock()
+		old.succeed(live, "half done")
+		if err := s.install(old); err != nil {
+			t.Fatal(err)
+		}
+		if s.KeyDocument() != nil || s.Position().Epoch != live.epoch {
+			t.Error("a sealed domain can sign")
+		}
+		if _, err := s.propose(t.Context(), &command{Issue: &issue{}}); err == nil {
+			t.Error("a sealed domain takes writes")
+		}
+		if err := s.Backup(t.Context(), io.Discard); err == nil {
+			t.Error("a sealed domain is backed up")
+		}
+		if err := d.nodes[follower].Transfer(t.Context(), d.members[follower].ID); err != nil {
+			t.Fatal(err)
+		}
+		d.ready()
+		d.settled()
+		for i, s := range d.nodes {
+			if doc := s.KeyDocument(); s.Position().Epoch <= live.epoch || doc == nil || doc.Epoch != s.Position().Epoch {
+				t.Errorf("node %d is at %s with %+v", i, s.Position(), doc)
+			}
+		}
+	})
 }
 
 // A leader that is cut off while it restores has what nobody else has. It shows
@@ -218,122 +223,128 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 //
 // Requirement: MESH-019
 func TestARestoreThatNobodyElseHas(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-		t.Fatal(err)
-	}
-	d.settled()
-	leader, follower := d.leader()
-	s := d.nodes[leader]
-	s.mu.RLock()
-	old := must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, directory.NewIndex(), &snapshotHeader{}))
-	old.succeed(s.state.outline(), "cut off")
-	s.mu.RUnlock()
-	d.net.isolate(d.members[leader].Address)
-	if err := s.install(old); err == nil {
-		t.Fatal("a restore that nobody else has succeeded")
-	}
-	if !s.isSealed() {
-		t.Fatal("it was not restored at all")
-	}
-	eventually(t, "the others have a leader", func() bool {
-		_, err := d.nodes[follower].Register(t.Context(), put(t, ada, "since", 600))
-		return err == nil
-	})
-	d.net.heal(d.members[leader].Address)
-	eventually(t, "it says that it cannot go on", func() bool {
-		if s.Ready() == nil || s.Linearize(t.Context()) == nil {
-			t.Fatal("it takes its own restore for the domain's state")
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
+			t.Fatal(err)
 		}
-		select {
-		case <-s.Failed():
-			return errors.Is(s.Ready(), errLoneRestore)
-		default:
-			return false
+		d.settled()
+		leader, follower := d.leader()
+		s := d.nodes[leader]
+		s.mu.RLock()
+		old := must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, directory.NewIndex(), &snapshotHeader{}))
+		old.succeed(s.state.outline(), "cut off")
+		s.mu.RUnlock()
+		d.net.isolate(d.members[leader].Address)
+		if err := s.install(old); err == nil {
+			t.Fatal("a restore that nobody else has succeeded")
+		}
+		if !s.isSealed() {
+			t.Fatal("it was not restored at all")
+		}
+		eventually(t, "the others have a leader", func() bool {
+			_, err := d.nodes[follower].Register(t.Context(), put(t, ada, "since", 600))
+			return err == nil
+		})
+		d.net.heal(d.members[leader].Address)
+		eventually(t, "it says that it cannot go on", func() bool {
+			if s.Ready() == nil || s.Linearize(t.Context()) == nil {
+				t.Fatal("it takes its own restore for the domain's state")
+			}
+			select {
+			case <-s.Failed():
+				return errors.Is(s.Ready(), errLoneRestore)
+			default:
+				return false
+			}
+		})
+		d.stop(leader)
+		if err := os.RemoveAll(s.cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+		d.start(leader)
+		d.ready()
+		d.settled()
+		if a, b := freeze(t, d.nodes[leader].state), freeze(t, d.nodes[follower].state); !bytes.Equal(a, b) {
+			t.Error("it has another state than the others")
 		}
 	})
-	d.stop(leader)
-	if err := os.RemoveAll(s.cfg.Dir); err != nil {
-		t.Fatal(err)
-	}
-	d.start(leader)
-	d.ready()
-	d.settled()
-	if a, b := freeze(t, d.nodes[leader].state), freeze(t, d.nodes[follower].state); !bytes.Equal(a, b) {
-		t.Error("it has another state than the others")
-	}
 }
 
 // Requirement: MESH-019
 func TestWhatIsNotRestored(t *testing.T) {
-	d := newDomain(t, 1, nil)
-	d.ready()
-	if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-		t.Fatal(err)
-	}
-	file := d.backup(0)
-	try := func(b []byte) error {
-		_, err := d.nodes[0].Restore(t.Context(), bytes.NewReader(b), RestoreOptions{Force: true})
-		return err
-	}
-	before := d.nodes[0].Position()
-	problem(t, try(nil), directory.BadRequest)
-	problem(t, try(file[:len(file)-1]), directory.BadRequest)
-	for at := 0; at < len(file); at += 7 {
-		bad := bytes.Clone(file)
-		bad[at] ^= 1
-		problem(t, try(bad), directory.BadRequest)
-	}
-	var foreign bytes.Buffer
-	other := newState(beta, directory.NewIndex())
-	other.epoch, other.revision = before.Epoch+1, 9
-	if err := other.snapshot().backup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}); err != nil {
-		t.Fatal(err)
-	}
-	err := try(foreign.Bytes())
-	problem(t, err, directory.Conflict)
-	if err != nil && err.Error() != "the backup is of beta.test; this is alpha.test" {
-		t.Errorf("it says %q", err)
-	}
-	other.domain, other.epoch = alpha, uint64(time.Now().Unix()+3600)
-	foreign.Reset()
-	if err := other.snapshot().backup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}); err != nil {
-		t.Fatal(err)
-	}
-	problem(t, try(foreign.Bytes()), directory.Conflict)
-	if d.nodes[0].Position() != before {
-		t.Errorf("a refusal changed something: %s, %s", before, d.nodes[0].Position())
-	}
-	left, _ := filepath.Glob(filepath.Join(d.nodes[0].cfg.Dir, "restore-*"))
-	if len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
+			t.Fatal(err)
+		}
+		file := d.backup(0)
+		try := func(b []byte) error {
+			_, err := d.nodes[0].Restore(t.Context(), bytes.NewReader(b), RestoreOptions{Force: true})
+			return err
+		}
+		before := d.nodes[0].Position()
+		problem(t, try(nil), directory.BadRequest)
+		problem(t, try(file[:len(file)-1]), directory.BadRequest)
+		for at := 0; at < len(file); at += 7 {
+			bad := bytes.Clone(file)
+			bad[at] ^= 1
+			problem(t, try(bad), directory.BadRequest)
+		}
+		var foreign bytes.Buffer
+		other := newState(beta, directory.NewIndex())
+		other.epoch, other.revision = before.Epoch+1, 9
+		if err := other.snapshot().backup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}); err != nil {
+			t.Fatal(err)
+		}
+		err := try(foreign.Bytes())
+		problem(t, err, directory.Conflict)
+		if err != nil && err.Error() != "the backup is of beta.test; this is alpha.test" {
+			t.Errorf("it says %q", err)
+		}
+		other.domain, other.epoch = alpha, uint64(time.Now().Unix()+3600)
+		foreign.Reset()
+		if err := other.snapshot().backup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}); err != nil {
+			t.Fatal(err)
+		}
+		problem(t, try(foreign.Bytes()), directory.Conflict)
+		if d.nodes[0].Position() != before {
+			t.Errorf("a refusal changed something: %s, %s", before, d.nodes[0].Position())
+		}
+		left, _ := filepath.Glob(filepath.Join(d.nodes[0].cfg.Dir, "restore-*"))
+		if len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
 }
 
 // A backup goes into a new domain of the same name, as after the loss of all
 // nodes: what the backup's domain had agreed with peers is back.
 func TestABackupFillsANewDomain(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	if err := d.nodes[0].SetPeering(t.Context(), directory.Peering(peerBeta)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
-		t.Fatal(err)
-	}
-	file := d.backup(0)
-	d.close()
-	e := newDomain(t, 3, func(c *Config) { c.clock = func() time.Time { return time.Now().Add(2 * time.Second) } })
-	e.ready()
-	done, err := e.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.settled()
-	if len(e.nodes[1].Peerings()) != 1 || e.nodes[2].cfg.Index.Len() != 1 || done.Now.Epoch <= done.Before.Epoch {
-		t.Errorf("restored %+v: peerings %v, %d registrations", done, e.nodes[1].Peerings(), e.nodes[2].cfg.Index.Len())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering(peerBeta)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
+			t.Fatal(err)
+		}
+		file := d.backup(0)
+		d.close()
+		e := newDomain(t, 3, func(c *Config) { c.clock = func() time.Time { return time.Now().Add(2 * time.Second) } })
+		e.ready()
+		done, err := e.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.settled()
+		if len(e.nodes[1].Peerings()) != 1 || e.nodes[2].cfg.Index.Len() != 1 || done.Now.Epoch <= done.Before.Epoch {
+			t.Errorf("restored %+v: peerings %v, %d registrations", done, e.nodes[1].Peerings(), e.nodes[2].cfg.Index.Len())
+		}
+	})
 }
 
 // No secret is in what a backup says of itself, and its registrations' salts are

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"testing"
+	"testing/synctest"
 )
 
 // A member that was started again reads its own log first. It says so until it
@@ -9,43 +10,47 @@ import (
 // peering that was ended once and made again, a registration removed since, or
 // none at all while it finds nobody to tell it what is committed.
 func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	for i, s := range d.nodes {
-		if !s.Settled() {
-			t.Errorf("member %d is ready and not settled", i)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		for i, s := range d.nodes {
+			if !s.Settled() {
+				t.Errorf("member %d is ready and not settled", i)
+			}
 		}
-	}
-	_, other := d.leader()
-	out, err := d.nodes[other].Register(t.Context(), put(t, ada, "kept", 3600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range d.nodes {
-		d.stop(i)
-	}
-	d.start(0)
-	if s := d.nodes[0]; s.Settled() || s.Position().Epoch != 0 {
-		t.Fatalf("settled %v at %v, and nobody is there", s.Settled(), s.Position())
-	}
-	d.start(1)
-	for i := range 2 {
-		eventually(t, "a majority settles", d.nodes[i].Settled)
-		if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
-			t.Errorf("member %d is settled without what was acknowledged", i)
+		_, other := d.leader()
+		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "kept", 3600))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		for i := range d.nodes {
+			d.stop(i)
+		}
+		d.start(0)
+		if s := d.nodes[0]; s.Settled() || s.Position().Epoch != 0 {
+			t.Fatalf("settled %v at %v, and nobody is there", s.Settled(), s.Position())
+		}
+		d.start(1)
+		for i := range 2 {
+			eventually(t, "a majority settles", d.nodes[i].Settled)
+			if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
+				t.Errorf("member %d is settled without what was acknowledged", i)
+			}
+		}
+	})
 }
 
 // A leader that is not ready to lead has not applied all that its followers may
 // have: its word makes nobody caught up.
 func TestALeaderThatIsNotReadyVouchesForNobody(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, other := d.leader()
-	d.nodes[leader].leading.Store(false)
-	defer d.nodes[leader].leading.Store(true)
-	if d.nodes[other].announcePresence() {
-		t.Error("a follower takes an unready leader's position for the domain's")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, other := d.leader()
+		d.nodes[leader].leading.Store(false)
+		defer d.nodes[leader].leading.Store(true)
+		if d.nodes[other].announcePresence() {
+			t.Error("a follower takes an unready leader's position for the domain's")
+		}
+	})
 }

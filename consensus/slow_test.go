@@ -169,30 +169,32 @@ func TestAMemberThatLagsIsNotReady(t *testing.T) {
 //
 // Requirement: OPS-003
 func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
-	var log faultyLog
-	d := newDomain(t, 1, func(c *Config) {
-		c.faulty = func(s raft.LogStore) raft.LogStore { log.LogStore = s; return &log }
+	synctest.Test(t, func(t *testing.T) {
+		var log faultyLog
+		d := newDomain(t, 1, func(c *Config) {
+			c.faulty = func(s raft.LogStore) raft.LogStore { log.LogStore = s; return &log }
+		})
+		d.ready()
+		s := d.nodes[0]
+		select {
+		case <-s.Failed():
+			t.Fatal("it failed before anything did")
+		default:
+		}
+		log.broken.Store(true)
+		_, err := s.Register(t.Context(), put(t, ada, "lost", 600))
+		problem(t, err, directory.OutcomeUnknown)
+		select {
+		case <-s.Failed():
+		case <-time.After(10 * time.Second):
+			t.Fatal("it does not say so")
+		}
+		if err := s.Ready(); err == nil || err.Error() != "write the log: no space left on device" {
+			t.Errorf("the reason is %v", err)
+		}
+		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		if n := s.cfg.Index.Len(); n != 0 {
+			t.Error("what could not be written is shown")
+		}
 	})
-	d.ready()
-	s := d.nodes[0]
-	select {
-	case <-s.Failed():
-		t.Fatal("it failed before anything did")
-	default:
-	}
-	log.broken.Store(true)
-	_, err := s.Register(t.Context(), put(t, ada, "lost", 600))
-	problem(t, err, directory.OutcomeUnknown)
-	select {
-	case <-s.Failed():
-	case <-time.After(10 * time.Second):
-		t.Fatal("it does not say so")
-	}
-	if err := s.Ready(); err == nil || err.Error() != "write the log: no space left on device" {
-		t.Errorf("the reason is %v", err)
-	}
-	problem(t, s.Linearize(t.Context()), directory.Unavailable)
-	if n := s.cfg.Index.Len(); n != 0 {
-		t.Error("what could not be written is shown")
-	}
 }

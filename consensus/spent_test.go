@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -72,26 +73,28 @@ func TestProofsAreBounded(t *testing.T) {
 
 // Requirement: TRUST-005
 func TestAProofIsKnownToAllMembers(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, follower := d.leader()
-	ask := put(t, ada, "translator", 600)
-	ask.Caller.Proof, ask.Caller.ProofUntil = directory.Hash{1}, time.Now().Unix()+120
-	if _, err := d.nodes[follower].Register(t.Context(), ask); err != nil {
-		t.Fatal(err)
-	}
-	for _, at := range []int{leader, follower} {
-		_, err := d.nodes[at].Register(t.Context(), ask)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		ask := put(t, ada, "translator", 600)
+		ask.Caller.Proof, ask.Caller.ProofUntil = directory.Hash{1}, time.Now().Unix()+120
+		if _, err := d.nodes[follower].Register(t.Context(), ask); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int{leader, follower} {
+			_, err := d.nodes[at].Register(t.Context(), ask)
+			problem(t, err, directory.Replayed)
+		}
+		alone := directory.Hash{2}
+		if err := d.nodes[follower].Spend(t.Context(), alone, time.Now().Unix()+120); err != nil {
+			t.Fatal(err)
+		}
+		problem(t, d.nodes[leader].Spend(t.Context(), alone, time.Now().Unix()+120), directory.Replayed)
+		ask = put(t, ada, "translator", 600)
+		ask.Caller.Proof, ask.Caller.ProofUntil = alone, time.Now().Unix()+120
+		_, err := d.nodes[leader].Register(t.Context(), ask)
 		problem(t, err, directory.Replayed)
-	}
-	alone := directory.Hash{2}
-	if err := d.nodes[follower].Spend(t.Context(), alone, time.Now().Unix()+120); err != nil {
-		t.Fatal(err)
-	}
-	problem(t, d.nodes[leader].Spend(t.Context(), alone, time.Now().Unix()+120), directory.Replayed)
-	ask = put(t, ada, "translator", 600)
-	ask.Caller.Proof, ask.Caller.ProofUntil = alone, time.Now().Unix()+120
-	_, err := d.nodes[leader].Register(t.Context(), ask)
-	problem(t, err, directory.Replayed)
-	d.settled()
+		d.settled()
+	})
 }

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -111,40 +112,42 @@ func TestWhatATransferIsRefusedFor(t *testing.T) {
 //
 // Requirement: TRUST-008, TRUST-013
 func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, other := d.leader()
-	version := uint64(0)
-	judged := func(r directory.Registering) directory.Registering {
-		r.Caller.Judged = &version
-		return r
-	}
-	out, err := d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	give := directory.Transferring{Caller: directory.Caller{Identity: ada, Judged: &version}, RID: out.RID, To: bob, Statement: out.Position.Revision}
-	if err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
-		t.Fatal(err)
-	}
-	_, err = d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
-	problem(t, err, directory.Overtaken)
-	_, err = d.nodes[other].TransferOwner(t.Context(), give)
-	problem(t, err, directory.Overtaken)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, other := d.leader()
+		version := uint64(0)
+		judged := func(r directory.Registering) directory.Registering {
+			r.Caller.Judged = &version
+			return r
+		}
+		out, err := d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		give := directory.Transferring{Caller: directory.Caller{Identity: ada, Judged: &version}, RID: out.RID, To: bob, Statement: out.Position.Revision}
+		if err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
+		problem(t, err, directory.Overtaken)
+		_, err = d.nodes[other].TransferOwner(t.Context(), give)
+		problem(t, err, directory.Overtaken)
 
-	version = d.nodes[leader].Position().Revision
-	give.Statement++
-	_, err = d.nodes[other].TransferOwner(t.Context(), give)
-	problem(t, err, directory.Overtaken)
-	give.Statement--
-	if _, err := d.nodes[other].TransferOwner(t.Context(), give); err != nil {
-		t.Fatal(err)
-	}
-	_, err = d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
-	problem(t, err, directory.Forbidden)
-	if _, err := d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: bob}, RID: out.RID}); err != nil {
-		t.Errorf("its new owner: %v", err)
-	}
+		version = d.nodes[leader].Position().Revision
+		give.Statement++
+		_, err = d.nodes[other].TransferOwner(t.Context(), give)
+		problem(t, err, directory.Overtaken)
+		give.Statement--
+		if _, err := d.nodes[other].TransferOwner(t.Context(), give); err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+		problem(t, err, directory.Forbidden)
+		if _, err := d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: bob}, RID: out.RID}); err != nil {
+			t.Errorf("its new owner: %v", err)
+		}
+	})
 }
 
 // A commissioning tool that names an owner makes that one's registration, within its
