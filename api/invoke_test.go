@@ -1,10 +1,12 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -108,8 +110,9 @@ func TestInvocationsAreAudited(t *testing.T) {
 	var trail invocationTrail
 	asked, reads := 0, false
 	reply, failure := directory.Reply{Status: 200, ContentType: "application/json", Body: []byte(`"canary"`)}, error(nil)
+	var log bytes.Buffer
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.Trail = &trail
+		cfg.Trail, cfg.Logger = &trail, slog.New(slog.NewTextHandler(&log, nil))
 		cfg.Gateway = answering(func() (*directory.Reply, error) { asked++; return &reply, failure })
 		identify := cfg.Identify
 		cfg.Identify = func(r *http.Request) (Credential, error) {
@@ -139,9 +142,14 @@ func TestInvocationsAreAudited(t *testing.T) {
 	intent := directory.Audited{Action: "invoke", Agent: "agent", RID: e.RID, Authn: "x509-svid"}
 	outcome := func(of directory.Audited, is string) directory.Audited { of.Outcome = is; return of }
 	want("one that succeeds", 200, invoke("agent"), intent, outcome(intent, "ok"))
+	if log.Len() > 0 {
+		t.Errorf("what the trail has is logged as well: %s", &log)
+	}
 	failure = directory.Refuse(directory.AgentFailed, "canary")
 	want("one that fails", 502, invoke("agent"), intent, outcome(intent, "agent-failed"))
-	failure = nil
+	if failure = nil; !strings.Contains(log.String(), "status=502") {
+		t.Errorf("one that fails is not logged: %s", &log)
+	}
 	away := directory.Audited{Action: "invoke", Agent: "foreign", RID: foreign.RID, Authn: "x509-svid", Target: "beta.test"}
 	want("another domain's agent", 200, invoke("foreign"), away, outcome(away, "ok"))
 	reply = directory.Reply{Status: 200, ContentType: "text/event-stream", Stream: io.NopCloser(failing{})}

@@ -40,6 +40,7 @@ type call struct {
 	// has what became of the call.
 	decided []string
 	audited bool
+	invoked bool // an agent was, and the trail was told
 }
 
 type callKey struct{}
@@ -193,7 +194,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				s.fail(rec, c, fmt.Errorf("panic: %v", p))
 			}
 			took := time.Since(began)
-			if level := levelOf(r.Method, rec.status); s.log.Enabled(r.Context(), level) {
+			if level := levelOf(c, rec.status); s.log.Enabled(r.Context(), level) {
 				s.log.LogAttrs(r.Context(), level, "request",
 					slog.String("method", r.Method), slog.String("route", c.route), slog.Int("status", rec.status),
 					slog.Int64("bytes", rec.bytes), slog.Duration("took", took),
@@ -208,9 +209,9 @@ func (s *Server) observe(next http.Handler) http.Handler {
 }
 
 // levelOf is the level of a request's log line. Reads that succeed are many, and
-// metrics count them.
-func levelOf(method string, status int) slog.Level {
-	if (method == http.MethodGet || method == http.MethodHead) && status < 400 {
+// metrics count them; so are invocations, and the audit trail has each.
+func levelOf(c *call, status int) slog.Level {
+	if (c.Method == http.MethodGet || c.Method == http.MethodHead || c.invoked) && status < 400 {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo

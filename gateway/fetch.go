@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // An Answer is what a fetch brought.
@@ -83,8 +84,7 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if most == 0 {
 		most = DefaultMaxBody
 	}
-	over := refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", timeout)
-	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, over)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, overTime(timeout))
 	resp, err := t.g.transport(t.t).RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		err = ended(ctx, err)
@@ -93,6 +93,17 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
 	return resp, nil
+}
+
+// overTime is why an exchange ended that took over so long: in words once they are
+// needed, for each exchange has it ready.
+type overTime time.Duration
+
+func (o overTime) Error() string { return o.Unwrap().Error() }
+
+// Unwrap returns the *Refusal.
+func (o overTime) Unwrap() error {
+	return refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", time.Duration(o))
 }
 
 // ended returns why an exchange ended: its own time, where that was it.
