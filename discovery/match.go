@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -10,7 +11,8 @@ import (
 
 // A sieve is the hard filters of a request: what is in ok may be a candidate.
 type sieve struct {
-	ok      bitset
+	ok      bitset // the reader's, which is not to be written, until it is own
+	own     bool
 	scratch bitset
 	// Excluded counts those of the reader's registrations that each filter has
 	// left out, in the order in which filters are applied.
@@ -21,7 +23,7 @@ type sieve struct {
 // sieve applies the request's filters to what its reader sees, cheap before
 // dear. The caller holds the finder's lock.
 func (f *Finder) sieve(q *Query, s *seen) *sieve {
-	v := &sieve{ok: slices.Clone(s.slots), excluded: map[string]int{}, left: s.count}
+	v := &sieve{ok: s.slots, excluded: map[string]int{}, left: s.count}
 	x := f.index
 	if !q.AnyStatus {
 		if l, ok := x.label(markInactive); ok {
@@ -85,24 +87,27 @@ func (v *sieve) within(reason string, x *index, wanted []string) {
 			l.mark(&v.scratch)
 		}
 	}
-	for i := range v.ok {
-		v.ok[i] &= v.scratch[i]
-	}
-	v.tally(reason)
+	v.leave(reason, func(ok, have uint64) uint64 { return ok & have })
 }
 
 // without leaves out the slots of a list.
 func (v *sieve) without(reason string, l *list) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
 	l.mark(&v.scratch)
-	for i := range v.ok {
-		v.ok[i] &^= v.scratch[i]
-	}
-	v.tally(reason)
+	v.leave(reason, func(ok, have uint64) uint64 { return ok &^ have })
 }
 
-func (v *sieve) tally(reason string) {
-	left := v.ok.count()
+// leave leaves of each word of ok what f makes of it and of that of scratch, and
+// counts what is gone. The reader's own set stays as it is.
+func (v *sieve) leave(reason string, f func(ok, have uint64) uint64) {
+	if !v.own {
+		v.ok, v.own = slices.Clone(v.ok), true
+	}
+	left := 0
+	for i := range v.ok {
+		v.ok[i] = f(v.ok[i], v.scratch[i])
+		left += bits.OnesCount64(v.ok[i])
+	}
 	if n := v.left - left; n > 0 {
 		v.excluded[reason] += n
 	}

@@ -189,26 +189,3 @@ func (c *cursor) skip(from uint32) {
 		c.next()
 	}
 }
-
-// weigh returns the weight in a slot, 0 where there is none. Slots are asked for in
-// order.
-func (c *cursor) weigh(slot uint32) byte {
-	c.skip(slot)
-	if len(c.blocks) == 0 {
-		return 0
-	}
-	cells := c.blocks[0].cells
-	for ; c.at < len(cells); c.at++ {
-		cell := cells[c.at]
-		next := c.slot + cell.gap()
-		switch {
-		case cell.weight() == 0:
-		case next > slot:
-			return 0
-		case next == slot:
-			return cell.weight()
-		}
-		c.slot = next
-	}
-	return 0
-}

@@ -3,6 +3,7 @@ package discovery
 import (
 	"container/heap"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 )
@@ -59,11 +60,13 @@ func (h *hits) worse(a, b hit) bool {
 type gatherer struct {
 	sums    [stretch]uint32 // of the slots from base on
 	base    uint32
-	touched []uint16
+	touched []uint16 // the slots whose sums are not 0 …
+	sorted  bool     // … in order, and all in ok
+	room    [stretch + 1]uint16
+	marks   [stretch / 64]uint64
 	leads   []lead
 	rest    []uint32 // what the leads from one on can add together
 	from    []cursor // where in its list each lead is
-	room    batch
 	ok      bitset
 	hits    hits
 	most    int
@@ -126,6 +129,7 @@ func (g *gatherer) bar() uint32 {
 // stretch gathers from the slots from base on.
 func (g *gatherer) stretch() {
 	bar := g.bar()
+	g.touched, g.sorted = g.room[:0], false
 	for i := range g.leads {
 		switch {
 		case g.rest[i] >= bar:
@@ -139,12 +143,11 @@ func (g *gatherer) stretch() {
 		}
 	}
 	for _, low := range g.touched {
-		if s := g.sums[low]; s >= bar && s > 0 {
+		if s := g.sums[low]; s >= bar && g.ok.has(g.base+uint32(low)) {
 			g.offer(hit{g.base + uint32(low), s})
 		}
 		g.sums[low] = 0
 	}
-	g.touched = g.touched[:0]
 }
 
 func (g *gatherer) offer(h hit) {
@@ -157,64 +160,150 @@ func (g *gatherer) offer(h hit) {
 	}
 }
 
-// add adds what a term weighs in all slots that are wanted.
+// add adds what a term weighs in all slots. This, prune and complete are most of what
+// a query costs where registrations are many, so they read cells by themselves, and
+// are written for a processor that can't guess which slots have a sum already.
 func (g *gatherer) add(i int) {
-	c, idf, base := &g.from[i], g.leads[i].idf, g.base
-	for c.skip(base); ; {
-		ps := c.read(&g.room, base+stretch)
-		if len(ps) == 0 {
-			return
-		}
-		for _, p := range ps {
-			slot := p.slot()
-			low := slot - base
-			switch {
-			case low >= stretch: // it lies before
-			case g.sums[low] > 0:
-				g.sums[low] += idf * uint32(p.weight())
-			case g.ok.has(slot):
-				g.sums[low] = idf * uint32(p.weight())
-				g.touched = append(g.touched, uint16(low))
+	c, idf, base, n := &g.from[i], g.leads[i].idf, g.base, len(g.touched)
+	for c.skip(base); len(c.blocks) > 0; c.next() {
+		slot := c.slot
+		cells := c.blocks[0].cells
+		for at := c.at; at < len(cells); at++ {
+			cell := cells[at]
+			weight, step := uint32(cell&maxWeight), uint32(cell>>weightBits)
+			if weight == 0 {
+				slot += step * stride
+				continue
 			}
+			low := slot + step - base
+			if low >= stretch {
+				if slot+step >= base { // it lies behind, not before
+					c.at, c.slot, g.touched = at, slot, g.room[:n]
+					return
+				}
+				slot += step
+				continue
+			}
+			slot += step
+			sum := g.sums[low]
+			g.room[n] = uint16(low)
+			if sum == 0 {
+				n++
+			}
+			g.sums[low] = sum + idf*weight
 		}
+	}
+	g.touched = g.room[:n]
+}
+
+// prune forgets the slots that cannot come up to the bar, and those that are not
+// wanted.
+func (g *gatherer) prune(bar, rest uint32) {
+	n := 0
+	for _, low := range g.touched {
+		sum := g.sums[low]
+		g.room[n] = low
+		if sum+rest >= bar {
+			n++
+		} else {
+			sum = 0
+		}
+		g.sums[low] = sum
+	}
+	g.touched = g.room[:n]
+	if !g.sorted {
+		g.sift()
 	}
 }
 
-// prune forgets the slots that cannot come up to the bar.
-func (g *gatherer) prune(bar, rest uint32) {
-	kept := g.touched[:0]
+// sift forgets the slots that are not wanted, and sorts the others.
+func (g *gatherer) sift() {
 	for _, low := range g.touched {
-		if g.sums[low]+rest >= bar {
-			kept = append(kept, low)
-		} else {
-			g.sums[low] = 0
+		g.marks[low>>6] |= 1 << (low & 63)
+	}
+	n := 0
+	for i, marked := range g.marks {
+		if marked == 0 {
+			continue
+		}
+		for g.marks[i] = 0; marked != 0; marked &= marked - 1 {
+			low := uint16(i<<6 | bits.TrailingZeros64(marked))
+			if !g.ok.has(g.base + uint32(low)) {
+				g.sums[low] = 0
+				continue
+			}
+			g.room[n] = low
+			n++
 		}
 	}
-	g.touched = kept
+	g.touched, g.sorted = g.room[:n], true
 }
 
 // complete adds what a term weighs in the slots that are touched already.
 func (g *gatherer) complete(i int) {
-	c, l, base := &g.from[i], &g.leads[i], g.base
-	c.skip(base)
-	if fewTouched*len(g.touched)*64*len(g.ok) < l.count*stretch {
-		slices.Sort(g.touched)
-		for _, low := range g.touched {
-			g.sums[low] += l.idf * uint32(c.weigh(base+uint32(low)))
-		}
+	if fewTouched*len(g.touched)*64*len(g.ok) < g.leads[i].count*stretch {
+		g.seek(i)
 		return
 	}
-	for {
-		ps := c.read(&g.room, base+stretch)
-		if len(ps) == 0 {
+	c, idf, base := &g.from[i], g.leads[i].idf, g.base
+	for c.skip(base); len(c.blocks) > 0; c.next() {
+		slot := c.slot
+		cells := c.blocks[0].cells
+		for at := c.at; at < len(cells); at++ {
+			cell := cells[at]
+			weight, step := uint32(cell&maxWeight), uint32(cell>>weightBits)
+			if weight == 0 {
+				slot += step * stride
+				continue
+			}
+			low := slot + step - base
+			if low >= stretch {
+				if slot+step >= base {
+					c.at, c.slot = at, slot
+					return
+				}
+				slot += step
+				continue
+			}
+			slot += step
+			sum := g.sums[low]
+			more := sum + idf*weight
+			if sum == 0 {
+				more = 0
+			}
+			g.sums[low] = more
+		}
+	}
+}
+
+// seek is complete, slot by slot.
+func (g *gatherer) seek(i int) {
+	c, idf := &g.from[i], g.leads[i].idf
+	at, slot := c.at, c.slot
+	for _, low := range g.touched {
+		wanted := g.base + uint32(low)
+		for len(c.blocks) > 1 && c.blocks[1].first <= wanted {
+			c.next()
+			at, slot = c.at, c.slot
+		}
+		if len(c.blocks) == 0 {
 			return
 		}
-		for _, p := range ps {
-			if low := p.slot() - base; low < stretch && g.sums[low] > 0 {
-				g.sums[low] += l.idf * uint32(p.weight())
+		cells := c.blocks[0].cells
+		for at < len(cells) {
+			cell := cells[at]
+			next := slot + cell.gap()
+			if next > wanted {
+				break
+			}
+			at, slot = at+1, next
+			if next == wanted && cell.weight() > 0 {
+				g.sums[low] += idf * uint32(cell.weight())
+				break
 			}
 		}
 	}
+	c.at, c.slot = at, slot
 }
 
 // fewTouched is how many times more postings a stretch must have than slots are
@@ -245,13 +334,17 @@ func (x *index) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
 
 // among counts the postings whose slots are in a set.
 func (l *list) among(set bitset) int {
-	n := 0
-	l.each(func(slot uint32) {
-		if set.has(slot) {
-			n++
+	n := uint64(0)
+	for i := range l.blocks {
+		slot := l.blocks[i].first
+		for _, c := range l.blocks[i].cells {
+			slot += c.gap()
+			if c.weight() > 0 && int(slot>>6) < len(set) {
+				n += set[slot>>6] >> (slot & 63) & 1
+			}
 		}
-	})
-	return n
+	}
+	return int(n)
 }
 
 // mark puts the slots of a list into a set.

@@ -1,0 +1,69 @@
+package discovery
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Whatever is left out on the way, the best are those that scoring every registration
+// by every term gives, in the same order: with terms in nearly all registrations and in
+// hardly any, with filters that leave many and few, among several stretches of slots.
+func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	for round := range 30 {
+		x := newIndex(&Config{}, maphash.MakeSeed(), nil)
+		x.origins = append(x.origins, alpha)
+		n := uint32(1 + r.IntN([]int{50, 3 * stretch, 5 * stretch}[round%3]))
+		for i := range n {
+			x.alive.set(x.slots.Take())
+			x.slots.At(i).rid = directory.NewRID(r.Int64N(1<<40), [10]byte{byte(i), byte(i >> 8)})
+		}
+		ok := slices.Clone(x.alive)
+		for share := r.IntN(4); share > 0; share-- {
+			for i := range ok {
+				ok[i] &= r.Uint64()
+			}
+		}
+		var leads []lead
+		sums := make([]uint32, n)
+		for term := range 1 + r.IntN(12) {
+			step := 1 + r.IntN([]int{2, 10, 300, 20_000}[r.IntN(4)])
+			most := 1 + r.IntN(maxWeight)
+			for at := uint32(r.IntN(step)); at < n; at += uint32(1 + r.IntN(step)) {
+				x.set(termOf(term), newPosting(at, byte(1+r.IntN(most))))
+			}
+			l, has := x.lead(termOf(term), x.alive, true, int(n))
+			if !has {
+				continue
+			}
+			leads = append(leads, l)
+			room, c := batch{}, l.list.cursor()
+			for ps := c.read(&room, maxSlots); len(ps) > 0; ps = c.read(&room, maxSlots) {
+				for _, p := range ps {
+					sums[p.slot()] += l.idf * uint32(p.weight())
+				}
+			}
+		}
+		var want []hit
+		for slot, sum := range sums {
+			if sum > 0 && ok.has(uint32(slot)) {
+				want = append(want, hit{uint32(slot), sum})
+			}
+		}
+		slices.SortFunc(want, func(a, b hit) int {
+			if a.score != b.score {
+				return int(b.score) - int(a.score)
+			}
+			return x.slots.At(a.slot).rid.Compare(x.slots.At(b.slot).rid)
+		})
+		most := []int{1, 44, 500}[r.IntN(3)]
+		want = want[:min(most, len(want))]
+		if got := x.gather(leads, ok, most); !slices.Equal(got, want) {
+			t.Fatalf("round %d: of %d with %d terms, the best are\n%v, want\n%v", round, n, len(leads), got, want)
+		}
+	}
+}
