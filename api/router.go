@@ -176,6 +176,7 @@ func (s *Server) limit(next http.Handler) http.Handler {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
+		stretch(len(r.URL.Path))
 		c := &call{requestID: requestID(r)}
 		r = r.WithContext(contextWith(r, c))
 		c.Request = r

@@ -1,30 +1,43 @@
 package node
 
 import (
+	"crypto/tls"
 	"net"
-	"net/netip"
 	"sync"
+	"time"
 )
 
-// A crowd is a listener with so many connections at most, of which half may be one
-// address's (a /64 of IPv6): whoever opens more than they are let keeps nobody else
-// out, and a node's memory is bounded (OPS-020). What is over is closed at once.
+// A crowd is a listener with so many connections at most that a few addresses can't
+// close a node to those it knows, and its memory is bounded (OPS-020). Who opens one is
+// told when its handshake is over, so there are three rooms:
+//
+//   - the hall, for who showed no certificate: five eighths of all, of which one address
+//     (a /64 of IPv6) has a share, and a /48 twice that;
+//   - inside, for who showed one that holds: members, peers, operators, agents. They have
+//     what the others left, which is a quarter at least, and one identity an eighth of all;
+//   - the door, for who comes when the hall or their share of it is full: an eighth of
+//     all, an address an eighth of that, and only until it is told who they are, within
+//     headerTimeout.
+//
+// What finds no room is closed at once.
 type crowd struct {
 	net.Listener
 	most    int
 	refused func() // told of each that is closed
 
-	mu  sync.Mutex // guards the rest
-	all int
-	by  map[netip.Addr]int
+	mu         sync.Mutex // guards the rest
+	all        int
+	hall, door room
+	ids        tallies // of inside
 }
 
-// bounded bounds what ln accepts; 0 is no bound.
-func bounded(ln net.Listener, most int, refused func()) net.Listener {
+// bounded bounds what ln accepts, and what of it one address has in the hall; most 0 is
+// no bound, and share 0 an eighth of the hall.
+func bounded(ln net.Listener, most, share int, refused func()) net.Listener {
 	if most == 0 {
 		return ln
 	}
-	return &crowd{Listener: ln, most: most, refused: refused, by: map[netip.Addr]int{}}
+	return &crowd{Listener: ln, most: most, refused: refused, hall: newRoom(most*5/8, share), door: newRoom(most/8, 0), ids: tallies{}}
 }
 
 // Accept implements net.Listener.
@@ -34,56 +47,123 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := place(conn.RemoteAddr())
-		if c.enter(from) {
-			return &present{Conn: conn, leave: sync.OnceFunc(func() { c.leave(from) })}, nil
+		if p := c.enter(conn); p != nil {
+			return p, nil
 		}
 		c.refused()
 		_ = conn.Close()
 	}
 }
 
-func (c *crowd) enter(from netip.Addr) bool {
+func (c *crowd) enter(conn net.Conn) *present {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.all >= c.most || c.by[from] >= c.most/2 {
-		return false
+	p := &present{Conn: conn, crowd: c, from: originOf(conn.RemoteAddr())}
+	switch {
+	case c.all >= c.most:
+		return nil
+	case c.hall.enter(p.from):
+		p.in = &c.hall
+	case c.door.enter(p.from):
+		p.in = &c.door
+		p.wait = time.AfterFunc(headerTimeout, p.overdue)
+	default:
+		return nil
 	}
 	c.all++
-	c.by[from]++
-	return true
-}
-
-func (c *crowd) leave(from netip.Addr) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all--
-	if c.by[from]--; c.by[from] == 0 {
-		delete(c.by, from)
-	}
-}
-
-// place is whose a connection is: its address, of IPv6 the first of its /64.
-func place(a net.Addr) netip.Addr {
-	at, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	if p, err := ip.Prefix(64); ip.Is6() && err == nil {
-		return p.Addr()
-	}
-	return ip
+	return p
 }
 
 // A present connection counts until it is closed.
 type present struct {
 	net.Conn
-	leave func()
+	crowd *crowd
+	from  origin
+	wait  *time.Timer // at the door; nil of what never was there
+
+	in   *room  // guarded by crowd.mu, as the rest: nil of who is inside
+	id   string // of who is inside
+	gone bool
+}
+
+// told takes who has opened a connection once its handshake is over; "" is somebody
+// without a certificate. Who is at the door then, and finds no room, is closed.
+func (p *present) told(id string) {
+	if !p.crowd.place(p, id) {
+		p.crowd.refused()
+		_ = p.Close()
+	}
+}
+
+// place gives p another room where it is to have one, and reports whether p has one.
+func (c *crowd) place(p *present, id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case p.gone || p.in == nil:
+		return true
+	case id != "" && c.ids[id] < max(1, c.most/8):
+		p.in.leave(p.from)
+		c.ids[id]++
+		p.in, p.id = nil, id
+	case p.in == &c.hall:
+		return true
+	case !c.hall.enter(p.from):
+		return false
+	default:
+		c.door.leave(p.from)
+		p.in = &c.hall
+	}
+	if p.wait != nil {
+		p.wait.Stop()
+	}
+	return true
+}
+
+// overdue closes who is at the door still.
+func (p *present) overdue() {
+	p.crowd.mu.Lock()
+	late := !p.gone && p.in == &p.crowd.door
+	p.crowd.mu.Unlock()
+	if late {
+		p.crowd.refused()
+		_ = p.Close()
+	}
 }
 
 // Close implements net.Conn.
 func (p *present) Close() error {
-	p.leave()
+	p.crowd.leave(p)
 	return p.Conn.Close()
+}
+
+func (c *crowd) leave(p *present) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.gone {
+		return
+	}
+	p.gone = true
+	c.all--
+	if p.in != nil {
+		p.in.leave(p.from)
+	} else {
+		c.ids.less(p.id)
+	}
+	if p.wait != nil {
+		p.wait.Stop()
+	}
+}
+
+// settle tells a bounded listener of a connection whose handshake is over who opened it.
+func settle(secure *tls.Conn, state *tls.ConnectionState) {
+	p, ok := secure.NetConn().(*present)
+	if !ok {
+		return
+	}
+	id := ""
+	if len(state.PeerCertificates) > 0 && len(state.PeerCertificates[0].URIs) > 0 { // they hold, else there were no connection
+		id = state.PeerCertificates[0].URIs[0].String()
+	}
+	p.told(id)
 }

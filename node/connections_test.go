@@ -1,77 +1,218 @@
 package node
 
 import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/trust"
 )
 
-// Whoever opens connections without end has half of what there is, and no more than
-// that is kept; what ends makes room.
-//
-// Requirement: OPS-020
-func TestACrowdIsBounded(t *testing.T) {
+// A besieged is a server behind a crowd of 64 connections at most: 40 in the hall, 5 of
+// an address, and 8 at the door.
+type besieged struct {
+	*testing.T
+	ca      *trust.CA
+	addr    string
+	refused atomic.Int64
+}
+
+func besiege(t *testing.T) *besieged {
+	ca, err := trust.NewCA(spiffeid.RequireTrustDomainFromString("alpha.test"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &besieged{T: t, ca: ca}
+	s := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
+		&tls.Config{Certificates: []tls.Certificate{b.certificate("/roster/node/1")}, ClientAuth: tls.RequestClientCert}, slog.New(slog.DiscardHandler))
+	expire(s, func(*tls.ConnectionState, time.Time) bool { return true })
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused := make(chan struct{}, 16)
-	ln := bounded(inner, 4, func() { refused <- struct{}{} })
-	taken := make(chan net.Conn, 16)
+	b.addr = inner.Addr().String()
+	served := make(chan struct{})
 	go func() {
-		defer close(taken)
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			taken <- conn
-		}
+		defer close(served)
+		_ = s.ServeTLS(bounded(inner, 64, 0, func() { b.refused.Add(1) }), "", "")
 	}()
-	defer func() {
-		_ = ln.Close()
-		for conn := range taken {
-			_ = conn.Close()
-		}
-	}()
-	dial := func(from string) net.Conn {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-		conn, err := d.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Skipf("no connection from %s: %v", from, err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-served
+	})
+	return b
+}
+
+func (b *besieged) certificate(path string) tls.Certificate {
+	svid, err := b.ca.Issue(path, time.Hour, time.Now())
+	if err != nil {
+		b.Fatal(err)
 	}
-	dial("127.0.0.1")
-	first := <-taken
-	dial("127.0.0.1")
-	second := <-taken
-	dial("127.0.0.1")
-	<-refused // half of four
-	dial("127.0.0.2")
-	third := <-taken
-	_ = first.Close()
-	_ = first.Close() // counts once
-	dial("127.0.0.1")
-	fourth := <-taken
-	dial("127.0.0.1")
-	<-refused
-	dial("127.0.0.2")
-	fifth := <-taken
-	dial("127.0.0.3")
-	<-refused // four are there
-	for _, conn := range []net.Conn{second, third, fourth, fifth} {
-		_ = conn.Close()
+	c := tls.Certificate{PrivateKey: svid.PrivateKey}
+	for _, cert := range svid.Certificates {
+		c.Certificate = append(c.Certificate, cert.Raw)
+	}
+	return c
+}
+
+// dial connects from a loopback address and says nothing.
+func (b *besieged) dial(from string) net.Conn {
+	b.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := d.Dial("tcp", b.addr)
+	if err != nil {
+		b.Skipf("no connection from %s: %v", from, err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ask connects as somebody, or with "" as nobody, asks once and keeps the connection.
+func (b *besieged) ask(from, as, protocol string) (net.Conn, error) {
+	b.Helper()
+	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}
+	if as != "" {
+		config.Certificates = []tls.Certificate{b.certificate(as)}
+	}
+	conn := tls.Client(b.dial(from), config)
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	said := "GET / HTTP/1.1\r\nHost: ad.alpha.test\r\n\r\n"
+	if protocol == "h2" {
+		said = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00" // the server's settings are the answer
+	}
+	_, err := io.WriteString(conn, said)
+	if err == nil {
+		_, err = io.ReadFull(conn, make([]byte, 9))
+	}
+	return conn, err
+}
+
+// Who opens connections without end, from a few addresses, keeps out others who show no
+// certificate, and nobody who shows one; what ends makes room.
+//
+// Requirement: OPS-020
+func TestAFewAddressesCloseANodeToNobodyItKnows(t *testing.T) {
+	b, began := besiege(t), time.Now()
+	var idle []net.Conn
+	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6", "127.0.0.7", "127.0.0.8"} {
+		for range 12 {
+			idle = append(idle, b.dial(from))
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); b.refused.Load() != 8*(12-5-1); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d are refused: each address has five in the hall and one at the door", b.refused.Load())
+		}
+	}
+	_ = idle[5].Close() // the one at the door, where all are full now
+	for i, as := range []string{"/roster/node/2", "/agent/ada"} {
+		for n := 0; n < 8; { // an eighth of 64, and all that there is
+			_, err := b.ask("127.0.0.9", as, []string{"h2", "http/1.1"}[i])
+			switch {
+			case err == nil:
+				n++
+			case n > 0 || time.Now().After(began.Add(time.Minute)): // the door was seen to close, once
+				t.Fatalf("%s, from another address: %v", as, err)
+			}
+		}
 	}
 }
 
-// An IPv6 caller is its /64, and an IPv4 one the same however it is written.
-func TestPlacesOfConnections(t *testing.T) {
-	at := func(s string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(s), Port: 1} }
-	if place(at("2001:db8::1")) != place(at("2001:db8::2:1")) || place(at("2001:db8::1")) == place(at("2001:db8:0:1::1")) {
+// One identity has an eighth of all inside; what it opens more counts as a stranger's.
+//
+// Requirement: OPS-020
+func TestOneIdentityHasAShareOfConnections(t *testing.T) {
+	b := besiege(t)
+	for i := range 8 + 5 { // inside, and in the hall
+		if _, err := b.ask("127.0.0.1", "/agent/eve", "h2"); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	if _, err := b.ask("127.0.0.1", "/agent/eve", "http/1.1"); err == nil {
+		t.Error("it has one more than an eighth of all and an address's share of the hall")
+	}
+	if _, err := b.ask("127.0.0.1", "", "http/1.1"); err == nil {
+		t.Error("nobody comes in from an address that has spent its share")
+	}
+	if _, err := b.ask("127.0.0.1", "/agent/ada", "http/1.1"); err != nil {
+		t.Errorf("another identity from the same address: %v", err)
+	}
+	if n := b.refused.Load(); n != 2 {
+		t.Errorf("%d are counted", n)
+	}
+}
+
+// What a connection takes it gives back, in each room and once.
+func TestRoomsAreGivenBack(t *testing.T) {
+	c := bounded(nil, 64, 0, nil).(*crowd)
+	for range 3 {
+		var all []*present
+		for range 5 + 1 {
+			p := c.enter(fixedConn{addr: "192.0.2.1:1"})
+			if p == nil {
+				t.Fatal("there is no room")
+			}
+			all = append(all, p)
+		}
+		if p := c.enter(fixedConn{addr: "192.0.2.1:1"}); p != nil {
+			t.Fatal("an address has more than its shares")
+		}
+		if !c.place(all[5], "ada") || !c.place(all[4], "ada") || c.ids["ada"] != 2 || c.door.all != 0 || c.hall.all != 4 {
+			t.Fatalf("inside are %v, at the door %d, in the hall %d", c.ids, c.door.all, c.hall.all)
+		}
+		for _, p := range all {
+			_, _ = p.Close(), p.Close()
+		}
+		if c.all != 0 || c.hall.all != 0 || c.door.all != 0 || len(c.ids)+len(c.hall.near)+len(c.hall.far)+len(c.door.near) != 0 {
+			t.Fatalf("when all have gone there are %+v", c)
+		}
+	}
+}
+
+// A fixedConn is a connection from somewhere that nothing is said over.
+type fixedConn struct {
+	net.Conn
+	addr string
+}
+
+func (f fixedConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(f.addr))
+}
+
+func (fixedConn) Close() error { return nil }
+
+// An IPv6 caller is its /64, of which a /48 has no more than two's share, and an IPv4
+// one the same however it is written.
+//
+// Requirement: OPS-020
+func TestWhereConnectionsAreFrom(t *testing.T) {
+	at := func(s string) origin { return originOf(&net.TCPAddr{IP: net.ParseIP(s), Port: 1}) }
+	if at("2001:db8::1") != at("2001:db8::2:1") || at("2001:db8::1").near == at("2001:db8:0:1::1").near {
 		t.Error("a /64 is not one place")
 	}
-	if place(at("::ffff:192.0.2.1")) != place(at("192.0.2.1")) || place(at("192.0.2.1")) == place(at("192.0.2.2")) {
+	if at("2001:db8::1").far != at("2001:db8:0:1::1").far || at("2001:db8::1").far == at("2001:db8:1::1").far {
+		t.Error("a /48 is not one network")
+	}
+	if at("::ffff:192.0.2.1") != at("192.0.2.1") || at("192.0.2.1") == at("192.0.2.2") || at("192.0.2.1").far != "" {
 		t.Error("IPv4 addresses are not places")
+	}
+	r := newRoom(100, 10)
+	in := 0
+	for i := range 100 {
+		if r.enter(at(fmt.Sprintf("2001:db8:0:%x::1", i))) {
+			in++
+		}
+	}
+	if in != 20 || !r.enter(at("2001:db8:1::1")) {
+		t.Errorf("a /48 has %d of 100", in)
 	}
 }

@@ -39,7 +39,7 @@ func expire(s *http.Server, holds func(*tls.ConnectionState, time.Time) bool) {
 }
 
 // changed implements http.Server's ConnState: active is what a connection is once its
-// handshake is over.
+// handshake is over, and, in HTTP/1, its first request there.
 func (e *expiring) changed(c net.Conn, now http.ConnState) {
 	secure, ok := c.(*tls.Conn)
 	if !ok {
@@ -53,6 +53,7 @@ func (e *expiring) changed(c net.Conn, now http.ConnState) {
 			return
 		}
 		state := secure.ConnectionState()
+		settle(secure, &state)
 		if end := trust.Expiry(&state); !end.IsZero() {
 			e.ends[c] = time.AfterFunc(time.Until(end), func() { _ = c.Close() })
 		}

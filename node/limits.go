@@ -22,6 +22,7 @@ type Limits struct {
 	Public                float64        `yaml:"public"`
 	RegistrationsPerOwner uint32         `yaml:"registrations_per_owner"`
 	Connections           int            `yaml:"connections"`
+	ConnectionsPerAddress int            `yaml:"connections_per_address"`
 	Callers               []CallerLimits `yaml:"callers"`
 }
 
@@ -106,6 +107,8 @@ func (c *Config) validateLimits() error {
 	switch {
 	case l.Connections != 0 && (l.Connections < minConnections || l.Connections > maxConnections):
 		return fmt.Errorf("limits.connections: %d is neither 0 nor from %d to %d", l.Connections, minConnections, maxConnections)
+	case l.ConnectionsPerAddress < 0 || l.ConnectionsPerAddress > maxConnections:
+		return fmt.Errorf("limits.connections_per_address: %d is not from 0 to %d", l.ConnectionsPerAddress, maxConnections)
 	case len(l.Callers) > maxCallers:
 		return fmt.Errorf("limits.callers: %d are given; at most %d are", len(l.Callers), maxCallers)
 	case c.Lifetimes.Min < directory.MinLifetime || c.Lifetimes.Min > c.Lifetimes.Max:
