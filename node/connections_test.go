@@ -120,7 +120,7 @@ func TestAFewAddressesCloseANodeToNobodyItKnows(t *testing.T) {
 			switch {
 			case err == nil:
 				n++
-			case n > 0 || time.Now().After(began.Add(time.Minute)): // the door was seen to close, once
+			case time.Now().After(began.Add(time.Minute)): // one after the other goes through the door
 				t.Fatalf("%s, from another address: %v", as, err)
 			}
 		}
@@ -133,7 +133,7 @@ func TestAFewAddressesCloseANodeToNobodyItKnows(t *testing.T) {
 func TestOneIdentityHasAShareOfConnections(t *testing.T) {
 	b := besiege(t)
 	for i := range 8 + 5 { // inside, and in the hall
-		if _, err := b.ask("127.0.0.1", "/agent/eve", "h2"); err != nil {
+		if _, err := b.ask("127.0.0.1", "/agent/eve", "http/1.1"); err != nil { // the answer comes once it is placed
 			t.Fatalf("connection %d: %v", i, err)
 		}
 	}

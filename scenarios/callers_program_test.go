@@ -62,6 +62,7 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 		{"no address", "", []string{"--workload-api=/run/x", "lookup"}, 2, "unix:///PATH"},
 		{"registers with a WIT", "", []string{byBundle, "--wit=" + i.file("wit"), "--wit-key=" + i.file("wit.key"), "register", "by-wit", i.file("agent.json")}, 0, "by-wit"},
 		{"a WIT without key", "", []string{byBundle, "--wit=" + i.file("wit"), "lookup"}, 2, "--wit-key"},
+		{"a WIT of no Workload API", "", []string{byBundle, "--wit=workload-api", "lookup"}, 2, "--workload-api"},
 		{"reads with a token", "", []string{byBundle, "--token-file=" + i.file("plain"), "lookup"}, 0, ""},
 		{"a token does not write", "", []string{byBundle, "--token-file=" + i.file("plain"), "register", "by-token", i.file("agent.json")}, 4, ""},
 		{"a token for another", "", []string{byBundle, "--token-file=" + i.file("elsewhere"), "lookup"}, 4, ""},

@@ -212,6 +212,20 @@ func (k *socket) FetchWITBundles(_ *workload.WITBundlesRequest, to grpc.ServerSt
 	})
 }
 
+func (k *socket) FetchWITSVID(req *workload.WITSVIDRequest, to grpc.ServerStreamingServer[workload.WITSVIDResponse]) error {
+	return k.stream(to.Context(), func() error {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return err
+		}
+		private, err := json.Marshal(jose.JSONWebKey{Key: key, Algorithm: "ES256"})
+		if err != nil {
+			return err
+		}
+		return to.Send(&workload.WITSVIDResponse{Svids: []*workload.WITSVID{{SpiffeId: req.GetSpiffeId(), WitSvid: k.wit(k.path, key), WitSvidKey: string(private)}}})
+	})
+}
+
 // wit issues a WIT-SVID of a workload for its key.
 func (s *spire) wit(path string, key *ecdsa.PrivateKey) string {
 	s.t.Helper()

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,6 +140,18 @@ func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *h
 	}
 	l.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
+}
+
+// proving returns a client that shows a workload identity token and its proof.
+func (l *lone) proving(bundles *trust.Bundles, prove func(method, target string) (wit, proof string, err error)) *http.Client {
+	return &http.Client{Transport: api.ShowWorkload(l.http(nil, bundles, true).Transport, func(method, target string) (string, string, error) {
+		return prove(method, strings.Replace(target, "https://"+l.cfg.Listen.API, l.cfg.PublicURL, 1))
+	})}
+}
+
+// prove shows the agent by the WIT-SVIDs that its Workload API gives.
+func (a *agent) prove(method, target string) (wit, proof string, err error) {
+	return a.source.Prove(context.Background(), method, target, time.Now())
 }
 
 // lookup is one request.
@@ -322,6 +336,8 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	s.serve("agent.sock", "/agent/ada")
 	other.serve("agent.sock", "/agent/bob")
 	l := newLone(t, s)
+	address := "https://" + l.at[l.cfg.Listen.API].Addr().String()
+	l.cfg.Callers.Addresses = []string{address}
 	s.must(l.start(t.Context()))
 	ada, bob := newAgent(t, s, "agent.sock"), newAgent(t, other, "agent.sock")
 	l.eventually("the node is ready", func() error { return l.node.Ready() })
@@ -355,10 +371,22 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	s.must(os.WriteFile(dir+"/key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
 	prover, err := trust.OpenWorkload(dir+"/wit", dir+"/key")
 	s.must(err)
-	shown := &http.Client{Transport: api.ShowWorkload(nobody.Transport, func(method, target string) (string, string, error) {
-		return prover.Prove(method, strings.Replace(target, "https://"+l.cfg.Listen.API, l.cfg.PublicURL, 1), time.Now())
-	})}
+	shown := l.proving(ada.bundles, func(method, target string) (string, string, error) { return prover.Prove(method, target, time.Now()) })
 	l.eventually("a WIT-SVID by the bundle's key is taken with its proof", func() error { return l.lookup(shown, "") })
+	given := l.proving(ada.bundles, ada.prove)
+	s.must(l.lookup(given, ""))
+	s.must(l.lookup(given, ""))
+	if !testing.Short() {
+		path, err := program()
+		s.must(err)
+		cmd := exec.CommandContext(t.Context(), path, "--wit=workload-api", "--workload-api="+s.address("agent.sock"), "--address="+address, "lookup", "-o", "json")
+		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte(`"agents"`)) {
+			t.Errorf("the program by a WIT-SVID: %v: %s", err, out)
+		}
+	}
+	if _, _, err := trust.NewSource(bob.source.SVID()).Prove(t.Context(), "GET", "https://x", time.Now()); !errors.Is(err, trust.ErrNoWITSVID) {
+		t.Errorf("a source of files: %v", err)
+	}
 
 	s.change(func() { s.federated = nil })
 	l.eventually("beta.test is no longer federated", func() error {

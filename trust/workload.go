@@ -23,9 +23,9 @@ import (
 // How a Workload API is asked again that is away: the library waits from 1 s up to
 // 30 s between two watches; gRPC's own wait would grow to two minutes.
 const (
-	dialAgain    = 5 * time.Second
-	watchAgain   = 30 * time.Second // after an answer by which the library ends a watch for good
-	jwtSVIDBound = 10 * time.Second
+	dialAgain  = 5 * time.Second
+	watchAgain = 30 * time.Second // after an answer by which the library ends a watch for good
+	tokenBound = 10 * time.Second // for one JWT-SVID or WIT-SVID
 )
 
 // ErrNoJWTSVID says that a source gives no JWT-SVIDs.
@@ -42,6 +42,7 @@ type WorkloadAPI struct {
 	client  *workloadapi.Client
 	first   chan struct{} // closed once source is there
 	wits    bool          // whether WIT bundles are followed; not changed once Run was called
+	shown   witKeeper
 
 	mu      sync.Mutex // guards the rest
 	source  *Source
@@ -247,7 +248,7 @@ func (s *Source) JWTSVID(ctx context.Context, audience string) (token string, un
 	if audience == "" {
 		return "", time.Time{}, errors.New("a JWT-SVID is for somebody: the audience is empty")
 	}
-	ctx, cancel := context.WithTimeout(ctx, jwtSVIDBound)
+	ctx, cancel := context.WithTimeout(ctx, tokenBound)
 	defer cancel()
 	svid, err := s.api.client.FetchJWTSVID(ctx, jwtsvid.Params{Audience: audience, Subject: s.SVID().ID})
 	switch {

@@ -29,7 +29,8 @@ type connection struct {
 	dial      func() (*api.Client, error) // instead of what is given; for tests in virtual time
 	transport *http.Transport
 
-	endWorkload func() // ends the Workload API's work; nil where there is none
+	workload    *trust.Source // of the Workload API; nil where there is none
+	endWorkload func()        // ends its work
 }
 
 // requestTimeout bounds one request, with its answer's body.
@@ -44,7 +45,7 @@ func (c *connection) flags(root *cobra.Command) {
 	set.StringVar(&c.cert, "cert", "", "PEM file of your X.509-SVID and its chain (ROSTER_CERT)")
 	set.StringVar(&c.key, "key", "", "PEM file of its private key (ROSTER_KEY)")
 	set.StringVar(&c.workloadAPI, "workload-api", "", "SPIFFE Workload API, unix:///PATH, that gives your X.509-SVID and your domain's bundle instead of files (SPIFFE_ENDPOINT_SOCKET)")
-	set.StringVar(&c.wit, "wit", "", "file of your workload identity token (ROSTER_WIT)")
+	set.StringVar(&c.wit, "wit", "", "file of your workload identity token, or workload-api: that gives it, and its key (ROSTER_WIT)")
 	set.StringVar(&c.witKey, "wit-key", "", "PEM file of the private key that it confirms (ROSTER_WIT_KEY)")
 	set.StringVar(&c.tokenFile, "token-file", "", "file of your OAuth access token or JWT-SVID (ROSTER_TOKEN_FILE)")
 }
@@ -116,6 +117,8 @@ func (a *app) client() (*api.Client, error) {
 func (a *app) showing(next http.RoundTripper) (http.RoundTripper, error) {
 	wit, witKey, file := a.setting("wit", "ROSTER_WIT"), a.setting("wit-key", "ROSTER_WIT_KEY"), a.setting("token-file", "ROSTER_TOKEN_FILE")
 	switch {
+	case wit == witOfWorkload && witKey == "" && file == "":
+		return a.showingWIT(next)
 	case (wit == "") != (witKey == ""):
 		return nil, usage("a workload identity token and its key belong together").because("Give both --wit and --wit-key (or ROSTER_WIT and ROSTER_WIT_KEY), or neither.")
 	case wit != "" && file != "":

@@ -222,7 +222,7 @@ func (a *app) setContext(name string, all contexts) error {
 		if from == "" {
 			continue
 		}
-		if s[0] != "address" && s[0] != "workload-api" && value != "" {
+		if s[0] != "address" && s[0] != "workload-api" && value != "" && (s[0] != "wit" || value != witOfWorkload) {
 			var err error
 			if value, err = filepath.Abs(value); err != nil {
 				return err

@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -60,6 +62,7 @@ func (c *connection) fromWorkload(address string) (*tls.Config, error) {
 		return nil, failed(exitKey, "no identity within %s: %w", identityTimeout, err).
 			because("--workload-api or SPIFFE_ENDPOINT_SOCKET names it; this workload needs an entry there.")
 	}
+	c.workload = source
 	td := source.SVID().ID.TrustDomain()
 	return trust.ClientTLS(source, bundles, func(id spiffeid.ID) error {
 		if !trust.IsNode(id, td) {
@@ -67,6 +70,23 @@ func (c *connection) fromWorkload(address string) (*tls.Config, error) {
 		}
 		return nil
 	}), nil
+}
+
+// witOfWorkload is a workload identity token that the Workload API gives, and no file.
+const witOfWorkload = "workload-api"
+
+// showingWIT adds a WIT-SVID of the Workload API to every request, with its proof.
+func (c *connection) showingWIT(next http.RoundTripper) (http.RoundTripper, error) {
+	if c.workload == nil {
+		return nil, usage("no Workload API gives a workload identity token").because("Give --workload-api (or SPIFFE_ENDPOINT_SOCKET) and no certificate beside it, or a token's file and key in --wit and --wit-key.")
+	}
+	prove := func(method, target string) (string, string, error) {
+		return c.workload.Prove(context.Background(), method, target, time.Now())
+	}
+	if _, _, err := prove(http.MethodGet, "https://localhost"); err != nil {
+		return nil, failed(exitKey, "the workload can't be shown: %w", err).because("--wit is %s; many a Workload API gives X.509-SVIDs and JWT-SVIDs alone.", witOfWorkload)
+	}
+	return api.ShowWorkload(next, prove), nil
 }
 
 // end ends what the Workload API keeps up to date.
