@@ -173,7 +173,7 @@ func (r *reading) read(a *analyser, p *directory.Projection) {
 	for i := range a.sections {
 		s := &a.sections[i]
 		before := a.dropped
-		tokens := a.read(s.text)
+		tokens := a.reread(s.text)
 		g.see(s, tokens, a.dropped-before)
 		for j := range tokens {
 			f := fieldOf(s, j)

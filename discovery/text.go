@@ -47,6 +47,8 @@ type analyser struct {
 	dropped int
 	// only is the question whose words alone are wanted; nil for all words.
 	only *question
+	// passages are what reread remembers; nil before it is called.
+	passages *passages
 }
 
 // listen makes read return terms without a hash for words that are surely none of

@@ -1,0 +1,59 @@
+package discovery
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+)
+
+// Bounds of the texts that an analyser remembers.
+const (
+	minPassage = 64      // bytes; a shorter one is read as fast
+	metTexts   = 1 << 12 // how many are known to have been met
+	maxRetold  = 1 << 15 // tokens of all that are remembered: two megabytes
+)
+
+// passages are whole texts that were met more than once: the instances of one agent
+// say the same of themselves, and what a registration says now is mostly what it said
+// before. To find one again costs a fiftieth of reading it.
+type passages struct {
+	met    [metTexts]uint64 // the hash of a text that was met, where its hash says
+	known  map[string]passage
+	tokens int // of known
+}
+
+type passage struct {
+	tokens  []token
+	dropped int
+}
+
+// reread is read of a text that may have been met before.
+func (a *analyser) reread(text string) []token {
+	if len(text) < minPassage {
+		return a.read(text)
+	}
+	if a.passages == nil {
+		a.passages = &passages{known: map[string]passage{}}
+	}
+	ps := a.passages
+	if p, ok := ps.known[text]; ok {
+		a.dropped += p.dropped
+		return p.tokens
+	}
+	before := a.dropped
+	tokens := a.read(text)
+	h := maphash.String(a.seed, text)
+	if met := &ps.met[h%metTexts]; *met != h {
+		*met = h
+		return tokens
+	}
+	if ps.tokens+len(tokens) > maxRetold {
+		clear(ps.known)
+		ps.tokens = 0
+	}
+	if len(tokens) <= maxRetold {
+		ps.known[strings.Clone(text)] = passage{slices.Clone(tokens), a.dropped - before}
+		ps.tokens += len(tokens)
+	}
+	return tokens
+}

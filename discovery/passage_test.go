@@ -1,0 +1,48 @@
+package discovery
+
+import (
+	"fmt"
+	"hash/maphash"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A text is read the same the first time, when it is remembered, and from then on;
+// and however many others come between.
+func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
+	seed := maphash.MakeSeed()
+	a, plain := newAnalyser(seed, maxVocabulary), newAnalyser(seed, maxVocabulary)
+	for round := range 4 {
+		for i := range 300 {
+			text := fmt.Sprintf("The agent number %d of GitHub's translators. %s", i, strings.Repeat("It reads what it is given, and says it in other words. ", i))
+			before, plainBefore := a.dropped, plain.dropped
+			got, want := slices.Clone(a.reread(text)), plain.read(text)
+			if !reflect.DeepEqual(got, want) || a.dropped-before != plain.dropped-plainBefore {
+				t.Fatalf("round %d: got %v and %d dropped, want %v and %d", round, got, a.dropped-before, want, plain.dropped-plainBefore)
+			}
+		}
+		if a.passages.tokens > maxRetold {
+			t.Fatalf("%d tokens are remembered", a.passages.tokens)
+		}
+	}
+	if len(a.passages.known) == 0 {
+		t.Error("nothing is remembered")
+	}
+}
+
+// What it costs to read a registration that describes itself as many others do.
+func BenchmarkReadFleet(b *testing.B) {
+	description := strings.Repeat("A sample agent that is registered to see how much a directory carries. ", 13)
+	a := newAnalyser(maphash.MakeSeed(), maxVocabulary)
+	var r reading
+	for i := 0; b.Loop(); i++ {
+		r.read(a, &directory.Projection{Name: fmt.Sprintf("agent-%08d", i), Description: description[i%4:], Capabilities: []directory.Capability{
+			{Name: fmt.Sprintf("summarize-%03d", i%500), Description: "Summarizes what it is given.", Tags: []string{fmt.Sprintf("tag-%02d", i%20), "text"}},
+			{Name: "translate", Tags: []string{"language"}},
+		}})
+	}
+}
