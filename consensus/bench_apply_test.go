@@ -26,6 +26,7 @@ func entriesOf(b *testing.B, d *drive, n int) (entries [][]byte) {
 				Visibility: directory.Visibility{Mesh: true}, Granted: g,
 			}
 			doc := directory.LoadDocument(c.Kind, c.Document)
+			c.Document = doc.AtRest().Resting()
 			p, err := directory.Project(c.Agent, doc)
 			if err != nil {
 				b.Fatal(err)

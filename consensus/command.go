@@ -75,7 +75,7 @@ type register struct {
 	Commissioning bool                 `cbor:"5,keyasint,omitempty"`
 	Agent         string               `cbor:"6,keyasint"`
 	Kind          directory.Kind       `cbor:"7,keyasint"`
-	Document      []byte               `cbor:"8,keyasint"`
+	Document      []byte               `cbor:"8,keyasint"` // may be at rest, which the leader does once for all members
 	Lifetime      uint32               `cbor:"9,keyasint"` // seconds, granted
 	Visibility    directory.Visibility `cbor:"10,keyasint"`
 	IfMatch       []uint64             `cbor:"11,keyasint"` // null for any
@@ -112,7 +112,7 @@ type update struct {
 	Caller        directory.Identity `cbor:"4,keyasint"`
 	Commissioning bool               `cbor:"5,keyasint,omitempty"`
 	Statement     uint64             `cbor:"6,keyasint"`
-	Document      []byte             `cbor:"7,keyasint"`
+	Document      []byte             `cbor:"7,keyasint"` // as register's
 	Lifetime      uint32             `cbor:"8,keyasint"` // 0 keeps the granted one
 	IfMatch       []uint64           `cbor:"9,keyasint"`
 	Granted       granted            `cbor:"10,keyasint"`

@@ -100,7 +100,7 @@ type registerRequest struct {
 	Caller     caller               `cbor:"1,keyasint"`
 	Agent      string               `cbor:"2,keyasint"`
 	Kind       directory.Kind       `cbor:"3,keyasint"`
-	Document   []byte               `cbor:"4,keyasint"`
+	Document   []byte               `cbor:"4,keyasint"` // may be at rest
 	Lifetime   uint32               `cbor:"5,keyasint"`
 	Visibility directory.Visibility `cbor:"6,keyasint"`
 	IfMatch    []uint64             `cbor:"7,keyasint"`

@@ -112,7 +112,11 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	if c.Agent == "" {
 		c.Agent = c.RID.String()
 	}
-	subject := Subject{c.RID, c.Agent, c.owner(), directory.LoadDocument(c.Kind, c.Document), nil, c.Visibility}
+	doc, err := directory.LoadDocument(c.Kind, c.Document).Awake()
+	if err != nil {
+		return nil, damaged(err)
+	}
+	subject := Subject{c.RID, c.Agent, c.owner(), doc, nil, c.Visibility}
 	var held *directory.Entry
 	s.mu.RLock()
 	if reg := s.state.regs.named(c.Agent); reg != nil && reg.entry.ExpiresAt > max(now, s.state.now) {
@@ -170,7 +174,7 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 		Until:  untilOf(doc),
 		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: e.Statement,
-		Document: doc.Bytes(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: s.decide(subject),
+		Document: doc.AtRest().Resting(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: s.decide(subject),
 		Made: &made{Packed: pack(doc, p)},
 	}
 	c.Made.complete(&subject, c.Salt, c.Granted)

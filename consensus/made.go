@@ -33,7 +33,7 @@ func (r *registerRequest) projected(agent string, d directory.Document) (*direct
 	if r.Packed != nil && r.Packed.Version == directory.PackedVersion {
 		p, err := directory.Unpack(d, r.Packed.Code)
 		if err != nil {
-			return nil, nil, directory.Refuse(directory.BadRequest, "the member that forwards this has damaged it: %w", err)
+			return nil, nil, damaged(err)
 		}
 		return p, &made{Packed: r.Packed}, nil
 	}
@@ -42,6 +42,10 @@ func (r *registerRequest) projected(agent string, d directory.Document) (*direct
 		return nil, nil, err
 	}
 	return p, &made{Packed: pack(d, p)}, nil
+}
+
+func damaged(err error) error {
+	return directory.Refuse(directory.BadRequest, "the member that forwards this has damaged it: %w", err)
 }
 
 // complete makes the rest, for the owner that policy was asked about.

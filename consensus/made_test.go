@@ -3,6 +3,7 @@ package consensus
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -30,6 +31,40 @@ func TestWhatTheLeaderMakesChangesNothing(t *testing.T) {
 		if x, y := with.entry(r.RID), without.entry(r.RID); x.Packed != y.Packed {
 			t.Errorf("%s: the projections differ", name)
 		}
+	}
+}
+
+// A document may come from the log at rest, or as it was written: the states are one.
+func TestADocumentAtRestInTheLog(t *testing.T) {
+	with, without := newDrive(t), newDrive(t)
+	resting, plain := with.registering(ada, "translator", 600), *with.registering(ada, "translator", 600)
+	plain.RID, plain.Salt, plain.Document = resting.RID, resting.Salt, weighty(1)
+	resting.Document = directory.LoadDocument(resting.Kind, plain.Document).AtRest().Resting()
+	if len(resting.Document) >= len(plain.Document) {
+		t.Fatal("it does not rest")
+	}
+	for _, made := range []*made{nil, must(plain.prepared(t))} {
+		resting.Made, plain.Made = made, made
+		a, b := with.at(1, command{Register: resting}), without.at(1, command{Register: &plain})
+		if a.err != nil || b.err != nil {
+			t.Fatal(a.err, b.err)
+		}
+		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) || with.state.ledger.root() != without.state.ledger.root() {
+			t.Error("the states differ")
+		}
+		if x, y := with.entry(resting.RID), without.entry(resting.RID); x.Packed != y.Packed || !bytes.Equal(x.Document.Bytes(), y.Document.Bytes()) {
+			t.Error("the entries differ")
+		}
+	}
+}
+
+// A follower that sends nonsense for a document is refused, and nothing is proposed.
+func TestADamagedDocumentFromAFollower(t *testing.T) {
+	s := &Store{cfg: Config{clock: func() time.Time { return time.UnixMilli(genesis) }}}
+	resting := directory.LoadDocument(directory.KindAD, weighty(1)).AtRest().Resting()
+	_, err := s.prepareRegister(&registerRequest{Agent: "translator", Kind: directory.KindAD, Document: resting[:len(resting)-3]})
+	if directory.ProblemOf(err) != directory.BadRequest {
+		t.Error(err)
 	}
 }
 

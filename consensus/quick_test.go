@@ -14,11 +14,12 @@ func quickly() (commands, requests [][]byte) {
 		if c.Register == nil {
 			continue
 		}
-		commands = append(commands, must((&batch{commandVersion, genesis, []command{c, {}, c}}).encode()))
+		commands = append(commands, must((&batch{commandVersion, genesis, []command{c, {}}}).encode()))
 	}
 	full := *everyCommand()[0].Register
 	full.Present, full.Absent, full.Until, full.For, full.Lifetime = true, true, genesis, tool, 1<<20
-	full.Made = &made{make([]byte, 32), make([]byte, 300), make([]byte, 64), &packed{1, make([]byte, 24)}}
+	full.Made = &made{make([]byte, 32), make([]byte, 64), make([]byte, 64), &packed{1, make([]byte, 24)}}
+	full.Document = make([]byte, 300)
 	full.Visibility, full.IfMatch = directory.Visibility{}, []uint64{}
 	commands = append(commands, must((&batch{commandVersion, genesis, []command{{Register: &full}}}).encode()))
 	judged := uint64(1 << 40)

@@ -85,7 +85,7 @@ func (s *Store) Close() error { return s.closed() }
 // to repeat it is safe.
 func (s *Store) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
 	req := &registerRequest{
-		callerOf(r.Caller), r.Agent, r.Document.Kind(), r.Document.Bytes(), r.Lifetime, r.Visibility, r.IfMatch, r.Present, r.Absent, r.KeepVisibility, nil, r.Owner,
+		callerOf(r.Caller), r.Agent, r.Document.Kind(), r.Document.AtRest().Resting(), r.Lifetime, r.Visibility, r.IfMatch, r.Present, r.Absent, r.KeepVisibility, nil, r.Owner,
 	}
 	if r.Projection != nil && r.Agent != "" { // else its name is not known yet
 		req.Packed = pack(r.Document, r.Projection)

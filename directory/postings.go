@@ -46,6 +46,11 @@ func (p *postings) seek(text string, k key) spot {
 		c := strings.Compare(p.text(o), text)
 		return c < 0 || c == 0 && p.keyOf(o).compare(k) < 0
 	}
+	return p.first(before)
+}
+
+// first returns the first spot of a posting that isn't before.
+func (p *postings) first(before func(posting) bool) spot {
 	c := sort.Search(len(p.chunks), func(i int) bool { return !before(p.chunks[i][len(p.chunks[i])-1]) })
 	if c == len(p.chunks) {
 		return spot{c, 0}
@@ -74,9 +79,26 @@ func (p *postings) between(from, to spot) int {
 	return n
 }
 
+// place is where o belongs. What is of the same text is known by its number, and the
+// end is looked at first: names often ascend, and revisions always do.
+func (p *postings) place(o posting) spot {
+	text, k := p.text(o), p.keyOf(o)
+	before := func(x posting) bool {
+		c := 0
+		if x.text != o.text || x.text == ownName {
+			c = strings.Compare(p.text(x), text)
+		}
+		return c < 0 || c == 0 && p.keyOf(x).compare(k) < 0
+	}
+	if last := len(p.chunks) - 1; last < 0 || before(p.chunks[last][len(p.chunks[last])-1]) {
+		return spot{last + 1, 0}
+	}
+	return p.first(before)
+}
+
 // insert adds o, which isn't in p yet.
 func (p *postings) insert(o posting) {
-	s := p.seek(p.text(o), p.keyOf(o))
+	s := p.place(o)
 	if s.chunk == len(p.chunks) {
 		// Behind everything: fill the last run whole, since many sets only grow at their end.
 		if s.chunk == 0 || len(p.chunks[s.chunk-1]) >= chunk {

@@ -48,6 +48,27 @@ func (d Document) atRest(room []byte) []byte {
 	return room[:1+len(small)]
 }
 
+// AtRest returns d as it is held for long: for a log, which every member reads, so
+// that it is compressed once and not by each of them.
+func (d Document) AtRest() Document {
+	room := restRooms.Get().(*[]byte)
+	defer restRooms.Put(room)
+	raw := d.atRest(*room)
+	if len(raw) == len(d.raw) {
+		return d
+	}
+	return Document{d.kind, string(raw)}
+}
+
+// Awake is the reverse of AtRest, of a document that may be damaged.
+func (d Document) Awake() (Document, error) {
+	if d.raw == "" || d.raw[0] != restForm {
+		return d, nil
+	}
+	text, err := awaken(d.raw)
+	return Document{d.kind, text}, err
+}
+
 // text returns the document as one JSON object.
 func (d Document) text() string {
 	if d.raw == "" || d.raw[0] != restForm {
@@ -80,10 +101,8 @@ func (d Document) Resting() []byte { return bytesOf(d.raw) }
 // keeps raw, which must not be modified any more.
 func LoadResting(kind Kind, raw []byte) (Document, error) {
 	d := LoadDocument(kind, raw)
-	if d.raw != "" && d.raw[0] == restForm {
-		if _, err := awaken(d.raw); err != nil {
-			return Document{}, err
-		}
+	if _, err := d.Awake(); err != nil {
+		return Document{}, err
 	}
 	return d, nil
 }

@@ -170,3 +170,21 @@ func BenchmarkRest(b *testing.B) {
 		}
 	})
 }
+
+func TestAtRestAndAwake(t *testing.T) {
+	for _, text := range []string{`{"a":1}`, `{"description":"` + strings.Repeat("An agent. ", 100) + `"}`, ""} {
+		d := LoadDocument(KindAD, []byte(text))
+		rest := d.AtRest()
+		if again := rest.AtRest(); again != rest || rest.Kind() != KindAD || len(text) > 1000 && len(rest.Resting()) > len(text)/2 {
+			t.Errorf("%.20q rests in %d bytes", text, len(rest.Resting()))
+		}
+		if awake, err := rest.Awake(); err != nil || awake != d {
+			t.Errorf("%.20q awakes as %q, %v", text, awake.raw, err)
+		}
+		if whole := rest.Resting(); len(text) > 1000 {
+			if _, err := LoadDocument(KindAD, whole[:len(whole)-3]).Awake(); err == nil {
+				t.Error("a damaged one awakes")
+			}
+		}
+	}
+}

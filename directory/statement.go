@@ -56,7 +56,12 @@ func (c *Change) DisclosuresTo(grants []Grant) []Disclosure {
 		return nil
 	}
 	members := c.Document.Members()
+	size := len(c.Agent) + len(c.Owner.String())
+	for _, m := range members {
+		size += len(m.Name) + len(m.Value)
+	}
 	d := &discloser{grants: grants, mac: hmac.New(sha256.New, c.Salt[:]), into: make([]Disclosure, 0, 3+len(members))}
+	d.text = make([]byte, 0, B64.EncodedLen(size+disclosureFrame*cap(d.into)))
 	d.disclose("reg", Member{"agent", AppendString(nil, c.Agent)})
 	d.disclose("reg", Member{"owner", AppendString(nil, c.Owner.String())})
 	d.disclose("reg", Member{"kind", AppendString(nil, string(c.Document.Kind()))})
@@ -67,13 +72,18 @@ func (c *Change) DisclosuresTo(grants []Grant) []Disclosure {
 }
 
 // A discloser makes the disclosures of one statement, one after the other in the
-// same memory: every member of the domain does this for every registration.
+// same memory: a leader does this for every registration.
 type discloser struct {
-	grants     []Grant
-	mac        hash.Hash // keyed by the master salt
-	into       []Disclosure
-	json, text []byte
+	grants []Grant
+	mac    hash.Hash // keyed by the master salt
+	into   []Disclosure
+	json   []byte
+	text   []byte // of all of them, which into shows parts of
 }
+
+// disclosureFrame is about how much a disclosure has beside its name and value: a
+// salt, brackets, quotation marks, and what is escaped.
+const disclosureFrame = 48
 
 func (d *discloser) disclose(object string, m Member) {
 	if !slices.ContainsFunc(d.grants, func(g Grant) bool { return g.Allows(object, m.Name) }) {
@@ -90,8 +100,9 @@ func (d *discloser) disclose(object string, m Member) {
 	d.json = append(B64.AppendEncode(d.json, salt[:16]), '"', ',')
 	d.json = append(AppendString(d.json, m.Name), ',')
 	d.json = append(append(d.json, m.Value...), ']')
-	d.text = B64.AppendEncode(d.text[:0], d.json)
-	d.into = append(d.into, Disclosure{object, m.Name, string(d.text)})
+	from := len(d.text)
+	d.text = B64.AppendEncode(d.text, d.json)
+	d.into = append(d.into, Disclosure{object, m.Name, textOf(d.text[from:])})
 }
 
 // Statement builds the payload of c in the given format. It is the same bytes on
@@ -139,11 +150,9 @@ func DigestsOf(ds []Disclosure) Digests {
 
 func digestsOf(ds []Disclosure, object string) []byte {
 	hs := make([]Hash, 0, len(ds))
-	var text []byte
 	for _, d := range ds {
 		if d.Object == object {
-			text = append(text[:0], d.Text...)
-			hs = append(hs, HashOf(text))
+			hs = append(hs, HashOf(bytesOf(d.Text)))
 		}
 	}
 	return inOrder(hs)
