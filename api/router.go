@@ -81,16 +81,28 @@ func resources(rows []row) []*resource {
 }
 
 // route makes the router of the table. Paths are matched as they were sent, so
-// that an encoded slash stays within its segment, and nothing is redirected.
+// that an encoded slash stays within its segment, and nothing is redirected. Those
+// without a variable, which are most requests', are not searched for.
 func (s *Server) route() http.Handler {
 	m := mux.NewRouter().UseEncodedPath().SkipClean(true)
+	literal := map[string]*resource{}
 	for _, res := range resources(s.table()) {
+		if !strings.Contains(res.path, "{") {
+			literal[res.path] = res
+			continue
+		}
 		m.Path(res.path).HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.dispatch(w, r, res) })
 	}
 	m.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, callOf(r), directory.Refuse(directory.NotFound, "There is nothing at this path."))
 	})
-	return m
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if res := literal[r.URL.EscapedPath()]; res != nil {
+			s.dispatch(w, r, res)
+			return
+		}
+		m.ServeHTTP(w, r)
+	})
 }
 
 // dispatch answers a request to a resource that exists.

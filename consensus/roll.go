@@ -55,12 +55,18 @@ func (r *roll[T]) add(v T) uint32 {
 }
 
 // set adds v, or puts it in the place of what has its rid.
-func (r *roll[T]) set(v T) {
-	if n, had := r.number(v.id()); had {
-		*r.all.Edit(n) = v
-	} else {
-		r.add(v)
+func (r *roll[T]) set(v T) { r.replace(v.id(), func(T) T { return v }) }
+
+// replace puts what by makes of what has that rid in its place; of the zero value
+// where nothing has.
+func (r *roll[T]) replace(rid directory.RID, by func(T) T) {
+	n, had := r.number(rid)
+	if !had {
+		var none T
+		r.add(by(none))
+		return
 	}
+	*r.all.Edit(n) = by(*r.all.At(n))
 }
 
 // drop takes out what has a number.

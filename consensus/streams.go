@@ -39,10 +39,12 @@ func (s *stream) live(rid directory.RID) (*announced, bool) {
 // all that were announced before.
 func (s *stream) announce(d directory.Digest) *announced {
 	a := &announced{d, d.Deadline}
-	if old := s.entries.get(d.RID); old != nil {
-		a.highest = max(old.highest, d.Deadline)
-	}
-	s.entries.set(a)
+	s.entries.replace(d.RID, func(old *announced) *announced {
+		if old != nil {
+			a.highest = max(old.highest, d.Deadline)
+		}
+		return a
+	})
 	s.order.add(place{d.Revision, d.RID}, s.stale)
 	s.tip = d.Revision
 	return a
@@ -156,9 +158,7 @@ func (s *state) pin() {
 // made. covered is whether this revision has a statement of its own.
 func (s *state) publish(reg *registration, made *made, revision uint64, covered bool) {
 	e := reg.entry
-	granted := map[directory.Audience]bool{}
 	for i, g := range reg.grants {
-		granted[g.Audience] = true
 		m := made.shown(i)
 		if was, in := s.streams[g.Audience].live(e.RID); in && was.H == reg.h && was.M == m {
 			continue
@@ -169,7 +169,7 @@ func (s *state) publish(reg *registration, made *made, revision uint64, covered 
 		}, covered)
 	}
 	for _, aud := range s.audiences(e.RID) {
-		if !granted[aud] {
+		if !slices.ContainsFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud }) {
 			s.announce(aud, directory.Digest{RID: e.RID, Revision: revision, Op: directory.OpDrop}, false)
 		}
 	}

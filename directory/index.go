@@ -224,18 +224,25 @@ func (t term) compare(o term) int {
 	return cmp.Or(cmp.Compare(t.field, o.field), cmp.Compare(t.text, o.text))
 }
 
+// usualTerms is as many as few entries are found by.
+const usualTerms = 24
+
+// soughtRooms has the lists that sought uses again.
+var soughtRooms = sync.Pool{New: func() any { return new(Projection) }}
+
 // termsOf returns what e is found by, sorted and each once. Texts are in NFC, as
 // those that are asked for (AD-059).
 func termsOf(e *Entry) []term {
-	ts := []term{{fieldAll, ""}, {fieldAgent, e.Agent}}
+	ts := append(make([]term, 0, usualTerms), term{fieldAll, ""}, term{fieldAgent, e.Agent})
 	add := func(field int, texts ...string) {
 		for _, t := range texts {
 			ts = append(ts, term{field, nfc(t)})
 		}
 	}
 	if !e.Packed.IsZero() {
-		var p Projection
-		e.sought(&p)
+		p := soughtRooms.Get().(*Projection)
+		defer soughtRooms.Put(p)
+		e.sought(p)
 		add(fieldTag, p.Tags...)
 		add(fieldProtocol, p.Protocols...)
 		if p.Status != statusActive {
