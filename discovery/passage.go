@@ -4,13 +4,14 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // Bounds of the texts that an analyser remembers.
 const (
 	minPassage = 64      // bytes; a shorter one is read as fast
 	metTexts   = 1 << 12 // how many are known to have been met
-	maxRetold  = 1 << 15 // tokens of all that are remembered: two megabytes
+	maxRetold  = 2 << 20 // bytes of all that are remembered: texts and tokens
 )
 
 // passages are whole texts that were met more than once: the instances of one agent
@@ -19,7 +20,7 @@ const (
 type passages struct {
 	met    [metTexts]uint64 // the hash of a text that was met, where its hash says
 	known  map[string]passage
-	tokens int // of known
+	weight int // of known, in bytes
 }
 
 type passage struct {
@@ -47,13 +48,14 @@ func (a *analyser) reread(text string) []token {
 		*met = h
 		return tokens
 	}
-	if ps.tokens+len(tokens) > maxRetold {
+	weight := len(text) + len(tokens)*int(unsafe.Sizeof(token{}))
+	if weight > maxRetold {
+		return tokens
+	}
+	if ps.weight += weight; ps.weight > maxRetold {
 		clear(ps.known)
-		ps.tokens = 0
+		ps.weight = weight
 	}
-	if len(tokens) <= maxRetold {
-		ps.known[strings.Clone(text)] = passage{slices.Clone(tokens), a.dropped - before}
-		ps.tokens += len(tokens)
-	}
+	ps.known[strings.Clone(text)] = passage{slices.Clone(tokens), a.dropped - before}
 	return tokens
 }

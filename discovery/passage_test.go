@@ -17,7 +17,7 @@ func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 	seed := maphash.MakeSeed()
 	a, plain := newAnalyser(seed, maxVocabulary), newAnalyser(seed, maxVocabulary)
 	for round := range 4 {
-		for i := range 300 {
+		for i := range 100 {
 			text := fmt.Sprintf("The agent number %d of GitHub's translators. %s", i, strings.Repeat("It reads what it is given, and says it in other words. ", i))
 			before, plainBefore := a.dropped, plain.dropped
 			got, want := slices.Clone(a.reread(text)), plain.read(text)
@@ -25,12 +25,29 @@ func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 				t.Fatalf("round %d: got %v and %d dropped, want %v and %d", round, got, a.dropped-before, want, plain.dropped-plainBefore)
 			}
 		}
-		if a.passages.tokens > maxRetold {
-			t.Fatalf("%d tokens are remembered", a.passages.tokens)
-		}
 	}
 	if len(a.passages.known) == 0 {
 		t.Error("nothing is remembered")
+	}
+}
+
+// However little there is to read in long texts, only so much of them is kept.
+func TestPassagesAreBounded(t *testing.T) {
+	a := newAnalyser(maphash.MakeSeed(), maxVocabulary)
+	for i := range 50 {
+		for range 2 {
+			a.reread(strings.Repeat("-", 60<<10) + fmt.Sprint(i))
+		}
+		kept := 0
+		for text := range a.passages.known {
+			kept += len(text)
+		}
+		if kept > maxRetold || a.passages.weight > maxRetold {
+			t.Fatalf("%d bytes of texts are kept", kept)
+		}
+	}
+	if a.reread(strings.Repeat("word ", 40_000)); len(a.passages.known) == 0 {
+		t.Error("a text that is too long took the others' place")
 	}
 }
 
