@@ -69,14 +69,16 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 	if index != nil {
 		building.Go(s.buildIndex)
 	}
+	defer building.Wait()
 	for range h.Streams {
-		err = errors.Join(err, s.readStream(dec))
+		if err := s.readStream(dec); err != nil {
+			return s, err
+		}
 	}
 	for reg := range s.regs.each() {
 		s.plan(reg)
 	}
-	building.Wait()
-	return s, err
+	return s, nil
 }
 
 // maxReserved bounds what a header has room made for before there is anything.

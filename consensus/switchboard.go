@@ -35,8 +35,11 @@ func (s *Store) lineTo(ctx context.Context, to Member) (*line, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-b.dialing }()
-	if l := b.own[to.ID]; l != nil && l.to == to && l.live() {
-		return l, nil
+	if l := b.own[to.ID]; l != nil {
+		if l.to == to && l.live() {
+			return l, nil
+		}
+		l.cut() // the member has moved: nobody would ask over it again
 	}
 	conn, err := s.cluster.connect(ctx, to.Address, protoLine)
 	if err != nil {

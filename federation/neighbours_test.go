@@ -1,8 +1,10 @@
 package federation
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/roster-mesh/roster/directory"
 	"go.etcd.io/bbolt"
 )
@@ -253,4 +256,37 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.Refused())
 		}
 	})
+}
+
+// A peer that answers with compression and nothing in it is given up after as many
+// bytes as an answer may have.
+//
+// Requirement: MESH-026
+func TestEmptyFramesEnd(t *testing.T) {
+	b := newBench(t, nil)
+	n := nameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
+	z, err := zstd.NewWriter(nil, zstd.WithZeroFrames(true))
+	must(t, err)
+	endless := &repeating{what: bytes.Repeat(z.EncodeAll(nil, nil), 1000)}
+	b.world.carry = roundTripper(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {codingZstd}}, Body: io.NopCloser(endless)}, nil
+	})
+	if got := b.beta.fetch(t.Context(), alpha, []name{n}, []node{b.giver()}); len(got) != 0 || endless.read > maxCoded+1<<20 {
+		t.Errorf("%d records of %d bytes", len(got), endless.read)
+	}
+}
+
+// A repeating reader gives the same without end.
+type repeating struct {
+	what []byte
+	read int
+}
+
+func (r *repeating) Read(b []byte) (n int, err error) {
+	for n < len(b) {
+		k := copy(b[n:], r.what[(r.read+n)%len(r.what):])
+		n += k
+	}
+	r.read += n
+	return n, nil
 }

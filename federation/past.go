@@ -70,7 +70,7 @@ func (m *Mesh) adopt(o *origin, text string) error {
 	if o.ended {
 		return nil
 	}
-	if claimed := parseKeys(text); claimed != nil && text != o.keysText {
+	if claimed := parseKeys(text); claimed != nil && text != o.keysText && !m.contradicts(o, claimed) {
 		if _, err := o.superseded(claimed); err != nil {
 			return err
 		}
@@ -85,6 +85,13 @@ func (m *Mesh) adopt(o *origin, text string) error {
 		}
 	}
 	return m.obey(o)
+}
+
+// contradicts reports whether a document says that it is the newest one that is here,
+// and so may be evidence (E3). It isn't adopted, and needs no room.
+func (m *Mesh) contradicts(o *origin, claimed *directory.KeyDocument) bool {
+	doc, _, ok := m.cfg.Keys.Keys(o.domain)
+	return ok && issueOf(doc) == issueOf(claimed)
 }
 
 // replaceKeys writes an origin's newest key document down. o.mu is held.

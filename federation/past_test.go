@@ -4,6 +4,8 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
+	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +114,43 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 		time.Sleep(pastFor - time.Since(began))
 		if _, err := s.issue(s.key(), revoked...); err != nil {
 			t.Errorf("an hour later: %v", err)
+		}
+	})
+}
+
+// A domain that drops keys too fast and gives two key documents of one issue is
+// accused of the second: that one is no key document to make room for.
+//
+// Requirement: MESH-022
+func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		court := new(bailiff)
+		s := &successor{seq: 100, bench: newBench(t, func(c *Config) { c.Court = court })}
+		s.origin.register("agent", 600)
+		s.pull()
+		var err error
+		for err == nil {
+			_, err = s.issue(s.key())
+		}
+		if !errors.Is(err, errKeysPace) {
+			t.Fatal(err)
+		}
+		public, private, err := ed25519.GenerateKey(rand.Reader)
+		must(t, err)
+		forked := *s.origin.KeyDocument()
+		forked.Keys = []directory.SigningKey{{Public: public, Node: pondNode(alpha.Name(), "1")}}
+		text := sign(private, headerOf(directory.TypeKeys, directory.KeyID(public)), forked.Payload())
+		s.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == pathKeys {
+				return []byte(text)
+			}
+			return body
+		}
+		if err := s.beta.refreshKeys(t.Context(), s.beta.origin(alpha), s.giver()); !errors.As(err, new(fork)) {
+			t.Errorf("a fork is refused with %v", err)
+		}
+		if len(court.accused) != 1 || !slices.Contains(court.accused[0], text) {
+			t.Errorf("%d accusations", len(court.accused))
 		}
 	})
 }

@@ -34,6 +34,7 @@ type publisher struct {
 	mu    sync.Mutex
 	pages map[pageKey]madePage
 	ready directory.Position // of the key document by which this node's signature was last seen to hold
+	known madeSignatures     // of records, made while that was the newest
 }
 
 // maxMade bounds the pages that are remembered; a page is at most MaxPage.
@@ -94,7 +95,7 @@ func (b *publisher) signed(typ string, payload []byte) (string, error) {
 		if _, _, err := b.cfg.Keys.Verify(b.cfg.Domain, typ, text); err != nil {
 			return "", fmt.Errorf("%w: %w", errNotReady, err)
 		}
-		b.ready = issueOf(doc)
+		b.ready, b.known = issueOf(doc), madeSignatures{}
 	}
 	return text, nil
 }
@@ -126,7 +127,7 @@ func (b *publisher) record(aud directory.Audience, n name) (string, bool, error)
 	if !ok {
 		return "", false, nil
 	}
-	text, err := b.signedRecord(payload)
+	text, err := b.signedRecord(n.h, payload)
 	if err != nil {
 		return "", false, err
 	}
@@ -135,17 +136,26 @@ func (b *publisher) record(aud directory.Audience, n name) (string, bool, error)
 
 // signedRecord is signed for records. They are many, and none waits for another where
 // this node's signature was seen to hold.
-func (b *publisher) signedRecord(payload []byte) (string, error) {
+func (b *publisher) signedRecord(h directory.Hash, payload []byte) (string, error) {
 	doc := b.cfg.Source.KeyDocument()
 	b.mu.Lock()
 	if doc == nil || b.ready != issueOf(doc) {
 		defer b.mu.Unlock()
 		return b.signed(directory.TypeRecord, payload)
 	}
+	text := b.known.of(h, payload)
 	b.mu.Unlock()
+	if text != "" {
+		return text, nil
+	}
 	text, err := b.cfg.Keys.Sign(directory.TypeRecord, payload)
 	if err != nil {
 		return "", fmt.Errorf("federation: sign: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ready == issueOf(doc) { // else it may be by a key that is no longer listed
+		b.known.add(h, text)
 	}
 	return text, nil
 }

@@ -39,6 +39,7 @@ func (m *Mesh) get(ctx context.Context, n node, path string, q url.Values, limit
 	if err != nil {
 		return "", fmt.Errorf("federation: %w", err)
 	}
+	req.Header.Set("Accept-Encoding", "identity") // what is unpacked may be endless before it has a byte
 	res, err := m.cfg.Client(n.domain).Do(req)
 	if err != nil {
 		return "", fmt.Errorf("ask %s: %w", n.base, err)

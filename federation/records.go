@@ -184,6 +184,10 @@ func (c *codecs) plainly(res *http.Response) (io.Reader, func(), error) {
 	}
 }
 
+// maxCoded bounds an answer as it comes. None is longer than what is in it by more than
+// a coding's frames, of which there might else be one after another with nothing in them.
+const maxCoded = maxAnswer + directory.MaxRecord + 1<<20
+
 // maxAnswers bounds what is fetched at a time, each answer being at most maxAnswer:
 // a peer whose documents are large is asked again later for the rest.
 const maxAnswers = 4
@@ -246,7 +250,7 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", n.base, res.Status)
 	}
-	res.Body = &counted{res.Body, func(bytes int) { m.traffic.add(n.domain, bytes, 0) }}
+	res.Body = &counted{http.MaxBytesReader(nil, res.Body, maxCoded), func(bytes int) { m.traffic.add(n.domain, bytes, 0) }}
 	body, done, err := m.codecs.plainly(res)
 	defer done()
 	if err != nil {

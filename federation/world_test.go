@@ -165,12 +165,23 @@ func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*directory.Ke
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if old := k.adopted[origin].doc; old != nil && issueOf(doc).Before(issueOf(old)) {
-		return nil, errors.New("an old key document")
+	if old := k.adopted[origin]; old.doc != nil {
+		switch {
+		case issueOf(doc).Before(issueOf(old.doc)):
+			return nil, errors.New("an old key document")
+		case issueOf(doc) == issueOf(old.doc) && !bytes.Equal(doc.Payload(), old.doc.Payload()):
+			return nil, fork{old.text, text}
+		}
 	}
 	k.adopted[origin] = adoptedKeys{doc, text}
 	return doc, nil
 }
+
+// A fork is two key documents of one issue.
+type fork [2]string
+
+func (f fork) Error() string         { return "two key documents of one epoch and seq" }
+func (f fork) Forked() (_, _ string) { return f[0], f[1] }
 
 func (k *keyring) Keys(origin spiffeid.TrustDomain) (*directory.KeyDocument, string, bool) {
 	if origin == k.domain {

@@ -1,0 +1,92 @@
+package federation
+
+import (
+	"crypto/ed25519"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A counter signs as a keyring does, and counts.
+type counter struct {
+	*keyring
+	signed map[string]int // by type
+}
+
+func (c *counter) Sign(typ string, payload []byte) (string, error) {
+	c.signed[typ]++
+	return c.keyring.Sign(typ, payload)
+}
+
+// However many ask for a record, it is signed once, and again once the domain's key
+// document has another key: what the key before signed is given to nobody.
+//
+// Requirement: MESH-014, TRUST-010
+func TestARecordIsSignedOnceForAll(t *testing.T) {
+	b := newBench(t, nil)
+	c := &counter{b.alpha.keys, map[string]int{}}
+	b.alpha.Mesh.cfg.Keys = c
+	var names []name
+	for _, agent := range []string{"first", "second"} {
+		names = append(names, nameOf(b.origin.regs[b.origin.register(agent, 600)].announced))
+	}
+	ask := func() (texts []string) {
+		for _, n := range names {
+			text, ok, err := b.alpha.recordOf(alpha, beta, n)
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if _, _, err := b.alpha.keys.Verify(alpha, directory.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
+				t.Errorf("a record's signature: %v", err)
+			}
+			texts = append(texts, text)
+		}
+		return texts
+	}
+	for _, change := range []func(){
+		func() {},
+		func() {
+			_, b.alpha.keys.private, _ = ed25519.GenerateKey(nil)
+			b.origin.listKeys(nil, b.alpha.keys)
+		},
+	} {
+		change()
+		ask() // and the first of them shows that this node's key is listed
+		ask()
+		before := c.signed[directory.TypeRecord]
+		texts := ask()
+		for i, again := range ask() {
+			if again != texts[i] {
+				t.Error("the same record is another")
+			}
+		}
+		if n := c.signed[directory.TypeRecord]; n != before {
+			t.Errorf("what was signed was signed %d times more", n-before)
+		}
+	}
+}
+
+// Whatever is asked for, the signatures that are kept are bounded, and those that were
+// asked for last are among them.
+func TestSignaturesAreBounded(t *testing.T) {
+	var s madeSignatures
+	hash := func(i int) (h directory.Hash) {
+		binary.BigEndian.PutUint64(h[:], uint64(i))
+		return h
+	}
+	s.add(hash(0), "header.payload.signature0")
+	for i := 1; i < 5*maxSignatures; i++ {
+		s.add(hash(i), "header.payload.signature")
+		if s.of(hash(0), []byte("payload")) != "header."+directory.B64.EncodeToString([]byte("payload"))+".signature0" {
+			t.Fatalf("what is asked for all the time is lost after %d", i)
+		}
+		if n := len(s.young) + len(s.aged); n > 2*maxSignatures {
+			t.Fatalf("%d are kept", n)
+		}
+	}
+	if s.of(hash(1), nil) != "" {
+		t.Error("what nobody asked for is kept for ever")
+	}
+}
