@@ -191,10 +191,13 @@ func (m *Mesh) Evidence(td spiffeid.TrustDomain) []EvidenceFile { return m.cases
 // EvidenceFile returns a file that Evidence lists, the oldest where id is empty; a
 // directory.NotFound for none.
 func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) {
-	if all := m.cases.against(td); id == "" && len(all) > 0 {
+	all := m.cases.against(td)
+	switch {
+	case len(all) == 0:
+		return nil, directory.Refuse(directory.NotFound, "this node has no evidence against %s", td.Name())
+	case id == "":
 		id = all[0].ID
-	}
-	if !slices.ContainsFunc(m.cases.against(td), func(f EvidenceFile) bool { return f.ID == id }) {
+	case !slices.ContainsFunc(all, func(f EvidenceFile) bool { return f.ID == id }):
 		return nil, directory.Refuse(directory.NotFound, "this node has no evidence %.40q against %s", id, td.Name())
 	}
 	b, err := os.ReadFile(m.cases.file(td, id, keptSuffix))

@@ -126,6 +126,22 @@ func (p *process) resident() (now, highest int64, err error) {
 	return now, highest, nil
 }
 
+// own returns what of its memory is its own: no part of a file that it has mapped,
+// which the kernel takes back where it wants to.
+func (p *process) own() (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(b) {
+		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == "RssAnon:" {
+			kib, err := strconv.ParseInt(string(f[1]), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("the kernel doesn't tell RssAnon")
+}
+
 // until repeats try until it succeeds, the process ends, or ctx does.
 func until(ctx context.Context, what string, p *process, try func() error) error {
 	for {

@@ -43,7 +43,8 @@ func firstSync(ctx context.Context, b *bench) error {
 		watching.Go(func() error { return newcomer.profile(ctx, "sync-newcomer", b.turn) })
 		watching.Go(func() error { return origin.profile(ctx, "sync-origin", b.turn) })
 	}
-	if err := newcomer.shows(ctx, origin, size); err != nil {
+	most := int64(0)
+	if err := newcomer.shows(ctx, origin, size, &most); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -54,7 +55,11 @@ func firstSync(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	now, highest, err := newcomer.nodes[0].resident()
+	all, _, err := newcomer.nodes[0].resident()
+	if err != nil {
+		return err
+	}
+	now, err := newcomer.nodes[0].own()
 	if err != nil {
 		return err
 	}
@@ -63,13 +68,14 @@ func firstSync(ctx context.Context, b *bench) error {
 		limit = 240
 	}
 	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records", count(size)), Value: took.Seconds(), Unit: "s", Bar: atMost(limit),
-		Note: fmt.Sprintf("%.1f s of CPU, both ends; the newcomer's memory %s MB, at most %s meanwhile", (both - before).Seconds(), figure(float64(now)/1e6), figure(float64(highest)/1e6))})
+		Note: fmt.Sprintf("%.1f s of CPU, both ends; the newcomer has %s MB and had %s of its own at most, %s with its store's file",
+			(both - before).Seconds(), figure(float64(now)/1e6), figure(float64(most)/1e6), figure(float64(all)/1e6))})
 	return nil
 }
 
 // shows waits until a node of d has all that origin announced, and shows the last
-// of what was registered there.
-func (d *domain) shows(ctx context.Context, origin *domain, size int) error {
+// of what was registered there. Most is the highest of the node's own memory meanwhile.
+func (d *domain) shows(ctx context.Context, origin *domain, size int, most *int64) error {
 	ops, err := d.clientAs("/ops/operator")
 	if err != nil {
 		return err
@@ -77,6 +83,11 @@ func (d *domain) shows(ctx context.Context, origin *domain, size int) error {
 	defer ops.CloseIdleConnections()
 	operator, reader := api.NewClient(d.Nodes[0].API, ops), api.NewClient(d.Nodes[0].API, d.client)
 	return until(ctx, d.TrustDomain+" has what "+origin.TrustDomain+" announced", d.nodes[0], func() error {
+		now, err := d.nodes[0].own()
+		*most = max(*most, now)
+		if err != nil {
+			return err
+		}
 		peers, _, err := operator.Peers(ctx)
 		if err != nil {
 			return err
