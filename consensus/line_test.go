@@ -167,22 +167,24 @@ func TestALineThatComesTooLate(t *testing.T) {
 // A member that has moved is asked over a line to its new address, and the one to the
 // old is cut: it would else last as long as a certificate.
 func TestALineToWhereAMemberWasIsCut(t *testing.T) {
-	d := newDomain(t, 3, nil)
-	d.ready()
-	leader, other := d.leader() // which opens no lines of its own accord
-	here, to := d.nodes[leader], d.members[other]
-	old, err := here.lineTo(t.Context(), to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := here.lineTo(t.Context(), to); err != nil || again != old {
-		t.Fatalf("another line to the same: %v", err)
-	}
-	old.to.Address = "elsewhere.alpha.test:7000"
-	if l, err := here.lineTo(t.Context(), to); err != nil || l == old || !l.live() {
-		t.Errorf("to where it is now: %v", err)
-	}
-	if old.live() {
-		t.Error("the line to where it was is open")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, other := d.leader() // which opens no lines of its own accord
+		here, to := d.nodes[leader], d.members[other]
+		old, err := here.lineTo(t.Context(), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := here.lineTo(t.Context(), to); err != nil || again != old {
+			t.Fatalf("another line to the same: %v", err)
+		}
+		old.to.Address = "elsewhere.alpha.test:7000"
+		if l, err := here.lineTo(t.Context(), to); err != nil || l == old || !l.live() {
+			t.Errorf("to where it is now: %v", err)
+		}
+		if old.live() {
+			t.Error("the line to where it was is open")
+		}
+	})
 }
