@@ -263,7 +263,8 @@ func (s *Store) mayRestore(live, old *state, o RestoreOptions) error {
 
 // succeed makes of a backup's state what the domain goes on with in the place of
 // live: everything that counts up goes on above both, what is agreed stays agreed,
-// what was used once stays used, and nothing is announced. It is sealed.
+// what was used once stays used, and nothing is announced. The policy is the backup's
+// only where the domain never made one, as one that lost its disks. It is sealed.
 func (s *state) succeed(live *state, reason string) {
 	if s.position().Before(live.position()) {
 		s.ledger = live.ledger
@@ -271,7 +272,9 @@ func (s *state) succeed(live *state, reason string) {
 	s.epoch, s.revision = max(s.epoch, live.epoch), max(s.revision, live.revision)
 	s.now, s.policy = max(s.now, live.now), max(s.policy, live.policy)
 	s.rules, s.issued, s.keys, s.members, s.admitted = live.rules, live.issued, live.keys, live.members, live.admitted
-	s.law, s.verdict = live.law, nil
+	if s.verdict = nil; live.law.Revision > 0 {
+		s.law = live.law
+	}
 	maps.Copy(s.peerings, live.peerings)
 	s.spent.take(&live.spent)
 	s.claims.take(&live.claims)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -332,9 +333,17 @@ func TestABackupFillsANewDomain(t *testing.T) {
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
+		if err := d.nodes[0].SetPolicy(t.Context(), []byte("the backup's"), nil); err != nil {
+			t.Fatal(err)
+		}
 		file := d.backup(0)
 		d.close()
-		e := newDomain(t, 3, func(c *Config) { c.clock = func() time.Time { return time.Now().Add(2 * time.Second) } })
+		var told sync.Map // by node: the policy
+		e := newDomain(t, 3, func(c *Config) {
+			c.clock = func() time.Time { return time.Now().Add(2 * time.Second) }
+			node := c.Node
+			c.Policy = func(text []byte, _ uint64) { told.Store(node, string(text)) }
+		})
 		e.ready()
 		done, err := e.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
 		if err != nil {
@@ -343,6 +352,22 @@ func TestABackupFillsANewDomain(t *testing.T) {
 		e.settled()
 		if len(e.nodes[1].Peerings()) != 1 || e.nodes[2].cfg.Index.Len() != 1 || done.Now.Epoch <= done.Before.Epoch {
 			t.Errorf("restored %+v: peerings %v, %d registrations", done, e.nodes[1].Peerings(), e.nodes[2].cfg.Index.Len())
+		}
+		for i, want := range []string{"the backup's", "another"} {
+			for _, m := range e.members {
+				if got, _ := told.Load(m.ID); got != want {
+					t.Errorf("restored %d times, %s has the policy %v, want %q", i+1, m.ID, got, want)
+				}
+			}
+			if i == 0 {
+				if err := e.nodes[0].SetPolicy(t.Context(), []byte("another"), nil); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := e.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {
+					t.Fatal(err)
+				}
+				e.settled()
+			}
 		}
 	})
 }
