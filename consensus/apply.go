@@ -51,9 +51,10 @@ type state struct {
 
 // A registration is one of the domain's own, whether or not its deadline has
 // passed. But for look it is never modified: a change puts another in its place,
-// so that a snapshot may read it while changes go on.
+// so that a snapshot may read it while changes go on. Its entry is a part of it,
+// which the index points to: of 10^6 each is one thing less for the collector.
 type registration struct {
-	entry  *directory.Entry
+	entry  directory.Entry
 	grants []directory.Grant
 	h      directory.Hash // of its statement, which is made of what follows
 	format int
@@ -69,7 +70,7 @@ type registration struct {
 
 // change is what reg's statement says.
 func (r *registration) change(domain spiffeid.TrustDomain) *directory.Change {
-	e := r.entry
+	e := &r.entry
 	return &directory.Change{
 		Issuer: domain, RID: e.RID, Op: directory.OpPut, Epoch: r.epoch, Revision: e.Statement, Prev: r.prev,
 		IssuedAt: r.issued, Since: e.RegisteredAt / 1000, Leaf: r.leaf,
@@ -254,15 +255,14 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 			return directory.Outcome{}, err
 		}
 	}
-	e := &directory.Entry{Origin: s.domain, RID: c.RID, Agent: c.Agent, Owner: owner, RegisteredAt: s.now}
+	e := directory.Entry{Origin: s.domain, RID: c.RID, Agent: c.Agent, Owner: owner, RegisteredAt: s.now}
 	if old != nil {
-		kept := *old.entry
-		e = &kept
+		e = old.entry
 	} else {
 		delete(s.holds.names, c.Agent)
 	}
 	e.Visibility = c.Visibility
-	return s.put(old, e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
+	return s.put(old, &e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
 }
 
 // owner is whose a registration is to be, where nobody has the name.
@@ -283,7 +283,7 @@ func (s *state) update(c *update) (directory.Outcome, error) {
 	if old.entry.Statement != c.Statement || s.policy != c.Granted.Policy {
 		return directory.Outcome{}, errMoved
 	}
-	e, lifetime := *old.entry, c.Lifetime
+	e, lifetime := old.entry, c.Lifetime
 	if lifetime == 0 {
 		lifetime = e.Lifetime
 	}
@@ -318,7 +318,7 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 		e.Created = revision
 	}
 	reg := &registration{
-		entry: e, grants: c.grants, format: c.format, epoch: s.epoch,
+		entry: *e, grants: c.grants, format: c.format, epoch: s.epoch,
 		issued: s.now / 1000, leaf: s.ledger.size, salt: c.salt, until: c.until,
 	}
 	if old != nil {
@@ -336,7 +336,7 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 	reg.h = directory.HashOf(payload)
 	s.next()
 	s.ledger.append(leafStatement, payload)
-	e.Rest()
+	reg.entry.Rest()
 	s.replace(old, reg)
 	s.publish(reg, made, revision, true)
 	s.plan(reg)
@@ -352,7 +352,7 @@ func (s *state) replace(old, reg *registration) {
 		}
 	}
 	s.regs.put(reg)
-	s.index.Put(reg.entry)
+	s.index.Put(&reg.entry)
 }
 
 // refresh sets a new deadline, which counts from the commit (T1, AD-020). A
@@ -365,8 +365,8 @@ func (s *state) refresh(c *refresh) (directory.Outcome, error) {
 	if old.entry.Unconfirmed {
 		return directory.Outcome{}, errMoved // it takes a statement of this epoch
 	}
-	reg, e := *old, *old.entry
-	reg.entry = &e
+	reg := *old
+	e := &reg.entry
 	if c.Lifetime != 0 {
 		e.Lifetime = c.Lifetime
 	}
@@ -386,7 +386,7 @@ func (s *state) remove(c *remove) (directory.Outcome, error) {
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	if err = s.end(reg, c.Format, func(*announced) bool { return true }); err != nil {
+	if err = s.end(reg, c.Format, func(announced) bool { return true }); err != nil {
 		return directory.Outcome{}, err
 	}
 	s.hold(reg, s.now/1000)
@@ -397,7 +397,7 @@ func (s *state) remove(c *remove) (directory.Outcome, error) {
 // later one (X3), and its former owner is remembered (AD-058).
 func (s *state) expire(reg *registration, format int) error {
 	deadline := reg.entry.ExpiresAt / 1000
-	err := s.end(reg, format, func(a *announced) bool { return a.highest > deadline })
+	err := s.end(reg, format, func(a announced) bool { return a.highest > deadline })
 	if err == nil {
 		s.former.remember(former{reg.entry.RID, reg.entry.Owner, s.now / 1000})
 		s.hold(reg, deadline)
@@ -407,8 +407,8 @@ func (s *state) expire(reg *registration, format int) error {
 
 // end writes reg's end statement and takes it out of everything. It says end
 // where say wants it; elsewhere the deadline has said it.
-func (s *state) end(reg *registration, format int, say func(*announced) bool) error {
-	e, revision := reg.entry, s.revision+1
+func (s *state) end(reg *registration, format int, say func(announced) bool) error {
+	e, revision := &reg.entry, s.revision+1
 	payload, err := directory.Statement(format, &directory.Change{
 		Issuer: s.domain, RID: e.RID, Op: directory.OpEnd, Epoch: s.epoch, Revision: revision, Prev: reg.h,
 		IssuedAt: s.now / 1000, Since: e.RegisteredAt / 1000, Leaf: s.ledger.size,

@@ -32,10 +32,10 @@ func (s *state) announceAll(c *sweep) {
 		if x, in := s.announced(rid); !in || x >= deadline {
 			continue
 		}
-		next, e := *reg, *reg.entry
-		next.entry, e.Revision = &e, s.next()
+		next := *reg
+		next.entry.Revision = s.next()
 		s.replace(reg, &next)
-		s.renew(&next, e.Revision, func(x int64) bool { return x < deadline })
+		s.renew(&next, next.entry.Revision, func(x int64) bool { return x < deadline })
 		s.plan(&next)
 	}
 }
@@ -43,8 +43,8 @@ func (s *state) announceAll(c *sweep) {
 // announced returns the lowest deadline by which rid is in a stream.
 func (s *state) announced(rid directory.RID) (x int64, in bool) {
 	for _, st := range s.streams {
-		if a, ok := st.live(rid); ok && (!in || a.Deadline < x) {
-			x, in = a.Deadline, true
+		if a, ok := st.live(rid); ok && (!in || a.deadline < x) {
+			x, in = a.deadline, true
 		}
 	}
 	return x, in
@@ -63,14 +63,14 @@ func (s *state) regrant(c *regrant) {
 		if equalGrants(grants, reg.grants) {
 			continue
 		}
-		next, e := *reg, *reg.entry
-		next.entry, next.grants, e.Revision = &e, grants, s.next()
+		next := *reg
+		next.grants, next.entry.Revision = grants, s.next()
 		s.replace(reg, &next)
 		made := &made{Shown: item.Shown}
 		if len(made.Shown) != len(grants)*sha256.Size {
 			made.Shown = shownTo(next.change(s.domain), grants)
 		}
-		s.publish(&next, made, e.Revision, false)
+		s.publish(&next, made, next.entry.Revision, false)
 		s.plan(&next)
 	}
 }

@@ -77,6 +77,22 @@ func BenchmarkRestore(b *testing.B) {
 	b.ReportMetric((used(syscall.RUSAGE_SELF)-began).Seconds()/float64(b.N)*1e6/float64(*benchSize), "cpu-s/10^6")
 }
 
+// What the collector has to do each time that it looks at so many registrations.
+func BenchmarkCollection(b *testing.B) {
+	d, _ := populated(b, *benchSize)
+	runtime.GC()
+	began := used(syscall.RUSAGE_SELF)
+	for b.Loop() {
+		runtime.GC()
+	}
+	b.ReportMetric((used(syscall.RUSAGE_SELF)-began).Seconds()/float64(b.N)*1e6/float64(*benchSize), "cpu-s/10^6")
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(m.HeapAlloc)/float64(*benchSize), "B/registration")
+	b.ReportMetric(float64(m.HeapObjects)/float64(*benchSize), "objects/registration")
+	runtime.KeepAlive(d)
+}
+
 // used is how much of the processors this process, or this thread, has had: on a
 // busy machine it tells more than the time does.
 func used(who int) time.Duration {

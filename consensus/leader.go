@@ -120,7 +120,7 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	var held *directory.Entry
 	s.mu.RLock()
 	if reg := s.state.regs.named(c.Agent); reg != nil && reg.entry.ExpiresAt > max(now, s.state.now) {
-		held = reg.entry
+		held = &reg.entry
 		subject.RID = held.RID
 		if c.Commissioning && c.For.IsZero() {
 			subject.Owner = held.Owner
@@ -152,7 +152,7 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := reg.entry
+	e := &reg.entry
 	doc := e.Document
 	if r.Statement != 0 && r.Statement != e.Statement {
 		return nil, overtaken("registration %s has changed since policy was asked about it", e.RID)

@@ -94,7 +94,7 @@ func (s *Store) Current(rid directory.RID, aud directory.Audience) (directory.Di
 	if !ok {
 		return directory.Digest{}, false
 	}
-	return a.Digest, true
+	return a.digest(), true
 }
 
 // Record returns the record (h, m) of a stream, as long as it is the latest
@@ -103,12 +103,12 @@ func (s *Store) Current(rid directory.RID, aud directory.Audience) (directory.Di
 func (s *Store) Record(aud directory.Audience, h, m directory.Hash) (payload []byte, disclosures []string, ok bool) {
 	s.mu.RLock()
 	reg := s.state.regs.stated(h)
-	var a *announced
+	var a announced
 	if reg != nil {
 		a, ok = s.state.streams[aud].live(reg.entry.RID)
 	}
 	s.mu.RUnlock()
-	if !ok || a.H != h || a.M != m {
+	if !ok || a.h != h || a.m != m {
 		return nil, nil, false
 	}
 	i := slices.IndexFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud })

@@ -68,7 +68,7 @@ func (s *Store) regrantAll(ctx context.Context) {
 	s.mu.Unlock()
 	rids := make([]directory.RID, 0, all.n)
 	for reg := range present(&all.all) {
-		rids = append(rids, reg.entry.RID)
+		rids = append(rids, (*reg).entry.RID)
 	}
 	slices.SortFunc(rids, directory.RID.Compare)
 	err := s.regrantThose(ctx, rids)
@@ -131,7 +131,7 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 		if reg == nil || reg.entry.Unconfirmed {
 			continue
 		}
-		e := reg.entry
+		e := &reg.entry
 		p := e.Projection()
 		if p.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
 			if _, err := directory.Reproject(e.Agent, e.Document); err != nil {

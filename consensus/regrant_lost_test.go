@@ -92,7 +92,7 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 		s.mu.RLock()
 		for reg := range s.state.regs.each() {
 			a, in := s.state.streams[directory.Mesh].live(reg.entry.RID)
-			if want := shownOf(reg.change(alpha).Disclosures(), reg.grants); !in || !bytes.Equal(a.M[:], want) {
+			if want := shownOf(reg.change(alpha).Disclosures(), reg.grants); !in || !bytes.Equal(a.m[:], want) {
 				t.Errorf("%s is announced as %v, and shows %x", reg.entry.RID, a, want)
 			}
 		}

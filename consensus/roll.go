@@ -10,7 +10,8 @@ import (
 )
 
 // A roll holds what there is one of for each rid, and finds it by that. What it holds
-// is never modified, so that share is all that a snapshot takes while others wait.
+// is replaced and never modified, so that share is all that a snapshot takes while
+// others wait.
 type roll[T identified] struct {
 	all   table.Pool[T]
 	byRID table.Table
@@ -86,7 +87,15 @@ func (r *roll[T]) len() int { return r.byRID.Len() }
 
 // each yields all, in no order that others share. One that is yielded may be
 // removed.
-func (r *roll[T]) each() iter.Seq[T] { return present(&r.all.Paged) }
+func (r *roll[T]) each() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for v := range present(&r.all.Paged) {
+			if !yield(*v) {
+				return
+			}
+		}
+	}
+}
 
 // A listed is what a roll had at some moment.
 type listed[T comparable] struct {
@@ -97,19 +106,19 @@ type listed[T comparable] struct {
 // share returns what is there now, for others to read while r changes.
 func (r *roll[T]) share() listed[T] { return listed[T]{r.all.Share(), r.len()} }
 
-// sorted returns all of it in an order.
-func (s *listed[T]) sorted(compare func(a, b T) int) []T {
-	list := slices.AppendSeq(make([]T, 0, s.n), present(&s.all))
+// sorted returns all of it in an order, each where it is.
+func (s *listed[T]) sorted(compare func(a, b *T) int) []*T {
+	list := slices.AppendSeq(make([]*T, 0, s.n), present(&s.all))
 	slices.SortFunc(list, compare)
 	return list
 }
 
 // present yields the elements of a pool that are in use.
-func present[T comparable](all *table.Paged[T]) iter.Seq[T] {
-	return func(yield func(T) bool) {
+func present[T comparable](all *table.Paged[T]) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
 		var none T
 		for _, v := range all.All() {
-			if *v != none && !yield(*v) {
+			if *v != none && !yield(v) {
 				return
 			}
 		}

@@ -103,7 +103,7 @@ type streamHeader struct {
 
 type streamSnapshot struct {
 	streamHeader
-	entries listed[*announced]
+	entries listed[announced]
 }
 
 type announcedSnapshot struct {
@@ -210,20 +210,20 @@ func (sn *snapshot) write(w io.Writer) error {
 	for _, c := range sn.claims {
 		put(c)
 	}
-	for _, r := range sn.regs.sorted(func(a, b *registration) int { return a.entry.RID.Compare(b.entry.RID) }) {
-		put(r.freeze())
+	for _, r := range sn.regs.sorted(func(a, b **registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {
+		put((*r).freeze())
 	}
 	for _, st := range sn.streams {
 		put(st.streamHeader)
-		for _, a := range st.entries.sorted(func(a, b *announced) int { return cmp.Compare(a.Revision, b.Revision) }) {
-			put(announcedSnapshot{a.RID, a.Revision, a.Op, a.H, a.M, a.Deadline, a.Lifetime, a.highest})
+		for _, a := range st.entries.sorted(func(a, b *announced) int { return cmp.Compare(a.revision, b.revision) }) {
+			put(announcedSnapshot{a.rid, a.revision, ops[a.op], a.h, a.m, a.deadline, a.lifetime, a.highest})
 		}
 	}
 	return err
 }
 
 func (r *registration) freeze() regSnapshot {
-	e := r.entry
+	e := &r.entry
 	return regSnapshot{
 		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Resting(), e.Visibility, e.Lifetime,
 		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt, e.Created, e.Revision, e.Statement,
@@ -252,7 +252,7 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*registration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registration %s: %w", w.RID, err)
 	}
-	e := &directory.Entry{
+	e := directory.Entry{
 		Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Packed: packed,
 		Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
 		ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,

@@ -55,7 +55,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		decodeEach(dec, h.Spent, func(p spend) { s.spent.add(p) }),
 		decodeEach(dec, h.Claims, func(c claimed) { s.claims.add(&c) }),
 		decodeMany(dec, h.Regs, func(w *regSnapshot) (*registration, error) { return w.thaw(domain) }, func(reg *registration) {
-			e := reg.entry
+			e := &reg.entry
 			e.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
 			e.Owner = s.shared(e.Owner)
 			s.count(e.Owner, 1)
@@ -169,30 +169,31 @@ func (s *state) readStream(dec decoder) error {
 	st := newStream()
 	s.streams[h.Audience] = st
 	st.entries.reserve(min(h.Entries, maxReserved))
-	err := decodeMany(dec, h.Entries, (*announcedSnapshot).thaw, func(a *announced) {
+	err := decodeMany(dec, h.Entries, (*announcedSnapshot).thaw, func(a announced) {
 		st.entries.set(a)
-		st.order.add(place{a.Revision, a.RID}, func(place) bool { return false })
-		if !a.Live() {
-			s.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, a.RID, a.Revision})
+		st.order.add(place{a.revision, a.rid}, func(place) bool { return false })
+		if d := a.digest(); !d.Live() {
+			s.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, d.RID, d.Revision})
 		}
 	})
 	st.tip = h.Tip
 	return err
 }
 
-func (w *announcedSnapshot) thaw() (*announced, error) {
-	op := directory.OpPut // whose text nearly all share
-	if w.Op != op {
-		op = w.Op
+func (w *announcedSnapshot) thaw() (announced, error) {
+	d := directory.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}
+	a := announcedAs(d, w.Highest)
+	if a.op == 0 {
+		return a, fmt.Errorf("a digest of registration %s says %.20q, which this release does not know", w.RID, w.Op)
 	}
-	return &announced{directory.Digest{RID: w.RID, Revision: w.Revision, Op: op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}, w.Highest}, nil
+	return a, nil
 }
 
 // buildIndex makes ready what the index is to hold: what s holds and nothing else.
 func (s *state) buildIndex() {
 	es := make([]*directory.Entry, 0, s.regs.len())
 	for reg := range s.regs.each() {
-		es = append(es, reg.entry)
+		es = append(es, &reg.entry)
 	}
 	s.load = s.index.Build(es)
 }

@@ -10,39 +10,55 @@ import (
 // A stream holds what was announced to one audience: each registration's latest
 // digest, and the order of their revisions (rules G2, G4, G5).
 type stream struct {
-	entries roll[*announced]
+	entries roll[announced]
 	order   places // also has places that a later change made stale
 	tip     uint64 // the highest revision ever announced, kept when entries are freed
 }
 
-// announced is a registration's latest digest in a stream. It is never
-// modified, so that a snapshot may read it while changes go on.
+// announced is a registration's latest digest in a stream. It has no pointers: of
+// 10^6 the collector looks at none.
 type announced struct {
-	directory.Digest
-	highest int64 // deadline ever announced, in seconds: x_max
+	rid      directory.RID
+	h, m     directory.Hash
+	revision uint64
+	deadline int64
+	highest  int64 // deadline ever announced, in seconds: x_max
+	lifetime uint32
+	op       opCode
 }
 
-func (a *announced) id() directory.RID { return a.RID }
+// An opCode is the number of a directory.Op in ops.
+type opCode uint8
 
-func newStream() *stream { return &stream{entries: newRoll[*announced]()} }
+var ops = [...]directory.Op{"", directory.OpPut, directory.OpRenew, directory.OpEnd, directory.OpDrop}
 
-// live returns the digest by which rid is in the stream.
-func (s *stream) live(rid directory.RID) (*announced, bool) {
+func announcedAs(d directory.Digest, highest int64) announced {
+	op := opCode(max(0, slices.Index(ops[:], d.Op)))
+	return announced{d.RID, d.H, d.M, d.Revision, d.Deadline, highest, d.Lifetime, op}
+}
+
+func (a *announced) digest() directory.Digest {
+	return directory.Digest{RID: a.rid, Revision: a.revision, Op: ops[a.op], H: a.h, M: a.m, Deadline: a.deadline, Lifetime: a.lifetime}
+}
+
+func (a announced) id() directory.RID { return a.rid }
+
+func newStream() *stream { return &stream{entries: newRoll[announced]()} }
+
+// live returns what rid is in the stream by.
+func (s *stream) live(rid directory.RID) (announced, bool) {
 	if s == nil {
-		return nil, false
+		return announced{}, false
 	}
 	a := s.entries.get(rid)
-	return a, a != nil && a.Live()
+	return a, ops[a.op] == directory.OpPut || ops[a.op] == directory.OpRenew
 }
 
 // announce makes d the latest digest of its registration. Its revision is above
 // all that were announced before.
-func (s *stream) announce(d directory.Digest) *announced {
-	a := &announced{d, d.Deadline}
-	s.entries.replace(d.RID, func(old *announced) *announced {
-		if old != nil {
-			a.highest = max(old.highest, d.Deadline)
-		}
+func (s *stream) announce(d directory.Digest) (a announced) {
+	s.entries.replace(d.RID, func(old announced) announced { // or nothing
+		a = announcedAs(d, max(old.highest, d.Deadline))
 		return a
 	})
 	s.order.add(place{d.Revision, d.RID}, s.stale)
@@ -52,7 +68,7 @@ func (s *stream) announce(d directory.Digest) *announced {
 
 func (s *stream) stale(p place) bool {
 	a := s.entries.get(p.rid)
-	return a == nil || a.Revision != p.revision
+	return a.revision != p.revision
 }
 
 // scan returns the digests with a revision above since in ascending order, at
@@ -63,13 +79,14 @@ func (s *stream) scan(since uint64, limit int, at uint64) (ds []directory.Digest
 		return nil, at
 	}
 	for p := range s.order.above(since) {
-		if s.stale(p) {
+		a := s.entries.get(p.rid)
+		if a.revision != p.revision {
 			continue
 		}
 		if len(ds) == limit {
 			return ds, ds[limit-1].Revision
 		}
-		ds = append(ds, s.entries.get(p.rid).Digest)
+		ds = append(ds, a.digest())
 	}
 	return ds, at
 }
@@ -101,7 +118,7 @@ func (s *state) free() {
 		}
 		s.endings.Pop()
 		st := s.streams[e.audience]
-		if a := st.entries.get(e.rid); a != nil && a.Revision == e.revision {
+		if a := st.entries.get(e.rid); a.revision == e.revision {
 			st.entries.remove(e.rid)
 			freed++
 		}
@@ -157,10 +174,10 @@ func (s *state) pin() {
 // publish brings every stream to what reg and its grants say, of which made is
 // made. covered is whether this revision has a statement of its own.
 func (s *state) publish(reg *registration, made *made, revision uint64, covered bool) {
-	e := reg.entry
+	e := &reg.entry
 	for i, g := range reg.grants {
 		m := made.shown(i)
-		if was, in := s.streams[g.Audience].live(e.RID); in && was.H == reg.h && was.M == m {
+		if was, in := s.streams[g.Audience].live(e.RID); in && was.h == reg.h && was.m == m {
 			continue
 		}
 		s.announce(g.Audience, directory.Digest{
@@ -178,13 +195,13 @@ func (s *state) publish(reg *registration, made *made, revision uint64, covered 
 // renew announces reg's deadline wherever pick says yes of what was announced
 // last.
 func (s *state) renew(reg *registration, revision uint64, pick func(x int64) bool) {
-	e := reg.entry
+	e := &reg.entry
 	for _, aud := range s.audiences(e.RID) {
 		was, _ := s.streams[aud].live(e.RID)
-		if !pick(was.Deadline) {
+		if !pick(was.deadline) {
 			continue
 		}
-		d := was.Digest
+		d := was.digest()
 		d.Revision, d.Op, d.Deadline, d.Lifetime = revision, directory.OpRenew, e.ExpiresAt/1000, e.Lifetime
 		s.announce(aud, d, false)
 	}

@@ -43,7 +43,7 @@ func (s *Store) prepareTransfer(r *transferRequest) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := reg.entry
+	e := &reg.entry
 	if e.Statement != r.Statement {
 		return nil, overtaken("registration %s has changed since policy was asked about it", e.RID)
 	}
@@ -66,7 +66,7 @@ func (s *state) transfer(c *transfer) (directory.Outcome, error) {
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	e, owner := *old.entry, c.Granted.Owner
+	e, owner := old.entry, c.Granted.Owner
 	switch {
 	case e.Owner == owner:
 		return directory.Outcome{RID: e.RID, Granted: e.Lifetime}, nil
