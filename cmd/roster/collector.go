@@ -9,12 +9,12 @@ import (
 // collector counts it.
 var ballast []byte //nolint:unused // to be reachable is all that it is for
 
-// The collector begins when half of what is kept has been allocated again, or half
-// of the ballast where there is little else. So a node with 10^6 registrations stays
+// The collector begins when nearly as much as is kept has been allocated again, or
+// as the ballast where there is little else. So a node with 10^6 registrations stays
 // under 3 GB and is not collected all the time, and neither is one with few.
 const (
-	collectPercent = 50
-	ballastSize    = 256 << 20
+	collectPercent = 90
+	ballastSize    = 140 << 20
 )
 
 // steadyCollector tells the collector of a process that serves when to run.
