@@ -39,8 +39,11 @@ type proposal struct {
 	done    chan result // holds one
 }
 
+// What is many changes waits by itself: so one change goes into the next entry,
+// however many lists have come before it.
 type batcher struct {
 	queue chan *proposal
+	lists chan *proposal
 	slots chan struct{}
 
 	untold atomic.Bool   // the last commit is followed by no entry that would tell of it
@@ -50,7 +53,7 @@ type batcher struct {
 
 func newBatcher() batcher {
 	return batcher{
-		queue: make(chan *proposal, maxWaiting), slots: make(chan struct{}, maxEntriesAtOne),
+		queue: make(chan *proposal, maxWaiting), lists: make(chan *proposal, maxWaiting), slots: make(chan struct{}, maxEntriesAtOne),
 		tell: make(chan struct{}, 1), commit: make(chan struct{}, 1),
 	}
 }
@@ -67,7 +70,7 @@ func (s *Store) propose(ctx context.Context, c *command) (directory.Outcome, err
 	}
 	p := &proposal{command: raw, weight: c.weight(), done: make(chan result, 1)}
 	select {
-	case s.batches.queue <- p:
+	case s.batches.fits(p) <- p:
 	case <-s.closing.Done():
 		return directory.Outcome{}, errNotLeader
 	case <-ctx.Done():
@@ -90,6 +93,14 @@ func (s *Store) propose(ctx context.Context, c *command) (directory.Outcome, err
 	}
 }
 
+// fits returns where a proposal waits.
+func (b *batcher) fits(p *proposal) chan<- *proposal {
+	if p.weight > 1 {
+		return b.lists
+	}
+	return b.queue
+}
+
 func tooBusy(ctx context.Context) error {
 	return directory.Refuse(directory.Unavailable, "the leader did not get to this in time; nothing was changed: try again: %w", context.Cause(ctx))
 }
@@ -106,6 +117,7 @@ func (s *Store) batchLoop() {
 		var first *proposal
 		select {
 		case first = <-s.batches.queue:
+		case first = <-s.batches.lists: // in turn, so that neither waits for all of the other
 		case <-s.closing.Done():
 			return
 		}
@@ -114,7 +126,7 @@ func (s *Store) batchLoop() {
 		case <-s.closing.Done():
 			return
 		}
-		group := s.gather(first)
+		group := s.batches.gather(first)
 		if len(group) == 0 {
 			<-s.batches.slots
 			continue
@@ -147,23 +159,38 @@ func (s *Store) pause(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// gather takes first and what else waits, within bounds.
-func (s *Store) gather(first *proposal) (group []*proposal) {
+// gather takes first, what else waits of single changes, and lists as far as there is
+// room for more changes, within bounds.
+func (b *batcher) gather(first *proposal) (group []*proposal) {
 	size, changes := 0, 0
-	for p := first; ; {
+	for p := first; p != nil; p = b.more(changes < maxChanges) {
 		if p.taken.CompareAndSwap(false, true) {
 			group = append(group, p)
 			size += len(p.command)
 			changes += p.weight
 		}
-		if len(group) == maxBatch || size >= maxBatchBytes || changes >= maxChanges {
-			return group
+		if len(group) == maxBatch || size >= maxBatchBytes {
+			break
 		}
-		select {
-		case p = <-s.batches.queue:
-		default:
-			return group
-		}
+	}
+	return group
+}
+
+// more returns what is to go into an entry next; nil where nothing waits.
+func (b *batcher) more(room bool) *proposal {
+	select {
+	case p := <-b.queue:
+		return p
+	default:
+	}
+	if !room {
+		return nil
+	}
+	select {
+	case p := <-b.lists:
+		return p
+	default:
+		return nil
 	}
 }
 

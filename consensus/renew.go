@@ -12,9 +12,10 @@ import (
 // Many refreshes are one command of one log entry: what a refresh costs alone is
 // mostly its way there.
 
-// maxChanges bounds how many changes one log entry has, and one message to the
-// leader: applying an entry keeps everything else waiting.
-const maxChanges = 2048
+// maxChanges is with how many changes a log entry takes no more lists, and a message to
+// the leader nothing more: who waits for the next one waits until all of this are
+// applied. One list is as much.
+const maxChanges = directory.MaxRenewals
 
 // maxAlone bounds how many items of a RefreshMany that cannot share its log entry
 // are under way at once.

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -103,17 +104,36 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 	})
 }
 
-// A log entry, and a message to the leader, end where they have changes enough.
+// A log entry, and a message to the leader, end where they have changes enough, and one
+// change waits for no list that is not in its entry.
 func TestAnEntryHasBoundedChanges(t *testing.T) {
-	s, c := &Store{batches: newBatcher()}, newCourier()
+	b, c := newBatcher(), newCourier()
 	for range 5 {
-		s.batches.queue <- &proposal{weight: directory.MaxRenewals}
+		list := &proposal{weight: directory.MaxRenewals}
+		b.fits(list) <- list
 		c.queue <- &parcel{weight: directory.MaxRenewals}
 	}
-	if n := len(s.gather(<-s.batches.queue)); n != 3 {
-		t.Errorf("an entry has %d lists of %d", n, directory.MaxRenewals)
+	single := func() {
+		one := &proposal{weight: 1}
+		b.fits(one) <- one
 	}
-	if n := len(c.gather(<-c.queue)); n != 3 {
+	weights := func(first *proposal) (ws []int) {
+		for _, p := range b.gather(first) {
+			ws = append(ws, p.weight)
+		}
+		return ws
+	}
+	single()
+	single()
+	if got, want := weights(<-b.lists), []int{directory.MaxRenewals, 1, 1}; !slices.Equal(got, want) {
+		t.Errorf("an entry that begins with a list has %d, want %d", got, want)
+	}
+	single()
+	single()
+	if got, want := weights(<-b.queue), []int{1, 1, directory.MaxRenewals}; !slices.Equal(got, want) {
+		t.Errorf("an entry that begins with one change has %d, want %d", got, want)
+	}
+	if n := len(c.gather(<-c.queue)); n != 1 {
 		t.Errorf("a message has %d lists of %d", n, directory.MaxRenewals)
 	}
 }

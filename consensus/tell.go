@@ -29,7 +29,7 @@ func (s *Store) tellLoop() {
 		case <-s.closing.Done():
 			return
 		}
-		if !s.alone() && s.leading.Load() && len(s.batches.queue) == 0 && s.batches.untold.Swap(false) {
+		if !s.alone() && s.leading.Load() && len(s.batches.queue)+len(s.batches.lists) == 0 && s.batches.untold.Swap(false) {
 			s.tellAll()
 		}
 	}
