@@ -191,24 +191,37 @@ func (x *Index) Len() int {
 	return x.stock.byRID.Len()
 }
 
-// All yields every entry that was there when it was called, alive or not, in no
-// order. No lock is held meanwhile.
+// All yields the newest entry of every rid that is there from its call on, alive or
+// not, in no order; of one that comes or goes meanwhile perhaps, as all do where the
+// index is loaded anew. No lock is held while it yields, and none for long.
 func (x *Index) All() iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
-		x.mu.RLock()
-		es := make([]*Entry, 0, x.stock.byRID.Len())
-		for _, s := range x.stock.slots.All() {
-			if e := s.e; e != nil {
-				es = append(es, e)
-			}
-		}
-		x.mu.RUnlock()
-		for _, e := range es {
-			if !yield(e) {
-				return
+		room := make([]*Entry, 0, findMost)
+		for from, more := uint32(0), true; more; from += findMost {
+			var es []*Entry
+			es, more = x.some(room, from)
+			for _, e := range es {
+				if !yield(e) {
+					return
+				}
 			}
 		}
 	}
+}
+
+// some adds the entries of the next slots, from one on, as many as one hold of the lock
+// looks at, and reports whether there are more. A slot keeps its entry's rid.
+func (x *Index) some(es []*Entry, from uint32) (_ []*Entry, more bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	all := &x.stock.slots
+	end := min(from+findMost, all.Len())
+	for n := from; n < end; n++ {
+		if e := all.At(n).e; e != nil {
+			es = append(es, e)
+		}
+	}
+	return es, end < all.Len()
 }
 
 // living reports whether e is served at the time now, in Unix milliseconds.

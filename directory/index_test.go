@@ -454,3 +454,34 @@ func TestPutReplacesWhatIsFound(t *testing.T) {
 		}
 	}
 }
+
+// All lists an index that changes meanwhile: each that stays exactly once, and as it is.
+func TestAllWhileItChanges(t *testing.T) {
+	x := directory.NewView(alpha).Own()
+	const many = 10_000 // more than one hold of the lock looks at
+	for n := range many {
+		x.Put(entry(alpha, n, fmt.Sprint("agent-", n), nil))
+	}
+	seen, changed := map[directory.RID]int{}, false
+	for e := range x.All() {
+		seen[e.RID]++
+		if changed {
+			continue
+		}
+		changed = true
+		for n := 1; n < many; n += 2 {
+			x.Delete(entry(alpha, n, "", nil).RID)
+			x.Put(entry(alpha, many+n, fmt.Sprint("new-", n), nil))
+		}
+	}
+	for n := 0; n < many; n += 2 {
+		if e := entry(alpha, n, "", nil); seen[e.RID] != 1 {
+			t.Fatalf("%d, which stays, is listed %d times", n, seen[e.RID])
+		}
+	}
+	for rid, times := range seen {
+		if times > 1 {
+			t.Fatalf("%s is listed %d times", rid, times)
+		}
+	}
+}
