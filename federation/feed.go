@@ -16,7 +16,7 @@ type feed struct {
 
 	cur, next *stream   // next: of a newer epoch, not yet at its tip (rule P3)
 	tip       uint64    // the highest revision known to be in the stream
-	level     time.Time // when this node last knew everything
+	level     time.Time // when this node last knew everything, or began to follow it
 	turn      int       // which of the origin's addresses is asked
 	failedAt  time.Time // when a node failed last
 }

@@ -299,6 +299,7 @@ func (m *Mesh) start(ctx context.Context, o *origin) {
 		wg.Go(func() { m.follow(ctx, o, &o.feed) })
 		wg.Go(func() { m.follow(ctx, o, &o.private) })
 		wg.Go(func() { m.tend(ctx, o) })
+		wg.Go(func() { m.catchUp(ctx, o) })
 		if m.cfg.Court != nil {
 			wg.Go(func() { m.crossChecks(ctx, o) })
 		}

@@ -41,6 +41,7 @@ type origin struct {
 	mail   chan pushed     // gossiped messages; dropped when full, a pull brings what they said
 	kick   chan struct{}   // something is wanted
 	ask    chan struct{}   // somebody waits for the origin's newest word
+	pull   chan struct{}   // something may be missing
 
 	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
 	peering   directory.Peering
@@ -66,6 +67,7 @@ type origin struct {
 	lastErr   string
 	reached   *directory.Position // what position found last; nil once anything changed
 	headTurn  int
+	headGiver node // of the head that was asked for last and came; zero before
 
 	stop context.CancelFunc // of the loops; nil while none run
 	done chan struct{}
@@ -73,8 +75,9 @@ type origin struct {
 
 func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
-		mail: make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1),
+		mail: make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1),
 		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own))}
+	o.level = time.Now()       // so that the lag of a first sync is counted from its beginning
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
 	return o
 }
@@ -155,6 +158,19 @@ func (o *origin) headNode() (node, bool) {
 	defer o.mu.Unlock()
 	o.headTurn++
 	return o.nodeAt(o.headTurn)
+}
+
+func (o *origin) headFrom(n node) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.headGiver = n
+}
+
+// lastHeadFrom returns which node gave the head that was asked for last and came.
+func (o *origin) lastHeadFrom() (node, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.headGiver, o.headGiver != node{}
 }
 
 func (o *origin) nodeAt(turn int) (node, bool) {
@@ -243,7 +259,7 @@ func (o *origin) status() PeerStatus {
 	if p := &o.private; p.cur != nil {
 		s.Entries, s.Pending = s.Entries+p.cur.state.Live, s.Pending+len(p.cur.wanted)
 	}
-	if s.LagRevisions = s.Tip - s.Watermark; s.LagRevisions > 0 && !o.level.IsZero() {
+	if s.LagRevisions = s.Tip - s.Watermark; s.LagRevisions > 0 {
 		s.LagSeconds = now.Sub(o.level).Seconds()
 	}
 	switch {

@@ -82,8 +82,8 @@ func (m *Mesh) others(but spiffeid.TrustDomain) []node {
 	return all
 }
 
-// tend does for an origin all but the subscription: heads, gossiped messages and
-// missing records.
+// tend does for an origin all but what pulls page by page: heads, gossiped messages
+// and missing records.
 func (m *Mesh) tend(ctx context.Context, o *origin) {
 	heads := time.NewTimer(m.headPause())
 	defer heads.Stop()
@@ -103,11 +103,9 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 		case <-retry.C:
 			retry.Reset(m.backlog(ctx, o))
 		case <-o.ask:
-			m.compareHeads(ctx, o)
-			m.pullPrivate(ctx, o)
+			m.askNextHead(ctx, o)
 		case <-heads.C:
-			m.compareHeads(ctx, o)
-			m.pullPrivate(ctx, o)
+			m.askNextHead(ctx, o)
 			for _, f := range o.feeds() {
 				m.compact(ctx, o, f)
 			}
@@ -121,11 +119,34 @@ func (m *Mesh) headPause() time.Duration {
 	return time.Duration(float64(m.cfg.HeadEvery) * (0.9 + 0.2*rand.Float64()))
 }
 
-// compareHeads asks another node of the origin than the last time, so that a
-// subscription to one that lags is noticed, and pulls what is missing.
-func (m *Mesh) compareHeads(ctx context.Context, o *origin) {
-	n, ok := o.headNode()
-	if !ok || m.askHead(ctx, o, n) != nil || !o.behind() {
+// askNextHead asks another node of the origin than the last time, so that a
+// subscription to one that lags is noticed, and has what is missing pulled.
+func (m *Mesh) askNextHead(ctx context.Context, o *origin) {
+	if n, ok := o.headNode(); ok && m.askHead(ctx, o, n) == nil {
+		o.headFrom(n)
+	}
+	nudge(o.pull)
+}
+
+// catchUp pulls what heads say there is, and what is for this domain alone. It is a
+// loop of its own: a first sync takes minutes, and heads and gossip are heard meanwhile.
+func (m *Mesh) catchUp(ctx context.Context, o *origin) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.pull:
+			m.pullBehind(ctx, o)
+			m.pullPrivate(ctx, o)
+		}
+	}
+}
+
+// pullBehind pulls from the node whose head came last, if that says that something is
+// missing.
+func (m *Mesh) pullBehind(ctx context.Context, o *origin) {
+	n, ok := o.lastHeadFrom()
+	if !ok || !o.behind() {
 		return
 	}
 	select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,46 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 		time.Sleep(31 * time.Second)
 		b.origin.register("agent", 600)
 		eventually(t, 3*time.Minute, "shown", func() bool { return len(b.beta.shown(alpha)) == 1 })
+	})
+}
+
+// While a first sync goes on, the origin's heads are asked for, and its lag is told.
+//
+// Requirement: MESH-024
+func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for i := range 3 * maxDigests {
+			b.origin.register(fmt.Sprint("agent-", i), 3600)
+		}
+		b.beta.cfg.HeadEvery = 2 * time.Second
+		b.beta.reopen(t)
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == pathPages && r.URL.Query().Get("aud") == directory.Mesh.String() {
+				time.Sleep(answerTime - time.Second)
+			}
+			return body
+		}
+		began, o := time.Now(), b.beta.origin(alpha)
+		ctx, cancel := context.WithCancel(t.Context())
+		var loops sync.WaitGroup // without the subscription, which would pull as well
+		loops.Go(func() { b.beta.tend(ctx, o) })
+		loops.Go(func() { b.beta.catchUp(ctx, o) })
+		defer loops.Wait()
+		defer cancel()
+		eventually(t, 5*time.Second, "its head is known", func() bool { return b.beta.Peers()[0].HeadAge > 0 })
+		for s := b.beta.Peers()[0]; s.Entries < 3*maxDigests; s = b.beta.Peers()[0] {
+			if s.State != "behind" || s.HeadAge > 10*time.Second {
+				t.Fatalf("%v after the start: %+v", time.Since(began), s)
+			}
+			if told := time.Duration(s.LagSeconds * float64(time.Second)); told > time.Since(began) || told < time.Since(began)-time.Second {
+				t.Fatalf("%v after the start it is %v behind", time.Since(began), told)
+			}
+			time.Sleep(time.Second)
+		}
+		if took := time.Since(began); took < 2*answerTime {
+			t.Errorf("it took %v, which shows nothing", took)
+		}
 	})
 }
 
