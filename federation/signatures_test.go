@@ -3,10 +3,12 @@ package federation
 import (
 	"crypto/ed25519"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A counter signs as a keyring does, and counts.
@@ -65,6 +67,44 @@ func TestARecordIsSignedOnceForAll(t *testing.T) {
 		if n := c.signed[directory.TypeRecord]; n != before {
 			t.Errorf("what was signed was signed %d times more", n-before)
 		}
+	}
+}
+
+// A behind is a keyring that is told of the own domain's key document after the state
+// has it, as a node's is.
+type behind struct {
+	*keyring
+	doc *directory.KeyDocument
+}
+
+func (k *behind) Verify(_ spiffeid.TrustDomain, typ, text string) ([]byte, string, error) {
+	return k.scheme.verifyBy(k.doc, typ, text)
+}
+
+// What a node signs by a key that the domain's key document has no more is given to
+// nobody, though the keyring was not told yet, and is not kept for those who ask later.
+//
+// Requirement: TRUST-010
+func TestNothingIsSignedByTheKeyBefore(t *testing.T) {
+	b := newBench(t, nil)
+	n := nameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
+	b.alpha.Mesh.cfg.Keys = &behind{b.alpha.keys, b.origin.KeyDocument()}
+	before := b.alpha.keys.private
+	_, next, err := ed25519.GenerateKey(nil)
+	must(t, err)
+	b.alpha.keys.private = next
+	b.origin.listKeys(nil, b.alpha.keys)
+	b.alpha.keys.private = before
+	for range 2 {
+		if text, _, err := b.alpha.recordOf(alpha, beta, n); !errors.Is(err, errNotReady) {
+			t.Errorf("by a key that is listed no more: %.40q, %v", text, err)
+		}
+	}
+	b.alpha.keys.private = next
+	text, _, err := b.alpha.recordOf(alpha, beta, n)
+	must(t, err)
+	if _, _, err := b.alpha.keys.Verify(alpha, directory.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
+		t.Errorf("by the key that is listed: %v", err)
 	}
 }
 
