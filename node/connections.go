@@ -1,8 +1,10 @@
 package node
 
 import (
+	"container/list"
 	"crypto/tls"
 	"net"
+	"net/url"
 	"sync"
 	"time"
 )
@@ -14,30 +16,34 @@ import (
 //   - the hall, for who showed no certificate: five eighths of all, of which one address
 //     (a /64 of IPv6) has a share, and a /48 twice that;
 //   - inside, for who showed one that holds: members, peers, operators, agents. They have
-//     what the others left, which is a quarter at least, and one identity an eighth of all;
+//     what the others left, which is a quarter at least, and one identity an eighth of
+//     all; so have all of another domain, which names as many identities as it likes;
 //   - the door, for who comes when the hall or their share of it is full: an eighth of
 //     all, an address an eighth of that, and only until it is told who they are, within
-//     headerTimeout.
+//     headerTimeout. Where it is full, who came first goes: those that say nothing
+//     can't keep it shut.
 //
 // What finds no room is closed at once.
 type crowd struct {
 	net.Listener
 	most    int
+	home    string // the own trust domain
 	refused func() // told of each that is closed
 
 	mu         sync.Mutex // guards the rest
 	all        int
 	hall, door room
-	ids        tallies // of inside
+	queue      list.List // of *present, at the door: who came first is first
+	ids        tallies   // of inside
 }
 
 // bounded bounds what ln accepts, and what of it one address has in the hall; most 0 is
 // no bound, and share 0 an eighth of the hall.
-func bounded(ln net.Listener, most, share int, refused func()) net.Listener {
+func bounded(ln net.Listener, most, share int, home string, refused func()) net.Listener {
 	if most == 0 {
 		return ln
 	}
-	return &crowd{Listener: ln, most: most, refused: refused, hall: newRoom(most*5/8, share), door: newRoom(most/8, 0), ids: tallies{}}
+	return &crowd{Listener: ln, most: most, home: home, refused: refused, hall: newRoom(most*5/8, share), door: newRoom(most/8, 0), ids: tallies{}}
 }
 
 // Accept implements net.Listener.
@@ -47,7 +53,12 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p := c.enter(conn); p != nil {
+		p, first := c.enter(conn)
+		if first != nil {
+			c.refused()
+			_ = first.Close()
+		}
+		if p != nil {
 			return p, nil
 		}
 		c.refused()
@@ -55,23 +66,32 @@ func (c *crowd) Accept() (net.Conn, error) {
 	}
 }
 
-func (c *crowd) enter(conn net.Conn) *present {
+// enter gives a connection a room; p is nil where there is none. first, unless it is
+// nil, is who made room at the door, and is to be closed.
+func (c *crowd) enter(conn net.Conn) (p, first *present) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := &present{Conn: conn, crowd: c, from: originOf(conn.RemoteAddr())}
-	switch {
-	case c.all >= c.most:
-		return nil
-	case c.hall.enter(p.from):
+	p = &present{Conn: conn, crowd: c, from: originOf(conn.RemoteAddr())}
+	if c.all < c.most && c.hall.enter(p.from) {
+		c.all++
 		p.in = &c.hall
-	case c.door.enter(p.from):
-		p.in = &c.door
-		p.wait = time.AfterFunc(headerTimeout, p.overdue)
-	default:
-		return nil
+		return p, nil
+	}
+	if !c.door.lets(p.from) {
+		return nil, nil
+	}
+	if c.all >= c.most || c.door.all >= c.door.most {
+		at := c.queue.Front()
+		if at == nil {
+			return nil, nil
+		}
+		first = at.Value.(*present)
+		c.leave(first)
 	}
 	c.all++
-	return p
+	c.door.enter(p.from)
+	p.in, p.at, p.wait = &c.door, c.queue.PushBack(p), time.AfterFunc(headerTimeout, p.overdue)
+	return p, first
 }
 
 // A present connection counts until it is closed.
@@ -79,10 +99,11 @@ type present struct {
 	net.Conn
 	crowd *crowd
 	from  origin
-	wait  *time.Timer // at the door; nil of what never was there
+	at    *list.Element // in the queue at the door; nil of what never was there
+	wait  *time.Timer   // at the door, the same
 
 	in   *room  // guarded by crowd.mu, as the rest: nil of who is inside
-	id   string // of who is inside
+	id   string // of who is inside, as whose has it
 	gone bool
 }
 
@@ -114,10 +135,16 @@ func (c *crowd) place(p *present, id string) bool {
 		c.door.leave(p.from)
 		p.in = &c.hall
 	}
-	if p.wait != nil {
+	c.passes(p)
+	return true
+}
+
+// passes notes that p is at the door no more, if it was. c.mu is held.
+func (c *crowd) passes(p *present) {
+	if p.at != nil {
+		c.queue.Remove(p.at)
 		p.wait.Stop()
 	}
-	return true
 }
 
 // overdue closes who is at the door still.
@@ -133,13 +160,14 @@ func (p *present) overdue() {
 
 // Close implements net.Conn.
 func (p *present) Close() error {
+	p.crowd.mu.Lock()
 	p.crowd.leave(p)
+	p.crowd.mu.Unlock()
 	return p.Conn.Close()
 }
 
+// leave gives back what p has taken, once. c.mu is held.
 func (c *crowd) leave(p *present) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if p.gone {
 		return
 	}
@@ -150,9 +178,7 @@ func (c *crowd) leave(p *present) {
 	} else {
 		c.ids.less(p.id)
 	}
-	if p.wait != nil {
-		p.wait.Stop()
-	}
+	c.passes(p)
 }
 
 // settle tells a bounded listener of a connection whose handshake is over who opened it.
@@ -163,7 +189,16 @@ func settle(secure *tls.Conn, state *tls.ConnectionState) {
 	}
 	id := ""
 	if len(state.PeerCertificates) > 0 && len(state.PeerCertificates[0].URIs) > 0 { // they hold, else there were no connection
-		id = state.PeerCertificates[0].URIs[0].String()
+		id = p.crowd.whose(state.PeerCertificates[0].URIs[0])
 	}
 	p.told(id)
+}
+
+// whose is what counts the connections of an identity: itself, or its domain where
+// that is another.
+func (c *crowd) whose(id *url.URL) string {
+	if id.Host != c.home {
+		return id.Host
+	}
+	return id.String()
 }

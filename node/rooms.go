@@ -21,8 +21,13 @@ func newRoom(most, share int) room {
 	return room{most: most, share: share, wide: 2 * share, near: tallies{}, far: tallies{}}
 }
 
+// lets reports whether an origin has less than its share of the room.
+func (r *room) lets(from origin) bool {
+	return r.near[from.near] < r.share && (from.far == "" || r.far[from.far] < r.wide)
+}
+
 func (r *room) enter(from origin) bool {
-	if r.all >= r.most || r.near[from.near] >= r.share || from.far != "" && r.far[from.far] >= r.wide {
+	if r.all >= r.most || !r.lets(from) {
 		return false
 	}
 	r.all++

@@ -63,7 +63,7 @@ func (n *Node) wire(env Env) error {
 	if n.gateway != nil {
 		server.RegisterOnShutdown(n.gateway.Drain)
 	}
-	n.serve("api", server, bounded(ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress, n.metrics.connections.Inc))
+	n.serve("api", server, bounded(ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress, n.cfg.TrustDomain.Name(), n.metrics.connections.Inc))
 	n.admin.show(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready})
 	n.life.onStop("readiness", func(context.Context) error {
 		n.admin.show(api.AdminConfig{Ready: func() error { return errors.New("stopping") }})
