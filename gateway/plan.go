@@ -66,6 +66,11 @@ func planOf(e *directory.Entry, is contents) *plan {
 	p.size = len(is.document.Resting()) + 2*len(is.document.Bytes()) + 1024
 	p.binding, _ = bindingOf(p.contract.Projection)
 	p.mutual = saysMutualTLS(p.contract.Projection.Authentication)
+	if p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A || p.binding.Envelope != "" {
+		for n := range p.contract.Operations { // what these carry is an object: a batch goes item by item
+			p.contract.Operations[n].Batch = false
+		}
+	}
 	first := p.contract.Operations[0].Name
 	p.contract.Beyond = func(name string) bool {
 		return first == "" && p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A && hasSkill(p.contract.Projection, name)
