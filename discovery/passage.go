@@ -41,13 +41,14 @@ func (a *analyser) reread(text string) []token {
 		a.dropped += p.dropped
 		return p.tokens
 	}
-	before := a.dropped
-	tokens := a.read(text)
 	h := maphash.String(a.seed, text)
 	if met := &ps.met[h%metTexts]; *met != h {
 		*met = h
-		return tokens
+		return a.read(text)
 	}
+	text = strings.Clone(text) // tokens may be parts of it, and it is a part of a whole registration
+	before := a.dropped
+	tokens := a.read(text)
 	weight := len(text) + len(tokens)*int(unsafe.Sizeof(token{}))
 	if weight > maxRetold {
 		return tokens
@@ -56,6 +57,6 @@ func (a *analyser) reread(text string) []token {
 		clear(ps.known)
 		ps.weight = weight
 	}
-	ps.known[strings.Clone(text)] = passage{slices.Clone(tokens), a.dropped - before}
+	ps.known[text] = passage{slices.Clone(tokens), a.dropped - before}
 	return tokens
 }

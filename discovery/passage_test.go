@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -23,6 +24,27 @@ func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 			got, want := slices.Clone(a.reread(text)), plain.read(text)
 			if !reflect.DeepEqual(got, want) || a.dropped-before != plain.dropped-plainBefore {
 				t.Fatalf("round %d: got %v and %d dropped, want %v and %d", round, got, a.dropped-before, want, plain.dropped-plainBefore)
+			}
+		}
+	}
+	if len(a.passages.known) == 0 {
+		t.Error("nothing is remembered")
+	}
+}
+
+// What is remembered of a text is no part of it: it may be a few words of a registration
+// that says much besides.
+func TestPassagesAreNoPartsOfTexts(t *testing.T) {
+	a := newAnalyser(maphash.MakeSeed(), maxVocabulary)
+	registration := strings.Repeat("翻译文档的代理", 8) + " 1,000 Übersetzungen, and more than a few"
+	from := uintptr(unsafe.Pointer(unsafe.StringData(registration)))
+	for range 3 {
+		a.reread(registration)
+	}
+	for text, p := range a.passages.known {
+		for _, word := range append(slices.Clone(p.tokens), token{term: term{text: text}}) {
+			if at := uintptr(unsafe.Pointer(unsafe.StringData(word.text))); at-from < uintptr(len(registration)) {
+				t.Fatalf("%q is kept, and with it the registration that it is a part of", word.text)
 			}
 		}
 	}
