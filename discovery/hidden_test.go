@@ -92,6 +92,22 @@ func TestAnotherGenerationDecidesAnew(t *testing.T) {
 	}
 }
 
+// A text that changes is no new question to a policy that doesn't look at texts, be the
+// registration the only one of its class.
+func TestAnotherTextIsNotDecidedAnew(t *testing.T) {
+	w := newWorld(t, nil, agent{name: "planner", description: "Plans a route."})
+	asked := 0
+	reader := discovery.Reader{Key: "bob", Sees: whole(func(*directory.Entry) bool { asked++; return true })}
+	for _, text := range []string{"Plans a tour.", "Plans a journey."} {
+		w.askAs(reader, `{"query":"nothing of it"}`)
+		w.view.Own().Put(newWorld(t, nil).put(agent{name: "planner", description: text})) // of the same rid and age
+	}
+	expect(t, w.askAs(reader, `{"query":"nothing of it"}`))
+	if asked != 1 {
+		t.Errorf("policy was asked %d times about one class", asked)
+	}
+}
+
 // told is what a reader learns of a result.
 func told(res *discovery.Result) []any {
 	all := []any{res.More, res.Warnings, res.Unsupported, res.Excluded, res.Applied}

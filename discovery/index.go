@@ -186,12 +186,12 @@ func (x *index) put(e *directory.Entry, now *contents) {
 		x.left++
 		return
 	}
-	n := x.slots.Take()
+	n, in := x.slots.Take(), x.join(class) // before the old slot leaves it: else it ends, and what was decided about it
 	if had {
 		x.space.move(old, n)
 		x.kill(old)
 	}
-	*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: x.join(class), flags: now.flags, lengths: now.codes}
+	*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: in, flags: now.flags, lengths: now.codes}
 	x.byKey.Insert(n, x.hashSlot)
 	x.alive.set(n)
 	x.count++
