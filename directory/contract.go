@@ -306,9 +306,10 @@ func (t *Task) JudgeOutput(body []byte, at string) ([]Violation, error) {
 	if items == nil {
 		return judgeBy(t.Output, body, at)
 	}
-	tasks := make([]*Task, len(items))
+	tasks, one := make([]*Task, len(items)), t.Operation
+	one.Batch = false // an item that is an array is one input all the same
 	for n := range items {
-		tasks[n] = &Task{Operation: t.Operation, Value: items[n]}
+		tasks[n] = &Task{Operation: one, Value: items[n]}
 	}
 	return judgeAnswers(tasks, true, body)
 }

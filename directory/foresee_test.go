@@ -43,3 +43,15 @@ func TestForesee(t *testing.T) {
 		}
 	}
 }
+
+// An item of a batch is one input, also where it is an array itself: one output
+// answers it.
+func TestAnItemIsNoBatch(t *testing.T) {
+	o := directory.Operation{Batch: true, Output: []byte(`{"type": "object", "required": ["sum"]}`)}
+	task := directory.Task{Operation: o, Value: []byte(`[[1,2],[3]]`)}
+	for answer, want := range map[string]int{`[{"sum":3},{"sum":3}]`: 0, `[{"sum":3},{}]`: 1} {
+		if vs, err := task.JudgeOutput([]byte(answer), ""); err != nil || len(vs) != want {
+			t.Errorf("%s: %v, %v", answer, vs, err)
+		}
+	}
+}
