@@ -90,6 +90,9 @@ func awaken(raw string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("a document of %d bytes at rest is damaged: %w", len(raw), err)
 	}
+	if len(text) == 0 || text[0] != jsonObject { // nothing else was ever put to rest, nor one at rest again
+		return "", fmt.Errorf("a document of %d bytes at rest is no object", len(raw))
+	}
 	return textOf(text), nil
 }
 

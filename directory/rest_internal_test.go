@@ -118,6 +118,7 @@ func TestADamagedDocumentAtRest(t *testing.T) {
 	bomb := binary.AppendUvarint([]byte{restForm}, MaxDocument+1)
 	for name, raw := range map[string][]byte{
 		"cut off": resting[:len(resting)-3], "without its length": {restForm}, "too long": append(bomb, resting[3:]...),
+		"one within another": append([]byte{restForm}, restDictionary().Encode(nil, resting)...),
 	} {
 		if got, err := LoadResting(KindAD, raw); err == nil || !got.IsZero() {
 			t.Errorf("%s: it is %.40s", name, got.Bytes())
