@@ -333,7 +333,7 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	s, other := newSpire(t, "alpha.test"), newSpire(t, "beta.test")
 	s.federated = map[string][]byte{"spiffe://beta.test": other.bundle()}
 	s.serve("node.sock", "/roster/node/1")
-	s.serve("agent.sock", "/agent/ada")
+	socket := s.serve("agent.sock", "/agent/ada")
 	other.serve("agent.sock", "/agent/bob")
 	l := newLone(t, s)
 	address := "https://" + l.at[l.cfg.Listen.API].Addr().String()
@@ -395,4 +395,11 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 		}
 		return nil
 	})
+
+	socket.close()
+	_, _, err = ada.source.Prove(t.Context(), "GET", "https://x", time.Now().Add(45*time.Minute))
+	s.must(err) // by the WIT-SVID that is good for an hour
+	if _, _, err := ada.source.Prove(t.Context(), "GET", "https://x", time.Now().Add(2*time.Hour)); err == nil {
+		t.Error("a WIT-SVID is shown that has ended")
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/exp/svid/witsvid"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -16,11 +17,12 @@ import (
 // ErrNoWITSVID says that a source gives no WIT-SVIDs.
 var ErrNoWITSVID = errors.New("this identity comes from files, which give no WIT-SVID")
 
-// A witKeeper keeps a WIT-SVID of the Workload API for half of the time that it is good.
+// A witKeeper keeps a WIT-SVID of the Workload API for half of the time that it is good,
+// and for the other half where there is no other.
 type witKeeper struct {
 	mu    sync.Mutex // held while the Workload API is asked, guards the rest
 	svid  *witsvid.SVID
-	until time.Time
+	until time.Time // when the next is asked for
 }
 
 // Prove shows s's identity by a WIT-SVID of its Workload API (SPIFFE Workload API, 7) and
@@ -52,6 +54,19 @@ func (s *Source) witSVID(ctx context.Context, now time.Time) (*witsvid.SVID, err
 	if k.svid != nil && k.svid.ID == id && now.Before(k.until) {
 		return k.svid, nil
 	}
+	svid, err := s.fetchWITSVID(ctx, id)
+	switch {
+	case err == nil:
+		k.svid, k.until = svid, now.Add(svid.Expiry.Sub(now)/2)
+	case k.svid == nil || k.svid.ID != id || !now.Add(dialAgain).Before(k.svid.Expiry):
+		return nil, err
+	default: // this one is good still, and none waits for the next at each request
+		k.until = now.Add(dialAgain)
+	}
+	return k.svid, nil
+}
+
+func (s *Source) fetchWITSVID(ctx context.Context, id spiffeid.ID) (*witsvid.SVID, error) {
 	ctx, cancel := context.WithTimeout(ctx, tokenBound)
 	defer cancel()
 	svid, err := s.api.client.FetchWITSVID(ctx, id.String())
@@ -63,6 +78,5 @@ func (s *Source) witSVID(ctx context.Context, now time.Time) (*witsvid.SVID, err
 	case svid.ID != id:
 		return nil, fmt.Errorf("it gave one of %s", svid.ID)
 	}
-	k.svid, k.until = svid, now.Add(svid.Expiry.Sub(now)/2)
 	return svid, nil
 }
