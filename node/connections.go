@@ -20,8 +20,8 @@ import (
 //     all; so have all of another domain, which names as many identities as it likes;
 //   - the door, for who comes when the hall or their share of it is full: an eighth of
 //     all, an address an eighth of that, and only until it is told who they are, within
-//     headerTimeout. Where it is full, who came first goes: those that say nothing
-//     can't keep it shut.
+//     headerTimeout. Where it is full, or their share of it, who came first goes: those
+//     that say nothing can't keep it shut.
 //
 // What finds no room is closed at once.
 type crowd struct {
@@ -77,21 +77,28 @@ func (c *crowd) enter(conn net.Conn) (p, first *present) {
 		p.in = &c.hall
 		return p, nil
 	}
-	if !c.door.lets(p.from) {
-		return nil, nil
-	}
-	if c.all >= c.most || c.door.all >= c.door.most {
-		at := c.queue.Front()
-		if at == nil {
+	if c.all >= c.most || c.door.all >= c.door.most || !c.door.lets(p.from) {
+		if first = c.foremost(p.from); first == nil {
 			return nil, nil
 		}
-		first = at.Value.(*present)
 		c.leave(first)
 	}
 	c.all++
 	c.door.enter(p.from)
 	p.in, p.at, p.wait = &c.door, c.queue.PushBack(p), time.AfterFunc(headerTimeout, p.overdue)
 	return p, first
+}
+
+// foremost returns who came first of those at the door by whose going there is a place
+// for another from an origin: anyone, or where its share is full, one from there.
+func (c *crowd) foremost(from origin) *present {
+	lets, near := c.door.lets(from), c.door.near[from.near] >= c.door.share
+	for at := c.queue.Front(); at != nil; at = at.Next() {
+		if p := at.Value.(*present); lets || p.from.near == from.near || !near && p.from.far == from.far {
+			return p
+		}
+	}
+	return nil
 }
 
 // A present connection counts until it is closed.

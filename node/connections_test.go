@@ -184,7 +184,7 @@ func TestAnotherDomainHasAShareOfConnections(t *testing.T) {
 //
 // Requirement: OPS-020
 func TestTheDoorIsNotKeptShut(t *testing.T) {
-	c := bounded(nil, 64, 0, "alpha.test", nil).(*crowd)
+	c := bounded(nil, 64, 0, "alpha.test", func() {}).(*crowd)
 	at := func(i int) fixedConn { return fixedConn{addr: fmt.Sprintf("192.0.2.%d:1", i)} }
 	var door []*present
 	for i := range 8 {
@@ -216,9 +216,35 @@ func TestTheDoorIsNotKeptShut(t *testing.T) {
 	}
 }
 
+// A network that has its share of the door gives the place of one of its own.
+func TestANetworkTakesItsOwnPlacesAtTheDoor(t *testing.T) {
+	c := bounded(nil, 64, 0, "alpha.test", func() {}).(*crowd)
+	enter := func(addr string) (p, first *present) { return c.enter(fixedConn{addr: addr}) }
+	fill := func(addr string) (door *present) {
+		for door == nil || door.in != &c.door {
+			door, _ = enter(addr)
+		}
+		return door
+	}
+	fill("192.0.2.1:1")
+	one, two := fill("[2001:db8:0:1::1]:1"), fill("[2001:db8:0:2::1]:1")
+	if _, first := enter("[2001:db8:0:2::2]:1"); first != two {
+		t.Error("a /64 with its share takes another's place")
+	}
+	if p, first := enter("[2001:db8:0:3::1]:1"); p == nil || first != one {
+		t.Error("a /48 with its share takes another's place than that of who came first of it")
+	}
+	if c.door.all != 3 || c.queue.Len() != 3 {
+		t.Errorf("%d are at the door, %d in the queue", c.door.all, c.queue.Len())
+	}
+	for c.queue.Len() > 0 { // whose timers would go on
+		_ = c.queue.Front().Value.(*present).Close()
+	}
+}
+
 // What a connection takes it gives back, in each room and once.
 func TestRoomsAreGivenBack(t *testing.T) {
-	c := bounded(nil, 64, 0, "alpha.test", nil).(*crowd)
+	c := bounded(nil, 64, 0, "alpha.test", func() {}).(*crowd)
 	for range 3 {
 		var all []*present
 		for range 5 + 1 {
@@ -228,9 +254,11 @@ func TestRoomsAreGivenBack(t *testing.T) {
 			}
 			all = append(all, p)
 		}
-		if p, _ := c.enter(fixedConn{addr: "192.0.2.1:1"}); p != nil {
-			t.Fatal("an address has more than its shares")
+		p, first := c.enter(fixedConn{addr: "192.0.2.1:1"})
+		if p == nil || first != all[5] || c.all != 5+1 {
+			t.Fatal("who comes where the address's share is full doesn't take the place of who came before")
 		}
+		all[5] = p
 		if !c.place(all[5], "ada") || !c.place(all[4], "ada") || c.ids["ada"] != 2 || c.door.all != 0 || c.hall.all != 4 {
 			t.Fatalf("inside are %v, at the door %d, in the hall %d", c.ids, c.door.all, c.hall.all)
 		}
