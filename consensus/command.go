@@ -75,7 +75,7 @@ type register struct {
 	Commissioning bool                 `cbor:"5,keyasint,omitempty"`
 	Agent         string               `cbor:"6,keyasint"`
 	Kind          directory.Kind       `cbor:"7,keyasint"`
-	Document      []byte               `cbor:"8,keyasint"` // may be at rest, which the leader does once for all members
+	Document      []byte               `cbor:"8,keyasint"` // may be at rest, so that no member need compress it
 	Lifetime      uint32               `cbor:"9,keyasint"` // seconds, granted
 	Visibility    directory.Visibility `cbor:"10,keyasint"`
 	IfMatch       []uint64             `cbor:"11,keyasint"` // null for any
