@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -79,10 +80,20 @@ func (s *Store) regrantAll(ctx context.Context) {
 		return
 	}
 	s.log.Info("grants are not all decided anew", "error", err) // that is for the next leader, or tried again
-	if ctx.Err() == nil && !errors.Is(err, errNotLeader) {
+	if errors.Is(err, errNotLeader) {
+		select {
+		case <-time.After(regrantPause): // a leader writes nothing until it knows its clock to be right
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() == nil {
 		s.askRegrants()
 	}
 }
+
+// regrantPause is how long grants wait that a leader could not decide anew, since it did
+// not lead, or not yet.
+const regrantPause = 200 * time.Millisecond
 
 // regranters is how many commands with new grants are on their way at a time: while
 // some are committed, policy is asked about the others.
