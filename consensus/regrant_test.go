@@ -82,3 +82,44 @@ func TestAVerdictIsTakenBack(t *testing.T) {
 		t.Errorf("read from a snapshot, the verdict is %v, want %v", back.verdict, v)
 	}
 }
+
+// A leader that doesn't know yet whether its clock is right writes nothing. What it was
+// to decide anew meanwhile it decides as soon as it does: no leader comes after it.
+//
+// Requirement: TRUST-013
+func TestALeaderDecidesAnewOnceItKnowsItsClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var narrow atomic.Bool
+		var asked atomic.Pointer[Store] // who forgets, when it is asked to decide
+		d := newDomain(t, 3, func(c *Config) {
+			c.Grants = func(Subject) []directory.Grant {
+				if s := asked.Swap(nil); s != nil {
+					s.presence.forget()
+				}
+				if narrow.Load() {
+					return nil
+				}
+				return []directory.Grant{{Audience: directory.Mesh, All: true}}
+			}
+		})
+		d.ready()
+		leader, _ := d.leader()
+		s := d.nodes[leader]
+		out, err := s.Register(t.Context(), put(t, ada, "agent", 86400))
+		if err != nil {
+			t.Fatal(err)
+		}
+		narrow.Store(true)
+		asked.Store(s)
+		if err := s.SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "nobody has it any more", func() bool {
+			_, announced := s.Current(out.RID, directory.Mesh)
+			return !announced
+		})
+		if now, _ := d.leader(); now != leader || asked.Load() != nil {
+			t.Errorf("another leads, or it was never asked: %d, %d", leader, now)
+		}
+	})
+}
