@@ -160,10 +160,15 @@ func (g *gatherer) offer(h hit) {
 	}
 }
 
-// add adds what a term weighs in all slots. This, prune and complete are most of what
-// a query costs where registrations are many, so they read cells by themselves, and
-// are written for a processor that can't guess which slots have a sum already.
-func (g *gatherer) add(i int) {
+// add adds what a term weighs in all slots.
+func (g *gatherer) add(i int) { g.touched = g.room[:g.weigh(i, 1, ^uint32(0))] }
+
+// weigh adds what a term weighs: to the slots that have a sum, and as much as mask lets
+// through to those that have none yet, each of which makes fresh more. It returns how
+// many slots are touched then. This and prune are most of what a query costs where
+// registrations are many, so it reads cells by itself, and is written for a processor
+// that can't guess which slots have a sum already.
+func (g *gatherer) weigh(i, fresh int, mask uint32) int {
 	c, idf, base, n := &g.from[i], g.leads[i].idf, g.base, len(g.touched)
 	for c.skip(base); len(c.blocks) > 0; c.next() {
 		slot := c.slot
@@ -178,8 +183,8 @@ func (g *gatherer) add(i int) {
 			low := slot + step - base
 			if low >= stretch {
 				if slot+step >= base { // it lies behind, not before
-					c.at, c.slot, g.touched = at, slot, g.room[:n]
-					return
+					c.at, c.slot = at, slot
+					return n
 				}
 				slot += step
 				continue
@@ -187,13 +192,15 @@ func (g *gatherer) add(i int) {
 			slot += step
 			sum := g.sums[low]
 			g.room[n] = uint16(low)
+			more := sum + idf*weight
 			if sum == 0 {
-				n++
+				n += fresh
+				more &= mask
 			}
-			g.sums[low] = sum + idf*weight
+			g.sums[low] = more
 		}
 	}
-	g.touched = g.room[:n]
+	return n
 }
 
 // prune forgets the slots that cannot come up to the bar, and those that are not
@@ -245,35 +252,7 @@ func (g *gatherer) complete(i int) {
 		g.seek(i)
 		return
 	}
-	c, idf, base := &g.from[i], g.leads[i].idf, g.base
-	for c.skip(base); len(c.blocks) > 0; c.next() {
-		slot := c.slot
-		cells := c.blocks[0].cells
-		for at := c.at; at < len(cells); at++ {
-			cell := cells[at]
-			weight, step := uint32(cell&maxWeight), uint32(cell>>weightBits)
-			if weight == 0 {
-				slot += step * stride
-				continue
-			}
-			low := slot + step - base
-			if low >= stretch {
-				if slot+step >= base {
-					c.at, c.slot = at, slot
-					return
-				}
-				slot += step
-				continue
-			}
-			slot += step
-			sum := g.sums[low]
-			more := sum + idf*weight
-			if sum == 0 {
-				more = 0
-			}
-			g.sums[low] = more
-		}
-	}
+	g.weigh(i, 0, 0)
 }
 
 // seek is complete, slot by slot.
