@@ -74,6 +74,13 @@ var errJWS = errors.New("not a canonical compact JWS")
 // A jws is a compact JWS taken apart, nothing of it verified.
 type jws struct{ header, payload []byte }
 
+// joinJWS makes a compact JWS of its parts, of which the payload alone is not encoded yet.
+func joinJWS(header string, payload []byte, signature string) string {
+	b := make([]byte, 0, len(header)+directory.B64.EncodedLen(len(payload))+len(signature)+2)
+	b = directory.B64.AppendEncode(append(append(b, header...), '.'), payload)
+	return string(append(append(b, '.'), signature...))
+}
+
 // splitJWS takes a compact JWS apart: base64url without padding, spare bits or
 // white space, and a signature of Ed25519's size.
 func splitJWS(text string) (jws, error) {

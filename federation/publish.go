@@ -148,10 +148,10 @@ func (b *publisher) signedRecord(h directory.Hash, payload []byte) (string, erro
 		defer b.mu.Unlock()
 		return b.signed(directory.TypeRecord, payload)
 	}
-	text := b.known.of(h, payload)
+	header, signature := b.known.of(h)
 	b.mu.Unlock()
-	if text != "" {
-		return text, nil
+	if signature != "" {
+		return joinJWS(header, payload, signature), nil
 	}
 	text, err := b.cfg.Keys.Sign(directory.TypeRecord, payload)
 	if err != nil {

@@ -97,8 +97,7 @@ func (r *storedRecord) is(n name) bool {
 }
 
 func (r *storedRecord) record() directory.Record {
-	text := r.Header + "." + directory.B64.EncodeToString(r.Payload) + "." + r.Signature
-	return directory.Record{JWS: text, Disclosures: r.Disclosures}
+	return directory.Record{JWS: joinJWS(r.Header, r.Payload, r.Signature), Disclosures: r.Disclosures}
 }
 
 // storedPage is one link of a chain.
