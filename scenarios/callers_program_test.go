@@ -62,6 +62,8 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 		{"no address", "", []string{"--workload-api=/run/x", "lookup"}, 2, "unix:///PATH"},
 		{"registers with a WIT", "", []string{byBundle, "--wit=" + i.file("wit"), "--wit-key=" + i.file("wit.key"), "register", "by-wit", i.file("agent.json")}, 0, "by-wit"},
 		{"a WIT without key", "", []string{byBundle, "--wit=" + i.file("wit"), "lookup"}, 2, "--wit-key"},
+		{"a WIT of the Workload API with a key", "", []string{byBundle, "--wit=workload-api", "--wit-key=" + i.file("wit.key"), "lookup"}, 2, "gives the token's key as well"},
+		{"two tokens", "", []string{byBundle, "--wit=workload-api", "--token-file=" + i.file("wit"), "lookup"}, 2, "one token"},
 		{"a WIT of no Workload API", "", []string{byBundle, "--wit=workload-api", "lookup"}, 2, "--workload-api"},
 		{"reads with a token", "", []string{byBundle, "--token-file=" + i.file("plain"), "lookup"}, 0, ""},
 		{"a token does not write", "", []string{byBundle, "--token-file=" + i.file("plain"), "register", "by-token", i.file("agent.json")}, 4, ""},

@@ -117,12 +117,14 @@ func (a *app) client() (*api.Client, error) {
 func (a *app) showing(next http.RoundTripper) (http.RoundTripper, error) {
 	wit, witKey, file := a.setting("wit", "ROSTER_WIT"), a.setting("wit-key", "ROSTER_WIT_KEY"), a.setting("token-file", "ROSTER_TOKEN_FILE")
 	switch {
-	case wit == witOfWorkload && witKey == "" && file == "":
+	case wit != "" && file != "":
+		return nil, usage("a request shows one token").because("Give --wit, with --wit-key where it is a file, or --token-file, not both.")
+	case wit == witOfWorkload && witKey != "":
+		return nil, usage("the Workload API gives the token's key as well").because("Give --wit %s alone, or files in --wit and --wit-key.", witOfWorkload)
+	case wit == witOfWorkload:
 		return a.showingWIT(next)
 	case (wit == "") != (witKey == ""):
 		return nil, usage("a workload identity token and its key belong together").because("Give both --wit and --wit-key (or ROSTER_WIT and ROSTER_WIT_KEY), or neither.")
-	case wit != "" && file != "":
-		return nil, usage("a request shows one token").because("Give --wit and --wit-key, or --token-file, not both.")
 	case wit != "":
 		w, err := trust.OpenWorkload(wit, witKey)
 		if err != nil {
