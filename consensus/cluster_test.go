@@ -49,31 +49,14 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 		d.ready()
 		var mu sync.Mutex
 		kept := map[string]directory.RID{}
-		stop := make(chan struct{})
-		var writers sync.WaitGroup
-		for w := range 4 {
-			writers.Go(func() {
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						return
-					case <-time.After(time.Millisecond):
-					}
-					name := fmt.Sprintf("agent-%d-%d", w, i)
-					mu.Lock()
-					s := d.nodes[(w+i)%3]
-					mu.Unlock()
-					if s == nil {
-						continue
-					}
-					if out, err := s.Register(t.Context(), put(t, ada, name, 600)); err == nil {
-						mu.Lock()
-						kept[name] = out.RID
-						mu.Unlock()
-					}
-				}
-			})
-		}
+		stop := d.writers(4, &mu, func(s *Store, w, i int) {
+			name := fmt.Sprintf("agent-%d-%d", w, i)
+			if out, err := s.Register(t.Context(), put(t, ada, name, 600)); err == nil {
+				mu.Lock()
+				kept[name] = out.RID
+				mu.Unlock()
+			}
+		})
 		enough := func(n int) func() bool {
 			return func() bool { mu.Lock(); defer mu.Unlock(); return len(kept) > n }
 		}
@@ -96,8 +79,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 			mu.Unlock()
 			t.Logf("round %d: %d are registered", round, n)
 		}
-		close(stop)
-		writers.Wait()
+		stop()
 		d.ready()
 		d.settled()
 		for i, s := range d.nodes {

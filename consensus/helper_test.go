@@ -402,6 +402,31 @@ func (d *domain) leader() (leader, other int) {
 	return leader, other
 }
 
+// writers has so many write until stop is called, each a thousand times a second and
+// at each member that runs in turn. guard is held to look which do.
+func (d *domain) writers(many int, guard sync.Locker, write func(s *Store, writer, i int)) (stop func()) {
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	for w := range many {
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				guard.Lock()
+				s := d.nodes[(w+i)%len(d.nodes)]
+				guard.Unlock()
+				if s != nil {
+					write(s, w, i)
+				}
+			}
+		})
+	}
+	return func() { close(done); all.Wait() }
+}
+
 // settled waits until all running members have applied the same.
 func (d *domain) settled() {
 	d.t.Helper()

@@ -388,35 +388,17 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 		d.ready()
 		var mu sync.RWMutex // stopping and starting; d.nodes
 		var done, unknown atomic.Int64
-		stop := make(chan struct{})
-		var writers sync.WaitGroup
-		for w := range 6 {
-			writers.Go(func() {
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						return
-					case <-time.After(time.Millisecond):
-					}
-					mu.RLock()
-					s := d.nodes[(w+i)%3]
-					mu.RUnlock()
-					if s == nil {
-						continue
-					}
-					_, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, i%50), 600))
-					if directory.ProblemOf(err) == directory.OutcomeUnknown {
-						unknown.Add(1)
-						continue
-					}
-					if err != nil && s.closing.Err() == nil {
-						t.Errorf("a write at a member that runs: %v", err)
-						return
-					}
-					done.Add(1)
-				}
-			})
-		}
+		stop := d.writers(6, mu.RLocker(), func(s *Store, w, i int) {
+			_, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, i%50), 600))
+			switch {
+			case directory.ProblemOf(err) == directory.OutcomeUnknown:
+				unknown.Add(1)
+			case err == nil:
+				done.Add(1)
+			case s.closing.Err() == nil:
+				t.Errorf("a write at a member that runs: %v", err)
+			}
+		})
 		more := func() {
 			until := done.Load() + 50
 			eventually(t, "writes go on", func() bool { return done.Load() > until })
@@ -443,8 +425,7 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 			d.start(leader)
 			mu.Unlock()
 		}
-		close(stop)
-		writers.Wait()
+		stop()
 		d.ready()
 		d.settled()
 		if n := unknown.Load(); n > 0 {

@@ -272,7 +272,8 @@ func (s *state) succeed(live *state, reason string) {
 	s.epoch, s.revision = max(s.epoch, live.epoch), max(s.revision, live.revision)
 	s.now, s.policy = max(s.now, live.now), max(s.policy, live.policy)
 	s.rules, s.issued, s.keys, s.members, s.admitted = live.rules, live.issued, live.keys, live.members, live.admitted
-	if s.verdict = nil; live.law.Revision > 0 {
+	s.verdict = nil
+	if live.law.Revision > 0 {
 		s.law = live.law
 	}
 	maps.Copy(s.peerings, live.peerings)

@@ -174,6 +174,16 @@ func (s *Store) lastReason(t testing.TB, b *Backup) string {
 		b.Node, b.Taken.UTC().Format(time.RFC3339), b.Position, b.LedgerSize, b.LedgerRoot)
 }
 
+// restored returns what s would go on with, were it restored from a backup of now, and
+// what it has.
+func restored(t *testing.T, s *Store) (old, live *state) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, directory.NewIndex(), &snapshotHeader{})), s.state.outline()
+	old.succeed(live, "a test")
+	return old, live
+}
+
 // A leader that ends between the two halves of a restore leaves a sealed domain;
 // the next one begins the epoch.
 //
@@ -189,11 +199,7 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 		d.settled()
 		leader, follower := d.leader()
 		s := d.nodes[leader]
-		s.mu.RLock()
-		old := must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, directory.NewIndex(), &snapshotHeader{}))
-		live := s.state.outline()
-		s.mu.RUnlock()
-		old.succeed(live, "half done")
+		old, live := restored(t, s)
 		if err := s.install(old); err != nil {
 			t.Fatal(err)
 		}
@@ -233,10 +239,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 		d.settled()
 		leader, follower := d.leader()
 		s := d.nodes[leader]
-		s.mu.RLock()
-		old := must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, directory.NewIndex(), &snapshotHeader{}))
-		old.succeed(s.state.outline(), "cut off")
-		s.mu.RUnlock()
+		old, _ := restored(t, s)
 		d.net.isolate(d.members[leader].Address)
 		if err := s.install(old); err == nil {
 			t.Fatal("a restore that nobody else has succeeded")

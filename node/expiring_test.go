@@ -16,6 +16,20 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
+// issued returns a certificate that ca issues, with its key.
+func issued(t testing.TB, ca *trust.CA, path string, life time.Duration) tls.Certificate {
+	t.Helper()
+	svid, err := ca.Issue(path, life, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Certificate{PrivateKey: svid.PrivateKey}
+	for _, cert := range svid.Certificates {
+		c.Certificate = append(c.Certificate, cert.Raw)
+	}
+	return c
+}
+
 // A connection ends with its client's certificate, whichever protocol is spoken and
 // though nobody asks anything; a little before that, answers say so.
 //
@@ -25,17 +39,7 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate := func(path string, life time.Duration) tls.Certificate {
-		svid, err := ca.Issue(path, life, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := tls.Certificate{PrivateKey: svid.PrivateKey}
-		for _, cert := range svid.Certificates {
-			c.Certificate = append(c.Certificate, cert.Raw)
-		}
-		return c
-	}
+	certificate := func(path string, life time.Duration) tls.Certificate { return issued(t, ca, path, life) }
 	s := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 		&tls.Config{Certificates: []tls.Certificate{certificate("/roster/node/1", time.Hour)}, ClientAuth: tls.RequestClientCert},
 		slog.New(slog.DiscardHandler))

@@ -46,7 +46,7 @@ func newMetrics(n *Node) *metrics {
 	}, []string{"state"})
 	m.connections = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "roster_connections_refused_total",
-		Help: "Connections to the directory that were closed at once, since there were as many as limits.connections lets be, of all or of their address.",
+		Help: "Connections to the directory that were closed for want of a place, by limits.connections and limits.connections_per_address.",
 	})
 	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, m.connections, state{n},
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
