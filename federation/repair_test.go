@@ -54,7 +54,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 		b.world.mu.Lock()
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
 			if to == at.base && r.URL.Path == pathPages {
-				time.Sleep(time.Hour) // it never hears of anything
+				wait(r.Context(), nil, time.Hour) // it never hears of anything
 			}
 			return body
 		}
