@@ -194,8 +194,9 @@ func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, 
 	return a.operate(ctx, "peer."+string(verb), peer.Name(), func() error { return a.peerings.Change(ctx, peer, verb) })
 }
 
-func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) error {
-	return a.operate(ctx, "policy.write", "", func() error { return a.Operator.SetPolicy(ctx, by, text, replaces) })
+func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error) {
+	e := directory.Audited{Action: "policy.write"}
+	return a.do(ctx, e, func() (directory.Outcome, error) { return a.Operator.SetPolicy(ctx, by, text, replaces) })
 }
 
 type auditedCluster struct {

@@ -33,8 +33,8 @@ func (quietOperator) Policy() PolicyText {
 	return PolicyText{Policy: "permit (principal, action, resource);", Version: 7}
 }
 
-func (quietOperator) SetPolicy(context.Context, directory.Identity, string, []uint64) error {
-	return errNoLeader
+func (quietOperator) SetPolicy(context.Context, directory.Identity, string, []uint64) (directory.Outcome, error) {
+	return directory.Outcome{}, errNoLeader
 }
 
 func (quietOperator) Raft() RaftStatus {

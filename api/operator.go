@@ -34,8 +34,9 @@ type Operator interface {
 	Policy() PolicyText
 	// SetPolicy puts a policy in force, for the whole domain, as by wants it: none is
 	// taken that has an error, or by which by could not change it again, or, where
-	// replaces is not nil, in the place of one that has none of these versions.
-	SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) error
+	// replaces is not nil, in the place of one that has none of these versions. Its
+	// version is the revision of the position that it returns.
+	SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error)
 }
 
 // A RaftStatus is how a domain's nodes hold its directory together.

@@ -53,11 +53,11 @@ func (s *Server) setPolicy(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Operator.SetPolicy(c.Context(), c.id, *in.Policy, replaces); err != nil {
+	out, err := s.cfg.Operator.SetPolicy(c.Context(), c.id, *in.Policy, replaces)
+	if err != nil {
 		return err
 	}
-	now := s.cfg.Operator.Policy()
-	s.log.Info("policy set", "request_id", c.requestID, "caller", c.id.String(), "version", now.Version)
+	s.log.Info("policy set", "request_id", c.requestID, "caller", c.id.String(), "version", out.Position.Revision)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -194,7 +194,7 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 	case c.Decide != nil:
 		s.conclude(c.Decide)
 	case c.Policy != nil:
-		return directory.Outcome{}, s.legislate(c.Policy)
+		return s.legislate(c.Policy)
 	case c.Rules != nil:
 		s.rule(c.Rules)
 	case c.Member != nil:

@@ -62,7 +62,7 @@ func BenchmarkPolicyChange(b *testing.B) {
 	began := used(syscall.RUSAGE_SELF)
 	for i := 0; b.Loop(); i++ {
 		narrow.Store(i%2 == 0)
-		if err := s.SetPolicy(b.Context(), fmt.Appendf(nil, "// %d", i), nil); err != nil {
+		if _, err := s.SetPolicy(b.Context(), fmt.Appendf(nil, "// %d", i), nil); err != nil {
 			b.Fatal(err)
 		}
 		for !done(i%2 != 0) {

@@ -21,14 +21,14 @@ const maxPolicy = 256 << 10
 // one of the revisions replaces, and in any case where replaces is nil; a domain that
 // never made a policy has revision 0. Else it changes nothing, and the error is
 // directory.PreconditionFailed. The leader then decides anew, in bounded commands, who
-// beyond the domain may have what. It returns once this member's answers are by it.
-func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) error {
+// beyond the domain may have what. It returns once this member's answers are by it, with
+// the position of the change that put it in force, whose revision is its version.
+func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) (directory.Outcome, error) {
 	p := &policy{Text: text}
 	if replaces != nil {
 		p.Replaces = &replaces
 	}
-	_, err := s.write(ctx, &request{Policy: p})
-	return err
+	return s.write(ctx, &request{Policy: p})
 }
 
 func (s *Store) checkPolicy(p *policy) error {
@@ -45,17 +45,22 @@ func (s *Store) checkPolicy(p *policy) error {
 // force already is taken whatever it was to replace: a request that was repeated, since
 // its answer was lost, has done what it asked for (RFC 9110, 13.1.1). policy moves, so
 // that no grant that was asked for before is taken after.
-func (s *state) legislate(p *policy) error {
+func (s *state) legislate(p *policy) (directory.Outcome, error) {
 	if bytes.Equal(p.Text, s.law.Text) {
-		return nil
+		return s.enacted(), nil
 	}
 	if p.Replaces != nil && !slices.Contains(*p.Replaces, s.law.Revision) {
-		return directory.Refuse(directory.PreconditionFailed,
+		return directory.Outcome{}, directory.Refuse(directory.PreconditionFailed,
 			"the policy in force is version %d, which is not what this was to replace; nothing was changed: read it again and repeat the change on that", s.law.Revision)
 	}
 	s.law = law{p.Text, s.next()}
 	s.policy = s.law.Revision
-	return nil
+	return s.enacted(), nil
+}
+
+// enacted is where in the history the policy came in force.
+func (s *state) enacted() directory.Outcome {
+	return directory.Outcome{Position: directory.Position{Epoch: s.epoch, Revision: s.law.Revision}}
 }
 
 // promulgate tells of the law where another is in force. The caller holds mu, so

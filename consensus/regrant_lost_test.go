@@ -63,7 +63,7 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 		half.Store(&middle)
 		lost.Store(&name)
 		narrow.Store(true)
-		if err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
 			t.Fatal(err)
 		}
 		narrowed := func(s *Store) (n int) {

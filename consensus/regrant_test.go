@@ -48,7 +48,7 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 			d.ready()
 		}
 		again()
-		if err := d.nodes[0].SetPolicy(t.Context(), []byte("// another"), nil); err != nil { // behind what a new leader does
+		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("// another"), nil); err != nil { // behind what a new leader does
 			t.Fatal(err)
 		}
 		want("a new leader, and then another policy", registered)
@@ -111,7 +111,7 @@ func TestALeaderDecidesAnewOnceItKnowsItsClock(t *testing.T) {
 		}
 		narrow.Store(true)
 		asked.Store(s)
-		if err := s.SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+		if _, err := s.SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "nobody has it any more", func() bool {

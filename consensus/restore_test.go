@@ -336,7 +336,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.nodes[0].SetPolicy(t.Context(), []byte("the backup's"), nil); err != nil {
+		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("the backup's"), nil); err != nil {
 			t.Fatal(err)
 		}
 		file := d.backup(0)
@@ -363,7 +363,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 				}
 			}
 			if i == 0 {
-				if err := e.nodes[0].SetPolicy(t.Context(), []byte("another"), nil); err != nil {
+				if _, err := e.nodes[0].SetPolicy(t.Context(), []byte("another"), nil); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := e.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {

@@ -126,7 +126,7 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		give := directory.Transferring{Caller: directory.Caller{Identity: ada, Judged: &version}, RID: out.RID, To: bob, Statement: out.Position.Revision}
-		if err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
 			t.Fatal(err)
 		}
 		_, err = d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))

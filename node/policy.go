@@ -27,14 +27,14 @@ func (o operator) Policy() api.PolicyText {
 }
 
 // SetPolicy implements api.Operator.
-func (o operator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) error {
+func (o operator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error) {
 	if text != "" {
 		p, err := o.n.policy.With(policyFile, []byte(text))
 		if err != nil {
-			return err
+			return directory.Outcome{}, err
 		}
 		if !p.Operate(by, "policy.write").Allow {
-			return directory.Refuse(directory.Conflict, "by this policy, %s could not change it again; nothing was changed: permit operate to who does policy.write", by)
+			return directory.Outcome{}, directory.Refuse(directory.Conflict, "by this policy, %s could not change it again; nothing was changed: permit operate to who does policy.write", by)
 		}
 	}
 	return o.n.store.SetPolicy(ctx, []byte(text), replaces)

@@ -66,8 +66,10 @@ when { resource.agent like "secret-*" };
 	if out := p.must(0, 0, "policy", "show"); !strings.Contains(out, "plans-are-secret") || strings.Contains(out, "version 0\n") {
 		t.Errorf("policy show: %s", out)
 	}
-	if lines, _ := readTrail(t, p.Domains[0].Nodes[0].Data); len(lines) == 0 || lines[len(lines)-1].Action != "policy.write" || lines[len(lines)-1].Outcome != "ok" {
-		t.Error("the trail does not end with the change")
+	_, version, _ := strings.Cut(strings.SplitN(p.must(0, 0, "policy", "show"), "\n", 2)[0], "version ")
+	lines, _ := readTrail(t, p.Domains[0].Nodes[0].Data)
+	if last := lines[len(lines)-1]; version == "" || last.Action != "policy.write" || last.Outcome != "ok" || !strings.HasSuffix(last.Revision, "."+version) {
+		t.Errorf("the trail does not end with the change to version %q: %+v", version, last)
 	}
 
 	p.kill(p.Domains[0].Nodes[0])
