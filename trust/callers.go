@@ -2,12 +2,10 @@ package trust
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -42,13 +40,8 @@ type CallersConfig struct {
 type Callers struct {
 	cfg     CallersConfig
 	bundles *Bundles
-
-	mu     sync.RWMutex                 // guards judged
-	judged map[*x509.Certificate]uint64 // by which generation of its domain's bundle; at most maxJudged
+	clients *judgements
 }
-
-// maxJudged bounds how many certificates of connections are known to hold.
-const maxJudged = 1 << 12
 
 // NewCallers returns a judge of callers over cfg and the bundles of the trust
 // domains. It refuses an algorithm that is not known, or symmetric.
@@ -70,7 +63,7 @@ func NewCallers(cfg CallersConfig, b *Bundles) (*Callers, error) {
 			}
 		}
 	}
-	return &Callers{cfg: cfg, bundles: b, judged: map[*x509.Certificate]uint64{}}, nil
+	return &Callers{cfg: cfg, bundles: b, clients: newJudgements(b, forClient)}, nil
 }
 
 // identityOrNobody parses an identity; nobody where it is none.
@@ -156,27 +149,11 @@ func (c *Callers) certified(cs *tls.ConnectionState, now time.Time) (Verified, e
 // handshake has judged it by the bundles of then: it is judged again once for each
 // later one of its domain.
 func (c *Callers) Holds(cs *tls.ConnectionState, now time.Time) bool {
-	id, ok := PeerID(cs)
-	if !ok {
+	if _, ok := PeerID(cs); !ok {
 		return false
 	}
-	chain, generation := cs.PeerCertificates, c.bundles.generation(id.TrustDomain())
-	c.mu.RLock()
-	by, known := c.judged[chain[0]]
-	c.mu.RUnlock()
-	if known && by == generation {
-		return true
-	}
-	if _, err := judge(chain, c.bundles, forClient, now); err != nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.judged) >= maxJudged {
-		clear(c.judged)
-	}
-	c.judged[chain[0]] = generation
-	return true
+	_, err := c.clients.judge(cs.PeerCertificates, now)
+	return err == nil
 }
 
 func (c *Callers) token(s Shown, now time.Time) (*Verified, error) {

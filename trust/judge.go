@@ -57,39 +57,50 @@ const (
 // returns who it is. The library's Verify takes any extended key usage, so that
 // is checked here: the leaf must name it, and no CA on the way may exclude it.
 func judge(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, error) {
+	id, _, err := judgeChain(chain, b, use, now)
+	return id, err
+}
+
+// judgeChain is judge, and returns by which certificates it holds too, leaf first and
+// anchor last.
+func judgeChain(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, []*x509.Certificate, error) {
+	refuse := func(reason Reason, err error) (spiffeid.ID, []*x509.Certificate, error) {
+		return spiffeid.ID{}, nil, &refusal{reason, err}
+	}
 	if len(chain) == 0 {
-		return spiffeid.ID{}, &refusal{ReasonNoCertificate, errors.New("a certificate is demanded")}
+		return refuse(ReasonNoCertificate, errors.New("a certificate is demanded"))
 	}
 	leaf := chain[0]
 	switch len(leaf.URIs) {
 	case 0:
-		return spiffeid.ID{}, &refusal{ReasonNoSAN, errors.New("the certificate has no URI SAN")}
+		return refuse(ReasonNoSAN, errors.New("the certificate has no URI SAN"))
 	case 1:
 	default:
-		return spiffeid.ID{}, &refusal{ReasonManySANs, errors.New("the certificate has several URI SANs")}
+		return refuse(ReasonManySANs, errors.New("the certificate has several URI SANs"))
 	}
 	id, err := spiffeid.FromURI(leaf.URIs[0])
 	if err == nil && id.Path() == "" {
 		err = errors.New("the ID of a trust domain is nobody's")
 	}
 	if err != nil {
-		return spiffeid.ID{}, &refusal{ReasonNotSPIFFE, err}
+		return refuse(ReasonNotSPIFFE, err)
 	}
 	if !b.Has(id.TrustDomain()) {
-		return spiffeid.ID{}, &refusal{ReasonUnknownDomain, fmt.Errorf("%w: %s", ErrNoBundle, id.TrustDomain())}
+		return refuse(ReasonUnknownDomain, fmt.Errorf("%w: %s", ErrNoBundle, id.TrustDomain()))
 	}
 	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 || !signs(leaf) ||
 		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsage(use)) {
-		return spiffeid.ID{}, &refusal{ReasonUsage, errors.New("the certificate is for another use")}
+		return refuse(ReasonUsage, errors.New("the certificate is for another use"))
 	}
 	_, chains, err := x509svid.Verify(chain, b, x509svid.WithTime(now))
 	if err != nil {
-		return spiffeid.ID{}, &refusal{chainReason(err, now), err}
+		return refuse(chainReason(err, now), err)
 	}
-	if !slices.ContainsFunc(chains, func(c []*x509.Certificate) bool { return permits(c[1:], use) }) {
-		return spiffeid.ID{}, &refusal{ReasonUsage, errors.New("a CA of the chain excludes that use")}
+	at := slices.IndexFunc(chains, func(c []*x509.Certificate) bool { return permits(c[1:], use) })
+	if at < 0 {
+		return refuse(ReasonUsage, errors.New("a CA of the chain excludes that use"))
 	}
-	return id, nil
+	return id, chains[at], nil
 }
 
 // signs reports whether the certificate's key may sign, as every X509-SVID's must

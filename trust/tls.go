@@ -34,8 +34,9 @@ func ServerTLS(s *Source, b *Bundles, refused func(reason string)) *tls.Config {
 // NodeServerTLS is ServerTLS for listeners that only nodes talk to: a client
 // certificate is demanded, and allow must take its ID. A nil allow takes none.
 func NodeServerTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, refused func(reason string), protos ...string) *tls.Config {
+	clients := newJudgements(b, forClient)
 	return serverTLS(s, refused, protos, func(cs tls.ConnectionState) error {
-		return judgeAllowed(cs, b, forClient, allow)
+		return judgeAllowed(cs, clients, allow)
 	})
 }
 
@@ -43,13 +44,14 @@ func NodeServerTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, refused
 // holds, for serverAuth, and that allow takes; its host name is not looked at. A
 // nil allow takes none. A nil s shows no client certificate.
 func ClientTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, protos ...string) *tls.Config {
+	servers := newJudgements(b, forServer)
 	c := &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		SessionTicketsDisabled: true,
 		NextProtos:             protos,
 		InsecureSkipVerify:     true, // VerifyConnection judges
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			return judgeAllowed(cs, b, forServer, allow)
+			return judgeAllowed(cs, servers, allow)
 		},
 	}
 	if s != nil {
@@ -90,8 +92,8 @@ func serverTLS(s *Source, refused func(string), protos []string, verify func(tls
 	}
 }
 
-func judgeAllowed(cs tls.ConnectionState, b *Bundles, use usage, allow func(spiffeid.ID) error) error {
-	id, err := judge(cs.PeerCertificates, b, use, time.Now())
+func judgeAllowed(cs tls.ConnectionState, j *judgements, allow func(spiffeid.ID) error) error {
+	id, err := j.judge(cs.PeerCertificates, time.Now())
 	if err != nil {
 		return err
 	}

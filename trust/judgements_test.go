@@ -1,0 +1,50 @@
+package trust
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+)
+
+// What is remembered of a certificate is what would be found anew: until it and its
+// authority end, not before they begin, and by the bundle of now.
+//
+// Requirement: TRUST-002, TRUST-003
+func TestWhatIsRememberedIsWhatWouldBeFound(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	ca, err := NewCA(alpha, now)
+	must(t, err)
+	root := ca.Bundle().X509Authorities()[0]
+	bundles := NewBundles()
+	must(t, bundles.SetX509(alpha, ca.Bundle().X509Authorities()))
+	short, err := ca.Issue("/node/1", time.Hour, now)
+	must(t, err)
+	long, err := ca.Issue("/node/2", 2*root.NotAfter.Sub(now), now)
+	must(t, err)
+	j := newJudgements(bundles, forClient)
+	for _, at := range []time.Time{
+		now, now.Add(time.Minute), now.Add(59 * time.Minute), now.Add(61 * time.Minute), now, short.Certificates[0].NotBefore.Add(-time.Second),
+		root.NotAfter.Add(-time.Second), root.NotAfter.Add(time.Second), root.NotBefore.Add(-time.Second), now,
+	} {
+		for _, svid := range []*x509svid.SVID{short, long} {
+			id, err := j.judge(svid.Certificates, at)
+			anew, fresh := judge(svid.Certificates, bundles, forClient, at)
+			if (err == nil) != (fresh == nil) || id != anew {
+				t.Errorf("%v later %s is remembered as %v (%v), and would be found to be %v (%v)", at.Sub(now), svid.ID, id, err, anew, fresh)
+			}
+		}
+	}
+	if _, ok := j.good[short.Certificates[0]]; !ok {
+		t.Error("nothing was remembered")
+	}
+	next, err := NewCA(alpha, now)
+	must(t, err)
+	must(t, bundles.SetX509(alpha, next.Bundle().X509Authorities()))
+	if _, err := j.judge(short.Certificates, now); err == nil {
+		t.Error("what an earlier bundle certified is still taken")
+	}
+	if _, err := j.judge(nil, now); err == nil {
+		t.Error("no certificate is taken")
+	}
+}
