@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,7 +19,11 @@ import (
 // takes from its start until it shows them all: the pages, the records, the disk
 // and the index, with both ends on this machine.
 func firstSync(ctx context.Context, b *bench) error {
-	mesh, err := b.layOutMesh(ctx, filepath.Join(b.dir, "sync"), 2, 1)
+	dir := filepath.Join(b.dir, "sync")
+	if b.keep != "" {
+		dir = filepath.Join(b.keep, "sync")
+	}
+	mesh, err := b.layOutMesh(ctx, dir, 2, 1)
 	if err != nil {
 		return err
 	}
@@ -27,8 +34,11 @@ func firstSync(ctx context.Context, b *bench) error {
 		return err
 	}
 	size := b.size
-	if _, err := origin.fill(ctx, "s", 0, size, 604800); err != nil {
+	if err := origin.fillUpTo(ctx, filepath.Join(dir, "filled"), size); err != nil {
 		return err
+	}
+	if err := os.RemoveAll(filepath.Join(newcomer.Nodes[0].Data, "federation")); err != nil {
+		return err // what it was told in a run before
 	}
 	before, err := origin.nodes[0].cpu()
 	if err != nil {
@@ -51,8 +61,9 @@ func firstSync(ctx context.Context, b *bench) error {
 	if err := watching.Wait(); err != nil {
 		return err
 	}
-	both, err := cpuOf([]*process{origin.nodes[0], newcomer.nodes[0]})
-	if err != nil {
+	of, err1 := origin.nodes[0].cpu()
+	by, err2 := newcomer.nodes[0].cpu()
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	all, _, err := newcomer.nodes[0].resident()
@@ -68,9 +79,32 @@ func firstSync(ctx context.Context, b *bench) error {
 		limit = 240
 	}
 	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records", count(size)), Value: took.Seconds(), Unit: "s", Bar: atMost(limit),
-		Note: fmt.Sprintf("%.1f s of CPU, both ends; the newcomer has %s MB and had %s of its own at most, %s with its store's file",
-			(both - before).Seconds(), figure(float64(now)/1e6), figure(float64(most)/1e6), figure(float64(all)/1e6))})
+		Note: fmt.Sprintf("%.1f s of the origin's CPU and %.1f s of the newcomer's, which has %s MB and had %s of its own at most, %s with its store's file",
+			(of - before).Seconds(), by.Seconds(), figure(float64(now)/1e6), figure(float64(most)/1e6), figure(float64(all)/1e6))})
 	return nil
+}
+
+// fillUpTo registers what is missing for size registrations, as far as the file says
+// which a run before may have left.
+func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		b, err = []byte("0"), nil
+	}
+	if err != nil {
+		return err
+	}
+	had, err := strconv.Atoi(string(b))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", file, err)
+	case had > size:
+		return fmt.Errorf("%s: there are %d registrations and %d are to be measured", file, had, size)
+	}
+	if _, err := d.fill(ctx, "s", had, size, 604800); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(strconv.Itoa(size)), 0o600)
 }
 
 // shows waits until a node of d has all that origin announced, and shows the last
