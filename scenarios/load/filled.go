@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -55,6 +56,7 @@ func (b *bench) filled(ctx context.Context) (*filled, error) {
 		if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept)), private(data)); err != nil {
 			return nil, err
 		}
+		syscall.Sync() // else the disk is busy with it while the node writes
 	}
 	if err := d.start(ctx); err != nil {
 		return nil, err

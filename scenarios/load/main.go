@@ -58,6 +58,8 @@ var sections = []section{
 	{"lookups", 30 * time.Minute, lookups},
 	{"invoke", 10 * time.Minute, invocations},
 	{"million", 40 * time.Minute, million},
+	{"restart", 10 * time.Minute, restart},
+	{"storms", 20 * time.Minute, storms},
 	{"sync", 30 * time.Minute, firstSync},
 	{"flood", 10 * time.Minute, flood},
 	{"slow", 10 * time.Minute, slow},

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// storms shows that a node goes on while very many registrations are refreshed, and end,
+// at once. It is the last that happens to the filled domain.
+func storms(ctx context.Context, b *bench) error {
+	f, err := b.filled(ctx)
+	if err != nil {
+		return err
+	}
+	if err := refreshStorm(ctx, b, f); err != nil {
+		return err
+	}
+	return expiryStorm(ctx, b, f)
+}
+
+// A probe is a client that reads and one that writes, each again and again; what
+// they wait at most is the pause that others notice.
+type probe struct {
+	stop context.CancelFunc
+	all  sync.WaitGroup
+	took [2]*sample // reads, writes
+}
+
+// pauseBar is the longest pause that is allowed, in milliseconds.
+const pauseBar = 100
+
+func (f *filled) watch(ctx context.Context) *probe {
+	ctx, stop := context.WithCancel(ctx)
+	p := &probe{stop: stop}
+	pause := func(ctx context.Context) { // so that the probe itself is no load
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	reads := func(ctx context.Context, _, _ int) error { return f.get(ctx, 0, twoFilters) }
+	writes := func(ctx context.Context, _, i int) error {
+		_, err := f.register(ctx, 0, name("probe", i%100), 86400, document(i))
+		return err
+	}
+	for i, op := range []operation{reads, writes} {
+		p.all.Go(func() {
+			p.took[i] = measure(context.WithoutCancel(ctx), 1, time.Hour, 0, func(inner context.Context, w, n int) error {
+				if ctx.Err() != nil {
+					return errProbeDone
+				}
+				defer pause(ctx)
+				return op(inner, w, n)
+			})
+		})
+	}
+	return p
+}
+
+var errProbeDone = errors.New("the probe is done")
+
+// end returns what the probe's reads and writes took.
+func (p *probe) end() [2]*sample {
+	p.stop()
+	p.all.Wait()
+	return p.took
+}
+
+// quiet is what the same probe waits while nothing else happens.
+func (f *filled) quiet(ctx context.Context, d time.Duration) [2]*sample {
+	p := f.watch(ctx)
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return p.end()
+}
+
+// refreshStorm lets as many refreshes come as the bar names, as fast as this
+// machine makes them.
+func refreshStorm(ctx context.Context, b *bench, f *filled) error {
+	n := min(100_000, f.size)
+	connect := func(ctx context.Context, w, i int) error { return f.get(ctx, 0, f.path(w)) } // a handshake is no part of a refresh
+	if err := measure(ctx, manyClients, time.Minute, 4*manyClients, connect).check(); err != nil {
+		return err
+	}
+	before := f.quiet(ctx, 3*time.Second)
+	p := f.watch(ctx)
+	s := measure(ctx, manyClients, 2*time.Minute, n, func(ctx context.Context, w, i int) error {
+		return f.refresh(ctx, 0, f.path(i*manyClients+w), 604800)
+	})
+	during := p.end()
+	if err := s.check(); err != nil {
+		return err
+	}
+	b.storm(fmt.Sprintf("%s refreshes in %.1f s", count(n), s.elapsed.Seconds()), before, during)
+	return nil
+}
+
+// storm adds what a probe has seen.
+func (b *bench) storm(what string, before, during [2]*sample) {
+	longest, most := milliseconds(1), milliseconds(0.99)
+	for i, op := range []string{"read", "write"} {
+		b.report.add(row{Section: "storms", What: "longest " + op + " while " + what, Value: longest(during[i]), Unit: "ms", Bar: atMost(pauseBar),
+			Note: fmt.Sprintf("of %d; p99 %.0f ms; longest before, with nothing going on, %.0f ms", during[i].done, most(during[i]), longest(before[i]))})
+	}
+}
+
+// expiryStorm gives all registrations deadlines within one second and looks on
+// as they come.
+func expiryStorm(ctx context.Context, b *bench, f *filled) error {
+	// The shortest lifetime, and as long as it takes to say so.
+	deadline := time.Now().Add(75*time.Second + time.Duration(f.size)*60*time.Microsecond).Truncate(time.Second)
+	lists := (f.size + listSize - 1) / listSize
+	client := api.NewClient(f.Nodes[0].API, f.client)
+	s := measure(ctx, listClients, time.Until(deadline)-61*time.Second, lists, func(ctx context.Context, w, i int) error {
+		first := (i*listClients + w) * listSize
+		all := make([]api.Renewal, min(listSize, f.size-first))
+		for j := range all {
+			all[j] = api.Renewal{ID: name("m", first+j), Lifetime: uint32(time.Until(deadline).Seconds() + 0.999)}
+		}
+		for again := 4; ; again-- { // a busy machine may not answer in time, and to repeat it is safe
+			if _, err := client.RefreshMany(ctx, all); err == nil || again == 0 {
+				return err
+			}
+		}
+	})
+	if err := s.check(); err != nil {
+		return err
+	}
+	ending := min(f.size, s.done*listSize)
+	select {
+	case <-time.After(time.Until(deadline) - 4*time.Second):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	before := f.quiet(ctx, 2*time.Second)
+	p := f.watch(ctx)
+	began := time.Now()
+	bound, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	left := 0.0
+	freed := until(bound, "all have expired", f.nodes[0], func() error {
+		m, err := f.metrics(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if left = m["roster_registrations"]; left > float64(f.size-ending)+100 {
+			return fmt.Errorf("%.0f are left", left)
+		}
+		return nil
+	})
+	during := p.end()
+	if err := f.nodes[0].running(); err != nil {
+		return err
+	}
+	b.storm(fmt.Sprintf("%s expire in a second", count(ending)), before, during)
+	all := row{Section: "storms", What: "until all of them are freed", Value: time.Since(began).Seconds(), Unit: "s"}
+	if freed != nil {
+		all.Note = fmt.Sprintf("not yet: %.0f are left", left)
+	}
+	b.report.add(all)
+	f.domain.close()
+	b.many = nil
+	return nil
+}
