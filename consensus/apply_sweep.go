@@ -11,6 +11,7 @@ import (
 // change of its own.
 func (s *state) expireAll(c *sweep) error {
 	for _, rid := range c.RIDs {
+		s.step()
 		if reg := s.regs.get(rid); reg != nil && s.ended(reg) {
 			if err := s.expire(reg, c.Format); err != nil {
 				return err

@@ -74,6 +74,7 @@ func (s *state) renewMany(c *renew) (directory.Outcome, error) {
 	}
 	each := make([]directory.Renewed, c.Renewals.count())
 	for i := range each {
+		s.step()
 		r := c.Renewals.at(i)
 		out, err := s.refresh(&refresh{r.RID, c.Caller, c.Commissioning, r.Lifetime, nil})
 		each[i] = directory.Renewed{Granted: out.Granted, Err: err}

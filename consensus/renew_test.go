@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,53 @@ func TestManyAreRefreshedByOneCommand(t *testing.T) {
 	}
 	if r := d.at(101, command{Renew: &renew{Caller: bob, Commissioning: true, Renewals: packRenewals([]directory.Renewal{{RID: one, Lifetime: 700}})}}); r.outcome.Each[0].Granted != 700 {
 		t.Errorf("a commissioning tool gets %+v", r.outcome.Each)
+	}
+}
+
+// Who waits for the state is let in within a long list, and never sees what is announced
+// without its leaf in the ledger.
+func TestOthersAreLetInWithinAList(t *testing.T) {
+	d := newDrive(t)
+	rids := make([]directory.RID, 3*atOneGo)
+	items := make([]directory.Renewal, len(rids))
+	for i := range rids {
+		rids[i] = d.register(0, ada, fmt.Sprint("agent-", i), 600)
+		items[i].RID = rids[i]
+	}
+	apply := func(seconds int64, c command) (seen []uint64) {
+		t.Helper()
+		rs, err := d.state.apply(&batch{commandVersion, genesis + seconds*1000, []command{c}}, func() {
+			seen = append(seen, d.state.revision)
+			if len(d.state.uncovered) > 0 {
+				t.Error("others see what is announced and not pinned yet")
+			}
+		})
+		if err != nil || rs[0].err != nil {
+			t.Fatal(err, rs)
+		}
+		return seen
+	}
+	often := func(what string, from uint64, seen []uint64) {
+		t.Helper()
+		for _, at := range append(seen, d.state.revision) {
+			if at-from > atOneGo+1 {
+				t.Errorf("%s: %d changes before others are let in, of %d at most", what, at-from, atOneGo)
+			}
+			from = at
+		}
+	}
+	base := d.state.revision
+	often("refreshed", base, apply(1, command{Renew: &renew{Caller: ada, Renewals: packRenewals(items)}}))
+	for i := range items {
+		items[i].Lifetime = 60 // sooner than was announced
+	}
+	if seen := apply(2, command{Renew: &renew{Caller: ada, Renewals: packRenewals(items)}}); len(seen) > 0 {
+		t.Errorf("others are let in at %v, before the new deadlines are pinned", seen)
+	}
+	base = d.state.revision
+	often("ended", base, apply(100, command{Expire: &sweep{directory.StatementFormat, rids}}))
+	if d.state.regs.len() != 0 {
+		t.Errorf("%d are left", d.state.regs.len())
 	}
 }
 

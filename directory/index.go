@@ -64,16 +64,42 @@ func (x *Index) keyOf(e *Entry) key {
 	return key{e.Created, e.RID}
 }
 
+// An Edit is one change of an index: the newest entry of a rid, nil where that is gone.
+type Edit struct {
+	RID   RID
+	Entry *Entry
+}
+
+// Change makes changes in their order, of which readers see all or none. Where there are
+// many it is much quicker than one by one: each would wait for who reads then.
+func (x *Index) Change(edits []Edit) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, o := range edits {
+		if o.Entry != nil {
+			x.put(o.Entry)
+		} else {
+			x.delete(o.RID)
+		}
+	}
+}
+
 // Put adds e, or puts it in the place of the entry of the same rid.
 func (x *Index) Put(e *Entry) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.put(e)
+}
+
+func (x *Index) put(e *Entry) {
 	k := x.keyOf(e)
-	if x.swap(k, e) {
+	s, n := x.stock.slot(e.RID)
+	if s != nil && s.key == k && s.e.Agent == e.Agent && s.e.sameContents(e) { // a refresh
+		x.note(s.e, e)
+		s.e = e
 		return
 	}
 	terms := termsOf(e)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	s, n := x.stock.slot(e.RID)
 	if s != nil && s.key != k {
 		x.drop(s, n)
 		s = nil
@@ -104,24 +130,14 @@ func (x *Index) Put(e *Entry) {
 	}
 }
 
-// swap puts e in the place of an entry that is found by the same, as after a
-// refresh, and reports whether there is one.
-func (x *Index) swap(k key, e *Entry) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	s, _ := x.stock.slot(e.RID)
-	if s == nil || s.key != k || s.e.Agent != e.Agent || !s.e.sameContents(e) {
-		return false
-	}
-	x.note(s.e, e)
-	s.e = e
-	return true
-}
-
 // Delete removes the entry of that rid, if any.
 func (x *Index) Delete(rid RID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.delete(rid)
+}
+
+func (x *Index) delete(rid RID) {
 	if s, n := x.stock.slot(rid); s != nil {
 		x.drop(s, n)
 	}
