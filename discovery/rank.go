@@ -3,7 +3,6 @@ package discovery
 import (
 	"container/heap"
 	"math"
-	"math/bits"
 	"slices"
 	"sync"
 )
@@ -55,25 +54,34 @@ func (h *hits) worse(a, b hit) bool {
 }
 
 // A gatherer finds the best candidates. It goes through the index a stretch of
-// slots at a time, so that the sums of one stretch stay in the processor's cache,
-// and leaves out what cannot be among the best any more (MaxScore).
+// slots at a time, so that the sums of one stretch stay in the processor's cache.
+// What a query costs where registrations are many is hardly more than this: to add up
+// postings, and to look through the sums. So neither asks anything of each whose answer
+// a processor cannot guess, and postings are left out only where they are very many and
+// can add very little (MaxScore): to find out for which slots others matter costs more
+// than to add them to all.
 type gatherer struct {
-	sums    [stretch]uint32 // of the slots from base on
-	base    uint32
-	touched []uint16 // the slots whose sums are not 0 …
-	sorted  bool     // … in order, and all in ok
-	room    [stretch + 1]uint16
-	marks   [stretch / 64]uint64
-	leads   []lead
-	rest    []uint32 // what the leads from one on can add together
-	from    []cursor // where in its list each lead is
-	ok      bitset
-	hits    hits
-	most    int
+	// sums are of the slots from base on. They begin not at 0 but so far below
+	// enough that what is to be looked at reaches it.
+	sums   [stretch]uint32
+	base   uint32
+	zero   uint32   // where sums begin
+	likely []uint16 // the slots that may still be good enough, in order
+	room   [stretch]uint16
+	leads  []lead
+	rest   []uint32 // what the leads from one on can add together
+	behind []int    // how many postings they have
+	from   []cursor // where in its list each lead is
+	ok     bitset
+	hits   hits
+	most   int
 }
 
 // stretch is how many slots are gathered from together.
 const stretch = 1 << 13
+
+// enough is what sums reach that are good enough: no sum is so high from 0.
+const enough = 1 << 31
 
 var gatherers = sync.Pool{New: func() any { return new(gatherer) }}
 
@@ -85,8 +93,9 @@ func (x *index) gather(leads []lead, ok bitset, most int) []hit {
 	slices.SortFunc(leads, func(a, b lead) int { return int(b.most) - int(a.most) })
 	g.leads, g.ok, g.most = leads, ok, most
 	g.rest = append(g.rest[:0], make([]uint32, len(leads)+1)...)
+	g.behind = append(g.behind[:0], make([]int, len(leads)+1)...)
 	for i := len(leads) - 1; i >= 0; i-- {
-		g.rest[i] = g.rest[i+1] + leads[i].most
+		g.rest[i], g.behind[i] = g.rest[i+1]+leads[i].most, g.behind[i+1]+int(leads[i].list.count)
 	}
 	g.from = g.from[:0]
 	for i := range leads {
@@ -128,26 +137,74 @@ func (g *gatherer) bar() uint32 {
 
 // stretch gathers from the slots from base on.
 func (g *gatherer) stretch() {
-	bar := g.bar()
-	g.touched, g.sorted = g.room[:0], false
-	for i := range g.leads {
-		switch {
-		case g.rest[i] >= bar:
-			// A registration that has none of the terms before may still be good enough.
-			g.add(i)
-		case len(g.touched) == 0:
-			return
-		default:
-			g.prune(bar, g.rest[i])
-			g.complete(i)
-		}
+	ok := g.ok[g.base/64 : min(int(g.base+stretch)/64, len(g.ok))]
+	if slices.Max(ok) == 0 {
+		return
 	}
-	for _, low := range g.touched {
-		if s := g.sums[low]; s >= bar && g.ok.has(g.base+uint32(low)) {
+	bar := g.bar()
+	all := g.cut(bar)
+	g.zero = enough - (bar - g.rest[all])
+	g.begin()
+	for i := range all {
+		g.weigh(i)
+	}
+	g.look(ok)
+	for i := all; i < len(g.leads) && len(g.likely) > 0; i++ {
+		g.complete(i)
+		g.prune(bar - g.rest[i+1])
+	}
+	for _, low := range g.likely {
+		if s := g.sums[low] - g.zero; s >= g.bar() {
 			g.offer(hit{g.base + uint32(low), s})
 		}
-		g.sums[low] = 0
 	}
+}
+
+// begin begins all sums.
+func (g *gatherer) begin() {
+	g.sums[0] = g.zero
+	for n := 1; n < len(g.sums); n *= 2 {
+		copy(g.sums[n:], g.sums[:n])
+	}
+}
+
+// Terms are left out at first that have so many postings in a stretch together, and
+// can add no more than so small a part of the bar: else too many sums are near it.
+const (
+	manyPostings = stretch / 4
+	smallPart    = 8
+)
+
+// cut returns how many leads are added to all sums.
+func (g *gatherer) cut(bar uint32) int {
+	for i := range g.leads {
+		if smallPart*g.rest[i] < bar && g.behind[i]*stretch > manyPostings*64*len(g.ok) {
+			return i
+		}
+	}
+	return len(g.leads)
+}
+
+// look makes a list of the slots in ok whose sums are high enough.
+func (g *gatherer) look(ok bitset) {
+	n := 0
+	for i, wanted := range ok {
+		if wanted == 0 {
+			continue
+		}
+		sums := (*[64]uint32)(g.sums[64*i:])
+		for j := 0; j < len(sums); j += 8 {
+			s := (*[8]uint32)(sums[j:])
+			if s[0]|s[1]|s[2]|s[3]|s[4]|s[5]|s[6]|s[7] < enough {
+				continue
+			}
+			for k, sum := range s {
+				g.room[n] = uint16(64*i + j + k)
+				n += int(uint64(sum/enough) & (wanted >> (j + k)))
+			}
+		}
+	}
+	g.likely = g.room[:n]
 }
 
 func (g *gatherer) offer(h hit) {
@@ -160,106 +217,65 @@ func (g *gatherer) offer(h hit) {
 	}
 }
 
-// add adds what a term weighs in all slots.
-func (g *gatherer) add(i int) { g.touched = g.room[:g.weigh(i, 1, ^uint32(0))] }
-
-// weigh adds what a term weighs: to the slots that have a sum, and as much as mask lets
-// through to those that have none yet, each of which makes fresh more. It returns how
-// many slots are touched then. This and prune are most of what a query costs where
-// registrations are many, so it reads cells by itself, and is written for a processor
-// that can't guess which slots have a sum already.
-func (g *gatherer) weigh(i, fresh int, mask uint32) int {
-	c, idf, base, n := &g.from[i], g.leads[i].idf, g.base, len(g.touched)
-	for c.skip(base); len(c.blocks) > 0; c.next() {
-		slot := c.slot
-		cells := c.blocks[0].cells
-		for at := c.at; at < len(cells); at++ {
-			cell := cells[at]
-			weight, step := uint32(cell&maxWeight), uint32(cell>>weightBits)
-			if weight == 0 {
-				slot += step * stride
-				continue
-			}
-			low := slot + step - base
-			if low >= stretch {
-				if slot+step >= base { // it lies behind, not before
-					c.at, c.slot = at, slot
-					return n
-				}
-				slot += step
-				continue
-			}
-			slot += step
-			sum := g.sums[low]
-			g.room[n] = uint16(low)
-			more := sum + idf*weight
-			if sum == 0 {
-				n += fresh
-				more &= mask
-			}
-			g.sums[low] = more
-		}
-	}
-	return n
-}
-
-// prune forgets the slots that cannot come up to the bar, and those that are not
-// wanted.
-func (g *gatherer) prune(bar, rest uint32) {
-	n := 0
-	for _, low := range g.touched {
-		sum := g.sums[low]
-		g.room[n] = low
-		if sum+rest >= bar {
-			n++
-		} else {
-			sum = 0
-		}
-		g.sums[low] = sum
-	}
-	g.touched = g.room[:n]
-	if !g.sorted {
-		g.sift()
+// weigh adds what a term weighs in all slots.
+func (g *gatherer) weigh(i int) {
+	c, idf := &g.from[i], g.leads[i].idf
+	for c.skip(g.base); len(c.blocks) > 0 && c.weigh(&g.sums, g.base, idf); {
+		c.next()
 	}
 }
 
-// sift forgets the slots that are not wanted, and sorts the others.
-func (g *gatherer) sift() {
-	for _, low := range g.touched {
-		g.marks[low>>6] |= 1 << (low & 63)
-	}
-	n := 0
-	for i, marked := range g.marks {
-		if marked == 0 {
+// weigh adds the weights in the first block, times idf, to the sums of the slots from
+// base on. It is false where postings are left that lie behind these. It reads cells by
+// itself: most of what a query costs is here.
+func (c *cursor) weigh(sums *[stretch]uint32, base, idf uint32) bool {
+	slot := c.slot - base
+	for i, cell := range c.blocks[0].cells[c.at:] {
+		step, weight := uint32(cell)>>weightBits, uint32(cell)&maxWeight
+		slot += step
+		if weight == 0 {
+			slot += step * (stride - 1)
 			continue
 		}
-		for g.marks[i] = 0; marked != 0; marked &= marked - 1 {
-			low := uint16(i<<6 | bits.TrailingZeros64(marked))
-			if !g.ok.has(g.base + uint32(low)) {
-				g.sums[low] = 0
-				continue
-			}
-			g.room[n] = low
+		if slot < stretch {
+			sums[slot] += idf * weight
+			continue
+		}
+		if int32(slot) >= 0 { // it lies behind, not before
+			c.at, c.slot = c.at+i, base+slot-step
+			return false
+		}
+	}
+	return true
+}
+
+// prune leaves the slots whose sums come up to a bar.
+func (g *gatherer) prune(bar uint32) {
+	bar += g.zero
+	n := 0
+	for _, low := range g.likely {
+		g.room[n] = low
+		if g.sums[low] >= bar {
 			n++
 		}
 	}
-	g.touched, g.sorted = g.room[:n], true
+	g.likely = g.room[:n]
 }
 
-// complete adds what a term weighs in the slots that are touched already.
+// complete adds what a term weighs at least in the slots that are likely.
 func (g *gatherer) complete(i int) {
-	if fewTouched*len(g.touched)*64*len(g.ok) < g.leads[i].count*stretch {
+	if fewLikely*len(g.likely)*64*len(g.ok) < g.leads[i].count*stretch {
 		g.seek(i)
 		return
 	}
-	g.weigh(i, 0, 0)
+	g.weigh(i)
 }
 
 // seek is complete, slot by slot.
 func (g *gatherer) seek(i int) {
 	c, idf := &g.from[i], g.leads[i].idf
 	at, slot := c.at, c.slot
-	for _, low := range g.touched {
+	for _, low := range g.likely {
 		wanted := g.base + uint32(low)
 		for len(c.blocks) > 1 && c.blocks[1].first <= wanted {
 			c.next()
@@ -285,9 +301,9 @@ func (g *gatherer) seek(i int) {
 	c.at, c.slot = at, slot
 }
 
-// fewTouched is how many times more postings a stretch must have than slots are
-// touched for these to be looked for one by one: not every block has one then.
-const fewTouched = 4
+// fewLikely is how many times more postings a stretch must have than slots are likely
+// for these to be looked for one by one: not every block has one then.
+const fewLikely = 4
 
 // lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
