@@ -25,7 +25,7 @@ const (
 
 const (
 	handshakeTimeout = 5 * time.Second
-	maxHandshakes    = 64
+	maxHandshakes    = 1024 // of whom each address should have a share: of Config.Listener
 )
 
 var errSilent = errors.New("this member keeps silent: its disk hangs")
@@ -145,6 +145,10 @@ func (c *cluster) welcome(raw net.Conn) error {
 	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
 	defer cancel()
 	id, proto, err := c.shake(ctx, conn, t, c.server.VerifyConnection)
+	if s, ok := raw.(interface{ Settled(*tls.ConnectionState) }); ok && err == nil {
+		cs := conn.ConnectionState()
+		s.Settled(&cs)
+	}
 	to := c.web
 	switch {
 	case err != nil:

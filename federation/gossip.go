@@ -23,7 +23,7 @@ import (
 // and must not call the Mesh.
 type GossipConfig struct {
 	Node      spiffeid.ID
-	Listener  net.Listener // gossip owns it
+	Listener  net.Listener // gossip owns it; as consensus.Config's, told of handshakes
 	Dial      func(ctx context.Context, addr string) (net.Conn, error)
 	ServerTLS *tls.Config            // demands a certificate and takes only those of nodes that are allowed
 	ClientTLS *tls.Config            // likewise of servers

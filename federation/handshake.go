@@ -141,6 +141,9 @@ func (t *gossipTransport) prove(ctx context.Context, raw net.Conn, conn *tls.Con
 		t.cfg.Refused("not_allowed")
 		return nil, fmt.Errorf("%s: %w", id, errNotAllowed)
 	}
+	if s, ok := raw.(interface{ Settled(*tls.ConnectionState) }); ok {
+		s.Settled(&state)
+	}
 	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter, traffic: t.cfg.Traffic}, nil
 }
 

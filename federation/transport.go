@@ -31,10 +31,10 @@ const (
 // The bounds of connections.
 const (
 	handshakeTimeout = 5 * time.Second
-	maxHandshakes    = 64  // of unknown callers, at a time
-	maxExchanges     = 128 // at a time
-	maxExchangesEach = 4   // of one node
-	maxDomainNodes   = 64  // nodes of one domain that may be connected
+	maxHandshakes    = 1024 // of unknown callers, at a time
+	maxExchanges     = 128  // at a time
+	maxExchangesEach = 4    // of one node
+	maxDomainNodes   = 64   // nodes of one domain that may be connected
 	maxAnswered      = 1024
 	maxAddress       = 255
 	recentlyMet      = 2 * time.Minute

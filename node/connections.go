@@ -37,6 +37,15 @@ type crowd struct {
 	ids        tallies   // of inside
 }
 
+// nodeConnections is how many a listener for nodes has. Nodes of a domain, and of those it
+// peers with, are few: they need an eighth of it.
+const nodeConnections = 1024
+
+// bounded bounds what one of the node's listeners accepts, and counts what it refuses.
+func (n *Node) bounded(name string, ln net.Listener, most, share int) net.Listener {
+	return bounded(ln, most, share, n.cfg.TrustDomain.Name(), n.metrics.connections.WithLabelValues(name).Inc)
+}
+
 // bounded bounds what ln accepts, and what of it one address has in the hall; most 0 is
 // no bound, and share 0 an eighth of the hall.
 func bounded(ln net.Listener, most, share int, home string, refused func()) net.Listener {
@@ -188,12 +197,9 @@ func (c *crowd) leave(p *present) {
 	c.passes(p)
 }
 
-// settle tells a bounded listener of a connection whose handshake is over who opened it.
-func settle(secure *tls.Conn, state *tls.ConnectionState) {
-	p, ok := secure.NetConn().(*present)
-	if !ok {
-		return
-	}
+// Settled takes the state of a connection whose handshake is over, which says who
+// opened it.
+func (p *present) Settled(state *tls.ConnectionState) {
 	id := ""
 	if len(state.PeerCertificates) > 0 && len(state.PeerCertificates[0].URIs) > 0 { // they hold, else there were no connection
 		id = p.crowd.whose(state.PeerCertificates[0].URIs[0])

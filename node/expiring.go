@@ -53,7 +53,9 @@ func (e *expiring) changed(c net.Conn, now http.ConnState) {
 			return
 		}
 		state := secure.ConnectionState()
-		settle(secure, &state)
+		if p, ok := secure.NetConn().(*present); ok {
+			p.Settled(&state)
+		}
 		if end := trust.Expiry(&state); !end.IsZero() {
 			e.ends[c] = time.AfterFunc(time.Until(end), func() { _ = c.Close() })
 		}

@@ -20,7 +20,7 @@ type metrics struct {
 	refused    *prometheus.CounterVec
 	probes     *prometheus.CounterVec
 
-	connections prometheus.Counter // that were over limits.connections
+	connections *prometheus.CounterVec // that found no place, by listener
 }
 
 func newMetrics(n *Node) *metrics {
@@ -44,10 +44,10 @@ func newMetrics(n *Node) *metrics {
 		Name: "roster_probes_total",
 		Help: "Agents that this node asked what they are, by what came of it.",
 	}, []string{"state"})
-	m.connections = prometheus.NewCounter(prometheus.CounterOpts{
+	m.connections = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "roster_connections_refused_total",
-		Help: "Connections to the directory that were closed for want of a place, by limits.connections and limits.connections_per_address.",
-	})
+		Help: "Connections that were closed for want of a place, by listener: of api by limits.connections and limits.connections_per_address, of cluster and gossip by the like of them, of 1,024.",
+	}, []string{"listener"})
 	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, m.connections, state{n},
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -63,7 +63,7 @@ func (n *Node) wire(env Env) error {
 	if n.gateway != nil {
 		server.RegisterOnShutdown(n.gateway.Drain)
 	}
-	n.serve("api", server, bounded(ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress, n.cfg.TrustDomain.Name(), n.metrics.connections.Inc))
+	n.serve("api", server, n.bounded("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
 	n.admin.show(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready})
 	n.life.onStop("readiness", func(context.Context) error {
 		n.admin.show(api.AdminConfig{Ready: func() error { return errors.New("stopping") }})
@@ -138,7 +138,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	own := nodesOf(n.cfg.TrustDomain)
 	cfg := consensus.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "consensus"),
-		Listener: ln, Dial: n.net.Dial,
+		Listener: n.bounded("cluster", ln, nodeConnections, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Index:     n.view.Own(), Grants: n.grants, Basis: basis(n.cfg.Policy), CheckPolicy: checkPolicy, Policy: n.enact,
@@ -216,7 +216,7 @@ func (n *Node) gossip(ln net.Listener) *federation.GossipConfig {
 		return nil
 	}
 	return &federation.GossipConfig{
-		Node: n.id, Listener: ln, Dial: n.net.Dial,
+		Node: n.id, Listener: n.bounded("gossip", ln, nodeConnections, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
 		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log,

@@ -49,6 +49,9 @@ func (n *Node) Data() string { return n.cfg.Data }
 
 func (n *Node) gossip() string { return net.JoinHostPort(n.host, "8403") }
 
+// Hears returns where the node hears others: those of its domain, and all that gossip.
+func (n *Node) Hears() []string { return []string{net.JoinHostPort(n.host, clusterPort), n.gossip()} }
+
 // clusterPort is where the members of a domain hear each other.
 const clusterPort = "8402"
 
