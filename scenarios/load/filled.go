@@ -83,6 +83,20 @@ func (b *bench) filled(ctx context.Context) (*filled, error) {
 	return f, d.start(ctx)
 }
 
+// settled waits until f's node has nothing left to do of its own accord: after a start
+// it makes the index of discovery anew, which answers nothing that is measured here.
+func (f *filled) settled(ctx context.Context) error {
+	bound, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	return until(bound, "all are in the index of discovery", f.nodes[0], func() error {
+		m, err := f.metrics(ctx, 0)
+		if found := m["roster_discovery_registrations"]; err == nil && found < float64(f.size) {
+			err = fmt.Errorf("%.0f are", found)
+		}
+		return err
+	})
+}
+
 // private makes what was copied the owner's alone again, as a node wants it.
 func private(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -16,6 +16,9 @@ func million(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	if err := f.settled(ctx); err != nil {
+		return err
+	}
 	c, err := f.collected(ctx, b)
 	if err != nil {
 		return err

@@ -17,6 +17,9 @@ func storms(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	if err := f.settled(ctx); err != nil {
+		return err
+	}
 	if err := refreshStorm(ctx, b, f); err != nil {
 		return err
 	}
