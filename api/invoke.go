@@ -88,6 +88,9 @@ func (s *Server) call(w http.ResponseWriter, c *call, e *directory.Entry, in dir
 	if reply.Stream == nil {
 		_ = rc.SetWriteDeadline(time.Now().Add(bodyTime))
 		write(w, c.Request, reply.Status, reply.ContentType, reply.Body)
+		if c.ProtoMajor == 1 { // HTTP/2 would end it by a frame of its own
+			_ = rc.Flush() // its client doesn't wait for the trail's line
+		}
 		return nil
 	}
 	defer reply.Stream.Close()

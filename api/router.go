@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorilla/mux"
-
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -53,6 +51,38 @@ type resource struct {
 	path  string
 	rows  map[string]row // by method
 	allow string
+	// variables are the names in the path's braces, and literals what stands before,
+	// between and behind them.
+	variables, literals []string
+}
+
+var braced = regexp.MustCompile(`\{([^}]*)\}`)
+
+func newResource(path string) *resource {
+	r := &resource{path: path, rows: map[string]row{}, literals: braced.Split(path, -1)}
+	for _, found := range braced.FindAllStringSubmatch(path, -1) {
+		r.variables = append(r.variables, found[1])
+	}
+	return r
+}
+
+// match returns what r's variables are in a path, both as they were sent. A variable
+// is not empty, and has no slash.
+func (r *resource) match(path string) (values []string, ok bool) {
+	rest, ok := strings.CutPrefix(path, r.literals[0])
+	if !ok {
+		return nil, false
+	}
+	for _, literal := range r.literals[1:] {
+		ends, _, _ := strings.Cut(literal, "/") // its segment
+		segment, _, _ := strings.Cut(rest, "/")
+		value, ok := strings.CutSuffix(segment, ends)
+		if !ok || value == "" || !strings.HasPrefix(rest[len(value):], literal) {
+			return nil, false
+		}
+		values, rest = append(values, value), rest[len(value)+len(literal):]
+	}
+	return values, rest == ""
 }
 
 // resources groups the table by path. Literal segments go before variables:
@@ -62,7 +92,7 @@ func resources(rows []row) []*resource {
 	for _, r := range rows {
 		res := byPath[r.path]
 		if res == nil {
-			res = &resource{path: r.path, rows: map[string]row{}}
+			res = newResource(r.path)
 			byPath[r.path] = res
 		}
 		res.rows[r.method] = r
@@ -75,8 +105,7 @@ func resources(rows []row) []*resource {
 		slices.Sort(methods)
 		res.allow = strings.Join(methods, ", ")
 	}
-	variable := regexp.MustCompile(`\{[^}]*\}`)
-	order := func(r *resource) string { return variable.ReplaceAllString(r.path, "\xff") }
+	order := func(r *resource) string { return strings.Join(r.literals, "\xff") }
 	return slices.SortedFunc(maps.Values(byPath), func(a, b *resource) int { return strings.Compare(order(a), order(b)) })
 }
 
@@ -84,29 +113,33 @@ func resources(rows []row) []*resource {
 // that an encoded slash stays within its segment, and nothing is redirected. Those
 // without a variable, which are most requests', are not searched for.
 func (s *Server) route() http.Handler {
-	m := mux.NewRouter().UseEncodedPath().SkipClean(true)
-	literal := map[string]*resource{}
+	literal, variable := map[string]*resource{}, []*resource{}
 	for _, res := range resources(s.table()) {
-		if !strings.Contains(res.path, "{") {
+		if len(res.variables) == 0 {
 			literal[res.path] = res
-			continue
+		} else {
+			variable = append(variable, res)
 		}
-		m.Path(res.path).HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.dispatch(w, r, res) })
 	}
-	m.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, callOf(r), directory.Refuse(directory.NotFound, "There is nothing at this path."))
-	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if res := literal[r.URL.EscapedPath()]; res != nil {
-			s.dispatch(w, r, res)
+		path := r.URL.EscapedPath()
+		if res := literal[path]; res != nil {
+			s.dispatch(w, r, res, nil)
 			return
 		}
-		m.ServeHTTP(w, r)
+		for _, res := range variable {
+			if values, ok := res.match(path); ok {
+				s.dispatch(w, r, res, values)
+				return
+			}
+		}
+		s.fail(w, callOf(r), directory.Refuse(directory.NotFound, "There is nothing at this path."))
 	})
 }
 
-// dispatch answers a request to a resource that exists.
-func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource) {
+// dispatch answers a request to a resource that exists. values are what its variables
+// are in the path.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource, values []string) {
 	c := callOf(r)
 	c.route = res.path
 	if r.Method == http.MethodOptions {
@@ -122,22 +155,22 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource)
 		})
 		return
 	}
-	if err := s.serve(w, r, row); err != nil {
+	if err := s.serve(w, r, row, res.variables, values); err != nil {
 		s.refused(c, row, err)
 		s.fail(w, c, err)
 	}
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, row row) error {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, row row, names, values []string) error {
 	c := callOf(r)
 	c.Request = r
 	c.vars = map[string]string{}
-	for name, raw := range mux.Vars(r) {
+	for i, raw := range values {
 		value, err := url.PathUnescape(raw)
 		if err != nil {
 			return directory.Refuse(directory.BadRequest, "The path is not well encoded.")
 		}
-		c.vars[name] = value
+		c.vars[names[i]] = value
 	}
 	c.params = parseParams(r.URL.RawQuery)
 	if err := s.admit(w, c, row.who); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -48,7 +49,8 @@ func ParseObject(body []byte) ([]Member, error) {
 	if depth(body) > MaxDepth {
 		return nil, Refuse(BadRequest, "the JSON is nested more than %d deep", MaxDepth)
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(body)) // refuses duplicate names and invalid UTF-8
+	d := decoderOf(body)
+	defer decoders.Put(d)
 	if d.PeekKind() != '{' {
 		if _, err := d.ReadValue(); err != nil {
 			return nil, jsonRefusal(err)
@@ -77,6 +79,18 @@ func ParseObject(body []byte) ([]Member, error) {
 		return nil, Refuse(BadRequest, "something follows the JSON object")
 	}
 	return members, nil
+}
+
+// decoders have read something. A new one takes a kilobyte, and most of what there is
+// to read is less.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+// decoderOf returns one that reads b, for who puts it back. It refuses duplicate names
+// and invalid UTF-8. Values that it returns are parts of b.
+func decoderOf(b []byte) *jsontext.Decoder {
+	d := decoders.Get().(*jsontext.Decoder)
+	d.Reset(bytes.NewBuffer(b))
+	return d
 }
 
 func jsonRefusal(err error) error {

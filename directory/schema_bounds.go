@@ -28,29 +28,29 @@ func (e *unwieldyError) Error() string { return fmt.Sprintf("a number has over %
 
 // wieldy returns nil, or an *unwieldyError.
 func wieldy(v any) error {
-	if at, bad := unwieldy(v, ""); bad {
+	if at, bad := unwieldy(v); bad {
 		return &unwieldyError{at}
 	}
 	return nil
 }
 
 // unwieldy finds a number that has too many digits, and where it stands.
-func unwieldy(v any, at string) (string, bool) {
+func unwieldy(v any) (at string, bad bool) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, part := range v {
-			if where, bad := unwieldy(part, pointer(at, name)); bad {
-				return where, true
+			if within, bad := unwieldy(part); bad {
+				return pointer("", name) + within, true
 			}
 		}
 	case []any:
 		for i, part := range v {
-			if where, bad := unwieldy(part, pointer(at, strconv.Itoa(i))); bad {
-				return where, true
+			if within, bad := unwieldy(part); bad {
+				return pointer("", strconv.Itoa(i)) + within, true
 			}
 		}
 	case fmt.Stringer: // json.Number
-		return at, tooManyDigits(v.String())
+		return "", tooManyDigits(v.String())
 	}
 	return "", false
 }

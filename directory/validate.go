@@ -90,7 +90,8 @@ const maxJudgements = 1 << 23
 // Validate returns what is wrong with a JSON value, at most MaxViolations; at is
 // put before the pointers. Its error says that it can't be found out.
 func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(value))
+	d := decoderOf(value)
+	defer decoders.Put(d)
 	v, err := decodeAny(d)
 	if err != nil {
 		return nil, fmt.Errorf("it is not one JSON value: %w", err)

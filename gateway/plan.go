@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ type plan struct {
 	of       contents
 	contract *directory.Contract
 	binding  directory.Binding // zero where there is none with a driver
+	endpoint *url.URL          // the binding's; nil where that is none
 	mutual   bool              // the agent says that it speaks mTLS
 	size     int               // bytes, as it is counted
 }
@@ -65,6 +67,7 @@ func planOf(e *directory.Entry, is contents) *plan {
 	// The contract's parts are of the document's text, twice, however small that is at rest.
 	p.size = len(is.document.Resting()) + 2*len(is.document.Bytes()) + 1024
 	p.binding, _ = bindingOf(p.contract.Projection)
+	p.endpoint, _ = url.Parse(p.binding.Endpoint)
 	p.mutual = saysMutualTLS(p.contract.Projection.Authentication)
 	if p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A || p.binding.Envelope != "" {
 		for n := range p.contract.Operations { // what these carry is an object: a batch goes item by item

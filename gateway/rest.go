@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,10 +83,18 @@ func nameIn(input []byte, operation string) ([]byte, error) {
 
 // post sends JSON to the agent, and returns its answer where that is a success.
 func (i *invoking) post(ctx context.Context, w *work, address string, body []byte, header http.Header) (*directory.Reply, error) {
-	r, err := http.NewRequestWithContext(i.traced(ctx), http.MethodPost, address, bytes.NewReader(body))
-	if err != nil {
-		return nil, directory.Refuse(directory.EndpointRefused, "the agent's endpoint is no URL that can be called: %w", err)
+	to := i.endpoint
+	if address != i.binding.Endpoint || to == nil {
+		var err error
+		if to, err = url.Parse(address); err != nil {
+			return nil, directory.Refuse(directory.EndpointRefused, "the agent's endpoint is no URL that can be called: %w", err)
+		}
 	}
+	r, err := http.NewRequestWithContext(i.traced(ctx), http.MethodPost, "", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.URL = to
 	for name, values := range header {
 		r.Header[name] = values
 	}
