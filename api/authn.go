@@ -54,11 +54,17 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 		return directory.Refuse(directory.Forbidden, "A page of another site changes nothing here: %w", err)
 	}
 	if who.level == levelAnyone {
+		if err := s.ofGateway(c, who); err != nil {
+			return err
+		}
 		return s.pace(w, c, who.class)
 	}
 	cred, err := s.identify(c)
 	if err == nil {
 		c.id, c.credential = cred.Identity, cred
+	}
+	if err := s.ofGateway(c, who); err != nil {
+		return err
 	}
 	id := cred.Identity
 	class := who.class
@@ -86,6 +92,21 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 		return err
 	}
 	return nil
+}
+
+// ofGateway refuses what a node's gateway sends. It comes with the node's identity and
+// has what its caller wants, so that whoever registers an agent at a directory's URL
+// would be that node there. For an agent of another domain that is what the gateway
+// was asked for, since a crawled document may name it so; to be asked again by an agent
+// of the own domain, or through a third gateway, is how loops begin.
+func (s *Server) ofGateway(c *call, who access) error {
+	n := directory.Gateways(c.Header)
+	caller, _ := c.id.SPIFFE()
+	reads := c.Method == http.MethodGet || c.Method == http.MethodHead // which is not how agents are called
+	if n == 0 || reads || n == 1 && who.calls && caller.TrustDomain() != s.cfg.Domain {
+		return nil
+	}
+	return directory.Refuse(directory.Forbidden, "A gateway calls agents, and this is a directory: no agent is invoked here for a gateway of %s, or through two others, and nothing else is done for one.", s.cfg.Domain)
 }
 
 // identify returns who calls: of a tool's request, who called the tool.

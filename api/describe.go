@@ -52,6 +52,9 @@ func (a access) problems() []directory.Problem {
 		if a.stream || a.calls {
 			ps = append(ps, directory.Replayed)
 		}
+		if a.class == Queries { // a POST, as a gateway might send it
+			ps = append(ps, directory.Forbidden)
+		}
 	case levelIdentified:
 		ps = append(ps, directory.Unauthenticated, directory.Replayed, directory.RateLimited, directory.BadRequest, directory.Forbidden,
 			directory.PreconditionFailed, directory.Unavailable, directory.Overtaken, directory.OutcomeUnknown, Timeout)

@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -269,3 +271,45 @@ func (endless) Invoke(ctx context.Context, _ *directory.Entry, _ directory.Invoc
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, errors.New("the agent is gone")) }
+
+// A registrant that names a directory for its agent's endpoint has a gateway ask that
+// as its node: it is refused at every route, but for an agent of another domain's.
+//
+// Requirement: WOA-018
+func TestGatewaysAskNothingOfADirectory(t *testing.T) {
+	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable)
+	s := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+		cfg.Gateway = quietGateway{reply: directory.Reply{Status: 200, ContentType: "application/json", Body: []byte("{}")}}
+		ours := cfg.Identify
+		cfg.Identify = func(r *http.Request) (Credential, error) {
+			if r.Header.Get("Test-Caller") == "beta" {
+				return Credential{Identity: directory.IdentityOf(spiffeid.RequireFromString("spiffe://beta.test/node/1")), Method: "x509-svid"}, nil
+			}
+			return ours(r)
+		}
+	}, e)
+	for _, res := range resources(s.table()) {
+		for method, row := range res.rows {
+			if method == "GET" || method == "HEAD" {
+				continue // which no agent is called by
+			}
+			for _, caller := range []string{"/ops/operator", "beta", ""} {
+				if resp := ask(t, s, caller, method, concrete.Replace(res.path), "", "Via", directory.ViaGateway); resp.StatusCode != 403 && !(row.who.calls && caller != "/ops/operator") {
+					t.Errorf("%s %s of the gateway of %q: %d", method, res.path, caller, resp.StatusCode)
+				}
+			}
+		}
+	}
+	for _, tc := range []struct {
+		caller, via string
+		status      int
+	}{
+		{"/node/1", "1.1 proxy", 200},
+		{"/node/1", directory.ViaGateway, 403},
+		{"beta", directory.ViaGateway, 200},
+		{"beta", directory.ViaGateway + ", 1.1 proxy, " + directory.ViaGateway, 403},
+	} {
+		wantStatus(t, ask(t, s, tc.caller, "POST", "/agents/agent/invoke", "{}", "Via", tc.via), tc.status)
+	}
+}

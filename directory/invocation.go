@@ -1,6 +1,19 @@
 package directory
 
-import "io"
+import (
+	"io"
+	"strings"
+)
+
+// ViaGateway is what a gateway adds to Via in what it sends to agents (RFC 9110, 7.6.3).
+// It speaks there as its node, and where that goes is a registrant's word: a directory
+// tells it by this from what the node asks of its own.
+const ViaGateway = "1.1 roster-gateway"
+
+// Gateways returns how many gateways a request with these header fields came through.
+func Gateways(header map[string][]string) int {
+	return strings.Count(strings.Join(header["Via"], ","), ViaGateway)
+}
 
 // An Invocation asks an agent to do something (draft-cui, 5; draft-gaikwad-woa,
 // 5).

@@ -266,6 +266,7 @@ func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
 	if token := i.g.tokens.of(ctx, i.binding.Endpoint); token != "" {
 		h.Set("Authorization", "Bearer "+token)
 	}
+	h["Via"] = slices.Repeat([]string{directory.ViaGateway}, 1+directory.Gateways(i.in.Header))
 	if i.in.RequestID != "" {
 		h.Set("X-Request-Id", i.in.RequestID)
 	}
@@ -306,7 +307,7 @@ var neverPassed = []struct {
 	}},
 	{"it is this node's own to say", []string{
 		"Accept", "Accept-Encoding", "A2a-Version", "Idempotency-Key", "Last-Event-Id", "Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id",
-		"Traceparent", "User-Agent", "X-Request-Id",
+		"Traceparent", "User-Agent", "Via", "X-Request-Id",
 	}},
 	{"it is what callers show to this node: an agent that had it could be them here", []string{
 		"Authorization", "Cookie", "Dpop", "Proxy-Authorization", "Workload-Identity-Token", "Workload-Proof-Token",

@@ -317,6 +317,13 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 			t.Errorf("%s is the caller's", name)
 		}
 	}
+	if directory.Gateways(got) != 1 {
+		t.Errorf("a gateway is not told by Via: %v", got)
+	}
+	in.Header["Via"] = []string{"1.1 proxy, " + directory.ViaGateway}
+	if show(e); directory.Gateways(got) != 2 {
+		t.Errorf("the second of two gateways is not told by Via: %v", got)
+	}
 	in.Header["Traceparent"] = []string{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	foreign := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	foreign.Origin = spiffeid.RequireTrustDomainFromString("beta.test")
