@@ -120,7 +120,9 @@ var demands = map[string]string{
 	"max_results_age_seconds": "max_age_seconds",
 }
 
-// resolved writes the answer.
+// resolved writes the answer. What is excluded is counted by the demand that it did not
+// meet, of what the caller may see alone, and nobody is named: that there are agents
+// which are suspended, or frozen with their origin, is told, and not which (AI-038).
 func (s *Server) resolved(ask *resolution, result *discovery.Result) []byte {
 	b := list([]byte(`{"candidates":`), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
 		return s.appendResolved(b, ask, &x)

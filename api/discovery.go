@@ -88,7 +88,9 @@ func (s *Server) getProfile(w http.ResponseWriter, c *call) error {
 }
 
 // query answers POST /discovery/query (xu 5, 6). What is asked is written nowhere
-// (XU-031).
+// (XU-031). Where policy lets everybody read it answers everybody, as public discovery
+// endpoints do (cui 7): the routes of draft-cui, which that is about, ask for an identity
+// to rank or to resolve whatever policy says (AI-039).
 func (s *Server) query(w http.ResponseWriter, c *call) error {
 	w.Header().Set("Cache-Control", "no-store")
 	body, err := readBody(w, c)

@@ -55,7 +55,8 @@ func (i *invoking) once(ctx context.Context) (*directory.Reply, error) {
 	return reply, err
 }
 
-// claim is what the domain is told of the key: nothing that anybody could read.
+// claim is what the domain is told of the key: nothing that anybody could read. A body
+// is the same where its bytes are: JSON that is written otherwise is another (AI-012).
 func (i *invoking) claim(limit time.Duration) directory.Claim {
 	return directory.Claim{
 		Key:    i.keyHash(),

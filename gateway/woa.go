@@ -209,9 +209,11 @@ var secrets = []string{
 // secretText is what credentials look like, whatever they are called.
 var secretText = regexp.MustCompile(`^(Bearer|Basic) +[A-Za-z0-9+/=._~-]{8,}$|^eyJ[A-Za-z0-9_-]+\.eyJ[A-Za-z0-9_-]+\.|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
 
-// objection finds what keeps a document out wherever it stands: what looks like a
+// objection finds what keeps a crawled document out wherever it stands: what looks like a
 // credential (gaikwad 6; WOA-031), but for what JSON Schemas describe, and in these a
-// reference to another document, which nobody would fetch (WOA-023).
+// reference to another document, which nobody would fetch (WOA-023). What a registrant
+// brings is kept as it is: it knows what that holds, and decides who sees it. A transport
+// of its own that means nothing is passed over without a word (WOA-006).
 func objection(members []directory.Member) error {
 	d := jsontext.NewDecoder(bytes.NewReader(directory.AppendObject(nil, members)))
 	schema := 0 // the depth of the object that has the schema which is being read; 0 for none
