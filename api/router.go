@@ -255,9 +255,9 @@ func (s *Server) observe(next http.Handler) http.Handler {
 }
 
 // levelOf is the level of a request's log line. Reads that succeed are many, and
-// metrics count them; so are invocations, and the audit trail has each.
+// metrics count them; so are changes and invocations, and the audit trail has each.
 func levelOf(c *call, status int) slog.Level {
-	if (c.Method == http.MethodGet || c.Method == http.MethodHead || c.invoked) && status < 400 {
+	if (c.Method == http.MethodGet || c.Method == http.MethodHead || c.audited || c.invoked) && status < 400 {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
