@@ -28,7 +28,8 @@ type aheadLog struct {
 	leads func() bool
 
 	mu      sync.Mutex
-	turned  *sync.Cond  // of what follows
+	turned  *sync.Cond  // of what follows, for all but the writer
+	work    *sync.Cond  // of the same, for the writer: it has nothing to do with what a follower writes
 	queue   []*raft.Log // to be written
 	writing []*raft.Log // what is being written
 	durable uint64      // the last entry that the disk has
@@ -45,7 +46,7 @@ func newAheadLog(store raft.LogStore, leads func() bool) (*aheadLog, error) {
 		return nil, err
 	}
 	a := &aheadLog{LogStore: store, leads: leads, durable: last}
-	a.turned = sync.NewCond(&a.mu)
+	a.turned, a.work = sync.NewCond(&a.mu), sync.NewCond(&a.mu)
 	a.writer.Go(a.run)
 	return a, nil
 }
@@ -62,7 +63,7 @@ func (a *aheadLog) StoreLogs(entries []*raft.Log) error {
 	defer a.mu.Unlock()
 	if a.err == nil && a.leads() && !slices.ContainsFunc(entries, func(e *raft.Log) bool { return e.Type != raft.LogCommand }) {
 		a.queue = append(a.queue, entries...)
-		a.turned.Broadcast()
+		a.work.Signal()
 		return nil
 	}
 	if err := a.settle(); err != nil {
@@ -109,7 +110,7 @@ func (a *aheadLog) run() {
 		case a.closed:
 			return
 		default:
-			a.turned.Wait()
+			a.work.Wait()
 		}
 	}
 }
@@ -198,6 +199,7 @@ func (a *aheadLog) close() {
 	a.mu.Lock()
 	a.closed = true
 	a.turned.Broadcast()
+	a.work.Signal()
 	a.mu.Unlock()
 	a.writer.Wait()
 }
