@@ -46,9 +46,10 @@ type batcher struct {
 	lists chan *proposal
 	slots chan struct{}
 
-	untold atomic.Bool   // the last commit is followed by no entry that would tell of it
-	tell   chan struct{} // holds one: somebody waits for a follower to know
-	commit chan struct{} // holds one: something was committed
+	entered atomic.Uint64 // how many entries were given to Raft
+	untold  atomic.Bool   // the last commit is followed by no entry that would tell of it
+	tell    chan struct{} // holds one: somebody waits for a follower to know
+	commit  chan struct{} // holds one: something was committed
 }
 
 func newBatcher() batcher {
@@ -205,6 +206,7 @@ func (s *Store) enter(group []*proposal) (raft.ApplyFuture, error) {
 		return nil, err
 	}
 	s.batches.untold.Store(false)
+	s.batches.entered.Add(1)
 	return s.raft.Apply(data, enqueueTimeout), nil
 }
 

@@ -20,9 +20,13 @@ func (s *Store) tellLoop() {
 		select {
 		case <-s.batches.tell:
 		case <-s.batches.commit:
+			entered := s.batches.entered.Load()
 			select {
 			case <-s.batches.tell:
 			case <-time.After(tellAfter):
+				if s.batches.entered.Load() != entered {
+					continue // the entry has told them, and its own commit is there or to come
+				}
 			case <-s.closing.Done():
 				return
 			}
