@@ -103,6 +103,7 @@ type Timing struct {
 	Sweep     time.Duration // between rounds of the sweep
 	Write     time.Duration // how long a write waits for a leader, and a follower for its own copy
 	Presence  time.Duration // between a follower's words to the leader
+	Commit    time.Duration // at most twice that lies between a leader's words to a follower while nothing is written
 
 	// A leader hands over when each append to its log has taken longer than
 	// SlowDisk for all of SlowDiskFor. A negative SlowDisk turns that off.
@@ -116,7 +117,7 @@ type Timing struct {
 // after one to three heartbeats, the first of two in 1.1 s, at p99 in 1.9 s.
 var DefaultTiming = Timing{
 	Heartbeat: 800 * time.Millisecond, Election: 800 * time.Millisecond, Lease: 500 * time.Millisecond,
-	Sweep: 500 * time.Millisecond, Write: 5 * time.Second, Presence: 2 * time.Second,
+	Sweep: 500 * time.Millisecond, Write: 5 * time.Second, Presence: 2 * time.Second, Commit: 50 * time.Millisecond,
 	SlowDisk: 500 * time.Millisecond, SlowDiskFor: 5 * time.Second,
 	SnapshotEvery: 8192, SnapshotBytes: 64 << 20,
 }
@@ -130,7 +131,7 @@ func (t Timing) withDefaults() Timing {
 	d := DefaultTiming
 	for _, f := range []struct{ mine, def *time.Duration }{
 		{&t.Heartbeat, &d.Heartbeat}, {&t.Election, &d.Election}, {&t.Lease, &d.Lease},
-		{&t.Sweep, &d.Sweep}, {&t.Write, &d.Write}, {&t.Presence, &d.Presence},
+		{&t.Sweep, &d.Sweep}, {&t.Write, &d.Write}, {&t.Presence, &d.Presence}, {&t.Commit, &d.Commit},
 		{&t.SlowDisk, &d.SlowDisk}, {&t.SlowDiskFor, &d.SlowDiskFor},
 	} {
 		if *f.mine == 0 {
@@ -154,7 +155,7 @@ func (t Timing) check() error {
 		return fmt.Errorf("consensus: Timing.SlowDiskFor %s is negative", t.SlowDiskFor)
 	case t.Election < t.Heartbeat:
 		return fmt.Errorf("consensus: Timing.Election %s is shorter than Heartbeat %s", t.Election, t.Heartbeat)
-	case min(t.Heartbeat, t.Election, t.Lease, t.Sweep, t.Write, t.Presence) < 5*time.Millisecond:
+	case min(t.Heartbeat, t.Election, t.Lease, t.Sweep, t.Write, t.Presence, t.Commit) < 5*time.Millisecond:
 		return errors.New("consensus: a member of Timing is under 5 ms")
 	}
 	return nil

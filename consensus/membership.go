@@ -161,6 +161,7 @@ func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(s.cfg.Node.String())
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
+	c.CommitTimeout = t.Commit
 	c.SnapshotThreshold = t.SnapshotEvery
 	c.TrailingLogs = t.SnapshotEvery // at most: see shorten
 	c.NoLegacyTelemetry = true

@@ -30,6 +30,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
@@ -48,6 +49,8 @@ type Options struct {
 	RealTime bool
 	// Endpoints has domains follow each other's bundles at their endpoints.
 	Endpoints bool
+	// Timing is that of the Raft within each domain; zero for the defaults.
+	Timing consensus.Timing
 	// Configure changes the configuration of every node before it starts; may be nil.
 	Configure func(*node.Config)
 }

@@ -102,7 +102,7 @@ func (m *Mesh) Restart(n *Node) {
 	n.ending.Wait()
 	m.Net.Revive(n.host)
 	running, err := node.Start(n.cfg, node.Env{
-		Source: n.source, Logger: m.log.With("node", n.Name),
+		Source: n.source, Logger: m.log.With("node", n.Name), Timing: m.options.Timing,
 		Network: node.Network{
 			Listen: func(addr string) (net.Listener, error) { return m.Net.Listen(n.onHost(addr)) },
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
