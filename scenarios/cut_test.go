@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
@@ -70,13 +69,6 @@ func TestAGapIsPulled(t *testing.T) {
 	})
 }
 
-// unhurried is how members of a domain keep in touch where nothing happens between them
-// for a week, of which their words to each other would be nearly the whole cost.
-var unhurried = consensus.Timing{
-	Heartbeat: 10 * time.Second, Election: 10 * time.Second, Lease: 5 * time.Second, Commit: 10 * time.Second,
-	Presence: 20 * time.Second, Sweep: 5 * time.Second,
-}
-
 // A cut mesh heals by itself: nine nodes (three under -short), cut between all domains
 // for so long that their gossip has given each other up (for a week in the long run,
 // over which key documents and most of what peers had ends), show the same agents two
@@ -85,7 +77,7 @@ var unhurried = consensus.Timing{
 // Requirement: MESH-015
 func TestACutMeshHeals(t *testing.T) {
 	tell(t, 2, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan, Timing: unhurried, Configure: func(c *node.Config) { c.Lifetimes.Max = 30 * 86400 }})
+		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan, Unhurried: true, Configure: func(c *node.Config) { c.Lifetimes.Max = 30 * 86400 }})
 		var before, removed []*mesh.Agent
 		for _, d := range m.Domains {
 			before = append(before, m.Register(d.Name, "stays", 30*86400))

@@ -49,14 +49,22 @@ type Options struct {
 	RealTime bool
 	// Endpoints has domains follow each other's bundles at their endpoints.
 	Endpoints bool
-	// Timing is that of the Raft within each domain; zero for the defaults.
-	Timing consensus.Timing
+	// Unhurried is for stories of long silence, of which what the members of a domain say
+	// to each other would be nearly the whole cost: they keep in touch more seldom, and
+	// need longer to miss a leader. What is written they tell as soon as ever.
+	Unhurried bool
 	// Configure changes the configuration of every node before it starts; may be nil.
 	Configure func(*node.Config)
 }
 
 // svidTTL outlasts every story; rotation is not what most are about.
 const svidTTL = 365 * 24 * time.Hour
+
+// unhurried is the timing of such stories.
+var unhurried = consensus.Timing{
+	Heartbeat: 10 * time.Second, Election: 10 * time.Second, Lease: 5 * time.Second, Commit: 250 * time.Millisecond,
+	Presence: 20 * time.Second, Sweep: 5 * time.Second,
+}
 
 // names of domains, as roster dev gives them.
 var names = []string{

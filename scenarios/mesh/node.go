@@ -13,6 +13,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -101,8 +102,12 @@ func (m *Mesh) Restart(n *Node) {
 	m.T.Helper()
 	n.ending.Wait()
 	m.Net.Revive(n.host)
+	var timing consensus.Timing
+	if m.options.Unhurried {
+		timing = unhurried
+	}
 	running, err := node.Start(n.cfg, node.Env{
-		Source: n.source, Logger: m.log.With("node", n.Name), Timing: m.options.Timing,
+		Source: n.source, Logger: m.log.With("node", n.Name), Timing: timing,
 		Network: node.Network{
 			Listen: func(addr string) (net.Listener, error) { return m.Net.Listen(n.onHost(addr)) },
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
