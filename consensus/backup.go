@@ -150,7 +150,11 @@ func InspectBackup(file io.ReaderAt, size int64) (*Backup, error) {
 	var damaged error
 	err = errors.Join(
 		decodeEach(dec, h.Peerings, func(p peer) { b.Peers = append(b.Peers, p.Domain) }),
-		decodeEach(dec, h.Keys, func(k attest) { b.Members = append(b.Members, k.Node) }),
+		decodeEach(dec, h.Keys, func(k keySnapshot) {
+			if k.Until == 0 {
+				b.Members = append(b.Members, k.Node)
+			}
+		}),
 		decodeEach(dec, h.Formers, func(former) {}),
 		decodeEach(dec, h.Holds, func(hold) {}),
 		decodeEach(dec, h.Members, func(member) {}),

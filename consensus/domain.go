@@ -122,7 +122,7 @@ func (s *state) mesh() []spiffeid.TrustDomain {
 }
 
 // attest takes a node's signing key with its newest attestations in the place of
-// what the node had before.
+// what the node had before; another key than that is listed beside it for a while.
 func (s *state) attest(c *attest) {
 	key := directory.SigningKey{Public: c.Public, Node: c.Node, Attestations: c.Attestations}
 	if slices.Contains(s.revoked, key.KeyID()) {
@@ -131,16 +131,24 @@ func (s *state) attest(c *attest) {
 	if old, ok := s.keys[c.Node]; ok && old.Public.Equal(key.Public) && slices.Equal(old.Attestations, key.Attestations) {
 		return
 	}
+	if old, ok := s.keys[c.Node]; ok && !old.Public.Equal(key.Public) {
+		s.rotate(old, key)
+	}
 	s.keys[c.Node] = key
 	s.issue()
 }
 
-// revoke takes a key back, whether a node has it now or had it.
+// revoke takes a key back, whether a node has it now or had it. With a key that signs
+// go those that its node had before: whoever has that may well have them.
 func (s *state) revoke(c *revoke) {
 	if slices.Contains(s.revoked, c.Key) || len(s.revoked) >= maxRevoked {
 		return
 	}
 	s.revoked = append(slices.Clip(s.revoked), c.Key)
+	s.unlist(func(k rotatedKey) bool {
+		now, signs := s.keys[k.Node]
+		return k.KeyID() == c.Key || signs && now.KeyID() == c.Key
+	})
 	maps.DeleteFunc(s.keys, func(_ spiffeid.ID, k directory.SigningKey) bool { return k.KeyID() == c.Key })
 	s.issue()
 }
@@ -161,6 +169,10 @@ func (s *state) issue() {
 	nodes := slices.SortedFunc(maps.Keys(s.keys), func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) })
 	for _, node := range nodes {
 		doc.Keys = append(doc.Keys, s.keys[node])
+	}
+	s.unlist(func(k rotatedKey) bool { return k.until <= s.now })
+	for _, k := range s.rotated {
+		doc.Keys = append(doc.Keys, k.SigningKey)
 	}
 	s.issued = doc
 	s.ledger.append(leafKeys, doc.Payload())

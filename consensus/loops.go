@@ -137,6 +137,7 @@ func (s *Store) sweepAt(clock time.Time) {
 	}
 	s.mu.RLock()
 	doc := s.state.issued
+	rotated := s.state.overlapEnded(clock.UnixMilli())
 	s.mu.RUnlock()
 	hasty := s.hasty(clock, len(expired))
 	if !s.leading.Load() {
@@ -154,7 +155,7 @@ func (s *Store) sweepAt(clock time.Time) {
 	for part := range slices.Chunk(renewed, maxSwept) {
 		s.sweepWith(ctx, &command{Announce: &sweep{directory.StatementFormat, part}})
 	}
-	if doc != nil && doc.Expires-now < reissueAfter {
+	if doc != nil && (rotated || doc.Expires-now < reissueAfter) {
 		s.sweepWith(ctx, &command{Issue: &issue{doc.Seq}})
 	}
 }

@@ -45,6 +45,7 @@ func (s *state) farewell(id spiffeid.ID) {
 	_, signed := s.keys[id]
 	delete(s.members, id)
 	delete(s.keys, id)
+	s.unlist(func(k rotatedKey) bool { return k.Node == id })
 	switch {
 	case signed:
 		s.issue()

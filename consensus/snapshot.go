@@ -33,6 +33,7 @@ type snapshot struct {
 	header   snapshotHeader
 	peerings []directory.Peering
 	keys     []directory.SigningKey
+	rotated  []rotatedKey
 	former   []former
 	holds    []hold
 	members  []member
@@ -127,6 +128,7 @@ func (s *state) snapshot() *snapshot {
 		},
 		peerings: slices.Collect(maps.Values(s.peerings)),
 		keys:     slices.Collect(maps.Values(s.keys)),
+		rotated:  s.rotated,
 		former:   slices.Clip(s.former.queue), // it grows behind that, and what is in it stays as it is
 		holds:    s.holds.all(),
 		members:  s.memberList(),
@@ -150,7 +152,7 @@ func (s *state) snapshot() *snapshot {
 		sn.streams = append(sn.streams, streamSnapshot{streamHeader{aud, st.tip, st.entries.len()}, st.entries.share()})
 	}
 	h := &sn.header
-	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys), len(sn.former), sn.regs.n, len(sn.streams)
+	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys)+len(sn.rotated), len(sn.former), sn.regs.n, len(sn.streams)
 	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.sealed
 	h.Spent, h.Claims = len(sn.spent), len(sn.claims)
 	return sn
@@ -190,7 +192,10 @@ func (sn *snapshot) write(w io.Writer) error {
 		put(peer(p))
 	}
 	for _, k := range sn.keys {
-		put(attest{k.Node, k.Public, k.Attestations})
+		put(keySnapshot{k.Node, k.Public, k.Attestations, 0})
+	}
+	for _, k := range sn.rotated {
+		put(keySnapshot{k.Node, k.Public, k.Attestations, k.until})
 	}
 	for _, f := range sn.former {
 		put(f)

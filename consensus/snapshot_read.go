@@ -45,8 +45,12 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 	s.regs.reserve(min(h.Regs, maxReserved))
 	err := errors.Join(
 		decodeEach(dec, h.Peerings, func(p peer) { s.peerings[p.Domain] = directory.Peering(p) }),
-		decodeEach(dec, h.Keys, func(k attest) {
-			s.keys[k.Node] = directory.SigningKey{Public: k.Public, Node: k.Node, Attestations: k.Attestations}
+		decodeEach(dec, h.Keys, func(k keySnapshot) {
+			if k.Until != 0 {
+				s.rotated = append(s.rotated, rotatedKey{k.key(), k.Until})
+			} else {
+				s.keys[k.Node] = k.key()
+			}
 		}),
 		decodeEach(dec, h.Formers, func(f former) { s.former.owners[f.RID], s.former.queue = f, append(s.former.queue, f) }),
 		decodeEach(dec, h.Holds, func(o hold) { s.holds.names[o.Agent], s.holds.queue = o, append(s.holds.queue, o) }),

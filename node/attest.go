@@ -38,7 +38,7 @@ func (n *Node) attestationDue(ctx context.Context, rotated <-chan struct{}, wait
 	for {
 		changed := n.store.Changed()
 		if next := n.store.KeyDocument(); next != nil && next != doc && wait > time.Second {
-			if doc = next; !slices.ContainsFunc(doc.Keys, func(k directory.SigningKey) bool { return k.Node == n.id }) {
+			if doc = next; n.unlisted() {
 				return
 			}
 		}
@@ -72,6 +72,18 @@ func (n *Node) attestKey(ctx context.Context, key *trust.Key) error {
 	})
 }
 
+// unlisted reports whether the domain's key document lacks this node's key.
+func (n *Node) unlisted() bool {
+	n.keys.Lock()
+	defer n.keys.Unlock()
+	doc := n.store.KeyDocument() // not one from before the lock: the key may just have changed
+	if doc == nil {
+		return true
+	}
+	_, err := doc.Key(n.key.ID())
+	return err != nil
+}
+
 // revoked reports whether the domain has taken this node's key back.
 func (n *Node) revoked() bool {
 	n.keys.Lock()
@@ -81,8 +93,8 @@ func (n *Node) revoked() bool {
 }
 
 // rotateKey gives the node another signing key. The one before signs until the
-// domain's key document has the new one; what it signed and is still under way is
-// signed again by whoever is asked for it.
+// domain's key document has the new one, which lists both for some minutes: what is
+// still under way then is believed.
 func (n *Node) rotateKey(ctx context.Context) error {
 	n.keys.Lock()
 	defer n.keys.Unlock()

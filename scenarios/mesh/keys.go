@@ -44,6 +44,23 @@ func (m *Mesh) RevokeKey(n *Node, id string) {
 // domain revokes a key.
 func (m *Mesh) Revoked(at, of *Node, id string) error {
 	m.T.Helper()
+	if doc := m.documentAt(at, of); !slices.Contains(doc.Revoked, id) {
+		return fmt.Errorf("%s has issue %d, by which %v are revoked", at.Name, doc.Seq, doc.Revoked)
+	}
+	return nil
+}
+
+// Lists reports whether the key document that a node has of another node's domain lists
+// a key.
+func (m *Mesh) Lists(at, of *Node, id string) bool {
+	m.T.Helper()
+	_, err := m.documentAt(at, of).Key(id)
+	return err == nil
+}
+
+// documentAt returns the key document that a node has of another node's domain.
+func (m *Mesh) documentAt(at, of *Node) *directory.KeyDocument {
+	m.T.Helper()
 	res, err := m.asNode(of, at).Get(at.URL() + "/federation/v1/keys?origin=" + of.Domain.Name)
 	m.must(err)
 	defer res.Body.Close()
@@ -51,10 +68,7 @@ func (m *Mesh) Revoked(at, of *Node, id string) error {
 	m.must(err)
 	doc, err := directory.ParseKeyDocument(payloadOf(m, string(b)))
 	m.must(err)
-	if !slices.Contains(doc.Revoked, id) {
-		return fmt.Errorf("%s has issue %d, by which %v are revoked", at.Name, doc.Seq, doc.Revoked)
-	}
-	return nil
+	return doc
 }
 
 // Received returns how many pages and heads of a domain a node has taken and refused,
