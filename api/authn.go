@@ -138,7 +138,7 @@ func (s *Server) suffices(c *call, who access) error {
 // doesn't hold.
 func (s *Server) challenge(before string, cause error) error {
 	e := directory.Refuse(directory.Unauthenticated,
-		"%sThis needs a verified identity: present an X.509-SVID of %s or of a peer domain as TLS client certificate, or what WWW-Authenticate names besides.", before, s.cfg.Domain)
+		"%sThis needs a verified identity: present an X.509-SVID of %s or of a peer domain as TLS client certificate, or show it another way that /.well-known/ad lists.", before, s.cfg.Domain)
 	e.Err = cause
 	var told *directory.Error
 	if errors.As(cause, &told) {

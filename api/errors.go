@@ -53,7 +53,7 @@ var rulings = map[directory.Problem]ruling{
 	directory.TooLarge: {413, "Content too large", "invalid_request", "InvalidRequest", 0,
 		"A registration's document has at most 64 KiB. Keep schemas short, or refer to them."},
 	directory.Unauthenticated: {401, "Authentication required", "unauthorized", "Unauthorized", 0,
-		"This needs a verified identity. Present an X.509-SVID as TLS client certificate, or what WWW-Authenticate names besides."},
+		"This needs a verified identity. Present an X.509-SVID as TLS client certificate, or show it another way that /.well-known/ad lists."},
 	directory.Replayed: {401, "Proof used before", "unauthorized", "Unauthorized", 0,
 		"A workload proof token is good for one change, one invocation or one stream. Make a new one for each request, with a jti of its own."},
 	directory.Forbidden: {403, "Forbidden", "forbidden", "Forbidden", 0,

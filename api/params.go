@@ -70,7 +70,7 @@ func (ps params) lifetime(def uint32) (uint32, error) {
 		return 0, err
 	}
 	if lt == "" && slices.ContainsFunc(ps, func(p param) bool { return p.name == "lt" }) {
-		lt = " " // given, and no number
+		return 0, directory.Refuse(directory.BadLifetime, "lt is empty; it is a whole number of seconds from %d to 4294967295", directory.MinLifetime)
 	}
 	return directory.ParseLifetime(lt, def)
 }

@@ -30,7 +30,7 @@ type Tokens struct {
 }
 
 var errAuthorization = directory.Refuse(directory.Unauthenticated,
-	"The Authorization is of a scheme that is not taken here, or there are several: use one of those that WWW-Authenticate names, once.")
+	"The Authorization is of a scheme that is not taken here, or there are several: show who you are once, in a way that /.well-known/ad lists.")
 
 // TokensOf returns the tokens of a request. It refuses two where one may be, and
 // schemes that are not known: what came to show who calls is never passed over.
@@ -61,7 +61,7 @@ func TokensOf(r *http.Request) (Tokens, error) {
 }
 
 // Takes says by which tokens callers may show who they are, besides client
-// certificates: what challenges name and what is told at the well-known URIs.
+// certificates: what is told at the well-known URIs, and what challenges name besides WPT.
 type Takes struct {
 	WPT     bool     // workload identity tokens with their proof
 	JWTSVID bool     // JWT-SVIDs, for reads
@@ -88,15 +88,13 @@ func (t Takes) methods() []string {
 
 const resourcePath = "/.well-known/oauth-protected-resource"
 
-// challenges are those of every 401, one for each way to show who one is. Mutual is
-// no registered scheme: none is for client certificates, and a challenge must be
-// named (RFC 9110, 15.5.2). WPT has no parameters.
+// challenges are those of every 401, one for each way to show in a header who one is. No
+// scheme is for client certificates (Mutual, which there is, is RFC 8120's, of passwords),
+// and a challenge must be named (RFC 9110, 15.5.2): so WPT is, which has no parameters,
+// whatever is taken here; the problem's detail says what is.
 func (s *Server) challenges(c *call) []string {
 	realm := `realm="` + s.cfg.Domain.Name() + `"`
-	list := []string{"Mutual " + realm}
-	if s.cfg.Takes.WPT {
-		list = append(list, "WPT")
-	}
+	list := []string{"WPT"}
 	if len(s.cfg.Takes.Issuers) == 0 && !s.cfg.Takes.JWTSVID {
 		return list
 	}

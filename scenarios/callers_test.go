@@ -181,7 +181,7 @@ func refused(t *testing.T, what string, err error, status int, problem directory
 		return
 	}
 	challenges := e.Header.Values("Www-Authenticate")
-	for _, scheme := range []string{"Mutual ", "WPT", `Bearer realm="alpha.test", resource_metadata="https://ad.alpha.test/.well-known/oauth-protected-resource"`} {
+	for _, scheme := range []string{"WPT", `Bearer realm="alpha.test", resource_metadata="https://ad.alpha.test/.well-known/oauth-protected-resource"`} {
 		if !slices.ContainsFunc(challenges, func(c string) bool { return strings.HasPrefix(c, scheme) }) {
 			t.Errorf("%s: the challenges %q lack %s", what, challenges, scheme)
 		}
