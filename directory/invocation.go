@@ -91,7 +91,8 @@ type Pace struct {
 
 // PaceOf reads rate_limit (or rate_limits): {"requests_per_second",
 // "requests_per_minute", "max_concurrent"}, and max_calls_per_minute, as drafts
-// show it without standardising it (draft-cui, 3).
+// show it without standardising it (draft-cui, 3). Of several that say the same, the
+// lowest holds.
 func PaceOf(d Document) (p Pace) {
 	doc := readDocument(d)
 	slower := func(perSecond float64) {
@@ -104,7 +105,7 @@ func PaceOf(d Document) (p Pace) {
 		o := doc.child(name)
 		slower(o.number("requests_per_second"))
 		slower(o.number("requests_per_minute") / 60)
-		if n := int(o.number("max_concurrent")); n > 0 {
+		if n := int(o.number("max_concurrent")); n > 0 && (p.Concurrent == 0 || n < p.Concurrent) {
 			p.Concurrent = n
 		}
 	}
