@@ -12,6 +12,7 @@ import (
 const (
 	pollEvery = 30 * time.Second       // what a missed event costs at most
 	settle    = 200 * time.Millisecond // a writer replaces certificate and key one after the other
+	unsettled = 2 * time.Second        // for how long others that write beside them put that off
 )
 
 // Run watches the files of s and swaps to what they hold, until ctx ends: the SVID,
@@ -28,6 +29,7 @@ func (s *Source) Run(ctx context.Context, log *slog.Logger) {
 	defer poll.Stop()
 	quiet := time.NewTimer(settle)
 	defer quiet.Stop()
+	var since time.Time // of events that nothing was done about; zero for none
 	for {
 		select {
 		case <-ctx.Done():
@@ -36,10 +38,14 @@ func (s *Source) Run(ctx context.Context, log *slog.Logger) {
 			if !ok {
 				events = nil
 			}
-			quiet.Reset(settle)
+			if since.IsZero() {
+				since = time.Now()
+			}
+			quiet.Reset(min(settle, time.Until(since.Add(unsettled))))
 		case <-poll.C:
 			s.swap(log)
 		case <-quiet.C:
+			since = time.Time{}
 			s.swap(log)
 		}
 	}
