@@ -3,6 +3,7 @@ package discovery
 import (
 	"container/heap"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 )
@@ -185,11 +186,19 @@ func (g *gatherer) cut(bar uint32) int {
 	return len(g.leads)
 }
 
+// fewWanted is how many of 64 slots are wanted where it pays to look at all their sums.
+const fewWanted = 8
+
 // look makes a list of the slots in ok whose sums are high enough.
 func (g *gatherer) look(ok bitset) {
 	n := 0
 	for i, wanted := range ok {
-		if wanted == 0 {
+		if bits.OnesCount64(wanted) < fewWanted {
+			for ; wanted != 0; wanted &= wanted - 1 {
+				low := 64*i + bits.TrailingZeros64(wanted)
+				g.room[n] = uint16(low)
+				n += int(g.sums[low] / enough)
+			}
 			continue
 		}
 		sums := (*[64]uint32)(g.sums[64*i:])
