@@ -36,11 +36,11 @@ bench: ## every benchmark
 requirements: ## which numbered requirements no test names; writes REQUIREMENTS.md
 	.ci/requirements
 
-nightly: ## the stories in the sizes that the promises name, over NIGHTLY_SEEDS (100) seeds; most of a day on two cores
+nightly: ## the stories in the sizes that the promises name, over NIGHTLY_SEEDS (100) seeds; some two days on two cores, nearly all of it the week that a mesh is cut for
 	STORY_LONG=1 $(GO) test -timeout 1h -v -run 'TestMutants|TestKilledAtAnySync' ./trust ./federation
 	$(GO) test -timeout 1h -v -run 'TestRules$$' ./federation -seeds 1000
 	$(GO) test -timeout 1h -v -run TestHonestyIsNeverAccused ./federation -rapid.checks 10000
-	STORY_LONG=1 STORY_SEEDS=$(NIGHTLY_SEEDS) $(GO) test -timeout 24h -v ./scenarios
+	STORY_LONG=1 STORY_SEEDS=$(NIGHTLY_SEEDS) $(GO) test -timeout 72h -v ./scenarios
 
 ci: ## what .ci/run does on a clean machine
 	.ci/run
