@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gorilla/mux"
+
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -51,38 +53,6 @@ type resource struct {
 	path  string
 	rows  map[string]row // by method
 	allow string
-	// variables are the names in the path's braces, and literals what stands before,
-	// between and behind them.
-	variables, literals []string
-}
-
-var braced = regexp.MustCompile(`\{([^}]*)\}`)
-
-func newResource(path string) *resource {
-	r := &resource{path: path, rows: map[string]row{}, literals: braced.Split(path, -1)}
-	for _, found := range braced.FindAllStringSubmatch(path, -1) {
-		r.variables = append(r.variables, found[1])
-	}
-	return r
-}
-
-// match returns what r's variables are in a path, both as they were sent. A variable
-// is not empty, and has no slash.
-func (r *resource) match(path string) (values []string, ok bool) {
-	rest, ok := strings.CutPrefix(path, r.literals[0])
-	if !ok {
-		return nil, false
-	}
-	for _, literal := range r.literals[1:] {
-		ends, _, _ := strings.Cut(literal, "/") // its segment
-		segment, _, _ := strings.Cut(rest, "/")
-		value, ok := strings.CutSuffix(segment, ends)
-		if !ok || value == "" || !strings.HasPrefix(rest[len(value):], literal) {
-			return nil, false
-		}
-		values, rest = append(values, value), rest[len(value)+len(literal):]
-	}
-	return values, rest == ""
 }
 
 // resources groups the table by path. Literal segments go before variables:
@@ -92,7 +62,7 @@ func resources(rows []row) []*resource {
 	for _, r := range rows {
 		res := byPath[r.path]
 		if res == nil {
-			res = newResource(r.path)
+			res = &resource{path: r.path, rows: map[string]row{}}
 			byPath[r.path] = res
 		}
 		res.rows[r.method] = r
@@ -105,7 +75,8 @@ func resources(rows []row) []*resource {
 		slices.Sort(methods)
 		res.allow = strings.Join(methods, ", ")
 	}
-	order := func(r *resource) string { return strings.Join(r.literals, "\xff") }
+	variable := regexp.MustCompile(`\{[^}]*\}`)
+	order := func(r *resource) string { return variable.ReplaceAllString(r.path, "\xff") }
 	return slices.SortedFunc(maps.Values(byPath), func(a, b *resource) int { return strings.Compare(order(a), order(b)) })
 }
 
@@ -113,33 +84,44 @@ func resources(rows []row) []*resource {
 // that an encoded slash stays within its segment, and nothing is redirected. Those
 // without a variable, which are most requests', are not searched for.
 func (s *Server) route() http.Handler {
-	literal, variable := map[string]*resource{}, []*resource{}
+	nothing := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, callOf(r), directory.Refuse(directory.NotFound, "There is nothing at this path."))
+	})
+	literal, routers := map[string]*resource{}, map[string]*mux.Router{}
 	for _, res := range resources(s.table()) {
-		if len(res.variables) == 0 {
+		if !strings.Contains(res.path, "{") {
 			literal[res.path] = res
-		} else {
-			variable = append(variable, res)
+			continue
 		}
+		first := firstSegment(res.path)
+		m := routers[first]
+		if m == nil {
+			m = mux.NewRouter().UseEncodedPath().SkipClean(true)
+			m.NotFoundHandler = nothing
+			routers[first] = m
+		}
+		m.Path(res.path).HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.dispatch(w, r, res) })
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()
 		if res := literal[path]; res != nil {
-			s.dispatch(w, r, res, nil)
-			return
+			s.dispatch(w, r, res)
+		} else if m := routers[firstSegment(path)]; m != nil {
+			m.ServeHTTP(w, r)
+		} else {
+			nothing(w, r)
 		}
-		for _, res := range variable {
-			if values, ok := res.match(path); ok {
-				s.dispatch(w, r, res, values)
-				return
-			}
-		}
-		s.fail(w, callOf(r), directory.Refuse(directory.NotFound, "There is nothing at this path."))
 	})
 }
 
-// dispatch answers a request to a resource that exists. values are what its variables
-// are in the path.
-func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource, values []string) {
+// firstSegment is what each of few routers is for: a router tries its patterns one by one.
+func firstSegment(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return first
+}
+
+// dispatch answers a request to a resource that exists.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource) {
 	c := callOf(r)
 	c.route = res.path
 	if r.Method == http.MethodOptions {
@@ -155,22 +137,22 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource,
 		})
 		return
 	}
-	if err := s.serve(w, r, row, res.variables, values); err != nil {
+	if err := s.serve(w, r, row); err != nil {
 		s.refused(c, row, err)
 		s.fail(w, c, err)
 	}
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, row row, names, values []string) error {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, row row) error {
 	c := callOf(r)
 	c.Request = r
 	c.vars = map[string]string{}
-	for i, raw := range values {
+	for name, raw := range mux.Vars(r) {
 		value, err := url.PathUnescape(raw)
 		if err != nil {
 			return directory.Refuse(directory.BadRequest, "The path is not well encoded.")
 		}
-		c.vars[names[i]] = value
+		c.vars[name] = value
 	}
 	c.params = parseParams(r.URL.RawQuery)
 	if err := s.admit(w, c, row.who); err != nil {

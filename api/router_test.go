@@ -104,33 +104,6 @@ func TestPathsAreDecodedOnce(t *testing.T) {
 	wantStatus(t, ask(t, s, "", "GET", "/ad/r/a%2Fb", ""), 404)
 }
 
-// A path is of one row at most: literals go before variables, and a variable is a
-// segment, or what a literal leaves of it.
-func TestPathsAndTheirVariables(t *testing.T) {
-	var rows []row
-	for _, path := range []string{"/ad/r/{id}", "/ad/r/{id}/record", "/ad/r/{origin}/{id}", "/schemas/{kind}.json", "/ad/r/{origin}/{id}/record"} {
-		rows = append(rows, row{method: "GET", path: path})
-	}
-	all := resources(rows)
-	for path, want := range map[string]string{
-		"/ad/r/a": "/ad/r/{id} a", "/ad/r/record": "/ad/r/{id} record", "/ad/r/a%2Fb": "/ad/r/{id} a%2Fb",
-		"/ad/r/a/record": "/ad/r/{id}/record a", "/ad/r/a/b": "/ad/r/{origin}/{id} a b", "/ad/r/record/record": "/ad/r/{id}/record record",
-		"/ad/r/a/b/record": "/ad/r/{origin}/{id}/record a b", "/schemas/a.json": "/schemas/{kind}.json a", "/schemas/.json.json": "/schemas/{kind}.json .json",
-		"/ad/r/": "", "/ad/r/a/": "", "/ad/r//record": "", "/ad/r/a/b/": "", "/ad/r/a/b/recorder": "", "/ad/r/a/b/record/": "", "/schemas/.json": "",
-		"/schemas/a": "", "/schemas/a.json/": "", "/schemas/a/b.json": "", "/ad": "", "": "", "/xad/r/a": "",
-	} {
-		got := ""
-		for _, res := range all {
-			if values, ok := res.match(path); ok && got == "" {
-				got = strings.Join(append([]string{res.path}, values...), " ")
-			}
-		}
-		if got != want {
-			t.Errorf("%q is %q, want %q", path, got, want)
-		}
-	}
-}
-
 // Requirement: AD-033
 func TestTooLongIsRefusedBeforeAnythingElse(t *testing.T) {
 	s := newTestServer(t, nil)
