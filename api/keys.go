@@ -17,10 +17,11 @@ type KeysStatus struct {
 	Revoked []string     `json:"revoked,omitempty"` // ids
 }
 
-// A SigningKey is one that signs for the domain.
+// A SigningKey is one that the domain's signatures are believed by.
 type SigningKey struct {
-	ID   string `json:"id"`   // its RFC 7638 thumbprint
-	Node string `json:"node"` // a SPIFFE ID
+	ID      string `json:"id"`                // its RFC 7638 thumbprint
+	Node    string `json:"node"`              // a SPIFFE ID
+	Rotated bool   `json:"rotated,omitempty"` // the node signs by another, and this one is believed for some minutes yet
 }
 
 type revokeRequest struct {

@@ -310,7 +310,9 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		}), "How the peered domains stand, as this node sees it."),
 		"keys": said(object([]string{"epoch", "seq", "keys"}, props{
 			"epoch": atLeast(0, ""), "seq": atLeast(0, "The revision at which the document was issued."), "expires": moment,
-			"keys":    array(object([]string{"id", "node"}, props{"id": text("Its RFC 7638 thumbprint.", 0), "node": uri("")}), "", 0),
+			"keys": array(object([]string{"id", "node"}, props{
+				"id": text("Its RFC 7638 thumbprint.", 0), "node": uri(""), "rotated": said(boolean(), "The node signs by another, and this one is believed for some minutes yet."),
+			}), "", 0),
 			"revoked": array(text("", 0), "Ids of keys that are believed no more.", 0),
 		}), "Which keys sign for the domain."),
 		"revoke-key": said(object([]string{"key"}, props{"key": nonEmpty("Its id: an RFC 7638 thumbprint.")}), "Which key to revoke."),

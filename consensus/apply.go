@@ -33,7 +33,7 @@ type state struct {
 	streams  map[directory.Audience]*stream
 	peerings map[spiffeid.TrustDomain]directory.Peering
 	keys     map[spiffeid.ID]directory.SigningKey
-	rotated  []rotatedKey           // in the order of their ends
+	rotated  []rotatedKey           // the one that was rotated last is last
 	revoked  []string               // ids of keys; in key documents, from which snapshots have them
 	issued   *directory.KeyDocument // nil until there is a key
 	members  map[spiffeid.ID]string // where the members' directories are

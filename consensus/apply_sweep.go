@@ -25,6 +25,7 @@ func (s *state) expireAll(c *sweep) error {
 // later one than was announced, each by a change of its own.
 func (s *state) announceAll(c *sweep) {
 	for _, rid := range c.RIDs {
+		s.step()
 		reg := s.regs.get(rid)
 		if reg == nil || s.ended(reg) {
 			continue
@@ -56,6 +57,7 @@ func (s *state) announced(rid directory.RID) (x int64, in bool) {
 // when it got them.
 func (s *state) regrant(c *regrant) {
 	for _, item := range c.Items {
+		s.step()
 		reg := s.regs.get(item.RID)
 		if reg == nil || reg.entry.Unconfirmed || reg.entry.Statement != item.Statement || s.policy != item.Granted.Policy {
 			continue

@@ -421,7 +421,7 @@ func TestKeyDocuments(t *testing.T) {
 		return spiffeid.RequireFromString("spiffe://alpha.test/roster/node/" + n)
 	}
 	key := func(n string, b byte, att string) command {
-		return command{Attest: &attest{node(n), append(make([]byte, 31), b), []string{att}}}
+		return command{Attest: &attest{node(n), append(make([]byte, 31), b), []string{att}, 0}}
 	}
 	d.at(1, command{Peer: &peerBeta})
 	if d.state.issued != nil {

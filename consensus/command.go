@@ -162,6 +162,9 @@ type attest struct {
 	Node         spiffeid.ID `cbor:"1,keyasint"`
 	Public       []byte      `cbor:"2,keyasint"`
 	Attestations []string    `cbor:"3,keyasint"`
+	// Overlap is for how long the key document lists another key that the node had before
+	// beside this one, in milliseconds; 0 in what was written before it did.
+	Overlap int64 `cbor:"4,keyasint,omitempty"`
 }
 
 // revoke takes a signing key back, for good.

@@ -131,9 +131,7 @@ func (s *state) attest(c *attest) {
 	if old, ok := s.keys[c.Node]; ok && old.Public.Equal(key.Public) && slices.Equal(old.Attestations, key.Attestations) {
 		return
 	}
-	if old, ok := s.keys[c.Node]; ok && !old.Public.Equal(key.Public) {
-		s.rotate(old, key)
-	}
+	s.rotate(c)
 	s.keys[c.Node] = key
 	s.issue()
 }
@@ -170,10 +168,7 @@ func (s *state) issue() {
 	for _, node := range nodes {
 		doc.Keys = append(doc.Keys, s.keys[node])
 	}
-	s.unlist(func(k rotatedKey) bool { return k.until <= s.now })
-	for _, k := range s.rotated {
-		doc.Keys = append(doc.Keys, k.SigningKey)
-	}
+	s.listRotated(doc)
 	s.issued = doc
 	s.ledger.append(leafKeys, doc.Payload())
 }

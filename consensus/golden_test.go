@@ -52,7 +52,7 @@ func everyCommand() []command {
 		{Remove: &remove{1, rid, ada, true, nil}},
 		{Expire: &sweep{1, []directory.RID{rid}}},
 		{Announce: &sweep{1, []directory.RID{rid}}},
-		{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}},
+		{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, 0}},
 		{Issue: &issue{12}},
 		{Peer: &peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true, directory.Hash{}, 0, false, directory.BundleEndpoint{}, directory.PeerRules{}, directory.PeerRules{}}},
 		{Epoch: &epoch{1793491200, "bootstrap"}},
@@ -72,6 +72,7 @@ func everyCommand() []command {
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 		{Peer: &peer{Domain: beta, State: directory.PeeringActive, Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
 			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6, MaxLifetime: 7, OnStale: directory.OnStaleHide}}},
+		{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, keyOverlap}},
 		{Revoke: &revoke{directory.Hash{6}.String()}},
 		{Decide: &decide{&verdict{4, directory.Hash{5}}}},
 		{Rules: &Rules{PerOwner: 10, Owners: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/tool/*")), 0}, {must(directory.ParseIdentityPattern(ada.String())), 5}}}},
@@ -166,7 +167,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 func everyItem(t *testing.T) *state {
 	d := newDrive(t)
 	d.at(1, command{Peer: &peerBeta})
-	d.at(2, command{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}})
+	d.at(2, command{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, 0}})
 	d.register(3, ada, "kept", 600)
 	gone := d.register(3, ada, "removed", 600)
 	d.register(3, ada, "expired", 60)

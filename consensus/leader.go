@@ -91,7 +91,7 @@ func (s *Store) prepare(req *request) (*command, error) {
 	case req.Settle != nil:
 		return &command{Settle: req.Settle}, req.Settle.check()
 	case req.Attest != nil:
-		return &command{Attest: req.Attest}, s.checkKey(req.Attest)
+		return s.prepareKey(req.Attest)
 	case req.Revoke != nil:
 		return &command{Revoke: req.Revoke}, s.checkRevoke(req.Revoke)
 	}
@@ -223,22 +223,6 @@ const (
 	maxAddresses    = 64
 	maxRevoked      = 1024 // a key document has no room for all that ever were
 )
-
-func (s *Store) checkKey(k *attest) error {
-	bad := len(k.Public) != 32 || len(k.Attestations) == 0 || len(k.Attestations) > maxAttestations
-	for _, a := range k.Attestations {
-		bad = bad || len(a) > maxAttestation
-	}
-	if bad {
-		return directory.Refuse(directory.BadRequest, "a signing key has 32 bytes and 1 to %d attestations of at most %d bytes", maxAttestations, maxAttestation)
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if slices.Contains(s.state.revoked, directory.KeyID(k.Public)) {
-		return directory.Refuse(directory.Conflict, "the signing key is revoked; the node makes itself another: %w", directory.ErrKeyRevoked)
-	}
-	return nil
-}
 
 func (s *Store) checkRevoke(c *revoke) error {
 	s.mu.RLock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -18,7 +19,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	d := newDrive(t)
 	public := func(b byte) []byte { return append(make([]byte, 31), b) }
 	attests := func(node string, b byte) command {
-		return command{Attest: &attest{must(alphaNode(node)), public(b), []string{fmt.Sprint("by ", b)}}}
+		return command{Attest: &attest{must(alphaNode(node)), public(b), []string{fmt.Sprint("by ", b)}, keyOverlap}}
 	}
 	revokes := func(b byte) command { return command{Revoke: &revoke{directory.KeyID(public(b))}} }
 	lists := func(when string, want ...byte) {
@@ -78,4 +79,70 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	if n := len(d.state.issued.Keys); n != 1+maxRotated {
 		t.Errorf("a node that rotates all the time has %d keys in the document", n)
 	}
+}
+
+// A log that was written before keys overlapped makes what it made then: members that
+// read it at different times must not sign two documents of one seq.
+func TestALogOfBeforeRotatedKeysOverlapped(t *testing.T) {
+	d := newDrive(t)
+	for b := byte(1); b < 4; b++ {
+		d.at(int64(b), command{Attest: &attest{must(alphaNode("n1")), append(make([]byte, 31), b), []string{"a.b.c"}, 0}})
+	}
+	if doc := d.state.issued; len(doc.Keys) != 1 || doc.Keys[0].Public[31] != 3 || len(d.state.rotated) > 0 {
+		t.Errorf("the document lists %v", doc.Keys)
+	}
+}
+
+// Nobody takes a key document that lists a key twice, or more keys than there may be.
+func TestRotatedKeysLeaveTheDocumentFitToBeTaken(t *testing.T) {
+	d := newDrive(t)
+	public := func(b byte) []byte { return append(make([]byte, 31), b) }
+	attests := func(node string, b byte) {
+		d.at(1, command{Attest: &attest{must(alphaNode(node)), public(b), []string{"a.b.c"}, keyOverlap}})
+		if _, err := directory.ParseKeyDocument(d.state.issued.Payload()); err != nil || len(d.state.issued.Keys) > directory.MaxSigningKeys {
+			t.Fatalf("%d keys: %v", len(d.state.issued.Keys), err)
+		}
+	}
+	attests("n1", 1)
+	attests("n1", 2)
+	attests("n2", 1) // as with a copy of the other's disk
+	if len(d.state.rotated) > 0 {
+		t.Errorf("the key of one node is another's that it had before: %v", d.state.rotated)
+	}
+	for b := byte(3); b < directory.MaxSigningKeys-1; b++ {
+		attests(fmt.Sprint("m", b), b)
+	}
+	for b := byte(100); b < 110; b++ {
+		attests("n1", b)
+	}
+	keys := d.state.issued.Keys
+	if len(keys) != directory.MaxSigningKeys || keys[len(keys)-1].Public[31] != 108 {
+		t.Errorf("%d keys, of which the last was %d", len(keys), keys[len(keys)-1].Public[31])
+	}
+}
+
+// A node doesn't sign by another's key, nor by one that the other had a moment ago.
+func TestAKeyIsOneNodes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		key := func(node string, b byte) directory.SigningKey {
+			return directory.SigningKey{Public: append(make([]byte, 31), b), Node: must(alphaNode(node)), Attestations: []string{"a.b.c"}}
+		}
+		for _, tc := range []struct {
+			key     directory.SigningKey
+			problem directory.Problem
+		}{
+			{key("n0", 1), ""}, {key("n1", 1), directory.Conflict}, {key("n0", 2), ""}, {key("n1", 1), directory.Conflict}, {key("n1", 3), ""}, {key("n0", 1), ""},
+		} {
+			err := d.nodes[0].Attest(t.Context(), tc.key)
+			if (err == nil) != (tc.problem == "") || err != nil && directory.ProblemOf(err) != tc.problem {
+				t.Errorf("%s by key %d: %v", tc.key.Node, tc.key.Public[31], err)
+			}
+		}
+		if keys := d.nodes[0].KeyDocument().Keys; len(keys) != 3 || keys[2].Public[31] != 2 {
+			t.Errorf("the document lists %v", keys)
+		}
+	})
 }

@@ -219,6 +219,7 @@ func (a *author) next() command {
 		return command{Peer: &p}
 	case 9:
 		p := attest{Public: make([]byte, 32), Attestations: []string{fmt.Sprint(a.now)}}
+		p.Public[0], p.Overlap = rapid.SampledFrom([]byte{0, 1, 2}).Draw(rt, "key"), rapid.SampledFrom([]int64{0, 5000, keyOverlap}).Draw(rt, "overlap")
 		p.Node = must(alphaNode("n"))
 		return command{Attest: &p}
 	case 10:

@@ -59,9 +59,9 @@ func TestOthersAreLetInWithinAList(t *testing.T) {
 		rids[i] = d.register(0, ada, fmt.Sprint("agent-", i), 600)
 		items[i].RID = rids[i]
 	}
-	apply := func(seconds int64, c command) (seen []uint64) {
+	apply := func(seconds int64, cs ...command) (seen []uint64) {
 		t.Helper()
-		rs, err := d.state.apply(&batch{commandVersion, genesis + seconds*1000, []command{c}}, func() {
+		rs, err := d.state.apply(&batch{commandVersion, genesis + seconds*1000, cs}, func() {
 			seen = append(seen, d.state.revision)
 			if len(d.state.uncovered) > 0 {
 				t.Error("others see what is announced and not pinned yet")
@@ -83,12 +83,32 @@ func TestOthersAreLetInWithinAList(t *testing.T) {
 	}
 	base := d.state.revision
 	often("refreshed", base, apply(1, command{Renew: &renew{Caller: ada, Renewals: packRenewals(items)}}))
+	var announces, regrants []command
+	for part := range slices.Chunk(rids, atOneGo) {
+		announces = append(announces, command{Announce: &sweep{directory.StatementFormat, part}})
+		c := &regrant{} // nothing any more
+		for _, rid := range part {
+			c.Items = append(c.Items, regrantItem{rid, d.state.regs.get(rid).entry.Statement, granted{Policy: d.state.policy}, nil})
+		}
+		regrants = append(regrants, command{Regrant: c})
+	}
+	each := func(what string, cs []command) {
+		t.Helper()
+		base = d.state.revision
+		seen := apply(2, cs...)
+		if d.state.revision != base+uint64(len(rids)) {
+			t.Fatalf("%s: %d of %d", what, d.state.revision-base, len(rids))
+		}
+		often(what, base, seen)
+	}
+	each("announced", announces)
 	for i := range items {
 		items[i].Lifetime = 60 // sooner than was announced
 	}
 	if seen := apply(2, command{Renew: &renew{Caller: ada, Renewals: packRenewals(items)}}); len(seen) > 0 {
 		t.Errorf("others are let in at %v, before the new deadlines are pinned", seen)
 	}
+	each("granted", regrants)
 	base = d.state.revision
 	often("ended", base, apply(100, command{Expire: &sweep{directory.StatementFormat, rids}}))
 	if d.state.regs.len() != 0 {

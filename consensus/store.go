@@ -154,6 +154,6 @@ func (s *Store) Revoke(ctx context.Context, key string) error {
 // Attest puts this node's signing key with its newest attestation in the place
 // of what the domain had of this node, and thereby issues a key document.
 func (s *Store) Attest(ctx context.Context, k directory.SigningKey) error {
-	_, err := s.write(ctx, &request{Attest: &attest{k.Node, k.Public, k.Attestations}})
+	_, err := s.write(ctx, &request{Attest: &attest{k.Node, k.Public, k.Attestations, 0}})
 	return err
 }

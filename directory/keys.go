@@ -55,6 +55,10 @@ type KeyDocument struct {
 // KeyDocumentLifetime is how long a key document holds, at most, in seconds.
 const KeyDocumentLifetime = 24 * 3600
 
+// MaxSigningKeys is how many keys a key document lists, at most: those of a domain's
+// nodes, and those that were rotated a moment ago.
+const MaxSigningKeys = 64
+
 // Payload returns the one encoding of k.
 func (k *KeyDocument) Payload() []byte {
 	b := AppendUint([]byte{'{'}, "v", 1)

@@ -151,8 +151,10 @@ func (o operator) Keys() api.KeysStatus {
 		return s
 	}
 	s.Epoch, s.Seq, s.Expires, s.Revoked = doc.Epoch, doc.Seq, time.Unix(doc.Expires, 0).UTC(), doc.Revoked
-	for _, k := range doc.Keys {
-		s.Keys = append(s.Keys, api.SigningKey{ID: k.KeyID(), Node: k.Node.String()})
+	sign := map[spiffeid.ID]bool{}
+	for _, k := range doc.Keys { // those that were rotated are behind all that sign
+		s.Keys = append(s.Keys, api.SigningKey{ID: k.KeyID(), Node: k.Node.String(), Rotated: sign[k.Node]})
+		sign[k.Node] = true
 	}
 	return s
 }

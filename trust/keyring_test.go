@@ -276,7 +276,7 @@ func TestKeyDocumentLimits(t *testing.T) {
 	for len(heavy.Attestations) <= maxAttestations {
 		heavy.Attestations = append(heavy.Attestations, "x")
 	}
-	for range maxKeys {
+	for range directory.MaxSigningKeys {
 		key, err := OpenKey(t.TempDir())
 		must(t, err)
 		many = append(many, directory.SigningKey{Public: key.Public(), Node: good.Node})

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	maxKeys         = 64 // nodes of a domain, and keys that are on their way out
-	maxAttestations = 8  // of one key
+	maxAttestations = 8 // of one key
 	maxRevoked      = 4096
 
 	// retryAfter bounds how often a key that no attestation holds for is judged
@@ -68,8 +67,8 @@ func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, st
 }
 
 func checkLimits(doc *directory.KeyDocument) error {
-	if len(doc.Keys) > maxKeys || len(doc.Revoked) > maxRevoked {
-		return fmt.Errorf("%w: over %d keys or %d revoked ones", ErrKeyDocument, maxKeys, maxRevoked)
+	if len(doc.Keys) > directory.MaxSigningKeys || len(doc.Revoked) > maxRevoked {
+		return fmt.Errorf("%w: over %d keys or %d revoked ones", ErrKeyDocument, directory.MaxSigningKeys, maxRevoked)
 	}
 	for _, key := range doc.Keys {
 		if len(key.Attestations) > maxAttestations {

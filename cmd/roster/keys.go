@@ -9,7 +9,7 @@ func (a *app) keysCommand() *cobra.Command {
 
 func (a *app) keysListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the keys that sign for the domain, and those that are revoked", Args: needs(),
+		Use: "list", Short: "List the keys that sign for the domain, were rotated a moment ago, or are revoked", Args: needs(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.client()
 			if err != nil {
@@ -21,7 +21,11 @@ func (a *app) keysListCommand() *cobra.Command {
 			}
 			t := table{head: []string{"KEY", "STATE", "NODE"}}
 			for _, k := range all.Keys {
-				t.rows = append(t.rows, []string{k.ID, "active", k.Node})
+				state := "active"
+				if k.Rotated {
+					state = "rotated"
+				}
+				t.rows = append(t.rows, []string{k.ID, state, k.Node})
 			}
 			for _, id := range all.Revoked {
 				t.rows = append(t.rows, []string{id, "revoked", ""})
@@ -34,8 +38,9 @@ func (a *app) keysListCommand() *cobra.Command {
 func (a *app) keysRotateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate", Short: "Give the node that is asked another signing key",
-		Long: `Give the node that is asked another signing key. The one before is not revoked, and
-no longer in the domain's key document: use revoke where it may be in wrong hands.`,
+		Long: `Give the node that is asked another signing key. The one before signs no more, and is
+not revoked: what it signed is believed for five minutes yet. Use revoke where it may
+be in wrong hands.`,
 		Args: needs(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.client()
@@ -55,8 +60,9 @@ func (a *app) keysRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke KEY", Short: "Take a signing key back, for good",
 		Long: `Take a signing key back, for good, in the whole domain: peers refuse within seconds
-what it signs or signed. The node that had it makes itself another at once. It may
-be a key that the domain had earlier.`,
+what it signs or signed. The node that had it makes itself another at once, and those
+that it rotated a moment ago are believed no more. It may be a key that the domain had
+earlier.`,
 		Args: needs("KEY"),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.client()
