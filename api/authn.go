@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
@@ -54,24 +55,21 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 		return directory.Refuse(directory.Forbidden, "A page of another site changes nothing here: %w", err)
 	}
 	if who.level == levelAnyone {
-		if err := s.ofGateway(c, who); err != nil {
-			return err
-		}
-		return s.pace(w, c, who.class)
+		return cmp.Or(s.pace(w, c, who.class), s.ofGateway(c, who))
 	}
 	cred, err := s.identify(c)
 	if err == nil {
 		c.id, c.credential = cred.Identity, cred
-	}
-	if err := s.ofGateway(c, who); err != nil {
-		return err
 	}
 	id := cred.Identity
 	class := who.class
 	if err != nil && who.level == levelTools { // no tool will ask for anything
 		class = Reads
 	}
-	if err := s.pace(w, c, class); err != nil || who.level == levelNodes {
+	if err := s.pace(w, c, class); err != nil {
+		return err
+	}
+	if err := s.ofGateway(c, who); err != nil || who.level == levelNodes {
 		return err
 	}
 	if err != nil {

@@ -59,7 +59,7 @@ func (s *Server) noting(c *call, e *directory.Entry, call func() error) (err err
 	if err := s.cfg.Trail.Intend(line); err != nil {
 		return err
 	}
-	c.audited, c.invoked = true, true
+	c.audited = true
 	line.Outcome = "cut off" // where call doesn't return
 	defer func() { s.cfg.Trail.Done(line) }()
 	if err = call(); !errors.Is(err, context.Canceled) {

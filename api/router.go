@@ -40,7 +40,6 @@ type call struct {
 	// has what became of the call.
 	decided []string
 	audited bool
-	invoked bool // an agent was, and the trail was told
 }
 
 type callKey struct{}
@@ -239,7 +238,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 // levelOf is the level of a request's log line. Reads that succeed are many, and
 // metrics count them; so are changes and invocations, and the audit trail has each.
 func levelOf(c *call, status int) slog.Level {
-	if (c.Method == http.MethodGet || c.Method == http.MethodHead || c.audited || c.invoked) && status < 400 {
+	if (c.Method == http.MethodGet || c.Method == http.MethodHead || c.audited) && status < 400 {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo

@@ -11,8 +11,15 @@ import (
 const ViaGateway = "1.1 roster-gateway"
 
 // Gateways returns how many gateways a request with these header fields came through.
-func Gateways(header map[string][]string) int {
-	return strings.Count(strings.Join(header["Via"], ","), ViaGateway)
+func Gateways(header map[string][]string) (n int) {
+	for _, line := range header["Via"] {
+		for hop := range strings.SplitSeq(line, ",") {
+			if said := strings.Fields(hop); len(said) > 1 && said[0]+" "+said[1] == ViaGateway { // a comment may follow
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // An Invocation asks an agent to do something (draft-cui, 5; draft-gaikwad-woa,

@@ -1,6 +1,7 @@
 package directory_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
@@ -24,6 +25,22 @@ func TestPaceIsTheLowestThatIsSaid(t *testing.T) {
 		}
 		if got := directory.PaceOf(d); got != want {
 			t.Errorf("{%s} is %+v, want %+v", members, got, want)
+		}
+	}
+}
+
+// A gateway is told by its name, and not by one that begins as that does: proxies before
+// a directory have names too.
+func TestGatewaysAreCountedByTheirName(t *testing.T) {
+	for want, vias := range map[int][][]string{
+		0: {nil, {""}, {","}, {"1.1 proxy"}, {"1.1 roster-gateway-front"}, {"1.1 roster-gateway.example:443, 2 other"}, {"11.1 roster-gateway"}, {"1.1"}, {"roster-gateway"}},
+		1: {{directory.ViaGateway}, {"2 proxy,1.1 roster-gateway", "1.1 other"}, {"1.1  roster-gateway (as it is)"}},
+		2: {{directory.ViaGateway, directory.ViaGateway}, {directory.ViaGateway + ", 1.1 proxy ,\t" + directory.ViaGateway}},
+	} {
+		for _, via := range vias {
+			if got := directory.Gateways(http.Header{"Via": via}); got != want {
+				t.Errorf("%q: %d, want %d", via, got, want)
+			}
 		}
 	}
 }
