@@ -11,10 +11,10 @@ import (
 
 // Whatever is left out on the way, the best are those that scoring every registration
 // by every term gives, in the same order: with terms in nearly all registrations and in
-// hardly any, with filters that leave many and few, among several stretches of slots.
+// hardly any, with filters that leave many, few and none, among several stretches of slots.
 func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
-	for round := range 30 {
+	for round := range 60 {
 		x := newIndex(&Config{}, maphash.MakeSeed(), nil)
 		x.origins = append(x.origins, alpha)
 		n := uint32(1 + r.IntN([]int{50, 3 * stretch, 5 * stretch}[round%3]))
@@ -28,23 +28,37 @@ func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 				ok[i] &= r.Uint64()
 			}
 		}
+		switch r.IntN(6) {
+		case 0: // the last slots are not wanted
+			ok = ok[:r.IntN(len(ok)+1)]
+		case 1: // none of the first
+			clear(ok[:min(len(ok), r.IntN(2*stretch/64))])
+		}
 		var leads []lead
 		sums := make([]uint32, n)
-		for term := range 1 + r.IntN(12) {
-			step := 1 + r.IntN([]int{2, 10, 300, 20_000}[r.IntN(4)])
-			most := 1 + r.IntN(maxWeight)
-			for at := uint32(r.IntN(step)); at < n; at += uint32(1 + r.IntN(step)) {
-				x.set(termOf(term), newPosting(at, byte(1+r.IntN(most))))
+		for term, spread := range spreads(r) {
+			end := n
+			if r.IntN(3) == 0 {
+				end = r.Uint32N(n)
+			}
+			for at := uint32(r.IntN(spread.step + blockMost)); at < end; at += uint32(1 + r.IntN(spread.step)) {
+				x.set(termOf(term), newPosting(at, byte(max(spread.least, 1+r.IntN(spread.most)))))
 			}
 			l, has := x.lead(termOf(term), x.alive, true, int(n))
 			if !has {
 				continue
 			}
 			leads = append(leads, l)
-			room, c := batch{}, l.list.cursor()
-			for ps := c.read(&room, maxSlots); len(ps) > 0; ps = c.read(&room, maxSlots) {
-				for _, p := range ps {
-					sums[p.slot()] += l.idf * uint32(p.weight())
+			if r.IntN(8) == 0 { // as one tag is that two ask for
+				l.idf, l.most = 1, maxWeight
+				leads = append(leads, l)
+			}
+			for _, l := range leads[slices.IndexFunc(leads, func(o lead) bool { return o.list == l.list }):] {
+				room, c := batch{}, l.list.cursor()
+				for ps := c.read(&room, maxSlots); len(ps) > 0; ps = c.read(&room, maxSlots) {
+					for _, p := range ps {
+						sums[p.slot()] += l.idf * uint32(p.weight())
+					}
 				}
 			}
 		}
@@ -66,4 +80,28 @@ func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 			t.Fatalf("round %d: of %d with %d terms, the best are\n%v, want\n%v", round, n, len(leads), got, want)
 		}
 	}
+}
+
+// A spread is how often a term is said, at most so many slots apart, and how much it
+// weighs there.
+type spread struct{ step, least, most int }
+
+// spreads returns those of the terms of a query: of any, of as many as are searched, or
+// of one that very many have alike and some in nearly all, which are left out at first.
+func spreads(r *rand.Rand) (all []spread) {
+	few := 1 + r.IntN(12)
+	switch r.IntN(4) {
+	case 0:
+		all = append(all, spread{1 + r.IntN(3), maxWeight, 1}, spread{1 + r.IntN(200), maxWeight, 1})
+		for range few / 3 {
+			all = append(all, spread{1, 1, 1 + r.IntN(maxWeight)})
+		}
+		return all
+	case 1:
+		few = maxQueryTerms
+	}
+	for range few {
+		all = append(all, spread{1 + r.IntN([]int{2, 10, 300, 20_000}[r.IntN(4)]), 1, 1 + r.IntN(maxWeight)})
+	}
+	return all
 }
