@@ -23,13 +23,6 @@ type filled struct {
 	empty float64 // bytes of live heap before anything was registered; 0 where it was kept
 }
 
-func (f *filled) close() error {
-	if f != nil {
-		f.domain.close()
-	}
-	return nil
-}
-
 // filled returns the domain with many registrations, which the first section
 // that needs it fills.
 func (b *bench) filled(ctx context.Context) (*filled, error) {
@@ -48,49 +41,72 @@ func (b *bench) filled(ctx context.Context) (*filled, error) {
 		return nil, err
 	}
 	f := &filled{domain: d, size: b.size}
+	if err := f.prepare(ctx, b); err != nil {
+		d.close()
+		return nil, err
+	}
 	b.many = f
+	return f, nil
+}
+
+// empty ends the domain with many registrations, if there is one.
+func (b *bench) empty() {
+	if b.many != nil {
+		b.many.close()
+		b.many = nil
+	}
+}
+
+// prepare starts f's node with what was kept, or fills it.
+func (f *filled) prepare(ctx context.Context, b *bench) error {
+	d := f.domain
 	data, kept := d.Nodes[0].Data, d.Nodes[0].Data+".kept"
-	_, err = os.Stat(kept)
+	_, err := os.Stat(kept)
 	had := err == nil
 	if had {
 		if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept)), private(data)); err != nil {
-			return nil, err
+			return err
 		}
 		syscall.Sync() // else the disk is busy with it while the node writes
 	}
 	if err := d.start(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if had {
-		return f, nil
+		return nil
 	}
 	if f.empty, err = d.live(ctx, 0); err != nil {
-		return nil, err
+		return err
 	}
 	began := time.Now()
 	if _, err := d.fill(ctx, "m", 0, b.size, 604800); err != nil {
-		return nil, err
+		return err
 	}
 	took := time.Since(began)
 	b.note("registered %s in %s, %.0f/s", count(b.size), took.Round(time.Second), float64(b.size)/took.Seconds())
 	if b.keep == "" {
-		return f, nil
+		return nil
 	}
 	d.nodes[0].end()
-	if err := os.CopyFS(kept, os.DirFS(data)); err != nil {
-		return nil, err
+	part := kept + ".part" // what is cut short is not taken for the whole
+	if err := errors.Join(os.RemoveAll(part), os.CopyFS(part, os.DirFS(data))); err != nil {
+		return err
 	}
-	return f, d.start(ctx)
+	if err := os.Rename(part, kept); err != nil {
+		return err
+	}
+	return d.start(ctx)
 }
 
-// settled waits until f's node has nothing left to do of its own accord: after a start
-// it makes the index of discovery anew, which answers nothing that is measured here.
-func (f *filled) settled(ctx context.Context) error {
+// settled waits until d's first node has nothing left to do of its own accord: after a
+// start it makes the index of discovery anew, of so many, which answers nothing that is
+// measured here.
+func (d *domain) settled(ctx context.Context, size int) error {
 	bound, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	return until(bound, "all are in the index of discovery", f.nodes[0], func() error {
-		m, err := f.metrics(ctx, 0)
-		if found := m["roster_discovery_registrations"]; err == nil && found < float64(f.size) {
+	return until(bound, "all are in the index of discovery", d.nodes[0], func() error {
+		m, err := d.metrics(ctx, 0)
+		if found := m["roster_discovery_registrations"]; err == nil && found < float64(size) {
 			err = fmt.Errorf("%.0f are", found)
 		}
 		return err

@@ -16,7 +16,7 @@ func million(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if err := f.settled(ctx); err != nil {
+	if err := f.settled(ctx, f.size); err != nil {
 		return err
 	}
 	c, err := f.collected(ctx, b)

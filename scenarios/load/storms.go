@@ -11,13 +11,13 @@ import (
 )
 
 // storms shows that a node goes on while very many registrations are refreshed, and end,
-// at once. It is the last that happens to the filled domain.
+// at once. Nothing is left of the filled domain then.
 func storms(ctx context.Context, b *bench) error {
 	f, err := b.filled(ctx)
 	if err != nil {
 		return err
 	}
-	if err := f.settled(ctx); err != nil {
+	if err := f.settled(ctx, f.size); err != nil {
 		return err
 	}
 	if err := refreshStorm(ctx, b, f); err != nil {
@@ -37,8 +37,8 @@ type probe struct {
 // pauseBar is the longest pause that is allowed, in milliseconds.
 const pauseBar = 100
 
-func (f *filled) watch(ctx context.Context) *probe {
-	ctx, stop := context.WithCancel(ctx)
+func (f *filled) watch(bound context.Context) *probe {
+	ctx, stop := context.WithCancel(bound)
 	p := &probe{stop: stop}
 	pause := func(ctx context.Context) { // so that the probe itself is no load
 		select {
@@ -53,29 +53,25 @@ func (f *filled) watch(ctx context.Context) *probe {
 	}
 	for i, op := range []operation{reads, writes} {
 		p.all.Go(func() {
-			p.took[i] = measure(context.WithoutCancel(ctx), 1, time.Hour, 0, func(inner context.Context, w, n int) error {
-				if ctx.Err() != nil {
-					return errProbeDone
-				}
+			p.took[i] = measure(ctx, 1, time.Hour, 0, func(ctx context.Context, w, n int) error {
 				defer pause(ctx)
-				return op(inner, w, n)
+				return op(bound, w, n) // the last is waited for
 			})
 		})
 	}
 	return p
 }
 
-var errProbeDone = errors.New("the probe is done")
-
-// end returns what the probe's reads and writes took.
-func (p *probe) end() [2]*sample {
+// end returns what the probe's reads and writes took. What failed was not waited for to
+// its end, so where too much did there is no longest.
+func (p *probe) end() ([2]*sample, error) {
 	p.stop()
 	p.all.Wait()
-	return p.took
+	return p.took, errors.Join(p.took[0].check(), p.took[1].check())
 }
 
 // quiet is what the same probe waits while nothing else happens.
-func (f *filled) quiet(ctx context.Context, d time.Duration) [2]*sample {
+func (f *filled) quiet(ctx context.Context, d time.Duration) ([2]*sample, error) {
 	p := f.watch(ctx)
 	select {
 	case <-time.After(d):
@@ -92,13 +88,16 @@ func refreshStorm(ctx context.Context, b *bench, f *filled) error {
 	if err := measure(ctx, manyClients, time.Minute, 4*manyClients, connect).check(); err != nil {
 		return err
 	}
-	before := f.quiet(ctx, 3*time.Second)
+	before, err := f.quiet(ctx, 3*time.Second)
+	if err != nil {
+		return err
+	}
 	p := f.watch(ctx)
 	s := measure(ctx, manyClients, 2*time.Minute, n, func(ctx context.Context, w, i int) error {
 		return f.refresh(ctx, 0, f.path(i*manyClients+w), 604800)
 	})
-	during := p.end()
-	if err := s.check(); err != nil {
+	during, err := p.end()
+	if err := errors.Join(err, s.check()); err != nil {
 		return err
 	}
 	b.storm(fmt.Sprintf("%s refreshes in %.1f s", count(n), s.elapsed.Seconds()), before, during)
@@ -142,9 +141,11 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	before := f.quiet(ctx, 2*time.Second)
+	before, err := f.quiet(ctx, 2*time.Second)
+	if err != nil {
+		return err
+	}
 	p := f.watch(ctx)
-	began := time.Now()
 	bound, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	left := 0.0
@@ -158,17 +159,16 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 		}
 		return nil
 	})
-	during := p.end()
-	if err := f.nodes[0].running(); err != nil {
+	took := time.Since(deadline)
+	during, err := p.end()
+	if err := errors.Join(f.nodes[0].running(), err); err != nil {
 		return err
 	}
 	b.storm(fmt.Sprintf("%s expire in a second", count(ending)), before, during)
-	all := row{Section: "storms", What: "until all of them are freed", Value: time.Since(began).Seconds(), Unit: "s"}
+	all := row{Section: "storms", What: "until all of them are freed", Value: took.Seconds(), Unit: "s"}
 	if freed != nil {
 		all.Note = fmt.Sprintf("not yet: %.0f are left", left)
 	}
 	b.report.add(all)
-	f.domain.close()
-	b.many = nil
 	return nil
 }

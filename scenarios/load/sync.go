@@ -37,6 +37,9 @@ func firstSync(ctx context.Context, b *bench) error {
 	if err := origin.fillUpTo(ctx, filepath.Join(dir, "filled"), size); err != nil {
 		return err
 	}
+	if err := origin.settled(ctx, size); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(filepath.Join(newcomer.Nodes[0].Data, "federation")); err != nil {
 		return err // what it was told in a run before
 	}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/node"
+)
+
+// A node that refuses what a probe asks is not one that never pauses.
+func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+		var reads, writes atomic.Int64
+		asked := make(chan struct{})
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			count := &reads
+			if r.Method == http.MethodPost {
+				count = &writes
+			}
+			if count.Add(1) == 3 {
+				asked <- struct{}{}
+			}
+			w.WriteHeader(status)
+		}))
+		defer s.Close()
+		f := &filled{domain: &domain{DevDomain: node.DevDomain{Nodes: []node.DevNode{{API: s.URL}}}, client: s.Client()}, size: 1}
+		p := f.watch(t.Context())
+		<-asked
+		<-asked
+		took, err := p.end()
+		if (err == nil) != (status == http.StatusOK) {
+			t.Errorf("answered %d, the probe says %v", status, err)
+		}
+		for _, one := range took {
+			if done := one.done >= 2; done != (status == http.StatusOK) {
+				t.Errorf("answered %d, %d are done", status, one.done)
+			}
+		}
+	}
+}
+
+// The domain that several sections measure ends with the last of them that is chosen, so
+// that what comes after has the machine for itself; also where that one fails.
+func TestTheFilledDomainEndsWithTheLastThatMeasuresIt(t *testing.T) {
+	all := sections
+	defer func() { sections = all }()
+	var p *process
+	uses := func(_ context.Context, b *bench) (err error) {
+		if b.many != nil {
+			return b.many.nodes[0].running()
+		}
+		p, err = begin("sleep", filepath.Join(b.dir, "log"), "sleep", "60")
+		b.many = &filled{domain: &domain{nodes: []*process{p}, client: http.DefaultClient}}
+		return err
+	}
+	var between, after bool
+	sections = []section{
+		{"first", time.Minute, uses, true},
+		{"between", time.Minute, func(context.Context, *bench) error { between = p.running() == nil; return nil }, false},
+		{"second", time.Minute, func(ctx context.Context, b *bench) error { _ = uses(ctx, b); return context.Canceled }, true},
+		{"after", time.Minute, func(context.Context, *bench) error { after = p.running() == nil; return nil }, false},
+		{"unchosen", time.Minute, uses, true},
+	}
+	if err := run(t.Context(), options{binary: "none", sections: []string{"first", "between", "second", "after"}}); err == nil {
+		t.Error("a section that fails is told nobody")
+	}
+	if !between || after {
+		t.Errorf("it runs between: %v, and after: %v", between, after)
+	}
+}
