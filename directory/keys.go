@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -48,8 +49,8 @@ type KeyDocument struct {
 	Seq     uint64 // its revision
 	Expires int64  // Unix seconds
 	Mesh    []spiffeid.TrustDomain
-	Revoked []string // key ids
-	Keys    []SigningKey
+	Revoked []string     // key ids
+	Keys    []SigningKey // one for each node that signs; behind these, those that nodes had a moment ago
 }
 
 // KeyDocumentLifetime is how long a key document holds, at most, in seconds.
@@ -117,6 +118,13 @@ var (
 	ErrSignature  = errors.New("the signature does not hold")
 	ErrHeader     = errors.New("the JWS header is not exactly the one expected")
 )
+
+// SignsBy reports whether the key of that id is the one by which a node signs, and not
+// one that it had a moment ago.
+func (k *KeyDocument) SignsBy(node spiffeid.ID, id string) bool {
+	i := slices.IndexFunc(k.Keys, func(key SigningKey) bool { return key.Node == node })
+	return i >= 0 && k.Keys[i].KeyID() == id
+}
 
 // ParseKeyDocument reads a key document's payload and refuses any bytes but the
 // ones that Payload makes. Who signed it is for package trust to check.

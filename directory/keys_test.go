@@ -73,6 +73,24 @@ func TestKeyDocumentFindsKeys(t *testing.T) {
 	}
 }
 
+func TestAKeyThatANodeHadSignsNoMore(t *testing.T) {
+	k := keyDocument(t)
+	a, b := k.Keys[0], k.Keys[1]
+	had := directory.SigningKey{Public: publicKey(t, strings.Repeat("02", 32)), Node: a.Node}
+	k.Keys = append(k.Keys, had)
+	for _, tc := range []struct {
+		node  spiffeid.ID
+		id    string
+		signs bool
+	}{
+		{a.Node, a.KeyID(), true}, {b.Node, b.KeyID(), true}, {a.Node, had.KeyID(), false}, {a.Node, b.KeyID(), false}, {spiffeid.RequireFromPath(alpha, "/roster/node/c"), a.KeyID(), false},
+	} {
+		if got := k.SignsBy(tc.node, tc.id); got != tc.signs {
+			t.Errorf("%s signs by %s: %v", tc.node, tc.id, got)
+		}
+	}
+}
+
 func TestParseKeyDocumentRefuses(t *testing.T) {
 	good := string(keyDocument(t).Payload())
 	twice := keyDocument(t)

@@ -151,10 +151,9 @@ func (o operator) Keys() api.KeysStatus {
 		return s
 	}
 	s.Epoch, s.Seq, s.Expires, s.Revoked = doc.Epoch, doc.Seq, time.Unix(doc.Expires, 0).UTC(), doc.Revoked
-	sign := map[spiffeid.ID]bool{}
-	for _, k := range doc.Keys { // those that were rotated are behind all that sign
-		s.Keys = append(s.Keys, api.SigningKey{ID: k.KeyID(), Node: k.Node.String(), Rotated: sign[k.Node]})
-		sign[k.Node] = true
+	for _, k := range doc.Keys {
+		id := k.KeyID()
+		s.Keys = append(s.Keys, api.SigningKey{ID: id, Node: k.Node.String(), Rotated: !doc.SignsBy(k.Node, id)})
 	}
 	return s
 }

@@ -72,16 +72,13 @@ func (n *Node) attestKey(ctx context.Context, key *trust.Key) error {
 	})
 }
 
-// unlisted reports whether the domain's key document lacks this node's key.
+// unlisted reports whether the domain's key document lacks this node's key, or lists it
+// as one that the node had before, as when the answer to a rotation was lost.
 func (n *Node) unlisted() bool {
 	n.keys.Lock()
 	defer n.keys.Unlock()
 	doc := n.store.KeyDocument() // not one from before the lock: the key may just have changed
-	if doc == nil {
-		return true
-	}
-	_, err := doc.Key(n.key.ID())
-	return err != nil
+	return doc == nil || !doc.SignsBy(n.id, n.key.ID())
 }
 
 // revoked reports whether the domain has taken this node's key back.
