@@ -19,9 +19,9 @@ type KeysStatus struct {
 
 // A SigningKey is one that the domain's signatures are believed by.
 type SigningKey struct {
-	ID      string `json:"id"`                // its RFC 7638 thumbprint
-	Node    string `json:"node"`              // a SPIFFE ID
-	Rotated bool   `json:"rotated,omitempty"` // the node signs by another, and this one is believed for some minutes yet
+	ID      string `json:"id"`               // its RFC 7638 thumbprint
+	Node    string `json:"node"`             // a SPIFFE ID
+	Rotated bool   `json:"rotated,omitzero"` // the node signs by another, and this one is believed for some minutes yet
 }
 
 type revokeRequest struct {
