@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -258,16 +259,18 @@ func TestUnsafeAgentsAreNoCandidates(t *testing.T) {
 //
 // Requirement: AI-016
 func TestQueriesHaveAQuota(t *testing.T) {
-	s := registry(t, func(cfg *Config) { cfg.Limits = Limits{Reads: 10, Queries: .2} })
-	for i, status := range []int{200, 200, 429} {
-		resp := ask(t, s, "/agent/bob", "POST", "/agents/search", `{"query":"translate"}`)
-		if resp.StatusCode != status || resp.Header.Get("RateLimit-Policy") != `"queries";q=2;w=10` {
-			t.Errorf("%d: status %d, policy %s", i, resp.StatusCode, resp.Header.Get("RateLimit-Policy"))
+	synctest.Test(t, func(t *testing.T) {
+		s := registry(t, func(cfg *Config) { cfg.Limits = Limits{Reads: 10, Queries: .2} })
+		for i, status := range []int{200, 200, 429} {
+			resp := ask(t, s, "/agent/bob", "POST", "/agents/search", `{"query":"translate"}`)
+			if resp.StatusCode != status || resp.Header.Get("RateLimit-Policy") != `"queries";q=2;w=10` {
+				t.Errorf("%d: status %d, policy %s", i, resp.StatusCode, resp.Header.Get("RateLimit-Policy"))
+			}
 		}
-	}
-	wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", `{"intent":"translate"}`), 429)
-	ids(t, ask(t, s, "/agent/bob", "GET", "/agents", ""))
-	ids(t, ask(t, s, "/agent/eve", "POST", "/agents/search", `{"query":"translate"}`))
+		wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", `{"intent":"translate"}`), 429)
+		ids(t, ask(t, s, "/agent/bob", "GET", "/agents", ""))
+		ids(t, ask(t, s, "/agent/eve", "POST", "/agents/search", `{"query":"translate"}`))
+	})
 }
 
 // Without a finder there is no resolution, a query is ignored as the draft says,

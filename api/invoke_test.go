@@ -317,10 +317,12 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 // What a gateway is refused counts as what anybody is: the quota is not to be evaded by a
 // header field.
 func TestWhatIsRefusedToGatewaysCounts(t *testing.T) {
-	s := registry(t, func(cfg *Config) { cfg.Limits = Limits{Queries: .2} })
-	for i, status := range []int{403, 403, 429} {
-		if resp := ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`, "Via", directory.ViaGateway); resp.StatusCode != status {
-			t.Errorf("%d: %d, want %d", i, resp.StatusCode, status)
+	synctest.Test(t, func(t *testing.T) {
+		s := registry(t, func(cfg *Config) { cfg.Limits = Limits{Queries: .2} })
+		for i, status := range []int{403, 403, 429} {
+			if resp := ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`, "Via", directory.ViaGateway); resp.StatusCode != status {
+				t.Errorf("%d: %d, want %d", i, resp.StatusCode, status)
+			}
 		}
-	}
+	})
 }

@@ -214,35 +214,37 @@ func TestToolsPage(t *testing.T) {
 // Who may not register is not offered it; what may be called is paced as its
 // route is, and the rest as a read.
 func TestToolsAreForThoseWhoMay(t *testing.T) {
-	s := toolServer(t, func(cfg *Config) { cfg.Limits = Limits{Reads: 0.1} })
-	names := func(resp *http.Response) (names []string) {
-		var body struct {
-			Result struct {
-				Tools []struct{ Name string }
+	synctest.Test(t, func(t *testing.T) {
+		s := toolServer(t, func(cfg *Config) { cfg.Limits = Limits{Reads: 0.1} })
+		names := func(resp *http.Response) (names []string) {
+			var body struct {
+				Result struct {
+					Tools []struct{ Name string }
+				}
 			}
+			if err := json.UnmarshalRead(resp.Body, &body, json.MatchCaseInsensitiveNames(true)); err != nil {
+				t.Fatal(err)
+			}
+			for _, tool := range body.Result.Tools {
+				names = append(names, tool.Name)
+			}
+			return names
 		}
-		if err := json.UnmarshalRead(resp.Body, &body, json.MatchCaseInsensitiveNames(true)); err != nil {
-			t.Fatal(err)
+		const list = `{"jsonrpc":"2.0","id":"l","method":"tools/list"}`
+		if got := names(rpc(t, s, "/agent/ada", list)); len(got) != len(tools) {
+			t.Errorf("ada is offered %v", got)
 		}
-		for _, tool := range body.Result.Tools {
-			names = append(names, tool.Name)
+		if got := names(rpc(t, s, "", list)); len(got) != len(tools)-1 || slices.Contains(got, "register_agent") {
+			t.Errorf("nobody is offered %v", got)
 		}
-		return names
-	}
-	const list = `{"jsonrpc":"2.0","id":"l","method":"tools/list"}`
-	if got := names(rpc(t, s, "/agent/ada", list)); len(got) != len(tools) {
-		t.Errorf("ada is offered %v", got)
-	}
-	if got := names(rpc(t, s, "", list)); len(got) != len(tools)-1 || slices.Contains(got, "register_agent") {
-		t.Errorf("nobody is offered %v", got)
-	}
-	wantStatus(t, rpc(t, s, "", list), 429)
-	if got := use(t, s, "", "lookup_agents", `{}`); !got.IsError || got.StructuredContent["code"] != "rate_limited" {
-		t.Errorf("a tool that asks too often: %v", got.StructuredContent)
-	}
-	if got := use(t, s, "/agent/bob", "lookup_agents", `{}`); got.IsError {
-		t.Errorf("another caller's tool: %v", got.StructuredContent)
-	}
+		wantStatus(t, rpc(t, s, "", list), 429)
+		if got := use(t, s, "", "lookup_agents", `{}`); !got.IsError || got.StructuredContent["code"] != "rate_limited" {
+			t.Errorf("a tool that asks too often: %v", got.StructuredContent)
+		}
+		if got := use(t, s, "/agent/bob", "lookup_agents", `{}`); got.IsError {
+			t.Errorf("another caller's tool: %v", got.StructuredContent)
+		}
+	})
 }
 
 // Requirement: OPS-021, OPS-022, AD-080

@@ -138,25 +138,27 @@ func TestSomeCallersHaveTerms(t *testing.T) {
 //
 // Requirement: AD-041
 func TestWhatIsWorthManyRequests(t *testing.T) {
-	list := "[" + strings.TrimSuffix(strings.Repeat(`{"id":"`+rid(7)+`"},`, directory.MaxRenewals), ",") + "]"
-	for _, perSecond := range []float64{.1, .2, 1} {
-		s := newTestServer(t, func(cfg *Config) { cfg.Limits = Limits{Writes: perSecond} })
-		wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 503) // it gets as far as the leader that isn't there
-		wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 429)
-	}
-	var in directory.Invocation
-	s := newTestServer(t, func(cfg *Config) {
-		cfg.Limits = Limits{Invocations: 1} // a burst of 10
-		cfg.Gateway = quietGateway{reply: directory.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{}`)}, asked: func(got directory.Invocation) { in = got }}
-		cfg.Fronts = func(*directory.Entry) bool { return true }
-	}, entry(t, alpha, rid(1), "agent", 1, invocable))
-	wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `[1]`, "Content-Type", "application/json"), 200)
-	if err := in.More(6); err != nil {
-		t.Errorf("6 more of the 9 that are left: %v", err)
-	}
-	if err := in.More(6); directory.ProblemOf(err) != directory.RateLimited {
-		t.Errorf("6 more of 3: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		list := "[" + strings.TrimSuffix(strings.Repeat(`{"id":"`+rid(7)+`"},`, directory.MaxRenewals), ",") + "]"
+		for _, perSecond := range []float64{.1, .2, 1} {
+			s := newTestServer(t, func(cfg *Config) { cfg.Limits = Limits{Writes: perSecond} })
+			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 503) // it gets as far as the leader that isn't there
+			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 429)
+		}
+		var in directory.Invocation
+		s := newTestServer(t, func(cfg *Config) {
+			cfg.Limits = Limits{Invocations: 1} // a burst of 10
+			cfg.Gateway = quietGateway{reply: directory.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{}`)}, asked: func(got directory.Invocation) { in = got }}
+			cfg.Fronts = func(*directory.Entry) bool { return true }
+		}, entry(t, alpha, rid(1), "agent", 1, invocable))
+		wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `[1]`, "Content-Type", "application/json"), 200)
+		if err := in.More(6); err != nil {
+			t.Errorf("6 more of the 9 that are left: %v", err)
+		}
+		if err := in.More(6); directory.ProblemOf(err) != directory.RateLimited {
+			t.Errorf("6 more of 3: %v", err)
+		}
+	})
 }
 
 // Whoever waits as long as was said gets through, and no sooner.
