@@ -14,7 +14,11 @@ import (
 // hardly any, with filters that leave many, few and none, among several stretches of slots.
 func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
-	for round := range 60 {
+	rounds := 60
+	if testing.Short() {
+		rounds = 15
+	}
+	for round := range rounds {
 		x := newIndex(&Config{}, maphash.MakeSeed(), nil)
 		x.origins = append(x.origins, alpha)
 		n := uint32(1 + r.IntN([]int{50, 3 * stretch, 5 * stretch}[round%3]))
