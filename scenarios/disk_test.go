@@ -3,6 +3,8 @@ package scenarios
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -40,7 +42,9 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 
 	ada := p.client(0, 0, "agent/ada")
-	document := fmt.Appendf(nil, `{"base":"https://large.example/","notes":%q}`, strings.Repeat("x", 60_000))
+	notes := make([]byte, 45_000)
+	_, _ = rand.Read(notes) // it never fails; and what repeats would be compressed to nothing
+	document := fmt.Appendf(nil, `{"base":"https://large.example/","notes":%q}`, base64.StdEncoding.EncodeToString(notes))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // some hundred writes to two disks, on a machine that may be busy
 	defer cancel()
 	var why error
