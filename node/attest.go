@@ -19,7 +19,7 @@ func (n *Node) attest(ctx context.Context) {
 		rotated := n.source.Changed()
 		wait := time.Second
 		do := n.attestOnce
-		if n.revoked() {
+		if n.revoked(ctx) {
 			do = n.rotateKey
 		}
 		if err := do(ctx); err == nil {
@@ -38,7 +38,7 @@ func (n *Node) attestationDue(ctx context.Context, rotated <-chan struct{}, wait
 	for {
 		changed := n.store.Changed()
 		if next := n.store.KeyDocument(); next != nil && next != doc && wait > time.Second {
-			if doc = next; n.unlisted() {
+			if doc = next; n.unlisted(ctx) {
 				return
 			}
 		}
@@ -54,10 +54,20 @@ func (n *Node) attestationDue(ctx context.Context, rotated <-chan struct{}, wait
 	}
 }
 
+// withKey does what nobody else may change the node's key meanwhile. It is no mutex: one
+// write of the domain is waited for within, and who waits for that gives up with ctx.
+func (n *Node) withKey(ctx context.Context, do func() error) error {
+	select {
+	case n.keys <- struct{}{}:
+		defer func() { <-n.keys }()
+		return do()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (n *Node) attestOnce(ctx context.Context) error {
-	n.keys.Lock()
-	defer n.keys.Unlock()
-	return n.attestKey(ctx, n.key)
+	return n.withKey(ctx, func() error { return n.attestKey(ctx, n.key) })
 }
 
 func (n *Node) attestKey(ctx context.Context, key *trust.Key) error {
@@ -74,27 +84,34 @@ func (n *Node) attestKey(ctx context.Context, key *trust.Key) error {
 
 // unlisted reports whether the domain's key document lacks this node's key, or lists it
 // as one that the node had before, as when the answer to a rotation was lost.
-func (n *Node) unlisted() bool {
-	n.keys.Lock()
-	defer n.keys.Unlock()
-	doc := n.store.KeyDocument() // not one from before the lock: the key may just have changed
-	return doc == nil || !doc.SignsBy(n.id, n.key.ID())
+func (n *Node) unlisted(ctx context.Context) (yes bool) {
+	_ = n.withKey(ctx, func() error {
+		doc := n.store.KeyDocument() // not one from before: the key may just have changed
+		yes = doc == nil || !doc.SignsBy(n.id, n.key.ID())
+		return nil
+	})
+	return yes
 }
 
 // revoked reports whether the domain has taken this node's key back.
-func (n *Node) revoked() bool {
-	n.keys.Lock()
-	defer n.keys.Unlock()
-	doc := n.store.KeyDocument()
-	return doc != nil && slices.Contains(doc.Revoked, n.key.ID())
+func (n *Node) revoked(ctx context.Context) (yes bool) {
+	_ = n.withKey(ctx, func() error {
+		doc := n.store.KeyDocument()
+		yes = doc != nil && slices.Contains(doc.Revoked, n.key.ID())
+		return nil
+	})
+	return yes
 }
 
 // rotateKey gives the node another signing key. The one before signs until the
 // domain's key document has the new one, which lists both for some minutes: what is
 // still under way then is believed.
 func (n *Node) rotateKey(ctx context.Context) error {
-	n.keys.Lock()
-	defer n.keys.Unlock()
+	return n.withKey(ctx, func() error { return n.makeKey(ctx) })
+}
+
+// makeKey is rotateKey for who may change the key.
+func (n *Node) makeKey(ctx context.Context) error {
 	next, err := trust.MakeNextKey(n.cfg.Data)
 	if err != nil {
 		return err

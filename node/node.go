@@ -48,7 +48,7 @@ type Node struct {
 	admin   front
 	source  *trust.Source
 	bundles *trust.Bundles
-	keys    sync.Mutex // guards key
+	keys    chan struct{} // holds one: who may change key
 	key     *trust.Key
 	keyring *trust.Keyring
 	policy  *trust.Policy
@@ -82,7 +82,7 @@ func Start(cfg Config, env Env) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
+	n := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}, keys: make(chan struct{}, 1)}
 	if n.log == nil {
 		n.log = cfg.Log.Logger()
 	}
