@@ -25,7 +25,7 @@ const (
 
 const (
 	handshakeTimeout = 5 * time.Second
-	maxHandshakes    = 1024 // of whom each address should have a share: of Config.Listener
+	maxHandshakes    = 1024 // at a time; that no address has all of them is for Config.Listener to see to
 )
 
 var errSilent = errors.New("this member keeps silent: its disk hangs")

@@ -15,7 +15,7 @@ type plan struct {
 	of       contents
 	contract *directory.Contract
 	binding  directory.Binding // zero where there is none with a driver
-	endpoint *url.URL          // the binding's; nil where that is none
+	endpoint *url.URL          // the binding's; nil where that is no URL. Requests share it: nobody changes it
 	mutual   bool              // the agent says that it speaks mTLS
 	size     int               // bytes, as it is counted
 }

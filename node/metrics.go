@@ -46,7 +46,7 @@ func newMetrics(n *Node) *metrics {
 	}, []string{"state"})
 	m.connections = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "roster_connections_refused_total",
-		Help: "Connections that were closed for want of a place, by listener: of api by limits.connections and limits.connections_per_address, of cluster and gossip by the like of them, of 1,024.",
+		Help: "Connections that were closed for want of a place, by listener: api has the places of limits.connections and limits.connections_per_address, cluster and gossip have 1,024 each.",
 	}, []string{"listener"})
 	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, m.connections, state{n},
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
