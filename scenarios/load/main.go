@@ -146,6 +146,11 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	defer b.empty()
+	if b.profiles != "" {
+		if err := os.MkdirAll(b.profiles, 0o755); err != nil {
+			return err
+		}
+	}
 	if b.binary == "" {
 		b.binary = filepath.Join(b.dir, "roster")
 		b.note("building roster")
