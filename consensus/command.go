@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -64,6 +65,19 @@ func (c *command) weight() int {
 		return len(c.Regrant.Items)
 	}
 	return 1
+}
+
+// ofRegistrations reports whether nothing is changed but registrations, and what
+// answers and proofs of requests are kept.
+func (b *batch) ofRegistrations() bool {
+	return !slices.ContainsFunc(b.Commands, func(c command) bool {
+		switch {
+		case c.Register != nil, c.Update != nil, c.Refresh != nil, c.Renew != nil, c.Remove != nil, c.Transfer != nil,
+			c.Expire != nil, c.Announce != nil, c.Regrant != nil, c.Claim != nil, c.Settle != nil:
+			return false
+		}
+		return c != command{Spend: c.Spend}
+	})
 }
 
 // register registers a name or replaces what its owner registered.

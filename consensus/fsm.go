@@ -56,6 +56,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 	m.state = state
 	m.promulgate()
 	m.moved()
+	m.agree()
 	return nil
 }
 
@@ -80,6 +81,9 @@ func (s *Store) applyEntry(entry *raft.Log) ([]result, error) {
 		s.reads.raise(entry.Index)
 	}
 	s.moved()
+	if !b.ofRegistrations() {
+		s.agree()
+	}
 	return results, err
 }
 
@@ -96,4 +100,10 @@ func (s *Store) moved() {
 	s.shown.Store(&glimpse{s.state.position(), s.state.sealed != ""})
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// agree tells everyone who waits for more than registrations. The caller holds mu.
+func (s *Store) agree() {
+	close(s.agreed)
+	s.agreed = make(chan struct{})
 }

@@ -22,6 +22,7 @@ func (s *Store) arrive() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.moved()
+		s.agree()
 	}
 }
 
@@ -31,6 +32,15 @@ func (s *Store) Changed() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.changed
+}
+
+// Agreed returns a channel that is closed at the next change of anything besides
+// registrations: keys, peerings, policy, members, the history's beginning. Who looks at
+// such alone is not woken by every log entry. Take it as Changed's.
+func (s *Store) Agreed() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.agreed
 }
 
 // Peerings returns what was agreed with other domains, sorted by name.

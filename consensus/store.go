@@ -57,6 +57,7 @@ type Store struct {
 	state   *state
 	told    uint64        // the revision of the law that Config.Policy was told of last
 	changed chan struct{} // closed and replaced at every change of state
+	agreed  chan struct{} // the same at those of more than registrations
 }
 
 // Open starts a member from what its Dir holds. A member without any state

@@ -36,7 +36,7 @@ func (n *Node) attestationDue(ctx context.Context, rotated <-chan struct{}, wait
 	due := time.After(wait)
 	var doc *directory.KeyDocument
 	for {
-		changed := n.store.Changed()
+		changed := n.store.Agreed()
 		if next := n.store.KeyDocument(); next != nil && next != doc && wait > time.Second {
 			if doc = next; n.unlisted(ctx) {
 				return

@@ -25,7 +25,7 @@ func (n *Node) follow(ctx context.Context) {
 	var farewells sync.WaitGroup
 	defer farewells.Wait()
 	for {
-		changed := n.store.Changed()
+		changed := n.store.Agreed()
 		if doc := n.store.KeyDocument(); doc != nil && doc != keys {
 			n.keyring.SetOwn(doc)
 			keys = doc
