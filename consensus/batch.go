@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,18 +14,16 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Bounds of the leader's batching: what waits, what one log entry holds, and how
-// many entries are under way. While the slots are taken commands gather, so a
-// busy leader makes large entries and an idle one makes them at once. More entries
-// under way are smaller ones, each of which costs every member a message, a wait
-// for its disk and two turns of Raft: with four, 16 writers at a time cost an eighth
-// more and got no more done.
+// Bounds of the leader's batching: what waits, and what one log entry holds. One entry
+// is under way at a time. Meanwhile commands gather, so a busy leader makes large
+// entries and an idle one makes them at once. More entries under way are smaller ones,
+// each of which costs every member a message, a wait for its disk and two turns of
+// Raft: with four, 16 writers at a time cost an eighth more and got no more done.
 const (
-	maxWaiting      = 4096
-	maxBatch        = 256
-	maxBatchBytes   = 512 << 10
-	maxEntriesAtOne = 1
-	enqueueTimeout  = 2 * time.Second
+	maxWaiting     = 4096
+	maxBatch       = 256
+	maxBatchBytes  = 512 << 10
+	enqueueTimeout = 2 * time.Second
 )
 
 // errNotLeader says that this member does not lead, and has done nothing.
@@ -44,17 +43,18 @@ type proposal struct {
 type batcher struct {
 	queue chan *proposal
 	lists chan *proposal
-	slots chan struct{}
+	slot  chan struct{} // holds one: an entry is under way
 
-	entered atomic.Uint64 // how many entries were given to Raft
-	untold  atomic.Bool   // the last commit is followed by no entry that would tell of it
-	tell    chan struct{} // holds one: somebody waits for a follower to know
-	commit  chan struct{} // holds one: something was committed
+	flight  atomic.Pointer[flight] // the last entry
+	entered atomic.Uint64          // how many entries were given to Raft
+	untold  atomic.Bool            // the last commit is followed by no entry that would tell of it
+	tell    chan struct{}          // holds one: somebody waits for a follower to know
+	commit  chan struct{}          // holds one: something was committed
 }
 
 func newBatcher() batcher {
 	return batcher{
-		queue: make(chan *proposal, maxWaiting), lists: make(chan *proposal, maxWaiting), slots: make(chan struct{}, maxEntriesAtOne),
+		queue: make(chan *proposal, maxWaiting), lists: make(chan *proposal, maxWaiting), slot: make(chan struct{}, 1),
 		tell: make(chan struct{}, 1), commit: make(chan struct{}, 1),
 	}
 }
@@ -62,21 +62,35 @@ func newBatcher() batcher {
 // propose puts a command into the log and returns what it did. errNotLeader and
 // Unavailable mean that nothing was changed.
 func (s *Store) propose(ctx context.Context, c *command) (directory.Outcome, error) {
+	p, err := s.submit(ctx, c)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	return s.outcome(ctx, p)
+}
+
+// submit lets a command wait for its entry.
+func (s *Store) submit(ctx context.Context, c *command) (*proposal, error) {
 	if err := s.failure(); err != nil {
-		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this node cannot write any more; use another: %w", err)
+		return nil, directory.Refuse(directory.Unavailable, "this node cannot write any more; use another: %w", err)
 	}
 	raw, err := encoding.Marshal(c)
 	if err != nil {
-		return directory.Outcome{}, fmt.Errorf("encode a command: %w", err)
+		return nil, fmt.Errorf("encode a command: %w", err)
 	}
 	p := &proposal{command: raw, weight: c.weight(), done: make(chan result, 1)}
 	select {
 	case s.batches.fits(p) <- p:
+		return p, nil
 	case <-s.closing.Done():
-		return directory.Outcome{}, errNotLeader
+		return nil, errNotLeader
 	case <-ctx.Done():
-		return directory.Outcome{}, tooBusy(ctx)
+		return nil, tooBusy(ctx)
 	}
+}
+
+// outcome waits for what a command did.
+func (s *Store) outcome(ctx context.Context, p *proposal) (directory.Outcome, error) {
 	select {
 	case r := <-p.done:
 		return r.outcome, r.err
@@ -112,7 +126,7 @@ func unknown(cause error) error {
 	return e
 }
 
-// batchLoop makes log entries of what waits.
+// batchLoop makes log entries of what waits, one after the other.
 func (s *Store) batchLoop() {
 	for {
 		var first *proposal
@@ -123,48 +137,33 @@ func (s *Store) batchLoop() {
 			return
 		}
 		select {
-		case s.batches.slots <- struct{}{}:
+		case s.batches.slot <- struct{}{}:
 		case <-s.closing.Done():
 			return
 		}
-		group := s.batches.gather(first)
-		if len(group) == 0 {
-			<-s.batches.slots
-			continue
+		if group := s.batches.gather(first); len(group) > 0 {
+			s.enter(group)
 		}
-		future, err := s.enter(group)
-		s.loops.Go(func() {
-			defer func() { <-s.batches.slots }()
-			s.settle(group, future, err)
-		})
+		<-s.batches.slot
 	}
 }
 
 // pause waits until nothing is under way into the log, and lets nothing begin
 // until release, which may be called twice.
 func (s *Store) pause(ctx context.Context) (release func(), err error) {
-	held := 0
-	release = func() {
-		for ; held > 0; held-- {
-			<-s.batches.slots
-		}
+	select {
+	case s.batches.slot <- struct{}{}:
+		return sync.OnceFunc(func() { <-s.batches.slot }), nil
+	case <-ctx.Done():
+		return func() {}, tooBusy(ctx)
 	}
-	for ; held < cap(s.batches.slots); held++ {
-		select {
-		case s.batches.slots <- struct{}{}:
-		case <-ctx.Done():
-			release()
-			return nil, tooBusy(ctx)
-		}
-	}
-	return release, nil
 }
 
 // gather takes first, what else waits of single changes, and lists as far as there is
 // room for more changes, within bounds.
 func (b *batcher) gather(first *proposal) (group []*proposal) {
 	size, changes := 0, 0
-	for p := first; p != nil; p = b.more(changes < maxChanges) {
+	for p := first; p != nil; p = nextOf(b.queue, b.lists, changes < maxChanges) {
 		if p.taken.CompareAndSwap(false, true) {
 			group = append(group, p)
 			size += len(p.command)
@@ -177,10 +176,11 @@ func (b *batcher) gather(first *proposal) (group []*proposal) {
 	return group
 }
 
-// more returns what is to go into an entry next; nil where nothing waits.
-func (b *batcher) more(room bool) *proposal {
+// nextOf returns what is to go next with what was taken already, a list only where
+// there is room for one; nil where nothing waits.
+func nextOf[T any](queue, lists <-chan *T, room bool) *T {
 	select {
-	case p := <-b.queue:
+	case p := <-queue:
 		return p
 	default:
 	}
@@ -188,26 +188,69 @@ func (b *batcher) more(room bool) *proposal {
 		return nil
 	}
 	select {
-	case p := <-b.lists:
+	case p := <-lists:
 		return p
 	default:
 		return nil
 	}
 }
 
-// enter stamps a group with the time and gives it to Raft.
-func (s *Store) enter(group []*proposal) (raft.ApplyFuture, error) {
+// enter stamps a group with the time, gives it to Raft, and tells each of its commands
+// what became of it.
+func (s *Store) enter(group []*proposal) {
+	f := &flight{group: group}
 	now, err := s.stamp()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		f.data, err = encodeGroup(group, now)
 	}
-	data, err := encodeGroup(group, now)
 	if err != nil {
-		return nil, err
+		f.answer(nil, err)
+		return
 	}
 	s.batches.untold.Store(false)
 	s.batches.entered.Add(1)
-	return s.raft.Apply(data, enqueueTimeout), nil
+	s.batches.flight.Store(f)
+	future := s.raft.Apply(f.data, enqueueTimeout)
+	if err := proposed(future.Error()); err != nil {
+		f.answer(nil, err)
+	} else if err, is := future.Response().(error); is {
+		f.answer(nil, unknown(err))
+	}
+}
+
+// applied tells who waits for an entry of this member's what it did. They are told
+// where it is applied, and not where Raft says so to whom it had the entry from: one
+// goroutine less to wake on the way of every write.
+func (b *batcher) applied(entry *raft.Log, results []result) {
+	f := b.flight.Load()
+	if f == nil || len(entry.Data) == 0 || &f.data[0] != &entry.Data[0] {
+		return
+	}
+	b.untold.Store(true)
+	signal(b.commit)
+	f.answer(results, nil)
+}
+
+// A flight is an entry on its way into the log, and who waits for what it does.
+type flight struct {
+	data     []byte // which Raft hands to the machine as it was given to Raft
+	group    []*proposal
+	answered atomic.Bool
+}
+
+// answer tells everybody once: of an entry whose outcome Raft doesn't know any more,
+// as of a leader that was overtaken, the machine may hear yet.
+func (f *flight) answer(results []result, err error) {
+	if !f.answered.CompareAndSwap(false, true) {
+		return
+	}
+	for i, p := range f.group {
+		if err != nil {
+			p.done <- result{err: err}
+		} else {
+			p.done <- results[i]
+		}
+	}
 }
 
 // encodeGroup encodes the batch of commands that are encoded already.
@@ -221,33 +264,6 @@ func encodeGroup(group []*proposal, now int64) ([]byte, error) {
 		b.Commands[i] = p.command
 	}
 	return encoding.Marshal(b)
-}
-
-// settle waits for a group's entry and tells each of its commands what became of
-// it.
-func (s *Store) settle(group []*proposal, future raft.ApplyFuture, err error) {
-	var results []result
-	if err == nil {
-		if err = proposed(future.Error()); err == nil {
-			switch r := future.Response().(type) {
-			case []result:
-				results = r
-			case error:
-				err = unknown(r)
-			}
-		}
-	}
-	if err == nil {
-		s.batches.untold.Store(true)
-		signal(s.batches.commit)
-	}
-	for i, p := range group {
-		if err != nil {
-			p.done <- result{err: err}
-		} else {
-			p.done <- results[i]
-		}
-	}
 }
 
 func signal(holdsOne chan<- struct{}) {

@@ -37,13 +37,14 @@ type delivery struct {
 	err   error
 }
 
+// As in the batcher, what is many changes waits by itself.
 type courier struct {
 	queue chan *parcel
-	slots chan struct{}
+	lists chan *parcel
 }
 
 func newCourier() courier {
-	return courier{make(chan *parcel, maxWaiting), make(chan struct{}, maxMessages)}
+	return courier{make(chan *parcel, maxWaiting), make(chan *parcel, maxWaiting)}
 }
 
 // A message is what goes to the leader at once, and the answers in its order.
@@ -70,7 +71,7 @@ func (s *Store) forward(ctx context.Context, req *request) (directory.Outcome, e
 	}
 	p := &parcel{request: raw, weight: req.weight(), done: make(chan delivery, 1)}
 	select {
-	case s.courier.queue <- p:
+	case s.courier.fits(p) <- p:
 	case <-s.closing.Done():
 		return directory.Outcome{}, errNotLeader
 	case <-ctx.Done():
@@ -91,46 +92,44 @@ func (s *Store) forward(ctx context.Context, req *request) (directory.Outcome, e
 	return directory.Outcome{}, unknown(context.Cause(ctx))
 }
 
-// courierLoop makes messages of what waits.
-func (s *Store) courierLoop() {
+// fits returns where a parcel waits.
+func (c *courier) fits(p *parcel) chan<- *parcel {
+	if p.weight > 1 {
+		return c.lists
+	}
+	return c.queue
+}
+
+// carryLoop makes messages of what waits, one after the other: there are maxMessages
+// such loops.
+func (s *Store) carryLoop() {
 	for {
 		var first *parcel
 		select {
 		case first = <-s.courier.queue:
+		case first = <-s.courier.lists: // in turn
 		case <-s.closing.Done():
 			return
 		}
-		select {
-		case s.courier.slots <- struct{}{}:
-		case <-s.closing.Done():
-			return
-		}
-		group := s.courier.gather(first)
-		s.loops.Go(func() {
-			defer func() { <-s.courier.slots }()
-			s.carry(group)
-		})
+		s.carry(s.courier.gather(first))
 	}
 }
 
-// gather takes first and what else waits, within bounds.
+// gather takes first, what else waits of single changes, and lists as far as there is
+// room, within bounds.
 func (c *courier) gather(first *parcel) (group []*parcel) {
 	size, changes := 0, 0
-	for p := first; ; {
+	for p := first; p != nil; p = nextOf(c.queue, c.lists, changes < maxChanges) {
 		if p.taken.CompareAndSwap(false, true) {
 			group = append(group, p)
 			size += len(p.request)
 			changes += p.weight
 		}
-		if len(group) == maxMessage || size >= maxMessageBytes || changes >= maxChanges {
-			return group
-		}
-		select {
-		case p = <-c.queue:
-		default:
-			return group
+		if len(group) == maxMessage || size >= maxMessageBytes {
+			break
 		}
 	}
+	return group
 }
 
 // carry takes a group to the leader and tells each of it what became of it, once
@@ -229,12 +228,30 @@ func (s *Store) take(ctx context.Context, from spiffeid.ID, body []byte) *answer
 		return &answers{NotLeader: true}
 	}
 	got := answers{Replies: make([]reply, len(m.Requests))}
+	begun := make([]beginning, len(m.Requests))
 	var all sync.WaitGroup
-	for i := range m.Requests[min(1, len(m.Requests)):] {
-		all.Go(func() { got.Replies[i+1] = *s.takeOne(ctx, from, m.Requests[i+1]) })
+	for i, raw := range m.Requests {
+		b := &begun[i]
+		req, err := requestFrom(from, raw)
+		switch {
+		case err != nil:
+			b.err = err
+		case req.brief():
+			b.req = req
+			b.command, b.err = s.command(req)
+		default:
+			all.Go(func() { got.Replies[i] = *replied(s.lead(ctx, req)) })
+		}
 	}
-	if len(m.Requests) > 0 {
-		got.Replies[0] = *s.takeOne(ctx, from, m.Requests[0])
+	for i := range begun { // once all are prepared: so they share an entry
+		if b := &begun[i]; b.command != nil && b.err == nil {
+			b.proposal, b.err = s.submit(ctx, b.command)
+		}
+	}
+	for i := range begun {
+		if b := &begun[i]; b.req != nil || b.err != nil {
+			got.Replies[i] = *replied(s.end(ctx, b))
+		}
 	}
 	all.Wait()
 	if got.last().Epoch != 0 {
@@ -243,17 +260,44 @@ func (s *Store) take(ctx context.Context, from spiffeid.ID, body []byte) *answer
 	return &got
 }
 
-func (s *Store) takeOne(ctx context.Context, from spiffeid.ID, raw cbor.RawMessage) *reply {
-	var out directory.Outcome
+// A beginning is a request of a message that needs no goroutine of its own: most are
+// of this kind, and come by the dozen.
+type beginning struct {
+	req      *request
+	command  *command
+	proposal *proposal
+	err      error
+}
+
+// brief reports whether a request is prepared without waiting for anything.
+func (r *request) brief() bool { return r.Register != nil || r.Refresh != nil || r.Remove != nil }
+
+// end returns what became of what was begun.
+func (s *Store) end(ctx context.Context, b *beginning) (directory.Outcome, error) {
+	if b.err != nil {
+		return directory.Outcome{}, b.err
+	}
+	out, err := s.outcome(ctx, b.proposal)
+	if b.command.moved(err) {
+		return s.lead(ctx, b.req)
+	}
+	return out, err
+}
+
+// requestFrom reads a request of a member's.
+func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*request, error) {
 	req, err := decodeRequest(raw)
 	switch {
 	case err != nil:
-		err = directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
+		return nil, directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
 	case req.Attest != nil && req.Attest.Node != from:
-		err = directory.Refuse(directory.Forbidden, "a member attests its own key only")
-	default:
-		out, err = s.lead(ctx, req)
+		return nil, directory.Refuse(directory.Forbidden, "a member attests its own key only")
 	}
+	return req, nil
+}
+
+// replied is replyOf, or that this member does not lead.
+func replied(out directory.Outcome, err error) *reply {
 	if errors.Is(err, errNotLeader) {
 		return &reply{NotLeader: true}
 	}

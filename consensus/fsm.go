@@ -27,6 +27,7 @@ func (m machine) Apply(entry *raft.Log) any {
 		m.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
 		return err
 	}
+	m.batches.applied(entry, results)
 	return results
 }
 

@@ -20,16 +20,12 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 		return s.obey(ctx, req.Order)
 	}
 	for range maxPrepared {
-		c, err := s.prepare(req)
-		if err == nil {
-			err = s.judgedNow(req.by())
-		}
+		c, err := s.command(req)
 		if err != nil {
 			return directory.Outcome{}, err
 		}
-		c.Spend = req.spend()
 		out, err := s.propose(ctx, c)
-		if !errors.Is(err, errMoved) && !(c.pinned() && directory.ProblemOf(err) == directory.PreconditionFailed) {
+		if !c.moved(err) {
 			if req.Renew != nil && err == nil {
 				s.leadAlone(ctx, req.Renew, &out)
 			}
@@ -40,6 +36,25 @@ func (s *Store) lead(ctx context.Context, req *request) (directory.Outcome, erro
 		}
 	}
 	return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this was changed by others again and again; nothing was changed by you: try again")
+}
+
+// command makes what is proposed of a request.
+func (s *Store) command(req *request) (*command, error) {
+	c, err := s.prepare(req)
+	if err == nil {
+		err = s.judgedNow(req.by())
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Spend = req.spend()
+	return c, nil
+}
+
+// moved reports whether c is to be prepared anew, since that by which it was prepared has
+// changed: apply's answer says so.
+func (c *command) moved(answer error) bool {
+	return errors.Is(answer, errMoved) || c.pinned() && directory.ProblemOf(answer) == directory.PreconditionFailed
 }
 
 // judgedNow refuses what a policy has permitted that is in force no more. It is asked

@@ -79,7 +79,9 @@ func (s *Store) start() (err error) {
 	s.cluster.serve(s.handler(), s.doorway())
 	s.loops.Go(func() { s.candidacy(transport) })
 	s.loops.Go(s.batchLoop)
-	s.loops.Go(s.courierLoop)
+	for range maxMessages {
+		s.loops.Go(s.carryLoop)
+	}
 	s.loops.Go(s.lineLoop)
 	s.loops.Go(s.tellLoop)
 	s.loops.Go(s.leadershipLoop)

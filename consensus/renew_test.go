@@ -179,7 +179,8 @@ func TestAnEntryHasBoundedChanges(t *testing.T) {
 	for range 5 {
 		list := &proposal{weight: directory.MaxRenewals}
 		b.fits(list) <- list
-		c.queue <- &parcel{weight: directory.MaxRenewals}
+		parcel := &parcel{weight: directory.MaxRenewals}
+		c.fits(parcel) <- parcel
 	}
 	single := func() {
 		one := &proposal{weight: 1}
@@ -201,7 +202,12 @@ func TestAnEntryHasBoundedChanges(t *testing.T) {
 	if got, want := weights(<-b.queue), []int{1, 1, directory.MaxRenewals}; !slices.Equal(got, want) {
 		t.Errorf("an entry that begins with one change has %d, want %d", got, want)
 	}
-	if n := len(c.gather(<-c.queue)); n != 1 {
-		t.Errorf("a message has %d lists of %d", n, directory.MaxRenewals)
+	for range 2 {
+		c.queue <- &parcel{weight: 1}
+	}
+	for i, want := range []int{3, 1} {
+		if n := len(c.gather(<-c.lists)); n != want {
+			t.Errorf("message %d, which begins with a list, has %d writes, want %d", i, n, want)
+		}
 	}
 }

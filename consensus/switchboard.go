@@ -88,8 +88,20 @@ func (s *Store) serveLine(conn net.Conn) {
 		return
 	}
 	defer s.lines.end(conn, done)
+	type question struct {
+		number uint32
+		body   []byte
+	}
 	var underWay sync.WaitGroup
-	slots := make(chan struct{}, 2*maxMessages) // who asks has half as many under way
+	questions := make(chan question)
+	for range 2 * maxMessages { // who asks has half as many under way
+		underWay.Go(func() {
+			for q := range questions {
+				send(q.number, s.answerLine(from, q.body))
+				s.cluster.occupy(conn, -1)
+			}
+		})
+	}
 	r := bufio.NewReader(conn)
 	for {
 		number, body, err := readFrame(r)
@@ -97,14 +109,10 @@ func (s *Store) serveLine(conn net.Conn) {
 			break
 		}
 		last = number
-		slots <- struct{}{}
 		s.cluster.occupy(conn, 1)
-		underWay.Go(func() {
-			send(number, s.answerLine(from, body))
-			s.cluster.occupy(conn, -1)
-			<-slots
-		})
+		questions <- question{number, body}
 	}
+	close(questions)
 	underWay.Wait()
 	bye()
 }
