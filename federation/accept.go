@@ -162,7 +162,7 @@ func (m *Mesh) applyDigest(o *origin, st *stream, t *streamTx, p *verifiedPage, 
 	}
 	h := &held{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.at.UnixMilli()}
 	if old != nil && old.name() == h.name() && (old.Record != recordWanted || rec.storedRecord == nil) {
-		h.At, h.From, h.Record = old.At, old.From, old.Record
+		h.At, h.From, h.Record, h.Place = old.At, old.From, old.Record, old.Place
 		return effect{digest: d, renew: h, want: h.Record == recordWanted}, t.put(d.RID, old, h)
 	}
 	if rec.asked != h.name() { // the page names its registration twice, and it is the other one's
@@ -176,10 +176,12 @@ func (m *Mesh) applyDigest(o *origin, st *stream, t *streamTx, p *verifiedPage, 
 		e.want = false
 		m.overQuota(o, h)
 	}
-	if err := t.put(d.RID, old, h); err != nil || h.Record != recordHeld {
-		return e, err
+	if h.Record == recordHeld {
+		if err := t.putRecord(h, rec.bytes); err != nil {
+			return e, err
+		}
 	}
-	return e, t.putRecord(h.name(), rec.bytes)
+	return e, t.put(d.RID, old, h)
 }
 
 // keep completes h and its entry for a record that came. A record that can't be
@@ -300,13 +302,13 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 			}
 			was := *h
 			entry := m.keep(o, st, t, &was, h, rec)
-			if err := t.put(rid, &was, h); err != nil {
-				return err
-			}
 			if h.Record == recordHeld {
-				if err := t.putRecord(rec.asked, rec.bytes); err != nil {
+				if err := t.putRecord(h, rec.bytes); err != nil {
 					return err
 				}
+			}
+			if err := t.put(rid, &was, h); err != nil {
+				return err
 			}
 			effects = append(effects, effect{digest: h.digest(rid), entry: entry})
 		}

@@ -118,7 +118,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			r, err := t.record(h.name())
+			r, err := t.record(h)
 			if err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 			if r.is(h.name()) {
 				return errors.New("nothing is damaged")
 			}
-			return t.putRecord(h.name(), marshal(r))
+			return t.rewrite(h, marshal(r))
 		})
 		if err != nil {
 			t.Fatal(err)

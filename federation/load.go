@@ -100,7 +100,11 @@ func (m *Mesh) loadStreams(o *origin, saved originState) error {
 
 func (s *store) dropStream(id streamID) error {
 	defer nudge(s.wiper.dirty)
-	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
+	err := s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
+	if err == nil {
+		s.places.forget(id)
+	}
+	return err
 }
 
 // A kept entry is one whose record is on disk.
@@ -121,9 +125,13 @@ func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
 	defer func() { st.used = used }()
 	for after, more := []byte(nil), true; more; {
 		var batch []kept
+		var moves []move
 		var err error
 		after, more, err = m.store.entriesAfter(st.id, after, fillBatch, func(t *streamTx, rid directory.RID, h *held) error {
 			used = used.plus(t.usageOf(h))
+			if h.Record == recordHeld {
+				moves = append(moves, move{h: h.H, place: h.Place})
+			}
 			switch {
 			case h.Record == recordWanted && st.wanted[rid] == nil:
 				st.wanted[rid] = &want{digest: h.digest(rid)}
@@ -134,6 +142,7 @@ func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
 			}
 			return nil
 		})
+		m.store.places.note(st.id, moves)
 		m.showAll(o, st, batch)
 		if err != nil {
 			return err
@@ -203,11 +212,7 @@ func readHeld(k, v []byte) (directory.RID, *held, error) {
 
 func (t *streamTx) keptOf(rid directory.RID, h *held) (e kept, err error) {
 	e = kept{rid: rid, held: *h}
-	if h.Record == recordHeld {
-		if e.record, err = t.record(h.name()); err == nil && e.record == nil {
-			err = errStore
-		}
-	}
+	e.record, err = t.record(h)
 	return e, err
 }
 
@@ -259,6 +264,7 @@ func (m *Mesh) swap(o *origin, f *feed) error {
 		f.cur, f.next = old, f.cur
 		return err
 	}
+	m.store.places.forget(old.id)
 	nudge(m.store.wiper.dirty)
 	m.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
 		"origin", o.domain.Name(), "from", old.id.epoch, "to", f.cur.id.epoch)

@@ -204,8 +204,9 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	b.pull()
 	set(directory.PeerRules{Names: []string{"none"}})
 	_, err := b.beta.store.change(b.beta.origin(alpha).cur.id, func(_ *bbolt.Tx, t *streamTx) error { // one can't be shown
-		k, _ := t.records.Cursor().First()
-		return t.records.Put(k, marshal(storedRecord{Payload: []byte("{}")}))
+		k, v := t.records.Cursor().First()
+		n := len(name{}.bytes())
+		return t.records.Put(k, append(bytes.Clone(v[:n]), marshal(storedRecord{Payload: []byte("{}")})...))
 	})
 	if err != nil {
 		t.Fatal(err)

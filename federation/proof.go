@@ -68,7 +68,7 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 		if h, err = t.get(rid); err != nil || h == nil {
 			return err
 		}
-		r, err = t.record(h.name())
+		r, err = t.record(h)
 		return err
 	})
 	if err == nil && (h == nil || h.Record == recordRefused || o.index.Clock.Now().Unix() >= h.Deadline) {
@@ -91,7 +91,7 @@ func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid director
 			if err != nil || now == nil || now.name() != h.name() || now.Record != recordHeld {
 				return err
 			}
-			return t.putRecord(h.name(), marshal(rec.storedRecord))
+			return t.rewrite(now, marshal(rec.storedRecord))
 		})
 		o.mu.Unlock()
 		return rec.record().String(), err

@@ -32,6 +32,9 @@ func (s *store) holds(id streamID) error {
 			}
 			if h.Record == recordHeld {
 				records[string(h.name().bytes())] = true
+				if at := s.places.of(id, h.name()); len(at) != 1 || at[0] != h.Place {
+					return fmt.Errorf("the record of %s is at %d, and sought at %d", k, h.Place, at)
+				}
 			}
 			return nil
 		})

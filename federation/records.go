@@ -102,10 +102,15 @@ func (m *Mesh) storedRecord(origin spiffeid.TrustDomain, aud directory.Audience,
 	if st == nil {
 		return nil, nil
 	}
-	err = m.store.read(st.id, func(t *streamTx) (err error) {
-		r, err = t.record(n)
-		return err
-	})
+	for _, place := range m.store.places.of(st.id, n) {
+		err = m.store.read(st.id, func(t *streamTx) (err error) {
+			r, err = t.recordAt(place, n)
+			return err
+		})
+		if r != nil || err != nil {
+			break
+		}
+	}
 	return r, err
 }
 

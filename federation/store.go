@@ -77,6 +77,7 @@ type held struct {
 	At        int64          // when the record came, as CheckedAt
 	From      string         // the domain whose node handed it over
 	Record    uint8
+	Place     uint64 // where the record is, if it is held
 }
 
 func (h *held) name() name { return name{h.H, h.M} }
@@ -123,12 +124,13 @@ var (
 	bucketStreams = []byte("streams")
 	bucketPast    = []byte("past")    // origin -> key documents before the newest, the newest first
 	bucketEntries = []byte("entries") // rid -> held
-	bucketRecords = []byte("records") // h m -> storedRecord
+	bucketRecords = []byte("records") // place -> h m storedRecord
 	bucketDue     = []byte("due")     // deadline rid -> nothing
 	bucketChains  = [2][]byte{[]byte("chain0"), []byte("chain1")}
 	keyState      = []byte("state")
 	keyVersion    = []byte("version")
-	storeVersion  = []byte("1")
+	storeVersion  = []byte("2")
+	firstVersion  = []byte("1")
 
 	errStore = errors.New("federation: the store is damaged: remove federation.db, and this node pulls everything again")
 )
@@ -138,6 +140,7 @@ type store struct {
 	db      *bbolt.DB
 	readers sync.RWMutex // held for reading by whoever reads
 	wiper   wiper
+	places  places
 }
 
 // view runs f on what is committed. f must not begin another view or change.
@@ -155,19 +158,8 @@ func openStore(dir string, noSync bool) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("federation: open %s: %w", path, err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, b := range [][]byte{bucketMeta, bucketOrigins, bucketStreams, bucketPast} {
-			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
-				return err
-			}
-		}
-		meta := tx.Bucket(bucketMeta)
-		if v := meta.Get(keyVersion); v != nil && !bytes.Equal(v, storeVersion) {
-			return fmt.Errorf("federation: federation.db has version %s and this release reads %s", v, storeVersion)
-		}
-		return meta.Put(keyVersion, storeVersion)
-	})
-	s := &store{db: db}
+	err = db.Update(begin)
+	s := &store{db: db, places: newPlaces()}
 	if err == nil {
 		s.wiper, err = openWiper(path)
 	}
@@ -177,13 +169,41 @@ func openStore(dir string, noSync bool) (*store, error) {
 	return s, nil
 }
 
+// begin makes what is not there yet. What an earlier version wrote of streams is dropped,
+// to be pulled again; what is known of the origins themselves is written as it was.
+func begin(tx *bbolt.Tx) error {
+	for _, b := range [][]byte{bucketMeta, bucketOrigins, bucketStreams, bucketPast} {
+		if _, err := tx.CreateBucketIfNotExists(b); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(bucketMeta)
+	switch v := meta.Get(keyVersion); {
+	case bytes.Equal(v, firstVersion):
+		if err := tx.DeleteBucket(bucketStreams); err != nil {
+			return err
+		}
+		if _, err := tx.CreateBucket(bucketStreams); err != nil {
+			return err
+		}
+	case v != nil && !bytes.Equal(v, storeVersion):
+		return fmt.Errorf("federation: federation.db has version %s and this release reads %s", v, storeVersion)
+	}
+	return meta.Put(keyVersion, storeVersion)
+}
+
 // A streamTx is one stream within a transaction.
 type streamTx struct {
 	wiper                         *wiper
 	bucket, entries, records, due *bbolt.Bucket
 	state                         streamState
-	delta                         usage // what the transaction changed so far
+	delta                         usage  // what the transaction changed so far
+	moves                         []move // and where records came and went
 }
+
+// packed is how much of a page of the file is filled where what comes is mostly behind
+// all that is there; bbolt would leave half of it empty.
+const packed = .9
 
 func (t *streamTx) chain() *bbolt.Bucket { return t.bucket.Bucket(bucketChains[t.state.Chain]) }
 
@@ -196,6 +216,7 @@ func (s *store) openStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 	if t.entries == nil || t.records == nil || t.due == nil {
 		return nil, errStore
 	}
+	t.entries.FillPercent, t.records.FillPercent, t.due.FillPercent = packed, packed, packed
 	if err := unmarshal(b.Get(keyState), &t.state); err != nil || t.state.Chain > 1 || t.chain() == nil {
 		return nil, errStore
 	}
@@ -222,6 +243,7 @@ func (s *store) createStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 // its state with what f did, or nothing of it.
 func (s *store) change(id streamID, f func(*bbolt.Tx, *streamTx) error) (streamState, error) {
 	var after streamState
+	var moves []move
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		t, err := s.openStream(tx, id)
 		if err == nil && t == nil {
@@ -233,9 +255,12 @@ func (s *store) change(id streamID, f func(*bbolt.Tx, *streamTx) error) (streamS
 		if err := f(tx, t); err != nil {
 			return err
 		}
-		after = t.state
+		after, moves = t.state, t.moves
 		return t.bucket.Put(keyState, marshal(t.state))
 	})
+	if err == nil {
+		s.places.note(id, moves)
+	}
 	return after, err
 }
 
@@ -306,7 +331,8 @@ func (t *streamTx) dropRecord(old *held) error {
 	}
 	nudge(t.wiper.dirty)
 	t.delta = t.delta.plus(usage{records: -1, bytes: -t.size(old)})
-	return t.records.Delete(old.name().bytes())
+	t.moves = append(t.moves, move{old.H, old.Place, true})
+	return t.records.Delete(placeKey(old.Place))
 }
 
 // lacking returns those of the names of live digests whose record isn't here.
@@ -324,22 +350,41 @@ func (t *streamTx) lacking(ds []directory.Digest, names []name) ([]name, error) 
 	return slices.DeleteFunc(names, func(n name) bool { return here[n] }), nil
 }
 
-func (t *streamTx) record(n name) (*storedRecord, error) {
-	b := t.records.Get(n.bytes())
-	if b == nil {
+// record returns the record that an entry holds; nil where it holds none.
+func (t *streamTx) record(h *held) (*storedRecord, error) {
+	if h.Record != recordHeld {
+		return nil, nil
+	}
+	r, err := t.recordAt(h.Place, h.name())
+	if r == nil && err == nil {
+		err = errStore
+	}
+	return r, err
+}
+
+// recordAt returns the record at a place, if it is that of the name.
+func (t *streamTx) recordAt(place uint64, n name) (*storedRecord, error) {
+	b, ok := bytes.CutPrefix(t.records.Get(placeKey(place)), n.bytes())
+	if !ok {
 		return nil, nil
 	}
 	r := new(storedRecord)
 	return r, unmarshal(b, r)
 }
 
-func (t *streamTx) putRecord(n name, b []byte) error {
-	was := t.records.Get(n.bytes())
-	if was == nil {
-		t.delta.records++
+// putRecord writes a record that h is to hold behind all others.
+func (t *streamTx) putRecord(h *held, b []byte) (err error) {
+	if h.Place, err = t.records.NextSequence(); err != nil {
+		return err
 	}
-	t.delta.bytes += int64(len(b) - len(was))
-	return t.records.Put(n.bytes(), b)
+	t.delta = t.delta.plus(usage{records: 1, bytes: int64(len(b))})
+	t.moves = append(t.moves, move{h.H, h.Place, false})
+	return t.rewrite(h, b)
+}
+
+// rewrite puts b in the place of the record that h holds.
+func (t *streamTx) rewrite(h *held, b []byte) error {
+	return t.records.Put(placeKey(h.Place), append(h.name().bytes(), b...))
 }
 
 // size is that of the record which an entry holds.
@@ -347,8 +392,10 @@ func (t *streamTx) size(h *held) int64 {
 	if h == nil || h.Record != recordHeld {
 		return 0
 	}
-	return int64(len(t.records.Get(h.name().bytes())))
+	return int64(max(0, len(t.records.Get(placeKey(h.Place)))-len(h.name().bytes())))
 }
+
+func placeKey(place uint64) []byte { return binary.BigEndian.AppendUint64(nil, place) }
 
 func (t *streamTx) countOver(h *held, n int64) {
 	if h.Record == recordOver {
@@ -444,7 +491,7 @@ func (s *store) forget(origin spiffeid.TrustDomain) error {
 		return err
 	}
 	defer nudge(s.wiper.dirty)
-	return s.db.Update(func(tx *bbolt.Tx) error {
+	err = s.db.Update(func(tx *bbolt.Tx) error {
 		for _, id := range ids {
 			if err := tx.Bucket(bucketStreams).DeleteBucket(id.key()); err != nil {
 				return err
@@ -452,6 +499,10 @@ func (s *store) forget(origin spiffeid.TrustDomain) error {
 		}
 		return errors.Join(tx.Bucket(bucketPast).Delete([]byte(origin.Name())), tx.Bucket(bucketOrigins).Delete([]byte(origin.Name())))
 	})
+	if err == nil {
+		s.places.forget(ids...)
+	}
+	return err
 }
 
 var encoding = func() cbor.EncMode {

@@ -30,7 +30,7 @@ func TestWipingInSteps(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			r, err := tx.record(h.name())
+			r, err := tx.record(h)
 			if err == nil {
 				secret = bytes.Clone([]byte(r.Signature))
 			}

@@ -29,7 +29,7 @@ var layers = map[string][]string{
 	"discovery":  {"directory", "table"},
 	"trust":      {"directory"},
 	"consensus":  {"directory", "table"},
-	"federation": {"directory"},
+	"federation": {"directory", "table"},
 	"gateway":    {"directory"},
 	"api":        {"directory", "discovery"},
 	// floor 3: the only package that knows the others

@@ -1,0 +1,101 @@
+package federation
+
+import (
+	"hash/maphash"
+	"sync"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/table"
+)
+
+// Records lie on disk in the order in which they came: a first sync writes each page of
+// the file once. By their names, which are hashes, each would have one of its own, to be
+// read and written anew with what it has of others. Who asks for a record by its name is
+// told by memory where it is, which takes some twenty bytes for each.
+
+// places knows where the records of all streams are.
+type places struct {
+	seed maphash.Seed
+
+	mu      sync.Mutex
+	streams map[streamID]*streamPlaces
+}
+
+// streamPlaces are those of one stream.
+type streamPlaces struct {
+	spots  table.Pool[spot]
+	byName table.Table
+}
+
+// A spot says where what is named by such a hash may be.
+type spot struct{ hash, place uint64 }
+
+// A move is a record that came to a place, or that is gone from there.
+type move struct {
+	h     directory.Hash
+	place uint64
+	gone  bool
+}
+
+func newPlaces() places {
+	return places{seed: maphash.MakeSeed(), streams: map[streamID]*streamPlaces{}}
+}
+
+// note notes what a transaction moved.
+func (p *places) note(id streamID, moves []move) {
+	if len(moves) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.streams[id]
+	if s == nil {
+		s = &streamPlaces{}
+		p.streams[id] = s
+	}
+	for _, m := range moves {
+		s.note(maphash.Bytes(p.seed, m.h[:]), m)
+	}
+}
+
+func (s *streamPlaces) note(hash uint64, m move) {
+	n, known := s.byName.Find(hash, func(n uint32) bool { return *s.spots.At(n) == spot{hash, m.place} })
+	switch {
+	case known && m.gone:
+		s.byName.Remove(n, s.hashOf)
+		s.spots.Give(n)
+	case !known && !m.gone:
+		n = s.spots.Take()
+		*s.spots.At(n) = spot{hash, m.place}
+		s.byName.Insert(n, s.hashOf)
+	}
+}
+
+func (s *streamPlaces) hashOf(n uint32) uint64 { return s.spots.At(n).hash }
+
+// of returns where a stream's record of that name may be: as a rule one place or none.
+func (p *places) of(id streamID, n name) (at []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.streams[id]
+	if s == nil {
+		return nil
+	}
+	hash := maphash.Bytes(p.seed, n.h[:])
+	s.byName.Find(hash, func(n uint32) bool {
+		if is := s.spots.At(n); is.hash == hash {
+			at = append(at, is.place)
+		}
+		return false
+	})
+	return at
+}
+
+// forget lets go of streams that are no longer on disk.
+func (p *places) forget(ids ...streamID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range ids {
+		delete(p.streams, id)
+	}
+}
