@@ -34,9 +34,15 @@ func (e *Entry) Projection() *Projection {
 		return nil
 	}
 	p := new(Projection)
+	e.Unpack(p)
+	return p
+}
+
+// Unpack is Projection over p, whose lists it uses again: what was in them is gone. It
+// panics where e has none.
+func (e *Entry) Unpack(p *Projection) {
 	c := coder{in: e.Packed.code}
 	c.all(p, e.Document.text())
-	return p
 }
 
 // sought unpacks over p what e is found by and nothing else, and uses p's lists again.

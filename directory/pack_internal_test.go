@@ -35,12 +35,15 @@ func TestPack(t *testing.T) {
 	var full Projection
 	n := 0
 	fill(reflect.ValueOf(&full).Elem(), &n)
-	scratch := &Projection{}
+	scratch, again := &Projection{}, &Projection{}
 	for _, want := range []*Projection{&full, {}, {Status: "active", Tags: []string{"a", ""}, Examples: []Example{{Text: "text-3"}}}, &full} {
 		for _, d := range []Document{{}, LoadDocument(KindAD, []byte(`{"base":"text-3","tags":["text-7text-11"],"x":77}`))} {
 			e := &Entry{Document: d, Packed: Pack(d, want)}
 			if got := e.Projection(); !reflect.DeepEqual(got, want) {
 				t.Errorf("with %s: got %+v, want %+v", d.Bytes(), got, want)
+			}
+			if e.Unpack(again); !reflect.DeepEqual(Pack(Document{}, again), Pack(Document{}, want)) {
+				t.Errorf("over another, with %s: got %+v, want %+v", d.Bytes(), again, want)
 			}
 			e.sought(scratch)
 			if fmt.Sprint(scratch.Status, scratch.Protocols, scratch.Languages, scratch.Tags, len(scratch.Capabilities)) !=

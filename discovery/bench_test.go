@@ -294,9 +294,10 @@ func BenchmarkGather(b *testing.B) {
 			for w.rand.Float64() < often/2 && count < 4 {
 				count++
 			}
-			x.set(termOf(i), newPosting(uint32(at), quantum(count/(saturation+count))))
+			x.terms.set(termOf(i), newPosting(uint32(at), quantum(count/(saturation+count))))
 		}
 	}
+	x.terms.scatter()
 	for _, words := range []int{2, 4, 9, 14} {
 		b.Run(fmt.Sprint(words, " words"), func(b *testing.B) {
 			runtime.LockOSThread()
@@ -310,6 +311,21 @@ func BenchmarkGather(b *testing.B) {
 			}
 			reportQuantiles(b, took)
 		})
+	}
+}
+
+// scatter puts the cells of all blocks where they are in an index that has been filled
+// registration by registration: the blocks of a list lie far apart.
+func (t *terms) scatter() {
+	var all []*block
+	for _, l := range t.lists.All() {
+		for i := range l.blocks {
+			all = append(all, &l.blocks[i])
+		}
+	}
+	slices.SortFunc(all, func(a, b *block) int { return int(a.last) - int(b.last) })
+	for _, b := range all {
+		b.cells = slices.Clone(b.cells)
 	}
 }
 

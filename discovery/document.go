@@ -228,7 +228,7 @@ var codeWords = func() (ws [256]float64) {
 
 // labelsOf returns what filters find a registration by: its
 // normalised tags, its protocols, regions, origin and status.
-func labelsOf(e *directory.Entry, p *directory.Projection) []string {
+func labelsOf(a *analyser, e *directory.Entry, p *directory.Projection) []string {
 	ls := []string{markOrigin + e.Origin.Name()}
 	if p.Status != statusActive && p.Status != "" {
 		ls = append(ls, markInactive)
@@ -240,7 +240,7 @@ func labelsOf(e *directory.Entry, p *directory.Projection) []string {
 			}
 		}
 	}
-	for _, t := range tagsOf(p) {
+	for _, t := range a.tagsOf(p) {
 		ls = append(ls, markTag+t)
 	}
 	add(markProtocol, protocolsOf(p))

@@ -18,7 +18,7 @@ const (
 // explain gives a candidate its evidence (xu 8).
 func (t *rater) explain(c *Candidate) {
 	ev := &Evidence{Weights: t.finder.cfg.Weights, Terms: []TermEvidence{}, Snippets: []Snippet{}, Flags: c.Flags.Names()}
-	p := c.projection
+	p := c.shown()
 	c.MatchedExamples = []MatchedExample{}
 	t.read(c, func(s *section, tokens []token, covers float64) {
 		if len(ev.Snippets) < maxSnippets {
@@ -87,7 +87,7 @@ func (t *rater) snippet(s *section, tokens []token) Snippet {
 // expanded returns the tags that stand for tags that were asked for.
 func (t *rater) expanded(p *directory.Projection) []ExpandedMatch {
 	var ms []ExpandedMatch
-	tags := tagsOf(p)
+	tags := t.analyser.tagsOf(p)
 	for _, w := range t.wanted {
 		for _, n := range w.narrower {
 			if _, ok := slices.BinarySearch(tags, n.tag); ok {

@@ -77,6 +77,7 @@ func (f *Finder) Explain(ctx context.Context, q Query, e *directory.Entry) (*Exp
 		x.Needed = s.chosen[limit-1].Score
 	}
 	x.Candidate = *c
+	x.Candidate.Freshness = freshness(c.Entry, s.rater.now)
 	s.rater.explain(&x.Candidate)
 	return x, nil
 }

@@ -65,8 +65,10 @@ type Finder struct {
 	feed    sync.Mutex // comes before mu
 	watcher *directory.Watcher
 	reader  *analyser
-	batch   [feedBatch]step
-	ended   context.Context // has ended: for reading without waiting
+	// shownBefore is room for what a registration was before a change.
+	shownBefore directory.Projection
+	batch       [feedBatch]step
+	ended       context.Context // has ended: for reading without waiting
 
 	begun atomic.Bool // as whole
 
@@ -163,7 +165,7 @@ type Candidate struct {
 	Flags           Flags
 
 	owner      owner                 // also where Entry doesn't tell
-	projection *directory.Projection // of Entry
+	projection *directory.Projection // of Entry; nil before it is shown
 	lengths    lengths
 	lexical    float64 // what words alone make of context
 	covers     float64 // how much of the query its words are
@@ -294,11 +296,15 @@ func (s *search) gather(want int) bool {
 		}
 		s.known[k.key] = true
 		e, ok := s.finder.cfg.View.Get(k.origin, k.key.rid)
-		if !ok || e.Packed.IsZero() {
+		if !ok {
 			continue // it has died since
 		}
 		v := s.finder.cfg.sight.See(e)
-		p := v.Projection()
+		if v.Packed.IsZero() {
+			continue
+		}
+		p := &s.rater.analyser.shown
+		v.Unpack(p)
 		if why := s.finder.late(s.query, e, p.Status, s.rater.now); why != "" {
 			if why != hidden {
 				s.excluded[why]++
@@ -306,7 +312,7 @@ func (s *search) gather(want int) bool {
 			continue
 		}
 		c := s.rater.rate(v, p, k)
-		c.owner = ownerOf(e)
+		c.owner, c.projection = ownerOf(e), nil
 		s.rated = append(s.rated, c)
 	}
 	s.fuse()

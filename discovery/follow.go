@@ -145,11 +145,11 @@ func (f *Finder) prepare(s *step, e *directory.Event) {
 	if e.Kind == directory.EventRemoved {
 		return
 	}
-	is := f.projection(e.Entry)
+	is := f.projection(e.Entry, &f.reader.shown)
 	if s.has = is != nil; !s.has {
 		return
 	}
-	if was := f.projection(e.Old); was != nil && sameTexts(was, is) {
+	if was := f.projection(e.Old, &f.shownBefore); was != nil && sameTexts(was, is) {
 		s.same = true
 		return
 	}
@@ -157,12 +157,18 @@ func (f *Finder) prepare(s *step, e *directory.Event) {
 	s.now.text = f.textHash(is, s.now.flags)
 }
 
-// projection returns what is indexed of an entry; nil where there is nothing.
-func (f *Finder) projection(e *directory.Entry) *directory.Projection {
+// projection returns what is indexed of an entry, in the room that it is given; nil
+// where there is nothing.
+func (f *Finder) projection(e *directory.Entry, room *directory.Projection) *directory.Projection {
 	if e == nil || e.Packed.IsZero() {
 		return nil
 	}
-	return f.cfg.sight.See(e).Projection()
+	v := f.cfg.sight.See(e)
+	if v.Packed.IsZero() {
+		return nil
+	}
+	v.Unpack(room)
+	return room
 }
 
 func (f *Finder) index1(s *step) {

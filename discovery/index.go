@@ -124,7 +124,7 @@ type contents struct {
 func (c *contents) read(a *analyser, e *directory.Entry, p *directory.Projection) {
 	c.reading.read(a, p)
 	c.labels = c.labels[:0]
-	for _, l := range labelsOf(e, p) {
+	for _, l := range labelsOf(a, e, p) {
 		c.labels = append(c.labels, maphash.String(a.seed, l)|1)
 	}
 	slices.Sort(c.labels)
@@ -195,12 +195,8 @@ func (x *index) put(e *directory.Entry, now *contents) {
 	x.byKey.Insert(n, x.hashSlot)
 	x.alive.set(n)
 	x.count++
-	for i, h := range now.hashes {
-		x.set(h, newPosting(n, now.weight(now.counts[i])))
-	}
-	for _, h := range now.labels {
-		x.set(h, newPosting(n, 1))
-	}
+	x.left += x.terms.setAll(now.hashes, n, func(i int) byte { return now.weight(now.counts[i]) })
+	x.left += x.terms.setAll(now.labels, n, func(int) byte { return 1 })
 	if now.flags != 0 {
 		x.flagged[n] = now.flags
 	}
@@ -225,12 +221,6 @@ func (x *index) reclass(n uint32, name className) bool {
 	x.leave(s.class)
 	s.class = x.join(name)
 	return true
-}
-
-func (x *index) set(h uint64, p posting) {
-	if !x.terms.set(h, p) {
-		x.left++
-	}
 }
 
 // remove forgets a registration.

@@ -84,7 +84,7 @@ func (v *sieve) within(reason string, x *index, wanted []string) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
 	for _, t := range wanted {
 		if l, ok := x.label(t); ok {
-			l.mark(&v.scratch)
+			l.mark(v.scratch)
 		}
 	}
 	v.leave(reason, func(ok, have uint64) uint64 { return ok & have })
@@ -93,7 +93,7 @@ func (v *sieve) within(reason string, x *index, wanted []string) {
 // without leaves out the slots of a list.
 func (v *sieve) without(reason string, l *list) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
-	l.mark(&v.scratch)
+	l.mark(v.scratch)
 	v.leave(reason, func(ok, have uint64) uint64 { return ok &^ have })
 }
 

@@ -49,6 +49,14 @@ func (l *list) at(slot uint32) int {
 	return from
 }
 
+// block is at, sooner where that is the last, as it mostly is.
+func (l *list) block(slot uint32) int {
+	if i := len(l.blocks) - 1; l.blocks[i].first <= slot {
+		return i
+	}
+	return l.at(slot)
+}
+
 // set puts a posting in, or in the place of the one of its slot.
 func (l *list) set(p posting) {
 	l.most = max(l.most, p.weight())
@@ -56,10 +64,7 @@ func (l *list) set(p posting) {
 		l.blocks, l.count = []block{newBlock(p)}, 1
 		return
 	}
-	i := len(l.blocks) - 1
-	if p.slot() < l.blocks[i].first {
-		i = l.at(p.slot())
-	}
+	i := l.block(p.slot())
 	if !l.blocks[i].set(p) {
 		return
 	}

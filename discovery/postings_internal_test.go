@@ -90,3 +90,48 @@ func same(t *rapid.T, l *list, model map[uint32]byte, slots *rapid.Generator[uin
 		}
 	}
 }
+
+// Terms that are set together have the postings that they have when set one by one:
+// also where one comes twice, and where there is no room for all.
+func TestSettingAllIsSettingEach(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(0, 40).Draw(t, "most")
+		together, alone := terms{most: most}, terms{most: most}
+		slots := someSlots(t)
+		hash := rapid.Map(rapid.Uint64Range(0, 60), func(n uint64) uint64 { return termOf(int(n)) })
+		for range rapid.IntRange(1, 60).Draw(t, "registrations") {
+			slot, hs := slots.Draw(t, "slot"), rapid.SliceOfN(hash, 0, 30).Draw(t, "terms")
+			weight := func(i int) byte { return byte(1 + i%maxWeight) }
+			left := uint64(0)
+			for i, h := range hs {
+				if !alone.set(h, newPosting(slot, weight(i))) {
+					left++
+				}
+			}
+			if got := together.setAll(hs, slot, weight); got != left {
+				t.Fatalf("no room for %d, want %d", got, left)
+			}
+		}
+		if together.postings != alone.postings || together.table.Len() != alone.table.Len() {
+			t.Fatalf("%d postings of %d terms, want %d of %d", together.postings, together.table.Len(), alone.postings, alone.table.Len())
+		}
+		for n := range 60 {
+			got, ok := together.get(termOf(n))
+			want, had := alone.get(termOf(n))
+			if ok != had || ok && !slices.Equal(all(got), all(want)) {
+				t.Fatalf("term %d has %v, %v; want %v, %v", n, got, ok, want, had)
+			}
+		}
+	})
+}
+
+func all(l *list) (ps []posting) {
+	var room batch
+	for c := l.cursor(); ; {
+		next := c.read(&room, maxSlots)
+		if len(next) == 0 {
+			return ps
+		}
+		ps = append(ps, next...)
+	}
+}

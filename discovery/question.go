@@ -23,8 +23,9 @@ type question struct {
 	number map[uint64]int  // of words, by hash
 	beside map[[2]int]bool // words of which the second follows the first
 	total  float64         // of all idf
-	heads  [headSize]bool  // by the hash of a term's first two letters
+	heads  [headSize]uint8 // by the hash of how a term begins: twoLetters, threeLetters
 	letter bool            // a term has but one
+	short  bool            // a term has fewer than three, but for an e
 }
 
 // find returns the number of a token's word.
@@ -39,10 +40,14 @@ func (q *question) find(t *token) (int, bool) {
 // strange reports whether a word of ASCII letters and digits is surely neither one of
 // the question's nor a function word.
 func (q *question) strange(word string) bool {
-	if functionHeads[head(word, 3)] {
+	three := head3(word)
+	if functionHeads[three] {
 		return false
 	}
-	if q.letter || q.heads[head(word, 2)] {
+	if len(word) > shortWord && !q.short && q.heads[three]&threeLetters == 0 {
+		return true
+	}
+	if q.letter || q.heads[head(word, 2)]&twoLetters != 0 {
 		for i := range q.words {
 			if begins(word, q.words[i].text) {
 				return false
@@ -75,20 +80,41 @@ func begins(word, stem string) bool {
 // shortWord is how long a word is at most whose third letter may change: dying.
 const shortWord = 5
 
+// head3 is head of three letters.
+func head3(word string) int {
+	if len(word) < 3 {
+		return head(word, 3)
+	}
+	h := 3*31 + int(folded[word[0]])
+	h = h*31 + int(folded[word[1]])
+	return (h*31 + int(folded[word[2]])) & (headSize - 1)
+}
+
+// folded are letters in lower case; y is i.
+var folded = func() (f [256]uint8) {
+	for i := range f {
+		f[i] = uint8(i) | 0x20
+	}
+	f['y'], f['Y'] = 'i', 'i'
+	return f
+}()
+
 // head returns the hash of the first n letters of an ASCII word, in lower case.
 func head(word string, n int) int {
 	h := n
 	for i := range min(n, len(word)) {
-		c := word[i] | 0x20
-		if c == 'y' {
-			c = 'i'
-		}
-		h = h*31 + int(c)
+		h = h*31 + int(folded[word[i]])
 	}
 	return h & (headSize - 1)
 }
 
 const headSize = 1 << 12
+
+// How a term of the question begins.
+const (
+	twoLetters = 1 << iota
+	threeLetters
+)
 
 // newQuestion reads a query. Words by which people ask count only where there are
 // no others.
@@ -123,7 +149,11 @@ func newQuestion(a *analyser, text string) *question {
 // note adds a word, which is said so.
 func (q *question) note(t term, said string) {
 	q.words = append(q.words, word{term: t, said: said})
-	q.heads[head(t.text, 2)] = true
+	q.heads[head(t.text, 2)] |= twoLetters
+	if len(strings.TrimSuffix(t.text, "e")) < 3 {
+		q.short = true
+	}
+	q.heads[head(t.text, 3)] |= threeLetters
 	q.letter = q.letter || len(t.text) < 2
 }
 

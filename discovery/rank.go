@@ -351,19 +351,28 @@ func (l *list) among(set bitset) int {
 	return int(n)
 }
 
-// mark puts the slots of a list into a set.
-func (l *list) mark(set *bitset) { l.each(set.set) }
-
-// each calls f with the slots of a list, in order.
-func (l *list) each(f func(uint32)) {
-	var room batch
-	for c := l.cursor(); ; {
-		ps := c.read(&room, maxSlots)
-		if len(ps) == 0 {
-			return
+// mark puts the slots of a list into a set, those that it has room for. Slots come in
+// order, so each word is written once.
+func (l *list) mark(set bitset) {
+	at, word := 0, uint64(0)
+	for i := range l.blocks {
+		slot := l.blocks[i].first
+		for _, c := range l.blocks[i].cells {
+			slot += c.gap()
+			if c.weight() == 0 {
+				continue
+			}
+			if n := int(slot >> 6); n != at {
+				if n >= len(set) {
+					break
+				}
+				set[at] |= word
+				at, word = n, 0
+			}
+			word |= 1 << (slot & 63)
 		}
-		for _, p := range ps {
-			f(p.slot())
-		}
+	}
+	if at < len(set) {
+		set[at] |= word
 	}
 }

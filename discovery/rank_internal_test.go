@@ -46,7 +46,7 @@ func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 				end = r.Uint32N(n)
 			}
 			for at := uint32(r.IntN(spread.step + blockMost)); at < end; at += uint32(1 + r.IntN(spread.step)) {
-				x.set(termOf(term), newPosting(at, byte(max(spread.least, 1+r.IntN(spread.most)))))
+				x.terms.set(termOf(term), newPosting(at, byte(max(spread.least, 1+r.IntN(spread.most)))))
 			}
 			l, has := x.lead(termOf(term), x.alive, true, int(n))
 			if !has {

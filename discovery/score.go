@@ -35,7 +35,7 @@ type rater struct {
 	analyser *analyser
 	scan     scan
 	seen     map[[2]int]bool // of question.beside
-	matched  map[int]bool    // words of one section
+	matched  []bool          // words of one section
 	wanted   []wantedTag
 	dense    float64 // the share of vectors in context
 }
@@ -48,7 +48,7 @@ type wantedTag struct {
 }
 
 func (f *Finder) newRater(a *analyser, q *Query, qn *question, now time.Time) *rater {
-	t := &rater{finder: f, query: q, question: qn, now: now, analyser: a, seen: map[[2]int]bool{}, matched: map[int]bool{}}
+	t := &rater{finder: f, query: q, question: qn, now: now, analyser: a, seen: map[[2]int]bool{}, matched: make([]bool, len(qn.words))}
 	want := func(tags []string, preferred bool) {
 		for _, tag := range tags {
 			n := NormalTag(tag)
@@ -73,10 +73,10 @@ type scan struct {
 }
 
 // rate returns an entry as a candidate by its words, without evidence. l is what
-// the index has of it.
+// the index has of it. The candidate keeps p, its projection.
 func (t *rater) rate(e *directory.Entry, p *directory.Projection, l located) *Candidate {
 	c := &Candidate{
-		Entry: e, projection: p, Freshness: freshness(e, t.now), Flags: l.flags, lengths: l.lengths,
+		Entry: e, projection: p, Flags: l.flags, lengths: l.lengths,
 		near: l.near, compared: l.compared,
 	}
 	t.read(c, func(s *section, tokens []token, _ float64) {
@@ -105,7 +105,7 @@ func (t *rater) read(c *Candidate, visit func(s *section, tokens []token, covers
 	clear(t.seen)
 	a := t.analyser
 	a.listen(t.question)
-	a.sections = appendSections(a.sections[:0], c.projection)
+	a.sections = appendSections(a.sections[:0], c.shown())
 	for i := range a.sections {
 		s := &a.sections[i]
 		tokens := a.read(s.text)
@@ -204,7 +204,7 @@ func (t *rater) tags(c *Candidate) float64 {
 	if len(t.wanted) == 0 {
 		return 0
 	}
-	tags := tagsOf(c.projection)
+	tags := t.analyser.tagsOf(c.projection)
 	var has, preferred float64
 	for _, w := range t.wanted {
 		_, direct := slices.BinarySearch(tags, w.asked)
@@ -272,6 +272,14 @@ func (f *Finder) policy(e *directory.Entry, flags Flags) float64 {
 	return p
 }
 
+// shown returns what is searched of a candidate.
+func (c *Candidate) shown() *directory.Projection {
+	if c.projection == nil {
+		c.projection = c.Entry.Projection()
+	}
+	return c.projection
+}
+
 func freshness(e *directory.Entry, now time.Time) Freshness {
 	indexed := e.UpdatedAt
 	if e.Received != nil {
@@ -311,5 +319,5 @@ func speaks(c *Candidate, locale string) bool {
 		tag, _, _ = strings.Cut(strings.ReplaceAll(tag, "_", "-"), "-")
 		return strings.ToLower(tag)
 	}
-	return slices.ContainsFunc(c.projection.Languages, func(l string) bool { return primary(l) == primary(locale) })
+	return slices.ContainsFunc(c.shown().Languages, func(l string) bool { return primary(l) == primary(locale) })
 }

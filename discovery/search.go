@@ -40,7 +40,8 @@ func (s *search) find(want int) (found []located, more bool) {
 	}
 	leads := s.rater.question.weigh(x, seen)
 	had := map[uint32]bool{}
-	for _, hits := range [][]hit{x.gather(leads, sieve.ok, want), s.tagged(x, seen, sieve.ok, want), s.dense(x, sieve.ok, want)} {
+	worded := x.gather(leads, sieve.ok, want)
+	for _, hits := range [][]hit{worded, s.tagged(x, seen, sieve.ok, want, len(worded) < want), s.dense(x, sieve.ok, want)} {
 		more = more || len(hits) == want
 		for _, h := range hits {
 			if !had[h.slot] {
@@ -67,10 +68,14 @@ func (x *index) locate(n uint32) located {
 }
 
 // tagged returns those of ok that have most of the tags that are asked for: a
-// preferred tag makes a candidate of what no word of the query finds.
-func (s *search) tagged(x *index, seen *seen, ok bitset, most int) []hit {
+// preferred tag makes a candidate of what no word of the query finds. All of ok have
+// those that are required, which tell none from another: they count where words find few.
+func (s *search) tagged(x *index, seen *seen, ok bitset, most int, few bool) []hit {
 	var leads []lead
 	for _, w := range s.rater.wanted {
+		if !w.preferred && !few {
+			continue
+		}
 		terms := []string{markTag + w.asked}
 		for _, n := range w.narrower {
 			terms = append(terms, markTag+n.tag)
@@ -175,7 +180,7 @@ func (s *search) words(c *Candidate) map[uint64]bool {
 	words := map[uint64]bool{}
 	a := s.rater.analyser
 	a.listen(nil)
-	a.sections = appendSections(a.sections[:0], c.projection)
+	a.sections = appendSections(a.sections[:0], c.shown())
 	for i := range a.sections {
 		for _, t := range a.read(a.sections[i].text) {
 			words[t.hash] = true
@@ -199,6 +204,7 @@ func (s *search) result() *Result {
 	}
 	for i, c := range chosen {
 		res.Candidates[i] = *c
+		res.Candidates[i].Freshness = freshness(c.Entry, s.rater.now)
 	}
 	if r.IncludeEvidence {
 		for i := range res.Candidates {

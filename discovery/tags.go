@@ -59,9 +59,9 @@ func normalASCII(tag string) string {
 
 // tagsOf returns the tags that a registration is found by, normalised, each
 // once: its own, its capabilities', and the names of its capabilities (xu table
-// 10: skills are tags).
-func tagsOf(p *directory.Projection) []string {
-	var ts []string
+// 10: skills are tags). What it returns is good until the next call.
+func (a *analyser) tagsOf(p *directory.Projection) []string {
+	ts := a.tags[:0]
 	add := func(tag string) {
 		if t := NormalTag(tag); t != "" && len(ts) < 4*maxLabels {
 			ts = append(ts, t)
@@ -76,6 +76,7 @@ func tagsOf(p *directory.Projection) []string {
 			add(t)
 		}
 	}
+	a.tags = ts
 	slices.Sort(ts)
 	return slices.Compact(ts)
 }

@@ -32,6 +32,7 @@ type terms struct {
 	infos table.Pool[termInfo]
 	lists table.Pool[list]
 	most  int // of terms, at most inList
+	ahead ahead
 	// postings counts them, those of slots without a registration too.
 	postings int
 }
@@ -57,11 +58,17 @@ func (t *terms) set(h uint64, p posting) bool {
 		t.postings++
 		return true
 	}
+	t.add(n, p)
+	return true
+}
+
+// add is set for a term that there is.
+func (t *terms) add(n uint32, p posting) {
 	i := t.infos.At(n)
 	if only, ok := i.only(); ok {
 		if only.slot() == p.slot() {
 			i.at = uint32(p)
-			return true
+			return
 		}
 		at := t.lists.Take()
 		t.lists.At(at).set(only)
@@ -71,7 +78,59 @@ func (t *terms) set(h uint64, p posting) bool {
 	before := l.count
 	l.set(p)
 	t.postings += int(l.count - before)
-	return true
+}
+
+// ahead is room for setAll.
+type ahead struct {
+	numbers []uint32 // of the terms that there are, or none
+	lists   []*list
+	sum     uint64 // of what was read ahead, so that it is read
+}
+
+const none = ^uint32(0)
+
+// setAll says of several terms what set says of one, and returns for how many there was
+// no room. Nearly all of what that costs is waiting for memory, at five places one behind
+// the other for each term: so it reads the first of all terms, then the second of all, and
+// waits for many at once.
+func (t *terms) setAll(hs []uint64, slot uint32, weight func(i int) byte) (left uint64) {
+	a := &t.ahead
+	for _, h := range hs {
+		if n, ok := t.table.Likely(h); ok {
+			a.sum += uint64(t.infos.At(n).low)
+		}
+	}
+	a.numbers, a.lists = a.numbers[:0], a.lists[:0]
+	for _, h := range hs {
+		n, ok := t.find(h)
+		if !ok {
+			n = none
+		} else if i := t.infos.At(n); i.at&inList != 0 {
+			a.lists = append(a.lists, t.lists.At(i.list()))
+		}
+		a.numbers = append(a.numbers, n)
+	}
+	for _, l := range a.lists {
+		a.sum += uint64(l.count)
+	}
+	for _, l := range a.lists {
+		a.sum += uint64(l.blocks[len(l.blocks)-1].last)
+	}
+	for _, l := range a.lists {
+		b := &l.blocks[l.block(slot)]
+		a.sum += uint64(b.cells[len(b.cells)-1])
+	}
+	for i, h := range hs {
+		p := newPosting(slot, weight(i))
+		switch n := a.numbers[i]; {
+		case n != none:
+			t.add(n, p)
+		case !t.set(h, p): // which looks again: it may have been among hs before
+			left++
+		}
+	}
+	clear(a.lists)
+	return left
 }
 
 // A mark is how far a sweep has come: a term's number, and a slot in its list.

@@ -9,6 +9,8 @@ import (
 	"github.com/blevesearch/snowballstem"
 	"github.com/blevesearch/snowballstem/english"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // Bounds on what is read of a text.
@@ -43,6 +45,9 @@ type analyser struct {
 	tokens []token
 	// sections is room for those of one registration.
 	sections []section
+	// shown is room for the projection that is read, and tags for its tags.
+	shown directory.Projection
+	tags  []string
 	// dropped counts the function words that were left out, since the analyser is.
 	dropped int
 	// only is the question whose words alone are wanted; nil for all words.
@@ -122,7 +127,6 @@ const (
 	inLower = 1 << iota
 	inUpper
 	inDigit
-	inWord = inLower | inUpper | inDigit
 )
 
 var classOf = func() (c [256]uint8) {
@@ -137,15 +141,20 @@ var classOf = func() (c [256]uint8) {
 
 // word reads a word at i and returns where it ends.
 func (a *analyser) word(text string, i int) int {
-	j, upper := i, false
-	for j < len(text) && classOf[text[j]]&inWord != 0 {
-		upper = upper || classOf[text[j]] == inUpper && j > i
-		j++
+	j, inner := i, uint8(0)
+	for ; j < len(text); j++ {
+		class := classOf[text[j]]
+		if class == 0 {
+			break
+		}
+		if j > i {
+			inner |= class
+		}
 	}
 	switch {
 	case j < len(text) && text[j] >= utf8.RuneSelf:
 		return a.wideWord(text, i)
-	case upper:
+	case inner&inUpper != 0:
 		a.parts(text[:j], i)
 	}
 	a.add(text, i, j, false)

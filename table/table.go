@@ -43,6 +43,19 @@ func (t *Table) Find(h uint64, same func(uint32) bool) (uint32, bool) {
 	return t.of(h).find(h, same)
 }
 
+// Likely returns the number that Find looks at first for a hash, which need not be of it.
+func (t *Table) Likely(h uint64) (uint32, bool) {
+	if t.parts == nil {
+		return 0, false
+	}
+	p := t.of(h)
+	if len(p.cells) == 0 {
+		return 0, false
+	}
+	n := p.cells[p.home(h)]
+	return n - 1, n != 0
+}
+
 // Reserve makes room in a table that is empty for so many numbers, whose places are then
 // sought once and not each time that a part grows.
 func (t *Table) Reserve(n int) {

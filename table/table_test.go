@@ -47,6 +47,9 @@ func TestAgainstAMap(t *testing.T) {
 			if want, had := model[name]; ok != had || n != want {
 				t.Fatalf("%q is %d, %v; want %d, %v", name, n, ok, want, had)
 			}
+			if first, likely := byName.Likely(hashOf(name)); ok && !likely || likely && *things.At(first) == "" {
+				t.Fatalf("%q is %d, but looked for at %d, %v", name, n, first, likely)
+			}
 		}
 		held := 0
 		for n, name := range things.All() {
