@@ -20,6 +20,7 @@ import (
 // A Schema judges JSON values (JSON Schema, 2020-12 where it names no dialect).
 type Schema struct {
 	compiled *jsonschema.Schema
+	simple   *simple // nil where it says more than that
 	// costs are what it costs at worst to apply it to a value so deep, for those that
 	// are at most MaxDepth, once that has been asked for.
 	costs [MaxDepth + 1]atomic.Pointer[costs]
@@ -70,7 +71,7 @@ func CompileSchema(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &Schema{compiled: made}
+	s = &Schema{compiled: made, simple: simpleOf(made)}
 	if len(raw) <= maxKeptSchema && patterns.size <= maxKeptPatterns {
 		compiled.Lock()
 		defer compiled.Unlock()
@@ -90,6 +91,14 @@ const maxJudgements = 1 << 23
 // Validate returns what is wrong with a JSON value, at most MaxViolations; at is
 // put before the pointers. Its error says that it can't be found out.
 func (s *Schema) Validate(value []byte, at string) ([]Violation, error) {
+	if s.simple.takes(value) {
+		return nil, nil
+	}
+	return s.judge(value, at)
+}
+
+// judge is Validate by package jsonschema.
+func (s *Schema) judge(value []byte, at string) ([]Violation, error) {
 	d := decoderOf(value)
 	defer decoders.Put(d)
 	v, err := decodeAny(d)
