@@ -60,10 +60,11 @@ type Config struct {
 // A Gateway invokes agents for callers of this node (draft-cui, 5). It is safe for
 // concurrent use.
 type Gateway struct {
-	cfg    Config
-	plans  plans
-	paces  paces
-	tokens tokens
+	cfg      Config
+	plans    plans
+	paces    paces
+	tokens   tokens
+	sessions sessions
 	ends
 }
 

@@ -35,7 +35,15 @@ func newStage(t testing.TB, change func(*gateway.Config)) *stage {
 	if change != nil {
 		change(&cfg)
 	}
-	return &stage{gateway.New(cfg), authority}
+	g := gateway.New(cfg)
+	t.Cleanup(func() {
+		bound, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := g.Close(bound); err != nil {
+			t.Errorf("the gateway doesn't end: %v", err)
+		}
+	})
+	return &stage{g, authority}
 }
 
 // agent starts an agent's server.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,63 +18,78 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Bounds of a session.
-const (
-	maxTools  = 1024            // of a server that are looked at
-	closeTime = 2 * time.Second // for which the server may hear that it ends
-)
-
-// callMCP calls a tool of the agent's MCP server (gaikwad 5.3), in a session of its
-// own. Where the registration doesn't tell the tools, the server is asked.
+// callMCP calls a tool of the agent's MCP server (gaikwad 5.3). Where the
+// registration doesn't tell the tools, the server is asked. A session that was kept
+// and that the server has forgotten meanwhile is replaced, once: nothing was done in it.
 func (i *invoking) callMCP(ctx context.Context, w *work) (*directory.Reply, error) {
 	target := i.target()
 	target.MaxBody, target.Timeout = i.g.cfg.MaxBody, i.g.cfg.Timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, target.Timeout, refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", target.Timeout))
 	defer cancel()
-	within := &session{next: i.g.cfg.Guard.Client(target).Transport, ctx: ctx, i: i}
-	client := mcp.NewClient(&mcp.Implementation{Name: "roster-gateway", Version: "1"}, nil)
-	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{
-		Endpoint: i.binding.Endpoint, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: int(target.MaxBody),
-		HTTPClient: &http.Client{Transport: within, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-	}, nil)
-	if err != nil {
-		return nil, within.cause(err)
+	asked := w.Operation
+	for s := i.g.sessions.take(i.sessionKey()); ; s = nil {
+		w.Operation = asked
+		use := &exchange{next: i.g.cfg.Guard.Client(target).Transport, ctx: ctx, i: i}
+		had := s != nil
+		if !had {
+			var err error
+			if s, err = i.g.sessions.open(i, use, target); err != nil {
+				return nil, use.cause(err)
+			}
+		}
+		s.now.Store(use)
+		reply, err := i.ask(ctx, s, use, w)
+		i.g.sessions.leave(s, use)
+		if err == nil || !had || !use.lost() || ctx.Err() != nil {
+			return reply, err
+		}
 	}
-	defer s.Close()
+}
+
+// ask calls the tool that is meant, in a session.
+func (i *invoking) ask(ctx context.Context, s *session, use *exchange, w *work) (*directory.Reply, error) {
 	name, err := i.tool(ctx, s, w)
 	if err != nil {
-		return nil, within.cause(err)
+		return nil, use.failed(err)
 	}
 	result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: jsontext.Value(w.Value)})
 	if err != nil {
-		return nil, within.cause(err)
+		return nil, use.failed(err)
 	}
 	return replyOf(result)
 }
 
-// tool returns the name of the tool to call.
-func (i *invoking) tool(ctx context.Context, s *mcp.ClientSession, w *work) (string, error) {
-	woa := i.contract.WoA
-	if woa.ToolField == "" && i.contract.Operations[0].Name != "" {
+// tool returns the name of the tool to call. What the server listed a while ago only
+// lets through: before anything is refused by it, the server is asked again.
+func (i *invoking) tool(ctx context.Context, s *session, w *work) (string, error) {
+	if i.contract.WoA.ToolField == "" && i.contract.Operations[0].Name != "" {
 		return w.Name, nil
 	}
-	var tools []*mcp.Tool
-	for t, err := range s.Tools(ctx, nil) {
-		if err != nil {
-			return "", err
+	if tools, ok := s.listed(); ok {
+		before := w.Operation
+		if name, err := i.among(tools, w); err == nil {
+			return name, nil
 		}
-		if tools = append(tools, t); len(tools) == maxTools {
-			break
-		}
+		w.Operation = before
 	}
-	if woa.ToolField != "" {
-		name, err := toolOf(woa, w)
-		if qualified := woa.ToolSpace + "_" + name; err == nil && (has(tools, qualified) || !has(tools, name)) {
-			name = qualified // the bare name is for servers that list no other
-		}
-		return name, err
+	tools, err := s.list(ctx)
+	if err != nil {
+		return "", err
 	}
-	return pick(tools, w)
+	return i.among(tools, w)
+}
+
+// among returns which of a server's tools is meant.
+func (i *invoking) among(tools []tool, w *work) (string, error) {
+	woa := i.contract.WoA
+	if woa.ToolField == "" {
+		return pick(tools, w)
+	}
+	name, err := toolOf(woa, w)
+	if qualified := woa.ToolSpace + "_" + name; err == nil && (has(tools, qualified) || !has(tools, name)) {
+		name = qualified // the bare name is for servers that list no other
+	}
+	return name, err
 }
 
 // toolOf returns what the envelope's tool_field says (WOA-027).
@@ -90,35 +106,21 @@ func toolOf(woa directory.WoATerms, w *work) (string, error) {
 	return "", directory.Refuse(directory.BadRequest, "the agent's tool is named by the envelope's member %q, which is missing", woa.ToolField).At("/" + woa.ToolField)
 }
 
-func has(tools []*mcp.Tool, name string) bool {
-	for _, t := range tools {
-		if t.Name == name {
-			return true
-		}
-	}
-	return false
+func has(tools []tool, name string) bool {
+	return slices.ContainsFunc(tools, func(t tool) bool { return t.name == name })
 }
 
 // pick finds the tool that is meant among those that a server lists, and judges the
 // input by its schema.
-func pick(tools []*mcp.Tool, w *work) (string, error) {
+func pick(tools []tool, w *work) (string, error) {
 	var names []string
 	for _, t := range tools {
-		names = append(names, strconv.Quote(t.Name))
-		if t.Name != w.Name && (w.Name != "" || len(tools) > 1) {
+		names = append(names, strconv.Quote(t.name))
+		if t.name != w.Name && (w.Name != "" || len(tools) > 1) {
 			continue
 		}
-		schema, err := json.Marshal(t.InputSchema)
-		if err != nil {
-			return "", err
-		}
-		w.Operation = directory.Operation{Name: t.Name, Input: schema}
-		if t.OutputSchema != nil {
-			if w.Output, err = json.Marshal(t.OutputSchema); err != nil {
-				return "", err
-			}
-		}
-		return t.Name, w.CheckInput()
+		w.Operation = directory.Operation{Name: t.name, Input: t.input, Output: t.output}
+		return t.name, w.CheckInput()
 	}
 	list := strings.Join(names, ", ")
 	if w.Name == "" {
@@ -149,59 +151,78 @@ func replyOf(r *mcp.CallToolResult) (*directory.Reply, error) {
 	return reply, err
 }
 
-// A session is the transport of one MCP session: its requests end with the
-// invocation that they are for, and the guard's own no is kept, which the library
-// may not hand on.
-type session struct {
+// An exchange is what goes to an MCP server for one invocation or probe. Its requests
+// end with that, and the guard's own no is kept, which the library may not hand on.
+type exchange struct {
 	next http.RoundTripper
 	ctx  context.Context
 	i    *invoking // nil where it is for no invocation
 	last atomic.Pointer[error]
+	// sent is that a request has been handed on, and missing that the server doesn't
+	// know the session that one was in. spoiled is that the session is not to be used
+	// again.
+	sent, missing, spoiled atomic.Bool
 }
 
 // RoundTrip implements http.RoundTripper.
-func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
+func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
+	x.sent.Store(true)
 	ctx, cancel := context.WithCancelCause(r.Context())
 	if r.Method == http.MethodDelete { // the session's end is told the server also where the caller has gone
 		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
 	} else {
-		context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) }) // which comes when the invocation ends
+		context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) }) // which comes when the invocation ends
 	}
-	if s.i != nil {
-		ctx = s.i.traced(ctx)
+	if x.i != nil {
+		ctx = x.i.traced(ctx)
 	}
-	if r = r.Clone(ctx); s.i != nil {
-		s.i.passed(ctx, r.Header)
+	if r = r.Clone(ctx); x.i != nil {
+		x.i.passed(ctx, r.Header)
 		r.Header.Del("Idempotency-Key") // a session is several requests, and one key is for one
 	}
-	resp, err := s.next.RoundTrip(r)
-	switch {
-	case err != nil:
-	case resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusTooManyRequests:
-		err = refusalOf(resp, false)
-		s.last.Store(&err)
-		return resp, nil
-	}
+	resp, err := x.next.RoundTrip(r)
 	if err != nil {
-		s.last.Store(&err)
+		x.last.Store(&err)
+		return nil, err
 	}
-	return resp, err
+	switch resp.StatusCode {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		err = refusalOf(resp, false)
+		x.last.Store(&err)
+	case http.StatusNotFound: // MCP 2025-11-25, Session Management, 4
+		x.missing.Store(x.missing.Load() || r.Header.Get("Mcp-Session-Id") != "")
+	}
+	return resp, nil
 }
 
-// cause returns why a session failed.
-func (s *session) cause(err error) error {
+// lost reports whether nothing was done because the session is no more.
+func (x *exchange) lost() bool { return x.missing.Load() || !x.sent.Load() }
+
+// failed returns why nothing came of the exchange. Its session is not used again,
+// unless the gateway itself had nothing sent.
+func (x *exchange) failed(err error) error {
 	var told *directory.Error
 	if errors.As(err, &told) {
 		return told
 	}
-	if last := s.last.Load(); last != nil {
+	x.spoiled.Store(true)
+	return x.cause(err)
+}
+
+// cause returns why an exchange failed.
+func (x *exchange) cause(err error) error {
+	var told *directory.Error
+	if errors.As(err, &told) {
+		return told
+	}
+	if last := x.last.Load(); last != nil {
 		return *last
 	}
 	var rpc *jsonrpc.Error
 	if errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeInvalidParams {
 		return directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", sentence(rpc.Message))
 	}
-	if cause := context.Cause(s.ctx); cause != nil {
+	if cause := context.Cause(x.ctx); cause != nil {
 		return cause
 	}
 	return err

@@ -24,7 +24,7 @@ func (g *Guard) askMCP(ctx context.Context, s Source) (*Said, error) {
 	target := Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS, MaxBody: DefaultMaxBody, Timeout: g.cfg.Timeout}
 	ctx, cancel := context.WithTimeoutCause(ctx, target.Timeout, refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", target.Timeout))
 	defer cancel()
-	within := &session{next: g.Client(target).Transport, ctx: ctx}
+	within := &exchange{next: g.Client(target).Transport, ctx: ctx}
 	client := mcp.NewClient(&mcp.Implementation{Name: "roster-prober", Version: "1"}, nil)
 	open, err := client.Connect(ctx, &mcp.StreamableClientTransport{
 		Endpoint: s.URL, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: int(target.MaxBody),
@@ -54,14 +54,14 @@ func (g *Guard) askMCP(ctx context.Context, s Source) (*Said, error) {
 	return &Said{At: s.URL, kind: directory.KindMCP, server: said}, nil
 }
 
-// silence returns why a session told nothing: the guard's no or the network's, else
+// silence returns why an exchange told nothing: the guard's no or the network's, else
 // that what answers is no MCP server.
-func (s *session) silence(err error) error {
-	if last := s.last.Load(); last != nil {
+func (x *exchange) silence(err error) error {
+	if last := x.last.Load(); last != nil {
 		return *last
 	}
 	var over *Refusal
-	if errors.As(context.Cause(s.ctx), &over) {
+	if errors.As(context.Cause(x.ctx), &over) {
 		return over
 	}
 	return fmt.Errorf("%w: %w", ErrNothingSaid, err)

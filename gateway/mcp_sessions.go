@@ -1,0 +1,318 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Bounds of sessions with MCP servers, and of those that are kept for the next call.
+const (
+	maxTools         = 1024             // of a server that are looked at
+	maxPages         = 32               // in which it lists them
+	toolsLife        = 30 * time.Second // for which a list of them is believed
+	closeTime        = 2 * time.Second  // for which the server may hear that a session ends
+	maxSessions      = 256
+	maxAgentSessions = 16 // of one agent's
+	maxSessionBytes  = 1 << 20
+	maxSessionsHeld  = 16 << 20 // bytes of what servers said of themselves and their tools
+	sessionIdle      = time.Minute
+	maxClosing       = 32 // that are ended beside what goes on
+)
+
+// A sessionKey is with whom a session is, and for whom: calls that differ in it never
+// share one.
+type sessionKey struct {
+	agent     agentKey
+	statement uint64 // a registration that changed has new ones
+	endpoint  string
+	caller    directory.Identity
+	passed    [sha256.Size]byte // of the caller's header fields that the agent gets
+}
+
+func (i *invoking) sessionKey() sessionKey {
+	k := sessionKey{agent: agentKey{i.e.Origin, i.e.RID}, statement: i.e.Statement, endpoint: i.binding.Endpoint, caller: i.in.Caller}
+	if names := i.g.passedTo(i.e); len(names) > 0 {
+		h := sha256.New()
+		for _, name := range names {
+			fmt.Fprintf(h, "%q: %q\n", name, i.in.Header[http.CanonicalHeaderKey(name)])
+		}
+		h.Sum(k.passed[:0])
+	}
+	return k
+}
+
+// A session is one with an MCP server. One invocation at a time has it, or the pool.
+type session struct {
+	*mcp.ClientSession
+	key  sessionKey
+	now  atomic.Pointer[exchange] // whose requests these are; nil between invocations
+	last func(*http.Request) (*http.Response, error)
+
+	tools []tool
+	until time.Time   // for which the tools are believed
+	fresh atomic.Bool // the server has not said since that they changed
+
+	read         atomic.Int64 // bytes of answers
+	opened, held int64        // of those, how many the opening took, and how many are kept with it
+	idle         *time.Timer  // ends it; the pool's
+}
+
+// A tool is what a server says of one.
+type tool struct {
+	name          string
+	input, output []byte // schemas; nil for none
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
+	do := s.last
+	if x := s.now.Load(); x != nil {
+		do = x.RoundTrip
+	}
+	resp, err := do(r)
+	if err == nil {
+		resp.Body = &counted{resp.Body, &s.read}
+	}
+	return resp, err
+}
+
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// listed returns the tools that the server listed, as long as they are believed.
+func (s *session) listed() ([]tool, bool) {
+	return s.tools, s.fresh.Load() && time.Now().Before(s.until)
+}
+
+// list asks the server for its tools.
+func (s *session) list(ctx context.Context) ([]tool, error) {
+	before := s.read.Load()
+	s.fresh.Store(true) // a change that is told from here on may be missing in the answer
+	tools, params := []tool{}, &mcp.ListToolsParams{}
+	for range maxPages {
+		page, err := s.ListTools(ctx, params)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page.Tools[:min(len(page.Tools), maxTools-len(tools))] {
+			read, err := toolOfServer(t)
+			if err != nil {
+				return nil, err
+			}
+			tools = append(tools, read)
+		}
+		if page.NextCursor == "" || len(tools) == maxTools {
+			break
+		}
+		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
+	}
+	s.tools, s.until = tools, time.Now().Add(toolsLife)
+	s.held = s.opened + s.read.Load() - before
+	return tools, nil
+}
+
+func toolOfServer(t *mcp.Tool) (tool, error) {
+	read := tool{name: t.Name}
+	var err error
+	if read.input, err = json.Marshal(t.InputSchema, json.Deterministic(true)); err == nil && t.OutputSchema != nil {
+		read.output, err = json.Marshal(t.OutputSchema, json.Deterministic(true))
+	}
+	return read, err
+}
+
+// sessions keeps sessions that no invocation has, for the next one of the same caller
+// with the same agent.
+type sessions struct {
+	mu      sync.Mutex // guards what follows
+	idle    []*session // the one that was used last is the last
+	held    int64
+	closed  bool
+	ending  int // beside what goes on
+	closing sync.WaitGroup
+}
+
+// take returns a session that was kept, for who gives it back by leave; nil where
+// there is none.
+func (p *sessions) take(key sessionKey) *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n, s := range slices.Backward(p.idle) {
+		if s.key == key {
+			p.remove(n)
+			return s
+		}
+	}
+	return nil
+}
+
+// remove takes the nth session out, for whoever holds mu.
+func (p *sessions) remove(n int) *session {
+	s := p.idle[n]
+	p.idle = slices.Delete(p.idle, n, n+1)
+	p.held -= s.held
+	s.idle.Stop()
+	return s
+}
+
+// open begins a session, for who gives it back by leave. Its requests are use's.
+func (p *sessions) open(i *invoking, use *exchange, target Target) (*session, error) {
+	s := &session{key: i.sessionKey(), last: i.farewell(use.ctx, target)}
+	s.now.Store(use)
+	client := mcp.NewClient(&mcp.Implementation{Name: "roster-gateway", Version: "1"}, nil)
+	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if method == "notifications/tools/list_changed" {
+				s.fresh.Store(false)
+			}
+			return next(ctx, method, r)
+		}
+	})
+	// Nothing of this invocation is to stay with the session.
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	defer context.AfterFunc(use.ctx, func() { cancel(context.Cause(use.ctx)) })()
+	var err error
+	s.ClientSession, err = client.Connect(ctx, &mcp.StreamableClientTransport{
+		Endpoint: i.binding.Endpoint, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: int(target.MaxBody),
+		HTTPClient: &http.Client{Transport: s, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}, nil)
+	s.opened = s.read.Load()
+	s.held = s.opened
+	return s, err
+}
+
+// farewell returns what sends a session's requests when no invocation has it: the one
+// that ends it, in the name of the caller whose it was.
+func (i *invoking) farewell(ctx context.Context, target Target) func(*http.Request) (*http.Response, error) {
+	g, endpoint, header := i.g, i.binding.Endpoint, http.Header{}
+	i.passed(ctx, header)
+	for _, name := range []string{"Authorization", "Idempotency-Key", "Traceparent", "X-Request-Id"} {
+		header.Del(name) // what is another at each request
+	}
+	return func(r *http.Request) (*http.Response, error) {
+		ctx, cancel := context.WithCancelCause(r.Context())
+		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
+		r = r.Clone(ctx)
+		for name, values := range header {
+			r.Header[name] = values
+		}
+		if token := g.tokens.of(ctx, endpoint); token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		return g.cfg.Guard.Client(target).Transport.RoundTrip(r)
+	}
+}
+
+// leave keeps a session that use was the last of, or ends it: one that is not to be
+// used again, that is nobody's in particular, or that finds no room. Where there is
+// too much, those go that were not used for longest.
+func (p *sessions) leave(s *session, use *exchange) {
+	s.now.Store(nil)
+	var gone []*session
+	p.mu.Lock()
+	if p.closed || use.spoiled.Load() || use.ctx.Err() != nil || s.key.caller.IsZero() || s.held > maxSessionBytes {
+		gone = append(gone, s)
+	} else {
+		s.idle = time.AfterFunc(sessionIdle, func() { p.drop(s) })
+		p.idle, p.held = append(p.idle, s), p.held+s.held
+		ofAgent := func(o *session) bool { return o.key.agent == s.key.agent }
+		if n := slices.IndexFunc(p.idle, ofAgent); p.count(ofAgent) > maxAgentSessions {
+			gone = append(gone, p.remove(n))
+		}
+		for len(p.idle) > maxSessions || p.held > maxSessionsHeld {
+			gone = append(gone, p.remove(0))
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range gone {
+		p.end(s)
+	}
+}
+
+func (p *sessions) count(which func(*session) bool) (n int) {
+	for _, s := range p.idle {
+		if which(s) {
+			n++
+		}
+	}
+	return n
+}
+
+// drop ends a session that nobody has taken for long.
+func (p *sessions) drop(s *session) {
+	p.mu.Lock()
+	n := slices.Index(p.idle, s)
+	if n >= 0 {
+		p.remove(n)
+	}
+	p.mu.Unlock()
+	if n >= 0 {
+		p.end(s)
+	}
+}
+
+// end tells the server that a session is over: beside what goes on, unless too many
+// are being ended.
+func (p *sessions) end(s *session) {
+	p.mu.Lock()
+	beside := !p.closed && p.ending < maxClosing
+	if beside {
+		p.ending++
+		p.closing.Go(func() {
+			_ = s.Close() // the server forgets it anyway
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.ending--
+		})
+	}
+	p.mu.Unlock()
+	if !beside {
+		_ = s.Close()
+	}
+}
+
+// close ends all sessions, and waits until that is done or bound ends.
+func (p *sessions) close(bound context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	for len(p.idle) > 0 {
+		s := p.remove(0)
+		p.closing.Go(func() { _ = s.Close() })
+	}
+	p.mu.Unlock()
+	done := make(chan struct{})
+	go func() { p.closing.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-bound.Done():
+		return bound.Err()
+	}
+}
+
+// Close ends what is under way and the sessions that are kept, and waits for it, until
+// bound ends. Nothing is invoked after it.
+func (g *Gateway) Close(bound context.Context) error {
+	return errors.Join(g.ends.Close(bound), g.sessions.close(bound))
+}
