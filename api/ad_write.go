@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"sync"
@@ -81,12 +82,18 @@ func (s *Server) update(w http.ResponseWriter, c *call) error {
 	if len(body) > 0 {
 		ask.Patch = body
 	}
-	out, err := s.judged(c, func() (directory.Outcome, error) { return s.refresh(c, ask) })
+	asked := ask.Lifetime
+	out, err := s.judged(c, func() (out directory.Outcome, err error) {
+		var had uint32
+		out, had, err = s.refresh(c, ask)
+		asked = cmp.Or(ask.Lifetime, had) // without one, what it had is to be kept
+		return out, err
+	})
 	if err != nil {
 		return err
 	}
 	s.changed(w, out)
-	if ask.Lifetime > out.Granted {
+	if asked > out.Granted {
 		write(w, c.Request, http.StatusOK, "application/json", granted(out))
 		return nil
 	}
@@ -94,23 +101,27 @@ func (s *Server) update(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// refresh refreshes what the path names, with what it is to say from now on.
-func (s *Server) refresh(c *call, ask directory.Refreshing) (directory.Outcome, error) {
+// refresh refreshes what the path names, with what it is to say from now on. had is the
+// lifetime that it was granted before, in seconds; 0 where this node doesn't know.
+func (s *Server) refresh(c *call, ask directory.Refreshing) (out directory.Outcome, had uint32, err error) {
 	ask.Caller = s.caller(c)
 	e, rid, err := s.target(c)
 	if err != nil {
-		return directory.Outcome{}, err
+		return out, 0, err
+	}
+	if e != nil {
+		had = e.Lifetime
 	}
 	ask.RID, ask.Lifetime = rid, s.cappedOf(c, ask.Lifetime, e)
 	if ask.Patch != nil {
 		ask.Caller = s.permitted(c)
 		if err := s.judgePatch(c, e, ask.Patch); err != nil {
-			return directory.Outcome{}, err
+			return out, 0, err
 		}
 		ask.Statement = e.Statement
 	}
-	out, err := s.cfg.Registry.Refresh(c.Context(), ask)
-	return out, veiled(c, e, err)
+	out, err = s.cfg.Registry.Refresh(c.Context(), ask)
+	return out, had, veiled(c, e, err)
 }
 
 // editHref is where the document of a registration is replaced as a whole, in the

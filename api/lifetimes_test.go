@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -36,6 +38,33 @@ func TestACredentialBoundsLifetimes(t *testing.T) {
 			t.Errorf("%d lives of %s, and %d are kept: %d, want %d", x.lives, x.life, held.Lifetime, got, x.wantsKept)
 		}
 	}
+}
+
+// granting is the registry of a node whose leader grants a refresh what it asks for.
+type granting struct{ cutOff }
+
+func (granting) Refresh(_ context.Context, r directory.Refreshing) (directory.Outcome, error) {
+	return directory.Outcome{RID: r.RID, Granted: max(r.Lifetime, 600)}, nil
+}
+
+// A refresh that says no lifetime is to keep what was granted, and is told where that
+// is not so: it would be refreshed again too late.
+//
+// Requirement: AD-011, AD-070
+func TestARefreshIsToldOfAShorterLifetime(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.CredentialLives, c.Registry = 1, granting{} }, entry(t, alpha, rid(1), "one", 1, aDocument))
+	whole := s.cfg.Identify
+	s.cfg.Identify = func(r *http.Request) (Credential, error) {
+		c, err := whole(r)
+		c.Life = 20 * time.Minute
+		return c, err
+	}
+	for _, target := range []string{"/ad/r/" + rid(1), "/ad/r/one", "/ad/r/one?lt=7200"} {
+		if body := wantStatus(t, ask(t, s, "/agent/ada", "POST", target, ""), 200); body["lt"] != 1200. {
+			t.Errorf("%s: told %v", target, body)
+		}
+	}
+	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r/one?lt=900", ""), 204)
 }
 
 // Terms give some callers a floor and a ceiling of their own: what asks for less is

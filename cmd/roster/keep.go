@@ -64,10 +64,22 @@ func (r *registrant) renew(ctx context.Context) error {
 	}
 }
 
-// attempt refreshes once, and registers again what has expired.
+// attempt refreshes once, and registers again what has expired. What is granted may come
+// to less than before, where the credential ends sooner: the next one is asked for all of it
+// again.
 func (r *registrant) attempt(ctx context.Context) error {
-	_, err := r.client.Refresh(ctx, resource(r.rid, ""), 0)
+	var ask uint32 // keeps what was granted
+	if r.lowered {
+		ask = r.wish()
+	}
+	out, err := r.client.Refresh(ctx, resource(r.rid, ""), ask)
 	var e *api.Error
+	switch {
+	case err == nil && out.Granted != 0:
+		r.granted, r.lowered = out.Granted, true
+	case err == nil && r.lowered:
+		r.granted, r.lowered = ask, false
+	}
 	if !errors.As(err, &e) || e.Status != http.StatusNotFound {
 		return err
 	}

@@ -47,6 +47,9 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case status >= 300:
 		problem(status, name, name)(w, r)
+	case status == http.StatusOK:
+		w.WriteHeader(status)
+		_, _ = w.WriteString(name)
 	case r.URL.Path == "/ad/r":
 		w.Header().Set("Location", "/ad/r/"+name)
 		w.WriteHeader(status)
@@ -167,6 +170,39 @@ func TestKeepBearsAnAbsenceAndRegistersAgain(t *testing.T) {
 		}
 		if n := strings.Count(notes, "\n"); n > 4 {
 			t.Errorf("an absence is told once, not in %d lines:\n%s", n, notes)
+		}
+	})
+}
+
+// A refresh that is granted less than the registration was, since the credential ends
+// sooner, is followed by the next in time; that asks for all again.
+//
+// Requirement: OPS-007, AD-070
+func TestKeepFollowsWhatIsGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ends time.Duration // of the lifetime that was granted last
+		var asked []string
+		d := &desk{}
+		d.answer = func(r *http.Request, at time.Duration) (int, string) {
+			if r.URL.Path == "/ad/r" {
+				ends = at + 1000*time.Second
+				return http.StatusCreated, rid
+			}
+			if at > ends {
+				t.Errorf("refreshed at %s what had ended at %s", at, ends)
+			}
+			if asked = append(asked, r.URL.Query().Get("lt")); at < time.Hour {
+				ends = at + 60*time.Second
+				return http.StatusOK, `{"lt":60}`
+			}
+			ends = at + 1000*time.Second
+			return http.StatusNoContent, ""
+		}
+		if code, notes := keepFor(t, d, []string{"--lt", "1000"}, 2*time.Hour); code != 0 || len(asked) < 60 {
+			t.Fatalf("exit code %d, %d refreshes; notes %q", code, len(asked), notes)
+		}
+		if last := len(asked) - 1; asked[0] != "" || asked[1] != "1000" || asked[last] != "" {
+			t.Errorf("asked for %q", asked)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,11 @@ type registrant struct {
 	remove   bool
 	rid      string
 	granted  uint32 // seconds
+	lowered  bool   // a refresh was granted less than the registration
 }
+
+// wish is the lifetime that is asked for, in seconds.
+func (r *registrant) wish() uint32 { return cmp.Or(r.options.Lifetime, directory.DefaultLifetime) }
 
 // read reads the document. What is wrong with it as JSON or as a name is for the
 // directory to say; notes are ours.
@@ -126,13 +131,7 @@ func (r *registrant) register(ctx context.Context) (*api.Registered, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.rid, r.granted = out.RID, r.options.Lifetime
-	if r.granted == 0 {
-		r.granted = directory.DefaultLifetime
-	}
-	if out.Granted != 0 {
-		r.granted = out.Granted
-	}
+	r.rid, r.granted, r.lowered = out.RID, cmp.Or(out.Granted, r.wish()), false
 	return out, nil
 }
 
