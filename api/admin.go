@@ -34,10 +34,21 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 		}
 		write(w, r, http.StatusOK, "application/json", []byte(`{"ready":true}`+"\n"))
 	})
-	m.HandleFunc("GET /debug/pprof/", pprof.Index)
-	m.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	m.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	m.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	m.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	for path, show := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
+		m.HandleFunc("GET /debug/pprof/"+path, calledLoopback(show))
+	}
 	return m
+}
+
+// calledLoopback refuses who calls this machine by another name. So a browser does whose
+// page has had its own name bound to the loopback address, to read what is there as if it
+// were its own (OPS-021).
+func calledLoopback(show http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !isLoopback(r.Host) {
+			http.Error(w, "This is shown to who calls it localhost, or by its loopback address.", http.StatusForbidden)
+			return
+		}
+		show(w, r)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -97,7 +98,7 @@ func (c *Client) do(ctx context.Context, method, target string, header http.Head
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.waits(req.URL.Query().Get("wait")).Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +115,18 @@ func (c *Client) do(ctx context.Context, method, target string, header http.Head
 		return r, newError(r)
 	}
 	return r, nil
+}
+
+// waits is the client for a request by which the directory is asked to wait for so many
+// seconds: its own bound on an answer's time is beside that.
+func (c *Client) waits(seconds string) *http.Client {
+	n, err := strconv.ParseUint(seconds, 10, 64)
+	if err != nil || c.http.Timeout == 0 {
+		return c.http
+	}
+	hc := *c.http
+	hc.Timeout += time.Duration(min(n, maxWait)) * time.Second
+	return &hc
 }
 
 // read GETs target and decodes the JSON that comes.

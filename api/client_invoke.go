@@ -35,7 +35,7 @@ func (e *BadAnswer) Error() string {
 // Both are judged by the schemas of the registration as it is now, where it can be
 // read (WOA-024): an input that breaks one is a *directory.Error, BadInput, and
 // nothing is sent; an answer that does is a *BadAnswer, beside the reply. Other errors
-// are *Error.
+// are *Error. How long the call may take is for the gateway to say, and for ctx.
 func (c *Client) Invoke(ctx context.Context, id, operation string, input []byte, o InvokeOptions) (*Reply, error) {
 	judge := func([]byte) []directory.Violation { return nil }
 	if !o.NoValidate {
@@ -47,7 +47,8 @@ func (c *Client) Invoke(ctx context.Context, id, operation string, input []byte,
 	if operation == "" {
 		operation = "invoke" // an operation can't be called so
 	}
-	reply, err := c.do(ctx, http.MethodPost, "/agents/"+url.PathEscape(id)+"/"+url.PathEscape(operation), nil, input)
+	patient := &Client{c.base, c.patient()} // the gateway bounds what its agents take, and a batch of calls has the time of each
+	reply, err := patient.do(ctx, http.MethodPost, "/agents/"+url.PathEscape(id)+"/"+url.PathEscape(operation), nil, input)
 	if err != nil {
 		return reply, err
 	}

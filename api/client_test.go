@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -179,11 +180,49 @@ func TestClientSetsPeerings(t *testing.T) {
 		`{"domain":"beta.test","bundle":"x","addresses":["https://a"]}`, `{"domain":"beta.test","bundle":{},"addresses":[]}`,
 		`{"domain":"beta.test","bundle":{},"addresses":["http://a"]}`, `{"domain":"beta.test","bundle":{},"addresses":["https://a/path"]}`,
 		`{"domain":"beta.test","bundle":{},"addresses":["https://a"],"state":"friends"}`,
+		`{"domain":"beta.test","bundle":{},"addresses":["https://a"],"exported":true}`,
 	} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/peers", body), 400)
 	}
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/peers", `{}`), 403)
 	wantStatus(t, ask(t, s, "", "POST", "/v1/operator/peers", `{}`), 401)
+}
+
+// slow is a directory whose every answer takes so long.
+type slow time.Duration
+
+func (d slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(time.Duration(d)):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	w := httptest.NewRecorder()
+	_, _ = io.WriteString(w, `{}`)
+	return w.Result(), nil
+}
+
+// A client bears that the directory waits as long as it was asked to, and an agent that
+// takes its time; nothing else.
+func TestClientWaitsForWhatItAskedToWaitFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := func(takes time.Duration) *Client {
+			return NewClient("https://ad.alpha.test", &http.Client{Transport: slow(takes), Timeout: 30 * time.Second})
+		}
+		min := []string{"alpha.test=1.2"}
+		if _, err := client(59*time.Second).Lookup(t.Context(), LookupOptions{ReadOptions: ReadOptions{Min: min, Wait: 60}}); err != nil {
+			t.Errorf("asked to wait for 60 s: %v", err)
+		}
+		if _, err := client(59*time.Second).Discover(t.Context(), DiscoverOptions{ReadOptions: ReadOptions{Min: min, Wait: 45}}); err != nil {
+			t.Errorf("asked to wait for 45 s: %v", err)
+		}
+		if _, err := client(9*time.Minute).Invoke(t.Context(), "agent", "", []byte(`{}`), InvokeOptions{NoValidate: true}); err != nil {
+			t.Errorf("an agent that takes 9 minutes: %v", err)
+		}
+		if _, err := client(31*time.Second).Lookup(t.Context(), LookupOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a directory that takes 31 s: %v", err)
+		}
+	})
 }
 
 func TestAdmin(t *testing.T) {
@@ -192,9 +231,11 @@ func TestAdmin(t *testing.T) {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "roster_up 1\n") }),
 		Ready:   func() error { return failing },
 	})
+	host := "127.0.0.1:8401"
 	get := func(path string) (int, string) {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", path, nil)
+		r.Host = host
+		h.ServeHTTP(w, r)
 		return w.Code, w.Body.String()
 	}
 	want := func(path string, status int, part string) {
@@ -210,6 +251,11 @@ func TestAdmin(t *testing.T) {
 	want("/readyz", 503, `"failing":"no leader"`)
 	want("/healthz", 200, "true")
 	want("/debug/pprof/", 200, "goroutine")
+	host = "rebound.example:8401"
+	for _, path := range []string{"", "cmdline", "profile?seconds=1", "symbol", "trace?seconds=1", "heap"} {
+		want("/debug/pprof/"+path, 403, "localhost")
+	}
+	want("/metrics", 200, "roster_up 1") // a proxy may keep the name that it was called by
 }
 
 // The client judges by the schemas what it sends, and what comes; it leaves that to the

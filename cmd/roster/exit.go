@@ -232,6 +232,9 @@ func explainTransport(err error) *failure {
 		f.code = exitUnavailable
 		f.what = "the directory does not answer: " + firstLine(asked.Err.Error())
 		f.why = "Is it running, and is --address (or ROSTER_ADDRESS) right? Any node of the domain will do."
+		if reached := op == nil || op.Op != "dial"; reached && asked.Op != "Get" {
+			f.why = "If it was asked for a change, that may have been made: look before you repeat it. Any node of the domain will do."
+		}
 	}
 	return f
 }
