@@ -43,11 +43,8 @@ func readMember(w http.ResponseWriter, c *call, optional bool) (in member, id sp
 	if err != nil || len(body) == 0 && optional {
 		return in, id, err
 	}
-	if _, err := directory.ParseObject(body); err != nil {
+	if err := parseRequest(body, &in); err != nil {
 		return in, id, err
-	}
-	if err := json.Unmarshal(body, &in); err != nil {
-		return in, id, directory.Refuse(directory.BadRequest, "The body does not name a node: %w", err)
 	}
 	if in.ID == "" && optional {
 		return in, id, nil

@@ -89,6 +89,13 @@ func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
 	for _, body := range []string{"", "{}", `{"id":"node 3"}`, `{"id":3}`, `{"id":"a","id":"b"}`} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", body), 400)
 	}
+	told = nil // what is misspelt asks for another thing: to withdraw, to admit
+	for verb, body := range map[string]string{"admit": `{"id":"` + id + `","withdrawn":true}`, "transfer": `{"to":"` + id + `"}`, "remove": `{"id":"` + id + `","force":true}`} {
+		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/"+verb, body), 400)
+	}
+	if told != nil {
+		t.Errorf("misspelt orders were obeyed: %q", told)
+	}
 	for _, verb := range []string{"transfer", "remove", "admit", "leave"} {
 		wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/raft/"+verb, `{"id":"`+id+`"}`), 403)
 		wantStatus(t, ask(t, s, "", "POST", "/v1/operator/raft/"+verb, `{"id":"`+id+`"}`), 401)

@@ -171,16 +171,9 @@ type peering struct {
 
 // setPeering answers POST /v1/operator/peers: what `peer accept` asks for.
 func (s *Server) setPeering(w http.ResponseWriter, c *call) error {
-	body, err := readBody(w, c)
-	if err != nil {
-		return err
-	}
-	if _, err := directory.ParseObject(body); err != nil {
-		return err
-	}
 	var in peering
-	if err := json.Unmarshal(body, &in); err != nil {
-		return directory.Refuse(directory.BadRequest, "The body is not a peering: %w", err)
+	if err := readRequest(w, c, &in); err != nil {
+		return err
 	}
 	p, err := in.parse(s.cfg.Domain)
 	if err != nil {

@@ -168,6 +168,11 @@ func readRequest(w http.ResponseWriter, c *call, into any) error {
 	if err != nil {
 		return err
 	}
+	return parseRequest(body, into)
+}
+
+// parseRequest is readRequest of a body that was read.
+func parseRequest(body []byte, into any) error {
 	if _, err := directory.ParseObject(body); err != nil {
 		return err
 	}
