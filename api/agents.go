@@ -121,7 +121,10 @@ func (s *Server) agents(w http.ResponseWriter, c *call) error {
 	if l.brief, err = parseBrief(values["brief"]); err != nil {
 		return err
 	}
-	page := s.cfg.View.Lookup(q, s.showTo(c))
+	page, err := s.lookUp(c, Reads, q, s.showTo(c))
+	if err != nil {
+		return err
+	}
 	if page.More {
 		w.Header().Set("Link", nextLink("/agents", agentParams, c.params, q.Page, page.Next))
 	}

@@ -35,7 +35,10 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 	l := look{registrant: !c.id.IsZero()}
 	if ask.query == "" || s.cfg.Finder == nil { // "simply ignore the query text" (cui 4.3)
 		q := directory.Query{Need: ask.need, Status: ask.status, Origin: ask.origin, Count: ask.top}
-		page := s.cfg.View.Lookup(q, s.showTo(c))
+		page, err := s.lookUp(c, Queries, q, s.showTo(c))
+		if err != nil {
+			return err
+		}
 		write(w, c.Request, http.StatusOK, "application/json", s.summaries(page.Entries, l, len(ask.need.Languages) > 0))
 		return nil
 	}

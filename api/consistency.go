@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,8 +20,11 @@ const (
 	maxWait     = 60
 )
 
-// maxAwaiting bounds how many reads wait at once for what min names.
-const maxAwaiting = 4096
+// How many reads wait at once for what min names, of all callers and of one.
+const (
+	maxAwaiting     = 4096
+	maxAwaitingEach = 256
+)
 
 // A consistency says which state a read is answered from, of this node's own
 // domain. What is of other domains is what this node has received: it is as fresh
@@ -116,7 +120,7 @@ func (s *Server) reading(w http.ResponseWriter, c *call) error {
 	private(w)
 	f, err := parseFreshness(c.params)
 	if err == nil {
-		err = s.freshen(c.Context(), f)
+		err = s.freshen(c, f)
 	}
 	heard := s.cfg.Registry.Heard()
 	w.Header().Set("Roster-Index", s.index(f.min))
@@ -135,10 +139,13 @@ func (s *Server) reading(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
+// byOrigin are the routes that have a filter called so; others ignore it.
+var byOrigin = []string{"/ad/l", "/ad/watch", "/agents"}
+
 // asksOwn is whether what a read asks for may be of the own domain.
 func (s *Server) asksOwn(c *call) bool {
 	origin, mirrored := c.vars["origin"]
-	if !mirrored {
+	if !mirrored && slices.Contains(byOrigin, c.route) {
 		var err error
 		if origin, err = c.params.one("origin"); err != nil {
 			return false // the handler says what is wrong with it
@@ -148,29 +155,31 @@ func (s *Server) asksOwn(c *call) bool {
 }
 
 // freshen waits for what f asks for.
-func (s *Server) freshen(ctx context.Context, f freshness) error {
-	if err := s.awaitAll(ctx, f); err != nil {
+func (s *Server) freshen(c *call, f freshness) error {
+	if err := s.awaitAll(c, f); err != nil {
 		return err
 	}
 	if f.consistency == linearizable {
-		return s.cfg.Registry.Linearize(ctx)
+		return s.cfg.Registry.Linearize(c.Context())
 	}
 	return nil
 }
 
 // awaitAll waits until this node has reached all positions of f.min, for f.wait
 // together.
-func (s *Server) awaitAll(ctx context.Context, f freshness) error {
+func (s *Server) awaitAll(c *call, f freshness) error {
 	if s.hasAll(f.min) {
 		return nil
 	}
-	select {
-	case s.awaiting <- struct{}{}:
-		defer func() { <-s.awaiting }()
-	default:
+	leave, hasShare := s.awaiting.enter(callerOf(c))
+	switch {
+	case hasShare:
+		return directory.Refuse(directory.RateLimited, "%d reads of yours wait for other positions at this node, as many as one caller's may: wait for them, or ask without min.", maxAwaitingEach)
+	case leave == nil:
 		return directory.Refuse(directory.Unavailable, "Too many reads wait for other positions at this node; ask another, or again.")
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.wait)
+	defer leave()
+	ctx, cancel := context.WithTimeout(c.Context(), f.wait)
 	defer cancel()
 	for _, m := range f.min {
 		if err := s.cfg.Await(ctx, m.domain, m.at); err != nil && s.position(m.domain).Before(m.at) {

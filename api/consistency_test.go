@@ -168,9 +168,40 @@ func TestTheNextLinkKeepsTheConsistency(t *testing.T) {
 // Reads that wait are bounded.
 func TestReadsThatWaitAreBounded(t *testing.T) {
 	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument))
-	for range maxAwaiting {
-		s.awaiting <- struct{}{}
-	}
+	s.awaiting.all = maxAwaiting
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.386", ""), 503)
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.385", ""), 200)
+}
+
+// However many reads of one caller wait, those of another may.
+func TestNoCallerTakesAllTheWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestServer(t, func(cfg *Config) {
+			whole(cfg)
+			cfg.Await = func(ctx context.Context, _ spiffeid.TrustDomain, _ directory.Position) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		}, entry(t, alpha, rid(1), "one", 1, aDocument))
+		const later = "/ad/l?min=alpha.test=1780315200.999999&wait=60"
+		statuses := make(chan int, maxAwaitingEach)
+		for range maxAwaitingEach {
+			go func() { statuses <- ask(t, s, "/agent/eve", "GET", later, "").StatusCode }()
+		}
+		synctest.Wait()
+		wantStatus(t, ask(t, s, "/agent/eve", "GET", later, ""), 429)
+		began := time.Now()
+		wantStatus(t, ask(t, s, "/agent/ada", "GET", later, ""), 503) // not reached, in the end
+		if waited := time.Since(began); waited != 60*time.Second {
+			t.Errorf("another caller waited for %s", waited)
+		}
+		for range maxAwaitingEach {
+			if got := <-statuses; got != 503 {
+				t.Errorf("a read that waited was answered with %d", got)
+			}
+		}
+		if n := s.awaiting.held(); n != 0 {
+			t.Errorf("%d are still counted", n)
+		}
+	})
 }

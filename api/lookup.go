@@ -34,7 +34,10 @@ func (s *Server) lookup(w http.ResponseWriter, c *call) error {
 	if l.brief, err = parseBrief(values["brief"]); err != nil {
 		return err
 	}
-	page := s.cfg.View.Lookup(q, s.showTo(c))
+	page, err := s.lookUp(c, Reads, q, s.showTo(c))
+	if err != nil {
+		return err
+	}
 	room, release := roomFor(c)
 	defer release()
 	b, hash := s.appendItems(append((*room)[:0], `{"agents":`...), page.Entries, l)

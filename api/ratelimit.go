@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	lists "container/list"
 	"fmt"
 	"math"
@@ -219,6 +220,47 @@ func (s *Server) paceMore(c *call, class Class, n int) error {
 		return tooOften(q, wait)
 	}
 	return nil
+}
+
+// looksAToken is how many registrations a lookup may look at for each of the requests
+// that it counts as: about what one of them costs.
+const looksAToken = 1000
+
+// lookUp is View.Lookup of what c's caller sees, which spends of the caller's quota.
+func (s *Server) lookUp(c *call, class Class, q directory.Query, show directory.Show) (directory.Page, error) {
+	spent := s.spend(c, class, &q)
+	page := s.cfg.View.Lookup(q, show)
+	return page, spent()
+}
+
+// spend has a query pay as it goes on: all that there is may be looked at before a page is
+// full, by an offset, or where the caller sees little of it. That counts as more requests
+// of class, though never as more than can be made at once, and the query is over when
+// they are used up, or its client has gone. spent returns why it was.
+func (s *Server) spend(c *call, class Class, q *directory.Query) (spent func() error) {
+	quota, limited := s.limits.quota(class, c.id, c.credential.Method)
+	looked, paid := 0, 0
+	var err error
+	q.Spend = func(n int) bool {
+		for looked += n; err == nil && limited && paid < min(looked/looksAToken, quota.burst-1); paid++ {
+			if _, _, ok := s.limits.take(quota, callerOf(c), time.Now(), 1); !ok {
+				err = tooMuch(quota)
+			}
+		}
+		err = cmp.Or(err, c.Context().Err())
+		return err == nil
+	}
+	return func() error { return err }
+}
+
+// tooMuch is tooOften of a lookup whose caller has not enough left for it: with all of
+// the quota there is.
+func tooMuch(q quota) error {
+	whole := time.Duration(q.window()) * time.Second
+	err := tooOften(q, whole)
+	explain(err).err.Detail = fmt.Sprintf("Of this class (%s) you may make %d requests in %d s, and a lookup counts once more for each %d registrations that it looks at: narrow it down by filters, or wait for %d s.",
+		q.class, q.burst, q.window(), looksAToken, seconds(whole))
+	return err
 }
 
 func tooOften(q quota, wait time.Duration) error {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -157,6 +158,61 @@ func TestWhatIsWorthManyRequests(t *testing.T) {
 		}
 		if err := in.More(6); directory.ProblemOf(err) != directory.RateLimited {
 			t.Errorf("6 more of 3: %v", err)
+		}
+	})
+}
+
+// looking counts the registrations that policy is asked about.
+type looking struct {
+	houseRules
+	asked *int
+}
+
+func (l looking) Read(id directory.Identity, e *directory.Entry) directory.Decision {
+	*l.asked++
+	return l.houseRules.Read(id, e)
+}
+
+// To look at all that there is and show nothing is worth as many requests as it costs, on
+// every surface, and ends where the caller has none left, or has gone.
+//
+// Requirement: AD-041
+func TestLookupsPayForWhatTheyLookAt(t *testing.T) {
+	var hidden []*directory.Entry
+	for i := range 5500 {
+		hidden = append(hidden, entry(t, alpha, fmt.Sprintf("01JWNTC0000000000000%06d", i), fmt.Sprintf("secret-%d", i), uint64(i+1), aDocument))
+	}
+	for _, x := range []struct{ method, target, other, body string }{
+		{"GET", "/ad/l", "/ad/l?status=active", ""},
+		{"GET", "/ad/l?agent=secret*&page=3", "/ad/l?protocol=mcp", ""},
+		{"GET", "/agents", "/agents?status=any", ""},
+		{"POST", "/agents/search", "/agents/search", `{}`},
+		{"GET", woaPath + "?protocol=mcp", woaPath + "?scope=domain", ""},
+		{"GET", woaPath + "?after=" + directory.Cursor{Created: 1}.String(), woaPath + "?after=" + directory.Cursor{Created: 2}.String(), ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newTestServer(t, func(cfg *Config) {
+				cfg.Limits = Limits{Reads: 1, Queries: 1} // bursts of 10
+				cfg.Fronts = func(*directory.Entry) bool { return true }
+			}, hidden...)
+			first := ask(t, s, "", x.method, x.target, x.body) // of the 10 it takes 6
+			second := ask(t, s, "", x.method, x.other, x.body)
+			time.Sleep(10 * time.Second)
+			third := ask(t, s, "", x.method, x.other, x.body)
+			if first.StatusCode != 200 || second.StatusCode != 429 || second.Header.Get("Retry-After") != "10" || third.StatusCode != 200 {
+				t.Errorf("%s: %d; %s: %d, Retry-After %s, and after that %d", x.target, first.StatusCode, x.other, second.StatusCode, second.Header.Get("Retry-After"), third.StatusCode)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		looked := 0
+		s := newTestServer(t, func(cfg *Config) { cfg.Policy = looking{asked: &looked} }, hidden...)
+		ctx, leave := context.WithCancel(t.Context())
+		leave()
+		r := httptest.NewRequest("GET", "https://ad.alpha.test:8400/ad/l", nil).WithContext(ctx)
+		w := httptest.NewRecorder()
+		if s.Handler().ServeHTTP(w, r); w.Code != clientGone || looked > 500 {
+			t.Errorf("for a client that has gone: %d, %d were looked at", w.Code, looked)
 		}
 	})
 }

@@ -184,7 +184,7 @@ type Server struct {
 	watches   *watches
 	items     items
 	pages     *http.CrossOriginProtection // against those of other sites (OPS-021)
-	awaiting  chan struct{}               // holds one for each read that waits
+	awaiting  shares                      // the reads that wait
 	tools     func() http.Handler         // MCP, behind s.mcp
 	fronted   *woaPages                   // of the Web of Agents document
 	handler   http.Handler
@@ -221,7 +221,7 @@ func New(cfg Config) *Server {
 	if cfg.Trail != nil {
 		cfg.audit()
 	}
-	s := &Server{cfg: cfg, awaiting: make(chan struct{}, maxAwaiting), log: cfg.Logger, limits: newLimiter(cfg.Limits, cfg.Terms), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
+	s := &Server{cfg: cfg, awaiting: newShares(maxAwaiting, maxAwaitingEach), log: cfg.Logger, limits: newLimiter(cfg.Limits, cfg.Terms), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

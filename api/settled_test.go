@@ -17,6 +17,7 @@ func TestANodeThatKnowsNothingYetSaysSo(t *testing.T) {
 	}{
 		{"/ad/r/" + rid(9), 503, 404},
 		{"/ad/r/" + rid(9) + "?consistency=stale", 404, 404},
+		{"/ad/r/" + rid(9) + "?origin=beta.test", 503, 404}, // which that route does not know
 		{"/ad/r/alpha.test/" + rid(9), 503, 404},
 		{"/ad/r/beta.test/" + rid(1), 200, 200},
 		{"/ad/l", 503, 200},

@@ -31,10 +31,10 @@ var woaParams = []string{"agent", "protocol", "cap_name", "cap_type", "tag", "or
 // and that an anonymous caller may read, whoever asks (draft-gaikwad-woa, 4;
 // WOA-001, WOA-033, WOA-034).
 func (s *Server) woa(w http.ResponseWriter, c *call) error {
-	key, filtered := strconv.FormatUint(s.cfg.Policy.Generation(), 36)+"?", false // what another policy let be seen is not shown
+	key, part := strconv.FormatUint(s.cfg.Policy.Generation(), 36)+"?", false // what another policy let be seen is not shown
 	for _, p := range c.params {
 		if slices.Contains(woaParams, p.name) {
-			filtered = filtered || p.name != "after"
+			part = true
 			key += p.name + "=" + p.raw + "&"
 		}
 	}
@@ -46,16 +46,21 @@ func (s *Server) woa(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	if filtered { // it has to be made for few: that counts as a lookup
+	spent := func() error { return nil }
+	if part { // it has to be made for few, and whoever asks can name any number: that counts as lookups
 		if err := s.pace(w, c, Reads); err != nil {
 			return err
 		}
+		spent = s.spend(c, Reads, &q)
 	}
 	if heard := s.cfg.Registry.Heard(); heard > s.cfg.MaxStale || !s.cfg.Settled() {
 		// Whoever crawls would take agents for gone that are not.
 		return directory.Refuse(directory.Unavailable, "This node does not know at the moment what its domain has; it last heard its leader %d s ago.", int(heard.Seconds()))
 	}
-	p, err := s.fronted.page(c.Context(), key, s.frontedState, func() *woaPage { return s.renderWoA(q) })
+	p, err := s.fronted.page(c.Context(), key, s.frontedState, func() (*woaPage, error) {
+		p := s.renderWoA(q)
+		return p, spent()
+	})
 	if err != nil {
 		return err
 	}

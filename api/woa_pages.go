@@ -57,7 +57,7 @@ func newWoAPages() *woaPages {
 
 // page returns the page of a key: from memory, or as render makes it. While
 // another call makes one, what was there a moment ago is served.
-func (ps *woaPages) page(ctx context.Context, key string, state func() uint64, render func() *woaPage) (*woaPage, error) {
+func (ps *woaPages) page(ctx context.Context, key string, state func() uint64, render func() (*woaPage, error)) (*woaPage, error) {
 	p, fresh := ps.kept(key)
 	if fresh {
 		return p, nil
@@ -81,7 +81,11 @@ func (ps *woaPages) page(ctx context.Context, key string, state func() uint64, r
 	began := time.Now()
 	now := state()
 	if p == nil || p.state != now || time.Since(p.made) >= woaAge {
-		p = remade(p, render(), now)
+		made, err := render()
+		if err != nil {
+			return nil, err
+		}
+		p = remade(p, made, now)
 	}
 	ps.keep(key, p, max(woaPace, woaShare*time.Since(began)))
 	return p, nil

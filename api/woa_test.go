@@ -161,7 +161,7 @@ func TestWoAIsKept(t *testing.T) {
 // However many pages are asked for, memory is bounded.
 func TestWoAPagesAreBounded(t *testing.T) {
 	ps := newWoAPages()
-	render := func() *woaPage { return &woaPage{body: make([]byte, 1<<20)} }
+	render := func() (*woaPage, error) { return &woaPage{body: make([]byte, 1<<20)}, nil }
 	for i := range 100 {
 		if _, err := ps.page(t.Context(), fmt.Sprint(i), func() uint64 { return 0 }, render); err != nil {
 			t.Fatal(err)

@@ -58,6 +58,9 @@ func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
 			} else {
 				found, more = x.gather(byPrefix, m, last, now), false
 			}
+			if !m.spend() {
+				return
+			}
 			for _, e := range found {
 				if !yield(e) {
 					return
@@ -145,6 +148,7 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 		if budget == 0 || len(found) == want {
 			return found, last, true
 		}
+		q.looked++
 		var o posting
 		o, s, _ = p.next(s)
 		at := x.stock.slots.At(o.slot)
@@ -161,7 +165,9 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 func (x *Index) gather(r extent, q *matcher, after key, now int64) []*Entry {
 	var slots []slot
 	for at, more := (waypoint{text: r.text}), true; more; {
-		at, more = x.gatherSome(&slots, r, q, at, after, now)
+		if at, more = x.gatherSome(&slots, r, q, at, after, now); !q.spend() {
+			return nil
+		}
 	}
 	slices.SortFunc(slots, func(a, b slot) int { return a.key.compare(b.key) })
 	// An entry may have several names with one beginning, and be refreshed in between.
@@ -193,6 +199,7 @@ func (x *Index) gatherSome(slots *[]slot, r extent, q *matcher, from waypoint, a
 		if n == findMost {
 			return waypoint{p.text(o), at.key}, true
 		}
+		q.looked++
 		if s = next; at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
 			*slots = append(*slots, *at)
 		}

@@ -37,6 +37,11 @@ type Query struct {
 	Skip     int                  // page*count, where no cursor is given
 	Count    int                  // 1 to MaxCount
 	Page     int                  // as asked; a cursor wins over it
+
+	// Spend is told how many registrations were looked at, some hundreds at a time, and
+	// ends the lookup by false, whose page is worth nothing then. Nil never does. It is
+	// called without a lock.
+	Spend func(looked int) bool
 }
 
 // A Pattern matches a whole name, or its beginning where Prefix is set.
@@ -74,8 +79,16 @@ func same(registered, asked string) bool {
 // A matcher tells which entries a query asks for.
 type matcher struct {
 	*Query
-	marks marks
-	p     Projection // of one entry after the other
+	marks  marks
+	p      Projection // of one entry after the other
+	looked int        // since spend
+}
+
+// spend tells what was looked at, and reports whether to go on.
+func (m *matcher) spend() bool {
+	n := m.looked
+	m.looked = 0
+	return m.Spend == nil || m.Spend(n)
 }
 
 // matches reports whether e is one that q asks for, its place and its deadline
