@@ -42,8 +42,10 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]opene
 	if o.unlisted && f == &o.feed {
 		return "", m.refused(sender{}, p.text, &Refusal{CodeOriginUnknown, p.Issuer, errUnlisted})
 	}
-	st := f.stream(streamID{p.Issuer, p.Audience, p.Epoch})
+	st, err := m.streamOf(f, streamID{p.Issuer, p.Audience, p.Epoch})
 	switch {
+	case err != nil:
+		return "", err
 	case st == nil:
 		return m.counted(o, CodeEpochOld), nil // another page began a newer epoch meanwhile
 	case p.To <= st.state.Watermark:
@@ -193,7 +195,9 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 	if rec.err != nil {
 		h.Record = recordRefused
 		m.counted(o, CodeRecord)
-		m.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
+		if m.refusals.allow(CodeRecord) {
+			m.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
+		}
 		return nil
 	}
 	now := o.used(st, t.delta)

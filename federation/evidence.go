@@ -44,7 +44,7 @@ type EvidenceFile struct {
 }
 
 // maxFiles bounds the evidence that is kept against one origin: one is enough, and
-// after a release there may be another.
+// after a release there may be another, which takes the place of the oldest.
 const maxFiles = 16
 
 var (
@@ -116,20 +116,29 @@ func openCases(dir string) (c *cases, pending [][]byte, err error) {
 }
 
 // take writes a conviction's evidence down. It returns false for one that is known.
-func (c *cases) take(v Conviction, evidence []byte) (bool, error) {
+// Against an origin that is frozen it takes no more than maxFiles. Against one that is
+// not, the oldest gives way: an operator has released the origin from it, and who has
+// much evidence made against them is not to be safe from more.
+func (c *cases) take(v Conviction, evidence []byte, frozen bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := func(f EvidenceFile) bool { return f.ID == v.ID }
 	switch {
 	case slices.ContainsFunc(c.kept[v.Origin], known):
 		return false, nil
-	case len(c.kept[v.Origin]) >= maxFiles:
+	case frozen && len(c.kept[v.Origin]) >= maxFiles:
 		return false, errManyKept
 	}
 	if err := writeWhole(c.file(v.Origin, v.ID, pendingSuffix), evidence); err != nil {
 		return false, fmt.Errorf("federation: evidence can't be kept: %w", err)
 	}
-	c.kept[v.Origin] = append(c.kept[v.Origin], EvidenceFile{v.ID, time.Now()})
+	kept := append(c.kept[v.Origin], EvidenceFile{v.ID, time.Now()})
+	slices.SortStableFunc(kept, func(a, b EvidenceFile) int { return a.Found.Compare(b.Found) })
+	for ; len(kept) > maxFiles; kept = kept[1:] {
+		// One that can't be removed is found again at the next start, and goes then.
+		_ = os.Remove(c.file(v.Origin, kept[0].ID, keptSuffix))
+	}
+	c.kept[v.Origin] = kept
 	c.pending = append(c.pending, &pendingCase{Conviction: v, evidence: evidence})
 	nudge(c.news)
 	return true, nil
@@ -239,12 +248,12 @@ func (m *Mesh) convict(evidence []byte) (fresh bool, err error) {
 		return false, errNoCase
 	}
 	o.mu.Lock()
-	state, ended := o.peering.State, o.ended
+	state, ended, convicted := o.peering.State, o.ended, o.convicted
 	o.mu.Unlock()
 	if ended || state != directory.PeeringActive && state != directory.PeeringFrozen {
 		return false, errNoCase
 	}
-	if fresh, err = m.cases.take(v, evidence); !fresh || err != nil {
+	if fresh, err = m.cases.take(v, evidence, convicted || state == directory.PeeringFrozen); !fresh || err != nil {
 		return false, err
 	}
 	o.mu.Lock()

@@ -84,6 +84,19 @@ func (f *feed) stream(id streamID) *stream {
 	return f.next
 }
 
+// streamOf is feed.stream. What was gathered of an epoch that a newer one ends before
+// its tip is gone from disk first: no quota counts it any more, and nothing that the
+// origin takes back would be looked for there. The origin's mu is held.
+func (m *Mesh) streamOf(f *feed, id streamID) (*stream, error) {
+	if over := f.next; over != nil && over.id.epoch < id.epoch {
+		if err := m.store.discard(over.id); err != nil {
+			return nil, err
+		}
+		f.next = nil
+	}
+	return f.stream(id), nil
+}
+
 // live reports whether the feed's shown stream holds anything.
 func (f *feed) live() bool { return f.cur != nil && f.cur.state.Live > 0 }
 

@@ -107,6 +107,19 @@ func (s *store) dropStream(id streamID) error {
 	return err
 }
 
+// discard is dropStream of one that may have nothing on disk yet.
+func (s *store) discard(id streamID) error {
+	there := false
+	err := s.view(func(tx *bbolt.Tx) error {
+		there = tx.Bucket(bucketStreams).Bucket(id.key()) != nil
+		return nil
+	})
+	if err != nil || !there {
+		return err
+	}
+	return s.dropStream(id)
+}
+
 // A kept entry is one whose record is on disk.
 type kept struct {
 	rid    directory.RID

@@ -106,7 +106,9 @@ func kidOf(header []byte) string {
 	return h.Kid
 }
 
-// checkHeader demands exactly {alg: EdDSA, typ, kid}.
+// checkHeader demands exactly {alg: EdDSA, typ, kid}, without white space or escapes:
+// a record's header is in no hash that names the record, and whoever passes one on
+// could else make it as large as they like.
 func checkHeader(header []byte, typ string) error {
 	var h struct {
 		Alg string `json:"alg"`
@@ -116,7 +118,8 @@ func checkHeader(header []byte, typ string) error {
 	if err := json.Unmarshal(header, &h, json.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("%w: %w", directory.ErrHeader, err)
 	}
-	if h.Alg != "EdDSA" || h.Typ != typ || h.Kid == "" {
+	_, err := directory.ParseHash(h.Kid)
+	if h.Alg != "EdDSA" || h.Typ != typ || err != nil || len(header) != len(`{"alg":"EdDSA","kid":"","typ":""}`)+len(h.Kid)+len(typ) {
 		return directory.ErrHeader
 	}
 	return nil

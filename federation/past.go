@@ -63,8 +63,10 @@ func (o *origin) superseded(doc *directory.KeyDocument) ([]pastDocument, error) 
 }
 
 // adopt has the keyring take a key document, and keeps on disk beside it those that
-// superseded returns. One that there is no room for is not adopted.
-func (m *Mesh) adopt(o *origin, text string) error {
+// superseded returns. One that there is no room for is not adopted. One that is known
+// is a sign of life where a node of the origin shows it (first-hand): others may
+// repeat it for as long as it holds.
+func (m *Mesh) adopt(o *origin, text string, firstHand bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
@@ -78,8 +80,11 @@ func (m *Mesh) adopt(o *origin, text string) error {
 	if _, err := m.cfg.Keys.Adopt(o.domain, text); err != nil {
 		return err
 	}
-	o.heard = time.Now()
+	if firstHand {
+		o.heard = time.Now()
+	}
 	if doc, kept, ok := m.cfg.Keys.Keys(o.domain); ok && kept != o.keysText {
+		o.heard = time.Now()
 		if err := m.replaceKeys(o, doc, kept); err != nil {
 			return err
 		}

@@ -57,8 +57,8 @@ type origin struct {
 	comparing *rate.Limiter   // pages of a chain that are read to compare; not guarded
 	head      *directory.Head // the newest verified one
 	headText  string
-	headIs    time.Time // when it was issued, by the origin's clock
-	passedOn  uint64    // how far pages of the origin were gossiped on by this node
+	headIs    time.Time          // when it was issued, by the origin's clock
+	passedOn  directory.Position // how far pages of the origin were gossiped on by this node; tend's own
 	keysText  string
 	past      []pastDocument // the newest first
 	keysAsked time.Time

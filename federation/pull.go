@@ -90,7 +90,7 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 	if err != nil {
 		return err
 	}
-	err = m.adopt(o, text)
+	err = m.adopt(o, text, n.domain == o.domain)
 	var two forked
 	if errors.As(err, &two) {
 		held, other := two.Forked()
@@ -194,12 +194,14 @@ func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
 	if o.ended {
 		return errPeeringEnd
 	}
-	o.heard = time.Now()
 	if last := o.head; last != nil && (h.Epoch < last.Epoch || h.Epoch == last.Epoch && (h.At < last.At || h.At == last.At && h.IssuedAt <= last.IssuedAt)) {
 		m.counted(o, CodeOld)
 		return nil
 	}
-	o.knowHead(h, text)
+	o.heard = time.Now()
+	if err := m.knowHead(o, h, text); err != nil {
+		return err
+	}
 	o.lastErr = ""
 	if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
 		return err
@@ -213,20 +215,26 @@ func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
 	return nil
 }
 
-// knowHead notes what a head says.
-func (o *origin) knowHead(h *directory.Head, text string) {
+// knowHead notes what a head says. o.mu is held.
+func (m *Mesh) knowHead(o *origin, h *directory.Head, text string) error {
+	if f := &o.private; f.cur != nil { // a new epoch is one of all streams
+		if _, err := m.streamOf(f, streamID{h.Issuer, f.aud, h.Epoch}); err != nil {
+			return err
+		}
+	}
+	st, err := m.streamOf(&o.feed, streamID{h.Issuer, directory.Mesh, h.Epoch})
+	if err != nil {
+		return err
+	}
 	if o.head != nil && h.Epoch > o.head.Epoch {
 		o.tip = 0
 	}
 	o.head, o.headText, o.headIs, o.reached = h, text, time.Unix(h.IssuedAt, 0), nil
 	o.tip = max(o.tip, h.Tip)
-	if f := &o.private; f.cur != nil { // a new epoch is one of all streams
-		f.stream(streamID{h.Issuer, f.aud, h.Epoch})
-	}
-	st := o.stream(streamID{h.Issuer, directory.Mesh, h.Epoch})
 	if st != nil && st.state.Watermark >= h.Tip {
 		o.level = time.Now()
 	}
+	return nil
 }
 
 // behind reports whether the origin is known to have announced more than is here.

@@ -102,9 +102,9 @@ func (m *Mesh) route(p pushed) {
 		return
 	}
 	p.from.paced = true
-	issuer, to := peek(p.msg[1:])
+	issuer := peek(p.msg[1:])
 	if !issuer.IsZero() && issuer == m.cfg.Domain {
-		m.hearOwn(p.msg[1:], to)
+		m.hearOwn(p.msg[1:])
 		return
 	}
 	if o := m.origin(issuer); o != nil && o.accepts() {
@@ -119,26 +119,32 @@ func (m *Mesh) route(p pushed) {
 }
 
 // peek reads what a message says that it is of, without believing it.
-func peek(text string) (issuer spiffeid.TrustDomain, to uint64) {
+func peek(text string) (issuer spiffeid.TrustDomain) {
 	parts, err := splitJWS(text)
 	if err != nil {
-		return issuer, 0
+		return issuer
 	}
 	var c struct {
 		Iss string `json:"iss"`
-		To  uint64 `json:"to"`
 	}
 	if json.Unmarshal(parts.payload, &c) != nil {
-		return issuer, 0
+		return issuer
 	}
 	issuer, _ = spiffeid.TrustDomainFromString(c.Iss)
-	return issuer, c.To
+	return issuer
 }
 
-// hearOwn notes that another member of the own domain has spoken.
-func (m *Mesh) hearOwn(text string, to uint64) {
-	if _, _, err := m.cfg.Keys.Verify(m.cfg.Domain, directory.TypePage, text); err == nil && to > m.ownHeard.Load() {
-		m.ownHeard.Store(to)
+// hearOwn notes how far the own domain has spoken to the mesh in its epoch. A peer may
+// echo what it alone was told, or pulled before it was gossiped: so this silences
+// nobody but a member that speaks in the leader's place.
+func (m *Mesh) hearOwn(text string) {
+	payload, _, err := m.cfg.Keys.Verify(m.cfg.Domain, directory.TypePage, text)
+	if err != nil {
+		return
+	}
+	p, err := directory.ParsePage(payload)
+	if err == nil && p.Audience == directory.Mesh && p.Epoch == m.cfg.Source.Position().Epoch && p.To > m.ownHeard.Load() {
+		m.ownHeard.Store(p.To)
 	}
 }
 
@@ -160,8 +166,8 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 		case err != nil: // counted and written down by the gate
 		case code == CodeGap:
 			nudge(o.ask)
-		case page.To > o.passedOn:
-			o.passedOn = page.To
+		case o.passedOn.Before(directory.Position{Epoch: page.Epoch, Revision: page.To}):
+			o.passedOn = directory.Position{Epoch: page.Epoch, Revision: page.To}
 			m.passOn(o.domain, p.msg)
 		}
 	default:
@@ -231,8 +237,9 @@ func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
 		}
 		if !m.cfg.Source.IsLeader() {
 			wait(ctx, nil, leaderSilence)
+			told = max(told, m.ownHeard.Load())
 		}
-		told = m.gossipPage(g, t, max(told, m.ownHeard.Load()))
+		told = m.gossipPage(g, t, told)
 		wait(ctx, nil, gossipEvery)
 	}
 }

@@ -85,7 +85,7 @@ func (m *Mesh) others(but spiffeid.TrustDomain) []node {
 // tend does for an origin all but what pulls page by page: heads, gossiped messages
 // and missing records.
 func (m *Mesh) tend(ctx context.Context, o *origin) {
-	heads := time.NewTimer(m.headPause())
+	heads := newAlarm(m.headPause())
 	defer heads.Stop()
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -96,7 +96,7 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 		case msg := <-o.mail:
 			m.open(ctx, o, msg)
 			if o.putOff() {
-				heads.Reset(keysEvery)
+				heads.sooner(keysEvery)
 			}
 		case <-o.kick:
 			retry.Reset(m.backlog(ctx, o))
@@ -109,8 +109,28 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 			for _, f := range o.feeds() {
 				m.compact(ctx, o, f)
 			}
-			heads.Reset(m.headPause())
+			heads.set(m.headPause())
 		}
+	}
+}
+
+// An alarm is a timer that can be brought forward, and that nobody puts off by doing
+// so again and again.
+type alarm struct {
+	*time.Timer
+	at time.Time
+}
+
+func newAlarm(d time.Duration) *alarm { return &alarm{time.NewTimer(d), time.Now().Add(d)} }
+
+func (a *alarm) set(d time.Duration) {
+	a.at = time.Now().Add(d)
+	a.Reset(d)
+}
+
+func (a *alarm) sooner(d time.Duration) {
+	if time.Until(a.at) > d {
+		a.set(d)
 	}
 }
 

@@ -54,12 +54,12 @@ func (m *Mesh) look(ctx context.Context, from sender, giver node, text string, d
 // prefetch gets the records that an applicable page names and that aren't here.
 func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver node, done ahead) (map[name]fetched, error) {
 	o.mu.Lock()
-	st := o.feedOf(p.Audience).stream(streamID{p.Issuer, p.Audience, p.Epoch})
+	st, err := m.streamOf(o.feedOf(p.Audience), streamID{p.Issuer, p.Audience, p.Epoch})
 	apt := st != nil && st.state.Watermark < p.To && (p.From <= st.state.Watermark || p.Epoch == done.epoch && p.From <= done.watermark)
 	full := apt && o.full(st, usage{})
 	o.mu.Unlock()
-	if !apt {
-		return nil, nil
+	if err != nil || !apt {
+		return nil, err
 	}
 	var names []name
 	for _, d := range p.Digests {
@@ -67,7 +67,7 @@ func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver n
 			names = append(names, nameOf(d))
 		}
 	}
-	err := m.store.read(st.id, func(t *streamTx) (err error) {
+	err = m.store.read(st.id, func(t *streamTx) (err error) {
 		if names, err = t.lacking(p.Digests, names); full && err == nil {
 			names, err = t.replacing(p.Digests, names)
 		}

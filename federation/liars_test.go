@@ -1,0 +1,339 @@
+package federation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// onDiskOf counts the streams of an origin that are on a node's disk.
+func (s *site) onDiskOf(t *testing.T) (streams, records int) {
+	t.Helper()
+	ids, _, err := s.store.streams(alpha)
+	must(t, err)
+	for _, id := range ids {
+		must(t, s.store.read(id, func(tx *streamTx) error { records += tx.records.Stats().KeyN; return nil }))
+	}
+	return len(ids), records
+}
+
+// An origin that begins epoch after epoch and finishes none fills no disk beside the
+// quotas that count what it told, and what it takes back is not left in one of them.
+//
+// Requirement: MESH-017, MESH-025
+func TestEpochsThatAreNotFinishedLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		for i := range 4 {
+			time.Sleep(10 * time.Second)
+			b.origin.restore()
+			b.origin.listKeys(nil, b.alpha.keys)
+			for j := range 5 {
+				b.origin.register(fmt.Sprint("agent-", i, "-", j), 600)
+			}
+			made, err := b.alpha.publisher.page(directory.Mesh, 0, 4, false)
+			must(t, err)
+			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text); err != nil || code != CodeApplied || made.To == made.At {
+				t.Fatal(code, err)
+			}
+		}
+		if streams, records := b.beta.onDiskOf(t); streams != 2 || records != 5 {
+			t.Errorf("%d streams with %d records are on disk: of an epoch that is shown and one that is gathered it is 2 with 5", streams, records)
+		}
+	})
+}
+
+// A relay may not make another's records larger than they are: they count against
+// that other's quota.
+//
+// Requirement: MESH-006, MESH-017
+func TestARelayCannotInflateRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, set := ruled(t)
+		set(directory.PeerRules{Bytes: 100 << 10})
+		rid := b.origin.register("agent", 600)
+		inflate := true
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path != pathRecords || !inflate {
+				return body
+			}
+			var l recordLine
+			must(t, json.Unmarshal(body, &l))
+			header, rest, _ := strings.Cut(l.Record, ".")
+			plain, err := directory.B64.DecodeString(header)
+			must(t, err)
+			plain = append(bytes.TrimSuffix(plain, []byte("}")), bytes.Repeat([]byte(" "), 60<<10)...)
+			l.Record = directory.B64.EncodeToString(append(plain, '}')) + "." + rest
+			return l.bytes()
+		}
+		b.pull()
+		if s := b.beta.Peers()[0]; s.Bytes > 10<<10 || s.Received[CodeRecord] != 1 {
+			t.Errorf("%d bytes are held of one agent, and %d records were refused", s.Bytes, s.Received[CodeRecord])
+		}
+		inflate = false
+		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		if b.beta.shown(alpha)[rid] == nil {
+			t.Error("the record is not taken from who gives it as it is")
+		}
+	})
+}
+
+// Whoever keeps telling what makes a node ask for an origin's keys doesn't keep it
+// from asking for the origin's word, without which it hides what the origin told.
+//
+// Requirement: MESH-008, MESH-017
+func TestALiarCannotSilenceAnotherOrigin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, set := ruled(t)
+		set(directory.PeerRules{OnStale: directory.OnStaleHide})
+		rid := b.origin.register("agent", 3600)
+		defer b.beta.run(t)()
+		eventually(t, 10*time.Second, "it is shown", func() bool { return b.beta.shown(alpha)[rid] != nil })
+		lie, _ := newKeyring(alpha, "liar", b.origin).Sign(directory.TypePage, b.page(nil))
+		for range 5 * 300 {
+			time.Sleep(200 * time.Millisecond)
+			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + lie})
+			if s := b.beta.Peers()[0]; s.State != "active" || s.Hidden || b.beta.shown(alpha)[rid] == nil {
+				t.Fatalf("after a head of %v: %+v", s.HeadAge, s)
+			}
+		}
+	})
+}
+
+// A peer that echoes what it pulled doesn't keep the domain from telling the mesh.
+//
+// Requirement: MESH-006, MESH-017
+func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		told := &teller{}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		go b.alpha.gossipOut(ctx, told)
+		for i := range 3 {
+			time.Sleep(2 * time.Second)
+			rid := b.origin.register(fmt.Sprint("agent-", i), 600)
+			b.origin.grant(rid, directory.Only(beta), true)
+			for _, aud := range []directory.Audience{directory.Mesh, directory.Only(beta)} {
+				made, err := b.alpha.publisher.page(aud, 0, maxDigests, true)
+				must(t, err)
+				b.alpha.route(pushed{sender{domain: beta, pushed: true}, string([]byte{gossipPage}) + made.text})
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if n := told.count(gossipPage); n != 3 {
+			t.Errorf("%d of 3 pages were told the mesh", n)
+		}
+	})
+}
+
+// A teller is a pool that notes what it is to tell.
+type teller struct {
+	mu       sync.Mutex
+	messages []string
+}
+
+func (p *teller) publish(_ string, msg []byte, _ audience) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.messages = append(p.messages, string(msg))
+}
+
+// count returns how many messages of a sort there are.
+func (p *teller) count(sort byte) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, msg := range p.messages {
+		if msg[0] == sort {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *teller) members() []MemberStatus { return nil }
+func (p *teller) close() error            { return nil }
+
+// What an origin says in a new epoch is passed on though it has fewer revisions.
+//
+// Requirement: MESH-006, MESH-019
+func TestANewEpochIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		told := &teller{}
+		b.beta.setGossip(told)
+		hear := func() {
+			t.Helper()
+			page, err := b.alpha.publisher.page(directory.Mesh, 0, maxDigests, false)
+			must(t, err)
+			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{gossipPage}) + page.text})
+			o := b.beta.origin(alpha)
+			b.beta.open(t.Context(), o, <-o.mail)
+		}
+		for i := range 5 {
+			b.origin.register(fmt.Sprint("agent-", i), 600)
+		}
+		if err := b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()); err != nil {
+			t.Fatal(err)
+		}
+		hear()
+		time.Sleep(10 * time.Second)
+		b.origin.restore()
+		b.origin.rev, b.origin.tip = 1, 1
+		b.origin.history = map[directory.RID][]directory.Digest{}
+		b.origin.listKeys(nil, b.alpha.keys)
+		must(t, b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()))
+		b.origin.register("again", 600)
+		hear()
+		if n := told.count(gossipPage); n != 2 {
+			t.Errorf("%d of 2 pages were passed on", n)
+		}
+	})
+}
+
+// An origin that lets this domain have its private stream alone is known to be there
+// by its own word; what others repeat of it doesn't count.
+//
+// Requirement: MESH-008
+func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := active(alpha, 1)
+		p.Import.OnStale = directory.OnStaleHide
+		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+		rid := b.origin.register("agent", 3600)
+		b.origin.grant(rid, directory.Only(beta), true)
+		b.origin.export(rid, false)
+		head, err := b.alpha.publisher.head()
+		must(t, err)
+		b.origin.mesh = nil
+		b.origin.listKeys(nil, b.alpha.keys)
+		defer b.beta.run(t)()
+		eventually(t, 10*time.Second, "it is shown", func() bool { return b.beta.shown(alpha)[rid] != nil })
+		time.Sleep(5 * time.Minute)
+		if b.beta.shown(alpha)[rid] == nil {
+			t.Fatal("hidden while its origin answers")
+		}
+		b.world.mu.Lock()
+		b.world.cut = func(string, string) bool { return true }
+		b.world.mu.Unlock()
+		for range 5 * 60 {
+			time.Sleep(time.Second)
+			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipHead}) + head})
+		}
+		if s := b.beta.Peers()[0]; !s.Hidden || b.beta.shown(alpha)[rid] != nil || time.Since(s.LastHeard) < 4*time.Minute {
+			t.Errorf("five minutes after its last word: %+v", s)
+		}
+	})
+}
+
+// A believer is a Court that believes all evidence, and has it that domains act at once.
+type believer struct{ frozen func(spiffeid.TrustDomain) }
+
+func (c *believer) Accuse(spiffeid.TrustDomain, []string, []string) ([]byte, error) {
+	return nil, errNoCase
+}
+func (c *believer) Judge(evidence []byte) (Conviction, error) {
+	return Conviction{Origin: alpha, ID: string(evidence)}, nil
+}
+func (c *believer) Freeze(_ context.Context, td spiffeid.TrustDomain) error {
+	c.frozen(td)
+	return nil
+}
+
+// Who fills the evidence that is kept against them can be convicted after a release
+// still, also where the node stops before the domain has acted.
+//
+// Requirement: MESH-022
+func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		p := active(alpha, 1)
+		set := func(state directory.PeeringState) {
+			mu.Lock()
+			defer mu.Unlock()
+			p.State = state
+		}
+		b := newBench(t, func(c *Config) {
+			c.Court = &believer{func(spiffeid.TrustDomain) { set(directory.PeeringFrozen) }}
+			c.Peerings = func() []directory.Peering {
+				mu.Lock()
+				defer mu.Unlock()
+				return []directory.Peering{p}
+			}
+		})
+		acts := func() {
+			ctx, stop := context.WithCancel(t.Context())
+			go b.beta.enforce(ctx)
+			synctest.Wait()
+			stop()
+			synctest.Wait()
+			b.beta.reconcile()
+		}
+		for i := range 2 * maxFiles {
+			_, _ = b.beta.convict(fmt.Append(nil, "E1-", i))
+		}
+		acts()
+		for i := range 3 {
+			set(directory.PeeringActive)
+			b.beta.reconcile()
+			if !b.beta.origin(alpha).accepts() {
+				t.Fatal("not released")
+			}
+			fresh, err := b.beta.convict(fmt.Append(nil, "E1-later-", i))
+			if b.beta.reopen(t); !fresh || err != nil || b.beta.origin(alpha).accepts() {
+				t.Errorf("after release %d: fresh %v, %v", i, fresh, err)
+			}
+			acts()
+			if n := len(b.beta.Evidence(alpha)); n > maxFiles {
+				t.Errorf("%d files are kept", n)
+			}
+			if _, err := b.beta.EvidenceFile(alpha, fmt.Sprint("E1-later-", i)); err != nil {
+				t.Error(err)
+			}
+		}
+		files, err := os.ReadDir(filepath.Join(b.beta.cfg.Dir, "evidence"))
+		if err != nil || len(files) != maxFiles {
+			t.Errorf("%d files are on disk, %v", len(files), err)
+		}
+	})
+}
+
+// Records that can't be shown are no flood of lines.
+//
+// Requirement: MESH-017
+func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		o := b.origin
+		for i := range 300 {
+			rid := o.register(fmt.Sprint("agent-", i), 600)
+			o.with(rid, func(r *registration, at int64) {
+				r.document = directory.LoadDocument(directory.KindAD, []byte(`{"endpoint":7}`))
+				o.put(rid, r, at)
+			})
+		}
+		before := b.log.n.Load()
+		b.pull()
+		if n := b.log.n.Load() - before; n == 0 || n > 3 {
+			t.Errorf("%d lines", n)
+		}
+		if s := b.beta.Peers()[0]; s.Received[CodeRecord] != 300 {
+			t.Errorf("%d of 300 are counted", s.Received[CodeRecord])
+		}
+	})
+}
