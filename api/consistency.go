@@ -183,8 +183,11 @@ func (s *Server) awaitAll(c *call, f freshness) error {
 	defer cancel()
 	for _, m := range f.min {
 		if err := s.cfg.Await(ctx, m.domain, m.at); err != nil && s.position(m.domain).Before(m.at) {
-			return directory.Refuse(directory.Unavailable,
-				"This node did not reach %s within %d s; it has %s.", directory.FormatIndex(m.domain, m.at), int(f.wait.Seconds()), s.position(m.domain))
+			has := "it has " + s.position(m.domain).String()
+			if s.position(m.domain) == (directory.Position{}) {
+				has = "it has nothing of that domain"
+			}
+			return directory.Refuse(directory.Unavailable, "This node did not reach %s within %d s; %s.", directory.FormatIndex(m.domain, m.at), int(f.wait.Seconds()), has)
 		}
 	}
 	return nil

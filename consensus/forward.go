@@ -181,6 +181,7 @@ const (
 	readPath     = "/v1/read"
 	termPath     = "/v1/term"
 	asidePath    = "/v1/aside"
+	contactsPath = "/v1/contacts"
 	maxBody      = 1 << 20
 	typeCBOR     = "application/cbor"
 )
@@ -299,6 +300,11 @@ func (s *Store) handler() http.Handler {
 		var word asideWord
 		if s.receive(w, r, s.leading.Load() && s.cfg.Aside != nil, &word) {
 			s.answer(w, &asideWord{s.cfg.Aside(word.Text)})
+		}
+	})
+	mux.HandleFunc("POST "+contactsPath, func(w http.ResponseWriter, r *http.Request) {
+		if s.receive(w, r, s.leading.Load(), &contactsWord{}) {
+			s.answer(w, s.contacts())
 		}
 	})
 	mux.HandleFunc("POST "+restorePath, s.takeBackup)

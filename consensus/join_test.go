@@ -448,7 +448,7 @@ func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		for _, path := range []string{presencePath, readPath, termPath, vouchPath, restorePath} {
+		for _, path := range []string{presencePath, readPath, contactsPath, termPath, vouchPath, restorePath} {
 			resp, err := stranger.guest.Post("https://"+d.members[0].Address+path, typeCBOR, strings.NewReader("\xa0"))
 			if err != nil {
 				t.Fatal(err)

@@ -120,7 +120,7 @@ func (s *Store) sweep() {
 	now := s.cfg.clock()
 	if s.raft.State() == raft.Leader && s.hasHeir() && (s.failure() != nil || s.presence.off(now)) {
 		s.log.Warn("handing the leadership over: this member cannot write, or its clock is off its members'")
-		s.raft.LeadershipTransfer() // its outcome is seen by the next round
+		s.handOn() // its outcome is seen by the next round
 		return
 	}
 	s.sweepAt(now)

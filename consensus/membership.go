@@ -110,7 +110,7 @@ func (s *Store) address() raft.ServerAddress { return raft.ServerAddress(s.self(
 func (s *Store) shutdown() error {
 	var errs []error
 	if s.raft != nil && s.raft.State() == raft.Leader && s.hasHeir() {
-		if err := s.yield(s.raft.LeadershipTransfer); err != nil {
+		if err := s.yield(s.handOn); err != nil {
 			s.log.Info("nobody took the leadership over", "error", err)
 		}
 		s.drain(s.cfg.Timing.Heartbeat)

@@ -31,10 +31,25 @@ const (
 const admittedFor = 24 * time.Hour
 
 // Transfer gives the leadership to a member, or to whichever is fit where to is
-// zero, and returns once it has it.
+// zero, and returns once it has it, and this member knows that.
 func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
+	before, _ := s.leader()
 	_, err := s.write(ctx, &request{Order: &order{verbTransfer, to}})
-	return err
+	if err != nil {
+		return err
+	}
+	for known := time.After(s.cfg.Timing.Heartbeat); ; {
+		if now, ok := s.leader(); ok && (now.ID == to || to.IsZero() && now.ID != before.ID) {
+			return nil
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-known: // it has been handed over: who has it will be heard
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // Expel takes a member out of the domain. It is refused where the domain could not
@@ -126,7 +141,7 @@ func (s *Store) handOver(to spiffeid.ID) error {
 	case !s.hasHeir():
 		return directory.Refuse(directory.Conflict, "no other member has a vote: nobody can take the leadership over")
 	case to.IsZero():
-		transfer = s.raft.LeadershipTransfer
+		transfer = s.handOn
 	case !is:
 		return unknownMember(to)
 	case !m.voter:

@@ -76,6 +76,27 @@ func (s *Store) hasHeir() bool {
 	return len(others) > 0
 }
 
+// handOn gives the leadership to whoever is fit. Raft gives it to one of those that
+// have most of the log, and of a domain in which little is written a member that is
+// dead has as much as any: so where some were not heard lately, it is told to whom.
+func (s *Store) handOn() raft.Future {
+	others, _ := s.voters()
+	var last Member
+	var at time.Time
+	silent := false
+	for _, m := range others {
+		heard := s.presence.lastHeard(m.ID)
+		silent = silent || s.cfg.clock().Sub(heard) > 2*s.cfg.Timing.Presence
+		if heard.After(at) {
+			last, at = m, heard
+		}
+	}
+	if !silent || at.IsZero() {
+		return s.raft.LeadershipTransfer()
+	}
+	return s.raft.LeadershipTransferToServer(raft.ServerID(last.ID.String()), raft.ServerAddress(last.Address))
+}
+
 // vouchWord asks a member whether it knows of another.
 type vouchWord struct {
 	ID spiffeid.ID `cbor:"1,keyasint"`
@@ -141,9 +162,10 @@ type RaftPeer struct {
 }
 
 // RaftPeers returns the domain's members. The leader knows when it last heard
-// each, a follower only when it heard the leader.
+// each, also when it has lost them and leads no more; a follower only when it heard
+// the leader.
 func (s *Store) RaftPeers() []RaftPeer {
-	leader, _ := s.leader()
+	leader, led := s.leader()
 	apis := s.apis()
 	var peers []RaftPeer
 	for _, m := range s.servers() {
@@ -151,7 +173,7 @@ func (s *Store) RaftPeers() []RaftPeer {
 		switch {
 		case m.ID == s.cfg.Node:
 			p.LastContact = time.Now()
-		case s.leading.Load():
+		case s.leading.Load(), !led:
 			p.LastContact = s.presence.lastHeard(m.ID)
 		case p.Leader:
 			p.LastContact = s.raft.LastContact()

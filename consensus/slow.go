@@ -96,7 +96,7 @@ func (s *Store) watchDisk(yielded *time.Time) {
 	*yielded = time.Now()
 	s.log.Warn("handing the leadership over: the disk of this member's log is slow",
 		"for", row, "current_append", current, "slow_is_over", s.cfg.Timing.SlowDisk)
-	s.raft.LeadershipTransfer() // its outcome is seen by the next rounds
+	s.handOn() // its outcome is seen by the next rounds
 }
 
 func (s *Store) hangs(current time.Duration) bool {

@@ -71,7 +71,7 @@ func (o operator) Raft() api.RaftStatus {
 	if leader, ok := o.n.store.Leader(); ok {
 		s.Leader = leader.String()
 	}
-	for _, p := range o.n.store.RaftPeers() {
+	for _, p := range o.n.store.Contacts() {
 		s.Peers = append(s.Peers, api.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact})
 	}
 	ids, until := o.n.store.Admitted()

@@ -252,7 +252,7 @@ func (d *Doctor) raft(ctx context.Context) {
 		}
 		voters++
 		if p.LastContact.IsZero() || d.now.Sub(p.LastContact) < contactBound {
-			heard++ // one that is not the leader hears the leader alone
+			heard++ // of whom the node that answers knows nothing, the leader may
 		} else {
 			silent = append(silent, p.ID)
 		}

@@ -1,0 +1,55 @@
+package consensus
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// Every member tells an operator when each was heard last, and who has taken a
+// leadership over, as soon as it was; and no dead member is to take it over.
+func TestEveryMemberTellsOfContacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		silence := func(at, of int) time.Duration {
+			for _, p := range d.nodes[at].Contacts() {
+				if p.ID == d.members[of].ID && !p.LastContact.IsZero() {
+					return time.Since(p.LastContact)
+				}
+			}
+			return -1
+		}
+		leader, follower := d.leader()
+		third := 3 - leader - follower
+		for at := range d.nodes {
+			for of := range d.nodes {
+				if s := silence(at, of); s < 0 || s > 10*time.Second {
+					t.Errorf("node %d heard node %d %s ago", at, of, s)
+				}
+			}
+		}
+		d.stop(third)
+		time.Sleep(time.Minute)
+		if s := silence(follower, third); s < time.Minute || s > 70*time.Second {
+			t.Errorf("a node that was stopped a minute ago was heard %s ago", s)
+		}
+		if err := d.nodes[follower].Transfer(t.Context(), spiffeid.ID{}); err != nil {
+			t.Fatal(err)
+		}
+		if l, ok := d.nodes[follower].Leader(); !ok || l != d.members[follower].ID {
+			t.Errorf("after a transfer it knows %q as the leader", l)
+		}
+		d.ready()
+		d.stop(leader)
+		time.Sleep(time.Minute)
+		if l, ok := d.nodes[follower].Leader(); ok {
+			t.Fatalf("%s leads alone", l)
+		}
+		if s := silence(follower, leader); s < time.Minute || s > 70*time.Second {
+			t.Errorf("who has lost the others heard one %s ago", s)
+		}
+	})
+}
