@@ -144,6 +144,26 @@ func TestA2A(t *testing.T) {
 	}
 }
 
+// What an agent answers is A2A's where it is that, whatever type a server guesses for it;
+// other agents say that it is JSON.
+func TestA2AThatIsGuessedToBeText(t *testing.T) {
+	s := newStage(t, nil)
+	answer := `{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`
+	agent := s.agent(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) })
+	e := entry(t, directory.KindA2A, "a", fmt.Sprintf(`{"name": "A", "description": "D", "version": "1", "url": %q, "skills": []}`, agent.URL))
+	r, err := s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(`{"text":"hi"}`)})
+	if err != nil || string(r.Body) != `{"kind":"message"}` || r.ContentType != "application/json" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := invoke(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
+		t.Errorf("another agent's text: %v", err)
+	}
+	answer = "hello"
+	if _, err := invoke(s, e, "", `{"text":"hi"}`); directory.ProblemOf(err) != directory.AgentFailed {
+		t.Errorf("text that is no JSON: %v", err)
+	}
+}
+
 // A session is ended at the server also where the caller has gone before the answer.
 func TestMCPSessionsEnd(t *testing.T) {
 	s := newStage(t, nil)

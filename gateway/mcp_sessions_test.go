@@ -131,7 +131,7 @@ func end(t *testing.T, s *stage) {
 // else's does: no other caller's, none of what the agent gets other header fields with,
 // none after the registration has changed. All of them are ended.
 //
-// Requirement: WOA-011, WOA-018
+// Requirement: AI-017, WOA-011
 func TestMCPSessionsAreTheCallersOwn(t *testing.T) {
 	s := newStage(t, func(c *gateway.Config) { c.PassHeaders = map[string][]string{"m": {"X-Secret"}} })
 	ts := newToolServer(t, s, false, "say", "hum")
@@ -175,7 +175,7 @@ func TestMCPSessionsAreTheCallersOwn(t *testing.T) {
 // A server that was started anew knows no session. Nothing was done in it, and the call
 // is made once more, in a new one: once, and no more often.
 //
-// Requirement: AI-036
+// Requirement: AI-012
 func TestMCPSessionsThatServersForget(t *testing.T) {
 	s := newStage(t, nil)
 	caller := directory.IdentityOf(beta)

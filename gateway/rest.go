@@ -139,6 +139,9 @@ func (i *invoking) read(resp *http.Response) (*directory.Reply, error) {
 		return nil, readErr
 	case int64(len(body)) > i.g.cfg.MaxBody:
 		return nil, refuse(RuleSize, nil, "the answer has over %d bytes", i.g.cfg.MaxBody)
+	case i.binding.Protocol == protocolA2A && media == "text/plain" && jsontext.Value(body).IsValid():
+		// A2A's SDK for Go, as of 0.3.3, leaves the type of its answers to net/http's guess.
+		reply.ContentType = "application/json"
 	case err != nil || media != "application/json" && !strings.HasSuffix(media, "+json"):
 		return nil, directory.Refuse(directory.AgentFailed, "the agent answered %d with %.100q, which is not JSON", resp.StatusCode, resp.Header.Get("Content-Type"))
 	case !jsontext.Value(body).IsValid():
