@@ -34,57 +34,6 @@ func NewClient(base string, hc *http.Client) *Client {
 	return &Client{strings.TrimRight(base, "/"), hc}
 }
 
-// A Reply is an answer as it came.
-type Reply struct {
-	Status int
-	Header http.Header
-	Body   []byte
-}
-
-// Index returns how far the origins' histories had come: DOMAIN=EPOCH.REVISION,
-// separated by commas.
-func (r *Reply) Index() string { return r.Header.Get("Roster-Index") }
-
-// An Error is a node's refusal: its status and problem body (RFC 9457).
-type Error struct {
-	Reply      `json:"-"`
-	Type       string            `json:"type"`
-	Title      string            `json:"title"`
-	Detail     string            `json:"detail"`
-	Pointer    string            `json:"pointer"`
-	Code       string            `json:"code"`
-	RequestID  string            `json:"correlation_id"`
-	RetryAfter int               `json:"retry_after"` // seconds
-	OriginHref string            `json:"origin_href"`
-	Policies   []string          `json:"policies"`
-	Problem    directory.Problem `json:"-"` // the last segment of Type; empty where the body is no problem
-}
-
-func (e *Error) Error() string {
-	text := e.Detail
-	if text == "" {
-		text = fmt.Sprintf("the directory answered %d %s", e.Status, http.StatusText(e.Status))
-	}
-	if e.Pointer != "" {
-		text += " (at " + e.Pointer + ")"
-	}
-	return text
-}
-
-func newError(r *Reply) *Error {
-	e := &Error{}
-	if media := r.Header.Get("Content-Type"); media == "application/problem+json" {
-		if err := json.Unmarshal(r.Body, e); err == nil {
-			e.Problem = directory.Problem(e.Type[strings.LastIndexByte(e.Type, '/')+1:])
-		}
-	}
-	e.Reply = *r
-	if r.Status == http.StatusMultipleChoices {
-		e.Detail = "several domains have a registration of this id: " + strings.Join(r.Header.Values("Link"), ", ")
-	}
-	return e
-}
-
 // do sends one request and reads its answer to the end. A status of 300 and
 // above is an *Error, beside the reply.
 func (c *Client) do(ctx context.Context, method, target string, header http.Header, body []byte) (*Reply, error) {
@@ -136,7 +85,7 @@ func (c *Client) read(ctx context.Context, target string, v any) (*Reply, error)
 		return r, err
 	}
 	if err := json.Unmarshal(r.Body, v); err != nil {
-		return r, fmt.Errorf("the answer is not what a directory sends: %w", err)
+		return r, fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
 	return r, nil
 }
@@ -170,7 +119,11 @@ func (c *Client) Register(ctx context.Context, agent string, document []byte, op
 	if opt.IfMatch != "" {
 		header.Set("If-Match", opt.IfMatch)
 	}
-	return registered(c.do(ctx, http.MethodPost, "/ad/r?"+q.Encode(), header, document))
+	out, err := registered(c.do(ctx, http.MethodPost, "/ad/r?"+q.Encode(), header, document))
+	if err == nil && out.RID == "" {
+		return nil, fmt.Errorf("%w: it does not say where the registration is", ErrAnswer)
+	}
+	return out, err
 }
 
 // Refresh renews a registration by rid, name or path; a lifetime of 0 keeps the
@@ -202,10 +155,10 @@ func (c *Client) RefreshMany(ctx context.Context, items []Renewal) ([]Renewed, e
 		}
 		var told []Renewed
 		if err := json.Unmarshal(r.Body, &told); err != nil {
-			return all, fmt.Errorf("the answer is not what a directory sends: %w", err)
+			return all, fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
 		if len(told) != n {
-			return all, fmt.Errorf("the answer is not what a directory sends: it tells of %d registrations, not of %d", len(told), n)
+			return all, fmt.Errorf("%w: it tells of %d registrations, not of %d", ErrAnswer, len(told), n)
 		}
 		all = append(all, told...)
 	}
@@ -230,7 +183,7 @@ func renewals(items []Renewal) (body []byte, n int, err error) {
 
 // Deregister removes a registration by rid, name or path (jimenez 4.5).
 func (c *Client) Deregister(ctx context.Context, id string) (*Reply, error) {
-	return c.do(ctx, http.MethodDelete, path(id), nil, nil)
+	return c.change(ctx, http.MethodDelete, path(id), nil, nil)
 }
 
 func registered(r *Reply, err error) (*Registered, error) {
@@ -244,7 +197,7 @@ func registered(r *Reply, err error) (*Registered, error) {
 			Lt uint32 `json:"lt"`
 		}
 		if err := json.Unmarshal(r.Body, &body); err != nil {
-			return nil, fmt.Errorf("the answer is not what a directory sends: %w", err)
+			return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
 		out.Granted = body.Lt
 	}
@@ -339,7 +292,9 @@ func (c *Client) GetFresh(ctx context.Context, id string, opt ReadOptions) (*Res
 	if err != nil {
 		return nil, err
 	}
-	out.Reply = *r
+	if out.Reply = *r; out.Href == "" {
+		return nil, fmt.Errorf("%w: it has no registration", ErrAnswer)
+	}
 	return out, nil
 }
 
@@ -429,6 +384,9 @@ func (c *Client) listing(ctx context.Context, target string) (*Listing, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.Agents == nil { // there are none in an empty one
+		return nil, fmt.Errorf("%w: it has no list of agents", ErrAnswer)
+	}
 	l.Reply = *r
 	l.Next = nextOf(r)
 	return l, nil
@@ -448,6 +406,9 @@ func nextOf(r *Reply) string {
 func (c *Client) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
 	out := &RaftStatus{}
 	r, err := c.read(ctx, "/v1/operator/raft", out)
+	if err == nil && out.Peers == nil {
+		err = fmt.Errorf("%w: it has no nodes", ErrAnswer)
+	}
 	return out, r, err
 }
 
@@ -475,7 +436,7 @@ func (c *Client) SetPeering(ctx context.Context, p directory.Peering) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.do(ctx, http.MethodPost, "/v1/operator/peers", nil, body)
+	_, err = c.change(ctx, http.MethodPost, "/v1/operator/peers", nil, body)
 	return err
 }
 

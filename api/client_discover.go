@@ -152,7 +152,7 @@ func (c *Client) pose(ctx context.Context, path string, opt DiscoverOptions, que
 		return nil, err
 	}
 	if err := json.Unmarshal(r.Body, v); err != nil {
-		return nil, fmt.Errorf("the answer is not what a directory sends: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
 	return r, nil
 }

@@ -198,7 +198,7 @@ func (d slow) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	w := httptest.NewRecorder()
-	_, _ = io.WriteString(w, `{}`)
+	_, _ = io.WriteString(w, `{"agents":[]}`)
 	return w.Result(), nil
 }
 
@@ -223,6 +223,42 @@ func TestClientWaitsForWhatItAskedToWaitFor(t *testing.T) {
 			t.Errorf("a directory that takes 31 s: %v", err)
 		}
 	})
+}
+
+// What is no directory answers 200 to everything: no change is taken for made, and
+// nothing that was looked for for absent.
+func TestClientKnowsADirectorysAnswers(t *testing.T) {
+	const id = "spiffe://alpha.test/roster/node/1"
+	for _, body := range []string{"<html>", "{}", "null", `{"status":"ok"}`} {
+		portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		c, ctx := NewClient(portal.URL, portal.Client()), t.Context()
+		for what, ask := range map[string]func() error{
+			"Register":      func() error { _, err := c.Register(ctx, "x", []byte("{}"), RegisterOptions{}); return err },
+			"Deregister":    func() error { _, err := c.Deregister(ctx, "x"); return err },
+			"TransferOwner": func() error { _, err := c.TransferOwner(ctx, "x", identity("/agent/bob")); return err },
+			"RefreshMany":   func() error { _, err := c.RefreshMany(ctx, []Renewal{{ID: "x"}}); return err },
+			"Get":           func() error { _, err := c.Get(ctx, "x"); return err },
+			"Lookup":        func() error { _, err := c.Lookup(ctx, LookupOptions{}); return err },
+			"Watch":         func() error { _, err := c.Watch(ctx, LookupOptions{}, ""); return err },
+			"Raft":          func() error { _, _, err := c.Raft(ctx); return err },
+			"Transfer":      func() error { return c.Transfer(ctx, id) },
+			"RemoveMember":  func() error { return c.RemoveMember(ctx, id) },
+			"Admit":         func() error { return c.Admit(ctx, id, false) },
+			"Leave":         func() error { return c.Leave(ctx) },
+			"RotateKey":     func() error { return c.RotateKey(ctx) },
+			"RevokeKey":     func() error { return c.RevokeKey(ctx, "x") },
+			"SetPolicy":     func() error { return c.SetPolicy(ctx, "", nil) },
+			"SetPeering":    func() error { return c.SetPeering(ctx, directory.Peering{}) },
+			"Accept":        func() error { return c.Accept(ctx, "x") },
+			"ChangePeering": func() error { return c.ChangePeering(ctx, "beta.test", PeerRemove) },
+			"Redeem":        func() error { return c.Redeem(ctx, "x", directory.Peering{}) },
+		} {
+			if err := ask(); !errors.Is(err, ErrAnswer) {
+				t.Errorf("%s, answered with %s: %v", what, body, err)
+			}
+		}
+		portal.Close()
+	}
 }
 
 func TestAdmin(t *testing.T) {

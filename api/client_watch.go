@@ -105,6 +105,9 @@ func (c *Client) stream(ctx context.Context, target, lastID string) (*http.Respo
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
+	if resp.StatusCode < 300 {
+		return nil, fmt.Errorf("%w: it is no stream of events but %q", ErrAnswer, resp.Header.Get("Content-Type"))
+	}
 	return nil, newError(&Reply{resp.StatusCode, resp.Header, b})
 }
 

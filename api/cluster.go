@@ -106,31 +106,31 @@ func (s *Server) leave(w http.ResponseWriter, c *call) error {
 // Transfer gives the leadership to a node of the domain, or to any that is fit
 // where to is empty.
 func (c *Client) Transfer(ctx context.Context, to string) error {
-	return c.order(ctx, "transfer", member{ID: to})
+	return c.order(ctx, "/v1/operator/raft/transfer", member{ID: to})
 }
 
 // RemoveMember takes a node out of the domain.
 func (c *Client) RemoveMember(ctx context.Context, id string) error {
-	return c.order(ctx, "remove", member{ID: id})
+	return c.order(ctx, "/v1/operator/raft/remove", member{ID: id})
 }
 
 // Admit lets a node join the domain, once and within a day; withdraw takes that
 // back.
 func (c *Client) Admit(ctx context.Context, id string, withdraw bool) error {
-	return c.order(ctx, "admit", member{ID: id, Withdraw: withdraw})
+	return c.order(ctx, "/v1/operator/raft/admit", member{ID: id, Withdraw: withdraw})
 }
 
 // Leave takes the node that is asked out of its domain.
 func (c *Client) Leave(ctx context.Context) error {
-	_, err := c.do(ctx, http.MethodPost, "/v1/operator/raft/leave", nil, nil)
+	_, err := c.change(ctx, http.MethodPost, "/v1/operator/raft/leave", nil, nil)
 	return err
 }
 
-func (c *Client) order(ctx context.Context, verb string, in member) error {
+// order asks for a change by a body, which is answered by none.
+func (c *Client) order(ctx context.Context, target string, in any) error {
 	body, err := json.Marshal(in)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = c.change(ctx, http.MethodPost, target, nil, body)
 	}
-	_, err = c.do(ctx, http.MethodPost, "/v1/operator/raft/"+verb, nil, body)
 	return err
 }

@@ -68,12 +68,12 @@ func (c *Client) Keys(ctx context.Context) (KeysStatus, *Reply, error) {
 
 // RotateKey gives the node that is asked another signing key.
 func (c *Client) RotateKey(ctx context.Context) error {
-	_, err := c.do(ctx, http.MethodPost, "/v1/operator/keys/rotate", nil, nil)
+	_, err := c.change(ctx, http.MethodPost, "/v1/operator/keys/rotate", nil, nil)
 	return err
 }
 
 // RevokeKey takes a signing key back, for good. To repeat it is safe.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
-	_, err := c.ask(ctx, "/v1/operator/keys/revoke", revokeRequest{id})
+	err := c.order(ctx, "/v1/operator/keys/revoke", revokeRequest{id})
 	return err
 }

@@ -295,19 +295,19 @@ func (c *Client) Invite(ctx context.Context, peer string, life time.Duration) (I
 
 // Accept makes the domain that a token is of a peer.
 func (c *Client) Accept(ctx context.Context, token string) error {
-	_, err := c.ask(ctx, "/v1/operator/peers/accept", acceptRequest{token})
+	err := c.order(ctx, "/v1/operator/peers/accept", acceptRequest{token})
 	return err
 }
 
 // ChangePeering does something with a peering that there is.
 func (c *Client) ChangePeering(ctx context.Context, peer string, verb PeerVerb) error {
-	_, err := c.ask(ctx, "/v1/operator/peers/change", changeRequest{Domain: peer, Verb: verb})
+	err := c.order(ctx, "/v1/operator/peers/change", changeRequest{Domain: peer, Verb: verb})
 	return err
 }
 
 // SetPeerRules puts rules in the place of those of a peering; nil keeps what there is.
 func (c *Client) SetPeerRules(ctx context.Context, peer string, export, imports *directory.PeerRules) error {
-	_, err := c.ask(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, export, imports})
+	err := c.order(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, export, imports})
 	return err
 }
 
@@ -323,7 +323,7 @@ func (c *Client) Evidence(ctx context.Context, domain, id string) (*Reply, error
 // Redeem shows an invitation's secret to the domain that it is of, with what p
 // says of the invited one.
 func (c *Client) Redeem(ctx context.Context, secret string, p directory.Peering) error {
-	_, err := c.ask(ctx, redeemPath, offer{peering{Domain: p.Domain.Name(), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip, Endpoint: p.Endpoint}, secret})
+	err := c.order(ctx, redeemPath, offer{peering{Domain: p.Domain.Name(), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip, Endpoint: p.Endpoint}, secret})
 	return err
 }
 

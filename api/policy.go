@@ -96,7 +96,7 @@ func (c *Client) SetPolicy(ctx context.Context, text string, replaces *uint64) e
 		Version *uint64 `json:"version,omitempty"`
 	}{text, replaces})
 	if err == nil {
-		_, err = c.do(ctx, http.MethodPut, "/v1/operator/policy", nil, body)
+		_, err = c.change(ctx, http.MethodPut, "/v1/operator/policy", nil, body)
 	}
 	return err
 }

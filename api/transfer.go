@@ -108,5 +108,5 @@ func (c *Client) TransferOwner(ctx context.Context, id string, to directory.Iden
 	if err != nil {
 		return nil, err
 	}
-	return c.do(ctx, http.MethodPost, path(id)+"/transfer", nil, body)
+	return c.change(ctx, http.MethodPost, path(id)+"/transfer", nil, body)
 }

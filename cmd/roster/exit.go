@@ -166,6 +166,8 @@ func explain(err error) *failure {
 func explainAnswer(e *api.Error) *failure {
 	f := &failure{code: codeOfStatus(e.Status, e.Problem), what: firstLine(e.Error()), err: e}
 	switch {
+	case e.Problem == "" && e.Status != http.StatusMultipleChoices: // a proxy's word, or that of something else
+		f.why = strange
 	case e.Status == http.StatusUnauthorized:
 		f.why = "Say who you are with --cert and --key: the files of an X.509-SVID that the directory's domain or a peer of it issued."
 	case e.Problem == directory.NameTaken:
@@ -184,6 +186,9 @@ func explainAnswer(e *api.Error) *failure {
 	return f
 }
 
+// strange is why, where something has answered that is no directory.
+const strange = "That is no directory's answer: is --address (or ROSTER_ADDRESS) right, and what stands between? If it was asked for a change, that may have been made."
+
 // codeOfStatus returns the exit code of an answer that is not 2xx.
 func codeOfStatus(status int, p directory.Problem) int {
 	switch status {
@@ -192,6 +197,9 @@ func codeOfStatus(status int, p directory.Problem) int {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return exitRefused
 	case http.StatusNotFound, http.StatusGone:
+		if p == "" { // nobody has looked for it
+			return exitFailed
+		}
 		return exitNotFound
 	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusMultipleChoices:
 		return exitConflict
@@ -218,6 +226,8 @@ func explainTransport(err error) *failure {
 	var op *net.OpError
 	var asked *url.Error
 	switch {
+	case errors.Is(err, api.ErrAnswer):
+		f.why = strange
 	case trust.ExitCode(err) > exitFailed:
 		f.code = trust.ExitCode(err)
 	case errors.As(err, &certificate):

@@ -155,6 +155,34 @@ func TestEvidenceHasItsExitCode(t *testing.T) {
 	}
 }
 
+// What is no directory's answer says nothing of what is there, and nothing of whether a
+// change was made; a success is none either.
+//
+// Requirement: OPS-005, OPS-006
+func TestAProxysAnswersAreNoDirectorys(t *testing.T) {
+	for _, c := range []struct {
+		status, code int
+		args         string
+	}{
+		{404, exitFailed, "get weather"},
+		{404, exitFailed, "deregister weather"},
+		{502, exitUnavailable, "deregister weather"},
+		{503, exitUnavailable, "keys rotate"},
+		{504, exitUnavailable, "register weather FILE"},
+		{200, exitFailed, "deregister weather"},
+		{200, exitFailed, "register weather FILE"},
+		{200, exitFailed, "raft remove spiffe://alpha.test/roster/node/2"},
+		{200, exitFailed, "lookup"},
+		{302, exitFailed, "lookup"},
+	} {
+		w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status); _, _ = w.Write([]byte("{}")) })
+		code, out, notes := w.run(words(strings.ReplaceAll(c.args, "FILE", w.file("agent.json", `{"base":"https://weather.example"}`)))...)
+		if code != c.code || out != "" || !strings.Contains(notes, "no directory's answer") || strings.Contains(notes, "nothing was changed") {
+			t.Errorf("%s, answered with %d: exit code %d, %s%s", c.args, c.status, code, out, notes)
+		}
+	}
+}
+
 // A failure of an agent that was invoked is not told as one of the directory, which
 // changed nothing: the agent may have acted.
 func TestAgentsFailuresAreTheirOwn(t *testing.T) {

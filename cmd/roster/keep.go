@@ -80,7 +80,7 @@ func (r *registrant) attempt(ctx context.Context) error {
 	case err == nil && r.lowered:
 		r.granted, r.lowered = ask, false
 	}
-	if !errors.As(err, &e) || e.Status != http.StatusNotFound {
+	if !errors.As(err, &e) || e.Status != http.StatusNotFound || e.Problem == "" {
 		return err
 	}
 	if _, err = r.register(ctx); err == nil {
@@ -90,12 +90,12 @@ func (r *registrant) attempt(ctx context.Context) error {
 }
 
 // passes reports whether an error may be over at the next attempt: the directory
-// is away, or the certificate of the connection has expired and the next one has
+// is away, or what stands before it answers in its place, or the certificate of the connection has expired and the next one has
 // a newer.
 func passes(err error) bool {
 	var e *api.Error
 	if errors.As(err, &e) {
-		return e.Status == http.StatusUnauthorized || e.Status == http.StatusTooManyRequests || e.Status >= 500
+		return e.Problem == "" || e.Status == http.StatusUnauthorized || e.Status == http.StatusTooManyRequests || e.Status >= 500
 	}
 	return true
 }
@@ -109,7 +109,7 @@ func (r *registrant) leave(ctx context.Context) error {
 	defer cancel()
 	_, err := r.client.Deregister(ctx, resource(r.rid, ""))
 	var e *api.Error
-	if err == nil || errors.As(err, &e) && e.Status == http.StatusNotFound {
+	if err == nil || errors.As(err, &e) && e.Status == http.StatusNotFound && e.Problem != "" {
 		r.note("%s is removed.", r.name)
 		return nil
 	}

@@ -45,6 +45,8 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	status, name := d.answer(r, at)
 	w := httptest.NewRecorder()
 	switch {
+	case status >= 300 && name == "": // of a proxy
+		w.WriteHeader(status)
 	case status >= 300:
 		problem(status, name, name)(w, r)
 	case status == http.StatusOK:
@@ -170,6 +172,26 @@ func TestKeepBearsAnAbsenceAndRegistersAgain(t *testing.T) {
 		}
 		if n := strings.Count(notes, "\n"); n > 4 {
 			t.Errorf("an absence is told once, not in %d lines:\n%s", n, notes)
+		}
+	})
+}
+
+// What a proxy answers in the directory's place, while there is none behind it, is an
+// absence: nothing was looked for, and nobody refused.
+//
+// Requirement: OPS-007
+func TestKeepBearsAProxy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{}
+		d.answer = func(r *http.Request, at time.Duration) (int, string) {
+			if at > 5*time.Minute && at < 10*time.Minute {
+				return []int{http.StatusNotFound, http.StatusForbidden, http.StatusBadGateway}[int(at/time.Minute)%3], ""
+			}
+			return fine(r, at)
+		}
+		code, notes := keepFor(t, d, nil, 20*time.Minute)
+		if registered := d.count("POST /ad/r") - d.count("POST /ad/r/"); code != 0 || registered != 1 || !strings.Contains(notes, "is refreshed again") {
+			t.Errorf("exit code %d, registered %d times; notes:\n%s", code, registered, notes)
 		}
 	})
 }

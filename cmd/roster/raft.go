@@ -114,7 +114,7 @@ SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 				return err
 			}
 			if err := client.Admit(c.Context(), args[0], withdraw); err != nil {
-				return err
+				return suggest(err, exitNotFound, a.command("raft", "peers"))
 			}
 			if withdraw {
 				a.note("%s may not join any more", args[0])
