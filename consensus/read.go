@@ -145,6 +145,5 @@ func (s *Store) record(reg *registration, g directory.Grant) ([]byte, []string, 
 	if err != nil {
 		return nil, nil, false // apply would have stopped at this format
 	}
-	texts, _ := directory.Disclosed(ds, g)
-	return payload, texts, true
+	return payload, directory.DisclosedTexts(ds, g), true
 }

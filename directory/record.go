@@ -38,7 +38,12 @@ func ParseRecord(s string) (Record, error) {
 
 // String returns the compact serialization.
 func (r Record) String() string {
+	size := len(r.JWS) + 1
+	for _, d := range r.Disclosures {
+		size += len(d) + 1
+	}
 	var b strings.Builder
+	b.Grow(size)
 	b.WriteString(r.JWS)
 	b.WriteByte('~')
 	for _, d := range r.Disclosures {
@@ -210,7 +215,7 @@ func (c *Contents) setReg(m Member, kind *Kind) error {
 // for its reader to say, who has all of them at once.
 func openDisclosure(text string) (Member, error) {
 	b, err := B64.DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") {
+	if err != nil || B64.EncodedLen(len(b)) != len(text) { // the decoder skips line ends
 		return Member{}, fmt.Errorf("%w: a disclosure is not base64url", errRecord)
 	}
 	if m, ok := plainDisclosure(b); ok {
@@ -242,7 +247,7 @@ func plainDisclosure(b []byte) (Member, bool) {
 		return Member{}, false
 	}
 	var salt [saltSize]byte
-	if _, err := B64.Decode(salt[:], b[2:2+saltText]); err != nil || bytes.ContainsAny(b[2:2+saltText], "\r\n") {
+	if n, err := B64.Decode(salt[:], b[2:2+saltText]); err != nil || n < saltSize {
 		return Member{}, false
 	}
 	rest := b[name : len(b)-1]

@@ -196,13 +196,19 @@ func appendSD(b, digests []byte) []byte {
 // Disclosed returns the texts of those disclosures that a grant allows, in
 // order, and their hash m.
 func Disclosed(ds []Disclosure, g Grant) ([]string, Hash) {
+	texts := DisclosedTexts(ds, g)
+	return texts, HashDisclosures(texts)
+}
+
+// DisclosedTexts is Disclosed for who knows the hash.
+func DisclosedTexts(ds []Disclosure, g Grant) []string {
 	texts := make([]string, 0, len(ds))
 	for _, d := range ds {
 		if g.Allows(d.Object, d.Name) {
 			texts = append(texts, d.Text)
 		}
 	}
-	return texts, HashDisclosures(texts)
+	return texts
 }
 
 // HashDisclosures returns m: the SHA-256 over disclosures sorted as text and

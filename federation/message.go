@@ -85,13 +85,17 @@ func joinJWS(header string, payload []byte, signature string) string {
 // white space, and a signature of Ed25519's size.
 func splitJWS(text string) (jws, error) {
 	parts := strings.Split(text, ".")
-	if len(parts) != 3 || strings.ContainsAny(text, "\r\n") { // the decoder would skip line ends
+	if len(parts) != 3 {
 		return jws{}, errJWS
 	}
 	header, err1 := directory.B64.DecodeString(parts[0])
 	payload, err2 := directory.B64.DecodeString(parts[1])
 	signature, err3 := directory.B64.DecodeString(parts[2])
 	if err := errors.Join(err1, err2, err3); err != nil || len(signature) != 64 {
+		return jws{}, errJWS
+	}
+	size := directory.B64.EncodedLen
+	if size(len(header))+size(len(payload))+size(len(signature))+2 != len(text) { // the decoder skips line ends
 		return jws{}, errJWS
 	}
 	return jws{header, payload}, nil

@@ -102,15 +102,37 @@ func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node) error {
 // written to disk, the records of the next are judged, and the node is asked for those
 // of the one behind it. So all processors of both ends have something to do.
 func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, since uint64) (done bool, err error) {
-	type judged struct {
-		pulled
-		opened map[directory.RID]openedRecord
-	}
 	ctx, cancel := context.WithCancel(ctx)
+	all, end := m.bring(ctx, o, f, n, since)
+	defer end()
+	defer cancel()
+	for p := range all {
+		if p.err != nil {
+			return false, p.err
+		}
+		code, err := m.accept(p.origin, p.verifiedPage, p.opened)
+		if err != nil || code != CodeApplied {
+			return false, err
+		}
+		if p.last(n) {
+			return true, nil
+		}
+	}
+	return end(), ctx.Err()
+}
+
+// A judged page is one whose records passed their gate, or didn't.
+type judged struct {
+	pulled
+	opened map[directory.RID]openedRecord
+}
+
+// bring starts the first two stages, and returns the pages that are ready to be written
+// and what waits for the stages' end, which reports whether the node has no more. Two
+// pages wait at most to be taken, one in each stage.
+func (m *Mesh) bring(ctx context.Context, o *origin, f *feed, n node, since uint64) (_ <-chan judged, end func() bool) {
 	asked, all := make(chan pulled), make(chan judged)
 	var stages sync.WaitGroup
-	defer stages.Wait()
-	defer cancel()
 	whole := false // of the first stage until that has ended
 	stages.Go(func() {
 		defer close(asked)
@@ -128,20 +150,10 @@ func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, since uin
 			}
 		}
 	})
-	for p := range all {
-		if p.err != nil {
-			return false, p.err
-		}
-		code, err := m.accept(p.origin, p.verifiedPage, p.opened)
-		if err != nil || code != CodeApplied {
-			return false, err
-		}
-		if p.last(n) {
-			return true, nil
-		}
+	return all, func() bool {
+		stages.Wait() // the second ends before the first where ctx does
+		return whole
 	}
-	stages.Wait() // the second ends before the first where ctx does
-	return whole, ctx.Err()
 }
 
 // last reports whether the node has no page behind p. A link of a relay's chain says

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // While one page is written to disk, the next is asked for: both ends of a first sync
@@ -158,5 +160,49 @@ func TestReadLine(t *testing.T) {
 		if got, err := readLine([]byte(strings.TrimSuffix(bad, "\n"))); err == nil {
 			t.Errorf("%s is read as %+v", bad, got)
 		}
+	}
+}
+
+// What comes before it is written waits in two pages with their records, however much
+// the origin has; a third is with whoever writes.
+//
+// Requirement: MESH-005
+func TestWhatAPullHasInHandIsBounded(t *testing.T) {
+	const each = 10
+	for _, pages := range []int{4, 20} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.origin.register("first", 600)
+			b.pull() // and with it the keys
+			for i := range pages * each {
+				b.origin.register(fmt.Sprint("agent-", i), 6000)
+			}
+			came := map[string]int{}
+			b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+				came[r.URL.Path]++
+				return body
+			}
+			dial := b.beta.Mesh.cfg.Client
+			b.beta.Mesh.cfg.Client = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
+				return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					r.URL.RawQuery += fmt.Sprint("&limit=", each)
+					return dial(td).Do(r)
+				})}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			o := b.beta.origin(alpha)
+			all, end := b.beta.bring(ctx, o, &o.feed, b.giver(), o.since(&o.feed))
+			for taken := range pages {
+				synctest.Wait() // nothing more comes until one is taken
+				if want := min(taken+2, pages); came[pathPages] != want || came[pathRecords] != want {
+					t.Errorf("%d of %d pages are taken, and %v came", taken, pages, came)
+				}
+				if p := <-all; p.err != nil || len(p.opened) != each {
+					t.Fatalf("a page of %d records: %v", len(p.opened), p.err)
+				}
+			}
+			cancel()
+			end()
+		})
 	}
 }
