@@ -161,6 +161,7 @@ func TestSearchRefuses(t *testing.T) {
 	for body, pointer := range map[string]any{
 		`{"top":0}`: "/top", `{"top":"3"}`: "/top", `{"top":1.5}`: "/top", `{"query":["a"]}`: "/query", `{"query":"` + strings.Repeat("q", 4097) + `"}`: "/query",
 		`{"filters":{"colour":"green"}}`: "/filters/colour", `{"filters":{"a/b":"green"}}`: "/filters/a~1b", `{"filters":[]}`: "/filters",
+		`{"tags":["nlp"]}`: "/tags", `{"query":"translate","filters":{},"status":"active"}`: "/status",
 		`{"filters":{"tags":[1]}}`: "/filters/tags", `{"filters":{"tags":[""]}}`: "/filters/tags", `{"filters":{"origin":"no domain"}}`: "/filters/origin",
 		`[]`: nil, ``: nil,
 	} {
