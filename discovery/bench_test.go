@@ -118,7 +118,7 @@ func heapInUse() uint64 {
 func BenchmarkMemory(b *testing.B) {
 	n := benchSize()
 	for b.Loop() {
-		w, a := newWriter(1), newAnalyser(maphash.MakeSeed(), maxVocabulary)
+		w, a := newWriter(1), newReader(maphash.MakeSeed())
 		before := heapInUse()
 		x := newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, a.seed, nil)
 		var c contents

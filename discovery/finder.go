@@ -119,13 +119,13 @@ func New(cfg Config) (*Finder, error) {
 		cfg.PerOwner = DefaultPerOwner
 	}
 	seed := maphash.MakeSeed()
-	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), seed: seed, reader: newAnalyser(seed, maxVocabulary), wake: make(chan struct{}, 1)}
+	f := &Finder{cfg: cfg, taxonomies: newTaxonomies(cfg.Taxonomies), seed: seed, reader: newReader(seed), wake: make(chan struct{}, 1)}
 	f.breaker.asking = make(chan struct{}, maxAsking)
 	f.index = newIndex(&f.cfg, seed, f.wake)
 	var end context.CancelFunc
 	f.ended, end = context.WithCancel(context.Background())
 	end()
-	f.analysers.New = func() any { return newAnalyser(seed, maxStems) }
+	f.analysers.New = func() any { return newAnalyser(seed) }
 	f.watcher, f.classified = f.watch(), cfg.Generation()
 	return f, nil
 }

@@ -31,7 +31,7 @@ func FuzzParseRequest(f *testing.F) {
 
 // Tokens lie within the text, words in order and side by side, none is too long,
 // and a text is read the same by an analyser that has read others, and for a
-// question's words by one that listens to nothing else.
+// question's words by one that listens to nothing else, and by one of registrations.
 func FuzzAnalyser(f *testing.F) {
 	for _, s := range []string{
 		"Plans the fastest route", "GitHubIssues getHTTPResponse2", "snake_case-and-hyphens", "the customer's questions, don't", "東京の天気 café Réserve",
@@ -40,10 +40,19 @@ func FuzzAnalyser(f *testing.F) {
 		f.Add(s, "plan the route of dying customers")
 	}
 	seed := maphash.MakeSeed()
-	used, all, hears := newAnalyser(seed, 4), newAnalyser(seed, maxVocabulary), newAnalyser(seed, maxStems)
+	used, all, hears, reader := newAnalyser(seed), newAnalyser(seed), newAnalyser(seed), newReader(seed)
+	reader.heard.cells = reader.heard.cells[:2]
 	f.Fuzz(func(t *testing.T, text, query string) {
 		all.known = map[string]term{}
+		dropped, readerDropped := all.dropped, reader.dropped
 		tokens := slices.Clone(all.read(text))
+		inRegistration := slices.Clone(reader.read(text))
+		if reader.dropped-readerDropped != all.dropped-dropped || !slices.EqualFunc(tokens, inRegistration, func(a, b token) bool {
+			a.text, b.text = "", ""
+			return a == b
+		}) {
+			t.Fatalf("%q reads %v; in a registration %v", text, tokens, inRegistration)
+		}
 		if again := used.read(text); !slices.Equal(tokens, again) {
 			t.Fatalf("%q reads %v, and then %v", text, tokens, again)
 		}

@@ -16,7 +16,7 @@ import (
 // and however many others come between.
 func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 	seed := maphash.MakeSeed()
-	a, plain := newAnalyser(seed, maxVocabulary), newAnalyser(seed, maxVocabulary)
+	a, plain := newAnalyser(seed), newAnalyser(seed)
 	for round := range 4 {
 		for i := range 100 {
 			text := fmt.Sprintf("The agent number %d of GitHub's translators. %s", i, strings.Repeat("It reads what it is given, and says it in other words. ", i))
@@ -35,7 +35,7 @@ func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 // What is remembered of a text is no part of it: it may be a few words of a registration
 // that says much besides.
 func TestPassagesAreNoPartsOfTexts(t *testing.T) {
-	a := newAnalyser(maphash.MakeSeed(), maxVocabulary)
+	a := newAnalyser(maphash.MakeSeed())
 	registration := strings.Repeat("翻译文档的代理", 8) + " 1,000 Übersetzungen, and more than a few"
 	from := uintptr(unsafe.Pointer(unsafe.StringData(registration)))
 	for range 3 {
@@ -55,7 +55,7 @@ func TestPassagesAreNoPartsOfTexts(t *testing.T) {
 
 // However little there is to read in long texts, only so much of them is kept.
 func TestPassagesAreBounded(t *testing.T) {
-	a := newAnalyser(maphash.MakeSeed(), maxVocabulary)
+	a := newAnalyser(maphash.MakeSeed())
 	for i := range 50 {
 		for range 2 {
 			a.reread(strings.Repeat("-", 60<<10) + fmt.Sprint(i))
@@ -76,7 +76,7 @@ func TestPassagesAreBounded(t *testing.T) {
 // What it costs to read a registration that describes itself as many others do.
 func BenchmarkReadFleet(b *testing.B) {
 	description := strings.Repeat("A sample agent that is registered to see how much a directory carries. ", 13)
-	a := newAnalyser(maphash.MakeSeed(), maxVocabulary)
+	a := newAnalyser(maphash.MakeSeed())
 	var r reading
 	for i := 0; b.Loop(); i++ {
 		r.read(a, &directory.Projection{Name: fmt.Sprintf("agent-%08d", i), Description: description[i%4:], Capabilities: []directory.Capability{

@@ -16,7 +16,7 @@ ative icate icati iciti icity ical ful ness al ance ence er ic able ible ant eme
 	irregular := strings.Fields("skis skies dying lying tying idly gently ugly early only singly sky news howe atlas cosmos bias andes inning outing canning herring earring proceed exceed succeed generate generously commune communism arsenal y yy yyy ayayay")
 	letters := "aeiouyaeiouybcdfghklmnprstvwxz"
 	r := rand.New(rand.NewPCG(1, 2))
-	a := newAnalyser(maphash.MakeSeed(), maxStems)
+	a := newAnalyser(maphash.MakeSeed())
 	for i := range 50_000 {
 		var b strings.Builder
 		if i < len(irregular) {

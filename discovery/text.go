@@ -15,9 +15,8 @@ import (
 
 // Bounds on what is read of a text.
 const (
-	maxToken      = 64      // bytes of one token; what is longer is no word
-	maxStems      = 1 << 15 // words whose terms an analyser remembers that reads queries …
-	maxVocabulary = 1 << 18 // … and one that reads registrations
+	maxToken = 64      // bytes of one token; what is longer is no word
+	maxStems = 1 << 15 // words whose terms an analyser of queries remembers
 )
 
 // A token is a term and where in the text it was read, in bytes. The parts of a
@@ -30,16 +29,16 @@ type token struct {
 
 // A term is what is searched for: the stem of a word, or a pair of characters.
 type term struct {
-	text string
-	hash uint64 // 0 of what isn't known to be a term of the question listened for
+	text string // "" where a registration is read (newReader)
+	hash uint64 // 0 of a function word, and of what isn't known to be a term of the question listened for
 	asks bool   // people ask by it (requestWords)
 }
 
 // An analyser makes terms of texts. It is for one goroutine at a time.
 type analyser struct {
 	seed   maphash.Seed
-	known  map[string]term // of words; without a text of function words
-	most   int             // of known
+	known  map[string]term // of words
+	heard  *heard          // instead of known, where registrations are read
 	env    *snowballstem.Env
 	fold   []byte
 	tokens []token
@@ -60,10 +59,9 @@ type analyser struct {
 // a question's, which saves most of the work. nil makes it return all.
 func (a *analyser) listen(q *question) { a.only = q }
 
-// newAnalyser returns an analyser that hashes by a seed and remembers the terms of
-// so many words.
-func newAnalyser(seed maphash.Seed, most int) *analyser {
-	return &analyser{seed: seed, known: map[string]term{}, most: most, env: snowballstem.NewEnv("")}
+// newAnalyser returns an analyser that hashes by a seed.
+func newAnalyser(seed maphash.Seed) *analyser {
+	return &analyser{seed: seed, known: map[string]term{}, env: snowballstem.NewEnv("")}
 }
 
 // read reads a text. What it returns is good until the next call.
@@ -229,28 +227,34 @@ func (a *analyser) addAny(text string, from, to int, part bool) {
 	if to-from > maxToken {
 		return
 	}
-	if t := a.term(text[from:to]); t.text != "" {
+	if t := a.term(text[from:to]); t.hash != 0 {
 		a.tokens = append(a.tokens, token{t, from, to, part})
 	} else {
 		a.dropped++
 	}
 }
 
-// make returns the term of that text.
+// make returns the term of that text; the zero term where nothing is left of a word.
 func (a *analyser) make(text string) term {
+	if text == "" {
+		return term{}
+	}
 	return term{text, maphash.String(a.seed, text) | 1, requestWords[text]}
 }
 
-// term returns the term of a word; without a text of a function word. Numbers are
-// not worth remembering.
+// term returns the term of a word, the zero term of a function word. Numbers are not
+// worth remembering.
 func (a *analyser) term(word string) term {
 	if word[0] <= '9' {
 		return a.derive(word)
 	}
+	if a.heard != nil {
+		return a.recall(word)
+	}
 	if t, ok := a.known[word]; ok {
 		return t
 	}
-	if len(a.known) >= a.most {
+	if len(a.known) >= maxStems {
 		clear(a.known)
 	}
 	word = strings.Clone(word)
