@@ -126,9 +126,11 @@ func (s *search) sift(e *directory.Entry) (l located, why string, ok bool) {
 	}
 	var one bitset
 	one.set(n)
-	for reason := range f.sieve(s.query, &seen{slots: one, count: 1}).excluded {
+	sieve := f.sieve(s.query, &seen{slots: one, count: 1})
+	for reason := range sieve.excluded {
 		why = reason
 	}
+	sieve.close()
 	l = f.index.locate(n)
 	s.nearnessOf(f.index, &l)
 	return l, why, true

@@ -3,7 +3,7 @@ package discovery
 import (
 	"hash/maphash"
 	"math/bits"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -13,6 +13,7 @@ import (
 type sieve struct {
 	ok      bitset // the reader's, which is not to be written, until it is own
 	own     bool
+	room    bitset // for ok
 	scratch bitset
 	// Excluded counts those of the reader's registrations that each filter has
 	// left out, in the order in which filters are applied.
@@ -21,14 +22,13 @@ type sieve struct {
 }
 
 // sieve applies the request's filters to what its reader sees, cheap before
-// dear. The caller holds the finder's lock.
+// dear. The caller holds the finder's lock, and gives the sieve back before it lets go.
 func (f *Finder) sieve(q *Query, s *seen) *sieve {
-	v := &sieve{ok: s.slots, excluded: map[string]int{}, left: s.count}
+	v := sieves.Get().(*sieve)
+	v.ok, v.own, v.excluded, v.left = s.slots, false, map[string]int{}, s.count
 	x := f.index
-	if !q.AnyStatus {
-		if l, ok := x.label(markInactive); ok {
-			v.without("status", l)
-		}
+	if !q.AnyStatus && x.terms.has(x.hash(markInactive)) {
+		v.without("status", x, markInactive)
 	}
 	r := q.Request
 	if len(r.Constraints.Origins) > 0 {
@@ -49,16 +49,21 @@ func (f *Finder) sieve(q *Query, s *seen) *sieve {
 	}
 	for _, t := range r.ExcludedTags {
 		for _, term := range append(f.narrower(t), markTag+NormalTag(t)) {
-			if l, ok := x.label(term); ok {
-				v.without("excluded_tags", l)
+			if x.terms.has(x.hash(term)) {
+				v.without("excluded_tags", x, term)
 			}
 		}
 	}
 	return v
 }
 
-// label returns the postings of a label.
-func (x *index) label(l string) (*list, bool) { return x.terms.get(x.hash(l)) }
+// sieves are done with.
+var sieves = sync.Pool{New: func() any { return new(sieve) }}
+
+func (v *sieve) close() {
+	v.ok, v.excluded = nil, nil
+	sieves.Put(v)
+}
 
 func (x *index) hash(l string) uint64 { return maphash.String(x.seed, l) | 1 }
 
@@ -83,29 +88,28 @@ func (f *Finder) narrower(tag string) []string {
 func (v *sieve) within(reason string, x *index, wanted []string) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
 	for _, t := range wanted {
-		if l, ok := x.label(t); ok {
-			l.mark(v.scratch)
-		}
+		x.mark(t, v.scratch)
 	}
-	v.leave(reason, func(ok, have uint64) uint64 { return ok & have })
+	v.leave(reason, 0)
 }
 
-// without leaves out the slots of a list.
-func (v *sieve) without(reason string, l *list) {
+// without leaves out those that have a term.
+func (v *sieve) without(reason string, x *index, term string) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
-	l.mark(v.scratch)
-	v.leave(reason, func(ok, have uint64) uint64 { return ok &^ have })
+	x.mark(term, v.scratch)
+	v.leave(reason, ^uint64(0))
 }
 
-// leave leaves of each word of ok what f makes of it and of that of scratch, and
-// counts what is gone. The reader's own set stays as it is.
-func (v *sieve) leave(reason string, f func(ok, have uint64) uint64) {
+// leave leaves of ok what scratch has, or with all ones in but what it has, and counts
+// what is gone. The reader's own set stays as it is.
+func (v *sieve) leave(reason string, but uint64) {
 	if !v.own {
-		v.ok, v.own = slices.Clone(v.ok), true
+		v.room = append(v.room[:0], v.ok...)
+		v.ok, v.own = v.room, true
 	}
 	left := 0
-	for i := range v.ok {
-		v.ok[i] = f(v.ok[i], v.scratch[i])
+	for i, have := range v.scratch {
+		v.ok[i] &= have ^ but
 		left += bits.OnesCount64(v.ok[i])
 	}
 	if n := v.left - left; n > 0 {

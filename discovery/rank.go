@@ -323,9 +323,10 @@ func (x *index) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
 		return lead{}, false
 	}
 	n := 0
-	if all {
+	switch {
+	case all:
 		n = x.living(l)
-	} else {
+	case total > 0:
 		n = l.among(seen)
 	}
 	if n == 0 {

@@ -35,6 +35,7 @@ func (s *search) find(want int) (found []located, more bool) {
 	seen := f.readers.of(x, f.cfg.View, s.query.Reader)
 	s.others = seen.sights()
 	sieve := f.sieve(s.query, seen)
+	defer sieve.close()
 	if s.excluded == nil {
 		s.excluded = sieve.excluded
 	}

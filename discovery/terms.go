@@ -44,6 +44,8 @@ func (t *terms) find(h uint64) (uint32, bool) {
 	return t.table.Find(h, func(n uint32) bool { return t.infos.At(n).hash() == h })
 }
 
+func (t *terms) has(h uint64) bool { _, ok := t.find(h); return ok }
+
 // set says that a term weighs so much in a slot. It is false where that would be a
 // term too many.
 func (t *terms) set(h uint64, p posting) bool {

@@ -1,0 +1,90 @@
+package discovery
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// However registrations come and go between, and however many labels are asked for, a
+// label's set has those that live and have it.
+func TestALabelsSetFollowsTheIndex(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 1))
+	x := newIndex(&Config{}, maphash.MakeSeed(), nil)
+	labels := make([]string, maxLabelSets+3)
+	for i := range labels {
+		labels[i] = markTag + string(rune('a'+i))
+	}
+	has := map[uint32]uint32{} // the bits of the labels of what lives
+	add := func() {
+		n, bits := x.slots.Take(), r.Uint32()
+		x.alive.set(n)
+		for i, l := range labels {
+			if bits>>i&1 == 1 {
+				x.terms.set(x.hash(l), newPosting(n, 1))
+			}
+		}
+		has[n] = bits
+		x.changed(n)
+	}
+	var gone []uint32
+	remove := func() {
+		for n := range has {
+			x.alive.unset(n)
+			delete(has, n)
+			gone = append(gone, n)
+			x.changed(n)
+			return
+		}
+	}
+	sweep := func() {
+		for at := (mark{}); !x.terms.sweep(&at, x.alive, 1<<20); {
+		}
+		for _, n := range gone {
+			x.slots.Give(n)
+		}
+		gone = nil
+	}
+	ask := func(i int) {
+		set := make(bitset, len(x.alive))
+		x.mark(labels[i], set)
+		for n, w := range set {
+			set[n] = w & x.alive[n]
+		}
+		want := make(bitset, len(x.alive))
+		for n, bits := range has {
+			if bits>>i&1 == 1 {
+				want.set(n)
+			}
+		}
+		if !slices.Equal(set, want) {
+			t.Errorf("label %d has %d, want %d", i, set.count(), want.count())
+		}
+	}
+	for range 9000 {
+		add()
+	}
+	for round := range 60 {
+		for range r.IntN([]int{3, 30, 300}[round%3]) {
+			if r.IntN(2) == 0 {
+				remove()
+			} else {
+				add()
+			}
+		}
+		if round%20 == 19 {
+			sweep()
+		}
+		var asked sync.WaitGroup
+		for range 3 {
+			i := r.IntN([]int{2, len(labels)}[round%2])
+			asked.Go(func() { ask(i) })
+		}
+		asked.Wait()
+	}
+	if n := len(x.labels.all); n != maxLabelSets {
+		t.Errorf("%d sets are remembered, want %d", n, maxLabelSets)
+	}
+}
