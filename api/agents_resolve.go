@@ -92,6 +92,8 @@ func parseResolution(body []byte) (*resolution, error) {
 	if unknown := policy.unknown(); len(unknown) > 0 {
 		policy.refuse(unknown[0], "a policy has no %.100q: it has verified, min_verification, max_age_seconds, allowed_domains, allowed_protocols and excluded_tags", unknown[0])
 	}
+	f.misplaced(in)
+	f.misplaced(policy)
 	return ask, f.err()
 }
 

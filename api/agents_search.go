@@ -76,11 +76,7 @@ func parseSearch(body []byte) (ask search, err error) {
 	if unknown := in.unknown(); len(unknown) > 0 {
 		in.refuse(unknown[0], "there is no filter %.100q; the filters are capabilities, tags, supported_languages, status and origin", unknown[0])
 	}
-	for _, name := range f.unknown() { // other members mean nothing; a filter that does nothing finds what is not wanted
-		if slices.Contains(*in.asked, in.at+"/"+name) {
-			f.refuse(name, "%s is a filter: it belongs in filters", name)
-		}
-	}
+	f.misplaced(in)
 	return ask, f.err()
 }
 

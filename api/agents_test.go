@@ -170,6 +170,14 @@ func TestSearchRefuses(t *testing.T) {
 			t.Errorf("%s: pointer %v, error %v", body, got["pointer"], got["error"])
 		}
 	}
+	for body, pointer := range map[string]string{
+		`{"intent":"translate","tags":["nlp"]}`: "/tags", `{"intent":"translate","policy":{},"allowed_domains":["beta.test"]}`: "/allowed_domains",
+		`{"intent":"translate","policy":{"max_age":3}}`: "/policy/max_age",
+	} {
+		if got := wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", body), 400); got["pointer"] != pointer {
+			t.Errorf("%s: pointer %v", body, got["pointer"])
+		}
+	}
 	wantStatus(t, ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`), 401)
 	ids(t, ask(t, s, "", "POST", "/agents/search", `{"filters":{"tags":["nlp"]}}`)) // policy lets everybody read
 	wantStatus(t, ask(t, s, "", "POST", "/agents/resolve", `{"intent":"translate"}`), 401)

@@ -17,6 +17,8 @@ type DiscoverOptions struct {
 	Query                     string // what the agent shall do, in words
 	Tags, Preferred, Excluded []string
 	Protocols, Origins        []string // acceptable ones; any where there are none
+	Regions                   []string // one of which an agent declares; any where there are none
+	Verification              string   // pending, verified, logged or witnessed, at least; any where it is empty
 	MaxAge                    int      // seconds since the last verified refresh; 0 is any
 	Limit                     int      // the directory's default where it is 0
 	Detail                    string   // minimal, summary or full; of discovery alone
@@ -60,9 +62,12 @@ type Discovery struct {
 // Discover finds agents by what they can do, the best first.
 func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery, error) {
 	type constraints struct {
-		MaxAge  int      `json:"max_results_age_seconds,omitzero"`
-		Origins []string `json:"origins,omitempty"`
+		MaxAge       int      `json:"max_results_age_seconds,omitzero"`
+		Origins      []string `json:"origins,omitempty"`
+		Regions      []string `json:"region,omitempty"`
+		Verification string   `json:"min_verification,omitzero"`
 	}
+	limits := constraints{opt.MaxAge, opt.Origins, opt.Regions, opt.Verification}
 	out := &Discovery{}
 	r, err := c.pose(ctx, "/discovery/query", opt, struct {
 		Query       string      `json:"query"`
@@ -75,7 +80,7 @@ func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery,
 		Detail      string      `json:"detail,omitzero"`
 		Evidence    bool        `json:"include_evidence,omitzero"`
 		Explain     string      `json:"explain,omitzero"`
-	}{opt.Query, opt.Tags, opt.Preferred, opt.Excluded, opt.Protocols, constraints{opt.MaxAge, opt.Origins}, opt.Limit, opt.Detail, opt.Evidence, opt.Explain}, out)
+	}{opt.Query, opt.Tags, opt.Preferred, opt.Excluded, opt.Protocols, limits, opt.Limit, opt.Detail, opt.Evidence, opt.Explain}, out)
 	if err != nil {
 		return nil, err
 	}
@@ -116,13 +121,15 @@ type Resolution struct {
 // takes those that are excluded as a demand, and the others as a preference.
 func (c *Client) Resolve(ctx context.Context, opt DiscoverOptions) (*Resolution, error) {
 	type setting struct {
-		Tags []string `json:"tags,omitempty"`
+		Tags    []string `json:"tags,omitempty"`
+		Regions []string `json:"region,omitempty"`
 	}
 	type policy struct {
 		MaxAge    int      `json:"max_age_seconds,omitzero"`
 		Domains   []string `json:"allowed_domains,omitempty"`
 		Protocols []string `json:"allowed_protocols,omitempty"`
 		Excluded  []string `json:"excluded_tags,omitempty"`
+		Verified  string   `json:"min_verification,omitzero"`
 	}
 	tags := append(append([]string{}, opt.Tags...), opt.Preferred...)
 	out := &Resolution{}
@@ -131,7 +138,7 @@ func (c *Client) Resolve(ctx context.Context, opt DiscoverOptions) (*Resolution,
 		Context setting `json:"context"`
 		Policy  policy  `json:"policy"`
 		Top     int     `json:"top,omitzero"`
-	}{opt.Query, setting{tags}, policy{opt.MaxAge, opt.Origins, opt.Protocols, opt.Excluded}, opt.Limit}, out)
+	}{opt.Query, setting{tags, opt.Regions}, policy{opt.MaxAge, opt.Origins, opt.Protocols, opt.Excluded, opt.Verification}, opt.Limit}, out)
 	if err != nil {
 		return nil, err
 	}

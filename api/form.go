@@ -125,3 +125,14 @@ func (f form) unknown() (names []string) {
 	}
 	return names
 }
+
+// misplaced refuses members of f that belong in the object within, which has been read.
+// f's own have been as well. Members that mean nothing are let be, but a demand that does
+// nothing finds what is not wanted.
+func (f form) misplaced(within form) {
+	for _, name := range f.unknown() {
+		if slices.Contains(*within.asked, within.at+"/"+name) {
+			f.refuse(name, "%s means nothing here: it belongs in %s", name, within.at[len(f.at)+1:])
+		}
+	}
+}

@@ -52,6 +52,8 @@ func requestFlags(c *cobra.Command, o *api.DiscoverOptions) {
 	f.StringArrayVar(&o.Excluded, "exclude", nil, "tag that the agent must not have")
 	f.StringArrayVar(&o.Protocols, "protocol", nil, "acceptable protocol, exactly as registered")
 	f.StringArrayVar(&o.Origins, "origin", nil, "acceptable domain that registered it")
+	f.StringArrayVar(&o.Regions, "region", nil, "acceptable region, as the agent's own constraints name it")
+	f.StringVar(&o.Verification, "min-verification", "", "how sure it must be where the agent comes from: pending, verified, logged or witnessed")
 	f.IntVar(&o.MaxAge, "max-age", 0, "at most so many seconds since it was registered or refreshed")
 	f.IntVar(&o.Limit, "limit", 0, "how many at most, 1 to 100 (default 10)")
 }
@@ -59,6 +61,8 @@ func requestFlags(c *cobra.Command, o *api.DiscoverOptions) {
 // check refuses what no directory would take.
 func check(o api.DiscoverOptions) error {
 	switch {
+	case strings.TrimSpace(o.Query) == "":
+		return usage("QUERY is empty: say in words what the agent shall do")
 	case o.Limit < 0 || o.Limit > maxDiscovered:
 		return usage("--limit is %d; it is 1 to %d", o.Limit, maxDiscovered)
 	case o.MaxAge < 0:

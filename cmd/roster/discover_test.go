@@ -29,9 +29,9 @@ func TestDiscoverAsksAndShows(t *testing.T) {
 		says(discovered)(rw, r)
 	})
 	code, out, errs := w.run("discover", "onboard somebody", "--tag", "hr", "--prefer", "api", "--exclude", "toy", "--protocol", "https", "--origin", "beta.test",
-		"--max-age", "300", "--limit", "5", "--evidence", "--consistency", "stale")
+		"--region", "eu", "--min-verification", "logged", "--max-age", "300", "--limit", "5", "--evidence", "--consistency", "stale")
 	if want := `{"query":"onboard somebody","required_tags":["hr"],"preferred_tags":["api"],"excluded_tags":["toy"],"protocols":["https"],` +
-		`"constraints":{"max_results_age_seconds":300,"origins":["beta.test"]},"limit":5,"include_evidence":true}`; code != 0 || asked != want || target != "/discovery/query?consistency=stale" {
+		`"constraints":{"max_results_age_seconds":300,"origins":["beta.test"],"region":["eu"],"min_verification":"logged"},"limit":5,"include_evidence":true}`; code != 0 || asked != want || target != "/discovery/query?consistency=stale" {
 		t.Errorf("exit code %d; %s was asked\n%s\nwant\n%s", code, target, asked, want)
 	}
 	if want := "SCORE\tID\tNAME (CLAIMED)\tORIGIN\tPROTOCOL\tENDPOINT (CLAIMED)\tMATCHED TAGS\tWHY\n" +
@@ -47,8 +47,8 @@ func TestDiscoverAsksAndShows(t *testing.T) {
 	if _, out, _ := w.run("discover", "x", "-o", "jsonl"); !strings.HasPrefix(out, `{"id":"hr-helper",`) || strings.Count(out, "\n") != 1 {
 		t.Errorf("as lines:\n%s", out)
 	}
-	_, out, errs = w.run("discover", "x", "--resolve", "--tag", "hr", "--protocol", "https", "--origin", "beta.test", "--limit", "3", "-o", "wide")
-	if want := `{"intent":"x","context":{"tags":["hr"]},"policy":{"allowed_domains":["beta.test"],"allowed_protocols":["https"]},"top":3}`; asked != want || target != "/agents/resolve" {
+	_, out, errs = w.run("discover", "x", "--resolve", "--tag", "hr", "--region", "eu", "--min-verification", "logged", "--protocol", "https", "--origin", "beta.test", "--limit", "3", "-o", "wide")
+	if want := `{"intent":"x","context":{"tags":["hr"],"region":["eu"]},"policy":{"allowed_domains":["beta.test"],"allowed_protocols":["https"],"min_verification":"logged"},"top":3}`; asked != want || target != "/agents/resolve" {
 		t.Errorf("%s was asked\n%s\nwant\n%s", target, asked, want)
 	}
 	if !strings.Contains(out, "1.000\thr-helper\tHR Helper\tbeta.test\thttps\thttps://hr.example/\ttag hr, word onboard\tPOST\t\t{\"type\":\"none\"}\tverified\t\n") || errs != "2 left out: allowed_domains\n" {
@@ -58,5 +58,8 @@ func TestDiscoverAsksAndShows(t *testing.T) {
 		if code, _, _ := w.run(strings.Fields(line)...); code != exitUsage {
 			t.Errorf("roster %s: exit code %d", line, code)
 		}
+	}
+	if code, _, errs := w.run("discover", " "); code != exitUsage || !strings.Contains(errs, "in words") {
+		t.Errorf("no question: exit code %d, %s", code, errs)
 	}
 }
