@@ -195,7 +195,7 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 	if rec.err != nil {
 		h.Record = recordRefused
 		m.counted(o, CodeRecord)
-		if m.refusals.allow(CodeRecord) {
+		if m.refusals.allow(CodeRecord, rec.from) {
 			m.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
 		}
 		return nil

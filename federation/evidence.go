@@ -230,7 +230,7 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 	if err == nil {
 		fresh, err = m.convict(evidence)
 	}
-	if err != nil && m.refusals.allow(CodeEquivocation) {
+	if err != nil && m.refusals.allow(CodeEquivocation, o.domain) {
 		m.cfg.Logger.Warn("what an origin signed differs, and is no evidence", "origin", o.domain.Name(), "error", err)
 	}
 	return fresh

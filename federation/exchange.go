@@ -59,6 +59,9 @@ func (e *exchange) receive() ([]byte, error) {
 	if err != nil {
 		return nil, e.refuse(err)
 	}
+	if err := e.pay(len(msg)); err != nil {
+		return nil, err
+	}
 	if err := e.t.screen.stream(e.id, msg); err != nil {
 		return nil, e.refuse(err)
 	}
@@ -69,10 +72,30 @@ func (e *exchange) receive() ([]byte, error) {
 	if err != nil {
 		return nil, e.refuse(err)
 	}
-	if len(heads) > 0 {
-		e.t.take(e.id, news{heads: heads})
+	if len(heads) == 0 {
+		return msg, nil
 	}
+	size := 0
+	for _, h := range heads {
+		size += len(h)
+	}
+	if err := e.pay(size); err != nil {
+		return nil, err
+	}
+	e.t.take(e.id, news{heads: heads})
 	return msg, nil
+}
+
+// pay waits until so many bytes of the node may be looked at: what comes by streams
+// counts with what comes by links, or who is read slowly there would come here.
+func (e *exchange) pay(bytes int) error {
+	e.t.mu.Lock()
+	c, err := e.t.contact(e.id)
+	e.t.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.pay(bytes)
 }
 
 func (e *exchange) refuse(err error) error {

@@ -3,8 +3,10 @@ package federation
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -337,6 +339,87 @@ func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
 		}
 		if s := b.beta.Peers()[0]; s.Received[CodeRecord] != 300 {
 			t.Errorf("%d of 300 are counted", s.Received[CodeRecord])
+		}
+	})
+}
+
+// One who is refused all the time keeps no other's refusal out of the log.
+//
+// Requirement: MESH-026
+func TestNobodysRefusalsHideAnothers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
+		for range 10 {
+			_, _, _ = b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
+			time.Sleep(100 * time.Millisecond)
+		}
+		before := b.log.n.Load()
+		_, _, _ = b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
+		for range 10 {
+			_, _, _ = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), forged)
+		}
+		if n := b.log.n.Load() - before; n != 2 {
+			t.Errorf("%d lines of two senders", n)
+		}
+	})
+}
+
+// A record names no time that an answer couldn't.
+//
+// Requirement: MESH-017
+func TestATimeThatHasNoForm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		odd, good := b.origin.register("odd", 600), b.origin.register("good", 600)
+		b.origin.with(odd, func(r *registration, at int64) {
+			r.since = 1 << 39
+			b.origin.put(odd, r, at)
+		})
+		b.pull()
+		for _, e := range b.beta.shown(alpha) {
+			text := time.UnixMilli(e.RegisteredAt).UTC().Format(time.RFC3339)
+			if _, err := time.Parse(time.RFC3339, text); err != nil {
+				t.Errorf("%s was registered at %s", e.Agent, text)
+			}
+		}
+		if b.beta.shown(alpha)[good] == nil {
+			t.Error("the others aren't shown")
+		}
+	})
+}
+
+// Streams are read at the pace of links: who has many, and long ones, gains nothing.
+//
+// Requirement: MESH-026
+func TestStreamsAreReadAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		defer p.drain()
+		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
+		junk := binary.BigEndian.AppendUint32(nil, maxState)
+		junk = append(append(junk, wirePushPull), make([]byte, maxState-1)...)
+		const nodes, each = 3, 8
+		began := time.Now()
+		var flood sync.WaitGroup
+		for i := range nodes {
+			f := p.start(pondNode("gamma.test", fmt.Sprint("n", i)), nil, nil)
+			flood.Go(func() {
+				for range each {
+					s, err := f.transport.dial(t.Context(), a.address, a.id, forExchange)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = s.Write(junk)
+					_, _ = io.Copy(io.Discard, s)
+					f.transport.drop(s.raw)
+				}
+			})
+		}
+		flood.Wait()
+		if least := (nodes*each*maxState - domainBurst) / domainBytes; time.Since(began) < time.Duration(least)*time.Second {
+			t.Errorf("%d streams of %d bytes were read in %v; it takes %d s", nodes*each, maxState, time.Since(began), least)
 		}
 	})
 }

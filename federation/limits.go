@@ -30,23 +30,30 @@ func (s *senders) allow(td spiffeid.TrustDomain) bool {
 	return l.Allow()
 }
 
-// refusals lets one line a second through for each code.
+// refusals lets one line a second through for each code and domain that caused it, so
+// that nobody's messages keep another's out of the log. Only peers and the own domain
+// cause any; the zero domain is for what isn't known to be of one.
 type refusals struct {
 	mu   sync.Mutex
-	last map[Code]time.Time
+	last map[refusal]time.Time
 }
 
-func (r *refusals) allow(c Code) bool {
+type refusal struct {
+	code Code
+	from spiffeid.TrustDomain
+}
+
+func (r *refusals) allow(c Code, from spiffeid.TrustDomain) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	if t, ok := r.last[c]; ok && now.Sub(t) < refusalsEach {
+	now, key := time.Now(), refusal{c, from}
+	if t, ok := r.last[key]; ok && now.Sub(t) < refusalsEach {
 		return false
 	}
 	if r.last == nil {
-		r.last = map[Code]time.Time{}
+		r.last = map[refusal]time.Time{}
 	}
-	r.last[c] = now
+	r.last[key] = now
 	return true
 }
 

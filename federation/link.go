@@ -310,7 +310,7 @@ func (c *contact) read(l *link) {
 		l.hear()
 		// Who sends too much is not read meanwhile, and so pays for it: nothing of what
 		// waits is decrypted, parsed or dropped here.
-		if cost := paceFrame + len(body); c.pace.WaitN(c.t.ctx, cost) != nil || c.shared.WaitN(c.t.ctx, cost) != nil {
+		if c.pay(len(body)) != nil {
 			return
 		}
 		switch kind {
@@ -322,6 +322,15 @@ func (c *contact) read(l *link) {
 			}
 		}
 	}
+}
+
+// pay waits until what a frame of so many bytes costs is within the paces.
+func (c *contact) pay(bytes int) error {
+	cost := paceFrame + bytes
+	if err := c.pace.WaitN(c.t.ctx, cost); err != nil {
+		return err
+	}
+	return c.shared.WaitN(c.t.ctx, cost)
 }
 
 // receive screens one packet and hands on what it holds.

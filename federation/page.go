@@ -13,9 +13,9 @@ import (
 // future is how far ahead of a reader's time a message may have been issued.
 const future = 60 * time.Second
 
-// maxTime bounds the seconds that a message may name, so that no arithmetic on
-// them overflows.
-const maxTime = 1 << 40
+// maxTime bounds the seconds that a message may name: the end of the year 9999. What
+// comes later has no RFC 3339 form, by which it is shown.
+const maxTime = 253402300799
 
 // What one peer may make this node look at, by gossip, and what one origin may
 // announce (rule G6). Pulls are paced by the puller and don't count as sent.
@@ -181,15 +181,15 @@ func (o *origin) admit(c claim) error {
 	return nil
 }
 
-// refused counts a refusal and writes it down; each code once a second at most,
-// so that a flood of messages is no flood of lines.
+// refused counts a refusal and writes it down; each code once a second at
+// most for each sender, so that a flood of messages is no flood of lines.
 func (m *Mesh) refused(from sender, text string, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
 		return err
 	}
 	m.counts.add(r.Origin, r.Code)
-	if m.refusals.allow(r.Code) {
+	if m.refusals.allow(r.Code, from.domain) {
 		m.cfg.Logger.LogAttrs(m.ctx, slog.LevelWarn, "refused a message", slog.String("code", string(r.Code)),
 			slog.String("origin", r.Origin.Name()), slog.String("from", from.domain.Name()), slog.Any("error", r.Err),
 			slog.Int("bytes", len(text)), slog.String("sha256", fmt.Sprintf("%x", directory.HashOf([]byte(text)))))

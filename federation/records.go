@@ -276,7 +276,7 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 		r, err := readRecord(nm, l.Record, header)
 		if err != nil {
 			m.counts.add(origin, CodeRecord)
-			if m.refusals.allow(CodeRecord) {
+			if m.refusals.allow(CodeRecord, n.domain) {
 				m.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", n.base, "h", nm.h.String(), "error", err)
 			}
 			continue
