@@ -10,6 +10,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/metadb"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // segmentSize is how much of the log one file holds; it is allocated at once.
@@ -48,6 +51,9 @@ func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Durati
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("close the data directory to others: %w", err)
 	}
+	if err := unheld(filepath.Join(dir, "log")); err != nil {
+		return nil, err
+	}
 	w, err := wal.Open(filepath.Join(dir, "log"), wal.WithLogger(log.Named("wal")), wal.WithSegmentSize(segmentSize))
 	if err != nil {
 		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
@@ -70,6 +76,26 @@ func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Durati
 		return nil, errors.Join(err, w.Close())
 	}
 	return &disk{w, ahead, logs, judgedVotes{w, failed}, judged.clock, judged.trail, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
+}
+
+// heldFor is how long a member that starts waits for another process to let go of its log.
+const heldFor = 2 * time.Second
+
+// unheld says that another process has the log in dir, most often this member itself,
+// started twice. wal.Open would wait for it without a word and without an end.
+func unheld(dir string) error {
+	path := filepath.Join(dir, metadb.FileName)
+	if _, err := os.Stat(path); err != nil {
+		return nil // there is none yet
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: heldFor})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("another process has the log in %s open: is this node running already?", dir)
+	case err != nil:
+		return nil // wal.Open says what is wrong with it
+	}
+	return db.Close()
 }
 
 func (d *disk) close() error {

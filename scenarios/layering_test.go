@@ -57,7 +57,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft":                {"consensus", "scenarios", "scenarios/mesh"},
 	"github.com/hashicorp/raft-wal":            {"consensus"},
 	"github.com/hashicorp/memberlist":          {"federation", "scenarios", "scenarios/mesh"},
-	"go.etcd.io/bbolt":                         {"federation"},
+	"go.etcd.io/bbolt":                         {"federation", "consensus"}, // there, whether another process has the log
 	"github.com/go-jose/go-jose/v4":            {"trust"},
 	"github.com/cedar-policy/cedar-go":         {"trust"},
 	"filippo.io/torchwood":                     {"trust"},
