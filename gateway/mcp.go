@@ -48,6 +48,7 @@ func (i *invoking) callMCP(ctx context.Context, w *work) (*directory.Reply, erro
 
 // ask calls the tool that is meant, in a session.
 func (i *invoking) ask(ctx context.Context, s *session, use *exchange, w *work) (*directory.Reply, error) {
+	ctx = context.WithValue(ctx, askedKey{}, use)
 	name, err := i.tool(ctx, s, w)
 	if err != nil {
 		return nil, use.failed(err)
@@ -151,6 +152,9 @@ func replyOf(r *mcp.CallToolResult) (*directory.Reply, error) {
 	return reply, err
 }
 
+// askedKey is, of a request's context, the exchange whose question it is.
+type askedKey struct{}
+
 // An exchange is what goes to an MCP server for one invocation or probe. Its requests
 // end with that, and the guard's own no is kept, which the library may not hand on.
 type exchange struct {
@@ -159,8 +163,8 @@ type exchange struct {
 	i    *invoking // nil where it is for no invocation
 	last atomic.Pointer[error]
 	// sent is that a request has been handed on, and missing that the server doesn't
-	// know the session that one was in. spoiled is that the session is not to be used
-	// again.
+	// know the session that what is asked for was in. spoiled is that the session is not
+	// to be used again.
 	sent, missing, spoiled atomic.Bool
 }
 
@@ -190,7 +194,10 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		err = refusalOf(resp, false)
 		x.last.Store(&err)
 	case http.StatusNotFound: // MCP 2025-11-25, Session Management, 4
-		x.missing.Store(x.missing.Load() || r.Header.Get("Mcp-Session-Id") != "")
+		// What the server asks of us meanwhile is answered within the session too, and tells nothing.
+		if r.Context().Value(askedKey{}) == x && r.Header.Get("Mcp-Session-Id") != "" {
+			x.missing.Store(true)
+		}
 	}
 	return resp, nil
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,4 +83,46 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A session is lost where the server doesn't know it when it is asked something. That it
+// takes no answer of ours says nothing of what it has done by then.
+//
+// Requirement: AI-012
+func TestWhatTellsThatASessionIsLost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		asks    bool
+		session string
+		status  int
+		lost    bool
+	}{
+		"a question":          {true, "s", http.StatusNotFound, true},
+		"in no session":       {true, "", http.StatusNotFound, false},
+		"another status":      {true, "s", http.StatusBadRequest, false},
+		"an answer of ours":   {false, "s", http.StatusNotFound, false},
+		"a question answered": {true, "s", http.StatusOK, false},
+	} {
+		x := &exchange{ctx: t.Context(), next: answering(tc.status)}
+		ctx := t.Context()
+		if tc.asks {
+			ctx = context.WithValue(ctx, askedKey{}, x)
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://agent.test", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.session != "" {
+			r.Header.Set("Mcp-Session-Id", tc.session)
+		}
+		if _, err := x.RoundTrip(r); err != nil || x.lost() != tc.lost {
+			t.Errorf("%s: lost %t, %v", name, x.lost(), err)
+		}
+	}
+}
+
+// answering is a server's status.
+type answering int
+
+func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: int(a), Header: http.Header{}, Body: http.NoBody}, nil
 }
