@@ -72,24 +72,29 @@ const (
 	nearEnough = 1000
 )
 
-// knockPause is between two knocks of a node that is not yet what it wants to be.
-const knockPause = 500 * time.Millisecond
+// knockPause is between two knocks of a node that is not yet what it wants to be; while
+// nobody lets it in, ever more of it, up to knockLongest: each costs both a handshake.
+const (
+	knockPause   = 500 * time.Millisecond
+	knockLongest = 5 * time.Second
+)
 
 // quietStart is for how long a node that starts does not complain.
 const quietStart = 3 * time.Second
 
 // joinLoop knocks while this node is not what its configuration says.
 func (s *Store) joinLoop() {
-	said := ""
+	said, knocking := "", knockPause
 	for {
 		pause, why := s.cfg.Timing.Presence, ""
-		if !s.seated() {
-			pause = knockPause
+		if s.seated() {
+			knocking = knockPause
+			s.outside.Store(nil)
+		} else {
+			pause, knocking = knocking, min(knocking*5/4, knockLongest)
 			if err := s.knock(s.closing); err != nil {
 				why = s.stand(err)
 			}
-		} else {
-			s.outside.Store(nil)
 		}
 		if why == "" || time.Since(s.opened) < quietStart {
 			said = ""

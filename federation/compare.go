@@ -150,9 +150,10 @@ func (c *comparedPage) denies(d directory.Digest) bool {
 
 // crossChecks asks other domains, and nodes of the own, after there was something
 // new, what the origin told them: who is told two things is told them apart. Of a
-// busy stream it compares a part.
+// busy stream it compares a part. The two go on by themselves: while no other domain
+// can be reached, nobody asks his siblings again and again.
 func (m *Mesh) crossChecks(ctx context.Context, o *origin) {
-	var done [2]seen
+	var done [2]crossed
 	for wait(ctx, nil, m.headPause()) {
 		for i, f := range o.feeds() {
 			m.crossFeed(ctx, o, f, &done[i])
@@ -160,39 +161,51 @@ func (m *Mesh) crossChecks(ctx context.Context, o *origin) {
 	}
 }
 
-// crossFeed compares what is new in a stream since it was done, and notes how far that
-// went. What is more than can be compared at a time is compared in the next round; of
-// a stream that is always busier than that, a part.
-func (m *Mesh) crossFeed(ctx context.Context, o *origin, f *feed, done *seen) {
+// crossed is how far a stream was compared with whom.
+type crossed struct{ siblings, domains seen }
+
+func (m *Mesh) crossFeed(ctx context.Context, o *origin, f *feed, done *crossed) {
 	now := o.seen(f)
-	if now == *done {
+	done.siblings.compare(now, func(since uint64) (uint64, bool) { return m.crossSiblings(ctx, o, f, since, now.upTo) })
+	if f == &o.feed {
+		done.domains.compare(now, func(since uint64) (uint64, bool) { return m.crossDomains(ctx, o, since, now.upTo) })
+	}
+}
+
+// compare has compared what is new in a stream since s, and notes how far that went.
+// What is more than can be compared at a time is compared in the next round; of a
+// stream that is always busier than that, a part.
+func (s *seen) compare(now seen, with func(since uint64) (reached uint64, enough bool)) {
+	if now == *s {
 		return
 	}
-	if now.epoch != done.epoch {
-		*done = seen{epoch: now.epoch, upTo: now.from}
+	if now.epoch != s.epoch {
+		*s = seen{epoch: now.epoch, upTo: now.from}
 	}
-	if now.upTo > done.upTo+crossLag {
-		done.upTo = now.upTo - rand.Uint64N(crossLag)
+	if now.upTo > s.upTo+crossLag {
+		s.upTo = now.upTo - rand.Uint64N(crossLag)
 	}
-	reached, ok := now.upTo, true
+	if reached, enough := with(s.upTo); enough { // else somebody is behind, and asked again
+		*s = now
+		s.upTo = reached
+	}
+}
+
+// crossSiblings compares with nodes of the own domain, and returns how far, and whether
+// all who answer are as far.
+func (m *Mesh) crossSiblings(ctx context.Context, o *origin, f *feed, since, upTo uint64) (reached uint64, enough bool) {
+	reached, enough = upTo, true
 	for _, n := range m.siblings(crossSiblings) {
-		switch upTo, whole, err := m.crossCheck(ctx, o, f, n, done.upTo, now.upTo); {
+		switch as, whole, err := m.crossCheck(ctx, o, f, n, since, upTo); {
 		case err != nil: // it asks this node once it is there again
 			m.notCompared(o, n, err)
 		case whole:
-			reached = min(reached, upTo)
+			reached = min(reached, as)
 		default:
-			ok = false
+			enough = false
 		}
 	}
-	if f == &o.feed {
-		upTo, enough := m.crossDomains(ctx, o, done.upTo, now.upTo)
-		reached, ok = min(reached, upTo), ok && enough
-	}
-	if ok { // else somebody is behind, and asked again
-		*done = now
-		done.upTo = reached
-	}
+	return reached, enough
 }
 
 // crossDomains compares with nodes of other domains, and returns how far, and whether

@@ -69,9 +69,24 @@ type Config struct {
 	Logger    *slog.Logger  // nil discards
 	HeadEvery time.Duration // between heads of one origin; 60 s by default
 	LongPoll  time.Duration // a subscription's wait, at most a minute; 30 s by default
+	Stretch   Stretch       // of this node's pace; nil is 1
 	Quota     int           // registrations of one origin; 2,000,000 by default
 
 	noSync bool // tests of behaviour, not of disks
+}
+
+// A Stretch says, each time anew, how many times longer than usual a node waits
+// before it does what no event asks for: compares, frees what is dead, tries again
+// where nobody answered. It is at least 1, and for simulations of weeks in which
+// nothing is said: what those cost is these rounds.
+type Stretch func() float64
+
+// of returns d at the pace of s.
+func (s Stretch) of(d time.Duration) time.Duration {
+	if s == nil {
+		return d
+	}
+	return time.Duration(float64(d) * s())
 }
 
 // maxHeadAge is how old an origin's last word may be for it still to be called

@@ -32,6 +32,7 @@ type GossipConfig struct {
 	Allow     func(spiffeid.ID) bool // nodes of this domain and of active peerings, now
 	Logger    *slog.Logger           // nil discards
 	Timing    GossipTiming
+	Stretch   Stretch             // of the search for who is lost; nil is 1
 	Refused   func(reason string) // counts what was dropped, by one word; nil doesn't
 
 	// Traffic counts bytes that came from a domain's nodes and went to them, within
@@ -211,13 +212,13 @@ func (g *gossip) rejoin(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(shortRound):
+		case <-time.After(g.cfg.Stretch.of(shortRound)):
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-g.pool.wake:
-		case <-time.After(round - shortRound):
+		case <-time.After(g.cfg.Stretch.of(round - shortRound)):
 		}
 	}
 }
@@ -232,7 +233,8 @@ func (g *gossip) targets(seeds map[string]*sought) []string {
 			delete(seeds, address)
 		}
 	}
-	addresses := g.pool.due(now, g.cfg.Timing.Rejoin, joinsAtOnce/2)
+	longest := g.cfg.Stretch.of(g.cfg.Timing.Rejoin)
+	addresses := g.pool.due(now, longest, joinsAtOnce/2)
 	for _, address := range wanted {
 		s := seeds[address]
 		if s == nil {
@@ -244,7 +246,7 @@ func (g *gossip) targets(seeds map[string]*sought) []string {
 			s.tries = 0
 		case len(addresses) < joinsAtOnce && !now.Before(s.next) && !slices.Contains(addresses, address):
 			addresses = append(addresses, address)
-			s.next = now.Add(pause(s.tries, g.cfg.Timing.Rejoin))
+			s.next = now.Add(pause(s.tries, longest))
 			s.tries++
 		}
 	}

@@ -226,7 +226,7 @@ func (c *contact) redial() *link {
 		}
 	}
 	c.t.cfg.Logger.Debug("gossip: no link", "node", c.id.String(), "error", err)
-	c.resume = time.Now().Add(c.retry.NextBackOff())
+	c.resume = time.Now().Add(c.t.cfg.Stretch.of(c.retry.NextBackOff()))
 	for {
 		select {
 		case <-c.queue:

@@ -246,7 +246,7 @@ const (
 
 // sweeper frees what is dead, a bounded number at a time.
 func (m *Mesh) sweeper(ctx context.Context) {
-	for pause := sweepEvery; wait(ctx, nil, pause); {
+	for pause := sweepEvery; wait(ctx, nil, m.cfg.Stretch.of(pause)); {
 		pause = sweepEvery
 		for _, o := range m.all() {
 			next, err := m.sweep(o, sweepLimit)

@@ -214,7 +214,7 @@ func (w *odd) pulls(r *site, n node) {
 func (w *odd) compares(r *site) {
 	o := r.origin(alpha)
 	for _, f := range o.feeds() {
-		r.crossFeed(context.Background(), o, f, new(seen))
+		r.crossFeed(context.Background(), o, f, new(crossed))
 	}
 }
 

@@ -44,6 +44,7 @@ type sender struct {
 	domain spiffeid.TrustDomain
 	pushed bool // without being asked
 	paced  bool // it was counted what it pushed
+	again  bool // it was put off once (putAside)
 }
 
 // A claim is what page and head have in common.

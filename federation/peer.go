@@ -39,6 +39,7 @@ type origin struct {
 	index  *directory.Index
 	base   directory.Clock // what its messages are judged by: they don't move it
 	mail   chan pushed     // gossiped messages; dropped when full, a pull brings what they said
+	late   []pushed        // of which some wait for the key document; tend's own
 	kick   chan struct{}   // something is wanted
 	ask    chan struct{}   // somebody waits for the origin's newest word
 	pull   chan struct{}   // something may be missing

@@ -22,7 +22,6 @@ const (
 	answerTime   = 10 * time.Second
 	recordsTime  = 30 * time.Second
 	prefetchTime = 2 * time.Second
-	keysEvery    = time.Second // pulls of keys that a pushed message may cause
 )
 
 var (
@@ -120,28 +119,6 @@ func (m *Mesh) obey(o *origin) error {
 	return m.hide(o, &o.feed, func(*directory.Entry) bool { return true })
 }
 
-// mayRefresh paces the pulls of keys that pushed messages cause. One that is put
-// off is made up for by asking for the head (tend): nobody may push again.
-func (o *origin) mayRefresh(from sender) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now := time.Now()
-	if from.pushed && now.Sub(o.keysAsked) < keysEvery {
-		o.keysDue = true
-		return false
-	}
-	o.keysAsked = now
-	return true
-}
-
-// putOff reports, once, whether a pull of keys was put off.
-func (o *origin) putOff() (due bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	due, o.keysDue = o.keysDue, false
-	return due
-}
-
 // askHead asks a node for an origin's head, and for the key document where the
 // head names another one than is known.
 func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
@@ -166,14 +143,11 @@ func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
 }
 
 func (m *Mesh) takeHead(ctx context.Context, from sender, giver node, text string) error {
-	o, h, err := m.openHead(from, text)
-	if codeOf(err) == CodeKeyUnknown && o.mayRefresh(from) {
-		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
-			err = &Refusal{CodeKeyUnknown, o.domain, failed}
-		} else {
-			o, h, err = m.openHead(from, text)
-		}
-	}
+	var h *directory.Head
+	o, err := m.withKeys(ctx, from, giver, func() (o *origin, err error) {
+		o, h, err = m.openHead(from, text)
+		return o, err
+	})
 	if err != nil {
 		return m.refused(from, text, err)
 	}

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -157,12 +158,17 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 	}
 	switch text := p.msg[1:]; p.msg[0] {
 	case gossipHead:
-		if m.takeHead(ctx, p.from, giver, text) == nil && o.behind() {
+		switch err := m.takeHead(ctx, p.from, giver, text); {
+		case errors.Is(err, errLate):
+			m.putAside(o, p)
+		case err == nil && o.behind():
 			nudge(o.ask)
 		}
 	case gossipPage:
 		page, code, err := m.take(ctx, p.from, giver, text)
 		switch {
+		case errors.Is(err, errLate):
+			m.putAside(o, p)
 		case err != nil: // counted and written down by the gate
 		case code == CodeGap:
 			nudge(o.ask)

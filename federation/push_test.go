@@ -105,6 +105,9 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 			default:
 			}
 		}
+		for _, p := range o.late {
+			b.beta.open(t.Context(), o, p)
+		}
 		if len(b.beta.shown(alpha)) != 0 {
 			t.Fatal("something was believed")
 		}

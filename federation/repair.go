@@ -38,7 +38,7 @@ func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 		if fails++; fails >= len(o.nodes()) && f == &o.feed {
 			m.pullFromOthers(ctx, o)
 		}
-		wait(ctx, nil, b.NextBackOff())
+		wait(ctx, nil, m.cfg.Stretch.of(b.NextBackOff()))
 	}
 }
 
@@ -95,7 +95,7 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 			return
 		case msg := <-o.mail:
 			m.open(ctx, o, msg)
-			if o.putOff() {
+			if o.putOff() || len(o.late) > 0 {
 				heads.sooner(keysEvery)
 			}
 		case <-o.kick:
@@ -105,7 +105,7 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 		case <-o.ask:
 			m.askNextHead(ctx, o)
 		case <-heads.C:
-			m.askNextHead(ctx, o)
+			m.openLate(ctx, o)
 			for _, f := range o.feeds() {
 				m.compact(ctx, o, f)
 			}
@@ -136,7 +136,7 @@ func (a *alarm) sooner(d time.Duration) {
 
 // headPause is HeadEvery with a tenth of jitter.
 func (m *Mesh) headPause() time.Duration {
-	return time.Duration(float64(m.cfg.HeadEvery) * (0.9 + 0.2*rand.Float64()))
+	return time.Duration(float64(m.cfg.Stretch.of(m.cfg.HeadEvery)) * (0.9 + 0.2*rand.Float64()))
 }
 
 // askNextHead asks another node of the origin than the last time, so that a

@@ -66,7 +66,7 @@ const staleEvery = 500 * time.Millisecond
 // staleness hides what silent origins told, where their peerings want that, and
 // shows it again when they speak (MESH-008).
 func (m *Mesh) staleness(ctx context.Context) {
-	for ok := true; ok; ok = wait(ctx, nil, staleEvery) {
+	for ok := true; ok; ok = wait(ctx, nil, m.cfg.Stretch.of(staleEvery)) {
 		for _, o := range m.all() {
 			o.mu.Lock()
 			if stale := o.silent() && o.peering.Import.OnStale == directory.OnStaleHide; stale != o.stale && !o.ended {

@@ -29,17 +29,13 @@ func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (
 	return p.verifiedPage, code, err
 }
 
-// look takes a page through the gate and asks for its records. A page by an unknown
-// key is judged once more with the newest key document.
+// look takes a page through the gate and asks for its records.
 func (m *Mesh) look(ctx context.Context, from sender, giver node, text string, done ahead) (p pulled) {
-	o, page, err := m.openPage(from, text)
-	if codeOf(err) == CodeKeyUnknown && o.mayRefresh(from) {
-		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
-			err = &Refusal{CodeKeyUnknown, o.domain, failed}
-		} else {
-			o, page, err = m.openPage(from, text)
-		}
-	}
+	var page *verifiedPage
+	o, err := m.withKeys(ctx, from, giver, func() (o *origin, err error) {
+		o, page, err = m.openPage(from, text)
+		return o, err
+	})
 	if err == nil {
 		err = m.compare(o, page)
 	}

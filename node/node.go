@@ -33,9 +33,11 @@ import (
 type Env struct {
 	Network Network
 	Logger  *slog.Logger
-	Timing  consensus.Timing // zero for the defaults
-	Source  *trust.Source    // the node's SVID; nil for what is configured
-	Context context.Context  // ends a Start that waits for the node's SVID; nil for one that nothing ends
+	Timing  consensus.Timing        // zero for the defaults
+	Gossip  federation.GossipTiming // zero for the defaults
+	Stretch federation.Stretch      // of federation's pace; nil is 1
+	Source  *trust.Source           // the node's SVID; nil for what is configured
+	Context context.Context         // ends a Start that waits for the node's SVID; nil for one that nothing ends
 }
 
 // A Node is one running node.

@@ -46,7 +46,7 @@ func (n *Node) wire(env Env) error {
 	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
 		return errors.Join(err, ln.close())
 	}
-	if err := n.wireFederation(ln.gossip); err != nil {
+	if err := n.wireFederation(ln.gossip, env); err != nil {
 		return errors.Join(err, ln.close())
 	}
 	if err := n.wireDiscovery(); err != nil {
@@ -182,14 +182,14 @@ func within(bound context.Context, f func() error) error {
 }
 
 // wireFederation starts what this node has with other domains.
-func (n *Node) wireFederation(ln net.Listener) error {
+func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
-		Siblings: n.store.Siblings, Client: n.client, Logger: n.log, Farewell: n.endedByPeer, Court: court{n},
+		Siblings: n.store.Siblings, Client: n.client, Logger: n.log, Farewell: n.endedByPeer, Court: court{n}, Stretch: env.Stretch,
 	}
 	if ln != nil {
-		cfg.Gossip = n.gossip(ln)
+		cfg.Gossip = n.gossip(ln, env)
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("data: %w", err)
@@ -208,7 +208,7 @@ func (n *Node) wireFederation(ln net.Listener) error {
 	return nil
 }
 
-func (n *Node) gossip(ln net.Listener) *federation.GossipConfig {
+func (n *Node) gossip(ln net.Listener, env Env) *federation.GossipConfig {
 	allow := func(id spiffeid.ID) error {
 		if !n.inMesh(id) {
 			return fmt.Errorf("%s is a node of no peered domain", id)
@@ -219,7 +219,7 @@ func (n *Node) gossip(ln net.Listener) *federation.GossipConfig {
 		Node: n.id, Listener: n.bounded("gossip", ln, nodeConnections, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log,
+		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log, Timing: env.Gossip, Stretch: env.Stretch,
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -66,51 +65,5 @@ func TestAGapIsPulled(t *testing.T) {
 		if err := m.Equal(); err != nil {
 			t.Error(err)
 		}
-	})
-}
-
-// A cut mesh heals by itself: nine nodes (three under -short), cut between all domains
-// for so long that their gossip has given each other up (for a week in the long run,
-// over which key documents and most of what peers had ends), show the same agents two
-// rounds and a pull after the heal, with all that changed meanwhile.
-//
-// Requirement: MESH-015
-func TestACutMeshHeals(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan, Unhurried: true, Configure: func(c *node.Config) { c.Lifetimes.Max = 30 * 86400 }})
-		var before, removed []*mesh.Agent
-		for _, d := range m.Domains {
-			before = append(before, m.Register(d.Name, "stays", 30*86400))
-			removed = append(removed, m.Register(d.Name, "goes", 30*86400))
-		}
-		m.Eventually(2*time.Second, "all are seen everywhere", func() error { return m.Seen(append(before, removed...)...) })
-		for _, d := range m.Domains {
-			m.CutOff(d.Name)
-		}
-		m.Sleep(time.Duration(long(7*24*60, 10)) * time.Minute)
-		var during []*mesh.Agent
-		for i, d := range m.Domains {
-			during = append(during, m.Register(d.Name, "new", 7*86400))
-			m.Remove(removed[i])
-		}
-		m.Sleep(5 * time.Minute)
-		if m.Pooled() == nil {
-			t.Error("gossip still holds together: the cut was too short to show anything")
-		}
-		m.Heal()
-		took := m.Eventually(rounds, "all views are equal", func() error {
-			if err := m.Gone(removed...); err != nil {
-				return err
-			}
-			return m.Seen(append(before, during...)...)
-		})
-		t.Logf("healed after %v", took)
-		if err := m.Equal(); err != nil {
-			t.Error(err)
-		}
-		m.Eventually(5*time.Minute, "gossip has found everybody again", m.Pooled)
-		m.Sleep(30 * time.Second) // who was refused for so long tries again less often
-		last := m.Register("alpha.test", "last", 3600)
-		m.Eventually(time.Second, "a change crosses as ever", func() error { return m.Seen(last) })
 	})
 }

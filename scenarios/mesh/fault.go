@@ -13,6 +13,13 @@ func (n *Node) Others() (others []*Node) {
 	return others
 }
 
+// Rejoin ends an Isolate, as far as the node's own domain goes.
+func (m *Mesh) Rejoin(n *Node) {
+	for _, other := range n.Others() {
+		m.Net.Heal(n.host, other.host)
+	}
+}
+
 // Freeze stops everything between a node and everybody else, clients too, as
 // when its machine is suspended: connections stay, and what is sent waits until
 // Thaw. The node's own clocks go on.

@@ -23,6 +23,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -53,6 +55,10 @@ type Options struct {
 	// to each other would be nearly the whole cost: they keep in touch more seldom, and
 	// need longer to miss a leader. What is written they tell as soon as ever.
 	Unhurried bool
+	// Silent is for stories of weeks in which domains are cut off: all that nodes do of
+	// themselves is slow as long as Drowse has it so, and what the members of a domain
+	// say to each other all the time.
+	Silent bool
 	// Configure changes the configuration of every node before it starts; may be nil.
 	Configure func(*node.Config)
 }
@@ -64,6 +70,49 @@ const svidTTL = 365 * 24 * time.Hour
 var unhurried = consensus.Timing{
 	Heartbeat: 10 * time.Second, Election: 10 * time.Second, Lease: 5 * time.Second, Commit: 250 * time.Millisecond,
 	Presence: 20 * time.Second, Sweep: 5 * time.Second,
+}
+
+// silent is the timing of stories of weeks. A leader is missed after a quarter of an
+// hour; whoever is not waited for hears of a commit after a minute or two.
+var (
+	silent = consensus.Timing{
+		Heartbeat: 10 * time.Minute, Election: 10 * time.Minute, Lease: 5 * time.Minute, Commit: time.Minute,
+		Presence: 30 * time.Minute, Sweep: time.Minute,
+	}
+	silentGossip = federation.GossipTiming{Probe: 5 * time.Minute, ProbeTimeout: 10 * time.Second, Gossip: time.Minute, PushPull: 15 * time.Minute}
+)
+
+// drowsy is by how much Drowse stretches federation's pace.
+const drowsy = 60
+
+// timings returns those of the mesh's nodes.
+func (o *Options) timings() (raft consensus.Timing, gossip federation.GossipTiming) {
+	switch {
+	case o.Silent:
+		return silent, silentGossip
+	case o.Unhurried:
+		return unhurried, gossip
+	}
+	return raft, gossip
+}
+
+// patience is how long a domain without a leader may need for one.
+func (o *Options) patience() time.Duration {
+	if o.Silent {
+		return 6 * silent.Election
+	}
+	return time.Minute
+}
+
+// Drowse has all nodes do what no event asks for (federation.Stretch) sixty times more
+// seldom, or as usual again; what waits already waits on.
+func (m *Mesh) Drowse(yes bool) { m.drowsing.Store(yes) }
+
+func (m *Mesh) stretch() float64 {
+	if m.drowsing.Load() {
+		return drowsy
+	}
+	return 1
 }
 
 // names of domains, as roster dev gives them.
@@ -90,6 +139,8 @@ type Mesh struct {
 	clients map[string]*http.Client // by node and identity
 
 	transports []*http.Transport // of clients
+
+	drowsing atomic.Bool
 }
 
 // A Domain is one trust domain with its nodes.
@@ -124,7 +175,7 @@ func Start(t testing.TB, o Options) *Mesh {
 	for _, n := range m.nodes() {
 		m.Restart(n)
 	}
-	m.Eventually(time.Minute, "all nodes are ready", func() error {
+	m.Eventually(o.patience(), "all nodes are ready", func() error {
 		for _, n := range m.nodes() {
 			if err := n.Ready(); err != nil {
 				return fmt.Errorf("%s: %w", n.Name, err)

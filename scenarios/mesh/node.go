@@ -13,7 +13,6 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -102,12 +101,9 @@ func (m *Mesh) Restart(n *Node) {
 	m.T.Helper()
 	n.ending.Wait()
 	m.Net.Revive(n.host)
-	var timing consensus.Timing
-	if m.options.Unhurried {
-		timing = unhurried
-	}
+	raft, gossip := m.options.timings()
 	running, err := node.Start(n.cfg, node.Env{
-		Source: n.source, Logger: m.log.With("node", n.Name), Timing: timing,
+		Source: n.source, Logger: m.log.With("node", n.Name), Timing: raft, Gossip: gossip, Stretch: m.stretch,
 		Network: node.Network{
 			Listen: func(addr string) (net.Listener, error) { return m.Net.Listen(n.onHost(addr)) },
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
@@ -157,7 +153,7 @@ func (m *Mesh) Leader(name string) *Node {
 	m.T.Helper()
 	d := m.Domain(name)
 	var leader *Node
-	m.Eventually(time.Minute, name+" has a leader", func() error {
+	m.Eventually(m.options.patience(), name+" has a leader", func() error {
 		votes := map[string]int{}
 		for _, n := range d.Nodes {
 			if !n.Lives() {

@@ -1,0 +1,82 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	keysEvery = time.Second // pulls of keys that a pushed message may cause
+	lateMost  = 8           // messages of an origin that wait for its key document
+)
+
+// errLate says that a message is to be judged again once the key document was asked for.
+var errLate = errors.New("it is by a key that is not known yet")
+
+// withKeys has a message judged, and once more with the newest key document where it is by
+// a key that the one here lacks. What was pushed is judged later where that document
+// can't be asked for now, or came from a node that hasn't heard of its domain's newest
+// itself: who rotates his key is refused nothing for that. A second time it isn't put
+// off, so that who forges gains a second.
+func (m *Mesh) withKeys(ctx context.Context, from sender, giver node, judge func() (*origin, error)) (*origin, error) {
+	o, err := judge()
+	if codeOf(err) != CodeKeyUnknown {
+		return o, err
+	}
+	if o.mayRefresh(from) {
+		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
+			err = &Refusal{CodeKeyUnknown, o.domain, failed}
+		} else {
+			o, err = judge()
+		}
+	}
+	if codeOf(err) == CodeKeyUnknown && from.pushed && !from.again {
+		return o, errLate
+	}
+	return o, err
+}
+
+// mayRefresh paces the pulls of keys that pushed messages cause. One that is put
+// off is made up for by asking for the head (tend): nobody may push again.
+func (o *origin) mayRefresh(from sender) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if from.pushed && now.Sub(o.keysAsked) < keysEvery {
+		o.keysDue = true
+		return false
+	}
+	o.keysAsked = now
+	return true
+}
+
+// putOff reports, once, whether a pull of keys was put off.
+func (o *origin) putOff() (due bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	due, o.keysDue = o.keysDue, false
+	return due
+}
+
+// putAside keeps a message that is to be judged later, which tend sees to. One for which
+// there is no room is refused now.
+func (m *Mesh) putAside(o *origin, p pushed) {
+	if len(o.late) == lateMost {
+		_ = m.refused(p.from, p.msg, &Refusal{CodeKeyUnknown, o.domain, errLate})
+		return
+	}
+	p.from.again = true
+	o.late = append(o.late, p)
+}
+
+// openLate asks another node of the origin than before for its head, and with that for
+// its key document, and judges what waited for it.
+func (m *Mesh) openLate(ctx context.Context, o *origin) {
+	m.askNextHead(ctx, o)
+	late := o.late
+	o.late = nil
+	for _, p := range late {
+		m.open(ctx, o, p)
+	}
+}

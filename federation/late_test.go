@@ -1,0 +1,102 @@
+package federation
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// rotated gives alpha's node another key, beside which the one before stays listed, and
+// returns a page by it, as gossip brings it.
+func (b *bench) rotated(i int) pushed {
+	b.Helper()
+	fresh := newKeyring(alpha, fmt.Sprint("key ", i), b.origin)
+	b.origin.listKeys(nil, fresh, &keyring{private: b.alpha.keys.private})
+	b.alpha.keys.private = fresh.private
+	b.origin.register(fmt.Sprint("agent-", i), 600)
+	text, err := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
+	must(b.T, err)
+	return pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + text}
+}
+
+// keysAsked counts from now on how often alpha is asked for its key document.
+func (b *bench) keysAsked() *int {
+	n := new(int)
+	b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+		if strings.HasSuffix(r.URL.Path, pathKeys) {
+			*n++
+		}
+		return body
+	}
+	return n
+}
+
+// Who changes its key is refused nothing for that: a message by a key that is not known
+// yet, and that is so soon after another that the key document can't be asked for again,
+// waits until it was.
+//
+// Requirement: TRUST-010, MESH-017
+func TestWhoRotatesIsRefusedNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		time.Sleep(keysEvery)
+		o := b.beta.origin(alpha)
+		for i := range 3 {
+			b.beta.open(t.Context(), o, b.rotated(i))
+		}
+		if len(o.late) != 2 || len(b.beta.shown(alpha)) != 2 {
+			t.Fatalf("%d wait and %d are shown", len(o.late), len(b.beta.shown(alpha)))
+		}
+		asked := b.keysAsked()
+		time.Sleep(keysEvery)
+		b.beta.openLate(t.Context(), o)
+		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.late) != 0 {
+			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.late))
+		}
+		if got := b.beta.counts.of(alpha); got[CodeKeyUnknown] != 0 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// Who forges makes a node ask for a key document once a second and no oftener, has it
+// keep a few messages for that long, and is refused each.
+//
+// Requirement: MESH-017, MESH-026
+func TestForgeriesMakeNobodyAskOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		o := b.beta.origin(alpha)
+		go b.beta.tend(t.Context(), o)
+		synctest.Wait()
+		asked := b.keysAsked()
+		forged, err := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
+		must(t, err)
+		const seconds, each = 20, 10
+		for range seconds * each {
+			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + forged})
+			time.Sleep(time.Second / each)
+			synctest.Wait()
+			if len(o.late) > lateMost {
+				t.Fatalf("%d are kept", len(o.late))
+			}
+		}
+		time.Sleep(2 * keysEvery)
+		synctest.Wait()
+		if got := b.beta.counts.of(alpha)[CodeKeyUnknown]; got != seconds*each || *asked > seconds+2 || *asked == 0 {
+			t.Errorf("%d of %d were refused; the key document was asked for %d times", got, seconds*each, *asked)
+		}
+		if o.headIs.IsZero() {
+			t.Error("while they came nobody asked for the head")
+		}
+	})
+}
