@@ -37,8 +37,8 @@ var layers = map[string][]string{
 	// floor 4
 	"cmd/roster":        {"node", "api", "trust", "directory", "gateway"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "api", "trust", "directory", "scenarios/mesh"},
-	"scenarios/mesh":    {"node", "api", "trust", "directory", "consensus"},  // its timing, which stories of long silence slow
-	"scenarios/quality": {"directory", "discovery", "api", "scenarios/mesh"}, // its client: a running node is scored
+	"scenarios/mesh":    {"node", "api", "trust", "directory", "consensus", "federation"}, // their timing, which stories of long silence slow
+	"scenarios/quality": {"directory", "discovery", "api", "scenarios/mesh"},              // its client: a running node is scored
 	"scenarios/load":    {"node", "api", "trust", "directory", "scenarios/mesh"},
 }
 
