@@ -158,6 +158,10 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 	}
 	switch text := p.msg[1:]; p.msg[0] {
 	case gossipHead:
+		if o.holds(text) { // siblings tell the last head again and again, also when its key is listed no longer
+			m.counted(o, CodeOld)
+			return
+		}
 		switch err := m.takeHead(ctx, p.from, giver, text); {
 		case errors.Is(err, errLate):
 			m.putAside(o, p)
@@ -179,6 +183,13 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 	default:
 		_ = m.refused(p.from, p.msg, &Refusal{CodeFormat, o.domain, errJWS})
 	}
+}
+
+// holds reports whether a head is the one that is held, byte for byte.
+func (o *origin) holds(head string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.headText == head
 }
 
 func (m *Mesh) passOn(origin spiffeid.TrustDomain, msg string) {

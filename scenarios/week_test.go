@@ -1,11 +1,14 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
@@ -80,8 +83,8 @@ func (w *apart) live(day int) {
 		for _, kind := range []string{"comes-and-goes-", "comes-and-expires-"} {
 			w.ended = append(w.ended, w.m.Register(d.Name, fmt.Sprint(kind, day), w.lifetime(0.4)))
 		}
-		w.m.Remove(w.ended[len(w.ended)-2])
-		w.m.Refresh(w.refreshed[i])
+		w.done(w.ended[len(w.ended)-2], w.remove)
+		w.done(w.refreshed[i], w.m.TryRefresh)
 		w.m.Renew(d.Name)
 		w.m.RotateKey(d.Nodes[w.rng.IntN(len(d.Nodes))])
 	}
@@ -99,6 +102,22 @@ func (w *apart) live(day int) {
 			w.m.Abandon(a)
 		}
 	}
+}
+
+// done has a write repeated until it is known that it was done: members that hear of a
+// commit after a minute may not have heard in time for their answer.
+func (w *apart) done(a *mesh.Agent, write func(*mesh.Agent) error) {
+	w.m.Eventually(5*time.Minute, a.Name+" is changed", func() error { return write(a) })
+}
+
+func (w *apart) remove(a *mesh.Agent) error {
+	err := w.m.TryRemove(a)
+	var refusal *api.Error
+	if errors.As(err, &refusal) && refusal.Status == http.StatusNotFound { // by the time before
+		w.m.Abandon(a)
+		return nil
+	}
+	return err
 }
 
 // depose cuts the leader of each domain off from its others until one of them leads.
@@ -125,8 +144,8 @@ func (w *apart) end(after time.Duration) {
 	m, t := w.m, w.m.T
 	for i, d := range m.Domains {
 		w.stays = append(w.stays, m.Register(d.Name, "new", 7*86400))
-		m.Remove(w.ended[2*i+1])
-		m.Refresh(w.refreshed[i])
+		w.done(w.ended[2*i+1], w.remove)
+		w.done(w.refreshed[i], m.TryRefresh)
 		if len(d.Nodes) > 1 && w.changed[d.Name] == 0 {
 			t.Errorf("%s had one leader all the time", d.Name)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -24,12 +25,15 @@ func (m *Mesh) KeyOf(n *Node) string {
 	return ""
 }
 
-// RotateKey gives a node another signing key, by its operator's command.
+// RotateKey gives a node another signing key, by its operator's command, which is
+// repeated where it isn't known whether it was done.
 func (m *Mesh) RotateKey(n *Node) {
 	m.T.Helper()
-	ctx, cancel := m.request()
-	defer cancel()
-	m.must(m.client(n, operator).RotateKey(ctx))
+	m.Eventually(time.Minute, n.Name+" has another key", func() error {
+		ctx, cancel := m.request()
+		defer cancel()
+		return m.client(n, operator).RotateKey(ctx)
+	})
 }
 
 // RevokeKey takes a key of a node's domain back, by its operator's command.
