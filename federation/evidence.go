@@ -23,8 +23,10 @@ type Court interface {
 	// newest first, that list their keys, or of two key documents where pages is nil.
 	Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error)
 	// Judge returns what evidence shows to this node, by the bundles and key
-	// documents that it believes now. An error means that it convicts nobody.
-	Judge(evidence []byte) (Conviction, error)
+	// documents that it believes now. An error means that it convicts nobody. News
+	// is what this domain didn't judge before: what only an SVID vouches for that
+	// ended long ago is none (trust.Keyring.Judge).
+	Judge(evidence []byte, news bool) (Conviction, error)
 	// Freeze has the own domain take nothing more from an origin. To repeat it is
 	// safe.
 	Freeze(ctx context.Context, origin spiffeid.TrustDomain) error
@@ -239,7 +241,7 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 // convict judges evidence. Where it holds and is new, the origin is frozen at this
 // node at once, and the domain and the mesh are told by enforce.
 func (m *Mesh) convict(evidence []byte) (fresh bool, err error) {
-	v, err := m.cfg.Court.Judge(evidence)
+	v, err := m.cfg.Court.Judge(evidence, true)
 	if err != nil {
 		return false, err
 	}

@@ -252,7 +252,7 @@ type believer struct{ frozen func(spiffeid.TrustDomain) }
 func (c *believer) Accuse(spiffeid.TrustDomain, []string, []string) ([]byte, error) {
 	return nil, errNoCase
 }
-func (c *believer) Judge(evidence []byte) (Conviction, error) {
+func (c *believer) Judge(evidence []byte, _ bool) (Conviction, error) {
 	return Conviction{Origin: alpha, ID: string(evidence)}, nil
 }
 func (c *believer) Freeze(_ context.Context, td spiffeid.TrustDomain) error {

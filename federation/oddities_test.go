@@ -23,7 +23,7 @@ func (c *bailiff) Accuse(_ spiffeid.TrustDomain, pages, keys []string) ([]byte, 
 	return nil, errors.New("noted")
 }
 
-func (c *bailiff) Judge([]byte) (Conviction, error)                   { return Conviction{}, errors.New("nobody") }
+func (c *bailiff) Judge([]byte, bool) (Conviction, error)             { return Conviction{}, errors.New("nobody") }
 func (c *bailiff) Freeze(context.Context, spiffeid.TrustDomain) error { return nil }
 
 // A laggard is a member of the origin's domain that has applied no more than upTo.

@@ -35,7 +35,7 @@ func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
 			silent = n.base
 			m.cfg.Logger.Warn("can't ask another node for its evidence", "node", n.base, "error", failed)
 		case evidence != nil:
-			if v, judged := m.cfg.Court.Judge(evidence); judged == nil && v.Origin == td {
+			if v, judged := m.cfg.Court.Judge(evidence, false); judged == nil && v.Origin == td {
 				id, holds = v.ID, true
 			}
 		}
@@ -73,7 +73,7 @@ func (m *Mesh) convictingStill(td spiffeid.TrustDomain) (id string, holds, known
 }
 
 func (m *Mesh) judged(evidence []byte) bool {
-	_, err := m.cfg.Court.Judge(evidence)
+	_, err := m.cfg.Court.Judge(evidence, false)
 	return err == nil
 }
 

@@ -104,7 +104,7 @@ func (j *judge) Accuse(spiffeid.TrustDomain, []string, []string) ([]byte, error)
 	return nil, errors.ErrUnsupported
 }
 
-func (j *judge) Judge([]byte) (Conviction, error) {
+func (j *judge) Judge([]byte, bool) (Conviction, error) {
 	if j.acquits {
 		return Conviction{}, errors.New("its key is revoked")
 	}

@@ -19,8 +19,8 @@ func (c court) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte
 }
 
 // Judge implements federation.Court.
-func (c court) Judge(evidence []byte) (federation.Conviction, error) {
-	v, err := c.n.keyring.Judge(evidence)
+func (c court) Judge(evidence []byte, news bool) (federation.Conviction, error) {
+	v, err := c.n.keyring.Judge(evidence, news)
 	if err != nil {
 		return federation.Conviction{}, err
 	}

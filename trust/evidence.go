@@ -140,7 +140,13 @@ func lists(text, kid string) bool {
 // own, and returns whom it convicts; any error means nobody. What was signed by a
 // key that the newest key document revokes is no evidence: a thief may have signed
 // it. Nor is what belongs to an epoch that is over.
-func (r *Keyring) Judge(evidence []byte) (*Conviction, error) {
+//
+// News is evidence that wasn't judged here before. An attestation says by itself when
+// it was made, and whoever finds the key of an SVID that ended long ago can make one,
+// with a document that lists it and what it is to have signed. So of news each key is
+// in the newest key document, or an SVID vouches for it that ended within MaxLifetime:
+// what was announced before that has ended too.
+func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
 	v := &verification{report: new(Report), input: evidence, bundles: r.bundles}
 	if err := v.run(trialSteps); !errors.Is(err, ErrEquivocation) {
 		return nil, err
@@ -152,6 +158,11 @@ func (r *Keyring) Judge(evidence []byte) (*Conviction, error) {
 	r.mu.Lock()
 	held := r.origins[found.Domain]
 	r.mu.Unlock()
+	if news {
+		if err := v.recent(held); err != nil {
+			return nil, err
+		}
+	}
 	if held == nil {
 		return found, nil
 	}
@@ -164,6 +175,27 @@ func (r *Keyring) Judge(evidence []byte) (*Conviction, error) {
 		return nil, fmt.Errorf("%w: its epoch %d is over", ErrKeysOld, found.Epoch)
 	}
 	return found, nil
+}
+
+// recent returns an error where a key that was used is neither in held, which may be
+// nil, nor vouched for of late.
+func (v *verification) recent(held *keys) error {
+	least := time.Now().Add(-directory.MaxLifetime * time.Second)
+	for _, s := range v.trial.signed {
+		if held != nil {
+			if _, err := held.doc.Key(s.kid); !errors.Is(err, directory.ErrKeyUnknown) {
+				continue // one that is revoked is refused by itself
+			}
+		}
+		until, err := v.trial.attested(s.kid, v.issuer, v.anchors)
+		if err == nil && until.Before(least) {
+			err = fmt.Errorf("no SVID vouches for it since %s", until.UTC().Format(time.RFC3339))
+		}
+		if err != nil {
+			return fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
+		}
+	}
+	return nil
 }
 
 // trialSteps end in ErrEquivocation where the evidence convicts.
@@ -228,40 +260,44 @@ func (v *verification) evidenceFormat() (string, error) {
 // that is used, and that no document in the file takes the key back.
 func (v *verification) evidenceKeys() (string, error) {
 	for _, s := range v.trial.signed {
-		if err := v.trial.attested(s.kid, v.issuer, v.anchors); err != nil {
+		if _, err := v.trial.attested(s.kid, v.issuer, v.anchors); err != nil {
 			return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
 		}
 	}
 	return "an SVID that held when it signed vouches for each key", nil
 }
 
-// attested looks for an attestation of a key that held when it was made. A page
-// may be older or newer than the attestations of the document that is at hand: the
-// question is whose key it is.
-func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Source) error {
-	err := directory.ErrKeyUnknown
+// attested returns until when the last of a key's attestations holds that held when it
+// was made. A page may be older or newer than the attestations of the document that is
+// at hand: the question is whose key it is.
+func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Source) (until time.Time, err error) {
+	err = directory.ErrKeyUnknown
 	for _, doc := range t.docs {
 		key, missing := doc.Key(kid)
 		if errors.Is(missing, directory.ErrKeyRevoked) {
-			return missing
+			return time.Time{}, missing
 		}
 		if missing != nil {
 			continue
 		}
 		for _, jws := range key.Attestations {
+			end := time.Time{}
 			at, failed := attestedAt(jws)
 			if failed == nil {
-				_, failed = verifyAttestation(jws, key, td, b, at)
+				end, failed = verifyAttestation(jws, key, td, b, at)
 			}
-			if err = failed; err == nil {
-				break
+			switch {
+			case failed == nil && end.After(until):
+				until = end
+			case until.IsZero():
+				err = failed
 			}
-		}
-		if err == nil {
-			break
 		}
 	}
-	return err
+	if !until.IsZero() {
+		return until, nil
+	}
+	return time.Time{}, err
 }
 
 // attestedAt is when an attestation says that it was made.

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -76,7 +78,7 @@ func TestEvidenceConvicts(t *testing.T) {
 		})}, []string{l.jws(t)}),
 		"E3": l.against(t, nil, []string{l.jws(t), l.signKeys(t, &other)}),
 	} {
-		found, err := l.ring.Judge(evidence)
+		found, err := l.ring.Judge(evidence, true)
 		if err != nil || found.Domain != alpha || !strings.HasPrefix(found.ID, name[:2]) || found.What == "" {
 			t.Errorf("%s: %+v %v", name, found, err)
 		}
@@ -113,7 +115,7 @@ func TestARotatedKeyConvicts(t *testing.T) {
 		"both by the new": {l.says(t, second, nil), l.says(t, second, later)},
 	} {
 		evidence := l.against(t, pages, []string{l.jws(t), before})
-		if _, err := l.ring.Judge(evidence); err != nil {
+		if _, err := l.ring.Judge(evidence, true); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := Verify(evidence, VerifyOptions{Bundle: l.trust}); ExitCode(err) != 11 {
@@ -125,7 +127,7 @@ func TestARotatedKeyConvicts(t *testing.T) {
 	l.origin.ring.SetOwn(l.doc)
 	_, err = l.ring.Adopt(alpha, l.jws(t))
 	must(t, err)
-	if _, err := l.ring.Judge(evidence); !errors.Is(err, directory.ErrKeyRevoked) {
+	if _, err := l.ring.Judge(evidence, true); !errors.Is(err, directory.ErrKeyRevoked) {
 		t.Errorf("once the first is revoked: %v", err)
 	}
 }
@@ -137,7 +139,7 @@ func TestAContradictionHasOneName(t *testing.T) {
 	shorter := l.says(t, l.key, func(p *directory.SignedPage) { later(p); p.From, p.Digests = 5, p.Digests[1:] })
 	var first string
 	for _, pages := range [][]string{{a, b}, {b, a}, {shorter, a}} {
-		found, err := l.ring.Judge(l.against(t, pages, []string{l.jws(t)}))
+		found, err := l.ring.Judge(l.against(t, pages, []string{l.jws(t)}), true)
 		must(t, err)
 		if first == "" {
 			first = found.ID
@@ -203,7 +205,7 @@ func TestNothingElseConvicts(t *testing.T) {
 
 func convictsNobody(t testing.TB, l *liar, name string, evidence []byte) {
 	t.Helper()
-	if found, err := l.ring.Judge(evidence); err == nil {
+	if found, err := l.ring.Judge(evidence, true); err == nil {
 		t.Errorf("%s: it convicts: %+v", name, found)
 	}
 	if _, err := Verify(evidence, VerifyOptions{Bundle: l.trust}); ExitCode(err) == 11 {
@@ -223,7 +225,7 @@ func TestARevokedKeyConvictsNoMore(t *testing.T) {
 	attestation, err := second.Attest(l.svid, time.Now())
 	must(t, err)
 	evidence := l.against(t, []string{l.says(t, l.key, nil), l.says(t, &stolen, later)}, []string{l.jws(t)})
-	if _, err := l.ring.Judge(evidence); err != nil {
+	if _, err := l.ring.Judge(evidence, true); err != nil {
 		t.Fatal(err)
 	}
 	next := directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 9, Expires: time.Now().Unix() + 3600, Revoked: []string{stolen.id},
@@ -232,7 +234,7 @@ func TestARevokedKeyConvictsNoMore(t *testing.T) {
 	must(t, err)
 	_, err = l.ring.Adopt(alpha, jws)
 	must(t, err)
-	if _, err := l.ring.Judge(evidence); !errors.Is(err, directory.ErrKeyRevoked) {
+	if _, err := l.ring.Judge(evidence, true); !errors.Is(err, directory.ErrKeyRevoked) {
 		t.Errorf("by a revoked key: %v", err)
 	}
 	fresh := newLiar(t)
@@ -241,7 +243,7 @@ func TestARevokedKeyConvictsNoMore(t *testing.T) {
 	fresh.origin.ring.SetOwn(fresh.doc)
 	_, err = fresh.ring.Adopt(alpha, fresh.jws(t))
 	must(t, err)
-	if _, err := fresh.ring.Judge(old); !errors.Is(err, ErrKeysOld) {
+	if _, err := fresh.ring.Judge(old, true); !errors.Is(err, ErrKeysOld) {
 		t.Errorf("of an epoch that is over: %v", err)
 	}
 }
@@ -260,7 +262,7 @@ func TestMutatedEvidence(t *testing.T) {
 		mutant := append([]byte(nil), evidence...)
 		at := rng.IntN(len(mutant))
 		mutant[at] ^= 1 << rng.IntN(8)
-		if _, err := l.ring.Judge(mutant); err != nil {
+		if _, err := l.ring.Judge(mutant, true); err != nil {
 			continue
 		}
 		got, err := parseEvidence(mutant)
@@ -269,4 +271,48 @@ func TestMutatedEvidence(t *testing.T) {
 			t.Fatalf("mutant %d at %d convicts", i, at)
 		}
 	}
+}
+
+// Whoever finds the private key of an SVID that ended long ago convicts nobody by it.
+//
+// Requirement: MESH-022
+func TestAnSVIDThatEndedConvictsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLiar(t)
+		old, then := l.svid, time.Now()
+		time.Sleep(10 * 24 * time.Hour)
+		svid, err := l.ca.Issue("/roster/node/1", time.Hour, time.Now())
+		must(t, err)
+		l.svid = svid
+		l.issue(t, 2, l.signingKey(t))
+		_, err = l.ring.Adopt(alpha, l.jws(t))
+		must(t, err)
+
+		k, err := OpenKey(t.TempDir())
+		must(t, err)
+		att, err := k.Attest(old, then)
+		must(t, err)
+		doc := &directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 9, Keys: []directory.SigningKey{{Public: k.Public(), Node: old.ID, Attestations: []string{att}}},
+			Expires: then.Unix() + directory.KeyDocumentLifetime, Mesh: []spiffeid.TrustDomain{}}
+		jws, err := k.sign(directory.TypeKeys, doc.Payload())
+		must(t, err)
+		forged := l.against(t, []string{l.says(t, k, nil), l.says(t, k, later)}, []string{jws})
+		stranger, _ := reader(t, l.origin) // who has no key document of alpha's yet
+		for _, ring := range []*Keyring{l.ring, stranger} {
+			if _, err := ring.Judge(forged, true); !errors.Is(err, ErrKey) {
+				t.Errorf("an SVID of ten days ago convicts: %v", err)
+			}
+		}
+		lie := l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, later)}, []string{l.jws(t)})
+		for _, after := range []time.Duration{0, 6 * 24 * time.Hour} {
+			time.Sleep(after)
+			if _, err := stranger.Judge(lie, true); err != nil {
+				t.Errorf("after %v: %v", after, err)
+			}
+		}
+		time.Sleep(30 * 24 * time.Hour)
+		if _, err := stranger.Judge(lie, false); err != nil {
+			t.Errorf("what convicted once is forgotten: %v", err)
+		}
+	})
 }
