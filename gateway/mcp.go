@@ -49,7 +49,7 @@ func (i *invoking) callMCP(ctx context.Context, w *work) (*directory.Reply, erro
 // ask calls the tool that is meant, in a session.
 func (i *invoking) ask(ctx context.Context, s *session, use *exchange, w *work) (*directory.Reply, error) {
 	ctx = context.WithValue(ctx, askedKey{}, use)
-	name, err := i.tool(ctx, s, w)
+	name, remembered, err := i.tool(ctx, s, w)
 	if err != nil {
 		return nil, use.failed(err)
 	}
@@ -57,27 +57,37 @@ func (i *invoking) ask(ctx context.Context, s *session, use *exchange, w *work) 
 	if err != nil {
 		return nil, use.failed(err)
 	}
-	return replyOf(result)
+	reply, err := replyOf(result)
+	if err == nil && remembered && w.checkOutput(reply) != nil {
+		if tools, err := s.list(ctx); err != nil {
+			use.spoiled.Store(true)
+		} else {
+			_, _ = i.among(tools, w) // the input has been taken, whatever this says of it
+		}
+	}
+	return reply, err
 }
 
-// tool returns the name of the tool to call. What the server listed a while ago only
-// lets through: before anything is refused by it, the server is asked again.
-func (i *invoking) tool(ctx context.Context, s *session, w *work) (string, error) {
+// tool returns the name of the tool to call, and whether it is from what the server
+// listed a while ago. That only lets through: before anything is refused by it, the
+// server is asked again.
+func (i *invoking) tool(ctx context.Context, s *session, w *work) (name string, remembered bool, err error) {
 	if i.contract.WoA.ToolField == "" && i.contract.Operations[0].Name != "" {
-		return w.Name, nil
+		return w.Name, false, nil
 	}
 	if tools, ok := s.listed(); ok {
 		before := w.Operation
 		if name, err := i.among(tools, w); err == nil {
-			return name, nil
+			return name, true, nil
 		}
 		w.Operation = before
 	}
 	tools, err := s.list(ctx)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	return i.among(tools, w)
+	name, err = i.among(tools, w)
+	return name, false, err
 }
 
 // among returns which of a server's tools is meant.

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -233,6 +234,37 @@ func TestMCPToolsThatAreNew(t *testing.T) {
 		if got := ts.count("tools/list"); got != n+1 || ts.count("initialize") != 1 {
 			t.Errorf("%d lists of tools, want %d: %+v", got, n+1, ts.asked)
 		}
+	}
+}
+
+// An answer isn't refused by an output schema that the server has no more.
+//
+// Requirement: AI-035
+func TestMCPToolsThatAnswerOtherwise(t *testing.T) {
+	s := newStage(t, nil)
+	ts := newToolServer(t, s, true, "say")
+	caller := directory.IdentityOf(beta)
+	for _, schema := range []string{`{"type":"object","required":["text"]}`, `{"type":"object","required":["said"]}`} {
+		m := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+		m.AddTool(&mcp.Tool{Name: "say", InputSchema: json.RawMessage(`{"type":"object"}`), OutputSchema: json.RawMessage(schema)},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				member := "text"
+				if strings.Contains(schema, "said") {
+					member = "said"
+				}
+				return &mcp.CallToolResult{StructuredContent: map[string]string{member: "a"}}, nil
+			})
+		ts.mu.Lock()
+		ts.handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, &mcp.StreamableHTTPOptions{Stateless: true})
+		ts.mu.Unlock()
+		for range 2 {
+			if _, err := s.Invoke(t.Context(), ts.entry(t, 1), directory.Invocation{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller}); err != nil {
+				t.Errorf("with %s: %v", schema, err)
+			}
+		}
+	}
+	if got := ts.count("tools/list"); got != 2 {
+		t.Errorf("%d lists of tools, want 2: %+v", got, ts.asked)
 	}
 }
 
