@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -158,11 +156,8 @@ func (c *Client) RestoreSnapshot(ctx context.Context, backup io.Reader, size int
 		return nil, nil, answerOf(resp)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	out := &Restored{}
-	if err == nil {
-		err = json.Unmarshal(body, out)
-	}
-	return out, &Reply{resp.StatusCode, resp.Header, body}, err
+	out, r := &Restored{}, &Reply{resp.StatusCode, resp.Header, body}
+	return out, r, decoded(r, err, "now", out)
 }
 
 // answerOf is the refusal that an answer is.

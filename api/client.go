@@ -78,16 +78,10 @@ func (c *Client) waits(seconds string) *http.Client {
 	return &hc
 }
 
-// read GETs target and decodes the JSON that comes.
-func (c *Client) read(ctx context.Context, target string, v any) (*Reply, error) {
+// read GETs target and decodes the JSON that comes, as decoded does.
+func (c *Client) read(ctx context.Context, target, member string, v any) (*Reply, error) {
 	r, err := c.do(ctx, http.MethodGet, target, nil, nil)
-	if err != nil {
-		return r, err
-	}
-	if err := json.Unmarshal(r.Body, v); err != nil {
-		return r, fmt.Errorf("%w: %w", ErrAnswer, err)
-	}
-	return r, nil
+	return r, decoded(r, err, member, v)
 }
 
 // RegisterOptions is what a registration may say besides its document.
@@ -137,7 +131,11 @@ func (c *Client) Refresh(ctx context.Context, id string, lifetime uint32) (*Regi
 func (c *Client) Update(ctx context.Context, id string, lifetime uint32, patch []byte) (*Registered, error) {
 	q := url.Values{}
 	setLifetime(q, lifetime)
-	return registered(c.do(ctx, http.MethodPost, withQuery(path(id), q), nil, patch))
+	out, err := registered(c.do(ctx, http.MethodPost, withQuery(path(id), q), nil, patch))
+	if err == nil && out.Status != http.StatusNoContent && out.Granted == 0 {
+		return nil, fmt.Errorf("%w: it is %d, without a lifetime", ErrAnswer, out.Status)
+	}
+	return out, err
 }
 
 // RefreshMany renews registrations by rid or name, as many as there are: what
@@ -288,13 +286,11 @@ func (c *Client) GetFresh(ctx context.Context, id string, opt ReadOptions) (*Res
 	out := &Resource{}
 	q := url.Values{}
 	opt.set(q)
-	r, err := c.read(ctx, withQuery(path(id), q), &out.Registration)
+	r, err := c.read(ctx, withQuery(path(id), q), "href", &out.Registration)
 	if err != nil {
 		return nil, err
 	}
-	if out.Reply = *r; out.Href == "" {
-		return nil, fmt.Errorf("%w: it has no registration", ErrAnswer)
-	}
+	out.Reply = *r
 	return out, nil
 }
 
@@ -380,12 +376,9 @@ func (c *Client) Next(ctx context.Context, l *Listing) (*Listing, error) {
 
 func (c *Client) listing(ctx context.Context, target string) (*Listing, error) {
 	l := &Listing{}
-	r, err := c.read(ctx, target, l)
+	r, err := c.read(ctx, target, "agents", l)
 	if err != nil {
 		return nil, err
-	}
-	if l.Agents == nil { // there are none in an empty one
-		return nil, fmt.Errorf("%w: it has no list of agents", ErrAnswer)
 	}
 	l.Reply = *r
 	l.Next = nextOf(r)
@@ -405,10 +398,7 @@ func nextOf(r *Reply) string {
 // Raft reads how the domain's nodes hold its directory together.
 func (c *Client) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
 	out := &RaftStatus{}
-	r, err := c.read(ctx, "/v1/operator/raft", out)
-	if err == nil && out.Peers == nil {
-		err = fmt.Errorf("%w: it has no nodes", ErrAnswer)
-	}
+	r, err := c.read(ctx, "/v1/operator/raft", "peers", out)
 	return out, r, err
 }
 
@@ -417,7 +407,7 @@ func (c *Client) Members(ctx context.Context) ([]Member, *Reply, error) {
 	var out struct {
 		Members []Member `json:"members"`
 	}
-	r, err := c.read(ctx, "/v1/operator/members", &out)
+	r, err := c.read(ctx, "/v1/operator/members", "members", &out)
 	return out.Members, r, err
 }
 
@@ -426,7 +416,7 @@ func (c *Client) Peers(ctx context.Context) ([]Peer, *Reply, error) {
 	var out struct {
 		Peers []Peer `json:"peers"`
 	}
-	r, err := c.read(ctx, "/v1/operator/peers", &out)
+	r, err := c.read(ctx, "/v1/operator/peers", "peers", &out)
 	return out.Peers, r, err
 }
 

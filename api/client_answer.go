@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -51,7 +53,7 @@ func (e *Error) Error() string {
 
 func newError(r *Reply) *Error {
 	e := &Error{}
-	if media := r.Header.Get("Content-Type"); media == "application/problem+json" {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && media == "application/problem+json" { // proxies add a charset
 		if err := json.Unmarshal(r.Body, e); err == nil {
 			e.Problem = directory.Problem(e.Type[strings.LastIndexByte(e.Type, '/')+1:])
 		}
@@ -67,6 +69,25 @@ func newError(r *Reply) *Error {
 // address is something else, or something stands between. A change that was asked for may
 // have been made.
 var ErrAnswer = errors.New("the answer is not what a directory sends")
+
+// decoded decodes into v what was answered without an error: a JSON object that has a
+// member. What says {} to everything is no directory either.
+func decoded(r *Reply, err error, member string, v any) error {
+	if err != nil {
+		return err
+	}
+	var members map[string]jsontext.Value
+	if err = json.Unmarshal(r.Body, &members); err == nil {
+		err = json.Unmarshal(r.Body, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	if _, ok := members[member]; !ok {
+		return fmt.Errorf("%w: it has no %q", ErrAnswer, member)
+	}
+	return nil
+}
 
 // change asks for a change whose answer has no body. Another success is none of a
 // directory: much that is no directory answers 200 to everything.

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 
@@ -69,7 +68,7 @@ func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery,
 	}
 	limits := constraints{opt.MaxAge, opt.Origins, opt.Regions, opt.Verification}
 	out := &Discovery{}
-	r, err := c.pose(ctx, "/discovery/query", opt, struct {
+	r, err := c.pose(ctx, "/discovery/query", opt, out, struct {
 		Query       string      `json:"query"`
 		Required    []string    `json:"required_tags,omitempty"`
 		Preferred   []string    `json:"preferred_tags,omitempty"`
@@ -80,7 +79,7 @@ func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery,
 		Detail      string      `json:"detail,omitzero"`
 		Evidence    bool        `json:"include_evidence,omitzero"`
 		Explain     string      `json:"explain,omitzero"`
-	}{opt.Query, opt.Tags, opt.Preferred, opt.Excluded, opt.Protocols, limits, opt.Limit, opt.Detail, opt.Evidence, opt.Explain}, out)
+	}{opt.Query, opt.Tags, opt.Preferred, opt.Excluded, opt.Protocols, limits, opt.Limit, opt.Detail, opt.Evidence, opt.Explain})
 	if err != nil {
 		return nil, err
 	}
@@ -133,12 +132,12 @@ func (c *Client) Resolve(ctx context.Context, opt DiscoverOptions) (*Resolution,
 	}
 	tags := append(append([]string{}, opt.Tags...), opt.Preferred...)
 	out := &Resolution{}
-	r, err := c.pose(ctx, "/agents/resolve", opt, struct {
+	r, err := c.pose(ctx, "/agents/resolve", opt, out, struct {
 		Intent  string  `json:"intent"`
 		Context setting `json:"context"`
 		Policy  policy  `json:"policy"`
 		Top     int     `json:"top,omitzero"`
-	}{opt.Query, setting{tags, opt.Regions}, policy{opt.MaxAge, opt.Origins, opt.Protocols, opt.Excluded, opt.Verification}, opt.Limit}, out)
+	}{opt.Query, setting{tags, opt.Regions}, policy{opt.MaxAge, opt.Origins, opt.Protocols, opt.Excluded, opt.Verification}, opt.Limit})
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +145,8 @@ func (c *Client) Resolve(ctx context.Context, opt DiscoverOptions) (*Resolution,
 	return out, nil
 }
 
-// pose POSTs a question and decodes the JSON that comes.
-func (c *Client) pose(ctx context.Context, path string, opt DiscoverOptions, question, v any) (*Reply, error) {
+// pose POSTs a question and decodes the candidates that come.
+func (c *Client) pose(ctx context.Context, path string, opt DiscoverOptions, v, question any) (*Reply, error) {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return nil, err
@@ -155,11 +154,5 @@ func (c *Client) pose(ctx context.Context, path string, opt DiscoverOptions, que
 	q := url.Values{}
 	opt.set(q)
 	r, err := c.do(ctx, http.MethodPost, withQuery(path, q), nil, body)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(r.Body, v); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
-	}
-	return r, nil
+	return r, decoded(r, err, "candidates", v)
 }

@@ -198,7 +198,7 @@ func (d slow) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	w := httptest.NewRecorder()
-	_, _ = io.WriteString(w, `{"agents":[]}`)
+	_, _ = io.WriteString(w, `{"agents":[],"candidates":[]}`)
 	return w.Result(), nil
 }
 
@@ -234,7 +234,19 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 		c, ctx := NewClient(portal.URL, portal.Client()), t.Context()
 		for what, ask := range map[string]func() error{
 			"Register":      func() error { _, err := c.Register(ctx, "x", []byte("{}"), RegisterOptions{}); return err },
+			"Refresh":       func() error { _, err := c.Refresh(ctx, "x", 0); return err },
 			"Deregister":    func() error { _, err := c.Deregister(ctx, "x"); return err },
+			"Owned":         func() error { _, _, err := c.Owned(ctx, identity("/agent/bob"), ""); return err },
+			"EndOwned":      func() error { _, _, err := c.EndOwned(ctx, identity("/agent/bob")); return err },
+			"Discover":      func() error { _, err := c.Discover(ctx, DiscoverOptions{Query: "x"}); return err },
+			"Resolve":       func() error { _, err := c.Resolve(ctx, DiscoverOptions{Query: "x"}); return err },
+			"Invite":        func() error { _, _, err := c.Invite(ctx, "beta.test", 0); return err },
+			"Keys":          func() error { _, _, err := c.Keys(ctx); return err },
+			"Policy":        func() error { _, _, err := c.Policy(ctx); return err },
+			"Members":       func() error { _, _, err := c.Members(ctx); return err },
+			"Peers":         func() error { _, _, err := c.Peers(ctx); return err },
+			"Flagged":       func() error { _, _, err := c.Flagged(ctx); return err },
+			"Restore":       func() error { _, _, err := c.RestoreSnapshot(ctx, strings.NewReader("x"), 1, false, ""); return err },
 			"TransferOwner": func() error { _, err := c.TransferOwner(ctx, "x", identity("/agent/bob")); return err },
 			"RefreshMany":   func() error { _, err := c.RefreshMany(ctx, []Renewal{{ID: "x"}}); return err },
 			"Get":           func() error { _, err := c.Get(ctx, "x"); return err },
@@ -258,6 +270,20 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 			}
 		}
 		portal.Close()
+	}
+}
+
+// A refusal is a directory's also where a proxy has added a parameter to its type.
+func TestClientKnowsAProblemByItsType(t *testing.T) {
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "Application/problem+json; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"type":"https://roster.example/problems/not-found","detail":"There is none."}`)
+	}))
+	defer node.Close()
+	var e *Error
+	if _, err := NewClient(node.URL, node.Client()).Get(t.Context(), "x"); !errors.As(err, &e) || e.Problem != directory.NotFound || e.Detail != "There is none." {
+		t.Errorf("%+v", err)
 	}
 }
 

@@ -36,6 +36,6 @@ func (c *Client) Flagged(ctx context.Context) ([]Flagged, *Reply, error) {
 	var out struct {
 		Flagged []Flagged `json:"flagged"`
 	}
-	r, err := c.read(ctx, "/v1/operator/flagged", &out)
+	r, err := c.read(ctx, "/v1/operator/flagged", "flagged", &out)
 	return out.Flagged, r, err
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"time"
-
-	"github.com/go-json-experiment/json"
 )
 
 // A KeysStatus is a domain's newest key document, for people.
@@ -59,10 +57,7 @@ func (s *Server) revokeKey(w http.ResponseWriter, c *call) error {
 // Keys reads which keys sign for the domain.
 func (c *Client) Keys(ctx context.Context) (KeysStatus, *Reply, error) {
 	var out KeysStatus
-	r, err := c.do(ctx, http.MethodGet, "/v1/operator/keys", nil, nil)
-	if err == nil {
-		err = json.Unmarshal(r.Body, &out)
-	}
+	r, err := c.read(ctx, "/v1/operator/keys", "keys", &out)
 	return out, r, err
 }
 
@@ -74,6 +69,5 @@ func (c *Client) RotateKey(ctx context.Context) error {
 
 // RevokeKey takes a signing key back, for good. To repeat it is safe.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
-	err := c.order(ctx, "/v1/operator/keys/revoke", revokeRequest{id})
-	return err
+	return c.order(ctx, "/v1/operator/keys/revoke", revokeRequest{id})
 }

@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -108,7 +106,7 @@ func (c *Client) Owned(ctx context.Context, owner directory.Identity, after stri
 	if after != "" {
 		query.Set("after", after)
 	}
-	r, err := c.read(ctx, ownedPath+"?"+query.Encode(), &out)
+	r, err := c.read(ctx, ownedPath+"?"+query.Encode(), "registrations", &out)
 	return out, r, err
 }
 
@@ -116,9 +114,6 @@ func (c *Client) Owned(ctx context.Context, owner directory.Identity, after stri
 // Next is not empty.
 func (c *Client) EndOwned(ctx context.Context, owner directory.Identity) (Owned, *Reply, error) {
 	var out Owned
-	r, err := c.ask(ctx, ownedPath+"/end", newOwner{owner})
-	if err == nil {
-		err = json.Unmarshal(r.Body, &out)
-	}
+	r, err := c.ask(ctx, ownedPath+"/end", newOwner{owner}, "registrations", &out)
 	return out, r, err
 }

@@ -286,29 +286,23 @@ func (s *Server) peeringChanged(c *call, what, peer string) {
 // Invite makes a token for another domain; a life of 0 is an hour.
 func (c *Client) Invite(ctx context.Context, peer string, life time.Duration) (Invitation, *Reply, error) {
 	var out Invitation
-	r, err := c.ask(ctx, "/v1/operator/peers/invite", inviteRequest{peer, int64(life / time.Second)})
-	if err == nil {
-		err = json.Unmarshal(r.Body, &out)
-	}
+	r, err := c.ask(ctx, "/v1/operator/peers/invite", inviteRequest{peer, int64(life / time.Second)}, "token", &out)
 	return out, r, err
 }
 
 // Accept makes the domain that a token is of a peer.
 func (c *Client) Accept(ctx context.Context, token string) error {
-	err := c.order(ctx, "/v1/operator/peers/accept", acceptRequest{token})
-	return err
+	return c.order(ctx, "/v1/operator/peers/accept", acceptRequest{token})
 }
 
 // ChangePeering does something with a peering that there is.
 func (c *Client) ChangePeering(ctx context.Context, peer string, verb PeerVerb) error {
-	err := c.order(ctx, "/v1/operator/peers/change", changeRequest{Domain: peer, Verb: verb})
-	return err
+	return c.order(ctx, "/v1/operator/peers/change", changeRequest{Domain: peer, Verb: verb})
 }
 
 // SetPeerRules puts rules in the place of those of a peering; nil keeps what there is.
 func (c *Client) SetPeerRules(ctx context.Context, peer string, export, imports *directory.PeerRules) error {
-	err := c.order(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, export, imports})
-	return err
+	return c.order(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, export, imports})
 }
 
 // Evidence reads a file that Peers lists of a domain; the oldest where id is empty.
@@ -323,14 +317,14 @@ func (c *Client) Evidence(ctx context.Context, domain, id string) (*Reply, error
 // Redeem shows an invitation's secret to the domain that it is of, with what p
 // says of the invited one.
 func (c *Client) Redeem(ctx context.Context, secret string, p directory.Peering) error {
-	err := c.order(ctx, redeemPath, offer{peering{Domain: p.Domain.Name(), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip, Endpoint: p.Endpoint}, secret})
-	return err
+	return c.order(ctx, redeemPath, offer{peering{Domain: p.Domain.Name(), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip, Endpoint: p.Endpoint}, secret})
 }
 
-func (c *Client) ask(ctx context.Context, path string, in any) (*Reply, error) {
+func (c *Client) ask(ctx context.Context, path string, in any, member string, v any) (*Reply, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, err
 	}
-	return c.do(ctx, http.MethodPost, path, nil, body)
+	r, err := c.do(ctx, http.MethodPost, path, nil, body)
+	return r, decoded(r, err, member, v)
 }

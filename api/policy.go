@@ -83,7 +83,7 @@ func replacesOf(r *http.Request, version *uint64) ([]uint64, error) {
 // Policy returns the policy that is in force at the node that answers.
 func (c *Client) Policy(ctx context.Context) (*PolicyText, *Reply, error) {
 	var out PolicyText
-	r, err := c.read(ctx, "/v1/operator/policy", &out)
+	r, err := c.read(ctx, "/v1/operator/policy", "policy", &out)
 	return &out, r, err
 }
 
