@@ -118,29 +118,29 @@ func openCases(dir string) (c *cases, pending [][]byte, err error) {
 }
 
 // take writes a conviction's evidence down. It returns false for one that is known.
-// Against an origin that is frozen it takes no more than maxFiles. Against one that is
-// not, the oldest gives way: an operator has released the origin from it, and who has
-// much evidence made against them is not to be safe from more.
-func (c *cases) take(v Conviction, evidence []byte, frozen bool) (bool, error) {
+// Of what is not needed, as news of an origin that is frozen, it takes no more than
+// maxFiles. Else the oldest gives way: an operator has released the origin from it, and
+// who has much evidence made against them is not to be safe from more.
+func (c *cases) take(v Conviction, evidence []byte, needless bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := func(f EvidenceFile) bool { return f.ID == v.ID }
 	switch {
 	case slices.ContainsFunc(c.kept[v.Origin], known):
 		return false, nil
-	case frozen && len(c.kept[v.Origin]) >= maxFiles:
+	case needless && len(c.kept[v.Origin]) >= maxFiles:
 		return false, errManyKept
 	}
 	if err := writeWhole(c.file(v.Origin, v.ID, pendingSuffix), evidence); err != nil {
 		return false, fmt.Errorf("federation: evidence can't be kept: %w", err)
 	}
-	kept := append(c.kept[v.Origin], EvidenceFile{v.ID, time.Now()})
+	kept := c.kept[v.Origin] // without the new one, which stays also where the clock was set back
 	slices.SortStableFunc(kept, func(a, b EvidenceFile) int { return a.Found.Compare(b.Found) })
-	for ; len(kept) > maxFiles; kept = kept[1:] {
-		// One that can't be removed is found again at the next start, and goes then.
+	for ; len(kept) >= maxFiles; kept = kept[1:] {
+		// One that can't be removed is found again by the next start, and is the first to go then.
 		_ = os.Remove(c.file(v.Origin, kept[0].ID, keptSuffix))
 	}
-	c.kept[v.Origin] = kept
+	c.kept[v.Origin] = append(kept, EvidenceFile{v.ID, time.Now()})
 	c.pending = append(c.pending, &pendingCase{Conviction: v, evidence: evidence})
 	nudge(c.news)
 	return true, nil
@@ -230,7 +230,7 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 	evidence, err := m.cfg.Court.Accuse(o.domain, pages, keys)
 	var fresh bool
 	if err == nil {
-		fresh, err = m.convict(evidence)
+		fresh, err = m.convict(evidence, true)
 	}
 	if err != nil && m.refusals.allow(CodeEquivocation, o.domain) {
 		m.cfg.Logger.Warn("what an origin signed differs, and is no evidence", "origin", o.domain.Name(), "error", err)
@@ -238,10 +238,11 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 	return fresh
 }
 
-// convict judges evidence. Where it holds and is new, the origin is frozen at this
-// node at once, and the domain and the mesh are told by enforce.
-func (m *Mesh) convict(evidence []byte) (fresh bool, err error) {
-	v, err := m.cfg.Court.Judge(evidence, true)
+// convict judges evidence, which is news or is taken up from disk. Where it holds and is
+// not known, the origin is frozen at this node at once, and the domain and the mesh are
+// told by enforce.
+func (m *Mesh) convict(evidence []byte, news bool) (fresh bool, err error) {
+	v, err := m.cfg.Court.Judge(evidence, news)
 	if err != nil {
 		return false, err
 	}
@@ -255,7 +256,7 @@ func (m *Mesh) convict(evidence []byte) (fresh bool, err error) {
 	if ended || state != directory.PeeringActive && state != directory.PeeringFrozen {
 		return false, errNoCase
 	}
-	if fresh, err = m.cases.take(v, evidence, convicted || state == directory.PeeringFrozen); !fresh || err != nil {
+	if fresh, err = m.cases.take(v, evidence, news && (convicted || state == directory.PeeringFrozen)); !fresh || err != nil {
 		return false, err
 	}
 	o.mu.Lock()
@@ -286,10 +287,11 @@ func (m *Mesh) noteFrozen() {
 	m.frozen.Store(&all)
 }
 
-// resume takes up the cases that the node stopped in the middle of.
+// resume takes up the cases that the node stopped in the middle of. They were judged, and
+// have a file already: one that was left here would freeze the origin again after a release.
 func (m *Mesh) resume(pending [][]byte) {
 	for _, evidence := range pending {
-		if _, err := m.convict(evidence); err != nil {
+		if _, err := m.convict(evidence, false); err != nil {
 			m.cfg.Logger.Warn("evidence on disk convicts nobody now", "error", err)
 		}
 	}

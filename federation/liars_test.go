@@ -290,7 +290,7 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			b.beta.reconcile()
 		}
 		for i := range 2 * maxFiles {
-			_, _ = b.beta.convict(fmt.Append(nil, "E1-", i))
+			_, _ = b.beta.convict(fmt.Append(nil, "E1-", i), true)
 		}
 		acts()
 		for i := range 3 {
@@ -299,7 +299,7 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			if !b.beta.origin(alpha).accepts() {
 				t.Fatal("not released")
 			}
-			fresh, err := b.beta.convict(fmt.Append(nil, "E1-later-", i))
+			fresh, err := b.beta.convict(fmt.Append(nil, "E1-later-", i), true)
 			if b.beta.reopen(t); !fresh || err != nil || b.beta.origin(alpha).accepts() {
 				t.Errorf("after release %d: fresh %v, %v", i, fresh, err)
 			}

@@ -1,6 +1,8 @@
 package federation
 
 import (
+	"bytes"
+	"encoding/binary"
 	"hash/maphash"
 	"sync"
 
@@ -99,3 +101,50 @@ func (p *places) forget(ids ...streamID) {
 		delete(p.streams, id)
 	}
 }
+
+// record returns the record that an entry holds; nil where it holds none.
+func (t *streamTx) record(h *held) (*storedRecord, error) {
+	if h.Record != recordHeld {
+		return nil, nil
+	}
+	r, err := t.recordAt(h.Place, h.name())
+	if r == nil && err == nil {
+		err = errStore
+	}
+	return r, err
+}
+
+// recordAt returns the record at a place, if it is that of the name.
+func (t *streamTx) recordAt(place uint64, n name) (*storedRecord, error) {
+	b, ok := bytes.CutPrefix(t.records.Get(placeKey(place)), n.bytes())
+	if !ok {
+		return nil, nil
+	}
+	r := new(storedRecord)
+	return r, unmarshal(b, r)
+}
+
+// putRecord writes a record that h is to hold behind all others.
+func (t *streamTx) putRecord(h *held, b []byte) (err error) {
+	if h.Place, err = t.records.NextSequence(); err != nil {
+		return err
+	}
+	t.delta = t.delta.plus(usage{records: 1, bytes: int64(len(b))})
+	t.moves = append(t.moves, move{h.H, h.Place, false})
+	return t.rewrite(h, b)
+}
+
+// rewrite puts b in the place of the record that h holds.
+func (t *streamTx) rewrite(h *held, b []byte) error {
+	return t.records.Put(placeKey(h.Place), append(h.name().bytes(), b...))
+}
+
+// size is that of the record which an entry holds.
+func (t *streamTx) size(h *held) int64 {
+	if h == nil || h.Record != recordHeld {
+		return 0
+	}
+	return int64(max(0, len(t.records.Get(placeKey(h.Place)))-len(h.name().bytes())))
+}
+
+func placeKey(place uint64) []byte { return binary.BigEndian.AppendUint64(nil, place) }

@@ -97,7 +97,7 @@ func (s *server) evidence(w http.ResponseWriter, r *http.Request, from spiffeid.
 	case err != nil:
 		return directory.Refuse(directory.BadRequest, "the body didn't come whole")
 	}
-	if _, err := s.convict(body); err != nil {
+	if _, err := s.convict(body, true); err != nil {
 		s.cfg.Logger.Warn("evidence convicts nobody", "from", from.Name(), "error", err)
 		return directory.Refuse(directory.BadRequest, "this convicts nobody here: %w", err)
 	}
