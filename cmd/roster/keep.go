@@ -89,9 +89,9 @@ func (r *registrant) attempt(ctx context.Context) error {
 	return err
 }
 
-// passes reports whether an error may be over at the next attempt: the directory
-// is away, or what stands before it answers in its place, or the certificate of the connection has expired and the next one has
-// a newer.
+// passes reports whether an error may be over at the next attempt: the directory is
+// away, or what stands before it answers in its place, or the certificate of the
+// connection has expired and the next one has a newer.
 func passes(err error) bool {
 	var e *api.Error
 	if errors.As(err, &e) {
