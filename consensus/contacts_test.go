@@ -55,3 +55,37 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 		}
 	})
 }
+
+// Who led once, and followed another since, tells of nobody by what it heard as the
+// leader: that is no time at which the others fell silent.
+func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		former, next := d.leader()
+		eventually(t, "who leads has heard the others", func() bool {
+			for _, p := range d.nodes[former].RaftPeers() {
+				if p.LastContact.IsZero() {
+					return false
+				}
+			}
+			return true
+		})
+		if err := d.nodes[former].Transfer(t.Context(), d.members[next].ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		began := time.Now()
+		for i := range d.nodes {
+			if i != former {
+				d.stop(i)
+			}
+		}
+		eventually(t, "it has lost the leader", func() bool { _, led := d.nodes[former].Leader(); return !led })
+		for _, p := range d.nodes[former].Contacts() {
+			if !p.LastContact.IsZero() && began.Sub(p.LastContact) > time.Minute {
+				t.Errorf("%s is said to be silent for %v; all were heard until now", p.ID, began.Sub(p.LastContact))
+			}
+		}
+	})
+}

@@ -117,6 +117,9 @@ func (s *Store) sweepLoop() {
 }
 
 func (s *Store) sweep() {
+	if _, led := s.leader(); led && s.raft.State() == raft.Follower {
+		s.presence.forget() // of whom it heard when it led: they have spoken to another since
+	}
 	now := s.cfg.clock()
 	if s.raft.State() == raft.Leader && s.hasHeir() && (s.failure() != nil || s.presence.off(now)) {
 		s.log.Warn("handing the leadership over: this member cannot write, or its clock is off its members'")
