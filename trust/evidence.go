@@ -144,8 +144,10 @@ func lists(text, kid string) bool {
 // News is evidence that wasn't judged here before. An attestation says by itself when
 // it was made, and whoever finds the key of an SVID that ended long ago can make one,
 // with a document that lists it and what it is to have signed. So of news each key is
-// in the newest key document, or an SVID vouches for it that ended within MaxLifetime:
-// what was announced before that has ended too.
+// in the newest key document, or an SVID vouches for it that ended within
+// directory.MaxLifetime: what was announced before that has ended too, unless its
+// domain is configured to grant longer lifetimes. A lie so old then convicts nobody,
+// which is better than that a stolen old key convicts the honest.
 func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
 	v := &verification{report: new(Report), input: evidence, bundles: r.bundles}
 	if err := v.run(trialSteps); !errors.Is(err, ErrEquivocation) {
