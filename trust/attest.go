@@ -28,6 +28,7 @@ const (
 	maxAttestation = 32 << 10
 	maxChain       = 8
 	minRSA, maxRSA = 2048, 8192 // bits
+	maxExponent    = 65537      // of RSA keys; nobody has a larger one
 )
 
 // maxAhead is how far a signer's clock may be before ours (rule G6).
@@ -173,8 +174,21 @@ func (c *compact) chain() ([]*x509.Certificate, error) {
 		if chain[i], err = x509.ParseCertificate(der); err != nil {
 			return nil, fmt.Errorf("%w: x5c: %w", directory.ErrHeader, err)
 		}
+		if !affordable(chain[i].PublicKey) {
+			return nil, fmt.Errorf("%w: x5c has %w", directory.ErrHeader, errLargeKey)
+		}
 	}
 	return chain, nil
+}
+
+var errLargeKey = fmt.Errorf("an RSA key of over %d bits, or with an exponent over %d", maxRSA, maxExponent)
+
+// affordable reports whether to verify a signature by that key takes a bounded time.
+// The library takes RSA keys of any size in the certificates of a chain, and for one of
+// 200,000 bits it needs ten seconds, whatever the signature is.
+func affordable(key crypto.PublicKey) bool {
+	large, ok := key.(*rsa.PublicKey)
+	return !ok || large.N.BitLen() <= maxRSA && large.E <= maxExponent
 }
 
 // algorithmOf returns the one algorithm that a key of an SVID signs with.
@@ -190,7 +204,7 @@ func algorithmOf(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 			return jose.ES384, nil
 		}
 	case *rsa.PublicKey:
-		if bits := key.N.BitLen(); bits >= minRSA && bits <= maxRSA {
+		if key.N.BitLen() >= minRSA && affordable(key) {
 			return jose.RS256, nil
 		}
 	}

@@ -36,10 +36,11 @@ type Audit struct {
 	refusals chan directory.Audited // bounded; what finds no room is counted in dropped
 	dropped  atomic.Uint64
 
-	mu   sync.Mutex // guards what follows
-	file *os.File
-	size int64
-	torn bool // the file's last line was written in part
+	mu      sync.Mutex // guards what follows
+	file    *os.File
+	size    int64
+	torn    bool          // the file's last line was written in part
+	missing atomic.Uint64 // lines that could not be written since one could; read without mu
 	// oldest and newest are when the file's first and last lines were written.
 	oldest, newest time.Time
 }
@@ -47,9 +48,9 @@ type Audit struct {
 // auditLine is one line of the trail.
 type auditLine struct {
 	Time  time.Time `json:"time"`
-	Phase string    `json:"phase"` // intent, outcome, refused
+	Phase string    `json:"phase"` // intent, outcome, refused, missing
 	directory.Audited
-	Count uint64 `json:"count,omitzero"` // of refusals that have no line of their own
+	Count uint64 `json:"count,omitzero"` // of refusals that have no line of their own, or of lines that are missing here
 }
 
 // auditRooms has the memory of lines that were written.
@@ -170,13 +171,41 @@ func (a *Audit) Done(e directory.Audited) {
 	}
 }
 
+// Err returns nil while the trail can be written, so that no change is refused for it.
+// Where the last line could not be, it is tried again, without one that waits. Else it
+// waits for no disk: one that hangs is to be told by metrics.
+func (a *Audit) Err() error {
+	if a.missing.Load() == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.missing.Load() == 0 {
+		return nil
+	}
+	return a.put(nil, time.Now())
+}
+
 func (a *Audit) write(line *auditLine) error {
 	room := auditRooms.Get().(*[]byte)
 	defer auditRooms.Put(room)
 	*room = append(line.append((*room)[:0]), '\n')
-	b := *room
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	err := a.put(*room, line.Time)
+	if err != nil {
+		a.missing.Add(1)
+	}
+	return err
+}
+
+// put writes lines of now, behind one that says how many are missing there, if any are.
+// The caller holds mu.
+func (a *Audit) put(b []byte, now time.Time) error {
+	if n := a.missing.Load(); n > 0 {
+		gap := auditLine{Time: now.UTC(), Phase: "missing", Count: n}
+		b = append(append(gap.append(nil), '\n'), b...)
+	}
 	if a.file == nil {
 		return os.ErrClosed
 	}
@@ -189,15 +218,19 @@ func (a *Audit) write(line *auditLine) error {
 		b = append([]byte{'\n'}, b...)
 	}
 	if a.size == 0 {
-		a.oldest = line.Time
+		a.oldest = now
 	}
 	n, err := a.file.Write(b)
-	a.size, a.newest = a.size+int64(n), line.Time
+	if err != nil && n > 0 && a.file.Truncate(a.size) == nil { // a disk that is full takes a part of a line
+		n = 0
+	}
+	a.size, a.newest = a.size+int64(n), now
 	if err != nil {
 		a.torn = a.torn || n > 0
 		return err
 	}
 	a.torn = false
+	a.missing.Store(0)
 	return nil
 }
 

@@ -1,10 +1,15 @@
 package trust
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -36,7 +41,47 @@ func TestAuditKeepsItsPartsWhereNoneCanBeBegun(t *testing.T) {
 	for _, part := range []string{"", ".1", ".2", ".3"} {
 		lines += len(readTrail(t, path+part))
 	}
-	if lines != 7 {
-		t.Errorf("%d lines are left of 7", lines)
+	if lines != 8 { // one says that there is a gap
+		t.Errorf("%d lines are left of 8", lines)
+	}
+}
+
+// A disk that is full takes a part of a line, and Err says that no more can be written.
+// What is there stays whole lines; once there is room Err finds that out by itself, and
+// the trail says how many lines are missing.
+//
+// Requirement: TRUST-015
+func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a := openAudit(t, path, 1<<20, 2)
+	e := directory.Audited{RequestID: "r-1", Action: "register"}
+	must(t, a.Intend(e))
+	must(t, a.Err())
+	info, err := os.Stat(path)
+	must(t, err)
+	var was syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(info.Size()) + 10, Max: was.Max}))
+	intended := a.Intend(e)
+	a.Done(e)
+	failing := a.Err()
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
+	if directory.ProblemOf(intended) != directory.Unavailable || failing == nil {
+		t.Errorf("the disk is full: %v, %v", intended, failing)
+	}
+	must(t, a.Err())
+	must(t, a.Intend(e))
+	b, err := os.ReadFile(path)
+	must(t, err)
+	var phases []string
+	for text := range strings.Lines(string(b)) {
+		var line auditLine
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Errorf("%v: %q", err, text)
+		}
+		phases = append(phases, fmt.Sprint(line.Phase, line.Count))
+	}
+	if want := []string{"intent0", "missing2", "intent0"}; !slices.Equal(phases, want) {
+		t.Errorf("the lines are %q, want %q", phases, want)
 	}
 }

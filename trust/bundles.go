@@ -231,7 +231,8 @@ func parseJWKS(td spiffeid.TrustDomain, jwks []byte) (*spiffebundle.Bundle, erro
 }
 
 // checkAuthorities refuses an empty set, which would end all trust in td, and
-// authorities that would speak for others: x509 itself looks at neither.
+// authorities that would speak for others, or by which it would take long to judge
+// whoever shows a certificate: x509 itself looks at none of that.
 func checkAuthorities(td spiffeid.TrustDomain, authorities []*x509.Certificate) error {
 	if len(authorities) == 0 {
 		return errors.New("it has no X.509 authority")
@@ -239,6 +240,9 @@ func checkAuthorities(td spiffeid.TrustDomain, authorities []*x509.Certificate) 
 	for _, a := range authorities {
 		if !a.IsCA || !a.BasicConstraintsValid {
 			return fmt.Errorf("the authority %q is no CA", a.Subject)
+		}
+		if !affordable(a.PublicKey) {
+			return fmt.Errorf("the authority %q has %w", a.Subject, errLargeKey)
 		}
 		if !td.IsZero() && !speaksFor(a, td) {
 			return fmt.Errorf("the authority %q is another domain's", a.Subject)

@@ -17,4 +17,22 @@
 //
 // [Verify] checks a record or a proof file offline, and [Policy] decides what
 // an identity may do.
+//
+// # Files
+//
+//	identity, workload*, reload, watch, file
+//	                       the node's own SVID, and where it comes from
+//	bundles, fetch, judge*, tls
+//	                       whom it believes, and on a connection
+//	callers, token, bearer, wimse, jwks, prove
+//	                       who calls, by a certificate or a token
+//	keys, keyset, keyring, attest, sign
+//	                       what domains sign by
+//	verify, inclusion, proof, report
+//	                       offline verification
+//	evidence               contradictions
+//	policy*, ruling, cases what an identity may do
+//	audit                  the audit trail
+//	card                   signed A2A cards
+//	ca                     a throw-away authority
 package trust

@@ -154,14 +154,18 @@ func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument,
 // Adopt verifies a key document of another domain and keeps it where it is the
 // newest: in force now and for at most a day, signed by one of its own keys,
 // which is attested by an SVID of a node of origin that its bundle certifies now
-// and which the document held so far does not revoke; (epoch, seq) never goes
-// back. The document held so far is returned again when it is shown again. The
-// errors are this package's ErrKey…, a *KeysFork, and directory's.
+// and which the document held so far does not revoke; (epoch, seq) doesn't go
+// back while that one is in force. Once it has expired, all that an honest origin
+// issued before have too; but whoever had a node's key for a moment could else number
+// a document so high that the origin were never believed again. The document held so
+// far is returned again when it is shown again. The errors are this package's ErrKey…,
+// a *KeysFork, and directory's.
 func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*directory.KeyDocument, error) {
 	if origin == r.domain {
 		return nil, fmt.Errorf("%w: the own domain's is replicated, not adopted", ErrKeyDocument)
 	}
-	next, kid, err := openKeys(origin, jws, time.Now())
+	now := time.Now()
+	next, kid, err := openKeys(origin, jws, now)
 	if err != nil {
 		return nil, err
 	}
@@ -172,33 +176,33 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*directory.Key
 		if next.same(held) {
 			return held.doc, nil
 		}
-		if next.before(held) {
+		if held.inForce(now) && next.before(held) {
 			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch, held.doc.Seq)
 		}
 		if _, err := held.doc.Key(kid); errors.Is(err, directory.ErrKeyRevoked) {
 			return nil, err
 		}
 	}
-	key, err := next.find(kid, r.bundles, time.Now())
+	key, err := next.find(kid, r.bundles, now)
 	if err != nil {
 		return nil, err
 	}
 	if err := verifyOwn(jws, key.Public); err != nil {
 		return nil, err
 	}
-	return r.keep(origin, next)
+	return r.keep(origin, next, now)
 }
 
 // keep puts a verified key document in its place, unless a newer one came while
 // it was verified.
-func (r *Keyring) keep(origin spiffeid.TrustDomain, next *keys) (*directory.KeyDocument, error) {
+func (r *Keyring) keep(origin spiffeid.TrustDomain, next *keys, now time.Time) (*directory.KeyDocument, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if held := r.origins[origin]; held != nil {
 		switch {
 		case next.same(held):
 			return held.doc, nil
-		case next.before(held):
+		case held.inForce(now) && next.before(held):
 			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch, held.doc.Seq)
 		case held.doc.Epoch == next.doc.Epoch && held.doc.Seq == next.doc.Seq:
 			return nil, &KeysFork{origin, held.doc.Epoch, held.doc.Seq, held.jws, next.jws}

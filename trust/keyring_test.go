@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -216,7 +217,38 @@ func TestKeyDocumentExpires(t *testing.T) {
 	})
 }
 
-// Documents never go back, and a fork is told from a repetition.
+// Who had a node's key for a moment, and numbered a document as high as can be, keeps
+// its domain from being believed for as long as that document holds at most.
+//
+// Requirement: TRUST-010
+func TestADocumentThatHasExpiredHoldsNobodyBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrigin(t, alpha)
+		var err error
+		a.svid, err = a.ca.Issue("/roster/node/1", 100*time.Hour, time.Now())
+		must(t, err)
+		ring, _ := reader(t, a)
+		a.issue(t, 2, a.signingKey(t))
+		stolen := *a.doc
+		stolen.Epoch, stolen.Seq, stolen.Mesh = uint64(time.Now().Unix()), math.MaxUint64, nil
+		_, err = ring.Adopt(alpha, a.signKeys(t, &stolen))
+		must(t, err)
+		time.Sleep(directory.KeyDocumentLifetime*time.Second - time.Second)
+		a.issue(t, 3, a.signingKey(t))
+		if _, err := ring.Adopt(alpha, a.jws(t)); !errors.Is(err, ErrKeysOld) {
+			t.Errorf("a document that is in force is replaced by an older one: %v", err)
+		}
+		time.Sleep(time.Second)
+		if doc, err := ring.Adopt(alpha, a.jws(t)); err != nil || doc.Seq != 3 {
+			t.Errorf("%+v %v", doc, err)
+		}
+		if _, err := ring.Adopt(alpha, a.signKeys(t, &stolen)); !errors.Is(err, ErrKeysExpired) {
+			t.Errorf("an expired document: %v", err)
+		}
+	})
+}
+
+// Documents don't go back, and a fork is told from a repetition.
 func TestAdoptOrder(t *testing.T) {
 	a := newOrigin(t, alpha)
 	ring, _ := reader(t, a)

@@ -80,6 +80,8 @@ func checkLimits(doc *directory.KeyDocument) error {
 
 func (k *keys) same(o *keys) bool { return bytes.Equal(k.payload, o.payload) }
 
+func (k *keys) inForce(now time.Time) bool { return now.Unix() < k.doc.Expires }
+
 // before reports whether k was issued before o.
 func (k *keys) before(o *keys) bool {
 	if k.doc.Epoch != o.doc.Epoch {
@@ -96,7 +98,7 @@ func (k *keys) find(kid string, b *Bundles, now time.Time) (directory.SigningKey
 	if err != nil {
 		return key, err
 	}
-	if now.Unix() >= k.doc.Expires {
+	if !k.inForce(now) {
 		return key, fmt.Errorf("%w: %w", directory.ErrKeyUnknown, ErrKeysExpired)
 	}
 	generation := b.generation(k.doc.Issuer)

@@ -99,8 +99,6 @@ func (s *scopes) add(principal head, p namedPolicy) {
 	}
 }
 
-func (s *scopes) isEmpty() bool { return s.all == nil && s.byType == nil && s.byEntity == nil }
-
 // of returns the policies that may be about a principal.
 func (s *scopes) of(uid types.EntityUID) scoped {
 	return scoped{s.all, s.byType[uid.Type], s.byEntity[uid]}

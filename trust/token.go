@@ -37,7 +37,6 @@ const (
 	ReasonNoProof    Reason = "no_proof"   // a token of a workload without its proof, or a proof without its token
 	ReasonAmbiguous  Reason = "ambiguous"  // two credentials that disagree
 	ReasonNotTaken   Reason = "not_taken"  // credentials of a kind that is not taken here
-	ReasonReplayed   Reason = "replayed"   // a proof that has been used
 	ReasonUnlimited  Reason = "unlimited"  // it has no end
 	ReasonTokenBound Reason = "other_hash" // the proof speaks of further tokens
 	ReasonMethod     Reason = "method"     // the proof is for a request of another method
@@ -141,8 +140,7 @@ func fits(alg jose.SignatureAlgorithm, key crypto.PublicKey) bool {
 	case *ecdsa.PublicKey:
 		return map[jose.SignatureAlgorithm]int{jose.ES256: 256, jose.ES384: 384, jose.ES512: 521}[alg] == key.Curve.Params().BitSize
 	case *rsa.PublicKey:
-		bits := key.N.BitLen()
-		return bits >= minRSA && bits <= maxRSA && (strings.HasPrefix(string(alg), "RS") || strings.HasPrefix(string(alg), "PS"))
+		return key.N.BitLen() >= minRSA && affordable(key) && (strings.HasPrefix(string(alg), "RS") || strings.HasPrefix(string(alg), "PS"))
 	}
 	return false
 }
