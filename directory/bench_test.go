@@ -74,7 +74,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// A refresh changes no posting.
+// A refresh changes no order.
 func BenchmarkRefresh(b *testing.B) {
 	v := directory.NewView(alpha)
 	es := population(benchSize)

@@ -35,4 +35,26 @@
 //
 //	w := view.Watch(query, show, behind)                    // a [Mark], or anew
 //	events, err := w.Next(ctx)                              // added, updated, removed
+//
+// # Files
+//
+//	registration, identity*, lifetime, uri, errors
+//	                          ids, names, owners, lifetimes, refusals
+//	document, json, split, object
+//	                          documents, and strict JSON
+//	project*                  what a document of each kind says
+//	schema*, validate, simple JSON Schema
+//	contract, foresee, invocation, claim
+//	                          how an agent is invoked
+//	rest, pack, unpack        documents and projections at rest
+//	change, probe, policy, sight, audit
+//	                          what the other packages tell each other
+//	statement, record, grant  what is signed over of a registration, and who may see what of it
+//	digest, page, keys, peer_rules, bundle
+//	                          what domains tell each other
+//	index, load, stock, postings, find, marks, agenda
+//	                          an origin's registrations in memory
+//	view, query, parse_query, need, cursor
+//	                          lookups
+//	watch, walk, log          what changes in their answers
 package directory

@@ -9,35 +9,60 @@ import (
 // Bounds on what one hold of the lock looks at, so that a long lookup keeps no
 // writer waiting.
 const (
-	findFirst = 2 * MaxCount // postings looked at by the first hold; later ones double it …
+	findFirst = 2 * MaxCount // entries looked at by the first hold; later ones double it …
 	findMost  = 1024         // … up to here, which takes a third of a millisecond
 )
 
-// An extent is a run of one field's postings: those of one text, or those whose
-// texts begin with it.
+// An extent is the entries that have a text of one field, or a text that begins with it.
 type extent struct {
 	field  int
 	text   string
 	prefix bool
 }
 
-// behind returns the spots at which the part of r behind k starts and ends.
-// Only an extent of one text is in the order of keys; of a prefix it is all.
-func (x *Index) behind(r extent, k key) (from, to spot) {
-	p := &x.fields[r.field]
-	if r.prefix {
-		return p.seek(r.text, key{}), p.seek(r.text+"\xff", key{}) // UTF-8 has no byte 0xff
+// along returns the slots of an extent of one text whose keys are behind one.
+func (x *Index) along(r extent, behind key) stretch {
+	if r.field == fieldAgent {
+		return x.named(r.text, behind)
 	}
-	from = p.seek(r.text, k)
-	if o, after, ok := p.next(from); ok && p.text(o) == r.text && p.keyOf(o) == k {
-		from = after
+	t, _ := x.fields[r.field].text(r.text)
+	if t == nil {
+		return stretch{of: &order{}}
 	}
-	return from, p.seek(r.text+"\x00", key{})
+	o := t.slots()
+	return stretch{o, o.first(x.stock.upTo(behind)), o.end()}
 }
 
+// named returns the slots of an agent name whose keys are behind one.
+func (x *Index) named(agent string, behind key) stretch {
+	return x.names.stretch(x.stock.named(agent, x.stock.upTo(behind)), x.stock.named(agent, always))
+}
+
+// nameBegins returns the slots whose names begin with a text, from a waypoint on.
+func (x *Index) nameBegins(text string, from waypoint) stretch {
+	return x.names.stretch(x.stock.named(from.text, x.stock.before(from.key)), x.stock.named(text+lastByte, always))
+}
+
+// lastByte is behind all UTF-8.
+const lastByte = "\xff"
+
+func always(uint32) bool { return true }
+
+// size returns how many entries an extent has, at least where it is of many texts.
 func (x *Index) size(r extent) int {
-	from, to := x.behind(r, key{})
-	return x.fields[r.field].between(from, to)
+	p := &x.fields[r.field]
+	switch {
+	case r.field == fieldAgent && r.prefix:
+		return x.nameBegins(r.text, waypoint{text: r.text}).size()
+	case r.field == fieldAgent:
+		return x.named(r.text, key{}).size()
+	case r.prefix:
+		return p.sizeOf(r.text)
+	}
+	if t, _ := p.text(r.text); t != nil {
+		return t.size()
+	}
+	return 0
 }
 
 // find yields the living entries behind the key after that q asks for, in
@@ -46,7 +71,7 @@ func (x *Index) size(r extent) int {
 func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
-		along, byPrefix, most := x.plan(q)
+		along, size, byPrefix, most := x.plan(q)
 		m := &matcher{Query: q, marks: q.marksOf()}
 		last, more, want := after, true, q.wanted()
 		for budget := findFirst; more; budget = min(2*budget, findMost) {
@@ -55,8 +80,8 @@ func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
 				budget = min(budget, most)
 				found, last, more = x.scan(along, m, last, now, budget, want)
 				most, want = most-budget, findMost // not all were visible: no more of small holds
-			} else {
-				found, more = x.gather(byPrefix, m, last, now), false
+			} else if found, more = x.gather(byPrefix, m, last, now, size/2); more {
+				most = math.MaxInt // it gave up
 			}
 			if !m.spend() {
 				return
@@ -71,14 +96,14 @@ func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
 }
 
 // plan chooses how to answer q: to scan along the smallest extent of one text,
-// which is in order. Where a prefix has still fewer entries, these are gathered
-// and sorted, but not before as many have been scanned, since most pages fill
+// which is in order, and has so many entries. Where a prefix has not half as many, these are
+// gathered and sorted, but not before as many have been scanned, since most pages fill
 // sooner. So neither costs more than twice what the other would have.
-func (x *Index) plan(q *Query) (along, byPrefix extent, most int) {
+func (x *Index) plan(q *Query) (along extent, size int, byPrefix extent, most int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	along = extent{field: fieldAll}
-	size := x.stock.byRID.Len()
+	size = x.stock.byRID.Len()
 	var prefixes []extent
 	for _, r := range q.extents() {
 		if r.prefix {
@@ -93,7 +118,7 @@ func (x *Index) plan(q *Query) (along, byPrefix extent, most int) {
 			byPrefix, most = r, n
 		}
 	}
-	return along, byPrefix, most
+	return along, size, byPrefix, most
 }
 
 // extents returns a superset of what q asks for by each of its filters.
@@ -130,7 +155,7 @@ func (q *Query) wanted() int {
 	return min(q.Skip, findMost) + q.Count + 1
 }
 
-// scan looks at up to budget postings of r behind the key after, until it has
+// scan looks at up to budget entries of r behind the key after, until it has
 // found as many entries that q asks for as are wanted. It returns them, the key
 // of the last one looked at, and whether there are more.
 func (x *Index) scan(r extent, q *matcher, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
@@ -141,17 +166,14 @@ func (x *Index) scan(r extent, q *matcher, after key, now int64, budget, want in
 
 // scanHeld is scan for who holds the lock.
 func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
-	p := &x.fields[r.field]
 	last = after
-	s, end := x.behind(r, after)
-	for ; s != end; budget-- {
+	for n := range x.along(r, after).all() {
 		if budget == 0 || len(found) == want {
 			return found, last, true
 		}
+		budget--
 		q.looked++
-		var o posting
-		o, s, _ = p.next(s)
-		at := x.stock.slots.At(o.slot)
+		at := x.stock.slots.At(n)
 		last = at.key
 		if e := at.e; at.marks.has(q.marks) && e.living(now) && q.matches(e) {
 			found = append(found, e)
@@ -160,49 +182,81 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 	return found, last, false
 }
 
-// gather returns all entries of r, whose texts are of one beginning, behind the key after that q asks for, in the
-// order of keys.
-func (x *Index) gather(r extent, q *matcher, after key, now int64) []*Entry {
+// gather returns all entries of r, whose texts are of one beginning, behind the key after that q
+// asks for, in the order of keys. It gives up, and says that there are more, where it has looked
+// at too many: an entry may have several such texts, and plan knows only of some texts how many
+// entries have them.
+func (x *Index) gather(r extent, q *matcher, after key, now int64, most int) (found []*Entry, more bool) {
 	var slots []slot
-	for at, more := (waypoint{text: r.text}), true; more; {
-		if at, more = x.gatherSome(&slots, r, q, at, after, now); !q.spend() {
-			return nil
+	for at, goesOn := (waypoint{text: r.text}), true; goesOn; {
+		at, goesOn = x.gatherSome(&slots, r, q, at, after, now)
+		most -= q.looked
+		if !q.spend() {
+			return nil, false
+		}
+		if goesOn && most <= 0 {
+			return nil, true
 		}
 	}
 	slices.SortFunc(slots, func(a, b slot) int { return a.key.compare(b.key) })
 	// An entry may have several names with one beginning, and be refreshed in between.
 	slots = slices.CompactFunc(slots, func(a, b slot) bool { return a.key == b.key })
-	found := make([]*Entry, len(slots))
-	for i, s := range slots {
-		found[i] = s.e
+	for _, s := range slots {
+		found = append(found, s.e)
 	}
-	return found
+	return found, false
 }
 
-// A waypoint is a posting by what it says, which it is found by again when others have come
-// and gone.
+// A waypoint is an entry by a text that it has and its key, which it is found by again when
+// others have come and gone.
 type waypoint struct {
 	text string
 	key  key
 }
 
-// gatherSome adds those of the next postings of r, from one on, as many as one hold of
+// gatherSome adds those of the next entries of r, from one on, as many as one hold of
 // the lock looks at. It returns the one to go on with, and whether there is one.
 func (x *Index) gatherSome(slots *[]slot, r extent, q *matcher, from waypoint, after key, now int64) (waypoint, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	p := &x.fields[r.field]
-	end := p.seek(r.text+"\xff", key{})
-	for s, n := p.seek(from.text, from.key), 0; s != end; n++ {
-		o, next, _ := p.next(s)
-		at := x.stock.slots.At(o.slot)
-		if n == findMost {
-			return waypoint{p.text(o), at.key}, true
-		}
-		q.looked++
-		if s = next; at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
-			*slots = append(*slots, *at)
+	looked := 0
+	for text, part := range x.parts(r, from) {
+		for n := range part.all() {
+			at := x.stock.slots.At(n)
+			if looked == findMost {
+				if r.field == fieldAgent {
+					text = at.e.Agent
+				}
+				return waypoint{text, at.key}, true
+			}
+			looked++
+			q.looked++
+			if at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
+				*slots = append(*slots, *at)
+			}
 		}
 	}
 	return waypoint{}, false
+}
+
+// parts yields the entries of an extent of texts with one beginning, from one on: text by
+// text, or those of all names at once and without a text.
+func (x *Index) parts(r extent, from waypoint) iter.Seq2[string, stretch] {
+	return func(yield func(string, stretch) bool) {
+		if r.field == fieldAgent {
+			yield("", x.nameBegins(r.text, from))
+			return
+		}
+		p := &x.fields[r.field]
+		for n := range p.beginning(r.text, from.text).all() {
+			t := p.texts.At(n)
+			o, begin := t.slots(), spot{}
+			if t.s == from.text {
+				begin = o.first(x.stock.before(from.key))
+			}
+			if !yield(t.s, stretch{o, begin, o.end()}) {
+				return
+			}
+		}
+	}
 }

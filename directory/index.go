@@ -16,11 +16,13 @@ type Index struct {
 
 	mu     sync.RWMutex
 	stock  stock
+	names  order // of slots, by their agents' names
 	fields [fieldCount]postings
 	minder minder
+	terms  [2][]term // room for those of the entry that is put, and of the one before
 }
 
-// What there are postings of.
+// What entries are found by: names by their order, the rest by postings.
 const (
 	fieldAll = iota // every entry, with an empty text
 	fieldAgent
@@ -51,10 +53,11 @@ func newForeignIndex() *Index {
 }
 
 func (x *Index) clear() {
-	x.stock = newStock()
+	x.stock, x.names = newStock(), order{}
 	for i := range x.fields {
 		x.fields[i] = postings{stock: &x.stock}
 	}
+	x.fields[fieldCapName].sort()
 }
 
 func (x *Index) keyOf(e *Entry) key {
@@ -99,7 +102,7 @@ func (x *Index) put(e *Entry) {
 		s.e = e
 		return
 	}
-	terms := termsOf(e)
+	terms := termsOf(&x.terms[0], e)
 	if s != nil && s.key != k {
 		x.drop(s, n)
 		s = nil
@@ -110,23 +113,36 @@ func (x *Index) put(e *Entry) {
 	x.note(s.e, e)
 	var old []term
 	if s.e != nil {
-		old = termsOf(s.e)
+		old = termsOf(&x.terms[1], s.e)
 	}
 	for _, t := range old {
 		if _, kept := slices.BinarySearchFunc(terms, t, term.compare); !kept {
-			x.fields[t.field].remove(t.text, k)
+			x.unlink(t, n)
 		}
 	}
 	s.e, s.marks = e, marksOf(terms)
 	for _, t := range terms {
-		if _, had := slices.BinarySearchFunc(old, t, term.compare); had {
-			continue
+		if _, had := slices.BinarySearchFunc(old, t, term.compare); !had {
+			x.link(t, n)
 		}
-		o := posting{ownName, n}
-		if t.field != fieldAgent {
-			o.text = x.stock.use(t.text)
-		}
-		x.fields[t.field].insert(o)
+	}
+}
+
+// link has a slot be found by a term of its entry.
+func (x *Index) link(t term, n uint32) {
+	if t.field == fieldAgent {
+		x.names.insert(n, x.stock.named(t.text, x.stock.before(x.stock.slots.At(n).key)))
+	} else {
+		x.fields[t.field].insert(t.text, n)
+	}
+}
+
+// unlink is the reverse of link.
+func (x *Index) unlink(t term, n uint32) {
+	if t.field == fieldAgent {
+		x.names.remove(x.names.first(x.stock.named(t.text, x.stock.before(x.stock.slots.At(n).key))))
+	} else {
+		x.fields[t.field].remove(t.text, n)
 	}
 }
 
@@ -145,8 +161,8 @@ func (x *Index) delete(rid RID) {
 
 func (x *Index) drop(s *slot, n uint32) {
 	x.note(s.e, nil)
-	for _, t := range termsOf(s.e) {
-		x.fields[t.field].remove(t.text, s.key)
+	for _, t := range termsOf(&x.terms[1], s.e) {
+		x.unlink(t, n)
 	}
 	x.stock.free(n)
 }
@@ -192,10 +208,9 @@ func (x *Index) Get(rid RID) (*Entry, bool) {
 func (x *Index) Named(agent string) []*Entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	p := &x.fields[fieldAgent]
 	var es []*Entry
-	for o, s, ok := p.next(p.seek(agent, key{})); ok && p.text(o) == agent; o, s, ok = p.next(s) {
-		es = append(es, x.stock.slots.At(o.slot).e)
+	for n := range x.named(agent, key{}).all() {
+		es = append(es, x.stock.slots.At(n).e)
 	}
 	return es
 }
@@ -253,16 +268,13 @@ func (t term) compare(o term) int {
 	return cmp.Or(cmp.Compare(t.field, o.field), cmp.Compare(t.text, o.text))
 }
 
-// usualTerms is as many as few entries are found by.
-const usualTerms = 24
-
 // soughtRooms has the lists that sought uses again.
 var soughtRooms = sync.Pool{New: func() any { return new(Projection) }}
 
-// termsOf returns what e is found by, sorted and each once. Texts are in NFC, as
-// those that are asked for (AD-059).
-func termsOf(e *Entry) []term {
-	ts := append(make([]term, 0, usualTerms), term{fieldAll, ""}, term{fieldAgent, e.Agent})
+// termsOf returns what e is found by, sorted and each once, in the room that it is given.
+// Texts are in NFC, as those that are asked for (AD-059).
+func termsOf(room *[]term, e *Entry) []term {
+	ts := append((*room)[:0], term{fieldAll, ""}, term{fieldAgent, e.Agent})
 	add := func(field int, texts ...string) {
 		for _, t := range texts {
 			ts = append(ts, term{field, nfc(t)})
@@ -285,5 +297,6 @@ func termsOf(e *Entry) []term {
 		}
 	}
 	slices.SortFunc(ts, term.compare)
-	return slices.Compact(ts)
+	*room = slices.Compact(ts)
+	return *room
 }

@@ -36,9 +36,9 @@ func (x *Index) take(next *Index, es []*Entry) {
 			x.note(old, e)
 		}
 	}
-	x.stock = next.stock
+	x.stock, x.names, x.fields = next.stock, next.names, next.fields
 	for i := range x.fields {
-		x.fields[i].chunks = next.fields[i].chunks
+		x.fields[i].stock = &x.stock
 	}
 }
 
@@ -54,8 +54,8 @@ type (
 	}
 )
 
-// built returns an index of x's order that holds es. Slots are in that order, so the
-// postings of each text need no sorting.
+// built returns an index of x's order that holds es. Slots are in that order, so those
+// of each text need no sorting.
 func (x *Index) built(es []*Entry) *Index {
 	next := &Index{byRID: x.byRID}
 	next.clear()
@@ -75,40 +75,28 @@ func (x *Index) built(es []*Entry) *Index {
 			return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.slot, b.slot))
 		})
 	})
-	var byText [fieldCount][][]posting // by the number of the text
+	next.fields[fieldCapName].sorted = nil // until all texts are there
 	for _, k := range inOrder {
-		e := k.e
 		s, n := t.take(k.key)
-		terms := termsOf(e)
-		s.e, s.marks = e, marksOf(terms)
+		terms := termsOf(&next.terms[0], k.e)
+		s.e, s.marks = k.e, marksOf(terms)
 		for _, term := range terms {
-			if term.field == fieldAgent {
-				continue
+			if term.field != fieldAgent {
+				next.fields[term.field].insert(term.text, n)
 			}
-			o, f := posting{t.use(term.text), n}, &byText[term.field]
-			if more := int(o.text) + 1 - len(*f); more > 0 {
-				*f = append(*f, make([][]posting, more)...)
-			}
-			(*f)[o.text] = append((*f)[o.text], o)
 		}
 	}
+	next.fields[fieldCapName].sort()
 	naming.Wait()
-	next.fields[fieldAgent].fill(names(byName))
-	for f := range byText {
-		lists := slices.DeleteFunc(byText[f], func(l []posting) bool { return len(l) == 0 })
-		slices.SortFunc(lists, func(a, b []posting) int { return strings.Compare(t.text(a[0]), t.text(b[0])) })
-		for _, l := range lists {
-			next.fields[f].fill(l)
-		}
-	}
+	next.names = ordered(numbers(byName))
 	return next
 }
 
-// names returns the postings of names that are in order.
-func names(in []named) []posting {
-	os := make([]posting, len(in))
+// numbers returns the slots of names.
+func numbers(in []named) []uint32 {
+	ns := make([]uint32, len(in))
 	for i, n := range in {
-		os[i] = posting{ownName, n.slot}
+		ns[i] = n.slot
 	}
-	return os
+	return ns
 }

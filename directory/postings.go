@@ -2,9 +2,11 @@ package directory
 
 import (
 	"cmp"
+	"hash/maphash"
 	"slices"
-	"sort"
 	"strings"
+
+	"github.com/roster-mesh/roster/table"
 )
 
 // A key is an entry's place in the order of its index: by the revision of its
@@ -18,143 +20,121 @@ func (k key) compare(o key) int {
 	return cmp.Or(cmp.Compare(k.created, o.created), k.rid.Compare(o.rid))
 }
 
-// A posting says that the entry in a slot has a text, both by their numbers.
-type posting struct{ text, slot uint32 }
-
-// chunk bounds the runs in which postings are kept: what an insertion moves.
-const chunk = 512
-
-// postings is a set of postings ordered by text, then by key: the entries of
-// one text are a range, and so are those of all texts with one beginning.
+// postings tells which entries, by the numbers of their slots, have which texts of
+// one field: a change looks for its text by a hash, and then among the entries of
+// that text alone.
 type postings struct {
 	stock  *stock
-	chunks [][]posting // none is empty
+	texts  table.Pool[text]
+	byText table.Table
+	sorted *order // the texts' numbers; nil where nobody asks for beginnings of texts
 }
 
-// text returns the text of a posting.
-func (p *postings) text(o posting) string { return p.stock.text(o) }
-
-// keyOf returns the key of a posting.
-func (p *postings) keyOf(o posting) key { return p.stock.slots.At(o.slot).key }
-
-// A spot is where a posting is, or would be.
-type spot struct{ chunk, at int }
-
-// seek returns the first spot that is not before (text, k).
-func (p *postings) seek(text string, k key) spot {
-	before := func(o posting) bool {
-		c := strings.Compare(p.text(o), text)
-		return c < 0 || c == 0 && p.keyOf(o).compare(k) < 0
-	}
-	return p.first(before)
+// A text is what entries have in a field.
+type text struct {
+	s    string
+	only uint32 // the entry's slot, where it is one …
+	many *order // … else all, in the order of their keys
 }
 
-// first returns the first spot of a posting that isn't before.
-func (p *postings) first(before func(posting) bool) spot {
-	c := sort.Search(len(p.chunks), func(i int) bool { return !before(p.chunks[i][len(p.chunks[i])-1]) })
-	if c == len(p.chunks) {
-		return spot{c, 0}
+// size returns how many entries have the text.
+func (t *text) size() int {
+	if t.many == nil {
+		return 1
 	}
-	return spot{c, sort.Search(len(p.chunks[c]), func(i int) bool { return !before(p.chunks[c][i]) })}
+	return t.many.n
 }
 
-// next returns the posting at s and the spot behind it; false at the end.
-func (p *postings) next(s spot) (posting, spot, bool) {
-	if s.chunk >= len(p.chunks) {
-		return posting{}, s, false
+// slots returns all entries, to be read.
+func (t *text) slots() *order {
+	if t.many == nil {
+		return &order{[][]uint32{{t.only}}, 1}
 	}
-	o := p.chunks[s.chunk][s.at]
-	if s.at++; s.at == len(p.chunks[s.chunk]) {
-		s = spot{s.chunk + 1, 0}
-	}
-	return o, s, true
+	return t.many
 }
 
-// between counts the postings from one spot to another, which isn't before it.
-func (p *postings) between(from, to spot) int {
-	n := to.at - from.at
-	for _, c := range p.chunks[from.chunk:to.chunk] {
-		n += len(c)
+func (p *postings) hash(s string) uint64 { return maphash.String(p.stock.seed, s) }
+
+func (p *postings) hashOf(n uint32) uint64 { return p.hash(p.texts.At(n).s) }
+
+// text returns a text that some entry has, and its number; nil where none has it.
+func (p *postings) text(s string) (*text, uint32) {
+	n, ok := p.byText.Find(p.hash(s), func(n uint32) bool { return p.texts.At(n).s == s })
+	if !ok {
+		return nil, 0
+	}
+	return p.texts.At(n), n
+}
+
+// before reports whether a text's place is before s.
+func (p *postings) before(s string) func(uint32) bool {
+	return func(n uint32) bool { return p.texts.At(n).s < s }
+}
+
+// insert says that a slot has a text, which it hasn't yet.
+func (p *postings) insert(s string, slot uint32) {
+	t, _ := p.text(s)
+	switch {
+	case t == nil:
+		n := p.texts.Take()
+		*p.texts.At(n) = text{s: strings.Clone(s), only: slot} // not a part of some document
+		p.byText.Insert(n, p.hashOf)
+		if p.sorted != nil {
+			p.sorted.insert(n, p.before(s))
+		}
+		return
+	case t.many == nil:
+		t.many = t.slots()
+	}
+	t.many.insert(slot, p.stock.before(p.stock.slots.At(slot).key))
+}
+
+// remove takes back what insert said.
+func (p *postings) remove(s string, slot uint32) {
+	t, n := p.text(s)
+	if t.many == nil {
+		if p.sorted != nil {
+			p.sorted.remove(p.sorted.first(p.before(s)))
+		}
+		p.byText.Remove(n, p.hashOf)
+		p.texts.Give(n)
+		return
+	}
+	t.many.remove(t.many.first(p.stock.before(p.stock.slots.At(slot).key)))
+	if t.many.n == 1 {
+		t.only, t.many = t.many.runs[0][0], nil
+	}
+}
+
+// sort begins to have the texts in order. All numbers of texts are in use.
+func (p *postings) sort() {
+	ns := make([]uint32, p.texts.Len())
+	for i := range ns {
+		ns[i] = uint32(i)
+	}
+	slices.SortFunc(ns, func(a, b uint32) int { return strings.Compare(p.texts.At(a).s, p.texts.At(b).s) })
+	o := ordered(ns)
+	p.sorted = &o
+}
+
+// beginning returns the texts that begin with s, from one of them on.
+func (p *postings) beginning(s, from string) stretch {
+	return p.sorted.stretch(p.before(from), p.before(s+lastByte))
+}
+
+// sampled is of how many texts the entries are counted.
+const sampled = 256
+
+// sizeOf returns how many entries have texts that begin with s; or where those texts are
+// many, how many have the first of them, and one for each other: no fewer have.
+func (p *postings) sizeOf(s string) int {
+	part, n, counted := p.beginning(s, s), 0, 0
+	for i := range part.all() {
+		if counted == sampled {
+			return n + part.size() - counted
+		}
+		n += p.texts.At(i).size()
+		counted++
 	}
 	return n
-}
-
-// place is where o belongs. What is of the same text is known by its number, and the
-// end is looked at first: names often ascend, and revisions always do.
-func (p *postings) place(o posting) spot {
-	text, k := p.text(o), p.keyOf(o)
-	before := func(x posting) bool {
-		c := 0
-		if x.text != o.text || x.text == ownName {
-			c = strings.Compare(p.text(x), text)
-		}
-		return c < 0 || c == 0 && p.keyOf(x).compare(k) < 0
-	}
-	if last := len(p.chunks) - 1; last < 0 || before(p.chunks[last][len(p.chunks[last])-1]) {
-		return spot{last + 1, 0}
-	}
-	return p.first(before)
-}
-
-// insert adds o, which isn't in p yet.
-func (p *postings) insert(o posting) {
-	s := p.place(o)
-	if s.chunk == len(p.chunks) {
-		// Behind everything: fill the last run whole, since many sets only grow at their end.
-		if s.chunk == 0 || len(p.chunks[s.chunk-1]) >= chunk {
-			p.chunks = append(p.chunks, []posting{o})
-			return
-		}
-		p.chunks[s.chunk-1] = append(p.chunks[s.chunk-1], o)
-		return
-	}
-	if c := p.chunks[s.chunk]; len(c) == chunk {
-		// Where a text's postings end and grow is a better place than the middle.
-		at := min(max(s.at, chunk/8), chunk-chunk/8)
-		p.chunks = slices.Insert(p.chunks, s.chunk+1, slices.Clone(c[at:]))
-		p.chunks[s.chunk] = c[:at]
-		if s.at > at {
-			s = spot{s.chunk + 1, s.at - at}
-		}
-	}
-	p.chunks[s.chunk] = slices.Insert(p.chunks[s.chunk], s.at, o)
-}
-
-// fill adds postings that are in order and behind all others.
-func (p *postings) fill(os []posting) {
-	for len(os) > 0 {
-		last := len(p.chunks) - 1
-		if last < 0 || len(p.chunks[last]) == chunk {
-			p.chunks, last = append(p.chunks, make([]posting, 0, min(chunk, len(os)))), last+1
-		}
-		n := min(chunk-len(p.chunks[last]), len(os))
-		p.chunks[last] = append(p.chunks[last], os[:n]...)
-		os = os[n:]
-	}
-}
-
-// remove takes the posting of that text and key out, if it is there.
-func (p *postings) remove(text string, k key) {
-	s := p.seek(text, k)
-	o, _, ok := p.next(s)
-	if !ok || p.text(o) != text || p.keyOf(o) != k {
-		return
-	}
-	p.stock.drop(o)
-	p.chunks[s.chunk] = slices.Delete(p.chunks[s.chunk], s.at, s.at+1)
-	if len(p.chunks[s.chunk]) == 0 {
-		p.chunks = slices.Delete(p.chunks, s.chunk, s.chunk+1)
-		return
-	}
-	p.join(s.chunk)
-	p.join(s.chunk - 1)
-}
-
-// join makes one run of a run and the next one where both are short.
-func (p *postings) join(i int) {
-	if i < 0 || i+1 >= len(p.chunks) || len(p.chunks[i])+len(p.chunks[i+1]) > chunk/2 {
-		return
-	}
-	p.chunks[i] = append(p.chunks[i], p.chunks[i+1]...)
-	p.chunks = slices.Delete(p.chunks, i+1, i+2)
 }

@@ -10,110 +10,206 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A place is a posting by what it stands for.
-type place struct {
-	text string
-	key  key
-}
-
-func newPostings() *postings {
-	t := newStock()
-	return &postings{stock: &t}
-}
-
-// put inserts a posting of a slot of its own.
-func (p *postings) put(o place) {
-	_, n := p.stock.take(o.key)
-	p.insert(posting{p.stock.use(o.text), n})
-}
-
-// Postings against a sorted slice: they hold the same in the same order, find
-// the same places, and no run is empty or too long.
-func TestPostingsAgainstASortedSlice(t *testing.T) {
+// An order against a sorted slice: they hold the same in the same order, find the same
+// places, and no run is empty or too long.
+func TestOrderAgainstASortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := newPostings()
-		var model []place
-		order := func(a, b place) int {
-			return cmp.Or(strings.Compare(a.text, b.text), a.key.compare(b.key))
+		var model []uint32
+		o, rising := order{}, uint32(5000)
+		if rapid.Bool().Draw(t, "made of many") {
+			for ; rising < 7000; rising++ {
+				model = append(model, rising)
+			}
+			o = ordered(slices.Clone(model))
 		}
-		random := rapid.Custom(func(t *rapid.T) place {
-			text := rapid.SampledFrom([]string{"", "a", "ab", "b"}).Draw(t, "text")
-			return place{text, key{created: rapid.Uint64Range(0, 4000).Draw(t, "created")}}
-		})
-		rising := uint64(5000)
+		before := func(n uint32) func(uint32) bool { return func(x uint32) bool { return x < n } }
+		random := rapid.Uint32Range(0, 4000)
 		for range rapid.IntRange(1, 40).Draw(t, "rounds") {
 			op := rapid.IntRange(0, 2).Draw(t, "op")
 			for range rapid.IntRange(1, 300).Draw(t, "times") {
 				switch {
 				case op == 0 && len(model) > 0:
 					i := rapid.IntRange(0, len(model)-1).Draw(t, "i")
-					p.remove(model[i].text, model[i].key)
+					o.remove(o.first(before(model[i])))
 					model = slices.Delete(model, i, i+1)
 				case op == 1:
-					o := random.Draw(t, "posting")
-					i, had := slices.BinarySearchFunc(model, o, order)
+					n := random.Draw(t, "number")
+					i, had := slices.BinarySearch(model, n)
 					if !had {
-						p.put(o)
-						model = slices.Insert(model, i, o)
+						o.insert(n, before(n))
+						model = slices.Insert(model, i, n)
 					}
 				default:
 					rising++
-					o := place{"zz", key{created: rising}}
-					p.put(o)
-					model = append(model, o)
+					o.insert(rising, before(rising))
+					model = append(model, rising)
 				}
 			}
-			o := random.Draw(t, "absent")
-			if _, had := slices.BinarySearchFunc(model, o, order); !had {
-				p.remove(o.text, o.key)
+			n := random.Draw(t, "sought")
+			i, _ := slices.BinarySearch(model, n)
+			part := o.stretch(before(n), before(5500))
+			end, _ := slices.BinarySearch(model, 5500)
+			if got := slices.Collect(part.all()); !slices.Equal(got, model[i:end]) || part.size() != end-i {
+				t.Fatalf("%d numbers from %d on, %v; want %v", part.size(), n, got, model[i:end])
 			}
-			checkPostings(t, p, model)
-			a, _ := slices.BinarySearchFunc(model, o, order)
-			if got := p.between(p.seek("", key{}), p.seek(o.text, o.key)); got != a {
-				t.Fatalf("%d are before %v, want %d", got, o, a)
+			for i, r := range o.runs {
+				if len(r) == 0 || len(r) > runMost {
+					t.Fatalf("run %d has %d numbers", i, len(r))
+				}
+			}
+			if all := (stretch{&o, spot{}, o.end()}); o.n != len(model) || !slices.Equal(slices.Collect(all.all()), model) {
+				t.Fatalf("%d numbers are not the %d of the model", o.n, len(model))
 			}
 		}
 	})
 }
 
-func checkPostings(t *rapid.T, p *postings, model []place) {
-	for i, c := range p.chunks {
-		if len(c) == 0 || len(c) > chunk {
-			t.Fatalf("run %d has %d postings", i, len(c))
+// Runs that shrink are joined, so that what is left of many is not many runs.
+func TestOrderJoinsShortRuns(t *testing.T) {
+	var o order
+	before := func(n uint32) func(uint32) bool { return func(x uint32) bool { return x < n } }
+	for i := range uint32(20_000) {
+		o.insert(i, before(i))
+	}
+	for i := range uint32(20_000) {
+		if i%100 != 0 {
+			o.remove(o.first(before(i)))
 		}
 	}
-	i := 0
-	for o, s, ok := p.next(p.seek("", key{})); ok; o, s, ok = p.next(s) {
-		if i >= len(model) || p.text(o) != model[i].text || p.keyOf(o) != model[i].key {
-			t.Fatalf("at %d: got %v", i, o)
-		}
-		i++
-	}
-	if i != len(model) {
-		t.Fatalf("got %d postings, want %d", i, len(model))
-	}
-	texts := map[string]bool{}
-	for _, o := range model {
-		texts[o.text] = true
-	}
-	if len(p.stock.numbers) != len(texts) {
-		t.Fatalf("%d texts are kept, want %d", len(p.stock.numbers), len(texts))
+	if o.n != 200 || len(o.runs) > 5 {
+		t.Errorf("%d numbers in %d runs", o.n, len(o.runs))
 	}
 }
 
-// Runs that shrink are joined, so that what is left of many is not many runs.
-func TestPostingsJoinShortRuns(t *testing.T) {
-	p := newPostings()
-	for i := range uint64(20_000) {
-		p.put(place{"", key{created: i}})
-	}
-	for i := range uint64(20_000) {
-		if i%100 != 0 {
-			p.remove("", key{created: i})
+// A slotted text is a posting by what it stands for.
+type slotted struct {
+	text string
+	key  key
+}
+
+// Postings against a sorted slice: each text has its entries in the order of their keys,
+// a beginning of texts has those of all, and no text is kept that nobody has.
+func TestPostingsAgainstASortedSlice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStock()
+		p := &postings{stock: &s}
+		p.sort()
+		var model []slotted
+		order := func(a, b slotted) int {
+			return cmp.Or(strings.Compare(a.text, b.text), a.key.compare(b.key))
+		}
+		texts := []string{"", "a", "ab", "abc", "b", "bé"}
+		slots := map[key]uint32{}
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			o := slotted{rapid.SampledFrom(texts).Draw(t, "text"), key{created: rapid.Uint64Range(1, 40).Draw(t, "created")}}
+			if _, has := slots[o.key]; !has {
+				_, slots[o.key] = s.take(o.key)
+			}
+			i, had := slices.BinarySearchFunc(model, o, order)
+			if had {
+				p.remove(o.text, slots[o.key])
+				model = slices.Delete(model, i, i+1)
+			} else {
+				p.insert(o.text, slots[o.key])
+				model = slices.Insert(model, i, o)
+			}
+		}
+		kept := 0
+		for _, beginning := range texts {
+			var want, got []slotted
+			size := 0
+			for _, o := range model {
+				if strings.HasPrefix(o.text, beginning) {
+					want = append(want, o)
+				}
+				if o.text == beginning {
+					size++
+				}
+			}
+			for n := range p.beginning(beginning, beginning).all() {
+				text := p.texts.At(n)
+				o := text.slots()
+				for slot := range (stretch{o, spot{}, o.end()}).all() {
+					got = append(got, slotted{text.s, s.slots.At(slot).key})
+				}
+			}
+			if !slices.Equal(got, want) || p.sizeOf(beginning) != len(want) {
+				t.Fatalf("%d begin with %q: %v, want %v", p.sizeOf(beginning), beginning, got, want)
+			}
+			text, _ := p.text(beginning)
+			if (text != nil) != (size > 0) || text != nil && text.size() != size {
+				t.Fatalf("%q: %v, want %d", beginning, text, size)
+			}
+			if text != nil {
+				kept++
+			}
+		}
+		if p.byText.Len() != kept {
+			t.Fatalf("%d texts are kept, want %d", p.byText.Len(), kept)
+		}
+	})
+}
+
+// What begins alike is found whole, in the order of keys, by several holds of the lock
+// that end within a text; how much it is at least, is told of many texts. Where it is too
+// much nothing is found.
+func TestGatherManyTexts(t *testing.T) {
+	for _, names := range []int{3, 2 * sampled} {
+		x := NewIndex()
+		const n = 3 * findMost
+		for i := range uint64(n) {
+			p := &Projection{Capabilities: []Capability{{Name: fmt.Sprintf("c%03d", i%uint64(names))}, {Name: "other"}}}
+			x.Put(&Entry{RID: NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: Pack(Document{}, p), ExpiresAt: 1})
+		}
+		q, r := &Query{CapName: []Pattern{{"c", true}}}, extent{fieldCapName, "c", true}
+		if size, least := x.size(r), min(n, sampled*n/names+names-min(sampled, names)); size != least {
+			t.Errorf("%d entries are told to have one of %d names, want %d", size, names, least)
+		}
+		found, more := x.gather(r, &matcher{Query: q}, key{}, 0, n)
+		for i, e := range found {
+			if e.Created != uint64(i)+1 {
+				t.Fatalf("of %d names, at %d: %d", names, i, e.Created)
+			}
+		}
+		if len(found) != n || more {
+			t.Errorf("%d entries have one of %d names, and more %v; want %d", len(found), names, more, n)
+		}
+		if found, more := x.gather(r, &matcher{Query: q}, key{}, 0, n/2); found != nil || !more {
+			t.Errorf("having looked at too many it finds %d", len(found))
 		}
 	}
-	if n := p.between(p.seek("", key{}), p.seek("\x00", key{})); n != 200 || len(p.chunks) > 5 {
-		t.Errorf("%d postings in %d runs", n, len(p.chunks))
+}
+
+// A prefix of which the first names are rare and others everybody's looks like few entries,
+// each of which has many such names. Yet a lookup by it costs no more than twice a scan of
+// everything, and finds all there is.
+func TestFindByAPrefixLooksAtNoMoreThanTwice(t *testing.T) {
+	x := NewIndex()
+	const n = 5000
+	for i := range uint64(n) {
+		p := &Projection{Languages: []string{"en"}}
+		for c := range 20 {
+			p.Capabilities = append(p.Capabilities, Capability{Name: fmt.Sprintf("cz%d", c)})
+		}
+		if i <= sampled {
+			p.Capabilities = []Capability{{Name: fmt.Sprintf("c%03d", i)}}
+		}
+		if i%1000 == 999 {
+			p.Languages = []string{"xx"}
+		}
+		x.Put(&Entry{RID: NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: Pack(Document{}, p), ExpiresAt: 1 << 60})
+	}
+	looked := 0
+	q := &Query{CapName: []Pattern{{"c", true}}, Language: []string{"xx"}, Count: 10, Spend: func(n int) bool { looked += n; return true }}
+	var found []uint64
+	for e := range x.find(q, key{}) {
+		found = append(found, e.Created)
+	}
+	if want := []uint64{1000, 2000, 3000, 4000, 5000}; !slices.Equal(found, want) {
+		t.Errorf("it finds %v, want %v", found, want)
+	}
+	if looked > 2*n {
+		t.Errorf("it looks at %d of %d entries", looked, n)
 	}
 }
 
@@ -148,7 +244,7 @@ func TestFindLooksAtFew(t *testing.T) {
 		"the status nearly all have": {Query{Status: []string{statusActive}}, fieldAll, n, n},
 	} {
 		t.Run(name, func(t *testing.T) {
-			along, _, most := x.plan(&c.q)
+			along, _, _, most := x.plan(&c.q)
 			if size := x.size(along); along.field != c.along || size != c.size || min(most, size) != c.most {
 				t.Errorf("scans %d postings of field %d, %d of them before it gathers; want %d of %d, %d", size, along.field, most, c.size, c.along, c.most)
 			}

@@ -40,7 +40,7 @@ type Query struct {
 
 	// Spend is told how many registrations were looked at, some hundreds at a time, and
 	// ends the lookup by false, whose page is worth nothing then. Nil never does. It is
-	// called without a lock.
+	// called without a lock. A watch is told of what is there at its beginning alone.
 	Spend func(looked int) bool
 }
 

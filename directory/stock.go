@@ -7,37 +7,23 @@ import (
 	"github.com/roster-mesh/roster/table"
 )
 
-// A stock gives an index's entries and the texts that they are found by numbers,
-// so that postings have no pointers for the collector to follow.
+// A stock gives an index's entries numbers, so that what they are found by has no
+// pointers to them for the collector to follow.
 type stock struct {
-	slots   table.Pool[slot]
-	byRID   table.Table // the number of a rid's slot
-	seed    maphash.Seed
-	texts   []text
-	numbers map[string]uint32
-	unused  []uint32 // texts that nobody has
+	slots table.Pool[slot]
+	byRID table.Table // the number of a rid's slot
+	seed  maphash.Seed
 }
 
-// A slot holds the newest entry of a rid. Postings name slots, so that a refresh,
-// which changes no posting, swaps one pointer.
+// A slot holds the newest entry of a rid. Orders are of slots, so that a refresh, which
+// changes none, swaps one pointer.
 type slot struct {
 	key   key
 	e     *Entry
 	marks marks
 }
 
-// A text is what so many postings share.
-type text struct {
-	s    string
-	uses int
-}
-
-// ownName stands for the agent name of the entry itself, which nobody shares.
-const ownName = 0
-
-func newStock() stock {
-	return stock{seed: maphash.MakeSeed(), texts: make([]text, 1), numbers: map[string]uint32{}}
-}
+func newStock() stock { return stock{seed: maphash.MakeSeed()} }
 
 // slot returns the slot of a rid and its number; nil where it has none.
 func (t *stock) slot(rid RID) (*slot, uint32) {
@@ -61,47 +47,27 @@ func (t *stock) take(k key) (*slot, uint32) {
 	return s, n
 }
 
-// free lets a slot go that no posting names any more.
+// free lets a slot go that is in no order any more.
 func (t *stock) free(n uint32) {
 	t.byRID.Remove(n, t.hashOf)
 	t.slots.Give(n)
 }
 
-// text returns the text of a posting.
-func (t *stock) text(o posting) string {
-	if o.text == ownName {
-		return t.slots.At(o.slot).e.Agent
-	}
-	return t.texts[o.text].s
+// before reports of slots whether their keys are before one.
+func (t *stock) before(k key) func(uint32) bool {
+	return func(n uint32) bool { return t.slots.At(n).key.compare(k) < 0 }
 }
 
-// use returns the number of a text for one posting more.
-func (t *stock) use(s string) uint32 {
-	n, known := t.numbers[s]
-	if !known {
-		s = strings.Clone(s) // not a part of some document
-		if last := len(t.unused) - 1; last >= 0 {
-			n, t.unused = t.unused[last], t.unused[:last]
-			t.texts[n].s = s
-		} else {
-			n = uint32(len(t.texts))
-			t.texts = append(t.texts, text{s: s})
-		}
-		t.numbers[s] = n
-	}
-	t.texts[n].uses++
-	return n
+// upTo reports of slots whether their keys are before one, or are that one.
+func (t *stock) upTo(k key) func(uint32) bool {
+	return func(n uint32) bool { return t.slots.At(n).key.compare(k) <= 0 }
 }
 
-// drop is the end of a posting.
-func (t *stock) drop(o posting) {
-	if o.text == ownName {
-		return
-	}
-	x := &t.texts[o.text]
-	if x.uses--; x.uses == 0 {
-		delete(t.numbers, x.s)
-		x.s = ""
-		t.unused = append(t.unused, o.text)
+// named reports of slots whether their agents' names are before one; of those with that
+// very name it says what within does.
+func (t *stock) named(agent string, within func(uint32) bool) func(uint32) bool {
+	return func(n uint32) bool {
+		c := strings.Compare(t.slots.At(n).e.Agent, agent)
+		return c < 0 || c == 0 && within(n)
 	}
 }

@@ -44,6 +44,9 @@ func (w *Watcher) step() ([]Event, error) {
 	}
 	if k.stride == nil {
 		k.stride = w.stride()
+		if !w.query.spend() {
+			return nil, ErrOver
+		}
 	}
 	s := k.stride
 	if events, err := w.follow(s.to); len(events) > 0 || err != nil {
@@ -75,7 +78,7 @@ func (w *Watcher) stride() *stride {
 		return w.nextOrigin()
 	}
 	if !k.started {
-		k.along, _, _ = x.plan(w.query.Query)
+		k.along, _, _, _ = x.plan(w.query.Query)
 		k.started = true
 	}
 	x.expire()

@@ -36,14 +36,15 @@ type Event struct {
 	Mark  Mark   // where to go on behind it; zero within the state behind a reset
 }
 
-// ErrOver is what Next returns when the channel that Until was given is closed.
+// ErrOver is what Next returns when the channel that Until was given is closed, or the
+// query's Spend says no.
 var ErrOver = errors.New("what was watched for is over")
 
 // ErrBehind is the end of a watch whose reader was slower than the directory
 // changes, by more than is kept: begin anew.
 var ErrBehind = errors.New("too far behind the directory's changes")
 
-// eventBatch bounds how many changes or postings one call of Next looks at.
+// eventBatch bounds how many changes or entries one call of Next looks at.
 const eventBatch = 512
 
 // A Watcher tells how what a query asks for changes. It is for one goroutine at
