@@ -30,4 +30,16 @@
 //
 // Registrations that are written for rankers are caught when they are read
 // ([Flags]): they rank below what is honest, and [Finder.Flagged] lists them.
+//
+// # Files
+//
+//	finder, readers, about, explain        what others call
+//	profile, question                      a request and its answer; what a query asks for
+//	match, tags, classify, parts           hard filters, and what a reader may see
+//	search, rank, dense, score, evidence   candidates, their scores, and why
+//	semantic, embed, vectors, fuse         vectors
+//	follow, document, passage, bag, heard, gate
+//	                                       how a registration is read
+//	text, stop                             words
+//	index, terms, postings, block, sweep   the index
 package discovery

@@ -100,7 +100,6 @@ type index struct {
 	version uint64 // counts changes of slots
 	changes [changesKept]uint32
 	flagged map[uint32]Flags // slots with flags
-	labels  labelSets
 }
 
 func newIndex(cfg *Config, seed maphash.Seed, wake chan struct{}) *index {

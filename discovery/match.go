@@ -100,6 +100,18 @@ func (v *sieve) without(reason string, x *index, term string) {
 	v.leave(reason, ^uint64(0))
 }
 
+// mark puts the slots that have a label into a set, and some dead ones.
+func (x *index) mark(label string, set bitset) {
+	l, ok := x.terms.get(x.hash(label))
+	switch {
+	case !ok:
+	case l.dense != nil:
+		l.dense.into(set)
+	default:
+		l.mark(set)
+	}
+}
+
 // leave leaves of ok what scratch has, or with all ones in but what it has, and counts
 // what is gone. The reader's own set stays as it is.
 func (v *sieve) leave(reason string, but uint64) {

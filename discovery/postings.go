@@ -31,6 +31,7 @@ type list struct {
 	count  uint32
 	most   byte // no posting weighs more
 	dead   tally
+	dense  *bitset // the slots of its postings, where they are many; it may lack dead ones
 }
 
 // blockMost is how many cells a block has at most between two changes.
@@ -69,8 +70,10 @@ func (l *list) set(p posting) {
 		return
 	}
 	l.count++
+	l.note(p.slot())
 	if len(l.blocks[i].cells) > blockMost {
 		l.split(i)
+		l.thicken()
 	}
 }
 
@@ -118,6 +121,9 @@ func (l *list) sweep(from uint32, alive bitset) (next uint32, read, gone int) {
 		l.blocks = slices.Clone(l.blocks)
 	}
 	l.count -= uint32(gone)
+	if next == maxSlots {
+		l.thin(alive)
+	}
 	return next, read, gone
 }
 
@@ -148,44 +154,33 @@ func (l *list) cursor() cursor {
 	return c
 }
 
-// A batch is room for postings that are read together: a block has no more, since
-// the cells of each begin among its first blockMost.
-type batch [blockMost]posting
-
-// read returns the next postings with slots before end: some of them, or none
-// where there are no more.
-func (c *cursor) read(room *batch, end uint32) []posting {
-	for len(c.blocks) > 0 {
-		cells, slot, n, at := c.blocks[0].cells, c.slot, 0, c.at
-		for at < len(cells) {
-			cell := cells[at]
-			step := uint32(cell >> weightBits)
-			if cell&maxWeight == 0 {
-				slot += step * stride
-				at++
-				continue
-			}
-			if slot+step >= end {
-				c.at, c.slot = at, slot
-				return room[:n]
-			}
-			slot += step
-			at++
-			room[n] = newPosting(slot, cell.weight())
-			n++
-		}
-		c.next()
-		if n > 0 {
-			return room[:n]
-		}
-	}
-	return nil
-}
-
 func (c *cursor) next() {
 	if c.blocks, c.at = c.blocks[1:], 0; len(c.blocks) > 0 {
 		c.slot = c.blocks[0].first
 	}
+}
+
+// seek returns what the posting of a slot weighs, 0 where there is none. Slots are sought
+// in order.
+func (c *cursor) seek(wanted uint32) uint32 {
+	c.skip(wanted)
+	if len(c.blocks) == 0 {
+		return 0
+	}
+	slot := c.slot
+	for i, cell := range c.blocks[0].cells[c.at:] {
+		next := slot + cell.gap()
+		if next < wanted || next == wanted && cell.weight() == 0 {
+			slot = next
+			continue
+		}
+		c.at, c.slot = c.at+i, slot
+		if next > wanted {
+			return 0
+		}
+		return uint32(cell.weight())
+	}
+	return 0
 }
 
 // skip leaves out blocks that have nothing from a slot on.

@@ -61,27 +61,27 @@ func same(t *rapid.T, l *list, model map[uint32]byte, slots *rapid.Generator[uin
 	for _, slot := range slices.Sorted(maps.Keys(model)) {
 		want = append(want, newPosting(slot, model[slot]))
 	}
-	var got []posting
-	var room batch
-	c := l.cursor()
-	for _, end := range append(slices.Sorted(slices.Values(rapid.SliceOfN(slots, 0, 4).Draw(t, "ends"))), maxSlots) {
-		for {
-			ps := c.read(&room, end)
-			if len(ps) == 0 {
-				break
-			}
-			got = append(got, ps...)
-		}
-		if n := len(got); n > 0 && got[n-1].slot() >= end {
-			t.Fatalf("%d is read before %d", got[n-1].slot(), end)
-		}
-	}
-	if !slices.Equal(got, want) || int(l.count) != len(want) {
+	if got := all(l); !slices.Equal(got, want) || int(l.count) != len(want) {
 		t.Fatalf("%d postings: %v\nwant %d: %v", l.count, got, len(want), want)
 	}
 	for slot := range model {
 		if !l.has(slot) || slot+1 < maxSlots && model[slot+1] == 0 && l.has(slot+1) {
 			t.Fatalf("it has not what the map has at %d", slot)
+		}
+	}
+	sought := l.cursor()
+	for _, slot := range slices.Sorted(slices.Values(append(rapid.SliceOfN(slots, 0, 9).Draw(t, "sought"), slices.Collect(maps.Keys(model))...))) {
+		if got := sought.seek(slot); got != uint32(model[slot]) {
+			t.Fatalf("%d weighs %d, want %d", slot, got, model[slot])
+		}
+	}
+	if l.dense != nil {
+		set := bitset{}
+		for slot := range model {
+			set.set(slot)
+		}
+		if l.dense.both(set) != len(model) || l.dense.count() != len(model) {
+			t.Fatalf("its set has %d, want %d", l.dense.count(), len(model))
 		}
 	}
 	for i := range l.blocks {
@@ -126,12 +126,62 @@ func TestSettingAllIsSettingEach(t *testing.T) {
 }
 
 func all(l *list) (ps []posting) {
-	var room batch
-	for c := l.cursor(); ; {
-		next := c.read(&room, maxSlots)
-		if len(next) == 0 {
-			return ps
+	for i := range l.blocks {
+		slot := l.blocks[i].first
+		for _, c := range l.blocks[i].cells {
+			if slot += c.gap(); c.weight() > 0 {
+				ps = append(ps, newPosting(slot, c.weight()))
+			}
 		}
-		ps = append(ps, next...)
+	}
+	return ps
+}
+
+// The set of a dense list has the slots that its postings have, whatever has died and was
+// swept, and goes where few are left.
+func TestADenseListsSetHasItsSlots(t *testing.T) {
+	var l list
+	var alive bitset
+	sweep := func() {
+		for next := uint32(0); next < maxSlots; {
+			next, _, _ = l.sweep(next, alive)
+		}
+	}
+	for slot := range uint32(4000) {
+		l.set(newPosting(slot, 3))
+		alive.set(slot)
+	}
+	for slot := range uint32(4000) {
+		if slot%3 > 0 {
+			alive.unset(slot)
+		}
+	}
+	sweep()
+	if l.dense == nil || !slices.Equal(*l.dense, alive) || l.among(alive) != int(l.count) {
+		t.Fatalf("of %d postings, the set has %v", l.count, l.dense)
+	}
+	for slot := range uint32(3900) {
+		alive.unset(slot)
+	}
+	if sweep(); l.dense != nil {
+		t.Errorf("a list of %d still has a set of %d", l.count, l.dense.count())
+	}
+}
+
+// A list that was dense and goes on with few postings has no set any more: the set would
+// take far more memory than the postings do.
+func TestAListThatThinsOutLosesItsSet(t *testing.T) {
+	var l list
+	for slot := range uint32(2 * blockMost) {
+		l.set(newPosting(slot, 3))
+	}
+	if l.dense == nil {
+		t.Fatal("a list of all slots has no set")
+	}
+	for slot := uint32(1000); slot < maxSlots; slot *= 2 {
+		l.set(newPosting(slot, 3))
+		if l.dense != nil && len(*l.dense)*8 > int(l.count)*2+8 {
+			t.Fatalf("the set of %d postings takes %d bytes", l.count, len(*l.dense)*8)
+		}
 	}
 }

@@ -303,7 +303,7 @@ var DefaultWeights = Weights{Tag: .14, Context: .66, Example: .10, Protocol: .10
 // Check refuses weights that are negative or don't add up to 1.
 func (w Weights) Check() error {
 	sum := w.Tag + w.Context + w.Example + w.Protocol
-	if min(w.Tag, w.Context, w.Example, w.Protocol) < 0 || sum < 1-1e-9 || sum > 1+1e-9 {
+	if !(min(w.Tag, w.Context, w.Example, w.Protocol) >= 0 && sum > 1-1e-9 && sum < 1+1e-9) { // of a NaN neither holds
 		return fmt.Errorf("the weights %+v must be 0 or more and add up to 1", w)
 	}
 	return nil

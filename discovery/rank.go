@@ -58,9 +58,9 @@ func (h *hits) worse(a, b hit) bool {
 // slots at a time, so that the sums of one stretch stay in the processor's cache.
 // What a query costs where registrations are many is hardly more than this: to add up
 // postings, and to look through the sums. So neither asks anything of each whose answer
-// a processor cannot guess, and postings are left out only where they are very many and
-// can add very little (MaxScore): to find out for which slots others matter costs more
-// than to add them to all.
+// a processor cannot guess. Half of all postings are of a few terms that so many
+// registrations have that they tell little. These are not added up where they are a small
+// part of what the best have (MaxScore), but sought in the few slots that come near it.
 type gatherer struct {
 	// sums are of the slots from base on. They begin not at 0 but so far below
 	// enough that what is to be looked at reaches it.
@@ -69,9 +69,9 @@ type gatherer struct {
 	zero   uint32   // where sums begin
 	likely []uint16 // the slots that may still be good enough, in order
 	room   [stretch]uint16
-	leads  []lead
+	leads  []lead   // the dense last, and of these those that add least
+	dense  int      // the first that is
 	rest   []uint32 // what the leads from one on can add together
-	behind []int    // how many postings they have
 	from   []cursor // where in its list each lead is
 	ok     bitset
 	hits   hits
@@ -91,12 +91,22 @@ var gatherers = sync.Pool{New: func() any { return new(gatherer) }}
 func (x *index) gather(leads []lead, ok bitset, most int) []hit {
 	g := gatherers.Get().(*gatherer)
 	defer gatherers.Put(g)
-	slices.SortFunc(leads, func(a, b lead) int { return int(b.most) - int(a.most) })
-	g.leads, g.ok, g.most = leads, ok, most
+	slices.SortFunc(leads, func(a, b lead) int {
+		if a.isDense() != b.isDense() {
+			if b.isDense() {
+				return -1
+			}
+			return 1
+		}
+		return int(b.most) - int(a.most)
+	})
+	g.leads, g.ok, g.most, g.dense = leads, ok, most, len(leads)
 	g.rest = append(g.rest[:0], make([]uint32, len(leads)+1)...)
-	g.behind = append(g.behind[:0], make([]int, len(leads)+1)...)
 	for i := len(leads) - 1; i >= 0; i-- {
-		g.rest[i], g.behind[i] = g.rest[i+1]+leads[i].most, g.behind[i+1]+int(leads[i].list.count)
+		g.rest[i] = g.rest[i+1] + leads[i].most
+		if leads[i].isDense() {
+			g.dense = i
+		}
 	}
 	g.from = g.from[:0]
 	for i := range leads {
@@ -150,9 +160,11 @@ func (g *gatherer) stretch() {
 		g.weigh(i)
 	}
 	g.look(ok)
-	for i := all; i < len(g.leads) && len(g.likely) > 0; i++ {
-		g.complete(i)
-		g.prune(bar - g.rest[i+1])
+	for i := all; i < len(g.leads); i++ {
+		g.suppose(i, bar-g.rest[i+1])
+	}
+	for i := all; i < len(g.leads); i++ {
+		g.correct(i, bar)
 	}
 	for _, low := range g.likely {
 		if s := g.sums[low] - g.zero; s >= g.bar() {
@@ -169,51 +181,54 @@ func (g *gatherer) begin() {
 	}
 }
 
-// Terms are left out at first that have so many postings in a stretch together, and
-// can add no more than so small a part of the bar: else too many sums are near it.
-const (
-	manyPostings = stretch / 4
-	smallPart    = 8
-)
-
-// cut returns how many leads are added to all sums.
+// cut returns how many leads are added to all sums. What the others can add must be a
+// small part of the bar: else too many sums are near it.
 func (g *gatherer) cut(bar uint32) int {
-	for i := range g.leads {
-		if smallPart*g.rest[i] < bar && g.behind[i]*stretch > manyPostings*64*len(g.ok) {
-			return i
-		}
+	i := g.dense
+	for i < len(g.leads) && 2*g.rest[i] >= bar {
+		i++
 	}
-	return len(g.leads)
+	return i
 }
 
 // fewWanted is how many of 64 slots are wanted where it pays to look at all their sums.
 const fewWanted = 8
 
-// look makes a list of the slots in ok whose sums are high enough.
+// look makes a list of the slots in ok whose sums are high enough. It finds out eight by
+// eight where there may be some, then takes them from there.
 func (g *gatherer) look(ok bitset) {
 	n := 0
-	for i, wanted := range ok {
-		if bits.OnesCount64(wanted) < fewWanted {
-			for ; wanted != 0; wanted &= wanted - 1 {
-				low := 64*i + bits.TrailingZeros64(wanted)
-				g.room[n] = uint16(low)
-				n += int(g.sums[low] / enough)
-			}
-			continue
-		}
-		sums := (*[64]uint32)(g.sums[64*i:])
-		for j := 0; j < len(sums); j += 8 {
-			s := (*[8]uint32)(sums[j:])
-			if s[0]|s[1]|s[2]|s[3]|s[4]|s[5]|s[6]|s[7] < enough {
-				continue
-			}
-			for k, sum := range s {
-				g.room[n] = uint16(64*i + j + k)
-				n += int(uint64(sum/enough) & (wanted >> (j + k)))
+	for at := 0; at < len(ok); at += 8 {
+		near := ok[at:min(at+8, len(ok))]
+		for eights := g.eights(near, at); eights != 0; eights &= eights - 1 {
+			i := bits.TrailingZeros64(eights)
+			low, wanted := 64*at+8*i, near[i/8]>>(8*(i%8))
+			for k, sum := range (*[8]uint32)(g.sums[low:]) {
+				g.room[n] = uint16(low + k)
+				n += int(uint64(sum/enough) & (wanted >> k))
 			}
 		}
 	}
 	g.likely = g.room[:n]
+}
+
+// eights returns of which eights of slots some may be wanted whose sums are high enough,
+// of those in up to eight words of a set.
+func (g *gatherer) eights(ok bitset, at int) (all uint64) {
+	for i, wanted := range ok {
+		if bits.OnesCount64(wanted) < fewWanted {
+			for ; wanted != 0; wanted &= wanted - 1 {
+				all |= 1 << (8*i + bits.TrailingZeros64(wanted)/8)
+			}
+			continue
+		}
+		sums := (*[64]uint32)(g.sums[64*(at+i):])
+		for j := range 8 {
+			s := (*[8]uint32)(sums[8*j:])
+			all |= uint64((s[0]|s[1]|s[2]|s[3]|s[4]|s[5]|s[6]|s[7])/enough) << (8*i + j)
+		}
+	}
+	return all
 }
 
 func (g *gatherer) offer(h hit) {
@@ -258,11 +273,32 @@ func (c *cursor) weigh(sums *[stretch]uint32, base, idf uint32) bool {
 	return true
 }
 
-// prune leaves the slots whose sums come up to a bar.
-func (g *gatherer) prune(bar uint32) {
+// suppose adds the most that a dense term can weigh to the sums of the likely slots that
+// have it, and leaves those that come up to a bar.
+func (g *gatherer) suppose(i int, bar uint32) {
+	has, most := *g.leads[i].list.dense, g.leads[i].most
 	bar += g.zero
 	n := 0
 	for _, low := range g.likely {
+		s := g.sums[low] + most*has.bit(g.base+uint32(low))
+		g.sums[low] = s
+		g.room[n] = low
+		if s >= bar {
+			n++
+		}
+	}
+	g.likely = g.room[:n]
+}
+
+// correct puts what a dense term weighs in the place of what it was supposed to.
+func (g *gatherer) correct(i int, bar uint32) {
+	l, c := &g.leads[i], &g.from[i]
+	bar += g.zero
+	n := 0
+	for _, low := range g.likely {
+		if slot := g.base + uint32(low); l.list.dense.has(slot) {
+			g.sums[low] -= l.most - l.idf*c.seek(slot)
+		}
 		g.room[n] = low
 		if g.sums[low] >= bar {
 			n++
@@ -270,49 +306,6 @@ func (g *gatherer) prune(bar uint32) {
 	}
 	g.likely = g.room[:n]
 }
-
-// complete adds what a term weighs at least in the slots that are likely.
-func (g *gatherer) complete(i int) {
-	if fewLikely*len(g.likely)*64*len(g.ok) < g.leads[i].count*stretch {
-		g.seek(i)
-		return
-	}
-	g.weigh(i)
-}
-
-// seek is complete, slot by slot.
-func (g *gatherer) seek(i int) {
-	c, idf := &g.from[i], g.leads[i].idf
-	at, slot := c.at, c.slot
-	for _, low := range g.likely {
-		wanted := g.base + uint32(low)
-		for len(c.blocks) > 1 && c.blocks[1].first <= wanted {
-			c.next()
-			at, slot = c.at, c.slot
-		}
-		if len(c.blocks) == 0 {
-			return
-		}
-		cells := c.blocks[0].cells
-		for at < len(cells) {
-			cell := cells[at]
-			next := slot + cell.gap()
-			if next > wanted {
-				break
-			}
-			at, slot = at+1, next
-			if next == wanted && cell.weight() > 0 {
-				g.sums[low] += idf * uint32(cell.weight())
-				break
-			}
-		}
-	}
-	c.at, c.slot = at, slot
-}
-
-// fewLikely is how many times more postings a stretch must have than slots are likely
-// for these to be looked for one by one: not every block has one then.
-const fewLikely = 4
 
 // lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
@@ -337,8 +330,13 @@ func (x *index) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
 	return lead{list: l, count: n, idf: units, most: units * uint32(l.most)}, true
 }
 
-// among counts the postings whose slots are in a set.
+func (l *lead) isDense() bool { return l.list.dense != nil }
+
+// among counts the postings whose slots are in a set of what is alive.
 func (l *list) among(set bitset) int {
+	if l.dense != nil {
+		return l.dense.both(set)
+	}
 	n := uint64(0)
 	for i := range l.blocks {
 		slot := l.blocks[i].first

@@ -58,11 +58,8 @@ func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 				leads = append(leads, l)
 			}
 			for _, l := range leads[slices.IndexFunc(leads, func(o lead) bool { return o.list == l.list }):] {
-				room, c := batch{}, l.list.cursor()
-				for ps := c.read(&room, maxSlots); len(ps) > 0; ps = c.read(&room, maxSlots) {
-					for _, p := range ps {
-						sums[p.slot()] += l.idf * uint32(p.weight())
-					}
+				for _, p := range all(l.list) {
+					sums[p.slot()] += l.idf * uint32(p.weight())
 				}
 			}
 		}
