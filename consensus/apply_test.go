@@ -399,8 +399,14 @@ func TestGrantsChange(t *testing.T) {
 	if ds := d.mesh(mesh[0].Revision); len(ds) != 1 || ds[0].Op != directory.OpDrop {
 		t.Errorf("a grant that is gone: %+v", ds)
 	}
-	d.at(13, command{Peer: &peerBeta})
 	item.Granted.Grants = some
+	item.Statement--
+	d.at(12, command{Regrant: &regrant{[]regrantItem{item}}})
+	if len(d.state.regs.get(rid).grants) != 1 {
+		t.Error("an answer about other contents was taken")
+	}
+	item.Statement++
+	d.at(13, command{Peer: &peerBeta})
 	d.at(14, command{Regrant: &regrant{[]regrantItem{item}}})
 	if len(d.state.regs.get(rid).grants) != 1 {
 		t.Error("an answer from before the peering changed was taken")
@@ -409,6 +415,10 @@ func TestGrantsChange(t *testing.T) {
 	c.Granted.Policy = 0
 	if r := d.at(15, command{Register: c}); !errors.Is(r.err, errMoved) {
 		t.Errorf("a registration with such an answer: %+v", r)
+	}
+	u := &update{Format: 1, RID: rid, Caller: ada, Statement: item.Statement, Document: c.Document, Granted: c.Granted}
+	if r := d.at(16, command{Update: u}); !errors.Is(r.err, errMoved) {
+		t.Errorf("an update with such an answer: %+v", r)
 	}
 }
 
@@ -443,6 +453,13 @@ func TestKeyDocuments(t *testing.T) {
 		t.Errorf("the attestations are %q", got)
 	}
 	gone := peerBeta
+	gone.Mesh = false
+	d.at(6, command{Peer: &gone})
+	if len(d.state.issued.Mesh) != 0 {
+		t.Errorf("nothing is exported to a peer that is listed: %+v", d.state.issued)
+	}
+	d.at(6, command{Peer: &peerBeta})
+	gone = peerBeta
 	gone.State = directory.PeeringTerminated
 	d.at(6, command{Peer: &gone})
 	if len(d.state.issued.Mesh) != 0 || d.state.issued.Seq != d.state.revision {

@@ -167,7 +167,7 @@ func (a *answers) last() (last directory.Position) {
 }
 
 func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) {
-	leader, ok := s.leader()
+	leader, tenure, ok := s.follow()
 	if !ok || leader.ID == s.cfg.Node {
 		return nil, errNotLeader
 	}
@@ -175,7 +175,11 @@ func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) 
 	for i, p := range group {
 		m.Requests[i] = p.request
 	}
-	got, err := s.exchange(ctx, leader, &m)
+	line, err := s.lineTo(tenure, leader)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotLeader, err)
+	}
+	got, err := line.exchange(ctx, &m)
 	switch {
 	case err != nil:
 		return nil, err
@@ -190,17 +194,13 @@ func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) 
 	return got, nil
 }
 
-// exchange sends a message over the line to the leader, and returns what it answers.
-func (s *Store) exchange(ctx context.Context, leader Member, m *message) (*answers, error) {
+// exchange sends a message and returns what the other end answers.
+func (l *line) exchange(ctx context.Context, m *message) (*answers, error) {
 	data, err := encoding.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
 	}
-	line, err := s.lineTo(ctx, leader)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotLeader, err)
-	}
-	if data, err = line.ask(ctx, append(newFrame(len(data)), data...)); err != nil {
+	if data, err = l.ask(ctx, append(newFrame(len(data)), data...)); err != nil {
 		return nil, err
 	}
 	var got answers

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -54,17 +55,22 @@ func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Durati
 	if err := unheld(filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
-	w, err := wal.Open(filepath.Join(dir, "log"), wal.WithLogger(log.Named("wal")), wal.WithSegmentSize(segmentSize))
+	told := &walLogger{Logger: log.Named("wal")}
+	var w *wal.WAL
+	err := sound(func() (err error) {
+		w, err = wal.Open(filepath.Join(dir, "log"), wal.WithLogger(told), wal.WithSegmentSize(segmentSize))
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
+		return nil, fmt.Errorf("open the log in %s: %w", dir, notSound(err))
 	}
 	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, log.Named("snapshots"))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), w.Close())
 	}
-	judged := &judgedLog{w, failed, &appendClock{slow: slow}, newTrail(trailing)}
+	judged := &judgedLog{summedLog{w}, failed, told, &appendClock{slow: slow}, newTrail(trailing)}
 	if faulty != nil {
-		judged.LogStore = faulty(w)
+		judged.LogStore = faulty(judged.LogStore)
 	}
 	ahead, err := newAheadLog(judged, leads)
 	if err != nil {
@@ -113,22 +119,52 @@ func (d *disk) empty() (bool, error) {
 	return len(list) == 0, err
 }
 
-// A judgedLog times and measures writes and tells of those that fail.
+// A judgedLog times and measures writes, and tells of those that fail and of entries that
+// can't be read.
 type judgedLog struct {
 	raft.LogStore
 	failed func(error)
+	told   *walLogger
 	clock  *appendClock
 	trail  *trail
+}
+
+// A walLogger keeps the last error that the log's library logged: why it has no next
+// file is nowhere else.
+type walLogger struct {
+	hclog.Logger
+	last atomic.Pointer[error]
+}
+
+// Error implements hclog.Logger.
+func (l *walLogger) Error(msg string, args ...any) {
+	l.Logger.Error(msg, args...)
+	for _, arg := range args {
+		if err, is := arg.(error); is {
+			l.last.Store(&err)
+		}
+	}
 }
 
 func (j *judgedLog) StoreLogs(entries []*raft.Log) error {
 	err := j.clock.time(func() error { return j.LogStore.StoreLogs(entries) })
 	if err != nil {
+		if why := j.told.last.Load(); why != nil && errors.Is(err, wal.ErrSealed) {
+			err = fmt.Errorf("begin its next file: %w", *why)
+		}
 		j.failed(fmt.Errorf("write the log: %w", err))
 		return err
 	}
 	j.trail.note(entries)
 	return nil
+}
+
+func (j *judgedLog) GetLog(index uint64, entry *raft.Log) error {
+	err := j.LogStore.GetLog(index, entry)
+	if errors.Is(err, ErrDamaged) {
+		j.failed(err)
+	}
+	return err
 }
 
 // judgedVotes tells of terms and votes that cannot be written.

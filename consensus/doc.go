@@ -15,4 +15,23 @@
 // member hands out to be signed is therefore the same bytes on every member.
 //
 // DESIGN.md tells why it is as it is.
+//
+// # Files
+//
+//	store, read, linear                 what others call: writes, reads, linearizable reads
+//	config, membership, loops, logger   what a member is made of, and its loops
+//	forward, courier, line, switchboard a write on its way to the leader, and its answer
+//	leader, dated, rules, regrant       what the leader decides before it proposes
+//	batch, command, made, quick         log entries: gathering, encoding, and what follows from them
+//	fsm, apply*, renew, transfer        every member applies them
+//	claims, spent, law, overlap         what else is state: keys used once, proofs, policy, rotated keys
+//	registry, roll, former, places      how registrations, and what they are found by, lie in memory
+//	ledger, streams, domain             the ledger, what each audience is told, epochs
+//	sweep, jump, presence, contacts, succession
+//	                                    deadlines, clocks, who was heard when, who leads next
+//	join, operate, members, servers, tend, aside
+//	                                    who is a member, and what members ask each other
+//	transport, conns, pipeline, tell    the wire between members, and Raft on it
+//	disk*, ahead, slow, trail, growth   the log on disk, and how it keeps up
+//	snapshot*, backup, restore          the state in files
 package consensus

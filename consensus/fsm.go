@@ -48,7 +48,9 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 func (m machine) Restore(r io.ReadCloser) error {
 	state, err := readSnapshot(r, m.cfg.Domain, m.cfg.Index, &snapshotHeader{})
 	if err := errors.Join(err, r.Close()); err != nil {
-		return fmt.Errorf("restore a snapshot: %w", err)
+		err = fmt.Errorf("restore a snapshot: %w", err)
+		m.unread.Store(&err)
+		return err
 	}
 	state.fillIndex() // before the lock is held: nothing is applied meanwhile, and 10^6 take seconds
 	m.growth.bytes.Store(0)

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,11 +101,12 @@ type network struct {
 	mu        sync.Mutex
 	listeners map[string]*memListener
 	cut       map[string]bool
+	held      map[string]bool
 	pipes     map[*pipe]string // end to the address that it belongs to
 }
 
 func newNetwork() *network {
-	return &network{listeners: map[string]*memListener{}, cut: map[string]bool{}, pipes: map[*pipe]string{}}
+	return &network{listeners: map[string]*memListener{}, cut: map[string]bool{}, held: map[string]bool{}, pipes: map[*pipe]string{}}
 }
 
 type memListener struct {
@@ -160,6 +162,7 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 				return nil, errors.Join(errCut, a.Close())
 			}
 			n.pipes[a], n.pipes[b] = from, to
+			a.hold(n.held[from] || n.held[to])
 			return a, nil
 		case <-l.closed:
 			return nil, net.ErrClosed
@@ -188,12 +191,24 @@ func (n *network) heal(name string) {
 	delete(n.cut, name)
 }
 
+// hold lets nothing through from and to an address, and breaks nothing, until it is to do
+// so no more: to others the node is as one that is stopped.
+func (n *network) hold(name string, held bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.held[name] = held
+	for p := range n.pipes {
+		p.hold(n.held[p.from] || n.held[p.to])
+	}
+}
+
 // A pipe is one end of a buffered connection in memory, deadlines included.
 type pipe struct {
 	in, out    *half
 	from, to   string
 	rdl, wrdl  deadline
 	closedOnce sync.Once
+	gone       atomic.Bool // closed at this end
 }
 
 // A half carries bytes one way.
@@ -201,6 +216,7 @@ type half struct {
 	mu     sync.Mutex
 	buf    []byte
 	closed bool
+	held   bool          // what is in buf, and the end, are not there yet
 	moved  chan struct{} // closed and replaced at every change
 }
 
@@ -225,12 +241,21 @@ func newPipe(from, to string) (a, b *pipe) {
 	return &pipe{in: x, out: y, from: from, to: to}, &pipe{in: y, out: x, from: to, to: from}
 }
 
+func (p *pipe) hold(held bool) {
+	for _, h := range []*half{p.in, p.out} {
+		h.change(func() { h.held = held })
+	}
+}
+
 func (p *pipe) Read(b []byte) (int, error) {
 	for {
 		p.in.mu.Lock()
-		n := copy(b, p.in.buf)
+		n := 0
+		if !p.in.held {
+			n = copy(b, p.in.buf)
+		}
 		p.in.buf = p.in.buf[n:]
-		closed, moved := p.in.closed, p.in.moved
+		closed, moved := p.gone.Load() || p.in.closed && !p.in.held, p.in.moved
 		p.in.mu.Unlock()
 		if n > 0 || len(b) == 0 {
 			return n, nil
@@ -273,6 +298,7 @@ func (p *pipe) Write(b []byte) (n int, err error) {
 
 func (p *pipe) Close() error {
 	p.closedOnce.Do(func() {
+		p.gone.Store(true)
 		p.in.change(func() { p.in.closed = true })
 		p.out.change(func() { p.out.closed = true })
 	})
@@ -320,6 +346,15 @@ func newDomain(t testing.TB, n int, tune func(*Config)) *domain {
 
 func (d *domain) start(i int) {
 	d.t.Helper()
+	s, err := d.open(i)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.nodes[i] = s
+}
+
+func (d *domain) open(i int) (*Store, error) {
+	d.t.Helper()
 	m := d.members[i]
 	server, client := d.ca.configs(d.t, m.ID)
 	cfg := Config{
@@ -339,11 +374,7 @@ func (d *domain) start(i int) {
 	if d.tune != nil {
 		d.tune(&cfg)
 	}
-	s, err := Open(cfg)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.nodes[i] = s
+	return Open(cfg)
 }
 
 func (d *domain) stop(i int) {

@@ -140,7 +140,11 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := d.nodes[other].exchange(t.Context(), d.members[leader], &message{[]cbor.RawMessage{raw}})
+		l, err := d.nodes[other].lineTo(t.Context(), d.members[leader])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.exchange(t.Context(), &message{[]cbor.RawMessage{raw}})
 		if !errors.Is(err, errNotLeader) {
 			t.Errorf("it is answered %+v, %v", got, err)
 		}
@@ -157,7 +161,11 @@ func TestALineThatComesTooLate(t *testing.T) {
 		d.ready()
 		leader, other := d.leader()
 		d.nodes[leader].lines.drain(t.Context())
-		_, err := d.nodes[other].exchange(t.Context(), d.members[leader], &message{})
+		l, err := d.nodes[other].lineTo(t.Context(), d.members[leader])
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.exchange(t.Context(), &message{})
 		if !errors.Is(err, errNotLeader) {
 			t.Errorf("it is answered %v", err)
 		}

@@ -58,8 +58,14 @@ func (s *Store) start() (err error) {
 	}()
 	log := raftLogger(s.log)
 	s.cluster = newCluster(&s.cfg, s.log, s.known, s.vouched)
+	if err := owned(s.cfg.Dir, s.cfg.Node); err != nil {
+		return err
+	}
 	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.cfg.Timing.SnapshotEvery, s.isLeader, s.cfg.faulty); err != nil {
 		return err
+	}
+	if err := own(s.cfg.Dir, s.cfg.Node); err != nil {
+		return fmt.Errorf("note whose data this is: %w", err)
 	}
 	dropSpools(s.cfg.Dir)
 	if err := s.bootstrap(); err != nil {
@@ -71,8 +77,19 @@ func (s *Store) start() (err error) {
 	})
 	s.transport = memberTransport{transport, s.address(), s.disk.ahead.told, make(chan raft.RPC)}
 	s.loops.Go(func() { s.transport.run(s.closing.Done()) })
-	s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, s.transport)
+	err = sound(func() (err error) {
+		s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, s.transport)
+		return err
+	})
 	if err != nil {
+		switch why, unread := s.failure(), s.unread.Load(); { // which the library told in its own words
+		case why != nil:
+			err = notSound(why)
+		case unread != nil: // Raft's own checksum of it is right
+			err = *unread
+		default:
+			err = notSound(err)
+		}
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}
 	s.running.Store(s.raft)
@@ -90,6 +107,7 @@ func (s *Store) start() (err error) {
 	s.loops.Go(func() { s.asked.answer(s.closing, s.askLeader) })
 	s.loops.Go(func() { s.confirmed.answer(s.closing, s.confirm) })
 	s.loops.Go(s.presenceLoop)
+	s.loops.Go(s.successionLoop)
 	s.loops.Go(s.joinLoop)
 	s.loops.Go(s.tendLoop)
 	if s.cfg.Timing.SlowDisk > 0 {

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -31,13 +30,8 @@ const catchUpPause = 50 * time.Millisecond
 
 // presenceLoop speaks to the leader at intervals, and at once to a new one.
 func (s *Store) presenceLoop() {
-	elected := make(chan raft.Observation, 1)
-	observer := raft.NewObserver(elected, false, func(o *raft.Observation) bool {
-		_, ok := o.Data.(raft.LeaderObservation)
-		return ok
-	})
-	s.raft.RegisterObserver(observer)
-	defer s.raft.DeregisterObserver(observer)
+	elected, deaf := s.elections()
+	defer deaf()
 	for {
 		pause := s.cfg.Timing.Presence
 		if !s.leading.Load() {
@@ -60,11 +54,11 @@ func (s *Store) presenceLoop() {
 // announcePresence asks how far the leader is and waits a little for this member
 // to get there.
 func (s *Store) announcePresence() bool {
-	leader, ok := s.leader()
+	leader, tenure, ok := s.follow()
 	if !ok || leader.ID == s.cfg.Node {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Presence)
+	ctx, cancel := context.WithTimeout(tenure, s.cfg.Timing.Presence) // a successor waits to hear of this clock
 	defer cancel()
 	var a presenceAnswer
 	if err := s.post(ctx, leader, presencePath, &presenceWord{s.cfg.clock().UnixMilli()}, &a); err != nil {

@@ -16,7 +16,8 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 	beta, gamma := spiffeid.RequireTrustDomainFromString("beta.test"), spiffeid.RequireTrustDomainFromString("gamma.test")
 	secret := directory.HashOf([]byte("secret"))
 	offer := func(td spiffeid.TrustDomain, secret directory.Hash, bundle string) *command {
-		return &command{Redeem: &redeem{secret, peer{Domain: td, State: directory.PeeringActive, Bundle: []byte(bundle), Mesh: true}}}
+		return &command{Redeem: &redeem{secret, peer{Domain: td, State: directory.PeeringActive, Bundle: []byte(bundle), Mesh: true,
+			Export: directory.PeerRules{Names: []string{"*"}}, Import: directory.PeerRules{Records: 1}}}}
 	}
 	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), directory.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
 	apply := func(seconds int64, c *command) error {
@@ -27,7 +28,8 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 		}
 		return results[0].err
 	}
-	invite := &command{Peer: &peer{Domain: beta, State: directory.PeeringPending, Secret: secret, Until: 100}}
+	invite := &command{Peer: &peer{Domain: beta, State: directory.PeeringPending, Secret: secret, Until: 100,
+		Export: directory.PeerRules{Names: []string{"a*"}}, Import: directory.PeerRules{Records: 7}}}
 	for _, c := range []*command{{Epoch: &epoch{10, "test"}}, invite} {
 		if err := apply(10, c); err != nil {
 			t.Fatal(err)
@@ -51,7 +53,7 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 	if err := apply(102, offer(beta, secret, "{}")); err != nil {
 		t.Fatal(err)
 	}
-	if p := s.peerings[beta]; p.State != directory.PeeringActive || p.Mesh {
+	if p := s.peerings[beta]; p.State != directory.PeeringActive || p.Mesh || !p.Export.Equal(invite.Peer.Export) || !p.Import.Equal(invite.Peer.Import) {
 		t.Errorf("beta is %+v; it is active, and says not itself what it may have", p)
 	}
 	before := s.revision

@@ -50,8 +50,8 @@ const (
 // tells peers nothing; restored registrations are shown here, unconfirmed, and
 // exported once their owners refresh them.
 //
-// It is refused where the backup is another domain's, or older than the domain and
-// o.Force is not set. Errors are *directory.Error; after OutcomeUnknown the domain
+// It is refused where the backup is another domain's, or older than the domain or of a
+// later epoch and o.Force is not set. Errors are *directory.Error; after OutcomeUnknown the domain
 // is either as before or restored, and its epoch tells which.
 func (s *Store) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (Restored, error) {
 	if len(o.Reason) > maxReason {
@@ -250,6 +250,9 @@ func (s *Store) mayRestore(live, old *state, o RestoreOptions) error {
 		return errSealed
 	case old.epoch == 0:
 		return directory.Refuse(directory.BadRequest, "there is nothing in the backup")
+	case old.epoch > live.epoch && !o.Force:
+		return directory.Refuse(directory.Conflict,
+			"the backup is of epoch %d, which this domain, in epoch %d, has never been in: it is of another one of the same name, or this one was set back; what is registered here would be lost; repeat it with force if that is meant", old.epoch, live.epoch)
 	case old.position().Before(live.position()) && !o.Force:
 		return directory.Refuse(directory.Conflict,
 			"the backup is at %s and the domain at %s: what was changed between them would be lost; repeat it with force if that is meant", old.position(), live.position())

@@ -430,3 +430,28 @@ func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
 	problem(t, d.at(4, command{Claim: claimOf(1, 1, 2)}).err, directory.KeyInUse)
 	problem(t, d.at(4, command{Claim: claimOf(2, 1, 2)}).err, directory.KeySpent)
 }
+
+// A backup of another domain of the same name, such as one for trying out, is of an
+// epoch that this one was never in. It comes in the place of what is registered here
+// only by force, even if its epoch is the later one.
+func TestABackupOfAnotherHistoryIsNotRestoredByMistake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		production := newDomain(t, 1, nil)
+		production.ready()
+		if _, err := production.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		trial := newDomain(t, 1, nil)
+		trial.ready()
+		file := trial.backup(0)
+		_, err := production.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
+		problem(t, err, directory.Conflict)
+		if n := production.nodes[0].cfg.Index.Len(); n != 1 {
+			t.Errorf("%d registrations are left", n)
+		}
+		if _, err := production.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {
+			t.Error(err)
+		}
+	})
+}

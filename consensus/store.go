@@ -27,8 +27,10 @@ type Store struct {
 	growth   growth
 	courier  courier
 	lines    switchboard
+	tenure   tenure
 	presence presence
 	jumps    jumpWatch
+	unread   atomic.Pointer[error]  // why the last snapshot that did not do was none for this release
 	outside  atomic.Pointer[string] // why this node is no member yet; nil where it is
 	found    candidates
 	restores sync.Mutex  // one at a time

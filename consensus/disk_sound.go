@@ -1,0 +1,122 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/metadb"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// ErrDamaged says that a member's log or snapshots are not as it wrote them. Its domain
+// has all of it where other members do: such a member begins anew with an empty Dir,
+// while all the others are up, since its votes are gone as well.
+var ErrDamaged = errors.New("what is on disk is damaged")
+
+// sound is the error of f, or what f panicked with: where the disk doesn't hold what it
+// should, that is how the libraries say so; and a file that is mapped and too short
+// faults.
+func sound(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+		}
+	}()
+	return f()
+}
+
+// notSound tells an error that says what is on disk from one of reaching it.
+func notSound(err error) error {
+	var system syscall.Errno
+	if err == nil || errors.Is(err, ErrDamaged) || errors.As(err, &system) && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
+}
+
+// ownerFile says whose state a directory has.
+const ownerFile = "member"
+
+// owned says why dir is not to be used by node: it is another's, with votes that this
+// one did not give, or the log was taken out of it.
+func owned(dir string, node spiffeid.ID) error {
+	b, err := os.ReadFile(filepath.Join(dir, ownerFile))
+	owner := strings.TrimSpace(string(b))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && owner == "" { // new, or of an earlier build
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read whose data this is: %w", err)
+	}
+	if owner != node.String() {
+		return fmt.Errorf("%s has the state of %s, and this is %s: give each node a data directory of its own", dir, owner, node)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "log", metadb.FileName)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: there was a log in %s, and it is gone", ErrDamaged, filepath.Join(dir, "log"))
+	}
+	return nil
+}
+
+// own marks dir as node's.
+func own(dir string, node spiffeid.ID) error {
+	path := filepath.Join(dir, ownerFile)
+	if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
+		return nil
+	}
+	if err := os.WriteFile(path+".new", []byte(node.String()+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// A summedLog writes each entry with a checksum, where Raft has room for what it gives
+// to nobody, and looks at it when the entry is read. The library's own are looked at
+// for the newest entries alone. An entry of an earlier build has none.
+type summedLog struct{ raft.LogStore }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func sumOf(e *raft.Log) []byte {
+	head := make([]byte, 0, 17)
+	head = binary.BigEndian.AppendUint64(head, e.Index)
+	head = binary.BigEndian.AppendUint64(head, e.Term)
+	head = append(head, byte(e.Type))
+	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, e.Data))
+}
+
+func (s summedLog) StoreLogs(entries []*raft.Log) error {
+	summed := make([]*raft.Log, len(entries))
+	for i, e := range entries {
+		with := *e
+		with.Extensions = sumOf(e)
+		summed[i] = &with
+	}
+	return s.LogStore.StoreLogs(summed)
+}
+
+func (s summedLog) StoreLog(e *raft.Log) error { return s.StoreLogs([]*raft.Log{e}) }
+
+func (s summedLog) GetLog(index uint64, e *raft.Log) error {
+	err := sound(func() error { return s.LogStore.GetLog(index, e) })
+	switch {
+	case errors.Is(err, wal.ErrCorrupt):
+		return notSound(err)
+	case err != nil:
+		return err
+	case len(e.Extensions) > 0 && string(e.Extensions) != string(sumOf(e)):
+		return fmt.Errorf("%w: log entry %d is not what was written", ErrDamaged, index)
+	}
+	e.Extensions = nil
+	return nil
+}

@@ -1,0 +1,115 @@
+package consensus
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hashicorp/raft"
+)
+
+// A member doesn't begin with what it did not write: with a document that a disk
+// changed, without the log that it had, with another's votes. It says so, and never by
+// a panic. A disk that is full, or a later release's, is not damaged: nobody is to remove it.
+func TestADamagedDiskIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		register := func(agent string) {
+			t.Helper()
+			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, agent, 600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		register("before")
+		var backup bytes.Buffer
+		if err := d.nodes[0].Backup(t.Context(), &backup); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.nodes[0].Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
+			t.Fatal(err) // whose snapshot the log begins behind
+		}
+		register("flipped")
+		register("after")
+		d.stop(0)
+		dir := filepath.Join(d.dir, "0")
+		segment := func(dir string) string { return must(filepath.Glob(filepath.Join(dir, "log", "*.wal")))[0] }
+		change := func(path string, change func([]byte) []byte) {
+			t.Helper()
+			if err := os.WriteFile(path, change(must(os.ReadFile(path))), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		half := func(b []byte) []byte { return b[:len(b)/2] }
+		none := func([]byte) []byte { return nil }
+		index := filepath.Join("log", "wal-meta.db")
+		for _, c := range []struct {
+			name, says string
+			damage     func(dir string)
+		}{
+			{"a name in an entry is another", "is not what was written", func(dir string) {
+				change(segment(dir), func(b []byte) []byte { return bytes.Replace(b, []byte("flipped"), []byte("flopped"), 1) })
+			}},
+			{"a segment's head", "", func(dir string) { change(segment(dir), func(b []byte) []byte { b[9] ^= 1; return b }) }},
+			{"the log's directory file is empty", "", func(dir string) { change(filepath.Join(dir, index), none) }},
+			{"it is cut", "", func(dir string) { change(filepath.Join(dir, index), half) }},
+			{"it is gone", "it is gone", func(dir string) { _ = os.Remove(filepath.Join(dir, index)) }},
+			{"the log is gone", "it is gone", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "log")) }},
+			{"the snapshots are gone", "", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "snapshots")) }},
+			{"a snapshot is cut", "", func(dir string) {
+				change(must(filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin")))[0], half)
+			}},
+		} {
+			d.dir = t.TempDir()
+			copied := filepath.Join(d.dir, "0")
+			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			c.damage(copied)
+			s, err := d.open(0)
+			if err == nil {
+				t.Errorf("%s: it started", c.name)
+				_ = s.Close()
+			} else if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		d.dir = filepath.Dir(dir)
+		me := d.members[0]
+		d.members[0].ID = must(alphaNode("another"))
+		if _, err := d.open(0); err == nil || !strings.Contains(err.Error(), me.ID.String()) {
+			t.Errorf("with another's state: %v", err)
+		}
+		d.members[0] = me
+		d.dir = t.TempDir()
+		if err := os.CopyFS(filepath.Join(d.dir, "0"), os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		later := must(raft.NewFileSnapshotStore(filepath.Join(d.dir, "0"), 1, io.Discard))
+		meta := must(later.List())[0]
+		_, nowhere := raft.NewInmemTransport("")
+		sink := must(later.Create(meta.Version, meta.Index, meta.Term+1, meta.Configuration, meta.ConfigurationIndex, nowhere))
+		if err := errors.Join(encoding.NewEncoder(sink).Encode(&snapshotHeader{Version: snapshotVersion + 1, Domain: alpha.Name()}), sink.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "knows versions to") {
+			t.Errorf("with a later release's snapshot: %v", err)
+		}
+		d.dir = filepath.Dir(dir)
+		d.start(0)
+		d.ready()
+	})
+}
+
+func TestADiskThatIsFullIsNotDamaged(t *testing.T) {
+	if err := notSound(fmt.Errorf("create a segment: %w", syscall.ENOSPC)); errors.Is(err, ErrDamaged) || !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+}
