@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// passing are the statuses of an agent's that a client can do something about.
+var passing = map[int]directory.Problem{
+	400: directory.AgentBadRequest, 404: directory.AgentNotFound, 409: directory.AgentConflict,
+	413: directory.AgentTooLarge, 422: directory.AgentUnprocessable, 429: directory.AgentRateLimited,
+	503: directory.AgentUnavailable,
+}
+
+// refusalOf maps an agent's answer that is no success (AI-034).
+func refusalOf(resp *http.Response, own bool) error {
+	problem, ok := passing[resp.StatusCode]
+	switch {
+	case own && resp.StatusCode == 401:
+		problem, ok = directory.AgentUnauthorized, true
+	case own && resp.StatusCode == 403:
+		problem, ok = directory.AgentForbidden, true
+	}
+	if !ok {
+		return directory.Refuse(directory.AgentFailed, "the agent answered %d", resp.StatusCode)
+	}
+	e := directory.Refuse(problem, "the agent answered %d", resp.StatusCode)
+	if words := messageOf(resp); words != "" && problem != directory.AgentUnavailable {
+		e.Detail += ": " + words
+	}
+	e.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
+	return e
+}
+
+// messageOf returns an agent's own words for what is wrong: of problem details, or
+// of draft-cui's error object.
+func messageOf(resp *http.Response) string {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	if err != nil {
+		return ""
+	}
+	var told struct {
+		Detail  jsontext.Value `json:"detail"`
+		Message jsontext.Value `json:"message"`
+		Error   jsontext.Value `json:"error"`
+	}
+	_ = json.Unmarshal(body, &told)
+	var inner struct {
+		Message jsontext.Value `json:"message"`
+	}
+	_ = json.Unmarshal(told.Error, &inner)
+	for _, raw := range []jsontext.Value{told.Detail, inner.Message, told.Message, told.Error} {
+		var s string
+		if len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &s) == nil && s != "" {
+			return sentence(s)
+		}
+	}
+	return ""
+}
+
+// sentence makes an agent's words fit to be shown: bounded, on one line.
+func sentence(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) > maxMessage {
+		s = s[:maxMessage]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// maxRetryAfter bounds what a caller is told to wait, in seconds.
+const maxRetryAfter = 24 * 3600
+
+// retryAfter reads the field in seconds, or as a date; 0 where it says nothing.
+func retryAfter(text string) int {
+	if n, err := strconv.Atoi(text); err == nil {
+		return min(max(n, 0), maxRetryAfter)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(int(time.Until(at).Seconds()), 0), maxRetryAfter)
+	}
+	return 0
+}
+
+// explain turns what went wrong on the way to the agent into what a client is
+// told: never where it went.
+func explain(ctx context.Context, err error) error {
+	var told *directory.Error
+	switch {
+	case errors.As(err, &told):
+		return told
+	case context.Cause(ctx) != nil && errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	}
+	told = directory.Refuse(directory.AgentFailed, "the agent could not be reached")
+	switch rule := RuleOf(err); {
+	case rule == RuleScheme, rule == RulePort, rule == RuleAddress:
+		told = directory.Refuse(directory.EndpointRefused, "the agent's endpoint breaks the guard's rule %q; nothing was sent", rule)
+	case rule == RuleTime, errors.Is(err, context.DeadlineExceeded):
+		told = directory.Refuse(directory.AgentTimeout, "the agent did not answer in time")
+	case rule == RuleSize:
+		told = directory.Refuse(directory.AgentFailed, "the agent's answer is larger than this gateway passes on")
+	case rule != "":
+		told = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q", rule)
+	}
+	told.Err = err
+	return told
+}

@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// askedKey is, of a request's context, the exchange whose question it is.
+type askedKey struct{}
+
+// An exchange is what goes to an MCP server for one invocation or probe. Its requests
+// end with that, and the guard's own no is kept, which the library may not hand on.
+type exchange struct {
+	next http.RoundTripper
+	ctx  context.Context
+	i    *invoking // nil where it is for no invocation
+	last atomic.Pointer[error]
+	// sent is that a request has been handed on, and missing that the server doesn't
+	// know the session that what is asked for was in. spoiled is that the session is not
+	// to be used again.
+	sent, missing, spoiled atomic.Bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
+	x.sent.Store(true)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	if r.Method == http.MethodDelete { // the session's end is told the server also where the caller has gone
+		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
+	} else {
+		context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) }) // which comes when the invocation ends
+	}
+	if x.i != nil {
+		ctx = x.i.traced(ctx)
+	}
+	if r = r.Clone(ctx); x.i != nil {
+		x.i.passed(ctx, r.Header)
+		r.Header.Del("Idempotency-Key") // a session is several requests, and one key is for one
+	}
+	resp, err := x.next.RoundTrip(r)
+	if err != nil {
+		x.last.Store(&err)
+		return nil, err
+	}
+	switch resp.StatusCode {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		err = refusalOf(resp, false)
+		x.last.Store(&err)
+	case http.StatusNotFound: // MCP 2025-11-25, Session Management, 4
+		// What the server asks of us meanwhile is answered within the session too, and tells nothing.
+		if r.Context().Value(askedKey{}) == x && r.Header.Get("Mcp-Session-Id") != "" {
+			x.missing.Store(true)
+		}
+	}
+	return resp, nil
+}
+
+// lost reports whether nothing was done because the session is no more.
+func (x *exchange) lost() bool { return x.missing.Load() || !x.sent.Load() }
+
+// failed returns why nothing came of the exchange. Its session is not used again,
+// unless the gateway itself had nothing sent.
+func (x *exchange) failed(err error) error {
+	var told *directory.Error
+	if errors.As(err, &told) {
+		return told
+	}
+	x.spoiled.Store(true)
+	return x.cause(err)
+}
+
+// cause returns why an exchange failed.
+func (x *exchange) cause(err error) error {
+	var told *directory.Error
+	if errors.As(err, &told) {
+		return told
+	}
+	if last := x.last.Load(); last != nil {
+		return *last
+	}
+	var rpc *jsonrpc.Error
+	if errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeInvalidParams {
+		return directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", sentence(rpc.Message))
+	}
+	if cause := context.Cause(x.ctx); cause != nil {
+		return cause
+	}
+	return err
+}
