@@ -48,7 +48,7 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]opene
 		return "", err
 	case st == nil:
 		return m.counted(o, CodeEpochOld), nil // another page began a newer epoch meanwhile
-	case p.To <= st.state.Watermark:
+	case p.To <= st.state.Watermark, p.At < st.anew:
 		return m.counted(o, CodeOld), nil
 	case p.From > st.state.Watermark:
 		return m.counted(o, CodeGap), nil
@@ -65,7 +65,7 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]opene
 			}
 			effects = append(effects, e)
 		}
-		if t.state.Live > uint64(m.cfg.Quota) && t.state.Live > st.state.Live {
+		if t.state.Live > m.quota(st) && t.state.Live > st.state.Live {
 			return &Refusal{CodeQuota, p.Issuer, errQuota}
 		}
 		t.state.Watermark, delta = p.To, t.delta
@@ -83,13 +83,30 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]opene
 		return "", err
 	}
 	o.heardPage(f, st, p)
-	if st == f.next && p.To == p.At {
-		if err := m.swap(o, f); err != nil {
+	if p.To == p.At {
+		if err := m.atTip(o, f, st); err != nil {
 			return "", err
 		}
 	}
 	m.moved()
 	return m.counted(o, CodeApplied), nil
+}
+
+// quota is how many entries a stream may hold. While it is pulled anew there are those
+// beside its origin's that go then, and may be as many as it was let have.
+func (m *Mesh) quota(st *stream) uint64 {
+	if st.anew > 0 {
+		return 2 * uint64(m.cfg.Quota)
+	}
+	return uint64(m.cfg.Quota)
+}
+
+// atTip does what waited for a stream to hold all that its origin announced. o.mu is held.
+func (m *Mesh) atTip(o *origin, f *feed, st *stream) error {
+	if st == f.next {
+		return m.swap(o, f)
+	}
+	return m.vouch(o, f, st)
 }
 
 func (m *Mesh) counted(o *origin, c Code) Code {
@@ -364,6 +381,11 @@ func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (n
 	if err != nil || len(rids) == 0 {
 		return next, err
 	}
+	return next, m.removeAll(o, f, st, rids)
+}
+
+// removeAll takes entries of a stream away, on disk and in the index. o.mu is held.
+func (m *Mesh) removeAll(o *origin, f *feed, st *stream, rids []directory.RID) error {
 	var delta usage
 	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
 		for _, rid := range rids {
@@ -379,12 +401,12 @@ func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (n
 		return nil
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	o.account(st, state, delta)
 	effects := make([]effect, len(rids))
 	for i, rid := range rids {
 		effects[i] = effect{digest: directory.Digest{RID: rid}}
 	}
-	return next, m.apply(o, f, st, effects)
+	return m.apply(o, f, st, effects)
 }

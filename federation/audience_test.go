@@ -270,7 +270,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.origin.list(beta, gamma)
 		tr.canary()
 		o, giver := tr.b.origin(alpha), node{alpha, tr.a.base}
-		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver))
+		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
 		codes := make(chan int, 2)
 		for _, s := range []*site{tr.a, tr.b} {
 			go func() {
@@ -285,7 +285,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.origin.list(beta)
 		must(t, tr.b.refreshKeys(t.Context(), o, giver))
 		tr.canary()
-		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver))
+		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
 		if a, b := <-codes, <-codes; a != http.StatusForbidden || b != http.StatusForbidden {
 			t.Errorf("%d %d", a, b)
 		}

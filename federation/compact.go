@@ -9,25 +9,42 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// compactSlack is what a chain may list beyond twice the live entries.
-const compactSlack = 4096
+// compactSlack is what a chain may weigh beyond twice the live entries. Each link weighs
+// linkWeight digests beside those that it lists: whoever is given the chain asks for each
+// link and writes each down, which takes as long as so many digests of one page. A node
+// that followed an origin from its beginning has a link for every change.
+const (
+	compactSlack = 4096
+	linkWeight   = 16
+)
 
 var errLonger = errors.New("its fresh pages list more than those that they would replace")
 
-// compact pulls an origin's chain anew from 0 where it lists more than twice what
+// compact pulls an origin's chain anew from 0 where it weighs more than twice what
 // is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
 // take its place once they reach as far.
 func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 	o.mu.Lock()
 	st := f.cur
-	due := st != nil && f.next == nil && st.state.Listed > 2*st.state.Live+compactSlack
-	n, ok := o.nodeAt(f.turn)
-	most := uint64(0)
+	var state streamState
 	if st != nil {
-		most = st.state.Listed + compactSlack
+		state = st.state
 	}
+	gathering := f.next != nil
+	n, ok := o.nodeAt(f.turn)
 	o.mu.Unlock()
-	if !due || !ok {
+	if st == nil || gathering || !ok {
+		return
+	}
+	weighs := state.Listed
+	err := m.store.read(st.id, func(t *streamTx) error {
+		weighs += linkWeight * t.chain().Sequence()
+		return nil
+	})
+	if err != nil {
+		m.cfg.Logger.Error("can't read a chain", "origin", o.domain.Name(), "error", err)
+	}
+	if weighs <= 2*state.Live+compactSlack {
 		return
 	}
 	select {
@@ -36,18 +53,18 @@ func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 	default:
 		return
 	}
-	if err := m.repull(ctx, o, f, st, n, most); err != nil {
+	if err := m.repull(ctx, o, f, st, n, weighs+compactSlack); err != nil {
 		m.cfg.Logger.Debug("can't renew a chain", "origin", o.domain.Name(), "node", n.base, "error", err)
 	}
 }
 
 // repull gathers a fresh chain. An origin that goes on for ever fills no disk: most
-// is what the chain may list.
+// is what the chain may weigh.
 func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n node, most uint64) error {
 	if _, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.newSpare() }); err != nil {
 		return err
 	}
-	for since, listed := uint64(0), uint64(0); ; {
+	for since, weighs := uint64(0), uint64(0); ; {
 		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
 		if err != nil {
 			return err
@@ -67,7 +84,7 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n nod
 				return err
 			}
 		}
-		if listed += weight(p.SignedPage); listed > most {
+		if weighs += linkWeight + weight(p.SignedPage); weighs > most {
 			return errLonger
 		}
 		since = p.To
@@ -122,10 +139,14 @@ func (t *streamTx) addPage(p *directory.SignedPage, text string) error {
 	return putPage(t.chain(), p, text)
 }
 
-// weight is what a page adds to a chain; one without digests is a link as well.
+// weight is what a page adds to what a chain lists; one without digests is a link as well.
 func weight(p *directory.SignedPage) uint64 { return uint64(max(1, len(p.Digests))) }
 
+// putPage adds a link to a chain; the bucket's sequence counts them.
 func putPage(chain *bbolt.Bucket, p *directory.SignedPage, text string) error {
+	if _, err := chain.NextSequence(); err != nil {
+		return err
+	}
 	return chain.Put(binary.BigEndian.AppendUint64(nil, p.To), marshal(storedPage{From: p.From, Listed: weight(p), JWS: text}))
 }
 

@@ -179,8 +179,8 @@ func (s *seen) compare(now seen, with func(since uint64) (reached uint64, enough
 	if now == *s {
 		return
 	}
-	if now.epoch != s.epoch {
-		*s = seen{epoch: now.epoch, upTo: now.from}
+	if now.of != s.of {
+		*s = seen{of: now.of, upTo: now.from}
 	}
 	if now.upTo > s.upTo+crossLag {
 		s.upTo = now.upTo - rand.Uint64N(crossLag)
@@ -248,9 +248,10 @@ func (m *Mesh) siblings(n int) (some []node) {
 // What is seen of a stream: how far it is here, and its origin's key document, which
 // goes with the mesh's.
 type seen struct {
-	epoch, upTo uint64
-	keys        string
-	from        uint64 // from where on a stream is compared that wasn't yet
+	of   *stream // another one in another epoch, and when it is pulled anew (doubt.go)
+	upTo uint64
+	keys string
+	from uint64 // from where on a stream is compared that wasn't yet
 }
 
 func (o *origin) seen(f *feed) (s seen) {
@@ -260,7 +261,7 @@ func (o *origin) seen(f *feed) (s seen) {
 		s.keys = o.keysText
 	}
 	if st := f.cur; st != nil {
-		s.epoch, s.upTo = st.id.epoch, st.state.Watermark
+		s.of, s.upTo = st, st.state.Watermark
 		if st.state.Listed > crossFirst {
 			s.from = st.state.Watermark
 		}

@@ -297,6 +297,39 @@ func (m *Mesh) resume(pending [][]byte) {
 	}
 }
 
+// recall freezes a domain that is a peer once more, and that evidence from before convicts
+// still: to end a peering, and to begin another, is no way out of it. It needs the key
+// document of the domain's now.
+func (m *Mesh) recall(o *origin) {
+	o.mu.Lock()
+	again := o.again
+	o.again = false
+	o.mu.Unlock()
+	if !again || m.cfg.Court == nil {
+		return
+	}
+	for _, f := range m.Evidence(o.domain) {
+		evidence, err := m.EvidenceFile(o.domain, f.ID)
+		if err == nil && !m.judged(evidence) {
+			continue
+		}
+		if err == nil {
+			m.cases.reopen(o.domain, f.ID)
+			_, err = m.convict(evidence, false)
+		}
+		if err != nil {
+			m.cfg.Logger.Error("can't take up evidence from before", "peer", o.domain.Name(), "evidence", f.ID, "error", err)
+		}
+	}
+}
+
+// reopen lets evidence that is known be taken once more.
+func (c *cases) reopen(td spiffeid.TrustDomain, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept[td] = slices.DeleteFunc(c.kept[td], func(f EvidenceFile) bool { return f.ID == id })
+}
+
 // freezeTime bounds one attempt to have the domain act.
 const freezeTime = 10 * time.Second
 

@@ -58,6 +58,43 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 	})
 }
 
+// A domain that ends a peering in which it was frozen, and is a peer again, is frozen again
+// as soon as its keys are known, while the evidence holds; another release lasts.
+//
+// Requirement: MESH-022
+func TestAnotherPeeringIsNoWayOutOfEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := active(alpha, 1)
+		p.State = directory.PeeringTerminated
+		court := &memory{believer: believer{func(spiffeid.TrustDomain) {}}}
+		b := newBench(t, func(c *Config) {
+			c.Court = court
+			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
+		})
+		file := filepath.Join(b.beta.cfg.Dir, "evidence", alpha.Name()+".E1-0"+keptSuffix)
+		must(t, os.WriteFile(file, []byte("E1-0"), 0o600))
+		b.beta.reopen(t)
+		b.beta.reconcile()
+		p.State = directory.PeeringActive
+		b.beta.reconcile()
+		o := b.beta.origin(alpha)
+		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
+		open := b.beta.cases.open()
+		if o.accepts() || len(open) != 1 || court.news != 0 {
+			t.Fatalf("it is believed again: %v; %d cases are open, %d were judged as news", o.accepts(), len(open), court.news)
+		}
+		must(t, b.beta.freeze(t.Context(), open[0]))
+		if files := b.beta.Evidence(alpha); len(files) != 1 || files[0].ID != "E1-0" {
+			t.Errorf("kept: %v", files)
+		}
+		b.beta.reconcile()
+		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
+		if !o.accepts() || len(b.beta.cases.open()) != 0 {
+			t.Error("a release doesn't last")
+		}
+	})
+}
+
 // A memory counts what it is to judge as news.
 type memory struct {
 	believer

@@ -148,7 +148,7 @@ func (m *Mesh) pullPrivate(ctx context.Context, o *origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := m.pullAll(ctx, o, &o.private, n); err != nil && ctx.Err() == nil {
+	if err := m.pullAll(ctx, o, &o.private, n, endless(ctx)); err != nil && ctx.Err() == nil {
 		o.failed(&o.private, err)
 		m.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.domain.Name(), "node", n.base, "error", err)
 	}

@@ -173,7 +173,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
 		rid := b.origin.register("agent", 600)
-		if err := g.pullAll(t.Context(), g.origin(alpha), &g.origin(alpha).feed, b.giver()); err != nil {
+		if err := g.pullAll(t.Context(), g.origin(alpha), &g.origin(alpha).feed, b.giver(), endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		bad := 0
@@ -288,7 +288,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		}
 		gone := func(d directory.Digest) {
 			t.Helper()
-			if r, err := b.beta.storedRecord(alpha, directory.Mesh, nameOf(d)); r != nil || err != nil {
+			if r, err := b.beta.storedRecord(b.beta.origin(alpha).shownStream(directory.Mesh), nameOf(d)); r != nil || err != nil {
 				t.Fatalf("on disk: %+v %v", r, err)
 			}
 		}
@@ -357,7 +357,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			g.put(rid, r, at)
 		})
 		b.pull()
-		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, node{gamma, sg.base}); err != nil {
+		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, node{gamma, sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
@@ -366,7 +366,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			}
 		}
 		g.remove(rid)
-		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, node{gamma, sg.base}); err != nil {
+		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, node{gamma, sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
 
@@ -70,7 +72,7 @@ func (b *bench) giver() node { return node{alpha, b.alpha.base} }
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
 	b.Helper()
-	if err := b.beta.pullAll(b.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed, b.giver()); err != nil {
+	if err := b.beta.pullAll(b.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed, b.giver(), endless(b.Context())); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -109,7 +111,8 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]message{
-		"too large":        {CodeFormat, func(*bench) string { return strings.Repeat("A", MaxPage+1) }},
+		"too large":        {CodeFormat, signed(listing(6 * maxDigests))},
+		"too many digests": {CodeJSON, signed(listing(maxDigests + 1))},
 		"no JWS":           {CodeFormat, func(*bench) string { return "a.b" }},
 		"a line end":       {CodeFormat, func(b *bench) string { return strings.Replace(signed(nil)(b), ".", "\n.", 1) }},
 		"padding":          {CodeFormat, func(b *bench) string { return signed(nil)(b) + "==" }},
@@ -158,6 +161,116 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 	}
 }
 
+// listing makes a page list its first digest so many times.
+func listing(n int) func(*directory.SignedPage) {
+	return func(p *directory.SignedPage) {
+		p.Digests = slices.Repeat(p.Digests[:1], n)
+		for i := range p.Digests {
+			p.Digests[i].Revision = uint64(i + 1)
+		}
+		p.To, p.At = uint64(n), uint64(n)
+	}
+}
+
+// What is for one peer alone comes by that peer's own asking: who pushes it may have it
+// from anywhere, and what is gossiped is passed on. Of an origin that is frozen nothing
+// is taken, whoever has asked for it before.
+//
+// Requirement: MESH-003, MESH-017
+func TestWhatWasNotAskedForIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		rid := b.origin.register("one", 600)
+		b.origin.grant(rid, directory.Only(beta), true)
+		made, err := b.alpha.publisher.page(directory.Only(beta), 0, 10, false)
+		must(t, err)
+		code := func(from sender) Code {
+			_, _, err := b.beta.take(t.Context(), from, b.giver(), made.text)
+			return codeOf(err)
+		}
+		if c := code(sender{domain: alpha, pushed: true}); c != CodeOriginUnknown {
+			t.Errorf("a private page that is pushed: %q", c)
+		}
+		o := b.beta.origin(alpha)
+		o.mu.Lock()
+		o.convicted = true
+		o.mu.Unlock()
+		if c := code(sender{domain: alpha}); c != CodeOriginUnknown {
+			t.Errorf("a page of an origin that is frozen: %q", c)
+		}
+		o.mu.Lock()
+		o.convicted = false
+		o.mu.Unlock()
+		if c := code(sender{domain: alpha}); c != "" || len(b.beta.shown(alpha)) != 1 {
+			t.Errorf("a page that was asked for: %q", c)
+		}
+	})
+}
+
+// An origin that repeats itself isn't where it was then: an older head, from whoever is
+// behind, takes no newer one's place.
+//
+// Requirement: MESH-005
+func TestAnOlderHeadIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		head := func() string {
+			b.origin.register(fmt.Sprint("agent-", b.origin.rev), 600)
+			text, err := b.alpha.publisher.head()
+			must(t, err)
+			return text
+		}
+		older, newer := head(), head()
+		for _, text := range []string{newer, older} {
+			must(t, b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text))
+		}
+		if o := b.beta.origin(alpha); !o.holds(newer) || b.beta.counts.of(alpha)[CodeOld] != 1 {
+			t.Errorf("the older head is held; %v", b.beta.counts.of(alpha))
+		}
+	})
+}
+
+// A record says of itself what its page says of it. The name alone doesn't: an origin
+// may name another domain's statement, or one of its own about something else.
+//
+// Requirement: MESH-004
+func TestARecordIsOfWhatItsPageSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newModel(alpha, beta)
+		rid, other := o.register("one", 600), o.register("other", 600)
+		r := o.regs[rid]
+		good := r.announced
+		record := &storedRecord{Payload: r.payload, Disclosures: r.texts}
+		ended := *r.change
+		ended.Op = directory.OpEnd
+		payload, err := directory.Statement(directory.StatementFormat, &ended, nil)
+		must(t, err)
+		changed := func(f func(*directory.Digest)) directory.Digest {
+			d := good
+			f(&d)
+			return d
+		}
+		for name, c := range map[string]struct {
+			origin spiffeid.TrustDomain
+			epoch  uint64
+			digest directory.Digest
+			record *storedRecord
+			want   error
+		}{
+			"the same":         {alpha, o.epoch, good, record, nil},
+			"another domain's": {gamma, o.epoch, good, record, errRecord},
+			"another epoch's":  {alpha, o.epoch + 1, good, record, errRecord},
+			"another's":        {alpha, o.epoch, changed(func(d *directory.Digest) { d.RID = other }), record, errRecord},
+			"a later one":      {alpha, o.epoch, changed(func(d *directory.Digest) { d.Revision = r.change.Revision - 1 }), record, errRecord},
+			"an end":           {alpha, o.epoch, good, &storedRecord{Payload: payload}, errRecord},
+		} {
+			if e, err := openEntry(c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
+				t.Errorf("%s: %v, %v", name, e, err)
+			}
+		}
+	})
+}
+
 // refuse hands beta a message that must change nothing but its code's counter.
 func refuse(b *bench, code Code, text string) {
 	b.Helper()
@@ -201,24 +314,30 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("one", 600)
-		pushed := sender{domain: gamma, pushed: true}
-		if _, _, err := b.beta.openPage(pushed, strings.Repeat("A", MaxGossip+1)); codeOf(err) != CodeFormat {
-			t.Fatalf("a message over the bound: %v", err)
+		large, _ := b.alpha.keys.Sign(directory.TypePage, b.page(listing(200)))
+		b.beta.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
+		if b.beta.Refused()[CodeFormat] != 1 || len(b.beta.origin(alpha).mail) != 0 {
+			t.Fatalf("a message over the bound: %v", b.beta.Refused())
 		}
-		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
-		for range senderBurst {
-			if _, _, err := b.beta.openPage(pushed, text); codeOf(err) == CodeRate {
-				t.Fatal("refused within its rate")
+		text := string(b.page(nil)) // no JWS: only that it is looked at matters
+		refused := func(n int, from spiffeid.TrustDomain) uint64 {
+			before := b.beta.Refused()[CodeRate]
+			for range n {
+				b.beta.route(pushed{sender{domain: from, pushed: true}, "p" + text})
 			}
+			return b.beta.Refused()[CodeRate] - before
 		}
-		if _, _, err := b.beta.openPage(pushed, text); codeOf(err) != CodeRate {
-			t.Fatalf("beyond its rate: %v", err)
+		if refused(senderBurst, gamma) != 0 {
+			t.Fatal("refused within its rate")
 		}
-		if _, _, err := b.beta.openPage(sender{domain: alpha, pushed: true}, text); codeOf(err) == CodeRate {
+		if refused(1, gamma) != 1 {
+			t.Fatal("taken beyond its rate")
+		}
+		if refused(1, alpha) != 0 {
 			t.Fatal("another sender pays for it")
 		}
 		time.Sleep(time.Second)
-		if _, _, err := b.beta.openPage(pushed, text); codeOf(err) == CodeRate {
+		if refused(1, gamma) != 0 {
 			t.Fatal("not heard again when it is quiet")
 		}
 	})
@@ -237,7 +356,6 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		disk := b.beta.bytes(t)
 		_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.text)
 		if err != nil || code != CodeGap || len(b.beta.shown(alpha)) != 0 {
 			t.Fatalf("%s %v", code, err)
@@ -245,12 +363,11 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		if p := b.beta.Peers()[0]; p.Domain != alpha || p.Received[CodeGap] != 1 {
 			t.Fatalf("%+v", p)
 		}
-		_ = disk
 		b.pull()
 		if len(b.beta.shown(alpha)) != 5 {
 			t.Fatalf("%d shown", len(b.beta.shown(alpha)))
 		}
-		disk = b.beta.bytes(t)
+		disk := b.beta.bytes(t)
 		_, code, err = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.text)
 		if err != nil || code != CodeOld || b.beta.bytes(t) != disk || b.beta.counts.of(alpha)[CodeOld] != 1 {
 			t.Fatalf("%s %v", code, err)

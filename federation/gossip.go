@@ -235,6 +235,7 @@ func (g *gossip) targets(seeds map[string]*sought) []string {
 	}
 	longest := g.cfg.Stretch.of(g.cfg.Timing.Rejoin)
 	addresses := g.pool.due(now, longest, joinsAtOnce/2)
+	var due []string
 	for _, address := range wanted {
 		s := seeds[address]
 		if s == nil {
@@ -244,11 +245,18 @@ func (g *gossip) targets(seeds map[string]*sought) []string {
 		switch {
 		case address == g.cfg.Advertise || g.satisfied(address):
 			s.tries = 0
-		case len(addresses) < joinsAtOnce && !now.Before(s.next) && !slices.Contains(addresses, address):
-			addresses = append(addresses, address)
-			s.next = now.Add(pause(s.tries, longest))
-			s.tries++
+		case !now.Before(s.next) && !slices.Contains(addresses, address) && !slices.Contains(due, address):
+			due = append(due, address)
 		}
+	}
+	// Those that were tried longest ago come first: a peer may name many at which nobody
+	// ever answers, which keep none of another's from being tried.
+	slices.SortStableFunc(due, func(a, b string) int { return seeds[a].next.Compare(seeds[b].next) })
+	for _, address := range due[:min(len(due), joinsAtOnce-len(addresses))] {
+		s := seeds[address]
+		s.next = now.Add(pause(s.tries, longest))
+		s.tries++
+		addresses = append(addresses, address)
 	}
 	return addresses
 }

@@ -1,8 +1,10 @@
 package federation
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -168,6 +170,33 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		if b.count("too_large") != 3 {
 			t.Error("a head of 1 KiB + 1 was not refused")
 		}
+	})
+}
+
+// A peer that names many addresses at which nobody answers keeps none of another's from
+// being tried.
+//
+// Requirement: MESH-015
+func TestSeedsThatHangKeepNoneFromBeingTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		defer p.drain()
+		far := p.start(pondNode("beta.test", "1"), nil, nil)
+		var seeds []string
+		for i := range 60 {
+			seeds = append(seeds, fmt.Sprintf("10.9.0.%d:7946", i))
+		}
+		near := p.start(pondNode("alpha.test", "1"), append(seeds, far.address), func(c *GossipConfig) {
+			dial := c.Dial
+			c.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+				if strings.HasPrefix(address, "10.9.") {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return dial(ctx, address)
+			}
+		})
+		within(t, 5*time.Minute, "the seed behind them is found", func() bool { return len(near.alive()) == 2 })
 	})
 }
 

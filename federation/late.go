@@ -17,7 +17,7 @@ var errLate = errors.New("it is by a key that is not known yet")
 // withKeys has a message judged, and once more with the newest key document where it is by
 // a key that the one here lacks. What was pushed is judged later where that document
 // can't be asked for now, or came from a node that hasn't heard of its domain's newest
-// itself: who rotates his key is refused nothing for that. A second time it isn't put
+// itself: who rotates his key is seldom refused anything for that. A second time it isn't put
 // off, so that who forges gains a second.
 func (m *Mesh) withKeys(ctx context.Context, from sender, giver node, judge func() (*origin, error)) (*origin, error) {
 	o, err := judge()

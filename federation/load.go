@@ -43,6 +43,11 @@ func (m *Mesh) load() error {
 			return err
 		}
 		o.loadHead(saved.Head)
+		if doc, _, ok := m.cfg.Keys.Keys(td); ok {
+			if err := m.doubt(o, doc); err != nil {
+				return err
+			}
+		}
 		if err := m.obey(o); err != nil { // the machine may have stopped before it was done
 			return err
 		}

@@ -11,6 +11,26 @@
 //	defer m.Close()
 //
 // DESIGN.md says why it is built so.
+//
+// # Files
+//
+//	mesh, config               what others call
+//	publish, serve, signatures what the own domain tells
+//	message, page, late        the gate that each foreign message passes
+//	pull, stint, stages, feed, repair, seed, records
+//	                           the loops that have what peers tell, and its records
+//	accept, show, rules, rejudge
+//	                           what is done with it: stored, filtered, shown
+//	store, load, places, past, compact, wipe
+//	                           what is on disk
+//	peer, inbox, limits        what is kept of each peer, and its bounds
+//	proof                      proof files
+//	evidence, compare, doubt, tell, release
+//	                           contradictions: found, shown to others, taken back
+//	gossip, push, delegate, rumour, screen, probes
+//	                           gossip, and what memberlist may see
+//	transport, link, handshake, exchange
+//	                           gossip on the wire
 package federation
 
 import (
@@ -334,6 +354,7 @@ func (m *Mesh) reconcile() {
 		}
 		if o == nil {
 			o = m.know(p.Domain)
+			o.again = true
 		}
 		o.mu.Lock()
 		changed := !o.peering.Import.Equal(p.Import)

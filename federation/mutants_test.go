@@ -49,7 +49,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 		head, err := b.alpha.publisher.head()
 		must(t, err)
 		n := nameOf(page.Digests[0])
-		record, ok, err := b.alpha.recordOf(alpha, beta, n)
+		record, ok, err := b.alpha.recordsOf(alpha, beta)(n)
 		if err != nil || !ok {
 			t.Fatal(err)
 		}

@@ -205,7 +205,7 @@ func (w *odd) pulls(r *site, n node) {
 	o := r.origin(alpha)
 	_ = r.askHead(context.Background(), o, n)
 	for _, f := range o.feeds() {
-		_ = r.pullAll(context.Background(), o, f, n)
+		_ = r.pullAll(context.Background(), o, f, n, endless(context.Background()))
 	}
 	r.backlog(context.Background(), o)
 }
@@ -257,7 +257,7 @@ func (w *odd) happens() {
 		}
 	default:
 		r := w.receiver()
-		r.pullFromOthers(context.Background(), r.origin(alpha))
+		r.pullFromOthers(context.Background(), r.origin(alpha), &r.origin(alpha).feed)
 	}
 }
 

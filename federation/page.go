@@ -43,7 +43,6 @@ var (
 type sender struct {
 	domain spiffeid.TrustDomain
 	pushed bool // without being asked
-	paced  bool // it was counted what it pushed
 	again  bool // it was put off once (putAside)
 }
 
@@ -65,25 +64,16 @@ type verifiedPage struct {
 }
 
 // openPage is the gate (rule G6): the checks in their order, one code each, and
-// nothing changed. Whoever calls it counts what it
-// refuses.
+// nothing changed. Whoever calls it counts what it refuses. What is pushed was paced
+// and found to be no larger than gossip may be before (route).
 func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error) {
-	limit := MaxPage
-	if from.pushed {
-		limit = MaxGossip
-	}
 	var page *directory.SignedPage
-	o, kid, err := m.verify(from, directory.TypePage, text, limit, func(payload []byte) (c claim, err error) {
+	o, kid, err := m.verify(from, directory.TypePage, text, MaxPage, func(payload []byte) (c claim, err error) {
 		if page, err = directory.ParsePage(payload); err != nil {
 			return c, err
 		}
 		if len(page.Digests) > maxDigests {
 			return c, errTooLarge
-		}
-		for _, d := range page.Digests {
-			if d.Deadline < 0 || d.Deadline > maxTime {
-				return c, errTime
-			}
 		}
 		return claim{page.Issuer, page.Audience, page.Epoch, page.IssuedAt, len(page.Digests)}, nil
 	})
@@ -115,9 +105,6 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 	parts, err := splitJWS(text)
 	if err != nil {
 		return nil, "", &Refusal{Code: CodeFormat, Err: err}
-	}
-	if from.pushed && !from.paced && !m.senders.allow(from.domain) {
-		return nil, "", &Refusal{Code: CodeRate, Err: errSender}
 	}
 	if err := checkHeader(parts.header, typ); err != nil {
 		return nil, "", &Refusal{Code: CodeHeader, Err: err}

@@ -83,10 +83,15 @@ func (m *Mesh) adopt(o *origin, text string, firstHand bool) error {
 	if firstHand {
 		o.heard = time.Now()
 	}
-	if doc, kept, ok := m.cfg.Keys.Keys(o.domain); ok && kept != o.keysText {
-		o.heard = time.Now()
-		if err := m.replaceKeys(o, doc, kept); err != nil {
+	if doc, kept, ok := m.cfg.Keys.Keys(o.domain); ok {
+		if err := m.doubt(o, doc); err != nil {
 			return err
+		}
+		if kept != o.keysText {
+			o.heard = time.Now()
+			if err := m.replaceKeys(o, doc, kept); err != nil {
+				return err
+			}
 		}
 	}
 	return m.obey(o)

@@ -29,6 +29,7 @@ type stream struct {
 	state  streamState
 	used   usage
 	wanted map[directory.RID]*want
+	anew   uint64 // while it is pulled anew: what was made before that revision is old; else 0
 }
 
 func newStream(id streamID) *stream { return &stream{id: id, wanted: map[directory.RID]*want{}} }
@@ -50,18 +51,21 @@ type origin struct {
 	stale     bool     // it wasn't heard for long, and its peering hides what it told
 	judging   *judging // nil where what is shown is by the rules of now
 	room      bool     // something was freed, or may be held, since readmit looked
+	again     bool     // it may have been a peer before: what was found of it then isn't judged yet
 	convicted bool     // frozen at this node, and the domain hasn't done it yet
 	unlisted  bool     // by its newest key document it doesn't let this domain have its mesh stream
 	feed               // its mesh stream
 	private   feed     // what it announces to this domain alone
 	announced *rate.Limiter
+	doubting  *rate.Limiter   // looks for what revoked keys signed; as the next
 	comparing *rate.Limiter   // pages of a chain that are read to compare; not guarded
 	head      *directory.Head // the newest verified one
 	headText  string
 	headIs    time.Time          // when it was issued, by the origin's clock
-	passedOn  directory.Position // how far pages of the origin were gossiped on by this node; tend's own
+	passedOn  directory.Position // how far pages of the origin were gossiped on by this node
 	keysText  string
-	past      []pastDocument // the newest first
+	doubted   map[string]bool // the keys that it revoked, of which nothing is held
+	past      []pastDocument  // the newest first
 	keysAsked time.Time
 	keysDue   bool      // they were not, since a pushed message had been the reason just before
 	heard     time.Time // when anything verified last came
@@ -69,6 +73,7 @@ type origin struct {
 	reached   *directory.Position // what position found last; nil once anything changed
 	headTurn  int
 	headGiver node // of the head that was asked for last and came; zero before
+	headCame  time.Time
 
 	stop context.CancelFunc // of the loops; nil while none run
 	done chan struct{}
@@ -76,7 +81,8 @@ type origin struct {
 
 func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
-		mail: make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1),
+		doubting: rate.NewLimiter(rate.Every(doubtEvery), doubtBurst),
+		mail:     make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1),
 		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own))}
 	o.level = time.Now()       // so that the lag of a first sync is counted from its beginning
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
@@ -164,7 +170,14 @@ func (o *origin) headNode() (node, bool) {
 func (o *origin) headFrom(n node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.headGiver = n
+	o.headGiver, o.headCame = n, time.Now()
+}
+
+// headSince reports whether a head that was asked for has come from the origin since then.
+func (o *origin) headSince(t time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.headCame.After(t)
 }
 
 // lastHeadFrom returns which node gave the head that was asked for last and came.

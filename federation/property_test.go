@@ -42,6 +42,7 @@ func TestRules(t *testing.T) {
 		n = min(n, 8)
 	}
 	var failed atomic.Bool // one trace is enough
+	t.Cleanup(func() { t.Logf("%d seeds of %d steps; one has failed: %t", n, length, failed.Load()) })
 	for seed := *first; seed < *first+uint64(n); seed++ {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
@@ -215,7 +216,7 @@ func (tr *trial) step() []*receiver {
 		r.backlog(context.Background(), r.origin(alpha))
 	default:
 		tr.log("%s asks others", r.base)
-		r.pullFromOthers(context.Background(), r.origin(alpha))
+		r.pullFromOthers(context.Background(), r.origin(alpha), &r.origin(alpha).feed)
 	}
 	return []*receiver{r}
 }
@@ -269,7 +270,7 @@ func (tr *trial) pull(r *receiver) {
 	tr.Helper()
 	o, n := r.origin(alpha), node{alpha, tr.source.base}
 	for _, aud := range r.audiences() {
-		if err := r.pullAll(context.Background(), o, r.feed(aud), n); err != nil {
+		if err := r.pullAll(context.Background(), o, r.feed(aud), n, endless(context.Background())); err != nil {
 			tr.fail("pull: %v", err)
 		}
 	}

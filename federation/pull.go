@@ -98,6 +98,7 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 	if err != nil {
 		return fmt.Errorf("key document of %s: %w", o.domain.Name(), err)
 	}
+	m.recall(o)
 	return nil
 }
 
@@ -180,8 +181,8 @@ func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
 	if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
 		return err
 	}
-	if o.next != nil && o.next.id.epoch == h.Epoch && o.next.state.Watermark >= h.Tip { // a restored origin that announces nothing yet
-		if err := m.swap(o, &o.feed); err != nil {
+	if st := o.newest(); st.id.epoch == h.Epoch && st.state.Watermark >= h.Tip && h.At >= st.anew { // an origin that announces nothing, yet or any more
+		if err := m.atTip(o, &o.feed, st); err != nil {
 			return err
 		}
 	}
@@ -227,7 +228,7 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 			return err
 		}
 	}
-	if err := m.pullInTurn(ctx, o, f, n); err != nil {
+	if err := m.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {
 		return err
 	}
 	well()
@@ -252,7 +253,7 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 			useless++
 		}
 		if code != CodeApplied || p.To < p.At {
-			if err := m.pullInTurn(ctx, o, f, n); err != nil {
+			if err := m.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {
 				return err
 			}
 		}
@@ -262,12 +263,12 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.
-func (m *Mesh) pullInTurn(ctx context.Context, o *origin, f *feed, n node) error {
+func (m *Mesh) pullInTurn(ctx context.Context, o *origin, f *feed, n node, s *stint) error {
 	select {
 	case f.busy <- struct{}{}:
 		defer func() { <-f.busy }()
-		return m.pullAll(ctx, o, f, n)
-	case <-ctx.Done():
-		return ctx.Err()
+		return m.pullAll(ctx, o, f, n, s)
+	case <-s.asking.Done():
+		return context.Cause(s.asking)
 	}
 }

@@ -102,7 +102,6 @@ func (m *Mesh) route(p pushed) {
 		_ = m.refused(p.from, p.msg, &Refusal{Code: CodeRate, Err: errSender})
 		return
 	}
-	p.from.paced = true
 	issuer := peek(p.msg[1:])
 	if !issuer.IsZero() && issuer == m.cfg.Domain {
 		m.hearOwn(p.msg[1:])
@@ -176,13 +175,24 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 		case err != nil: // counted and written down by the gate
 		case code == CodeGap:
 			nudge(o.ask)
-		case o.passedOn.Before(directory.Position{Epoch: page.Epoch, Revision: page.To}):
-			o.passedOn = directory.Position{Epoch: page.Epoch, Revision: page.To}
+		case o.furthest(page):
 			m.passOn(o.domain, p.msg)
 		}
 	default:
 		_ = m.refused(p.from, p.msg, &Refusal{CodeFormat, o.domain, errJWS})
 	}
+}
+
+// furthest reports whether a page goes further than all that was passed on, as it is then.
+func (o *origin) furthest(p *verifiedPage) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to := directory.Position{Epoch: p.Epoch, Revision: p.To}
+	if !o.passedOn.Before(to) {
+		return false
+	}
+	o.passedOn = to
+	return true
 }
 
 // holds reports whether a head is the one that is held, byte for byte.

@@ -39,15 +39,19 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 	if !s.lists(origin, from) && origin != s.cfg.Domain {
 		return errNotListed
 	}
+	if !s.replies.take(from) {
+		return errTurns
+	}
+	defer s.replies.leave(from)
 	w.Header().Set("Content-Type", typeNDJSON)
 	w.Header().Set("Cache-Control", "no-store")
 	out, done := s.codecs.compressed(w, r)
 	defer done()
-	written := 0
+	written, recordOf := 0, s.recordsOf(origin, from)
 	for _, hm := range req.Names {
 		n := name{hm[0], hm[1]}
 		line := recordLine{H: n.h, M: n.m}
-		text, ok, err := s.recordOf(origin, from, n)
+		text, ok, err := recordOf(n)
 		switch {
 		case errors.Is(err, errNotReady):
 			line.Error = string(directory.Unavailable)
@@ -70,21 +74,40 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 	return nil
 }
 
-// recordOf returns a record that a domain may have: of the own domain what one of
-// its streams names, of another what its mesh stream does; and what was announced
-// to this domain alone, where it is a node of this domain that asks.
-func (m *Mesh) recordOf(origin, to spiffeid.TrustDomain, n name) (string, bool, error) {
-	if origin != m.cfg.Domain {
-		r, err := m.storedRecord(origin, directory.Mesh, n)
-		if r == nil && err == nil && to == m.cfg.Domain {
-			r, err = m.storedRecord(origin, directory.Only(to), n)
-		}
-		if r == nil || err != nil {
-			return "", false, err
-		}
-		return r.record().String(), true, nil
+// recordsOf returns what finds the records that a domain may have: of the own domain what
+// one of its streams names, of another what its mesh stream does; and what was announced
+// to this domain alone, where it is a node of this domain that asks. The streams of
+// another are looked up once: while one is pulled, its lock is held most of the time.
+func (m *Mesh) recordsOf(origin, to spiffeid.TrustDomain) func(name) (string, bool, error) {
+	if origin == m.cfg.Domain {
+		return func(n name) (string, bool, error) { return m.ownRecord(to, n) }
 	}
-	if m.lists(origin, to) {
+	auds := []directory.Audience{directory.Mesh}
+	if to == m.cfg.Domain {
+		auds = append(auds, directory.Only(to))
+	}
+	var shown []*stream
+	if o := m.origin(origin); o != nil {
+		for _, aud := range auds {
+			shown = append(shown, o.shownStream(aud))
+		}
+	}
+	return func(n name) (string, bool, error) {
+		for _, st := range shown {
+			r, err := m.storedRecord(st, n)
+			if err != nil {
+				return "", false, err
+			}
+			if r != nil {
+				return r.record().String(), true, nil
+			}
+		}
+		return "", false, nil
+	}
+}
+
+func (m *Mesh) ownRecord(to spiffeid.TrustDomain, n name) (string, bool, error) {
+	if m.lists(m.cfg.Domain, to) {
 		if text, ok, err := m.publisher.record(directory.Mesh, n); ok || err != nil {
 			return text, ok, err
 		}
@@ -92,13 +115,9 @@ func (m *Mesh) recordOf(origin, to spiffeid.TrustDomain, n name) (string, bool, 
 	return m.publisher.record(directory.Only(to), n)
 }
 
-// storedRecord returns a record that another domain's shown stream names.
-func (m *Mesh) storedRecord(origin spiffeid.TrustDomain, aud directory.Audience, n name) (r *storedRecord, err error) {
-	o := m.origin(origin)
-	if o == nil {
-		return nil, nil
-	}
-	st := o.shownStream(aud)
+// storedRecord returns a record that another domain's stream names; nil where it names
+// none, or there is no such stream.
+func (m *Mesh) storedRecord(st *stream, n name) (r *storedRecord, err error) {
 	if st == nil {
 		return nil, nil
 	}
@@ -241,6 +260,8 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 	for i, nm := range names {
 		q.Names[i], asked[nm] = [2]directory.Hash{nm.h, nm.m}, true
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime) // the next holder has its time as well
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.base+pathRecords, bytes.NewReader(q.bytes()))
 	if err != nil {
 		return fmt.Errorf("federation: %w", err)

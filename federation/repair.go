@@ -20,8 +20,7 @@ func newBackoff() *backoff.ExponentialBackOff {
 }
 
 // follow holds one subscription to a stream. A node that fails gives way to the
-// next; when all of them failed, the others of the mesh are asked, but for what is
-// for this domain alone.
+// next; when all of them failed, others are asked.
 func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 	b := newBackoff()
 	for fails := 0; ctx.Err() == nil; {
@@ -35,36 +34,36 @@ func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 		}
 		o.failed(f, err)
 		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.base, "error", err)
-		if fails++; fails >= len(o.nodes()) && f == &o.feed {
-			m.pullFromOthers(ctx, o)
+		if fails++; fails >= len(o.nodes()) && m.pullFromOthers(ctx, o, f) {
+			b.Reset()
 		}
 		wait(ctx, nil, m.cfg.Stretch.of(b.NextBackOff()))
 	}
 }
 
-// askOthers is how many of the others are asked at a time; one of them may be
-// cut off from the origin as well. relayTime is for each: whoever answers slowly
-// keeps nobody from an origin that is there again.
+// How many of the domain's own nodes and how many others are asked at a time; one of
+// them may be cut off from the origin as well.
 const (
-	askOthers = 3
-	relayTime = 30 * time.Second
+	askSiblings = 1
+	askOthers   = 3
 )
 
-// pullFromOthers gets what other peers hold of an origin that can't be reached.
-// Signatures decide, channels never do.
-func (m *Mesh) pullFromOthers(ctx context.Context, o *origin) {
-	others := m.others(o.domain)
-	for _, n := range others[:min(askOthers, len(others))] {
-		timed, cancel := context.WithTimeout(ctx, relayTime)
-		err := m.askHead(timed, o, n)
-		if err == nil {
-			err = m.pullInTurn(timed, o, &o.feed, n)
-		}
-		cancel()
-		if err != nil {
-			m.cfg.Logger.Debug("can't pull from another", "origin", o.domain.Name(), "node", n.base, "error", err)
+// pullFromOthers gets what others hold of an origin that can't be reached: a sibling,
+// which may have heard it while this node was away, and other peers, but for what is for
+// this domain alone. Signatures decide, channels never do. It reports whether one of
+// them has more.
+func (m *Mesh) pullFromOthers(ctx context.Context, o *origin, f *feed) (more bool) {
+	all := m.siblings(askSiblings)
+	if f == &o.feed {
+		others := m.others(o.domain)
+		all = append(all, others[:min(askOthers, len(others))]...)
+	}
+	for _, n := range all {
+		if m.pullFromAnother(ctx, o, f, n) {
+			more = true
 		}
 	}
+	return more
 }
 
 // others returns one node of each other active peer, in random order.
@@ -106,6 +105,7 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 			m.askNextHead(ctx, o)
 		case <-heads.C:
 			m.openLate(ctx, o)
+			m.doubtRest(o)
 			for _, f := range o.feeds() {
 				m.compact(ctx, o, f)
 			}
@@ -175,7 +175,7 @@ func (m *Mesh) pullBehind(ctx context.Context, o *origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := m.pullAll(ctx, o, &o.feed, n); err != nil {
+	if err := m.pullAll(ctx, o, &o.feed, n, endless(ctx)); err != nil {
 		m.cfg.Logger.Debug("can't pull", "origin", o.domain.Name(), "node", n.base, "error", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"go.etcd.io/bbolt"
 )
 
 // Requirement: MESH-024
@@ -149,6 +150,40 @@ func TestAwaitAsksForTheOriginsWord(t *testing.T) {
 		}
 		if err := b.beta.Await(ctx, alpha, directory.Position{Epoch: b.origin.epoch, Revision: 1000}); err == nil {
 			t.Fatal("reached what is not there")
+		}
+	})
+}
+
+// A chain that was made change by change is pulled anew, so that whoever gets it from
+// here gets few pages.
+//
+// Requirement: MESH-014
+func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		const agents = 5
+		for i := range agents {
+			b.origin.register(fmt.Sprint("agent-", i), 6000)
+			b.pull()
+		}
+		o := b.beta.origin(alpha)
+		links := func() (n uint64) {
+			must(t, b.beta.store.read(o.cur.id, func(tx *streamTx) error { n = tx.chain().Sequence(); return nil }))
+			return n
+		}
+		b.beta.compact(t.Context(), o, &o.feed)
+		if n := links(); n < agents {
+			t.Fatalf("%d links of %d changes", n, agents)
+		}
+		_, err := b.beta.store.change(o.cur.id, func(_ *bbolt.Tx, tx *streamTx) error {
+			return tx.chain().SetSequence(tx.chain().Sequence() + compactSlack/linkWeight) // as if there had been hundreds more
+		})
+		must(t, err)
+		for range 2 {
+			b.beta.compact(t.Context(), o, &o.feed)
+			if n := links(); n != 1 || o.cur.state.Listed != agents {
+				t.Fatalf("%d links that list %d", n, o.cur.state.Listed)
+			}
 		}
 	})
 }

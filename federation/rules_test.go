@@ -136,9 +136,31 @@ func TestALifetimeCapClips(t *testing.T) {
 		if x := h.deadline(1 << 31); x != 10_000 {
 			t.Errorf("a high cap: %d", x)
 		}
+		h.Lifetime = 9_000
+		if x := h.deadline(100); x != 1100 { // whoever hears of it late has it no longer
+			t.Errorf("a deadline that was set long ago: %d", x)
+		}
 		set(directory.PeerRules{})
 		if b.beta.shown(alpha)[long].ExpiresAt != was[long].ExpiresAt {
 			t.Error("it stays clipped")
+		}
+	})
+}
+
+// What an origin tells this domain alone counts with what it tells the mesh.
+func TestQuotasCountBothStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, set := ruled(t)
+		set(directory.PeerRules{Records: 1})
+		b.origin.register("everybody's", 6000)
+		ours := b.origin.register("ours", 6000)
+		b.origin.grant(ours, directory.Mesh, false)
+		b.origin.grant(ours, directory.Only(beta), true)
+		b.pull()
+		o := b.beta.origin(alpha)
+		must(t, b.beta.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
+		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
+			t.Errorf("%+v", s)
 		}
 	})
 }

@@ -23,9 +23,7 @@ func (m *Mesh) seed(ctx context.Context, o *origin) {
 
 func (m *Mesh) seedFeed(ctx context.Context, o *origin, f *feed) {
 	for _, n := range m.siblings(seedSiblings) {
-		if err := m.seedFrom(ctx, o, f, n); err != nil {
-			m.cfg.Logger.Debug("can't take a stream from a sibling", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.base, "error", err)
-		}
+		m.pullFromAnother(ctx, o, f, n)
 	}
 }
 
@@ -38,15 +36,4 @@ func (o *origin) blank(f *feed) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return f.cur == nil && f.next == nil
-}
-
-func (m *Mesh) seedFrom(ctx context.Context, o *origin, f *feed, n node) error {
-	ctx, cancel := context.WithTimeout(ctx, relayTime)
-	defer cancel()
-	if f == &o.feed {
-		if err := m.askHead(ctx, o, n); err != nil {
-			return err
-		}
-	}
-	return m.pullInTurn(ctx, o, f, n)
 }

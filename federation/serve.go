@@ -31,6 +31,8 @@ const (
 	maxWait    = 60 * time.Second
 	maxWaiters = 1024 // long polls at a time, of all peers together
 	maxOfOne   = 128  // and of one domain, so that none keeps the others out
+	maxReplies = 512  // pages and lists of records on their way at a time, likewise
+	maxToOne   = 64
 	nodePath   = "/roster/node/"
 
 	typeJOSE   = "application/jose"
@@ -41,7 +43,7 @@ const (
 // verified to make a request. Only nodes of the own domain and of active peers
 // are answered; others get 403.
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
-	s := &server{Mesh: m, caller: caller, waiters: map[spiffeid.TrustDomain]int{}, shows: map[spiffeid.TrustDomain]*rate.Limiter{}}
+	s := &server{Mesh: m, caller: caller, polls: newTurns(m.cfg.Domain, maxWaiters, maxOfOne), replies: newTurns(m.cfg.Domain, maxReplies, maxToOne), shows: map[spiffeid.TrustDomain]*rate.Limiter{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+pathHeads, s.admit(s.heads))
 	mux.HandleFunc("GET "+pathKeys, s.admit(s.keys))
@@ -61,30 +63,47 @@ type server struct {
 	*Mesh
 	caller func(*http.Request) (spiffeid.ID, bool)
 
-	mu      sync.Mutex
-	waiting int
-	waiters map[spiffeid.TrustDomain]int           // how many of them are of each domain
-	shows   map[spiffeid.TrustDomain]*rate.Limiter // of evidence
+	polls   *turns // that wait, and are answered
+	replies *turns // of those that don't wait
+
+	mu    sync.Mutex
+	shows map[spiffeid.TrustDomain]*rate.Limiter // of evidence
 }
 
-// enter makes a domain's long poll one of those that wait, if there is room.
-func (s *server) enter(td spiffeid.TrustDomain) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiting >= maxWaiters || s.waiters[td] >= maxOfOne {
+// turns bound what goes on at a time: of all domains together, and of each other than
+// the own, whose nodes ask for all streams at once after a loss. Who asks much and reads
+// the answers slowly could else fill the memory with them.
+type turns struct {
+	own       spiffeid.TrustDomain
+	all, each int
+
+	mu    sync.Mutex
+	taken int
+	of    map[spiffeid.TrustDomain]int
+}
+
+func newTurns(own spiffeid.TrustDomain, all, each int) *turns {
+	return &turns{own: own, all: all, each: each, of: map[spiffeid.TrustDomain]int{}}
+}
+
+// take takes one, if there is one left for that domain.
+func (t *turns) take(td spiffeid.TrustDomain) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.taken >= t.all || td != t.own && t.of[td] >= t.each {
 		return false
 	}
-	s.waiting++
-	s.waiters[td]++
+	t.taken++
+	t.of[td]++
 	return true
 }
 
-func (s *server) leave(td spiffeid.TrustDomain) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting--
-	if s.waiters[td]--; s.waiters[td] == 0 {
-		delete(s.waiters, td)
+func (t *turns) leave(td spiffeid.TrustDomain) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.taken--
+	if t.of[td]--; t.of[td] == 0 {
+		delete(t.of, td)
 	}
 }
 
@@ -140,6 +159,8 @@ func (m *Mesh) lists(origin, td spiffeid.TrustDomain) bool {
 }
 
 var errNotListed = directory.Refuse(directory.Forbidden, "the origin's key document doesn't list your domain for this stream")
+
+var errTurns = directory.Refuse(directory.Unavailable, "your domain has too many answers of this node under way, or all domains together do")
 
 func originOf(q url.Values) (spiffeid.TrustDomain, error) {
 	td, err := spiffeid.TrustDomainFromString(q.Get("origin"))
@@ -261,6 +282,14 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	if !s.mayHave(from, q) {
 		return errNotListed
 	}
+	turns := s.replies
+	if q.wait > 0 {
+		turns = s.polls
+	}
+	if !turns.take(from) {
+		return errTurns
+	}
+	defer turns.leave(from)
 	text, err := s.awaitPage(r, from, q)
 	if text != "" && !s.mayHave(from, q) { // it waited, and the key document may be another
 		return errNotListed
@@ -299,12 +328,6 @@ func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.
 }
 
 func (s *server) awaitPage(r *http.Request, from spiffeid.TrustDomain, q pagesQuery) (string, error) {
-	if q.wait > 0 {
-		if !s.enter(from) {
-			return "", directory.Refuse(directory.Unavailable, "too many subscriptions wait at this node")
-		}
-		defer s.leave(from)
-	}
 	end := time.NewTimer(q.wait)
 	defer end.Stop()
 	for {

@@ -77,11 +77,11 @@ func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver n
 	return m.fetch(ctx, o.domain, names, []node{giver}), nil
 }
 
-// pullAll pulls page by page until a node has no more.
-func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node) error {
+// pullAll pulls page by page until a node has no more, or its stint ends.
+func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node, s *stint) error {
 	for stuck := 0; ; {
 		since := o.since(f)
-		if done, err := m.pullOn(ctx, o, f, n, since); done || err != nil {
+		if done, err := m.pullOn(ctx, o, f, n, s, since); done || err != nil {
 			return err
 		}
 		if o.since(f) == since {
@@ -97,9 +97,9 @@ func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node) error {
 // page brings the stream no further. Up to three pages are on their way: while one is
 // written to disk, the records of the next are judged, and the node is asked for those
 // of the one behind it. So all processors of both ends have something to do.
-func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, since uint64) (done bool, err error) {
+func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, s *stint, since uint64) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	all, end := m.bring(ctx, o, f, n, since)
+	all, end := m.bring(ctx, o, f, n, s, since)
 	defer end()
 	defer cancel()
 	for p := range all {
@@ -110,6 +110,7 @@ func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, since uin
 		if err != nil || code != CodeApplied {
 			return false, err
 		}
+		s.bring(len(p.Digests))
 		if p.last(n) {
 			return true, nil
 		}
@@ -126,13 +127,13 @@ type judged struct {
 // bring starts the first two stages, and returns the pages that are ready to be written
 // and what waits for the stages' end, which reports whether the node has no more. Two
 // pages wait at most to be taken, one in each stage.
-func (m *Mesh) bring(ctx context.Context, o *origin, f *feed, n node, since uint64) (_ <-chan judged, end func() bool) {
+func (m *Mesh) bring(ctx context.Context, o *origin, f *feed, n node, s *stint, since uint64) (_ <-chan judged, end func() bool) {
 	asked, all := make(chan pulled), make(chan judged)
 	var stages sync.WaitGroup
 	whole := false // of the first stage until that has ended
 	stages.Go(func() {
 		defer close(asked)
-		whole = m.askOn(ctx, o, f, n, since, asked)
+		whole = m.askOn(ctx, o, f, n, s, since, asked)
 	})
 	stages.Go(func() {
 		defer close(all)
@@ -158,14 +159,14 @@ func (p *verifiedPage) last(n node) bool { return p.To == p.At && n.domain == p.
 
 // askOn asks for page after page, each with its records, and hands them on. It reports
 // whether the node has no more.
-func (m *Mesh) askOn(ctx context.Context, o *origin, f *feed, n node, since uint64, to chan<- pulled) bool {
+func (m *Mesh) askOn(ctx context.Context, o *origin, f *feed, n node, s *stint, since uint64, to chan<- pulled) bool {
 	for done := (ahead{}); ; {
 		var p pulled
-		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
+		text, err := m.getPage(s.asking, n, o.domain, f.aud, since, 0)
 		if err != nil {
 			p.err = err
 		} else if text != "" {
-			p = m.look(ctx, sender{domain: n.domain}, n, text, done)
+			p = m.look(s.asking, sender{domain: n.domain}, n, text, done)
 		} else {
 			return true
 		}

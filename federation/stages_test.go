@@ -41,7 +41,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- b.beta.pullAll(t.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed, b.giver())
+			done <- b.beta.pullAll(t.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed, b.giver(), endless(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
 		if err := tx.Rollback(); err != nil {
@@ -70,7 +70,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 			return body
 		}
 		o := b.beta.origin(alpha)
-		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver()); codeOf(err) != CodeFormat {
+		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); codeOf(err) != CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
 		if n := b.beta.view.Origin(alpha).Len(); n != 2*maxDigests {
@@ -126,7 +126,7 @@ func TestARecordHasAHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		n := nameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
-		record, _, err := b.alpha.recordOf(alpha, beta, n)
+		record, _, err := b.alpha.recordsOf(alpha, beta)(n)
 		must(t, err)
 		good, err := readRecord(n, record, "")
 		must(t, err)
@@ -191,7 +191,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			o := b.beta.origin(alpha)
-			all, end := b.beta.bring(ctx, o, &o.feed, b.giver(), o.since(&o.feed))
+			all, end := b.beta.bring(ctx, o, &o.feed, b.giver(), endless(ctx), o.since(&o.feed))
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 				if want := min(taken+2, pages); came[pathPages] != want || came[pathRecords] != want {

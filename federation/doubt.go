@@ -1,0 +1,208 @@
+package federation
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"go.etcd.io/bbolt"
+)
+
+// Whoever had a key that its domain has revoked since may have said anything by it: of
+// agents that there are not, of ends of those that there are, and of revisions or an
+// epoch that lie before all that the domain can reach. So a stream that rests on such a
+// key is pulled from its beginning once more. What is shown stays meanwhile, so that an
+// honest revocation takes nobody's agents away; what nobody else vouches for by then goes.
+
+// How often an origin is looked through for what a key signed: it takes a while where the
+// origin has much, and the origin says how often it revokes one.
+const (
+	doubtEvery = time.Minute
+	doubtBurst = 8
+)
+
+// doubtBatch bounds the pages of a chain that are read at a time.
+const doubtBatch = 64
+
+// doubtRest takes up what doubt put off.
+func (m *Mesh) doubtRest(o *origin) {
+	doc, _, ok := m.cfg.Keys.Keys(o.domain)
+	if !ok {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return
+	}
+	if err := m.doubt(o, doc); err != nil {
+		m.cfg.Logger.Error("can't look for what revoked keys signed", "peer", o.domain.Name(), "error", err)
+	}
+}
+
+// doubt looks for what the newly revoked keys of an origin's document signed. It is
+// safe to repeat, and is repeated after a start: what was begun may not have ended.
+// o.mu is held.
+func (m *Mesh) doubt(o *origin, doc *directory.KeyDocument) error {
+	for _, f := range o.feeds() {
+		if f.cur != nil { // no page may ever be as new as a document had it that a thief numbered
+			f.cur.anew = min(f.cur.anew, max(doc.Seq, 1))
+		}
+	}
+	revoked := map[string]bool{}
+	for _, id := range doc.Revoked {
+		if !o.doubted[id] {
+			revoked[id] = true
+		}
+	}
+	if len(revoked) == 0 || !o.doubting.Allow() { // tend sees to what is put off
+		return nil
+	}
+	parts, _ := splitJWS(o.headText)
+	bad := revoked[kidOf(parts.header)]
+	for _, f := range o.feeds() {
+		for _, st := range []*stream{f.cur, f.next} {
+			if st == nil || bad {
+				continue
+			}
+			var err error
+			if bad, err = m.store.restsOn(st.id, revoked); err != nil {
+				return err
+			}
+		}
+	}
+	if bad {
+		if err := m.askAnew(o, doc); err != nil {
+			return err
+		}
+	}
+	o.doubted = revoked
+	for _, id := range doc.Revoked {
+		o.doubted[id] = true
+	}
+	return nil
+}
+
+// askAnew has both streams of an origin pulled from their beginning. o.mu is held.
+func (m *Mesh) askAnew(o *origin, doc *directory.KeyDocument) error {
+	m.cfg.Logger.Warn("a peer has revoked a key by which it was believed; what it announces is pulled anew", "peer", o.domain.Name())
+	for _, f := range o.feeds() {
+		if f.next != nil {
+			if err := m.store.discard(f.next.id); err != nil {
+				return err
+			}
+		}
+		f.next, f.tip = nil, 0
+		switch st := f.cur; {
+		case st == nil:
+		case st.id.epoch > doc.Epoch: // one that the domain has not reached
+			if err := m.store.dropStreams(o.domain, f.aud); err != nil {
+				return err
+			}
+			f.cur = newStream(streamID{o.domain, f.aud, doc.Epoch})
+			f.cur.anew = max(doc.Seq, 1)
+			if err := m.hide(o, f, func(*directory.Entry) bool { return true }); err != nil {
+				return err
+			}
+		default:
+			state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.rewind() })
+			if err != nil {
+				return err
+			}
+			// Another stream of the same name, so that nobody goes on with the one before.
+			f.cur = &stream{id: st.id, state: state, used: st.used, wanted: st.wanted, anew: max(doc.Seq, 1)}
+		}
+	}
+	o.head, o.headText, o.reached, o.passedOn = nil, "", nil, directory.Position{}
+	nudge(o.ask)
+	m.moved()
+	return m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now()))
+}
+
+// rewind forgets how far a stream is, and its chain.
+func (t *streamTx) rewind() error {
+	for _, name := range bucketChains {
+		if t.bucket.Bucket(name) == nil {
+			continue
+		}
+		if err := t.bucket.DeleteBucket(name); err != nil {
+			return err
+		}
+	}
+	t.state.Watermark, t.state.Listed, t.state.Chain = 0, 0, 0
+	_, err := t.bucket.CreateBucket(bucketChains[0])
+	return err
+}
+
+// vouch ends what askAnew began, once the stream is at its origin's present: the
+// entries that rest on revoked keys still are none of the origin's. o.mu is held.
+func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
+	if st.anew == 0 {
+		return nil
+	}
+	for after, more := []byte(nil), true; more; {
+		var rids []directory.RID
+		var err error
+		after, more, err = m.store.entriesAfter(st.id, after, fillBatch, func(_ *streamTx, rid directory.RID, h *held) error {
+			if o.doubted[h.Key.String()] {
+				rids = append(rids, rid)
+			}
+			return nil
+		})
+		if err == nil && len(rids) > 0 {
+			err = m.removeAll(o, f, st, rids)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	st.anew = 0
+	return nil
+}
+
+var errRests = errors.New("a stream rests on a revoked key")
+
+// restsOn reports whether a page of a stream's chain, or an entry, is by one of the keys.
+func (s *store) restsOn(id streamID, revoked map[string]bool) (bool, error) {
+	var err error
+	for after, more := uint64(0), true; more && err == nil; {
+		after, more, err = s.chainAfter(id, after, doubtBatch, revoked)
+	}
+	for after, more := []byte(nil), true; more && err == nil; {
+		after, more, err = s.entriesAfter(id, after, fillBatch, func(_ *streamTx, _ directory.RID, h *held) error {
+			if revoked[h.Key.String()] {
+				return errRests
+			}
+			return nil
+		})
+	}
+	if errors.Is(err, errRests) {
+		return true, nil
+	}
+	return false, err
+}
+
+// chainAfter looks at up to limit pages of a chain, from one that goes as far as after
+// on, and returns where to go on; errRests where one is by one of the keys.
+func (s *store) chainAfter(id streamID, after uint64, limit int, revoked map[string]bool) (next uint64, more bool, err error) {
+	err = s.read(id, func(t *streamTx) error {
+		c := t.chain().Cursor()
+		for k, v := c.Seek(binary.BigEndian.AppendUint64(nil, after)); k != nil; k, v = c.Next() {
+			next = binary.BigEndian.Uint64(k)
+			if limit--; limit < 0 {
+				more = true
+				return nil
+			}
+			var p storedPage
+			if err := unmarshal(v, &p); err != nil {
+				return err
+			}
+			if parts, err := splitJWS(p.JWS); err != nil || revoked[kidOf(parts.header)] {
+				return errRests
+			}
+		}
+		return nil
+	})
+	return next, more, err
+}

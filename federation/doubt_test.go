@@ -1,0 +1,292 @@
+package federation
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A thief has one of alpha's signing keys, and says what it likes.
+type thief struct {
+	*bench
+	keys *keyring
+}
+
+func newThief(t *testing.T) *thief {
+	b := newBench(t, nil)
+	th := &thief{b, newKeyring(alpha, "thief", b.origin)}
+	b.origin.listKeys(nil, b.alpha.keys, th.keys)
+	return th
+}
+
+// says has beta take a page by the thief's key.
+func (th *thief) says(change func(*directory.SignedPage)) {
+	th.Helper()
+	text, _ := th.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) {
+		p.From, p.Digests = th.beta.origin(alpha).since(&th.beta.origin(alpha).feed), nil
+		change(p)
+	}))
+	if _, code, err := th.beta.take(th.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != CodeApplied {
+		th.Fatal(code, err)
+	}
+}
+
+// revoke has alpha revoke the key, and beta told so.
+func (th *thief) revoke() {
+	th.Helper()
+	th.origin.listKeys([]string{directory.KeyID(th.keys.public())}, th.alpha.keys)
+	must(th.T, th.beta.refreshKeys(th.Context(), th.beta.origin(alpha), th.giver()))
+}
+
+// asAnnounced checks that beta shows what alpha announces, and holds nothing else.
+func (th *thief) asAnnounced() {
+	th.Helper()
+	ds, _, _ := th.origin.Digests(directory.Mesh, 0, maxDigests)
+	shown, live := th.beta.shown(alpha), 0
+	for _, d := range ds {
+		if !d.Live() {
+			continue
+		}
+		live++
+		if e := shown[d.RID]; e == nil || e.ExpiresAt != d.Deadline*1000 {
+			th.Errorf("%s is announced until %d, and shown as %v", d.RID, d.Deadline, e)
+		}
+	}
+	if s := th.beta.Peers()[0]; len(shown) != live || s.Entries != uint64(live) {
+		th.Errorf("%d are shown and %d held of %d", len(shown), s.Entries, live)
+	}
+}
+
+// What a stolen key said is taken back where the key is revoked: agents that it ended or
+// kept alive, those that it made up, and revisions that the domain would never reach.
+// Nobody else's agents are gone meanwhile, and an old page brings nothing back.
+//
+// Requirement: TRUST-010, MESH-010
+func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			th := newThief(t)
+			var rids []directory.RID
+			for i := range 5 {
+				rids = append(rids, th.origin.register(fmt.Sprint("agent-", i), 3600))
+			}
+			th.pull()
+			honest, _ := th.alpha.keys.Sign(directory.TypePage, th.page(nil))
+			ds, _, _ := th.origin.Digests(directory.Mesh, 0, maxDigests)
+			th.says(func(p *directory.SignedPage) {
+				longer, made := ds[1], ds[2]
+				longer.Op, longer.Revision, longer.Deadline = directory.OpRenew, p.At+1, maxTime
+				made.RID, made.Revision, made.H, made.Deadline = ridOf(alpha, 999), p.At+2, directory.Hash{9}, maxTime
+				end := directory.Digest{RID: rids[0], Revision: p.At + 3, Op: directory.OpEnd, H: directory.Hash{1}}
+				p.Digests, p.To, p.At = []directory.Digest{longer, made, end}, math.MaxUint64, math.MaxUint64
+			})
+			shown := th.beta.shown(alpha)
+			if shown[rids[0]] != nil || shown[rids[1]].ExpiresAt != maxTime*1000 || len(shown) != 4 {
+				t.Fatal("the thief is not believed", shown)
+			}
+			th.origin.register("later", 3600)
+			th.origin.remove(rids[4])
+
+			th.revoke()
+			if restarts {
+				th.beta.reopen(t)
+			}
+			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != CodeOld {
+				t.Error("a page from before the revocation", code, err)
+			}
+			if n := len(th.beta.shown(alpha)); n != 4 {
+				t.Errorf("%d are shown while the origin is asked", n)
+			}
+			th.pull()
+			th.asAnnounced()
+			th.origin.register("last", 3600)
+			th.pull()
+			th.asAnnounced()
+			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != CodeOld {
+				t.Error("an old page after all", code, err)
+			}
+		})
+	}
+}
+
+// An epoch that only a stolen key began ends with it.
+//
+// Requirement: TRUST-010, MESH-019
+func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		th := newThief(t)
+		for i := range 3 {
+			th.origin.grant(th.origin.register(fmt.Sprint("agent-", i), 3600), directory.Only(beta), true)
+		}
+		o := th.beta.origin(alpha)
+		th.pull()
+		th.beta.pullPrivate(t.Context(), o)
+		time.Sleep(time.Minute)
+		h := directory.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64, IssuedAt: time.Now().Unix()}
+		head, _ := th.keys.Sign(directory.TypeHead, h.Payload())
+		must(t, th.beta.takeHead(t.Context(), sender{domain: alpha}, th.giver(), head))
+		if n := len(th.beta.shown(alpha)); o.cur.id.epoch != h.Epoch {
+			t.Fatalf("%d are shown of epoch %d", n, o.cur.id.epoch)
+		}
+		var before []string
+		for _, epoch := range []uint64{th.origin.epoch - 1, th.origin.epoch} {
+			text, _ := th.alpha.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Epoch = epoch }))
+			before = append(before, text)
+		}
+		th.revoke()
+		for _, text := range before {
+			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), text); code != CodeOld && codeOf(err) != CodeEpochOld {
+				t.Error("a page from before the revocation", code, err)
+			}
+		}
+		must(t, th.beta.askHead(t.Context(), o, th.giver()))
+		th.pull()
+		th.beta.pullPrivate(t.Context(), o)
+		if shown := th.beta.shown(alpha); len(shown) != 3 || o.cur.id.epoch != th.origin.epoch || o.private.newest().id.epoch != th.origin.epoch {
+			t.Errorf("%d are shown of epoch %d", len(shown), o.cur.id.epoch)
+		}
+	})
+}
+
+// What is pulled anew is passed on and compared like what was pulled at first, however far
+// the stolen key said that the stream was.
+//
+// Requirement: TRUST-010, MESH-019
+func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		th := newThief(t)
+		th.origin.register("agent", 3600)
+		th.pull()
+		o, from, compared := th.beta.origin(alpha), uint64(math.MaxUint64), seen{}
+		compares := func() {
+			now := o.seen(&o.feed)
+			compared.compare(now, func(since uint64) (uint64, bool) { from = since; return now.upTo, true })
+		}
+		gossips := func(k *keyring, change func(*directory.SignedPage)) {
+			text, _ := k.Sign(directory.TypePage, th.page(change))
+			th.beta.open(t.Context(), o, pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + text})
+		}
+		gossips(th.keys, func(p *directory.SignedPage) { p.To, p.At = math.MaxUint64, math.MaxUint64 })
+		if compares(); o.passedOn.Revision != math.MaxUint64 {
+			t.Fatal("the thief is not believed")
+		}
+		th.revoke()
+		th.pull()
+		th.origin.register("later", 3600)
+		gossips(th.alpha.keys, nil)
+		if at := o.since(&o.feed); o.passedOn.Revision != at {
+			t.Errorf("the stream is at %d, and %d was passed on", at, o.passedOn.Revision)
+		}
+		if compares(); from != 0 {
+			t.Errorf("it is compared from %d on", from)
+		}
+		th.asAnnounced()
+	})
+}
+
+// Who ended a domain's agents by a stolen key, and made up as many as may be held, keeps
+// none of the domain's own out once the key is revoked.
+//
+// Requirement: TRUST-010
+func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 3
+		th := newThief(t)
+		th.beta.Mesh.cfg.Quota = most
+		for i := range most {
+			th.origin.register(fmt.Sprint("agent-", i), 3600)
+		}
+		th.pull()
+		ds, _, _ := th.origin.Digests(directory.Mesh, 0, maxDigests)
+		th.says(func(p *directory.SignedPage) {
+			for i, d := range ds {
+				p.Digests = append(p.Digests, directory.Digest{RID: d.RID, Revision: p.At + uint64(i) + 1, Op: directory.OpEnd, H: directory.Hash{1}})
+			}
+			p.To, p.At = p.At+most, p.At+most
+		})
+		th.says(func(p *directory.SignedPage) {
+			at := p.From
+			for i := range uint64(most) {
+				p.Digests = append(p.Digests, directory.Digest{RID: ridOf(alpha, 900+at+i), Revision: at + i + 1, Op: directory.OpPut, H: directory.Hash{9}, Deadline: maxTime})
+			}
+			p.To, p.At = at+most, at+most
+		})
+		th.revoke()
+		th.pull()
+		th.asAnnounced()
+	})
+}
+
+// A key document that a thief numbered as high as can be, and by which all was to be
+// pulled anew, keeps nothing out for longer than it is the newest.
+//
+// Requirement: TRUST-010
+func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		th := newThief(t)
+		th.origin.register("agent", 3600)
+		th.pull()
+		o := th.beta.origin(alpha)
+		for _, doc := range []*directory.KeyDocument{
+			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{directory.KeyID(th.alpha.keys.public())}},
+			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{directory.KeyID(th.keys.public())}},
+		} {
+			o.mu.Lock()
+			must(t, th.beta.doubt(o, doc))
+			o.mu.Unlock()
+		}
+		th.pull()
+		th.asAnnounced()
+	})
+}
+
+// Who revokes key after key has its peers look for what they signed no oftener than they
+// bear, and what was put off is seen to.
+//
+// Requirement: TRUST-010
+func TestDoubtsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		th := newThief(t)
+		th.origin.register("agent", 3600)
+		th.pull()
+		th.says(func(p *directory.SignedPage) { p.To, p.At = p.At+1, p.At+1 })
+		o := th.beta.origin(alpha)
+		var revoked []string
+		for i := range doubtBurst {
+			revoked = append(revoked, directory.KeyID(newKeyring(alpha, fmt.Sprint(i), nil).public()))
+			th.origin.listKeys(revoked, th.alpha.keys, th.keys)
+			must(t, th.beta.refreshKeys(t.Context(), o, th.giver()))
+		}
+		th.revoke()
+		if o.since(&o.feed) == 0 {
+			t.Error("it is looked through at once each time")
+		}
+		time.Sleep(doubtEvery)
+		if th.beta.doubtRest(o); o.since(&o.feed) != 0 {
+			t.Error("what was put off is not seen to")
+		}
+		th.pull()
+		th.asAnnounced()
+	})
+}
+
+// A revoked key by which nothing was said costs nobody a pull.
+//
+// Requirement: TRUST-010
+func TestARevokedKeyThatSaidNothingCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		th := newThief(t)
+		th.origin.register("agent", 3600)
+		th.pull()
+		was := th.beta.Peers()[0].Watermark
+		th.revoke()
+		if now := th.beta.Peers()[0].Watermark; now != was {
+			t.Errorf("the watermark is %d and was %d", now, was)
+		}
+		th.asAnnounced()
+	})
+}
