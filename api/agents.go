@@ -54,10 +54,8 @@ func (s *Server) parsePublishing(w http.ResponseWriter, c *call) (ask directory.
 // an id of the registration that has it by that name, and of no other: then there
 // must be one (AI-021; spec/views.md, 2).
 func (s *Server) givenID(c *call, ask directory.Registering) (id string, present bool) {
-	for _, m := range ask.Document.Members() {
-		if m.Name == "id" && json.Unmarshal(m.Value, &id) != nil {
-			return "", ask.Present
-		}
+	if given, ok := directory.FindMember(ask.Document.Members(), "id"); ok && json.Unmarshal(given, &id) != nil {
+		return "", ask.Present
 	}
 	if rid, err := directory.ParseRID(id); err == nil {
 		if e, ok := s.cfg.View.Get(s.cfg.Domain, rid); ok && e.Agent == id && s.mayWrite(c, e) {

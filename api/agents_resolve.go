@@ -54,8 +54,7 @@ func (s *Server) resolve(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	write(w, c.Request, http.StatusOK, "application/json", s.resolved(ask, result))
-	return nil
+	return answer(w, c, "application/json", s.resolved(ask, result))
 }
 
 // parseResolution reads a request. What it doesn't know of a policy is refused: a
@@ -222,10 +221,8 @@ func appendInvocation(b []byte, e *directory.Entry, p *directory.Projection, way
 // inputsOf is the schema of what an agent without operations takes.
 func inputsOf(e *directory.Entry) []byte {
 	if e.Document.Kind() == directory.KindAIDIP {
-		for _, m := range e.Document.Members() {
-			if m.Name == "inputs" {
-				return m.Value
-			}
+		if inputs, ok := directory.FindMember(e.Document.Members(), "inputs"); ok {
+			return inputs
 		}
 	}
 	return anyObject

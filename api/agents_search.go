@@ -39,8 +39,7 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 		if err != nil {
 			return err
 		}
-		write(w, c.Request, http.StatusOK, "application/json", s.summaries(page.Entries, l, len(ask.need.Languages) > 0))
-		return nil
+		return answer(w, c, "application/json", s.summaries(page.Entries, l, len(ask.need.Languages) > 0))
 	}
 	if c.id.IsZero() {
 		return s.challenge("To have agents ranked is not for everybody. ", nil) // AI-039
@@ -52,8 +51,7 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 	b := list(make([]byte, 0, 16+itemSize*len(result.Candidates)), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
 		return s.appendSummary(b, x.Entry, l, hit{score: x.Score, ranked: true, language: len(ask.need.Languages) > 0})
 	})
-	write(w, c.Request, http.StatusOK, "application/json", append(b, '\n'))
-	return nil
+	return answer(w, c, "application/json", append(b, '\n'))
 }
 
 func parseSearch(body []byte) (ask search, err error) {

@@ -2,13 +2,12 @@ package api
 
 import (
 	"context"
-	"io"
-	"mime"
+	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
-	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -91,93 +90,8 @@ func roomFor(c *call) (room *[]byte, release func()) {
 	}
 }
 
-// A request's body has at most so many bytes (AD-042), and comes in this time, or at this
-// rate, and then in a longer time.
-const (
-	maxBody     = directory.MaxDocument
-	bodyTime    = 30 * time.Second
-	bodyRate    = 1 << 10 // bytes per second
-	maxBodyTime = 20 * time.Minute
-)
-
-// An arriving is a request's body that comes as fast as it must, whoever reads it: the
-// handler, or net/http for the sake of the next request, once it was answered without.
-type arriving struct {
-	io.ReadCloser
-	rc    *http.ResponseController
-	began time.Time
-	until time.Duration
-	have  int64
-}
-
-// arrive bounds the time that r's body takes, where the connection has deadlines.
-func arrive(w http.ResponseWriter, r *http.Request) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return
-	}
-	a := &arriving{ReadCloser: r.Body, rc: http.NewResponseController(w), began: time.Now(), until: bodyTime}
-	_ = a.rc.SetReadDeadline(a.began.Add(a.until))
-	r.Body = a
-}
-
-// Read implements io.Reader.
-func (a *arriving) Read(b []byte) (int, error) {
-	n, err := a.ReadCloser.Read(b)
-	a.have += int64(n)
-	if err == io.EOF {
-		_ = a.rc.SetReadDeadline(time.Time{})
-		return n, err
-	}
-	if until := min(time.Duration(a.have/bodyRate)*time.Second, maxBodyTime); until > a.until {
-		a.until = until + time.Second
-		_ = a.rc.SetReadDeadline(a.began.Add(a.until))
-	}
-	return n, err
-}
-
-// readBody reads a bounded body. Where there is one it must say that it is JSON,
-// and not be compressed (AD-046); an empty one may say what it likes (AD-057).
-func readBody(w http.ResponseWriter, c *call) ([]byte, error) { return readUpTo(w, c, maxBody) }
-
-func readUpTo(w http.ResponseWriter, c *call, most int64) ([]byte, error) {
-	if coding := strings.Join(c.Header.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, &refusal{
-			err:    directory.Refuse(MediaType, "The body's Content-Encoding is %.100q; send it as it is.", coding),
-			header: http.Header{"Accept-Encoding": {"identity"}}, // RFC 9110, 12.5.3
-		}
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, most))
-	if err != nil {
-		if explain(err).err.Problem == directory.Internal {
-			err = directory.Refuse(directory.BadRequest, "The body could not be read to its end: %w", err)
-		}
-		return nil, err
-	}
-	if len(body) == 0 || isJSON(c.Header.Get("Content-Type")) {
-		return body, nil
-	}
-	return nil, directory.Refuse(MediaType, "The body's Content-Type is %.100q; send JSON as application/json.", c.Header.Get("Content-Type"))
-}
-
-func isJSON(contentType string) bool {
-	if contentType == "application/json" { // as nearly everything that is sent
-		return true
-	}
-	media, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
-}
-
 // appendStrings appends a JSON array of strings.
-func appendStrings(b []byte, ss []string) []byte {
-	b = append(b, '[')
-	for i, s := range ss {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = directory.AppendString(b, s)
-	}
-	return append(b, ']')
-}
+func appendStrings(b []byte, ss []string) []byte { return list(b, ss, directory.AppendString) }
 
 // list appends a JSON array of what each item appends.
 func list[T any](b []byte, items []T, each func([]byte, T) []byte) []byte {
@@ -189,4 +103,15 @@ func list[T any](b []byte, items []T, each func([]byte, T) []byte) []byte {
 		b = each(b, item)
 	}
 	return append(b, ']')
+}
+
+// sendStatus answers with what is so now, as JSON.
+func sendStatus(w http.ResponseWriter, c *call, status any) error {
+	body, err := json.Marshal(status)
+	if err != nil {
+		return fmt.Errorf("encoding a status: %w", err)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	write(w, c.Request, http.StatusOK, "application/json", append(body, '\n'))
+	return nil
 }

@@ -160,6 +160,11 @@ func (a auditedOperator) SetPeering(ctx context.Context, p directory.Peering) er
 	return a.operate(ctx, "peer."+string(p.State), p.Domain.Name(), func() error { return a.Operator.SetPeering(ctx, p) })
 }
 
+func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error) {
+	e := directory.Audited{Action: "policy.write"}
+	return a.do(ctx, e, func() (directory.Outcome, error) { return a.Operator.SetPolicy(ctx, by, text, replaces) })
+}
+
 // Its Peerings are not embedded: what they learn to change must be audited here first.
 type auditedPeerings struct {
 	peerings Peerings
@@ -192,11 +197,6 @@ func (a auditedPeerings) Redeem(ctx context.Context, secret string, peer directo
 
 func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb PeerVerb) error {
 	return a.operate(ctx, "peer."+string(verb), peer.Name(), func() error { return a.peerings.Change(ctx, peer, verb) })
-}
-
-func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error) {
-	e := directory.Audited{Action: "policy.write"}
-	return a.do(ctx, e, func() (directory.Outcome, error) { return a.Operator.SetPolicy(ctx, by, text, replaces) })
 }
 
 type auditedCluster struct {

@@ -78,6 +78,14 @@ func (c *Client) waits(seconds string) *http.Client {
 	return &hc
 }
 
+// patient is the client without a bound on the time that an answer takes; the
+// context has one where there is one.
+func (c *Client) patient() *http.Client {
+	hc := *c.http
+	hc.Timeout = 0
+	return &hc
+}
+
 // read GETs target and decodes the JSON that comes, as decoded does.
 func (c *Client) read(ctx context.Context, target, member string, v any) (*Reply, error) {
 	r, err := c.do(ctx, http.MethodGet, target, nil, nil)
@@ -393,41 +401,6 @@ func nextOf(r *Reply) string {
 		}
 	}
 	return ""
-}
-
-// Raft reads how the domain's nodes hold its directory together.
-func (c *Client) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
-	out := &RaftStatus{}
-	r, err := c.read(ctx, "/v1/operator/raft", "peers", out)
-	return out, r, err
-}
-
-// Members reads the mesh's gossip pool.
-func (c *Client) Members(ctx context.Context) ([]Member, *Reply, error) {
-	var out struct {
-		Members []Member `json:"members"`
-	}
-	r, err := c.read(ctx, "/v1/operator/members", "members", &out)
-	return out.Members, r, err
-}
-
-// Peers reads how the peered domains stand.
-func (c *Client) Peers(ctx context.Context) ([]Peer, *Reply, error) {
-	var out struct {
-		Peers []Peer `json:"peers"`
-	}
-	r, err := c.read(ctx, "/v1/operator/peers", "peers", &out)
-	return out.Peers, r, err
-}
-
-// SetPeering makes a peering with another domain, or changes it.
-func (c *Client) SetPeering(ctx context.Context, p directory.Peering) error {
-	body, err := json.Marshal(peering{p.Domain.Name(), string(p.State), p.Bundle, p.Addresses, p.Gossip, p.Mesh, p.Endpoint})
-	if err != nil {
-		return err
-	}
-	_, err = c.change(ctx, http.MethodPost, "/v1/operator/peers", nil, body)
-	return err
 }
 
 // path is the resource of a rid or a name; what begins with a slash is a path

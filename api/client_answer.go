@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -97,4 +98,32 @@ func (c *Client) change(ctx context.Context, method, target string, header http.
 		err = fmt.Errorf("%w: it is %d %s, of type %q", ErrAnswer, r.Status, http.StatusText(r.Status), r.Header.Get("Content-Type"))
 	}
 	return r, err
+}
+
+// order asks for a change by a body, which is answered by none.
+func (c *Client) order(ctx context.Context, target string, in any) error {
+	body, err := json.Marshal(in)
+	if err == nil {
+		_, err = c.change(ctx, http.MethodPost, target, nil, body)
+	}
+	return err
+}
+
+// ask asks for what v is to be by a body, as decoded does.
+func (c *Client) ask(ctx context.Context, path string, in any, member string, v any) (*Reply, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.do(ctx, http.MethodPost, path, nil, body)
+	return r, decoded(r, err, member, v)
+}
+
+// refusalOf is the refusal that an answer is.
+func refusalOf(resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	return newError(&Reply{resp.StatusCode, resp.Header, body})
 }

@@ -91,9 +91,7 @@ func (c *Client) stream(ctx context.Context, target, lastID string) (*http.Respo
 	if lastID != "" {
 		req.Header.Set("Last-Event-ID", lastID)
 	}
-	endless := *c.http
-	endless.Timeout = 0
-	resp, err := endless.Do(req)
+	resp, err := c.patient().Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -101,14 +99,10 @@ func (c *Client) stream(ctx context.Context, target, lastID string) (*http.Respo
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxEventLine))
-	if err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
-	}
 	if resp.StatusCode < 300 {
 		return nil, fmt.Errorf("%w: it is no stream of events but %q", ErrAnswer, resp.Header.Get("Content-Type"))
 	}
-	return nil, newError(&Reply{resp.StatusCode, resp.Header, b})
+	return nil, refusalOf(resp)
 }
 
 // Next waits for the next event. It returns io.EOF when the directory has ended

@@ -28,8 +28,7 @@ func send(w http.ResponseWriter, c *call, contentType, etag string, body []byte)
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	write(w, c.Request, http.StatusOK, contentType, body)
-	return nil
+	return answer(w, c, contentType, body)
 }
 
 // tag sets the entity tag of the representation that this request gets, and

@@ -103,16 +103,6 @@ func parseMinimums(ps params) (all []minimum, err error) {
 	return all, nil
 }
 
-// has is whether a parameter is given at all.
-func (ps params) has(name string) bool {
-	for _, p := range ps {
-		if p.name == name {
-			return true
-		}
-	}
-	return false
-}
-
 // reading makes sure that this node's state is as fresh as a read asks for, and
 // tells in Roster-Index and Roster-Stale how fresh it is (http.md, "Reading" and
 // "Read your writes, anywhere"; OPS-017).
@@ -194,12 +184,7 @@ func (s *Server) awaitAll(c *call, f freshness) error {
 }
 
 func (s *Server) hasAll(min []minimum) bool {
-	for _, m := range min {
-		if s.position(m.domain).Before(m.at) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(min, func(m minimum) bool { return s.position(m.domain).Before(m.at) })
 }
 
 // position is how far a domain's history has come here; zero where it is not

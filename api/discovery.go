@@ -109,8 +109,7 @@ func (s *Server) query(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	write(w, c.Request, http.StatusOK, "application/json", s.response(c, r, result, x))
-	return nil
+	return answer(w, c, "application/json", s.response(c, r, result, x))
 }
 
 // discover answers a request with what c's caller may see.
@@ -145,15 +144,9 @@ func (s *Server) response(c *call, r *discovery.Request, result *discovery.Resul
 	b = append(b, '}')
 	b = appendStrings(directory.AppendRaw(b, "unsupported_filters", nil), result.Unsupported)
 	b = appendStrings(directory.AppendRaw(b, "warnings", nil), s.warnings(result))
-	b = directory.AppendRaw(b, "candidates", nil)
-	b = append(b, '[')
-	for i := range result.Candidates {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = s.appendCandidate(b, &result.Candidates[i], r, l)
-	}
-	b = append(b, ']')
+	b = list(directory.AppendRaw(b, "candidates", nil), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
+		return s.appendCandidate(b, &x, r, l)
+	})
 	if result.Semantic != nil {
 		b = directory.AppendRaw(b, "semantic", encoded(result.Semantic))
 	}

@@ -40,17 +40,12 @@ func (f form) refuse(name, format string, args ...any) {
 // read decodes a member into v, and reports whether there is one and it is good.
 func (f form) read(name, begins string, v any, what string) bool {
 	*f.asked = append(*f.asked, f.at+"/"+name)
-	for _, m := range f.members {
-		if m.Name != name {
-			continue
-		}
-		if !slices.Contains([]byte(begins), m.Value[0]) || json.Unmarshal(m.Value, v) != nil {
-			f.refuse(name, "%s must be %s", name, what)
-			return false
-		}
-		return true
+	value, ok := directory.FindMember(f.members, name)
+	if ok && (!slices.Contains([]byte(begins), value[0]) || json.Unmarshal(value, v) != nil) {
+		f.refuse(name, "%s must be %s", name, what)
+		return false
 	}
-	return false
+	return ok
 }
 
 // text returns a string in NFC; "" where there is none.
@@ -63,13 +58,11 @@ func (f form) text(name string) (s string) {
 func (f form) texts(name string) []string {
 	var one string
 	var all []string
-	i := slices.IndexFunc(f.members, func(m directory.Member) bool { return m.Name == name })
-	switch {
-	case i >= 0 && f.members[i].Value[0] == '"':
+	if value, ok := directory.FindMember(f.members, name); ok && value[0] == '"' {
 		if f.read(name, `"`, &one, "a string or an array of strings") {
 			all = []string{one}
 		}
-	default:
+	} else {
 		f.read(name, "[", &all, "a string or an array of strings")
 	}
 	if len(all) > directory.MaxFilters {
@@ -103,15 +96,11 @@ func (f form) flag(name string) (yes bool) {
 func (f form) object(name string) form {
 	in := form{at: f.at + "/" + name, asked: f.asked, wrong: f.wrong}
 	*f.asked = append(*f.asked, in.at)
-	for _, m := range f.members {
-		if m.Name != name {
-			continue
-		}
-		if m.Value[0] != '{' {
-			f.refuse(name, "%s must be an object", name)
-			break
-		}
-		in.members, _ = directory.ParseObject(m.Value) // is strict: the body was
+	switch value, ok := directory.FindMember(f.members, name); {
+	case ok && value[0] != '{':
+		f.refuse(name, "%s must be an object", name)
+	case ok:
+		in.members, _ = directory.ParseObject(value) // is strict: the body was
 	}
 	return in
 }

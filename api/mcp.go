@@ -62,18 +62,19 @@ func (s *Server) mcp(w http.ResponseWriter, c *call) error {
 	}
 	r := c.WithContext(c.Context())
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	answer := &captured{header: http.Header{}}
-	s.tools().ServeHTTP(answer, r)
-	if bytes.HasPrefix(answer.body.Bytes(), []byte(notHandled)) && len(m.id) > 0 {
+	got := &captured{header: http.Header{}}
+	s.tools().ServeHTTP(got, r)
+	if bytes.HasPrefix(got.body.Bytes(), []byte(notHandled)) && len(m.id) > 0 {
 		write(w, c.Request, http.StatusOK, "application/json", m.unknownMethod("there is no such method"))
 		return nil
 	}
-	if toolNamed(m.tool) != nil && !c.asked.Load() { // the call was refused before it asked for anything
+	tool := toolNamed(m.tool)
+	if tool != nil && !c.asked.Load() { // the call was refused before it asked for anything
 		if err := s.pace(w, c, Reads); err != nil {
 			return err
 		}
 	}
-	return answer.forward(w, c)
+	return got.forward(w, c, tool == nil || !tool.writes)
 }
 
 // fromHere refuses requests that a web page made which is not this directory's:
@@ -249,8 +250,8 @@ var refusedByMCP = map[int]directory.Problem{
 }
 
 // forward sends what the SDK answered: JSON as it is, a refusal in plain text as
-// our problem.
-func (a *captured) forward(w http.ResponseWriter, c *call) error {
+// our problem. Only what changed nothing may be refused for being too much.
+func (a *captured) forward(w http.ResponseWriter, c *call, unchanged bool) error {
 	if a.status == 0 || a.status < 300 && a.body.Len() == 0 {
 		w.WriteHeader(max(a.status, http.StatusAccepted))
 		return nil
@@ -265,6 +266,9 @@ func (a *captured) forward(w http.ResponseWriter, c *call) error {
 	}
 	maps.DeleteFunc(a.header, func(name string, _ []string) bool { return !strings.HasPrefix(name, "Mcp-") })
 	maps.Copy(w.Header(), a.header)
+	if a.status == http.StatusOK && unchanged {
+		return answer(w, c, "application/json", a.body.Bytes())
+	}
 	write(w, c.Request, a.status, "application/json", a.body.Bytes())
 	return nil
 }

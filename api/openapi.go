@@ -15,7 +15,7 @@ import (
 )
 
 // What a node says of its own surface. It is made once from the table of routes,
-// the table of problems, and describe.go.
+// the table of problems, and openapi_describe.go.
 
 // A description is all of that, ready to be sent.
 type description struct {

@@ -65,7 +65,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		rows[r.method+" "+r.path] = true
 		op := doc.Paths.Value(r.path).GetOperation(r.method)
 		if d, ok := operations[r.method+" "+r.path]; !ok || d.summary == "" || len(d.answers) == 0 || op.Summary == "" {
-			t.Errorf("%s %s is not described: do that in describe.go", r.method, r.path)
+			t.Errorf("%s %s is not described: do that in openapi_describe.go", r.method, r.path)
 			continue
 		}
 		for _, v := range variables.FindAllStringSubmatch(r.path, -1) {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -146,16 +145,6 @@ func (s *Server) evidence(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-func sendStatus(w http.ResponseWriter, c *call, status any) error {
-	body, err := json.Marshal(status)
-	if err != nil {
-		return fmt.Errorf("encoding a status: %w", err)
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	write(w, c.Request, http.StatusOK, "application/json", append(body, '\n'))
-	return nil
-}
-
 // A peering is a directory.Peering as JSON shows it to people: the bundle is the
 // JWKS object itself.
 type peering struct {
@@ -219,4 +208,39 @@ func (in *peering) parse(own spiffeid.TrustDomain) (directory.Peering, error) {
 		}
 	}
 	return p, nil
+}
+
+// Raft reads how the domain's nodes hold its directory together.
+func (c *Client) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
+	out := &RaftStatus{}
+	r, err := c.read(ctx, "/v1/operator/raft", "peers", out)
+	return out, r, err
+}
+
+// Members reads the mesh's gossip pool.
+func (c *Client) Members(ctx context.Context) ([]Member, *Reply, error) {
+	var out struct {
+		Members []Member `json:"members"`
+	}
+	r, err := c.read(ctx, "/v1/operator/members", "members", &out)
+	return out.Members, r, err
+}
+
+// Peers reads how the peered domains stand.
+func (c *Client) Peers(ctx context.Context) ([]Peer, *Reply, error) {
+	var out struct {
+		Peers []Peer `json:"peers"`
+	}
+	r, err := c.read(ctx, "/v1/operator/peers", "peers", &out)
+	return out.Peers, r, err
+}
+
+// SetPeering makes a peering with another domain, or changes it.
+func (c *Client) SetPeering(ctx context.Context, p directory.Peering) error {
+	body, err := json.Marshal(peering{p.Domain.Name(), string(p.State), p.Bundle, p.Addresses, p.Gossip, p.Mesh, p.Endpoint})
+	if err != nil {
+		return err
+	}
+	_, err = c.change(ctx, http.MethodPost, "/v1/operator/peers", nil, body)
+	return err
 }

@@ -63,13 +63,18 @@ func (ps params) one(name string) (string, error) {
 	return values.Get(name), err
 }
 
+// has is whether a parameter is given at all.
+func (ps params) has(name string) bool {
+	return slices.ContainsFunc(ps, func(p param) bool { return p.name == name })
+}
+
 // lifetime returns lt in seconds; def where it is not given (AD-010).
 func (ps params) lifetime(def uint32) (uint32, error) {
 	lt, err := ps.one("lt")
 	if err != nil {
 		return 0, err
 	}
-	if lt == "" && slices.ContainsFunc(ps, func(p param) bool { return p.name == "lt" }) {
+	if lt == "" && ps.has("lt") {
 		return 0, directory.Refuse(directory.BadLifetime, "lt is empty; it is a whole number of seconds from %d to 4294967295", directory.MinLifetime)
 	}
 	return directory.ParseLifetime(lt, def)

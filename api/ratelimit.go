@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	lists "container/list"
+	"context"
 	"fmt"
 	"math"
 	"net"
@@ -251,6 +252,27 @@ func (s *Server) spend(c *call, class Class, q *directory.Query) (spent func() e
 		return err == nil
 	}
 	return func() error { return err }
+}
+
+// spendSlowly is spend for a stream, whose client waits anyway: what is there is looked at
+// no faster than the caller's quota of class lets it, until ctx ends.
+func (s *Server) spendSlowly(ctx context.Context, c *call, class Class) (spend func(looked int) bool) {
+	quota, limited := s.limits.quota(class, c.id, c.credential.Method)
+	caller, unpaid := callerOf(c), 0
+	return func(looked int) bool {
+		for unpaid += looked; limited && unpaid >= looksAToken && ctx.Err() == nil; {
+			_, wait, ok := s.limits.take(quota, caller, time.Now(), 1)
+			if ok {
+				unpaid -= looksAToken
+				continue
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+		return ctx.Err() == nil
+	}
 }
 
 // tooMuch is tooOften of a lookup whose caller has not enough left for it: with all of

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +216,56 @@ func TestLookupsPayForWhatTheyLookAt(t *testing.T) {
 			t.Errorf("for a client that has gone: %d, %d were looked at", w.Code, looked)
 		}
 	})
+}
+
+// To open a watch is worth as many requests as lookups of all that it looks at: it goes on
+// as the caller's quota does, and ends with its client.
+//
+// Requirement: AD-041
+func TestWatchesPayForWhatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hidden []*directory.Entry
+		for i := range 12_500 {
+			hidden = append(hidden, entry(t, alpha, fmt.Sprintf("01JWNTC0000000000000%06d", i), fmt.Sprintf("secret-%d", i), uint64(i+1), aDocument))
+		}
+		var looked atomic.Int64
+		s := newTestServer(t, func(cfg *Config) {
+			cfg.Limits = Limits{Reads: 1} // bursts of 10
+			cfg.Policy = counting{asked: &looked}
+		}, hidden...)
+		client := inBubble(t, s)("/agent/bob")
+		w := watching(t, client, LookupOptions{}, "")
+		begun := time.Now()
+		wantTold(t, read(t, w, 1), "reset (new)")
+		synctest.Wait()
+		if n := looked.Load(); n < 9_000 || n > 11_000 {
+			t.Errorf("%d are looked at for the quota that there is", n)
+		}
+		wantTold(t, read(t, w, 1), "current")
+		if took := time.Since(begun); took < 3*time.Second || took > 4*time.Second || looked.Load() != 12_500 {
+			t.Errorf("%d were looked at in %v", looked.Load(), took)
+		}
+		time.Sleep(2 * time.Second)
+		looked.Store(0)
+		w = watching(t, client, LookupOptions{}, "")
+		wantTold(t, read(t, w, 1), "reset (new)")
+		_ = w.Close()
+		time.Sleep(time.Minute)
+		if n := looked.Load(); n > 4_000 {
+			t.Errorf("%d were looked at for who has gone", n)
+		}
+	})
+}
+
+// counting are house rules that count what they are asked about.
+type counting struct {
+	houseRules
+	asked *atomic.Int64
+}
+
+func (c counting) Read(id directory.Identity, e *directory.Entry) directory.Decision {
+	c.asked.Add(1)
+	return c.houseRules.Read(id, e)
 }
 
 // Whoever waits as long as was said gets through, and no sooner.

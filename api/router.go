@@ -25,6 +25,7 @@ type handler func(w http.ResponseWriter, c *call) error
 // A call is one request on its way through the server.
 type call struct {
 	*http.Request
+	server    *Server
 	requestID string
 	route     string             // as the table has it; empty while none is found
 	vars      map[string]string  // of the path, percent-decoded once
@@ -203,7 +204,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		stretch(len(r.URL.Path))
-		c := &call{requestID: requestID(r)}
+		c := &call{server: s, requestID: requestID(r)}
 		r = r.WithContext(contextWith(r, c))
 		c.Request = r
 		rec := &recorder{ResponseWriter: w}

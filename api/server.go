@@ -1,21 +1,3 @@
-// Package api is the HTTP surface of a node: what registrants, clients, peers
-// and operators see of a directory, and the Go client for it.
-//
-// One table names every route, grouped by who may call it. From it come the
-// router, 405 with Allow, OPTIONS and HEAD. A handler returns an error instead
-// of writing one, and errors.go turns it into the one problem body that all
-// surfaces share:
-//
-//	s := api.New(api.Config{Domain: domain, PublicURL: url, Registry: store, View: view, …})
-//	(&http.Server{Handler: s.Handler(), TLSConfig: …}).ServeTLS(listener, "", "")
-//
-// The client speaks the same routes and keeps the bodies as they came:
-//
-//	c, err := api.NewClient("https://127.0.0.1:8400", httpClient)
-//	listing, err := c.Lookup(ctx, api.LookupOptions{CapName: []string{"summarize"}})
-//
-// It implements draft-jimenez-agent-directory-01, and the registry of
-// draft-cui-ai-agent-discovery-invocation.
 package api
 
 import (
@@ -185,6 +167,7 @@ type Server struct {
 	items     items
 	pages     *http.CrossOriginProtection // against those of other sites (OPS-021)
 	awaiting  shares                      // the reads that wait
+	unread    unread                      // the answers that do
 	tools     func() http.Handler         // MCP, behind s.mcp
 	fronted   *woaPages                   // of the Web of Agents document
 	handler   http.Handler
@@ -221,7 +204,7 @@ func New(cfg Config) *Server {
 	if cfg.Trail != nil {
 		cfg.audit()
 	}
-	s := &Server{cfg: cfg, awaiting: newShares(maxAwaiting, maxAwaitingEach), log: cfg.Logger, limits: newLimiter(cfg.Limits, cfg.Terms), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
+	s := &Server{cfg: cfg, awaiting: newShares(maxAwaiting, maxAwaitingEach), unread: newUnread(maxUnread), log: cfg.Logger, limits: newLimiter(cfg.Limits, cfg.Terms), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

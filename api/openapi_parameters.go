@@ -46,7 +46,7 @@ var parameters = map[string]*openapi3.Parameter{
 
 	"owned-by": required(inQuery("owner", "The identity whose registrations are asked for.", uri(""))),
 
-	"force":  inQuery("force", "true: also where the backup is older than the domain.", boolean()),
+	"force":  inQuery("force", "true: also where the backup is older than the domain or of a later epoch.", boolean()),
 	"reason": inQuery("reason", "Why, for the domain's ledger; at most 200 bytes.", text("", 200)),
 
 	"evidence-domain": required(inQuery("domain", "The domain that it is against.", nonEmpty(""))),

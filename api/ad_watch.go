@@ -83,6 +83,7 @@ func (s *Server) watch(w http.ResponseWriter, c *call) error {
 	}
 	ctx, cancel := s.watchContext(c)
 	defer cancel()
+	st.query.Spend = s.spendSlowly(ctx, c, Reads)
 	st.open(st.mark)
 	defer func() { st.watcher.Close() }()
 

@@ -352,7 +352,7 @@ var operations = map[string]operation{
 		answers: []good{{status: 200, what: "The backup, as it is made.", media: mediaBackup}}, problems: []directory.Problem{directory.Unavailable},
 	},
 	"POST /v1/operator/snapshot": {
-		summary:    "Restore a backup on all of the domain's nodes, and begin a new epoch. Refused where it is another domain's, or older than the domain without force.",
+		summary:    "Restore a backup on all of the domain's nodes, and begin a new epoch. Refused where it is another domain's, or without force older than the domain or of a later epoch.",
 		parameters: []string{"force", "reason"}, media: mediaBackup,
 		answers: []good{{status: 200, what: "Restored.", schema: "restored"}},
 		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Conflict, directory.Unavailable,

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -123,14 +122,5 @@ func (c *Client) Admit(ctx context.Context, id string, withdraw bool) error {
 // Leave takes the node that is asked out of its domain.
 func (c *Client) Leave(ctx context.Context) error {
 	_, err := c.change(ctx, http.MethodPost, "/v1/operator/raft/leave", nil, nil)
-	return err
-}
-
-// order asks for a change by a body, which is answered by none.
-func (c *Client) order(ctx context.Context, target string, in any) error {
-	body, err := json.Marshal(in)
-	if err == nil {
-		_, err = c.change(ctx, http.MethodPost, target, nil, body)
-	}
 	return err
 }

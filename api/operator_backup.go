@@ -16,7 +16,7 @@ type Backups interface {
 	// Save writes a backup that has all that was acknowledged before the call.
 	Save(ctx context.Context, w io.Writer) error
 	// Restore puts a backup in the place of the domain's registrations. It is
-	// refused where the backup is older than the domain, unless force is set.
+	// refused where the backup is older than the domain or of a later epoch, unless force is set.
 	Restore(ctx context.Context, backup io.Reader, force bool, reason string) (Restored, error)
 }
 
@@ -105,14 +105,6 @@ func (s *Server) restoreSnapshot(w http.ResponseWriter, c *call) error {
 	return sendStatus(w, c, done)
 }
 
-// patient is the client without a bound on the time that an answer takes; the
-// context has one where there is one.
-func (c *Client) patient() *http.Client {
-	hc := *c.http
-	hc.Timeout = 0
-	return &hc
-}
-
 // SaveSnapshot writes a backup of the directory's domain to w. Whether it is whole
 // is for its checksum to say.
 func (c *Client) SaveSnapshot(ctx context.Context, w io.Writer) error {
@@ -126,7 +118,7 @@ func (c *Client) SaveSnapshot(ctx context.Context, w io.Writer) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return answerOf(resp)
+		return refusalOf(resp)
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil {
 		return fmt.Errorf("the backup did not arrive whole: %w", err)
@@ -153,18 +145,9 @@ func (c *Client) RestoreSnapshot(ctx context.Context, backup io.Reader, size int
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return nil, nil, answerOf(resp)
+		return nil, nil, refusalOf(resp)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	out, r := &Restored{}, &Reply{resp.StatusCode, resp.Header, body}
 	return out, r, decoded(r, err, "now", out)
-}
-
-// answerOf is the refusal that an answer is.
-func answerOf(resp *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return err
-	}
-	return newError(&Reply{resp.StatusCode, resp.Header, body})
 }

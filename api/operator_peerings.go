@@ -162,26 +162,6 @@ const (
 	maxInvitation     = 7 * 24 * time.Hour
 )
 
-// readRequest reads a JSON object whose members are all known.
-func readRequest(w http.ResponseWriter, c *call, into any) error {
-	body, err := readBody(w, c)
-	if err != nil {
-		return err
-	}
-	return parseRequest(body, into)
-}
-
-// parseRequest is readRequest of a body that was read.
-func parseRequest(body []byte, into any) error {
-	if _, err := directory.ParseObject(body); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into, json.RejectUnknownMembers(true)); err != nil {
-		return directory.Refuse(directory.BadRequest, "The body is not what this route takes: %w", err)
-	}
-	return nil
-}
-
 func peerNamed(name string, own spiffeid.TrustDomain) (spiffeid.TrustDomain, error) {
 	td, err := spiffeid.TrustDomainFromString(name)
 	if err != nil || td.Name() != name || td == own || name == directory.Mesh.String() {
@@ -318,13 +298,4 @@ func (c *Client) Evidence(ctx context.Context, domain, id string) (*Reply, error
 // says of the invited one.
 func (c *Client) Redeem(ctx context.Context, secret string, p directory.Peering) error {
 	return c.order(ctx, redeemPath, offer{peering{Domain: p.Domain.Name(), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip, Endpoint: p.Endpoint}, secret})
-}
-
-func (c *Client) ask(ctx context.Context, path string, in any, member string, v any) (*Reply, error) {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return nil, err
-	}
-	r, err := c.do(ctx, http.MethodPost, path, nil, body)
-	return r, decoded(r, err, member, v)
 }
