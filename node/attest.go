@@ -15,6 +15,7 @@ import (
 // a node that was taken out of the domain and came back. Where the key is revoked,
 // or an operator wants another, the node makes itself one.
 func (n *Node) attest(ctx context.Context) {
+	var told time.Time // without a leader it fails each second
 	for ctx.Err() == nil {
 		rotated := n.source.Changed()
 		wait := time.Second
@@ -24,7 +25,8 @@ func (n *Node) attest(ctx context.Context) {
 		}
 		if err := do(ctx); err == nil {
 			wait = time.Hour
-		} else if ctx.Err() == nil {
+		} else if ctx.Err() == nil && time.Since(told) >= time.Minute {
+			told = time.Now()
 			n.log.Warn("the signing key is not attested yet", "err", err)
 		}
 		n.attestationDue(ctx, rotated, wait)

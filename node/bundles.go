@@ -2,10 +2,8 @@ package node
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -68,15 +66,9 @@ type bundleKeeper struct {
 
 // wireBundles has peers' bundles followed.
 func (n *Node) wireBundles() error {
-	var roots *x509.CertPool
-	if ca := n.cfg.Bundles.CA; ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return fmt.Errorf("bundles.ca: %w", err)
-		}
-		if roots = x509.NewCertPool(); !roots.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("bundles.ca: %s has no certificate in PEM", ca)
-		}
+	roots, err := readRoots(n.cfg.Bundles.CA)
+	if err != nil {
+		return fmt.Errorf("bundles.ca: %w", err)
 	}
 	n.keeper = &bundleKeeper{n: n, fetcher: trust.NewFetcher(n.bundles, roots, n.net.Dial), seen: map[spiffeid.TrustDomain]following{}}
 	n.life.loop("bundles of peers", n.keeper.run)

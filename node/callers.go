@@ -2,12 +2,10 @@ package node
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -147,17 +145,11 @@ func (n *Node) wireCallers() error {
 
 // issuerKeys opens an issuer's keys and has them kept as their source has them.
 func (n *Node) issuerKeys(source, ca string) (*trust.Keys, error) {
-	var pool *x509.CertPool
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("ca: %w", err)
-		}
-		if pool = x509.NewCertPool(); !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca: %s has no certificate in PEM", ca)
-		}
+	roots, err := readRoots(ca)
+	if err != nil {
+		return nil, fmt.Errorf("ca: %w", err)
 	}
-	keys, err := trust.OpenKeys(source, pool)
+	keys, err := trust.OpenKeys(source, roots)
 	if err != nil {
 		return nil, fmt.Errorf("jwks: %w", err)
 	}

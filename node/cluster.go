@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -55,6 +56,13 @@ func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reas
 
 // ErrBackup says that a file is no backup that this release can use.
 var ErrBackup = consensus.ErrBackup
+
+// ErrDamaged says that a node's log or snapshots are not as it wrote them.
+var ErrDamaged = consensus.ErrDamaged
+
+// ConsensusDir is where a node keeps its part of the domain's own state: its log, votes and
+// snapshots.
+func (c *Config) ConsensusDir() string { return filepath.Join(c.Data, "consensus") }
 
 // InspectBackup returns what is in a backup file, without a directory and without
 // its secrets.

@@ -120,10 +120,8 @@ type Log struct {
 	Format string `yaml:"format"`
 }
 
-// Logger returns a logger to standard error as l says.
-func (l Log) Logger() *slog.Logger { return l.logger(os.Stderr) }
-
-func (l Log) logger(w io.Writer) *slog.Logger {
+// Logger returns a logger to w as l says.
+func (l Log) Logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(l.Level)) // Validate has tried it
 	o := &slog.HandlerOptions{Level: level}
@@ -169,6 +167,9 @@ func LoadConfig(path string) (Config, error) {
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return Config{}, fmt.Errorf("%s: there is more than one document in it, and what stands behind the first --- would not be read", path)
+	}
 	paths := []*string{&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle, &c.Bundles.CA, &c.Discovery.Embeddings.KeyFile, &c.Crawl.CA, &c.Probe.CA}
 	for i := range c.Discovery.Taxonomies {
 		paths = append(paths, &c.Discovery.Taxonomies[i])
@@ -206,8 +207,8 @@ func (c *Config) validateDomain() error {
 		return err
 	}
 	u, err := url.Parse(c.PublicURL)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" || u.RawQuery != "" {
-		return fmt.Errorf("public_url: %q is not https://HOST[:PORT] without a path", c.PublicURL)
+	if err != nil || u.Host == "" || c.PublicURL != "https://"+u.Host {
+		return fmt.Errorf("public_url: %q is not https://HOST[:PORT] and nothing else", c.PublicURL)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,8 @@ func (c *Config) validateCrawl() error {
 		}
 		hosts[at.Host] = true
 	}
-	return validRanges("crawl.allow", c.Crawl.Allow)
+	_, err := parseRanges("crawl.allow", c.Crawl.Allow)
+	return err
 }
 
 // How long a crawl may take, when the next one is after one that failed, and how
@@ -153,8 +155,8 @@ func (f *follower) apply(ctx context.Context, c *gateway.Crawl) error {
 			delete(have, a.Name)
 		}
 	}
-	for ; len(same) > 0; same = same[min(len(same), directory.MaxRenewals):] {
-		if _, err := f.n.face.Registry().RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: same[:min(len(same), directory.MaxRenewals)]}); err != nil {
+	for some := range slices.Chunk(same, directory.MaxRenewals) {
+		if _, err := f.n.face.Registry().RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: some}); err != nil {
 			return err
 		}
 	}

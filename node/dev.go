@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -32,6 +32,21 @@ type DevOptions struct {
 	noGossip bool // for benchmarks: what crosses by subscription and pull alone
 }
 
+// Check reports the first of the options, by its flag, that no mesh can have.
+func (o *DevOptions) Check() error {
+	switch {
+	case o.Domains < 1 || o.Domains > len(devDomainNames):
+		return fmt.Errorf("--domains is %d; it is 1 to %d", o.Domains, len(devDomainNames))
+	case o.Nodes != 1 && o.Nodes != 3 && o.Nodes != 5:
+		return fmt.Errorf("--nodes is %d; a domain has 1, 3 or 5 nodes", o.Nodes)
+	case o.Port < 0 || o.Port > 65535:
+		return fmt.Errorf("--port is %d, which is no TCP port", o.Port)
+	case o.Sample < 0:
+		return fmt.Errorf("--sample is %d; it is a number of agents", o.Sample)
+	}
+	return nil
+}
+
 // A devMesh is a running development mesh.
 type devMesh struct {
 	*DevMesh
@@ -45,6 +60,9 @@ type devMesh struct {
 // register and refresh through the API as any agent would. It prints where
 // everything is once a lookup crosses the mesh.
 func Dev(ctx context.Context, o DevOptions) (err error) {
+	if err := o.Check(); err != nil {
+		return err
+	}
 	if o.Dir == "" {
 		if o.Dir, err = os.MkdirTemp("", "roster-dev-"); err != nil {
 			return err
@@ -79,6 +97,14 @@ func (m *devMesh) interrupted(ctx context.Context, err error) error {
 	return err
 }
 
+func absolute(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
 // devReadyTimeout bounds the whole start.
 const devReadyTimeout = 60 * time.Second
 
@@ -106,6 +132,20 @@ func (m *devMesh) start(ctx context.Context) error {
 		return err
 	}
 	return m.markReady(true)
+}
+
+// markReady says in mesh.json whether everything runs. Identities that were
+// minted meanwhile stay.
+func (m *devMesh) markReady(ready bool) error {
+	now, err := ReadDevMesh(m.opt.Dir)
+	if err != nil {
+		return err
+	}
+	for i := range m.Domains {
+		m.Domains[i].Identities = now.Domains[i].Identities
+	}
+	m.Ready = ready
+	return m.write(m.opt.Dir)
 }
 
 func (m *devMesh) note(format string, args ...any) { fmt.Fprintf(m.opt.Out, format+"\n", args...) }
@@ -238,24 +278,4 @@ func until(ctx context.Context, what string, try func() error) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// adminClient asks admin listeners on loopback.
-var adminClient = &http.Client{Timeout: 5 * time.Second}
-
-func readyz(ctx context.Context, admin string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := adminClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return fmt.Errorf("not ready: %s", b)
-	}
-	return nil
 }

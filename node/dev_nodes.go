@@ -33,7 +33,7 @@ func startInProcess(d *DevNode) (devNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := Start(cfg, Env{Logger: cfg.Log.logger(log), Timing: consensus.LocalTiming})
+	n, err := Start(cfg, Env{Logger: cfg.Log.Logger(log), Timing: consensus.LocalTiming})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}

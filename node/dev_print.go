@@ -2,32 +2,16 @@ package node
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
-	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	"github.com/roster-mesh/roster/api"
 )
 
-func absolute(dir string) (string, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	return dir, os.MkdirAll(dir, 0o755)
-}
-
 // writeFiles writes what people's tools read: all certificate authorities in one
-// file, curlrc without an identity, and env.sh for roster as the commissioner.
+// file, curlrc without an identity, and for roster env.sh, which makes it the
+// commissioner, and operator.sh, which makes it the operator.
 func (m *devMesh) writeFiles() error {
 	var cas bytes.Buffer
 	for _, d := range m.Domains {
@@ -37,76 +21,25 @@ func (m *devMesh) writeFiles() error {
 		}
 		cas.Write(b)
 	}
-	first := m.Domains[0]
-	commissioner, err := first.identity("/tool/commissioner")
-	if err != nil {
-		return err
-	}
 	all := filepath.Join(m.opt.Dir, "ca.pem")
-	env := fmt.Sprintf("export ROSTER_ADDRESS=%s\nexport ROSTER_BUNDLE=%s\nexport ROSTER_CERT=%s\nexport ROSTER_KEY=%s\n",
-		shellQuote(first.Nodes[0].API), shellQuote(all), shellQuote(commissioner.Cert), shellQuote(commissioner.Key))
 	return errors.Join(
 		writeFile(all, cas.Bytes(), 0o644),
 		writeFile(filepath.Join(m.opt.Dir, "curlrc"), fmt.Appendf(nil, "cacert = %q\nsilent\nshow-error\nfail-with-body\n", all), 0o644),
-		writeFile(filepath.Join(m.opt.Dir, "env.sh"), []byte(env), 0o644),
+		m.writeEnv("env.sh", "/tool/commissioner", all),
+		m.writeEnv("operator.sh", "/ops/operator", all),
 	)
 }
 
-// identity returns the files of one of d's identities.
-func (d *DevDomain) identity(path string) (DevIdentity, error) {
-	for _, id := range d.Identities {
-		if id.SPIFFEID == "spiffe://"+d.TrustDomain+path {
-			return id, nil
-		}
-	}
-	return DevIdentity{}, fmt.Errorf("%s has no identity %s", d.TrustDomain, path)
-}
-
-// client returns a client of one of d's nodes with one of d's identities.
-func (d *DevDomain) client(base, path string) (*api.Client, error) {
-	id, err := d.identity(path)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
-	if err != nil {
-		return nil, err
-	}
-	pem, err := os.ReadFile(d.Bundle)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(pem)
-	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}
-	return api.NewClient(base, &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}), nil
-}
-
-// bundleOf reads a domain's bundle from PEM.
-func bundleOf(file, domain string) (*spiffebundle.Bundle, error) {
-	td, err := spiffeid.TrustDomainFromString(domain)
-	if err != nil {
-		return nil, err
-	}
-	x, err := x509bundle.Load(td, file)
-	if err != nil {
-		return nil, err
-	}
-	return spiffebundle.FromX509Bundle(x), nil
-}
-
-// markReady says in mesh.json whether everything runs. Identities that were
-// minted meanwhile stay.
-func (m *devMesh) markReady(ready bool) error {
-	now, err := ReadDevMesh(m.opt.Dir)
+// writeEnv writes the script by which roster speaks to the first domain as the identity at path.
+func (m *devMesh) writeEnv(name, path, bundle string) error {
+	first := m.Domains[0]
+	id, err := first.identity(path)
 	if err != nil {
 		return err
 	}
-	for i := range m.Domains {
-		m.Domains[i].Identities = now.Domains[i].Identities
-	}
-	m.Ready = ready
-	return m.write(m.opt.Dir)
+	env := fmt.Sprintf("export ROSTER_ADDRESS=%s\nexport ROSTER_BUNDLE=%s\nexport ROSTER_CERT=%s\nexport ROSTER_KEY=%s\n",
+		shellQuote(first.Nodes[0].API), shellQuote(bundle), shellQuote(id.Cert), shellQuote(id.Key))
+	return writeFile(filepath.Join(m.opt.Dir, name), []byte(env), 0o644)
 }
 
 // printReady tells a newcomer what runs and what to try.
@@ -135,6 +68,7 @@ func (m *devMesh) printReady() {
 	m.note("Verify it, without any network:")
 	m.note("  %s verify --bundle %s %s", m.opt.Program, shellQuote(agent.domain.Bundle), proof)
 	m.note("\nBe the commissioner with the command line:  . %s; %s lookup", shellQuote(filepath.Join(m.opt.Dir, "env.sh")), m.opt.Program)
+	m.note("Be its operator, who may change keys and policy:  . %s; %s keys list", shellQuote(filepath.Join(m.opt.Dir, "operator.sh")), m.opt.Program)
 	if m.opt.Processes {
 		m.note("Kill %s and watch its agents stay until their deadlines, at most %d s, and then go:", agent.domain.TrustDomain, sampleLifetime)
 		m.note("  kill -9%s; %s lookup --address %s --origin %s", pids(agent.domain), m.opt.Program, last.Nodes[0].API, agent.domain.TrustDomain)

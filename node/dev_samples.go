@@ -40,9 +40,6 @@ func (m *devMesh) registerSamples(ctx context.Context) error {
 	if err := json.Unmarshal(devSamples, &samples); err != nil {
 		return err
 	}
-	if m.opt.Sample < 0 {
-		return fmt.Errorf("--sample is %d; it is a number of agents", m.opt.Sample)
-	}
 	for i := range m.opt.Sample {
 		s := samples[i%len(samples)]
 		if round := i / len(samples); round > 0 {

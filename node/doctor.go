@@ -36,9 +36,9 @@ type Finding struct {
 	Do     string `json:"do,omitempty"`
 }
 
-// A Doctor examines a node from beside it: its configuration, its files, and what it
+// A doctor examines a node from beside it: its configuration, its files, and what it
 // and the others answer. It changes nothing, whether the node runs or not.
-type Doctor struct {
+type doctor struct {
 	cfg      Config
 	operator *api.Client // asks the node as its operator; nil for nobody
 	now      time.Time
@@ -63,7 +63,7 @@ const (
 // Examine looks at everything that a node needs, in the order in which it needs it.
 // operator may be nil: what only an operator is told is unknown then.
 func Examine(ctx context.Context, cfg Config, operator *api.Client) []Finding {
-	d := &Doctor{
+	d := &doctor{
 		cfg: cfg, operator: operator, now: time.Now(), bundles: trust.NewBundles(),
 		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
@@ -75,7 +75,7 @@ func Examine(ctx context.Context, cfg Config, operator *api.Client) []Finding {
 	return d.findings
 }
 
-func (d *Doctor) say(check, status, do, format string, args ...any) {
+func (d *doctor) say(check, status, do, format string, args ...any) {
 	if status == FindingOK {
 		do = ""
 	}
@@ -84,7 +84,7 @@ func (d *Doctor) say(check, status, do, format string, args ...any) {
 
 // identity looks at the SVID: that it is one of the members', that the domain's bundle
 // certifies it, and for how long.
-func (d *Doctor) identity(ctx context.Context) {
+func (d *doctor) identity(ctx context.Context) {
 	const check = "identity"
 	i := d.cfg.Identity
 	do := "see to whatever renews " + i.Cert + " and " + i.Bundle
@@ -116,7 +116,7 @@ func (d *Doctor) identity(ctx context.Context) {
 	}
 }
 
-func (d *Doctor) fromWorkload(ctx context.Context) error {
+func (d *doctor) fromWorkload(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
 	w, err := trust.OpenWorkloadAPI(ctx, d.cfg.Identity.WorkloadAPI, d.bundles, func(id spiffeid.ID) bool { return d.cfg.member(id) != nil })
@@ -134,7 +134,7 @@ func (d *Doctor) fromWorkload(ctx context.Context) error {
 }
 
 // authorities looks at when the CAs of the domain and of its peers end.
-func (d *Doctor) authorities(context.Context) {
+func (d *doctor) authorities(context.Context) {
 	d.ends("bundle", d.cfg.TrustDomain, "have the domain's CA renewed, and its bundle with it")
 	files, err := readPeers(filepath.Join(d.cfg.Data, "peers"))
 	if err != nil {
@@ -151,7 +151,7 @@ func (d *Doctor) authorities(context.Context) {
 	}
 }
 
-func (d *Doctor) ends(check string, td spiffeid.TrustDomain, do string) {
+func (d *doctor) ends(check string, td spiffeid.TrustDomain, do string) {
 	b, err := d.bundles.GetX509BundleForTrustDomain(td)
 	if err != nil {
 		d.say(check, FindingUnknown, do, "%v", err)
@@ -174,7 +174,7 @@ func (d *Doctor) ends(check string, td spiffeid.TrustDomain, do string) {
 }
 
 // running asks the node how it is.
-func (d *Doctor) running(ctx context.Context) {
+func (d *doctor) running(ctx context.Context) {
 	const check = "node"
 	base := "http://" + d.cfg.Listen.Admin
 	if _, err := d.get(ctx, d.admin, base+"/healthz"); err != nil {
@@ -195,7 +195,7 @@ func (d *Doctor) running(ctx context.Context) {
 
 // ports looks whether a node that runs answers where it listens, and whether one that
 // doesn't could listen there.
-func (d *Doctor) ports(ctx context.Context) {
+func (d *doctor) ports(ctx context.Context) {
 	list := []struct{ key, address string }{{"listen.api", d.cfg.Listen.API}, {"listen.cluster", d.cfg.Listen.Cluster}}
 	if d.cfg.Gossip.Enabled {
 		list = append(list, struct{ key, address string }{"listen.gossip", d.cfg.Listen.Gossip})
@@ -231,7 +231,7 @@ func fromHere(address string) string {
 }
 
 // raft asks how the domain's nodes hold together.
-func (d *Doctor) raft(ctx context.Context) {
+func (d *doctor) raft(ctx context.Context) {
 	const check = "raft"
 	if d.operator == nil {
 		d.say(check, FindingUnknown, asOperator, "only an operator is told")
@@ -270,7 +270,7 @@ func (d *Doctor) raft(ctx context.Context) {
 const asOperator = "give --cert and --key of an operator, and --address where the node is reached elsewhere"
 
 // peering asks how the peers stand.
-func (d *Doctor) peering(ctx context.Context) {
+func (d *doctor) peering(ctx context.Context) {
 	if d.operator == nil {
 		d.say("peers", FindingUnknown, asOperator, "only an operator is told")
 		return
@@ -290,7 +290,7 @@ func (d *Doctor) peering(ctx context.Context) {
 	}
 }
 
-func (d *Doctor) peer(p api.Peer) {
+func (d *doctor) peer(p api.Peer) {
 	check := "peer " + p.Domain
 	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
 	switch p.State {
@@ -316,7 +316,7 @@ func (d *Doctor) peer(p api.Peer) {
 }
 
 // clocks compares this machine's clock with those of the members and of peers' nodes.
-func (d *Doctor) clocks(ctx context.Context) {
+func (d *doctor) clocks(ctx context.Context) {
 	var list []clock
 	for _, m := range d.cfg.Members {
 		if m.API != "" && (d.svid == nil || m.ID != d.svid.ID) {
@@ -338,7 +338,7 @@ type clock struct {
 	domain  spiffeid.TrustDomain
 }
 
-func (d *Doctor) compare(ctx context.Context, c clock) {
+func (d *doctor) compare(ctx context.Context, c clock) {
 	check := "clock of " + c.address
 	t := &http.Transport{TLSClientConfig: trust.ClientTLS(nil, d.bundles, nodesOf(c.domain)), DisableKeepAlives: true}
 	began := time.Now()
@@ -367,7 +367,7 @@ type reply struct {
 	body, date string
 }
 
-func (d *Doctor) get(ctx context.Context, c *http.Client, url string) (reply, error) {
+func (d *doctor) get(ctx context.Context, c *http.Client, url string) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return reply{}, err

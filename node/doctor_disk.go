@@ -26,7 +26,7 @@ const (
 )
 
 // disk looks at the room and the speed of the disk that has the data.
-func (d *Doctor) disk(context.Context) {
+func (d *doctor) disk(context.Context) {
 	free, share, err := spaceOf(d.cfg.Data)
 	do := "make room, or move data to a larger disk"
 	switch {
@@ -78,7 +78,7 @@ func syncTime(dir string) (_ time.Duration, err error) {
 
 // trail reads the end of the audit trail: that each line is one, and that each
 // intended change has an outcome.
-func (d *Doctor) trail(context.Context) {
+func (d *doctor) trail(context.Context) {
 	const check = "audit"
 	path := filepath.Join(d.cfg.Data, "audit.jsonl")
 	end, err := readTrail(path, d.now)
@@ -102,7 +102,7 @@ func (d *Doctor) trail(context.Context) {
 
 // outlived warns of registrations that live for much longer than what their registrants
 // showed (jimenez 8.2): whoever's credentials are taken back stays found for that long.
-func (d *Doctor) outlived(lines []trailLine) {
+func (d *doctor) outlived(lines []trailLine) {
 	const check = "lifetimes"
 	if len(lines) == 0 {
 		d.say(check, FindingOK, "", "none that this node granted lately is over %d times the life of the credential that it was asked for with", credentialLives)

@@ -33,7 +33,7 @@ func TestDoctorWarnsOfWhatOutlivesItsCredential(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(c.trail), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d := &Doctor{cfg: Config{Data: dir}, now: time.Now()}
+		d := &doctor{cfg: Config{Data: dir}, now: time.Now()}
 		d.trail(t.Context())
 		var found Finding
 		for _, f := range d.findings {

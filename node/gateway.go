@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -57,8 +56,8 @@ const (
 
 func (c *Config) validateGateway() error {
 	g := &c.Gateway
-	if _, err := g.networks(); err != nil {
-		return fmt.Errorf("gateway.allow_networks: %w", err)
+	if _, err := parseRanges("gateway.allow_networks", g.AllowNetworks); err != nil {
+		return err
 	}
 	for _, d := range []struct {
 		key string
@@ -97,25 +96,13 @@ func (c *Config) validateGateway() error {
 	return nil
 }
 
-func (g *Gateway) networks() ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for _, text := range g.AllowNetworks {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
 // wireGateway makes what invokes agents; nil where that is off.
 func (n *Node) wireGateway() *gateway.Gateway {
 	c := &n.cfg.Gateway
 	if !c.Enabled {
 		return nil
 	}
-	allow, _ := c.networks() // Validate has tried it
+	allow, _ := parseRanges("gateway.allow_networks", c.AllowNetworks) // Validate has tried it
 	var tokens gateway.Tokens
 	if n.cfg.Identity.WorkloadAPI != "" {
 		tokens = n.source // files give none

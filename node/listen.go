@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -24,13 +25,26 @@ type Network struct {
 
 func (n Network) orTCP() Network {
 	if n.Listen == nil {
-		n.Listen = func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+		n.Listen = listenTCP
 	}
 	if n.Dial == nil {
 		d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 		n.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	}
 	return n
+}
+
+// takenFor is how long a node that starts waits for an address that something has: its
+// predecessor, which was killed a moment ago and is not quite gone.
+const takenFor = 2 * time.Second
+
+func listenTCP(addr string) (net.Listener, error) {
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		ln, err := net.Listen("tcp", addr)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(began) > takenFor {
+			return ln, err
+		}
+	}
 }
 
 // listeners are a node's but for admin's, bound before what they are for starts.

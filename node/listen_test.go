@@ -58,3 +58,18 @@ func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// A node that is started a moment after its predecessor was killed has its address.
+func TestAnAddressThatIsLetGoOfIsListenedAt(t *testing.T) {
+	before, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := before.Addr().String()
+	time.AfterFunc(200*time.Millisecond, func() { _ = before.Close() })
+	ln, err := Network{}.orTCP().Listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+}

@@ -24,6 +24,9 @@ type metrics struct {
 }
 
 func newMetrics(n *Node) *metrics {
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "roster_" + name, Help: help}, []string{label})
+	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -31,23 +34,11 @@ func newMetrics(n *Node) *metrics {
 			Help:    "Time to answer a request, by route of the table and status.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 60},
 		}, []string{"method", "route", "status"}),
-		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "roster_tls_handshakes_refused_total",
-			Help: "Certificates that did not hold, by reason.",
-		}, []string{"reason"}),
+		handshakes:  counter("tls_handshakes_refused_total", "Certificates that did not hold, by reason.", "reason"),
+		refused:     counter("credentials_refused_total", "Credentials of requests that did not hold, by reason.", "reason"),
+		probes:      counter("probes_total", "Agents that this node asked what they are, by what came of it.", "state"),
+		connections: counter("connections_refused_total", "Connections that were closed for want of a place, by listener: api has the places of limits.connections and limits.connections_per_address, cluster and gossip have 1,024 each.", "listener"),
 	}
-	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "roster_credentials_refused_total",
-		Help: "Credentials of requests that did not hold, by reason.",
-	}, []string{"reason"})
-	m.probes = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "roster_probes_total",
-		Help: "Agents that this node asked what they are, by what came of it.",
-	}, []string{"state"})
-	m.connections = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "roster_connections_refused_total",
-		Help: "Connections that were closed for want of a place, by listener: api has the places of limits.connections and limits.connections_per_address, cluster and gossip have 1,024 each.",
-	}, []string{"listener"})
 	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, m.connections, state{n},
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -89,6 +80,7 @@ var (
 	descSVID          = desc("svid_remaining_seconds", "Seconds until the node's SVID ends; negative once it has.")
 	descProbed        = desc("probed_registrations", "Registrations whose agents were asked what they are, by what came of it last.", "state")
 	descTrouble       = desc("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed; the last good ones are in use.")
+	descTrail         = desc("audit_failing", "1 while the audit trail can't be written, without which no change is made here.")
 	descBundleBad     = desc("bundle_failing", "1 while a peer's bundle can't be had from its endpoint; the last good one is in use.", "origin")
 	descBytes         = desc("federation_bytes_total", "Bytes of bodies that a peer's nodes answered (in) and were answered (out).", "origin", "way")
 	descGossip        = desc("gossip_bytes_total", "Bytes that a peer's nodes gossiped to this one (in) and that it gossiped to them (out).", "origin", "way")
@@ -101,7 +93,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descBytes, descGossip, descOverQuota} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descBytes, descGossip, descOverQuota} {
 		ch <- d
 	}
 }
@@ -123,6 +115,7 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descSVID, time.Until(n.source.SVID().Certificates[0].NotAfter).Seconds())
 	gauge(descTrouble, oneIf(n.source.Trouble() != nil))
+	gauge(descTrail, oneIf(n.trail.Err() != nil))
 	gauge(descWatches, float64(n.face.Watches()))
 	size := n.finder.Size()
 	gauge(descFound, float64(size.Registrations))

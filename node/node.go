@@ -6,6 +6,24 @@
 //	n, err := node.Start(cfg, node.Env{})
 //	<-ctx.Done()
 //	err = n.Close()
+//
+// # Files
+//
+//	wire, lifecycle, listen    the start, in order, and the end
+//	config*, limits            the configuration; each part's own lies with the part
+//	identity, attest, bundles, callers
+//	                           who this node and others are
+//	adapters, cluster, court, policy, grants
+//	                           what api, federation and consensus ask of each other
+//	peering, peers             peerings, made and kept
+//	connections, rooms, expiring
+//	                           the bounds of what listeners accept
+//	metrics                    what an operator sees
+//	gateway, outward, discovery, crawl, probe*
+//	                           agents: invoked, ranked, crawled, asked
+//	dnssd, mdns                the local network
+//	doctor*                    an examination from beside
+//	dev*                       roster dev
 package node
 
 import (
@@ -14,6 +32,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -76,17 +95,17 @@ type Node struct {
 // closeTimeout bounds the whole of a node's stopping.
 const closeTimeout = 15 * time.Second
 
-// Start starts a node. It returns once everything listens and what is on disk
-// has been loaded, and before that waits for its identity where a Workload API gives
-// that and is not there yet; the admin listener then says so. Ready tells when the node can serve. What was started is
-// stopped again when the start fails half way.
+// Start starts a node. It returns once everything listens and what is on disk has
+// been loaded. Where a Workload API gives the identity and is not there yet, it waits
+// for that first, and the admin listener says so. Ready tells when the node can
+// serve. What was started is stopped again when the start fails half way.
 func Start(cfg Config, env Env) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}, keys: make(chan struct{}, 1)}
 	if n.log == nil {
-		n.log = cfg.Log.Logger()
+		n.log = cfg.Log.Logger(os.Stderr)
 	}
 	if err := n.wire(env); err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -111,8 +130,8 @@ func (n *Node) ID() spiffeid.ID { return n.id }
 // safe.
 func (n *Node) Failed() <-chan struct{} { return n.store.Failed() }
 
-// Ready returns nil when the node has an identity and a leader, is caught up and can
-// sign; else the check that fails.
+// Ready returns nil when the node has an identity and a leader, is caught up, can
+// sign and can write its audit trail; else the check that fails.
 func (n *Node) Ready() error {
 	if err := n.source.Err(); err != nil {
 		return fmt.Errorf("identity: %w", err)
@@ -122,6 +141,9 @@ func (n *Node) Ready() error {
 	}
 	if _, _, ok := n.keyring.Keys(n.cfg.TrustDomain); !ok {
 		return errors.New("keys: the domain has issued no key document yet")
+	}
+	if err := n.trail.Err(); err != nil {
+		return fmt.Errorf("audit: no change is made here while the trail can't be written: %w", err)
 	}
 	return nil
 }

@@ -9,35 +9,45 @@ import (
 	"github.com/roster-mesh/roster/gateway"
 )
 
-// validRanges judges ranges of addresses that a key of the configuration opens.
-func validRanges(key string, texts []string) error {
+// parseRanges parses ranges of addresses that a key of the configuration opens.
+func parseRanges(key string, texts []string) ([]netip.Prefix, error) {
+	var all []netip.Prefix
 	for i, text := range texts {
-		if _, err := netip.ParsePrefix(text); err != nil {
-			return fmt.Errorf("%s[%d]: %q is no range of addresses, such as 10.0.0.0/8", key, i, text)
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s[%d]: %q is no range of addresses, such as 10.0.0.0/8", key, i, text)
 		}
+		all = append(all, p)
 	}
-	return nil
+	return all, nil
+}
+
+// readRoots reads certificate authorities in PEM; nil, which is the system's, where
+// no file is named.
+func readRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return roots, nil
 }
 
 // outward returns what is reached on behalf of a block of the configuration: public
 // addresses and those that the operator allows, with certificates of the web's
 // authorities or those of a file.
 func outward(key string, allow []string, ca string) (cfg gateway.GuardConfig, err error) {
-	for _, text := range allow {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return cfg, fmt.Errorf("%s.allow: %w", key, err)
-		}
-		cfg.Allow = append(cfg.Allow, p)
+	if cfg.Allow, err = parseRanges(key+".allow", allow); err != nil {
+		return cfg, err
 	}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return cfg, fmt.Errorf("%s.ca: %w", key, err)
-		}
-		if cfg.Roots = x509.NewCertPool(); !cfg.Roots.AppendCertsFromPEM(pem) {
-			return cfg, fmt.Errorf("%s.ca: %s has no certificate in PEM", key, ca)
-		}
+	if cfg.Roots, err = readRoots(ca); err != nil {
+		return cfg, fmt.Errorf("%s.ca: %w", key, err)
 	}
 	return cfg, nil
 }

@@ -143,13 +143,16 @@ func (n *Node) inMesh(id spiffeid.ID) bool {
 	return false
 }
 
+// seedsOfPeer bounds the seeds of one peer: one that is there tells of the others.
+const seedsOfPeer = 8
+
 // gossipSeeds are where the mesh can be joined: what the configuration names
 // and what peers' peerings do.
 func (n *Node) gossipSeeds() []string {
 	seeds := append([]string(nil), n.cfg.Gossip.Seeds...)
 	for _, p := range n.peerings() {
 		if p.State == directory.PeeringActive {
-			seeds = append(seeds, p.Gossip...)
+			seeds = append(seeds, p.Gossip[:min(len(p.Gossip), seedsOfPeer)]...)
 		}
 	}
 	return seeds

@@ -56,7 +56,8 @@ func (c *Config) validateProbe() error {
 	if _, err := directory.ParseIdentity(p.As); p.Renew && err != nil {
 		return fmt.Errorf("probe.as: %q is no identity: say as whom what answers is renewed", p.As)
 	}
-	return validRanges("probe.allow", p.Allow)
+	_, err := parseRanges("probe.allow", p.Allow)
+	return err
 }
 
 // How the prober goes about: how often it looks what is due, what it takes on at
@@ -308,8 +309,10 @@ func (p *prober) keepTag(source gateway.Source, tag string) {
 	if len(p.tags) >= maxTags {
 		clear(p.tags) // all is asked for in full once more
 	}
-	if p.tags[source] = tag; tag == "" {
+	if tag == "" {
 		delete(p.tags, source)
+	} else {
+		p.tags[source] = tag
 	}
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"iter"
 	"math/rand/v2"
 	"slices"
@@ -146,15 +147,7 @@ func (fs *findings) after(last findingsPage) findingsPage {
 	from := 0
 	if last.Name == fs.name {
 		page.Mark = last.Mark
-		from, _ = slices.BinarySearchFunc(fs.log, last.Mark+1, func(m findingMark, mark uint64) int {
-			switch {
-			case m.mark < mark:
-				return -1
-			case m.mark > mark:
-				return 1
-			}
-			return 0
-		})
+		from, _ = slices.BinarySearchFunc(fs.log, last.Mark+1, func(m findingMark, mark uint64) int { return cmp.Compare(m.mark, mark) })
 	}
 	for _, m := range fs.log[from:] {
 		if len(page.Items) == maxFindings {

@@ -32,27 +32,7 @@ func (n *Node) wire(env Env) error {
 	if err != nil {
 		return err
 	}
-	if err := n.wireTrust(); err != nil {
-		return errors.Join(err, ln.close())
-	}
-	if err := n.wireAudit(); err != nil {
-		return errors.Join(err, ln.close())
-	}
-	n.metrics = newMetrics(n)
-	n.view = directory.NewView(n.cfg.TrustDomain)
-	if n.cfg.Probe.Enabled {
-		n.found = newFindings()
-	}
-	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
-		return errors.Join(err, ln.close())
-	}
-	if err := n.wireFederation(ln.gossip, env); err != nil {
-		return errors.Join(err, ln.close())
-	}
-	if err := n.wireDiscovery(); err != nil {
-		return errors.Join(err, ln.close())
-	}
-	if err := n.wireBundles(); err != nil {
+	if err := n.wireDirectory(ln, env); err != nil {
 		return errors.Join(err, ln.close())
 	}
 	n.face = n.wireAPI()
@@ -76,6 +56,31 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 	return n.wireDNSSD(ln.api.Addr(), mdnsResponder{n.log})
+}
+
+// wireDirectory starts what the node knows and shares, before anybody can ask for it.
+func (n *Node) wireDirectory(ln listeners, env Env) error {
+	if err := n.wireTrust(); err != nil {
+		return err
+	}
+	if err := n.wireAudit(); err != nil {
+		return err
+	}
+	n.metrics = newMetrics(n)
+	n.view = directory.NewView(n.cfg.TrustDomain)
+	if n.cfg.Probe.Enabled {
+		n.found = newFindings()
+	}
+	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
+		return err
+	}
+	if err := n.wireFederation(ln.gossip, env); err != nil {
+		return err
+	}
+	if err := n.wireDiscovery(); err != nil {
+		return err
+	}
+	return n.wireBundles()
 }
 
 // wireAdmin has the admin listener answer from the first moment on: a node may wait
@@ -137,7 +142,7 @@ func (c *Config) member(id spiffeid.ID) *Member {
 func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	own := nodesOf(n.cfg.TrustDomain)
 	cfg := consensus.Config{
-		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "consensus"),
+		Domain: n.cfg.TrustDomain, Node: n.id, Dir: n.cfg.ConsensusDir(),
 		Listener: n.bounded("cluster", ln, nodeConnections, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),

@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// identity returns the files of one of d's identities.
+func (d *DevDomain) identity(path string) (DevIdentity, error) {
+	for _, id := range d.Identities {
+		if id.SPIFFEID == "spiffe://"+d.TrustDomain+path {
+			return id, nil
+		}
+	}
+	return DevIdentity{}, fmt.Errorf("%s has no identity %s", d.TrustDomain, path)
+}
+
+// client returns a client of one of d's nodes with one of d's identities.
+func (d *DevDomain) client(base, path string) (*api.Client, error) {
+	id, err := d.identity(path)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
+	if err != nil {
+		return nil, err
+	}
+	pem, err := os.ReadFile(d.Bundle)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}
+	return api.NewClient(base, &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}), nil
+}
+
+// bundleOf reads a domain's bundle from PEM.
+func bundleOf(file, domain string) (*spiffebundle.Bundle, error) {
+	td, err := spiffeid.TrustDomainFromString(domain)
+	if err != nil {
+		return nil, err
+	}
+	x, err := x509bundle.Load(td, file)
+	if err != nil {
+		return nil, err
+	}
+	return spiffebundle.FromX509Bundle(x), nil
+}
+
+// adminClient asks admin listeners on loopback.
+var adminClient = &http.Client{Timeout: 5 * time.Second}
+
+func readyz(ctx context.Context, admin string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := adminClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("not ready: %s", b)
+	}
+	return nil
+}
