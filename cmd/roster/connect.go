@@ -19,13 +19,11 @@ import (
 // A connection says which directory is meant, whom it must be certified by, and
 // who the caller is. Flags win over the environment, and that over the context.
 type connection struct {
-	address, bundle, cert, key, context string
-	wit, witKey, tokenFile, workloadAPI string
-
 	root      *cobra.Command // which has the flags
 	getenv    func(string) string
 	configDir func() (string, error)      // the user's; nil is none
 	chosen    profile                     // of the context that is meant, once that was found out
+	fallback  profile                     // where nothing else says
 	dial      func() (*api.Client, error) // instead of what is given; for tests in virtual time
 	transport *http.Transport
 
@@ -36,26 +34,33 @@ type connection struct {
 // requestTimeout bounds one request, with its answer's body.
 const requestTimeout = 30 * time.Second
 
+// settings are the connection's flags and the environment's names for them. A
+// context holds all but the first, which says which context.
+var settings = []struct{ flag, variable, help string }{
+	{"context", "ROSTER_CONTEXT", "which of your contexts is meant; the current one if not given"},
+	{"address", "ROSTER_ADDRESS", "the directory: https://HOST[:PORT] of any node of it"},
+	{"bundle", "ROSTER_BUNDLE", "PEM file of the authorities that certify it; the system's if not given"},
+	{"cert", "ROSTER_CERT", "PEM file of your X.509-SVID and its chain"},
+	{"key", "ROSTER_KEY", "PEM file of its private key"},
+	{"workload-api", "SPIFFE_ENDPOINT_SOCKET", "SPIFFE Workload API, unix:///PATH, that gives your X.509-SVID and your domain's bundle instead of files"},
+	{"wit", "ROSTER_WIT", "file of your workload identity token, or workload-api: that gives it, and its key"},
+	{"wit-key", "ROSTER_WIT_KEY", "PEM file of the private key that it confirms"},
+	{"token-file", "ROSTER_TOKEN_FILE", "file of your OAuth access token or JWT-SVID"},
+}
+
 func (c *connection) flags(root *cobra.Command) {
 	c.root = root
-	set := root.PersistentFlags()
-	set.StringVar(&c.context, "context", "", "which of your contexts is meant; the current one if not given (ROSTER_CONTEXT)")
-	set.StringVar(&c.address, "address", "", "the directory: https://HOST[:PORT] of any node of it (ROSTER_ADDRESS)")
-	set.StringVar(&c.bundle, "bundle", "", "PEM file of the authorities that certify it; the system's if not given (ROSTER_BUNDLE)")
-	set.StringVar(&c.cert, "cert", "", "PEM file of your X.509-SVID and its chain (ROSTER_CERT)")
-	set.StringVar(&c.key, "key", "", "PEM file of its private key (ROSTER_KEY)")
-	set.StringVar(&c.workloadAPI, "workload-api", "", "SPIFFE Workload API, unix:///PATH, that gives your X.509-SVID and your domain's bundle instead of files (SPIFFE_ENDPOINT_SOCKET)")
-	set.StringVar(&c.wit, "wit", "", "file of your workload identity token, or workload-api: that gives it, and its key (ROSTER_WIT)")
-	set.StringVar(&c.witKey, "wit-key", "", "PEM file of the private key that it confirms (ROSTER_WIT_KEY)")
-	set.StringVar(&c.tokenFile, "token-file", "", "file of your OAuth access token or JWT-SVID (ROSTER_TOKEN_FILE)")
+	for _, s := range settings {
+		root.PersistentFlags().String(s.flag, "", s.help+" ("+s.variable+")")
+	}
 }
 
 // given returns the connection's flags that the command line has, quoted.
 func (c *connection) given() []string {
 	var words []string
-	for _, name := range []string{"context", "address", "bundle", "cert", "key", "workload-api", "wit", "wit-key", "token-file"} {
-		if f := c.root.PersistentFlags().Lookup(name); f.Changed {
-			words = append(words, "--"+name, shellQuote(f.Value.String()))
+	for _, s := range settings {
+		if f := c.root.PersistentFlags().Lookup(s.flag); f.Changed {
+			words = append(words, "--"+s.flag, shellQuote(f.Value.String()))
 		}
 	}
 	return words
@@ -63,21 +68,26 @@ func (c *connection) given() []string {
 
 // setting returns a flag's value, or else the environment's, or else that of the
 // context that was chosen.
-func (c *connection) setting(name, variable string) string {
-	value, _ := c.settingFrom(name, variable)
+func (c *connection) setting(flag string) string {
+	value, _ := c.settingFrom(flag)
 	return value
 }
 
 // settingFrom is setting, and says which of them it is; nothing where none is.
-func (c *connection) settingFrom(name, variable string) (value, from string) {
-	if f := c.root.PersistentFlags().Lookup(name); f.Changed {
+func (c *connection) settingFrom(flag string) (value, from string) {
+	if f := c.root.PersistentFlags().Lookup(flag); f.Changed {
 		return f.Value.String(), "flag"
 	}
-	if value := c.getenv(variable); value != "" {
-		return value, "environment"
+	for _, s := range settings {
+		if s.flag == flag && c.getenv(s.variable) != "" {
+			return c.getenv(s.variable), "environment"
+		}
 	}
-	if value := c.chosen.of(name); value != nil && *value != "" {
+	if value := c.chosen.of(flag); value != nil && *value != "" {
 		return *value, "context"
+	}
+	if value := c.fallback.of(flag); value != nil {
+		return *value, ""
 	}
 	return "", ""
 }
@@ -115,7 +125,7 @@ func (a *app) client() (*api.Client, error) {
 // showing adds the token that is given to every request; a client certificate may
 // come beside it.
 func (a *app) showing(next http.RoundTripper) (http.RoundTripper, error) {
-	wit, witKey, file := a.setting("wit", "ROSTER_WIT"), a.setting("wit-key", "ROSTER_WIT_KEY"), a.setting("token-file", "ROSTER_TOKEN_FILE")
+	wit, witKey, file := a.setting("wit"), a.setting("wit-key"), a.setting("token-file")
 	switch {
 	case wit != "" && file != "":
 		return nil, usage("a request shows one token").because("Give --wit, with --wit-key where it is a file, or --token-file, not both.")
@@ -161,7 +171,7 @@ func (c *connection) close() {
 }
 
 func (a *app) baseURL() (string, error) {
-	address := a.setting("address", "ROSTER_ADDRESS")
+	address := a.setting("address")
 	if address == "" {
 		return "", usage("no directory is given").
 			because("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS; a mesh to try things with starts by itself:").
@@ -184,7 +194,7 @@ func (a *app) tlsConfig() (*tls.Config, error) {
 		return a.tlsOfFiles()
 	}
 	shown, err := a.fromWorkload(address)
-	if err != nil || a.setting("bundle", "ROSTER_BUNDLE") == "" {
+	if err != nil || a.setting("bundle") == "" {
 		return shown, err
 	}
 	config, err := a.tlsOfBundle() // which decides whom to believe
@@ -197,7 +207,7 @@ func (a *app) tlsConfig() (*tls.Config, error) {
 // tlsOfBundle believes who the bundle's authorities certify, or the system's.
 func (a *app) tlsOfBundle() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
-	if file := a.setting("bundle", "ROSTER_BUNDLE"); file != "" {
+	if file := a.setting("bundle"); file != "" {
 		pem, err := os.ReadFile(file)
 		if err != nil {
 			return nil, failed(exitFailed, "the bundle can't be read: %w", err).because("--bundle (or ROSTER_BUNDLE) names a PEM file of certificate authorities.")
@@ -215,7 +225,7 @@ func (a *app) tlsOfFiles() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, key := a.setting("cert", "ROSTER_CERT"), a.setting("key", "ROSTER_KEY")
+	cert, key := a.setting("cert"), a.setting("key")
 	switch {
 	case cert == "" && key == "":
 		return config, nil // anonymous

@@ -96,7 +96,7 @@ func (a *app) choose() error {
 		return err
 	}
 	name := all.Current
-	if asked := a.setting("context", "ROSTER_CONTEXT"); asked != "" {
+	if asked := a.setting("context"); asked != "" {
 		name = asked
 	}
 	p, ok := all.All[name]
@@ -179,16 +179,8 @@ func (a *app) listContexts() error {
 	if len(t.rows) == 0 {
 		a.note("There are no contexts; %s makes one.", a.command("context", "set", "NAME", "--address", "https://HOST"))
 	}
-	body, err := marshal(list)
-	if err != nil {
-		return err
-	}
-	return a.print(answer{body, "contexts", t})
+	return a.printOwn(list, "contexts", t)
 }
-
-// settings are the connection's flags and the environment's names for them.
-var settings = [][2]string{{"address", "ROSTER_ADDRESS"}, {"bundle", "ROSTER_BUNDLE"}, {"cert", "ROSTER_CERT"}, {"key", "ROSTER_KEY"}, {"workload-api", "SPIFFE_ENDPOINT_SOCKET"},
-	{"wit", "ROSTER_WIT"}, {"wit-key", "ROSTER_WIT_KEY"}, {"token-file", "ROSTER_TOKEN_FILE"}}
 
 func (a *app) showContext() error {
 	if err := a.choose(); err != nil {
@@ -203,32 +195,28 @@ func (a *app) showContext() error {
 		Settings []item `json:"settings"`
 	}{}
 	t := table{head: []string{"SETTING", "VALUE", "FROM"}}
-	for _, s := range settings {
-		value, from := a.settingFrom(s[0], s[1])
-		list.Settings = append(list.Settings, item{s[0], value, from})
-		t.rows = append(t.rows, []string{s[0], value, from})
+	for _, s := range settings[1:] {
+		value, from := a.settingFrom(s.flag)
+		list.Settings = append(list.Settings, item{s.flag, value, from})
+		t.rows = append(t.rows, []string{s.flag, value, from})
 	}
-	body, err := marshal(list)
-	if err != nil {
-		return err
-	}
-	return a.print(answer{body, "settings", t})
+	return a.printOwn(list, "settings", t)
 }
 
 func (a *app) setContext(name string, all contexts) error {
 	p := all.All[name]
-	for _, s := range settings {
-		value, from := a.settingFrom(s[0], s[1])
+	for _, s := range settings[1:] {
+		value, from := a.settingFrom(s.flag)
 		if from == "" {
 			continue
 		}
-		if s[0] != "address" && s[0] != "workload-api" && value != "" && (s[0] != "wit" || value != witOfWorkload) {
+		if s.flag != "address" && s.flag != "workload-api" && value != "" && (s.flag != "wit" || value != witOfWorkload) {
 			var err error
 			if value, err = filepath.Abs(value); err != nil {
 				return err
 			}
 		}
-		*p.of(s[0]) = value
+		*p.of(s.flag) = value
 	}
 	a.chosen = p
 	if _, err := a.baseURL(); err != nil {

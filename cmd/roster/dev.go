@@ -21,8 +21,8 @@ This is for trying things: everybody may read, and certificates come from an
 authority that is made on the spot.`,
 		Args: needs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := checkDev(o); err != nil {
-				return err
+			if err := o.Check(); err != nil {
+				return usage("%w", err)
 			}
 			err := node.Dev(c.Context(), o)
 			if err != nil && strings.Contains(err.Error(), "--port") {
@@ -42,20 +42,6 @@ authority that is made on the spot.`,
 	f.BoolVar(&o.Limits, "limits", false, "rate limits and quotas as serve has them; none otherwise")
 	c.AddCommand(a.mintCommand())
 	return c
-}
-
-func checkDev(o node.DevOptions) error {
-	switch {
-	case o.Domains < 1 || o.Domains > 10:
-		return usage("--domains is %d; it is 1 to 10", o.Domains)
-	case o.Nodes != 1 && o.Nodes != 3 && o.Nodes != 5:
-		return usage("--nodes is %d; a domain has 1, 3 or 5 nodes", o.Nodes)
-	case o.Port < 0 || o.Port > 65535:
-		return usage("--port is %d, which is no TCP port", o.Port)
-	case o.Sample < 0:
-		return usage("--sample is %d; it is a number of agents", o.Sample)
-	}
-	return nil
 }
 
 func (a *app) mintCommand() *cobra.Command {
@@ -78,14 +64,10 @@ entry there is printed.`,
 			if a.output == "" {
 				a.output = "json" // as it stands in mesh.json
 			}
-			body, err := marshal(id)
-			if err != nil {
-				return err
-			}
-			return a.print(answer{body: body, table: table{
+			return a.printOwn(id, "", table{
 				head: []string{"SPIFFE ID", "CERT", "KEY"},
 				rows: [][]string{{id.SPIFFEID, id.Cert, id.Key}},
-			}})
+			})
 		},
 	}
 	c.Flags().StringVar(&dir, "dir", "", "the directory that roster dev --dir was given")

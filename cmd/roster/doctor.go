@@ -50,22 +50,12 @@ func (a *app) operatorOf(cfg node.Config) (*api.Client, error) {
 		return nil, err
 	}
 	workload, err := a.workloadAddress()
-	if err != nil || workload == "" && a.setting("cert", "ROSTER_CERT") == "" {
+	if err != nil || workload == "" && a.setting("cert") == "" {
 		return nil, err
 	}
-	given := a.getenv
-	defaults := map[string]string{}
-	if a.setting("address", "ROSTER_ADDRESS") == "" {
-		defaults["ROSTER_ADDRESS"] = cfg.OwnAddress()
-	}
-	if a.setting("bundle", "ROSTER_BUNDLE") == "" && workload == "" {
-		defaults["ROSTER_BUNDLE"] = cfg.Identity.Bundle
-	}
-	a.getenv = func(name string) string {
-		if value := defaults[name]; value != "" {
-			return value
-		}
-		return given(name)
+	a.fallback.Address = cfg.OwnAddress()
+	if workload == "" {
+		a.fallback.Bundle = cfg.Identity.Bundle
 	}
 	return a.client()
 }

@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
@@ -58,19 +56,6 @@ func misunderstood(err error) *failure {
 	return &failure{code: exitUsage, what: what, why: strings.Join(strings.Fields(rest), " "), err: err}
 }
 
-// needs is for a command whose arguments are these.
-func needs(names ...string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		switch {
-		case len(args) > len(names):
-			return fmt.Errorf("%s has no place for %q", c.CommandPath(), args[len(names)])
-		case len(args) < len(names):
-			return fmt.Errorf("%s needs %s", c.CommandPath(), strings.Join(names[len(args):], " and "))
-		}
-		return nil
-	}
-}
-
 // because adds why.
 func (f *failure) because(format string, args ...any) *failure {
 	f.why = fmt.Sprintf(format, args...)
@@ -89,7 +74,7 @@ func suggest(err error, code int, command string) error {
 	if err == nil {
 		return nil
 	}
-	f := explain(err)
+	f := failureOf(err)
 	if f.code == code && f.next == "" {
 		f.next = command
 	}
@@ -117,7 +102,7 @@ func (a *app) again() string {
 
 // fail prints why the command called verb failed and returns the exit code.
 func (a *app) fail(verb []string, err error) int {
-	f := explain(err)
+	f := failureOf(err)
 	if f.next == "" {
 		f.next = a.remedy(f.code, verb)
 	}
@@ -144,8 +129,8 @@ func (a *app) remedy(code int, verb []string) string {
 	return ""
 }
 
-// explain returns err as a failure: the exit code that it has, and what happened.
-func explain(err error) *failure {
+// failureOf returns err as a failure: the exit code that it has, and what happened.
+func failureOf(err error) *failure {
 	var f *failure
 	var answered *api.Error
 	var refused *directory.Error
@@ -155,15 +140,15 @@ func explain(err error) *failure {
 	case errors.Is(err, context.Canceled):
 		return &failure{code: exitInterrupted, what: "interrupted", err: err}
 	case errors.As(err, &answered):
-		return explainAnswer(answered)
+		return failureOfAnswer(answered)
 	case errors.As(err, &refused):
 		return &failure{code: codeOfProblem(refused.Problem), what: refused.Error(), err: err}
 	}
-	return explainTransport(err)
+	return failureOfTransport(err)
 }
 
-// explainAnswer is for what a directory answered.
-func explainAnswer(e *api.Error) *failure {
+// failureOfAnswer is for what a directory answered.
+func failureOfAnswer(e *api.Error) *failure {
 	f := &failure{code: codeOfStatus(e.Status, e.Problem), what: firstLine(e.Error()), err: e}
 	switch {
 	case e.Problem == "" && e.Status != http.StatusMultipleChoices: // a proxy's word, or that of something else
@@ -219,8 +204,8 @@ func codeOfProblem(p directory.Problem) int {
 	return exitFailed
 }
 
-// explainTransport is for errors of files, of the network and of evidence.
-func explainTransport(err error) *failure {
+// failureOfTransport is for errors of files, of the network and of evidence.
+func failureOfTransport(err error) *failure {
 	f := &failure{code: exitFailed, what: firstLine(err.Error()), err: err}
 	var certificate *tls.CertificateVerificationError
 	var op *net.OpError

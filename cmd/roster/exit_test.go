@@ -149,7 +149,7 @@ func TestEvidenceHasItsExitCode(t *testing.T) {
 		10: directory.ErrSignature, 11: trust.ErrKeysForked, 12: directory.ErrKeyRevoked, 13: trust.ErrInclusion, 14: trust.ErrExpired,
 		1: errors.New("something else"),
 	} {
-		if got := explain(fmt.Errorf("checking: %w", err)).code; got != code {
+		if got := failureOf(fmt.Errorf("checking: %w", err)).code; got != code {
 			t.Errorf("%v: exit code %d, want %d", err, got, code)
 		}
 	}

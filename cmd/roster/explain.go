@@ -59,11 +59,7 @@ func (a *app) explain(ctx context.Context, o api.DiscoverOptions) error {
 	if o.Explain == "" {
 		return a.print(answer{found.Body, "candidates", scores(found.Candidates)})
 	}
-	body, err := marshal(found.Explanation)
-	if err != nil {
-		return err
-	}
-	return a.print(answer{body, "", explained(&found.Explanation)})
+	return a.printOwn(found.Explanation, "", explained(&found.Explanation))
 }
 
 // components are those of a score, in the order of its formula.

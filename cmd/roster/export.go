@@ -120,16 +120,6 @@ func (x *exporting) unread(d directory.Document) {
 	x.lose(len(names) > 0, "members that the directory does not interpret: "+strings.Join(names, ", "))
 }
 
-// stored reads the document of a registration as its registrant wrote it, out of
-// its signed record.
-func stored(ctx context.Context, client *api.Client, href string) (directory.Document, error) {
-	c, err := client.Contents(ctx, href)
-	if err != nil {
-		return directory.Document{}, err
-	}
-	return c.Document, nil
-}
-
 // contentsOf gets a registration by its name or rid, and what its signed record
 // holds.
 func (a *app) contentsOf(ctx context.Context, id, origin string) (*api.Resource, *directory.Contents, error) {

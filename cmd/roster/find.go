@@ -79,9 +79,5 @@ func (a *app) find(ctx context.Context, b browser, wait time.Duration) error {
 		all.Directories = append(all.Directories, finding{f.Domain.Name(), f.URL, f.Host, f.Path, f.Instance, false})
 		t.rows = append(t.rows, []string{f.Domain.Name(), f.URL, f.Host, f.Instance, f.Path})
 	}
-	body, err := marshal(all)
-	if err != nil {
-		return err
-	}
-	return a.print(answer{body, "directories", t})
+	return a.printOwn(all, "directories", t)
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/api"
 )
 
 func (a *app) flaggedCommand() *cobra.Command {
@@ -17,12 +20,8 @@ repetition  the same words over and over
 density     a list of words where sentences belong, or tags that nothing bears out
 scatter     examples that nothing else in it bears out`,
 		Args: needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			flagged, reply, err := client.Flagged(c.Context())
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			flagged, reply, err := client.Flagged(ctx)
 			if err != nil {
 				return err
 			}
@@ -34,6 +33,6 @@ scatter     examples that nothing else in it bears out`,
 				t.rows = append(t.rows, []string{f.Agent, f.Origin, strings.Join(f.Flags, " "), f.Href})
 			}
 			return a.print(answer{reply.Body, "flagged", t})
-		},
+		}),
 	}
 }

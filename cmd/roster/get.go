@@ -199,7 +199,7 @@ func (a *app) way(ctx context.Context, client *api.Client, r *api.Registration) 
 	if page, err := pageOf(ctx, client, r.Href); err == nil {
 		add("page", page.Issuer.Name(), "stream "+page.Audience.String()+", revisions "+strconv.FormatUint(page.From+1, 10)+" to "+strconv.FormatUint(page.To, 10), stamp(time.Unix(page.IssuedAt, 0)))
 	} else {
-		a.note("The signed page that lists it can't be shown: %s", explain(err).what)
+		a.note("The signed page that lists it can't be shown: %s", failureOf(err).what)
 	}
 	if p.ReceivedFrom != "" {
 		add("handed over", p.ReceivedFrom, "the signed record", p.ReceivedAt)
@@ -208,7 +208,7 @@ func (a *app) way(ctx context.Context, client *api.Client, r *api.Registration) 
 	if key := p.Verification.Key; key != "" {
 		what += " by key " + key
 	}
-	add("here", a.setting("address", "ROSTER_ADDRESS"), what, p.Verification.CheckedAt)
+	add("here", a.setting("address"), what, p.Verification.CheckedAt)
 	return t
 }
 

@@ -61,15 +61,12 @@ With --keep the import stays and refreshes what was taken, in lists.`,
 			return im.run(c.Context(), args[0])
 		},
 	}
-	c.Flags().BoolVar(&im.dry, "dry-run", false, "check everything, tell what would change, register nothing")
+	im.flags(c, &lt)
 	c.Flags().StringVar(&im.origin, "source", "", "where the files are from, such as the URL of a registry (default: the file's name)")
 	if kind == directory.KindA2A {
 		c.Flags().StringArrayVar(&im.keyFiles, "card-key", nil, "a file with public keys (JWKS, JWK or PEM) that signed cards are judged by; may be repeated")
 	}
-	im.flags(c)
 	c.Flags().BoolVar(&im.stay, "keep", false, "stay and refresh what was taken, until SIGINT or SIGTERM")
-	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
-	lifetimeFlag(c, &lt)
 	return c
 }
 
@@ -101,12 +98,17 @@ configuration.`,
 			return im.run(c.Context(), args[0])
 		},
 	}
-	c.Flags().BoolVar(&im.dry, "dry-run", false, "check everything, tell what would change, register nothing")
-	im.flags(c)
+	im.flags(c, &lt)
 	c.Flags().BoolVar(&im.stay, "keep", false, "stay and follow what the origin lists, until SIGINT or SIGTERM")
-	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
-	lifetimeFlag(c, &lt)
 	return c
+}
+
+// flags are those that imports of all kinds share.
+func (im *importing) flags(c *cobra.Command, lt *lifetime) {
+	im.fetching.flags(c)
+	c.Flags().BoolVar(&im.dry, "dry-run", false, "check everything, tell what would change, register nothing")
+	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who beyond the domain may have them: domain, mesh, or peers:DOMAIN,… (default: by policy)")
+	lifetimeFlag(c, lt)
 }
 
 // An importing is one run of an import.
@@ -327,7 +329,7 @@ func (im *importing) report(items []*item, stopped error) error {
 	}
 	switch summary := fmt.Sprintf("%s %d of %d", verb, taken, len(items)); {
 	case stopped != nil:
-		f := explain(stopped)
+		f := failureOf(stopped)
 		return &failure{code: f.code, what: summary + ", then stopped: " + f.what, why: f.why, next: f.next, err: stopped}
 	case taken < len(items):
 		return failed(exitFailed, "%s: %d refused", summary, len(items)-taken).because("The report names the reason for each; the others are not affected.")

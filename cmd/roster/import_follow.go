@@ -16,10 +16,8 @@ import (
 // (WOA-032).
 func (im *importing) follow(ctx context.Context, client *api.Client, source string, items []*item) {
 	kept := map[string]*item{}
-	for _, i := range items {
-		if i.Result == registered || i.Result == replaced {
-			kept[i.Agent] = i
-		}
+	for _, i := range registeredOf(items) {
+		kept[i.Agent] = i
 	}
 	for retry := time.Duration(0); ; {
 		wait := min(im.crawled.Fresh, untilRefresh(im.granted))
@@ -38,7 +36,7 @@ func (im *importing) follow(ctx context.Context, client *api.Client, source stri
 			continue
 		}
 		retry = min(max(2*retry, firstRetry), lastRetry)
-		im.note("What is listed could not be followed: %s; trying on.", explain(err).what)
+		im.note("What is listed could not be followed: %s; trying on.", failureOf(err).what)
 		im.close() // another connection may reach another node, with a newer certificate
 	}
 }
@@ -100,6 +98,7 @@ func (im *importing) followOnce(ctx context.Context, client *api.Client, source 
 	return nil
 }
 
+// registeredOf returns those items of which there is a registration.
 func registeredOf(items []*item) (taken []*item) {
 	for _, i := range items {
 		if i.Result == registered || i.Result == replaced {

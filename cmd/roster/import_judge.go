@@ -124,7 +124,7 @@ func (im *importing) compare(ctx context.Context, items []*item) {
 		err = im.each(ctx, items, func(ctx context.Context, i *item) error { return im.compareOne(ctx, client, i) })
 	}
 	if err != nil {
-		im.note("Nothing is compared with what is registered: %s", explain(err).what)
+		im.note("Nothing is compared with what is registered: %s", failureOf(err).what)
 	}
 	for _, i := range items {
 		if i.Result == untried {
@@ -146,7 +146,7 @@ func (im *importing) compareOne(ctx context.Context, client *api.Client, i *item
 		i.Result = isNew
 		return nil
 	}
-	was, err := stored(ctx, client, r.Href)
+	was, err := client.Contents(ctx, r.Href)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (im *importing) compareOne(ctx context.Context, client *api.Client, i *item
 	if err != nil {
 		return err
 	}
-	i.RID, i.Diff = r.RID(), differences(was, is)
+	i.RID, i.Diff = r.RID(), differences(was.Document, is)
 	if i.Result = changed; len(i.Diff) == 0 {
 		i.Result = unchanged
 	}
@@ -168,21 +168,13 @@ func differences(was, is directory.Document) (ds []difference) {
 		ds = append(ds, difference{"kind", directory.AppendString(nil, string(was.Kind())), directory.AppendString(nil, string(is.Kind()))})
 	}
 	old, now := without(was.Members(), importedFrom), without(is.Members(), importedFrom)
-	find := func(members []directory.Member, name string) jsontext.Value {
-		for _, m := range members {
-			if m.Name == name {
-				return m.Value
-			}
-		}
-		return nil
-	}
 	for _, m := range old {
-		if v := find(now, m.Name); !bytes.Equal(v, m.Value) {
+		if v, _ := directory.FindMember(now, m.Name); !bytes.Equal(v, m.Value) {
 			ds = append(ds, difference{m.Name, m.Value, v})
 		}
 	}
 	for _, m := range now {
-		if find(old, m.Name) == nil {
+		if _, had := directory.FindMember(old, m.Name); !had {
 			ds = append(ds, difference{m.Name, nil, m.Value})
 		}
 	}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/http"
-	"time"
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
@@ -13,14 +11,7 @@ import (
 // keep refreshes, in lists, what an import registered, until ctx ends or nothing
 // is left of it.
 func (im *importing) keep(ctx context.Context, client *api.Client, items []*item) {
-	var kept []*item
-	for _, i := range items {
-		if i.Result == registered || i.Result == replaced {
-			kept = append(kept, i)
-		}
-	}
-	for len(kept) > 0 {
-		// Not all imports that began together come back together.
+	for kept := registeredOf(items); len(kept) > 0; {
 		if !pause(ctx, untilRefresh(im.granted)) {
 			return
 		}
@@ -38,12 +29,12 @@ func (im *importing) renew(ctx context.Context, client *api.Client, kept []*item
 	told, err := client.RefreshMany(ctx, asked)
 	for wait := firstRetry; err != nil && ctx.Err() == nil; wait = min(2*wait, lastRetry) {
 		if !passes(err) {
-			im.note("Nothing is refreshed any more: %s", explain(err).what)
+			im.note("Nothing is refreshed any more: %s", failureOf(err).what)
 			return nil
 		}
-		im.note("The registrations could not be refreshed: %s; trying on.", explain(err).what)
+		im.note("The registrations could not be refreshed: %s; trying on.", failureOf(err).what)
 		im.close() // another connection may reach another node, with a newer certificate
-		if !pause(ctx, time.Duration((0.5+rand.Float64())*float64(wait))) {
+		if !pauseAbout(ctx, wait) {
 			return kept
 		}
 		told, err = client.RefreshMany(ctx, asked)

@@ -111,10 +111,8 @@ func splitCatalogue(kind directory.Kind, text []byte) ([][]byte, error) {
 		if err != nil {
 			return nil, errNoArray // a broken document is refused as one
 		}
-		for _, m := range members {
-			if m.Name == lists[kind].list && jsontext.Value(m.Value).Kind() == '[' {
-				return split(m.Value)
-			}
+		if list, ok := directory.FindMember(members, lists[kind].list); ok && jsontext.Value(list).Kind() == '[' {
+			return split(list)
 		}
 	}
 	return nil, errNoArray

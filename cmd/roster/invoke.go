@@ -58,7 +58,7 @@ func (a *app) invoke(ctx context.Context, id, operation, input string, unjudged 
 	case errors.As(err, &bad):
 		return failed(exitFailed, "%w", bad).because("The agent has acted. --no-validate prints what it answers.")
 	case errors.As(err, &unfit):
-		return explain(err).because("Nothing was sent; --no-validate asks the gateway all the same.")
+		return failureOf(err).because("Nothing was sent; --no-validate asks the gateway all the same.")
 	case err != nil:
 		return suggest(err, exitNotFound, a.command("get", id))
 	}

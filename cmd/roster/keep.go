@@ -54,11 +54,11 @@ func (r *registrant) renew(ctx context.Context) error {
 		case !passes(err):
 			return suggest(err, exitConflict, r.command("get", r.name, "--provenance"))
 		case !away:
-			r.note("%s could not be refreshed: %s; trying on.", r.name, explain(err).what)
+			r.note("%s could not be refreshed: %s; trying on.", r.name, failureOf(err).what)
 			away = true
 		}
 		r.close() // another connection may reach another node, with a newer certificate
-		if !pause(ctx, time.Duration((0.5+rand.Float64())*float64(wait))) {
+		if !pauseAbout(ctx, wait) {
 			return nil
 		}
 	}
@@ -113,7 +113,7 @@ func (r *registrant) leave(ctx context.Context) error {
 		r.note("%s is removed.", r.name)
 		return nil
 	}
-	return explain(err).because("%s stays registered until its lifetime ends.", r.name)
+	return failureOf(err).because("%s stays registered until its lifetime ends.", r.name)
 }
 
 // pause waits and reports whether ctx still holds.
@@ -126,4 +126,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
+}
+
+// pauseAbout pauses for half of d to one and a half: not all who wait for the same
+// directory come back together.
+func pauseAbout(ctx context.Context, d time.Duration) bool {
+	return pause(ctx, time.Duration((0.5+rand.Float64())*float64(d)))
 }

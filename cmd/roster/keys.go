@@ -1,6 +1,12 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/api"
+)
 
 func (a *app) keysCommand() *cobra.Command {
 	return group("keys", "Look at the keys that sign for the domain, and change them",
@@ -10,12 +16,8 @@ func (a *app) keysCommand() *cobra.Command {
 func (a *app) keysListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the keys that sign for the domain, were rotated a moment ago, or are revoked", Args: needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			all, reply, err := client.Keys(c.Context())
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			all, reply, err := client.Keys(ctx)
 			if err != nil {
 				return err
 			}
@@ -31,7 +33,7 @@ func (a *app) keysListCommand() *cobra.Command {
 				t.rows = append(t.rows, []string{id, "revoked", ""})
 			}
 			return a.print(answer{reply.Body, "keys", t})
-		},
+		}),
 	}
 }
 
@@ -42,17 +44,13 @@ func (a *app) keysRotateCommand() *cobra.Command {
 not revoked: what it signed is believed for five minutes yet. Use revoke where it may
 be in wrong hands.`,
 		Args: needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.RotateKey(c.Context()); err != nil {
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			if err := client.RotateKey(ctx); err != nil {
 				return err
 			}
 			a.note("the node signs with another key")
 			return nil
-		},
+		}),
 	}
 }
 
@@ -64,16 +62,12 @@ what it signs or signed. The node that had it makes itself another at once, and 
 that it rotated a moment ago are believed no more. It may be a key that the domain had
 earlier.`,
 		Args: needs("KEY"),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.RevokeKey(c.Context(), args[0]); err != nil {
+		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+			if err := client.RevokeKey(ctx, args[0]); err != nil {
 				return suggest(err, exitUsage, a.command("keys", "list"))
 			}
 			a.note("%s is revoked", args[0])
 			return nil
-		},
+		}),
 	}
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,9 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"roster": mai
 //
 // Requirement: OPS-001, OPS-002, OPS-003, OPS-004, OPS-005, OPS-006
 func TestScripts(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) { // as under nohup: what the scripts start is to have it all the same
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata",
 		Setup: func(e *testscript.Env) error { return writeProofs(t, e.WorkDir) },

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -19,13 +20,9 @@ them. What they ask goes to the directory that --address names, as the identity 
 A directory's nodes have the same tools at /mcp.`,
 		Example: `  {"mcpServers": {"roster": {"command": "roster", "args": ["mcp", "--address", "https://127.0.0.1:8400"]}}}`,
 		Args:    needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			return api.ServeTools(c.Context(), client, io.NopCloser(a.stdin), unclosed{a.stdout})
-		},
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			return api.ServeTools(ctx, client, io.NopCloser(a.stdin), unclosed{a.stdout})
+		}),
 	}
 }
 

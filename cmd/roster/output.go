@@ -86,6 +86,15 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// printOwn prints what this program itself has to say: an answer of v.
+func (a *app) printOwn(v any, items string, t table) error {
+	body, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	return a.print(answer{body, items, t})
+}
+
 // lines returns each thing of the answer as JSON on a line of its own.
 func (ans answer) lines() ([]byte, error) {
 	items := [][]byte{ans.body}
@@ -113,10 +122,8 @@ func elements(object []byte, name string) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range members {
-		if m.Name == name {
-			return split(m.Value)
-		}
+	if array, ok := directory.FindMember(members, name); ok {
+		return split(array)
 	}
 	return nil, fmt.Errorf("the answer has no %q", name)
 }

@@ -35,12 +35,8 @@ func (a *app) peerInviteCommand() *cobra.Command {
 operator by a way that you trust, since it is a secret, and compare the fingerprint
 by another: "roster peer accept" shows the same. Neither side exports anything yet.`,
 		Args: needs("DOMAIN"),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			made, reply, err := client.Invite(c.Context(), args[0], life)
+		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+			made, reply, err := client.Invite(ctx, args[0], life)
 			if err != nil {
 				return suggest(err, exitConflict, a.command("peer", "show", args[0]))
 			}
@@ -52,7 +48,7 @@ by another: "roster peer accept" shows the same. Neither side exports anything y
 			a.note("at %s:", args[0])
 			a.note("  roster peer accept TOKEN")
 			return a.sayExport(args[0])
-		},
+		}),
 	}
 	c.Flags().DurationVar(&life, "life", time.Hour, "how long it holds, a week at most")
 	return c
@@ -110,12 +106,8 @@ func (a *app) peerListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the peered domains and how far behind their copies are",
 		Args:  needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			peers, reply, err := client.Peers(c.Context())
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			peers, reply, err := client.Peers(ctx)
 			if err != nil {
 				return err
 			}
@@ -127,15 +119,8 @@ func (a *app) peerListCommand() *cobra.Command {
 				})
 			}
 			return a.print(answer{reply.Body, "peers", t})
-		},
+		}),
 	}
-}
-
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
 }
 
 // peer returns one peer of the domain, as its node tells of it.
@@ -156,21 +141,13 @@ func (a *app) peerShowCommand() *cobra.Command {
 		Use:   "show DOMAIN",
 		Short: "Show all that is known of a peering",
 		Args:  needs("DOMAIN"),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
+		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+			peer, err := a.peer(ctx, client, args[0])
 			if err != nil {
 				return err
 			}
-			peer, err := a.peer(c.Context(), client, args[0])
-			if err != nil {
-				return err
-			}
-			body, err := marshal(peer)
-			if err != nil {
-				return err
-			}
-			return a.print(answer{body, "", shownPeer(*peer)})
-		},
+			return a.printOwn(peer, "", shownPeer(*peer))
+		}),
 	}
 }
 
@@ -237,6 +214,14 @@ func shownPeer(p api.Peer) table {
 	return t
 }
 
+func joinKinds(kinds []directory.Kind) string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, " ")
+}
+
 func (a *app) peerEvidenceCommand() *cobra.Command {
 	var id string
 	c := &cobra.Command{
@@ -247,18 +232,14 @@ frozen: the two things that it signed, and all that is needed to check them. Any
 who has the peer's bundle can do so, without a network.`,
 		Example: "  roster peer evidence beta.test > evidence.json\n  roster verify evidence.json --bundle beta.pem",
 		Args:    needs("DOMAIN"),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			file, err := client.Evidence(c.Context(), args[0], id)
+		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+			file, err := client.Evidence(ctx, args[0], id)
 			if err != nil {
 				return suggest(err, exitNotFound, a.command("peer", "show", args[0]))
 			}
 			_, err = a.stdout.Write(file.Body)
 			return err
-		},
+		}),
 	}
 	c.Flags().StringVar(&id, "id", "", "which, as peer show lists it; the oldest by default")
 	return c

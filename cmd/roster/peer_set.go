@@ -1,30 +1,12 @@
 package main
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/directory"
 )
-
-// counted is a number that there is something to say of.
-func counted(n uint64) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatUint(n, 10)
-}
-
-func joinKinds(kinds []directory.Kind) string {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, string(k))
-	}
-	return strings.Join(names, " ")
-}
 
 // listFlags are the rules of both directions.
 type listFlags struct{ names, capabilities, kinds []string }

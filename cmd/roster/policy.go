@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -24,12 +26,8 @@ func (a *app) policyShowCommand() *cobra.Command {
 		Use:   "show",
 		Short: "Print the policy that is in force, in Cedar, and its version in the first line",
 		Args:  needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			p, reply, err := client.Policy(c.Context())
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			p, reply, err := client.Policy(ctx)
 			if err != nil {
 				return err
 			}
@@ -38,7 +36,7 @@ func (a *app) policyShowCommand() *cobra.Command {
 			}
 			_, err = fmt.Fprintf(a.stdout, "%s%d\n%s\n", versionLine, p.Version, strings.TrimRight(p.Policy, "\n"))
 			return err
-		},
+		}),
 	}
 }
 

@@ -19,12 +19,8 @@ func (a *app) raftPeersCommand() *cobra.Command {
 		Use:   "peers",
 		Short: "List the domain's nodes, as the one that is asked sees them",
 		Args:  needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			status, reply, err := client.Raft(c.Context())
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			status, reply, err := client.Raft(ctx)
 			if err != nil {
 				return err
 			}
@@ -39,7 +35,7 @@ func (a *app) raftPeersCommand() *cobra.Command {
 				a.note("%s may join until %s", n.ID, stamp(n.Until))
 			}
 			return a.print(answer{reply.Body, "peers", t})
-		},
+		}),
 	}
 }
 
@@ -51,16 +47,6 @@ func roleOf(p api.RaftPeer, leader string) string {
 		return "voter"
 	}
 	return "non-voter"
-}
-
-// anyOf is for a command that takes at most one argument.
-func anyOf(name string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return needs(name)(c, args)
-		}
-		return nil
-	}
 }
 
 func (a *app) raftTransferCommand() *cobra.Command {
@@ -108,12 +94,8 @@ func (a *app) raftAdmitCommand() *cobra.Command {
 configuration that has join. It is a non-voter until it has caught up. ID is its
 SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 		Args: needs("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.Admit(c.Context(), args[0], withdraw); err != nil {
+		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+			if err := client.Admit(ctx, args[0], withdraw); err != nil {
 				return suggest(err, exitNotFound, a.command("raft", "peers"))
 			}
 			if withdraw {
@@ -122,7 +104,7 @@ SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 				a.note("%s may join within a day", args[0])
 			}
 			return nil
-		},
+		}),
 	}
 	c.Flags().BoolVar(&withdraw, "withdraw", false, "take it back")
 	return c
@@ -135,17 +117,13 @@ func (a *app) raftLeaveCommand() *cobra.Command {
 		Long: `Take the node that --address names out of its domain. It hands over first where it
 leads. It goes on until it is stopped, is not ready, and takes no writes.`,
 		Args: needs(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.Leave(c.Context()); err != nil {
+		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+			if err := client.Leave(ctx); err != nil {
 				return err
 			}
 			a.note("the node has left its domain; stop it now")
 			return nil
-		},
+		}),
 	}
 }
 

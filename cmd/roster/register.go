@@ -191,12 +191,8 @@ func (a *app) refreshCommand() *cobra.Command {
 		Use:   "refresh NAME|RID",
 		Short: "Renew a registration for another lifetime",
 		Args:  needs("NAME|RID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			out, err := client.Refresh(c.Context(), resource(args[0], ""), uint32(lt))
+		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+			out, err := client.Refresh(ctx, resource(args[0], ""), uint32(lt))
 			if err != nil {
 				return a.helpWith(err, "refresh", args[0])
 			}
@@ -205,7 +201,7 @@ func (a *app) refreshCommand() *cobra.Command {
 			}
 			a.note("%s is refreshed.", args[0])
 			return a.printBody(out.Body)
-		},
+		}),
 	}
 	lifetimeFlag(c, &lt)
 	return c
@@ -216,18 +212,14 @@ func (a *app) deregisterCommand() *cobra.Command {
 		Use:   "deregister NAME|RID",
 		Short: "Remove a registration",
 		Args:  needs("NAME|RID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			reply, err := client.Deregister(c.Context(), resource(args[0], ""))
+		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+			reply, err := client.Deregister(ctx, resource(args[0], ""))
 			if err != nil {
 				return a.helpWith(err, "deregister", args[0])
 			}
 			a.note("%s is removed.", args[0])
 			return a.printBody(reply.Body)
-		},
+		}),
 	}
 }
 
@@ -244,7 +236,7 @@ func (a *app) helpWith(err error, verb, id string) error {
 	var e *api.Error
 	if errors.As(err, &e) && e.Problem == directory.ForeignRegistration {
 		if at, parse := url.Parse(e.OriginHref); parse == nil && at.Host != "" {
-			return explain(err).try(a.program + " --address https://" + shellQuote(at.Host) + " " + verb + " " + shellQuote(id))
+			return failureOf(err).try(a.program + " --address https://" + shellQuote(at.Host) + " " + verb + " " + shellQuote(id))
 		}
 	}
 	err = suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id)))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -44,10 +45,10 @@ show", "roster policy apply").`,
 				return err
 			}
 			done := revocation{Identity: id, Policy: "revoked " + id.String(), Ended: end, Registrations: []api.OwnedRegistration{}}
-			if err := a.forbid(c, client, done.Policy, id); err != nil {
+			if err := a.forbid(c.Context(), client, done.Policy, id); err != nil {
 				return err
 			}
-			if done.Registrations, err = a.owned(c, client, id, end); err != nil {
+			if done.Registrations, err = a.owned(c.Context(), client, id, end); err != nil {
 				return err
 			}
 			return a.printRevocation(done)
@@ -62,10 +63,10 @@ const maxForbidden = 16
 
 // forbid puts a policy of that name behind those in force, unless it is there. Of
 // changes that others make meanwhile none is lost.
-func (a *app) forbid(c *cobra.Command, client *api.Client, name string, id directory.Identity) error {
+func (a *app) forbid(ctx context.Context, client *api.Client, name string, id directory.Identity) error {
 	var refused *api.Error
 	for tried := 1; ; tried++ {
-		now, _, err := client.Policy(c.Context())
+		now, _, err := client.Policy(ctx)
 		if err != nil {
 			return err
 		}
@@ -74,7 +75,7 @@ func (a *app) forbid(c *cobra.Command, client *api.Client, name string, id direc
 			a.note("%s is forbidden everything already", id)
 			return nil
 		}
-		err = client.SetPolicy(c.Context(), text, &now.Version)
+		err = client.SetPolicy(ctx, text, &now.Version)
 		switch {
 		case err == nil:
 			a.note("%s is forbidden everything", id)
@@ -82,10 +83,8 @@ func (a *app) forbid(c *cobra.Command, client *api.Client, name string, id direc
 		case tried == maxForbidden || !errors.As(err, &refused) || refused.Problem != directory.PreconditionFailed:
 			return err
 		}
-		select { // the node that was asked may not have the other change yet
-		case <-time.After(time.Duration(tried) * 20 * time.Millisecond):
-		case <-c.Context().Done():
-			return c.Context().Err()
+		if !pause(ctx, time.Duration(tried)*20*time.Millisecond) { // the node that was asked may not have the other change yet
+			return ctx.Err()
 		}
 	}
 }
@@ -103,15 +102,15 @@ func forbidding(policies, name string, id directory.Identity) (text string, is b
 }
 
 // owned lists what an identity owns, and has it ended where that is wanted.
-func (a *app) owned(c *cobra.Command, client *api.Client, id directory.Identity, end bool) ([]api.OwnedRegistration, error) {
+func (a *app) owned(ctx context.Context, client *api.Client, id directory.Identity, end bool) ([]api.OwnedRegistration, error) {
 	all := []api.OwnedRegistration{}
 	for after := ""; ; {
 		var page api.Owned
 		var err error
 		if end {
-			page, _, err = client.EndOwned(c.Context(), id)
+			page, _, err = client.EndOwned(ctx, id)
 		} else {
-			page, _, err = client.Owned(c.Context(), id, after)
+			page, _, err = client.Owned(ctx, id, after)
 		}
 		if err != nil {
 			return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +17,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Run one node of a domain",
 		Long: `Run one node of a domain, as its configuration says ("roster config" prints one).
 
-SIGINT and SIGTERM end it in good order: leadership is handed over, requests under
-way are answered. A second signal ends it at once. Logs go to standard error.`,
+SIGINT, SIGTERM and SIGHUP end it in good order: leadership is handed over, requests
+under way are answered. A second signal ends it at once. Logs go to standard error.`,
 		Args: needs(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if file == "" {
@@ -37,10 +36,7 @@ func (a *app) serve(ctx context.Context, file string) error {
 	if err != nil {
 		return usage("the configuration can't be used: %w", err).try(a.program + " config")
 	}
-	log, err := newLogger(a.stderr, cfg.Log)
-	if err != nil {
-		return usage("the configuration can't be used: %w", err).try(a.program + " config")
-	}
+	log := cfg.Log.Logger(a.stderr)
 	steadyCollector()
 	n, err := node.Start(cfg, node.Env{Logger: log, Context: ctx})
 	if err != nil && ctx.Err() != nil {
@@ -48,7 +44,7 @@ func (a *app) serve(ctx context.Context, file string) error {
 		return nil
 	}
 	if err != nil {
-		return failed(exitFailed, "the node can't start: %w", err).try(a.command("serve", "--config", file))
+		return mend(failed(exitFailed, "the node can't start: %w", err), err, &cfg).try(a.command("serve", "--config", file))
 	}
 	log.Info("serving", "node", n.ID().String(), "api", cfg.Listen.API)
 	select {
@@ -63,21 +59,17 @@ func (a *app) serve(ctx context.Context, file string) error {
 	if err := n.Close(); err != nil {
 		log.Info("it did not stop in good order", "error", err)
 	}
-	return failed(exitFailed, "this node has ended: %w", why).
-		because("Nothing that it acknowledged is lost, and it acknowledged nothing since. See to the disk of %s, then start it again:", cfg.Data).
-		try(a.command("serve", "--config", file))
+	ended := failed(exitFailed, "this node has ended: %w", why).
+		because("Nothing that it acknowledged is lost, and it acknowledged nothing since. See to the disk of %s, then start it again:", cfg.Data)
+	return mend(ended, why, &cfg).try(a.command("serve", "--config", file))
 }
 
-func newLogger(w io.Writer, cfg node.Log) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
-		return nil, errors.New("log.level: it is debug, info, warn or error")
+// mend says what an operator does about a disk that doesn't hold what the node wrote.
+func mend(f *failure, why error, cfg *node.Config) *failure {
+	if !errors.Is(why, node.ErrDamaged) {
+		return f
 	}
-	options := &slog.HandlerOptions{Level: level}
-	if cfg.Format == "text" {
-		return slog.New(slog.NewTextHandler(w, options)), nil
-	}
-	return slog.New(slog.NewJSONHandler(w, options)), nil
+	return f.because("Put back what was there, or have the node begin anew: remove %s and start it while all the other nodes of the domain are up and ready, from whom it gets everything. Of a domain that is this node alone, \"roster snapshot restore\" then brings the last backup back:", cfg.ConsensusDir())
 }
 
 func (a *app) configCommand() *cobra.Command {

@@ -148,14 +148,14 @@ they run. What was registered, changed or removed since is undone. The domain be
 a new epoch: what was restored is shown here as unconfirmed, and peers see it again
 once its owner has refreshed it. Nodes, keys and peers stay as they are.
 
-It is refused where the backup is another domain's, or older than the domain and
---force is not given.`,
+It is refused where the backup is another domain's, or older than the domain or of
+a later epoch, which the domain has never been in, and --force is not given.`,
 		Args: needs("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.restoreSnapshot(c.Context(), args[0], force, reason)
 		},
 	}
-	c.Flags().BoolVar(&force, "force", false, "also where the backup is older than the domain")
+	c.Flags().BoolVar(&force, "force", false, "also where the backup is older than the domain, or of a later epoch")
 	c.Flags().StringVar(&reason, "reason", "", "why, for the domain's ledger")
 	return c
 }

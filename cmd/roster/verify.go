@@ -62,7 +62,7 @@ func (a *app) verify(file string) error {
 		return err
 	}
 	opts := trust.VerifyOptions{}
-	if bundle := a.setting("bundle", "ROSTER_BUNDLE"); bundle != "" {
+	if bundle := a.setting("bundle"); bundle != "" {
 		text, err := os.ReadFile(bundle)
 		if err != nil {
 			return failed(exitFailed, "the bundle can't be read: %w", err)
@@ -76,11 +76,7 @@ func (a *app) verify(file string) error {
 		return err
 	}
 	report, failure := trust.Verify(input, opts)
-	body, err := marshal(report)
-	if err != nil {
-		return err
-	}
-	if err := a.print(answer{body, "steps", steps(report)}); err != nil {
+	if err := a.printOwn(report, "steps", steps(report)); err != nil {
 		return err
 	}
 	if errors.Is(failure, trust.ErrEquivocation) {

@@ -56,11 +56,7 @@ func (a *app) verifyAgent(ctx context.Context, f *fetching, id, origin string) e
 		found = append(found, compared(d))
 		t.rows = append(t.rows, []string{d.Member, d.Registered, d.Said})
 	}
-	body, err := marshal(map[string]any{"agent": c.Agent, "rid": r.RID(), "at": at, "state": probe.State, "differences": found})
-	if err != nil {
-		return err
-	}
-	if err := a.print(answer{body, "differences", t}); err != nil {
+	if err := a.printOwn(map[string]any{"agent": c.Agent, "rid": r.RID(), "at": at, "state": probe.State, "differences": found}, "differences", t); err != nil {
 		return err
 	}
 	if len(found) > 0 {

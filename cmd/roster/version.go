@@ -27,14 +27,10 @@ func (a *app) versionCommand() *cobra.Command {
 					}
 				}
 			}
-			body, err := marshal(v)
-			if err != nil {
-				return err
-			}
-			return a.print(answer{body: body, table: table{
+			return a.printOwn(v, "", table{
 				head: []string{"VERSION", "REVISION", "GO", "PLATFORM"},
 				rows: [][]string{{v.Version, v.Revision, v.Go, v.Platform}},
-			}})
+			})
 		},
 	}
 }

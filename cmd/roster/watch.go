@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"time"
 
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
@@ -68,11 +66,11 @@ func (a *app) watch(ctx context.Context, o api.LookupOptions) error {
 			wait = firstRetry
 		}
 		if !f.away {
-			f.note("The stream has ended: %s; trying on.", explain(err).what)
+			f.note("The stream has ended: %s; trying on.", failureOf(err).what)
 			f.away = true
 		}
 		f.close() // another connection may reach another node, with a newer certificate
-		if !pause(ctx, time.Duration((0.5+rand.Float64())*float64(wait))) {
+		if !pauseAbout(ctx, wait) {
 			return ctx.Err()
 		}
 	}

@@ -189,11 +189,11 @@ func TestFindPrints(t *testing.T) {
 	if err := a.find(t.Context(), aNetwork{}, time.Second); err != nil || out.String() != "{\"directories\":[]}\n" || !strings.Contains(notes.String(), "No directory") {
 		t.Errorf("nothing found: %v, %q, %q", err, out.String(), notes.String())
 	}
-	if err := a.find(t.Context(), aNetwork{err: errCut}, time.Second); explain(err).code != 1 {
+	if err := a.find(t.Context(), aNetwork{err: errCut}, time.Second); failureOf(err).code != 1 {
 		t.Errorf("cannot ask: %v", err)
 	}
 	for _, wait := range []time.Duration{0, 2 * time.Minute} {
-		if err := a.find(t.Context(), aNetwork{}, wait); explain(err).code != 2 {
+		if err := a.find(t.Context(), aNetwork{}, wait); failureOf(err).code != 2 {
 			t.Errorf("--wait %s: %v", wait, err)
 		}
 	}

@@ -21,8 +21,8 @@ const identityTimeout = 10 * time.Second
 // none is given, or a certificate is that is nearer: one that is not from the context
 // wins over SPIFFE_ENDPOINT_SOCKET, which is there for all programs of a machine.
 func (c *connection) workloadAddress() (string, error) {
-	address, from := c.settingFrom("workload-api", "SPIFFE_ENDPOINT_SOCKET")
-	cert, certFrom := c.settingFrom("cert", "ROSTER_CERT")
+	address, from := c.settingFrom("workload-api")
+	cert, certFrom := c.settingFrom("cert")
 	if address == "" || cert == "" {
 		return address, nil
 	}
