@@ -19,7 +19,9 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		short, long := m.Register("alpha.test", "short", 60), m.Register("beta.test", "long", 600)
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(short, long) })
-		for i := range full(60, 10) {
+		peer, refreshes, began := m.Domain("beta.test").Nodes[0], full(60, 10), time.Now()
+		before := m.Received(peer, "alpha.test")["applied"]
+		for i := range refreshes {
 			m.Refresh(short)
 			if i%10 == 0 {
 				m.Refresh(long)
@@ -30,6 +32,13 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 					t.Fatalf("after %d refreshes: %v", i+1, err)
 				}
 			}
+		}
+		// Each page is of the one agent: what it costs in a lifetime costs a million in a day.
+		pages := m.Received(peer, "alpha.test")["applied"] - before
+		perSecond := float64(pages) / (time.Since(began).Seconds() / 60) * 1e6 / 86400
+		t.Logf("%d pages of %d refreshes; of a million that live for a day and are refreshed each half, %.1f digests a second", pages, refreshes, perSecond)
+		if pages == 0 || perSecond > 50 {
+			t.Errorf("%d refreshes cost %d pages", refreshes, pages)
 		}
 		m.Abandon(short)
 		m.Abandon(long)

@@ -132,7 +132,9 @@ func TestRotatedKeysOverlap(t *testing.T) {
 		told.stop()
 		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(told.sofar()...) })
 		for _, n := range beta {
-			if got := m.Received(n, "alpha.test"); got["key_unknown"]+got["key_revoked"]+got["signature"] > 0 {
+			// A message may come before any node that can be asked within a second has heard
+			// of its key. It is refused then, and what it announced comes by another.
+			if got := m.Received(n, "alpha.test"); got["key_unknown"] > uint64(len(alpha)) || got["key_revoked"]+got["signature"] > 0 {
 				t.Errorf("%s has refused what rotated keys signed: %v", n.Name, got)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -171,13 +172,14 @@ func (d *domain) close() {
 	d.client.CloseIdleConnections()
 }
 
-// leader returns which node leads, as a node that runs knows it.
+// leader returns which node leads, as all nodes that run and answer know it.
 func (d *domain) leader(ctx context.Context) (int, error) {
 	ops, err := d.clientAs("/ops/operator")
 	if err != nil {
 		return 0, err
 	}
 	defer ops.CloseIdleConnections()
+	leader := -1
 	for i, p := range d.nodes {
 		if p == nil {
 			continue
@@ -186,13 +188,16 @@ func (d *domain) leader(ctx context.Context) (int, error) {
 		if err != nil {
 			continue
 		}
-		for j, n := range d.Nodes {
-			if n.ID == status.Leader {
-				return j, nil
-			}
+		known := slices.IndexFunc(d.Nodes, func(n node.DevNode) bool { return n.ID == status.Leader })
+		if known < 0 || leader >= 0 && known != leader {
+			return 0, errors.New("not all nodes know the same leader")
 		}
+		leader = known
 	}
-	return 0, errors.New("no node knows a leader")
+	if leader < 0 {
+		return 0, errors.New("no node answers")
+	}
+	return leader, nil
 }
 
 // side is what d does, for a comparison.
@@ -293,12 +298,14 @@ type answered struct {
 func (a *answered) Error() string { return fmt.Sprintf("answered %d: %s", a.status, a.body) }
 
 // ask reads an admin listener.
-func ask(ctx context.Context, url string) ([]byte, error) {
+func ask(ctx context.Context, url string) ([]byte, error) { return askBy(ctx, adminClient, url) }
+
+func askBy(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := adminClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -110,6 +110,24 @@ func (e *etcd) close() {
 	}
 }
 
+// leader returns which member leads, by what each says of itself.
+func (e *etcd) leader(ctx context.Context) (int, error) {
+	client := adminClient // a port without TLS takes HTTP/2 for gRPC
+	if e.tls {
+		client = e.client
+	}
+	for i, endpoint := range e.endpoints {
+		metrics, err := askBy(ctx, client, endpoint+"/metrics")
+		if err != nil {
+			return 0, err
+		}
+		if bytes.Contains(metrics, []byte("\netcd_server_is_leader 1\n")) {
+			return i, nil
+		}
+	}
+	return 0, errors.New("no member of etcd leads")
+}
+
 // put puts a value, at a member.
 func (e *etcd) put(ctx context.Context, member int, key string, value []byte) error {
 	body := appendField(make([]byte, 5, 64+len(key)+len(value)), 1, []byte(key))

@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// kills measures how soon writes come back after a leader's death: from its kill
-// -9 until a survivor names another leader, and until a write that was begun
-// after it is acknowledged. Nodes have the timing that they have in production.
+// kills measures how soon writes come back after a leader's death, and after one is
+// stopped and breaks no connection: from its kill -9 or SIGSTOP until the survivors name
+// another leader, and until a write that was begun after it is acknowledged. Nodes have
+// the timing that they have in production.
 func kills(ctx context.Context, b *bench) error {
 	d, err := b.layOut(ctx, filepath.Join(b.dir, "kills"), 3)
 	if err != nil {
@@ -24,39 +25,59 @@ func kills(ctx context.Context, b *bench) error {
 	if err := d.start(ctx); err != nil {
 		return err
 	}
-	var leaders, writes []time.Duration
-	for k := range b.kills {
-		leader, write, err := d.loseLeader(ctx, k)
-		if err != nil {
-			return fmt.Errorf("kill %d: %w", k, err)
+	for _, by := range []struct {
+		what, series string
+		lose         func(*domain, int) (back func() error, err error)
+	}{{"a kill -9", "k", (*domain).killed}, {"a SIGSTOP", "s", (*domain).suspended}} {
+		var leaders, writes []time.Duration
+		for k := range b.kills {
+			leader, write, err := d.loseLeader(ctx, name(by.series, k), by.lose)
+			if err != nil {
+				return fmt.Errorf("%s, %d: %w", by.what, k, err)
+			}
+			leaders, writes = append(leaders, leader), append(writes, write)
 		}
-		leaders, writes = append(leaders, leader), append(writes, write)
-	}
-	for _, l := range []struct {
-		what string
-		took []time.Duration
-	}{{"new leader after a kill -9", leaders}, {"first write after a kill -9", writes}} {
-		slices.Sort(l.took)
-		s := &sample{took: l.took}
-		b.report.add(row{Section: "kills", What: l.what + ", p99", Value: s.at(0.99).Seconds(), Unit: "s", Bar: atMost(3),
-			Note: fmt.Sprintf("p50 %.2f s, of %d", s.at(0.5).Seconds(), len(l.took))})
+		for _, l := range []struct {
+			what string
+			took []time.Duration
+		}{{"new leader", leaders}, {"first write", writes}} {
+			slices.Sort(l.took)
+			s := &sample{took: l.took}
+			b.report.add(row{Section: "kills", What: l.what + " after " + by.what + ", p99", Value: s.at(0.99).Seconds(), Unit: "s", Bar: atMost(3),
+				Note: fmt.Sprintf("p50 %.2f s, of %d", s.at(0.5).Seconds(), len(l.took))})
+		}
 	}
 	return nil
 }
 
-// loseLeader kills the leader, waits for the next one and for a write, and brings
-// the killed node back.
-func (d *domain) loseLeader(ctx context.Context, k int) (leader, write time.Duration, err error) {
+// killed ends a node by kill -9; back starts it again.
+func (d *domain) killed(i int) (back func() error, err error) {
+	d.nodes[i].kill()
+	d.nodes[i] = nil
+	return func() error { return d.serve(i) }, nil
+}
+
+// suspended stops a node; back lets it go on.
+func (d *domain) suspended(i int) (back func() error, err error) {
+	p := d.nodes[i]
+	d.nodes[i] = nil
+	return func() error { d.nodes[i] = p; return p.resume() }, p.suspend()
+}
+
+// loseLeader loses the leader, waits for the next one and for a write, and brings
+// the lost node back.
+func (d *domain) loseLeader(ctx context.Context, agent string, lose func(*domain, int) (back func() error, err error)) (leader, write time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	old, err := d.leader(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	dead := d.nodes[old]
-	d.nodes[old] = nil
 	began := time.Now()
-	dead.kill()
+	back, err := lose(d, old)
+	if err != nil {
+		return 0, 0, errors.Join(err, back())
+	}
 	var both sync.WaitGroup
 	errs := make([]error, 2)
 	both.Go(func() {
@@ -70,19 +91,22 @@ func (d *domain) loseLeader(ctx context.Context, k int) (leader, write time.Dura
 	})
 	both.Go(func() {
 		errs[1] = until(ctx, "a write", nil, func() error {
-			_, err := d.register(ctx, (old+1)%len(d.nodes), name("k", k), 86400, document(k))
+			_, err := d.register(ctx, (old+1)%len(d.nodes), agent, 86400, document(0))
 			return err
 		})
 		write = time.Since(began)
 	})
 	both.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, back())...); err != nil {
 		return 0, 0, err
 	}
-	if err := d.serve(old); err != nil {
-		return 0, 0, err
-	}
-	return leader, write, d.ready(ctx, old)
+	// One that was stopped takes itself for the leader until it has heard of the other.
+	return leader, write, errors.Join(d.ready(ctx, old), until(ctx, "the lost node follows", d.nodes[old], func() error {
+		if now, err := d.leader(ctx); err != nil || now == old {
+			return errors.Join(err, errors.New("it leads"))
+		}
+		return nil
+	}))
 }
 
 // lost counts acknowledged registrations that are gone after nodes of a minority

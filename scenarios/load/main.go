@@ -62,6 +62,7 @@ var sections = []section{
 	{"restart", 40 * time.Minute, restart, true},
 	{"storms", 40 * time.Minute, storms, true},
 	{"sync", 30 * time.Minute, firstSync, false},
+	{"siblings", 40 * time.Minute, siblings, false},
 	{"flood", 10 * time.Minute, flood, false},
 	{"slow", 10 * time.Minute, slow, false},
 	{"kills", 15 * time.Minute, kills, false},

@@ -47,6 +47,11 @@ func (p *process) kill() {
 	_ = p.log.Close()
 }
 
+// suspend stops it, until resume.
+func (p *process) suspend() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
 // end asks it to end, and kills it when it doesn't.
 func (p *process) end() {
 	if p == nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,74 +16,144 @@ import (
 	"github.com/roster-mesh/roster/api"
 )
 
-// firstSync measures how long a domain that comes new to another's registrations
-// takes from its start until it shows them all: the pages, the records, the disk
-// and the index, with both ends on this machine.
+// firstSync measures how long a node that comes new to a domain's registrations takes
+// from its start until it shows them all: the pages, the records, the disk and the
+// index, with both ends on this machine. It has them from their origin, and from the
+// domain that had them so, its relay, while the origin is away.
 func firstSync(ctx context.Context, b *bench) error {
-	dir := filepath.Join(b.dir, "sync")
-	if b.keep != "" {
-		dir = filepath.Join(b.keep, "sync")
-	}
-	mesh, err := b.layOutMesh(ctx, dir, 2, 1)
+	mesh, err := b.meshWith(ctx, "sync", 3, 1)
 	if err != nil {
 		return err
 	}
-	origin, newcomer := mesh[0], mesh[1]
+	origin, relay, newcomer := mesh[0], mesh[1], mesh[2]
+	for _, d := range mesh {
+		defer d.close()
+	}
+	if err := b.arrival(ctx, arrival{from: origin, to: relay, origin: origin}); err != nil {
+		return err
+	}
+	origin.close()
+	if err := relay.settled(ctx, b.size); err != nil {
+		return err
+	}
+	return b.arrival(ctx, arrival{what: " from a relay", from: relay, to: newcomer, origin: origin})
+}
+
+// siblings measures the first sync of a node whose domain's other nodes have what the
+// origin announced, which is away.
+func siblings(ctx context.Context, b *bench) error {
+	mesh, err := b.meshWith(ctx, "siblings", 2, 3)
+	if err != nil {
+		return err
+	}
+	origin, d := mesh[0], mesh[1]
 	defer origin.close()
-	defer newcomer.close()
-	if err := origin.start(ctx); err != nil {
+	defer d.close()
+	const had = 2 // of its nodes, which is enough of them for it to work
+	for i := range had {
+		if err := d.serve(i); err != nil {
+			return err
+		}
+	}
+	for i := range had {
+		if err := d.ready(ctx, i); err != nil {
+			return err
+		}
+		if err := d.shows(ctx, i, origin, b.size, new(int64)); err != nil {
+			return err
+		}
+	}
+	origin.close()
+	if err := d.settled(ctx, b.size); err != nil {
 		return err
 	}
-	size := b.size
-	if err := origin.fillUpTo(ctx, filepath.Join(dir, "filled"), size); err != nil {
-		return err
+	return b.arrival(ctx, arrival{what: " from siblings", from: d, to: d, at: had, origin: origin})
+}
+
+// meshWith lays out domains, or takes those that were kept, of which the first has been
+// started and has b.size registrations.
+func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int) ([]*domain, error) {
+	dir := filepath.Join(b.dir, name)
+	if b.keep != "" {
+		dir = filepath.Join(b.keep, name)
 	}
-	if err := origin.settled(ctx, size); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(filepath.Join(newcomer.Nodes[0].Data, "federation")); err != nil {
-		return err // what it was told in a run before
-	}
-	before, err := origin.nodes[0].cpu()
+	mesh, err := b.layOutMesh(ctx, dir, domains, nodes)
 	if err != nil {
+		return nil, err
+	}
+	for _, d := range mesh[1:] {
+		for _, n := range d.Nodes {
+			if err := os.RemoveAll(filepath.Join(n.Data, "federation")); err != nil {
+				return nil, err // what it was told in a run before
+			}
+		}
+	}
+	origin := mesh[0]
+	err = origin.start(ctx)
+	if err == nil {
+		err = origin.fillUpTo(ctx, filepath.Join(dir, "filled"), b.size)
+	}
+	if err == nil {
+		err = origin.settled(ctx, b.size)
+	}
+	if err != nil {
+		origin.close()
+		return nil, err
+	}
+	return mesh, nil
+}
+
+// An arrival is that of a node of a domain at all that an origin announced.
+type arrival struct {
+	what     string // of the row
+	from, to *domain
+	at       int // the node of to
+	origin   *domain
+}
+
+func (b *bench) arrival(ctx context.Context, a arrival) error {
+	givers := slices.DeleteFunc(slices.Clone(a.from.nodes), func(p *process) bool { return p == nil })
+	before, err := cpuOf(givers)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(a.to.Nodes[a.at].Data, "federation")); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := newcomer.start(ctx); err != nil {
+	if err := a.to.serve(a.at); err != nil {
+		return err
+	}
+	if err := a.to.ready(ctx, a.at); err != nil {
 		return err
 	}
 	var watching errgroup.Group
 	if b.profiles != "" {
-		watching.Go(func() error { return newcomer.profile(ctx, "sync-newcomer", b.turn) })
-		watching.Go(func() error { return origin.profile(ctx, "sync-origin", b.turn) })
+		watching.Go(func() error { return a.to.profile(ctx, "sync-newcomer", b.turn) })
+		watching.Go(func() error { return a.from.profile(ctx, "sync-giver", b.turn) })
 	}
 	most := int64(0)
-	if err := newcomer.shows(ctx, origin, size, &most); err != nil {
+	if err := a.to.shows(ctx, a.at, a.origin, b.size, &most); err != nil {
 		return err
 	}
 	took := time.Since(began)
 	if err := watching.Wait(); err != nil {
 		return err
 	}
-	of, err1 := origin.nodes[0].cpu()
-	by, err2 := newcomer.nodes[0].cpu()
-	if err := errors.Join(err1, err2); err != nil {
+	newcomer := a.to.nodes[a.at]
+	of, err1 := cpuOf(givers)
+	by, err2 := newcomer.cpu()
+	all, _, err3 := newcomer.resident()
+	now, err4 := newcomer.own()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
-	all, _, err := newcomer.nodes[0].resident()
-	if err != nil {
-		return err
-	}
-	now, err := newcomer.nodes[0].own()
-	if err != nil {
-		return err
-	}
-	limit := 20 * float64(size) / 100_000
-	if size >= 1_000_000 {
+	limit := 20 * float64(b.size) / 100_000
+	if b.size >= 1_000_000 {
 		limit = 240
 	}
-	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records", count(size)), Value: took.Seconds(), Unit: "s", Bar: atMost(limit),
-		Note: fmt.Sprintf("%.1f s of the origin's CPU and %.1f s of the newcomer's, which has %s MB and had %s of its own at most, %s with its store's file",
+	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records%s", count(b.size), a.what), Value: took.Seconds(), Unit: "s", Bar: atMost(limit),
+		Note: fmt.Sprintf("%.1f s of the givers' CPU and %.1f s of the newcomer's, which has %s MB and had %s of its own at most, %s with its store's file",
 			(of - before).Seconds(), by.Seconds(), figure(float64(now)/1e6), figure(float64(most)/1e6), figure(float64(all)/1e6))})
 	return nil
 }
@@ -103,6 +174,8 @@ func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
 		return fmt.Errorf("%s: %w", file, err)
 	case had > size:
 		return fmt.Errorf("%s: there are %d registrations and %d are to be measured", file, had, size)
+	case had == size:
+		return nil
 	}
 	if _, err := d.fill(ctx, "s", had, size, 604800); err != nil {
 		return err
@@ -112,15 +185,15 @@ func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
 
 // shows waits until a node of d has all that origin announced, and shows the last
 // of what was registered there. Most is the highest of the node's own memory meanwhile.
-func (d *domain) shows(ctx context.Context, origin *domain, size int, most *int64) error {
+func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, most *int64) error {
 	ops, err := d.clientAs("/ops/operator")
 	if err != nil {
 		return err
 	}
 	defer ops.CloseIdleConnections()
-	operator, reader := api.NewClient(d.Nodes[0].API, ops), api.NewClient(d.Nodes[0].API, d.client)
-	return until(ctx, d.TrustDomain+" has what "+origin.TrustDomain+" announced", d.nodes[0], func() error {
-		now, err := d.nodes[0].own()
+	operator, reader := api.NewClient(d.Nodes[at].API, ops), api.NewClient(d.Nodes[at].API, d.client)
+	return until(ctx, d.TrustDomain+" has what "+origin.TrustDomain+" announced", d.nodes[at], func() error {
+		now, err := d.nodes[at].own()
 		*most = max(*most, now)
 		if err != nil {
 			return err
@@ -129,7 +202,8 @@ func (d *domain) shows(ctx context.Context, origin *domain, size int, most *int6
 		if err != nil {
 			return err
 		}
-		if len(peers) != 1 || peers[0].LagRevisions > 0 || peers[0].LastHeard.IsZero() {
+		of := slices.IndexFunc(peers, func(p api.Peer) bool { return p.Domain == origin.TrustDomain })
+		if of < 0 || peers[of].LagRevisions > 0 || peers[of].LastHeard.IsZero() {
 			return fmt.Errorf("it is not there yet: %v", peers)
 		}
 		page, err := reader.Lookup(ctx, api.LookupOptions{Agent: name("s", size-1), Origin: origin.TrustDomain})

@@ -55,8 +55,6 @@ func (e *engine) add(r *record, owner string) directory.RID {
 	return rid
 }
 
-func (e *engine) remove(rid directory.RID) { e.view.Own().Delete(rid) }
-
 func (e *engine) find(text string, limit int) []discovery.Candidate {
 	r := &discovery.Request{Query: text, Limit: limit, Constraints: discovery.Constraints{MaxAge: -1}}
 	res, err := e.finder.Find(context.Background(), discovery.Query{Request: r})

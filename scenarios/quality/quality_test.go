@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -196,3 +197,6 @@ func TestOnlyNodesOfThisMachineAreScored(t *testing.T) {
 		}
 	}
 }
+
+// absent reports whether an error says that the sets are not there.
+func absent(err error) bool { return os.IsNotExist(err) || err == fs.ErrNotExist }

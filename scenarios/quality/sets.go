@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -106,9 +105,6 @@ func readJudgements(file string) (map[string]map[string]bool, error) {
 	}
 	return right, nil
 }
-
-// absent reports whether an error says that the sets are not there.
-func absent(err error) bool { return os.IsNotExist(err) || err == fs.ErrNotExist }
 
 // Figures say how good the answers to a set's queries are, on average.
 type figures struct{ nDCG5, recall1, recall5, mrr float64 }

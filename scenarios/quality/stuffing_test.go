@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // An attack is records that one owner registers so as to be found by what they
@@ -74,3 +76,5 @@ func (s *set) success(e *engine, a attack) float64 {
 	}
 	return float64(hit) / float64(len(s.queries))
 }
+
+func (e *engine) remove(rid directory.RID) { e.view.Own().Delete(rid) }
