@@ -65,7 +65,7 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n nod
 		return err
 	}
 	for since, weighs := uint64(0), uint64(0); ; {
-		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
+		text, err := m.getPage(ctx, n, o.domain, f.aud, since)
 		if err != nil {
 			return err
 		}

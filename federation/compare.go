@@ -274,7 +274,7 @@ func (o *origin) seen(f *feed) (s seen) {
 // whether that is all, or as much as is compared at a time.
 func (m *Mesh) crossCheck(ctx context.Context, o *origin, f *feed, n node, since, upTo uint64) (reached uint64, whole bool, err error) {
 	for pages, size := 0, 0; since < upTo && pages < crossPages && size < crossSize; pages++ {
-		text, err := m.getPage(ctx, n, o.domain, f.aud, since, 0)
+		text, err := m.getPage(ctx, n, o.domain, f.aud, since)
 		if err != nil || text == "" {
 			return since, false, err
 		}

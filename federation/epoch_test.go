@@ -30,7 +30,7 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 		if err := b.beta.askHead(t.Context(), o, b.giver()); err != nil {
 			t.Fatal(err)
 		}
-		text, err := b.beta.getPage(t.Context(), b.giver(), alpha, directory.Mesh, 0, 0)
+		text, err := b.beta.getPage(t.Context(), b.giver(), alpha, directory.Mesh, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

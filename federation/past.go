@@ -92,6 +92,7 @@ func (m *Mesh) adopt(o *origin, text string, firstHand bool) error {
 			if err := m.replaceKeys(o, doc, kept); err != nil {
 				return err
 			}
+			m.moved() // subscribers hear of it
 		}
 	}
 	return m.obey(o)

@@ -44,6 +44,9 @@ type origin struct {
 	kick   chan struct{}   // something is wanted
 	ask    chan struct{}   // somebody waits for the origin's newest word
 	pull   chan struct{}   // something may be missing
+	// following has one item while a key document is pulled of which a subscription
+	// told, as both may.
+	following chan struct{}
 
 	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
 	peering   directory.Peering
@@ -82,7 +85,7 @@ type origin struct {
 func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
 		doubting: rate.NewLimiter(rate.Every(doubtEvery), doubtBurst),
-		mail:     make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1),
+		mail:     make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1), following: make(chan struct{}, 1),
 		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own))}
 	o.level = time.Now()       // so that the lag of a first sync is counted from its beginning
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen

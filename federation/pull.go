@@ -34,43 +34,84 @@ var (
 
 // get asks another node and returns its answer, "" for 204.
 func (m *Mesh) get(ctx context.Context, n node, path string, q url.Values, limit int) (string, error) {
+	text, _, err := m.getWithHeader(ctx, n, path, q, limit)
+	return text, err
+}
+
+func (m *Mesh) getWithHeader(ctx context.Context, n node, path string, q url.Values, limit int) (string, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.base+path+"?"+q.Encode(), nil)
 	if err != nil {
-		return "", fmt.Errorf("federation: %w", err)
+		return "", nil, fmt.Errorf("federation: %w", err)
 	}
 	req.Header.Set("Accept-Encoding", "identity") // what is unpacked may be endless before it has a byte
 	res, err := m.cfg.Client(n.domain).Do(req)
 	if err != nil {
-		return "", fmt.Errorf("ask %s: %w", n.base, err)
+		return "", nil, fmt.Errorf("ask %s: %w", n.base, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
 	m.traffic.add(n.domain, len(body), 0)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("ask %s: %w", n.base, err)
+		return "", nil, fmt.Errorf("ask %s: %w", n.base, err)
 	case res.StatusCode == http.StatusNoContent:
-		return "", nil
+		return "", res.Header, nil
 	case res.StatusCode == http.StatusNotFound:
-		return "", fmt.Errorf("ask %s: %w", n.base, errNotFound)
+		return "", nil, fmt.Errorf("ask %s: %w", n.base, errNotFound)
 	case res.StatusCode == http.StatusForbidden:
-		return "", fmt.Errorf("%w: %s answers %.200s", errDenied, n.base, body)
+		return "", nil, fmt.Errorf("%w: %s answers %.200s", errDenied, n.base, body)
 	case res.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("%s answers %s: %.200s", n.base, res.Status, body)
+		return "", nil, fmt.Errorf("%s answers %s: %.200s", n.base, res.Status, body)
 	}
-	return string(body), nil // one byte over the limit is for the gate to refuse
+	return string(body), res.Header, nil // one byte over the limit is for the gate to refuse
 }
 
-// getPage asks for one page of an origin's stream. It returns "" where there
-// is none within the wait.
-func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain, aud directory.Audience, since uint64, wait time.Duration) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait+answerTime)
+// getPage asks for one page of an origin's stream, "" for none.
+func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain, aud directory.Audience, since uint64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	q := url.Values{"origin": {origin.Name()}, "aud": {aud.String()}, "since": {strconv.FormatUint(since, 10)}}
-	if wait > 0 {
-		q.Set("wait", wait.String())
+	return m.get(ctx, n, pathPages, pageQuery(origin, aud, since), MaxPage)
+}
+
+// awaitPage waits for the next page of a stream, or for a later issue of the origin's
+// key document. It returns "" where there was no page within Config.LongPoll, and the
+// issue that the node has where it says that it has a later one.
+func (m *Mesh) awaitPage(ctx context.Context, o *origin, f *feed, n node) (text string, issue directory.Position, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.LongPoll+answerTime)
+	defer cancel()
+	q := pageQuery(o.domain, f.aud, o.since(f))
+	q.Set("wait", m.cfg.LongPoll.String())
+	q.Set("keys", directory.FormatIndex(o.domain, m.keysIssue(o.domain)))
+	text, header, err := m.getWithHeader(ctx, n, pathPages, q, MaxPage)
+	if v := header.Get(headerKeys); err == nil && v != "" {
+		_, issue, err = directory.ParseIndex(v)
 	}
-	return m.get(ctx, n, pathPages, q, MaxPage)
+	return text, issue, err
+}
+
+func pageQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64) url.Values {
+	return url.Values{"origin": {origin.Name()}, "aud": {aud.String()}, "since": {strconv.FormatUint(since, 10)}}
+}
+
+// followKeys pulls the issue of the key document that a node says that it has. It is by
+// this that each node hears of a revocation as soon as of a change; gossip leaves out some.
+func (m *Mesh) followKeys(ctx context.Context, o *origin, n node, issue directory.Position) error {
+	select {
+	case o.following <- struct{}{}:
+		defer func() { <-o.following }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !m.keysIssue(o.domain).Before(issue) {
+		return nil
+	}
+	if err := m.refreshKeys(ctx, o, n); err != nil {
+		return err
+	}
+	if m.keysIssue(o.domain).Before(issue) {
+		return errNoNews
+	}
+	return nil
 }
 
 // A forked error says that an origin issued two key documents of one epoch and
@@ -220,7 +261,7 @@ func (o *origin) behind() bool {
 }
 
 // subscribe follows a stream at one of its origin's nodes: what was missed first,
-// and then pages as they are made. It returns only with an error; well is called
+// and then pages, and its key documents, as they are made. It returns only with an error; well is called
 // whenever the node proves to be of use.
 func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well func()) error {
 	if f == &o.feed {
@@ -233,7 +274,10 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 	}
 	well()
 	for useless := 0; ctx.Err() == nil; {
-		text, err := m.getPage(ctx, n, o.domain, f.aud, o.since(f), m.cfg.LongPoll)
+		text, issue, err := m.awaitPage(ctx, o, f, n)
+		if err == nil {
+			err = m.followKeys(ctx, o, n, issue)
+		}
 		if err != nil {
 			return err
 		}

@@ -35,6 +35,10 @@ const (
 	maxToOne   = 64
 	nodePath   = "/roster/node/"
 
+	// headerKeys says of an answer to a subscription which issue of the origin's key
+	// document this node has, as DOMAIN=EPOCH.SEQ, where it is later than the caller's.
+	headerKeys = "Roster-Keys"
+
 	typeJOSE   = "application/jose"
 	typeNDJSON = "application/x-ndjson"
 )
@@ -231,6 +235,7 @@ type pagesQuery struct {
 	since  uint64
 	limit  int
 	wait   time.Duration
+	keys   *directory.Position // the issue of the key document that the caller has; nil where it doesn't say
 }
 
 func parsePagesQuery(q url.Values) (p pagesQuery, err error) {
@@ -256,6 +261,13 @@ func parsePagesQuery(q url.Values) (p pagesQuery, err error) {
 			return p, err
 		}
 	}
+	if v := q.Get("keys"); v != "" {
+		of, issue, err := directory.ParseIndex(v)
+		if err != nil || of != p.origin {
+			return p, directory.Refuse(directory.BadQuery, "keys is %q; it is the origin's name, =, and the EPOCH.SEQ of its key document", v)
+		}
+		p.keys = &issue
+	}
 	return p, nil
 }
 
@@ -272,7 +284,7 @@ func parseWait(v string) (time.Duration, error) {
 }
 
 // pages answers one page. With wait it is a subscription: it answers as soon as
-// there is one. The private stream of a domain goes from its origin to that
+// there is one, or a later key document than the caller has. The private stream of a domain goes from its origin to that
 // domain and through nobody.
 func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	q, err := parsePagesQuery(r.URL.Query())
@@ -291,6 +303,9 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	}
 	defer turns.leave(from)
 	text, err := s.awaitPage(r, from, q)
+	if issue := s.keysIssue(q.origin); q.keys != nil && q.keys.Before(issue) {
+		w.Header().Set(headerKeys, directory.FormatIndex(q.origin, issue))
+	}
 	if text != "" && !s.mayHave(from, q) { // it waited, and the key document may be another
 		return errNotListed
 	}
@@ -336,11 +351,12 @@ func (s *server) awaitPage(r *http.Request, from spiffeid.TrustDomain, q pagesQu
 			return "", errNotListed
 		}
 		text, err := s.pageOf(from, q)
-		if err != nil || text != "" || q.wait == 0 {
+		if err != nil || text != "" || q.wait == 0 || q.keys != nil && q.keys.Before(s.keysIssue(q.origin)) {
 			return text, err
 		}
 		select {
 		case <-changed:
+		case <-s.unsigned(q.origin):
 		case <-end.C:
 			return "", nil
 		case <-r.Context().Done():
@@ -349,6 +365,27 @@ func (s *server) awaitPage(r *http.Request, from spiffeid.TrustDomain, q pagesQu
 			return "", directory.Refuse(directory.Unavailable, "this node is shutting down")
 		}
 	}
+}
+
+// keysIssue returns which issue of a domain's key document this node can give; zero for none.
+func (m *Mesh) keysIssue(origin spiffeid.TrustDomain) directory.Position {
+	doc, _, ok := m.cfg.Keys.Keys(origin)
+	if !ok {
+		return directory.Position{}
+	}
+	return issueOf(doc)
+}
+
+// unsigned fires in a moment where the own domain has agreed on a key document that this
+// node doesn't sign yet, of which nothing else tells.
+func (m *Mesh) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
+	if origin != m.cfg.Domain {
+		return nil
+	}
+	if doc := m.cfg.Source.KeyDocument(); doc == nil || issueOf(doc) == m.keysIssue(origin) {
+		return nil
+	}
+	return time.After(keysEvery)
 }
 
 func (m *Mesh) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {

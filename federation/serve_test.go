@@ -60,6 +60,9 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			{b.alpha, node(beta), "GET", pages + "0&wait=61s", "", 400},
 			{b.alpha, node(beta), "GET", pages + "0&wait=-1", "", 400},
 			{b.alpha, node(beta), "GET", pages + "0&wait=60", "", 200},
+			{b.alpha, node(beta), "GET", pages + "2&wait=60&keys=alpha.test=0.0", "", 204}, // there is a later one
+			{b.alpha, node(beta), "GET", pages + "0&keys=1.1", "", 400},
+			{b.alpha, node(beta), "GET", pages + "0&keys=beta.test=1.1", "", 400},
 			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=", "", 400},
 			{b.alpha, node(beta), "GET", pathPages + "?origin=Alpha.test&aud=mesh", "", 400},
 			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=gamma.test", "", 403},

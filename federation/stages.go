@@ -162,7 +162,7 @@ func (p *verifiedPage) last(n node) bool { return p.To == p.At && n.domain == p.
 func (m *Mesh) askOn(ctx context.Context, o *origin, f *feed, n node, s *stint, since uint64, to chan<- pulled) bool {
 	for done := (ahead{}); ; {
 		var p pulled
-		text, err := m.getPage(s.asking, n, o.domain, f.aud, since, 0)
+		text, err := m.getPage(s.asking, n, o.domain, f.aud, since)
 		if err != nil {
 			p.err = err
 		} else if text != "" {

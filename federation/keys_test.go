@@ -1,0 +1,93 @@
+package federation
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// revoke has alpha's key document revoke a key of another node, which announces nothing.
+func (b *bench) revoke() (id string) {
+	b.Helper()
+	id = directory.KeyID(newKeyring(alpha, "stolen", b.origin).public())
+	b.origin.listKeys([]string{id}, b.alpha.keys)
+	return id
+}
+
+// Who subscribes hears of a revocation at once, also where gossip never told him and
+// nothing else is announced; it costs one pull for both subscriptions, and a relay's
+// subscribers hear of it from the relay.
+//
+// Requirement: TRUST-010
+func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		o := b.beta.origin(alpha)
+		for _, f := range o.feeds() {
+			go b.beta.subscribe(t.Context(), o, f, b.giver(), func() {})
+		}
+		relayed := make(chan string, 1)
+		go func() {
+			before := directory.FormatIndex(alpha, b.beta.keysIssue(alpha))
+			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", pathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+before, "")
+			relayed <- w.Header().Get(headerKeys)
+		}()
+		time.Sleep(time.Second)
+		asked := b.keysAsked()
+		id := b.revoke()
+		time.Sleep(time.Millisecond)
+		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 || doc.Revoked[0] != id {
+			t.Errorf("%v are revoked", doc.Revoked)
+		}
+		if *asked != 1 {
+			t.Errorf("the key document was asked for %d times", *asked)
+		}
+		select {
+		case got := <-relayed:
+			if want := directory.FormatIndex(alpha, issueOf(b.origin.KeyDocument())); got != want {
+				t.Errorf("the relay says %q and not %q", got, want)
+			}
+		default:
+			t.Error("the relay's subscriber waits still")
+		}
+	})
+}
+
+// A node that tells of a key document and then has none that is newer is left for another.
+//
+// Requirement: MESH-026
+func TestWhoTellsOfKeysThatItLacksIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		_, old, _ := b.alpha.cfg.Keys.Keys(alpha)
+		ended := make(chan error, 1)
+		o := b.beta.origin(alpha)
+		go func() { ended <- b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {}) }()
+		time.Sleep(time.Second)
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if strings.HasSuffix(r.URL.Path, pathKeys) {
+				return []byte(old)
+			}
+			return body
+		}
+		b.revoke()
+		time.Sleep(time.Millisecond)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, errNoNews) {
+				t.Error(err)
+			}
+		default:
+			t.Error("it is asked again and again")
+		}
+	})
+}
