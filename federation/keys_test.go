@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // revoke has alpha's key document revoke a key of another node, which announces nothing.
@@ -88,6 +89,35 @@ func TestWhoTellsOfKeysThatItLacksIsLeft(t *testing.T) {
 			}
 		default:
 			t.Error("it is asked again and again")
+		}
+	})
+}
+
+// A node that answers at once that there is nothing, again and again, is left for another.
+//
+// Requirement: MESH-026
+func TestWhoDoesNotWaitIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		asked := 0
+		b.beta.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
+			return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, pathPages) && r.URL.Query().Has("wait") {
+					asked++
+					return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Header: http.Header{headerKeys: {"alpha.test=0.0"}}}, nil
+				}
+				return b.world.roundTrip(b.beta, r)
+			})}
+		}
+		b.beta.reopen(t)
+		b.pull()
+		o := b.beta.origin(alpha)
+		if err := b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {}); !errors.Is(err, errNoNews) {
+			t.Error(err)
+		}
+		if asked > 5 {
+			t.Errorf("it was asked %d times", asked)
 		}
 	})
 }

@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	keysEvery = time.Second // pulls of keys that a pushed message may cause
-	lateMost  = 8           // messages of an origin that wait for its key document
+	keysEvery  = time.Second // pulls of keys that a pushed message, or a subscription, may cause
+	issueBurst = 8           // of those that subscriptions cause
+	lateMost   = 8           // messages of an origin that wait for its key document
 )
 
 // errLate says that a message is to be judged again once the key document was asked for.

@@ -44,8 +44,7 @@ type origin struct {
 	kick   chan struct{}   // something is wanted
 	ask    chan struct{}   // somebody waits for the origin's newest word
 	pull   chan struct{}   // something may be missing
-	// following has one item while a key document is pulled of which a subscription
-	// told, as both may.
+	// Has one item while a key document is pulled of which a subscription told: both may.
 	following chan struct{}
 
 	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
@@ -60,6 +59,7 @@ type origin struct {
 	feed               // its mesh stream
 	private   feed     // what it announces to this domain alone
 	announced *rate.Limiter
+	issuing   *rate.Limiter   // pulls of key documents of which subscriptions tell; as the next
 	doubting  *rate.Limiter   // looks for what revoked keys signed; as the next
 	comparing *rate.Limiter   // pages of a chain that are read to compare; not guarded
 	head      *directory.Head // the newest verified one
@@ -84,6 +84,7 @@ type origin struct {
 
 func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
+		issuing:  rate.NewLimiter(rate.Every(keysEvery), issueBurst),
 		doubting: rate.NewLimiter(rate.Every(doubtEvery), doubtBurst),
 		mail:     make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1), following: make(chan struct{}, 1),
 		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own))}

@@ -74,19 +74,28 @@ func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain,
 }
 
 // awaitPage waits for the next page of a stream, or for a later issue of the origin's
-// key document. It returns "" where there was no page within Config.LongPoll, and the
-// issue that the node has where it says that it has a later one.
+// key document. It returns "" where there was no page within Config.LongPoll, and which
+// issue the node says that it has where that is later; else zero.
 func (m *Mesh) awaitPage(ctx context.Context, o *origin, f *feed, n node) (text string, issue directory.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LongPoll+answerTime)
 	defer cancel()
 	q := pageQuery(o.domain, f.aud, o.since(f))
 	q.Set("wait", m.cfg.LongPoll.String())
-	q.Set("keys", directory.FormatIndex(o.domain, m.keysIssue(o.domain)))
+	had := m.keysIssue(o.domain)
+	q.Set("keys", directory.FormatIndex(o.domain, had))
 	text, header, err := m.getWithHeader(ctx, n, pathPages, q, MaxPage)
-	if v := header.Get(headerKeys); err == nil && v != "" {
-		_, issue, err = directory.ParseIndex(v)
+	if err != nil {
+		return "", issue, err
 	}
-	return text, issue, err
+	if v := header.Get(headerKeys); v != "" {
+		if _, issue, err = directory.ParseIndex(v); err != nil {
+			return "", issue, err
+		}
+	}
+	if !had.Before(issue) {
+		issue = directory.Position{}
+	}
+	return text, issue, nil
 }
 
 func pageQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64) url.Values {
@@ -97,13 +106,16 @@ func pageQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64
 // this that each node hears of a revocation as soon as of a change; gossip leaves out some.
 func (m *Mesh) followKeys(ctx context.Context, o *origin, n node, issue directory.Position) error {
 	select {
-	case o.following <- struct{}{}:
+	case o.following <- struct{}{}: // both subscriptions hear of it
 		defer func() { <-o.following }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	if !m.keysIssue(o.domain).Before(issue) {
 		return nil
+	}
+	if err := o.issuing.Wait(ctx); err != nil {
+		return err
 	}
 	if err := m.refreshKeys(ctx, o, n); err != nil {
 		return err
@@ -274,6 +286,7 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 	}
 	well()
 	for useless := 0; ctx.Err() == nil; {
+		asked := time.Now()
 		text, issue, err := m.awaitPage(ctx, o, f, n)
 		if err == nil {
 			err = m.followKeys(ctx, o, n, issue)
@@ -282,6 +295,15 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 			return err
 		}
 		if text == "" {
+			switch {
+			case issue != directory.Position{}: // followed
+			case time.Since(asked) >= m.cfg.LongPoll:
+				useless = 0
+			case useless > 2: // it doesn't wait, and would be asked as fast as it answers
+				return errNoNews
+			default:
+				useless++
+			}
 			well()
 			continue
 		}
