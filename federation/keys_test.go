@@ -61,34 +61,42 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 	})
 }
 
-// A node that tells of a key document and then has none that is newer is left for another.
+// A node that tells of a key document which isn't to be had there is asked for it once a
+// wait, and brings pages meanwhile.
 //
 // Requirement: MESH-026
-func TestWhoTellsOfKeysThatItLacksIsLeft(t *testing.T) {
+func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
 		_, old, _ := b.alpha.cfg.Keys.Keys(alpha)
-		ended := make(chan error, 1)
 		o := b.beta.origin(alpha)
-		go func() { ended <- b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {}) }()
+		go b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
 		time.Sleep(time.Second)
+		asked := 0
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if strings.HasSuffix(r.URL.Path, pathKeys) {
+				asked++
 				return []byte(old)
 			}
 			return body
 		}
 		b.revoke()
+		b.origin.register("another", 600)
 		time.Sleep(time.Millisecond)
-		select {
-		case err := <-ended:
-			if !errors.Is(err, errNoNews) {
-				t.Error(err)
-			}
-		default:
-			t.Error("it is asked again and again")
+		if n := len(b.beta.shown(alpha)); n != 2 {
+			t.Errorf("%d are shown", n)
+		}
+		const waits = 10
+		time.Sleep(waits*b.beta.Mesh.cfg.LongPoll - time.Second)
+		if asked < waits/2 || asked > waits {
+			t.Errorf("it was asked for %d times", asked)
+		}
+		b.world.tap = nil
+		time.Sleep(2 * b.beta.Mesh.cfg.LongPoll)
+		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 {
+			t.Error("it is never asked for again")
 		}
 	})
 }

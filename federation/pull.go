@@ -74,36 +74,30 @@ func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain,
 }
 
 // awaitPage waits for the next page of a stream, or for a later issue of the origin's
-// key document. It returns "" where there was no page within Config.LongPoll, and which
-// issue the node says that it has where that is later; else zero.
-func (m *Mesh) awaitPage(ctx context.Context, o *origin, f *feed, n node) (text string, issue directory.Position, err error) {
+// key document than is known. It returns "" where there was no page within
+// Config.LongPoll, and the issue of which the node tells, zero for none.
+func (m *Mesh) awaitPage(ctx context.Context, o *origin, f *feed, n node, known directory.Position) (text string, issue directory.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LongPoll+answerTime)
 	defer cancel()
 	q := pageQuery(o.domain, f.aud, o.since(f))
 	q.Set("wait", m.cfg.LongPoll.String())
-	had := m.keysIssue(o.domain)
-	q.Set("keys", directory.FormatIndex(o.domain, had))
+	q.Set("keys", directory.FormatIndex(o.domain, known))
 	text, header, err := m.getWithHeader(ctx, n, pathPages, q, MaxPage)
 	if err != nil {
 		return "", issue, err
 	}
 	if v := header.Get(headerKeys); v != "" {
-		if _, issue, err = directory.ParseIndex(v); err != nil {
-			return "", issue, err
-		}
+		_, issue, err = directory.ParseIndex(v)
 	}
-	if !had.Before(issue) {
-		issue = directory.Position{}
-	}
-	return text, issue, nil
+	return text, issue, err
 }
 
 func pageQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64) url.Values {
 	return url.Values{"origin": {origin.Name()}, "aud": {aud.String()}, "since": {strconv.FormatUint(since, 10)}}
 }
 
-// followKeys pulls the issue of the key document that a node says that it has. It is by
-// this that each node hears of a revocation as soon as of a change; gossip leaves out some.
+// followKeys pulls the issue of the key document of which a node tells. It is by this that
+// each node hears of a revocation as soon as of a change; gossip leaves out some.
 func (m *Mesh) followKeys(ctx context.Context, o *origin, n node, issue directory.Position) error {
 	select {
 	case o.following <- struct{}{}: // both subscriptions hear of it
@@ -272,9 +266,9 @@ func (o *origin) behind() bool {
 	return o.newest().state.Watermark < o.tip
 }
 
-// subscribe follows a stream at one of its origin's nodes: what was missed first,
-// and then pages, and its key documents, as they are made. It returns only with an error; well is called
-// whenever the node proves to be of use.
+// subscribe follows a stream at one of its origin's nodes: what was missed first, and
+// then pages and key documents as they are made. It returns only with an error; well is
+// called whenever the node proves to be of use.
 func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well func()) error {
 	if f == &o.feed {
 		if err := m.askHead(ctx, o, n); err != nil {
@@ -285,20 +279,28 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 		return err
 	}
 	well()
+	var told directory.Position // an issue of the key document that isn't to be had, though n told of it
 	for useless := 0; ctx.Err() == nil; {
-		asked := time.Now()
-		text, issue, err := m.awaitPage(ctx, o, f, n)
-		if err == nil {
-			err = m.followKeys(ctx, o, n, issue)
+		asked, known := time.Now(), m.keysIssue(o.domain)
+		if known.Before(told) {
+			known = told
 		}
+		text, issue, err := m.awaitPage(ctx, o, f, n, known)
 		if err != nil {
 			return err
 		}
+		news := known.Before(issue)
+		if news {
+			if err := m.followKeys(ctx, o, n, issue); err != nil { // pages may be by keys that are known
+				m.cfg.Logger.Debug("can't pull a key document", "origin", o.domain.Name(), "node", n.base, "error", err)
+				told, news = issue, false
+			}
+		}
 		if text == "" {
 			switch {
-			case issue != directory.Position{}: // followed
+			case news:
 			case time.Since(asked) >= m.cfg.LongPoll:
-				useless = 0
+				useless, told = 0, directory.Position{}
 			case useless > 2: // it doesn't wait, and would be asked as fast as it answers
 				return errNoNews
 			default:

@@ -284,8 +284,8 @@ func parseWait(v string) (time.Duration, error) {
 }
 
 // pages answers one page. With wait it is a subscription: it answers as soon as
-// there is one, or a later key document than the caller has. The private stream of a domain goes from its origin to that
-// domain and through nobody.
+// there is one, or a later key document than the caller has. The private stream of a
+// domain goes from its origin to that domain and through nobody.
 func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	q, err := parsePagesQuery(r.URL.Query())
 	if err != nil {
@@ -302,7 +302,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		return errTurns
 	}
 	defer turns.leave(from)
-	text, err := s.awaitPage(r, from, q)
+	text, err := s.nextPage(r, from, q)
 	if issue := s.keysIssue(q.origin); q.keys != nil && q.keys.Before(issue) {
 		w.Header().Set(headerKeys, directory.FormatIndex(q.origin, issue))
 	}
@@ -342,7 +342,7 @@ func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.
 	return nil
 }
 
-func (s *server) awaitPage(r *http.Request, from spiffeid.TrustDomain, q pagesQuery) (string, error) {
+func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q pagesQuery) (string, error) {
 	end := time.NewTimer(q.wait)
 	defer end.Stop()
 	for {
