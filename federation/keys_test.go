@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,24 +32,27 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 		o := b.beta.origin(alpha)
+		asked := b.keysAsked()
 		for _, f := range o.feeds() {
 			go b.beta.subscribe(t.Context(), o, f, b.giver(), func() {})
 		}
 		relayed := make(chan string, 1)
 		go func() {
-			before := directory.FormatIndex(alpha, b.beta.keysIssue(alpha))
-			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", pathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+before, "")
+			had := directory.FormatIndex(alpha, b.beta.keysIssue(alpha))
+			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", pathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+had, "")
 			relayed <- w.Header().Get(headerKeys)
 		}()
 		time.Sleep(time.Second)
-		asked := b.keysAsked()
+		synctest.Wait()
+		before := *asked
 		id := b.revoke()
 		time.Sleep(time.Millisecond)
+		synctest.Wait()
 		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 || doc.Revoked[0] != id {
 			t.Errorf("%v are revoked", doc.Revoked)
 		}
-		if *asked != 1 {
-			t.Errorf("the key document was asked for %d times", *asked)
+		if n := *asked - before; n != 1 {
+			t.Errorf("the key document was asked for %d times", n)
 		}
 		select {
 		case got := <-relayed:
@@ -71,17 +75,19 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 		_, old, _ := b.alpha.cfg.Keys.Keys(alpha)
-		o := b.beta.origin(alpha)
-		go b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
-		time.Sleep(time.Second)
-		asked := 0
+		var withheld atomic.Bool
+		var asked atomic.Int32
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if strings.HasSuffix(r.URL.Path, pathKeys) {
-				asked++
+			if strings.HasSuffix(r.URL.Path, pathKeys) && withheld.Load() {
+				asked.Add(1)
 				return []byte(old)
 			}
 			return body
 		}
+		o := b.beta.origin(alpha)
+		go b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
+		time.Sleep(time.Second)
+		withheld.Store(true)
 		b.revoke()
 		b.origin.register("another", 600)
 		time.Sleep(time.Millisecond)
@@ -90,10 +96,10 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 		}
 		const waits = 10
 		time.Sleep(waits*b.beta.Mesh.cfg.LongPoll - time.Second)
-		if asked < waits/2 || asked > waits {
-			t.Errorf("it was asked for %d times", asked)
+		if n := asked.Load(); n < waits/2 || n > waits {
+			t.Errorf("it was asked for %d times", n)
 		}
-		b.world.tap = nil
+		withheld.Store(false)
 		time.Sleep(2 * b.beta.Mesh.cfg.LongPoll)
 		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 {
 			t.Error("it is never asked for again")
