@@ -1,9 +1,11 @@
 package federation
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -132,6 +134,210 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 		}
 		if asked > 5 {
 			t.Errorf("it was asked %d times", asked)
+		}
+	})
+}
+
+// A lateRing has its own domain's key document later than the domain agrees on it, as a
+// node's keyring does, which is given it in a moment.
+type lateRing struct {
+	*keyring
+	mu    sync.Mutex
+	has   *directory.KeyDocument
+	looks int
+	after int // looks, after which it has the newest
+}
+
+func (k *lateRing) catchUp(after int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.looks, k.after = 0, after; after == 0 {
+		k.has = k.source.KeyDocument()
+	}
+}
+
+func (k *lateRing) Keys(td spiffeid.TrustDomain) (*directory.KeyDocument, string, bool) {
+	if td != k.domain {
+		return k.keyring.Keys(td)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	doc := k.has
+	if k.looks++; k.looks == k.after {
+		k.has = k.source.KeyDocument()
+	}
+	text, _ := k.Sign(directory.TypeKeys, doc.Payload())
+	return doc, text, true
+}
+
+// Whenever a node takes up what its domain has agreed on, before a waiting poll looks,
+// after that or in between, whoever waits hears of it within a second or so.
+//
+// Requirement: TRUST-010
+func TestANodeThatTakesUpItsKeyDocumentLate(t *testing.T) {
+	for after := range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			ring := &lateRing{keyring: b.alpha.keys, has: b.origin.KeyDocument()}
+			b.alpha.Mesh.cfg.Keys = ring
+			target := pathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=9&keys=" + directory.FormatIndex(alpha, issueOf(ring.has))
+			told := make(chan string, 1)
+			go func() {
+				told <- b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", target, "").Header().Get(headerKeys)
+			}()
+			synctest.Wait()
+			ring.catchUp(after)
+			b.revoke()
+			if synctest.Wait(); after == 0 {
+				ring.catchUp(0)
+			}
+			time.Sleep(3 * keysEvery)
+			select {
+			case got := <-told:
+				if want := directory.FormatIndex(alpha, issueOf(b.origin.KeyDocument())); got != want {
+					t.Errorf("after %d looks: told %q and not %q", after, got, want)
+				}
+			default:
+				t.Errorf("after %d looks: it waits still", after)
+			}
+		})
+	}
+}
+
+// intercept has a function answer what beta asks, unless that returns nil twice.
+func (b *bench) intercept(f func(*http.Request) (*http.Response, error)) {
+	b.beta.Mesh.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
+		return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if res, err := f(r); res != nil || err != nil {
+				return res, err
+			}
+			return b.world.roundTrip(b.beta, r)
+		})}
+	}
+}
+
+// A node whose clock goes a little faster waits a little shorter, and is left by nobody.
+//
+// Requirement: MESH-005
+func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		b.intercept(func(r *http.Request) (*http.Response, error) {
+			r.URL.RawQuery = strings.Replace(r.URL.RawQuery, "wait=30s", "wait=29.999s", 1)
+			return nil, nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		o := b.beta.origin(alpha)
+		if err := b.beta.subscribe(ctx, o, &o.feed, b.giver(), func() {}); ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A key document that couldn't be had once is asked for again, also where pages come all
+// the time; and another node of the origin is asked at once.
+//
+// Requirement: TRUST-010
+func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		var fails atomic.Bool
+		b.intercept(func(r *http.Request) (*http.Response, error) {
+			if fails.Load() && strings.HasSuffix(r.URL.Path, pathKeys) {
+				return nil, errCut
+			}
+			return nil, nil
+		})
+		o := b.beta.origin(alpha)
+		go b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
+		time.Sleep(time.Second)
+		fails.Store(true)
+		b.revoke()
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		fails.Store(false)
+		if len(o.ask) != 1 || o.lastErr == "" {
+			t.Error("no other node is asked, or the operator isn't told")
+		}
+		for range 10 {
+			b.origin.register("another", 600)
+			time.Sleep(b.beta.Mesh.cfg.LongPoll / 4)
+		}
+		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 {
+			t.Error("it is never asked for again")
+		}
+	})
+}
+
+// A key document that takes for ever holds each page up for no longer than records may,
+// and one that isn't believed keeps nobody from subscribing.
+//
+// Requirement: MESH-026
+func TestKeyDocumentsHoldPagesUpForAMoment(t *testing.T) {
+	for name, answer := range map[string]func(*http.Request) (*http.Response, error){
+		"never":        func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() },
+		"not believed": func(*http.Request) (*http.Response, error) { return nil, errCut },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.origin.register("agent", 600)
+			b.pull()
+			b.intercept(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, pathKeys) {
+					return answer(r)
+				}
+				return nil, nil
+			})
+			b.revoke()
+			o := b.beta.origin(alpha)
+			for _, f := range o.feeds() {
+				go b.beta.subscribe(t.Context(), o, f, b.giver(), func() {})
+			}
+			time.Sleep(answerTime + prefetchTime + time.Second)
+			for range 20 {
+				rid := b.origin.register("another", 600)
+				time.Sleep(prefetchTime + time.Second)
+				if b.beta.shown(alpha)[rid] == nil {
+					t.Fatalf("%s: a page is held up", name)
+				}
+			}
+		})
+	}
+}
+
+// Who issues key documents all the time is asked for one a second.
+//
+// Requirement: MESH-026
+func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		o := b.beta.origin(alpha)
+		asked := b.keysAsked()
+		for _, f := range o.feeds() {
+			go b.beta.subscribe(t.Context(), o, f, b.giver(), func() {})
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		before := *asked
+		const seconds, each = 10, 100
+		for range seconds * each {
+			b.revoke()
+			time.Sleep(time.Second / each)
+		}
+		time.Sleep(2 * keysEvery)
+		synctest.Wait()
+		if n := *asked - before; n > issueBurst+seconds+2 {
+			t.Errorf("it was asked for %d times", n)
+		}
+		if b.beta.keysIssue(alpha) != issueOf(b.origin.KeyDocument()) {
+			t.Error("the last one isn't here")
 		}
 	})
 }

@@ -75,7 +75,7 @@ type Mesh struct {
 
 	mu      sync.Mutex // guards what follows
 	origins map[spiffeid.TrustDomain]*origin
-	changed chan struct{} // closed when a position moves
+	changed chan struct{} // closed when a position moves, or a key document is replaced
 	gossip  gossiper      // nil while gossip is off
 }
 
@@ -137,7 +137,8 @@ func (m *Mesh) saveClocks() error {
 	return errors.Join(errs...)
 }
 
-// Changed returns a channel that is closed when any origin's Position moves on.
+// Changed returns a channel that is closed when any origin's Position moves on, or its
+// key document is replaced.
 func (m *Mesh) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()

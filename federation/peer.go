@@ -220,6 +220,13 @@ func (o *origin) failed(f *feed, err error) {
 	f.failedAt = time.Now()
 }
 
+// complain notes an error that keeps nobody from going on.
+func (o *origin) complain(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lastErr = err.Error()
+}
+
 // nudge says so to a loop that may be asleep; once is enough.
 func nudge(c chan struct{}) {
 	select {

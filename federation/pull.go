@@ -74,8 +74,8 @@ func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain,
 }
 
 // awaitPage waits for the next page of a stream, or for a later issue of the origin's
-// key document than is known. It returns "" where there was no page within
-// Config.LongPoll, and the issue of which the node tells, zero for none.
+// key document than is known, for Config.LongPoll at most. It returns "" where there was
+// no page, and the issue of which the node tells, zero for none.
 func (m *Mesh) awaitPage(ctx context.Context, o *origin, f *feed, n node, known directory.Position) (text string, issue directory.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.LongPoll+answerTime)
 	defer cancel()
@@ -86,10 +86,10 @@ func (m *Mesh) awaitPage(ctx context.Context, o *origin, f *feed, n node, known 
 	if err != nil {
 		return "", issue, err
 	}
-	if v := header.Get(headerKeys); v != "" {
-		_, issue, err = directory.ParseIndex(v)
+	if _, told, err := directory.ParseIndex(header.Get(headerKeys)); err == nil { // none, or of a form to come
+		issue = told
 	}
-	return text, issue, err
+	return text, issue, nil
 }
 
 func pageQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64) url.Values {
@@ -99,6 +99,8 @@ func pageQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64
 // followKeys pulls the issue of the key document of which a node tells. It is by this that
 // each node hears of a revocation as soon as of a change; gossip leaves out some.
 func (m *Mesh) followKeys(ctx context.Context, o *origin, n node, issue directory.Position) error {
+	ctx, cancel := context.WithTimeout(ctx, prefetchTime) // pages wait meanwhile
+	defer cancel()
 	select {
 	case o.following <- struct{}{}: // both subscriptions hear of it
 		defer func() { <-o.following }()
@@ -203,7 +205,9 @@ func (m *Mesh) takeHead(ctx context.Context, from sender, giver node, text strin
 		return err
 	}
 	if doc, _, ok := m.cfg.Keys.Keys(o.domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.mayRefresh(from) {
-		return m.refreshKeys(ctx, o, giver)
+		if err := m.refreshKeys(ctx, o, giver); err != nil { // pages may be by keys that are known, as the head is
+			o.complain(err)
+		}
 	}
 	return nil
 }
@@ -280,9 +284,10 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 	}
 	well()
 	var told directory.Position // an issue of the key document that isn't to be had, though n told of it
+	var tried time.Time         // when it was asked for
 	for useless := 0; ctx.Err() == nil; {
 		asked, known := time.Now(), m.keysIssue(o.domain)
-		if known.Before(told) {
+		if known.Before(told) && asked.Sub(tried) < m.cfg.LongPoll/2 {
 			known = told
 		}
 		text, issue, err := m.awaitPage(ctx, o, f, n, known)
@@ -293,14 +298,16 @@ func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well f
 		if news {
 			if err := m.followKeys(ctx, o, n, issue); err != nil { // pages may be by keys that are known
 				m.cfg.Logger.Debug("can't pull a key document", "origin", o.domain.Name(), "node", n.base, "error", err)
-				told, news = issue, false
+				told, tried, news = issue, time.Now(), false
+				o.complain(err)
+				nudge(o.ask) // another node may have it
 			}
 		}
 		if text == "" {
 			switch {
 			case news:
-			case time.Since(asked) >= m.cfg.LongPoll:
-				useless, told = 0, directory.Position{}
+			case time.Since(asked) >= m.cfg.LongPoll/2: // no two clocks go alike
+				useless = 0
 			case useless > 2: // it doesn't wait, and would be asked as fast as it answers
 				return errNoNews
 			default:

@@ -303,8 +303,10 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	}
 	defer turns.leave(from)
 	text, err := s.nextPage(r, from, q)
-	if issue := s.keysIssue(q.origin); q.keys != nil && q.keys.Before(issue) {
-		w.Header().Set(headerKeys, directory.FormatIndex(q.origin, issue))
+	if q.keys != nil {
+		if issue := s.keysIssue(q.origin); q.keys.Before(issue) {
+			w.Header().Set(headerKeys, directory.FormatIndex(q.origin, issue))
+		}
 	}
 	if text != "" && !s.mayHave(from, q) { // it waited, and the key document may be another
 		return errNotListed
@@ -346,8 +348,8 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q pagesQue
 	end := time.NewTimer(q.wait)
 	defer end.Stop()
 	for {
-		changed := s.changedOf(q.origin) // before looking, so that nothing is missed
-		if !s.mayHave(from, q) {         // who waits is to learn that at once (MESH-025)
+		changed, unsigned := s.changedOf(q.origin), s.unsigned(q.origin) // before looking, so that nothing is missed
+		if !s.mayHave(from, q) {                                         // who waits is to learn that at once (MESH-025)
 			return "", errNotListed
 		}
 		text, err := s.pageOf(from, q)
@@ -356,7 +358,7 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q pagesQue
 		}
 		select {
 		case <-changed:
-		case <-s.unsigned(q.origin):
+		case <-unsigned:
 		case <-end.C:
 			return "", nil
 		case <-r.Context().Done():

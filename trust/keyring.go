@@ -138,10 +138,10 @@ func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument,
 	if r.own == nil {
 		return nil, "", false
 	}
-	if _, err := r.own.Key(r.key.id); err != nil {
-		return r.own, "", false
-	}
-	if r.ownJWS == "" {
+	if r.ownJWS == "" { // else it is known to list the key; long polls ask at each change
+		if _, err := r.own.Key(r.key.id); err != nil {
+			return r.own, "", false
+		}
 		signed, err := r.key.sign(directory.TypeKeys, r.own.Payload())
 		if err != nil {
 			return r.own, "", false
