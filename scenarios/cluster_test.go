@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +56,7 @@ func (p *processes) raft(domain, n int) *api.RaftStatus {
 }
 
 // plan lays out one more node of a domain, which joins at the first two: its
-// certificate, its configuration with more lines, and free ports.
+// certificate, its configuration with more lines, and ports that are its until it starts.
 func (p *processes) plan(domain int, more string) int {
 	p.t.Helper()
 	d := &p.Domains[domain]
@@ -66,19 +65,12 @@ func (p *processes) plan(domain int, more string) int {
 	if err != nil {
 		p.t.Fatalf("%v: %s", err, out)
 	}
-	var ports []string
-	for range 4 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().String())
-	}
+	id := fmt.Sprintf("spiffe://%s/roster/node/%d", d.TrustDomain, number)
+	ports := p.reserve(id, 4)
 	dir := filepath.Join(filepath.Dir(d.Bundle), fmt.Sprint("node-", number))
 	identity := filepath.Join(filepath.Dir(d.Bundle), "identities", fmt.Sprint("roster-node-", number))
 	n := node.DevNode{
-		ID: fmt.Sprintf("spiffe://%s/roster/node/%d", d.TrustDomain, number), API: "https://" + ports[0], Admin: "http://" + ports[1],
+		ID: id, API: "https://" + ports[0], Admin: "http://" + ports[1],
 		Raft: ports[2], Gossip: ports[3], Config: filepath.Join(dir, "node.yaml"), Data: filepath.Join(dir, "data"),
 	}
 	text := fmt.Sprintf(`trust_domain: %s

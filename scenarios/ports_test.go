@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -30,6 +31,24 @@ func (p *processes) hold(n node.DevNode) {
 			return err
 		})
 	}
+}
+
+// reserve holds so many free ports for a node that starts later, until release.
+func (p *processes) reserve(id string, many int) (addresses []string) {
+	p.t.Helper()
+	for range many {
+		fd, err := bind(netip.MustParseAddrPort("127.0.0.1:0"))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.held[id] = append(p.held[id], fd)
+		at, err := syscall.Getsockname(fd)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		addresses = append(addresses, fmt.Sprint("127.0.0.1:", at.(*syscall.SockaddrInet4).Port))
+	}
+	return addresses
 }
 
 // bind binds a socket and doesn't listen. The kernel gives the port to nobody who
