@@ -51,6 +51,7 @@ func (o *DevOptions) Check() error {
 type devMesh struct {
 	*DevMesh
 	opt    DevOptions
+	ports  *portPlan // of the nodes that have not been started yet
 	nodes  []devNode
 	agents []sampleAgent
 }
@@ -72,11 +73,12 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 	if o.Dir, err = absolute(o.Dir); err != nil {
 		return err
 	}
-	plan, err := o.plan()
+	plan, ports, err := o.plan()
 	if err != nil {
 		return err
 	}
-	m := &devMesh{DevMesh: plan, opt: o}
+	defer ports.close()
+	m := &devMesh{DevMesh: plan, opt: o, ports: ports}
 	if err := m.write(o.Dir); err != nil {
 		return err
 	}
@@ -159,6 +161,7 @@ func (m *devMesh) startNodes(ctx context.Context) error {
 			if m.opt.Processes {
 				run = startProcess
 			}
+			m.ports.letGo(d)
 			n, err := run(d)
 			if err != nil {
 				return fmt.Errorf("starting %s: %w", d.ID, err)

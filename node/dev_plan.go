@@ -103,27 +103,29 @@ func writeFile(path string, b []byte, mode fs.FileMode) error {
 
 // plan lays a mesh out in o.Dir: certificate authorities, identities, and a
 // configuration for every node. A directory that holds one already is taken as
-// it is, with its ports and data.
-func (o *DevOptions) plan() (*DevMesh, error) {
+// it is, with its ports and data; of a new one the ports are held until the caller
+// lets go of them.
+func (o *DevOptions) plan() (*DevMesh, *portPlan, error) {
 	if m, err := ReadDevMesh(o.Dir); err == nil {
 		m.Ready = false
-		return m, nil
+		return m, &portPlan{}, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return nil, nil, err
 	}
 	ports, err := choosePorts(o.Port, o.Domains*o.Nodes)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m := &DevMesh{}
 	for _, name := range devDomainNames[:o.Domains] {
 		d, err := o.planDomain(spiffeid.RequireTrustDomainFromString(name+".test"), ports)
 		if err != nil {
-			return nil, err
+			ports.close()
+			return nil, nil, err
 		}
 		m.Domains = append(m.Domains, *d)
 	}
-	return m, nil
+	return m, ports, nil
 }
 
 func (o *DevOptions) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*DevDomain, error) {

@@ -10,19 +10,21 @@ import (
 	"strings"
 )
 
-// A portPlan hands out addresses on loopback.
+// A portPlan hands out addresses on loopback, and keeps them from everybody else until
+// they are let go of.
 type portPlan struct {
 	apis []string
 	rest []string
+	held map[string]net.Listener // by address
 }
 
 // choosePorts takes count API ports from first on, or free ones where first is
 // 0, and three more free ports for each.
-func choosePorts(first, count int) (*portPlan, error) {
-	var held []net.Listener
+func choosePorts(first, count int) (_ *portPlan, err error) {
+	p := &portPlan{held: map[string]net.Listener{}}
 	defer func() {
-		for _, l := range held {
-			_ = l.Close()
+		if err != nil {
+			p.close()
 		}
 	}()
 	take := func(port int) (string, error) {
@@ -30,10 +32,10 @@ func choosePorts(first, count int) (*portPlan, error) {
 		if err != nil {
 			return "", err
 		}
-		held = append(held, l)
-		return l.Addr().String(), nil
+		addr := l.Addr().String()
+		p.held[addr] = l
+		return addr, nil
 	}
-	p := &portPlan{}
 	for i := range count {
 		port := first
 		if first != 0 {
@@ -84,6 +86,23 @@ func (p *portPlan) next() string {
 	a := p.rest[0]
 	p.rest = p.rest[1:]
 	return a
+}
+
+// letGo lets go of a node's addresses, for the node itself, which starts next.
+func (p *portPlan) letGo(n *DevNode) {
+	for _, at := range []string{n.API, n.Admin, n.Gossip, n.Raft} {
+		addr := at[strings.LastIndexByte(at, '/')+1:]
+		if l, ok := p.held[addr]; ok {
+			_ = l.Close()
+			delete(p.held, addr)
+		}
+	}
+}
+
+func (p *portPlan) close() {
+	for _, l := range p.held {
+		_ = l.Close()
+	}
 }
 
 // holder names the process that listens on a port, where this system lets one
