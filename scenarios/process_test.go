@@ -52,6 +52,10 @@ type processes struct {
 	held    map[string][]int     // sockets at the ports of killed nodes, by id
 }
 
+// starting is held while a mesh of processes starts. Between when its ports are chosen
+// and when its nodes listen there, another mesh could choose one of them.
+var starting sync.Mutex
+
 // startProcesses runs roster dev --processes and waits until it is ready.
 func startProcesses(t *testing.T, flags ...string) *processes {
 	t.Helper()
@@ -68,6 +72,8 @@ func startProcesses(t *testing.T, flags ...string) *processes {
 			p.release(id)
 		}
 	})
+	starting.Lock()
+	defer starting.Unlock()
 	dev := p.run(append([]string{"dev", "--processes", "--port", "0", "--dir", p.dir}, flags...)...)
 	t.Cleanup(func() { p.end(dev) })
 	p.eventually(time.Minute, "the mesh is ready", func() error {
