@@ -17,7 +17,7 @@
 //	mesh, config               what others call
 //	publish, serve, signatures what the own domain tells
 //	message, page, late        the gate that each foreign message passes
-//	pull, stint, stages, feed, repair, seed, records
+//	pull, subscribe, stint, stages, feed, repair, seed, records
 //	                           the loops that have what peers tell, and its records
 //	accept, show, rules, rejudge
 //	                           what is done with it: stored, filtered, shown

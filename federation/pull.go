@@ -73,53 +73,8 @@ func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain,
 	return m.get(ctx, n, pathPages, pageQuery(origin, aud, since), MaxPage)
 }
 
-// awaitPage waits for the next page of a stream, or for a later issue of the origin's
-// key document than is known, for Config.LongPoll at most. It returns "" where there was
-// no page, and the issue of which the node tells, zero for none.
-func (m *Mesh) awaitPage(ctx context.Context, o *origin, f *feed, n node, known directory.Position) (text string, issue directory.Position, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.LongPoll+answerTime)
-	defer cancel()
-	q := pageQuery(o.domain, f.aud, o.since(f))
-	q.Set("wait", m.cfg.LongPoll.String())
-	q.Set("keys", directory.FormatIndex(o.domain, known))
-	text, header, err := m.getWithHeader(ctx, n, pathPages, q, MaxPage)
-	if err != nil {
-		return "", issue, err
-	}
-	if _, told, err := directory.ParseIndex(header.Get(headerKeys)); err == nil { // none, or of a form to come
-		issue = told
-	}
-	return text, issue, nil
-}
-
 func pageQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64) url.Values {
 	return url.Values{"origin": {origin.Name()}, "aud": {aud.String()}, "since": {strconv.FormatUint(since, 10)}}
-}
-
-// followKeys pulls the issue of the key document of which a node tells. It is by this that
-// each node hears of a revocation as soon as of a change; gossip leaves out some.
-func (m *Mesh) followKeys(ctx context.Context, o *origin, n node, issue directory.Position) error {
-	ctx, cancel := context.WithTimeout(ctx, prefetchTime) // pages wait meanwhile
-	defer cancel()
-	select {
-	case o.following <- struct{}{}: // both subscriptions hear of it
-		defer func() { <-o.following }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if !m.keysIssue(o.domain).Before(issue) {
-		return nil
-	}
-	if err := o.issuing.Wait(ctx); err != nil {
-		return err
-	}
-	if err := m.refreshKeys(ctx, o, n); err != nil {
-		return err
-	}
-	if m.keysIssue(o.domain).Before(issue) {
-		return errNoNews
-	}
-	return nil
 }
 
 // A forked error says that an origin issued two key documents of one epoch and
@@ -268,73 +223,6 @@ func (o *origin) behind() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.newest().state.Watermark < o.tip
-}
-
-// subscribe follows a stream at one of its origin's nodes: what was missed first, and
-// then pages and key documents as they are made. It returns only with an error; well is
-// called whenever the node proves to be of use.
-func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well func()) error {
-	if f == &o.feed {
-		if err := m.askHead(ctx, o, n); err != nil {
-			return err
-		}
-	}
-	if err := m.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {
-		return err
-	}
-	well()
-	var told directory.Position // an issue of the key document that isn't to be had, though n told of it
-	var tried time.Time         // when it was asked for
-	for useless := 0; ctx.Err() == nil; {
-		asked, known := time.Now(), m.keysIssue(o.domain)
-		if known.Before(told) && asked.Sub(tried) < m.cfg.LongPoll/2 {
-			known = told
-		}
-		text, issue, err := m.awaitPage(ctx, o, f, n, known)
-		if err != nil {
-			return err
-		}
-		news := known.Before(issue)
-		if news {
-			if err := m.followKeys(ctx, o, n, issue); err != nil { // pages may be by keys that are known
-				m.cfg.Logger.Debug("can't pull a key document", "origin", o.domain.Name(), "node", n.base, "error", err)
-				told, tried, news = issue, time.Now(), false
-				o.complain(err)
-				nudge(o.ask) // another node may have it
-			}
-		}
-		if text == "" {
-			switch {
-			case news:
-			case time.Since(asked) >= m.cfg.LongPoll/2: // no two clocks go alike
-				useless = 0
-			case useless > 2: // it doesn't wait, and would be asked as fast as it answers
-				return errNoNews
-			default:
-				useless++
-			}
-			well()
-			continue
-		}
-		p, code, err := m.take(ctx, sender{domain: n.domain}, n, text)
-		switch {
-		case err != nil:
-			return err
-		case code == CodeApplied:
-			useless = 0
-		case useless > 2: // gossip may be first once; a node that repeats itself is no source
-			return errNoNews
-		default:
-			useless++
-		}
-		if code != CodeApplied || p.To < p.At {
-			if err := m.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {
-				return err
-			}
-		}
-		well()
-	}
-	return ctx.Err()
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.

@@ -1,0 +1,147 @@
+package federation
+
+import (
+	"context"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// uselessMost is how many answers in a row may bring nothing: gossip may be first, but a
+// node that repeats itself, or doesn't wait and would be asked as fast as it answers, is no
+// source.
+const uselessMost = 3
+
+// A subscription is one long poll after the other at one of an origin's nodes.
+type subscription struct {
+	*Mesh
+	o       *origin
+	f       *feed
+	n       node
+	useless int
+
+	told  directory.Position // an issue of the key document that wasn't to be had, though n told of it
+	tried time.Time          // when it was asked for
+}
+
+// subscribe follows a stream at one of its origin's nodes: what was missed first, and
+// then pages and key documents as they are made. It returns only with an error; well is
+// called whenever the node proves to be of use.
+func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well func()) error {
+	if f == &o.feed {
+		if err := m.askHead(ctx, o, n); err != nil {
+			return err
+		}
+	}
+	if err := m.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {
+		return err
+	}
+	well()
+	for s := (&subscription{Mesh: m, o: o, f: f, n: n}); ctx.Err() == nil; well() {
+		if err := s.next(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// next waits for one answer, and does what it asks for.
+func (s *subscription) next(ctx context.Context) error {
+	asked, known := time.Now(), s.known()
+	text, issue, err := s.await(ctx, known)
+	if err != nil {
+		return err
+	}
+	news := known.Before(issue) && s.follow(ctx, issue)
+	if text == "" {
+		return s.judge(news || time.Since(asked) >= s.cfg.LongPoll/2) // no two clocks go alike
+	}
+	p, code, err := s.take(ctx, sender{domain: s.n.domain}, s.n, text)
+	if err == nil {
+		err = s.judge(code == CodeApplied)
+	}
+	if err != nil || code == CodeApplied && p.To == p.At {
+		return err
+	}
+	return s.pullInTurn(ctx, s.o, s.f, s.n, endless(ctx))
+}
+
+// judge counts the answers that bring nothing.
+func (s *subscription) judge(useful bool) error {
+	if useful {
+		s.useless = 0
+		return nil
+	}
+	if s.useless++; s.useless > uselessMost {
+		return errNoNews
+	}
+	return nil
+}
+
+// known is the issue of the key document beyond which the node is to tell of one.
+func (s *subscription) known() directory.Position {
+	held := s.keysIssue(s.o.domain)
+	if held.Before(s.told) && time.Since(s.tried) < s.cfg.LongPoll/2 {
+		return s.told
+	}
+	return held
+}
+
+// await waits for the next page of the stream, or for a later issue of the origin's key
+// document than is known, for Config.LongPoll at most. It returns "" where there was no
+// page, and the issue of which the node tells, zero for none.
+func (s *subscription) await(ctx context.Context, known directory.Position) (text string, issue directory.Position, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.LongPoll+answerTime)
+	defer cancel()
+	q := pageQuery(s.o.domain, s.f.aud, s.o.since(s.f))
+	q.Set("wait", s.cfg.LongPoll.String())
+	q.Set("keys", directory.FormatIndex(s.o.domain, known))
+	text, header, err := s.getWithHeader(ctx, s.n, pathPages, q, MaxPage)
+	if err != nil {
+		return "", issue, err
+	}
+	if _, told, err := directory.ParseIndex(header.Get(headerKeys)); err == nil { // none, or of a form to come
+		issue = told
+	}
+	return text, issue, nil
+}
+
+// follow pulls the issue of the key document of which the node tells, and reports whether
+// it is here. Where it can't be had, pages may be by keys that are known.
+func (s *subscription) follow(ctx context.Context, issue directory.Position) bool {
+	err := s.followKeys(ctx, s.o, s.n, issue)
+	if err == nil {
+		return true
+	}
+	s.cfg.Logger.Debug("can't pull a key document", "origin", s.o.domain.Name(), "node", s.n.base, "error", err)
+	s.told, s.tried = issue, time.Now()
+	s.o.complain(err)
+	nudge(s.o.ask) // another node may have it
+	return false
+}
+
+// followKeys pulls the issue of the key document of which a node tells. It is by this that
+// each node hears of a revocation as soon as of a change; gossip leaves out some.
+func (m *Mesh) followKeys(ctx context.Context, o *origin, n node, issue directory.Position) error {
+	ctx, cancel := context.WithTimeout(ctx, prefetchTime) // pages wait meanwhile
+	defer cancel()
+	select {
+	case o.following <- struct{}{}: // both subscriptions hear of it
+		defer func() { <-o.following }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !m.keysIssue(o.domain).Before(issue) {
+		return nil
+	}
+	if err := o.issuing.Wait(ctx); err != nil {
+		return err
+	}
+	if err := m.refreshKeys(ctx, o, n); err != nil {
+		return err
+	}
+	if m.keysIssue(o.domain).Before(issue) {
+		return errNoNews
+	}
+	return nil
+}
