@@ -23,6 +23,14 @@ func (b *bench) revoke() (id string) {
 	return id
 }
 
+// follow has beta subscribe to both of alpha's streams, until the test ends.
+func (b *bench) follow() {
+	o := b.beta.origin(alpha)
+	for _, f := range o.feeds() {
+		go b.beta.subscribe(b.Context(), o, f, b.giver(), func() {})
+	}
+}
+
 // Who subscribes hears of a revocation at once, also where gossip never told him and
 // nothing else is announced; it costs one pull for both subscriptions, and a relay's
 // subscribers hear of it from the relay.
@@ -33,11 +41,8 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		o := b.beta.origin(alpha)
 		asked := b.keysAsked()
-		for _, f := range o.feeds() {
-			go b.beta.subscribe(t.Context(), o, f, b.giver(), func() {})
-		}
+		b.follow()
 		relayed := make(chan string, 1)
 		go func() {
 			had := directory.FormatIndex(alpha, b.beta.keysIssue(alpha))
@@ -294,10 +299,7 @@ func TestKeyDocumentsHoldPagesUpForAMoment(t *testing.T) {
 				return nil, nil
 			})
 			b.revoke()
-			o := b.beta.origin(alpha)
-			for _, f := range o.feeds() {
-				go b.beta.subscribe(t.Context(), o, f, b.giver(), func() {})
-			}
+			b.follow()
 			time.Sleep(answerTime + prefetchTime + time.Second)
 			for range 20 {
 				rid := b.origin.register("another", 600)
@@ -318,11 +320,8 @@ func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		o := b.beta.origin(alpha)
 		asked := b.keysAsked()
-		for _, f := range o.feeds() {
-			go b.beta.subscribe(t.Context(), o, f, b.giver(), func() {})
-		}
+		b.follow()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		before := *asked

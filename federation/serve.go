@@ -348,8 +348,9 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q pagesQue
 	end := time.NewTimer(q.wait)
 	defer end.Stop()
 	for {
-		changed, unsigned := s.changedOf(q.origin), s.unsigned(q.origin) // before looking, so that nothing is missed
-		if !s.mayHave(from, q) {                                         // who waits is to learn that at once (MESH-025)
+		// Before looking, so that nothing is missed.
+		changed, unsigned := s.changedOf(q.origin), s.unsigned(q.origin)
+		if !s.mayHave(from, q) { // who waits is to learn that at once (MESH-025)
 			return "", errNotListed
 		}
 		text, err := s.pageOf(from, q)
