@@ -207,21 +207,22 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	b := w.open(t, t.TempDir(), 1, newModel(beta, alpha), active(alpha, 1))
 	b.cfg.Dir = filepath.Join(dir, "node")
 	b.reopen(t)
-	ids, states, err := b.store.streams(alpha)
+	streams, err := b.store.streams(alpha)
 	must(t, err)
 	has := map[string]directory.Position{}
-	for i, id := range ids {
+	for _, st := range streams {
+		id, at := st.id, st.state.Watermark
 		if err := b.store.holds(id); err != nil {
 			t.Errorf("fsync %d: %v", n, err)
 		}
-		if states[i].Watermark == 0 {
+		if at == 0 {
 			continue
 		}
-		want, err := os.ReadFile(told.file(id, states[i].Watermark))
+		want, err := os.ReadFile(told.file(id, at))
 		if got := listed(b.held(t, id)); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("fsync %d: %v at %d holds\n%sand not\n%s(%v)", n, id, states[i].Watermark, got, want, err)
+			t.Errorf("fsync %d: %v at %d holds\n%sand not\n%s(%v)", n, id, at, got, want, err)
 		}
-		has[id.aud.String()] = directory.Position{Epoch: id.epoch, Revision: states[i].Watermark} // epochs ascend
+		has[id.aud.String()] = directory.Position{Epoch: id.epoch, Revision: at} // epochs ascend
 	}
 	for line := range strings.Lines(string(out)) {
 		var aud string

@@ -94,25 +94,25 @@ func (m *Mesh) askAnew(o *origin, doc *directory.KeyDocument) error {
 			}
 		}
 		f.next, f.tip = nil, 0
-		switch st := f.cur; {
-		case st == nil:
-		case st.id.epoch > doc.Epoch: // one that the domain has not reached
+		if f.cur == nil {
+			continue
+		}
+		if f.cur.id.epoch > doc.Epoch { // one that the domain has not reached
 			if err := m.store.dropStreams(o.domain, f.aud); err != nil {
 				return err
 			}
 			f.cur = newStream(streamID{o.domain, f.aud, doc.Epoch})
-			f.cur.anew = max(doc.Seq, 1)
 			if err := m.hide(o, f, func(*directory.Entry) bool { return true }); err != nil {
 				return err
 			}
-		default:
-			state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.rewind() })
-			if err != nil {
-				return err
-			}
-			// Another stream of the same name, so that nobody goes on with the one before.
-			f.cur = &stream{id: st.id, state: state, used: st.used, wanted: st.wanted, anew: max(doc.Seq, 1)}
 		}
+		st, anew := f.cur, max(doc.Seq, 1)
+		state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.rewind(anew) })
+		if err != nil {
+			return err
+		}
+		// Another stream of the same name, so that nobody goes on with the one before.
+		f.cur = &stream{id: st.id, state: state, used: st.used, wanted: st.wanted, anew: anew}
 	}
 	o.head, o.headText, o.reached, o.passedOn = nil, "", nil, directory.Position{}
 	nudge(o.ask)
@@ -120,8 +120,8 @@ func (m *Mesh) askAnew(o *origin, doc *directory.KeyDocument) error {
 	return m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now()))
 }
 
-// rewind forgets how far a stream is, and its chain.
-func (t *streamTx) rewind() error {
+// rewind forgets how far a stream is, and its chain, and notes since when it is anew.
+func (t *streamTx) rewind(anew uint64) error {
 	for _, name := range bucketChains {
 		if t.bucket.Bucket(name) == nil {
 			continue
@@ -132,7 +132,15 @@ func (t *streamTx) rewind() error {
 	}
 	t.state.Watermark, t.state.Listed, t.state.Chain = 0, 0, 0
 	_, err := t.bucket.CreateBucket(bucketChains[0])
-	return err
+	return errors.Join(err, t.bucket.Put(keyAnew, binary.BigEndian.AppendUint64(nil, anew)))
+}
+
+// anew returns what rewind noted; 0 where that is over.
+func (t *streamTx) anew() uint64 {
+	if b := t.bucket.Get(keyAnew); len(b) == 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
 }
 
 // vouch ends what askAnew began, once the stream is at its origin's present: the
@@ -157,8 +165,11 @@ func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
 			return err
 		}
 	}
-	st.anew = 0
-	return nil
+	_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.bucket.Delete(keyAnew) })
+	if err == nil {
+		st.anew = 0
+	}
+	return err
 }
 
 var errRests = errors.New("a stream rests on a revoked key")

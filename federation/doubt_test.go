@@ -113,6 +113,57 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 	}
 }
 
+// A node that stops before it has pulled anew remembers which pages are from before the
+// revocation, in both kinds of streams and until it is at the tip: none brings back what
+// had ended.
+//
+// Requirement: TRUST-010, MESH-010
+func TestAPullAnewOutlivesARestart(t *testing.T) {
+	for _, beyond := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			th := newThief(t)
+			gone := th.origin.register("gone", 3600)
+			th.pull()
+			before, _ := th.alpha.keys.Sign(directory.TypePage, th.page(nil))
+			th.origin.remove(gone)
+			for i := range 3 {
+				th.origin.register(fmt.Sprint("agent-", i), 3600)
+			}
+			th.pull()
+			if beyond {
+				time.Sleep(time.Minute)
+				th.says(func(p *directory.SignedPage) { p.From, p.Epoch, p.To, p.At = 0, uint64(time.Now().Unix()), 1, 1 })
+			} else {
+				th.says(func(p *directory.SignedPage) { p.To, p.At = p.At+1, p.At+1 })
+			}
+			th.revoke()
+			remembers := func(when string) {
+				th.Helper()
+				th.beta.reopen(t)
+				if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), before); err != nil || code != CodeOld {
+					t.Errorf("%s: a page from before the revocation: %v %v", when, code, err)
+				}
+				if th.beta.shown(alpha)[gone] != nil {
+					t.Errorf("%s: what had ended is shown", when)
+				}
+			}
+			remembers("before anything came")
+			ds, to, at := th.origin.Digests(directory.Mesh, 0, 2)
+			some, _ := th.alpha.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Digests, p.To, p.At = ds, to, at }))
+			if _, code, err := th.beta.take(t.Context(), sender{domain: alpha}, th.giver(), some); err != nil || code != CodeApplied {
+				t.Fatal(code, err)
+			}
+			remembers("half way")
+			th.pull()
+			th.asAnnounced()
+			th.beta.reopen(t)
+			if o := th.beta.origin(alpha); o.cur.anew != 0 {
+				t.Error("it is pulled anew for ever")
+			}
+		})
+	}
+}
+
 // An epoch that only a stolen key began ends with it.
 //
 // Requirement: TRUST-010, MESH-019

@@ -330,10 +330,10 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 			}
 		}
 		stop()
-		ids, _, err := b.beta.store.streams(alpha)
+		streams, err := b.beta.store.streams(alpha)
 		origins, err2 := b.beta.store.origins()
-		if len(ids)+len(origins)+len(b.beta.Peers()) != 0 || err != nil || err2 != nil {
-			t.Fatalf("left: %v %v %v %v %v", ids, origins, b.beta.Peers(), err, err2)
+		if len(streams)+len(origins)+len(b.beta.Peers()) != 0 || err != nil || err2 != nil {
+			t.Fatalf("left: %v %v %v %v %v", streams, origins, b.beta.Peers(), err, err2)
 		}
 		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
 		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); codeOf(err) != CodeOriginUnknown {

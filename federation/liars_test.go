@@ -23,12 +23,12 @@ import (
 // onDiskOf counts the streams of an origin that are on a node's disk.
 func (s *site) onDiskOf(t *testing.T) (streams, records int) {
 	t.Helper()
-	ids, _, err := s.store.streams(alpha)
+	all, err := s.store.streams(alpha)
 	must(t, err)
-	for _, id := range ids {
-		must(t, s.store.read(id, func(tx *streamTx) error { records += tx.records.Stats().KeyN; return nil }))
+	for _, st := range all {
+		must(t, s.store.read(st.id, func(tx *streamTx) error { records += tx.records.Stats().KeyN; return nil }))
 	}
-	return len(ids), records
+	return len(all), records
 }
 
 // An origin that begins epoch after epoch and finishes none fills no disk beside the

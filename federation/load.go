@@ -69,17 +69,16 @@ func (o *origin) loadHead(text string) {
 // loadStreams takes the stream of the epoch that is shown and the newest beyond
 // it, and deletes what else was left.
 func (m *Mesh) loadStreams(o *origin, saved originState) error {
-	ids, states, err := m.store.streams(o.domain)
+	streams, err := m.store.streams(o.domain)
 	if err != nil {
 		return err
 	}
 	last := map[directory.Audience]uint64{}
-	for _, id := range ids {
-		last[id.aud] = id.epoch // they come ascending
+	for _, st := range streams {
+		last[st.id.aud] = st.id.epoch // they come ascending
 	}
-	for i, id := range ids {
-		st, f := newStream(id), o.feedOf(id.aud)
-		st.state = states[i]
+	for _, st := range streams {
+		id, f := st.id, o.feedOf(st.id.aud)
 		shown := f == &o.feed && id.epoch == saved.Epoch || f == &o.private && f.cur == nil
 		switch {
 		case f == nil || !shown && id.epoch != last[id.aud] || f == &o.feed && id.epoch < saved.Epoch:

@@ -128,6 +128,7 @@ var (
 	bucketDue     = []byte("due")     // deadline rid -> nothing
 	bucketChains  = [2][]byte{[]byte("chain0"), []byte("chain1")}
 	keyState      = []byte("state")
+	keyAnew       = []byte("anew") // stream.anew, where it is not 0
 	keyVersion    = []byte("version")
 	storeVersion  = []byte("2")
 	firstVersion  = []byte("1")
@@ -397,8 +398,8 @@ func (s *store) origins() (map[spiffeid.TrustDomain]originState, error) {
 	return all, err
 }
 
-// streams returns the streams of an origin with their states, by epoch ascending.
-func (s *store) streams(origin spiffeid.TrustDomain) (ids []streamID, states []streamState, err error) {
+// streams returns the streams of an origin as they are on disk, by epoch ascending.
+func (s *store) streams(origin spiffeid.TrustDomain) (all []*stream, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
 		prefix := append([]byte(origin.Name()), 0)
 		c := tx.Bucket(bucketStreams).Cursor()
@@ -411,11 +412,13 @@ func (s *store) streams(origin spiffeid.TrustDomain) (ids []streamID, states []s
 			if err != nil {
 				return err
 			}
-			ids, states = append(ids, id), append(states, t.state)
+			st := newStream(id)
+			st.state, st.anew = t.state, t.anew()
+			all = append(all, st)
 		}
 		return nil
 	})
-	return ids, states, err
+	return all, err
 }
 
 func putOrigin(tx *bbolt.Tx, td spiffeid.TrustDomain, st originState) error {
@@ -428,10 +431,10 @@ func (s *store) setOrigin(td spiffeid.TrustDomain, st originState) error {
 
 // dropStreams removes what an origin announced to an audience.
 func (s *store) dropStreams(origin spiffeid.TrustDomain, aud directory.Audience) error {
-	ids, _, err := s.streams(origin)
-	for _, id := range ids {
-		if id.aud == aud {
-			err = errors.Join(err, s.dropStream(id))
+	streams, err := s.streams(origin)
+	for _, st := range streams {
+		if st.id.aud == aud {
+			err = errors.Join(err, s.dropStream(st.id))
 		}
 	}
 	return err
@@ -439,16 +442,18 @@ func (s *store) dropStreams(origin spiffeid.TrustDomain, aud directory.Audience)
 
 // forget removes all that an origin ever sent.
 func (s *store) forget(origin spiffeid.TrustDomain) error {
-	ids, _, err := s.streams(origin)
+	streams, err := s.streams(origin)
 	if err != nil {
 		return err
 	}
 	defer nudge(s.wiper.dirty)
+	var ids []streamID
 	err = s.db.Update(func(tx *bbolt.Tx) error {
-		for _, id := range ids {
-			if err := tx.Bucket(bucketStreams).DeleteBucket(id.key()); err != nil {
+		for _, st := range streams {
+			if err := tx.Bucket(bucketStreams).DeleteBucket(st.id.key()); err != nil {
 				return err
 			}
+			ids = append(ids, st.id)
 		}
 		return errors.Join(tx.Bucket(bucketPast).Delete([]byte(origin.Name())), tx.Bucket(bucketOrigins).Delete([]byte(origin.Name())))
 	})
