@@ -17,6 +17,8 @@
 package mesh
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -351,7 +353,13 @@ func (m *Mesh) stop() {
 	}
 	var all sync.WaitGroup
 	for _, n := range m.Living() {
-		all.Go(func() { m.report(n.running.Load().Close()) })
+		all.Go(func() {
+			// One that has just been handed a leadership by another that ends waits for it as
+			// long as members do for each other: of some stories longer than a node's end may take.
+			if err := n.running.Load().Close(); !m.options.Unhurried || !errors.Is(err, context.DeadlineExceeded) {
+				m.report(err)
+			}
+		})
 	}
 	all.Wait()
 	for _, n := range m.nodes() {
@@ -361,7 +369,8 @@ func (m *Mesh) stop() {
 	if m.options.RealTime {
 		return // nobody waits that long for what ends by itself
 	}
-	time.Sleep(3 * time.Minute) // net/http does not end a dial that nobody needs any more; it gives up by itself
+	// net/http does not end a dial that nobody needs any more; it gives up by itself.
+	time.Sleep(max(3*time.Minute, m.options.patience()))
 }
 
 // Bundle returns what whoever trusts the domain trusts.
