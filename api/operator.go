@@ -89,7 +89,8 @@ type Peer struct {
 	LagSeconds   float64           `json:"lag_seconds"`
 	LastHeard    time.Time         `json:"last_heard,omitzero"`
 	LastError    string            `json:"last_error,omitempty"`
-	Received     map[string]uint64 `json:"received,omitempty"` // pages by outcome
+	Received     map[string]uint64 `json:"received,omitempty"` // messages that name it, by outcome, whoever brought them
+	Refused      map[string]uint64 `json:"refused,omitempty"`  // messages that its nodes brought, by the reason, whomever they name
 	HeadAge      float64           `json:"head_age_seconds"`   // of its newest verified head
 	// Export and Import are the peering's rules.
 	Export directory.PeerRules `json:"export,omitzero"`

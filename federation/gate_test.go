@@ -276,10 +276,11 @@ func refuse(b *bench, code Code, text string) {
 	b.Helper()
 	time.Sleep(time.Second) // a line a second and code
 	disk, shown, logged := b.beta.bytes(b.T), len(b.beta.shown(alpha)), b.log.n.Load()
-	all := func() uint64 {
-		return b.beta.counts.of(alpha)[code] + b.beta.counts.of(gamma)[code] + b.beta.Refused()[code]
+	counts := &b.beta.refusing
+	if code == CodeQuota { // is the origin's, whoever brings its pages
+		counts = &b.beta.counts
 	}
-	counted := all()
+	counted := counts.of(alpha)[code]
 	_, got, err := b.beta.take(b.Context(), sender{domain: alpha}, b.giver(), text)
 	var r *Refusal
 	if !errors.As(err, &r) || r.Code != code || got != "" {
@@ -288,7 +289,7 @@ func refuse(b *bench, code Code, text string) {
 	if d := b.beta.bytes(b.T); d != disk || len(b.beta.shown(alpha)) != shown {
 		b.Fatalf("%s changed something", code)
 	}
-	if n := all() - counted; n != 1 || b.log.n.Load() != logged+1 {
+	if n := counts.of(alpha)[code] - counted; n != 1 || b.log.n.Load() != logged+1 {
 		b.Fatalf("%s was counted %d times and written down %d times", code, n, b.log.n.Load()-logged)
 	}
 }
@@ -316,16 +317,16 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 		b.origin.register("one", 600)
 		large, _ := b.alpha.keys.Sign(directory.TypePage, b.page(listing(200)))
 		b.beta.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
-		if b.beta.Refused()[CodeFormat] != 1 || len(b.beta.origin(alpha).mail) != 0 {
-			t.Fatalf("a message over the bound: %v", b.beta.Refused())
+		if b.beta.refusing.of(gamma)[CodeFormat] != 1 || len(b.beta.origin(alpha).mail) != 0 {
+			t.Fatalf("a message over the bound: %v", b.beta.refusing.of(gamma))
 		}
 		text := string(b.page(nil)) // no JWS: only that it is looked at matters
 		refused := func(n int, from spiffeid.TrustDomain) uint64 {
-			before := b.beta.Refused()[CodeRate]
+			before := b.beta.refusing.of(from)[CodeRate]
 			for range n {
 				b.beta.route(pushed{sender{domain: from, pushed: true}, "p" + text})
 			}
-			return b.beta.Refused()[CodeRate] - before
+			return b.beta.refusing.of(from)[CodeRate] - before
 		}
 		if refused(senderBurst, gamma) != 0 {
 			t.Fatal("refused within its rate")

@@ -57,31 +57,34 @@ func (r *refusals) allow(c Code, from spiffeid.TrustDomain) bool {
 	return true
 }
 
-// counts counts messages by origin and code. The zero origin is for messages
-// that name none that is known.
+// counts counts messages by domain and code.
 type counts struct {
 	mu  sync.Mutex
 	all map[spiffeid.TrustDomain]map[Code]uint64
 }
 
-func (c *counts) add(origin spiffeid.TrustDomain, code Code) {
+// add counts a message of a domain, or of none.
+func (c *counts) add(td spiffeid.TrustDomain, code Code) {
+	if td.IsZero() {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all == nil {
 		c.all = map[spiffeid.TrustDomain]map[Code]uint64{}
 	}
-	if c.all[origin] == nil {
-		c.all[origin] = map[Code]uint64{}
+	if c.all[td] == nil {
+		c.all[td] = map[Code]uint64{}
 	}
-	c.all[origin][code]++
+	c.all[td][code]++
 }
 
-// of returns a copy of one origin's counts.
-func (c *counts) of(origin spiffeid.TrustDomain) map[Code]uint64 {
+// of returns a copy of one domain's counts.
+func (c *counts) of(td spiffeid.TrustDomain) map[Code]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := map[Code]uint64{}
-	for k, v := range c.all[origin] {
+	for k, v := range c.all[td] {
 		out[k] = v
 	}
 	return out

@@ -57,7 +57,8 @@ type Mesh struct {
 	publisher *publisher
 	senders   senders
 	refusals  refusals
-	counts    counts
+	counts    counts  // by the origin that is known to be named
+	refusing  counts  // what was refused, by who brought it
 	traffic   traffic // of answers
 	gossiped  traffic
 	codecs    codecs
@@ -220,16 +221,13 @@ func (m *Mesh) Peers() []PeerStatus {
 	var all []PeerStatus
 	for _, o := range m.all() {
 		s := o.status()
-		s.Received = m.counts.of(o.domain)
+		s.Received, s.Refused = m.counts.of(o.domain), m.refusing.of(o.domain)
 		s.BytesIn, s.BytesOut = m.traffic.of(o.domain)
 		s.GossipIn, s.GossipOut = m.gossiped.of(o.domain)
 		all = append(all, s)
 	}
 	return all
 }
-
-// Refused counts the messages that named no origin that is known, by code.
-func (m *Mesh) Refused() map[Code]uint64 { return m.counts.of(spiffeid.TrustDomain{}) }
 
 // Run follows the domain's peers until ctx ends, and returns when all that it
 // started has stopped; long polls of peers end with it, so that the listener

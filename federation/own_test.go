@@ -38,7 +38,7 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 		if keys.verified > senderBurst {
 			t.Errorf("%d signatures were looked at for one sender at one moment", keys.verified)
 		}
-		if n := b.beta.Refused()[CodeRate]; n != 4*senderBurst {
+		if n := b.beta.refusing.of(alpha)[CodeRate]; n != 4*senderBurst {
 			t.Errorf("%d were counted as too many", n)
 		}
 	})

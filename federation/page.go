@@ -169,14 +169,16 @@ func (o *origin) admit(c claim) error {
 	return nil
 }
 
-// refused counts a refusal and writes it down; each code once a second at
-// most for each sender, so that a flood of messages is no flood of lines.
+// refused counts a refusal, at who brought the message and at the origin that it names
+// where that is known, and writes it down; each code once a second at most for each
+// sender, so that a flood of messages is no flood of lines.
 func (m *Mesh) refused(from sender, text string, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
 		return err
 	}
 	m.counts.add(r.Origin, r.Code)
+	m.refusing.add(from.domain, r.Code)
 	if m.refusals.allow(r.Code, from.domain) {
 		m.cfg.Logger.LogAttrs(m.ctx, slog.LevelWarn, "refused a message", slog.String("code", string(r.Code)),
 			slog.String("origin", r.Origin.Name()), slog.String("from", from.domain.Name()), slog.Any("error", r.Err),

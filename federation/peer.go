@@ -244,21 +244,22 @@ type PeerStatus struct {
 	Tip          uint64 // of its stream, as far as known
 	LagRevisions uint64
 	LagSeconds   float64
-	HeadAge      time.Duration // of its last verified word; 0 where there was none
-	LastHeard    time.Time     // zero for never
-	LastError    string        // empty once something worked again
-	Entries      uint64        // held, the pending ones too
-	Pending      int           // of which records are missing
-	Unlisted     bool          // it lets this domain have nothing
-	Hidden       bool          // what it told, because it wasn't heard for long
-	Records      uint64        // held on disk, of both of its streams
-	Bytes        uint64        // of them
-	OverQuota    uint64        // entries for whose records the peering's quotas have no room
-	BytesIn      uint64        // of the bodies that its nodes answered
-	BytesOut     uint64        // of those that its nodes were answered
-	GossipIn     uint64        // bytes that its nodes gossiped to this one
-	GossipOut    uint64        // and that this one gossiped to them
-	Received     map[Code]uint64
+	HeadAge      time.Duration   // of its last verified word; 0 where there was none
+	LastHeard    time.Time       // zero for never
+	LastError    string          // empty once something worked again
+	Entries      uint64          // held, the pending ones too
+	Pending      int             // of which records are missing
+	Unlisted     bool            // it lets this domain have nothing
+	Hidden       bool            // what it told, because it wasn't heard for long
+	Records      uint64          // held on disk, of both of its streams
+	Bytes        uint64          // of them
+	OverQuota    uint64          // entries for whose records the peering's quotas have no room
+	BytesIn      uint64          // of the bodies that its nodes answered
+	BytesOut     uint64          // of those that its nodes were answered
+	GossipIn     uint64          // bytes that its nodes gossiped to this one
+	GossipOut    uint64          // and that this one gossiped to them
+	Received     map[Code]uint64 // messages that name it, whoever brought them
+	Refused      map[Code]uint64 // messages that its nodes brought, whomever they name
 }
 
 // status is honest: nothing is called active whose head is older than

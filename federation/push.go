@@ -31,8 +31,8 @@ const pushQueue = 256
 func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
 	in := make(chan pushed, pushQueue)
 	deliver := func(from spiffeid.ID, msg []byte) {
-		if dropped := enqueue(in, pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}); dropped {
-			m.counts.add(spiffeid.TrustDomain{}, CodeRate)
+		if lost, full := enqueue(in, pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}); full {
+			m.refusing.add(lost.from.domain, CodeRate)
 		}
 	}
 	merge := func(from spiffeid.ID, heads [][]byte) {
@@ -64,17 +64,18 @@ func (m *Mesh) setGossip(g gossiper) {
 	m.gossip = g
 }
 
-// enqueue puts p into a queue, in the place of the oldest where it is full.
-func enqueue(c chan pushed, p pushed) (dropped bool) {
+// enqueue puts p into a queue, in the place of the oldest where it is full, which is
+// lost then.
+func enqueue(c chan pushed, p pushed) (lost pushed, full bool) {
 	for {
 		select {
 		case c <- p:
-			return dropped
+			return lost, full
 		default:
 		}
 		select {
-		case <-c:
-			dropped = true
+		case lost = <-c:
+			full = true
 		default:
 		}
 	}
@@ -108,8 +109,9 @@ func (m *Mesh) route(p pushed) {
 		return
 	}
 	if o := m.origin(issuer); o != nil && o.accepts() {
-		if enqueue(o.mail, p) {
+		if lost, full := enqueue(o.mail, p); full {
 			m.counts.add(o.domain, CodeRate)
+			m.refusing.add(lost.from.domain, CodeRate)
 		}
 		return
 	}

@@ -76,8 +76,9 @@ func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 func TestAFullQueueForgetsTheOldest(t *testing.T) {
 	c := make(chan pushed, 2)
 	for i := range 5 {
-		if dropped := enqueue(c, pushed{msg: fmt.Sprint(i)}); dropped != (i >= 2) {
-			t.Errorf("%d: dropped %v", i, dropped)
+		lost, full := enqueue(c, pushed{msg: fmt.Sprint(i)})
+		if full != (i >= 2) || full && lost.msg != fmt.Sprint(i-2) {
+			t.Errorf("%d: lost %q, full %v", i, lost.msg, full)
 		}
 	}
 	if a, b := <-c, <-c; a.msg != "3" || b.msg != "4" {
@@ -112,13 +113,11 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 			t.Fatal("something was believed")
 		}
 		counted := uint64(0)
-		for _, c := range []map[Code]uint64{b.beta.Refused(), b.beta.counts.of(alpha), b.beta.counts.of(delta)} {
-			for _, n := range c {
-				counted += n
-			}
+		for _, n := range b.beta.refusing.of(gamma) {
+			counted += n
 		}
-		if counted != 8 {
-			t.Fatalf("%v %v %v", b.beta.Refused(), b.beta.counts.of(alpha), b.beta.counts.of(delta))
+		if counted != 8 || len(b.beta.refusing.of(alpha)) != 0 {
+			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusing.of(gamma), b.beta.refusing.of(alpha))
 		}
 		b.beta.route(pushed{from, "p" + good})
 		b.beta.open(t.Context(), o, <-o.mail)

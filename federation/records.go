@@ -297,6 +297,7 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 		r, err := readRecord(nm, l.Record, header)
 		if err != nil {
 			m.counts.add(origin, CodeRecord)
+			m.refusing.add(n.domain, CodeRecord)
 			if m.refusals.allow(CodeRecord, n.domain) {
 				m.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", n.base, "h", nm.h.String(), "error", err)
 			}

@@ -125,10 +125,8 @@ func (o operator) Peers() []api.Peer {
 			out.Tip = directory.Position{Epoch: s.Position.Epoch, Revision: s.Tip}.String()
 			out.Hidden, out.Records, out.Bytes, out.OverQuota, out.BytesIn, out.BytesOut = s.Hidden, s.Records, s.Bytes, s.OverQuota, s.BytesIn, s.BytesOut
 			out.GossipIn, out.GossipOut = s.GossipIn, s.GossipOut
-			out.LastHeard, out.LastError, out.Received = s.LastHeard, s.LastError, map[string]uint64{}
-			for code, n := range s.Received {
-				out.Received[string(code)] = n
-			}
+			out.LastHeard, out.LastError = s.LastHeard, s.LastError
+			out.Received, out.Refused = byCode(s.Received), byCode(s.Refused)
 		}
 		for _, f := range o.n.mesh.Evidence(p.Domain) {
 			out.Evidence = append(out.Evidence, api.PeerEvidence{ID: f.ID, Found: f.Found.UTC()})
@@ -136,6 +134,14 @@ func (o operator) Peers() []api.Peer {
 		ps = append(ps, out)
 	}
 	return ps
+}
+
+func byCode(counts map[federation.Code]uint64) map[string]uint64 {
+	out := make(map[string]uint64, len(counts))
+	for code, n := range counts {
+		out[string(code)] = n
+	}
+	return out
 }
 
 // Evidence implements api.Operator.

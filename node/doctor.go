@@ -17,6 +17,7 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -312,6 +313,16 @@ func (d *doctor) peer(p api.Peer) {
 		d.say("bundle endpoint of "+p.Domain, FindingFailed, "its operator sees to "+p.BundleEndpoint+"; the last good bundle is believed meanwhile", "%s", p.BundleError)
 	case !p.BundleChecked.IsZero():
 		d.say("bundle endpoint of "+p.Domain, FindingOK, "", "had %v ago", d.now.Sub(p.BundleChecked).Round(time.Second))
+	}
+	var bad []string
+	for _, code := range []federation.Code{federation.CodeFormat, federation.CodeHeader, federation.CodeJSON, federation.CodeSignature, federation.CodeRecord} {
+		if n := p.Refused[string(code)]; n > 0 {
+			bad = append(bad, fmt.Sprintf("%d for %s", n, code))
+		}
+	}
+	if len(bad) > 0 {
+		d.say("messages from "+p.Domain, FindingWarning, "its operator is to look at its nodes; \"roster peer remove "+p.Domain+"\" ends it",
+			"its nodes brought what no honest node sends, which was refused: %s", strings.Join(bad, ", "))
 	}
 }
 

@@ -88,12 +88,13 @@ var (
 	descFound         = desc("discovery_registrations", "Registrations in the discovery index.")
 	descTerms         = desc("discovery_terms", "Words and tags in the discovery index.")
 	descLeftOut       = desc("discovery_left_out_total", "Registrations, and words of registrations, that the discovery index had no room for.")
-	descMessages      = desc("federation_messages_total", "Pages, heads and records of an origin, by what the gate said.", "origin", "code")
+	descMessages      = desc("federation_messages_total", "Pages, heads and records that name an origin, by what the gate said, whoever brought them.", "origin", "code")
+	descRefusing      = desc("federation_refused_total", "Messages that a peer's nodes brought and that were refused, whomever they name.", "peer", "code")
 )
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descBytes, descGossip, descOverQuota} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descRefusing, descBytes, descGossip, descOverQuota} {
 		ch <- d
 	}
 }
@@ -154,6 +155,9 @@ func (s state) collectPeers(ch chan<- prometheus.Metric, gauge func(*prometheus.
 		gauge(descOverQuota, float64(p.OverQuota), name)
 		for code, count := range p.Received {
 			ch <- prometheus.MustNewConstMetric(descMessages, prometheus.CounterValue, float64(count), name, string(code))
+		}
+		for code, count := range p.Refused {
+			ch <- prometheus.MustNewConstMetric(descRefusing, prometheus.CounterValue, float64(count), name, string(code))
 		}
 	}
 }

@@ -211,6 +211,9 @@ func shownPeer(p api.Peer) table {
 	for _, code := range slices.Sorted(maps.Keys(p.Received)) {
 		say("messages "+code, strconv.FormatUint(p.Received[code], 10))
 	}
+	for _, code := range slices.Sorted(maps.Keys(p.Refused)) {
+		say("refused from it "+code, strconv.FormatUint(p.Refused[code], 10))
+	}
 	return t
 }
 

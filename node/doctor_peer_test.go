@@ -1,0 +1,31 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// A peer whose nodes bring what no honest node sends is warned of, whomever that names;
+// what honest ones send that are behind or hurried isn't spoken of.
+//
+// Requirement: MESH-026
+func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
+	for want, refused := range map[string]map[string]uint64{
+		"": {"rate": 5, "key_unknown": 1, "epoch_old": 2},
+		"refused: 7 for format, 12 for signature": {"signature": 12, "format": 7, "rate": 5},
+	} {
+		d := &doctor{}
+		d.peer(api.Peer{Domain: "gamma.test", State: "active", Refused: refused})
+		var got string
+		for _, f := range d.findings {
+			if f.Check == "messages from gamma.test" && f.Status == FindingWarning {
+				got = f.Found
+			}
+		}
+		if !strings.HasSuffix(got, want) || want == "" && got != "" {
+			t.Errorf("of %v it says %q", refused, got)
+		}
+	}
+}
