@@ -63,6 +63,35 @@ func TestALeaderWithAWrongClockHandsOver(t *testing.T) {
 	}
 }
 
+// A follower whose clock is wrong is not ready, since it would show what lives as ended,
+// and is again once it is right. One that is no further off than two clocks may be by
+// rule T2 is ready; and where the leader's was wrong, all but that one are.
+//
+// Requirement: MESH-009
+func TestAFollowerWithAWrongClockIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, wrong := newClockDomain(t, 3)
+		leader, _ := d.leader()
+		follower := (leader + 1) % 3
+		for off, ready := range map[time.Duration]bool{time.Hour: false, -time.Hour: false, 5 * time.Second: false, 3500 * time.Millisecond: true, 0: true} {
+			wrong[follower].Store(int64(off))
+			time.Sleep(5 * time.Second)
+			if err := d.nodes[follower].Ready(); (err == nil) != ready {
+				t.Errorf("%v off: %v", off, err)
+			}
+		}
+		wrong[follower].Store(0)
+		wrong[leader].Store(int64(time.Hour))
+		time.Sleep(10 * time.Second)
+		for i, n := range d.nodes {
+			if err := n.Ready(); (err == nil) != (i != leader) {
+				t.Errorf("member %d, where that of %d has a wrong clock: %v", i, leader, err)
+			}
+		}
+		d.close()
+	})
+}
+
 // A sweep that would end many registrations because time has jumped looks at the
 // clocks again first: what a wrong clock would have ended lives on when the clock
 // is put right in time, and ends when the clocks say that it is so (rule T2). A

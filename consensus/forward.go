@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -253,6 +254,9 @@ func (s *Store) post(ctx context.Context, to Member, path string, message, answe
 		if err != nil {
 			return unknown(err)
 		}
+		if a, ok := answer.(interface{ heard(http.Header) }); ok {
+			a.heard(resp.Header)
+		}
 		return nil
 	case http.StatusMisdirectedRequest:
 		return errNotLeader
@@ -271,11 +275,15 @@ func (s *Store) handler() http.Handler {
 		}
 		from, _ := peerID(r.TLS)
 		s.presence.note(from, time.UnixMilli(word.Time), s.cfg.clock())
-		var at directory.Position // of a leader that is not ready to lead, nobody learns how far the domain is
+		var a presenceAnswer // of a leader that is not ready to lead, nobody learns how far the domain is
 		if s.leading.Load() {
-			at = s.Position()
+			at := s.Position()
+			a = presenceAnswer{Epoch: at.Epoch, Revision: at.Revision}
+			if now, err := s.stamp(); err == nil {
+				w.Header().Set(headerTime, strconv.FormatInt(now, 10))
+			}
 		}
-		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
+		s.answer(w, &a)
 	})
 	mux.HandleFunc("POST "+readPath, func(w http.ResponseWriter, r *http.Request) {
 		if !s.receive(w, r, s.leading.Load(), &readWord{}) {
@@ -287,7 +295,7 @@ func (s *Store) handler() http.Handler {
 			return
 		}
 		signal(s.batches.tell) // the reader waits for its member to be there
-		s.answer(w, &presenceAnswer{at.Epoch, at.Revision})
+		s.answer(w, &presenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
 	})
 	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {
 		var word vouchWord

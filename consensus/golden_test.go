@@ -146,7 +146,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&reply{NotLeader: true},
 		&message{[]cbor.RawMessage{must(encoding.Marshal(&request{Remove: &removeRequest{who, rid, nil}}))}},
 		&answers{Replies: []reply{{NotLeader: true}}}, &answers{NotLeader: true}, &answers{Replies: []reply{{Epoch: 1, Revision: 2}}, Told: &told{3, 7, 2}},
-		&presenceWord{genesis}, &presenceAnswer{1, 2}, &readWord{}, &termWord{3}, &termAnswer{3},
+		&presenceWord{genesis}, &presenceAnswer{Epoch: 1, Revision: 2}, &readWord{}, &termWord{3}, &termAnswer{3},
 		&request{Order: &order{verbRemove, must(alphaNode("n3"))}}, &request{Order: &order{Verb: verbTransfer}},
 		&vouchWord{must(alphaNode("n3"))}, &vouchAnswer{true},
 		&joinWord{"n3:8402", "https://n3:8400", true, 1, 2, 3, []Member{{must(alphaNode("n3")), "n3:8402"}}},

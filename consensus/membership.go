@@ -252,6 +252,9 @@ func (s *Store) Ready() error {
 	case !s.caughtUp.Load():
 		return errBehind
 	}
+	if off := time.Duration(s.clockOff.Load()); off != 0 { // what lives would be shown as ended, or the other way round
+		return fmt.Errorf("this member's clock is %v from its leader's: have it set right", off.Round(time.Second))
+	}
 	return nil
 }
 

@@ -3,7 +3,9 @@ package consensus
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,8 +16,8 @@ import (
 
 // A presenceWord is what a follower tells its leader now and then, and a
 // presenceAnswer is how far the leader is. So the follower knows whether it has
-// caught up, which Raft does not tell it, and the leader knows its followers'
-// clocks.
+// caught up, which Raft does not tell it, and each knows whether the follower's clock
+// is right.
 type presenceWord struct {
 	Time int64 `cbor:"1,keyasint"` // Unix milliseconds, by its clock
 }
@@ -23,6 +25,15 @@ type presenceWord struct {
 type presenceAnswer struct {
 	Epoch    uint64 `cbor:"1,keyasint"`
 	Revision uint64 `cbor:"2,keyasint"`
+	// When the leader answered (Unix milliseconds), where its own clock may not be the wrong
+	// one. It comes in headerTime: members of earlier builds take no more in an answer.
+	time int64
+}
+
+const headerTime = "Roster-Time"
+
+func (a *presenceAnswer) heard(h http.Header) {
+	a.time, _ = strconv.ParseInt(h.Get(headerTime), 10, 64) // 0 for none
 }
 
 // catchUpPause is between a follower's words until it has caught up.
@@ -61,9 +72,11 @@ func (s *Store) announcePresence() bool {
 	ctx, cancel := context.WithTimeout(tenure, s.cfg.Timing.Presence) // a successor waits to hear of this clock
 	defer cancel()
 	var a presenceAnswer
-	if err := s.post(ctx, leader, presencePath, &presenceWord{s.cfg.clock().UnixMilli()}, &a); err != nil {
+	began := s.cfg.clock()
+	if err := s.post(ctx, leader, presencePath, &presenceWord{began.UnixMilli()}, &a); err != nil {
 		return false
 	}
+	s.clockOff.Store(int64(clockOff(began, s.cfg.clock(), a.time)))
 	if a.Epoch == 0 {
 		return false // the leader reads its own log again, or there is no history yet
 	}
@@ -71,6 +84,23 @@ func (s *Store) announcePresence() bool {
 	s.checkSeal(at)
 	_ = s.Await(ctx, at)
 	return !s.Position().Before(at)
+}
+
+// clockOff returns by how much this member's clock is ahead of its leader's, who said what
+// time it was (Unix milliseconds) between began and now; 0 where it didn't, or where each
+// may be right enough by rule T2.
+func clockOff(began, now time.Time, leader int64) time.Duration {
+	if leader == 0 {
+		return 0
+	}
+	off := now.Round(0).Sub(time.UnixMilli(leader))
+	if took := now.Sub(began); off > 0 {
+		off = max(0, off-took)
+	}
+	if off.Abs() <= 2*maxOff {
+		return 0
+	}
+	return off
 }
 
 // A leader's clock may differ by maxOff from its members' (rule T2).

@@ -33,10 +33,11 @@ type Store struct {
 	unread   atomic.Pointer[error]  // why the last snapshot that did not do was none for this release
 	outside  atomic.Pointer[string] // why this node is no member yet; nil where it is
 	found    candidates
-	restores sync.Mutex  // one at a time
-	leading  atomic.Bool // leads, has applied all before its term, and the history has begun
-	caughtUp atomic.Bool // a follower's: has applied what the leader had a moment ago
-	settled  atomic.Bool // has led or caught up since it was opened
+	restores sync.Mutex   // one at a time
+	leading  atomic.Bool  // leads, has applied all before its term, and the history has begun
+	caughtUp atomic.Bool  // a follower's: has applied what the leader had a moment ago
+	clockOff atomic.Int64 // a follower's: by how much its clock is wrong, where it is
+	settled  atomic.Bool  // has led or caught up since it was opened
 	failed   atomic.Pointer[error]
 	failing  chan struct{} // closed once failed is set
 	regrants chan struct{} // asks for grants to be decided anew; holds one
