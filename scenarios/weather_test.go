@@ -22,9 +22,8 @@ func TestTheWeatherBreaksNoPromise(t *testing.T) {
 	tell(t, 2, func(t *testing.T, seed uint64) {
 		w := &weather{
 			m:   mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1 + int(seed%2)*full(2, 0), Seed: seed, Link: wan}),
-			rng: rand.New(rand.NewPCG(seed, 1)), sure: map[*mesh.Agent]time.Time{}, begun: time.Now(),
+			rng: rand.New(rand.NewPCG(seed, 1)), sure: map[*mesh.Agent]time.Time{},
 		}
-		defer w.trace(t)
 		for range full(60, 30) {
 			w.step()
 			w.m.Sleep(time.Duration(w.rng.IntN(45)+1) * time.Second)
@@ -40,8 +39,6 @@ type weather struct {
 	rng    *rand.Rand
 	agents []*mesh.Agent
 	sure   map[*mesh.Agent]time.Time // until when it is registered, unless somebody tried to remove it
-	begun  time.Time
-	done   []string
 }
 
 // step does one thing of those that can happen.
@@ -55,16 +52,14 @@ func (w *weather) step() {
 		w.remove()
 	case n < 14:
 		a, b := w.two()
-		w.note("%s and %s are cut from each other", a, b)
 		w.m.Cut(a, b)
 	case n < 16:
-		w.note("all cuts end")
 		w.m.Heal()
 	case n < 18:
 		w.fellOrRaise()
 	default:
 		link := []mesh.Link{wan, lossy, {Delay: 100 * time.Millisecond, Jitter: 200 * time.Millisecond, Reset: 0.01}}[w.rng.IntN(3)]
-		w.note("the network is now %+v", link)
+		w.m.Note("the network is now %+v", link)
 		w.m.Net.SetAll(link)
 	}
 }
@@ -74,7 +69,6 @@ func (w *weather) register() {
 	name, lifetime := fmt.Sprint("agent-", len(w.agents)), []uint32{60, 300, 3600}[w.rng.IntN(3)]
 	sure := time.Now().Add(time.Duration(lifetime) * time.Second)
 	agent, err := w.m.TryRegister(a, name, lifetime)
-	w.note("%s is registered at %s for %d s: %v", name, a, lifetime, err)
 	if err == nil {
 		w.agents = append(w.agents, agent)
 		w.sure[agent] = sure
@@ -85,7 +79,6 @@ func (w *weather) refresh() {
 	if a := w.one(); a != nil {
 		sure := time.Now().Add(time.Duration(a.Lifetime) * time.Second)
 		err := w.m.TryRefresh(a)
-		w.note("%s is refreshed: %v", a.Name, err)
 		if _, held := w.sure[a]; held && err == nil {
 			w.sure[a] = sure
 		}
@@ -95,7 +88,7 @@ func (w *weather) refresh() {
 func (w *weather) remove() {
 	if a := w.one(); a != nil {
 		delete(w.sure, a)
-		w.note("%s is removed: %v", a.Name, w.m.TryRemove(a))
+		_ = w.m.TryRemove(a) // noted, and whatever came of it is right
 	}
 }
 
@@ -105,16 +98,13 @@ func (w *weather) fellOrRaise() {
 	for _, d := range w.m.Domains {
 		for _, n := range d.Nodes {
 			if !n.Lives() {
-				w.note("%s is started", n.Name)
 				w.m.Restart(n)
 				return
 			}
 			all = append(all, n)
 		}
 	}
-	n := all[w.rng.IntN(len(all))]
-	w.note("%s is killed", n.Name)
-	w.m.Kill(n)
+	w.m.Kill(all[w.rng.IntN(len(all))])
 }
 
 // expire says of whoever's time is over that it will not be refreshed again.
@@ -129,7 +119,7 @@ func (w *weather) expire() {
 // clear ends all faults, and holds what all nodes show then against what was
 // acknowledged.
 func (w *weather) clear() {
-	w.note("the weather is fine")
+	w.m.Note("the weather is fine")
 	w.m.Net.SetAll(wan)
 	w.m.Heal()
 	for _, d := range w.m.Domains {
@@ -139,13 +129,12 @@ func (w *weather) clear() {
 			}
 		}
 	}
-	took := w.m.Eventually(5*time.Minute, "all nodes show the same", func() error {
+	w.m.Eventually(5*time.Minute, "all nodes show the same", func() error {
 		if err := w.m.Synced(); err != nil {
 			return err
 		}
 		return w.m.Equal()
 	})
-	w.note("all nodes show the same after %v", took)
 	var left []*mesh.Agent
 	for a, until := range w.sure {
 		if time.Until(until) > time.Minute {
@@ -175,18 +164,4 @@ func (w *weather) two() (a, b string) {
 	i := w.rng.IntN(len(w.m.Domains))
 	j := (i + 1 + w.rng.IntN(len(w.m.Domains)-1)) % len(w.m.Domains)
 	return w.m.Domains[i].Name, w.m.Domains[j].Name
-}
-
-func (w *weather) note(format string, args ...any) {
-	w.done = append(w.done, fmt.Sprintf("%8.1f s  ", time.Since(w.begun).Seconds())+fmt.Sprintf(format, args...))
-}
-
-// trace prints what was done, where a promise was broken.
-func (w *weather) trace(t *testing.T) {
-	if !t.Failed() {
-		return
-	}
-	for _, line := range w.done {
-		t.Log(line)
-	}
 }

@@ -35,6 +35,7 @@ func (m *Mesh) Backup(name string) *Backup {
 	defer cancel()
 	m.must(m.client(m.living(name), operator).SaveSnapshot(ctx, &file))
 	b.file = file.Bytes()
+	m.Note("a backup of %s is taken", name)
 	return b
 }
 
@@ -58,7 +59,7 @@ func (m *Mesh) Restore(b *Backup, force bool) (*api.Restored, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done, _, err := m.client(m.living(b.domain), operator).RestoreSnapshot(ctx, bytes.NewReader(b.file), int64(len(b.file)), force, "a story")
-	return done, err
+	return done, m.noted(err, "%s is restored from its backup", b.domain)
 }
 
 // Overtaken says that the domain is at a backup again: what was registered after it
@@ -82,6 +83,7 @@ func (m *Mesh) Overtaken(b *Backup) {
 func (m *Mesh) Wipe(n *Node) {
 	m.T.Helper()
 	n.ending.Wait()
+	m.Note("%s loses its disk", n.Name)
 	m.must(os.RemoveAll(n.cfg.Data))
 	m.must(os.Mkdir(n.cfg.Data, 0o700))
 }

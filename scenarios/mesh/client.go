@@ -143,6 +143,7 @@ func (a *Agent) register(ctx context.Context, c *api.Client) error {
 
 // registered puts an acknowledged agent into the model.
 func (m *Mesh) registered(a *Agent, err error) error {
+	err = m.noted(err, "%s is registered at %s for %d s", a.Name, a.Domain, a.Lifetime)
 	if err != nil {
 		return err
 	}
@@ -178,7 +179,7 @@ func (m *Mesh) TryRefresh(a *Agent) error {
 		return err
 	})
 	m.promise(a, 0)
-	return err
+	return m.noted(err, "%s of %s is refreshed", a.Name, a.Domain)
 }
 
 // promise notes that a's deadline may be set by a write that is answered within d.
@@ -204,7 +205,7 @@ func (m *Mesh) TryRemove(a *Agent) error {
 	if err == nil {
 		m.Abandon(a)
 	}
-	return err
+	return m.noted(err, "%s of %s is removed", a.Name, a.Domain)
 }
 
 // Abandon says that an agent will not be refreshed again.

@@ -1,7 +1,10 @@
 package mesh
 
 // CutOneWay stops what one node sends to another. What the other sends arrives.
-func (m *Mesh) CutOneWay(from, to *Node) { m.Net.CutOneWay(from.host, to.host) }
+func (m *Mesh) CutOneWay(from, to *Node) {
+	m.Note("%s doesn't reach %s", from.Name, to.Name)
+	m.Net.CutOneWay(from.host, to.host)
+}
 
 // Others returns the other nodes of a node's domain.
 func (n *Node) Others() (others []*Node) {
@@ -15,6 +18,7 @@ func (n *Node) Others() (others []*Node) {
 
 // Rejoin ends an Isolate, as far as the node's own domain goes.
 func (m *Mesh) Rejoin(n *Node) {
+	m.Note("%s reaches its domain again", n.Name)
 	for _, other := range n.Others() {
 		m.Net.Heal(n.host, other.host)
 	}
@@ -24,12 +28,14 @@ func (m *Mesh) Rejoin(n *Node) {
 // when its machine is suspended: connections stay, and what is sent waits until
 // Thaw. The node's own clocks go on.
 func (m *Mesh) Freeze(n *Node) {
+	m.Note("%s is suspended", n.Name)
 	m.Isolate(n)
 	m.Net.Cut(n.host, n.Domain.clients())
 }
 
 // Thaw ends a Freeze.
 func (m *Mesh) Thaw(n *Node) {
+	m.Note("%s goes on", n.Name)
 	for _, other := range m.nodes() {
 		m.Net.Heal(n.host, other.host)
 	}

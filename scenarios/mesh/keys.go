@@ -41,7 +41,7 @@ func (m *Mesh) RevokeKey(n *Node, id string) {
 	m.T.Helper()
 	ctx, cancel := m.request()
 	defer cancel()
-	m.must(m.client(n, operator).RevokeKey(ctx, id))
+	m.must(m.noted(m.client(n, operator).RevokeKey(ctx, id), "the key %s is revoked at %s", id, n.Name))
 }
 
 // Revoked returns nil when the key document that a node has of another node's

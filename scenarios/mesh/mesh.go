@@ -14,6 +14,7 @@
 // A mesh keeps a model of what was acknowledged. Every lookup that a story makes
 // is judged against it (judge.go), so each step of each story checks the
 // promises about deadlines, not only the story's end.
+// A story that fails prints what was done in it (journal.go).
 package mesh
 
 import (
@@ -142,6 +143,8 @@ type Mesh struct {
 
 	transports []*http.Transport // of clients
 
+	journal journal
+
 	drowsing atomic.Bool
 }
 
@@ -168,11 +171,13 @@ func Start(t testing.TB, o Options) *Mesh {
 	m := &Mesh{
 		T: t, Net: New(o.Seed), options: o, log: logger(t), bundles: trust.NewBundles(), dir: t.TempDir(),
 		agents: map[string]*Agent{}, gone: map[string]bool{}, clients: map[string]*http.Client{},
+		journal: journal{begun: time.Now()},
 	}
 	m.Net.SetAll(o.Link)
 	for i := range o.Domains {
 		m.Domains = append(m.Domains, m.plan(i))
 	}
+	t.Cleanup(func() { m.journal.print(t) })
 	t.Cleanup(m.stop)
 	for _, n := range m.nodes() {
 		m.Restart(n)
@@ -419,6 +424,7 @@ func (m *Mesh) Living() (living []*Node) {
 
 // Cut stops everything between two domains, both ways.
 func (m *Mesh) Cut(a, b string) {
+	m.Note("%s and %s are cut from each other", a, b)
 	for _, x := range m.Domain(a).Nodes {
 		for _, y := range m.Domain(b).Nodes {
 			m.Net.Cut(x.host, y.host)
@@ -438,6 +444,7 @@ func (m *Mesh) CutOff(name string) {
 // Isolate stops everything between a node and all other nodes. Clients still
 // reach it.
 func (m *Mesh) Isolate(n *Node) {
+	m.Note("%s is cut from all other nodes", n.Name)
 	for _, other := range m.nodes() {
 		if other != n {
 			m.Net.Cut(n.host, other.host)
@@ -447,6 +454,7 @@ func (m *Mesh) Isolate(n *Node) {
 
 // Heal ends all cuts.
 func (m *Mesh) Heal() {
+	m.Note("all cuts end")
 	for _, a := range m.nodes() {
 		for _, b := range m.nodes() {
 			m.Net.Heal(a.host, b.host)
@@ -463,6 +471,7 @@ func (m *Mesh) Eventually(bound time.Duration, what string, try func() error) ti
 		err := try()
 		took := time.Since(start)
 		if err == nil {
+			m.Note("%s, after %v", what, took)
 			return took
 		}
 		if took >= bound {

@@ -100,6 +100,7 @@ func (m *Mesh) planNode(d *Domain, i, j int) *Node {
 func (m *Mesh) Restart(n *Node) {
 	m.T.Helper()
 	n.ending.Wait()
+	m.Note("%s is started", n.Name)
 	m.Net.Revive(n.host)
 	raft, gossip := m.options.timings()
 	running, err := node.Start(n.cfg, node.Env{
@@ -134,6 +135,7 @@ func (n *Node) onHost(addr string) string {
 // Kill ends a node as kill -9 does, as far as others and its disk can tell: at
 // once nothing of it reaches anybody. Its parts unwind in the background.
 func (m *Mesh) Kill(n *Node) {
+	m.Note("%s is killed", n.Name)
 	m.Net.Kill(n.host)
 	running := n.running.Swap(nil)
 	n.ending.Go(func() { _ = running.Close() }) // a killed node's last errors are nobody's

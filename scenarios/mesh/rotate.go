@@ -16,6 +16,7 @@ import (
 func (m *Mesh) AddCA(name string) {
 	m.T.Helper()
 	d := m.Domain(name)
+	m.Note("%s has a second CA", name)
 	ca, err := trust.NewCA(d.td, time.Now())
 	m.must(err)
 	d.next = ca
@@ -45,6 +46,7 @@ func (m *Mesh) UseCA(name string) {
 func (m *Mesh) Renew(name string) {
 	m.T.Helper()
 	d := m.Domain(name)
+	m.Note("the nodes of %s have new SVIDs", name)
 	for i, n := range d.Nodes {
 		svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, i+1), m.options.SVIDs, time.Now())
 		m.must(err)
@@ -56,6 +58,7 @@ func (m *Mesh) Renew(name string) {
 func (m *Mesh) DropCA(name string) {
 	m.T.Helper()
 	d := m.Domain(name)
+	m.Note("%s drops its first CA", name)
 	m.publish(d, d.ca)
 }
 
