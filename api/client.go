@@ -260,12 +260,13 @@ type Provenance struct {
 	ReceivedFrom string `json:"received_from"`
 	Visibility   string `json:"visibility"`
 	Verification struct {
-		State     string `json:"state"`
-		Disputed  bool   `json:"disputed"` // its origin is frozen
-		Key       string `json:"key"`
-		Logged    bool   `json:"logged"`
-		CheckedAt string `json:"checked_at"`
-		Probe     *Probe `json:"probe"` // nil where the agent was not asked
+		State       string `json:"state"`
+		Unconfirmed bool   `json:"unconfirmed"` // restored from a backup, and not refreshed since
+		Disputed    bool   `json:"disputed"`    // its origin is frozen
+		Key         string `json:"key"`
+		Logged      bool   `json:"logged"`
+		CheckedAt   string `json:"checked_at"`
+		Probe       *Probe `json:"probe"` // nil where the agent was not asked
 	} `json:"verification"`
 }
 

@@ -39,9 +39,11 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, c *call) error {
 		out.begin()
 		return nil
 	}
-	s.log.Info("snapshot saved", "request_id", c.requestID, "caller", c.id.String())
 	err := s.cfg.Backups.Save(c.Context(), out)
-	if err != nil && out.begun {
+	switch {
+	case err == nil:
+		s.log.Info("snapshot saved", "request_id", c.requestID, "caller", c.id.String())
+	case out.begun:
 		s.log.Warn("a snapshot was cut off", "request_id", c.requestID, "err", err)
 		panic(http.ErrAbortHandler) // so that nobody takes it for whole
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -130,8 +131,14 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 	wantStatus(t, ask(t, s, "/agent/ada", "GET", "/v1/operator/snapshot", ""), 403)
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/snapshot", ""), 403)
 
-	none := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{} })
+	var log bytes.Buffer
+	none := newTestServer(t, func(cfg *Config) {
+		cfg.Backups, cfg.Logger = quietBackups{}, slog.New(slog.NewTextHandler(&log, nil))
+	})
 	wantStatus(t, ask(t, none, "/ops/operator", "GET", "/v1/operator/snapshot", ""), 503)
+	if strings.Contains(log.String(), "snapshot saved") {
+		t.Errorf("what was not saved is logged as saved: %s", &log)
+	}
 	torn := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{backup: backup, torn: true} })
 	if err := newTestClient(t, torn, "/ops/operator").SaveSnapshot(t.Context(), io.Discard); err == nil {
 		t.Error("a backup that was cut off looks whole")

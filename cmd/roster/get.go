@@ -141,7 +141,7 @@ func describe(r *api.Registration) table {
 	add("directory", "rid", r.RID())
 	add("directory", "origin", p.Authority)
 	add("directory", "registrant", p.Registrant)
-	add("directory", "verification", p.Verification.State)
+	add("directory", "verification", standing(p))
 	add("directory", "probe", probed(p.Verification.Probe))
 	add("directory", "kind", r.Kind)
 	add("directory", "visibility", p.Visibility)
@@ -166,6 +166,18 @@ func describe(r *api.Registration) table {
 		add("directory", "redacted", "members are withheld")
 	}
 	return t
+}
+
+// standing says how far a registration is to be relied on, and what speaks against it.
+func standing(p api.Provenance) string {
+	switch v := p.Verification; {
+	case v.Unconfirmed:
+		return v.State + ", unconfirmed: no peer sees it until its owner refreshes it"
+	case v.Disputed:
+		return v.State + ", disputed: its origin contradicted itself"
+	default:
+		return v.State
+	}
 }
 
 // probed says what the agent itself told the directory, if it was asked.

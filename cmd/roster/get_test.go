@@ -41,6 +41,26 @@ func TestGetSaysWhichDomainsHaveAName(t *testing.T) {
 	}
 }
 
+// What was restored and what a frozen origin told look like anything else but for this.
+//
+// Requirement: MESH-043
+func TestGetSaysWhatSpeaksAgainstARegistration(t *testing.T) {
+	for member, want := range map[string]string{"unconfirmed": "local, unconfirmed", "disputed": "local, disputed"} {
+		one := `{"agent":"weather","href":"/ad/r/` + rid + `","provenance":{"origin_authority":"alpha.test","verification":{"state":"local","` + member + `":true}}}`
+		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/ad/l" {
+				one = `{"agents":[` + one + `]}`
+			}
+			says(one)(w, r)
+		})
+		for _, verb := range [][]string{{"get", rid}, {"lookup", "-o", "wide"}} {
+			if code, out, errs := w.run(verb...); code != 0 || !strings.Contains(out, want) {
+				t.Errorf("%v: exit code %d, %s%s; want %q", verb, code, out, errs, want)
+			}
+		}
+	}
+}
+
 func TestGetShowsTheWay(t *testing.T) {
 	proof := newSigner(t).proof(t)
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {

@@ -108,7 +108,7 @@ func listing(agents []api.Registration) table {
 		p := r.Provenance
 		t.rows = append(t.rows, []string{
 			r.Agent, p.Authority, r.RID(), strings.Join(r.Protocols, " "), r.Base, p.ExpiresAt,
-			p.Verification.State, p.Registrant, shorten(strings.Join(caps, " "), 80), shorten(r.Description, 80),
+			standing(p), p.Registrant, shorten(strings.Join(caps, " "), 80), shorten(r.Description, 80),
 		})
 	}
 	return t
