@@ -254,7 +254,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		"raft": said(object([]string{"leader", "peers"}, props{
 			"leader": text("A SPIFFE ID; empty where none is known.", 0),
 			"peers": array(object([]string{"id", "address", "voter"}, props{
-				"id": uri(""), "address": text("", 0), "api": uri("The base URL of its directory."), "voter": boolean(), "last_contact": moment,
+				"id": uri(""), "address": text("", 0), "api": uri("The base URL of its directory."), "voter": boolean(), "last_contact": moment, "unheard": said(boolean(), "The leader has not heard it since it leads."),
 			}), "", 0),
 			"admitted": array(object([]string{"id", "until"}, props{"id": uri(""), "until": moment}), "Nodes that may join.", 0),
 		}), "How a domain's nodes hold its directory together."),

@@ -53,6 +53,7 @@ type RaftPeer struct {
 	API         string    `json:"api,omitempty"` // base URL of its directory, where it has said
 	Voter       bool      `json:"voter"`
 	LastContact time.Time `json:"last_contact,omitzero"` // when the node that answers heard of it last
+	Unheard     bool      `json:"unheard,omitzero"`      // who leads has not heard it since it leads
 }
 
 // A Member is one node in the mesh's gossip pool.

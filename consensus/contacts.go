@@ -33,7 +33,13 @@ func (s *Store) contacts() *contactsAnswer {
 func (s *Store) Contacts() []RaftPeer {
 	peers := s.RaftPeers()
 	leader, ok := s.leader()
-	if !ok || leader.ID == s.cfg.Node {
+	switch {
+	case !ok:
+		return peers
+	case leader.ID == s.cfg.Node:
+		for i := range peers {
+			peers[i].Unheard = peers[i].LastContact.IsZero()
+		}
 		return peers
 	}
 	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Heartbeat)
@@ -44,9 +50,14 @@ func (s *Store) Contacts() []RaftPeer {
 	}
 	for i := range peers {
 		p := &peers[i]
-		if ms, heard := a.Silent[p.ID]; heard && p.ID != s.cfg.Node {
+		if p.ID == s.cfg.Node || p.Leader {
+			continue
+		}
+		ms, heard := a.Silent[p.ID]
+		if heard {
 			p.LastContact = time.Now().Add(-time.Duration(ms) * time.Millisecond)
 		}
+		p.Unheard = !heard
 	}
 	return peers
 }

@@ -56,6 +56,31 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 	})
 }
 
+// A member that was dead before a leader began was never heard by it: every member says
+// so, and of nobody else. Else nobody misses it, until one more is dead.
+func TestEveryMemberTellsOfThoseThatTheLeaderNeverHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 5, nil)
+		d.ready()
+		former, _ := d.leader()
+		other := (former + 1) % 5
+		d.stop(other)
+		d.stop(former)
+		time.Sleep(time.Minute)
+		for at := range d.nodes {
+			if at == former || at == other {
+				continue
+			}
+			for _, p := range d.nodes[at].Contacts() {
+				dead := p.ID == d.members[former].ID || p.ID == d.members[other].ID
+				if p.Unheard != dead || p.LastContact.IsZero() != dead {
+					t.Errorf("node %d tells of %s: unheard is %t, and it was heard at %s", at, p.ID, p.Unheard, p.LastContact)
+				}
+			}
+		}
+	})
+}
+
 // Who led once, and followed another since, tells of nobody by what it heard as the
 // leader: that is no time at which the others fell silent.
 func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {

@@ -159,6 +159,7 @@ type RaftPeer struct {
 	API           string // base URL of its directory; empty where it has not said
 	Voter, Leader bool
 	LastContact   time.Time // zero where this member does not know
+	Unheard       bool      // of Contacts: who leads has not heard it since it leads
 }
 
 // RaftPeers returns the domain's members. The leader knows when it last heard

@@ -72,7 +72,7 @@ func (o operator) Raft() api.RaftStatus {
 		s.Leader = leader.String()
 	}
 	for _, p := range o.n.store.Contacts() {
-		s.Peers = append(s.Peers, api.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact})
+		s.Peers = append(s.Peers, api.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact, Unheard: p.Unheard})
 	}
 	ids, until := o.n.store.Admitted()
 	for i, id := range ids {

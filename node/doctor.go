@@ -245,16 +245,18 @@ func (d *doctor) raft(ctx context.Context) {
 		d.say(check, FindingUnknown, asOperator, "%v", err)
 		return
 	}
-	voters, heard := 0, 0
+	d.together(check, status)
+}
+
+func (d *doctor) together(check string, status *api.RaftStatus) {
+	voters := 0
 	var silent []string
 	for _, p := range status.Peers {
 		if !p.Voter {
 			continue
 		}
 		voters++
-		if p.LastContact.IsZero() || d.now.Sub(p.LastContact) < contactBound {
-			heard++ // of whom the node that answers knows nothing, the leader may
-		} else {
+		if p.Unheard || !p.LastContact.IsZero() && d.now.Sub(p.LastContact) >= contactBound {
 			silent = append(silent, p.ID)
 		}
 	}
@@ -262,7 +264,8 @@ func (d *doctor) raft(ctx context.Context) {
 	case status.Leader == "":
 		d.say(check, FindingFailed, "see that a majority of the domain's nodes runs and reaches each other at listen.cluster", "no leader is known; %d nodes vote", voters)
 	case len(silent) > 0:
-		d.say(check, FindingWarning, "start it, or take it out with \"roster raft remove\"", "%s leads; nothing has been heard for %v of %s", status.Leader, contactBound, strings.Join(silent, ", "))
+		d.say(check, FindingWarning, "start it, or take it out with \"roster raft remove\"", "%s leads %d voters, of which %d may be lost before it can't; nothing has been heard lately of %s",
+			status.Leader, voters, max(0, (voters-1)/2-len(silent)), strings.Join(silent, ", "))
 	default:
 		d.say(check, FindingOK, "", "%s leads %d voters", status.Leader, voters)
 	}

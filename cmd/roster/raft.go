@@ -26,7 +26,7 @@ func (a *app) raftPeersCommand() *cobra.Command {
 			}
 			t := table{head: []string{"ID", "ADDRESS", "ROLE", "LAST CONTACT", "+API"}}
 			for _, p := range status.Peers {
-				t.rows = append(t.rows, []string{p.ID, p.Address, roleOf(p, status.Leader), stamp(p.LastContact), p.API})
+				t.rows = append(t.rows, []string{p.ID, p.Address, roleOf(p, status.Leader), contact(p), p.API})
 			}
 			if status.Leader == "" {
 				a.note("no leader is known")
@@ -37,6 +37,13 @@ func (a *app) raftPeersCommand() *cobra.Command {
 			return a.print(answer{reply.Body, "peers", t})
 		}),
 	}
+}
+
+func contact(p api.RaftPeer) string {
+	if p.Unheard {
+		return "not since this leader leads"
+	}
+	return stamp(p.LastContact)
 }
 
 func roleOf(p api.RaftPeer, leader string) string {

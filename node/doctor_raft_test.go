@@ -1,0 +1,36 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/api"
+)
+
+// Voters that a leader never heard are missed like those that fell silent, and what
+// the domain can still lose is said.
+func TestTheDoctorMissesVoters(t *testing.T) {
+	now := time.Now()
+	heard, silent, unheard := api.RaftPeer{Voter: true, LastContact: now}, api.RaftPeer{ID: "quiet", Voter: true, LastContact: now.Add(-time.Minute)}, api.RaftPeer{ID: "never", Voter: true, Unheard: true}
+	unknown, reader := api.RaftPeer{Voter: true}, api.RaftPeer{ID: "reader", Unheard: true}
+	for want, peers := range map[string][]api.RaftPeer{
+		"ok leads 5 voters":                            {heard, heard, heard, unknown, unknown, reader},
+		"warning of which 1 may be lost; of quiet":     {heard, heard, heard, heard, silent},
+		"warning of which 0 may be lost; of never":     {heard, heard, unheard},
+		"warning of which 0 may be lost; quiet, never": {heard, heard, heard, silent, unheard},
+	} {
+		d := &doctor{now: now}
+		d.together("raft", &api.RaftStatus{Leader: "leader", Peers: peers})
+		status, texts, _ := strings.Cut(want, " ")
+		if len(d.findings) != 1 || d.findings[0].Status != status {
+			t.Errorf("of %v it finds %v, want %s", peers, d.findings, want)
+			continue
+		}
+		for _, text := range strings.Split(texts, "; ") {
+			if !strings.Contains(d.findings[0].Found, text) {
+				t.Errorf("it finds %q, want %q in it", d.findings[0].Found, text)
+			}
+		}
+	}
+}
