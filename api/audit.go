@@ -175,8 +175,8 @@ func (a auditedPeerings) Invited(secret string, peer spiffeid.TrustDomain) bool 
 	return a.peerings.Invited(secret, peer)
 }
 
-func (a auditedPeerings) SetRules(ctx context.Context, peer spiffeid.TrustDomain, export, imports *directory.PeerRules) error {
-	return a.operate(ctx, "peer.set", peer.Name(), func() error { return a.peerings.SetRules(ctx, peer, export, imports) })
+func (a auditedPeerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to PeerSettings) error {
+	return a.operate(ctx, "peer.set", peer.Name(), func() error { return a.peerings.Set(ctx, peer, to) })
 }
 
 func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (made Invitation, err error) {

@@ -14,9 +14,7 @@ import (
 // quietPeerings takes rules.
 type quietPeerings struct{ Peerings }
 
-func (quietPeerings) SetRules(context.Context, spiffeid.TrustDomain, *directory.PeerRules, *directory.PeerRules) error {
-	return nil
-}
+func (quietPeerings) Set(context.Context, spiffeid.TrustDomain, PeerSettings) error { return nil }
 
 // Other rules of a peering have their two lines in the audit trail, and so has a
 // snapshot that is taken away. Where the first can't be written, neither happens.
@@ -29,7 +27,7 @@ func TestOperatorsAreAudited(t *testing.T) {
 	})
 	c := newTestClient(t, s, "/ops/operator")
 	for action, do := range map[string]func() error{
-		"peer.set":      func() error { return c.SetPeerRules(t.Context(), "beta.test", &directory.PeerRules{}, nil) },
+		"peer.set":      func() error { return c.SetPeer(t.Context(), "beta.test", PeerSettings{Export: &directory.PeerRules{}}) },
 		"snapshot.save": func() error { return c.SaveSnapshot(t.Context(), io.Discard) },
 	} {
 		trail = invocationTrail{}

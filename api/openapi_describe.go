@@ -319,7 +319,7 @@ var operations = map[string]operation{
 		answers: []good{{status: 204, what: "The two are peers. Neither exports anything yet."}}, problems: slices.Concat(changed, []directory.Problem{Upstream}),
 	},
 	"POST /v1/operator/peers/change": {
-		summary: "End a peering, release a frozen one, or let the peer have what is for the mesh, or no longer.", body: []string{"peer-change"},
+		summary: "End a peering, release a frozen one, let the peer have what is for the mesh or no longer, or set its rules and where it is found.", body: []string{"peer-change"},
 		answers: []good{{status: 204, what: "Done."}}, problems: changed,
 	},
 	"POST /v1/peerings": {

@@ -326,6 +326,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		"peer-accept": said(object([]string{"token"}, props{"token": nonEmpty("Of the domain that invites.")}), "A token."),
 		"peer-change": said(object([]string{"domain", "verb"}, props{
 			"domain": nonEmpty("The peer's trust domain."), "verb": oneOf("remove", "release", "export", "unexport", "set"), "export": peerRules(), "import": peerRules(),
+			"addresses": array(uri("https://HOST[:PORT] of a node."), "", 0), "gossip": array(text("host:port", 0), "", 0), "bundle_endpoint": endpoint(),
 		}), "What to do with a peering."),
 		"peer-offer": said(object([]string{"domain", "bundle", "addresses", "secret"}, props{
 			"domain": nonEmpty("The invited trust domain."), "bundle": said(object(nil, nil), "Its SPIFFE bundle, a JWKS object."),

@@ -84,6 +84,7 @@ type Peer struct {
 	Until        time.Time         `json:"invited_until,omitzero"`
 	EndedBy      string            `json:"ended_by,omitempty"` // of a terminated one: us, or peer
 	Addresses    []string          `json:"addresses,omitempty"`
+	Gossip       []string          `json:"gossip,omitempty"`    // addresses by which its pool is joined
 	Watermark    string            `json:"watermark,omitempty"` // EPOCH.REVISION that this node has applied
 	Tip          string            `json:"tip,omitempty"`       // EPOCH.REVISION that the peer has announced
 	LagRevisions uint64            `json:"lag_revisions"`
@@ -201,15 +202,19 @@ func (in *peering) parse(own spiffeid.TrustDomain) (directory.Peering, error) {
 	if err := in.Endpoint.Check(); err != nil {
 		return p, directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
 	}
-	if len(in.Addresses) == 0 {
-		return p, directory.Refuse(directory.BadRequest, "addresses is empty: give the base URL of at least one of the peer's nodes").At("/addresses")
+	return p, checkAddresses(in.Addresses)
+}
+
+func checkAddresses(addresses []string) error {
+	if len(addresses) == 0 {
+		return directory.Refuse(directory.BadRequest, "addresses is empty: give the base URL of at least one of the peer's nodes").At("/addresses")
 	}
-	for _, a := range in.Addresses {
+	for _, a := range addresses {
 		if u, err := url.Parse(a); err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" {
-			return p, directory.Refuse(directory.BadRequest, "the address %q is not https://HOST[:PORT]", a).At("/addresses")
+			return directory.Refuse(directory.BadRequest, "the address %q is not https://HOST[:PORT]", a).At("/addresses")
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // Raft reads how the domain's nodes hold its directory together.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -29,8 +30,51 @@ type Peerings interface {
 	Redeem(ctx context.Context, secret string, peer directory.Peering) error
 	// Change does what an operator wants of a peering that there is.
 	Change(ctx context.Context, peer spiffeid.TrustDomain, verb PeerVerb) error
-	// SetRules puts rules in the place of those of a peering; nil keeps what there is.
-	SetRules(ctx context.Context, peer spiffeid.TrustDomain, export, imports *directory.PeerRules) error
+	// Set puts settings in the place of those of a peering.
+	Set(ctx context.Context, peer spiffeid.TrustDomain, to PeerSettings) error
+}
+
+// PeerSettings are what of a peering one side says by itself: its rules, and where the
+// peer is found. What is nil stays as it is.
+type PeerSettings struct {
+	Export    *directory.PeerRules      `json:"export,omitzero"`
+	Import    *directory.PeerRules      `json:"import,omitzero"`
+	Addresses []string                  `json:"addresses,omitzero"` // base URLs of its nodes
+	Gossip    []string                  `json:"gossip,omitzero"`    // host:port of their gossip listeners
+	Endpoint  *directory.BundleEndpoint `json:"bundle_endpoint,omitzero"`
+}
+
+func (p *PeerSettings) isZero() bool {
+	return p.Export == nil && p.Import == nil && p.Addresses == nil && p.Gossip == nil && p.Endpoint == nil
+}
+
+func (p *PeerSettings) check() error {
+	if p.Export != nil {
+		if err := p.Export.CheckExport(); err != nil {
+			return err
+		}
+	}
+	if p.Import != nil {
+		if err := p.Import.CheckImport(); err != nil {
+			return err
+		}
+	}
+	if p.Addresses != nil {
+		if err := checkAddresses(p.Addresses); err != nil {
+			return err
+		}
+	}
+	for _, a := range p.Gossip {
+		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+			return directory.Refuse(directory.BadRequest, "the gossip address %.200q is not host:port", a).At("/gossip")
+		}
+	}
+	if p.Endpoint != nil {
+		if err := p.Endpoint.Check(); err != nil {
+			return directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
+		}
+	}
+	return nil
 }
 
 // A PeerVerb is what an operator wants of a peering.
@@ -42,7 +86,7 @@ const (
 	PeerRelease  PeerVerb = "release"  // of a frozen one: trust it again
 	PeerExport   PeerVerb = "export"   // let the peer have what is for the mesh
 	PeerUnexport PeerVerb = "unexport" // no longer
-	PeerSet      PeerVerb = "set"      // other rules for what goes out or comes in
+	PeerSet      PeerVerb = "set"      // other rules for what goes out or comes in, or other places where it is found
 )
 
 // An Invitation is a token, and what to compare at the other side.
@@ -124,36 +168,27 @@ type acceptRequest struct {
 }
 
 type changeRequest struct {
-	Domain string               `json:"domain"`
-	Verb   PeerVerb             `json:"verb"`
-	Export *directory.PeerRules `json:"export,omitzero"` // of set
-	Import *directory.PeerRules `json:"import,omitzero"`
+	Domain       string   `json:"domain"`
+	Verb         PeerVerb `json:"verb"`
+	PeerSettings          // of set
 }
 
 // check says what is wrong with what is asked for.
 func (in *changeRequest) check() error {
 	switch in.Verb {
 	case PeerRemove, PeerRelease, PeerExport, PeerUnexport:
-		if in.Export != nil || in.Import != nil {
-			return directory.Refuse(directory.BadRequest, "rules are for the verb set").At("/verb")
+		if !in.isZero() {
+			return directory.Refuse(directory.BadRequest, "rules, addresses and a bundle endpoint are for the verb set").At("/verb")
 		}
 		return nil
 	case PeerSet:
-		if in.Export == nil && in.Import == nil {
-			return directory.Refuse(directory.BadRequest, "set takes export, import or both").At("/verb")
+		if in.isZero() {
+			return directory.Refuse(directory.BadRequest, "set takes export, import, addresses, gossip or bundle_endpoint").At("/verb")
 		}
+		return in.PeerSettings.check()
 	default:
 		return directory.Refuse(directory.BadRequest, "verb is %.40q; it is remove, release, export, unexport or set", in.Verb).At("/verb")
 	}
-	if in.Export != nil {
-		if err := in.Export.CheckExport(); err != nil {
-			return err
-		}
-	}
-	if in.Import != nil {
-		return in.Import.CheckImport()
-	}
-	return nil
 }
 
 // Bounds of an invitation's life.
@@ -224,7 +259,7 @@ func (s *Server) changePeering(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	if in.Verb == PeerSet {
-		err = s.cfg.Peerings.SetRules(c.Context(), td, in.Export, in.Import)
+		err = s.cfg.Peerings.Set(c.Context(), td, in.PeerSettings)
 	} else {
 		err = s.cfg.Peerings.Change(c.Context(), td, in.Verb)
 	}
@@ -280,9 +315,9 @@ func (c *Client) ChangePeering(ctx context.Context, peer string, verb PeerVerb) 
 	return c.order(ctx, "/v1/operator/peers/change", changeRequest{Domain: peer, Verb: verb})
 }
 
-// SetPeerRules puts rules in the place of those of a peering; nil keeps what there is.
-func (c *Client) SetPeerRules(ctx context.Context, peer string, export, imports *directory.PeerRules) error {
-	return c.order(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, export, imports})
+// SetPeer puts settings in the place of those of a peering.
+func (c *Client) SetPeer(ctx context.Context, peer string, to PeerSettings) error {
+	return c.order(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, to})
 }
 
 // Evidence reads a file that Peers lists of a domain; the oldest where id is empty.

@@ -99,7 +99,7 @@ func (o operator) Peers() []api.Peer {
 	}
 	ps := []api.Peer{}
 	for _, p := range o.n.store.Peerings() {
-		out := api.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses,
+		out := api.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses, Gossip: p.Gossip,
 			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p), Export: p.Export, Import: p.Import}
 		switch {
 		case p.State == directory.PeeringPending && p.Until != 0:

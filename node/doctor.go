@@ -148,7 +148,7 @@ func (d *doctor) authorities(context.Context) {
 			continue
 		}
 		d.peers = append(d.peers, p)
-		d.ends(name, p.Domain, "ask its operator; without a bundle endpoint a new CA takes a new invitation")
+		d.ends(name, p.Domain, newAuthority(p))
 	}
 }
 
@@ -172,6 +172,14 @@ func (d *doctor) ends(check string, td spiffeid.TrustDomain, do string) {
 	default:
 		d.say(check, FindingOK, "", "%d authorities, in force until %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
 	}
+}
+
+// newAuthority says how a peer's new CA comes here.
+func newAuthority(p directory.Peering) string {
+	if p.Endpoint.IsZero() {
+		return "ask its operator; it has no bundle endpoint here, so a new CA takes a new invitation, or \"roster peer set " + p.Domain.Name() + " --bundle-endpoint URL\""
+	}
+	return "ask its operator to have its CA renewed; a new bundle is had from " + p.Endpoint.URL
 }
 
 // running asks the node how it is.
@@ -309,11 +317,11 @@ func (d *doctor) peer(p api.Peer) {
 	case "unlisted":
 		d.say(check, FindingWarning, "its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"", "it lets this domain have nothing")
 	default:
-		d.say(check, FindingFailed, "see that its nodes are reached at "+strings.Join(p.Addresses, ", "), "%s, %s: %s", p.State, lag, p.LastError)
+		d.say(check, FindingFailed, "see that its nodes are reached at "+strings.Join(p.Addresses, ", ")+"; where they have moved: \"roster peer set "+p.Domain+" --nodes URL,…\"", "%s, %s: %s", p.State, lag, p.LastError)
 	}
 	switch {
 	case p.BundleError != "":
-		d.say("bundle endpoint of "+p.Domain, FindingFailed, "its operator sees to "+p.BundleEndpoint+"; the last good bundle is believed meanwhile", "%s", p.BundleError)
+		d.say("bundle endpoint of "+p.Domain, FindingFailed, "its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+" --bundle-endpoint URL\"; the last good bundle is believed meanwhile", "%s", p.BundleError)
 	case !p.BundleChecked.IsZero():
 		d.say("bundle endpoint of "+p.Domain, FindingOK, "", "had %v ago", d.now.Sub(p.BundleChecked).Round(time.Second))
 	}

@@ -248,17 +248,26 @@ func noPeer(td spiffeid.TrustDomain) error {
 	return directory.Refuse(directory.NotFound, "%s is no peer of this domain", td.Name())
 }
 
-// SetRules implements api.Peerings.
-func (ps peerings) SetRules(ctx context.Context, peer spiffeid.TrustDomain, export, imports *directory.PeerRules) error {
+// Set implements api.Peerings.
+func (ps peerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to api.PeerSettings) error {
 	return ps.n.amend(ctx, peer, func(p *directory.Peering, known bool) error {
 		if !known || p.State == directory.PeeringTerminated {
 			return noPeer(peer)
 		}
-		if export != nil {
-			p.Export = *export
+		if to.Export != nil {
+			p.Export = *to.Export
 		}
-		if imports != nil {
-			p.Import = *imports
+		if to.Import != nil {
+			p.Import = *to.Import
+		}
+		if to.Addresses != nil {
+			p.Addresses = to.Addresses
+		}
+		if to.Gossip != nil {
+			p.Gossip = to.Gossip
+		}
+		if to.Endpoint != nil {
+			p.Endpoint = *to.Endpoint
 		}
 		return nil
 	})

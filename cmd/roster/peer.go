@@ -170,6 +170,7 @@ func shownPeer(p api.Peer) table {
 		say("exported to us", "no")
 	}
 	say("addresses", strings.Join(p.Addresses, " "))
+	say("gossip addresses", strings.Join(p.Gossip, " "))
 	say("watermark", p.Watermark)
 	say("tip", p.Tip)
 	say("lag", strconv.FormatUint(p.LagRevisions, 10)+" revisions, "+strconv.FormatFloat(p.LagSeconds, 'f', 1, 64)+" s")

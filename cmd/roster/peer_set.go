@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -39,13 +40,17 @@ func (a *app) peerSetCommand() *cobra.Command {
 	var out, in listFlags
 	var records, bytes uint64
 	var life time.Duration
-	var onStale string
+	var onStale, endpoint, profile string
+	var nodes, gossip []string
 	c := &cobra.Command{
 		Use:   "set DOMAIN",
-		Short: "Set rules for what goes to a peer and what is taken of it",
+		Short: "Set rules for what goes to a peer and what is taken of it, and where it is found",
 		Long: `Set rules for what goes to a peer, beyond what policy says, and for what is taken of
 what it announces. What isn't given stays as it is. Rules for what comes in hold at
-once for what is here already, but for quotas: those bound what is added.`,
+once for what is here already, but for quotas: those bound what is added.
+
+Where a peer is found is what its invitation said. When its nodes move, or others take
+their places, say so here: its operator has the addresses of "roster raft peers -o wide".`,
 		Args: needs("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.client()
@@ -56,9 +61,9 @@ once for what is here already, but for quotas: those bound what is added.`,
 			if err != nil {
 				return err
 			}
-			var export, imports *directory.PeerRules
+			var to api.PeerSettings
 			if out.into(c, "export", &peer.Export) {
-				export = &peer.Export
+				to.Export = &peer.Export
 			}
 			r := &peer.Import
 			given := in.into(c, "import", r)
@@ -72,18 +77,30 @@ once for what is here already, but for quotas: those bound what is added.`,
 				}
 			}
 			if given {
-				imports = r
+				to.Import = r
 			}
-			if export == nil && imports == nil {
+			if c.Flags().Changed("nodes") {
+				to.Addresses = nodes
+			}
+			if c.Flags().Changed("gossip") {
+				to.Gossip = gossip
+			}
+			switch {
+			case c.Flags().Changed("bundle-endpoint") && endpoint == "":
+				to.Endpoint = &directory.BundleEndpoint{}
+			case endpoint != "":
+				to.Endpoint = &directory.BundleEndpoint{URL: endpoint, Profile: profile}
+			}
+			if to.Export == nil && to.Import == nil && to.Addresses == nil && to.Gossip == nil && to.Endpoint == nil {
 				return usage("say what to set")
 			}
-			if life < 0 || life/time.Second > 1<<32-1 {
-				return usage("--max-lifetime is %s", life)
+			if life < 0 || life/time.Second > 1<<32-1 || life%time.Second != 0 {
+				return usage("--max-lifetime is %s; it is whole seconds, or 0 for no bound", life)
 			}
-			if err := client.SetPeerRules(c.Context(), args[0], export, imports); err != nil {
+			if err := client.SetPeer(c.Context(), args[0], to); err != nil {
 				return suggest(err, exitNotFound, a.command("peer", "list"))
 			}
-			a.note("the rules for %s are set", args[0])
+			a.note("what was given is set for %s", args[0])
 			return nil
 		},
 	}
@@ -92,6 +109,10 @@ once for what is here already, but for quotas: those bound what is added.`,
 	c.Flags().Uint64Var(&records, "records", 0, "hold at most so many registrations of it; 0 for any number")
 	c.Flags().Uint64Var(&bytes, "bytes", 0, "hold at most so many bytes of records; 0 for any number")
 	c.Flags().DurationVar(&life, "max-lifetime", 0, "show a registration for at most so long after its deadline was set; 0 to its deadline")
+	c.Flags().StringSliceVar(&nodes, "nodes", nil, "where its nodes are reached, https://HOST[:PORT] of each, in the place of those that are known")
+	c.Flags().StringSliceVar(&gossip, "gossip", nil, "where its nodes' gossip listeners are, HOST:PORT of some, likewise; \"\" is for none")
+	c.Flags().StringVar(&endpoint, "bundle-endpoint", "", "where its trust bundle is had anew, an https URL; \"\" is nowhere")
+	c.Flags().StringVar(&profile, "bundle-profile", directory.ProfileSPIFFE, "the profile of --bundle-endpoint: "+directory.ProfileSPIFFE+" or "+directory.ProfileWeb)
 	c.Flags().StringVar(&onStale, "on-stale", "serve", "serve what it told to the deadlines when it isn't heard, or hide it")
 	return c
 }
