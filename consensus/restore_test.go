@@ -45,6 +45,31 @@ func (d *domain) attestAll() {
 	}
 }
 
+// A member that starts has the sealed state that was restored, and the epoch that ended it
+// is in its log; while no majority runs it waits for a leader, not for that epoch.
+func TestWhoStartsAloneAfterARestoreMissesALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		backup := d.backup(leader)
+		if _, err := d.nodes[leader].Restore(t.Context(), bytes.NewReader(backup), RestoreOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		d.ready()
+		for i := range d.nodes {
+			d.stop(i)
+		}
+		d.start(follower)
+		time.Sleep(time.Minute)
+		if err := d.nodes[follower].Ready(); !errors.Is(err, errNoLeader) {
+			t.Errorf("alone it says: %v", err)
+		}
+		d.start(leader)
+		d.ready()
+	})
+}
+
 // Requirement: MESH-019
 func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

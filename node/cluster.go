@@ -64,6 +64,12 @@ var ErrDamaged = consensus.ErrDamaged
 // snapshots.
 func (c *Config) ConsensusDir() string { return filepath.Join(c.Data, "consensus") }
 
+// SalvageBackup writes a backup of what a stopped node has on its disk, where its domain
+// has lost its majority for good.
+func SalvageBackup(cfg Config, w io.Writer) error {
+	return consensus.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, w)
+}
+
 // InspectBackup returns what is in a backup file, without a directory and without
 // its secrets.
 func InspectBackup(path string) (*consensus.Backup, error) {

@@ -270,7 +270,7 @@ func (d *doctor) together(check string, status *api.RaftStatus) {
 	}
 	switch {
 	case status.Leader == "":
-		d.say(check, FindingFailed, "see that a majority of the domain's nodes runs and reaches each other at listen.cluster", "no leader is known; %d nodes vote", voters)
+		d.say(check, FindingFailed, "see that a majority of the domain's nodes runs and reaches each other at listen.cluster; where it is lost for good, \"roster snapshot salvage --help\" says what to do", "no leader is known; %d nodes vote", voters)
 	case len(silent) > 0:
 		d.say(check, FindingWarning, "start it, or take it out with \"roster raft remove\"", "%s leads %d voters, of which %d may be lost before it can't; nothing has been heard lately of %s",
 			status.Leader, voters, max(0, (voters-1)/2-len(silent)), strings.Join(silent, ", "))

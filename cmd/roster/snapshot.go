@@ -18,7 +18,7 @@ import (
 
 func (a *app) snapshotCommand() *cobra.Command {
 	return group("snapshot", "Save a domain's directory while it runs, look into a backup, restore it",
-		a.snapshotSaveCommand(), a.snapshotInspectCommand(), a.snapshotRestoreCommand())
+		a.snapshotSaveCommand(), a.snapshotSalvageCommand(), a.snapshotInspectCommand(), a.snapshotRestoreCommand())
 }
 
 func (a *app) snapshotSaveCommand() *cobra.Command {
@@ -33,11 +33,49 @@ keep it so. A file that is there already is not overwritten.`,
 	}
 }
 
-func (a *app) saveSnapshot(ctx context.Context, path string) (err error) {
+func (a *app) snapshotSalvageCommand() *cobra.Command {
+	var config string
+	c := &cobra.Command{
+		Use:   "salvage FILE --config FILE",
+		Short: "Make a backup of a stopped node's disk, where a domain has lost its majority for good",
+		Long: `Make a backup of what a node has on its disk, for a domain that has lost more than half
+of its voters for good: the nodes that are left can't write, and can't save a backup
+while they run. The node must be stopped, and its disk is left as it is.
+
+Do so with each node that is left, and take the backup with the highest position. Then
+begin the domain anew: move the data of all nodes that are left away, start as many as
+the domain begins with, by configurations whose members name them, and restore that
+backup with --force. Peers go on by themselves where they find a node that they know
+("roster peer set DOMAIN --nodes" at the other side says where they are).
+
+What was acknowledged by none but the nodes that are lost is lost with them.`,
+		Example: "  roster snapshot salvage left.backup --config node.yaml\n  roster snapshot restore left.backup --force --reason 'three disks lost'",
+		Args:    needs("FILE"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if config == "" {
+				return usage("no configuration is given").because("--config FILE names that of the stopped node on this machine.")
+			}
+			cfg, err := node.LoadConfig(config)
+			if err != nil {
+				return usage("the configuration can't be used: %w", err).try(a.program + " config")
+			}
+			return a.keepBackup(args[0], func(file *os.File) error { return node.SalvageBackup(cfg, file) })
+		},
+	}
+	c.Flags().StringVar(&config, "config", "", "the node's configuration, YAML")
+	return c
+}
+
+func (a *app) saveSnapshot(ctx context.Context, path string) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
+	return a.keepBackup(path, func(file *os.File) error { return client.SaveSnapshot(ctx, file) })
+}
+
+// keepBackup has write make a backup at path, which is there whole or not at all.
+func (a *app) keepBackup(path string, write func(file *os.File) error) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return failed(exitConflict, "%s is there already", path).because("A backup never takes another file's place; choose another name.")
 	}
@@ -51,7 +89,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dropPartial(partial)) }()
-	err = client.SaveSnapshot(ctx, file)
+	err = write(file)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
