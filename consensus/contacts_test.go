@@ -72,7 +72,10 @@ func TestEveryMemberTellsOfThoseThatTheLeaderNeverHeard(t *testing.T) {
 				continue
 			}
 			for _, p := range d.nodes[at].Contacts() {
-				dead := p.ID == d.members[former].ID || p.ID == d.members[other].ID
+				dead := p.ID == d.members[other].ID
+				if p.ID == d.members[former].ID {
+					continue // who hands over may be heard by its successor before it stops
+				}
 				if p.Unheard != dead || p.LastContact.IsZero() != dead {
 					t.Errorf("node %d tells of %s: unheard is %t, and it was heard at %s", at, p.ID, p.Unheard, p.LastContact)
 				}

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,11 +60,23 @@ func (m *Mesh) getWithHeader(ctx context.Context, n node, path string, q url.Val
 	case res.StatusCode == http.StatusNotFound:
 		return "", nil, fmt.Errorf("ask %s: %w", n.base, errNotFound)
 	case res.StatusCode == http.StatusForbidden:
-		return "", nil, fmt.Errorf("%w: %s answers %.200s", errDenied, n.base, body)
+		return "", nil, fmt.Errorf("%w: %s says %s", errDenied, n.base, said(body))
 	case res.StatusCode != http.StatusOK:
-		return "", nil, fmt.Errorf("%s answers %s: %.200s", n.base, res.Status, body)
+		return "", nil, fmt.Errorf("%s answers %s: %s", n.base, res.Status, said(body))
 	}
 	return string(body), res.Header, nil // one byte over the limit is for the gate to refuse
+}
+
+// said is what a refusal's body says, fit for an operator's eyes: the detail of a problem
+// (RFC 9457), else what there is. Its bytes are another's, so it is quoted.
+func said(body []byte) string {
+	var p struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(body, &p) == nil && p.Detail != "" {
+		return fmt.Sprintf("%.200q", p.Detail)
+	}
+	return fmt.Sprintf("%.200q", body)
 }
 
 // getPage asks for one page of an origin's stream, "" for none.

@@ -206,3 +206,17 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 		}
 	})
 }
+
+// What another node's refusal says comes to an operator as a sentence, and never as
+// bytes that a terminal would take for its own.
+func TestARefusalIsFitToBeRead(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"type":"x","title":"Forbidden","detail":"no peer"}`: `"no peer"`,
+		"\x1b[2Jgone":         `"\x1b[2Jgone"`,
+		`{"detail":"\u001b"}`: `"\x1b"`,
+	} {
+		if got := said([]byte(body)); got != want {
+			t.Errorf("of %q it says %s, want %s", body, got, want)
+		}
+	}
+}

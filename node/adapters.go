@@ -102,8 +102,8 @@ func (o operator) Peers() []api.Peer {
 		out := api.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses, Gossip: p.Gossip,
 			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p), Export: p.Export, Import: p.Import}
 		switch {
-		case p.State == directory.PeeringPending && p.Until != 0:
-			out.Until = time.Unix(p.Until, 0).UTC()
+		case p.State == directory.PeeringPending:
+			out.Until, out.LastError = awaited(p, time.Now())
 		case p.State == directory.PeeringTerminated && p.ByPeer:
 			out.EndedBy = "peer"
 		case p.State == directory.PeeringTerminated:
@@ -125,7 +125,10 @@ func (o operator) Peers() []api.Peer {
 			out.Tip = directory.Position{Epoch: s.Position.Epoch, Revision: s.Tip}.String()
 			out.Hidden, out.Records, out.Bytes, out.OverQuota, out.BytesIn, out.BytesOut = s.Hidden, s.Records, s.Bytes, s.OverQuota, s.BytesIn, s.BytesOut
 			out.GossipIn, out.GossipOut = s.GossipIn, s.GossipOut
-			out.LastHeard, out.LastError = s.LastHeard, s.LastError
+			out.LastHeard = s.LastHeard
+			if out.LastError == "" {
+				out.LastError = s.LastError
+			}
 			out.Received, out.Refused = byCode(s.Received), byCode(s.Refused)
 		}
 		for _, f := range o.n.mesh.Evidence(p.Domain) {
@@ -142,6 +145,19 @@ func byCode(counts map[federation.Code]uint64) map[string]uint64 {
 		out[string(code)] = n
 	}
 	return out
+}
+
+// awaited returns until when a pending peering may be accepted, where it was this domain
+// that invited, and what keeps it pending where nobody sees to that.
+func awaited(p directory.Peering, now time.Time) (until time.Time, why string) {
+	if p.Until == 0 {
+		return until, "no node of it has taken the invitation yet: accept the token again"
+	}
+	until = time.Unix(p.Until, 0).UTC()
+	if !now.Before(until) {
+		why = "the invitation ended before it was accepted: make another, or remove it"
+	}
+	return until, why
 }
 
 // Evidence implements api.Operator.

@@ -309,7 +309,11 @@ func (d *doctor) peer(p api.Peer) {
 	case "active":
 		d.say(check, FindingOK, "", "active, %s", lag)
 	case "pending":
-		d.say(check, FindingWarning, "\"roster peer accept\" at the other side, or \"roster peer remove "+p.Domain+"\" here", "pending")
+		do, found := "\"roster peer accept\" at the other side", "pending"
+		if p.LastError != "" {
+			do, found = "\"roster peer invite\" or \"roster peer accept\" again", "pending: "+p.LastError
+		}
+		d.say(check, FindingWarning, do+", or \"roster peer remove "+p.Domain+"\" here", "%s", found)
 	case "terminated":
 		return
 	case "frozen":

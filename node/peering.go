@@ -160,7 +160,7 @@ func (ps peerings) Accept(ctx context.Context, token api.Token) error {
 			p.State = directory.PeeringTerminated
 			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %s", p.Domain.Name(), refused.Detail), n.store.AmendPeering(ctx, pending, p))
 		}
-		return directory.Refuse(directory.Unavailable, "no node of %s took the invitation, so the peering is pending; to accept again is safe: %w", p.Domain.Name(), err)
+		return directory.Refuse(api.Upstream, "no node of %s took the invitation, so the peering is pending here; accept it again once one is reached: %w", p.Domain.Name(), err)
 	}
 	p.State = directory.PeeringActive
 	return n.store.AmendPeering(ctx, pending, p)

@@ -163,6 +163,8 @@ func failureOfAnswer(e *api.Error) *failure {
 		f.why = "It is the agent that failed, or is not reached; the directory is well. The agent may have acted all the same."
 	case e.Problem == directory.AgentUnavailable:
 		f.why = "The agent can't do it now, or its registration says so; the directory is well. Try again later."
+	case e.Problem == api.Upstream:
+		f.why = "It is another domain that didn't answer, or not as it should; this directory is well."
 	case f.code == exitUnavailable:
 		f.why = "The directory can't do this now; nothing was changed. Try again, or ask another of its nodes."
 	case e.Status == http.StatusInternalServerError && e.RequestID != "":

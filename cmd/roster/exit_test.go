@@ -15,6 +15,16 @@ import (
 
 const rid = "01JWNTC0000000000000000AD1"
 
+// Where another domain fails, something may have been changed here: its detail says what,
+// and nothing is said against that.
+func TestAnotherDomainsFailureIsNotThisOnes(t *testing.T) {
+	w := newWorld(t, problem(502, "upstream", "the peering is pending here"))
+	code, _, errs := w.run("peer", "export", "beta.test")
+	if code != 6 || !strings.Contains(errs, "pending here") || strings.Contains(errs, "nothing was changed") || !strings.Contains(errs, "another domain") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
 // Whatever happens is told by one exit code, and by at most three lines of which
 // the last is a command.
 //

@@ -91,6 +91,7 @@ fingerprint that is shown with the one that was shown there, or give it with
 				return err
 			}
 			if err := client.Accept(c.Context(), args[0]); err != nil {
+				err = suggest(err, exitUnavailable, a.command("peer", "show", token.Domain)) // and not the token: it is a secret
 				return suggest(err, exitConflict, a.command("peer", "list"))
 			}
 			a.note("%s is a peer; its fingerprint is %s", token.Domain, found)

@@ -1,0 +1,28 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A peering that is pending and that nobody can make active any more, or that waits for
+// this side, says so.
+func TestPendingPeeringsSayWhatTheyWaitFor(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for name, x := range map[string]struct {
+		until int64
+		why   string
+	}{
+		"invited":          {1001, ""},
+		"invited too late": {1000, "ended before it was accepted"},
+		"accepted in vain": {0, "accept the token again"},
+	} {
+		until, why := awaited(directory.Peering{State: directory.PeeringPending, Until: x.until}, now)
+		if x.why == "" && why != "" || !strings.Contains(why, x.why) || until.IsZero() != (x.until == 0) {
+			t.Errorf("%s: until %s, %q; want %q", name, until, why, x.why)
+		}
+	}
+}
