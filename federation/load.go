@@ -284,7 +284,7 @@ func (m *Mesh) swap(o *origin, f *feed) error {
 	m.store.places.forget(old.id)
 	nudge(m.store.wiper.dirty)
 	m.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
-		"origin", o.domain.Name(), "from", old.id.epoch, "to", f.cur.id.epoch)
+		"origin", o.domain.Name(), "stream", f.cur.id.aud.String(), "from", old.id.epoch, "to", f.cur.id.epoch)
 	o.reached = nil
 	before := map[*directory.Entry]bool{}
 	for e := range o.index.All() {

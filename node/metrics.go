@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/roster-mesh/roster/trust"
 )
 
 // metrics are what an operator watches a node by. Labels are bounded: domains,
@@ -76,10 +78,11 @@ var (
 	descLag           = desc("federation_lag_revisions", "Revisions that a peer has announced and this node lacks.", "origin")
 	descLagSeconds    = desc("federation_lag_seconds", "How long this node has lacked what a peer announced.", "origin")
 	descHeadAge       = desc("federation_head_age_seconds", "Seconds since a peer's last verified word.", "origin")
+	descEpoch         = desc("federation_epoch_timestamp_seconds", "When the epoch of a peer began that is shown here, Unix seconds; another one tells of a restore there.", "origin")
 	descWatches       = desc("watches", "Clients that watch the directory at this node.")
 	descSVID          = desc("svid_remaining_seconds", "Seconds until the node's SVID ends; negative once it has.")
 	descProbed        = desc("probed_registrations", "Registrations whose agents were asked what they are, by what came of it last.", "state")
-	descTrouble       = desc("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed; the last good ones are in use.")
+	descTrouble       = desc("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed, the last good ones being in use, and once the SVID has ended.")
 	descTrail         = desc("audit_failing", "1 while the audit trail can't be written, without which no change is made here.")
 	descBundleBad     = desc("bundle_failing", "1 while a peer's bundle can't be had from its endpoint; the last good one is in use.", "origin")
 	descBytes         = desc("federation_bytes_total", "Bytes of bodies that a peer's nodes answered (in) and were answered (out).", "origin", "way")
@@ -94,9 +97,15 @@ var (
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descRefusing, descBytes, descGossip, descOverQuota} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descEpoch, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descRefusing, descBytes, descGossip, descOverQuota} {
 		ch <- d
 	}
+}
+
+// identityFails reports whether an operator is to see to the node's identity. An SVID that
+// has ended, and that nothing has tried to renew, is no trouble of any file.
+func identityFails(s *trust.Source, now time.Time) bool {
+	return s.Trouble() != nil || !now.Before(s.SVID().Certificates[0].NotAfter)
 }
 
 // Collect implements prometheus.Collector.
@@ -115,7 +124,7 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 		gauge(descRegistrations, float64(n.view.Origin(td).Len()), td.Name())
 	}
 	gauge(descSVID, time.Until(n.source.SVID().Certificates[0].NotAfter).Seconds())
-	gauge(descTrouble, oneIf(n.source.Trouble() != nil))
+	gauge(descTrouble, oneIf(identityFails(n.source, time.Now())))
 	gauge(descTrail, oneIf(n.trail.Err() != nil))
 	gauge(descWatches, float64(n.face.Watches()))
 	size := n.finder.Size()
@@ -145,6 +154,9 @@ func (s state) collectPeers(ch chan<- prometheus.Metric, gauge func(*prometheus.
 		gauge(descLag, float64(p.LagRevisions), name)
 		gauge(descLagSeconds, p.LagSeconds, name)
 		gauge(descHeadAge, p.HeadAge.Seconds(), name)
+		if e := p.Position.Epoch; e > 0 {
+			gauge(descEpoch, float64(e), name)
+		}
 		gauge(descBundleBad, oneIf(s.n.keeper.of(p.Domain).err != nil), name)
 		for way, bytes := range map[string]uint64{"in": p.BytesIn, "out": p.BytesOut} {
 			ch <- prometheus.MustNewConstMetric(descBytes, prometheus.CounterValue, float64(bytes), name, way)

@@ -128,6 +128,7 @@ func nodes(ts *testscript.TestScript, neg bool, args []string) {
 	for _, d := range mesh.Domains {
 		name, _, _ := strings.Cut(strings.ToUpper(d.TrustDomain), ".")
 		ts.Setenv(name+"_API", d.Nodes[0].API)
+		ts.Setenv(name+"_ADMIN", d.Nodes[0].Admin)
 		ts.Setenv(name+"_PID", fmt.Sprint(d.Nodes[0].PID))
 		ts.Setenv(name+"_CONFIG", d.Nodes[0].Config)
 	}
