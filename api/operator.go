@@ -101,6 +101,7 @@ type Peer struct {
 	Hidden    bool   `json:"hidden,omitzero"`
 	Records   uint64 `json:"records,omitzero"`    // held of the peer, filtered or not
 	Bytes     uint64 `json:"bytes,omitzero"`      // of them on disk
+	Missing   int    `json:"missing,omitzero"`    // registrations whose records nobody gave yet
 	OverQuota uint64 `json:"over_quota,omitzero"` // registrations for which there was no room
 	BytesIn   uint64 `json:"bytes_in,omitzero"`   // of bodies that its nodes answered
 	BytesOut  uint64 `json:"bytes_out,omitzero"`  // of bodies that its nodes were answered

@@ -124,7 +124,7 @@ func (o operator) Peers() []api.Peer {
 			out.Watermark = directory.Position{Epoch: s.Position.Epoch, Revision: s.Watermark}.String()
 			out.Tip = directory.Position{Epoch: s.Position.Epoch, Revision: s.Tip}.String()
 			out.Hidden, out.Records, out.Bytes, out.OverQuota, out.BytesIn, out.BytesOut = s.Hidden, s.Records, s.Bytes, s.OverQuota, s.BytesIn, s.BytesOut
-			out.GossipIn, out.GossipOut = s.GossipIn, s.GossipOut
+			out.GossipIn, out.GossipOut, out.Missing = s.GossipIn, s.GossipOut, s.Pending
 			out.LastHeard = s.LastHeard
 			if out.LastError == "" {
 				out.LastError = s.LastError

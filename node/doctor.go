@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -59,6 +60,7 @@ const (
 	caSoon       = 30 * 24 * time.Hour
 	clockBound   = 2 * time.Second // a leader whose clock is further off hands over (rule T2)
 	contactBound = 30 * time.Second
+	lagBound     = 10 * time.Second // a living agent is dropped nowhere while the lag is under 15 s (rule X2)
 )
 
 // Examine looks at everything that a node needs, in the order in which it needs it.
@@ -305,9 +307,16 @@ func (d *doctor) peering(ctx context.Context) {
 func (d *doctor) peer(p api.Peer) {
 	check := "peer " + p.Domain
 	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
+	reach := "see that its nodes are reached at " + strings.Join(p.Addresses, ", ") + "; where they have moved: \"roster peer set " + p.Domain + " --nodes URL,…\""
 	switch p.State {
 	case "active":
 		d.say(check, FindingOK, "", "active, %s", lag)
+	case "behind":
+		status := FindingOK // as at any moment at which something comes
+		if p.LagSeconds > lagBound.Seconds() || p.Missing > 0 {
+			status = FindingWarning
+		}
+		d.say(check, status, reach, "%s, and %d records are missing: %s", lag, p.Missing, cmp.Or(p.LastError, "no error"))
 	case "pending":
 		do, found := "\"roster peer accept\" at the other side", "pending"
 		if p.LastError != "" {
@@ -321,7 +330,7 @@ func (d *doctor) peer(p api.Peer) {
 	case "unlisted":
 		d.say(check, FindingWarning, "its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"", "it lets this domain have nothing")
 	default:
-		d.say(check, FindingFailed, "see that its nodes are reached at "+strings.Join(p.Addresses, ", ")+"; where they have moved: \"roster peer set "+p.Domain+" --nodes URL,…\"", "%s, %s: %s", p.State, lag, p.LastError)
+		d.say(check, FindingFailed, reach, "%s, %s: %s", p.State, lag, cmp.Or(p.LastError, "nothing has been heard of it yet"))
 	}
 	switch {
 	case p.BundleError != "":

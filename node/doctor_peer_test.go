@@ -29,3 +29,22 @@ func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 		}
 	}
 }
+
+// A peer that is behind for a moment is as it should be; one that is for longer, or whose
+// records nobody gives, is warned of.
+func TestDoctorBearsAMomentsLag(t *testing.T) {
+	for want, p := range map[string]api.Peer{
+		FindingOK:      {State: "behind", LagRevisions: 3, LagSeconds: 0.4},
+		FindingWarning: {State: "behind", LagRevisions: 3, LagSeconds: 11},
+		FindingFailed:  {State: "failing"},
+	} {
+		d := &doctor{}
+		if d.peer(p); d.findings[0].Status != want {
+			t.Errorf("%+v", d.findings)
+		}
+	}
+	d := &doctor{}
+	if d.peer(api.Peer{State: "behind", Missing: 1}); d.findings[0].Status != FindingWarning {
+		t.Errorf("%+v", d.findings)
+	}
+}

@@ -202,6 +202,7 @@ func shownPeer(p api.Peer) table {
 	}
 	say("records", counted(p.Records))
 	say("bytes", counted(p.Bytes))
+	say("records missing", counted(uint64(p.Missing)))
 	say("over quota", counted(p.OverQuota))
 	say("bytes in", counted(p.BytesIn))
 	say("bytes out", counted(p.BytesOut))
