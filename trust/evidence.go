@@ -326,7 +326,6 @@ func (v *verification) evidenceSignatures() (string, error) {
 			return "", err
 		}
 	}
-	v.authentic = true
 	return fmt.Sprintf("%d, all by keys of %s", len(v.trial.signed), v.issuer.Name()), nil
 }
 

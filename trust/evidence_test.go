@@ -130,6 +130,32 @@ func TestARotatedKeyConvicts(t *testing.T) {
 	if _, err := l.ring.Judge(evidence, true); !errors.Is(err, directory.ErrKeyRevoked) {
 		t.Errorf("once the first is revoked: %v", err)
 	}
+	// The document that revokes it says so to strangers too, beside one that doesn't.
+	evidence = l.against(t, []string{said, l.says(t, second, later)}, []string{l.jws(t), before})
+	stranger, _ := reader(t, l.origin)
+	if _, err := stranger.Judge(evidence, true); !errors.Is(err, directory.ErrKeyRevoked) {
+		t.Errorf("a stranger, by the document that revokes it: %v", err)
+	}
+	if _, err := Verify(evidence, VerifyOptions{Bundle: l.trust}); ExitCode(err) != 12 {
+		t.Errorf("offline, by the document that revokes it: %v", err)
+	}
+}
+
+// However many documents there are, a file has the newest that list the pages' keys.
+func TestEvidenceHasTheDocumentsThatItNeeds(t *testing.T) {
+	l := newLiar(t)
+	docs := []string{l.jws(t)}
+	for seq := range uint64(3) {
+		l.issue(t, seq+2, l.signingKey(t))
+		docs = append([]string{l.jws(t)}, docs...)
+	}
+	pages := []string{l.says(t, l.key, nil), l.says(t, l.key, later)}
+	evidence := l.against(t, pages, docs)
+	e, err := parseEvidence(evidence)
+	must(t, err)
+	if !slices.Equal(e.Keys, docs[:1]) {
+		t.Errorf("it has %d documents", len(e.Keys))
+	}
 }
 
 // The same contradiction has one name, whoever tells of it and by which pages.
@@ -170,18 +196,27 @@ func TestNothingElseConvicts(t *testing.T) {
 		"another range":               {said, l.says(t, l.key, func(p *directory.SignedPage) { p.From, p.At, p.Digests = 5, 20, p.Digests[1:] })},
 		"less of the same range":      {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Digests = p.Digests[2:] })},
 		"a later change": {said, l.says(t, l.key, func(p *directory.SignedPage) {
-			p.To, p.At, p.Digests[1].Revision, p.Digests[1].Deadline = 10, 10, 8, p.Digests[1].Deadline+9
+			p.Digests = []directory.Digest{p.Digests[0], p.Digests[2], p.Digests[1]}
+			p.Digests[2].Revision, p.Digests[2].Deadline = 8, p.Digests[2].Deadline+9
 		})},
-		"another epoch":   {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Epoch++; later(p) })},
-		"another stream":  {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Audience = directory.Only(beta); later(p) })},
-		"another's key":   {said, l.says(t, forger.key, later)},
-		"another's names": {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Issuer = beta; later(p) })},
+		"another registration": {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Digests[1].RID = p.Digests[0].RID; p.Digests = p.Digests[1:] })},
+		"another epoch":        {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Epoch++; later(p) })},
+		"another stream":       {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Audience = directory.Only(beta); later(p) })},
+		"another's key":        {said, l.says(t, forger.key, later)},
+		"another's names":      {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Issuer = beta; later(p) })},
+		"all in another's name": {
+			l.says(t, l.key, func(p *directory.SignedPage) { p.Issuer = beta }),
+			l.says(t, l.key, func(p *directory.SignedPage) { p.Issuer = beta; later(p) }),
+		},
 	} {
 		convictsNobody(t, l, name, l.against(t, pages, keys))
 	}
 	next := *l.doc
 	next.Seq++
 	next.Expires++
+	restored, named := *l.doc, *l.doc
+	restored.Epoch++
+	named.Issuer, named.Keys = beta, nil
 	again, err := second.sign(directory.TypeKeys, l.doc.Payload())
 	must(t, err)
 	fork := *l.doc
@@ -189,17 +224,63 @@ func TestNothingElseConvicts(t *testing.T) {
 	forged, err := forger.key.sign(directory.TypeKeys, fork.Payload())
 	must(t, err)
 	for name, docs := range map[string][]string{
-		"the same document twice":        {keys[0], keys[0]},
-		"a document signed again":        {keys[0], again},
-		"the next document":              {keys[0], l.signKeys(t, &next)},
-		"a document by a key it lacks":   {keys[0], forged},
-		"another's document":             {keys[0], newOrigin(t, beta).jws(t)},
-		"a document of the forger's own": {keys[0], forger.jws(t)},
-		"a forger's two":                 {forger.jws(t), forger.signKeys(t, &fork)},
-		"a document and nothing else":    {keys[0], ""},
-		"a document and a page":          {keys[0], said},
+		"the same document twice":         {keys[0], keys[0]},
+		"a document signed again":         {keys[0], again},
+		"the next document":               {keys[0], l.signKeys(t, &next)},
+		"a document by a key it lacks":    {keys[0], forged},
+		"the same number after a restore": {keys[0], l.signKeys(t, &restored)},
+		"one in another's name":           {keys[0], l.signKeys(t, &named)},
+		"another's document":              {keys[0], newOrigin(t, beta).jws(t)},
+		"a document of the forger's own":  {keys[0], forger.jws(t)},
+		"a forger's two":                  {forger.jws(t), forger.signKeys(t, &fork)},
+		"a document and nothing else":     {keys[0], ""},
+		"a document and a page":           {keys[0], said},
 	} {
 		convictsNobody(t, l, name, l.against(t, nil, docs))
+	}
+}
+
+// A file holds what its offence needs and nothing beside it: the keys that are looked up
+// among the revoked ones are those of its last two parts.
+//
+// Requirement: MESH-022
+func TestEvidenceHasNoFurtherParts(t *testing.T) {
+	l := newLiar(t)
+	fork := *l.doc
+	fork.Mesh = nil
+	a, b := l.says(t, l.key, nil), l.says(t, l.key, later)
+	one, two := l.jws(t), l.signKeys(t, &fork)
+	for name, e := range map[string]Evidence{
+		"one page":             {Offence: TwoDigests, Pages: []string{a}, Keys: []string{one}},
+		"three pages":          {Offence: TwoDigests, Pages: []string{a, b, a}, Keys: []string{one}},
+		"no key document":      {Offence: TwoDigests, Pages: []string{a, b}},
+		"three for two pages":  {Offence: TwoDigests, Pages: []string{a, b}, Keys: []string{one, one, one}},
+		"one document":         {Offence: TwoKeyDocuments, Keys: []string{one}},
+		"three documents":      {Offence: TwoKeyDocuments, Keys: []string{one, two, one}},
+		"documents and a page": {Offence: TwoKeyDocuments, Pages: []string{a}, Keys: []string{one, two}},
+		"another offence":      {Offence: "E2", Keys: []string{one, two}},
+		"pages of another":     {Offence: "E2", Pages: []string{a, b}, Keys: []string{one}},
+	} {
+		var err error
+		e.Bundle, err = l.ring.bundles.JWKS(alpha)
+		must(t, err)
+		if _, err := l.ring.Judge(e.Bytes(), true); !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	large := append(l.against(t, nil, []string{one, two}), strings.Repeat(" ", MaxProof)...)
+	if _, err := l.ring.Judge(large, true); !errors.Is(err, ErrFormat) {
+		t.Errorf("over the bound: %v", err)
+	}
+}
+
+// No domain convicts itself: its own word against itself is for its operators.
+func TestNoDomainConvictsItself(t *testing.T) {
+	l := newLiar(t)
+	own := NewKeyring(alpha, l.key, l.ring.bundles)
+	evidence := l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, later)}, []string{l.jws(t)})
+	if found, err := own.Judge(evidence, true); !errors.Is(err, ErrKey) {
+		t.Errorf("it does: %+v %v", found, err)
 	}
 }
 
@@ -279,7 +360,8 @@ func TestMutatedEvidence(t *testing.T) {
 func TestAnSVIDThatEndedConvictsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiar(t)
-		old, then := l.svid, time.Now()
+		old, then, before := l.svid, time.Now(), l.jws(t)
+		aged := l.signingKey(t)
 		time.Sleep(10 * 24 * time.Hour)
 		svid, err := l.ca.Issue("/roster/node/1", time.Hour, time.Now())
 		must(t, err)
@@ -303,7 +385,22 @@ func TestAnSVIDThatEndedConvictsNobody(t *testing.T) {
 				t.Errorf("an SVID of ten days ago convicts: %v", err)
 			}
 		}
-		lie := l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, later)}, []string{l.jws(t)})
+		pages := []string{l.says(t, l.key, nil), l.says(t, l.key, later)}
+		// A key that is listed still convicts by the document of then; of whom has none of
+		// alpha's, by one that has a late attestation, wherever that stands.
+		if _, err := l.ring.Judge(l.against(t, pages, []string{before}), true); err != nil {
+			t.Errorf("by a key that is listed: %v", err)
+		}
+		if _, err := stranger.Judge(l.against(t, pages, []string{before}), true); !errors.Is(err, ErrKey) {
+			t.Errorf("an SVID of ten days ago convicts: %v", err)
+		}
+		both := l.signingKey(t)
+		both.Attestations = append(both.Attestations, aged.Attestations...)
+		l.issue(t, 3, both)
+		if _, err := stranger.Judge(l.against(t, pages, []string{l.jws(t)}), true); err != nil {
+			t.Errorf("by an attestation that an older one follows: %v", err)
+		}
+		lie := l.against(t, pages, []string{l.jws(t)})
 		for _, after := range []time.Duration{0, 6 * 24 * time.Hour} {
 			time.Sleep(after)
 			if _, err := stranger.Judge(lie, true); err != nil {

@@ -1,11 +1,13 @@
 package trust
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -176,11 +178,7 @@ func TestBundles(t *testing.T) {
 	good, err := bundles.JWKS(alpha)
 	must(t, err)
 	agent := issue(t, a, "/agent/ada").Certificates[0]
-	jwks := func(certs ...*x509.Certificate) []byte {
-		text, err := spiffebundle.FromX509Authorities(alpha, certs).Marshal()
-		must(t, err)
-		return text
-	}
+	jwks := func(certs ...*x509.Certificate) []byte { return jwksOf(t, alpha, certs...) }
 	for name, text := range map[string][]byte{
 		"no keys":                []byte(`{"keys":[]}`),
 		"not JSON":               []byte("{"),
@@ -189,7 +187,7 @@ func TestBundles(t *testing.T) {
 		"a leaf":                 jwks(agent),
 		"another domain's":       jwks(b.cert),
 		"one of another domain":  jwks(a.cert, b.cert),
-		"too much":               make([]byte, MaxBundle+1),
+		"too much":               append(append([]byte{}, good...), strings.Repeat(" ", MaxBundle)...),
 		"an error page":          []byte(`{"error":"service unavailable"}`),
 		"a key without its cert": []byte(`{"keys":[{"use":"x509-svid","kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`),
 	} {
@@ -200,13 +198,23 @@ func TestBundles(t *testing.T) {
 	if kept, err := bundles.JWKS(alpha); err != nil || string(kept) != string(good) {
 		t.Error("the last good bundle is not kept")
 	}
+	certPEM, _ := a.PEM()
+	if _, err := ParseBundle(alpha, append(bytes.Clone(certPEM), strings.Repeat("\n", MaxBundle)...)); err == nil {
+		t.Error("too many certificates are taken")
+	}
+	unnamed := *a.cert
+	unnamed.URIs = nil
+	authority, err := certify(&unnamed, &unnamed, a.cert.PublicKey, a.key)
+	must(t, err)
+	if _, err := ParseBundle(alpha, jwks(authority)); err != nil {
+		t.Errorf("an authority without an ID: %v", err)
+	}
 	before := bundles.generation(alpha)
 	must(t, bundles.Set(alpha, good))
 	if bundles.generation(alpha) != before {
 		t.Error("the same bundle again is a change")
 	}
 	file := filepath.Join(t.TempDir(), "bundle.pem")
-	certPEM, _ := a.PEM()
 	for _, text := range [][]byte{certPEM, good} {
 		must(t, os.WriteFile(file, text, 0o600))
 		fresh := NewBundles()
@@ -218,8 +226,55 @@ func TestBundles(t *testing.T) {
 			t.Error("alpha's authorities are taken for beta's")
 		}
 	}
+	// What the Workload API says goes before, for as long as it says it.
+	must(t, bundles.Federate(beta, jwksOf(t, beta, b.cert)))
+	must(t, bundles.Federate(alpha, jwks(authority)))
+	if federated, err := bundles.JWKS(alpha); err != nil || !bytes.Equal(federated, jwks(authority)) {
+		t.Errorf("another bundle goes before the Workload API's: %v", err)
+	}
+	bundles.Unfederate(alpha)
+	if kept, err := bundles.JWKS(alpha); err != nil || !bytes.Equal(kept, good) {
+		t.Errorf("what the Workload API took back is believed: %v", err)
+	}
 	bundles.Remove(alpha)
 	if _, err := bundles.JWKS(alpha); err == nil || bundles.Has(alpha) {
 		t.Error("a removed bundle is there")
+	}
+	if bundles.Remove(beta); !bundles.Has(beta) {
+		t.Error("the Workload API's bundle is removed with the operator's")
+	}
+}
+
+func jwksOf(t testing.TB, td spiffeid.TrustDomain, certs ...*x509.Certificate) []byte {
+	t.Helper()
+	text, err := spiffebundle.FromX509Authorities(td, certs).Marshal()
+	must(t, err)
+	return text
+}
+
+// What people compare at both ends of a peering is one for the same authorities, in
+// whatever order and form, and another for others.
+func TestFingerprints(t *testing.T) {
+	o, other := newOrigin(t, alpha), newOrigin(t, alpha)
+	of := func(text []byte) string {
+		f, err := Fingerprint(alpha, text)
+		must(t, err)
+		return f
+	}
+	one, two := o.ca.cert, other.ca.cert
+	pem, _ := o.ca.PEM()
+	alone := of(jwksOf(t, alpha, one))
+	if of(pem) != alone || len(alone) != 64 {
+		t.Errorf("%s is %s in PEM", alone, of(pem))
+	}
+	both := of(jwksOf(t, alpha, one, two))
+	if of(jwksOf(t, alpha, two, one)) != both {
+		t.Error("it depends on the order")
+	}
+	if both == alone || of(jwksOf(t, alpha, two)) == alone {
+		t.Error("other authorities have the same")
+	}
+	if _, err := Fingerprint(beta, jwksOf(t, alpha, one)); err == nil {
+		t.Error("alpha's authorities have one as beta's")
 	}
 }

@@ -338,6 +338,7 @@ func TestHostileAttestations(t *testing.T) {
 		"no x5c":           sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation)),
 		"x5c empty":        sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", []string{})),
 		"x5c of another":   sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", x5c(agent))),
+		"x5c on two lines": sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", []string{chain[0][:64] + "\n" + chain[0][64:]})),
 		"x5c too long":     sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", many)),
 		"another typ":      sign((&jose.SignerOptions{}).WithType("JWT").WithHeader("x5c", chain)),
 		"no typ":           sign((&jose.SignerOptions{}).WithHeader("x5c", chain)),

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
 	"os"
 	"path/filepath"
 	"sync"
@@ -213,6 +214,10 @@ func TestKeyDocumentExpires(t *testing.T) {
 		time.Sleep(time.Second)
 		if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) || !errors.Is(err, ErrKeysExpired) {
 			t.Errorf("an expired document is used: %v", err)
+		}
+		// Nor is it a sign of life of whoever shows it once more.
+		if _, err := ring.Adopt(alpha, a.signKeys(t, &doc)); !errors.Is(err, ErrKeysExpired) {
+			t.Errorf("an expired document is shown again: %v", err)
 		}
 	})
 }
@@ -430,6 +435,70 @@ func TestAttestationAlgorithms(t *testing.T) {
 	if _, err := a.key.Attest(a.ca.issueFor(t, "/roster/node/1", p521, nil), time.Now()); err == nil {
 		t.Error("P-521 attests")
 	}
+	short := &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), minRSA-2), E: maxExponent}
+	if alg, err := algorithmOf(short); err == nil {
+		t.Errorf("an RSA key of %d bits attests by %s", short.N.BitLen(), alg)
+	}
+}
+
+// A key is believed for no longer than every certificate of a chain holds that vouches
+// for it, though it was judged while all of them did.
+//
+// Requirement: TRUST-009
+func TestAKeyIsBelievedAsLongAsItsWholeChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrigin(t, alpha)
+		authority := *a.ca.cert
+		authority.URIs, authority.NotBefore, authority.NotAfter = nil, time.Now(), time.Now().Add(10*time.Minute)
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must(t, err)
+		between, err := certify(&authority, a.ca.cert, key.Public(), a.ca.key)
+		must(t, err)
+		svid := (&CA{td: alpha, cert: between, key: key}).issueWith(t, "/roster/node/1", nil)
+		svid.Certificates = append(svid.Certificates, between)
+		a.svid = svid
+		a.issue(t, 2, a.signingKey(t))
+		ring, _ := reader(t, a)
+		_, err = ring.Adopt(alpha, a.jws(t))
+		must(t, err)
+		page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+		must(t, err)
+		_, _, err = ring.Verify(alpha, directory.TypePage, page)
+		must(t, err)
+		time.Sleep(11 * time.Minute)
+		if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+			t.Errorf("an authority that ended vouches for it: %v", err)
+		}
+	})
+}
+
+// A key that no SVID vouches for is not judged again for each message that it signed,
+// and is judged again after a while.
+func TestAKeyIsJudgedAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrigin(t, alpha)
+		good, early := a.signingKey(t), a.ca.issueWith(t, "/roster/node/2", func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Second) })
+		late, err := OpenKey(t.TempDir())
+		must(t, err)
+		attestation, err := late.Attest(early, time.Now())
+		must(t, err)
+		a.issue(t, 2, good, directory.SigningKey{Public: late.Public(), Node: early.ID, Attestations: []string{attestation}})
+		ring, _ := reader(t, a)
+		_, err = ring.Adopt(alpha, a.jws(t))
+		must(t, err)
+		page, err := late.sign(directory.TypePage, []byte("{}"))
+		must(t, err)
+		start := time.Now()
+		for _, row := range []struct {
+			at   time.Duration
+			want error
+		}{{0, directory.ErrKeyUnknown}, {retryAfter - time.Second, directory.ErrKeyUnknown}, {retryAfter, nil}} {
+			time.Sleep(row.at - time.Since(start))
+			if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, row.want) {
+				t.Errorf("after %v: %v", row.at, err)
+			}
+		}
+	})
 }
 
 // twin is the other ECDSA signature of the same message.
