@@ -77,7 +77,7 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]opene
 	if err != nil {
 		return "", m.refused(sender{}, p.text, err)
 	}
-	o.announced.AllowN(time.Now(), min(len(p.Digests), originBurst))
+	o.announced.AllowN(time.Now(), len(p.Digests)) // of which the gate found room for as many
 	o.account(st, state, delta)
 	if err := m.apply(o, f, st, effects); err != nil {
 		return "", err
@@ -277,7 +277,7 @@ func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r 
 	if c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != directory.OpPut {
 		return nil, errRecord
 	}
-	if c.IssuedAt < 0 || c.IssuedAt > maxTime || c.Since < 0 || c.Since > maxTime {
+	if max(c.IssuedAt, c.Since) > maxTime { // a statement has none before 1970
 		return nil, errTime
 	}
 	if _, err := directory.ParseKind(string(c.Document.Kind())); err != nil {

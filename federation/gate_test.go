@@ -111,22 +111,26 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]message{
-		"too large":        {CodeFormat, signed(listing(6 * maxDigests))},
-		"too many digests": {CodeJSON, signed(listing(maxDigests + 1))},
-		"no JWS":           {CodeFormat, func(*bench) string { return "a.b" }},
-		"a line end":       {CodeFormat, func(b *bench) string { return strings.Replace(signed(nil)(b), ".", "\n.", 1) }},
-		"padding":          {CodeFormat, func(b *bench) string { return signed(nil)(b) + "==" }},
-		"spare bits":       {CodeFormat, func(b *bench) string { return spareBits(signed(nil)(b)) }},
-		"alg none":         {CodeHeader, headed(`{"alg":"none","typ":"adpage+jws","kid":"KID"}`)},
-		"another typ":      {CodeHeader, headed(`{"alg":"EdDSA","typ":"adhead+jws","kid":"KID"}`)},
-		"a further member": {CodeHeader, headed(`{"alg":"EdDSA","typ":"adpage+jws","kid":"KID","crit":[]}`)},
-		"a member twice":   {CodeHeader, headed(`{"alg":"EdDSA","alg":"EdDSA","typ":"adpage+jws","kid":"KID"}`)},
-		"white space":      {CodeJSON, paid(func(s string) string { return s + " " })},
-		"another case":     {CodeJSON, paid(func(s string) string { return strings.Replace(s, `"at"`, `"At"`, 1) })},
-		"a twin":           {CodeJSON, paid(func(s string) string { return strings.Replace(s, `"v":1`, `"v":1,"v":1`, 1) })},
-		"no range":         {CodeJSON, signed(func(p *directory.SignedPage) { p.To = p.From })},
-		"out of order":     {CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
-		"no time":          {CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0].Deadline = 1 << 50 })},
+		"too large":           {CodeFormat, signed(listing(6 * maxDigests))},
+		"too many digests":    {CodeJSON, signed(listing(maxDigests + 1))},
+		"no JWS":              {CodeFormat, func(*bench) string { return "a.b" }},
+		"a line end":          {CodeFormat, func(b *bench) string { return strings.Replace(signed(nil)(b), ".", "\n.", 1) }},
+		"padding":             {CodeFormat, func(b *bench) string { return signed(nil)(b) + "==" }},
+		"spare bits":          {CodeFormat, func(b *bench) string { return spareBits(signed(nil)(b)) }},
+		"alg none":            {CodeHeader, headed(`{"alg":"none","typ":"adpage+jws","kid":"KID"}`)},
+		"another typ":         {CodeHeader, headed(`{"alg":"EdDSA","typ":"adhead+jws","kid":"KID"}`)},
+		"a further member":    {CodeHeader, headed(`{"alg":"EdDSA","typ":"adpage+jws","kid":"KID","crit":[]}`)},
+		"a member twice":      {CodeHeader, headed(`{"alg":"EdDSA","alg":"EdDSA","typ":"adpage+jws","kid":"KID"}`)},
+		"another order":       {CodeHeader, headed(`{"typ":"adpage+jws","alg":"EdDSA","kid":"KID"}`)},
+		"white space":         {CodeJSON, paid(func(s string) string { return s + " " })},
+		"another case":        {CodeJSON, paid(func(s string) string { return strings.Replace(s, `"at"`, `"At"`, 1) })},
+		"a twin":              {CodeJSON, paid(func(s string) string { return strings.Replace(s, `"v":1`, `"v":1,"v":1`, 1) })},
+		"no range":            {CodeJSON, signed(func(p *directory.SignedPage) { p.To = p.From })},
+		"out of order":        {CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
+		"no time":             {CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0].Deadline = 1 << 50 })},
+		"issued too early":    {CodeJSON, signed(func(p *directory.SignedPage) { p.IssuedAt = -1 })},
+		"issued at no time":   {CodeJSON, signed(func(p *directory.SignedPage) { p.IssuedAt = maxTime + 1 })},
+		"an epoch at no time": {CodeJSON, signed(func(p *directory.SignedPage) { p.Epoch = maxTime + 1 })},
 		"a stranger": {CodeOriginUnknown, signed(func(p *directory.SignedPage) {
 			p.Issuer = nodeID(alpha, 1).TrustDomain()
 			p.Audience = directory.Only(gamma)
@@ -159,6 +163,41 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An origin announces at a pace, by whatever pages: what it announced counts, and what
+// announces nothing is taken all the same.
+//
+// Requirement: MESH-017
+func TestAnOriginAnnouncesAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		must(t, b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()))
+		take := func() Code {
+			made, err := b.alpha.publisher.page(directory.Mesh, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed), 10, false)
+			must(t, err)
+			_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text)
+			if err != nil {
+				return codeOf(err)
+			}
+			return code
+		}
+		b.beta.origin(alpha).announced.AllowN(time.Now(), originBurst-2)
+		b.origin.register("one", 600)
+		b.origin.register("two", 600)
+		if code := take(); code != CodeApplied {
+			t.Fatalf("within its rate: %s", code)
+		}
+		b.origin.register("three", 600)
+		if code := take(); code != CodeQuota {
+			t.Fatalf("beyond its rate: %s", code)
+		}
+		must(t, b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()))
+		time.Sleep(time.Second)
+		if code := take(); code != CodeApplied || len(b.beta.shown(alpha)) != 3 {
+			t.Errorf("a second later: %s", code)
+		}
+	})
 }
 
 // listing makes a page list its first digest so many times.
@@ -245,6 +284,13 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 		ended.Op = directory.OpEnd
 		payload, err := directory.Statement(directory.StatementFormat, &ended, nil)
 		must(t, err)
+		dated := func(issued, since int64) *storedRecord {
+			c := *r.change
+			c.IssuedAt, c.Since = issued, since
+			payload, err := directory.Statement(directory.StatementFormat, &c, c.Disclosures())
+			must(t, err)
+			return &storedRecord{Payload: payload, Disclosures: r.texts}
+		}
 		changed := func(f func(*directory.Digest)) directory.Digest {
 			d := good
 			f(&d)
@@ -257,13 +303,18 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			record *storedRecord
 			want   error
 		}{
-			"the same":         {alpha, o.epoch, good, record, nil},
-			"another domain's": {gamma, o.epoch, good, record, errRecord},
-			"another epoch's":  {alpha, o.epoch + 1, good, record, errRecord},
-			"another's":        {alpha, o.epoch, changed(func(d *directory.Digest) { d.RID = other }), record, errRecord},
-			"a later one":      {alpha, o.epoch, changed(func(d *directory.Digest) { d.Revision = r.change.Revision - 1 }), record, errRecord},
-			"an end":           {alpha, o.epoch, good, &storedRecord{Payload: payload}, errRecord},
+			"the same":          {alpha, o.epoch, good, record, nil},
+			"another domain's":  {gamma, o.epoch, good, record, errRecord},
+			"another epoch's":   {alpha, o.epoch + 1, good, record, errRecord},
+			"another's":         {alpha, o.epoch, changed(func(d *directory.Digest) { d.RID = other }), record, errRecord},
+			"a later one":       {alpha, o.epoch, changed(func(d *directory.Digest) { d.Revision = r.change.Revision - 1 }), record, errRecord},
+			"an end":            {alpha, o.epoch, good, &storedRecord{Payload: payload}, errRecord},
+			"issued at no time": {alpha, o.epoch, good, dated(maxTime+1, 0), errTime},
+			"since no time":     {alpha, o.epoch, good, dated(0, maxTime+1), errTime},
 		} {
+			if c.want == errTime {
+				c.digest.H = directory.HashOf(c.record.Payload)
+			}
 			if e, err := openEntry(c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, e, err)
 			}

@@ -200,7 +200,7 @@ func screenPing(from spiffeid.ID, ping []byte) error {
 	if fields["SourceNode"].value != from.String() {
 		return errClaim
 	}
-	if node, ok := fields["Node"].value.(string); !ok || node == "" {
+	if node, _ := fields["Node"].value.(string); node == "" {
 		return errWire
 	}
 	return nil
@@ -246,11 +246,9 @@ type wireValue struct {
 	raw   []byte
 }
 
-// lower writes a smaller whole number over the one that v was read from.
+// lower writes a smaller whole number over the one that v was read from. What is one
+// byte alone is lower than all that anybody is held to.
 func (v wireValue) lower(n int64) {
-	if len(v.raw) == 1 {
-		v.raw[0] = byte(n)
-	}
 	for i := len(v.raw) - 1; i > 0; i-- {
 		v.raw[i] = byte(n)
 		n >>= 8

@@ -219,7 +219,7 @@ func TestTheScreen(t *testing.T) {
 	from, other := pondNode("alpha.test", "n1"), pondNode("beta.test", "n1").String()
 	ping := message(wirePing, "SeqNo", 7, "Node", other, "SourceNode", from.String())
 	user := []byte("\x08hello")
-	dead := message(wireDead, "Incarnation", 3, "Node", other, "From", from.String())
+	dead := message(wireDead, "Incarnation", 3, "Node", other, "From", from.String()) // three members
 	compound := func(parts ...[]byte) []byte { return joinCompound(parts) }
 	for name, c := range map[string]struct {
 		packet   []byte
@@ -244,12 +244,26 @@ func TestTheScreen(t *testing.T) {
 		"another's name, indirectly":  {packet: message(wireIndirectPing, "Node", other, "SourceNode", other), err: errClaim},
 		"a ping of nobody":            {packet: message(wirePing, "SeqNo", 7, "Node", "", "SourceNode", from.String()), err: errWire},
 		"a name twice":                {packet: message(wirePing, "SourceNode", from.String(), "SourceNode", other, "Node", other), err: errWire},
+		"an array like a map":         {packet: append([]byte{wireDead, 0x93}, dead[2:]...), err: errWire},
+		"a map in a map":              {packet: append([]byte{wireDead, 0x84}, append(bytes.Clone(dead[2:]), "\xa1X\x81\x01"...)...), err: errWire},
+		"a fraction":                  {packet: append([]byte{wireDead, 0x84}, append(bytes.Clone(dead[2:]), "\xa1X\xca\x3f\x80\x00\x00"...)...), err: errWire},
+		"a claim below zero, in full": {packet: []byte("\x05\x82\xa4Node\xa1x\xabIncarnation\xd0\xff"), err: errWire},
 		"an array for a map":          {packet: []byte{wirePing, 0x93, 1, 0xa1, 'x', 0}, err: errWire},
 		"a claim about nobody":        {packet: message(wireDead, "Incarnation", 3), err: errWire},
 		"a claim of no number":        {packet: message(wireDead, "Incarnation", "x", "Node", other), err: errWire},
 		"16 KiB and 1":                {packet: append([]byte{wireUser}, make([]byte, MaxGossip+1)...), err: errMessage},
 		"16 KiB and 1 in a compound":  {packet: compound(ping, append([]byte{wireUser}, make([]byte, MaxGossip+1)...)), err: errMessage},
 		"16 KiB":                      {packet: append([]byte{wireUser}, make([]byte, MaxGossip)...), messages: 1},
+		"half a compound's head":      {packet: []byte{wireCompound}, err: errWire},
+		"a compound without lengths":  {packet: []byte{wireCompound, 9, 0, 1}, err: errWire},
+		"a ping of no text":           {packet: message(wirePing, "Node", 7, "SourceNode", from.String()), err: errWire},
+		"a claim below zero":          {packet: []byte("\x05\x82\xa4Node\xa1x\xabIncarnation\xff"), err: errWire},
+		"a claim beyond all":          {packet: []byte("\x05\x82\xa4Node\xa1x\xabIncarnation\xcf\x00\x00\x00\x01\x00\x00\x00\x00"), err: errWire},
+		"a number for a member":       {packet: []byte{wirePing, 0x81, 0x07, 0x07}, err: errWire},
+		"a number cut short":          {packet: []byte{wireDead, 0x81, 0xa1, 'x', 0xce, 1}, err: errWire},
+		"a length cut short":          {packet: []byte{wireDead, 0x81, 0xa1, 'x', 0xda, 1}, err: errWire},
+		"a short length cut short":    {packet: []byte{wireDead, 0x81, 0xa1, 'x', 0xd9}, err: errWire},
+		"a value that is missing":     {packet: []byte{wireDead, 0x81, 0xa1, 'x'}, err: errWire},
 		"a message that isn't closed": {packet: []byte{wireAlive, 0x81, 0xda, 0xff, 0xff}, err: errWire},
 	} {
 		rest, messages, err := newScreen().packet(from, bytes.Clone(c.packet))
@@ -269,7 +283,13 @@ func TestTheScreenOfStreams(t *testing.T) {
 		err error
 	}{
 		"a push/pull":            {append(header(2, 0), append(node, node...)...), nil},
+		"nothing":                {nil, errWire},
 		"room for a million":     {header(1<<20, 0), errWire},
+		"one too many":           {append(header(maxPoolSize+1, 0), bytes.Repeat(node, maxPoolSize+1)...), errWire},
+		"as many as may be":      {append(header(maxPoolSize, 0), bytes.Repeat(node, maxPoolSize)...), nil},
+		"less than none":         {[]byte("\x06\x82\xa5Nodes\xff\xacUserStateLen\x00"), errWire},
+		"no number of members":   {[]byte("\x06\x82\xa5Nodes\xa1x\xacUserStateLen\x00"), errWire},
+		"user state to come":     {header(0, 5), errWire},
 		"fewer than it says":     {append(header(2, 0), node...), errWire},
 		"more than it says":      {append(header(1, 0), append(node, node...)...), errWire},
 		"user state":             {append(header(0, 5), "hello"...), errWire},
@@ -316,6 +336,17 @@ func TestTheScreenBoundsIncarnations(t *testing.T) {
 	narrow := []byte("\x04\x82\xa4Node\xa1x\xabIncarnation\x7f") // one byte
 	if _, _, err := s.packet(liar, narrow); err != nil || narrow[len(narrow)-1] != 0x7f {
 		t.Errorf("%x, %v", narrow, err)
+	}
+	incarnation(liar, liar, 1)
+	if n := incarnation(liar, victim, math.MaxUint32); n != 5000+incarnationSlack {
+		t.Errorf("another node's word took the place of the victim's: it may be %d", n)
+	}
+	for i := range 2 * maxStated {
+		of := pondNode("alpha.test", fmt.Sprint("n", i))
+		incarnation(of, of, 1)
+	}
+	if n := len(s.stated); n > maxStated {
+		t.Errorf("the words of %d nodes are remembered", n)
 	}
 }
 

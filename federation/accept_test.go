@@ -1,0 +1,163 @@
+package federation
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// looked takes a page of alpha's mesh stream through the gate, and gets its records.
+func (b *bench) looked() pulled {
+	b.Helper()
+	o := b.beta.origin(alpha)
+	made, err := b.alpha.publisher.page(directory.Mesh, o.since(&o.feed), 100, false)
+	must(b.T, err)
+	p := b.beta.look(b.Context(), sender{domain: alpha}, b.giver(), made.text, ahead{})
+	must(b.T, p.err)
+	return p
+}
+
+// accepted is the rest of a page's way.
+func (b *bench) accepted(p pulled) (Code, error) {
+	return b.beta.accept(p.origin, p.verifiedPage, b.beta.openRecords(p.origin, p.SignedPage, p.records))
+}
+
+// A page that passed the gate is nobody's any more once its peering has ended, or its
+// origin began another epoch.
+//
+// Requirement: MESH-019, MESH-025
+func TestAPageThatIsLateForItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := active(alpha, 1)
+		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+		b.origin.register("agent", 600)
+		b.pull()
+		b.origin.register("another", 600)
+		late := b.looked()
+		time.Sleep(time.Minute)
+		for range 2 { // the second is the next of which the stream isn't shown yet
+			b.origin.restore()
+			b.origin.listKeys(nil, b.alpha.keys)
+		}
+		b.origin.register("restored", 600)
+		made, err := b.alpha.publisher.page(directory.Mesh, 0, 100, false)
+		must(t, err)
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text); err != nil || code != CodeApplied {
+			t.Fatal(code, err)
+		}
+		if code, err := b.accepted(late); err != nil || code != CodeEpochOld {
+			t.Errorf("of an epoch that is over: %s %v", code, err)
+		}
+		b.origin.register("last", 600)
+		late = b.looked()
+		p.State = directory.PeeringTerminated
+		b.beta.reconcile()
+		if code, err := b.accepted(late); !errors.Is(err, errPeeringEnd) {
+			t.Errorf("of a peering that has ended: %s %v", code, err)
+		}
+		if streams, _ := b.beta.onDiskOf(t); streams != 0 || len(b.beta.shown(alpha)) != 0 {
+			t.Errorf("%d streams are on disk", streams)
+		}
+	})
+}
+
+// Records that were asked for and come late are of no use where their entry has ended, has
+// another record or has this one already, where the stream is another, or the peering has
+// ended.
+//
+// Requirement: MESH-010, MESH-025
+func TestRecordsThatAreLate(t *testing.T) {
+	withhold := func(b *bench, yes bool) {
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if yes && r.URL.Path == pathRecords {
+				return nil
+			}
+			return body
+		}
+	}
+	for what, change := range map[string]func(b *bench, p *directory.Peering, rid directory.RID){
+		"in time": func(*bench, *directory.Peering, directory.RID) {},
+		"ended":   func(b *bench, _ *directory.Peering, rid directory.RID) { b.origin.remove(rid); b.pull() },
+		"changed": func(b *bench, _ *directory.Peering, rid directory.RID) {
+			withhold(b, true)
+			b.origin.replace(rid, 600)
+			b.pull()
+		},
+		"replaced": func(b *bench, _ *directory.Peering, rid directory.RID) { b.origin.replace(rid, 600); b.pull() },
+		"here": func(b *bench, _ *directory.Peering, _ directory.RID) {
+			b.beta.backlog(b.Context(), b.beta.origin(alpha))
+		},
+		"a new epoch": func(b *bench, _ *directory.Peering, _ directory.RID) {
+			b.origin.restore()
+			b.origin.listKeys(nil, b.alpha.keys)
+			b.origin.register("restored", 600)
+			b.pull()
+		},
+		"no peer's": func(b *bench, p *directory.Peering, _ directory.RID) {
+			p.State = directory.PeeringTerminated
+			b.beta.reconcile()
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := active(alpha, 1)
+			b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+			withhold(b, true)
+			rid := b.origin.register("agent", 600)
+			b.pull()
+			withhold(b, false)
+			o := b.beta.origin(alpha)
+			st, wanted := o.cur, b.origin.regs[rid].announced
+			records := b.beta.fetch(t.Context(), alpha, []name{nameOf(wanted)}, []node{b.giver()})
+			if len(records) != 1 {
+				t.Fatalf("%d records came", len(records))
+			}
+			time.Sleep(time.Minute)
+			change(b, &p, rid)
+			streams, kept := b.beta.onDiskOf(t)
+			shown := fmt.Sprint(b.beta.shown(alpha))
+			must(t, b.beta.acceptRecords(o, st, []directory.Digest{wanted}, records))
+			if what == "in time" {
+				if len(b.beta.shown(alpha)) != 1 || b.beta.Peers()[0].Records != 1 {
+					t.Error("a record that is in time isn't shown")
+				}
+				return
+			}
+			if after := fmt.Sprint(b.beta.shown(alpha)); after != shown {
+				t.Errorf("%s: %s is shown and then %s", what, shown, after)
+			}
+			if n, records := b.beta.onDiskOf(t); n != streams || records != kept {
+				t.Errorf("%s: %d streams with %d records are on disk, and then %d with %d", what, streams, kept, n, records)
+			}
+		})
+	}
+}
+
+// A stream that holds more than may be, as after the bound was lowered, is not kept from
+// holding less.
+func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.Quota = 3 })
+		var rids []directory.RID
+		for i := range 3 {
+			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 600))
+		}
+		b.pull()
+		b.beta.cfg.Quota = 1
+		b.beta.reopen(t)
+		b.origin.remove(rids[0])
+		b.pull()
+		if n := len(b.beta.shown(alpha)); n != 2 {
+			t.Errorf("%d are shown", n)
+		}
+		b.origin.register("more", 600)
+		o := b.beta.origin(alpha)
+		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); codeOf(err) != CodeQuota {
+			t.Errorf("beyond its quota: %v", err)
+		}
+	})
+}
