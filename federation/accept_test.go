@@ -161,3 +161,27 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 		}
 	})
 }
+
+// A page is word of its origin: of where it is, and that it is there.
+//
+// Requirement: MESH-008
+func TestAPageIsASignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for i := range 3 {
+			b.origin.register(fmt.Sprint("agent-", i), 600)
+		}
+		o := b.beta.origin(alpha)
+		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
+		o.complain(errNoNews)
+		time.Sleep(time.Minute)
+		made, err := b.alpha.publisher.page(directory.Mesh, 0, 2, false)
+		must(t, err)
+		if _, _, err := b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), made.text); err != nil {
+			t.Fatal(err)
+		}
+		if s := b.beta.Peers()[0]; s.LastHeard != time.Now() || s.LastError != "" {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -269,7 +269,47 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.revoke()
 		th.pull()
 		th.asAnnounced()
+		th.origin.register("one too many", 3600)
+		o := th.beta.origin(alpha)
+		if err := th.beta.pullAll(t.Context(), o, &o.feed, th.giver(), endless(t.Context())); codeOf(err) != CodeQuota {
+			t.Errorf("the room that was made for the domain's own stays: %v", err)
+		}
 	})
+}
+
+// What a stolen key said is found in however long a chain, and what it began to say of
+// another epoch is left nowhere.
+//
+// Requirement: TRUST-010
+func TestWhatARevokedKeySaidIsFound(t *testing.T) {
+	for _, epochs := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			th := newThief(t)
+			for i := range doubtBatch + 1 { // a page each
+				th.origin.register(fmt.Sprint("agent-", i), 3600)
+				th.pull()
+			}
+			o := th.beta.origin(alpha)
+			if epochs == 1 {
+				th.says(func(p *directory.SignedPage) { p.To, p.At = p.At+1, p.At+1 })
+			} else {
+				time.Sleep(time.Minute)
+				text, _ := th.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Epoch, p.At = p.Epoch+1, p.At+1 }))
+				if _, code, err := th.beta.take(t.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != CodeApplied {
+					t.Fatal(code, err)
+				}
+			}
+			if streams, _ := th.beta.onDiskOf(t); streams != epochs {
+				t.Fatalf("%d streams", streams)
+			}
+			th.revoke()
+			if streams, _ := th.beta.onDiskOf(t); streams != 1 || o.since(&o.feed) != 0 {
+				t.Errorf("%d streams are on disk, and it is at %d", streams, o.since(&o.feed))
+			}
+			th.pull()
+			th.asAnnounced()
+		})
+	}
 }
 
 // A key document that a thief numbered as high as can be, and by which all was to be

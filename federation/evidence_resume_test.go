@@ -1,9 +1,12 @@
 package federation
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,6 +109,142 @@ func (c *memory) Judge(evidence []byte, news bool) (Conviction, error) {
 		c.news++
 	}
 	return c.believer.Judge(evidence, news)
+}
+
+// Evidence is for active peers and frozen ones, once: what convicts a stranger, a domain
+// that is no peer yet or no more, or was judged before, freezes nobody.
+//
+// Requirement: MESH-022
+func TestEvidenceAgainstNobodysPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := active(alpha, 1)
+		court := &accuser{against: delta}
+		b := newBench(t, func(c *Config) {
+			c.Court = court
+			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
+		})
+		if _, err := b.beta.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
+			t.Errorf("a stranger: %v", err)
+		}
+		court.against = alpha
+		for _, state := range []directory.PeeringState{directory.PeeringPending, directory.PeeringTerminated} {
+			o := b.beta.origin(alpha)
+			p.State = state
+			b.beta.reconcile()
+			if _, err := b.beta.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
+				t.Errorf("a peering that is %s: %v", state, err)
+			}
+			p.State = directory.PeeringActive
+			b.beta.reconcile()
+			if o == nil || !b.beta.origin(alpha).accepts() {
+				t.Errorf("it is frozen once it is a peer")
+			}
+		}
+		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || !fresh {
+			t.Fatal(fresh, err)
+		}
+		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.counts.of(alpha)[CodeEquivocation] != 1 {
+			t.Errorf("frozen: %v", frozen)
+		}
+		must(t, b.beta.freeze(t.Context(), b.beta.cases.open()[0]))
+		b.beta.reconcile() // and it was released
+		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || fresh || !b.beta.origin(alpha).accepts() {
+			t.Errorf("what was judged freezes it again: %v %v", fresh, err)
+		}
+	})
+}
+
+// An accuser is a Court that finds one domain guilty.
+type accuser struct {
+	believer
+	against spiffeid.TrustDomain
+}
+
+func (c *accuser) Judge(evidence []byte, _ bool) (Conviction, error) {
+	return Conviction{Origin: c.against, ID: string(evidence)}, nil
+}
+
+func (c *accuser) Freeze(context.Context, spiffeid.TrustDomain) error { return nil }
+
+// The domain acts on what is found while it runs, at once.
+func TestTheDomainActsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var acted []spiffeid.TrustDomain
+		b := newBench(t, func(c *Config) { c.Court = &believer{func(td spiffeid.TrustDomain) { acted = append(acted, td) }} })
+		ctx, stop := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer stop()
+		go b.beta.enforce(ctx)
+		synctest.Wait()
+		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || !fresh {
+			t.Fatal(fresh, err)
+		}
+		if synctest.Wait(); !slices.Equal(acted, []spiffeid.TrustDomain{alpha}) {
+			t.Errorf("it acted against %v", acted)
+		}
+	})
+}
+
+// What is listed is there to be read, the oldest first, and nothing else is, whatever
+// name it is asked for by. What a crash left is no evidence.
+func TestEvidenceThatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(c *Config) { c.Court = &accuser{against: alpha} })
+		dir := filepath.Join(b.beta.cfg.Dir, "evidence")
+		for i, file := range []string{"alpha.test.E1-2.json", "alpha.test.E1-1.json", "new-1", "nothing.json", "alpha.test.e1", "../secret.json"} {
+			file = filepath.Join(dir, file)
+			must(t, os.WriteFile(file, []byte(filepath.Base(file)), 0o600))
+			must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Duration(i)*time.Minute)))
+		}
+		b.beta.reopen(t)
+		listed := func() (ids []string) {
+			for _, f := range b.beta.Evidence(alpha) {
+				ids = append(ids, f.ID)
+			}
+			return ids
+		}
+		if ids := listed(); !slices.Equal(ids, []string{"E1-2", "E1-1"}) {
+			t.Errorf("after a start it lists %v", ids)
+		}
+		time.Sleep(time.Hour)
+		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || !fresh {
+			t.Fatal(fresh, err)
+		}
+		if ids := listed(); !slices.Equal(ids, []string{"E1-2", "E1-1", "E1-0"}) {
+			t.Errorf("it lists %v", ids)
+		}
+		for id, want := range map[string]string{"": "alpha.test.E1-2.json", "E1-1": "alpha.test.E1-1.json", "E1-0": "E1-0"} {
+			if got, err := b.beta.EvidenceFile(alpha, id); err != nil || string(got) != want {
+				t.Errorf("%q is %q, %v", id, got, err)
+			}
+		}
+		for _, id := range []string{"e1", "/../../secret"} {
+			if got, err := b.beta.EvidenceFile(alpha, id); directory.ProblemOf(err) != directory.NotFound {
+				t.Errorf("%q is %q, %v", id, got, err)
+			}
+		}
+		if _, err := b.beta.EvidenceFile(gamma, ""); directory.ProblemOf(err) != directory.NotFound {
+			t.Errorf("against gamma: %v", err)
+		}
+	})
+}
+
+// The oldest gives way, whatever its name.
+func TestTheOldestEvidenceGivesWay(t *testing.T) {
+	c, _, err := openCases(t.TempDir())
+	must(t, err)
+	for i := range maxFiles {
+		c.kept[alpha] = append(c.kept[alpha], EvidenceFile{fmt.Sprint("E1-", i), time.Now().Add(-time.Duration(i) * time.Minute)})
+	}
+	fresh, err := c.take(Conviction{Origin: alpha, ID: "E1-new"}, []byte("{}"), false)
+	if err != nil || !fresh {
+		t.Fatal(fresh, err)
+	}
+	for _, f := range c.against(alpha) {
+		if f.ID == fmt.Sprint("E1-", maxFiles-1) {
+			t.Error("the oldest is kept")
+		}
+	}
 }
 
 // New evidence stays where all that is kept is from a time to come, as after a clock

@@ -236,7 +236,7 @@ func TestARecordThatContradictsItsPageIsNotShown(t *testing.T) {
 		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[first] == nil {
 			t.Fatalf("%v", shown)
 		}
-		if p := b.beta.Peers()[0]; p.Pending != 0 || p.Received[CodeRecord] != 1 {
+		if p := b.beta.Peers()[0]; p.Pending != 0 || p.Received[CodeRecord] != 1 || p.Records != 1 {
 			t.Fatalf("%+v", p)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -293,6 +294,12 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			_, _ = b.beta.convict(fmt.Append(nil, "E1-", i), true)
 		}
 		acts()
+		if _, err := b.beta.convict([]byte("E1-more"), true); !errors.Is(err, errManyKept) {
+			t.Errorf("of an origin that the domain has frozen: %v", err)
+		}
+		if _, err := b.beta.EvidenceFile(alpha, "E1-0"); err != nil {
+			t.Errorf("what convicted first gave way to what nobody needs: %v", err)
+		}
 		for i := range 3 {
 			set(directory.PeeringActive)
 			b.beta.reconcile()

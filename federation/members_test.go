@@ -3,8 +3,11 @@ package federation
 import (
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"net"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -275,4 +278,140 @@ func TestAPeeringThatEnds(t *testing.T) {
 			t.Errorf("a sees %v and heard %v; b heard %v", a.members(), a.got, b.got)
 		}
 	})
+}
+
+// newTestPool is the pool of a node of alpha's that has met who is in met.
+func newTestPool(met map[spiffeid.ID]string) (p *pool, refused map[string]int) {
+	refused = map[string]int{}
+	p = newPool(&GossipConfig{
+		Node: pondNode("alpha.test", "n1"), Logger: slog.New(slog.DiscardHandler),
+		Allow:   func(id spiffeid.ID) bool { return id.TrustDomain().Name() != "stranger.test" },
+		Refused: func(reason string) { refused[reason]++ },
+	})
+	p.acquainted = func(id spiffeid.ID) (string, bool) { address, ok := met[id]; return address, ok }
+	return p, refused
+}
+
+// claimed is what is said of a node that is at that address.
+func claimed(id spiffeid.ID, address string) *memberlist.Node {
+	return &memberlist.Node{Name: id.String(), Addr: placeholderIP, Port: placeholderPort, Meta: []byte(address),
+		PMin: memberlist.ProtocolVersionMin, PMax: memberlist.ProtocolVersionMax, PCur: memberlist.ProtocolVersion2Compatible}
+}
+
+// Nobody is in the pool but who proved to be where they are said to be, speaks as all
+// others do, and has room left by its domain's other nodes.
+//
+// Requirement: MESH-016
+func TestWhoIsLetIntoThePool(t *testing.T) {
+	const here, there = "10.0.0.2:7946", "10.0.0.3:7946"
+	id, ours := pondNode("beta.test", "n1"), uint8(memberlist.ProtocolVersion2Compatible)
+	met := map[spiffeid.ID]string{id: here}
+	p, refused := newTestPool(met)
+	for name, c := range map[string]struct {
+		change func(*memberlist.Node)
+		want   error
+	}{
+		"as it should be":   {func(*memberlist.Node) {}, nil},
+		"elsewhere":         {func(n *memberlist.Node) { n.Meta = []byte(there) }, errNotMet},
+		"whom nobody met":   {func(n *memberlist.Node) { n.Name = pondNode("beta.test", "n2").String() }, errNotMet},
+		"this node":         {func(n *memberlist.Node) { n.Name = p.cfg.Node.String() }, nil},
+		"a stranger":        {func(n *memberlist.Node) { n.Name = pondNode("stranger.test", "n1").String() }, errNotAllowed},
+		"no ID":             {func(n *memberlist.Node) { n.Name = "n1" }, errClaimed},
+		"another IP":        {func(n *memberlist.Node) { n.Addr = net.IPv4(10, 0, 0, 1) }, errClaimed},
+		"another port":      {func(n *memberlist.Node) { n.Port = 7946 }, errClaimed},
+		"no address":        {func(n *memberlist.Node) { n.Meta = []byte("beta.test") }, errClaimed},
+		"a later protocol":  {func(n *memberlist.Node) { n.PMin = ours + 1 }, errClaimed},
+		"an earlier one":    {func(n *memberlist.Node) { n.PMax = ours - 1 }, errClaimed},
+		"another now":       {func(n *memberlist.Node) { n.PCur = ours + 1 }, errClaimed},
+		"a delegate's":      {func(n *memberlist.Node) { n.DCur = 1 }, errClaimed},
+		"a delegate's most": {func(n *memberlist.Node) { n.DMax = 1 }, errClaimed},
+		"and least":         {func(n *memberlist.Node) { n.DMin = 1 }, errClaimed},
+	} {
+		n := claimed(id, here)
+		c.change(n)
+		if err := p.NotifyAlive(n); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if refused["not_allowed"] != 1 || refused["malformed"] != 9 {
+		t.Errorf("refused: %v", refused)
+	}
+	for i := range maxForeign {
+		p.NotifyJoin(claimed(pondNode("beta.test", fmt.Sprint("m", i)), there))
+		p.NotifyJoin(claimed(pondNode("alpha.test", fmt.Sprint("m", i)), there))
+	}
+	own := pondNode("alpha.test", "n2")
+	met[own] = here
+	if err := p.NotifyAlive(claimed(id, here)); !errors.Is(err, errDomainFull) {
+		t.Errorf("one more of another domain: %v", err)
+	}
+	if err := p.NotifyAlive(claimed(own, here)); err != nil {
+		t.Errorf("one more of the own: %v", err)
+	}
+	member := pondNode("beta.test", "m0")
+	if err := p.NotifyAlive(claimed(member, there)); err != nil {
+		t.Errorf("a member where it was: %v", err)
+	}
+	if err := p.NotifyAlive(claimed(member, here)); !errors.Is(err, errNotMet) {
+		t.Errorf("a member that is said to have moved: %v", err)
+	}
+	met[member] = here
+	if err := p.NotifyAlive(claimed(member, here)); err != nil {
+		t.Errorf("a member that has moved: %v", err)
+	}
+}
+
+// However many nodes there are said to be, so many are looked for, so many at a time and
+// so often; one that was a member is looked for longer, and not only where it is rumoured
+// to be.
+//
+// Requirement: MESH-016
+func TestTheSearchForNodesIsBounded(t *testing.T) {
+	p, refused := newTestPool(nil)
+	for domain := range 2 * maxSought / maxDomainNodes {
+		for i := range maxDomainNodes + 1 {
+			_ = p.NotifyAlive(claimed(pondNode(fmt.Sprint("d", domain, ".test"), fmt.Sprint("n", i)), "10.0.0.2:7946"))
+		}
+		if n := len(p.sought); domain == 0 && n != maxDomainNodes {
+			t.Errorf("%d nodes of one domain are looked for", n)
+		}
+	}
+	if n := len(p.sought); n != maxSought || refused["too_many"] == 0 {
+		t.Errorf("%d nodes are looked for; refused: %v", n, refused)
+	}
+	now, asked := time.Now(), 0
+	if n := len(p.due(now, time.Minute, 3)); n != 3 {
+		t.Errorf("%d at a time", n)
+	}
+	if n := len(p.due(now, time.Minute, maxSought)); n != maxSought-3 {
+		t.Errorf("%d are due that weren't asked", n)
+	}
+	for range 2 * maxTries {
+		now = now.Add(time.Hour)
+		asked += len(p.due(now, time.Minute, maxSought))
+	}
+	if asked != (maxTries-1)*maxSought || len(p.sought) != 0 {
+		t.Errorf("they are asked %d times more, and %d are looked for still", asked, len(p.sought))
+	}
+
+	lost := pondNode("beta.test", "n1")
+	p.NotifyJoin(claimed(lost, "was"))
+	p.NotifyLeave(claimed(lost, "was"))
+	_ = p.NotifyAlive(claimed(lost, "10.0.0.9:7946"))
+	where := map[string]int{}
+	for end := now.Add(seekFor - 2*24*time.Hour); now.Before(end); now = now.Add(12 * time.Hour) {
+		for _, address := range p.due(now, time.Minute, maxSought) {
+			where[address]++
+		}
+	}
+	if n := where["was"]; n < 2*maxTries || where["10.0.0.9:7946"] != n && where["10.0.0.9:7946"] != n-1 {
+		t.Errorf("one that was a member is looked for at %v", where)
+	}
+	if now = now.Add(seekFor); len(p.due(now, time.Minute, maxSought)) != 0 || len(p.sought) != 0 {
+		t.Error("it is looked for for ever")
+	}
+	p.NotifyLeave(claimed(pondNode("stranger.test", "n1"), "was"))
+	if len(p.due(now, time.Minute, maxSought)) != 0 || len(p.sought) != 0 {
+		t.Error("who isn't allowed is looked for")
+	}
 }

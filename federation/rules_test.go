@@ -2,6 +2,7 @@ package federation
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,6 +111,68 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		b.beta.backlog(t.Context(), o())
 		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
 			t.Errorf("without: %+v", s)
+		}
+	})
+}
+
+// What has expired, and what is still to come, counts against quotas as what is there does.
+func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, set := ruled(t)
+		held := func() PeerStatus { return b.beta.Peers()[0] }
+		set(directory.PeerRules{Records: 1})
+		withheld := true
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == pathRecords && withheld {
+				return nil
+			}
+			return body
+		}
+		rid := b.origin.register("short", 60)
+		b.origin.register("long", 6000)
+		b.pull()
+		withheld = false
+		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		if s := held(); s.Records != 1 || s.OverQuota != 1 || s.Pending != 0 {
+			t.Fatalf("of two that came later: %+v", s)
+		}
+		if b.agents()["long"] { // whichever was first
+			b.origin.remove(rid)
+			b.pull()
+			rid = b.origin.register("short", 60)
+			b.pull()
+		}
+		time.Sleep(3 * time.Minute)
+		_, err := b.beta.sweep(b.beta.origin(alpha), sweepLimit)
+		must(t, err)
+		must(t, b.beta.readmit(b.beta.origin(alpha)))
+		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
+			t.Errorf("once the other has expired: %+v", s)
+		}
+	})
+}
+
+// What replaces a record that is held takes its place, also where it comes later.
+func TestAReplacementThatComesLaterHasRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, set := ruled(t)
+		set(directory.PeerRules{Records: 1})
+		rid := b.origin.register("agent", 600)
+		b.pull()
+		withheld := true
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == pathRecords && withheld {
+				return nil
+			}
+			return body
+		}
+		b.origin.replace(rid, 600)
+		b.pull()
+		withheld = false
+		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 0 || !b.agents()["agent"] {
+			t.Errorf("%+v", s)
 		}
 	})
 }

@@ -147,6 +147,69 @@ func TestALongPollEndsWithNewsWithItsWaitOrWithTheNode(t *testing.T) {
 	})
 }
 
+// Who waits at a relay hears of what comes there at once, too.
+func TestALongPollAtARelayEndsWithNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		b.pull()
+		answer, target := make(chan *httptest.ResponseRecorder, 1), pathPages+"?origin=alpha.test&aud=mesh&wait=30s&since="+fmt.Sprint(b.origin.rev)
+		go func() { answer <- b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", target, "") }()
+		time.Sleep(time.Second)
+		b.origin.register("another", 600)
+		start := time.Now()
+		b.pull()
+		if w := <-answer; w.Code != http.StatusOK || time.Since(start) > 0 {
+			t.Errorf("%d after %s", w.Code, time.Since(start))
+		}
+	})
+}
+
+// A peer's node ends its own domain's peering and no other, and nobody else any.
+//
+// Requirement: MESH-025
+func TestWhoSaysFarewell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended []spiffeid.TrustDomain
+		b := newBench(t, func(c *Config) {
+			c.Farewell = func(_ context.Context, td spiffeid.TrustDomain) error { ended = append(ended, td); return nil }
+		})
+		for caller, want := range map[string]int{
+			nodeID(alpha, 1).String(): 204, nodeID(beta, 2).String(): 403, nodeID(delta, 1).String(): 403, "spiffe://alpha.test/agent/ada": 403,
+		} {
+			if w := b.askWithin(b.beta, caller, "POST", PathFarewell, ""); w.Code != want {
+				t.Errorf("%s: %d", caller, w.Code)
+			}
+		}
+		if len(ended) != 1 || ended[0] != alpha {
+			t.Errorf("ended: %v", ended)
+		}
+	})
+}
+
+// Who asks for the key document that lists a key has the newest that does.
+//
+// Requirement: MESH-022
+func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		o := b.beta.origin(alpha)
+		other := newKeyring(alpha, "another", b.origin)
+		var texts []string
+		for _, rings := range [][]*keyring{{b.alpha.keys, other}, {b.alpha.keys}} {
+			b.origin.listKeys(nil, rings...)
+			must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
+			texts = append(texts, o.keysText)
+		}
+		for key, want := range map[string]string{"": texts[1], directory.KeyID(b.alpha.keys.public()): texts[1], directory.KeyID(other.public()): texts[0], "none": ""} {
+			w := b.askWithin(b.beta, nodeID(gamma, 1).String(), "GET", pathKeys+"?origin=alpha.test&key="+key, "")
+			if want == "" && w.Code != http.StatusNotFound || want != "" && w.Body.String() != want {
+				t.Errorf("%q: %d", key, w.Code)
+			}
+		}
+	})
+}
+
 // What was announced and is freed by now is told by an empty page, or its
 // receivers would ask for ever (rule G5).
 //

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -205,4 +206,28 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			end()
 		})
 	}
+}
+
+// A node that goes on with what follows a gap, whatever it is asked for, is left.
+//
+// Requirement: MESH-017
+func TestWhoHasNoChainIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for i := range 3 {
+			b.origin.register(fmt.Sprint("agent-", i), 600)
+		}
+		late, err := b.alpha.publisher.page(directory.Mesh, 2, 10, true)
+		must(t, err)
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == pathPages {
+				return []byte(late.text)
+			}
+			return body
+		}
+		o := b.beta.origin(alpha)
+		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
+			t.Errorf("%v", err)
+		}
+	})
 }

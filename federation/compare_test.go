@@ -1,0 +1,103 @@
+package federation
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// What an origin says of a revision that is here is compared with what it said when that
+// came, also where it was replaced since. What one page lists alone contradicts nothing,
+// nor does what is newer, of another epoch, or a renewal by another word.
+//
+// Requirement: MESH-022
+func TestWhatContradictsWhatIsHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		var rids []directory.RID
+		for i := range 3 {
+			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 600))
+		}
+		b.pull()
+		first := b.origin.regs[rids[0]].announced
+		b.origin.replace(rids[0], 600)
+		b.pull()
+		now := b.origin.regs[rids[1]].announced
+		o := b.beta.origin(alpha)
+		says := func(epoch uint64, ds ...directory.Digest) *verifiedPage {
+			return &verifiedPage{SignedPage: &directory.SignedPage{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, To: 100, At: 100, Digests: ds}, text: "said"}
+		}
+		changed := func(d directory.Digest, f func(*directory.Digest)) directory.Digest { f(&d); return d }
+		later := func(d *directory.Digest) { d.Deadline++ }
+		epoch := b.origin.epoch
+		for name, c := range map[string]struct {
+			page *verifiedPage
+			want bool
+		}{
+			"the same":                   {says(epoch, first, now), false},
+			"nothing":                    {says(epoch), false},
+			"another deadline":           {says(epoch, changed(now, later)), true},
+			"another end":                {says(epoch, directory.Digest{RID: now.RID, Revision: now.Revision, Op: directory.OpEnd, H: now.H}), true},
+			"of what was replaced":       {says(epoch, changed(first, later)), true},
+			"after what is the same":     {says(epoch, first, changed(now, later)), true},
+			"renewed":                    {says(epoch, changed(now, func(d *directory.Digest) { d.Op = directory.OpRenew })), false},
+			"another registration":       {says(epoch, changed(now, func(d *directory.Digest) { d.RID = ridOf(alpha, 99) })), false},
+			"another revision":           {says(epoch, changed(now, func(d *directory.Digest) { d.Revision-- })), false},
+			"newer":                      {says(epoch, changed(now, func(d *directory.Digest) { d.Revision = 99 })), false},
+			"newer, and after the same":  {says(epoch, now, changed(now, func(d *directory.Digest) { d.Revision = 99 })), false},
+			"another epoch":              {says(epoch+1, changed(now, later)), false},
+			"the page that brought this": {nil, false},
+		} {
+			if c.page == nil {
+				must(t, b.beta.store.read(o.cur.id, func(tx *streamTx) error {
+					page, err := tx.pageOf(first.Revision)
+					c.page = says(epoch, changed(first, later))
+					c.page.text = page.text
+					return err
+				}))
+			}
+			other, err := b.beta.contradicted(o, c.page)
+			if err != nil || (other != "") != c.want {
+				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
+			}
+			if c.want && o.oldPage(other) == nil {
+				t.Errorf("%s: it is contradicted by %q", name, other)
+			}
+		}
+		o.comparing.AllowN(time.Now(), int(o.comparing.TokensAt(time.Now())))
+		if other, err := b.beta.contradicted(o, says(epoch, changed(now, later))); err != nil || other != "" {
+			t.Errorf("beyond its pace: %v", err)
+		}
+	})
+}
+
+// What another has of a stream is compared as far as it goes on, and so much at a time.
+//
+// Requirement: MESH-022
+func TestComparingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		const more = 5
+		for i := range crossPages + more {
+			b.origin.register(fmt.Sprint("agent-", i), 600)
+			b.pull()
+		}
+		self := node{beta, b.beta.base}
+		o := b.beta.origin(alpha)
+		must(t, b.beta.askHead(t.Context(), o, b.giver()))
+		upTo := o.since(&o.feed)
+		reached, whole, err := b.beta.crossCheck(t.Context(), o, &o.feed, self, 0, upTo)
+		if err != nil || !whole || reached != upTo-more {
+			t.Errorf("it is compared up to %d of %d: %v %v", reached, upTo, whole, err)
+		}
+		if reached, whole, err := b.beta.crossCheck(t.Context(), o, &o.feed, self, reached, upTo); err != nil || !whole || reached != upTo {
+			t.Errorf("and then up to %d: %v %v", reached, whole, err)
+		}
+		if _, whole, err := b.beta.crossCheck(t.Context(), o, &o.feed, self, upTo, upTo+1); err != nil || whole {
+			t.Errorf("one that is behind: %v %v", whole, err)
+		}
+	})
+}
