@@ -17,38 +17,56 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
+// A LogEnd is how far a member's log goes. Of several members the one whose end is of the
+// highest term, and of those the one of the highest entry, has all that was committed and
+// that any of them has, as when Raft elects. Their positions don't tell: a leader that was
+// cut off may have written more than those that went on without it.
+type LogEnd struct{ Term, Entry uint64 }
+
 // Salvage writes a backup of what the directory dir of a member that is stopped has, for
 // a domain that has lost its majority for good: no member that is left may lead, and so
 // none confirms a Backup. It has the newest snapshot and all of the log behind it. What
 // the domain had not agreed on yet is among that, and what was acknowledged by those
-// alone that are lost is not: of several members the one with the highest position has
-// the most. Nothing in dir is changed.
-func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (err error) {
+// alone that are lost is not: the LogEnd tells which of several members to take. What the
+// member wrote into dir stays as it is, but dir must be one that can be written to.
+func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, err error) {
 	node, err := ownerOf(dir)
 	if err != nil {
-		return err
+		return end, err
+	}
+	if node.TrustDomain() != domain {
+		return end, fmt.Errorf("%s has the state of %s, which is no node of %s", dir, node, domain.Name())
 	}
 	if err := owned(dir, node); err != nil {
-		return err
+		return end, err
 	}
 	d, err := openDisk(dir, raftLogger(slog.New(slog.DiscardHandler)), func(error) {}, 0, 1, func() bool { return false }, nil)
 	if err != nil {
-		return err
+		return end, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	s, at, err := newestSnapshot(d.snapshots, domain)
-	if err == nil {
-		err = s.replay(d.logs, at)
-	}
+	s, end, err := salvage(d, domain)
 	switch {
 	case err != nil:
-		return err
+		return end, err
 	case s.sealed != "":
-		return fmt.Errorf("a restore was under way in %s and its epoch has not begun: use that backup, or another node's disk", dir)
+		return end, fmt.Errorf("a restore was under way in %s and its epoch has not begun: use that backup, or another node's disk", dir)
 	case s.epoch == 0:
-		return fmt.Errorf("%s has no domain's state yet", dir)
+		return end, fmt.Errorf("%s has no domain's state yet", dir)
 	}
-	return s.snapshot().backup(w, backupHeader{backupVersion, node, time.Now().Unix()})
+	return end, s.snapshot().backup(w, backupHeader{backupVersion, node, time.Now().Unix()})
+}
+
+// salvage returns the state that a disk has, to the end of its log.
+func salvage(d *disk, domain spiffeid.TrustDomain) (*state, LogEnd, error) {
+	s, end, unread, err := newestSnapshot(d.snapshots, domain)
+	if err == nil {
+		end, err = s.replay(d.logs, end)
+	}
+	if err == nil && unread != nil && end.Entry < unread.behind { // what was in it is nowhere else
+		err = fmt.Errorf("%w: %w, and the log ends at entry %d", ErrDamaged, unread.err, end.Entry)
+	}
+	return s, end, err
 }
 
 // ownerOf returns the member whose state dir has.
@@ -67,22 +85,35 @@ func ownerOf(dir string) (spiffeid.ID, error) {
 	return id, nil
 }
 
-// newestSnapshot returns the state of the newest snapshot that can be read, and its
-// index; an empty one where there is none.
-func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*state, uint64, error) {
+// unreadSnapshots are those that were passed over, since they can't be read.
+type unreadSnapshots struct {
+	behind uint64 // the last entry that one of them has
+	err    error
+}
+
+// newestSnapshot returns the state of the newest snapshot that can be read, and where it
+// ends; an empty one where there is none. Those that are newer can't be read.
+func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*state, LogEnd, *unreadSnapshots, error) {
 	list, err := store.List() // the newest first
 	if err != nil {
-		return nil, 0, err
+		return nil, LogEnd{}, nil, err
 	}
-	var failed error
+	var unread *unreadSnapshots
 	for _, meta := range list {
 		s, err := openSnapshot(store, meta.ID, domain)
 		if err == nil {
-			return s, meta.Index, nil
+			return s, LogEnd{meta.Term, meta.Index}, unread, nil
 		}
-		failed = errors.Join(failed, fmt.Errorf("the snapshot %s: %w", meta.ID, err))
+		if unread == nil {
+			unread = &unreadSnapshots{}
+		}
+		unread.behind = max(unread.behind, meta.Index)
+		unread.err = errors.Join(unread.err, fmt.Errorf("the snapshot %s: %w", meta.ID, err))
 	}
-	return newState(domain, directory.NewIndex()), 0, failed
+	if unread != nil {
+		return nil, LogEnd{}, nil, unread.err
+	}
+	return newState(domain, directory.NewIndex()), LogEnd{}, nil, nil
 }
 
 func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDomain) (*state, error) {
@@ -98,21 +129,22 @@ func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDoma
 	return s, nil
 }
 
-// replay applies the log behind an index, to its end.
-func (s *state) replay(logs raft.LogStore, behind uint64) error {
+// replay applies the log behind a snapshot that ends there, and returns the log's end.
+func (s *state) replay(logs raft.LogStore, end LogEnd) (LogEnd, error) {
 	first, err1 := logs.FirstIndex()
 	last, err2 := logs.LastIndex()
 	if err := errors.Join(err1, err2); err != nil {
-		return err
+		return end, err
 	}
-	if last > behind && first > behind+1 {
-		return fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot ends at %d", ErrDamaged, first, behind)
+	if last > end.Entry && first > end.Entry+1 {
+		return end, fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot ends at %d", ErrDamaged, first, end.Entry)
 	}
-	for i := behind + 1; i <= last; i++ {
+	for i := end.Entry + 1; i <= last; i++ {
 		var entry raft.Log
 		if err := logs.GetLog(i, &entry); err != nil {
-			return fmt.Errorf("log entry %d: %w", i, err)
+			return end, fmt.Errorf("log entry %d: %w", i, err)
 		}
+		end = LogEnd{entry.Term, i}
 		if entry.Type != raft.LogCommand {
 			continue
 		}
@@ -121,8 +153,8 @@ func (s *state) replay(logs raft.LogStore, behind uint64) error {
 			_, err = s.apply(b, func() {})
 		}
 		if err != nil {
-			return fmt.Errorf("log entry %d: %w", i, err)
+			return end, fmt.Errorf("log entry %d: %w", i, err)
 		}
 	}
-	return nil
+	return end, nil
 }

@@ -2,13 +2,18 @@ package consensus
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -36,10 +41,20 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 					}
 				}
 				want := inspect(t, d.backup(left))
+				log := d.nodes[left].raft
 				d.close()
+				dir := filepath.Join(d.dir, fmt.Sprint(left))
+				before := sumsOf(t, dir)
 				var file bytes.Buffer
-				if err := Salvage(filepath.Join(d.dir, fmt.Sprint(left)), alpha, &file); err != nil {
+				end, err := Salvage(dir, alpha, &file)
+				if err != nil {
 					t.Fatal(err)
+				}
+				if has := log.Stats(); fmt.Sprint(end.Term) != has["last_log_term"] || fmt.Sprint(end.Entry) != has["last_log_index"] {
+					t.Errorf("its log ends at %+v, and not at entry %s of term %s", end, has["last_log_index"], has["last_log_term"])
+				}
+				if after := sumsOf(t, dir); !maps.Equal(before, after) {
+					t.Errorf("the directory had\n%v\nand has\n%v", before, after)
 				}
 				got := inspect(t, file.Bytes())
 				if got.Hash != want.Hash || got.Registrations != 20 || got.Position.Epoch != want.Position.Epoch || got.Node != d.members[left].ID || got.LedgerSize < want.LedgerSize {
@@ -57,6 +72,79 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 	}
 }
 
+// sumsOf returns the sums and modes of all files below a directory.
+func sumsOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	sums := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil || e.IsDir() {
+			sums[path] = fmt.Sprint(info.Mode())
+			return err
+		}
+		b, err := os.ReadFile(path)
+		sums[path] = fmt.Sprintf("%v %x", info.Mode(), sha256.Sum256(b))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sums
+}
+
+// A snapshot that can't be read is done without where the log has what it had, and never
+// by giving what was long before it.
+func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
+	for _, logged := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDomain(t, 1, nil)
+			d.ready()
+			for i := range 2 {
+				if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 3600)); err != nil {
+					t.Fatal(err)
+				}
+				if err := d.nodes[0].raft.Snapshot().Error(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second) // a snapshot is named by when it was taken
+			}
+			d.close()
+			dir := filepath.Join(d.dir, "0")
+			files, _ := filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin"))
+			if len(files) != 2 {
+				t.Fatal(files)
+			}
+			if err := os.Truncate(files[1], 10); err != nil { // they are named by term and entry
+				t.Fatal(err)
+			}
+			if !logged { // as of a member that was sent the snapshot
+				disk, err := openDisk(dir, raftLogger(slog.New(slog.DiscardHandler)), func(error) {}, 0, 1, func() bool { return false }, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				first, _ := disk.logs.FirstIndex()
+				last, _ := disk.logs.LastIndex()
+				if err := errors.Join(disk.logs.DeleteRange(first, last), disk.close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var file bytes.Buffer
+			_, err := Salvage(dir, alpha, &file)
+			switch {
+			case !logged && (!errors.Is(err, ErrDamaged) || file.Len() > 0):
+				t.Errorf("%v, and %d bytes are written, of a snapshot that is not the newest", err, file.Len())
+			case logged && err != nil:
+				t.Error(err)
+			case logged && inspect(t, file.Bytes()).Registrations != 2:
+				t.Error("the log is not in it")
+			}
+		})
+	}
+}
+
 // What is no member's directory, or is not whole, gives no backup.
 func TestWhatCannotBeSalvaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -68,13 +156,16 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 		d.close()
 		dir := filepath.Join(d.dir, "0")
 		var file bytes.Buffer
-		if err := Salvage(t.TempDir(), alpha, &file); err == nil || !strings.Contains(err.Error(), "no node's") {
+		if _, err := Salvage(t.TempDir(), alpha, &file); err == nil || !strings.Contains(err.Error(), "no node's") {
 			t.Errorf("of an empty directory: %v", err)
+		}
+		if _, err := Salvage(dir, beta, &file); err == nil || !strings.Contains(err.Error(), "no node of beta.test") {
+			t.Errorf("as another domain's: %v", err)
 		}
 		if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
 			t.Fatal(err)
 		}
-		if err := Salvage(dir, alpha, &file); !errors.Is(err, ErrDamaged) {
+		if _, err := Salvage(dir, alpha, &file); !errors.Is(err, ErrDamaged) {
 			t.Errorf("without its log: %v", err)
 		}
 		if file.Len() > 0 {

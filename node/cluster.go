@@ -65,8 +65,8 @@ var ErrDamaged = consensus.ErrDamaged
 func (c *Config) ConsensusDir() string { return filepath.Join(c.Data, "consensus") }
 
 // SalvageBackup writes a backup of what a stopped node has on its disk, where its domain
-// has lost its majority for good.
-func SalvageBackup(cfg Config, w io.Writer) error {
+// has lost its majority for good, and returns how far its log goes.
+func SalvageBackup(cfg Config, w io.Writer) (consensus.LogEnd, error) {
 	return consensus.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, w)
 }
 

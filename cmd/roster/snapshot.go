@@ -40,11 +40,15 @@ func (a *app) snapshotSalvageCommand() *cobra.Command {
 		Short: "Make a backup of a stopped node's disk, where a domain has lost its majority for good",
 		Long: `Make a backup of what a node has on its disk, for a domain that has lost more than half
 of its voters for good: the nodes that are left can't write, and can't save a backup
-while they run. The node must be stopped, and its disk is left as it is.
+while they run. The node must be stopped, and what it has on its disk stays as it is;
+where that is damaged, or can't be written to, work on a copy.
 
-Do so with each node that is left, and take the backup with the highest position. Then
-begin the domain anew: move the data of all nodes that are left away, start as many as
-the domain begins with, by configurations whose members name them, and restore that
+Do so with each node that is left. Each tells at which term and entry its log ends: take
+the backup of the highest term, and of those the one of the highest entry. The position
+doesn't tell: a leader that was cut off may have written what never counted.
+
+Then begin the domain anew: move the data of all nodes that are left away, start as many
+as the domain begins with, by configurations whose members name them, and restore that
 backup with --force. Peers go on by themselves where they find a node that they know
 ("roster peer set DOMAIN --nodes" at the other side says where they are).
 
@@ -59,7 +63,17 @@ What was acknowledged by none but the nodes that are lost is lost with them.`,
 			if err != nil {
 				return usage("the configuration can't be used: %w", err).try(a.program + " config")
 			}
-			return a.keepBackup(args[0], func(file *os.File) error { return node.SalvageBackup(cfg, file) })
+			var term, entry uint64
+			err = a.keepBackup(args[0], func(file *os.File) error {
+				end, err := node.SalvageBackup(cfg, file)
+				term, entry = end.Term, end.Entry
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			a.note("its log ends at term %d, entry %d: of several nodes' backups take the highest term, then the highest entry", term, entry)
+			return nil
 		},
 	}
 	c.Flags().StringVar(&config, "config", "", "the node's configuration, YAML")
