@@ -92,6 +92,59 @@ func TestAFollowerWithAWrongClockIsNotReady(t *testing.T) {
 	})
 }
 
+// A follower with a wrong clock doesn't become ready because another leads, who can't say
+// at once what time it is; nor is it ready now and then because its clock is at the bound.
+//
+// Requirement: MESH-009
+func TestAWrongClockIsNotReadyNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, wrong := newClockDomain(t, 3)
+		leader, follower := d.leader()
+		other := 3 - leader - follower
+		wrong[follower].Store(int64(time.Hour))
+		time.Sleep(5 * time.Second)
+		watch := func(what string, ready bool) {
+			t.Helper()
+			for range 1000 {
+				if err := d.nodes[follower].Ready(); (err == nil) != ready {
+					t.Fatalf("%s: %v", what, err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		if err := d.nodes[leader].Transfer(t.Context(), d.members[other].ID); err != nil {
+			t.Fatal(err)
+		}
+		watch("another leads", false)
+		wrong[follower].Store(int64(2*maxOff - 100*time.Millisecond))
+		watch("it is nearly right", false)
+		wrong[follower].Store(0)
+		time.Sleep(5 * time.Second)
+		wrong[follower].Store(int64(2*maxOff - 100*time.Millisecond))
+		watch("it is nearly wrong", true)
+		d.close()
+	})
+}
+
+// Who leads tells of no time, as one of an earlier build: what another said before counts
+// for a while only.
+func TestAClockIsNotWrongForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{}
+		s.cfg.clock = time.Now
+		s.judgeClock(time.Now(), time.Now().Add(time.Hour).UnixMilli())
+		s.judgeClock(time.Now(), 0)
+		if s.clockOff.Load() == 0 {
+			t.Error("it is right because nothing is said of it")
+		}
+		time.Sleep(clockKept)
+		s.judgeClock(time.Now(), 0)
+		if s.clockOff.Load() != 0 {
+			t.Error("it is wrong by what was said long ago")
+		}
+	})
+}
+
 // A sweep that would end many registrations because time has jumped looks at the
 // clocks again first: what a wrong clock would have ended lives on when the clock
 // is put right in time, and ends when the clocks say that it is so (rule T2). A

@@ -38,7 +38,7 @@ func (s *Store) Contacts() []RaftPeer {
 		return peers
 	case leader.ID == s.cfg.Node:
 		for i := range peers {
-			peers[i].Unheard = peers[i].LastContact.IsZero()
+			peers[i].Unheard = s.leading.Load() && peers[i].LastContact.IsZero()
 		}
 		return peers
 	}

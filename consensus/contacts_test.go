@@ -84,6 +84,21 @@ func TestEveryMemberTellsOfThoseThatTheLeaderNeverHeard(t *testing.T) {
 	})
 }
 
+// A leader that isn't ready to lead yet has not asked: it misses nobody.
+func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, _ := d.leader()
+		d.nodes[leader].leading.Store(false) // as between an election and what follows
+		for _, p := range d.nodes[leader].Contacts() {
+			if p.Unheard {
+				t.Errorf("%s is missed", p.ID)
+			}
+		}
+	})
+}
+
 // Who led once, and followed another since, tells of nobody by what it heard as the
 // leader: that is no time at which the others fell silent.
 func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {

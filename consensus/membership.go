@@ -239,7 +239,7 @@ func (s *Store) Ready() error {
 		return errors.New("this member is stopping")
 	case s.diskHangs() > 0:
 		return errDiskHangs
-	case ok && s.isSealed(): // without a leader nobody knows how the log goes on
+	case s.isSealed() && (ok || s.leading.Load()): // without a leader nobody knows how the log goes on
 		return errSealed
 	case s.leading.Load():
 		return nil

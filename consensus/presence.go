@@ -76,7 +76,7 @@ func (s *Store) announcePresence() bool {
 	if err := s.post(ctx, leader, presencePath, &presenceWord{began.UnixMilli()}, &a); err != nil {
 		return false
 	}
-	s.clockOff.Store(int64(clockOff(began, s.cfg.clock(), a.time)))
+	s.judgeClock(began, a.time)
 	if a.Epoch == 0 {
 		return false // the leader reads its own log again, or there is no history yet
 	}
@@ -86,19 +86,43 @@ func (s *Store) announcePresence() bool {
 	return !s.Position().Before(at)
 }
 
-// clockOff returns by how much this member's clock is ahead of its leader's, who said what
-// time it was (Unix milliseconds) between began and now; 0 where it didn't, or where each
-// may be right enough by rule T2.
-func clockOff(began, now time.Time, leader int64) time.Duration {
+// A follower's clock is wrong beyond twice what rule T2 lets each be off, and right again
+// a little below: one that drifts past the bound isn't ready now and then. A new leader
+// can't say at once what time it is, and one of an earlier build never says: what was
+// said before counts meanwhile.
+const (
+	clockWrong = 2 * maxOff
+	clockRight = clockWrong - maxOff/8
+	clockKept  = 30 * time.Second
+)
+
+// judgeClock notes whether this member's clock is wrong, by what its leader said between
+// began and now (Unix milliseconds, 0 for nothing). The presence loop alone calls it.
+func (s *Store) judgeClock(began time.Time, leader int64) {
 	if leader == 0 {
-		return 0
+		if time.Since(s.clockSaid) >= clockKept {
+			s.clockOff.Store(0)
+		}
+		return
 	}
+	bound := clockWrong
+	if s.clockOff.Load() != 0 {
+		bound = clockRight
+	}
+	off := clockOff(began, s.cfg.clock(), leader)
+	if off.Abs() <= bound {
+		off = 0
+	}
+	s.clockOff.Store(int64(off))
+	s.clockSaid = time.Now()
+}
+
+// clockOff returns by how much at least this member's clock is ahead of its leader's, who
+// said what time it was between began and now.
+func clockOff(began, now time.Time, leader int64) time.Duration {
 	off := now.Round(0).Sub(time.UnixMilli(leader))
 	if took := now.Sub(began); off > 0 {
 		off = max(0, off-took)
-	}
-	if off.Abs() <= 2*maxOff {
-		return 0
 	}
 	return off
 }

@@ -37,10 +37,12 @@ type Store struct {
 	leading  atomic.Bool  // leads, has applied all before its term, and the history has begun
 	caughtUp atomic.Bool  // a follower's: has applied what the leader had a moment ago
 	clockOff atomic.Int64 // a follower's: by how much its clock is wrong, where it is
-	settled  atomic.Bool  // has led or caught up since it was opened
-	failed   atomic.Pointer[error]
-	failing  chan struct{} // closed once failed is set
-	regrants chan struct{} // asks for grants to be decided anew; holds one
+	// clockSaid is when a leader last said what time it is; the presence loop alone has it.
+	clockSaid time.Time
+	settled   atomic.Bool // has led or caught up since it was opened
+	failed    atomic.Pointer[error]
+	failing   chan struct{} // closed once failed is set
+	regrants  chan struct{} // asks for grants to be decided anew; holds one
 
 	reads     reign
 	asked     shared // by a follower of its leader, for linearizable reads
