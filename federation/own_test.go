@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -17,6 +18,35 @@ type countingKeys struct {
 func (c *countingKeys) Verify(origin spiffeid.TrustDomain, typ, jws string) ([]byte, string, error) {
 	c.verified++
 	return c.Keyring.Verify(origin, typ, jws)
+}
+
+// Who forges what this domain said is counted like who forges another's; who echoes it is
+// not, also where the key is none that is known any more.
+//
+// Requirement: MESH-017
+func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, own := newBench(t, nil), newModel(beta, alpha)
+		b.beta.Mesh.cfg.Source = own
+		own.listKeys(nil, b.beta.keys)
+		b.beta.Mesh.cfg.Keys = &behind{b.beta.keys, own.KeyDocument()}
+		says := func(by *site) string {
+			text, err := by.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.Issuer = beta }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		good := says(b.beta)
+		cut := strings.LastIndexByte(good, '.') + 1
+		forged := good[:cut] + strings.Repeat("A", len(good)-cut)
+		for i, text := range []string{good, says(b.alpha), forged} {
+			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + text})
+			if n := b.beta.refusing.of(gamma)[CodeSignature]; n != uint64(i/2) {
+				t.Errorf("after %d messages %d are counted as forged", i+1, n)
+			}
+		}
+	})
 }
 
 // What claims to be of the own domain costs a sender no less than what it says of

@@ -105,7 +105,7 @@ func (m *Mesh) route(p pushed) {
 	}
 	issuer := peek(p.msg[1:])
 	if !issuer.IsZero() && issuer == m.cfg.Domain {
-		m.hearOwn(p.msg[1:])
+		m.hearOwn(p)
 		return
 	}
 	if o := m.origin(issuer); o != nil && o.accepts() {
@@ -138,15 +138,22 @@ func peek(text string) (issuer spiffeid.TrustDomain) {
 
 // hearOwn notes how far the own domain has spoken to the mesh in its epoch. A peer may
 // echo what it alone was told, or pulled before it was gossiped: so this silences
-// nobody but a member that speaks in the leader's place.
-func (m *Mesh) hearOwn(text string) {
-	payload, _, err := m.cfg.Keys.Verify(m.cfg.Domain, directory.TypePage, text)
-	if err != nil {
+// nobody but a member that speaks in the leader's place. By a key that this domain has
+// none but its members sign.
+func (m *Mesh) hearOwn(p pushed) {
+	if p.msg[0] != gossipPage {
 		return
 	}
-	p, err := directory.ParsePage(payload)
-	if err == nil && p.Audience == directory.Mesh && p.Epoch == m.cfg.Source.Position().Epoch && p.To > m.ownHeard.Load() {
-		m.ownHeard.Store(p.To)
+	payload, _, err := m.cfg.Keys.Verify(m.cfg.Domain, directory.TypePage, p.msg[1:])
+	if err != nil {
+		if keyCode(err) == CodeSignature {
+			_ = m.refused(p.from, p.msg, &Refusal{Code: CodeSignature, Err: err})
+		}
+		return
+	}
+	page, err := directory.ParsePage(payload)
+	if err == nil && page.Audience == directory.Mesh && page.Epoch == m.cfg.Source.Position().Epoch && page.To > m.ownHeard.Load() {
+		m.ownHeard.Store(page.To)
 	}
 }
 
