@@ -246,6 +246,8 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 			"id": uri("Of https_spiffe: whose SVID it shows; any node of the domain if not given."),
 		}), "Where the bundle is had anew (SPIFFE Federation, 5).")
 	}
+	orNone := endpoint()
+	orNone.Required, orNone.Description = nil, "Of set: where the bundle is had anew; {} is nowhere."
 	return map[string]*openapi3.Schema{
 		"spiffe-bundle": said(object([]string{"keys", "spiffe_sequence", "spiffe_refresh_hint"}, props{
 			"keys":            array(object([]string{"kty", "use"}, props{"kty": text("", 0), "use": text("", 0)}), "The domain's authorities.", 0),
@@ -294,7 +296,8 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"domain": text("", 0), "state": text("pending, active, behind, failing, unlisted, frozen, terminated: never active where its word is too old.", 0),
 				"agreed": oneOf("pending", "active", "frozen", "terminated"), "fingerprint": text("SHA-256 of the peer's X.509 authorities.", 0),
 				"exported": said(boolean(), "Whether the peer may have what is for the mesh."), "unlisted": said(boolean(), "Whether the peer lets this domain have nothing."),
-				"invited_until": moment, "ended_by": oneOf("us", "peer"), "head_age_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}}, "addresses": array(text("", 0), "", 0),
+				"invited_until": moment, "ended_by": oneOf("us", "peer"), "head_age_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},
+				"addresses": array(text("", 0), "", 0), "gossip": array(text("", 0), "By which its pool is joined, host:port.", 0),
 				"export": peerRules(), "import": peerRules(), "hidden": said(boolean(), "Whether what the peer told isn't shown, since it wasn't heard for long."),
 				"records": atLeast(0, "Held of the peer, filtered or not."), "bytes": atLeast(0, "Of these on disk."),
 				"missing": atLeast(0, "Registrations whose records nobody gave yet."), "over_quota": atLeast(0, "Registrations for which there was no room."),
@@ -326,8 +329,9 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		"peer-accept": said(object([]string{"token"}, props{"token": nonEmpty("Of the domain that invites.")}), "A token."),
 		"peer-change": said(object([]string{"domain", "verb"}, props{
 			"domain": nonEmpty("The peer's trust domain."), "verb": oneOf("remove", "release", "export", "unexport", "set"), "export": peerRules(), "import": peerRules(),
-			"addresses": array(uri("https://HOST[:PORT] of a node."), "", 0), "gossip": array(text("host:port", 0), "", 0), "bundle_endpoint": endpoint(),
-		}), "What to do with a peering."),
+			"addresses": array(uri("https://HOST[:PORT] of a node."), "Of set.", 0), "gossip": array(text("host:port", 0), "Of set.", 0),
+			"bundle_endpoint": orNone,
+		}), "What to do with a peering; what set isn't given stays as it is."),
 		"peer-offer": said(object([]string{"domain", "bundle", "addresses", "secret"}, props{
 			"domain": nonEmpty("The invited trust domain."), "bundle": said(object(nil, nil), "Its SPIFFE bundle, a JWKS object."),
 			"addresses": array(uri("https://HOST[:PORT] of a node."), "", 0), "gossip": array(text("host:port", 0), "", 0), "bundle_endpoint": endpoint(), "secret": nonEmpty("Of the token."),

@@ -211,8 +211,8 @@ func checkAddresses(addresses []string) error {
 		return directory.Refuse(directory.BadRequest, "addresses is empty: give the base URL of at least one of the peer's nodes").At("/addresses")
 	}
 	for _, a := range addresses {
-		if u, err := url.Parse(a); err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" {
-			return directory.Refuse(directory.BadRequest, "the address %q is not https://HOST[:PORT]", a).At("/addresses")
+		if u, err := url.Parse(a); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+			return directory.Refuse(directory.BadRequest, "the address %.200q is not https://HOST[:PORT]", a).At("/addresses")
 		}
 	}
 	return nil

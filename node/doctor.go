@@ -346,7 +346,7 @@ func (d *doctor) peer(p api.Peer) {
 	}
 	if len(bad) > 0 {
 		d.say("messages from "+p.Domain, FindingWarning, "its operator is to look at its nodes; \"roster peer remove "+p.Domain+"\" ends it",
-			"its nodes brought what no honest node sends, which was refused: %s", strings.Join(bad, ", "))
+			"since this node started its nodes brought what no honest node of this release sends, which was refused: %s", strings.Join(bad, ", "))
 	}
 }
 

@@ -46,8 +46,9 @@ func (a *app) peerSetCommand() *cobra.Command {
 		Use:   "set DOMAIN",
 		Short: "Set rules for what goes to a peer and what is taken of it, and where it is found",
 		Long: `Set rules for what goes to a peer, beyond what policy says, and for what is taken of
-what it announces. What isn't given stays as it is. Rules for what comes in hold at
-once for what is here already, but for quotas: those bound what is added.
+what it announces. What isn't given stays as it is; a bundle endpoint and its profile go
+together. Rules for what comes in hold at once for what is here already, but for quotas:
+those bound what is added.
 
 Where a peer is found is what its invitation said. When its nodes move, or others take
 their places, say so here: its operator has the addresses of "roster raft peers -o wide".`,
@@ -86,6 +87,8 @@ their places, say so here: its operator has the addresses of "roster raft peers 
 				to.Gossip = gossip
 			}
 			switch {
+			case endpoint == "" && c.Flags().Changed("bundle-profile"):
+				return usage("--bundle-profile is that of --bundle-endpoint: give both")
 			case c.Flags().Changed("bundle-endpoint") && endpoint == "":
 				to.Endpoint = &directory.BundleEndpoint{}
 			case endpoint != "":
