@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -62,9 +63,15 @@ func (m *Mesh) getWithHeader(ctx context.Context, n node, path string, q url.Val
 	case res.StatusCode == http.StatusForbidden:
 		return "", nil, fmt.Errorf("%w: %s says %s", errDenied, n.base, said(body))
 	case res.StatusCode != http.StatusOK:
-		return "", nil, fmt.Errorf("%s answers %s: %s", n.base, res.Status, said(body))
+		return "", nil, fmt.Errorf("%s answers %s: %s", n.base, answered(res), said(body))
 	}
 	return string(body), res.Header, nil // one byte over the limit is for the gate to refuse
+}
+
+// answered is the status of an answer, in this release's words: HTTP/1 has the other side's,
+// whatever bytes it sends.
+func answered(res *http.Response) string {
+	return strings.TrimSpace(fmt.Sprint(res.StatusCode, " ", http.StatusText(res.StatusCode)))
 }
 
 // said is what a refusal's body says, fit for an operator's eyes: the detail of a problem

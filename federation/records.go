@@ -274,7 +274,7 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", n.base, res.Status)
+		return fmt.Errorf("%s answers %s", n.base, answered(res))
 	}
 	res.Body = &counted{http.MaxBytesReader(nil, res.Body, maxCoded), func(bytes int) { m.traffic.add(n.domain, bytes, 0) }}
 	body, done, err := m.codecs.plainly(res)

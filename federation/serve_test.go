@@ -282,4 +282,7 @@ func TestARefusalIsFitToBeRead(t *testing.T) {
 			t.Errorf("of %q it says %s, want %s", body, got, want)
 		}
 	}
+	if got := answered(&http.Response{StatusCode: 500, Status: "500 \x1b[2Jgone"}); got != "500 Internal Server Error" {
+		t.Errorf("of its status it says %q", got)
+	}
 }

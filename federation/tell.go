@@ -78,7 +78,7 @@ func (m *Mesh) showEvidence(ctx context.Context, n node, evidence []byte) error 
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10))
 	if res.StatusCode >= http.StatusInternalServerError || res.StatusCode == http.StatusTooManyRequests {
-		return fmt.Errorf("%w: %s answers %s", errNotTaken, n.base, res.Status)
+		return fmt.Errorf("%w: %s answers %s", errNotTaken, n.base, answered(res))
 	}
 	return nil
 }

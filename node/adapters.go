@@ -151,7 +151,7 @@ func byCode(counts map[federation.Code]uint64) map[string]uint64 {
 // that invited, and what keeps it pending where nobody sees to that.
 func awaited(p directory.Peering, now time.Time) (until time.Time, why string) {
 	if p.Until == 0 {
-		return until, "no node of it has taken the invitation yet: accept the token again"
+		return until, "no node of it has said that it took the invitation: accept the token again"
 	}
 	until = time.Unix(p.Until, 0).UTC()
 	if !now.Before(until) {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -158,13 +159,20 @@ func (ps peerings) Accept(ctx context.Context, token api.Token) error {
 		var refused *api.Error
 		if errors.As(err, &refused) && refused.Status < 500 {
 			p.State = directory.PeeringTerminated
-			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %s", p.Domain.Name(), refused.Detail), n.store.AmendPeering(ctx, pending, p))
+			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", p.Domain.Name(), theirs(refused)), n.store.AmendPeering(ctx, pending, p))
 		}
-		return directory.Refuse(api.Upstream, "no node of %s took the invitation, so the peering is pending here; accept it again once one is reached: %w", p.Domain.Name(), err)
+		if refused != nil {
+			err = theirs(refused)
+		}
+		return directory.Refuse(api.Upstream, "no node of %s said that it took the invitation, so the peering is pending here; accept it again once one is reached: %w", p.Domain.Name(), err)
 	}
 	p.State = directory.PeeringActive
 	return n.store.AmendPeering(ctx, pending, p)
 }
+
+// theirs is what a node of another domain answered, quoted: its bytes are that one's, and
+// an operator reads them.
+func theirs(e *api.Error) error { return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error()) }
 
 // offer shows the secret to one node after the other until one takes it. It
 // believes the token's bundle, and shows no certificate: that domain knows none of

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -24,5 +25,13 @@ func TestPendingPeeringsSayWhatTheyWaitFor(t *testing.T) {
 		if x.why == "" && why != "" || !strings.Contains(why, x.why) || until.IsZero() != (x.until == 0) {
 			t.Errorf("%s: until %s, %q; want %q", name, until, why, x.why)
 		}
+	}
+}
+
+// What another domain says of an invitation is no bytes that a terminal would take for its
+// own.
+func TestWhatAnInvitationIsAnsweredIsFitToBeRead(t *testing.T) {
+	if got := theirs(&api.Error{Reply: api.Reply{Status: 403}, Detail: "\x1b[2Jgone"}).Error(); got != `it answers 403, "\x1b[2Jgone"` {
+		t.Errorf("it says %s", got)
 	}
 }
