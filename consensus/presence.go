@@ -97,10 +97,10 @@ const (
 )
 
 // judgeClock notes whether this member's clock is wrong, by what its leader said between
-// began and now (Unix milliseconds, 0 for nothing). The presence loop alone calls it.
+// began and now (Unix milliseconds, 0 for nothing).
 func (s *Store) judgeClock(began time.Time, leader int64) {
 	if leader == 0 {
-		if time.Since(s.clockSaid) >= clockKept {
+		if said := s.clockSaid.Load(); said == nil || time.Since(*said) >= clockKept {
 			s.clockOff.Store(0)
 		}
 		return
@@ -113,8 +113,9 @@ func (s *Store) judgeClock(began time.Time, leader int64) {
 	if off.Abs() <= bound {
 		off = 0
 	}
+	said := time.Now()
 	s.clockOff.Store(int64(off))
-	s.clockSaid = time.Now()
+	s.clockSaid.Store(&said)
 }
 
 // clockOff returns by how much at least this member's clock is ahead of its leader's, who

@@ -23,23 +23,22 @@ type Store struct {
 	cluster *cluster
 	opened  time.Time
 
-	batches  batcher
-	growth   growth
-	courier  courier
-	lines    switchboard
-	tenure   tenure
-	presence presence
-	jumps    jumpWatch
-	unread   atomic.Pointer[error]  // why the last snapshot that did not do was none for this release
-	outside  atomic.Pointer[string] // why this node is no member yet; nil where it is
-	found    candidates
-	restores sync.Mutex   // one at a time
-	leading  atomic.Bool  // leads, has applied all before its term, and the history has begun
-	caughtUp atomic.Bool  // a follower's: has applied what the leader had a moment ago
-	clockOff atomic.Int64 // a follower's: by how much its clock is wrong, where it is
-	// clockSaid is when a leader last said what time it is; the presence loop alone has it.
-	clockSaid time.Time
-	settled   atomic.Bool // has led or caught up since it was opened
+	batches   batcher
+	growth    growth
+	courier   courier
+	lines     switchboard
+	tenure    tenure
+	presence  presence
+	jumps     jumpWatch
+	unread    atomic.Pointer[error]  // why the last snapshot that did not do was none for this release
+	outside   atomic.Pointer[string] // why this node is no member yet; nil where it is
+	found     candidates
+	restores  sync.Mutex                // one at a time
+	leading   atomic.Bool               // leads, has applied all before its term, and the history has begun
+	caughtUp  atomic.Bool               // a follower's: has applied what the leader had a moment ago
+	clockOff  atomic.Int64              // a follower's: by how much its clock is wrong, where it is
+	clockSaid atomic.Pointer[time.Time] // when a leader last said what time it is; nil for never
+	settled   atomic.Bool               // has led or caught up since it was opened
 	failed    atomic.Pointer[error]
 	failing   chan struct{} // closed once failed is set
 	regrants  chan struct{} // asks for grants to be decided anew; holds one
