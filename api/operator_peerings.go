@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,7 +66,8 @@ func (p *PeerSettings) check() error {
 		}
 	}
 	for _, a := range p.Gossip {
-		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+		host, port, err := net.SplitHostPort(a)
+		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil {
 			return directory.Refuse(directory.BadRequest, "the gossip address %.200q is not host:port", a).At("/gossip")
 		}
 	}

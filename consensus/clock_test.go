@@ -73,11 +73,14 @@ func TestAFollowerWithAWrongClockIsNotReady(t *testing.T) {
 		d, wrong := newClockDomain(t, 3)
 		leader, _ := d.leader()
 		follower := (leader + 1) % 3
-		for off, ready := range map[time.Duration]bool{time.Hour: false, -time.Hour: false, 5 * time.Second: false, 3500 * time.Millisecond: true, 0: true} {
-			wrong[follower].Store(int64(off))
+		for _, c := range []struct {
+			off   time.Duration
+			ready bool
+		}{{time.Hour, false}, {-time.Hour, false}, {0, true}, {5 * time.Second, false}, {3500 * time.Millisecond, true}} {
+			wrong[follower].Store(int64(c.off))
 			time.Sleep(5 * time.Second)
-			if err := d.nodes[follower].Ready(); (err == nil) != ready {
-				t.Errorf("%v off: %v", off, err)
+			if err := d.nodes[follower].Ready(); (err == nil) != c.ready {
+				t.Errorf("%v off: %v", c.off, err)
 			}
 		}
 		wrong[follower].Store(0)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -305,6 +306,29 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 	})
 }
 
+// A peer whose nodes have moved is followed where its peering says that they are, by the
+// loops that run.
+func TestAPeerThatMovedIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("agent", 600)
+		var peering atomic.Pointer[directory.Peering]
+		there, elsewhere := active(alpha, 1), active(alpha, 1)
+		elsewhere.Addresses = []string{"https://elsewhere.test"}
+		peering.Store(&elsewhere)
+		b.beta.cfg.Peerings = func() []directory.Peering { return []directory.Peering{*peering.Load()} }
+		b.beta.reopen(t)
+		defer b.beta.run(t)()
+		time.Sleep(time.Minute)
+		if s := b.beta.Peers()[0]; len(b.beta.shown(alpha)) != 0 || s.LastError == "" {
+			t.Fatalf("found elsewhere: %+v", s)
+		}
+		peering.Store(&there)
+		b.beta.reconcile()
+		eventually(t, time.Minute, "followed where it is", func() bool { return len(b.beta.shown(alpha)) == 1 })
+	})
+}
+
 // Requirement: MESH-025
 func TestATerminatedPeerIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -332,6 +356,9 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 		stop()
 		streams, err := b.beta.store.streams(alpha)
 		origins, err2 := b.beta.store.origins()
+		if counted := len(b.beta.counts.of(alpha)) + len(b.beta.refusing.of(alpha)); counted != 0 {
+			t.Errorf("%d counts are left", counted)
+		}
 		if len(streams)+len(origins)+len(b.beta.Peers()) != 0 || err != nil || err2 != nil {
 			t.Fatalf("left: %v %v %v %v %v", streams, origins, b.beta.Peers(), err, err2)
 		}

@@ -79,6 +79,13 @@ func (c *counts) add(td spiffeid.TrustDomain, code Code) {
 	c.all[td][code]++
 }
 
+// forget drops a domain's counts.
+func (c *counts) forget(td spiffeid.TrustDomain) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.all, td)
+}
+
 // of returns a copy of one domain's counts.
 func (c *counts) of(td spiffeid.TrustDomain) map[Code]uint64 {
 	c.mu.Lock()

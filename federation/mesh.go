@@ -386,6 +386,8 @@ func (m *Mesh) forget(o *origin) {
 		return
 	}
 	m.cfg.View.Drop(o.domain)
+	m.counts.forget(o.domain) // another peering begins without them
+	m.refusing.forget(o.domain)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.origins, o.domain)

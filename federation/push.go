@@ -31,7 +31,7 @@ const pushQueue = 256
 func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
 	in := make(chan pushed, pushQueue)
 	deliver := func(from spiffeid.ID, msg []byte) {
-		if lost, full := enqueue(in, pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}); full {
+		for _, lost := range enqueue(in, pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}) {
 			m.refusing.add(lost.from.domain, CodeRate)
 		}
 	}
@@ -64,18 +64,18 @@ func (m *Mesh) setGossip(g gossiper) {
 	m.gossip = g
 }
 
-// enqueue puts p into a queue, in the place of the oldest where it is full, which is
-// lost then.
-func enqueue(c chan pushed, p pushed) (lost pushed, full bool) {
+// enqueue puts p into a queue, where it is full in the place of the oldest: of more than
+// one where others put something into it meanwhile. It returns those.
+func enqueue(c chan pushed, p pushed) (lost []pushed) {
 	for {
 		select {
 		case c <- p:
-			return lost, full
+			return lost
 		default:
 		}
 		select {
-		case lost = <-c:
-			full = true
+		case oldest := <-c:
+			lost = append(lost, oldest)
 		default:
 		}
 	}
@@ -109,7 +109,7 @@ func (m *Mesh) route(p pushed) {
 		return
 	}
 	if o := m.origin(issuer); o != nil && o.accepts() {
-		if lost, full := enqueue(o.mail, p); full {
+		for _, lost := range enqueue(o.mail, p) {
 			m.counts.add(o.domain, CodeRate)
 			m.refusing.add(lost.from.domain, CodeRate)
 		}
