@@ -43,7 +43,7 @@ func TestGetSaysWhichDomainsHaveAName(t *testing.T) {
 
 // What was restored and what a frozen origin told look like anything else but for this.
 //
-// Requirement: MESH-043
+// Requirement: MESH-019
 func TestGetSaysWhatSpeaksAgainstARegistration(t *testing.T) {
 	for member, want := range map[string]string{"unconfirmed": "local, unconfirmed", "disputed": "local, disputed"} {
 		one := `{"agent":"weather","href":"/ad/r/` + rid + `","provenance":{"origin_authority":"alpha.test","verification":{"state":"local","` + member + `":true}}}`
