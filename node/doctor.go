@@ -312,11 +312,11 @@ func (d *doctor) peer(p api.Peer) {
 	case "active":
 		d.say(check, FindingOK, "", "active, %s", lag)
 	case "behind":
-		status := FindingOK // as at any moment at which something comes
-		if p.LagSeconds > lagBound.Seconds() || p.Missing > 0 {
-			status = FindingWarning
+		if p.LagSeconds <= lagBound.Seconds() && p.Missing == 0 { // as at any moment at which something comes
+			d.say(check, FindingOK, "", "active, %s", lag)
+			break
 		}
-		d.say(check, status, reach, "%s, and %d records are missing: %s", lag, p.Missing, cmp.Or(p.LastError, "no error"))
+		d.say(check, FindingWarning, reach, "%s, and %d records are missing: %s", lag, p.Missing, cmp.Or(p.LastError, "no error"))
 	case "pending":
 		do, found := "\"roster peer accept\" at the other side", "pending"
 		if p.LastError != "" {

@@ -1,5 +1,45 @@
 package mesh
 
+// Cut stops everything between two domains, both ways.
+func (m *Mesh) Cut(a, b string) {
+	m.Note("%s and %s are cut from each other", a, b)
+	for _, x := range m.Domain(a).Nodes {
+		for _, y := range m.Domain(b).Nodes {
+			m.Net.Cut(x.host, y.host)
+		}
+	}
+}
+
+// CutOff stops everything between a domain and all others.
+func (m *Mesh) CutOff(name string) {
+	for _, d := range m.Domains {
+		if d.Name != name {
+			m.Cut(name, d.Name)
+		}
+	}
+}
+
+// Isolate stops everything between a node and all other nodes. Clients still
+// reach it.
+func (m *Mesh) Isolate(n *Node) {
+	m.Note("%s is cut from all other nodes", n.Name)
+	for _, other := range m.nodes() {
+		if other != n {
+			m.Net.Cut(n.host, other.host)
+		}
+	}
+}
+
+// Heal ends all cuts.
+func (m *Mesh) Heal() {
+	m.Note("all cuts end")
+	for _, a := range m.nodes() {
+		for _, b := range m.nodes() {
+			m.Net.Heal(a.host, b.host)
+		}
+	}
+}
+
 // CutOneWay stops what one node sends to another. What the other sends arrives.
 func (m *Mesh) CutOneWay(from, to *Node) {
 	m.Note("%s doesn't reach %s", from.Name, to.Name)

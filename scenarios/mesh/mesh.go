@@ -361,7 +361,7 @@ func (m *Mesh) stop() {
 		all.Go(func() {
 			// One that has just been handed a leadership by another that ends waits for it as
 			// long as members do for each other: of some stories longer than a node's end may take.
-			if err := n.running.Load().Close(); !m.options.Unhurried || !errors.Is(err, context.DeadlineExceeded) {
+			if err := n.running.Load().Close(); !m.options.Unhurried || !late(err) {
 				m.report(err)
 			}
 		})
@@ -376,6 +376,14 @@ func (m *Mesh) stop() {
 	}
 	// net/http does not end a dial that nobody needs any more; it gives up by itself.
 	time.Sleep(max(3*time.Minute, m.options.patience()))
+}
+
+// late reports whether an error, and each that is joined in it, is that time was over.
+func late(err error) bool {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !late(err) })
+	}
+	return errors.Is(err, context.DeadlineExceeded)
 }
 
 // Bundle returns what whoever trusts the domain trusts.
@@ -420,46 +428,6 @@ func (m *Mesh) Living() (living []*Node) {
 		}
 	}
 	return living
-}
-
-// Cut stops everything between two domains, both ways.
-func (m *Mesh) Cut(a, b string) {
-	m.Note("%s and %s are cut from each other", a, b)
-	for _, x := range m.Domain(a).Nodes {
-		for _, y := range m.Domain(b).Nodes {
-			m.Net.Cut(x.host, y.host)
-		}
-	}
-}
-
-// CutOff stops everything between a domain and all others.
-func (m *Mesh) CutOff(name string) {
-	for _, d := range m.Domains {
-		if d.Name != name {
-			m.Cut(name, d.Name)
-		}
-	}
-}
-
-// Isolate stops everything between a node and all other nodes. Clients still
-// reach it.
-func (m *Mesh) Isolate(n *Node) {
-	m.Note("%s is cut from all other nodes", n.Name)
-	for _, other := range m.nodes() {
-		if other != n {
-			m.Net.Cut(n.host, other.host)
-		}
-	}
-}
-
-// Heal ends all cuts.
-func (m *Mesh) Heal() {
-	m.Note("all cuts end")
-	for _, a := range m.nodes() {
-		for _, b := range m.nodes() {
-			m.Net.Heal(a.host, b.host)
-		}
-	}
 }
 
 // Eventually tries until try returns nil, and fails the test when it has not
