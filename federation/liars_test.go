@@ -430,3 +430,32 @@ func TestStreamsAreReadAtAPace(t *testing.T) {
 		}
 	})
 }
+
+// A push/pull that lists a member with too few versions is refused before
+// memberlist's parser, which would end the program over it.
+//
+// Requirement: MESH-016
+func TestAShortListOfVersionsEndsNoNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		defer p.drain()
+		victim := p.start(pondNode("alpha.test", "n1"), nil, nil)
+		liar := p.start(pondNode("gamma.test", "n1"), nil, nil)
+
+		state := message(wirePushPull, "Nodes", 1, "UserStateLen", 0)
+		state = append(state, message(0, "Name", liar.id.String(), "Incarnation", 1, "State", 0, "Vsn", []byte{1, 5})[1:]...)
+		framed := append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)
+		framed = appendHeads(framed, nil)
+
+		stream, err := liar.transport.dial(t.Context(), victim.address, victim.id, forExchange)
+		must(t, err)
+		_, err = stream.Write(framed)
+		must(t, err)
+		_, _ = io.Copy(io.Discard, stream)
+		liar.transport.drop(stream.raw)
+
+		if members := victim.members(); len(members) != 1 || members[0].ID != victim.id {
+			t.Errorf("members are %v", members)
+		}
+	})
+}

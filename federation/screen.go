@@ -32,6 +32,11 @@ const (
 // make room for a million on the word of a ten-byte header.
 const maxPoolSize = 1024
 
+// wireVersions is the number of protocol versions that memberlist states of a
+// node, a byte each: the least, most and current one of its own protocol and of
+// the delegate's.
+const wireVersions = 6
+
 var (
 	errWire    = errors.New("not what a member sends")
 	errClaim   = errors.New("it claims another node's name")
@@ -151,6 +156,12 @@ func (s *screen) state(from spiffeid.ID, msg []byte) error {
 		}
 		if err := s.claim(from, true, fields["Name"], fields["Incarnation"]); err != nil {
 			return err
+		}
+
+		// memberlist 0.6.0 indexes the versions of a listed node without a look at
+		// their number: a shorter list would end the program (ADR 0001).
+		if versions, _ := fields["Vsn"].value.(string); len(versions) != wireVersions {
+			return fmt.Errorf("%w: a member with %d versions", errWire, len(versions))
 		}
 	}
 	if len(rest) > 0 {

@@ -277,7 +277,10 @@ func TestTheScreen(t *testing.T) {
 func TestTheScreenOfStreams(t *testing.T) {
 	from, other := pondNode("alpha.test", "n1"), pondNode("beta.test", "n1").String()
 	header := func(nodes, user int) []byte { return message(wirePushPull, "Nodes", nodes, "UserStateLen", user) }
-	node := message(0, "Name", other, "Incarnation", 1)[1:]
+	versioned := func(versions ...byte) []byte {
+		return message(0, "Name", other, "Incarnation", 1, "Vsn", versions)[1:]
+	}
+	node := versioned(1, 5, 2, 0, 0, 0)
 	for name, c := range map[string]struct {
 		msg []byte
 		err error
@@ -293,6 +296,10 @@ func TestTheScreenOfStreams(t *testing.T) {
 		"fewer than it says":     {append(header(2, 0), node...), errWire},
 		"more than it says":      {append(header(1, 0), append(node, node...)...), errWire},
 		"user state":             {append(header(0, 5), "hello"...), errWire},
+		"a node of no version":   {append(header(1, 0), message(0, "Name", other, "Incarnation", 1)[1:]...), errWire},
+		"versions cut short":     {append(header(1, 0), versioned(1, 5, 2, 0)...), errWire},
+		"a version too many":     {append(header(1, 0), versioned(1, 5, 2, 0, 0, 0, 0)...), errWire},
+		"a number for versions":  {append(header(1, 0), message(0, "Name", other, "Incarnation", 1, "Vsn", 7)[1:]...), errWire},
 		"a user message":         {[]byte("\x08\x81\xaaUserMsgLen\xce\x01\x00\x00\x00"), errWire},
 		"compression":            {[]byte("\x09\x82\xa4Algo\x00\xa3Buf\xa1x"), errWire},
 		"a ping":                 {message(wirePing, "Node", other, "SourceNode", from.String()), nil},
