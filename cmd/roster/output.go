@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
-	"charm.land/lipgloss/v2"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
@@ -162,23 +162,32 @@ func (a *app) draw(t table) []byte {
 		}
 		return []byte(b.String())
 	}
-	widths := make([]int, len(lines[0]))
+
+	columns := tabwriter.NewWriter(&b, 0, 0, columnGap, ' ', 0)
 	for _, line := range lines {
-		for i, cell := range line {
-			widths[i] = max(widths[i], lipgloss.Width(cell))
-		}
+		fmt.Fprintln(columns, strings.Join(line, "\t"))
 	}
-	for n, line := range lines {
-		var row strings.Builder
-		for i, cell := range line {
-			row.WriteString(cell + strings.Repeat(" ", widths[i]-lipgloss.Width(cell)+2))
+	_ = columns.Flush() // a strings.Builder takes everything
+
+	return a.emphasizeHead(b.String())
+}
+
+// columnGap is the number of spaces between the widest cell of a column and the next column.
+const columnGap = 2
+
+// emphasizeHead returns the lines of a table without trailing spaces, the first one in bold.
+func (a *app) emphasizeHead(text string) []byte {
+	var b strings.Builder
+	first := true
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		if first {
+			line = a.bold(line)
+			first = false
 		}
-		text := strings.TrimRight(row.String(), " ")
-		if n == 0 {
-			text = a.bold(text)
-		}
-		b.WriteString(text + "\n")
+		b.WriteString(line + "\n")
 	}
+
 	return []byte(b.String())
 }
 
@@ -209,7 +218,7 @@ func (a *app) bold(s string) string {
 	if !a.terminal || a.getenv("NO_COLOR") != "" || a.getenv("TERM") == "dumb" {
 		return s
 	}
-	return lipgloss.NewStyle().Bold(true).Render(s)
+	return "\x1b[1m" + s + "\x1b[m"
 }
 
 // note tells a person something that is no data.

@@ -7,8 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
-	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/api"
@@ -172,8 +172,9 @@ func (f *follower) line(t table, n int) error {
 	f.widths = slices.Grow(f.widths, len(cells))[:len(cells)]
 	var row strings.Builder
 	for i, cell := range cells {
-		f.widths[i] = max(f.widths[i], lipgloss.Width(cell))
-		row.WriteString(cell + strings.Repeat(" ", f.widths[i]-lipgloss.Width(cell)+2))
+		width := utf8.RuneCountInString(cell)
+		f.widths[i] = max(f.widths[i], width)
+		row.WriteString(cell + strings.Repeat(" ", f.widths[i]-width+columnGap))
 	}
 	text := strings.TrimRight(row.String(), " ")
 	if n == 0 {

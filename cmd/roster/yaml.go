@@ -4,100 +4,81 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v3"
 )
 
-// appendYAML appends JSON as YAML in block style, members in the order in which
-// they came. Strings are in double quotes, so none is taken for something else,
-// and what can't be seen in them is escaped (AD-072).
+// appendYAML appends JSON as YAML in block style. Members keep their order, and
+// numbers their digits. Strings are in double quotes, so that none is read as
+// another type, and what a terminal would act on is escaped (AD-072).
 func appendYAML(b []byte, value []byte) ([]byte, error) {
-	d := jsontext.NewDecoder(bytes.NewReader(value))
-	b, err := yamlValue(b, d, 0, false)
+	node, err := yamlNode(jsontext.NewDecoder(bytes.NewReader(value)))
 	if err != nil {
 		return nil, fmt.Errorf("the answer is not JSON: %w", err)
 	}
-	return append(b, '\n'), nil
+
+	var text strings.Builder
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(node); err != nil {
+		return nil, err
+	}
+
+	// Outside of quoted strings the text is plain ASCII, so the escapes that safe
+	// writes are inside of them, where YAML reads them as JSON does.
+	for line := range strings.Lines(text.String()) {
+		b = append(append(b, safe(strings.TrimSuffix(line, "\n"))...), '\n')
+	}
+
+	return b, nil
 }
 
-// yamlValue appends the next value of d at a depth. A value that does not begin
-// a line of its own is led by a space or, when it is a collection, a line break.
-func yamlValue(b []byte, d *jsontext.Decoder, depth int, led bool) ([]byte, error) {
-	t, err := d.ReadToken()
+// plainKey matches the names that need no quotes.
+var plainKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+
+// yamlNode reads the next JSON value.
+func yamlNode(d *jsontext.Decoder) (*yaml.Node, error) {
+	token, err := d.ReadToken()
 	if err != nil {
 		return nil, err
 	}
-	kind := t.Kind()
-	if empty := map[jsontext.Kind]string{'{': "{}", '[': "[]"}[kind]; empty != "" && d.PeekKind() == kind+2 {
-		_, err = d.ReadToken()
-		return append(lead(b, led), empty...), err
-	}
-	switch kind {
-	case '{', '[':
-		return yamlItems(b, d, kind, depth, led)
+
+	node := &yaml.Node{Kind: yaml.ScalarNode, Value: token.String()}
+	switch kind := token.Kind(); kind {
 	case '"':
-		return yamlString(lead(b, led), t.String()), nil
-	}
-	return append(lead(b, led), t.String()...), nil
-}
+		node.Tag = "!!str"
+		node.Style = yaml.DoubleQuotedStyle
 
-func lead(b []byte, led bool) []byte {
-	if led {
-		return append(b, ' ')
-	}
-	return b
-}
-
-// yamlItems appends the members or elements of a collection and reads its end.
-func yamlItems(b []byte, d *jsontext.Decoder, kind jsontext.Kind, depth int, led bool) ([]byte, error) {
-	for first := true; d.PeekKind() != kind+2; first = false {
-		if !first || led {
-			b = append(append(b, '\n'), strings.Repeat("  ", depth)...)
+	case '{', '[':
+		node = &yaml.Node{Kind: yaml.SequenceNode}
+		if kind == '{' {
+			node.Kind = yaml.MappingNode
 		}
-		inner := kind == '{'
-		if kind == '[' {
-			b = append(b, '-', ' ') // the first member stands behind the dash
-		} else {
-			name, err := d.ReadToken()
-			if err != nil {
-				return nil, err
-			}
-			b = append(yamlKey(b, name.String()), ':')
-		}
-		var err error
-		if b, err = yamlValue(b, d, depth+1, inner); err != nil {
+		if err := yamlItems(d, node); err != nil {
 			return nil, err
 		}
 	}
-	_, err := d.ReadToken()
-	return b, err
+
+	return node, nil
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
-
-// yamlWords are plain words that YAML 1.1 or 1.2 takes for something else.
-var yamlWords = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
-
-func yamlKey(b []byte, name string) []byte {
-	if plainKey.MatchString(name) && !slices.Contains(yamlWords, strings.ToLower(name)) {
-		return append(b, name...)
-	}
-	return yamlString(b, name)
-}
-
-func yamlString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for _, r := range s {
-		switch r {
-		case '"', '\\':
-			b = append(b, '\\', byte(r))
-		case '\n':
-			b = append(b, '\\', 'n')
-		default:
-			b = append(b, safe(string(r))...)
+// yamlItems reads the members or elements of a collection up to its end.
+func yamlItems(d *jsontext.Decoder, into *yaml.Node) error {
+	for d.PeekKind() != '}' && d.PeekKind() != ']' {
+		item, err := yamlNode(d)
+		if err != nil {
+			return err
 		}
+
+		isKey := into.Kind == yaml.MappingNode && len(into.Content)%2 == 0
+		if isKey && plainKey.MatchString(item.Value) {
+			item.Style = 0
+		}
+		into.Content = append(into.Content, item)
 	}
-	return append(b, '"')
+
+	_, err := d.ReadToken()
+	return err
 }
