@@ -70,7 +70,7 @@ func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*
 		quiet.Stop()
 		end(nil)
 	}}
-	resp, err := c.stream(ctx, withQuery("/ad/watch", opt.query()), lastID)
+	resp, err := c.stream(ctx, withQuery("/ad/watch", opt.query()), lastID) //nolint:bodyclose // the Watch closes it
 	if err != nil {
 		err = w.why(err)
 		w.close()

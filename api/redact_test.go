@@ -52,7 +52,6 @@ func (p partPolicy) Changed() <-chan struct{} { return p.now.Load().changed }
 
 // A notary makes the records of what a view has, without signatures.
 type notary struct {
-	signed
 	view *directory.View
 }
 

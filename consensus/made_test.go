@@ -11,15 +11,14 @@ import (
 // What the leader makes is what every member would have made itself: statement,
 // streams and projection.
 func TestWhatTheLeaderMakesChangesNothing(t *testing.T) {
-	with, without := newDrive(t), newDrive(t)
-	r := with.registering(ada, "translator", 600)
+	r := newDrive(t).registering(ada, "translator", 600)
 	r.Granted.Grants = append(r.Granted.Grants, grant{directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}})
 	plain := *r
 	plain.Made = nil
 	whole := must(r.prepared(t))
 	for name, m := range map[string]*made{"whole": whole, "of other grants": {Reg: whole.Reg, Doc: whole.Doc, Shown: whole.Shown[:32], Packed: whole.Packed},
 		"of another release": {Reg: whole.Reg, Doc: whole.Doc, Shown: whole.Shown, Packed: &packed{directory.PackedVersion + 1, []byte("?")}}} {
-		with, without = newDrive(t), newDrive(t)
+		with, without := newDrive(t), newDrive(t)
 		r.Made = m
 		a, b := with.at(1, command{Register: r}), without.at(1, command{Register: &plain})
 		if a.err != nil || b.err != nil {

@@ -96,8 +96,8 @@ func (s *Store) tell() *told {
 func (t *told) request(leader Member) *raft.AppendEntriesRequest {
 	id, address := []byte(leader.ID.String()), []byte(leader.Address)
 	return &raft.AppendEntriesRequest{
-		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: id, Addr: address},
-		Term:      t.Term, Leader: address,
+		RPCHeader:    raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: id, Addr: address},
+		Term:         t.Term,
 		PrevLogEntry: t.Index, PrevLogTerm: t.Of, LeaderCommitIndex: t.Index,
 	}
 }

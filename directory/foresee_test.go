@@ -1,6 +1,7 @@
 package directory_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
@@ -35,7 +36,7 @@ func TestForesee(t *testing.T) {
 			if vs := judge([]byte(tc.answer)); len(vs) > 0 {
 				wrong = vs[0].Pointer
 			}
-		} else if told, ok := err.(*directory.Error); ok && told.Problem == directory.BadInput {
+		} else if told := (*directory.Error)(nil); errors.As(err, &told) && told.Problem == directory.BadInput {
 			at, wrong = told.Pointer, tc.wrong
 		}
 		if at != tc.at || wrong != tc.wrong {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -140,7 +139,7 @@ func FuzzLoadResting(f *testing.F) {
 			t.Fatalf("%d bytes hold a document of %d", len(raw), len(d.Bytes()))
 		}
 		if err == nil && !bytes.Equal(LoadDocument(KindAD, d.Bytes()).Bytes(), d.Bytes()) {
-			t.Fatal(fmt.Sprintf("%q is %q", raw, d.Bytes()))
+			t.Fatalf("%q is %q", raw, d.Bytes())
 		}
 	})
 }

@@ -2,7 +2,7 @@ package directory
 
 import (
 	"bytes"
-	"encoding/json" // its Number is what jsonschema takes
+	"encoding/json" //nolint:depguard // its Number is what jsonschema takes
 	"errors"
 	"fmt"
 	"io"
@@ -106,7 +106,7 @@ func (s *Schema) judge(value []byte, at string) ([]Violation, error) {
 		return nil, fmt.Errorf("it is not one JSON value: %w", err)
 	}
 	if _, err = d.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("there is more than one JSON value: %v", err)
+		return nil, errors.New("there is more than one JSON value")
 	}
 	var long *unwieldyError
 	if errors.As(wieldy(v), &long) {

@@ -98,7 +98,8 @@ func newMeaningWorld(t *testing.T, m *fakeModel, agents ...agent) *world {
 // until asks until an answer is as it must be in the end.
 func (w *world) until(t *testing.T, r discovery.Reader, request string, right func(*discovery.Result) bool) *discovery.Result {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	again := time.Tick(5 * time.Millisecond)
+	for end := time.Now().Add(time.Minute); ; <-again {
 		res := w.askAs(r, request)
 		if right(res) {
 			return res

@@ -86,7 +86,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	}
 	must(t, b.askHead(t.Context(), o, n))
 	must(t, b.pullAll(t.Context(), o, &o.feed, n, endless(t.Context())))
-	fmt.Println("at", directory.Mesh, origin.epoch, o.since(&o.feed))
+	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.since(&o.feed))
 	limit = ""
 	for i := range 24 {
 		if i%7 == 6 {
@@ -102,7 +102,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 				must(t, b.askHead(t.Context(), o, n))
 			}
 			must(t, b.pullAll(t.Context(), o, f, n, endless(t.Context())))
-			fmt.Println("at", f.aud, origin.epoch, o.since(f))
+			fmt.Fprintln(os.Stdout, "at", f.aud, origin.epoch, o.since(f))
 		}
 		b.backlog(t.Context(), o)
 		if i%3 == 0 {

@@ -312,7 +312,7 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			"issued at no time": {alpha, o.epoch, good, dated(maxTime+1, 0), errTime},
 			"since no time":     {alpha, o.epoch, good, dated(0, maxTime+1), errTime},
 		} {
-			if c.want == errTime {
+			if errors.Is(c.want, errTime) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
 			if e, err := openEntry(c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {

@@ -139,7 +139,7 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		if b.agents()["long"] { // whichever was first
 			b.origin.remove(rid)
 			b.pull()
-			rid = b.origin.register("short", 60)
+			b.origin.register("short", 60)
 			b.pull()
 		}
 		time.Sleep(3 * time.Minute)

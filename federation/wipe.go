@@ -60,7 +60,7 @@ func (s *store) wipeSome(id, pages int) (next int, err error) {
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
 	s.readers.Lock()
-	s.readers.Unlock() //nolint:staticcheck // only waits
+	s.readers.Unlock() //lint:ignore SA2001 only waits
 	run := freeRun{file: s.wiper.file, size: s.db.Info().PageSize}
 	for end := id + pages; id < end; id++ {
 		page, err := tx.Page(id)

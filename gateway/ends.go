@@ -87,7 +87,7 @@ func (f *flow) Read(b []byte) (int, error) {
 	switch {
 	case err == nil, errors.Is(err, io.EOF):
 		return n, err
-	case context.Cause(f.call.ctx) == error(errStopping):
+	case errors.Is(context.Cause(f.call.ctx), errStopping):
 		return n, errStopping
 	}
 	return n, explain(f.call.ctx, err)

@@ -146,7 +146,10 @@ func TestHostileEndpoints(t *testing.T) {
 			for r.Context().Err() == nil {
 				io.WriteString(w, " ")
 				w.(http.Flusher).Flush()
-				time.Sleep(20 * time.Millisecond)
+				select {
+				case <-r.Context().Done():
+				case <-time.After(20 * time.Millisecond):
+				}
 			}
 		case "/bomb":
 			w.Header().Set("Content-Encoding", "gzip")
@@ -201,7 +204,8 @@ func TestHostileEndpoints(t *testing.T) {
 		t.Errorf("%d requests reached a server that nobody vouches for", reached.Load())
 	}
 	g.Close()
-	for deadline := time.Now().Add(90 * time.Second); len(stillCalling()) > 0; time.Sleep(50 * time.Millisecond) {
+	again := time.Tick(50 * time.Millisecond)
+	for deadline := time.Now().Add(90 * time.Second); len(stillCalling()) > 0; <-again {
 		if time.Now().After(deadline) { // a connection that came too late for Close idles for a minute
 			t.Fatalf("goroutines that are held by servers: %s", strings.Join(stillCalling(), "\n\n"))
 		}

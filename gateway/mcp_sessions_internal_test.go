@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -79,7 +80,7 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := p.close(ended); err != nil && err != context.Canceled {
+		if err := p.close(ended); err != nil && !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})

@@ -45,7 +45,8 @@ func domain(t testing.TB) *consensus.Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	for end := time.Now().Add(time.Minute); s.Ready() != nil; time.Sleep(5 * time.Millisecond) {
+	again := time.Tick(5 * time.Millisecond)
+	for end := time.Now().Add(time.Minute); s.Ready() != nil; <-again {
 		if time.Now().After(end) {
 			t.Fatal(s.Ready())
 		}

@@ -106,7 +106,8 @@ func TestAFewAddressesCloseANodeToNobodyItKnows(t *testing.T) {
 			b.dial(from)
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); b.refused.Load() < 8*(12-5-1); time.Sleep(time.Millisecond) {
+	again := time.Tick(time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); b.refused.Load() < 8*(12-5-1); <-again {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d are refused: each address has five in the hall and one at the door", b.refused.Load())
 		}

@@ -82,7 +82,7 @@ func (c *child) stop() error {
 	defer func() { _ = c.log.Close() }()
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case <-c.done:
+	case <-c.done: //nolint:errcheck // a child that was killed before is fine
 		return nil
 	case <-time.After(closeTimeout + time.Second):
 		return errors.Join(fmt.Errorf("node %d did not end in time and was killed", c.pid()), c.cmd.Process.Kill(), <-c.done)

@@ -238,6 +238,7 @@ func BenchmarkCrossing(b *testing.B) {
 }
 
 func awaitAgent(b testing.TB, c *api.Client, name string) {
+	again := time.Tick(time.Millisecond)
 	for range 10_000 {
 		page, err := c.Lookup(b.Context(), api.LookupOptions{Agent: name})
 		if err != nil {
@@ -246,7 +247,7 @@ func awaitAgent(b testing.TB, c *api.Client, name string) {
 		if len(page.Agents) > 0 {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		<-again
 	}
 	b.Fatalf("%s is not visible", name)
 }

@@ -39,7 +39,8 @@ func (n Network) orTCP() Network {
 const takenFor = 2 * time.Second
 
 func listenTCP(addr string) (net.Listener, error) {
-	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+	again := time.Tick(50 * time.Millisecond)
+	for began := time.Now(); ; <-again {
 		ln, err := net.Listen("tcp", addr)
 		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(began) > takenFor {
 			return ln, err

@@ -3,8 +3,7 @@ package scenarios
 import (
 	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,7 +28,7 @@ func TestAnOriginIsFollowed(t *testing.T) {
 		w.Header().Set("Content-Type", "application/woa+json")
 		fmt.Fprintf(w, `{"woa_version":"1","agents":[%s],"transports":{"rest":{"base":"https://api.example.com","invoke_path":"/a/{agent_id}"}}}`, listed)
 	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	defer s.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -28,7 +28,7 @@ func (p *processes) agentOf(domain int, who string, h http.HandlerFunc) *httptes
 	s := httptest.NewUnstartedServer(h)
 	s.TLS = &tls.Config{Certificates: pair, ClientAuth: tls.RequestClientCert}
 	s.EnableHTTP2 = true
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	p.t.Cleanup(s.Close)
 	return s

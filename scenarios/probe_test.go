@@ -3,8 +3,7 @@ package scenarios
 import (
 	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -33,7 +32,7 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 		asked.Add(1)
 		fmt.Fprintf(w, `{"name":"Honest","description":"D","version":"1","url":"https://%s/honest","skills":[{"id":"hello","name":"H","description":"D","tags":[]}]}`, r.Host)
 	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	defer s.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")

@@ -55,7 +55,7 @@ func TestTheFilledDomainEndsWithTheLastThatMeasuresIt(t *testing.T) {
 			return b.many.nodes[0].running()
 		}
 		p, err = begin("sleep", filepath.Join(b.dir, "log"), "sleep", "60")
-		b.many = &filled{domain: &domain{nodes: []*process{p}, client: http.DefaultClient}}
+		b.many = &filled{domain: &domain{nodes: []*process{p}, client: &http.Client{}}}
 		return err
 	}
 	var between, after bool

@@ -76,7 +76,11 @@ func (b *bench) refreshLists(ctx context.Context, d *domain, paths []string) err
 		began := time.Now()
 		side := d.side("refresh-lists", func(ctx context.Context, w, i int) error {
 			due := time.Duration(i*listClients+w) * time.Second * listSize / refreshesWanted
-			time.Sleep(time.Until(began.Add(due)))
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Until(began.Add(due))):
+			}
 			at := (w*7919 + i*listSize) % (len(all) - listSize)
 			told, err := clients[w%len(clients)].RefreshMany(ctx, all[at:at+listSize])
 			for _, one := range told {

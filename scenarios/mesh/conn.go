@@ -108,7 +108,7 @@ func (c *conn) await(op string, try func(now time.Time) (bool, error), next func
 		changed, at := w.changed, next()
 		w.mu.Unlock()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return err
 		case err != nil:
 			return &net.OpError{Op: op, Net: c.local.Network(), Source: c.local, Addr: c.remote, Err: err}

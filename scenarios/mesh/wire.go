@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"errors"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -155,7 +156,7 @@ func (y *way) send(now time.Time, data []byte) {
 
 // finish sends the way's end; what is sent behind it is nothing.
 func (y *way) finish(now time.Time, end error) {
-	if y.shut && end == io.EOF {
+	if y.shut && errors.Is(end, io.EOF) {
 		return
 	}
 	y.shut = true

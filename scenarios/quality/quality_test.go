@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -199,4 +200,4 @@ func TestOnlyNodesOfThisMachineAreScored(t *testing.T) {
 }
 
 // absent reports whether an error says that the sets are not there.
-func absent(err error) bool { return os.IsNotExist(err) || err == fs.ErrNotExist }
+func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
