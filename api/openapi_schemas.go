@@ -254,6 +254,12 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 			"spiffe_sequence": atLeast(0, "Rises with each new authority."), "spiffe_refresh_hint": atLeast(0, "Seconds after which to look again."),
 		}), "A SPIFFE trust bundle: whom to believe of this domain."),
 		"raft": said(object([]string{"leader", "peers"}, props{
+			"quotas": said(object([]string{"registrations", "registrations_limit", "bytes", "bytes_limit", "owners", "largest_share"}, props{
+				"registrations": atLeast(0, "Of the domain."), "registrations_limit": atLeast(0, "0 for none."),
+				"bytes": atLeast(0, "Of the documents, as they were written."), "bytes_limit": atLeast(0, "0 for none."),
+				"owners":        atLeast(0, "Identities that own a registration."),
+				"largest_share": said(&openapi3.Schema{Type: &openapi3.Types{"number"}}, "The part of its quota that the owner uses who uses most of it; exact to a 64th."),
+			}), "How much of its quotas the domain uses."),
 			"leader": text("A SPIFFE ID; empty where none is known.", 0),
 			"peers": array(object([]string{"id", "address", "voter"}, props{
 				"id": uri(""), "address": text("", 0), "api": uri("The base URL of its directory."), "voter": boolean(), "last_contact": moment, "unheard": said(boolean(), "The leader has not heard it since it leads."),

@@ -44,6 +44,20 @@ type RaftStatus struct {
 	Peers  []RaftPeer `json:"peers"`
 	// Admitted are nodes that may join.
 	Admitted []Admission `json:"admitted,omitempty"`
+	// Quotas are how much of its quotas the domain uses.
+	Quotas QuotaStatus `json:"quotas,omitzero"`
+}
+
+// A QuotaStatus is how much of its quotas a domain uses. A limit of 0 is none.
+type QuotaStatus struct {
+	Registrations      uint64 `json:"registrations"`
+	RegistrationsLimit uint64 `json:"registrations_limit"`
+	Bytes              uint64 `json:"bytes"` // of documents, as they were written
+	BytesLimit         uint64 `json:"bytes_limit"`
+	Owners             int    `json:"owners"`
+	// LargestShare is the part of its quota, from 0 to 1, that the owner uses who uses
+	// most of it; exact to a 64th.
+	LargestShare float64 `json:"largest_share"`
 }
 
 // A RaftPeer is one node of the domain.

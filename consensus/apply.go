@@ -42,7 +42,7 @@ type state struct {
 
 	// What follows is derived from the above, but for uncovered, which is empty
 	// between commands.
-	holdings  map[directory.Identity]holding
+	holdings  holdings
 	endings   table.Heap[ending]
 	agenda    table.Heap[appointment]
 	uncovered []uncovered
@@ -89,7 +89,7 @@ func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
 		holds:    newHolds(),
 		spent:    newSpent(),
 		claims:   newClaims(),
-		holdings: map[directory.Identity]holding{},
+		holdings: newHoldings(),
 		streams:  map[directory.Audience]*stream{},
 		peerings: map[spiffeid.TrustDomain]directory.Peering{},
 		keys:     map[spiffeid.ID]directory.SigningKey{},
@@ -263,12 +263,7 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 		}
 		owner = old.entry.Owner
 	}
-	if old == nil {
-		if err := s.vacant(c, owner, gone); err != nil {
-			return directory.Outcome{}, err
-		}
-	}
-	if err := c.matches(old); err != nil {
+	if err := s.permits(c, old, gone, owner); err != nil {
 		return directory.Outcome{}, err
 	}
 	if owner != c.Granted.Owner || s.policy != c.Granted.Policy {
@@ -291,6 +286,20 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 	}
 	e.Visibility = c.Visibility
 	return s.put(old, &e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
+}
+
+// permits says why c may not register for owner in the place of old, or, where that is
+// nil, of gone, which has ended.
+func (s *state) permits(c *register, old, gone *registration, owner directory.Identity) error {
+	if old == nil {
+		if err := s.vacant(c, owner, gone); err != nil {
+			return err
+		}
+	}
+	if err := c.matches(old); err != nil {
+		return err
+	}
+	return s.affords(c.demand(old, gone, owner))
 }
 
 // owner is whose a registration is to be, where nobody has the name.
@@ -316,6 +325,9 @@ func (s *state) update(c *update) (directory.Outcome, error) {
 		lifetime = e.Lifetime
 	}
 	if lifetime, err = capped(lifetime, c.Until, s.now); err != nil {
+		return directory.Outcome{}, err
+	}
+	if err := s.affords(c.demand(old)); err != nil {
 		return directory.Outcome{}, err
 	}
 	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
@@ -373,10 +385,12 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 
 // replace puts reg into the tables in the place of old.
 func (s *state) replace(old, reg *registration) {
-	if old == nil || old.entry.Owner != reg.entry.Owner {
-		s.count(reg.entry.Owner, 1)
+	if old != nil && old.entry.Owner == reg.entry.Owner {
+		s.count(reg.entry.Owner, reg.usage().minus(old.usage()))
+	} else {
+		s.count(reg.entry.Owner, reg.usage())
 		if old != nil {
-			s.count(old.entry.Owner, -1)
+			s.count(old.entry.Owner, usage{}.minus(old.usage()))
 		}
 	}
 	s.regs.put(reg)
@@ -455,7 +469,7 @@ func (s *state) end(reg *registration, format int, say func(announced) bool) err
 		}
 	}
 	s.regs.remove(e.RID)
-	s.count(e.Owner, -1)
+	s.count(e.Owner, usage{}.minus(reg.usage()))
 	s.edits = append(s.edits, directory.Edit{RID: e.RID})
 	return nil
 }

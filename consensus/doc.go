@@ -21,7 +21,7 @@
 //	store, read, linear                 what others call: writes, reads, linearizable reads
 //	config, membership, loops, logger   what a member is made of, and its loops
 //	forward, courier, line, switchboard a write on its way to the leader, and its answer
-//	leader, dated, rules, regrant       what the leader decides before it proposes
+//	leader, dated, rules, quota, regrant what the leader decides before it proposes
 //	batch, command, made, quick         log entries: gathering, encoding, and what follows from them
 //	fsm, apply*, renew, transfer        every member applies them
 //	claims, spent, law, overlap         what else is state: keys used once, proofs, policy, rotated keys

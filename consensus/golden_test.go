@@ -76,6 +76,7 @@ func everyCommand() []command {
 		{Revoke: &revoke{directory.Hash{6}.String()}},
 		{Decide: &decide{&verdict{4, directory.Hash{5}}}},
 		{Rules: &Rules{PerOwner: 10, Owners: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/tool/*")), 0}, {must(directory.ParseIdentityPattern(ada.String())), 5}}}},
+		{Rules: &Rules{BytesPerOwner: 1 << 24, Registrations: 1e6, Bytes: 1 << 32, OwnersBytes: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/roster/source/*")), 1 << 28}}}},
 		{Policy: &policy{[]byte("permit (principal, action, resource);"), &[]uint64{0, 7}}},
 		{Policy: &policy{nil, &[]uint64{}}},
 	}

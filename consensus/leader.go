@@ -134,8 +134,13 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	subject := Subject{c.RID, c.Agent, c.owner(), doc, nil, c.Visibility}
 	var held *directory.Entry
 	s.mu.RLock()
-	if reg := s.state.regs.named(c.Agent); reg != nil && reg.entry.ExpiresAt > max(now, s.state.now) {
-		held = &reg.entry
+	old := s.state.regs.named(c.Agent)
+	var ends *registration
+	if old != nil && old.entry.ExpiresAt <= max(now, s.state.now) {
+		old, ends = nil, old
+	}
+	if old != nil {
+		held = &old.entry
 		subject.RID = held.RID
 		if c.Commissioning && c.For.IsZero() {
 			subject.Owner = held.Owner
@@ -144,7 +149,14 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 			c.Visibility, subject.Visibility = held.Visibility, held.Visibility
 		}
 	}
+	var full error
+	if held == nil || held.Owner == subject.Owner { // else the name is taken
+		full = s.state.permits(c, old, ends, subject.Owner)
+	}
 	s.mu.RUnlock()
+	if directory.ProblemOf(full) == directory.QuotaExceeded {
+		return nil, full // and not once more for each attempt in the log, with its document
+	}
 	if err := prepareDates(c, held, subject.Document, now); err != nil {
 		return nil, err
 	}
@@ -192,8 +204,19 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 		Document: doc.AtRest().Resting(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: s.decide(subject),
 		Made: &made{Packed: pack(doc, p)},
 	}
+	if err := s.roomFor(c.demand(reg)); err != nil {
+		return nil, err
+	}
 	c.Made.complete(&subject, c.Salt, c.Granted)
 	return &command{Update: c}, nil
+}
+
+// roomFor refuses before it is in the log what apply would refuse: an owner without room
+// may try again and again, with a large document each time.
+func (s *Store) roomFor(d demand) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.state.affords(d)
 }
 
 // decide asks policy for the subject's grants. What holds less than a grant must

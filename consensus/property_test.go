@@ -226,7 +226,7 @@ func (a *author) next() command {
 		hold, owned := rapid.SampledFrom([]uint32{0, 5, 100}).Draw(rt, "hold"), rapid.SampledFrom([]uint32{0, 2, 20}).Draw(rt, "owned")
 		r := &Rules{Hold: hold, PerOwner: owned}
 		if rapid.Bool().Draw(rt, "excepted") {
-			r.Owners = []OwnerRule{{must(directory.ParseIdentityPattern(ada.String())), owned / 2}}
+			r.Owners = []OwnerRule{{must(directory.ParseIdentityPattern(ada.String())), uint64(owned) / 2}}
 		}
 		return command{Rules: r}
 	default:

@@ -22,25 +22,25 @@ type Rules struct {
 	PerOwner uint32 `cbor:"2,keyasint,omitempty"`
 	// Owners are those of whom another number holds; of several the first that matches.
 	Owners []OwnerRule `cbor:"3,keyasint,omitempty"`
+	// BytesPerOwner bounds the documents of one identity, and OwnersBytes says of whom
+	// another bound holds, as Owners does.
+	BytesPerOwner uint64      `cbor:"4,keyasint,omitempty"`
+	OwnersBytes   []OwnerRule `cbor:"5,keyasint,omitempty"`
+	// Registrations and Bytes bound what the whole domain registers.
+	Registrations uint64 `cbor:"6,keyasint,omitempty"`
+	Bytes         uint64 `cbor:"7,keyasint,omitempty"`
 }
 
-// An OwnerRule is how many registrations each of some identities may own; 0 is any
-// number.
+// An OwnerRule is how much each of some identities may own; 0 is any amount.
 type OwnerRule struct {
 	Who  directory.IdentityPattern `cbor:"1,keyasint"`
-	Most uint32                    `cbor:"2,keyasint"`
+	Most uint64                    `cbor:"2,keyasint"`
 }
 
 func (r *Rules) equal(o *Rules) bool {
-	return r.Hold == o.Hold && r.PerOwner == o.PerOwner && slices.Equal(r.Owners, o.Owners)
-}
-
-// most is how many registrations an identity may own; 0 is any number.
-func (r *Rules) most(owner directory.Identity) uint32 {
-	if i := slices.IndexFunc(r.Owners, func(o OwnerRule) bool { return o.Who.Matches(owner) }); i >= 0 {
-		return r.Owners[i].Most
-	}
-	return r.PerOwner
+	return r.Hold == o.Hold && r.PerOwner == o.PerOwner && r.BytesPerOwner == o.BytesPerOwner &&
+		r.Registrations == o.Registrations && r.Bytes == o.Bytes &&
+		slices.Equal(r.Owners, o.Owners) && slices.Equal(r.OwnersBytes, o.OwnersBytes)
 }
 
 // decree puts this leader's rules in the place of the domain's.
@@ -60,6 +60,7 @@ func (s *Store) decree(ctx context.Context) error {
 // were, unless names are not held any more.
 func (s *state) rule(r *Rules) {
 	s.rules = *r
+	s.recountShares()
 	if r.Hold == 0 {
 		s.holds = newHolds()
 	}
@@ -130,7 +131,8 @@ func (s *state) holdOf(reg *registration, at int64) hold {
 }
 
 // vacant says whether owner may take a name that nobody has. gone is what had it
-// and is past its deadline, but not swept yet; nil where there is none.
+// and is past its deadline, but not swept yet; nil where there is none. Quotas are
+// another question.
 func (s *state) vacant(c *register, owner directory.Identity, gone *registration) error {
 	h := s.holds.names[c.Agent]
 	if gone != nil {
@@ -140,48 +142,7 @@ func (s *state) vacant(c *register, owner directory.Identity, gone *registration
 		return directory.Refuse(directory.NameTaken, "Agent name '%s' is held for its former registrant until %s.",
 			c.Agent, time.Unix(h.Until, 0).UTC().Format(time.RFC3339))
 	}
-	owned := s.holdings[owner].count
-	if gone != nil && gone.entry.Owner == owner {
-		owned--
-	}
-	if c.Commissioning && c.For.IsZero() {
-		return nil
-	}
-	return s.affords(owner, owned)
-}
-
-// affords says whether who owns so many registrations may have one more.
-func (s *state) affords(owner directory.Identity, owned int) error {
-	if limit := s.rules.most(owner); limit > 0 && owned >= int(limit) {
-		return directory.Refuse(directory.QuotaExceeded, "%s owns %d registrations; this directory allows %d: remove one, or let one expire", owner, owned, limit)
-	}
 	return nil
-}
-
-// A holding is how many registrations an identity owns, all of which share its
-// text.
-type holding struct {
-	owner directory.Identity
-	count int
-}
-
-// count counts n more registrations for their owner.
-func (s *state) count(owner directory.Identity, n int) {
-	h := holding{s.shared(owner), s.holdings[owner].count + n}
-	if h.count == 0 {
-		delete(s.holdings, owner)
-		return
-	}
-	s.holdings[h.owner] = h
-}
-
-// shared returns an identity in the memory of those registrations that it owns
-// already.
-func (s *state) shared(owner directory.Identity) directory.Identity {
-	if h, ok := s.holdings[owner]; ok {
-		return h.owner
-	}
-	return owner
 }
 
 // matches is If-Match and If-None-Match of a registration, against what has the

@@ -62,7 +62,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 			e := &reg.entry
 			e.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
 			e.Owner = s.shared(e.Owner)
-			s.count(e.Owner, 1)
+			s.count(e.Owner, reg.usage())
 			s.regs.put(reg)
 		}),
 	)

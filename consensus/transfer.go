@@ -56,6 +56,9 @@ func (s *Store) prepareTransfer(r *transferRequest) (*command, error) {
 		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: r.Any,
 		Statement: e.Statement, IfMatch: r.IfMatch, Granted: s.decide(subject), Made: &made{Packed: pack(e.Document, p)},
 	}
+	if err := s.roomFor(c.demand(reg)); err != nil {
+		return nil, err
+	}
 	c.Made.complete(&subject, c.Salt, c.Granted)
 	return &command{Transfer: c}, nil
 }
@@ -73,7 +76,7 @@ func (s *state) transfer(c *transfer) (directory.Outcome, error) {
 	case e.Statement != c.Statement || s.policy != c.Granted.Policy:
 		return directory.Outcome{}, errMoved
 	}
-	if err := s.affords(owner, s.holdings[owner].count); err != nil {
+	if err := s.affords(c.demand(old)); err != nil {
 		return directory.Outcome{}, err
 	}
 	e.Owner = owner

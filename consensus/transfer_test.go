@@ -71,8 +71,8 @@ func TestOwnershipChangesByTransferAlone(t *testing.T) {
 		t.Errorf("an operator's transfer: %v", r.err)
 	}
 	restored := restore(t, d.state)
-	if restored.regs.get(rid).h != d.state.regs.get(rid).h || restored.holdings[ada].count != 1 || d.state.holdings[ada].count != 1 || d.state.holdings[bob].count != 0 {
-		t.Errorf("restored, %s has %d and %s %d", ada, restored.holdings[ada].count, bob, d.state.holdings[bob].count)
+	if restored.regs.get(rid).h != d.state.regs.get(rid).h || restored.holdings.byOwner[ada].records != 1 || d.state.holdings.byOwner[ada].records != 1 || d.state.holdings.byOwner[bob].records != 0 {
+		t.Errorf("restored, %s has %d and %s %d", ada, restored.holdings.byOwner[ada].records, bob, d.state.holdings.byOwner[bob].records)
 	}
 }
 

@@ -96,6 +96,20 @@ func awaken(raw string) (string, error) {
 	return textOf(text), nil
 }
 
+// Size is how many bytes the document has as one JSON object, which it is not made into
+// for that.
+func (d Document) Size() int {
+	if d.raw == "" || d.raw[0] != restForm {
+		return len(d.raw)
+	}
+
+	size, err := s2.DecodedLen(bytesOf(d.raw[1:]))
+	if err != nil || size > MaxDocument {
+		return len(d.raw) // as text, which finds the same damage
+	}
+	return size
+}
+
 // Resting returns the document as it is held, for LoadResting: as a rule it is at
 // rest. It must not be modified.
 func (d Document) Resting() []byte { return bytesOf(d.raw) }

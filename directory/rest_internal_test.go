@@ -57,6 +57,9 @@ func rested(t testing.TB, d Document) *Entry {
 	e := *awake
 	for range 2 { // the second changes nothing
 		e.Rest()
+		if size := e.Document.Size(); size != len(d.Bytes()) || d.Size() != size {
+			t.Fatalf("a document of %d bytes is said to have %d at rest and %d awake", len(d.Bytes()), size, d.Size())
+		}
 		if e.Agent != awake.Agent || !bytes.Equal(e.Document.Bytes(), d.Bytes()) || e.Document.Kind() != d.Kind() {
 			t.Fatalf("%s at rest is %q, %s", d.Bytes(), e.Agent, e.Document.Bytes())
 		}

@@ -74,6 +74,7 @@ func (o operator) Raft() api.RaftStatus {
 	for _, p := range o.n.store.Contacts() {
 		s.Peers = append(s.Peers, api.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact, Unheard: p.Unheard})
 	}
+	s.Quotas = o.n.quotas()
 	ids, until := o.n.store.Admitted()
 	for i, id := range ids {
 		s.Admitted = append(s.Admitted, api.Admission{ID: id.String(), Until: until[i].UTC()})

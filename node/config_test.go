@@ -29,7 +29,8 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := DefaultConfig()
-	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || len(cfg.Limits.Callers) != 0 || !reflect.DeepEqual(cfg.Limits.rates(), want.Limits.rates()) || cfg.Limits.RegistrationsPerOwner != want.Limits.RegistrationsPerOwner || cfg.Limits.Connections != want.Limits.Connections ||
+	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || len(cfg.Limits.Callers) != 0 || !reflect.DeepEqual(cfg.Limits.rates(), want.Limits.rates()) || cfg.Limits.RegistrationsPerOwner != want.Limits.RegistrationsPerOwner || cfg.Limits.BytesPerOwner != want.Limits.BytesPerOwner ||
+		cfg.Limits.RegistrationsPerDomain != want.Limits.RegistrationsPerDomain || cfg.Limits.BytesPerDomain != want.Limits.BytesPerDomain || cfg.Limits.Connections != want.Limits.Connections ||
 		cfg.MaxStale != want.MaxStale || cfg.Disk != want.Disk || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled ||
 		cfg.Discovery.Strict || cfg.Discovery.Weights != want.Discovery.Weights || len(cfg.Discovery.Taxonomies) != 0 || cfg.Discovery.Embeddings != want.Discovery.Embeddings ||
 		len(cfg.Join) != 0 || cfg.Expect != want.Expect || cfg.Voter != want.Voter || cfg.RemoveDead != want.RemoveDead {
@@ -97,6 +98,9 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"nobody's identity":        {"callers: []", "callers: [{who: \"spiffe://alpha.test/*\", by: [none]}]", "limits.callers[0].by"},
 		"no lifetime between":      {"callers: []", "callers: [{by: [wpt], min_lifetime: 3600, max_lifetime: 600}]", "limits.callers[0].min_lifetime"},
 		"a token that owns":        {"callers: []", "callers: [{by: [wpt], registrations_per_owner: 5}]", "limits.callers[0].registrations_per_owner"},
+		"a token that has bytes":   {"callers: []", "callers: [{by: [wpt], bytes_per_owner: 5}]", "limits.callers[0].bytes_per_owner"},
+		"bytes without end":        {"bytes_per_owner: 16777216", "bytes_per_owner: 2000000000000000", "limits.bytes_per_owner"},
+		"a domain without end":     {"bytes_per_domain: 4294967296", "bytes_per_domain: 2000000000000000", "limits.bytes_per_domain"},
 		"an unknown term":          {"callers: []", "callers: [{by: [wpt], reads: 5}]", "field reads not found"},
 		"a disk slow at once":      {"hand_over_after: 5s", "hand_over_after: 1s", "disk.hand_over_after"},
 		"a negative slowness":      {"slow: 500ms", "slow: -1s", "disk.slow"},
@@ -220,7 +224,8 @@ func TestLimitsAreOnByDefault(t *testing.T) {
 			t.Errorf("limits.%s is off", r.key)
 		}
 	}
-	if len(l.rates()) != len(api.Classes) || l.RegistrationsPerOwner == 0 || l.Connections == 0 {
+	if len(l.rates()) != len(api.Classes) || l.RegistrationsPerOwner == 0 || l.Connections == 0 ||
+		l.BytesPerOwner == 0 || l.RegistrationsPerDomain == 0 || l.BytesPerDomain == 0 {
 		t.Errorf("the defaults are %+v", l)
 	}
 }

@@ -256,6 +256,29 @@ func (d *doctor) raft(ctx context.Context) {
 		return
 	}
 	d.together(check, status)
+	d.quotas(status.Quotas)
+}
+
+// quotas looks at how much of its quotas the domain uses.
+func (d *doctor) quotas(s api.QuotaStatus) {
+	const check = "quotas"
+	for _, q := range quotaUses(s) {
+		switch share := q.share(); {
+		case share >= 1:
+			d.say(check, FindingFailed, "give more on all nodes, or find out who registers so much",
+				"%s is used up: %d of %d; registrations are refused", q.name, q.used, q.limit)
+		case share >= quotaWarns:
+			d.say(check, FindingWarning, "give more on all nodes, or find out who registers so much",
+				"%.0f %% of %s is used: %d of %d", 100*share, q.name, q.used, q.limit)
+		}
+	}
+	if s.LargestShare >= quotaWarns {
+		d.say(check, FindingWarning, "give that identity more by limits.callers, if it should have more",
+			"an owner uses over %.0f %% of limits.registrations_per_owner or limits.bytes_per_owner", 100*quotaWarns)
+	}
+	if len(d.findings) == 0 || d.findings[len(d.findings)-1].Check != check {
+		d.say(check, FindingOK, "", "%d registrations with %d bytes of documents, of %d owners", s.Registrations, s.Bytes, s.Owners)
+	}
 }
 
 func (d *doctor) together(check string, status *api.RaftStatus) {

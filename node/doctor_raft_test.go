@@ -34,3 +34,24 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 		}
 	}
 }
+
+// Requirement: FORM-005
+func TestTheDoctorWarnsOfQuotas(t *testing.T) {
+	for want, s := range map[string]api.QuotaStatus{
+		"ok 5 registrations with 70 bytes":              {Registrations: 5, RegistrationsLimit: 10, Bytes: 70, BytesLimit: 100, LargestShare: .5},
+		"ok no limit":                                   {Registrations: 5, Bytes: 70},
+		"warning 95 % of limits.bytes_per_domain":       {Registrations: 5, RegistrationsLimit: 10, Bytes: 95, BytesLimit: 100},
+		"failed limits.registrations_per_domain is use": {Registrations: 10, RegistrationsLimit: 10},
+		"warning an owner uses over 90 %":               {Registrations: 1, RegistrationsLimit: 10, LargestShare: 1},
+	} {
+		d := &doctor{}
+		d.quotas(s)
+		status, text, _ := strings.Cut(want, " ")
+		if text == "no limit" {
+			text = "5 registrations"
+		}
+		if len(d.findings) != 1 || d.findings[0].Status != status || !strings.Contains(d.findings[0].Found, text) {
+			t.Errorf("of %+v it finds %+v, want %s", s, d.findings, want)
+		}
+	}
+}

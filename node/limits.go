@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
@@ -13,17 +14,20 @@ import (
 // Limits bounds what one caller may do: requests per second by the class of what is
 // asked for, and registrations owned. 0 is no limit.
 type Limits struct {
-	Registrations         float64        `yaml:"registrations"`
-	Lookups               float64        `yaml:"lookups"`
-	Queries               float64        `yaml:"queries"`
-	Invocations           float64        `yaml:"invocations"`
-	Operations            float64        `yaml:"operations"`
-	Federation            float64        `yaml:"federation"`
-	Public                float64        `yaml:"public"`
-	RegistrationsPerOwner uint32         `yaml:"registrations_per_owner"`
-	Connections           int            `yaml:"connections"`
-	ConnectionsPerAddress int            `yaml:"connections_per_address"`
-	Callers               []CallerLimits `yaml:"callers"`
+	Registrations          float64        `yaml:"registrations"`
+	Lookups                float64        `yaml:"lookups"`
+	Queries                float64        `yaml:"queries"`
+	Invocations            float64        `yaml:"invocations"`
+	Operations             float64        `yaml:"operations"`
+	Federation             float64        `yaml:"federation"`
+	Public                 float64        `yaml:"public"`
+	RegistrationsPerOwner  uint32         `yaml:"registrations_per_owner"`
+	BytesPerOwner          uint64         `yaml:"bytes_per_owner"`
+	RegistrationsPerDomain uint64         `yaml:"registrations_per_domain"`
+	BytesPerDomain         uint64         `yaml:"bytes_per_domain"`
+	Connections            int            `yaml:"connections"`
+	ConnectionsPerAddress  int            `yaml:"connections_per_address"`
+	Callers                []CallerLimits `yaml:"callers"`
 }
 
 // CallerLimits are what holds for some callers instead; what is not given is as for
@@ -39,6 +43,7 @@ type CallerLimits struct {
 	Federation            *float64                  `yaml:"federation,omitempty"`
 	Public                *float64                  `yaml:"public,omitempty"`
 	RegistrationsPerOwner *uint32                   `yaml:"registrations_per_owner,omitempty"`
+	BytesPerOwner         *uint64                   `yaml:"bytes_per_owner,omitempty"`
 	MinLifetime           uint32                    `yaml:"min_lifetime,omitempty"`
 	MaxLifetime           uint32                    `yaml:"max_lifetime,omitempty"`
 }
@@ -46,7 +51,9 @@ type CallerLimits struct {
 func defaultLimits() Limits {
 	return Limits{
 		Registrations: 50, Lookups: 500, Queries: 50, Invocations: 50, Operations: 50, Federation: 1000, Public: 200,
-		RegistrationsPerOwner: 10_000, Connections: 1 << 15,
+		RegistrationsPerOwner: 10_000, BytesPerOwner: 16 << 20,
+		RegistrationsPerDomain: 1_000_000, BytesPerDomain: 4 << 30,
+		Connections: 1 << 15,
 	}
 }
 
@@ -56,6 +63,14 @@ const (
 	maxCallers     = 256       // of limits.callers
 	maxConnections = 1 << 20
 	minConnections = 64
+	maxBytes       = 1 << 50
+)
+
+// Registrations from a source that is followed belong to an account of their own, which
+// has this much room where others have limits.bytes_per_owner.
+const (
+	sourceAccounts = "/roster/source/*"
+	bytesPerSource = 256 << 20
 )
 
 // A rated is one rate of a configuration, and the class of routes that it is for.
@@ -109,6 +124,12 @@ func (c *Config) validateLimits() error {
 		return fmt.Errorf("limits.connections: %d is neither 0 nor from %d to %d", l.Connections, minConnections, maxConnections)
 	case l.ConnectionsPerAddress < 0 || l.ConnectionsPerAddress > maxConnections:
 		return fmt.Errorf("limits.connections_per_address: %d is not from 0 to %d", l.ConnectionsPerAddress, maxConnections)
+	case l.BytesPerOwner > maxBytes:
+		return fmt.Errorf("limits.bytes_per_owner: must be from 0 to %d, got %d", uint64(maxBytes), l.BytesPerOwner)
+	case l.BytesPerDomain > maxBytes:
+		return fmt.Errorf("limits.bytes_per_domain: must be from 0 to %d, got %d", uint64(maxBytes), l.BytesPerDomain)
+	case l.RegistrationsPerDomain > maxBytes:
+		return fmt.Errorf("limits.registrations_per_domain: must be from 0 to %d, got %d", uint64(maxBytes), l.RegistrationsPerDomain)
 	case len(l.Callers) > maxCallers:
 		return fmt.Errorf("limits.callers: %d are given; at most %d are", len(l.Callers), maxCallers)
 	case c.Lifetimes.Min < directory.MinLifetime || c.Lifetimes.Min > c.Lifetimes.Max:
@@ -147,6 +168,10 @@ func (l *CallerLimits) validate(at string, all Lifetimes) error {
 		return fmt.Errorf("%s.min_lifetime: from %d s to %d s there is none of at least %d s", at, shortest, longest, directory.MinLifetime)
 	case l.RegistrationsPerOwner != nil && (l.Who.IsZero() || len(l.By) > 0):
 		return fmt.Errorf("%s.registrations_per_owner: it is an identity's, however that was shown: give who, and not by", at)
+	case l.BytesPerOwner != nil && (l.Who.IsZero() || len(l.By) > 0):
+		return fmt.Errorf("%s.bytes_per_owner: it is an identity's, however that was shown: give who, and not by", at)
+	case l.BytesPerOwner != nil && *l.BytesPerOwner > maxBytes:
+		return fmt.Errorf("%s.bytes_per_owner: must be from 0 to %d, got %d", at, uint64(maxBytes), *l.BytesPerOwner)
 	}
 	return nil
 }
@@ -161,13 +186,31 @@ func (l *Limits) terms() []api.Terms {
 	return list
 }
 
-// ownerRules are how many registrations some identities may own, as the domain's
-// leader decrees it.
-func (l *Limits) ownerRules() (list []consensus.OwnerRule) {
+// rules are the quotas and the rules for names, as the domain's leader decrees them.
+func (c *Config) rules() consensus.Rules {
+	l := &c.Limits
+	r := consensus.Rules{
+		Hold:          uint32(c.Names.Hold / time.Second),
+		PerOwner:      l.RegistrationsPerOwner,
+		BytesPerOwner: l.BytesPerOwner,
+		Registrations: l.RegistrationsPerDomain,
+		Bytes:         l.BytesPerDomain,
+	}
+
 	for i := range l.Callers {
-		if c := &l.Callers[i]; c.RegistrationsPerOwner != nil {
-			list = append(list, consensus.OwnerRule{Who: c.Who, Most: *c.RegistrationsPerOwner})
+		caller := &l.Callers[i]
+		if most := caller.RegistrationsPerOwner; most != nil {
+			r.Owners = append(r.Owners, consensus.OwnerRule{Who: caller.Who, Most: uint64(*most)})
+		}
+		if most := caller.BytesPerOwner; most != nil {
+			r.OwnersBytes = append(r.OwnersBytes, consensus.OwnerRule{Who: caller.Who, Most: *most})
 		}
 	}
-	return list
+
+	// Behind those of the configuration, which come first.
+	sources, err := directory.ParseIdentityPattern(c.TrustDomain.IDString() + sourceAccounts)
+	if err == nil && l.BytesPerOwner > 0 && l.BytesPerOwner < bytesPerSource {
+		r.OwnersBytes = append(r.OwnersBytes, consensus.OwnerRule{Who: sources, Most: bytesPerSource})
+	}
+	return r
 }

@@ -88,6 +88,11 @@ var (
 	descBytes         = desc("federation_bytes_total", "Bytes of bodies that a peer's nodes answered (in) and were answered (out).", "origin", "way")
 	descGossip        = desc("gossip_bytes_total", "Bytes that a peer's nodes gossiped to this one (in) and that it gossiped to them (out).", "origin", "way")
 	descOverQuota     = desc("federation_over_quota", "A peer's registrations for which its quotas have no room.", "origin")
+	descQuotaRegs     = desc("quota_registrations", "Registrations of the own domain, which limits.registrations_per_domain bounds.")
+	descQuotaRegsMax  = desc("quota_registrations_limit", "Registrations that the own domain may have; 0 for any number.")
+	descQuotaBytes    = desc("quota_bytes", "Bytes of the own domain's documents as they were written, which limits.bytes_per_domain bounds.")
+	descQuotaBytesMax = desc("quota_bytes_limit", "Bytes of documents that the own domain may have; 0 for any number.")
+	descQuotaShare    = desc("quota_largest_owner_ratio", "The part of its quota, from 0 to 1, that the owner uses who uses most of it; exact to a 64th.")
 	descFound         = desc("discovery_registrations", "Registrations in the discovery index.")
 	descTerms         = desc("discovery_terms", "Words and tags in the discovery index.")
 	descLeftOut       = desc("discovery_left_out_total", "Registrations, and words of registrations, that the discovery index had no room for.")
@@ -97,7 +102,8 @@ var (
 
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descEpoch, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descRefusing, descBytes, descGossip, descOverQuota} {
+	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descEpoch, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descRefusing, descBytes, descGossip, descOverQuota,
+		descQuotaRegs, descQuotaRegsMax, descQuotaBytes, descQuotaBytesMax, descQuotaShare} {
 		ch <- d
 	}
 }
@@ -123,6 +129,12 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	for _, td := range n.view.Origins() {
 		gauge(descRegistrations, float64(n.view.Origin(td).Len()), td.Name())
 	}
+	quotas := n.quotas()
+	gauge(descQuotaRegs, float64(quotas.Registrations))
+	gauge(descQuotaRegsMax, float64(quotas.RegistrationsLimit))
+	gauge(descQuotaBytes, float64(quotas.Bytes))
+	gauge(descQuotaBytesMax, float64(quotas.BytesLimit))
+	gauge(descQuotaShare, quotas.LargestShare)
 	gauge(descSVID, time.Until(n.source.SVID().Certificates[0].NotAfter).Seconds())
 	gauge(descTrouble, oneIf(identityFails(n.source, time.Now())))
 	gauge(descTrail, oneIf(n.trail.Err() != nil))

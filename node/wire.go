@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -148,7 +147,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Index:     n.view.Own(), Grants: n.grants, Basis: basis(n.cfg.Policy), CheckPolicy: checkPolicy, Policy: n.enact,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
-		Rules: consensus.Rules{Hold: uint32(n.cfg.Names.Hold / time.Second), PerOwner: n.cfg.Limits.RegistrationsPerOwner, Owners: n.cfg.Limits.ownerRules()},
+		Rules: n.cfg.rules(),
 	}
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
@@ -210,6 +209,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 			n.log.Error("federation has stopped", "err", err)
 		}
 	})
+	n.life.loop("quotas", n.watchQuotas)
 	return nil
 }
 
