@@ -201,6 +201,8 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 		"proof": said(object([]string{"record", "page", "keys"}, props{
 			"record": nonEmpty("The signed record, an SD-JWT."), "page": nonEmpty("The signed page that lists it."), "keys": nonEmpty("The origin's signed key document."),
 			"bundle": said(object(nil, nil), "The origin's SPIFFE bundle."), "checkpoint": text("", 0), "index": atLeast(0, ""), "path": array(text("", 0), "", 0),
+			"ext":  said(object(nil, nil), "What later releases add; nobody signed it."),
+			"crit": array(text("", 0), "Members of ext without which the file must not be judged.", 0),
 		}), "All that roster verify needs."),
 		"evidence": said(object([]string{"offence", "keys", "bundle"}, props{
 			"offence": oneOf("E1", "E3"), "pages": array(text("", 0), "E1: the two signed pages.", 0), "keys": array(text("", 0), "Signed key documents: those that list the pages' keys; of E3 the two.", 0),

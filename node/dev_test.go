@@ -146,7 +146,7 @@ func requireCrossing(t *testing.T, m *DevMesh) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := trust.Verify(proof.Body, trust.VerifyOptions{Bundle: bundle, Now: time.Now()})
+	report, err := trust.Verify(proof.Body, trust.VerifyOptions{Bundle: bundle, At: time.Now()})
 	if err != nil {
 		t.Fatalf("the proof does not hold: %v\n%+v", err, report)
 	}
@@ -271,15 +271,27 @@ func TestWhatStaysAtHome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trust.Verify(bytes.TrimSpace(record.Body), trust.VerifyOptions{}); err != nil {
-		t.Errorf("its record: %v", err)
-	}
 	var refused *api.Error
 	if _, err := ada.Proof(t.Context(), at.RID); !errors.As(err, &refused) || refused.Status != 404 || !strings.Contains(refused.Detail, "beyond its domain") {
 		t.Errorf("its proof: %v", err)
 	}
 	beta := reader(t, m.Domains[1], 0)
 	awaitAgent(t, beta, "goes") // which came later
+
+	// Its record is verified by the domain's key document, which every proof holds.
+	other, err := ada.Proof(t.Context(), "goes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := trust.ParseProof(other.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := trust.Verify(bytes.TrimSpace(record.Body), trust.VerifyOptions{Keys: proof.Keys})
+	if err != nil || !report.Authentic {
+		t.Errorf("its record: %v\n%s", err, report)
+	}
+
 	page, err := beta.Lookup(t.Context(), api.LookupOptions{Agent: "stays"})
 	if err != nil || len(page.Agents) != 0 {
 		t.Errorf("at beta: %v, %v", page, err)

@@ -71,7 +71,7 @@ func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
 		m.KillDomain("alpha.test")
 		check := func(d *mesh.Domain, at time.Time, code int) {
 			t.Helper()
-			report, err := trust.Verify(proof, trust.VerifyOptions{Bundle: d.Bundle(), Now: at})
+			report, err := trust.Verify(proof, trust.VerifyOptions{Bundle: d.Bundle(), At: at})
 			if trust.ExitCode(err) != code {
 				t.Errorf("exit code %d, want %d: %v\n%v", trust.ExitCode(err), code, err, report)
 			}

@@ -39,6 +39,7 @@ var layers = map[string][]string{
 	"scenarios":         {"node", "api", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "trust", "directory", "consensus", "federation"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "discovery", "api", "scenarios/mesh"},              // its client: a running node is scored
+	"scenarios/attacks": {"trust", "directory"},
 	"scenarios/load":    {"node", "api", "trust", "directory", "scenarios/mesh"},
 }
 

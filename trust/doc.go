@@ -15,8 +15,8 @@
 // verifies what other domains signed by the newest key document of each. All
 // that is signed is a compact JWS, whose payload is kept as it was received.
 //
-// [Verify] checks a record or a proof file offline, and [Policy] decides what
-// an identity may do.
+// [Verify] checks a record or a proof file offline by an [Anchor] that the verifier
+// chooses, and [Policy] decides what an identity may do.
 //
 // # Files
 //
@@ -28,7 +28,7 @@
 //	                       who calls, by a certificate or a token
 //	keys, keyset, keyring, attest, sign
 //	                       what domains sign by
-//	verify, inclusion, proof, report
+//	verify, anchor, inclusion, proof, report
 //	                       offline verification
 //	evidence               contradictions
 //	policy*, ruling, cases what an identity may do

@@ -41,13 +41,7 @@ type Evidence struct {
 }
 
 // Bytes returns the evidence file.
-func (e *Evidence) Bytes() []byte {
-	b, err := json.Marshal(e, jsontext.Multiline(true))
-	if err != nil {
-		panic(err) // only a Bundle that isn't JSON; Bundles takes none
-	}
-	return append(b, '\n')
-}
+func (e *Evidence) Bytes() []byte { return encodeFile(e) }
 
 // isEvidence tells an evidence file from a proof file.
 func isEvidence(b []byte) bool {
@@ -149,7 +143,8 @@ func lists(text, kid string) bool {
 // domain is configured to grant longer lifetimes. A lie so old then convicts nobody,
 // which is better than that a stolen old key convicts the honest.
 func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
-	v := &verification{report: new(Report), input: evidence, bundles: r.bundles}
+	v := newVerification(evidence)
+	v.bundles = r.bundles
 	if err := v.run(trialSteps); !errors.Is(err, ErrEquivocation) {
 		return nil, err
 	}
@@ -189,7 +184,7 @@ func (v *verification) recent(held *keys) error {
 				continue // one that is revoked is refused by itself
 			}
 		}
-		until, err := v.trial.attested(s.kid, v.issuer, v.anchors)
+		until, err := v.trial.attested(s.kid, v.issuer, v.authorities)
 		if err == nil && until.Before(least) {
 			err = fmt.Errorf("no SVID vouches for it since %s", until.UTC().Format(time.RFC3339))
 		}
@@ -203,7 +198,7 @@ func (v *verification) recent(held *keys) error {
 // trialSteps end in ErrEquivocation where the evidence convicts.
 var trialSteps = []step{
 	{"format", (*verification).evidenceFormat},
-	{"bundle", (*verification).bundle},
+	{"anchor", (*verification).anchor},
 	{"key attestation", (*verification).evidenceKeys},
 	{"signatures", (*verification).evidenceSignatures},
 	{"contradiction", (*verification).contradiction},
@@ -228,6 +223,7 @@ func (v *verification) evidenceFormat() (string, error) {
 	if t.evidence, err = parseEvidence(v.input); err != nil {
 		return "", err
 	}
+	v.checkLayout(t.evidence.Bytes(), encodeCompact(t.evidence))
 	for _, text := range t.evidence.Keys {
 		c, kid, err := parseOwn(text, directory.TypeKeys, MaxJWS)
 		if err != nil {
@@ -259,14 +255,35 @@ func (v *verification) evidenceFormat() (string, error) {
 }
 
 // evidenceKeys checks that an SVID of a node of the domain vouched for each key
-// that is used, and that no document in the file takes the key back.
+// that is used, or that the pinned key document lists it, and that no document in the
+// file takes the key back.
 func (v *verification) evidenceKeys() (string, error) {
+	if v.pinned {
+		return v.pinnedKeys()
+	}
+
 	for _, s := range v.trial.signed {
-		if _, err := v.trial.attested(s.kid, v.issuer, v.anchors); err != nil {
+		if _, err := v.trial.attested(s.kid, v.issuer, v.authorities); err != nil {
 			return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
 		}
 	}
 	return "an SVID that held when it signed vouches for each key", nil
+}
+
+// pinnedKeys is evidenceKeys where the verifier pinned a key document.
+func (v *verification) pinnedKeys() (string, error) {
+	for _, s := range v.trial.signed {
+		if _, err := v.keys.Key(s.kid); err != nil {
+			return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
+		}
+		for _, doc := range v.trial.docs {
+			if _, err := doc.Key(s.kid); errors.Is(err, directory.ErrKeyRevoked) {
+				return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
+			}
+		}
+	}
+
+	return "the pinned key document lists each key", nil
 }
 
 // attested returns until when the last of a key's attestations holds that held when it

@@ -82,11 +82,17 @@ func TestEvidenceConvicts(t *testing.T) {
 		if err != nil || found.Domain != alpha || !strings.HasPrefix(found.ID, name[:2]) || found.What == "" {
 			t.Errorf("%s: %+v %v", name, found, err)
 		}
-		for _, bundle := range []*spiffebundle.Bundle{nil, l.trust} {
-			report, err := Verify(evidence, VerifyOptions{Bundle: bundle})
+		for _, opts := range []VerifyOptions{{Bundle: l.trust}, {Keys: l.jws(t)}} {
+			report, err := Verify(evidence, opts)
 			if ExitCode(err) != 11 || !errors.Is(err, ErrEquivocation) || report.Subject.Domain != alpha.Name() {
 				t.Errorf("%s: exit code %d: %v\n%v", name, ExitCode(err), err, report)
 			}
+		}
+		if report, err := Verify(evidence, VerifyOptions{}); !errors.Is(err, ErrNoAnchor) || ExitCode(err) != 12 {
+			t.Errorf("%s without an anchor: %v\n%v", name, err, report)
+		}
+		if _, err := Verify(evidence, VerifyOptions{Keys: newOrigin(t, alpha).jws(t)}); ExitCode(err) != 12 {
+			t.Errorf("%s by other pinned keys: %v", name, err)
 		}
 		if _, err := Verify(evidence, VerifyOptions{Bundle: newOrigin(t, beta).ca.Bundle()}); ExitCode(err) != 12 {
 			t.Errorf("%s by another's bundle: %v", name, err)

@@ -3,9 +3,9 @@ package trust
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -27,16 +27,21 @@ func (v *verification) inclusion() (string, error) {
 		return "not logged: the proof shows origin and freshness, and no ledger", errNotShown
 	}
 	origin := fmt.Sprintf("%s/roster/%d", v.contents.Issuer, v.contents.Epoch)
-	size, root, err := openCheckpoint(p.Checkpoint, origin, v.believed())
+	size, root, others, err := openCheckpoint(p.Checkpoint, origin, v.believed())
 	if err != nil {
 		return "", err
 	}
+	if others > 0 {
+		v.leaveUnchecked(UncheckedSignatures)
+	}
+
 	if *p.Index != v.contents.Leaf {
 		return "", fmt.Errorf("%w: the proof is of leaf %d, the statement's is %d", ErrInclusion, *p.Index, v.contents.Leaf)
 	}
 	if *p.Index >= uint64(size) || len(p.Path) > maxPath {
 		return "", fmt.Errorf("%w: the checkpoint has %d leaves", ErrInclusion, size)
 	}
+
 	path := make(tlog.RecordProof, len(p.Path))
 	for i, h := range p.Path {
 		path[i] = tlog.Hash(h)
@@ -46,28 +51,35 @@ func (v *verification) inclusion() (string, error) {
 		return "", fmt.Errorf("%w: the path does not lead to the checkpoint's root", ErrInclusion)
 	}
 	v.report.Logged = true
+
 	return fmt.Sprintf("leaf %d of %d in the ledger %s", *p.Index, size, origin), nil
 }
 
-// believed returns the keys that the document does not revoke and that an SVID
-// vouched for when the page was made.
+// believed returns the keys that the document doesn't revoke and that are pinned, or
+// that an SVID vouched for when the page was made.
 func (v *verification) believed() []directory.SigningKey {
 	var keys []directory.SigningKey
 	for _, k := range v.keys.Keys {
-		_, revoked := v.keys.Key(k.KeyID())
-		if revoked == nil && judgeKey(k, v.contents.Issuer, v.anchors, time.Unix(v.signed.IssuedAt, 0)).err == nil {
+		if _, err := v.keys.Key(k.KeyID()); err != nil {
+			continue
+		}
+		if v.pinned || judgeKey(k, v.contents.Issuer, v.authorities, v.judgedAt()).err == nil {
 			keys = append(keys, k)
 		}
 	}
+
 	return keys
 }
 
 // openCheckpoint reads a C2SP checkpoint that one of keys signed. Signatures of
-// others, witnesses among them, are left alone.
-func openCheckpoint(text, origin string, keys []directory.SigningKey) (size int64, root tlog.Hash, err error) {
-	fail := func(why string) (int64, tlog.Hash, error) {
-		return 0, tlog.Hash{}, fmt.Errorf("%w: the checkpoint %s", ErrInclusion, why)
+// others, witnesses among them, are counted and left alone.
+func openCheckpoint(
+	text, origin string, keys []directory.SigningKey,
+) (size int64, root tlog.Hash, others int, err error) {
+	fail := func(why string) (int64, tlog.Hash, int, error) {
+		return 0, tlog.Hash{}, 0, fmt.Errorf("%w: the checkpoint %s", ErrInclusion, why)
 	}
+
 	var verifiers []note.Verifier
 	for _, k := range keys {
 		name, err := note.NewEd25519VerifierKey(origin, k.Public)
@@ -80,10 +92,15 @@ func openCheckpoint(text, origin string, keys []directory.SigningKey) (size int6
 		}
 		verifiers = append(verifiers, verifier)
 	}
+
 	n, err := note.Open([]byte(text), note.VerifierList(verifiers...))
 	if err != nil {
 		return fail("is not signed by a key of the key document")
 	}
+	if !hasCanonicalLines(text, n) {
+		return fail("is not in canonical form")
+	}
+
 	lines := strings.Split(n.Text, "\n")
 	if len(lines) < 4 || lines[0] != origin {
 		return fail("is not of the ledger " + origin)
@@ -96,5 +113,23 @@ func openCheckpoint(text, origin string, keys []directory.SigningKey) (size int6
 	if err != nil || len(raw) != tlog.HashSize {
 		return fail("has no root")
 	}
-	return size, tlog.Hash(raw), nil
+
+	return size, tlog.Hash(raw), len(n.UnverifiedSigs), nil
+}
+
+// hasCanonicalLines reports whether each signature line of an opened note is there once
+// and in its one encoding. The library skips a second line by one key, and spare bits
+// of the base64.
+func hasCanonicalLines(text string, n *note.Note) bool {
+	lines := strings.Split(strings.TrimPrefix(text, n.Text+"\n"), "\n")
+	signatures := slices.Concat(n.Sigs, n.UnverifiedSigs)
+	if len(lines) != len(signatures)+1 { // nothing stands behind the last line
+		return false
+	}
+
+	return !slices.ContainsFunc(signatures, func(s note.Signature) bool {
+		raw, err := base64.StdEncoding.Strict().DecodeString(s.Base64)
+		line := "— " + s.Name + " " + base64.StdEncoding.EncodeToString(raw)
+		return err != nil || !slices.Contains(lines, line)
+	})
 }

@@ -61,21 +61,39 @@ func TestMutants(t *testing.T) {
 	}
 }
 
+// Whoever holds no key of alpha.test makes nothing authentic but what it signed, and
+// nothing at all is authentic without an anchor.
+//
+// Requirement: SEC-017
 func FuzzVerify(f *testing.F) {
 	k := newProofKit(f)
 	p := k.proof(f)
 	f.Add(p.Bytes())
 	f.Add(k.logged(f, k.proof(f), "alpha.test/roster/1").Bytes())
 	f.Add([]byte(p.Record))
-	opts := VerifyOptions{Bundle: k.o.ca.Bundle(), Now: time.Now()}
+	extended := k.proof(f)
+	extended.Ext = []byte(`{"note":1}`)
+	f.Add(extended.Bytes())
+	extended.Crit = []string{"note"}
+	f.Add(extended.Bytes())
+	now := time.Now()
+	keys := k.o.jws(f)
+	bundle := k.o.ca.Bundle()
+
 	f.Fuzz(func(t *testing.T, input []byte) {
-		report, err := Verify(input, opts)
-		if (ExitCode(err) == 0) != (err == nil) || ExitCode(err) == 1 {
-			t.Errorf("exit code %d for %v", ExitCode(err), err)
-		}
-		// Who holds no key of alpha's makes nothing authentic but what it signed.
-		if report.Authentic && report.Subject.RID != k.change.RID.String() {
-			t.Errorf("a forgery: %s", report)
+		for _, opts := range []VerifyOptions{
+			{At: now, Bundle: bundle}, {At: now, Keys: keys}, {At: now, Bundle: bundle, Keys: keys}, {At: now},
+		} {
+			report, err := Verify(input, opts)
+			if (ExitCode(err) == 0) != (err == nil) || ExitCode(err) == 1 {
+				t.Errorf("exit code %d for %v", ExitCode(err), err)
+			}
+			if report.Authentic && (report.Anchor == AnchorNone || report.Subject.RID != k.change.RID.String()) {
+				t.Errorf("a forgery: %s", report)
+			}
+			if err == nil && !report.Authentic {
+				t.Errorf("accepted and not authentic: %s", report)
+			}
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,6 +14,9 @@ import (
 
 // MaxProof bounds a proof file in bytes.
 const MaxProof = 4 << 20
+
+// maxExt bounds a proof file's ext in bytes.
+const maxExt = 4 << 10
 
 // A Proof holds all that is needed to check one record offline (trust.md, "What
 // an auditor gets"). Without Checkpoint, Index and Path it proves origin and
@@ -26,20 +30,39 @@ type Proof struct {
 	Checkpoint string           `json:"checkpoint,omitempty"` // a C2SP checkpoint
 	Index      *uint64          `json:"index,omitempty"`      // of the statement's leaf
 	Path       []directory.Hash `json:"path,omitempty"`       // from the leaf's sibling upwards
+
+	// Ext is where later releases put more. Nobody signed it, so Verify names it as
+	// unchecked. Crit names those members of Ext without which the file must not be
+	// judged; this release knows none.
+	Ext  jsontext.Value `json:"ext,omitempty"`
+	Crit []string       `json:"crit,omitempty"`
 }
 
 // Bytes returns the proof file.
-func (p *Proof) Bytes() []byte {
-	b, err := json.Marshal(p, jsontext.Multiline(true))
+func (p *Proof) Bytes() []byte { return encodeFile(p) }
+
+// encodeFile returns a proof or an evidence file as people read it.
+func encodeFile(file any) []byte {
+	b, err := json.Marshal(file, jsontext.Multiline(true))
 	if err != nil {
-		panic(err) // only a Bundle that isn't JSON; Bundles takes none
+		panic(err) // only a raw member that isn't JSON; who makes one takes none
 	}
 	return append(b, '\n')
 }
 
-// ParseProof reads a proof file strictly: no name twice, none that is unknown,
-// the members of the inclusion proof all or none. What they hold is for Verify
-// to check. The error is ErrFormat.
+// encodeCompact is encodeFile without white space. Strings are read as UTF-8 and
+// raw members as JSON, so it doesn't fail for what was parsed.
+func encodeCompact(file any) []byte {
+	b, err := json.Marshal(file)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// ParseProof reads a proof file strictly: no name twice, none that is unknown, the
+// members of the inclusion proof all or none. What they hold is for Verify to check.
+// The error is ErrFormat, or ErrUnsupported if Crit names what this release doesn't know.
 func ParseProof(b []byte) (*Proof, error) {
 	if len(b) > MaxProof {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrFormat, MaxProof)
@@ -57,15 +80,49 @@ func ParseProof(b []byte) (*Proof, error) {
 	if logged := p.Checkpoint != ""; logged != (p.Index != nil) || !logged && p.Path != nil {
 		return nil, fmt.Errorf("%w: checkpoint, index and path come together", ErrFormat)
 	}
+	if err := checkExtensions(p.Ext, p.Crit); err != nil {
+		return nil, err
+	}
+
 	return p, nil
+}
+
+// checkExtensions checks the form of ext and crit, and refuses every name in crit.
+func checkExtensions(ext jsontext.Value, crit []string) error {
+	if ext == nil && crit == nil {
+		return nil
+	}
+	if len(ext) > maxExt {
+		return fmt.Errorf("%w: ext has over %d bytes", ErrFormat, maxExt)
+	}
+	members, err := directory.ParseObject(ext)
+	if err != nil || len(members) == 0 {
+		return fmt.Errorf("%w: ext is not a JSON object with a member", ErrFormat)
+	}
+	if crit == nil {
+		return nil
+	}
+
+	for i, name := range crit {
+		if member(members, name) == nil || slices.Contains(crit[:i], name) {
+			return fmt.Errorf("%w: crit names %.64q twice, or ext has no such member", ErrFormat, name)
+		}
+	}
+	if len(crit) == 0 {
+		return fmt.Errorf("%w: crit is empty", ErrFormat)
+	}
+
+	return fmt.Errorf("%w: whoever made the file demands that %.64q is understood, which a later release does",
+		ErrUnsupported, crit[0])
 }
 
 // Why a proof does not hold; what a signature lacks is directory.ErrSignature.
 var (
-	ErrFormat    = errors.New("not in the form that it must have")
-	ErrKey       = errors.New("the key is not one to believe")
-	ErrInclusion = errors.New("the ledger is not shown to hold it")
-	ErrExpired   = errors.New("its deadline has passed")
+	ErrFormat      = errors.New("malformed")
+	ErrUnsupported = errors.New("not supported by this release")
+	ErrKey         = errors.New("not trusted")
+	ErrInclusion   = errors.New("inclusion in the ledger is not proven")
+	ErrExpired     = errors.New("expired")
 )
 
 // ExitCode returns the exit code of a command that ends with err (operations.md,
@@ -76,13 +133,15 @@ func ExitCode(err error) int {
 		return 0
 	case errors.Is(err, ErrKeysForked), errors.Is(err, ErrEquivocation):
 		return 11
-	case errors.Is(err, ErrKey), errors.Is(err, directory.ErrKeyUnknown), errors.Is(err, directory.ErrKeyRevoked):
+	case errors.Is(err, ErrNoAnchor), errors.Is(err, ErrKey),
+		errors.Is(err, directory.ErrKeyUnknown), errors.Is(err, directory.ErrKeyRevoked):
 		return 12
 	case errors.Is(err, ErrInclusion):
 		return 13
 	case errors.Is(err, ErrExpired):
 		return 14
-	case errors.Is(err, ErrFormat), errors.Is(err, directory.ErrSignature), errors.Is(err, directory.ErrHeader):
+	case errors.Is(err, ErrFormat), errors.Is(err, ErrUnsupported),
+		errors.Is(err, directory.ErrSignature), errors.Is(err, directory.ErrHeader):
 		return 10
 	}
 	return 1

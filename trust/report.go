@@ -10,10 +10,17 @@ import (
 type Report struct {
 	Steps   []Step  `json:"steps"`
 	Subject Subject `json:"subject"`
-	// Authentic is whether the origin's signatures were checked and hold; a bare
-	// record can't show it.
+	// Anchor is what the verdict rests on; AnchorNone until one was found.
+	Anchor Anchor `json:"anchor"`
+	// Directory is what the directory holds that is the anchor.
+	Directory *DirectoryWord `json:"directory,omitempty"`
+	// Authentic is whether the origin's signatures were checked by the anchor and
+	// all steps hold. Without an anchor it is false.
 	Authentic bool `json:"authentic"`
 	Logged    bool `json:"logged"`
+	// Unchecked names the parts of the file that can be changed without another
+	// verdict, such as UncheckedBundle.
+	Unchecked []string `json:"unchecked"`
 }
 
 // A Step is one thing that Verify looked at. After the step that fails all are

@@ -2,7 +2,6 @@ package trust
 
 import (
 	"bytes"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,48 +14,71 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// VerifyOptions says whom Verify believes, and when.
+// VerifyOptions says what Verify rests its verdict on, and as of when it judges.
+// Without a Bundle, Keys or Directory nothing is called authentic.
 type VerifyOptions struct {
-	// Bundle decides whom to trust; nil takes the proof's own, which shows only
-	// that the proof agrees with itself. One of no trust domain (ParseBundle) is
-	// taken for the record's.
+	// Bundle is the trust bundle of the record's domain. One of no trust domain
+	// (ParseBundle) may hold the authorities of several.
 	Bundle *spiffebundle.Bundle
-	Now    time.Time // the zero time is now
+	// OfConnection says that Bundle was chosen for a connection to a directory. It
+	// is then the anchor for those domains alone that its authorities name.
+	OfConnection bool
+	// Keys is a key document of the record's domain, a compact JWS, and takes the
+	// place of the file's own. With Bundle it is judged by that; without, it is the
+	// anchor itself.
+	Keys string
+	// Directory is the address of the directory that answered with the input over
+	// an authenticated connection.
+	Directory string
+	// At is the time as of which lifetimes are judged; the zero time is now.
+	At time.Time
 }
 
 // Verify checks a proof file, a bare record or an evidence file, offline, and
-// tells step by step what it found. A bare record shows its form only; evidence
-// that holds ends with ErrEquivocation. The error is a *StepError; the report is
-// there with it, as far as it came.
+// tells step by step what it found. Evidence that holds ends with ErrEquivocation.
+// The error is a *StepError; the report is there with it, as far as it came.
 func Verify(input []byte, opts VerifyOptions) (*Report, error) {
-	if opts.Now.IsZero() {
-		opts.Now = time.Now()
+	if opts.At.IsZero() {
+		opts.At = time.Now()
 	}
-	v := &verification{opts: opts, report: new(Report)}
-	steps := proofSteps
-	switch text := bytes.TrimSpace(input); {
-	case len(text) > 0 && text[0] != '{':
-		v.proof, steps = &Proof{Record: string(text)}, recordSteps
-	case len(text) <= MaxProof && isEvidence(text):
-		steps = trialSteps
-	}
-	v.input = input
-	return v.report, v.run(steps)
+
+	v := newVerification(input)
+	v.opts = opts
+
+	return v.report, v.run(v.stepsFor(bytes.TrimSpace(input)))
 }
 
-// A step looks at one thing. It returns what it found in words, or why the proof
+func newVerification(input []byte) *verification {
+	return &verification{input: input, report: &Report{Anchor: AnchorNone, Unchecked: []string{}}}
+}
+
+// stepsFor tells by a file's text what it is, and returns how it is checked.
+func (v *verification) stepsFor(text []byte) []step {
+	switch {
+	case len(text) > 0 && text[0] != '{':
+		v.bare = true
+		v.proof = &Proof{Record: string(text)}
+		return recordSteps
+	case len(text) <= MaxProof && isEvidence(text):
+		return trialSteps
+	}
+
+	return proofSteps
+}
+
+// A step looks at one thing. It returns what it found in words, or why the file
 // fails; errNotShown skips it.
 type step struct {
 	name string
 	run  func(*verification) (detail string, err error)
 }
 
-// The steps in their order: form, then whom we trust, then from the SVID down to
-// the record, then time and ledger.
+// The steps in their order: form, then the anchor, then from the SVID down to the
+// record, then time and ledger.
 var proofSteps = []step{
 	{"format", (*verification).format},
 	{"statement", (*verification).statement},
-	{"bundle", (*verification).bundle},
+	{"anchor", (*verification).anchor},
 	{"key attestation", (*verification).attestation},
 	{"key document", (*verification).keyDocument},
 	{"page signature", (*verification).pageSignature},
@@ -66,14 +88,16 @@ var proofSteps = []step{
 	{"inclusion", (*verification).inclusion},
 }
 
+// A bare record has no page: nothing in it tells whether it is in force.
 var recordSteps = []step{
 	{"format", (*verification).recordFormat},
 	{"statement", (*verification).statement},
-	{"signature", func(*verification) (string, error) {
-		return "a bare record carries no keys: this shows its form, not who signed it. Ask for its proof file", errNotShown
-	}},
+	{"anchor", (*verification).anchor},
+	{"key attestation", (*verification).attestation},
+	{"key document", (*verification).keyDocument},
+	{"signature", (*verification).recordSignature},
 	{"deadline", func(*verification) (string, error) {
-		return "a record holds no deadline; its proof file does", errNotShown
+		return "a bare record holds no deadline; its proof file does", errNotShown
 	}},
 	{"inclusion", func(*verification) (string, error) { return "not logged", errNotShown }},
 }
@@ -85,6 +109,7 @@ type verification struct {
 	opts   VerifyOptions
 	report *Report
 	input  []byte
+	bare   bool // the input is a record and no proof file
 
 	proof     *Proof
 	rec       directory.Record
@@ -92,18 +117,22 @@ type verification struct {
 	recJWS    *compact // the statement's
 	pageJWS   *compact
 	pageKey   string
-	keysJWS   *compact
 	keysKey   string
+	keysText  string // compact JWS
 	signed    *directory.SignedPage
 	keys      *directory.KeyDocument
 	contents  *directory.Contents
 	issuer    spiffeid.TrustDomain
 	ownBundle []byte // the file's; nil for none
-	anchors   *x509bundle.Bundle
-	bundles   *Bundles // decides instead of opts.Bundle, unless nil
-	trial     trial
 	digest    directory.Digest
+	trial     trial
 	authentic bool
+
+	// What the verdict rests on: authorities, or the key document alone if it is
+	// pinned. A directory's own bundles decide instead of opts unless they are nil.
+	authorities *x509bundle.Bundle
+	pinned      bool
+	bundles     *Bundles
 }
 
 func (v *verification) run(steps []step) error {
@@ -113,6 +142,7 @@ func (v *verification) run(steps []step) error {
 			v.report.Steps = append(v.report.Steps, Step{Name: s.name, Skipped: true, Detail: "not reached"})
 			continue
 		}
+
 		detail, err := s.run(v)
 		switch {
 		case err == nil:
@@ -124,7 +154,8 @@ func (v *verification) run(steps []step) error {
 			failed = &StepError{s.name, err}
 		}
 	}
-	v.report.Authentic = failed == nil && v.authentic
+	v.report.Authentic = failed == nil && v.authentic && v.report.Anchor != AnchorNone
+
 	return failed
 }
 
@@ -134,7 +165,12 @@ func (v *verification) format() (string, error) {
 	if v.proof, err = ParseProof(v.input); err != nil {
 		return "", err
 	}
-	if _, err := v.recordFormat(); err != nil {
+	if v.proof.Ext != nil {
+		v.leaveUnchecked(UncheckedExt)
+	}
+	v.checkLayout(v.proof.Bytes(), encodeCompact(v.proof))
+
+	if err := v.readRecord(); err != nil {
 		return "", err
 	}
 	if v.pageJWS, v.pageKey, err = parseOwn(v.proof.Page, directory.TypePage, MaxJWS); err != nil {
@@ -143,27 +179,32 @@ func (v *verification) format() (string, error) {
 	if v.signed, err = directory.ParsePage(v.pageJWS.payload); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	if v.keysJWS, v.keysKey, err = parseOwn(v.proof.Keys, directory.TypeKeys, MaxJWS); err != nil {
-		return "", fmt.Errorf("%w: the key document: %w", ErrFormat, err)
+	if err := v.readKeys(v.proof.Keys); err != nil {
+		return "", err
 	}
-	if v.keys, err = directory.ParseKeyDocument(v.keysJWS.payload); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrFormat, err)
-	}
-	if err := checkLimits(v.keys); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrFormat, err)
-	}
+
 	return "a proof file: record, page and key document in canonical form", nil
 }
 
 func (v *verification) recordFormat() (string, error) {
+	v.checkLayout([]byte(v.proof.Record))
+	if err := v.readRecord(); err != nil {
+		return "", err
+	}
+
+	return "a bare record in canonical form", nil
+}
+
+func (v *verification) readRecord() error {
 	var err error
 	if v.rec, err = directory.ParseRecord(v.proof.Record); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrFormat, err)
+		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	if v.recJWS, v.recKey, err = parseOwn(v.rec.JWS, directory.TypeRecord, directory.MaxRecord); err != nil {
-		return "", fmt.Errorf("%w: the record: %w", ErrFormat, err)
+		return fmt.Errorf("%w: the record: %w", ErrFormat, err)
 	}
-	return "a bare record in canonical form", nil
+
+	return nil
 }
 
 // statement opens the record: what it says, and that each member that is
@@ -173,75 +214,72 @@ func (v *verification) statement() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	v.contents, v.issuer, v.ownBundle = c, c.Issuer, v.proof.Bundle
+	v.contents = c
+	v.issuer = c.Issuer
+	v.ownBundle = v.proof.Bundle
 	v.report.Subject = Subject{
 		Domain: c.Issuer.Name(), RID: c.RID.String(), Agent: c.Agent, Kind: string(c.Document.Kind()),
 		Owner: c.Owner.String(), Epoch: c.Epoch, Revision: c.Revision,
 		Issued: time.Unix(c.IssuedAt, 0).UTC(), Redacted: c.Redacted,
 	}
+
 	if c.Op == directory.OpEnd {
-		return fmt.Sprintf("%s ended registration %s at revision %d", c.Issuer, c.RID, c.Revision), nil
+		return fmt.Sprintf("says that %s ended registration %s at revision %d", c.Issuer, c.RID, c.Revision), nil
 	}
-	detail := fmt.Sprintf("%s registered %q at revision %d; %d members disclosed", c.Issuer, c.Agent, c.Revision, len(v.rec.Disclosures))
+	detail := fmt.Sprintf("says that %s registered %q at revision %d; %d members disclosed",
+		c.Issuer, c.Agent, c.Revision, len(v.rec.Disclosures))
 	if c.Redacted {
 		detail += ", others withheld"
 	}
+
 	return detail, nil
 }
 
-// bundle decides whose certificates are believed.
-func (v *verification) bundle() (string, error) {
-	issuer := v.issuer
-	if v.bundles != nil {
-		held, err := v.bundles.GetX509BundleForTrustDomain(issuer)
-		if err != nil {
-			return "", fmt.Errorf("%w: %w", ErrKey, err)
-		}
-		v.anchors = held
-		return "the bundle that is believed here", nil
+// judgedAt is the time at which the keys that are used must be attested: that of the
+// page, since records outlive SVIDs. A bare record tells no time at which it was
+// signed, so its key is judged as of opts.At.
+func (v *verification) judgedAt() time.Time {
+	if v.bare {
+		return v.opts.At
 	}
-	given, whose := v.opts.Bundle, "the bundle that was given"
-	if given == nil {
-		if v.ownBundle == nil {
-			return "", fmt.Errorf("%w: the file has no bundle, so give one", ErrKey)
-		}
-		var err error
-		if given, err = ParseBundle(issuer, v.ownBundle); err != nil {
-			return "", fmt.Errorf("%w: the file's bundle: %w", ErrKey, err)
-		}
-		whose = "the file's own bundle, which shows only that the file agrees with itself: give the bundle that you trust;"
-	}
-	if td := given.TrustDomain(); !td.IsZero() && td != issuer {
-		return "", fmt.Errorf("%w: the bundle is %s's and the file %s's", ErrKey, td, issuer)
-	}
-	authorities := slices.DeleteFunc(given.X509Authorities(), func(a *x509.Certificate) bool { return !speaksFor(a, issuer) })
-	if len(authorities) == 0 {
-		return "", fmt.Errorf("%w: the bundle has no authority of %s", ErrKey, issuer)
-	}
-	v.anchors = x509bundle.FromX509Authorities(issuer, authorities)
-	return fmt.Sprintf("%s %d authorities of %s", whose, len(authorities), issuer), nil
+
+	return time.Unix(v.signed.IssuedAt, 0)
 }
 
-// attestation checks that an SVID of a node vouched for each key that is used,
-// at the time that the page gives.
+// attestation checks that an SVID of a node vouched for each key that is used.
 func (v *verification) attestation() (string, error) {
 	if v.keys.Issuer != v.contents.Issuer {
-		return "", fmt.Errorf("%w: the key document is %s's and the record %s's", ErrKey, v.keys.Issuer, v.contents.Issuer)
+		return "", fmt.Errorf("%w: the key document is of %s and the record of %s", ErrKey, v.keys.Issuer, v.contents.Issuer)
 	}
-	at := time.Unix(v.signed.IssuedAt, 0)
-	for _, kid := range []string{v.keysKey, v.pageKey, v.recKey} {
+	used := []string{v.keysKey, v.recKey}
+	if !v.bare {
+		used = append(used, v.pageKey)
+		v.nameSigner()
+	}
+	if v.pinned {
+		return "not checked: the key document is pinned", errNotShown
+	}
+
+	at := v.judgedAt()
+	for _, kid := range used {
 		key, err := v.keys.Key(kid)
 		if err != nil {
-			continue // the step that needs it says so
+			continue // the step that checks its signature fails
 		}
-		if verdict := judgeKey(key, v.contents.Issuer, v.anchors, at); verdict.err != nil {
+		if verdict := judgeKey(key, v.contents.Issuer, v.authorities, at); verdict.err != nil {
 			return "", fmt.Errorf("%w: key %s of %s: %w", ErrKey, kid, key.Node, verdict.err)
 		}
-		if kid == v.pageKey {
-			v.report.Subject.Key, v.report.Subject.Node = kid, key.Node.String()
-		}
 	}
-	return fmt.Sprintf("an SVID that held at %s vouches for each key", at.UTC().Format(time.RFC3339)), nil
+
+	return fmt.Sprintf("an SVID valid at %s vouches for each key", at.UTC().Format(time.RFC3339)), nil
+}
+
+// nameSigner tells whose key signed the page, if the key document lists it.
+func (v *verification) nameSigner() {
+	if key, err := v.keys.Key(v.pageKey); err == nil {
+		v.report.Subject.Key = v.pageKey
+		v.report.Subject.Node = key.Node.String()
+	}
 }
 
 // check verifies a signature by one of the document's keys, all of which that are
@@ -251,16 +289,23 @@ func (v *verification) check(jws, kid string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrKey, kid, err)
 	}
+
 	return verifyOwn(jws, key.Public)
 }
 
 func (v *verification) keyDocument() (string, error) {
-	if v.keys.Expires <= v.signed.IssuedAt {
+	expires := time.Unix(v.keys.Expires, 0)
+	if at := v.judgedAt(); !expires.After(at) {
+		if v.bare {
+			return "", fmt.Errorf("%w: the key document, at %s; give a newer one",
+				ErrExpired, expires.UTC().Format(time.RFC3339))
+		}
 		return "", fmt.Errorf("%w: the key document had expired when the page was made", ErrKey)
 	}
-	if err := v.check(v.proof.Keys, v.keysKey); err != nil {
+	if err := v.check(v.keysText, v.keysKey); err != nil {
 		return "", err
 	}
+
 	return fmt.Sprintf("issue %d.%d, %d keys, signed by %s", v.keys.Epoch, v.keys.Seq, len(v.keys.Keys), v.keysKey), nil
 }
 
@@ -269,18 +314,22 @@ func (v *verification) pageSignature() (string, error) {
 		return "", err
 	}
 	v.report.Subject.Checked = time.Unix(v.signed.IssuedAt, 0).UTC()
+
 	return fmt.Sprintf("signed by %s at %s", v.pageKey, v.report.Subject.Checked.Format(time.RFC3339)), nil
 }
 
 // page checks that the page names this record: u, h, m and r.
 func (v *verification) page() (string, error) {
-	p, c := v.signed, v.contents
+	p := v.signed
+	c := v.contents
 	if p.Issuer != c.Issuer {
-		return "", fmt.Errorf("%w: the page is %s's and the record %s's", ErrFormat, p.Issuer, c.Issuer)
+		return "", fmt.Errorf("%w: the page is of %s and the record of %s", ErrFormat, p.Issuer, c.Issuer)
 	}
-	if time.Unix(p.IssuedAt, 0).After(v.opts.Now.Add(maxAhead)) {
-		return "", fmt.Errorf("%w: the page is dated in the future", ErrFormat)
+	if time.Unix(p.IssuedAt, 0).After(v.opts.At.Add(maxAhead)) {
+		return "", fmt.Errorf("%w: the page is dated in the future: %s", ErrFormat,
+			time.Unix(p.IssuedAt, 0).UTC().Format(time.RFC3339))
 	}
+
 	i := slices.IndexFunc(p.Digests, func(d directory.Digest) bool { return d.RID == c.RID })
 	if i < 0 {
 		return "", fmt.Errorf("%w: the page does not list registration %s", ErrFormat, c.RID)
@@ -298,6 +347,7 @@ func (v *verification) page() (string, error) {
 		return "", fmt.Errorf("%w: the page's revision is before the record's (r)", ErrFormat)
 	}
 	v.digest = d
+
 	return fmt.Sprintf("names this record: %s at revision %d in stream %s", d.Op, d.Revision, p.Audience), nil
 }
 
@@ -306,17 +356,32 @@ func (v *verification) signature() (string, error) {
 		return "", err
 	}
 	v.authentic = true
+
 	return "the record is signed by " + v.recKey, nil
+}
+
+// recordSignature is signature of a bare record: nothing else tells when it was made.
+func (v *verification) recordSignature() (string, error) {
+	if time.Unix(v.contents.IssuedAt, 0).After(v.opts.At.Add(maxAhead)) {
+		return "", fmt.Errorf("%w: the record is dated in the future", ErrFormat)
+	}
+	detail, err := v.signature()
+	if err != nil {
+		return "", err
+	}
+
+	return detail + "; whether it is still in force is not shown", nil
 }
 
 func (v *verification) deadline() (string, error) {
 	if !v.digest.Live() {
 		return "the registration has ended", errNotShown
 	}
-	x := time.Unix(v.digest.Deadline, 0).UTC()
-	v.report.Subject.Deadline = x
-	if !v.opts.Now.Before(x) {
-		return "", fmt.Errorf("%w: at %s", ErrExpired, x.Format(time.RFC3339))
+	deadline := time.Unix(v.digest.Deadline, 0).UTC()
+	v.report.Subject.Deadline = deadline
+	if !v.opts.At.Before(deadline) {
+		return "", fmt.Errorf("%w: its deadline was %s", ErrExpired, deadline.Format(time.RFC3339))
 	}
-	return fmt.Sprintf("good until %s", x.Format(time.RFC3339)), nil
+
+	return fmt.Sprintf("good until %s", deadline.Format(time.RFC3339)), nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +46,12 @@ func writeProofs(t *testing.T, dir string) error {
 		"unlogged.json":  s.proofUntil(t, time.Now().Add(time.Hour), "alpha.test/roster/1\n1\nAAAA\n\n— x y\n"),
 		"garbage.json":   []byte(`{"record":"x"}`),
 		"record.sdjwt":   memberOf(t, good, "record"),
+		"zeroed.sdjwt":   zeroed(t, memberOf(t, good, "record")),
+		"alpha.keys":     memberOf(t, good, "keys"),
+		"stranger.keys":  memberOf(t, stranger.proof(t), "keys"),
+		"pretender.json": stranger.proof(t),
+		"critical.json":  []byte(strings.Replace(string(good), "{", `{"ext":{"later":1},"crit":["later"],`, 1)),
+		"extended.json":  []byte(strings.Replace(string(good), "{", `{"ext":{"later":1},`, 1)),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			return err

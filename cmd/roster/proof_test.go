@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,14 +14,17 @@ import (
 
 // A signer is an origin that makes proof files.
 type signer struct {
-	ca   *trust.CA
-	ring *trust.Keyring
+	domain spiffeid.TrustDomain
+	ca     *trust.CA
+	ring   *trust.Keyring
 }
 
-func newSigner(t testing.TB) *signer {
+func newSigner(t testing.TB) *signer { return newSignerOf(t, alpha) }
+
+func newSignerOf(t testing.TB, domain spiffeid.TrustDomain) *signer {
 	t.Helper()
 	now := time.Now()
-	ca, err := trust.NewCA(alpha, now)
+	ca, err := trust.NewCA(domain, now)
 	must(t, err)
 	svid, err := ca.Issue("/roster/node/1", time.Hour, now)
 	must(t, err)
@@ -28,8 +32,8 @@ func newSigner(t testing.TB) *signer {
 	must(t, err)
 	attestation, err := key.Attest(svid, now)
 	must(t, err)
-	s := &signer{ca, trust.NewKeyring(alpha, key, trust.NewBundles())}
-	s.ring.SetOwn(&directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 1, Expires: now.Unix() + directory.KeyDocumentLifetime,
+	s := &signer{domain, ca, trust.NewKeyring(domain, key, trust.NewBundles())}
+	s.ring.SetOwn(&directory.KeyDocument{Issuer: domain, Epoch: 1, Seq: 1, Expires: now.Unix() + directory.KeyDocumentLifetime,
 		Keys: []directory.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}}})
 	return s
 }
@@ -43,16 +47,16 @@ func (s *signer) proofUntil(t testing.TB, deadline time.Time, checkpoint string)
 	t.Helper()
 	doc, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://weather.example"}`))
 	must(t, err)
-	change := &directory.Change{Issuer: alpha, RID: directory.NewRID(1, [10]byte{}), Op: directory.OpPut, Epoch: 1, Revision: 7,
+	change := &directory.Change{Issuer: s.domain, RID: directory.NewRID(1, [10]byte{}), Op: directory.OpPut, Epoch: 1, Revision: 7,
 		IssuedAt: time.Now().Unix(), Since: time.Now().Unix(), Agent: "weather",
 		Owner: directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada")), Document: doc, Salt: directory.Salt{1}}
 	disclosures := change.Disclosures()
 	statement, err := directory.Statement(directory.StatementFormat, change, disclosures)
 	must(t, err)
 	shown, m := directory.Disclosed(disclosures, directory.Grant{All: true})
-	page := &directory.SignedPage{Issuer: alpha, Epoch: 1, Audience: directory.Mesh, From: 6, To: 7, At: 7, IssuedAt: time.Now().Unix(),
+	page := &directory.SignedPage{Issuer: s.domain, Epoch: 1, Audience: directory.Mesh, From: 6, To: 7, At: 7, IssuedAt: time.Now().Unix(),
 		Digests: []directory.Digest{{RID: change.RID, Revision: 7, Op: directory.OpPut, H: directory.HashOf(statement), M: m, Deadline: deadline.Unix(), Lifetime: 3600}}}
-	_, keys, _ := s.ring.Keys(alpha)
+	_, keys, _ := s.ring.Keys(s.domain)
 	bundle, err := s.ca.Bundle().Marshal()
 	must(t, err)
 	p := trust.Proof{Record: directory.Record{JWS: s.sign(t, directory.TypeRecord, statement), Disclosures: shown}.String(),
@@ -87,4 +91,16 @@ func memberOf(t testing.TB, proof []byte, name string) []byte {
 	var p map[string]any
 	must(t, json.Unmarshal(proof, &p))
 	return []byte(p[name].(string))
+}
+
+// zeroed returns a record with a signature of zeros.
+func zeroed(t testing.TB, record []byte) []byte {
+	t.Helper()
+	jws, disclosures, ok := strings.Cut(string(record), "~")
+	dot := strings.LastIndexByte(jws, '.')
+	if !ok || dot < 0 {
+		t.Fatalf("not a record: %s", record)
+	}
+
+	return []byte(jws[:dot+1] + strings.Repeat("A", len(jws)-dot-1) + "~" + disclosures)
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// A proof that verify fetches rests on what the directory holds, and the result says
+// which directory that is; a bundle that names the domain goes before it.
+//
+// Requirement: SEC-017
+func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
+	beta := spiffeid.RequireTrustDomainFromString("beta.test")
+	foreign := newSignerOf(t, beta)
+	proof := foreign.proof(t)
+	rid := directory.NewRID(1, [10]byte{}).String()
+	var asked []string
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		switch r.URL.Path {
+		case "/ad/l":
+			_, _ = w.Write([]byte(`{"agents":[{"href":"/ad/r/beta.test/` + rid + `"}]}`))
+		case "/ad/r/" + rid + "/proof", "/ad/r/weather/proof", "/ad/r/beta.test/" + rid + "/proof", "/ad/r/wind/proof":
+			_, _ = w.Write(proof)
+		case "/ad/r/moved/proof":
+			http.Redirect(w, r, "/ad/r/weather/proof", http.StatusFound)
+		default:
+			problem(http.StatusNotFound, "not-found", "No such registration.")(w, r)
+		}
+	})
+	address := w.env["ROSTER_ADDRESS"]
+
+	type verdict struct {
+		Authentic bool                 `json:"authentic"`
+		Anchor    string               `json:"anchor"`
+		Directory *trust.DirectoryWord `json:"directory"`
+	}
+	for _, args := range [][]string{
+		{rid}, {"weather"}, {"weather", "--origin", "beta.test"}, {address + "/ad/r/weather"},
+		{address + "/ad/r/beta.test/" + rid + "/proof"},
+	} {
+		code, out, errs := w.run(append([]string{"verify", "-o", "json"}, args...)...)
+		var got verdict
+		must(t, json.Unmarshal([]byte(out), &got))
+		if code != 0 || !got.Authentic || got.Anchor != "directory" || got.Directory == nil || got.Directory.Address != address ||
+			got.Directory.Authorities != 1 || got.Directory.KeyDocument != "1.1" || len(got.Directory.Fingerprint) != 64 {
+			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+
+	pem, _ := foreign.ca.PEM()
+	code, out, errs := w.run("verify", "weather", "--bundle", w.file("both.pem", w.read("ROSTER_BUNDLE")+string(pem)))
+	if code != 0 || !strings.Contains(out, "anchor: bundle") {
+		t.Errorf("with a bundle: exit code %d: %s%s", code, out, errs)
+	}
+	stranger, _ := newSignerOf(t, beta).ca.PEM()
+	code, out, _ = w.run("verify", "weather", "--bundle", w.file("stranger.pem", w.read("ROSTER_BUNDLE")+string(stranger)))
+	if code != 12 || !strings.Contains(out, "no\tauthentic") {
+		t.Errorf("with another bundle of that domain: exit code %d: %s", code, out)
+	}
+
+	for name, want := range map[string]int{
+		"wind":                                   10, // it answers with another registration's proof
+		address + "/ad/r/wind":                   10,
+		address + "/ad/r/alpha.test/" + rid:      3,
+		address + "/ad/r/moved":                  1, // redirects are not followed
+		address + "/ad/r/weather?x=1":            2,
+		address + "/v1/operator/snapshot":        2,
+		"https://localhost:1/ad/r/weather":       2,
+		strings.Replace(address, "s", "", 1):     2,
+		address + "/ad/r/a/b/c":                  2,
+		directory.NewRID(2, [10]byte{}).String(): 3,
+	} {
+		if code, out, errs := w.run("verify", name); code != want || strings.Contains(out, "yes\tauthentic") {
+			t.Errorf("%s: exit code %d, want %d: %s%s", name, code, want, out, errs)
+		}
+	}
+
+	// A file of that name is what is meant.
+	t.Chdir(w.dir)
+	must(t, os.WriteFile("weather", []byte("garbage"), 0o600))
+	asked = nil
+	if code, _, _ := w.run("verify", "weather"); code != 10 || len(asked) > 0 {
+		t.Errorf("a file: exit code %d, asked for %q", code, asked)
+	}
+}
+
+// read returns what is in the file that a variable of the environment names.
+func (w *world) read(variable string) string {
+	w.t.Helper()
+	text, err := os.ReadFile(w.env[variable])
+	must(w.t, err)
+
+	return string(text)
+}

@@ -1,0 +1,235 @@
+package trust
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// An Anchor is what a verdict rests on. The verifier chooses it, never the file:
+// a file's own bundle shows only that the file agrees with itself (threats.md, S13).
+type Anchor string
+
+// The anchors that a verdict can have.
+const (
+	AnchorNone      Anchor = "none"
+	AnchorBundle    Anchor = "bundle"    // a trust bundle of the verifier
+	AnchorKeys      Anchor = "keys"      // a key document that the verifier pinned
+	AnchorDirectory Anchor = "directory" // the answer of a directory over an authenticated connection
+)
+
+// ErrNoAnchor says that nothing was given by which a file could be judged.
+var ErrNoAnchor = errors.New("no trust anchor")
+
+// A DirectoryWord is what a directory that vouches for a record holds of the
+// record's domain.
+type DirectoryWord struct {
+	Address     string `json:"address"`
+	Authorities int    `json:"authorities"`  // CA certificates of the domain
+	Fingerprint string `json:"fingerprint"`  // of these, as Fingerprint returns it
+	KeyDocument string `json:"key_document"` // EPOCH.SEQ
+}
+
+// Parts of a file that Verify can leave unchecked, as Report.Unchecked names them.
+const (
+	UncheckedLayout     = "layout"                // white space, order of members and escapes of the file's JSON
+	UncheckedBundle     = "bundle"                // the file's own
+	UncheckedKeys       = "keys"                  // the file's own, since others were given
+	UncheckedExt        = "ext"                   // which nobody signed
+	UncheckedSignatures = "checkpoint.signatures" // by keys that the key document doesn't list
+)
+
+// leaveUnchecked notes that a part of the file has no influence on the verdict.
+func (v *verification) leaveUnchecked(part string) {
+	if !slices.Contains(v.report.Unchecked, part) {
+		v.report.Unchecked = append(v.report.Unchecked, part)
+	}
+}
+
+// anchor chooses what the verdict rests on, out of what the verifier gave.
+func (v *verification) anchor() (string, error) {
+	if v.bundles != nil {
+		return v.anchorInStore()
+	}
+	if err := v.takeGivenKeys(); err != nil {
+		return "", err
+	}
+
+	switch {
+	case v.opts.Bundle != nil && (!v.opts.OfConnection || namesDomain(v.opts.Bundle, v.issuer)):
+		return v.anchorInBundle()
+	case v.opts.Keys != "":
+		return v.anchorInKeys()
+	case v.opts.Directory != "" && v.ownBundle != nil && v.keys != nil:
+		return v.anchorInDirectory()
+	case v.opts.Bundle != nil:
+		return "", fmt.Errorf("%w for %s: the bundle of the connection has no CA certificate of it, "+
+			"and the file's own bundle shows only that the file agrees with itself", ErrNoAnchor, v.issuer)
+	}
+
+	return "", fmt.Errorf("%w was chosen: the file's own bundle shows only that the file agrees with itself, "+
+		"not who made it", ErrNoAnchor)
+}
+
+// anchorInStore takes the bundles of a directory, which judges for itself.
+func (v *verification) anchorInStore() (string, error) {
+	held, err := v.bundles.GetX509BundleForTrustDomain(v.issuer)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	v.authorities = held
+
+	return v.anchored(AnchorBundle, "the bundle that is held here")
+}
+
+// takeGivenKeys puts the verifier's key document in the place of the file's.
+func (v *verification) takeGivenKeys() error {
+	if v.opts.Keys == "" {
+		return nil
+	}
+	if v.keysText != "" && v.keysText != v.opts.Keys {
+		v.leaveUnchecked(UncheckedKeys)
+	}
+	if err := v.readKeys(v.opts.Keys); err != nil {
+		return err
+	}
+	if v.keys.Issuer != v.issuer {
+		return fmt.Errorf("%w: the key document is of %s and the file of %s", ErrKey, v.keys.Issuer, v.issuer)
+	}
+
+	return nil
+}
+
+func (v *verification) anchorInBundle() (string, error) {
+	given := v.opts.Bundle
+	if td := given.TrustDomain(); !td.IsZero() && td != v.issuer {
+		return "", fmt.Errorf("%w: the bundle is of %s and the file of %s", ErrKey, td, v.issuer)
+	}
+	if err := v.believe(given); err != nil {
+		return "", err
+	}
+	if v.ownBundle != nil {
+		v.leaveUnchecked(UncheckedBundle)
+	}
+
+	// A record names its key and nothing else; a bundle judges a key by the
+	// attestations that a key document holds.
+	if v.bare && v.opts.Keys == "" {
+		return "", fmt.Errorf("%w: a bare record holds no key document; "+
+			"give the domain's as well, or verify the record's proof file", ErrKey)
+	}
+
+	return v.anchored(AnchorBundle, "the bundle that was given: %d CA certificates of %s", v.certificates(), v.issuer)
+}
+
+// anchorInKeys rests on the pinned key document. Its signature is checked by its
+// own keys: that shows that it arrived whole, and not who made it.
+func (v *verification) anchorInKeys() (string, error) {
+	key, err := v.keys.Key(v.keysKey)
+	if err != nil {
+		return "", fmt.Errorf("%w: the pinned key document is signed by %s: %w", ErrKey, v.keysKey, err)
+	}
+	if err := verifyOwn(v.keysText, key.Public); err != nil {
+		return "", fmt.Errorf("the pinned key document: %w", err)
+	}
+	if v.ownBundle != nil {
+		v.leaveUnchecked(UncheckedBundle)
+	}
+	v.pinned = true
+
+	return v.anchored(AnchorKeys, "the pinned key document %d.%d of %s", v.keys.Epoch, v.keys.Seq, v.issuer)
+}
+
+// anchorInDirectory rests on the bundle that a directory put into its answer.
+func (v *verification) anchorInDirectory() (string, error) {
+	held, err := ParseBundle(v.issuer, v.ownBundle)
+	if err != nil {
+		return "", fmt.Errorf("%w: the bundle in the directory's answer: %w", ErrKey, err)
+	}
+	if err := v.believe(held); err != nil {
+		return "", err
+	}
+	fingerprint, err := Fingerprint(v.issuer, v.ownBundle)
+	if err != nil {
+		return "", fmt.Errorf("%w: the bundle in the directory's answer: %w", ErrKey, err)
+	}
+	v.report.Directory = &DirectoryWord{
+		Address: v.opts.Directory, Authorities: v.certificates(), Fingerprint: fingerprint,
+		KeyDocument: fmt.Sprintf("%d.%d", v.keys.Epoch, v.keys.Seq),
+	}
+
+	return v.anchored(AnchorDirectory, "the answer of %s, which holds %d CA certificates of %s (fingerprint %s) and its key document %s",
+		v.opts.Directory, v.certificates(), v.issuer, fingerprint, v.report.Directory.KeyDocument)
+}
+
+func (v *verification) anchored(anchor Anchor, format string, args ...any) (string, error) {
+	v.report.Anchor = anchor
+
+	return fmt.Sprintf(format, args...), nil
+}
+
+// believe takes the authorities of a bundle that may certify IDs of the file's domain.
+func (v *verification) believe(bundle *spiffebundle.Bundle) error {
+	authorities := slices.DeleteFunc(bundle.X509Authorities(), func(a *x509.Certificate) bool {
+		return !speaksFor(a, v.issuer)
+	})
+	if len(authorities) == 0 {
+		return fmt.Errorf("%w: the bundle has no CA certificate of %s", ErrKey, v.issuer)
+	}
+	v.authorities = x509bundle.FromX509Authorities(v.issuer, authorities)
+
+	return nil
+}
+
+func (v *verification) certificates() int { return len(v.authorities.X509Authorities()) }
+
+// namesDomain reports whether an authority of the bundle has a SPIFFE ID of td. A
+// bundle that only certifies a directory's connection need not have one.
+func namesDomain(bundle *spiffebundle.Bundle, td spiffeid.TrustDomain) bool {
+	return slices.ContainsFunc(bundle.X509Authorities(), func(a *x509.Certificate) bool {
+		isSPIFFE := func(u *url.URL) bool { return u.Scheme == "spiffe" }
+		return slices.ContainsFunc(a.URIs, isSPIFFE) && speaksFor(a, td)
+	})
+}
+
+// readKeys takes a key document apart and looks at no signature.
+func (v *verification) readKeys(text string) error {
+	jws, kid, err := parseOwn(text, directory.TypeKeys, MaxJWS)
+	if err != nil {
+		return fmt.Errorf("%w: the key document: %w", ErrFormat, err)
+	}
+	doc, err := directory.ParseKeyDocument(jws.payload)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	if err := checkLimits(doc); err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	v.keysText = text
+	v.keysKey = kid
+	v.keys = doc
+
+	return nil
+}
+
+// checkLayout names the layout of a file's JSON as unchecked, unless it is one of
+// the two that encode returns: what the members hold is checked, and how they are
+// written is not.
+func (v *verification) checkLayout(encodings ...[]byte) {
+	text := bytes.TrimSuffix(v.input, []byte("\n"))
+	for _, known := range encodings {
+		if bytes.Equal(text, bytes.TrimSuffix(known, []byte("\n"))) {
+			return
+		}
+	}
+	v.leaveUnchecked(UncheckedLayout)
+}
