@@ -77,30 +77,6 @@ func TestWhatIsWrittenForRankersIsFlaggedAndRanksLow(t *testing.T) {
 }
 
 // Requirement: XU-030
-func TestAnOwnerHasItsShareOfAnAnswer(t *testing.T) {
-	w := newWorld(t, nil)
-	for i := range 8 {
-		w.put(agent{name: fmt.Sprintf("planner-%d", i), owner: "busy", description: fmt.Sprintf("Plans a route for vehicles of class number%d.", i*7)})
-	}
-	w.put(agent{name: "other", description: "Plans a route, or a holiday."})
-	w.put(agent{name: "far", owner: "busy", origin: beta, description: "Plans a route by rail."})
-	share := func(res *discovery.Result) (n int) {
-		for _, name := range names(res) {
-			if strings.HasPrefix(name, "planner-") {
-				n++
-			}
-		}
-		return n
-	}
-	if res := w.ask(`{"query":"route"}`); share(res) != discovery.DefaultPerOwner || len(res.Candidates) != discovery.DefaultPerOwner+2 {
-		t.Errorf("found %q", names(res))
-	}
-	if res := w.ask(`{"query":"route","constraints":{"origins":["alpha.test"]}}`); share(res) != 8 {
-		t.Errorf("of one origin found %q", names(res))
-	}
-}
-
-// Requirement: XU-030
 func TestNearDuplicatesOfAnOwnerCollapse(t *testing.T) {
 	text := "Plans the fastest route between two places for cars, bicycles, trucks and people on foot"
 	w := newWorld(t, nil,

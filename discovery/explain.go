@@ -16,7 +16,7 @@ const (
 	WhyNoMatch   = "no_match"  // nothing that is asked for is in it
 	WhyFlagged   = "flagged"   // its texts are written for rankers, and it is no good match
 	WhyDuplicate = "duplicate" // says nearly what a better one of its owner says
-	WhyPerOwner  = "per_owner" // its owner has its share of the answer
+	WhyPerOwner  = "per_owner" // its owner has its share of the answer, and others that match about as well go before it
 )
 
 // An Explanation says what became of one registration in a query, and what of the
@@ -48,38 +48,53 @@ func (f *Finder) Explain(ctx context.Context, q Query, e *directory.Entry) (*Exp
 			return nil, ErrUnknown
 		}
 	}
-	s, err := f.search(ctx, &q)
+	s, err := f.newSelection(ctx, &q)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	s.gather(ratedMost)
-	c, why, ok := s.look(e)
+	s.alone = true
+	if err := s.collect(ctx, ratedMost); err != nil {
+		return nil, err
+	}
+	own := s.searches[0]
+	c, why, ok := own.look(e)
 	if !ok {
 		return nil, ErrUnknown
 	}
-	s.turned = map[*Candidate]string{}
-	s.choose(len(s.rated))
-	x := &Explanation{Why: why, Excluded: s.excluded}
-	limit := q.Request.Limit
+	s.arrange()
+	s.pick(len(s.rated))
+
+	x := &Explanation{Why: why, Excluded: own.excluded}
 	if why == "" {
-		x.Rank = slices.Index(s.chosen, c) + 1
-		switch {
-		case x.Rank == 0:
-			x.Why = s.turned[c]
-		case x.Rank <= limit:
-			x.Why = WhyFound
-		default:
-			x.Why = WhyBehind
-		}
+		x.Rank = slices.Index(s.picked.all, c) + 1
+		x.Why = s.became(c, x.Rank)
 	}
-	if len(s.chosen) >= limit {
-		x.Needed = s.chosen[limit-1].Score
+	limit := q.Request.Limit
+	if len(s.picked.all) >= limit {
+		x.Needed = s.picked.all[limit-1].Score
 	}
 	x.Candidate = *c
-	x.Candidate.Freshness = freshness(c.Entry, s.rater.now)
-	s.rater.explain(&x.Candidate)
+	x.Candidate.Freshness = freshness(c.Entry, own.rater.now)
+	own.rater.explain(&x.Candidate)
+	x.Candidate.rater = nil
 	return x, nil
+}
+
+// became says what became of a candidate that no filter has left out, of that rank.
+func (s *selection) became(c *Candidate, rank int) string {
+	limit := s.query.Request.Limit
+	switch {
+	case rank == 0:
+		return s.picked.turned[c]
+	case rank <= limit:
+		return WhyFound
+	}
+	worse := func(other *Candidate) bool { return s.searches[0].rater.compare(c, other) < 0 }
+	if slices.ContainsFunc(s.picked.all[:limit], worse) {
+		return WhyPerOwner
+	}
+	return WhyBehind
 }
 
 // look rates an entry and puts it among those that are rated, unless a filter
@@ -99,7 +114,7 @@ func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
 	}
 	p := v.Projection()
 	c = s.rater.rate(v, p, l)
-	c.owner = ownerOf(e)
+	c.owner, c.rater = ownerOf(e), s.rater
 	s.rater.blend(c)
 	if why == "" {
 		why = s.finder.late(s.query, e, p.Status, s.rater.now)
@@ -108,8 +123,7 @@ func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
 		why = WhyNoMatch
 	}
 	if why == "" {
-		at, _ := slices.BinarySearchFunc(s.rated, c, s.rater.compare)
-		s.rated = slices.Insert(s.rated, at, c)
+		s.rated = append(s.rated, c)
 	}
 	return c, why, true
 }

@@ -25,13 +25,13 @@ func (w *world) explain(r discovery.Reader, request, name string) (*discovery.Ex
 
 // Why this one, and why not that one.
 func TestAnExplanationSaysWhatBecameOfACandidate(t *testing.T) {
-	text := "Plans the fastest route between two places for cars, bicycles, trucks, ships, aeroplanes, trains, horses and people on foot, with maps of roads, rivers, huts and skies"
 	w := newWorld(t, nil, planner, translator,
 		agent{name: "best", description: "Route. A route by rail.", tags: []string{"route"}},
+		agent{name: "tortoise", description: "Plans routes slowly, for three days or four, with a lot of rest at each single inn and a long sleep at noon in summer."},
 		agent{name: "resting", description: "Plans a route.", status: "maintenance"},
 		agent{name: "old", description: "Plans a route.", age: lifetime / 2},
-		agent{name: "copy-1", owner: "copier", description: text + "."},
-		agent{name: "copy-2", owner: "copier", description: text + "!"},
+		agent{name: "copy-1", owner: "copier", description: wordy + "."},
+		agent{name: "copy-2", owner: "copier", description: wordy + "!"},
 		agent{name: "stuffed", description: strings.TrimSpace(strings.Repeat("route planner invoice weather flight recipe stock house code movie language doctor ticket ", 12))})
 	for i := range 5 {
 		w.put(agent{name: fmt.Sprintf("busy-%d", i), owner: "busy", description: fmt.Sprintf("Plans routes for vehicle%d, slowly and with many words about all of it.", i)})
@@ -49,7 +49,7 @@ func TestAnExplanationSaysWhatBecameOfACandidate(t *testing.T) {
 		{`{"query":"route","protocols":["mcp"]}`, "route-planner", "protocols", 0},
 		{`{"query":"route","constraints":{"max_results_age_seconds":60}}`, "old", "max_results_age_seconds", 0},
 		{`{"query":"route for bicycles"}`, "copy-2", discovery.WhyDuplicate, 0},
-		{`{"query":"routes for vehicles"}`, "busy-4", discovery.WhyPerOwner, 0},
+		{`{"query":"routes slowly","limit":4}`, "busy-3", discovery.WhyPerOwner, 5},
 		{`{"query":"route"}`, "stuffed", discovery.WhyFlagged, 0},
 	} {
 		x, err := w.explain(public, c.request, c.name)

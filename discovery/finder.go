@@ -43,8 +43,8 @@ type Config struct {
 	Taxonomies []Taxonomy
 	// sight is what is indexed of each registration.
 	sight directory.Sight
-	// PerOwner is how many candidates of one owner of one origin an answer has at
-	// most, unless the request asks for one origin. DefaultPerOwner where it is 0.
+	// PerOwner is how many candidates of one owner of one origin an answer has before
+	// those of others that match about as well. DefaultPerOwner where it is 0.
 	PerOwner int
 }
 
@@ -165,6 +165,7 @@ type Candidate struct {
 	Flags           Flags
 
 	owner      owner                 // also where Entry doesn't tell
+	rater      *rater                // that rated it
 	projection *directory.Projection // of Entry; nil before it is shown
 	lengths    lengths
 	lexical    float64 // what words alone make of context
@@ -192,7 +193,14 @@ type Result struct {
 const (
 	WarnPartial = "the index is being built: not everything was searched"
 	WarnFull    = "the index is full: not everything was searched"
-	WarnBounded = "too many candidates were left out by filters: there may be more"
+	WarnBounded = "of the best matches most were left out by age, verification or another filter, and no more were looked at: there may be more"
+	// WarnRepeated says that a result is short, though there may be more.
+	WarnRepeated = "of the best matches most say nearly the same as another of their owner, and no more were looked at: there may be more"
+	// WarnCollapsed says that a result is short, and that there is no more.
+	WarnCollapsed = "matches that say nearly the same as another of their owner are left out; a request for one origin or one owner finds them"
+	// WarnDiversified says that candidates are not in the order of their scores: some
+	// stand behind those of other owners.
+	WarnDiversified = "diversified"
 )
 
 // An UnsupportedError is the answer to a strict request that names filters that
@@ -209,34 +217,7 @@ const (
 	ratedMost  = 2048 // where filters leave too few
 )
 
-// find answers a query among what the reader sees as f has it, and returns the sights
-// by which it sees the rest.
-func (f *Finder) find(ctx context.Context, q *Query) (*Result, []directory.Sight, error) {
-	s, err := f.search(ctx, q)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer s.close()
-	limit := q.Request.Limit
-	for want := ratedFirst + 2*limit; ; want *= 4 {
-		if err := ctx.Err(); err != nil {
-			return nil, nil, err
-		}
-		want = min(want, ratedMost)
-		more := s.gather(want)
-		s.choose(limit + 1) // one more, to know that there is more
-		if len(s.chosen) > limit || !more {
-			break
-		}
-		if want == ratedMost {
-			s.warn(WarnBounded)
-			break
-		}
-	}
-	return s.result(), s.others, nil
-}
-
-// A search is the work on one query.
+// A search is the work on one query in one index.
 type search struct {
 	finder *Finder
 	query  *Query
@@ -251,9 +232,7 @@ type search struct {
 	// spaceMean is how near the query are, on average, those that the filters leave.
 	spaceMean float64
 
-	known  map[candidateKey]bool
-	chosen []*Candidate
-	turned map[*Candidate]string // why one of rated isn't chosen; for Explain alone
+	known map[candidateKey]bool
 }
 
 type candidateKey struct {
@@ -286,10 +265,10 @@ func (s *search) warn(text string) {
 	}
 }
 
-// gather rates the best candidates that the index knows of, at most want, and
-// reports whether there may be more.
-func (s *search) gather(want int) bool {
-	keys, more := s.find(want)
+// gather rates the best candidates that the index knows of but for those of some
+// owners, at most want, and reports whether there may be more.
+func (s *search) gather(want int, without ownerSet) bool {
+	keys, more := s.find(want, without)
 	for _, k := range keys {
 		if s.known[k.key] {
 			continue
@@ -312,11 +291,10 @@ func (s *search) gather(want int) bool {
 			continue
 		}
 		c := s.rater.rate(v, p, k)
-		c.owner, c.projection = ownerOf(e), nil
+		c.owner, c.projection, c.rater = ownerOf(e), nil, s.rater
 		s.rated = append(s.rated, c)
 	}
 	s.fuse()
-	slices.SortFunc(s.rated, s.rater.compare)
 	return more
 }
 

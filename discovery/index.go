@@ -55,6 +55,7 @@ func idf(n, total int) float64 {
 type slot struct {
 	rid    directory.RID
 	class  uint32
+	owner  uint32 // a hash
 	origin uint16
 	flags  Flags
 	// lengths are those of the fields, so that candidates need not be read whole.
@@ -144,6 +145,11 @@ func (x *index) hashKey(origin uint16, rid directory.RID) uint64 {
 	}{origin, rid})
 }
 
+// hashOwner returns what slots have of an owner.
+func (x *index) hashOwner(id directory.Identity) uint32 {
+	return uint32(maphash.Comparable(x.seed, id))
+}
+
 func (x *index) hashSlot(n uint32) uint64 {
 	s := x.slots.At(n)
 	return x.hashKey(s.origin, s.rid)
@@ -191,7 +197,7 @@ func (x *index) put(e *directory.Entry, now *contents) {
 		x.space.move(old, n)
 		x.kill(old)
 	}
-	*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: in, flags: now.flags, lengths: now.codes}
+	*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: in, owner: x.hashOwner(e.Owner), flags: now.flags, lengths: now.codes}
 	x.byKey.Insert(n, x.hashSlot)
 	x.alive.set(n)
 	x.count++
@@ -208,6 +214,7 @@ func (x *index) put(e *directory.Entry, now *contents) {
 func (x *index) renew(e *directory.Entry) {
 	if n, ok := x.find(e.Origin, e.RID); ok {
 		x.reclass(n, x.classOf(e))
+		x.slots.At(n).owner = x.hashOwner(e.Owner)
 		x.changed(n)
 	}
 }

@@ -3,6 +3,7 @@ package discovery
 import (
 	"hash/maphash"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,9 @@ func (f *Finder) sieve(q *Query, s *seen) *sieve {
 	r := q.Request
 	if len(r.Constraints.Origins) > 0 {
 		v.within("origins", x, terms1(markOrigin, r.Constraints.Origins))
+	}
+	if len(r.Constraints.Owners) > 0 {
+		v.withinOwners(x, r.Constraints.Owners, f.cfg.sight.Allows(directory.KindAD, "reg", "owner"))
 	}
 	if len(r.Constraints.Regions) > 0 {
 		v.within("region", x, terms1(markRegion, r.Constraints.Regions))
@@ -100,6 +104,59 @@ func (v *sieve) without(reason string, x *index, term string) {
 	v.leave(reason, ^uint64(0))
 }
 
+// withinOwners leaves what the owners have, of any origin; nothing where the reader
+// isn't told who owns what: that a registration is left would tell.
+func (v *sieve) withinOwners(x *index, owners []string, told bool) {
+	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
+	if told {
+		var wanted []uint32
+		for _, text := range owners {
+			if id, err := directory.ParseIdentity(text); err == nil {
+				wanted = append(wanted, x.hashOwner(id))
+			}
+		}
+		eachOf(v.ok, func(n uint32) {
+			if slices.Contains(wanted, x.slots.At(n).owner) {
+				v.scratch.set(n)
+			}
+		})
+	}
+	v.leave("owners", 0)
+}
+
+// withoutOwners leaves out the registrations of some owners, which no filter does, so
+// it counts none. It goes by the hashes that slots have of owners: one in 2^32 of the
+// others is left out as well.
+func (v *sieve) withoutOwners(x *index, without ownerSet) {
+	if len(without) == 0 {
+		return
+	}
+	type key struct {
+		origin uint16
+		owner  uint32
+	}
+	unwanted := map[key]bool{}
+	var near [256]bool // whether an unwanted owner's hash may end so: most slots need no map
+	for o := range without {
+		origin, ok := x.numbers[o.origin]
+		if !ok {
+			continue
+		}
+		hash := x.hashOwner(o.id)
+		unwanted[key{origin, hash}] = true
+		near[uint8(hash)] = true
+	}
+
+	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
+	eachOf(v.ok, func(n uint32) {
+		s := x.slots.At(n)
+		if near[uint8(s.owner)] && unwanted[key{s.origin, s.owner}] {
+			v.scratch.set(n)
+		}
+	})
+	v.keep(^uint64(0))
+}
+
 // mark puts the slots that have a label into a set, and some dead ones.
 func (x *index) mark(label string, set bitset) {
 	l, ok := x.terms.get(x.hash(label))
@@ -113,8 +170,15 @@ func (x *index) mark(label string, set bitset) {
 }
 
 // leave leaves of ok what scratch has, or with all ones in but what it has, and counts
-// what is gone. The reader's own set stays as it is.
+// what is gone.
 func (v *sieve) leave(reason string, but uint64) {
+	if n := v.keep(but); n > 0 {
+		v.excluded[reason] += n
+	}
+}
+
+// keep is leave, but returns how many are gone. The reader's own set stays as it is.
+func (v *sieve) keep(but uint64) int {
 	if !v.own {
 		v.room = append(v.room[:0], v.ok...)
 		v.ok, v.own = v.room, true
@@ -124,10 +188,9 @@ func (v *sieve) leave(reason string, but uint64) {
 		v.ok[i] &= have ^ but
 		left += bits.OnesCount64(v.ok[i])
 	}
-	if n := v.left - left; n > 0 {
-		v.excluded[reason] += n
-	}
+	gone := v.left - left
 	v.left = left
+	return gone
 }
 
 // late applies the filters that ask for what changes without a change of the
@@ -140,6 +203,8 @@ func (f *Finder) late(q *Query, e *directory.Entry, status string, now time.Time
 		return hidden
 	case !q.AnyStatus && status != statusActive && status != "":
 		return "status"
+	case len(c.Owners) > 0 && !slices.Contains(c.Owners, e.Owner.String()):
+		return hidden // by a hash that another owner has
 	case c.MaxAge >= 0 && ageOf(e, now) > c.MaxAge:
 		return "max_results_age_seconds"
 	case f.cfg.Verification(e) < c.MinVerification:
@@ -189,6 +254,7 @@ func (q *Query) applied() appliedFilters {
 	put("protocols", r.Protocols)
 	put("region", r.Constraints.Regions)
 	put("origins", r.Constraints.Origins)
+	put("owners", r.Constraints.Owners)
 	if r.Constraints.MaxAge >= 0 {
 		a["max_results_age_seconds"] = filterValue(r.Constraints.MaxAge)
 	}

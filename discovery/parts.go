@@ -1,10 +1,8 @@
 package discovery
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -145,68 +143,4 @@ func (s *seen) sights() []directory.Sight {
 	}
 	slices.SortFunc(all, directory.Sight.Compare)
 	return all
-}
-
-// Find answers a query. Errors are ctx's, and UnsupportedError.
-func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
-	res, others, err := f.find(ctx, &q)
-	if err != nil {
-		return nil, err
-	}
-	for _, sight := range others {
-		part := f.as(sight)
-		if part == nil {
-			res.warn(WarnParts)
-			continue
-		}
-		more, _, err := part.find(ctx, &q)
-		if err != nil {
-			return nil, err
-		}
-		res.add(more)
-	}
-	if len(others) > 0 {
-		res.settle(&q, f.cfg.PerOwner)
-	}
-	return res, nil
-}
-
-func (r *Result) warn(text string) {
-	if !slices.Contains(r.Warnings, text) {
-		r.Warnings = append(r.Warnings, text)
-	}
-}
-
-// add adds what was found in another index.
-func (r *Result) add(o *Result) {
-	r.Candidates = append(r.Candidates, o.Candidates...)
-	r.More = r.More || o.More
-	for _, w := range o.Warnings {
-		r.warn(w)
-	}
-	if r.Excluded == nil {
-		r.Excluded = map[string]int{}
-	}
-	for why, n := range o.Excluded {
-		r.Excluded[why] += n
-	}
-}
-
-// settle puts candidates of several indexes into one order, with each owner's share
-// and as many as are asked for.
-func (r *Result) settle(q *Query, perOwner int) {
-	slices.SortStableFunc(r.Candidates, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), strings.Compare(a.Entry.Origin.Name(), b.Entry.Origin.Name()),
-			a.Entry.RID.Compare(b.Entry.RID))
-	})
-	if len(q.Request.Constraints.Origins) != 1 {
-		owned := map[owner]int{}
-		r.Candidates = slices.DeleteFunc(r.Candidates, func(c Candidate) bool {
-			owned[c.owner]++
-			return owned[c.owner] > perOwner
-		})
-	}
-	if limit := q.Request.Limit; len(r.Candidates) > limit {
-		r.Candidates, r.More = r.Candidates[:limit], true
-	}
 }

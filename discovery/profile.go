@@ -40,7 +40,10 @@ type Request struct {
 	IncludeEvidence bool
 	Detail          string
 	Strict          bool // ours: what cannot be applied fails the request (XU-012)
-	Expand          bool // ours: a required tag is satisfied by those that are kinds of it (XU-052)
+	// Plain asks for the order of scores alone, whoever owns what is found: ours,
+	// "diversity": false.
+	Plain  bool
+	Expand bool // ours: a required tag is satisfied by those that are kinds of it (XU-052)
 	// Explain names a registration by rid or by name, whose place in the answer, or
 	// absence from it, is to be told as well; ours.
 	Explain string
@@ -54,6 +57,7 @@ type Constraints struct {
 	MaxAge          int64 // seconds since the last refresh; -1 for any
 	Regions         []string
 	Origins         []string
+	Owners          []string // ours
 	MinVerification Verification
 	// Unsupported are the names of all others, sorted.
 	Unsupported []string
@@ -61,7 +65,7 @@ type Constraints struct {
 
 // KnownConstraints are the names of the constraints that are applied, as
 // /.well-known/agent-discovery lists them.
-var KnownConstraints = []string{"max_results_age_seconds", "min_verification", "origins", "region"}
+var KnownConstraints = []string{"max_results_age_seconds", "min_verification", "origins", "owners", "region"}
 
 // Verification is what a node knows of where a registration comes from. Each
 // includes those before it.
@@ -130,6 +134,11 @@ func (r *Request) read(name string, value []byte) error {
 		return readFlag(name, value, &r.Strict)
 	case "expand":
 		return readFlag(name, value, &r.Expand)
+	case "diversity":
+		diverse := true
+		err := readFlag(name, value, &diverse)
+		r.Plain = !diverse
+		return err
 	case "explain":
 		if err := readText(name, value, &r.Explain); err != nil {
 			return err
@@ -184,6 +193,8 @@ func (c *Constraints) read(value []byte) error {
 			err = readOneOrMore(at, m.Value, &c.Regions)
 		case "origins":
 			err = readOneOrMore(at, m.Value, &c.Origins)
+		case "owners":
+			err = c.readOwners(at, m.Value)
 		case "min_verification":
 			err = c.readVerification(at, m.Value)
 		default:
@@ -194,6 +205,18 @@ func (c *Constraints) read(value []byte) error {
 		}
 	}
 	slices.Sort(c.Unsupported)
+	return nil
+}
+
+func (c *Constraints) readOwners(at string, value []byte) error {
+	if err := readOneOrMore(at, value, &c.Owners); err != nil {
+		return err
+	}
+	for _, text := range c.Owners {
+		if _, err := directory.ParseIdentity(text); err != nil {
+			return refuse(at, "%.100q is not an identity such as spiffe://DOMAIN/PATH", text)
+		}
+	}
 	return nil
 }
 

@@ -1,0 +1,195 @@
+package discovery
+
+import "slices"
+
+// displacingShare is the share of a candidate's score that one of another owner needs
+// to stand before it, where the candidate's owner has its share of the answer
+// (discovery.md 6).
+const displacingShare = .5
+
+// flaggedFloor is the share of the best candidate's score that a flagged one needs
+// to be in an answer.
+const flaggedFloor = .5
+
+// Near duplicates have so large a share of their words in common, and so many of
+// them at least.
+const (
+	duplicateShare = .9
+	duplicateWords = 6
+)
+
+// picks are the candidates of an answer, and what became of the others.
+type picks struct {
+	all    []*Candidate           // in the order of the answer
+	by     map[owner][]*Candidate // the same, by owner
+	beyond bool                   // one of all is beyond its owner's share
+	turned map[*Candidate]string  // why a candidate is in no answer
+	copies int                    // near duplicates among turned
+}
+
+// pick picks the best candidates, at most so many, in the order of the answer. An
+// owner has its share of them. What it has beyond that waits for candidates of others
+// whose score is at least displacingShare of its own, then comes by its score. Near
+// duplicates of one owner are left out.
+func (s *selection) pick(most int) {
+	s.picked = picks{all: s.picked.all[:0], by: map[owner][]*Candidate{}, turned: map[*Candidate]string{}}
+	p := &s.picked
+
+	var within *Candidate    // the best of those within their owners' shares
+	var waiting []*Candidate // those before it that are beyond them, the best first
+	at := 0
+	for len(p.all) < most {
+		for ; within == nil && at < len(s.rated); at++ {
+			c := s.rated[at]
+			switch {
+			case s.isWeak(c):
+			case s.share() > 0 && len(p.by[c.owner]) >= s.share():
+				waiting = append(waiting, c)
+			case !s.repeats(c):
+				within = c
+			}
+		}
+
+		switch {
+		case len(waiting) > 0 && (within == nil || within.Score < displacingShare*waiting[0].Score):
+			c := waiting[0]
+			waiting = waiting[1:]
+			if !s.repeats(c) {
+				p.take(c)
+				p.beyond = true
+			}
+		case within != nil:
+			p.take(within)
+			within = nil
+		default:
+			return
+		}
+	}
+}
+
+func (p *picks) take(c *Candidate) {
+	p.all = append(p.all, c)
+	p.by[c.owner] = append(p.by[c.owner], c)
+}
+
+// isSingle reports whether the request asks for what one origin or one owner has.
+func (s *selection) isSingle() bool {
+	c := &s.query.Request.Constraints
+	return len(c.Origins) == 1 || len(c.Owners) == 1
+}
+
+// share is how many candidates an owner has of an answer before those of others; 0 is
+// any number.
+func (s *selection) share() int {
+	if s.isSingle() || s.query.Request.Plain {
+		return 0
+	}
+	return s.finder.cfg.PerOwner
+}
+
+// isWeak notes a candidate that is in no answer since it doesn't match, or hardly so.
+func (s *selection) isWeak(c *Candidate) bool {
+	switch {
+	case c.Score <= 0, c.rater.faint(c):
+		s.picked.turned[c] = WhyNoMatch
+	case c.Flags&flagsOfText != 0 && c.Score < flaggedFloor*s.rated[0].Score:
+		s.picked.turned[c] = WhyFlagged // it matches a little of everything
+	default:
+		return false
+	}
+	return true
+}
+
+// repeats notes a candidate that says nearly the same as a better one of its owner, and
+// flags that one: what stands for several says so.
+func (s *selection) repeats(c *Candidate) bool {
+	others := s.picked.by[c.owner]
+	if s.isSingle() || len(others) == 0 {
+		return false
+	}
+	mine := s.wordsOf(c)
+	for _, other := range others {
+		if !areDuplicates(mine, s.wordsOf(other)) {
+			continue
+		}
+		other.Flags |= FlagDuplicate
+		s.picked.turned[c] = WhyDuplicate
+		s.picked.copies++
+		return true
+	}
+	return false
+}
+
+// areDuplicates reports whether two sets of words are nearly the same.
+func areDuplicates(a, b []uint64) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	if float64(len(a)) < duplicateShare*float64(len(b)) {
+		return false // whatever they have in common
+	}
+	both := 0
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i] < b[j]:
+			i++
+		case a[i] > b[j]:
+			j++
+		default:
+			both++
+			i++
+			j++
+		}
+	}
+	either := len(a) + len(b) - both
+	return either >= duplicateWords && float64(both) >= duplicateShare*float64(either)
+}
+
+// wordsOf returns the different words of a candidate, sorted.
+func (s *selection) wordsOf(c *Candidate) []uint64 {
+	if words, ok := s.words[c]; ok {
+		return words
+	}
+	a := s.searches[0].rater.analyser // one for all candidates: it decides on the hashes
+	a.listen(nil)
+	a.sections = appendSections(a.sections[:0], c.shown())
+	words := []uint64{}
+	for i := range a.sections {
+		for _, t := range a.read(a.sections[i].text) {
+			words = append(words, t.hash)
+		}
+	}
+	slices.Sort(words)
+	words = slices.Compact(words)
+	s.words[c] = words
+	return words
+}
+
+// crowds returns the owners but for some that have more of the answer than their share,
+// or of what was rated so much that they may hide others.
+func (s *selection) crowds(without ownerSet) ownerSet {
+	found := ownerSet{}
+	if s.isSingle() {
+		return found
+	}
+	rated := map[owner]int{}
+	for _, c := range s.rated {
+		rated[c.owner]++
+	}
+	for o, n := range rated {
+		beyond := s.share() > 0 && len(s.picked.by[o]) > s.share()
+		if !without[o] && (beyond || n >= crowdLeast) {
+			found[o] = true
+		}
+	}
+	return found
+}
+
+// whyShort is the warning of an answer that isn't full while there are more matches
+// than may be looked at.
+func (s *selection) whyShort() string {
+	if s.picked.copies > len(s.rated)/2 {
+		return WarnRepeated
+	}
+	return WarnBounded
+}
