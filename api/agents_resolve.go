@@ -71,6 +71,7 @@ func parseResolution(body []byte) (*resolution, error) {
 	if r.Query == "" {
 		f.refuse("intent", "intent is missing: say in words what is to be done")
 	}
+	r.Plain = !f.flagOr("diversity", true)
 	in := f.object("context")
 	ask.need = directory.Need{Capabilities: in.texts("capabilities"), Languages: parseLanguages(in)}
 	r.RequiredTags, r.PreferredTags = asTags(ask.need.Capabilities), asTags(in.texts("tags"))
@@ -88,8 +89,14 @@ func parseResolution(body []byte) (*resolution, error) {
 		}
 		r.Constraints.Origins = append(r.Constraints.Origins, name)
 	}
+	for _, owner := range policy.texts("allowed_owners") {
+		if _, err := directory.ParseIdentity(owner); err != nil {
+			policy.refuse("allowed_owners", "%.100q is not an identity such as spiffe://DOMAIN/PATH", owner)
+		}
+		r.Constraints.Owners = append(r.Constraints.Owners, owner)
+	}
 	if unknown := policy.unknown(); len(unknown) > 0 {
-		policy.refuse(unknown[0], "a policy has no %.100q: it has verified, min_verification, max_age_seconds, allowed_domains, allowed_protocols and excluded_tags", unknown[0])
+		policy.refuse(unknown[0], "a policy has no %.100q: it has verified, min_verification, max_age_seconds, allowed_domains, allowed_owners, allowed_protocols and excluded_tags", unknown[0])
 	}
 	f.misplaced(in)
 	f.misplaced(policy)
@@ -117,7 +124,7 @@ func parseVerification(policy form) discovery.Verification {
 
 // demands are the request's own words for what the finder filters by.
 var demands = map[string]string{
-	"required_tags": "capabilities", "origins": "allowed_domains", "protocols": "allowed_protocols",
+	"required_tags": "capabilities", "origins": "allowed_domains", "owners": "allowed_owners", "protocols": "allowed_protocols",
 	"max_results_age_seconds": "max_age_seconds",
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -17,6 +18,8 @@ type search struct {
 	need   directory.Need
 	status []string // nil for any
 	origin spiffeid.TrustDomain
+	owner  directory.Identity
+	plain  bool // the order of scores alone
 	top    int
 }
 
@@ -35,7 +38,7 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 	l := look{registrant: !c.id.IsZero()}
 	if ask.query == "" || s.cfg.Finder == nil { // "simply ignore the query text" (cui 4.3)
 		q := directory.Query{Need: ask.need, Status: ask.status, Origin: ask.origin, Count: ask.top}
-		page, err := s.lookUp(c, Queries, q, s.showTo(c))
+		page, err := s.lookUp(c, Queries, q, ask.show(s.showTo(c)))
 		if err != nil {
 			return err
 		}
@@ -48,6 +51,7 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	tellWarnings(w, result.Warnings)
 	b := list(make([]byte, 0, 16+itemSize*len(result.Candidates)), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
 		return s.appendSummary(b, x.Entry, l, hit{score: x.Score, ranked: true, language: len(ask.need.Languages) > 0})
 	})
@@ -60,6 +64,7 @@ func parseSearch(body []byte) (ask search, err error) {
 		return ask, err
 	}
 	ask.query, ask.top = parseQuestion(f, "query"), parseTop(f)
+	ask.plain = !f.flagOr("diversity", true)
 	in := f.object("filters")
 	ask.need = directory.Need{Capabilities: in.texts("capabilities"), Tags: in.texts("tags"), Languages: parseLanguages(in)}
 	if status := in.text("status"); status != "" {
@@ -71,11 +76,43 @@ func parseSearch(body []byte) (ask search, err error) {
 			in.refuse("origin", "origin is %.100q, which is not a domain", origin)
 		}
 	}
+	if owner := in.text("owner"); owner != "" {
+		if ask.owner, err = directory.ParseIdentity(owner); err != nil {
+			in.refuse("owner", "owner is %.100q, which is not an identity such as spiffe://DOMAIN/PATH", owner)
+		}
+	}
 	if unknown := in.unknown(); len(unknown) > 0 {
-		in.refuse(unknown[0], "there is no filter %.100q; the filters are capabilities, tags, supported_languages, status and origin", unknown[0])
+		in.refuse(unknown[0], "there is no filter %.100q; the filters are capabilities, tags, supported_languages, status, origin and owner", unknown[0])
 	}
 	f.misplaced(in)
 	return ask, f.err()
+}
+
+// show narrows down what is shown to the owner that is asked for. Who isn't told who
+// owns an agent doesn't find it so.
+func (ask *search) show(show directory.Show) directory.Show {
+	if ask.owner.IsZero() {
+		return show
+	}
+	return func(e *directory.Entry) *directory.Entry {
+		if shown := show(e); shown != nil && shown.Owner == ask.owner {
+			return shown
+		}
+		return nil
+	}
+}
+
+// tellWarnings tells of a ranked answer that is a bare array what others have in their
+// member warnings: Roster-Warnings is a list of strings (RFC 9651).
+func tellWarnings(w http.ResponseWriter, warnings []string) {
+	if len(warnings) == 0 {
+		return
+	}
+	quoted := make([]string, len(warnings))
+	for i, text := range warnings {
+		quoted[i] = strconv.Quote(text)
+	}
+	w.Header().Set("Roster-Warnings", strings.Join(quoted, ", "))
 }
 
 // parseQuestion reads what is asked for in words.
@@ -106,7 +143,10 @@ func parseLanguages(f form) (all []string) {
 func (ask *search) ranking(r discovery.Reader) discovery.Query {
 	request := &discovery.Request{
 		Query: ask.query, Limit: ask.top, Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1},
-		RequiredTags: asTags(union(ask.need.Capabilities, ask.need.Tags)),
+		RequiredTags: asTags(union(ask.need.Capabilities, ask.need.Tags)), Plain: ask.plain,
+	}
+	if !ask.owner.IsZero() {
+		request.Constraints.Owners = []string{ask.owner.String()}
 	}
 	if !ask.origin.IsZero() {
 		request.Constraints.Origins = []string{ask.origin.Name()}

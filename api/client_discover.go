@@ -16,9 +16,11 @@ type DiscoverOptions struct {
 	Query                     string // what the agent shall do, in words
 	Tags, Preferred, Excluded []string
 	Protocols, Origins        []string // acceptable ones; any where there are none
+	Owners                    []string // identities, one of which owns an agent; any where there are none
 	Regions                   []string // one of which an agent declares; any where there are none
 	Verification              string   // pending, verified, logged or witnessed, at least; any where it is empty
 	MaxAge                    int      // seconds since the last verified refresh; 0 is any
+	Plain                     bool     // in the order of scores alone, whoever owns what is found
 	Limit                     int      // the directory's default where it is 0
 	Detail                    string   // minimal, summary or full; of discovery alone
 	Evidence                  bool     // why a candidate is one; of discovery alone
@@ -63,10 +65,11 @@ func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery,
 	type constraints struct {
 		MaxAge       int      `json:"max_results_age_seconds,omitzero"`
 		Origins      []string `json:"origins,omitempty"`
+		Owners       []string `json:"owners,omitempty"`
 		Regions      []string `json:"region,omitempty"`
 		Verification string   `json:"min_verification,omitzero"`
 	}
-	limits := constraints{opt.MaxAge, opt.Origins, opt.Regions, opt.Verification}
+	limits := constraints{opt.MaxAge, opt.Origins, opt.Owners, opt.Regions, opt.Verification}
 	out := &Discovery{}
 	r, err := c.pose(ctx, "/discovery/query", opt, out, struct {
 		Query       string      `json:"query"`
@@ -79,12 +82,21 @@ func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery,
 		Detail      string      `json:"detail,omitzero"`
 		Evidence    bool        `json:"include_evidence,omitzero"`
 		Explain     string      `json:"explain,omitzero"`
-	}{opt.Query, opt.Tags, opt.Preferred, opt.Excluded, opt.Protocols, limits, opt.Limit, opt.Detail, opt.Evidence, opt.Explain})
+		Diversity   *bool       `json:"diversity,omitzero"`
+	}{opt.Query, opt.Tags, opt.Preferred, opt.Excluded, opt.Protocols, limits, opt.Limit, opt.Detail, opt.Evidence, opt.Explain, opt.diversity()})
 	if err != nil {
 		return nil, err
 	}
 	out.Reply = *r
 	return out, nil
+}
+
+// diversity is the member by which requests ask for the order of scores alone.
+func (opt *DiscoverOptions) diversity() *bool {
+	if opt.Plain {
+		return new(bool)
+	}
+	return nil
 }
 
 // A Resolved is an agent that may serve an intent, and how to invoke it.
@@ -126,6 +138,7 @@ func (c *Client) Resolve(ctx context.Context, opt DiscoverOptions) (*Resolution,
 	type policy struct {
 		MaxAge    int      `json:"max_age_seconds,omitzero"`
 		Domains   []string `json:"allowed_domains,omitempty"`
+		Owners    []string `json:"allowed_owners,omitempty"`
 		Protocols []string `json:"allowed_protocols,omitempty"`
 		Excluded  []string `json:"excluded_tags,omitempty"`
 		Verified  string   `json:"min_verification,omitzero"`
@@ -137,7 +150,9 @@ func (c *Client) Resolve(ctx context.Context, opt DiscoverOptions) (*Resolution,
 		Context setting `json:"context"`
 		Policy  policy  `json:"policy"`
 		Top     int     `json:"top,omitzero"`
-	}{opt.Query, setting{tags, opt.Regions}, policy{opt.MaxAge, opt.Origins, opt.Protocols, opt.Excluded, opt.Verification}, opt.Limit})
+		// Diversity is false where the order of scores alone is asked for.
+		Diversity *bool `json:"diversity,omitzero"`
+	}{opt.Query, setting{tags, opt.Regions}, policy{opt.MaxAge, opt.Origins, opt.Owners, opt.Protocols, opt.Excluded, opt.Verification}, opt.Limit, opt.diversity()})
 	if err != nil {
 		return nil, err
 	}

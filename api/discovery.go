@@ -208,29 +208,39 @@ func (s *Server) discoverer(w http.ResponseWriter, c *call) error {
 		Components []string          `json:"components"`
 		Formula    string            `json:"formula"`
 	}
+	type diversity struct {
+		PerOwner        int     `json:"per_owner"`
+		DisplacingShare float64 `json:"displacing_share"`
+		Rule            string  `json:"rule"`
+		Warning         string  `json:"warning"`
+	}
 	about := s.cfg.Finder.About()
 	body := encoded(struct {
-		Level       string   `json:"level"`
-		Profile     string   `json:"profile"`
-		Agents      string   `json:"agents"`
-		Query       string   `json:"query"`
-		Details     []string `json:"details"`
-		Limits      limits   `json:"limits"`
-		Constraints []string `json:"constraints"`
-		Taxonomies  []string `json:"taxonomies"`
-		Strict      bool     `json:"strict"`
-		Extensions  []string `json:"request_extensions"`
-		Score       score    `json:"score"`
-		Semantic    semantic `json:"semantic"`
+		Level       string    `json:"level"`
+		Profile     string    `json:"profile"`
+		Agents      string    `json:"agents"`
+		Query       string    `json:"query"`
+		Details     []string  `json:"details"`
+		Limits      limits    `json:"limits"`
+		Constraints []string  `json:"constraints"`
+		Taxonomies  []string  `json:"taxonomies"`
+		Strict      bool      `json:"strict"`
+		Extensions  []string  `json:"request_extensions"`
+		Score       score     `json:"score"`
+		Diversity   diversity `json:"diversity"`
+		Semantic    semantic  `json:"semantic"`
 	}{
 		Level: levelD2, Profile: "draft-xu-efficient-agent-discovery-profile-00", Agents: "/discovery/agents", Query: "/discovery/query",
 		Details: []string{discovery.DetailMinimal, discovery.DetailSummary, discovery.DetailFull},
 		Limits: limits{discovery.MaxQuery, discovery.DefaultLimit, discovery.MaxLimit, discovery.MaxFilterValues, directory.MaxTag,
 			about.PerOwner, maxBody},
 		Constraints: discovery.KnownConstraints, Taxonomies: about.Taxonomies, Strict: s.cfg.StrictFilters,
-		Extensions: []string{"strict", "expand", "explain"},
+		Extensions: []string{"strict", "expand", "explain", "diversity"},
 		Score: score{about.Weights, []string{"tag", "context", "example", "protocol", "freshness", "policy"},
 			"(tag*weights.tag + context*weights.context + example*weights.example + protocol*weights.protocol) * freshness * policy"},
+		Diversity: diversity{about.PerOwner, about.DisplacingShare,
+			"Of one owner of one origin, per_owner candidates stand before those of others whose score is at least displacing_share of the score that they displace; the rest follows by score. " +
+				"A request for one owner or one origin, or with diversity false, is answered in the order of scores.", discovery.WarnDiversified},
 		Semantic: semanticOf(about.Model),
 	})
 	return sendPublic(w, c, "application/json", append(body, '\n'))

@@ -326,7 +326,7 @@ func TestQueriesAreNotKept(t *testing.T) {
 // Requirement: XU-002, XU-051, XU-056
 func TestTheServiceDescribesItself(t *testing.T) {
 	body := wantStatus(t, ask(t, newTestServer(t, nil), "", "GET", "/.well-known/agent-discovery", ""), 200)
-	if body["level"] != "D2" || body["agents"] != "/discovery/agents" || body["query"] != "/discovery/query" || len(body["constraints"].([]any)) != 4 {
+	if body["level"] != "D2" || body["agents"] != "/discovery/agents" || body["query"] != "/discovery/query" || len(body["constraints"].([]any)) != 5 {
 		t.Errorf("it says %v", body)
 	}
 	var sum float64

@@ -86,8 +86,11 @@ func (f form) number(name string, least, def int64) int64 {
 	return n
 }
 
-// flag returns a boolean.
-func (f form) flag(name string) (yes bool) {
+// flag returns a boolean; false where there is none.
+func (f form) flag(name string) bool { return f.flagOr(name, false) }
+
+// flagOr is flag with another default.
+func (f form) flagOr(name string, yes bool) bool {
 	f.read(name, "tf", &yes, "true or false")
 	return yes
 }

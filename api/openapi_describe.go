@@ -275,7 +275,7 @@ var operations = map[string]operation{
 	"POST /agents/search": {
 		summary:    "The agents that meet all filters; with a query, which needs an identity, the best first (cui 4.3).",
 		parameters: []string{"consistency", "min", "wait"}, body: []string{"agent-search"},
-		answers:  []good{{status: 200, what: "Summaries, a bare array; with a query, each with its score.", schema: "summaries"}},
+		answers:  []good{{status: 200, what: "Summaries, a bare array; with a query, each with its score.", schema: "summaries", headers: []string{"Roster-Warnings"}}},
 		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, Timeout},
 	},
 	"POST /agents/{id}/invoke":      invocation("Have an agent do something, by its input or an envelope (cui 5; gaikwad 5). A member operation says what, where it can do several things."),
@@ -419,6 +419,7 @@ var headers = map[string]string{
 	"Cache-Control":        "private for what policy filters, else public.",
 	"Vary":                 "What of the request the answer depends on.",
 	"Roster-Index":         "How far histories have come in this answer: DOMAIN=EPOCH.REVISION, separated by commas.",
+	"Roster-Warnings":      "What a reader of a ranked answer should know: a list of strings (RFC 9651).",
 	"Roster-Stale":         "Seconds since this node heard the domain's leader.",
 	"RateLimit":            "What is left: \"CLASS\";r=REQUESTS;t=SECONDS until there is more. Absent where there is no limit.",
 	"RateLimit-Policy":     "The quota: \"CLASS\";q=REQUESTS;w=SECONDS. Absent where there is no limit.",

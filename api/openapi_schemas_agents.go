@@ -28,13 +28,14 @@ func agentSchemas(ref referrer) map[string]*openapi3.Schema {
 		"capabilities": either("Capabilities, all of which it lists."), "tags": either("Tags, all of which it or its capabilities have."),
 		"supported_languages": languages, "supported_language": languages, "language": languages,
 		"status": text("active by default; any for all.", 0), "origin": text("A trust domain: only what is registered there.", 0),
+		"owner": text("An identity: only what it owns, as far as the caller is told.", 0),
 	})
 	closed := false
 	filters.AdditionalProperties = openapi3.BoolSchema{Has: &closed}
 	policy := object(nil, props{
 		"verified":         said(boolean(), "Only what its origin has signed, or this domain's own."),
 		"min_verification": oneOf("pending", "verified", "logged", "witnessed"),
-		"max_age_seconds":  atLeast(0, "Since it was last refreshed."), "allowed_domains": either("Trust domains."),
+		"max_age_seconds":  atLeast(0, "Since it was last refreshed."), "allowed_domains": either("Trust domains."), "allowed_owners": either("Identities, one of which owns the agent."),
 		"allowed_protocols": either("In order of preference."), "excluded_tags": either("Tags, none of which it has."),
 	})
 	policy.AdditionalProperties = openapi3.BoolSchema{Has: &closed}
@@ -53,7 +54,7 @@ func agentSchemas(ref referrer) map[string]*openapi3.Schema {
 		})), "An agent as lists show it."),
 		"summaries": said(array(nil, "", directory.MaxCount, ref("summary")), "Agents, a bare array."),
 		"agent-search": said(object(nil, props{
-			"filters": said(filters, "All must be met."), "query": text("What the agent shall do.", discovery.MaxQuery), "top": top,
+			"filters": said(filters, "All must be met."), "query": text("What the agent shall do.", discovery.MaxQuery), "top": top, "diversity": diversitySwitch(),
 		}), "Which agents are looked for (draft-cui-ai-agent-discovery-invocation, 4.3)."),
 		"intent": said(object([]string{"intent"}, props{
 			"intent": text("What is to be done.", discovery.MaxQuery, 1),
@@ -61,7 +62,7 @@ func agentSchemas(ref referrer) map[string]*openapi3.Schema {
 				"capabilities": either("All of which it must list."), "tags": either("Preferred."), "supported_languages": languages,
 				"supported_language": languages, "language": languages, "region": either("Any of which its constraints name."),
 			}), "What the task needs. Other members are told in warnings."),
-			"policy": said(policy, "Whom the caller trusts."), "top": top,
+			"policy": said(policy, "Whom the caller trusts."), "top": top, "diversity": diversitySwitch(),
 		}), "What is to be resolved (draft-cui-ai-agent-discovery-invocation, 6)."),
 		"resolution": said(object([]string{"candidates", "excluded", "warnings"}, props{
 			"candidates": array(marks(object([]string{"id", "name", "endpoint", "invocation", "score", "reasons", "provenance"}, props{
@@ -77,7 +78,7 @@ func agentSchemas(ref referrer) map[string]*openapi3.Schema {
 				}), "What of it matches.", 0),
 			})), "The best first.", discovery.MaxLimit),
 			"excluded": &openapi3.Schema{Type: &openapi3.Types{"object"}, Description: "How many were left out, by what left them out.", AdditionalProperties: openapi3.AdditionalProperties{Schema: &openapi3.SchemaRef{Value: atLeast(1, "")}}},
-			"warnings": array(text("", 0), "", 0),
+			"warnings": warningsSchema(),
 		}), "Agents that can do it, and how to invoke them."),
 	}
 }

@@ -22,7 +22,7 @@ func discoverySchemas(ref referrer) map[string]*openapi3.Schema {
 		"candidates":          array(nil, "The best first. Scores are this node's own: those of other services can't be compared with them.", discovery.MaxLimit, ref("discovery-candidate")),
 		"applied_filters":     said(object(nil, nil), "Every filter that was applied, as it was applied."),
 		"unsupported_filters": array(text("", 0), "The filters that could not be applied.", 0),
-		"warnings":            array(text("", 0), "", 0),
+		"warnings":            warningsSchema(),
 		"semantic": said(object([]string{"source", "model", "weight"}, props{
 			"source": oneOf(discovery.SourceEmbeddings, discovery.SourceNone), "model": text("", 0), "weight": said(share(), "The share of the component context that is nearness of vectors."),
 		}), "What part vectors have, where a source of them is configured."),
@@ -41,6 +41,9 @@ func discoverySchemas(ref referrer) map[string]*openapi3.Schema {
 			"details": array(text("", 0), "", 0), "limits": object(nil, nil), "constraints": array(text("", 0), "The constraints that are applied; others are reported.", 0),
 			"taxonomies": array(text("", 0), "Those by which tags are expanded.", 0), "request_extensions": array(text("", 0), "The members of a request that are this service's own.", 0), "strict": said(boolean(), "Whether every request is taken as strict."),
 			"score": object([]string{"weights"}, props{"weights": object(nil, nil), "components": array(text("", 0), "", 0), "formula": text("", 0)}),
+			"diversity": said(object([]string{"per_owner", "displacing_share"}, props{
+				"per_owner": atLeast(1, ""), "displacing_share": share(), "rule": text("", 0), "warning": text("", 0),
+			}), "How many candidates of one owner stand before those of others."),
 			"semantic": said(object([]string{"source", "sends"}, props{
 				"source": oneOf(discovery.SourceEmbeddings, discovery.SourceNone), "model": text("", 0), "sends": array(text("", 0), "What that source is told: queries, registrations.", 0),
 			}), "Where vectors come from."),
@@ -102,6 +105,7 @@ func requestSchema() *openapi3.Schema {
 			"max_results_age_seconds": atLeast(0, "Seconds since the last refresh that this node has verified."),
 			"region":                  oneOrMore("A region, or several, one of which the registration's own constraints name."),
 			"origins":                 oneOrMore("A trust domain, or several, one of which registered it."),
+			"owners":                  oneOrMore("Ours: an identity, or several, one of which owns it."),
 			"min_verification":        oneOf("pending", "verified", "logged", "witnessed"),
 		}), "Hard filters. Names that are not known here are reported."),
 		"limit":            atLeast(1, "The most candidates; 10 by default, 100 at most."),
@@ -110,7 +114,19 @@ func requestSchema() *openapi3.Schema {
 		"strict":         said(boolean(), "Ours: a filter that can't be applied fails the request."),
 		"explain":        text("Ours: the rid or the name of a registration, or ORIGIN/RID, of which the answer is to say what became of it.", directory.MaxName, 1),
 		"expand":         said(boolean(), "Ours: tags that are kinds of a required tag satisfy it."),
+		"diversity":      diversitySwitch(),
 	}), "A Discovery Request (draft-xu-efficient-agent-discovery-profile-00, 5). Further members are ignored.")
+}
+
+// diversitySwitch is the member by which a request asks for the order of scores alone.
+func diversitySwitch() *openapi3.Schema {
+	s := said(boolean(), "Ours: false asks for the order of scores alone. By default an owner of many has a few candidates before those of others that match about as well; /.well-known/agent-discovery has the rule.")
+	s.Default = true
+	return s
+}
+
+func warningsSchema() *openapi3.Schema {
+	return array(text("", 0), "What a reader of the answer should know. "+discovery.WarnDiversified+": candidates are not in the order of their scores.", 0)
 }
 
 // share is a number from 0 to 1.
@@ -148,7 +164,7 @@ func explanationSchema() *openapi3.Schema {
 	number := func() *openapi3.Schema { return &openapi3.Schema{Type: &openapi3.Types{"number"}} }
 	return said(object([]string{"id", "href", "why", "rank", "score", "score_components", "evidence"}, props{
 		"id": text("", 0), "href": reference(""), "rank": atLeast(0, "From 1 on; 0 where it has none."), "score": number(),
-		"why":          text("found; behind others; no_match; flagged; duplicate of another of its owner; per_owner: its owner has its share; or the name of the filter that leaves it out.", 0),
+		"why":          text("found; behind others; no_match; flagged; duplicate of another of its owner; per_owner: behind others of other owners with lower scores; or the name of the filter that leaves it out.", 0),
 		"needed_score": said(number(), "What the last candidate of a full answer has; 0 where there is room."), "score_components": object(nil, nil),
 		"matched_tags": array(text("", 0), "", 0), "matched_examples": array(object(nil, nil), "", 0), "evidence": object(nil, nil),
 		"excluded": said(object(nil, nil), "How many registrations each filter has left out, of those that the caller may see."),

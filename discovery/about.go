@@ -2,9 +2,12 @@ package discovery
 
 // An About tells what a finder answers by, for /.well-known/agent-discovery.
 type About struct {
-	Weights    Weights
-	PerOwner   int
-	Taxonomies []string // their ids
+	Weights Weights
+	// PerOwner is how many candidates of one owner stand before those of others whose
+	// score is at least DisplacingShare of the score that they displace.
+	PerOwner        int
+	DisplacingShare float64
+	Taxonomies      []string // their ids
 	// Model is the embedder's, to which the texts of queries and registrations go;
 	// empty without one.
 	Model string
@@ -12,7 +15,7 @@ type About struct {
 
 // About returns what f answers by.
 func (f *Finder) About() About {
-	a := About{Weights: f.cfg.Weights, PerOwner: f.cfg.PerOwner, Taxonomies: []string{}}
+	a := About{Weights: f.cfg.Weights, PerOwner: f.cfg.PerOwner, DisplacingShare: displacingShare, Taxonomies: []string{}}
 	for _, t := range f.cfg.Taxonomies {
 		a.Taxonomies = append(a.Taxonomies, t.ID)
 	}

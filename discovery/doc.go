@@ -25,6 +25,12 @@
 // (the best counts, not the average), protocol, age, policy. [Components] are what
 // the score is made of, and [Weights.Score] makes it again.
 //
+// The answer is picked from what was rated. An owner of many registrations has a few
+// candidates before those of other owners that match about as well, and then the rest,
+// so a page is short only if nothing else matches. Where an owner crowds the best
+// candidates of the index, the index is asked once more without it, so that it hides
+// nobody ([WarnDiversified], diversity.go).
+//
 // With [Config].Embedder there are vectors too. Nearness to the query is a part of
 // the component context, and of no other; [Result].Semantic tells how large a part.
 //
@@ -37,6 +43,7 @@
 //	profile, question                      a request and its answer; what a query asks for
 //	match, tags, classify, parts           hard filters, and what a reader may see
 //	search, rank, dense, score, evidence   candidates, their scores, and why
+//	selection, diversity                   which of them are the answer, in what order
 //	semantic, embed, vectors, fuse         vectors
 //	follow, document, passage, bag, heard, gate
 //	                                       how a registration is read

@@ -26,7 +26,9 @@ func (a *app) discoverCommand() *cobra.Command {
 directory's own and compares with no other's.
 
 --evidence tells what of an agent matches. --resolve asks how the agents are to be
-invoked: it takes --tag as a preference, as --prefer. What agents say of themselves,
+invoked: it takes --tag as a preference, as --prefer. An owner of many agents has three
+before those of others that match about as well; --by-score asks for the order of
+scores alone. What agents say of themselves,
 such as their endpoint, is claimed, not checked.`,
 		Example: "  roster discover 'translate a contract into French' --protocol a2a\n  roster discover 'check an invoice' --resolve -o json",
 		Args:    needs("QUERY"),
@@ -52,6 +54,8 @@ func requestFlags(c *cobra.Command, o *api.DiscoverOptions) {
 	f.StringArrayVar(&o.Excluded, "exclude", nil, "tag that the agent must not have")
 	f.StringArrayVar(&o.Protocols, "protocol", nil, "acceptable protocol, exactly as registered")
 	f.StringArrayVar(&o.Origins, "origin", nil, "acceptable domain that registered it")
+	f.StringArrayVar(&o.Owners, "owner", nil, "identity that owns the agent")
+	f.BoolVar(&o.Plain, "by-score", false, "order by score alone, whoever owns the agents")
 	f.StringArrayVar(&o.Regions, "region", nil, "acceptable region, as the agent's own constraints name it")
 	f.StringVar(&o.Verification, "min-verification", "", "how sure it must be where the agent comes from: pending, verified, logged or witnessed")
 	f.IntVar(&o.MaxAge, "max-age", 0, "at most so many seconds since it was registered or refreshed")

@@ -25,7 +25,7 @@ behind     others are better, and the limit is reached
 no_match   nothing that is asked for is in it
 flagged    its texts are written for rankers
 duplicate  it says nearly what a better one of its owner says
-per_owner  its owner has its share of the answer
+per_owner  it is behind worse ones of other owners: its own has its share
 
 or the name of the filter that leaves it out, such as status or required_tags.
 
