@@ -190,6 +190,14 @@ func TestAShortAnswerSaysWhatIsLeftOut(t *testing.T) {
 	if !slices.Equal(res.Warnings, []string{discovery.WarnCollapsed}) {
 		t.Errorf("the warnings are %q", res.Warnings)
 	}
+	// Behind the share of their owner they are copies as well.
+	for i := range 3 {
+		w.put(agent{name: fmt.Sprintf("racer-%d", i), owner: "copier", description: "Fastest route for bicycles."})
+	}
+	expect(t, w.ask(`{"query":"fastest route for bicycles"}`), "racer-0", "racer-1", "racer-2", "copy-0")
+	w.put(agent{name: "racer-0", description: "Paints."})
+	w.put(agent{name: "racer-1", description: "Paints."})
+	w.put(agent{name: "racer-2", description: "Paints."})
 	if res := w.ask(`{"query":"fastest route for bicycles","constraints":{"origins":"alpha.test"}}`); len(res.Candidates) != 6 || len(res.Warnings) > 0 {
 		t.Errorf("of one origin found %q with the warnings %q", names(res), res.Warnings)
 	}
