@@ -111,7 +111,7 @@ func FuzzPage(f *testing.F) {
 }
 
 func FuzzHead(f *testing.F) {
-	seed(f, "head.json")
+	seed(f, "head*.json")
 	canonical(f, directory.ParseHead, (*directory.Head).Payload)
 }
 
@@ -127,7 +127,7 @@ func FuzzRecordText(f *testing.F) {
 }
 
 // A statement that is read has one line, the issuer's own form, and all its
-// members in the order of the format.
+// members in the order of the format; what follows them is its extension alone.
 func FuzzStatement(f *testing.F) {
 	seed(f, "statement-*.json")
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -135,15 +135,48 @@ func FuzzStatement(f *testing.F) {
 		if err != nil {
 			return
 		}
-		head, err := directory.Statement(directory.StatementFormat, &directory.Change{
+		head, err := directory.Statement(int(c.Format), &directory.Change{
 			Issuer: c.Issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch, Revision: c.Revision, Prev: c.Prev, IssuedAt: c.IssuedAt, Since: c.Since, Leaf: c.Leaf,
 		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		head = bytes.TrimSuffix(head, []byte(`{},"doc":{}}`))
-		if !bytes.HasPrefix(b, head) || !json.Valid(b) || bytes.ContainsAny(b[len(head):], " \t\r\n\\") {
+		head, _, _ = bytes.Cut(head, []byte(`{},"doc":{}`))
+		tail, ends := bytes.CutSuffix(b, append(tailOf(c.Extension), '}'))
+		if !bytes.HasPrefix(b, head) || !ends || !json.Valid(b) || bytes.ContainsAny(tail[len(head):], " \t\r\n\\") {
 			t.Fatalf("read %q", b)
+		}
+	})
+}
+
+// An extension that is read is one object of bounded size and depth, and crit
+// names members of it.
+func FuzzExtension(f *testing.F) {
+	f.Add([]byte(`{"a":1}`), "a")
+	f.Add([]byte(`{ "a" : {"b":[1, 2]}, "c":null }`), "c")
+	f.Add([]byte(`{"a":1,"a":2}`), "a")
+	f.Add([]byte(`{"a":[[[[[[[[[]]]]]]]]]}`), "")
+	f.Fuzz(func(t *testing.T, object []byte, critical string) {
+		head := directory.Head{Format: 1, Issuer: alpha, Epoch: 1}
+		payload := append(bytes.TrimSuffix(head.Payload(), []byte("}")), `,"ext":`...)
+		payload = append(payload, object...)
+		if critical != "" {
+			payload = append(directory.AppendString(append(payload, `,"crit":[`...), critical), ']')
+		}
+
+		read, err := directory.Dialect{Critical: []string{critical}}.ParseHead(append(payload, '}'))
+		if err != nil {
+			return
+		}
+
+		members, err := directory.ParseObject(read.Extension.Object())
+		if err != nil || len(members) == 0 || len(read.Extension.Object()) > 4<<10 {
+			t.Fatalf("read %q", payload)
+		}
+		for _, name := range read.Extension.Critical() {
+			if _, found := directory.FindMember(members, name); !found {
+				t.Fatalf("crit names %q, which %q lacks", name, object)
+			}
 		}
 	})
 }

@@ -45,6 +45,9 @@ func (g Grant) Allows(object, name string) bool {
 	if g.All {
 		return true
 	}
+	if object == "reg" && isProvenance(name) {
+		name = memberOwner
+	}
 	if object == "reg" {
 		return slices.Contains(g.Reg, name)
 	}

@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -25,7 +24,8 @@ const (
 type SigningKey struct {
 	Public       ed25519.PublicKey
 	Node         spiffeid.ID
-	Attestations []string // compact JWS, typ adattest+jws; the newest last
+	Cosign       ed25519.PublicKey // by which the node cosigns other domains' ledgers; nil if it has none
+	Attestations []string          // compact JWS, typ adattest+jws; the newest last
 }
 
 // KeyID returns the key's RFC 7638 thumbprint.
@@ -49,8 +49,13 @@ type KeyDocument struct {
 	Seq     uint64 // its revision
 	Expires int64  // Unix seconds
 	Mesh    []spiffeid.TrustDomain
-	Revoked []string     // key ids
+	Revoked []string // key ids
+	// Formats is what every member of the domain reads.
+	Formats Formats
 	Keys    []SigningKey // one for each node that signs; behind these, those that nodes had a moment ago
+	// Extension has no critical names: a key document that some readers couldn't
+	// adopt would cut the domain off from them.
+	Extension Extension
 }
 
 // KeyDocumentLifetime is how long a key document holds, at most, in seconds.
@@ -62,6 +67,11 @@ const MaxSigningKeys = 64
 
 // Payload returns the one encoding of k.
 func (k *KeyDocument) Payload() []byte {
+	return append(k.Extension.append(k.listed()), '}')
+}
+
+// listed returns the members that the format lists, without a closing brace.
+func (k *KeyDocument) listed() []byte {
 	b := AppendUint([]byte{'{'}, "v", 1)
 	b = AppendText(b, "iss", k.Issuer.IDString())
 	b = AppendUint(b, "epoch", k.Epoch)
@@ -73,6 +83,9 @@ func (k *KeyDocument) Payload() []byte {
 	}
 	b = AppendRaw(b, "mesh", appendStrings(nil, mesh))
 	b = AppendRaw(b, "revoked", appendStrings(nil, k.Revoked))
+	if formats := k.Formats.Normal(); len(formats) > 0 {
+		b = AppendRaw(b, "formats", AppendFormats(nil, formats))
+	}
 	b = append(appendField(b, "keys"), '[')
 	for i, key := range k.Keys {
 		if i > 0 {
@@ -80,9 +93,12 @@ func (k *KeyDocument) Payload() []byte {
 		}
 		b = AppendRaw(append(b, '{'), "jwk", AppendJWK(nil, key.Public))
 		b = AppendText(b, "node", key.Node.String())
+		if key.Cosign != nil {
+			b = AppendText(b, "cosign", B64.EncodeToString(key.Cosign))
+		}
 		b = append(AppendRaw(b, "attestations", appendStrings(nil, key.Attestations)), '}')
 	}
-	return append(b, ']', '}')
+	return append(b, ']')
 }
 
 func appendStrings(b []byte, ss []string) []byte {
@@ -126,8 +142,8 @@ func (k *KeyDocument) SignsBy(node spiffeid.ID, id string) bool {
 	return i >= 0 && k.Keys[i].KeyID() == id
 }
 
-// ParseKeyDocument reads a key document's payload and refuses any bytes but the
-// ones that Payload makes. Who signed it is for package trust to check.
+// ParseKeyDocument reads a key document's payload and refuses any bytes that no
+// writer makes. Who signed it is for package trust to check.
 func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 	type jwk struct {
 		X string `json:"x"`
@@ -139,16 +155,18 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 		Exp     int64    `json:"exp"`
 		Mesh    []string `json:"mesh"`
 		Revoked []string `json:"revoked"`
+		Formats Formats  `json:"formats"`
 		Keys    []struct {
 			JWK          jwk      `json:"jwk"`
 			Node         string   `json:"node"`
+			Cosign       string   `json:"cosign"`
 			Attestations []string `json:"attestations"`
 		} `json:"keys"`
 	}
 	if err := decode(payload, &w); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}
-	k := &KeyDocument{Epoch: w.Epoch, Seq: w.Seq, Expires: w.Exp, Revoked: w.Revoked}
+	k := &KeyDocument{Epoch: w.Epoch, Seq: w.Seq, Expires: w.Exp, Revoked: w.Revoked, Formats: w.Formats}
 	var err error
 	if k.Issuer, err = spiffeid.TrustDomainFromString(w.Iss); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
@@ -167,6 +185,9 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 			return nil, errors.New("not a key document: a key is not Ed25519")
 		}
 		key.Public = raw
+		if key.Cosign, err = parseCosign(e.Cosign); err != nil {
+			return nil, err
+		}
 		if key.Node, err = spiffeid.FromString(e.Node); err != nil {
 			return nil, fmt.Errorf("not a key document: %w", err)
 		}
@@ -178,10 +199,30 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 	if id, twice := k.twice(); twice {
 		return nil, fmt.Errorf("not a key document: the key %s is listed twice", id)
 	}
-	if !bytes.Equal(k.Payload(), payload) {
-		return nil, errors.New("not a key document: not in canonical form")
+	if err := k.Formats.Validate(); err != nil {
+		return nil, fmt.Errorf("not a key document: %w", err)
+	}
+	if k.Extension, err = extensionBehind(k.listed(), payload); err != nil {
+		return nil, fmt.Errorf("not a key document: %w", err)
+	}
+	if k.Extension.Critical() != nil {
+		return nil, errors.New("not a key document: it has crit")
 	}
 	return k, nil
+}
+
+// parseCosign reads a cosigning key; "" is none.
+func parseCosign(text string) (ed25519.PublicKey, error) {
+	if text == "" {
+		return nil, nil
+	}
+
+	key, err := B64.DecodeString(text)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return nil, errors.New("not a key document: a cosigning key is not Ed25519")
+	}
+
+	return key, nil
 }
 
 // twice returns the id of a key that is listed more than once.

@@ -1,7 +1,7 @@
 package directory
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,17 +13,26 @@ import (
 // It claims that every entry of the stream whose latest announced change, as of
 // revision At, lies in (From, To] is listed.
 type SignedPage struct {
+	Format       uint // 0 is 1; a writer takes one that its build reads
 	Issuer       spiffeid.TrustDomain
 	Epoch        uint64
 	Audience     Audience
 	From, To, At uint64
 	IssuedAt     int64 // Unix seconds
 	Digests      []Digest
+	Extension    Extension
 }
 
 // Payload returns the one encoding of p.
 func (p *SignedPage) Payload() []byte {
-	b := AppendUint([]byte{'{'}, "v", 1)
+	return append(p.Extension.append(p.listed()), '}')
+}
+
+// listed returns the members that the format lists, without a closing brace.
+func (p *SignedPage) listed() []byte {
+	format := cmp.Or(p.Format, 1)
+
+	b := AppendUint([]byte{'{'}, "v", uint64(format))
 	b = AppendText(b, "iss", p.Issuer.IDString())
 	b = AppendUint(b, "epoch", p.Epoch)
 	b = AppendText(b, "aud", p.Audience.String())
@@ -31,7 +40,9 @@ func (p *SignedPage) Payload() []byte {
 	b = AppendUint(b, "to", p.To)
 	b = AppendUint(b, "at", p.At)
 	b = strconv.AppendInt(appendField(b, "iat"), p.IssuedAt, 10)
-	return append(AppendDigests(appendField(b, "d"), p.Digests), '}')
+	b = AppendDigests(appendField(b, "d"), p.Digests)
+
+	return appendLaterMembers(b, format)
 }
 
 var (
@@ -39,58 +50,92 @@ var (
 	errHead = errors.New("not a canonical head")
 )
 
-// ParsePage reads a page's payload and refuses any bytes but the ones that
-// Payload makes, ranges that are none, and digests out of order or range.
-func ParsePage(payload []byte) (*SignedPage, error) {
+// ParsePage is Dialect.ParsePage by what this build understands.
+func ParsePage(payload []byte) (*SignedPage, error) { return OwnDialect().ParsePage(payload) }
+
+// ParsePage reads a page's payload and refuses any bytes that no writer makes,
+// ranges that are none, and digests out of order or range. With an error that is
+// ErrUnsupported comes a page that has its Format, Issuer and Epoch alone.
+func (d Dialect) ParsePage(payload []byte) (*SignedPage, error) {
+	head, err := d.readPreamble(StructurePage, payload)
+	bare := &SignedPage{Format: head.format, Issuer: head.issuer, Epoch: head.epoch}
+	if errors.Is(err, ErrUnsupported) {
+		return bare, err
+	}
+	if err != nil {
+		return nil, err
+	}
+
 	var w struct {
-		Iss   string   `json:"iss"`
-		Epoch uint64   `json:"epoch"`
-		Aud   Audience `json:"aud"`
-		From  uint64   `json:"from"`
-		To    uint64   `json:"to"`
-		At    uint64   `json:"at"`
-		Iat   int64    `json:"iat"`
-		D     []Digest `json:"d"`
+		Aud  Audience `json:"aud"`
+		From uint64   `json:"from"`
+		To   uint64   `json:"to"`
+		At   uint64   `json:"at"`
+		Iat  int64    `json:"iat"`
+		D    []Digest `json:"d"`
 	}
 	if err := decode(payload, &w); err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
-	iss, err := spiffeid.TrustDomainFromString(w.Iss)
-	if err != nil {
+
+	p := &SignedPage{
+		Format: head.format, Issuer: head.issuer, Epoch: head.epoch,
+		Audience: w.Aud, From: w.From, To: w.To, At: w.At, IssuedAt: w.Iat, Digests: w.D,
+	}
+	if p.Extension, err = extensionBehind(p.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
-	p := &SignedPage{iss, w.Epoch, w.Aud, w.From, w.To, w.At, w.Iat, w.D}
-	if !bytes.Equal(p.Payload(), payload) {
-		return nil, errPage
+	if err := p.validate(); err != nil {
+		return nil, err
 	}
+	if err := d.supports(StructurePage, p.Format, p.Extension); err != nil {
+		return bare, err
+	}
+
+	return p, nil
+}
+
+// validate refuses ranges that are none, and digests out of order or range.
+func (p *SignedPage) validate() error {
 	if p.From >= p.To || p.To > p.At {
-		return nil, fmt.Errorf("%w: its range is none", errPage)
+		return fmt.Errorf("%w: its range is none", errPage)
 	}
+
 	last := p.From
 	for _, d := range p.Digests {
 		if d.Revision <= last || d.Revision > p.To {
-			return nil, fmt.Errorf("%w: a digest is out of its range or order", errPage)
+			return fmt.Errorf("%w: a digest is out of its range or order", errPage)
 		}
 		last = d.Revision
 	}
-	return p, nil
+
+	return nil
 }
 
 // A Head is the payload of a signed word on where an origin is (rule G5).
 type Head struct {
-	Issuer   spiffeid.TrustDomain
-	Epoch    uint64
-	Tip      uint64 // the highest revision ever announced in the mesh stream
-	At       uint64 // the revision applied
-	Size     uint64 // of the ledger, as Root
-	Root     Hash
-	Keys     Hash  // of the key document's payload
-	IssuedAt int64 // Unix seconds
+	Format    uint // 0 is 1; a writer takes one that its build reads
+	Issuer    spiffeid.TrustDomain
+	Epoch     uint64
+	Tip       uint64 // the highest revision ever announced in the mesh stream
+	At        uint64 // the revision applied
+	Size      uint64 // of the ledger, as Root
+	Root      Hash
+	Keys      Hash  // of the key document's payload
+	IssuedAt  int64 // Unix seconds
+	Extension Extension
 }
 
 // Payload returns the one encoding of h.
 func (h *Head) Payload() []byte {
-	b := AppendUint([]byte{'{'}, "v", 1)
+	return append(h.Extension.append(h.listed()), '}')
+}
+
+// listed returns the members that the format lists, without a closing brace.
+func (h *Head) listed() []byte {
+	format := cmp.Or(h.Format, 1)
+
+	b := AppendUint([]byte{'{'}, "v", uint64(format))
 	b = AppendText(b, "iss", h.Issuer.IDString())
 	b = AppendUint(b, "epoch", h.Epoch)
 	b = AppendUint(b, "tip", h.Tip)
@@ -98,32 +143,52 @@ func (h *Head) Payload() []byte {
 	b = AppendUint(b, "size", h.Size)
 	b = AppendText(b, "root", h.Root.String())
 	b = AppendText(b, "keys", h.Keys.String())
-	return append(strconv.AppendInt(appendField(b, "iat"), h.IssuedAt, 10), '}')
+	b = strconv.AppendInt(appendField(b, "iat"), h.IssuedAt, 10)
+
+	return appendLaterMembers(b, format)
 }
 
-// ParseHead reads a head's payload and refuses any bytes but the ones that
-// Payload makes.
-func ParseHead(payload []byte) (*Head, error) {
+// ParseHead is Dialect.ParseHead by what this build understands.
+func ParseHead(payload []byte) (*Head, error) { return OwnDialect().ParseHead(payload) }
+
+// ParseHead reads a head's payload and refuses any bytes that no writer makes.
+// With an error that is ErrUnsupported comes a head that has its Format, Issuer
+// and Epoch alone.
+func (d Dialect) ParseHead(payload []byte) (*Head, error) {
+	head, err := d.readPreamble(StructureHead, payload)
+	bare := &Head{Format: head.format, Issuer: head.issuer, Epoch: head.epoch}
+	if errors.Is(err, ErrUnsupported) {
+		return bare, err
+	}
+	if err != nil {
+		return nil, err
+	}
+
 	var w struct {
-		Iss   string `json:"iss"`
-		Epoch uint64 `json:"epoch"`
-		Tip   uint64 `json:"tip"`
-		At    uint64 `json:"at"`
-		Size  uint64 `json:"size"`
-		Root  Hash   `json:"root"`
-		Keys  Hash   `json:"keys"`
-		Iat   int64  `json:"iat"`
+		Tip  uint64 `json:"tip"`
+		At   uint64 `json:"at"`
+		Size uint64 `json:"size"`
+		Root Hash   `json:"root"`
+		Keys Hash   `json:"keys"`
+		Iat  int64  `json:"iat"`
 	}
 	if err := decode(payload, &w); err != nil {
 		return nil, fmt.Errorf("%w: %w", errHead, err)
 	}
-	iss, err := spiffeid.TrustDomainFromString(w.Iss)
-	if err != nil {
+
+	h := &Head{
+		Format: head.format, Issuer: head.issuer, Epoch: head.epoch,
+		Tip: w.Tip, At: w.At, Size: w.Size, Root: w.Root, Keys: w.Keys, IssuedAt: w.Iat,
+	}
+	if h.Extension, err = extensionBehind(h.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errHead, err)
 	}
-	h := &Head{iss, w.Epoch, w.Tip, w.At, w.Size, w.Root, w.Keys, w.Iat}
-	if !bytes.Equal(h.Payload(), payload) || h.Tip > h.At {
+	if h.Tip > h.At {
 		return nil, errHead
 	}
+	if err := d.supports(StructureHead, h.Format, h.Extension); err != nil {
+		return bare, err
+	}
+
 	return h, nil
 }

@@ -10,7 +10,7 @@ import (
 
 func page() *directory.SignedPage {
 	return &directory.SignedPage{
-		Issuer: alpha, Epoch: noon, Audience: directory.Mesh, From: 380, To: 410, At: 412, IssuedAt: noon + 100,
+		Format: 1, Issuer: alpha, Epoch: noon, Audience: directory.Mesh, From: 380, To: 410, At: 412, IssuedAt: noon + 100,
 		Digests: []directory.Digest{
 			{RID: rid(1), Revision: 381, Op: directory.OpPut, H: hash("h1"), M: hash("m1"), Deadline: noon + 86400, Lifetime: 86400},
 			{RID: rid(2), Revision: 390, Op: directory.OpRenew, H: hash("h2"), M: hash("m2"), Deadline: noon + 60, Lifetime: 60},
@@ -81,7 +81,7 @@ func TestParsePageRefuses(t *testing.T) {
 }
 
 func TestHeadFormat(t *testing.T) {
-	h := &directory.Head{Issuer: alpha, Epoch: noon, Tip: 410, At: 412, Size: 99, Root: hash("root"), Keys: hash("keys"), IssuedAt: noon}
+	h := &directory.Head{Format: 1, Issuer: alpha, Epoch: noon, Tip: 410, At: 412, Size: 99, Root: hash("root"), Keys: hash("keys"), IssuedAt: noon}
 	golden(t, "head.json", h.Payload())
 	back, err := directory.ParseHead(h.Payload())
 	if err != nil || *back != *h {

@@ -86,24 +86,27 @@ func WithholdRecord(text string, sight Sight) (string, error) {
 // Contents is what a record tells its holder.
 type Contents struct {
 	*Claims
-	H, M     Hash
-	Agent    string
-	Owner    Identity // nobody where it is withheld
-	Document Document
-	Redacted bool // members are withheld
+	H, M       Hash
+	Agent      string
+	Owner      Identity   // nobody where it is withheld
+	Provenance Provenance // nobody where the owner is withheld
+	Document   Document
+	Redacted   bool // members are withheld
 }
 
 // OpenRecord is the record gate (federation.md): the disclosures belong to the
 // statement, are strict JSON within limits, and name no reserved member. A
 // statement's signature and hash are for the caller to compare; each is enough.
+// An error that is ErrUnsupported says that this build does not understand the
+// statement; nothing was checked of the disclosures then.
 func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
-	return OpenNamed(payload, disclosures, HashOf(payload), HashDisclosures(disclosures))
+	return OwnDialect().OpenNamed(payload, disclosures, HashOf(payload), HashDisclosures(disclosures))
 }
 
-// OpenNamed is OpenRecord of a record whose hashes the caller has compared with
-// what names it.
-func OpenNamed(payload []byte, disclosures []string, h, m Hash) (*Contents, error) {
-	claims, err := ParseStatement(payload)
+// OpenNamed is OpenRecord, by what d understands, of a record whose hashes the
+// caller has compared with what names it.
+func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m Hash) (*Contents, error) {
+	claims, err := d.ParseStatement(payload)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +125,9 @@ func OpenNamed(payload []byte, disclosures []string, h, m Hash) (*Contents, erro
 	}
 	if c.Agent == "" || o.kind == "" {
 		return nil, fmt.Errorf("%w: it withholds the agent's name or kind", errRecord)
+	}
+	if c.Owner.IsZero() && !c.Provenance.IsZero() {
+		return nil, fmt.Errorf("%w: it withholds the owner and shows who registered for them", errRecord)
 	}
 	if !strict(o.members) {
 		return nil, fmt.Errorf("%w: its members are not a strict JSON object", errRecord)
@@ -170,7 +176,7 @@ func (o *opening) take(text string) error {
 		return fmt.Errorf("%w: %s is disclosed twice", errRecord, m.Name)
 	}
 	o.seen[d] = true
-	if o.size += len(m.Name) + len(m.Value); o.size > MaxDocument+2*(MaxName+maxIdentity) { // ours beside theirs, escaped
+	if o.size += len(m.Name) + len(m.Value); o.size > MaxDocument+maxReg {
 		return fmt.Errorf("%w: its members have over %d bytes", errRecord, MaxDocument)
 	}
 	if ours {
@@ -181,7 +187,17 @@ func (o *opening) take(text string) error {
 	return nil
 }
 
+// maxReg bounds the members of reg in bytes: ours, escaped, and those that later
+// releases have.
+const maxReg = 2*(MaxName+4*maxIdentity+maxSource) + 4<<10
+
+// setReg takes a member of reg. A name that this release doesn't know is ignored:
+// later ones have others (federation.md, "Formats over time").
 func (c *Contents) setReg(m Member, kind *Kind) error {
+	if !isReg(m.Name) {
+		return checkUnknown(m)
+	}
+
 	var s string
 	if err := decode(m.Value, &s); err != nil {
 		return fmt.Errorf("%w: %s is not a string", errRecord, m.Name)
@@ -195,7 +211,7 @@ func (c *Contents) setReg(m Member, kind *Kind) error {
 		if s == c.RID.String() { // a registration's own rid is its name where none was given
 			c.Agent, err = s, nil
 		}
-	case "owner":
+	case memberOwner:
 		c.Owner, err = ParseIdentity(s)
 	case "kind":
 		*kind = Kind(s)
@@ -203,11 +219,35 @@ func (c *Contents) setReg(m Member, kind *Kind) error {
 			err = errors.New("not a kind")
 		}
 	default:
-		err = errors.New("unknown")
+		err = c.Provenance.set(m.Name, s)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", errRecord, m.Name, err)
 	}
+	return nil
+}
+
+// isReg reports whether this release knows a name in a statement's reg.
+func isReg(name string) bool {
+	switch name {
+	case "agent", "kind", memberOwner:
+		return true
+	}
+
+	return isProvenance(name)
+}
+
+// checkUnknown refuses a member of reg whose value is not strict JSON, or whose
+// name is SD-JWT's own (RFC 9901, 4.2.1).
+func checkUnknown(m Member) error {
+	if depth(m.Value) > MaxDepth || !jsontext.Value(m.Value).IsValid() {
+		return fmt.Errorf("%w: %.64q in reg is not strict JSON", errRecord, m.Name)
+	}
+
+	if m.Name == "_sd" || m.Name == "..." {
+		return fmt.Errorf("%w: %q is reserved", errRecord, m.Name)
+	}
+
 	return nil
 }
 

@@ -155,11 +155,9 @@ func TestTheLargestDocumentsFitInARecord(t *testing.T) {
 func TestOpenRecordRefuses(t *testing.T) {
 	encode := base64.RawURLEncoding.EncodeToString
 	salt := encode(make([]byte, 16))
-	disclose := func(name, value string) string {
-		return encode([]byte(`["` + salt + `","` + name + `",` + value + `]`))
-	}
 	agent, kind := disclose("agent", `"a"`), disclose("kind", `"ad"`)
 	ours := []string{agent, kind}
+	owned := []string{agent, kind, disclose("owner", `"spiffe://alpha.test/agent/ada"`)}
 	type attack struct {
 		reg, doc []string // in the statement
 		shown    []string // nil: all of them
@@ -173,7 +171,15 @@ func TestOpenRecordRefuses(t *testing.T) {
 		"another's rid as agent":   {reg: []string{disclose("agent", `"`+rid(2).String()+`"`), kind}},
 		"two agents":               {reg: []string{agent, disclose("agent", `"b"`), kind}},
 		"an owner that is none":    {reg: append(slices.Clone(ours), disclose("owner", `"ada"`))},
-		"an unknown reg member":    {reg: append(slices.Clone(ours), disclose("role", `"admin"`))},
+		"provenance without owner": {reg: append(slices.Clone(ours), disclose("registered_by", `"spiffe://alpha.test/tool"`))},
+		"a source with a password": {reg: append(slices.Clone(owned), disclose("imported_from", `"https://a:b@c.test/"`))},
+		"a source that is none":    {reg: append(slices.Clone(owned), disclose("imported_from", `"c.test"`))},
+		"a registrant of no form":  {reg: append(slices.Clone(owned), disclose("registrant", `"ada"`))},
+		"two registrants":          {reg: append(slices.Clone(owned), disclose("registrant", `"spiffe://alpha.test/a"`), disclose("registrant", `"spiffe://alpha.test/b"`))},
+		"an unknown one, twice":    {reg: append(slices.Clone(ours), disclose("role", `1`), disclose("role", `2`))},
+		"an unknown one, no value": {reg: append(slices.Clone(ours), disclose("role", `1,2`))},
+		"an unknown one, deep":     {reg: append(slices.Clone(ours), disclose("role", strings.Repeat("[", 65)+strings.Repeat("]", 65)))},
+		"_sd in reg":               {reg: append(slices.Clone(ours), disclose("_sd", `[]`))},
 		"a kind with a space":      {reg: []string{agent, disclose("kind", `"a d"`)}},
 		"a name twice":             {reg: ours, doc: []string{disclose("base", `"x"`), disclose("base", `"y"`)}},
 		"a name twice within":      {reg: ours, doc: []string{disclose("x", `{"a":1,"a":2}`)}},
@@ -231,6 +237,12 @@ func TestOpenRecordRefuses(t *testing.T) {
 	if _, err := directory.OpenRecord(end, []string{agent}); err == nil {
 		t.Error("an end statement with a disclosure opened")
 	}
+}
+
+// disclose returns a disclosure of any text as a value.
+func disclose(name, value string) string {
+	salt := base64.RawURLEncoding.EncodeToString(make([]byte, 16))
+	return base64.RawURLEncoding.EncodeToString([]byte(`["` + salt + `","` + name + `",` + value + `]`))
 }
 
 // signedBy returns a statement that holds the hashes of any disclosures.

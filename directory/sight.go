@@ -109,10 +109,10 @@ func (s Sight) Allows(k Kind, object, name string) bool {
 	switch {
 	case object == "doc":
 		return s.shows(k, name)
-	case name == "owner":
+	case name == memberOwner || isProvenance(name):
 		return s.has(SightRegistrant) == s.only
 	}
-	return true
+	return isReg(name) || s.IsWhole() // what only a later release knows is for those who see everything
 }
 
 // See returns e as somebody with this Sight has it: without the members that they

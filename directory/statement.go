@@ -7,14 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"math"
 	"slices"
 	"strconv"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// StatementFormat is the newest statement format that this release writes. A
-// member that meets a format it doesn't know stops applying.
+// StatementFormat is the format of statements that every release reads: the one
+// to write until a domain and its peers have agreed on a higher one.
 const StatementFormat = 1
 
 // A Salt is a registration's master salt. It is in the command and never leaves
@@ -36,6 +37,9 @@ type Change struct {
 	Owner    Identity
 	Document Document
 	Salt     Salt
+
+	Provenance           // of a put alone, as what is above it
+	Extension  Extension // of either
 }
 
 // A Disclosure is one member of a statement with its salt, as SD-JWT writes it
@@ -56,15 +60,23 @@ func (c *Change) DisclosuresTo(grants []Grant) []Disclosure {
 		return nil
 	}
 	members := c.Document.Members()
+	provenance := c.Provenance.members()
 	size := len(c.Agent) + len(c.Owner.String())
+	for _, m := range provenance {
+		size += len(m.Name) + len(m.Value)
+	}
 	for _, m := range members {
 		size += len(m.Name) + len(m.Value)
 	}
-	d := &discloser{grants: grants, mac: hmac.New(sha256.New, c.Salt[:]), into: make([]Disclosure, 0, 3+len(members))}
+	d := &discloser{grants: grants, mac: hmac.New(sha256.New, c.Salt[:])}
+	d.into = make([]Disclosure, 0, 3+len(provenance)+len(members))
 	d.text = make([]byte, 0, B64.EncodedLen(size+disclosureFrame*cap(d.into)))
 	d.disclose("reg", Member{"agent", AppendString(nil, c.Agent)})
 	d.disclose("reg", Member{"owner", AppendString(nil, c.Owner.String())})
 	d.disclose("reg", Member{"kind", AppendString(nil, string(c.Document.Kind()))})
+	for _, m := range provenance {
+		d.disclose("reg", m)
+	}
 	for _, m := range members {
 		d.disclose("doc", m)
 	}
@@ -113,16 +125,17 @@ func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
 
 // StatementOf is Statement of disclosures whose digests are known.
 func StatementOf(format int, c *Change, d Digests) ([]byte, error) {
-	if format != StatementFormat {
-		return nil, unknownFormat(uint64(format))
+	if format < 1 || format > newestFormat {
+		return nil, &UnsupportedError{Structure: StructureStatement, Format: uint(max(0, format)), Newest: newestFormat}
 	}
-	b := append(make([]byte, 0, 512+2*(len(d.Reg)+len(d.Doc))), '{')
-	b = AppendUint(b, "v", 1)
-	b = AppendUint(b, "format", uint64(format))
-	b = AppendText(b, "iss", c.Issuer.IDString())
-	b = AppendText(b, "uid", c.RID.String())
-	b = AppendText(b, "op", string(c.Op))
-	b = AppendUint(b, "epoch", c.Epoch)
+
+	return append(c.Extension.append(listedOf(uint(format), c, d)), '}'), nil
+}
+
+// listedOf returns the members that the format of a statement lists, without a
+// closing brace.
+func listedOf(format uint, c *Change, d Digests) []byte {
+	b := appendStatementPreamble(make([]byte, 0, 512+2*(len(d.Reg)+len(d.Doc))), format, c)
 	b = AppendUint(b, "rev", c.Revision)
 	if !c.Prev.IsZero() {
 		b = AppendText(b, "prev", c.Prev.String())
@@ -132,11 +145,20 @@ func StatementOf(format int, c *Change, d Digests) ([]byte, error) {
 	b = AppendUint(b, "log", c.Leaf)
 	b = appendSD(appendField(b, "reg"), d.Reg)
 	b = appendSD(appendField(b, "doc"), d.Doc)
-	return append(b, '}'), nil
+
+	return appendLaterMembers(b, format)
 }
 
-func unknownFormat(format uint64) error {
-	return fmt.Errorf("statement format %d is not known to this release; it knows up to %d: upgrade this node", format, StatementFormat)
+// appendStatementPreamble appends what a statement of every format begins with.
+func appendStatementPreamble(b []byte, format uint, c *Change) []byte {
+	b = append(b, '{')
+	b = AppendUint(b, "v", 1)
+	b = AppendUint(b, "format", uint64(format))
+	b = AppendText(b, "iss", c.Issuer.IDString())
+	b = AppendText(b, "uid", c.RID.String())
+	b = AppendText(b, "op", string(c.Op))
+
+	return AppendUint(b, "epoch", c.Epoch)
 }
 
 // Digests are those of a statement's disclosures, SHA-256 each, one behind the
@@ -234,59 +256,95 @@ var errStatement = errors.New("not a canonical statement")
 
 // A Claims is a statement as its reader sees it: hashes in place of members.
 type Claims struct {
-	Issuer   spiffeid.TrustDomain
-	RID      RID
-	Op       Op
-	Epoch    uint64
-	Revision uint64
-	Prev     Hash
-	IssuedAt int64
-	Since    int64
-	Leaf     uint64
-	reg, doc map[Hash]struct{}
+	Format    uint
+	Issuer    spiffeid.TrustDomain
+	RID       RID
+	Op        Op
+	Epoch     uint64
+	Revision  uint64
+	Prev      Hash
+	IssuedAt  int64
+	Since     int64
+	Leaf      uint64
+	Extension Extension
+	reg, doc  map[Hash]struct{}
 }
 
-// ParseStatement reads a statement's payload and refuses any bytes but the ones
-// that the writer makes.
-func ParseStatement(payload []byte) (*Claims, error) {
+// ParseStatement is Dialect.ParseStatement by what this build understands.
+func ParseStatement(payload []byte) (*Claims, error) { return OwnDialect().ParseStatement(payload) }
+
+// ParseStatement reads a statement's payload and refuses any bytes that no writer
+// makes. With an error that is ErrUnsupported come claims that have their Format,
+// Issuer, RID, Op and Epoch alone.
+func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	var c Change
+
 	in := scan{rest: payload}
 	in.text(`{"v":1,"format":`)
-	format := in.number()
-	if !in.bad && format != StatementFormat {
-		return nil, unknownFormat(format)
-	}
-	iss, err := spiffeid.TrustDomainFromString(in.between(`,"iss":"`))
+	format := in.format()
+
+	issuer, err := spiffeid.TrustDomainFromString(in.between(`,"iss":"`))
 	if err != nil {
 		return nil, errStatement
 	}
-	c.Issuer = iss
+	c.Issuer = issuer
+
 	if c.RID, err = ParseRID(in.between(`,"uid":"`)); err != nil {
 		return nil, errStatement
 	}
 	c.Op = Op(in.between(`,"op":"`))
-	c.Epoch, c.Revision = in.member(`,"epoch":`), in.member(`,"rev":`)
+	c.Epoch = in.member(`,"epoch":`)
+
+	// What the scan took for one and the same, the writer writes in one way.
+	begun := appendStatementPreamble(nil, format, &c)
+	if in.bad || format == 0 || c.Op != OpPut && c.Op != OpEnd || !bytes.HasPrefix(payload, begun) {
+		return nil, errStatement
+	}
+
+	bare := &Claims{Format: format, Issuer: issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch}
+	if err := d.readable(StructureStatement, format, payload); errors.Is(err, ErrUnsupported) {
+		return bare, err
+	} else if err != nil {
+		return nil, err
+	}
+
+	c.Revision = in.member(`,"rev":`)
 	if in.has(`,"prev":"`) {
 		c.Prev = in.hash()
 		in.text(`"`)
 	}
-	c.IssuedAt, c.Since, c.Leaf = int64(in.member(`,"iat":`)), int64(in.member(`,"since":`)), in.member(`,"log":`)
+	c.IssuedAt = int64(in.member(`,"iat":`))
+	c.Since = int64(in.member(`,"since":`))
+	c.Leaf = in.member(`,"log":`)
 	reg, doc := in.digests(`,"reg":`), in.digests(`,"doc":`)
-	// What the scan took for one and the same, the writer writes in one way.
-	again, err := StatementOf(StatementFormat, &c, Digests{reg, doc})
-	if err != nil || in.bad || c.Op != OpPut && c.Op != OpEnd || !bytes.Equal(again, payload) {
+	if in.bad {
 		return nil, errStatement
 	}
-	cl := &Claims{iss, c.RID, c.Op, c.Epoch, c.Revision, c.Prev, c.IssuedAt, c.Since, c.Leaf, set(reg), set(doc)}
+
+	extension, err := extensionBehind(listedOf(format, &c, Digests{reg, doc}), payload)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errStatement, err)
+	}
+
+	claims := &Claims{
+		Format: format, Issuer: issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch, Revision: c.Revision, Prev: c.Prev,
+		IssuedAt: c.IssuedAt, Since: c.Since, Leaf: c.Leaf, Extension: extension, reg: set(reg), doc: set(doc),
+	}
 	if (c.Op == OpEnd) != (len(reg)+len(doc) == 0) {
 		return nil, errStatement
 	}
-	for h := range cl.reg {
-		if _, twice := cl.doc[h]; twice { // RFC 9901, 7.1: no digest occurs twice
+
+	for h := range claims.reg {
+		if _, twice := claims.doc[h]; twice { // RFC 9901, 7.1: no digest occurs twice
 			return nil, errStatement
 		}
 	}
-	return cl, nil
+
+	if err := d.supports(StructureStatement, format, extension); err != nil {
+		return bare, err
+	}
+
+	return claims, nil
 }
 
 // A scan reads what the writer writes, from its beginning to its end. It goes on
@@ -327,6 +385,17 @@ func (s *scan) number() uint64 {
 	v, err := strconv.ParseUint(string(s.rest[:n]), 10, 64)
 	s.rest, s.bad = s.rest[n:], s.bad || err != nil
 	return v
+}
+
+// format reads the number of a format; 0 if it is out of range.
+func (s *scan) format() uint {
+	format := s.number()
+	if format > math.MaxUint32 {
+		s.bad = true
+		return 0
+	}
+
+	return uint(format)
 }
 
 func (s *scan) hash() (h Hash) {

@@ -1,7 +1,6 @@
 package directory_test
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -135,16 +134,6 @@ func TestSaltsDiffer(t *testing.T) {
 	}
 	if !slices.EqualFunc(a.Disclosures(), put(t).Disclosures(), func(x, y directory.Disclosure) bool { return x == y }) {
 		t.Error("disclosures are not a function of the change")
-	}
-}
-
-func TestStatementOfAnUnknownFormat(t *testing.T) {
-	if _, err := directory.Statement(2, put(t), nil); err == nil || !strings.Contains(err.Error(), "upgrade") {
-		t.Errorf("got %v", err)
-	}
-	newer := bytes.Replace(statement(t, put(t)), []byte(`"format":1`), []byte(`"format":2`), 1)
-	if _, err := directory.ParseStatement(newer); err == nil {
-		t.Error("a statement of format 2 was read")
 	}
 }
 

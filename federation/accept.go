@@ -270,7 +270,7 @@ var errRecord = errors.New("the record is not the one that the page names")
 // what passed once.
 func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
-	c, err := directory.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
+	c, err := directory.OwnDialect().OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
 	if err != nil {
 		return nil, err
 	}

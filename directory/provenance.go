@@ -1,0 +1,98 @@
+package directory
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"unicode/utf8"
+)
+
+// A Provenance says who had a part in the current contents of a registration
+// besides its owner (threats.md, S5). The zero value is nobody: the owner
+// registered them. Its members are disclosed with the owner or not at all.
+type Provenance struct {
+	Registrant    Identity // authenticated when the contents were registered; nobody if that is the owner
+	RegisteredBy  Identity // the commissioning tool that registered them for the owner
+	TransferredBy Identity // the operator who gave the registration to its owner
+	ImportedFrom  string   // URI of the source from which the contents were imported
+}
+
+// IsZero reports whether p is nobody.
+func (p Provenance) IsZero() bool { return p == Provenance{} }
+
+// Identities returns those whom p names.
+func (p Provenance) Identities() []Identity {
+	return slices.DeleteFunc([]Identity{p.Registrant, p.RegisteredBy, p.TransferredBy}, Identity.IsZero)
+}
+
+// The names of Provenance's members in a statement's reg.
+const (
+	memberRegistrant    = "registrant"
+	memberRegisteredBy  = "registered_by"
+	memberTransferredBy = "transferred_by"
+	memberImportedFrom  = "imported_from"
+)
+
+// memberOwner is the name in reg with which those of Provenance are disclosed.
+const memberOwner = "owner"
+
+// isProvenance reports whether a name in reg is one of Provenance's.
+func isProvenance(name string) bool {
+	switch name {
+	case memberRegistrant, memberRegisteredBy, memberTransferredBy, memberImportedFrom:
+		return true
+	}
+
+	return false
+}
+
+// members returns the members of reg that p has.
+func (p Provenance) members() []Member {
+	var members []Member
+
+	add := func(name, value string) {
+		if value != "" {
+			members = append(members, Member{name, AppendString(nil, value)})
+		}
+	}
+	add(memberRegistrant, p.Registrant.String())
+	add(memberRegisteredBy, p.RegisteredBy.String())
+	add(memberTransferredBy, p.TransferredBy.String())
+	add(memberImportedFrom, p.ImportedFrom)
+
+	return members
+}
+
+// set takes the value of one of p's members.
+func (p *Provenance) set(name, value string) (err error) {
+	switch name {
+	case memberRegistrant:
+		p.Registrant, err = ParseIdentity(value)
+	case memberRegisteredBy:
+		p.RegisteredBy, err = ParseIdentity(value)
+	case memberTransferredBy:
+		p.TransferredBy, err = ParseIdentity(value)
+	case memberImportedFrom:
+		p.ImportedFrom, err = value, checkSource(value)
+	}
+
+	return err
+}
+
+// maxSource bounds the URI of a source in bytes.
+const maxSource = 2048
+
+// checkSource refuses what is not an absolute URI without a password.
+func checkSource(source string) error {
+	if len(source) > maxSource || !utf8.ValidString(source) {
+		return fmt.Errorf("the URI of a source has over %d bytes", maxSource)
+	}
+
+	uri, err := url.Parse(source)
+	if err != nil || !uri.IsAbs() || uri.User != nil {
+		return errors.New("not an absolute URI of a source")
+	}
+
+	return nil
+}
