@@ -33,9 +33,9 @@ func (d Dialect) String() string {
 	return string(append(b, '}'))
 }
 
-// supports returns an *UnsupportedError if d does not understand a structure of
+// Supports returns an *UnsupportedError if d does not understand a structure of
 // that format with that extension.
-func (d Dialect) supports(structure Structure, format uint, extension Extension) error {
+func (d Dialect) Supports(structure Structure, format uint, extension Extension) error {
 	if format > newestFormat || !d.Formats.Reads(structure, format) {
 		return &UnsupportedError{Structure: structure, Format: format, Newest: d.Formats.Highest(structure)}
 	}
@@ -88,7 +88,7 @@ func (d Dialect) readPreamble(structure Structure, payload []byte) (preamble, er
 // readable returns an *UnsupportedError if d does not read that format, and
 // another error if payload is no strict JSON object in that format either.
 func (d Dialect) readable(structure Structure, format uint, payload []byte) error {
-	err := d.supports(structure, format, Extension{})
+	err := d.Supports(structure, format, Extension{})
 	if err != nil && (depth(payload) > MaxDepth || !jsontext.Value(payload).IsValid()) {
 		return fmt.Errorf("a %s of format %d is not strict JSON", structure, format)
 	}

@@ -64,8 +64,8 @@ func (e Extension) Critical() []string {
 	return names
 }
 
-// append appends ext and crit to an object under way.
-func (e Extension) append(b []byte) []byte {
+// Append appends ext and crit to an object under way.
+func (e Extension) Append(b []byte) []byte {
 	if e.object != "" {
 		b = AppendRaw(b, "ext", []byte(e.object))
 	}
@@ -130,10 +130,10 @@ func (e Extension) validateCritical(members []Member) error {
 	return nil
 }
 
-// extensionBehind reads the extension of a payload that begins with the listed
+// ExtensionBehind reads the extension of a payload that begins with the listed
 // members as they are written. What was read of a payload is written again as far
 // as the listed members go, and never further: of ext there is no one encoding.
-func extensionBehind(listed, payload []byte) (Extension, error) {
+func ExtensionBehind(listed, payload []byte) (Extension, error) {
 	tail, begins := bytes.CutPrefix(payload, listed)
 	if !begins {
 		return Extension{}, errListed

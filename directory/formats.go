@@ -19,6 +19,10 @@ const (
 	StructureStatement Structure = "statement"
 )
 
+// StructureAttestation names an attestation, which has ext and crit and no number
+// of a format.
+const StructureAttestation Structure = "attestation"
+
 // Structures lists the structures that this release negotiates, in the order in
 // which a key document names them.
 func Structures() []Structure {

@@ -67,7 +67,7 @@ const MaxSigningKeys = 64
 
 // Payload returns the one encoding of k.
 func (k *KeyDocument) Payload() []byte {
-	return append(k.Extension.append(k.listed()), '}')
+	return append(k.Extension.Append(k.listed()), '}')
 }
 
 // listed returns the members that the format lists, without a closing brace.
@@ -202,7 +202,7 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 	if err := k.Formats.Validate(); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}
-	if k.Extension, err = extensionBehind(k.listed(), payload); err != nil {
+	if k.Extension, err = ExtensionBehind(k.listed(), payload); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}
 	if k.Extension.Critical() != nil {

@@ -25,7 +25,7 @@ type SignedPage struct {
 
 // Payload returns the one encoding of p.
 func (p *SignedPage) Payload() []byte {
-	return append(p.Extension.append(p.listed()), '}')
+	return append(p.Extension.Append(p.listed()), '}')
 }
 
 // listed returns the members that the format lists, without a closing brace.
@@ -82,13 +82,13 @@ func (d Dialect) ParsePage(payload []byte) (*SignedPage, error) {
 		Format: head.format, Issuer: head.issuer, Epoch: head.epoch,
 		Audience: w.Aud, From: w.From, To: w.To, At: w.At, IssuedAt: w.Iat, Digests: w.D,
 	}
-	if p.Extension, err = extensionBehind(p.listed(), payload); err != nil {
+	if p.Extension, err = ExtensionBehind(p.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
-	if err := d.supports(StructurePage, p.Format, p.Extension); err != nil {
+	if err := d.Supports(StructurePage, p.Format, p.Extension); err != nil {
 		return bare, err
 	}
 
@@ -128,7 +128,7 @@ type Head struct {
 
 // Payload returns the one encoding of h.
 func (h *Head) Payload() []byte {
-	return append(h.Extension.append(h.listed()), '}')
+	return append(h.Extension.Append(h.listed()), '}')
 }
 
 // listed returns the members that the format lists, without a closing brace.
@@ -180,13 +180,13 @@ func (d Dialect) ParseHead(payload []byte) (*Head, error) {
 		Format: head.format, Issuer: head.issuer, Epoch: head.epoch,
 		Tip: w.Tip, At: w.At, Size: w.Size, Root: w.Root, Keys: w.Keys, IssuedAt: w.Iat,
 	}
-	if h.Extension, err = extensionBehind(h.listed(), payload); err != nil {
+	if h.Extension, err = ExtensionBehind(h.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errHead, err)
 	}
 	if h.Tip > h.At {
 		return nil, errHead
 	}
-	if err := d.supports(StructureHead, h.Format, h.Extension); err != nil {
+	if err := d.Supports(StructureHead, h.Format, h.Extension); err != nil {
 		return bare, err
 	}
 

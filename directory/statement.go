@@ -129,7 +129,7 @@ func StatementOf(format int, c *Change, d Digests) ([]byte, error) {
 		return nil, &UnsupportedError{Structure: StructureStatement, Format: uint(max(0, format)), Newest: newestFormat}
 	}
 
-	return append(c.Extension.append(listedOf(uint(format), c, d)), '}'), nil
+	return append(c.Extension.Append(listedOf(uint(format), c, d)), '}'), nil
 }
 
 // listedOf returns the members that the format of a statement lists, without a
@@ -321,7 +321,7 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 		return nil, errStatement
 	}
 
-	extension, err := extensionBehind(listedOf(format, &c, Digests{reg, doc}), payload)
+	extension, err := ExtensionBehind(listedOf(format, &c, Digests{reg, doc}), payload)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errStatement, err)
 	}
@@ -340,7 +340,7 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 		}
 	}
 
-	if err := d.supports(StructureStatement, format, extension); err != nil {
+	if err := d.Supports(StructureStatement, format, extension); err != nil {
 		return bare, err
 	}
 

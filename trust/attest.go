@@ -56,7 +56,7 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
 	}
-	a := attestation{svid.ID, k.Public(), now.Unix()}
+	a := attestation{node: svid.ID, public: k.Public(), time: now.Unix()}
 	signed, err := signer.Sign(a.payload())
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
@@ -73,16 +73,25 @@ type attestation struct {
 	node   spiffeid.ID
 	public ed25519.PublicKey
 	time   int64 // Unix seconds
+
+	extension directory.Extension
 }
 
 func (a *attestation) payload() []byte {
+	return append(a.extension.Append(a.listed()), '}')
+}
+
+// listed returns the members that every attestation has, without a closing brace.
+func (a *attestation) listed() []byte {
 	b := directory.AppendText([]byte{'{'}, "domain", a.node.TrustDomain().Name())
 	b = directory.AppendText(b, "node", a.node.String())
 	b = directory.AppendRaw(b, "jwk", directory.AppendJWK(nil, a.public))
-	b = directory.AppendRaw(b, "time", strconv.AppendInt(nil, a.time, 10))
-	return append(b, '}')
+
+	return directory.AppendRaw(b, "time", strconv.AppendInt(nil, a.time, 10))
 }
 
+// parseAttestation reads an attestation's payload and refuses any bytes that no
+// writer makes, and what it names as critical and this release doesn't know.
 func parseAttestation(payload []byte) (*attestation, error) {
 	var w struct {
 		Node string `json:"node"`
@@ -102,9 +111,15 @@ func parseAttestation(payload []byte) (*attestation, error) {
 	if a.public, err = directory.B64.DecodeString(w.JWK.X); err != nil || len(a.public) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("%w: its key is not Ed25519", errAttestation)
 	}
-	if string(a.payload()) != string(payload) {
-		return nil, fmt.Errorf("%w: not in canonical form", errAttestation)
+	if a.extension, err = directory.ExtensionBehind(a.listed(), payload); err != nil {
+		return nil, fmt.Errorf("%w: %w", errAttestation, err)
 	}
+
+	err = directory.OwnDialect().Supports(directory.StructureAttestation, 1, a.extension)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errAttestation, err)
+	}
+
 	return a, nil
 }
 

@@ -211,6 +211,7 @@ type trial struct {
 	docs     []*directory.KeyDocument
 	pages    []*directory.SignedPage
 	signed   []signedBy // the documents, then the pages
+	issues   [][]byte   // the documents' payloads, as they were signed
 	found    *Conviction
 }
 
@@ -236,7 +237,9 @@ func (v *verification) evidenceFormat() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", ErrFormat, err)
 		}
-		t.docs, t.signed = append(t.docs, doc), append(t.signed, signedBy{text, kid})
+		t.docs = append(t.docs, doc)
+		t.issues = append(t.issues, c.payload)
+		t.signed = append(t.signed, signedBy{text, kid})
 	}
 	for _, text := range t.evidence.Pages {
 		c, kid, err := parseOwn(text, directory.TypePage, MaxJWS)
@@ -386,7 +389,7 @@ func (v *verification) contradiction() (string, error) {
 // twoKeyDocuments is E3.
 func (t *trial) twoKeyDocuments() *Conviction {
 	a, b := t.docs[0], t.docs[1]
-	if a.Epoch != b.Epoch || a.Seq != b.Seq || bytes.Equal(a.Payload(), b.Payload()) {
+	if a.Epoch != b.Epoch || a.Seq != b.Seq || bytes.Equal(t.issues[0], t.issues[1]) {
 		return nil
 	}
 	return &Conviction{ID: fmt.Sprint(a.Epoch, " ", a.Seq), Epoch: a.Epoch,

@@ -306,7 +306,7 @@ func TestHostileAttestations(t *testing.T) {
 	o := newOrigin(t, alpha)
 	_, bundles := reader(t, o)
 	key := directory.SigningKey{Public: o.key.Public(), Node: o.svid.ID}
-	at := attestation{o.svid.ID, o.key.Public(), time.Now().Unix()}
+	at := attestation{node: o.svid.ID, public: o.key.Public(), time: time.Now().Unix()}
 	payload := at.payload()
 	check := func(jws string) error {
 		_, err := verifyAttestation(jws, key, alpha, bundles, time.Now())

@@ -128,7 +128,7 @@ func attestAs(t *testing.T, key *Key, svid *x509svid.SVID) string {
 		t.Errorf("%s attests a key", svid.ID)
 	}
 	// What Attest refuses to do, an attacker does.
-	a := attestation{svid.ID, key.Public(), time.Now().Unix()}
+	a := attestation{node: svid.ID, public: key.Public(), time: time.Now().Unix()}
 	return signAttestation(t, svid, a.payload())
 }
 
