@@ -38,6 +38,7 @@ type state struct {
 	issued   *directory.KeyDocument // nil until there is a key
 	members  map[spiffeid.ID]string // where the members' directories are
 	admitted map[spiffeid.ID]int64  // who may become a member, and until when
+	restored uint64                 // of what is sealed: the backup's revision
 	sealed   string                 // why a new epoch must begin before anything else; empty where none must
 
 	// What follows is derived from the above, but for uncovered, which is empty
@@ -66,7 +67,8 @@ type registration struct {
 	issued int64 // Unix seconds
 	leaf   uint64
 	salt   directory.Salt
-	until  int64 // when the document ends by its own word, Unix seconds; 0 for never
+	until  int64                 // when the document ends by its own word, Unix seconds; 0 for never
+	others *directory.Provenance // who had a part in it besides its owner; nil for nobody
 
 	look int64 // the agenda's valid appointment for it
 }
@@ -78,6 +80,7 @@ func (r *registration) change(domain spiffeid.TrustDomain) *directory.Change {
 		Issuer: domain, RID: e.RID, Op: directory.OpPut, Epoch: r.epoch, Revision: e.Statement, Prev: r.prev,
 		IssuedAt: r.issued, Since: e.RegisteredAt / 1000, Leaf: r.leaf,
 		Agent: e.Agent, Owner: e.Owner, Document: e.Document, Salt: r.salt,
+		Provenance: r.provenance(),
 	}
 }
 
@@ -285,7 +288,7 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 		delete(s.holds.names, c.Agent)
 	}
 	e.Visibility = c.Visibility
-	return s.put(old, &e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
+	return s.put(old, &e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0, c.provenance()})
 }
 
 // permits says why c may not register for owner in the place of old, or, where that is
@@ -330,7 +333,7 @@ func (s *state) update(c *update) (directory.Outcome, error) {
 	if err := s.affords(c.demand(old)); err != nil {
 		return directory.Outcome{}, err
 	}
-	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0})
+	return s.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.grants(), c.Until, c.Made, 0, c.provenance(old)})
 }
 
 // contents is what a statement's change brings.
@@ -344,6 +347,8 @@ type contents struct {
 	until    int64
 	made     *made // nil where the leader made nothing
 	deadline int64 // Unix milliseconds; 0 where the lifetime counts from the commit
+
+	provenance directory.Provenance
 }
 
 // put writes a statement: new contents for e, in the place of old if there is
@@ -360,6 +365,7 @@ func (s *state) put(old *registration, e *directory.Entry, c contents) (director
 	reg := &registration{
 		entry: *e, grants: c.grants, format: c.format, epoch: s.epoch,
 		issued: s.now / 1000, leaf: s.ledger.size, salt: c.salt, until: c.until,
+		others: s.named(c.provenance),
 	}
 	if old != nil {
 		reg.prev, reg.look = old.h, old.look

@@ -76,7 +76,7 @@ func (r *register) prepared(t testing.TB) (*made, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.complete(&Subject{r.RID, r.Agent, r.Granted.Owner, doc, p, r.Visibility}, r.Salt, r.Granted)
+	m.complete(&Subject{r.RID, r.Agent, r.Granted.Owner, doc, p, r.Visibility}, r.provenance(), r.Salt, r.Granted)
 	return m, nil
 }
 

@@ -32,7 +32,7 @@ func entriesOf(b *testing.B, d *drive, n int) (entries [][]byte) {
 				b.Fatal(err)
 			}
 			c.Made = &made{Packed: pack(doc, p)}
-			c.Made.complete(&Subject{c.RID, c.Agent, ada, doc, p, c.Visibility}, c.Salt, g)
+			c.Made.complete(&Subject{c.RID, c.Agent, ada, doc, p, c.Visibility}, c.provenance(), c.Salt, g)
 			raw, err := encoding.Marshal(&command{Register: c})
 			if err != nil {
 				b.Fatal(err)

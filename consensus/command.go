@@ -132,6 +132,7 @@ type update struct {
 	Granted       granted            `cbor:"10,keyasint"`
 	Until         int64              `cbor:"11,keyasint,omitempty"` // as register's
 	Made          *made              `cbor:"12,keyasint,omitempty"`
+	Unchanged     bool               `cbor:"13,keyasint,omitempty"` // the document is the one that was restored
 }
 
 // refresh sets a new deadline and nothing else.

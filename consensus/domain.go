@@ -23,9 +23,11 @@ func (s *state) begin(c *epoch) {
 	if s.epoch != 0 {
 		old = logOrigin(s.domain, s.epoch)
 	}
+	payload := epochPayload(s.domain, c.Epoch, old, size, root, s.restored, c.Reason)
 	s.epoch, s.sealed, s.ledger = c.Epoch, "", frontier{}
+	s.restored = 0
 	s.next()
-	s.ledger.append(leafEpoch, epochPayload(s.domain, c.Epoch, old, size, root, c.Reason))
+	s.ledger.append(leafEpoch, payload)
 	if len(s.keys) > 0 {
 		s.issue()
 	}
@@ -36,16 +38,19 @@ func logOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
 	return fmt.Sprintf("%s/roster/%d", domain.Name(), epoch)
 }
 
-// epochPayload is {v, iss, epoch, old, size, root, reason}: old is the log
+// epochPayload is {v, iss, epoch, old, size, root, rev, reason}: old is the log
 // origin of the epoch before, empty for the first, with the size and root that
-// its ledger had.
-func epochPayload(domain spiffeid.TrustDomain, epoch uint64, old string, size uint64, root directory.Hash, reason string) []byte {
+// its ledger had; rev is the revision that was restored, 0 for the first.
+func epochPayload(
+	domain spiffeid.TrustDomain, epoch uint64, old string, size uint64, root directory.Hash, rev uint64, reason string,
+) []byte {
 	b := directory.AppendUint([]byte{'{'}, "v", 1)
 	b = directory.AppendText(b, "iss", domain.IDString())
 	b = directory.AppendUint(b, "epoch", epoch)
 	b = directory.AppendText(b, "old", old)
 	b = directory.AppendUint(b, "size", size)
 	b = directory.AppendText(b, "root", root.String())
+	b = directory.AppendUint(b, "rev", rev)
 	return append(directory.AppendText(b, "reason", reason), '}')
 }
 

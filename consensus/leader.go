@@ -166,7 +166,7 @@ func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	}
 	subject.Projection = projection
 	c.Granted, c.Made = s.decide(subject), made
-	made.complete(&subject, c.Salt, c.Granted)
+	made.complete(&subject, c.provenance(), c.Salt, c.Granted)
 	return &command{Register: c}, nil
 }
 
@@ -202,12 +202,12 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: e.Statement,
 		Document: doc.AtRest().Resting(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: s.decide(subject),
-		Made: &made{Packed: pack(doc, p)},
+		Made: &made{Packed: pack(doc, p)}, Unchanged: r.Patch == nil,
 	}
 	if err := s.roomFor(c.demand(reg)); err != nil {
 		return nil, err
 	}
-	c.Made.complete(&subject, c.Salt, c.Granted)
+	c.Made.complete(&subject, c.provenance(reg), c.Salt, c.Granted)
 	return &command{Update: c}, nil
 }
 

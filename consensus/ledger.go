@@ -8,7 +8,9 @@ import (
 
 // The types of ledger leaves (federation.md, "Bytes"): a leaf is this byte and
 // the SHA-256 of a payload. Leaves disclose nothing. Type 4, a bundle's JWKS,
-// comes with the command that changes bundles.
+// comes with the command that changes bundles, 6 with operator commands that carry
+// proofs ({v, iss, epoch, rev, at, action, target, by, from, bh, proof}), and 7 with
+// heads of members' audit trails ({v, iss, epoch, at, node, lines, head}).
 const (
 	leafStatement = 1
 	leafAnnounced = 2

@@ -49,9 +49,10 @@ func damaged(err error) error {
 }
 
 // complete makes the rest, for the owner that policy was asked about.
-func (m *made) complete(subject *Subject, salt directory.Salt, g granted) {
+func (m *made) complete(subject *Subject, p directory.Provenance, salt directory.Salt, g granted) {
 	all := makeOf(&directory.Change{
 		Op: directory.OpPut, Agent: subject.Agent, Owner: g.Owner, Document: subject.Document, Salt: salt,
+		Provenance: p,
 	}, g.grants())
 	m.Reg, m.Doc, m.Shown = all.Reg, all.Doc, all.Shown
 }

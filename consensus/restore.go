@@ -269,6 +269,7 @@ func (s *Store) mayRestore(live, old *state, o RestoreOptions) error {
 // what was used once stays used, and nothing is announced. The policy is the backup's
 // only where the domain never made one, as one that lost its disks. It is sealed.
 func (s *state) succeed(live *state, reason string) {
+	s.restored = s.revision
 	if s.position().Before(live.position()) {
 		s.ledger = live.ledger
 	}

@@ -140,7 +140,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		// Leaf 0 says what came before: the ledger that ended, not the backup's.
 		var want frontier
 		reason := d.nodes[0].lastReason(t, info) + ": a drill"
-		want.append(leafEpoch, epochPayload(alpha, done.Now.Epoch, logOrigin(alpha, before.Epoch), size, root, reason))
+		want.append(leafEpoch, epochPayload(alpha, done.Now.Epoch, logOrigin(alpha, before.Epoch), size, root, info.Position.Revision, reason))
 		want.append(leafKeys, d.nodes[0].KeyDocument().Payload())
 		if n, r := d.nodes[0].Ledger(); n != want.size || r != want.root() {
 			t.Errorf("the new ledger is %d %s, want %d %s", n, r, want.size, want.root())

@@ -68,6 +68,7 @@ type snapshotHeader struct {
 	Law      *law        `cbor:"21,keyasint,omitempty"` // null where none was made
 	Claims   int         `cbor:"22,keyasint,omitempty"`
 	Verdict  *verdict    `cbor:"23,keyasint,omitempty"`
+	Restored uint64      `cbor:"24,keyasint,omitempty"` // of what is sealed: the backup's revision
 }
 
 type regSnapshot struct {
@@ -94,6 +95,7 @@ type regSnapshot struct {
 	Salt         directory.Salt       `cbor:"21,keyasint"`
 	Until        int64                `cbor:"22,keyasint,omitempty"`
 	Packed       *packed              `cbor:"23,keyasint,omitempty"`
+	Others       *provenance          `cbor:"24,keyasint,omitempty"` // null for nobody
 }
 
 type streamHeader struct {
@@ -154,6 +156,7 @@ func (s *state) snapshot() *snapshot {
 	h := &sn.header
 	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys)+len(sn.rotated), len(sn.former), sn.regs.n, len(sn.streams)
 	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.sealed
+	h.Restored = s.restored
 	h.Spent, h.Claims = len(sn.spent), len(sn.claims)
 	return sn
 }
@@ -233,7 +236,7 @@ func (r *registration) freeze() regSnapshot {
 		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Resting(), e.Visibility, e.Lifetime,
 		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt, e.Created, e.Revision, e.Statement,
 		wireGrants(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
-		&packed{directory.PackedVersion, e.Packed.Code()},
+		&packed{directory.PackedVersion, e.Packed.Code()}, (*provenance)(r.others),
 	}
 }
 
@@ -266,5 +269,6 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*registration, error) {
 	return &registration{
 		entry: e, grants: granted{Grants: w.Grants}.grants(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
 		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until,
+		others: (*directory.Provenance)(w.Others),
 	}, nil
 }

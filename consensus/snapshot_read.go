@@ -29,6 +29,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 	s.epoch, s.revision, s.now, s.policy = h.Epoch, h.Revision, h.Now, h.Policy
 	s.verdict = h.Verdict
 	s.ledger, s.sealed = frontier{h.Size, h.Edges}, h.Sealed
+	s.restored = h.Restored
 	if h.Rules != nil {
 		s.rules = *h.Rules
 	}
@@ -62,6 +63,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 			e := &reg.entry
 			e.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
 			e.Owner = s.shared(e.Owner)
+			reg.others = s.named(reg.provenance())
 			s.count(e.Owner, reg.usage())
 			s.regs.put(reg)
 		}),

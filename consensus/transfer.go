@@ -59,7 +59,7 @@ func (s *Store) prepareTransfer(r *transferRequest) (*command, error) {
 	if err := s.roomFor(c.demand(reg)); err != nil {
 		return nil, err
 	}
-	c.Made.complete(&subject, c.Salt, c.Granted)
+	c.Made.complete(&subject, c.provenance(reg), c.Salt, c.Granted)
 	return &command{Transfer: c}, nil
 }
 
@@ -83,5 +83,6 @@ func (s *state) transfer(c *transfer) (directory.Outcome, error) {
 	return s.put(old, &e, contents{
 		format: c.Format, kind: e.Document.Kind(), document: e.Document.Bytes(), salt: c.Salt,
 		lifetime: e.Lifetime, deadline: e.ExpiresAt, grants: c.Granted.grants(), until: old.until, made: c.Made,
+		provenance: c.provenance(old),
 	})
 }

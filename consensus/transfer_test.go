@@ -30,7 +30,7 @@ func TestOwnershipChangesByTransferAlone(t *testing.T) {
 		problem(t, d.at(2, command{Transfer: d.transferring(who, rid, who)}).err, directory.Forbidden)
 	}
 	again := d.registering(ada, "translator", 600)
-	again.Caller, again.Commissioning = tool, true
+	again.Caller, again.Commissioning, again.Made = tool, true, nil
 	if r := d.at(3, command{Register: again}); r.err != nil || d.entry(rid).Owner != ada {
 		t.Fatalf("a commissioning tool's replace: %v, owner %s", r.err, d.entry(rid).Owner)
 	}
