@@ -45,7 +45,7 @@ type Backup struct {
 	// Hash is over all registrations' contents and deadlines, and nothing else: a
 	// domain that was restored has the same until the next change of one.
 	Hash directory.Hash
-	Size int64 // of the file, in bytes
+	Size int64 // of the backup, in bytes
 }
 
 // Backup writes a backup of the domain to w: all that any member had acknowledged
@@ -90,49 +90,108 @@ func (sn *snapshot) backup(w io.Writer, h backupHeader) error {
 // ErrBackup says that a file is no backup that this release can use.
 var ErrBackup = errors.New("not a usable backup")
 
+var (
+	errShortBackup = fmt.Errorf("%w: it is too short", ErrBackup)
+	errBackupSum   = fmt.Errorf("%w: its checksum does not hold; it is cut off or damaged", ErrBackup)
+)
+
 // openBackup checks a backup's sum and returns its header and what follows it.
 func openBackup(file io.ReaderAt, size int64) (h backupHeader, items io.Reader, err error) {
-	body := size - sha256.Size
-	if body < int64(len(backupMark)) {
-		return h, nil, fmt.Errorf("%w: it has %d bytes only", ErrBackup, size)
+	whole := newSummedReader(io.NewSectionReader(file, 0, size))
+	if _, err := io.Copy(io.Discard, whole); err != nil {
+		return h, nil, err
 	}
+
+	return readBackupHeader(io.NewSectionReader(file, 0, size-sha256.Size))
+}
+
+// readBackupHeader reads the mark and the header of a backup, and returns the items
+// behind them.
+func readBackupHeader(r io.Reader) (h backupHeader, items io.Reader, err error) {
+	buffered := bufio.NewReaderSize(r, 1<<16)
 	mark := make([]byte, len(backupMark))
-	if _, err := file.ReadAt(mark, 0); err != nil {
+	if _, err := io.ReadFull(buffered, mark); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return h, nil, errShortBackup
+	} else if err != nil {
 		return h, nil, err
 	}
 	if string(mark) != backupMark {
 		return h, nil, fmt.Errorf("%w: it does not begin as a backup does, or is of another release", ErrBackup)
 	}
-	want, sum := make([]byte, sha256.Size), sha256.New()
-	if _, err := file.ReadAt(want, body); err != nil && !errors.Is(err, io.EOF) {
-		return h, nil, err
-	}
-	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, body)); err != nil {
-		return h, nil, err
-	}
-	if !bytes.Equal(sum.Sum(nil), want) {
-		return h, nil, fmt.Errorf("%w: its checksum does not hold; it is cut off or damaged", ErrBackup)
-	}
-	r := bufio.NewReaderSize(io.NewSectionReader(file, int64(len(mark)), body-int64(len(mark))), 1<<16)
-	dec := decoding.NewDecoder(r)
+
+	dec := decoding.NewDecoder(buffered)
 	if err := dec.Decode(&h); err != nil {
 		return h, nil, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
 	if h.Version != backupVersion {
 		return h, nil, fmt.Errorf("%w: it has version %d; this release knows %d", ErrBackup, h.Version, backupVersion)
 	}
-	return h, io.MultiReader(dec.Buffered(), r), nil
+
+	return h, io.MultiReader(dec.Buffered(), buffered), nil
 }
 
-// InspectBackup returns what is in a backup file of that size, without any
-// directory. Its errors are ErrBackup, but for the file's own.
-func InspectBackup(file io.ReaderAt, size int64) (*Backup, error) {
-	top, items, err := openBackup(file, size)
+// A summedReader reads a backup but for the sum at its end, which it compares there:
+// in the place of io.EOF comes errBackupSum if that doesn't hold.
+type summedReader struct {
+	r    *bufio.Reader
+	sum  hash.Hash
+	size int64 // of what was read, with the sum
+}
+
+func newSummedReader(r io.Reader) *summedReader {
+	return &summedReader{r: bufio.NewReaderSize(r, 1<<16), sum: sha256.New(), size: sha256.Size}
+}
+
+// Read implements io.Reader.
+func (s *summedReader) Read(p []byte) (int, error) {
+	ahead, err := s.r.Peek(min(len(p), 1<<15) + sha256.Size)
+	if n := len(ahead) - sha256.Size; n > 0 {
+		copy(p, ahead[:n])
+		s.sum.Write(ahead[:n])
+		s.size += int64(n)
+		_, err := s.r.Discard(n)
+		return n, err
+	}
+
+	switch {
+	case err == nil:
+		return 0, nil // nothing was asked for
+	case !errors.Is(err, io.EOF):
+		return 0, err
+	case len(ahead) < sha256.Size:
+		return 0, errShortBackup
+	case !bytes.Equal(s.sum.Sum(nil), ahead):
+		return 0, errBackupSum
+	}
+
+	return 0, io.EOF
+}
+
+// InspectBackup reads a backup to its end and returns what is in it, without any
+// directory. Its errors are ErrBackup, but for the reader's own.
+func InspectBackup(r io.Reader) (*Backup, error) {
+	whole := newSummedReader(r)
+	b, err := inspectItems(whole)
+
+	// What was damaged can fail to be read before its sum is reached, which says more.
+	if _, damaged := io.Copy(io.Discard, whole); damaged != nil {
+		return nil, damaged
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.Size = whole.size
+
+	return b, nil
+}
+
+func inspectItems(r io.Reader) (*Backup, error) {
+	top, items, err := readBackupHeader(r)
 	if err != nil {
 		return nil, err
 	}
 	var h snapshotHeader
-	b := &Backup{Node: top.Node, Taken: time.Unix(top.Taken, 0), Size: size}
+	b := &Backup{Node: top.Node, Taken: time.Unix(top.Taken, 0)}
 	dec := decoding.NewDecoder(items)
 	if err := dec.Decode(&h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBackup, err)

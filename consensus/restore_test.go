@@ -27,7 +27,7 @@ func (d *domain) backup(i int) []byte {
 
 func inspect(t testing.TB, b []byte) *Backup {
 	t.Helper()
-	info, err := InspectBackup(bytes.NewReader(b), int64(len(b)))
+	info, err := InspectBackup(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +404,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 // in the file, which is why it is for its owner alone.
 func TestABackupOfNothing(t *testing.T) {
 	for _, b := range [][]byte{nil, []byte(backupMark), []byte("x"), bytes.Repeat([]byte{0}, 100)} {
-		if _, err := InspectBackup(bytes.NewReader(b), int64(len(b))); err == nil {
+		if _, err := InspectBackup(bytes.NewReader(b)); err == nil {
 			t.Errorf("%q is taken for a backup", b)
 		}
 	}
@@ -421,7 +421,7 @@ func FuzzInspectBackup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		sum := directory.HashOf(body)
 		file := append(bytes.Clone(body), sum[:]...)
-		info, err := InspectBackup(bytes.NewReader(file), int64(len(file)))
+		info, err := InspectBackup(bytes.NewReader(file))
 		if err == nil && info.Domain.IsZero() {
 			t.Error("a backup of no domain")
 		}

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -70,17 +69,10 @@ func SalvageBackup(cfg Config, w io.Writer) (consensus.LogEnd, error) {
 	return consensus.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, w)
 }
 
-// InspectBackup returns what is in a backup file, without a directory and without
-// its secrets.
-func InspectBackup(path string) (*consensus.Backup, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return consensus.InspectBackup(file, info.Size())
-}
+// A Backup is what is in a backup, without its secrets.
+type Backup = consensus.Backup
+
+// InspectBackup reads a backup to its end and returns what is in it, without a
+// directory and without its secrets. It is ErrBackup unless all of it is as it was
+// written.
+func InspectBackup(r io.Reader) (*Backup, error) { return consensus.InspectBackup(r) }

@@ -241,7 +241,7 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 	put("removed")
 	p.eventually(10*time.Second, "the peer has both", seen(peer, "kept", "removed"))
 	file := filepath.Join(t.TempDir(), "alpha.backup")
-	p.must(0, 1, "snapshot", "save", file)
+	p.must(0, 1, "snapshot", "save", file, "--plaintext")
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup is %v, %v", info.Mode(), err)

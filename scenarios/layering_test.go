@@ -70,6 +70,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/mdns":                {"node"}, // DNS-SD, off by default
 	"go.yaml.in/yaml/v3":                       {"node", "cmd/roster"},
 	"github.com/spf13/cobra":                   {"cmd/roster"},
+	"filippo.io/age":                           {"cmd/roster"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
 	"github.com/blevesearch/snowballstem":      {"discovery", "scenarios/quality"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory"},

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -29,13 +30,18 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// writeProofs makes proof files: one that holds, and one for each way not to.
+// writeProofs makes proof files, one that holds and one for each way not to, and a key
+// for backups.
 func writeProofs(t *testing.T, dir string) error {
 	s, stranger := newSigner(t), newSigner(t)
 	good := s.proof(t)
 	own, _ := s.ca.PEM()
 	foreign, _ := stranger.ca.PEM()
+	backupKey, err := age.GenerateX25519Identity()
+	must(t, err)
 	for name, text := range map[string][]byte{
+		"age.key":        []byte(backupKey.String() + "\n"),
+		"age.pub":        []byte(backupKey.Recipient().String() + "\n"),
 		"alpha.pem":      own,
 		"stranger.pem":   foreign,
 		"good.json":      good,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -22,22 +23,28 @@ func (a *app) snapshotCommand() *cobra.Command {
 }
 
 func (a *app) snapshotSaveCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "save FILE",
+	var seal sealing
+	c := &cobra.Command{
+		Use:   "save FILE (--recipient KEY | --plaintext)",
 		Short: "Save a backup of the directory's domain while it runs",
 		Long: `Save a backup of the directory's domain while it runs. It has all that was
-acknowledged before. The file is readable by you alone, since it has secrets in it:
-keep it so. A file that is there already is not overwritten.`,
-		Args: needs("FILE"),
-		RunE: func(c *cobra.Command, args []string) error { return a.saveSnapshot(c.Context(), args[0]) },
+acknowledged before. A file that exists is not overwritten.
+` + sealingHelp,
+		Example: "  roster snapshot save alpha.backup --recipient age1…\n  roster snapshot save alpha.backup --recipient @operators.txt",
+		Args:    needs("FILE"),
+		RunE:    func(c *cobra.Command, args []string) error { return a.saveSnapshot(c.Context(), args[0], seal) },
 	}
+	seal.flags(c)
+
+	return c
 }
 
 func (a *app) snapshotSalvageCommand() *cobra.Command {
 	var config string
+	var seal sealing
 	c := &cobra.Command{
-		Use:   "salvage FILE --config FILE",
-		Short: "Make a backup of a stopped node's disk, where a domain has lost its majority for good",
+		Use:   "salvage FILE --config FILE (--recipient KEY | --plaintext)",
+		Short: "Make a backup of a stopped node's disk after the domain lost its majority",
 		Long: `Make a backup of what a node has on its disk, for a domain that has lost more than half
 of its voters for good: the nodes that are left can't write, and can't save a backup
 while they run. The node must be stopped, and what it has on its disk stays as it is;
@@ -52,9 +59,11 @@ as the domain begins with, by configurations whose members name them, and restor
 backup with --force. Peers go on by themselves where they find a node that they know
 ("roster peer set DOMAIN --nodes" at the other side says where they are).
 
-What was acknowledged by none but the nodes that are lost is lost with them.`,
-		Example: "  roster snapshot salvage left.backup --config node.yaml\n  roster snapshot restore left.backup --force --reason 'three disks lost'",
-		Args:    needs("FILE"),
+What was acknowledged by none but the nodes that are lost is lost with them.
+` + sealingHelp,
+		Example: "  roster snapshot salvage left.backup --config node.yaml --recipient age1…\n" +
+			"  roster snapshot restore left.backup --identity key.txt --force --reason 'three disks lost'",
+		Args: needs("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if config == "" {
 				return usage("no configuration is given").because("--config FILE names that of the stopped node on this machine.")
@@ -63,58 +72,74 @@ What was acknowledged by none but the nodes that are lost is lost with them.`,
 			if err != nil {
 				return usage("the configuration can't be used: %w", err).try(a.program + " config")
 			}
+
 			var term, entry uint64
-			err = a.keepBackup(args[0], func(file *os.File) error {
-				end, err := node.SalvageBackup(cfg, file)
-				term, entry = end.Term, end.Entry
+			err = a.keepBackup(args[0], seal, func(out io.Writer) error {
+				end, err := node.SalvageBackup(cfg, out)
+				term = end.Term
+				entry = end.Entry
 				return err
 			})
 			if err != nil {
 				return err
 			}
 			a.note("its log ends at term %d, entry %d: of several nodes' backups take the highest term, then the highest entry", term, entry)
+
 			return nil
 		},
 	}
 	c.Flags().StringVar(&config, "config", "", "the node's configuration, YAML")
+	seal.flags(c)
+
 	return c
 }
 
-func (a *app) saveSnapshot(ctx context.Context, path string) error {
+func (a *app) saveSnapshot(ctx context.Context, path string, seal sealing) error {
+	if _, err := seal.parse(); err != nil {
+		return err // before a directory is asked for
+	}
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	return a.keepBackup(path, func(file *os.File) error { return client.SaveSnapshot(ctx, file) })
+
+	return a.keepBackup(path, seal, func(out io.Writer) error { return client.SaveSnapshot(ctx, out) })
 }
 
 // keepBackup has write make a backup at path, which is there whole or not at all.
-func (a *app) keepBackup(path string, write func(file *os.File) error) (err error) {
+func (a *app) keepBackup(path string, seal sealing, write func(io.Writer) error) (err error) {
+	recipients, err := seal.parse()
+	if err != nil {
+		return err
+	}
 	if _, err := os.Lstat(path); err == nil {
-		return failed(exitConflict, "%s is there already", path).because("A backup never takes another file's place; choose another name.")
+		return failed(exitConflict, "%s exists", path).because("A backup never takes another file's place; choose another name.")
 	}
 	partial := path + ".partial"
 	file, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return failed(exitConflict, "%s is there already", partial).because("Another save is under way, or one was interrupted; remove it in the latter case.").
+		return failed(exitConflict, "%s exists", partial).because("Another save is under way, or one was interrupted; remove it in the latter case.").
 			try("rm " + shellQuote(partial))
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dropPartial(partial)) }()
-	err = write(file)
+
+	info, err := writeBackup(file, recipients, write)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
-	}
-	info, err := node.InspectBackup(partial)
-	if err != nil {
-		return fmt.Errorf("what arrived is not a whole backup: %w", err)
 	}
 	if err := os.Link(partial, path); err != nil { // and not Rename: it would overwrite
 		return err
 	}
-	a.note("saved %s at %s: %d registrations, %d bytes", info.Domain.Name(), info.Position, info.Registrations, info.Size)
+
+	protection := "not encrypted"
+	if len(recipients) > 0 {
+		protection = fmt.Sprintf("encrypted to %d recipients", len(recipients))
+	}
+	a.note("saved %s at %s: %d registrations, %d bytes, %s", info.Domain.Name(), info.Position, info.Registrations, info.Size, protection)
+
 	return nil
 }
 
@@ -126,15 +151,22 @@ func dropPartial(path string) error {
 }
 
 func (a *app) snapshotInspectCommand() *cobra.Command {
-	return &cobra.Command{
+	var identity string
+	c := &cobra.Command{
 		Use:   "inspect FILE",
-		Short: "Tell what is in a backup, offline and without its secrets",
+		Short: "Show what is in a backup, offline and without its secrets",
 		Args:  needs("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			info, err := node.InspectBackup(args[0])
+			backup, err := openBackup(args[0], identity)
 			if err != nil {
-				return badBackup(args[0], err)
+				return err
 			}
+			defer backup.close()
+			info, err := backup.inspect()
+			if err != nil {
+				return err
+			}
+
 			peers, nodes := []string{}, []string{}
 			for _, p := range info.Peers {
 				peers = append(peers, p.Name())
@@ -147,6 +179,7 @@ func (a *app) snapshotInspectCommand() *cobra.Command {
 				Taken: info.Taken.UTC(), Node: info.Node.String(), Time: info.Now.UTC(),
 				Registrations: info.Registrations, HeldNames: info.Held, Peers: peers, Nodes: nodes,
 				LedgerSize: info.LedgerSize, LedgerRoot: info.LedgerRoot, Hash: info.Hash, Bytes: info.Size,
+				Encrypted: backup.encrypted,
 			})
 			if err != nil {
 				return err
@@ -157,17 +190,20 @@ func (a *app) snapshotInspectCommand() *cobra.Command {
 				{"peers", strings.Join(peers, " ")}, {"nodes", strings.Join(nodes, " ")},
 				{"ledger", fmt.Sprintf("size %d, root %s", info.LedgerSize, info.LedgerRoot)},
 				{"hash", info.Hash.String()}, {"bytes", strconv.FormatInt(info.Size, 10)},
+				{"encrypted", strconv.FormatBool(backup.encrypted)},
 			}}
+
 			return a.print(answer{body: body, table: t})
 		},
 	}
+	identityFlag(c, &identity)
+
+	return c
 }
 
-func badBackup(path string, err error) error {
-	if errors.Is(err, node.ErrBackup) {
-		return failed(exitFormat, "%w", err).because("%s is none that roster snapshot save wrote, or it was damaged since.", path)
-	}
-	return err
+// identityFlag is the flag of commands that read a backup.
+func identityFlag(c *cobra.Command, identity *string) {
+	c.Flags().StringVar(identity, "identity", "", "file of the age identity that opens an encrypted backup")
 }
 
 // inspected is what is in a backup, for programs.
@@ -185,13 +221,14 @@ type inspected struct {
 	Nodes         []string       `json:"nodes"` // that had a signing key
 	LedgerSize    uint64         `json:"ledger_size"`
 	LedgerRoot    directory.Hash `json:"ledger_root"`
-	Hash          directory.Hash `json:"hash"` // over all registrations' contents and deadlines
-	Bytes         int64          `json:"bytes"`
+	Hash          directory.Hash `json:"hash"`  // over all registrations' contents and deadlines
+	Bytes         int64          `json:"bytes"` // in clear
+	Encrypted     bool           `json:"encrypted"`
 }
 
 func (a *app) snapshotRestoreCommand() *cobra.Command {
 	var force bool
-	var reason string
+	var reason, identity string
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Put a backup in the place of the domain's registrations, while it runs",
@@ -201,33 +238,42 @@ a new epoch: what was restored is shown here as unconfirmed, and peers see it ag
 once its owner has refreshed it. Nodes, keys and peers stay as they are.
 
 It is refused where the backup is another domain's, or older than the domain or of
-a later epoch, which the domain has never been in, and --force is not given.`,
+a later epoch, which the domain has never been in, and --force is not given.
+
+An encrypted backup is opened here, by --identity, and sent in clear over mutual TLS.
+The whole file is read and authenticated before anything of it is sent.`,
 		Args: needs("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.restoreSnapshot(c.Context(), args[0], force, reason)
+			return a.restoreSnapshot(c.Context(), args[0], identity, force, reason)
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "also where the backup is older than the domain, or of a later epoch")
 	c.Flags().StringVar(&reason, "reason", "", "why, for the domain's ledger")
+	identityFlag(c, &identity)
+
 	return c
 }
 
-func (a *app) restoreSnapshot(ctx context.Context, path string, force bool, reason string) error {
-	info, err := node.InspectBackup(path)
+func (a *app) restoreSnapshot(ctx context.Context, path, identity string, force bool, reason string) error {
+	backup, err := openBackup(path, identity)
 	if err != nil {
-		return badBackup(path, err)
+		return err
+	}
+	defer backup.close()
+	info, err := backup.inspect()
+	if err != nil {
+		return err
 	}
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	file, err := os.Open(path)
+
+	// It is decrypted once more while it is sent. If the file has changed since, that
+	// fails, and the directory applies nothing of a backup that doesn't arrive whole.
+	done, reply, err := client.RestoreSnapshot(ctx, backup.reader(), info.Size, force, reason)
 	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }()
-	done, reply, err := client.RestoreSnapshot(ctx, file, info.Size, force, reason)
-	if err != nil {
+		err = backup.explain(err)
 		if !force {
 			err = suggest(err, exitConflict, a.command("snapshot", "inspect", path))
 		}

@@ -85,11 +85,15 @@ func (w *world) run(args ...string) (code int, stdout, stderr string) {
 
 func (w *world) runWith(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	a := &app{
-		stdin: strings.NewReader(w.stdin), stdout: &out, stderr: &errs, program: "roster", terminal: w.terminal,
+	return w.app(&out, &errs).run(ctx, args), out.String(), errs.String()
+}
+
+// app is one call of the program in this world.
+func (w *world) app(stdout, stderr io.Writer) *app {
+	return &app{
+		stdin: strings.NewReader(w.stdin), stdout: stdout, stderr: stderr, program: "roster", terminal: w.terminal,
 		connection: connection{getenv: func(name string) string { return w.env[name] }, configDir: func() (string, error) { return w.dir, nil }},
 	}
-	return a.run(ctx, args), out.String(), errs.String()
 }
 
 func chainOf(svid *x509svid.SVID) tls.Certificate {
