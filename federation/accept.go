@@ -23,73 +23,110 @@ type fetched struct {
 // An effect is what a transaction on disk leaves to do in memory.
 type effect struct {
 	digest directory.Digest
-	entry  *directory.Entry // to show; nil to take away
+	entry  *directory.Entry // to show, if it is admitted; nil to take away
 	renew  *held            // to carry an entry that is shown on to a later deadline
 	want   bool
 }
 
+// changes is what a transaction did to a stream.
+type changes struct {
+	state   streamState
+	delta   usage
+	effects []effect
+}
+
 // accept is rule G3: it applies a verified page to its stream, on disk and then
 // in the index, and returns CodeApplied, CodeOld or CodeGap. Opened are the records
-// that the caller fetched for it already; the others are wanted from now on.
+// that the caller fetched for it already; the others are wanted from now on. It
+// returns disk.ErrStalled if the page can't be written now; it is pulled again then.
 func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (Code, error) {
 	defer nudge(o.kick)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ended {
+
+	if err := o.change.lock(m.store); err != nil {
+		return "", err
+	}
+	defer o.change.unlock()
+
+	if o.hasEnded() {
 		return "", errPeeringEnd
 	}
+
 	f := o.feedOf(p.Audience)
 	if o.unlisted && f == &o.feed {
 		return "", m.refused(sender{}, p.text, &Refusal{CodeOriginUnknown, p.Issuer, errUnlisted})
 	}
-	st, err := m.streamOf(f, streamID{p.Issuer, p.Audience, p.Epoch})
-	switch {
-	case err != nil:
+
+	st, err := m.streamOf(o, f, streamID{p.Issuer, p.Audience, p.Epoch})
+	if err != nil {
 		return "", err
-	case st == nil:
-		return m.counted(o, CodeEpochOld), nil // another page began a newer epoch meanwhile
-	case p.To <= st.state.Watermark, p.At < st.anew:
-		return m.counted(o, CodeOld), nil
-	case p.From > st.state.Watermark:
-		return m.counted(o, CodeGap), nil
 	}
-	var effects []effect
-	var delta usage
-	floor := o.index.Clock.Now()
-	state, err := m.store.change(st.id, func(tx *bbolt.Tx, t *streamTx) error {
-		effects = effects[:0]
-		for _, d := range p.Digests {
-			e, err := m.applyDigest(o, st, t, p, d, opened[d.RID], floor)
-			if err != nil {
-				return err
-			}
-			effects = append(effects, e)
-		}
-		if t.state.Live > m.quota(st) && t.state.Live > st.state.Live {
-			return &Refusal{CodeQuota, p.Issuer, errQuota}
-		}
-		t.state.Watermark, delta = p.To, t.delta
-		if err := t.addPage(p.SignedPage, p.text); err != nil {
-			return err
-		}
-		return putOrigin(tx, o.domain, o.saved(floor))
-	})
+	if code := st.classify(p); code != CodeApplied {
+		return m.counted(o, code), nil
+	}
+
+	done, err := m.writePage(o, st, p, opened)
 	if err != nil {
 		return "", m.refused(sender{}, p.text, err)
 	}
+
 	o.announced.AllowN(time.Now(), len(p.Digests)) // of which the gate found room for as many
-	o.account(st, state, delta)
-	if err := m.apply(o, f, st, effects); err != nil {
-		return "", err
-	}
-	o.heardPage(f, st, p)
+	m.apply(o, f, st, done, func() { o.heardPage(f, st, p) })
+
 	if p.To == p.At {
 		if err := m.atTip(o, f, st); err != nil {
 			return "", err
 		}
 	}
+
 	m.moved()
 	return m.counted(o, CodeApplied), nil
+}
+
+// classify returns CodeApplied for a page that goes on from where the stream is. The
+// stream is nil if another page has begun a newer epoch.
+func (st *stream) classify(p *verifiedPage) Code {
+	switch {
+	case st == nil:
+		return CodeEpochOld
+	case p.To <= st.state.Watermark, p.At < st.anew:
+		return CodeOld
+	case p.From > st.state.Watermark:
+		return CodeGap
+	}
+
+	return CodeApplied
+}
+
+// writePage writes what a page says in one transaction: a page is taken whole or not
+// at all. o.change is held.
+func (m *Mesh) writePage(o *origin, st *stream, p *verifiedPage, opened map[directory.RID]openedRecord) (done changes, err error) {
+	floor := o.index.Clock.Now()
+
+	done.state, err = m.store.change(st.id, func(tx *bbolt.Tx, t *streamTx) error {
+		for _, d := range p.Digests {
+			e, err := m.applyDigest(o, st, t, p, d, opened[d.RID], floor)
+			if err != nil {
+				return err
+			}
+
+			done.effects = append(done.effects, e)
+		}
+
+		if t.state.Live > m.quota(st) && t.state.Live > st.state.Live {
+			return &Refusal{CodeQuota, p.Issuer, errQuota}
+		}
+
+		t.state.Watermark = p.To
+		done.delta = t.delta
+
+		if err := t.addPage(p.SignedPage, p.text); err != nil {
+			return err
+		}
+
+		return putOrigin(tx, o.domain, o.saved(floor))
+	})
+
+	return done, err
 }
 
 // quota is how many entries a stream may hold. While it is pulled anew there are those
@@ -101,7 +138,8 @@ func (m *Mesh) quota(st *stream) uint64 {
 	return uint64(m.cfg.Quota)
 }
 
-// atTip does what waited for a stream to hold all that its origin announced. o.mu is held.
+// atTip does what waited for a stream to hold all that its origin announced. o.change
+// is held.
 func (m *Mesh) atTip(o *origin, f *feed, st *stream) error {
 	if st == f.next {
 		return m.swap(o, f)
@@ -225,7 +263,8 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 		m.overQuota(o, h)
 		return nil
 	}
-	return o.shown(rec.entry, st.id.aud, h)
+
+	return o.describe(rec.entry, st.id.aud, h)
 }
 
 // overQuota notes that there is no room for an entry's record.
@@ -234,24 +273,22 @@ func (m *Mesh) overQuota(o *origin, h *held) {
 	m.counted(o, CodeQuota)
 }
 
-// account notes what a transaction changed. o.mu is held.
+// account notes what a transaction changed. o.change and o.mu are held.
 func (o *origin) account(st *stream, state streamState, delta usage) {
 	st.state, st.used = state, st.used.plus(delta)
 	o.room = o.room || delta.records < 0 || delta.bytes < 0
 }
 
-// shown completes an entry with what its stream says of it, and is nil where
-// there is none or import policy holds it back.
-func (o *origin) shown(e *directory.Entry, aud directory.Audience, h *held) *directory.Entry {
+// describe completes an entry, if there is one, with what its stream says of it.
+func (o *origin) describe(e *directory.Entry, aud directory.Audience, h *held) *directory.Entry {
 	if e == nil {
 		return nil
 	}
+
 	from, _ := spiffeid.TrustDomainFromString(h.From)
 	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M, Private: aud != directory.Mesh}
-	h.describe(e, o.peering.Import.MaxLifetime)
-	if !o.admits(e) {
-		return nil
-	}
+	h.describe(e, o.peering.Load().Import.MaxLifetime)
+
 	return e
 }
 
@@ -303,16 +340,31 @@ func freed(deadline int64, now time.Time) bool {
 // acceptRecords takes records that came for wanted entries.
 func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, records map[name]fetched) error {
 	opened := m.openRecords(o, &directory.SignedPage{Epoch: st.id.epoch, Digests: wanted}, records)
-	o.mu.Lock()
-	defer o.mu.Unlock()
+
+	if err := o.change.lock(m.store); err != nil {
+		return err
+	}
+	defer o.change.unlock()
+
 	f := o.feedOf(st.id.aud)
-	if o.ended || (st != f.cur && st != f.next) {
+	if o.hasEnded() || (st != f.cur && st != f.next) {
 		return nil
 	}
-	var effects []effect
-	var delta usage
-	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
-		effects = effects[:0]
+
+	done, err := m.writeRecords(o, st, opened)
+	if err != nil {
+		return err
+	}
+
+	m.apply(o, f, st, done, nil)
+	m.moved()
+
+	return nil
+}
+
+// writeRecords writes records of entries that want them still. o.change is held.
+func (m *Mesh) writeRecords(o *origin, st *stream, opened map[directory.RID]openedRecord) (done changes, err error) {
+	done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
 		for rid, rec := range opened {
 			h, err := t.get(rid)
 			if err != nil {
@@ -321,6 +373,7 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 			if h == nil || h.Record != recordWanted || h.name() != rec.asked {
 				continue // another page changed it meanwhile
 			}
+
 			was := *h
 			entry := m.keep(o, st, t, &was, h, rec)
 			if h.Record == recordHeld {
@@ -331,17 +384,15 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 			if err := t.put(rid, &was, h); err != nil {
 				return err
 			}
-			effects = append(effects, effect{digest: h.digest(rid), entry: entry})
+
+			done.effects = append(done.effects, effect{digest: h.digest(rid), entry: entry})
 		}
-		delta = t.delta
+
+		done.delta = t.delta
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	o.account(st, state, delta)
-	m.moved()
-	return m.apply(o, f, st, effects)
+
+	return done, err
 }
 
 // digest is what a page would say of h.
@@ -352,23 +403,29 @@ func (h *held) digest(rid directory.RID) directory.Digest {
 // sweep frees what is dead for a minute, on disk and in the index, and returns
 // when the next is due.
 func (m *Mesh) sweep(o *origin, limit int) (next time.Time, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	if err := o.change.lock(m.store); err != nil {
+		return next, err
+	}
+	defer o.change.unlock()
+
 	for _, f := range o.feeds() {
 		for _, st := range []*stream{f.cur, f.next} {
-			if st == nil || o.ended {
+			if st == nil || o.hasEnded() {
 				continue
 			}
+
 			before := o.index.Clock.Now().Add(-directory.Skew)
 			due, err := st.sweep(m, o, f, before.Unix()+1, limit)
 			if err != nil {
 				return next, err
 			}
+
 			if at := time.Unix(due, 0).Add(directory.Skew); due != 0 && (next.IsZero() || at.Before(next)) {
 				next = at
 			}
 		}
 	}
+
 	return next, nil
 }
 
@@ -381,13 +438,16 @@ func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (n
 	if err != nil || len(rids) == 0 {
 		return next, err
 	}
+
 	return next, m.removeAll(o, f, st, rids)
 }
 
-// removeAll takes entries of a stream away, on disk and in the index. o.mu is held.
+// removeAll takes entries of a stream away, on disk and in the index. o.change is held.
 func (m *Mesh) removeAll(o *origin, f *feed, st *stream, rids []directory.RID) error {
-	var delta usage
-	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+	var done changes
+	var err error
+
+	done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
 		for _, rid := range rids {
 			old, err := t.get(rid)
 			if err == nil {
@@ -397,16 +457,18 @@ func (m *Mesh) removeAll(o *origin, f *feed, st *stream, rids []directory.RID) e
 				return err
 			}
 		}
-		delta = t.delta
+
+		done.delta = t.delta
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	o.account(st, state, delta)
-	effects := make([]effect, len(rids))
-	for i, rid := range rids {
-		effects[i] = effect{digest: directory.Digest{RID: rid}}
+
+	for _, rid := range rids {
+		done.effects = append(done.effects, effect{digest: directory.Digest{RID: rid}})
 	}
-	return m.apply(o, f, st, effects)
+	m.apply(o, f, st, done, nil)
+
+	return nil
 }

@@ -98,11 +98,15 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n nod
 // link adds a page to the fresh chain, and switches to it where it reaches as far
 // as the stream.
 func (m *Mesh) link(o *origin, f *feed, st *stream, p *verifiedPage) (done bool, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ended || f.cur != st {
+	if err := o.change.lock(m.store); err != nil {
+		return false, err
+	}
+	defer o.change.unlock()
+
+	if o.hasEnded() || f.cur != st {
 		return true, nil
 	}
+
 	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
 		if err := putPage(t.spare(), p.SignedPage, p.text); err != nil {
 			return err
@@ -113,8 +117,12 @@ func (m *Mesh) link(o *origin, f *feed, st *stream, p *verifiedPage) (done bool,
 		return t.switchChain()
 	})
 	if err == nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+
 		st.state = state
 	}
+
 	return done, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
 
@@ -31,25 +32,26 @@ func (m *Mesh) doubtRest(o *origin) {
 	if !ok {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ended {
+
+	if o.change.lock(m.store) != nil {
+		return // tend sees to it again
+	}
+	defer o.change.unlock()
+
+	if o.hasEnded() {
 		return
 	}
-	if err := m.doubt(o, doc); err != nil {
+	if err := m.doubt(o, doc); err != nil && !errors.Is(err, disk.ErrStalled) {
 		m.cfg.Logger.Error("can't look for what revoked keys signed", "peer", o.domain.Name(), "error", err)
 	}
 }
 
 // doubt looks for what the newly revoked keys of an origin's document signed. It is
 // safe to repeat, and is repeated after a start: what was begun may not have ended.
-// o.mu is held.
+// o.change is held.
 func (m *Mesh) doubt(o *origin, doc *directory.KeyDocument) error {
-	for _, f := range o.feeds() {
-		if f.cur != nil { // no page may ever be as new as a document had it that a thief numbered
-			f.cur.anew = min(f.cur.anew, max(doc.Seq, 1))
-		}
-	}
+	o.renumber(doc)
+
 	revoked := map[string]bool{}
 	for _, id := range doc.Revoked {
 		if !o.doubted[id] {
@@ -59,7 +61,8 @@ func (m *Mesh) doubt(o *origin, doc *directory.KeyDocument) error {
 	if len(revoked) == 0 || !o.doubting.Allow() { // tend sees to what is put off
 		return nil
 	}
-	parts, _ := splitJWS(o.headText)
+
+	parts, _ := splitJWS(o.newestHead())
 	bad := revoked[kidOf(parts.header)]
 	for _, f := range o.feeds() {
 		for _, st := range []*stream{f.cur, f.next} {
@@ -77,47 +80,99 @@ func (m *Mesh) doubt(o *origin, doc *directory.KeyDocument) error {
 			return err
 		}
 	}
+
 	o.doubted = revoked
 	for _, id := range doc.Revoked {
 		o.doubted[id] = true
 	}
+
 	return nil
 }
 
-// askAnew has both streams of an origin pulled from their beginning. o.mu is held.
+// renumber bounds since when streams are pulled anew: no page may ever be as new as a
+// document had it that a thief numbered. o.change is held.
+func (o *origin) renumber(doc *directory.KeyDocument) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	for _, f := range o.feeds() {
+		if f.cur != nil {
+			f.cur.anew = min(f.cur.anew, max(doc.Seq, 1))
+		}
+	}
+}
+
+// newestHead returns the newest verified head, "" for none.
+func (o *origin) newestHead() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.headText
+}
+
+// askAnew has both streams of an origin pulled from their beginning. o.change is held.
 func (m *Mesh) askAnew(o *origin, doc *directory.KeyDocument) error {
 	m.cfg.Logger.Warn("a peer has revoked a key by which it was believed; what it announces is pulled anew", "peer", o.domain.Name())
+
 	for _, f := range o.feeds() {
-		if f.next != nil {
-			if err := m.store.discard(f.next.id); err != nil {
-				return err
-			}
-		}
-		f.next, f.tip = nil, 0
-		if f.cur == nil {
-			continue
-		}
-		if f.cur.id.epoch > doc.Epoch { // one that the domain has not reached
-			if err := m.store.dropStreams(o.domain, f.aud); err != nil {
-				return err
-			}
-			f.cur = newStream(streamID{o.domain, f.aud, doc.Epoch})
-			if err := m.hide(o, f, func(*directory.Entry) bool { return true }); err != nil {
-				return err
-			}
-		}
-		st, anew := f.cur, max(doc.Seq, 1)
-		state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.rewind(anew) })
-		if err != nil {
+		if err := m.rewind(o, f, doc); err != nil {
 			return err
 		}
-		// Another stream of the same name, so that nobody goes on with the one before.
-		f.cur = &stream{id: st.id, state: state, used: st.used, wanted: st.wanted, anew: anew}
 	}
-	o.head, o.headText, o.reached, o.passedOn = nil, "", nil, directory.Position{}
+
+	o.mu.Lock()
+	o.head, o.headText, o.passedOn = nil, "", directory.Position{}
+	o.reached.Store(nil)
+	o.mu.Unlock()
+
 	nudge(o.ask)
 	m.moved()
+
 	return m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now()))
+}
+
+// rewind has a feed pulled from its beginning. o.change is held.
+func (m *Mesh) rewind(o *origin, f *feed, doc *directory.KeyDocument) error {
+	if f.next != nil {
+		if err := m.store.discard(f.next.id); err != nil {
+			return err
+		}
+	}
+
+	o.replace(f, f.cur)
+	if f.cur == nil {
+		return nil
+	}
+
+	if f.cur.id.epoch > doc.Epoch { // one that the domain has not reached
+		if err := m.store.dropStreams(o.domain, f.aud); err != nil {
+			return err
+		}
+
+		o.replace(f, newStream(streamID{o.domain, f.aud, doc.Epoch}))
+		m.hide(o, f, func(*directory.Entry) bool { return true })
+	}
+
+	st, anew := f.cur, max(doc.Seq, 1)
+	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.rewind(anew) })
+	if err != nil {
+		return err
+	}
+
+	// Another stream of the same name, so that nobody goes on with the one before.
+	o.replace(f, &stream{id: st.id, state: state, used: st.used, wanted: st.wanted, anew: anew})
+
+	return nil
+}
+
+// replace makes st the only stream of a feed. o.change is held.
+func (o *origin) replace(f *feed, st *stream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	f.cur, f.next = st, nil
+	f.tip = 0
+	o.reached.Store(nil)
 }
 
 // rewind forgets how far a stream is, and its chain, and notes since when it is anew.
@@ -144,7 +199,7 @@ func (t *streamTx) anew() uint64 {
 }
 
 // vouch ends what askAnew began, once the stream is at its origin's present: the
-// entries that rest on revoked keys still are none of the origin's. o.mu is held.
+// entries that rest on revoked keys still are none of the origin's. o.change is held.
 func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
 	if st.anew == 0 {
 		return nil
@@ -166,10 +221,16 @@ func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
 		}
 	}
 	_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.bucket.Delete(keyAnew) })
-	if err == nil {
-		st.anew = 0
+	if err != nil {
+		return err
 	}
-	return err
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	st.anew = 0
+
+	return nil
 }
 
 var errRests = errors.New("a stream rests on a revoked key")

@@ -326,9 +326,9 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{directory.KeyID(th.alpha.keys.public())}},
 			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{directory.KeyID(th.keys.public())}},
 		} {
-			o.mu.Lock()
+			must(t, o.change.lock(th.beta.store))
 			must(t, th.beta.doubt(o, doc))
-			o.mu.Unlock()
+			o.change.unlock()
 		}
 		th.pull()
 		th.asAnnounced()

@@ -61,7 +61,9 @@ type cases struct {
 	dir  string
 	news chan struct{} // something is pending
 
-	mu      sync.Mutex // guards what follows
+	writing sync.Mutex // orders changes; held over disk I/O, and taken before mu
+
+	mu      sync.Mutex // guards what follows; never held over disk I/O. Changes hold both.
 	kept    map[spiffeid.TrustDomain][]EvidenceFile
 	pending []*pendingCase
 }
@@ -122,27 +124,33 @@ func openCases(dir string) (c *cases, pending [][]byte, err error) {
 // maxFiles. Else the oldest gives way: an operator has released the origin from it, and
 // who has much evidence made against them is not to be safe from more.
 func (c *cases) take(v Conviction, evidence []byte, needless bool) (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
+
 	known := func(f EvidenceFile) bool { return f.ID == v.ID }
+	kept := c.against(v.Origin) // without the new one, which stays also where the clock was set back
 	switch {
-	case slices.ContainsFunc(c.kept[v.Origin], known):
+	case slices.ContainsFunc(kept, known):
 		return false, nil
-	case needless && len(c.kept[v.Origin]) >= maxFiles:
+	case needless && len(kept) >= maxFiles:
 		return false, errManyKept
 	}
+
 	if err := writeWhole(c.file(v.Origin, v.ID, pendingSuffix), evidence); err != nil {
 		return false, fmt.Errorf("federation: evidence can't be kept: %w", err)
 	}
-	kept := c.kept[v.Origin] // without the new one, which stays also where the clock was set back
-	slices.SortStableFunc(kept, func(a, b EvidenceFile) int { return a.Found.Compare(b.Found) })
 	for ; len(kept) >= maxFiles; kept = kept[1:] {
 		// One that can't be removed is found again by the next start, and is the first to go then.
 		_ = os.Remove(c.file(v.Origin, kept[0].ID, keptSuffix))
 	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
 	c.kept[v.Origin] = append(kept, EvidenceFile{v.ID, time.Now()})
 	c.pending = append(c.pending, &pendingCase{Conviction: v, evidence: evidence})
 	nudge(c.news)
+
 	return true, nil
 }
 
@@ -191,7 +199,8 @@ func (c *cases) against(td spiffeid.TrustDomain) []EvidenceFile {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	files := slices.Clone(c.kept[td])
-	slices.SortFunc(files, func(a, b EvidenceFile) int { return a.Found.Compare(b.Found) })
+	slices.SortStableFunc(files, func(a, b EvidenceFile) int { return a.Found.Compare(b.Found) })
+
 	return files
 }
 
@@ -251,7 +260,7 @@ func (m *Mesh) convict(evidence []byte, news bool) (fresh bool, err error) {
 		return false, errNoCase
 	}
 	o.mu.Lock()
-	state, ended, convicted := o.peering.State, o.ended, o.convicted
+	state, ended, convicted := o.peering.Load().State, o.ended, o.convicted
 	o.mu.Unlock()
 	if ended || state != directory.PeeringActive && state != directory.PeeringFrozen {
 		return false, errNoCase
@@ -279,7 +288,7 @@ func (m *Mesh) noteFrozen() {
 	var all []spiffeid.TrustDomain
 	for _, o := range m.all() {
 		o.mu.Lock()
-		if o.convicted || o.peering.State == directory.PeeringFrozen {
+		if o.convicted || o.peering.Load().State == directory.PeeringFrozen {
 			all = append(all, o.domain)
 		}
 		o.mu.Unlock()
@@ -325,8 +334,12 @@ func (m *Mesh) recall(o *origin) {
 
 // reopen lets evidence that is known be taken once more.
 func (c *cases) reopen(td spiffeid.TrustDomain, id string) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.kept[td] = slices.DeleteFunc(c.kept[td], func(f EvidenceFile) bool { return f.ID == id })
 }
 

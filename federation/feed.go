@@ -2,14 +2,17 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 )
 
 // A feed is what an origin announces to one audience, epoch after epoch. All but
-// aud and busy is guarded by its origin's mu.
+// aud and busy is guarded by its origin's mu; cur and next change while the origin's
+// change is held too.
 type feed struct {
 	aud  directory.Audience
 	busy chan struct{} // has one item while a loop pulls page by page, so that no two do
@@ -68,7 +71,7 @@ func (f *feed) newest() *stream {
 }
 
 // stream returns the stream that a message of that epoch is about, which may
-// begin one; nil where its epoch is over.
+// begin one; nil where its epoch is over. The origin's change and mu are held.
 func (f *feed) stream(id streamID) *stream {
 	if f.cur == nil {
 		f.cur = newStream(id)
@@ -86,14 +89,22 @@ func (f *feed) stream(id streamID) *stream {
 
 // streamOf is feed.stream. What was gathered of an epoch that a newer one ends before
 // its tip is gone from disk first: no quota counts it any more, and nothing that the
-// origin takes back would be looked for there. The origin's mu is held.
-func (m *Mesh) streamOf(f *feed, id streamID) (*stream, error) {
-	if over := f.next; over != nil && over.id.epoch < id.epoch {
+// origin takes back would be looked for there. o.change is held.
+func (m *Mesh) streamOf(o *origin, f *feed, id streamID) (*stream, error) {
+	over := f.next
+	if over != nil && over.id.epoch < id.epoch {
 		if err := m.store.discard(over.id); err != nil {
 			return nil, err
 		}
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if over != nil && over.id.epoch < id.epoch {
 		f.next = nil
 	}
+
 	return f.stream(id), nil
 }
 
@@ -148,7 +159,9 @@ func (m *Mesh) pullPrivate(ctx context.Context, o *origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := m.pullAll(ctx, o, &o.private, n, endless(ctx)); err != nil && ctx.Err() == nil {
+	if err := m.pullAll(ctx, o, &o.private, n, endless(ctx)); errors.Is(err, disk.ErrStalled) {
+		o.complain(err)
+	} else if err != nil && ctx.Err() == nil {
 		o.failed(&o.private, err)
 		m.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.domain.Name(), "node", n.base, "error", err)
 	}

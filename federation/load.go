@@ -26,7 +26,9 @@ func (m *Mesh) load() error {
 	}
 	for td, saved := range origins {
 		o := m.know(td)
-		o.peering, o.room = agreed[td], true
+		o.room = true
+		peering := agreed[td]
+		o.peering.Store(&peering)
 		if saved.Floor > 0 {
 			o.index.Clock.Advance(time.UnixMilli(saved.Floor))
 			o.base.Advance(time.UnixMilli(saved.Floor))
@@ -104,7 +106,7 @@ func (m *Mesh) loadStreams(o *origin, saved originState) error {
 
 func (s *store) dropStream(id streamID) error {
 	defer nudge(s.wiper.dirty)
-	err := s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
+	err := s.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
 	if err == nil {
 		s.places.forget(id)
 	}
@@ -134,37 +136,51 @@ type kept struct {
 // fillBatch bounds the entries that are read at a time while a stream is loaded.
 const fillBatch = 1000
 
-// fill notes what a stream wants, and shows what it holds where it is the one
-// that is shown. Nothing that was shown before is taken away. The stream doesn't change
-// meanwhile, since o.mu is held or nothing runs yet.
+// fill notes what a stream wants and how much it holds, and shows what it holds if it
+// is the one that is shown. Nothing runs yet.
 func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
-	var used usage
-	defer func() { st.used = used }()
+	return m.eachBatch(st, func(t *streamTx, rid directory.RID, h *held) bool {
+		st.used = st.used.plus(t.usageOf(h))
+		if h.Record == recordWanted && st.wanted[rid] == nil {
+			st.wanted[rid] = &want{digest: h.digest(rid)}
+		}
+
+		return st == f.cur
+	}, func(batch []kept) { m.showAll(o, st, batch) })
+}
+
+// eachBatch reads a whole stream, notes where its records are, and hands over those
+// that pick says yes to. The stream doesn't change meanwhile: o.change is held, or
+// nothing runs yet.
+func (m *Mesh) eachBatch(st *stream, pick func(*streamTx, directory.RID, *held) bool, use func([]kept)) error {
 	for after, more := []byte(nil), true; more; {
 		var batch []kept
 		var moves []move
 		var err error
+
 		after, more, err = m.store.entriesAfter(st.id, after, fillBatch, func(t *streamTx, rid directory.RID, h *held) error {
-			used = used.plus(t.usageOf(h))
-			if h.Record == recordHeld {
-				moves = append(moves, move{h: h.H, place: h.Place})
+			picked := pick(t, rid, h)
+			if h.Record != recordHeld {
+				return nil
 			}
-			switch {
-			case h.Record == recordWanted && st.wanted[rid] == nil:
-				st.wanted[rid] = &want{digest: h.digest(rid)}
-			case h.Record == recordHeld && st == f.cur:
-				e, err := t.keptOf(rid, h)
-				batch = append(batch, e)
-				return err
+
+			moves = append(moves, move{h: h.H, place: h.Place})
+			if !picked {
+				return nil
 			}
-			return nil
+
+			e, err := t.keptOf(rid, h)
+			batch = append(batch, e)
+			return err
 		})
+
 		m.store.places.note(st.id, moves)
-		m.showAll(o, st, batch)
+		use(batch)
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -235,18 +251,26 @@ func (t *streamTx) keptOf(rid directory.RID, h *held) (e kept, err error) {
 
 // showAll shows what was accepted before.
 func (m *Mesh) showAll(o *origin, st *stream, batch []kept) {
-	parallel(len(batch), func(i int) {
-		if e := m.entryOf(o, st, batch[i]); e != nil {
+	entries := make([]*directory.Entry, len(batch))
+	parallel(len(batch), func(i int) { entries[i] = m.entryOf(o, st, batch[i]) })
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	parallel(len(entries), func(i int) {
+		if e := entries[i]; e != nil {
 			o.offer(e)
 		}
 	})
 }
 
-// entryOf is a kept record as it is shown; nil where it isn't.
+// entryOf is a kept record as it is shown if import policy admits it; nil where it
+// can't be.
 func (m *Mesh) entryOf(o *origin, st *stream, k kept) *directory.Entry {
 	if k.record == nil {
 		return nil
 	}
+
 	entry, err := (*directory.Entry)(nil), errRecord
 	if k.record.is(k.held.name()) { // a disk may damage what it holds
 		entry, err = openEntry(o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
@@ -255,43 +279,80 @@ func (m *Mesh) entryOf(o *origin, st *stream, k kept) *directory.Entry {
 		m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.rid.String(), "error", err)
 		return nil
 	}
-	return o.shown(entry, st.id.aud, &k.held)
+
+	return o.describe(entry, st.id.aud, &k.held)
 }
 
 // swap puts the new epoch's stream in the old one's place, once it has reached
-// its tip: what the new one lacks is dropped (rule P3).
+// its tip: what the new one lacks is dropped (rule P3). o.change is held.
 func (m *Mesh) swap(o *origin, f *feed) error {
-	old := f.cur
-	f.cur, f.next = f.next, nil
-	err := m.store.db.Update(func(tx *bbolt.Tx) error {
+	old, fresh := f.cur, f.next
+	if err := m.writeSwap(o, f, old, fresh); err != nil {
+		return err
+	}
+
+	m.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
+		"origin", o.domain.Name(), "stream", fresh.id.aud.String(), "from", old.id.epoch, "to", fresh.id.epoch)
+
+	before := map[*directory.Entry]bool{}
+	for e := range o.index.All() {
+		before[e] = true
+	}
+
+	o.mu.Lock()
+	f.cur, f.next = fresh, nil
+	o.swapping = true // readers are not told of the new epoch before all of it is shown
+	o.mu.Unlock()
+
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+
+		o.swapping = false
+		o.reached.Store(nil)
+	}()
+
+	all := func(*streamTx, directory.RID, *held) bool { return true }
+	err := m.eachBatch(fresh, all, func(batch []kept) { m.showAll(o, fresh, batch) })
+	if err != nil {
+		m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+		m.showLater(o)
+	}
+
+	m.hide(o, f, func(e *directory.Entry) bool { return before[e] })
+
+	return nil
+}
+
+// writeSwap is swap's part on disk.
+func (m *Mesh) writeSwap(o *origin, f *feed, old, fresh *stream) error {
+	saved := o.saved(o.index.Clock.Now())
+	if f == &o.feed {
+		saved.Epoch = fresh.id.epoch
+	}
+
+	err := m.store.update(func(tx *bbolt.Tx) error {
 		if streams := tx.Bucket(bucketStreams); streams.Bucket(old.id.key()) != nil {
 			if err := streams.DeleteBucket(old.id.key()); err != nil {
 				return err
 			}
 		}
+
 		// An epoch in which nothing was announced is remembered too.
-		if t, err := m.store.openStream(tx, f.cur.id); t == nil && err == nil {
-			if _, err := m.store.createStream(tx, f.cur.id); err != nil {
+		if t, err := m.store.openStream(tx, fresh.id); t == nil && err == nil {
+			if _, err := m.store.createStream(tx, fresh.id); err != nil {
 				return err
 			}
 		}
-		return putOrigin(tx, o.domain, o.saved(o.index.Clock.Now()))
+
+		return putOrigin(tx, o.domain, saved)
 	})
 	if err != nil {
-		f.cur, f.next = old, f.cur
 		return err
 	}
+
 	m.store.places.forget(old.id)
 	nudge(m.store.wiper.dirty)
-	m.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
-		"origin", o.domain.Name(), "stream", f.cur.id.aud.String(), "from", old.id.epoch, "to", f.cur.id.epoch)
-	o.reached = nil
-	before := map[*directory.Entry]bool{}
-	for e := range o.index.All() {
-		before[e] = true
-	}
-	if err := m.fill(o, f, f.cur); err != nil {
-		return err
-	}
-	return m.hide(o, f, func(e *directory.Entry) bool { return before[e] })
+
+	return nil
 }

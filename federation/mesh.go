@@ -23,6 +23,7 @@
 //	                           what is done with it: stored, filtered, shown
 //	store, load, places, past, compact, wipe
 //	                           what is on disk
+//	stall                      a disk that does not answer (see also package store)
 //	peer, inbox, limits        what is kept of each peer, and its bounds
 //	proof                      proof files
 //	evidence, compare, doubt, tell, release
@@ -45,6 +46,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -74,6 +76,8 @@ type Mesh struct {
 	drain   func()        // closes it, once
 	close   func() error  // once
 
+	halted chan struct{} // has room for one: loops that manage ended have ended
+
 	mu      sync.Mutex // guards what follows
 	origins map[spiffeid.TrustDomain]*origin
 	changed chan struct{} // closed when a position moves, or a key document is replaced
@@ -87,11 +91,22 @@ func Open(cfg Config) (*Mesh, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := openStore(cfg.Dir, cfg.noSync)
+
+	m := &Mesh{
+		cfg:     cfg,
+		closing: make(chan struct{}),
+		changed: make(chan struct{}),
+		halted:  make(chan struct{}, 1),
+		origins: map[spiffeid.TrustDomain]*origin{},
+		judge:   make(chan struct{}, 1),
+	}
+
+	st, err := openStore(cfg.Dir, cfg.noSync, disk.NewDisk(m.stallBegan, m.stallEnded))
 	if err != nil {
 		return nil, err
 	}
-	m := &Mesh{cfg: cfg, store: st, closing: make(chan struct{}), changed: make(chan struct{}), origins: map[spiffeid.TrustDomain]*origin{}, judge: make(chan struct{}, 1)}
+	m.store = st
+
 	m.publisher = &publisher{cfg: &m.cfg, pages: map[pageKey]madePage{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.drain = sync.OnceFunc(func() { close(m.closing) })
@@ -129,13 +144,23 @@ func (m *Mesh) Close() error { return m.close() }
 func (m *Mesh) saveClocks() error {
 	var errs []error
 	for _, o := range m.all() {
-		o.mu.Lock()
-		if !o.ended && o.cur != nil {
-			errs = append(errs, m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())))
-		}
-		o.mu.Unlock()
+		errs = append(errs, m.saveClock(o))
 	}
+
 	return errors.Join(errs...)
+}
+
+func (m *Mesh) saveClock(o *origin) error {
+	if err := o.change.lock(m.store); err != nil {
+		return err
+	}
+	defer o.change.unlock()
+
+	if o.hasEnded() || o.cur == nil {
+		return nil
+	}
+
+	return m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now()))
 }
 
 // Changed returns a channel that is closed when any origin's Position moves on, or its
@@ -221,6 +246,13 @@ func (m *Mesh) Peers() []PeerStatus {
 	var all []PeerStatus
 	for _, o := range m.all() {
 		s := o.status()
+		if stalled := m.stalledError(); stalled != "" {
+			s.LastError = stalled
+			if s.State == string(directory.PeeringActive) {
+				s.State = "behind" // whatever it announces now isn't taken
+			}
+		}
+
 		s.Received, s.Refused = m.counts.of(o.domain), m.refusing.of(o.domain)
 		s.BytesIn, s.BytesOut = m.traffic.of(o.domain)
 		s.GossipIn, s.GossipOut = m.gossiped.of(o.domain)
@@ -269,10 +301,10 @@ func (m *Mesh) sweeper(ctx context.Context) {
 		pause = sweepEvery
 		for _, o := range m.all() {
 			next, err := m.sweep(o, sweepLimit)
-			if err != nil {
+			if err != nil && !errors.Is(err, disk.ErrStalled) {
 				m.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
 			}
-			if err := m.readmit(o); err != nil {
+			if err := m.readmit(o); err != nil && !errors.Is(err, disk.ErrStalled) {
 				m.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
 			}
 			if !next.IsZero() {
@@ -282,29 +314,56 @@ func (m *Mesh) sweeper(ctx context.Context) {
 	}
 }
 
-// manage starts and stops the loops of origins as peerings come and go.
+// manage starts and stops the loops of origins as peerings come and go. It waits for
+// no loop and for no disk: one that hangs keeps no other peering from being taken up.
 func (m *Mesh) manage(ctx context.Context) {
+	var removals sync.WaitGroup
+	defer removals.Wait()
 	defer func() {
 		for _, o := range m.all() {
-			o.halt()
+			o.wait()
 		}
 	}()
+
 	for {
 		changed := m.cfg.Source.Changed()
-		m.reconcile()
+
+		for _, o := range m.takePeerings() {
+			if o.halt() && o.removing.CompareAndSwap(false, true) {
+				removals.Go(func() {
+					defer o.removing.Store(false)
+					m.forget(o)
+				})
+			}
+		}
+
 		for _, o := range m.all() {
 			switch {
 			case !o.accepts():
 				o.halt()
-			case o.stop == nil:
+			case !o.running():
 				m.start(ctx, o)
 			}
 		}
+
 		// A busy domain changes all the time; its peerings don't.
-		if !wait(ctx, changed, 0) || !wait(ctx, nil, reconcileEvery) {
+		if !m.waitFor(ctx, changed) || !wait(ctx, nil, reconcileEvery) {
 			return
 		}
 	}
+}
+
+// waitFor waits for a change of the domain's, or for the end of what manage halted or
+// had removed.
+func (m *Mesh) waitFor(ctx context.Context, changed <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-changed:
+	case <-m.halted:
+	}
+
+	return true
 }
 
 // start runs the loops of one origin, all of which wait for what siblings have.
@@ -312,6 +371,7 @@ func (m *Mesh) start(ctx context.Context, o *origin) {
 	ctx, o.stop = context.WithCancel(ctx)
 	o.done = make(chan struct{})
 	go func() {
+		defer nudge(m.halted)
 		defer close(o.done)
 		m.seed(ctx, o)
 		var wg sync.WaitGroup
@@ -326,44 +386,91 @@ func (m *Mesh) start(ctx context.Context, o *origin) {
 	}()
 }
 
-// halt stops the loops of an origin and waits for them.
-func (o *origin) halt() {
-	if o.stop != nil {
-		o.stop()
-		<-o.done
-		o.stop = nil
+// running reports whether the loops of an origin were started and haven't ended.
+func (o *origin) running() bool {
+	if o.stop == nil {
+		return false
+	}
+
+	select {
+	case <-o.done:
+		return false
+	default:
+		return true
 	}
 }
 
-// reconcile takes note of the domain's peerings. What a peer told is forgotten
-// when its peering is terminated, and not when a peering is merely absent: at
-// start the domain's own state may not be read yet.
+// halt has the loops of an origin end, and reports whether they have.
+func (o *origin) halt() bool {
+	if o.stop != nil {
+		o.stop()
+	}
+
+	return !o.running()
+}
+
+// wait ends the loops of an origin and waits for them.
+func (o *origin) wait() {
+	if !o.halt() {
+		<-o.done
+	}
+}
+
+// reconcile takes note of the domain's peerings, and removes what former peers told.
 func (m *Mesh) reconcile() {
+	for _, o := range m.takePeerings() {
+		o.wait()
+		m.forget(o)
+	}
+}
+
+// takePeerings takes note of the domain's peerings, and returns the former peers of
+// which something is here. What a peer told is forgotten when its peering is
+// terminated, and not when a peering is merely absent: at start the domain's own state
+// may not be read yet.
+func (m *Mesh) takePeerings() (former []*origin) {
 	open := m.cases.open() // first: what the domain acted on before is in the peerings
+
 	for _, p := range m.cfg.Peerings() {
 		if p.Domain == m.cfg.Domain {
 			continue
 		}
+
 		o := m.origin(p.Domain)
-		if p.State == directory.PeeringTerminated {
-			if o != nil {
-				m.forget(o)
-			}
-			continue
-		}
-		if o == nil {
+		switch {
+		case p.State != directory.PeeringTerminated && o == nil:
 			o = m.know(p.Domain)
 			o.again = true
+		case o != nil && (p.State == directory.PeeringTerminated || o.hasEnded()):
+			m.end(o)
+			former = append(former, o)
+			continue
+		case o == nil:
+			continue
 		}
+
 		o.mu.Lock()
-		changed := !o.peering.Import.Equal(p.Import)
-		if o.peering = p; changed {
+		changed := !o.peering.Load().Import.Equal(p.Import)
+		if o.peering.Store(&p); changed {
 			m.rejudge(o)
 		}
 		o.convicted = against(open, p.Domain) || against(m.cases.open(), p.Domain) // until the domain has acted
 		o.mu.Unlock()
 	}
+
 	m.noteFrozen()
+	return former
+}
+
+// end hides what a former peer told, which waits for no disk, and takes no more of it.
+func (m *Mesh) end(o *origin) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if !o.ended {
+		o.ended = true
+		m.cfg.View.Drop(o.domain)
+	}
 }
 
 // know adds an origin.
@@ -375,20 +482,22 @@ func (m *Mesh) know(td spiffeid.TrustDomain) *origin {
 	return o
 }
 
-// forget removes an origin and all that it ever sent, here and on disk.
+// forget removes an origin that has ended, and all that it ever sent, from disk. Its
+// loops have ended.
 func (m *Mesh) forget(o *origin) {
-	o.mu.Lock()
-	o.ended = true
-	o.mu.Unlock()
-	o.halt()
 	if err := m.store.forget(o.domain); err != nil {
-		m.cfg.Logger.Error("can't remove a former peer's registrations from disk", "origin", o.domain.Name(), "error", err)
+		if !errors.Is(err, disk.ErrStalled) {
+			m.cfg.Logger.Error("can't remove a former peer's registrations from disk", "origin", o.domain.Name(), "error", err)
+		}
 		return
 	}
-	m.cfg.View.Drop(o.domain)
+
 	m.counts.forget(o.domain) // another peering begins without them
 	m.refusing.forget(o.domain)
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	delete(m.origins, o.domain)
+	nudge(m.halted) // the domain may be a peer again
 }

@@ -80,7 +80,8 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		if err := g.askHead(t.Context(), g.origin(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
-		b.beta.know(gamma).peering = active(gamma, 1)
+		peering := active(gamma, 1)
+		b.beta.know(gamma).peering.Store(&peering)
 		began := time.Now()
 		b.beta.pullFromOthers(t.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed)
 		if took := time.Since(began); took > relayTime+10*time.Second {

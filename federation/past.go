@@ -32,7 +32,7 @@ type pastDocument struct {
 
 // superseded returns what is kept of an origin once doc is its newest key document:
 // of each key that was listed and isn't mentioned any more, the newest document that
-// listed it. o.mu is held.
+// listed it. o.change is held.
 func (o *origin) superseded(doc *directory.KeyDocument) ([]pastDocument, error) {
 	old := o.past
 	if was := parseKeys(o.keysText); was != nil {
@@ -67,9 +67,12 @@ func (o *origin) superseded(doc *directory.KeyDocument) ([]pastDocument, error) 
 // is a sign of life where a node of the origin shows it (first-hand): others may
 // repeat it for as long as it holds.
 func (m *Mesh) adopt(o *origin, text string, firstHand bool) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ended {
+	if err := o.change.lock(m.store); err != nil {
+		return err
+	}
+	defer o.change.unlock()
+
+	if o.hasEnded() {
 		return nil
 	}
 	if claimed := parseKeys(text); claimed != nil && text != o.keysText && !m.contradicts(o, claimed) {
@@ -81,14 +84,14 @@ func (m *Mesh) adopt(o *origin, text string, firstHand bool) error {
 		return err
 	}
 	if firstHand {
-		o.heard = time.Now()
+		o.hear()
 	}
 	if doc, kept, ok := m.cfg.Keys.Keys(o.domain); ok {
 		if err := m.doubt(o, doc); err != nil {
 			return err
 		}
 		if kept != o.keysText {
-			o.heard = time.Now()
+			o.hear()
 			if err := m.replaceKeys(o, doc, kept); err != nil {
 				return err
 			}
@@ -98,6 +101,14 @@ func (m *Mesh) adopt(o *origin, text string, firstHand bool) error {
 	return m.obey(o)
 }
 
+// hear notes that something verified came.
+func (o *origin) hear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.heard = time.Now()
+}
+
 // contradicts reports whether a document says that it is the newest one that is here,
 // and so may be evidence (E3). It isn't adopted, and needs no room.
 func (m *Mesh) contradicts(o *origin, claimed *directory.KeyDocument) bool {
@@ -105,21 +116,36 @@ func (m *Mesh) contradicts(o *origin, claimed *directory.KeyDocument) bool {
 	return ok && issueOf(doc) == issueOf(claimed)
 }
 
-// replaceKeys writes an origin's newest key document down. o.mu is held.
+// replaceKeys writes an origin's newest key document down. o.change is held.
 func (m *Mesh) replaceKeys(o *origin, doc *directory.KeyDocument, text string) error {
 	past, err := o.superseded(doc)
 	if err != nil {
 		return err
 	}
-	o.keysText, o.past = text, past
-	texts := o.issuedLocked()[1:]
+
+	texts := make([]string, 0, len(past))
+	for _, d := range past {
+		texts = append(texts, d.text)
+	}
 	st := o.saved(o.index.Clock.Now())
-	return m.store.db.Update(func(tx *bbolt.Tx) error {
+	st.Keys = text
+
+	err = m.store.update(func(tx *bbolt.Tx) error {
 		if err := tx.Bucket(bucketPast).Put([]byte(o.domain.Name()), marshal(texts)); err != nil {
 			return err
 		}
 		return putOrigin(tx, o.domain, st)
 	})
+	if err != nil {
+		return err
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.keysText, o.past = text, past
+
+	return nil
 }
 
 // parseKeys takes a document apart, and verifies nothing; nil for what is none.
@@ -157,10 +183,7 @@ func (s *store) past(td spiffeid.TrustDomain) (all []pastDocument, err error) {
 func (o *origin) issued() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.issuedLocked()
-}
 
-func (o *origin) issuedLocked() []string {
 	all := []string{o.keysText}
 	for _, d := range o.past {
 		all = append(all, d.text)

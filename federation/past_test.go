@@ -36,8 +36,11 @@ func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (
 	}
 	text = directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
 	o := s.beta.origin(alpha)
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	if err := o.change.lock(s.beta.store); err != nil {
+		return "", err
+	}
+	defer o.change.unlock()
+
 	return text, s.beta.replaceKeys(o, doc, text)
 }
 

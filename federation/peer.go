@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -47,17 +48,32 @@ type origin struct {
 	// Has one item while a key document is pulled of which a subscription told: both may.
 	following chan struct{}
 
-	mu        sync.Mutex // guards what follows, and the order of changes on disk and in the index
-	peering   directory.Peering
+	// peering is as agreed; never nil. It is replaced while mu is held and read without.
+	peering atomic.Pointer[directory.Peering]
+
+	// reached is what position found last, nil once anything changed. It is replaced
+	// while mu is held and read without.
+	reached atomic.Pointer[directory.Position]
+
+	// change orders changes on disk and in memory of what was heard. It is the only
+	// lock that is held over disk I/O, and is taken before mu. A change replaces the
+	// feeds' streams, what those hold, unlisted, keysText, past and doubted while both
+	// are held, so the holder of either may read them.
+	change changeLock
+
+	mu        sync.Mutex // guards what follows and what index shows; never held over disk I/O
 	ended     bool
-	stale     bool     // it wasn't heard for long, and its peering hides what it told
-	judging   *judging // nil where what is shown is by the rules of now
-	room      bool     // something was freed, or may be held, since readmit looked
-	again     bool     // it may have been a peer before: what was found of it then isn't judged yet
-	convicted bool     // frozen at this node, and the domain hasn't done it yet
-	unlisted  bool     // by its newest key document it doesn't let this domain have its mesh stream
-	feed               // its mesh stream
-	private   feed     // what it announces to this domain alone
+	stale     bool               // it wasn't heard for long, and its peering hides what it told
+	judging   *judging           // nil where what is shown is by the rules of now
+	unshown   bool               // something is held and isn't shown yet, because it could not be read
+	swapping  bool               // the streams of an epoch take the place of others
+	shownUpTo directory.Position // what position found before unshown or swapping
+	room      bool               // something was freed, or may be held, since readmit looked
+	again     bool               // it may have been a peer before: what was found of it then isn't judged yet
+	convicted bool               // frozen at this node, and the domain hasn't done it yet
+	unlisted  bool               // by its newest key document it doesn't let this domain have its mesh stream
+	feed                         // its mesh stream
+	private   feed               // what it announces to this domain alone
 	announced *rate.Limiter
 	issuing   *rate.Limiter   // pulls of key documents of which subscriptions tell; as the next
 	doubting  *rate.Limiter   // looks for what revoked keys signed; as the next
@@ -73,13 +89,13 @@ type origin struct {
 	keysDue   bool      // they were not, since a pushed message had been the reason just before
 	heard     time.Time // when anything verified last came
 	lastErr   string
-	reached   *directory.Position // what position found last; nil once anything changed
 	headTurn  int
 	headGiver node // of the head that was asked for last and came; zero before
 	headCame  time.Time
 
-	stop context.CancelFunc // of the loops; nil while none run
-	done chan struct{}
+	stop     context.CancelFunc // of the loops; nil if none were started
+	done     chan struct{}      // closed when they have ended
+	removing atomic.Bool        // it is being removed from disk
 }
 
 func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
@@ -87,7 +103,8 @@ func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 		issuing:  rate.NewLimiter(rate.Every(keysEvery), issueBurst),
 		doubting: rate.NewLimiter(rate.Every(doubtEvery), doubtBurst),
 		mail:     make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1), following: make(chan struct{}, 1),
-		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own))}
+		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own)), change: newChangeLock()}
+	o.peering.Store(&directory.Peering{})
 	o.level = time.Now()       // so that the lag of a first sync is counted from its beginning
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
 	return o
@@ -97,8 +114,26 @@ func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 func (o *origin) accepts() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.peering.State == directory.PeeringActive && !o.ended && !o.convicted
+	return o.peering.Load().State == directory.PeeringActive && !o.ended && !o.convicted
 }
+
+// hasEnded reports whether the peering has ended, so that nothing more is kept.
+func (o *origin) hasEnded() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.ended
+}
+
+// A changeLock is a mutex that is not waited for while the disk does not answer.
+type changeLock struct{ held chan struct{} }
+
+func newChangeLock() changeLock { return changeLock{held: make(chan struct{}, 1)} }
+
+// lock returns disk.ErrStalled, and does not lock, if the disk stalls meanwhile.
+func (l changeLock) lock(s *store) error { return s.disk.Acquire(l.held) }
+
+func (l changeLock) unlock() { <-l.held }
 
 // renew shows an entry, if it is shown, with its later deadline.
 func (o *origin) renew(rid directory.RID, h *held) {
@@ -108,12 +143,16 @@ func (o *origin) renew(rid directory.RID, h *held) {
 	}
 	e, r := *old, *old.Received
 	e.Received = &r
-	h.describe(&e, o.peering.Import.MaxLifetime)
+	h.describe(&e, o.peering.Load().Import.MaxLifetime)
 	o.index.Put(&e)
 }
 
-// saved is what is kept on disk of the origin. Its time is rule T4's floor.
+// saved is what is kept on disk of the origin. Its time is rule T4's floor. o.change is
+// held.
 func (o *origin) saved(floor time.Time) originState {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
 	st := originState{Floor: floor.UnixMilli(), Head: o.headText, Keys: o.keysText}
 	if o.cur != nil {
 		st.Epoch = o.cur.id.epoch
@@ -138,20 +177,28 @@ func (o *origin) heardPage(f *feed, st *stream, p *verifiedPage) {
 // position is how far readers may take this node to be: what was announced up to
 // there is shown. Records that no holder would give hold it up no longer.
 func (o *origin) position() (directory.Position, bool) {
+	if reached := o.reached.Load(); reached != nil {
+		return *reached, true
+	}
+
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	switch {
 	case o.cur == nil:
 		return directory.Position{}, false
-	case o.reached != nil:
-		return *o.reached, true
+	case o.unshown || o.swapping:
+		return o.shownUpTo, true
 	}
+
 	p := directory.Position{Epoch: o.cur.id.epoch, Revision: o.cur.state.Watermark}
 	if h := o.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
 		p.Revision = max(p.Revision, h.At) // what lies between changed nothing here (rule G5)
 	}
 	p.Revision = min(p.Revision, o.cur.complete())
-	o.reached = &p
+	o.reached.Store(&p)
+	o.shownUpTo = p
+
 	return p, true
 }
 
@@ -192,11 +239,12 @@ func (o *origin) lastHeadFrom() (node, bool) {
 }
 
 func (o *origin) nodeAt(turn int) (node, bool) {
-	n := len(o.peering.Addresses)
-	if n == 0 {
+	addresses := o.peering.Load().Addresses
+	if len(addresses) == 0 {
 		return node{}, false
 	}
-	return node{o.domain, o.peering.Addresses[turn%n]}, true
+
+	return node{o.domain, addresses[turn%len(addresses)]}, true
 }
 
 // nodes returns all of the origin's nodes, the one that is asked at present first.
@@ -204,9 +252,10 @@ func (o *origin) nodes() []node {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var all []node
-	for i := range o.peering.Addresses {
-		n, _ := o.nodeAt(o.turn + i)
-		all = append(all, n)
+	for i := range o.peering.Load().Addresses {
+		if n, ok := o.nodeAt(o.turn + i); ok {
+			all = append(all, n)
+		}
 	}
 	return all
 }
@@ -270,8 +319,8 @@ func (o *origin) status() PeerStatus {
 	position, _ := o.position()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	st := o.newest()
-	s := PeerStatus{Domain: o.domain, State: string(o.peering.State), Position: position, Watermark: st.state.Watermark,
+	st, peering := o.newest(), o.peering.Load()
+	s := PeerStatus{Domain: o.domain, State: string(peering.State), Position: position, Watermark: st.state.Watermark,
 		Tip: max(o.tip, st.state.Watermark), LastHeard: o.heard, LastError: o.lastErr, Entries: st.state.Live, Pending: len(st.wanted), Unlisted: o.unlisted}
 	if !o.headIs.IsZero() {
 		s.HeadAge = max(0, clock.Sub(o.headIs))
@@ -289,9 +338,9 @@ func (o *origin) status() PeerStatus {
 		s.LagSeconds = now.Sub(o.level).Seconds()
 	}
 	switch {
-	case o.peering.State == "":
+	case peering.State == "":
 		s.State = "unknown" // on disk, and no peering says anything of it
-	case o.peering.State != directory.PeeringActive:
+	case peering.State != directory.PeeringActive:
 	case o.convicted:
 		s.State = string(directory.PeeringFrozen)
 	case o.unlisted && now.Sub(o.heard) <= maxHeadAge:

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -64,13 +65,18 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 	if st = o.shownStream(aud); st == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
-	err = m.store.read(st.id, func(t *streamTx) (err error) {
-		if h, err = t.get(rid); err != nil || h == nil {
-			return err
+	type both struct {
+		held   *held
+		record *storedRecord
+	}
+	found, err := readFor(m.store, st.id, func(t *streamTx) (b both, err error) {
+		if b.held, err = t.get(rid); err != nil || b.held == nil {
+			return b, err
 		}
-		r, err = t.record(h)
-		return err
+		b.record, err = t.record(b.held)
+		return b, err
 	})
+	h, r, err = found.held, found.record, unavailable(err)
 	if err == nil && (h == nil || h.Record == recordRefused || o.index.Clock.Now().Unix() >= h.Deadline) {
 		err = errNoRegistration
 	}
@@ -85,18 +91,37 @@ func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid director
 		if !ok || !m.verifies(o.domain, rec.storedRecord) {
 			continue
 		}
-		o.mu.Lock()
-		_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
-			now, err := t.get(rid)
-			if err != nil || now == nil || now.name() != h.name() || now.Record != recordHeld {
-				return err
-			}
-			return t.rewrite(now, marshal(rec.storedRecord))
+
+		_, err := disk.Within(m.store.disk, readTime, func() (struct{}, error) {
+			return struct{}{}, m.keepResigned(o, st, rid, h.name(), rec)
 		})
-		o.mu.Unlock()
-		return rec.record().String(), err
+		if err != nil {
+			m.cfg.Logger.Warn("can't keep a record that was signed again", "origin", o.domain.Name(), "err", err)
+		}
+
+		return rec.record().String(), nil
 	}
+
 	return "", directory.Refuse(directory.Unavailable, "nobody who can be reached at present signs this record; try again later")
+}
+
+// keepResigned puts a record in the place of the one of that name that is held.
+func (m *Mesh) keepResigned(o *origin, st *stream, rid directory.RID, of name, rec fetched) error {
+	if err := o.change.lock(m.store); err != nil {
+		return err
+	}
+	defer o.change.unlock()
+
+	_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+		now, err := t.get(rid)
+		if err != nil || now == nil || now.name() != of || now.Record != recordHeld {
+			return err
+		}
+
+		return t.rewrite(now, marshal(rec.storedRecord))
+	})
+
+	return err
 }
 
 // Proof returns what proves a registration offline, but for the origin's bundle:
@@ -141,13 +166,12 @@ func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid
 	if err != nil {
 		return "", err
 	}
-	var link *storedPage
-	if err := m.store.read(st.id, func(t *streamTx) (err error) {
-		link, err = t.pageAfter(h.Revision - 1)
-		return err
-	}); err != nil {
-		return "", err
+
+	link, err := readFor(m.store, st.id, func(t *streamTx) (*storedPage, error) { return t.pageAfter(h.Revision - 1) })
+	if err != nil {
+		return "", unavailable(err)
 	}
+
 	chained := link != nil && m.proves(origin, link.JWS, rid, h) == nil
 	if chained && len(link.JWS) <= smallPage {
 		return link.JWS, nil

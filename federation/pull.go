@@ -128,20 +128,32 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 
 // obey drops what an origin told the mesh, where its key document lists this domain
 // no longer: it isn't to be had here any more (MESH-025). The origin's time and its
-// key document stay, and what it told this domain alone. o.mu is held.
+// key document stay, and what it told this domain alone. o.change is held.
 func (m *Mesh) obey(o *origin) error {
 	doc, _, ok := m.cfg.Keys.Keys(o.domain)
+
+	o.mu.Lock()
 	o.unlisted = ok && !slices.Contains(doc.Mesh, m.cfg.Domain)
+	o.mu.Unlock()
+
 	if !o.unlisted || o.cur == nil && o.next == nil {
 		return nil
 	}
+
 	if err := m.store.dropStreams(o.domain, directory.Mesh); err != nil {
 		return err
 	}
-	o.cur, o.next, o.head, o.headText, o.tip, o.reached = nil, nil, nil, "", 0, nil
+
+	o.replace(&o.feed, nil)
+	o.mu.Lock()
+	o.head, o.headText = nil, ""
+	o.mu.Unlock()
+
 	m.cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.domain.Name())
 	m.moved()
-	return m.hide(o, &o.feed, func(*directory.Entry) bool { return true })
+	m.hide(o, &o.feed, func(*directory.Entry) bool { return true })
+
+	return nil
 }
 
 // askHead asks a node for an origin's head, and for the key document where the
@@ -188,54 +200,97 @@ func (m *Mesh) takeHead(ctx context.Context, from sender, giver node, text strin
 }
 
 // acceptHead keeps a newer head. A lower one is ignored and counted: being behind
-// is no crime.
+// is no crime. While the disk doesn't answer, what a head says is known all the same,
+// unless it begins an epoch: it tells how far this node is behind.
 func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ended {
+	if err := o.change.lock(m.store); err != nil {
+		o.knowHead(h, text)
+		return err
+	}
+	defer o.change.unlock()
+
+	if o.hasEnded() {
 		return errPeeringEnd
 	}
-	if last := o.head; last != nil && (h.Epoch < last.Epoch || h.Epoch == last.Epoch && (h.At < last.At || h.At == last.At && h.IssuedAt <= last.IssuedAt)) {
+	if o.hasNewer(h) {
 		m.counted(o, CodeOld)
 		return nil
 	}
-	o.heard = time.Now()
-	if err := m.knowHead(o, h, text); err != nil {
+
+	o.hear()
+	if err := m.beginEpoch(o, h); err != nil {
 		return err
 	}
-	o.lastErr = ""
+
+	o.knowHead(h, text)
 	if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
 		return err
 	}
+
 	if st := o.newest(); st.id.epoch == h.Epoch && st.state.Watermark >= h.Tip && h.At >= st.anew { // an origin that announces nothing, yet or any more
 		if err := m.atTip(o, &o.feed, st); err != nil {
 			return err
 		}
 	}
 	m.moved()
+
 	return nil
 }
 
-// knowHead notes what a head says. o.mu is held.
-func (m *Mesh) knowHead(o *origin, h *directory.Head, text string) error {
+// hasNewer reports whether a head says nothing that isn't known.
+func (o *origin) hasNewer(h *directory.Head) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	return o.head != nil && !newerHead(h, o.head)
+}
+
+func newerHead(h, last *directory.Head) bool {
+	switch {
+	case h.Epoch != last.Epoch:
+		return h.Epoch > last.Epoch
+	case h.At != last.At:
+		return h.At > last.At
+	}
+
+	return h.IssuedAt > last.IssuedAt
+}
+
+// beginEpoch begins streams of the epoch that a head names, if it is a new one. o.change
+// is held.
+func (m *Mesh) beginEpoch(o *origin, h *directory.Head) error {
 	if f := &o.private; f.cur != nil { // a new epoch is one of all streams
-		if _, err := m.streamOf(f, streamID{h.Issuer, f.aud, h.Epoch}); err != nil {
+		if _, err := m.streamOf(o, f, streamID{h.Issuer, f.aud, h.Epoch}); err != nil {
 			return err
 		}
 	}
-	st, err := m.streamOf(&o.feed, streamID{h.Issuer, directory.Mesh, h.Epoch})
-	if err != nil {
-		return err
+
+	_, err := m.streamOf(o, &o.feed, streamID{h.Issuer, directory.Mesh, h.Epoch})
+	return err
+}
+
+// knowHead notes what a newer head of an epoch that has begun here says.
+func (o *origin) knowHead(h *directory.Head, text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	st := o.feed.existing(h.Epoch)
+	if o.ended || st == nil && h.Epoch >= o.newest().id.epoch || o.head != nil && !newerHead(h, o.head) {
+		return
 	}
+
 	if o.head != nil && h.Epoch > o.head.Epoch {
 		o.tip = 0
 	}
-	o.head, o.headText, o.headIs, o.reached = h, text, time.Unix(h.IssuedAt, 0), nil
+
+	o.head, o.headText, o.headIs = h, text, time.Unix(h.IssuedAt, 0)
+	o.reached.Store(nil)
 	o.tip = max(o.tip, h.Tip)
+	o.heard, o.lastErr = time.Now(), ""
+
 	if st != nil && st.state.Watermark >= h.Tip {
 		o.level = time.Now()
 	}
-	return nil
 }
 
 // behind reports whether the origin is known to have announced more than is here.

@@ -177,6 +177,10 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 			nudge(o.ask)
 		}
 	case gossipPage:
+		if m.StoreStalled() > 0 {
+			return // it is pulled once the disk answers
+		}
+
 		page, code, err := m.take(ctx, p.from, giver, text)
 		switch {
 		case errors.Is(err, errLate):
@@ -205,11 +209,7 @@ func (o *origin) furthest(p *verifiedPage) bool {
 }
 
 // holds reports whether a head is the one that is held, byte for byte.
-func (o *origin) holds(head string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.headText == head
-}
+func (o *origin) holds(head string) bool { return o.newestHead() == head }
 
 func (m *Mesh) passOn(origin spiffeid.TrustDomain, msg string) {
 	m.mu.Lock()

@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -43,6 +44,10 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		return errTurns
 	}
 	defer s.replies.leave(from)
+	if origin != s.cfg.Domain && s.StoreStalled() > 0 {
+		return unavailable(disk.ErrStalled)
+	}
+
 	w.Header().Set("Content-Type", typeNDJSON)
 	w.Header().Set("Cache-Control", "no-store")
 	out, done := s.codecs.compressed(w, r)
@@ -53,6 +58,8 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		line := recordLine{H: n.h, M: n.m}
 		text, ok, err := recordOf(n)
 		switch {
+		case errors.Is(err, disk.ErrStalled):
+			return nil // what is left out of an answer is asked for again
 		case errors.Is(err, errNotReady):
 			line.Error = string(directory.Unavailable)
 		case err != nil:
@@ -122,10 +129,7 @@ func (m *Mesh) storedRecord(st *stream, n name) (r *storedRecord, err error) {
 		return nil, nil
 	}
 	for _, place := range m.store.places.of(st.id, n) {
-		err = m.store.read(st.id, func(t *streamTx) (err error) {
-			r, err = t.recordAt(place, n)
-			return err
-		})
+		r, err = readFor(m.store, st.id, func(t *streamTx) (*storedRecord, error) { return t.recordAt(place, n) })
 		if r != nil || err != nil {
 			break
 		}

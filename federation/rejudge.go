@@ -2,8 +2,10 @@ package federation
 
 import (
 	"context"
+	"errors"
 
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 )
 
 // Rules for what comes in may change while hundreds of thousands of an origin's
@@ -15,7 +17,8 @@ import (
 // the origin.
 const judgeBatch = 256
 
-// A judging is what is left to be done since the rules changed.
+// A judging is what is left to be done since the rules changed. It is guarded by the
+// origin's mu, and of and after belong to the loop.
 type judging struct {
 	shown []*directory.Entry // that may have to go; first, so that what is not let in is soon gone
 	feed  int                // of the origin's feeds, whose entries may have to come
@@ -23,12 +26,14 @@ type judging struct {
 	after []byte             // the key of the entry that was looked at last
 }
 
-// rejudge has what the origin told shown by the rules of now. o.mu is held; judge does
+// rejudge has what the origin told shown by the rules of now. o.mu is held; judges does
 // the work.
 func (m *Mesh) rejudge(o *origin) {
 	o.room = true
 	o.judging = nil
+
 	if o.stale {
+		o.unshown = false // nothing is to be shown
 		o.index.Clear()
 		m.moved()
 		return
@@ -40,15 +45,43 @@ func (m *Mesh) rejudge(o *origin) {
 	nudge(m.judge)
 }
 
+// showLater has the judges show what is held and isn't shown, because it could not be
+// read when it was to be. Until then the origin's position stays.
+func (m *Mesh) showLater(o *origin) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if o.stale {
+		return
+	}
+
+	o.unshown = true
+	shown := []*directory.Entry(nil)
+	if o.judging != nil {
+		shown = o.judging.shown
+	}
+	o.judging = &judging{shown: shown}
+	nudge(m.judge)
+}
+
 // judges brings in line what is shown, after the rules have changed, until ctx ends.
+// While the disk doesn't answer it hides what the rules don't admit, and no more.
 func (m *Mesh) judges(ctx context.Context) {
 	for wait(ctx, m.judge, 0) {
 		m.judgeAll(ctx)
 	}
 }
 
-// judgeAll does all that is to be done, of one origin a step after the other's.
+// judgeAll does all that is to be done, of one origin a step after the other's. What
+// is to be hidden comes first: it waits for no disk.
 func (m *Mesh) judgeAll(ctx context.Context) {
+	for more := true; more && ctx.Err() == nil; {
+		more = false
+		for _, o := range m.all() {
+			more = m.hideSome(o) || more
+		}
+	}
+
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, o := range m.all() {
@@ -57,39 +90,68 @@ func (m *Mesh) judgeAll(ctx context.Context) {
 	}
 }
 
-// judgeSome takes one step, and reports whether there is more to do.
-func (m *Mesh) judgeSome(o *origin) (more bool) {
+// hideSome looks at entries that may have to go, and reports whether there are more.
+func (m *Mesh) hideSome(o *origin) (more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	j := o.judging
-	switch {
-	case j == nil:
+	if j == nil || o.ended || len(j.shown) == 0 {
 		return false
-	case o.ended:
-	case len(j.shown) > 0:
-		n := min(judgeBatch, len(j.shown))
-		for _, e := range j.shown[:n] {
-			if now, ok := o.index.Get(e.RID); ok && !o.admits(now) {
-				o.index.Delete(e.RID)
-			}
+	}
+
+	n := min(judgeBatch, len(j.shown))
+	for _, e := range j.shown[:n] {
+		if now, ok := o.index.Get(e.RID); ok && !o.admits(now) {
+			o.index.Delete(e.RID)
 		}
-		j.shown = j.shown[n:]
-		return true
-	case j.feed < len(o.feeds()):
-		if err := m.judgeFeed(o, j); err != nil {
-			m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
-			j.next()
-		}
+	}
+	j.shown = j.shown[n:]
+
+	return true
+}
+
+// judgeSome takes one step, and reports whether there is more to do.
+func (m *Mesh) judgeSome(o *origin) (more bool) {
+	if m.hideSome(o) {
 		return true
 	}
-	o.judging = nil
-	m.moved()
-	return false
+
+	if o.change.lock(m.store) != nil {
+		return false // the end of the stall wakes the judges
+	}
+	defer o.change.unlock()
+
+	o.mu.Lock()
+	j := o.judging
+	if j != nil && (o.ended || j.feed == len(o.feeds())) {
+		o.judging = nil
+		o.unshown = false
+		o.reached.Store(nil)
+		o.mu.Unlock()
+		m.moved()
+		return false
+	}
+	o.mu.Unlock()
+
+	if j == nil {
+		return false
+	}
+
+	switch err := m.judgeFeed(o, j); {
+	case errors.Is(err, disk.ErrStalled):
+		return false
+	case err != nil:
+		m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+		j.next()
+	}
+
+	return true
 }
 
 func (j *judging) next() { j.feed, j.of, j.after = j.feed+1, nil, nil }
 
-// judgeFeed looks at the next entries of a feed. o.mu is held.
+// judgeFeed looks at the next entries of a feed. o.change is held.
 func (m *Mesh) judgeFeed(o *origin, j *judging) error {
 	st := o.feeds()[j.feed].cur
 	if st == nil {
@@ -99,6 +161,7 @@ func (m *Mesh) judgeFeed(o *origin, j *judging) error {
 	if st != j.of { // at first, or an epoch later
 		j.of, j.after = st, nil
 	}
+
 	var batch []kept
 	after, more, err := m.store.entriesAfter(st.id, j.after, judgeBatch, func(t *streamTx, rid directory.RID, h *held) error {
 		if h.Record != recordHeld || o.shows(st, rid, h) {
@@ -109,15 +172,21 @@ func (m *Mesh) judgeFeed(o *origin, j *judging) error {
 		return err
 	})
 	m.showAll(o, st, batch)
-	if j.after = after; !more {
+	if err != nil {
+		return err
+	}
+
+	j.after = after
+	if !more {
 		j.next()
 	}
-	return err
+
+	return nil
 }
 
 // shows reports whether an entry is shown as it would be now, if it is admitted.
 func (o *origin) shows(st *stream, rid directory.RID, h *held) bool {
 	e, ok := o.index.Get(rid)
 	return ok && e.Received.H == h.H && e.Received.M == h.M && e.Received.Private == (st.id.aud != directory.Mesh) &&
-		e.ExpiresAt == h.deadline(o.peering.Import.MaxLifetime)*1000
+		e.ExpiresAt == h.deadline(o.peering.Load().Import.MaxLifetime)*1000
 }

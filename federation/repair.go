@@ -2,11 +2,13 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -23,7 +25,7 @@ func newBackoff() *backoff.ExponentialBackOff {
 // next; when all of them failed, others are asked.
 func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 	b := newBackoff()
-	for fails := 0; ctx.Err() == nil; {
+	for fails := 0; wait(ctx, m.store.disk.Answers(), 0); {
 		n, ok := o.node(f)
 		err := errNoNode
 		if ok {
@@ -32,6 +34,11 @@ func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 		if ctx.Err() != nil {
 			return
 		}
+		if errors.Is(err, disk.ErrStalled) {
+			o.complain(err) // of which no node of the origin's is guilty
+			continue
+		}
+
 		o.failed(f, err)
 		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.base, "error", err)
 		if fails++; fails >= len(o.nodes()) && m.pullFromOthers(ctx, o, f) {
@@ -190,7 +197,7 @@ const (
 // backlog asks for missing records: siblings first, then the origin, then others
 // (federation.md, "Records on demand"). It returns when to try again.
 func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && m.StoreStalled() == 0 {
 		st, wanted, next := o.due(wantBatch)
 		if len(wanted) == 0 {
 			return next
@@ -202,7 +209,9 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 		timed, cancel := context.WithTimeout(ctx, recordsTime)
 		got := m.fetch(timed, o.domain, names, m.holders(o, st.id.aud))
 		cancel()
-		if err := m.acceptRecords(o, st, wanted, got); err != nil {
+		if err := m.acceptRecords(o, st, wanted, got); errors.Is(err, disk.ErrStalled) {
+			break // its end wakes this loop
+		} else if err != nil {
 			m.cfg.Logger.Error("can't keep records", "origin", o.domain.Name(), "error", err)
 			return wantLonger
 		}
@@ -241,7 +250,8 @@ func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
 		var ds []directory.Digest
 		for _, w := range st.wanted {
 			if clock >= w.digest.Deadline { // nobody gives it, and nothing waits for it
-				o.reached, w.tries = nil, max(w.tries, 1)
+				o.reached.Store(nil)
+				w.tries = max(w.tries, 1)
 			} else if pause := w.next.Sub(now); pause > 0 {
 				next = min(next, pause)
 			} else if ds = append(ds, w.digest); len(ds) == limit {
@@ -259,7 +269,7 @@ func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
 func (o *origin) postpone(st *stream, asked []directory.Digest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.reached = nil
+	o.reached.Store(nil)
 	for _, d := range asked {
 		if w := st.wanted[d.RID]; w != nil && nameOf(w.digest) == nameOf(d) {
 			w.next = time.Now().Add(min(wantPause<<min(w.tries, 6), wantLonger))

@@ -20,7 +20,8 @@ func (u usage) plus(o usage) usage {
 }
 
 // used returns what is held of the origin when st has changed by delta. A new epoch
-// that is gathered beside an old one is reckoned by itself (rule P3). o.mu is held.
+// that is gathered beside an old one is reckoned by itself (rule P3). o.change or o.mu
+// is held.
 func (o *origin) used(st *stream, delta usage) usage {
 	all := st.used.plus(delta)
 	f := o.feedOf(st.id.aud)
@@ -36,7 +37,7 @@ func (o *origin) used(st *stream, delta usage) usage {
 
 // fits reports whether what is held keeps to the peering's quotas.
 func (o *origin) fits(u usage) bool {
-	q := &o.peering.Import
+	q := &o.peering.Load().Import
 	return (q.Records == 0 || u.records <= int64(q.Records)) && (q.Bytes == 0 || u.bytes <= int64(q.Bytes))
 }
 
@@ -47,7 +48,7 @@ func (o *origin) full(st *stream, delta usage) bool {
 
 // admits reports whether what an origin announced is shown.
 func (o *origin) admits(e *directory.Entry) bool {
-	return !o.stale && o.peering.Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
+	return !o.stale && o.peering.Load().Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
 }
 
 // deadline is h's, clipped to what the peering lets be. What an origin says of the
@@ -69,7 +70,7 @@ func (m *Mesh) staleness(ctx context.Context) {
 	for ok := true; ok; ok = wait(ctx, nil, m.cfg.Stretch.of(staleEvery)) {
 		for _, o := range m.all() {
 			o.mu.Lock()
-			if stale := o.silent() && o.peering.Import.OnStale == directory.OnStaleHide; stale != o.stale && !o.ended {
+			if stale := o.silent() && o.peering.Load().Import.OnStale == directory.OnStaleHide; stale != o.stale && !o.ended {
 				o.stale = stale
 				m.rejudge(o)
 				m.cfg.Logger.Warn("a peer's registrations are hidden, or shown again", "origin", o.domain.Name(), "hidden", stale)
@@ -95,39 +96,63 @@ const readmitAtOnce = 1000
 // readmit wants records again for which there was no room, once there is. What is
 // too large still is refused again, and not asked for before more was freed.
 func (m *Mesh) readmit(o *origin) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.room || o.ended {
+	if err := o.change.lock(m.store); err != nil {
+		return err
+	}
+	defer o.change.unlock()
+
+	if !o.takeRoom() {
 		return nil
 	}
-	o.room = false
+
 	for _, f := range o.feeds() {
 		st := f.cur
 		if st == nil || st.used.over == 0 || o.full(st, usage{}) {
 			continue
 		}
 		limit := int64(readmitAtOnce)
-		if q := o.peering.Import.Records; q > 0 {
+		if q := o.peering.Load().Import.Records; q > 0 {
 			limit = min(limit, int64(q)-o.used(st, usage{}).records)
 		}
-		var effects []effect
-		var delta usage
-		_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) (err error) {
-			effects, err = t.wantAgain(limit)
-			delta = t.delta
+
+		var done changes
+		var err error
+		done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) (err error) {
+			done.effects, err = t.wantAgain(limit)
+			done.delta = t.delta
 			return err
 		})
 		if err != nil {
+			o.giveRoom()
 			return err
 		}
-		st.used = st.used.plus(delta)
-		if err := m.apply(o, f, st, effects); err != nil {
-			return err
+
+		m.apply(o, f, st, done, nil)
+		if len(done.effects) == readmitAtOnce {
+			o.giveRoom()
 		}
-		o.room = o.room || len(effects) == readmitAtOnce
 		nudge(o.kick)
 	}
+
 	return nil
+}
+
+// takeRoom reports whether something was freed since it was asked the last time.
+func (o *origin) takeRoom() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	room := o.room && !o.ended
+	o.room = false
+
+	return room
+}
+
+func (o *origin) giveRoom() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.room = true
 }
 
 // wantAgain makes wanted of up to limit entries for which there was no room.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
@@ -188,9 +189,7 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	}
 	var text string
 	if o := s.origin(origin); o != nil {
-		o.mu.Lock()
-		text = o.headText
-		o.mu.Unlock()
+		text = o.newestHead()
 	}
 	return jose(w, text, nil)
 }
@@ -416,15 +415,22 @@ func (m *Mesh) pageOf(from spiffeid.TrustDomain, q pagesQuery) (string, error) {
 	if st == nil {
 		return "", nil
 	}
-	var page *storedPage
-	err := m.store.read(st.id, func(t *streamTx) (err error) {
-		page, err = t.pageAfter(q.since)
-		return err
-	})
+
+	page, err := readFor(m.store, st.id, func(t *streamTx) (*storedPage, error) { return t.pageAfter(q.since) })
 	if page == nil || err != nil {
-		return "", err
+		return "", unavailable(err)
 	}
+
 	return page.JWS, nil
+}
+
+// unavailable is the refusal for a disk that does not answer, else the error itself.
+func unavailable(err error) error {
+	if errors.Is(err, disk.ErrStalled) {
+		return directory.Refuse(directory.Unavailable, "%w", err)
+	}
+
+	return err
 }
 
 // problem answers an error (RFC 9457).

@@ -1,75 +1,117 @@
 package federation
 
 import (
+	"errors"
+
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 )
 
 // An origin may have announced a registration in both of its streams, with other
 // disclosures in each. One of the two is shown: the one whose statement is newer,
 // and of one statement that which was meant for this domain alone.
 
-// apply does in memory what a transaction did on disk. A stream that isn't shown
-// yet changes no index. o.mu is held.
-func (m *Mesh) apply(o *origin, f *feed, st *stream, effects []effect) error {
-	o.reached = nil
-	for _, e := range effects {
+// apply does in memory what a transaction did on disk, and calls also, if it isn't nil,
+// at the same moment for readers. A stream that isn't shown yet changes no index.
+// o.change is held.
+func (m *Mesh) apply(o *origin, f *feed, st *stream, done changes, also func()) {
+	var twice alternatives
+	if st == f.cur {
+		twice = m.alternativesTo(o, f, done.effects)
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.account(st, done.state, done.delta)
+	o.reached.Store(nil)
+
+	for _, e := range done.effects {
 		delete(st.wanted, e.digest.RID)
 		if e.want {
 			st.wanted[e.digest.RID] = &want{digest: e.digest}
 		}
 	}
+
+	if also != nil {
+		also()
+	}
 	if st != f.cur {
-		return nil
+		return
 	}
-	both, err := m.inOther(o, f, effects)
-	if err != nil {
-		return err
-	}
-	for _, e := range effects {
+
+	for _, e := range done.effects {
 		rid := e.digest.RID
+		entries, both := twice[rid]
+
 		switch {
-		case both[rid]:
-			err = m.choose(o, rid)
+		case both:
+			o.show(rid, entries...)
 		case e.renew != nil:
 			o.renew(rid, e.renew)
 		case e.entry != nil:
-			o.index.Put(e.entry)
+			o.show(rid, e.entry)
 		default:
 			o.index.Delete(rid)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
-// inOther returns those of the registrations that the origin's other stream holds.
-func (m *Mesh) inOther(o *origin, f *feed, effects []effect) (map[directory.RID]bool, error) {
+// alternatives are what the streams of an origin say of registrations that more than
+// one of them has.
+type alternatives map[directory.RID][]*directory.Entry
+
+// alternativesTo reads the alternatives to effects on a feed. What can't be read is
+// shown later by the judges. o.change is held.
+func (m *Mesh) alternativesTo(o *origin, f *feed, effects []effect) alternatives {
+	found, err := m.readAlternatives(o, f, effects)
+	if err != nil {
+		if !errors.Is(err, disk.ErrStalled) {
+			m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+		}
+		m.showLater(o)
+	}
+
+	return found
+}
+
+func (m *Mesh) readAlternatives(o *origin, f *feed, effects []effect) (alternatives, error) {
 	other := o.other(f)
-	if !other.live() {
+	if !other.live() || len(effects) == 0 {
 		return nil, nil
 	}
-	both := map[directory.RID]bool{}
+
+	var both []directory.RID
 	err := m.store.read(other.cur.id, func(t *streamTx) error {
 		for _, e := range effects {
 			if t.entries.Get([]byte(e.digest.RID.String())) != nil {
-				both[e.digest.RID] = true
+				both = append(both, e.digest.RID)
 			}
 		}
 		return nil
 	})
-	return both, err
+	if err != nil {
+		return nil, err
+	}
+
+	found := alternatives{}
+	for _, rid := range both {
+		if found[rid], err = m.entriesOf(o, rid); err != nil {
+			return nil, err
+		}
+	}
+
+	return found, nil
 }
 
-// choose shows of a registration the better of what the origin's streams hold, or
-// nothing. o.mu is held.
-func (m *Mesh) choose(o *origin, rid directory.RID) error {
-	var best *directory.Entry
+// entriesOf returns what the streams that are shown hold of a registration. o.change is
+// held.
+func (m *Mesh) entriesOf(o *origin, rid directory.RID) (all []*directory.Entry, err error) {
 	for _, f := range o.feeds() {
-		if !f.live() {
+		if f.cur == nil {
 			continue
 		}
+
 		var k kept
 		err := m.store.read(f.cur.id, func(t *streamTx) (err error) {
 			if v := t.entries.Get([]byte(rid.String())); v != nil {
@@ -78,18 +120,32 @@ func (m *Mesh) choose(o *origin, rid directory.RID) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if e := m.entryOf(o, f.cur, k); e != nil && better(e, best) {
+
+		if e := m.entryOf(o, f.cur, k); e != nil {
+			all = append(all, e)
+		}
+	}
+
+	return all, nil
+}
+
+// show shows the best of those entries of a registration that import policy admits, or
+// nothing. o.mu is held.
+func (o *origin) show(rid directory.RID, entries ...*directory.Entry) {
+	var best *directory.Entry
+	for _, e := range entries {
+		if o.admits(e) && better(e, best) {
 			best = e
 		}
 	}
+
 	if best == nil {
 		o.index.Delete(rid)
 	} else {
 		o.index.Put(best)
 	}
-	return nil
 }
 
 // better reports whether a is to be shown where b is the other. Deadlines don't
@@ -105,8 +161,12 @@ func better(a, b *directory.Entry) bool {
 	return a.Received.Private || !b.Received.Private
 }
 
-// offer shows an entry unless the origin's other stream has a better one.
+// offer shows an entry that import policy admits, unless the origin's other stream has
+// a better one. o.mu is held.
 func (o *origin) offer(e *directory.Entry) {
+	if !o.admits(e) {
+		return
+	}
 	if old, ok := o.index.Get(e.RID); ok && old.Received.Private != e.Received.Private && !better(e, old) {
 		return
 	}
@@ -114,28 +174,23 @@ func (o *origin) offer(e *directory.Entry) {
 }
 
 // hide takes away what the index shows of a feed and pick says yes to, and shows
-// of it what the other feed has. o.mu is held.
-func (m *Mesh) hide(o *origin, f *feed, pick func(*directory.Entry) bool) error {
+// of it what the other feed has. o.change is held.
+func (m *Mesh) hide(o *origin, f *feed, pick func(*directory.Entry) bool) {
 	private := f == &o.private
+
 	var effects []effect
 	for e := range o.index.All() {
 		if e.Received.Private == private && pick(e) {
 			effects = append(effects, effect{digest: directory.Digest{RID: e.RID}})
 		}
 	}
-	both, err := m.inOther(o, f, effects)
-	if err != nil {
-		return err
-	}
+
+	twice := m.alternativesTo(o, f, effects)
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
 	for _, e := range effects {
-		if both[e.digest.RID] {
-			err = m.choose(o, e.digest.RID)
-		} else {
-			o.index.Delete(e.digest.RID)
-		}
-		if err != nil {
-			return err
-		}
+		o.show(e.digest.RID, twice[e.digest.RID]...)
 	}
-	return nil
 }

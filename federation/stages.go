@@ -47,23 +47,43 @@ func (m *Mesh) look(ctx context.Context, from sender, giver node, text string, d
 	return p
 }
 
+// fit reports whether a page will be applicable once what is on its way was applied,
+// which stream it goes on, and whether there is room for what it adds.
+func (o *origin) fit(p *verifiedPage, done ahead) (id streamID, full, apt bool) {
+	id = streamID{p.Issuer, p.Audience, p.Epoch}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	f := o.feedOf(p.Audience)
+	st := f.existing(p.Epoch)
+	if st == nil {
+		if p.Epoch < f.newest().id.epoch {
+			return id, false, false
+		}
+		st = newStream(id) // which the page begins
+	}
+
+	mark := st.state.Watermark
+	apt = mark < p.To && (p.From <= mark || p.Epoch == done.epoch && p.From <= done.watermark)
+
+	return id, apt && o.full(st, usage{}), apt
+}
+
 // prefetch gets the records that an applicable page names and that aren't here.
 func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver node, done ahead) (map[name]fetched, error) {
-	o.mu.Lock()
-	st, err := m.streamOf(o.feedOf(p.Audience), streamID{p.Issuer, p.Audience, p.Epoch})
-	apt := st != nil && st.state.Watermark < p.To && (p.From <= st.state.Watermark || p.Epoch == done.epoch && p.From <= done.watermark)
-	full := apt && o.full(st, usage{})
-	o.mu.Unlock()
-	if err != nil || !apt {
-		return nil, err
+	id, full, apt := o.fit(p, done)
+	if !apt {
+		return nil, nil
 	}
+
 	var names []name
 	for _, d := range p.Digests {
 		if d.Live() && !freed(d.Deadline, o.index.Clock.Now()) {
 			names = append(names, nameOf(d))
 		}
 	}
-	err = m.store.read(st.id, func(t *streamTx) (err error) {
+	err := m.store.read(id, func(t *streamTx) (err error) {
 		if names, err = t.lacking(p.Digests, names); full && err == nil {
 			names, err = t.replacing(p.Digests, names)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/directory"
+	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -139,6 +140,7 @@ var (
 // A store keeps what other domains told, in one bbolt file.
 type store struct {
 	db      *bbolt.DB
+	disk    *disk.Disk   // through which all of its operations go
 	readers sync.RWMutex // held for reading by whoever reads
 	wiper   wiper
 	places  places
@@ -146,12 +148,43 @@ type store struct {
 
 // view runs f on what is committed. f must not begin another view or change.
 func (s *store) view(f func(*bbolt.Tx) error) error {
+	return s.disk.Read(func() error { return s.committed(f) })
+}
+
+func (s *store) committed(f func(*bbolt.Tx) error) error {
 	s.readers.RLock()
 	defer s.readers.RUnlock()
+
 	return s.db.View(f)
 }
 
-func openStore(dir string, noSync bool) (*store, error) {
+// update runs f in a transaction that is written as a whole or not at all.
+func (s *store) update(f func(*bbolt.Tx) error) error {
+	return s.disk.Change(func() error { return s.db.Update(f) })
+}
+
+// readTime bounds how long a request waits for what only the disk has.
+const readTime = 2 * time.Second
+
+// readFor is store.read for requests: when the disk does not answer in time, it
+// returns an error instead. f may go on then, and shares no variable with its caller.
+func readFor[T any](s *store, id streamID, f func(*streamTx) (T, error)) (T, error) {
+	return disk.Within(s.disk, readTime, func() (found T, err error) {
+		err = s.committed(func(tx *bbolt.Tx) error {
+			t, err := s.openStream(tx, id)
+			if err != nil || t == nil {
+				return err
+			}
+
+			found, err = f(t)
+			return err
+		})
+
+		return found, err
+	})
+}
+
+func openStore(dir string, noSync bool, gate *disk.Disk) (*store, error) {
 	path := filepath.Join(dir, "federation.db")
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoSync: noSync, NoGrowSync: noSync,
@@ -160,7 +193,7 @@ func openStore(dir string, noSync bool) (*store, error) {
 		return nil, fmt.Errorf("federation: open %s: %w", path, err)
 	}
 	err = db.Update(begin)
-	s := &store{db: db, places: newPlaces()}
+	s := &store{db: db, disk: gate, places: newPlaces()}
 	if err == nil {
 		s.wiper, err = openWiper(path)
 	}
@@ -245,7 +278,7 @@ func (s *store) createStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 func (s *store) change(id streamID, f func(*bbolt.Tx, *streamTx) error) (streamState, error) {
 	var after streamState
 	var moves []move
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	err := s.update(func(tx *bbolt.Tx) error {
 		t, err := s.openStream(tx, id)
 		if err == nil && t == nil {
 			t, err = s.createStream(tx, id)
@@ -426,7 +459,7 @@ func putOrigin(tx *bbolt.Tx, td spiffeid.TrustDomain, st originState) error {
 }
 
 func (s *store) setOrigin(td spiffeid.TrustDomain, st originState) error {
-	return s.db.Update(func(tx *bbolt.Tx) error { return putOrigin(tx, td, st) })
+	return s.update(func(tx *bbolt.Tx) error { return putOrigin(tx, td, st) })
 }
 
 // dropStreams removes what an origin announced to an audience.
@@ -448,7 +481,7 @@ func (s *store) forget(origin spiffeid.TrustDomain) error {
 	}
 	defer nudge(s.wiper.dirty)
 	var ids []streamID
-	err = s.db.Update(func(tx *bbolt.Tx) error {
+	err = s.update(func(tx *bbolt.Tx) error {
 		for _, st := range streams {
 			if err := tx.Bucket(bucketStreams).DeleteBucket(st.id.key()); err != nil {
 				return err

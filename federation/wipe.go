@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	disk "github.com/roster-mesh/roster/federation/store"
 )
 
 // What a peer takes back is to be gone from disk too (MESH-025), and bbolt only
@@ -34,10 +36,14 @@ const (
 func (s *store) wipe(sync bool, rest func(time.Duration) bool) error {
 	for id := 2; id > 0; { // the first two have no contents
 		began := time.Now()
-		var err error
-		if id, err = s.wipeSome(id, wipeStep); err != nil {
+		err := s.disk.Change(func() (err error) {
+			id, err = s.wipeSome(id, wipeStep)
+			return err
+		})
+		if err != nil {
 			return err
 		}
+
 		if id > 0 && !rest(time.Since(began)) {
 			return nil
 		}
@@ -45,7 +51,8 @@ func (s *store) wipe(sync bool, rest func(time.Duration) bool) error {
 	if !sync {
 		return nil
 	}
-	return s.wiper.file.Sync()
+
+	return s.disk.Read(s.wiper.file.Sync) // not a change: others go on meanwhile
 }
 
 // wipeSome looks at so many pages from id on, and returns where to go on; 0 for nowhere.
@@ -125,10 +132,12 @@ const (
 func (m *Mesh) wiping(ctx context.Context) {
 	rest := func(took time.Duration) bool { return wait(ctx, nil, wipeShare*took) }
 	for {
-		if err := m.store.wipe(!m.cfg.noSync, rest); err != nil {
+		if err := m.store.wipe(!m.cfg.noSync, rest); errors.Is(err, disk.ErrStalled) {
+			nudge(m.store.wiper.dirty)
+		} else if err != nil {
 			m.cfg.Logger.Error("can't overwrite what peers took back", "error", err)
 		}
-		if !wait(ctx, nil, wipeEvery) || !wait(ctx, m.store.wiper.dirty, 0) {
+		if !wait(ctx, nil, wipeEvery) || !wait(ctx, m.store.wiper.dirty, 0) || !wait(ctx, m.store.disk.Answers(), 0) {
 			return
 		}
 	}

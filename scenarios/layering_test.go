@@ -29,8 +29,10 @@ var layers = map[string][]string{
 	"discovery":  {"directory", "table"},
 	"trust":      {"directory"},
 	"consensus":  {"directory", "table"},
-	"federation": {"directory", "table"},
+	"federation": {"directory", "table", "federation/store"},
 	"gateway":    {"directory"},
+	// rooms of federation
+	"federation/store": {},
 	"api":        {"directory", "discovery"},
 	// floor 3: the only package that knows the others
 	"node": {"directory", "discovery", "trust", "consensus", "federation", "gateway", "api"},

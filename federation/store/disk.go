@@ -1,0 +1,254 @@
+// Package store is the room of the federation's records on disk. So far it has the
+// gate through which every operation on their file passes: changes one at a time,
+// reads that a caller waits for in a bounded number, and a notice when the disk
+// does not answer. Nothing that waits here for a disk that hangs waits for ever.
+package store
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// StallAfter is how long one operation may take before the disk counts as stalled.
+// From then on until the last such operation has ended, others are refused at once.
+const StallAfter = 5 * time.Second
+
+// WaitersAtOnce bounds the operations of Within that are under way. While a disk
+// hangs, each of them keeps a goroutine and a thread.
+const WaitersAtOnce = 64
+
+// ErrStalled means that the disk does not answer. A change was not begun; the outcome
+// of a read is not known.
+var ErrStalled = errors.New("the disk of the federation store does not answer; nothing was changed")
+
+// A Disk passes on operations on one file, and knows whether they end. It is safe
+// for concurrent use. Its methods never hold a lock while an operation runs.
+type Disk struct {
+	changing chan struct{} // has one item while a change is under way
+	waiting  chan struct{} // has an item for each operation of Within
+	began    func()
+	ended    func(lasted time.Duration)
+	notices  sync.Mutex // orders the calls of began and ended
+
+	mu      sync.Mutex // guards what follows; held for a moment, never over an operation
+	late    map[*operation]struct{}
+	since   time.Time     // when the oldest operation of this stall was begun
+	stalled chan struct{} // closed while late has any
+	answers chan struct{} // closed while late has none
+}
+
+// An operation is one that is under way.
+type operation struct {
+	began time.Time
+	ended bool // guarded by Disk.mu
+	alarm *time.Timer
+}
+
+// NewDisk returns a Disk that answers. It calls began when the disk stalls and ended
+// when it answers again, one after the other. Neither may start an operation.
+func NewDisk(began func(), ended func(lasted time.Duration)) *Disk {
+	d := &Disk{
+		changing: make(chan struct{}, 1),
+		waiting:  make(chan struct{}, WaitersAtOnce),
+		began:    began,
+		ended:    ended,
+		late:     map[*operation]struct{}{},
+		stalled:  make(chan struct{}),
+		answers:  make(chan struct{}),
+	}
+	close(d.answers)
+
+	return d
+}
+
+// Change runs a change once those before it have ended. It returns ErrStalled in
+// place of waiting for a disk that does not answer; a change that has begun is
+// always waited for.
+func (d *Disk) Change(change func() error) error {
+	if err := d.Acquire(d.changing); err != nil {
+		return err
+	}
+	defer func() { <-d.changing }()
+
+	return d.run(change)
+}
+
+// Acquire puts an item into a semaphore that is held over changes, and returns
+// ErrStalled instead when the disk stalls first.
+func (d *Disk) Acquire(semaphore chan struct{}) error {
+	stalled := d.Stalled()
+
+	select {
+	case <-stalled:
+		return ErrStalled
+	default:
+	}
+
+	select {
+	case semaphore <- struct{}{}:
+		return nil
+	case <-stalled:
+		return ErrStalled
+	}
+}
+
+// Read runs a read on the caller's goroutine, unless the disk is stalled.
+func (d *Disk) Read(read func() error) error {
+	select {
+	case <-d.Stalled():
+		return ErrStalled
+	default:
+		return d.run(read)
+	}
+}
+
+// Within returns what an operation returns, or ErrStalled when it takes longer than
+// that or too many are under way. The operation may go on after that, so it shares no
+// variable with its caller.
+func Within[T any](d *Disk, most time.Duration, operate func() (T, error)) (value T, err error) {
+	select {
+	case <-d.Stalled():
+		return value, ErrStalled
+	default:
+	}
+
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+
+	select {
+	case d.waiting <- struct{}{}:
+	case <-timer.C:
+		return value, ErrStalled
+	}
+
+	type result struct {
+		value T
+		err   error
+	}
+
+	results := make(chan result, 1)
+
+	go func() {
+		defer func() { <-d.waiting }()
+
+		var found result
+		found.err = d.run(func() (err error) {
+			found.value, err = operate()
+			return err
+		})
+		results <- found
+	}()
+
+	select {
+	case found := <-results:
+		return found.value, found.err
+	case <-timer.C:
+		return value, ErrStalled
+	}
+}
+
+// run runs an operation and notices when it takes too long.
+func (d *Disk) run(f func() error) error {
+	op := &operation{began: time.Now()}
+	op.alarm = time.AfterFunc(StallAfter, func() { d.note(op) })
+
+	defer func() {
+		if !op.alarm.Stop() {
+			d.settle(op)
+		}
+	}()
+
+	return f()
+}
+
+// note notes that an operation takes too long.
+func (d *Disk) note(op *operation) {
+	d.notices.Lock()
+	defer d.notices.Unlock()
+
+	if d.add(op) {
+		d.began()
+	}
+}
+
+// add reports whether a stall begins with an operation.
+func (d *Disk) add(op *operation) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	if op.ended {
+		return false
+	}
+
+	d.late[op] = struct{}{}
+	if len(d.late) > 1 {
+		return false
+	}
+
+	d.since = op.began
+	d.answers = make(chan struct{})
+	close(d.stalled)
+
+	return true
+}
+
+// settle notes that an operation whose alarm went off has ended.
+func (d *Disk) settle(op *operation) {
+	d.notices.Lock()
+	defer d.notices.Unlock()
+
+	if lasted, last := d.remove(op); last {
+		d.ended(lasted)
+	}
+}
+
+// remove reports whether a stall ends with an operation, and how long it lasted.
+func (d *Disk) remove(op *operation) (lasted time.Duration, last bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	op.ended = true // its alarm may be on its way still
+
+	if _, late := d.late[op]; !late {
+		return 0, false
+	}
+
+	delete(d.late, op)
+	if len(d.late) > 0 {
+		return 0, false
+	}
+
+	d.stalled = make(chan struct{})
+	close(d.answers)
+
+	return time.Since(d.since), true
+}
+
+// Stalled returns a channel that is closed while the disk does not answer.
+func (d *Disk) Stalled() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	return d.stalled
+}
+
+// Answers returns a channel that is closed unless the disk is stalled.
+func (d *Disk) Answers() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	return d.answers
+}
+
+// StalledFor returns for how long the disk has not answered, 0 if it does.
+func (d *Disk) StalledFor() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	if len(d.late) == 0 {
+		return 0
+	}
+
+	return time.Since(d.since)
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hang begins an operation that ends when the function that it returns is called.
+func hang(t *testing.T, operate func(func() error) error) (release func()) {
+	t.Helper()
+
+	entered, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- operate(func() error {
+			close(entered)
+			<-end
+			return nil
+		})
+	}()
+	<-entered
+
+	return func() {
+		close(end)
+		if err := <-done; err != nil {
+			t.Errorf("a change that had begun: %v", err)
+		}
+	}
+}
+
+func nothing() error { return nil }
+
+// Requirement: FORM-007
+func TestADiskThatHangsRefusesWhatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var began, ended atomic.Int32
+		var lasted time.Duration
+		d := NewDisk(func() { began.Add(1) }, func(took time.Duration) { ended.Add(1); lasted = took })
+		start := time.Now()
+		release := hang(t, d.Change)
+
+		// One that waits for its turn gives up when the stall begins.
+		if err := d.Change(nothing); !errors.Is(err, ErrStalled) || time.Since(start) != StallAfter {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+
+		// What comes later does not wait at all.
+		before := time.Now()
+		_, within := Within(d, time.Second, func() (int, error) { return 1, nil })
+		for _, err := range []error{d.Change(nothing), d.Read(nothing), within, d.Acquire(make(chan struct{}, 1))} {
+			if !errors.Is(err, ErrStalled) {
+				t.Errorf("while the disk hangs: %v", err)
+			}
+		}
+		if waited := time.Since(before); waited > 0 {
+			t.Errorf("they waited for %s", waited)
+		}
+
+		time.Sleep(time.Minute)
+		if got := d.StalledFor(); got != StallAfter+time.Minute {
+			t.Errorf("stalled for %s", got)
+		}
+
+		release()
+		synctest.Wait()
+		if began.Load() != 1 || ended.Load() != 1 || lasted != StallAfter+time.Minute || d.StalledFor() != 0 {
+			t.Errorf("%d stalls began and %d ended, of %s; stalled for %s", began.Load(), ended.Load(), lasted, d.StalledFor())
+		}
+		<-d.Answers()
+		if err := d.Change(nothing); err != nil {
+			t.Errorf("once it answers: %v", err)
+		}
+	})
+}
+
+func TestASlowOperationIsNoStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDisk(func() { t.Error("a stall began") }, func(time.Duration) { t.Error("a stall ended") })
+		for range 10 {
+			err := d.Change(func() error {
+				time.Sleep(StallAfter - time.Millisecond)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// Requirement: FORM-007
+func TestWhoWaitsForADiskIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDisk(func() {}, func(time.Duration) {})
+		end := make(chan struct{})
+		var running atomic.Int32
+
+		results := make(chan error, 3*WaitersAtOnce)
+		for range 3 * WaitersAtOnce {
+			go func() {
+				_, err := Within(d, time.Second, func() (int, error) {
+					running.Add(1)
+					<-end
+					return 0, nil
+				})
+				results <- err
+			}()
+		}
+
+		began := time.Now()
+		for range cap(results) {
+			if err := <-results; !errors.Is(err, ErrStalled) {
+				t.Error(err)
+			}
+		}
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("they were answered after %s", waited)
+		}
+		if n := running.Load(); n != WaitersAtOnce {
+			t.Errorf("%d wait for the disk", n)
+		}
+
+		close(end)
+		synctest.Wait()
+		if v, err := Within(d, time.Second, func() (int, error) { return 7, nil }); v != 7 || err != nil {
+			t.Errorf("once it answers: %d %v", v, err)
+		}
+	})
+}
