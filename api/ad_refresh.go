@@ -5,23 +5,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
-
-// A Renewal asks for a new deadline of one registration.
-type Renewal struct {
-	ID       string `json:"id"`           // rid or name
-	Lifetime uint32 `json:"lt,omitempty"` // seconds; 0 keeps the one that was granted
-}
-
-// A Renewed is what became of a Renewal: the answer that it would have had alone.
-type Renewed struct {
-	ID       string            `json:"id"` // as asked
-	Status   int               `json:"status"`
-	Lifetime uint32            `json:"lt"`      // granted, in seconds; 0 where it was refused
-	Problem  directory.Problem `json:"problem"` // why it was refused; empty where it was not
-	Detail   string            `json:"detail"`
-}
 
 // renewalsAToken is how many renewals count as one write against a caller's
 // quota: about what they cost.
@@ -38,7 +24,7 @@ func (s *Server) refreshMany(w http.ResponseWriter, c *call) error {
 	if err := s.paceMore(c, Writes, len(items)/renewalsAToken); err != nil {
 		return err
 	}
-	var told []Renewed
+	var told []wire.Renewed
 	out, err := s.judged(c, func() (out directory.Outcome, err error) {
 		out, told, err = s.renew(c, items)
 		return out, err
@@ -55,9 +41,9 @@ func (s *Server) refreshMany(w http.ResponseWriter, c *call) error {
 }
 
 // renew refreshes each of a list that the caller may, and tells of each.
-func (s *Server) renew(c *call, items []Renewal) (out directory.Outcome, told []Renewed, err error) {
+func (s *Server) renew(c *call, items []wire.Renewal) (out directory.Outcome, told []wire.Renewed, err error) {
 	fresh := s.newNames(c)
-	told = make([]Renewed, len(items))
+	told = make([]wire.Renewed, len(items))
 	ask := directory.RefreshingMany{Caller: s.caller(c)}
 	var places []int // in items, of what is asked for
 	var known []bool // here
@@ -67,7 +53,7 @@ func (s *Server) renew(c *call, items []Renewal) (out directory.Outcome, told []
 			told[i] = refusedRenewal(err)
 			continue
 		}
-		ask.Items = append(ask.Items, directory.Renewal{RID: rid, Lifetime: s.cappedOf(c, item.Lifetime, e)})
+		ask.Items = append(ask.Items, directory.Renewal{RID: rid, Lifetime: s.cappedOf(c, item.LifetimeSeconds, e)})
 		places, known = append(places, i), append(known, e != nil)
 	}
 	if len(ask.Items) == 0 {
@@ -81,19 +67,19 @@ func (s *Server) renew(c *call, items []Renewal) (out directory.Outcome, told []
 		if r.Err != nil {
 			told[i] = refusedRenewal(veiledFrom(items[i].ID, known[at], r.Err))
 		} else {
-			told[i] = Renewed{Status: http.StatusNoContent, Lifetime: r.Granted}
+			told[i] = wire.Renewed{Status: http.StatusNoContent, LifetimeSeconds: r.Granted}
 		}
 	}
 	return out, told, nil
 }
 
 // readRenewals reads the list that a body is.
-func readRenewals(w http.ResponseWriter, c *call) ([]Renewal, error) {
+func readRenewals(w http.ResponseWriter, c *call) ([]wire.Renewal, error) {
 	body, err := readBody(w, c)
 	if err != nil {
 		return nil, err
 	}
-	var items []Renewal
+	var items []wire.Renewal
 	if err := json.Unmarshal(body, &items, json.RejectUnknownMembers(true)); err != nil {
 		return nil, directory.Refuse(directory.BadRequest, `The body is no array of {"id": RID or NAME, "lt": seconds}: %w`, err)
 	}
@@ -104,23 +90,23 @@ func readRenewals(w http.ResponseWriter, c *call) ([]Renewal, error) {
 }
 
 // renewable finds one of a list, as target finds the one of a path.
-func (s *Server) renewable(c *call, item Renewal, fresh func() error) (*directory.Entry, directory.RID, error) {
-	if item.Lifetime != 0 && item.Lifetime < directory.MinLifetime {
-		return nil, directory.RID{}, directory.Refuse(directory.BadLifetime, "lt is %d; it is a whole number of seconds from %d to 4294967295", item.Lifetime, directory.MinLifetime)
+func (s *Server) renewable(c *call, item wire.Renewal, fresh func() error) (*directory.Entry, directory.RID, error) {
+	if item.LifetimeSeconds != 0 && item.LifetimeSeconds < directory.MinLifetime {
+		return nil, directory.RID{}, directory.Refuse(directory.BadLifetime, "lt is %d; it is a whole number of seconds from %d to 4294967295", item.LifetimeSeconds, directory.MinLifetime)
 	}
-	if err := longEnough(item.Lifetime, s.shortest(c)); err != nil {
+	if err := longEnough(item.LifetimeSeconds, s.shortest(c)); err != nil {
 		return nil, directory.RID{}, err
 	}
 	return s.targetOf(c, item.ID, fresh)
 }
 
-func refusedRenewal(err error) Renewed {
+func refusedRenewal(err error) wire.Renewed {
 	why := explain(err).err
-	return Renewed{Status: rulings[why.Problem].status, Problem: why.Problem, Detail: why.Detail}
+	return wire.Renewed{Status: rulings[why.Problem].status, Problem: string(why.Problem), Detail: why.Detail}
 }
 
 // appendRenewed writes the answer: an array in the order of what was asked.
-func appendRenewed(items []Renewal, told []Renewed) []byte {
+func appendRenewed(items []wire.Renewal, told []wire.Renewed) []byte {
 	b := append(make([]byte, 0, 80*len(told)), '[')
 	for i, r := range told {
 		if i > 0 {
@@ -129,9 +115,9 @@ func appendRenewed(items []Renewal, told []Renewed) []byte {
 		b = directory.AppendText(append(b, '{'), "id", items[i].ID)
 		b = directory.AppendUint(b, "status", uint64(r.Status))
 		if r.Problem == "" {
-			b = directory.AppendUint(b, "lt", uint64(r.Lifetime))
+			b = directory.AppendUint(b, "lt", uint64(r.LifetimeSeconds))
 		} else {
-			b = directory.AppendText(b, "problem", string(r.Problem))
+			b = directory.AppendText(b, "problem", r.Problem)
 			b = directory.AppendText(b, "detail", r.Detail)
 		}
 		b = append(b, '}')

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/go-json-experiment/json"
@@ -99,14 +98,4 @@ func (s *Server) operates(c *call, action string) bool {
 		c.decided = d.Policies
 	}
 	return d.Allow
-}
-
-// TransferOwner gives a registration (rid, name or path) to another identity: of its
-// owner, or an operator.
-func (c *Client) TransferOwner(ctx context.Context, id string, to directory.Identity) (*Reply, error) {
-	body, err := json.Marshal(newOwner{to})
-	if err != nil {
-		return nil, err
-	}
-	return c.change(ctx, http.MethodPost, path(id)+"/transfer", nil, body)
 }

@@ -1,11 +1,9 @@
 package api
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,6 +17,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/roster-mesh/roster/api/client"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -68,7 +68,7 @@ func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // inBubble serves s within a bubble and returns what makes clients of it.
-func inBubble(t *testing.T, s *Server, protocol ...func(*http.Protocols, bool)) func(id string) *Client {
+func inBubble(t *testing.T, s *Server, protocol ...func(*http.Protocols, bool)) func(id string) *apiclient.Client {
 	t.Helper()
 	protocols := &http.Protocols{}
 	for _, use := range append(protocol, (*http.Protocols).SetHTTP1)[:1] {
@@ -88,13 +88,13 @@ func inBubble(t *testing.T, s *Server, protocol ...func(*http.Protocols, bool)) 
 		<-done
 		time.Sleep(time.Second) // for the handlers, which Close doesn't wait for
 	})
-	return func(id string) *Client {
-		return NewClient("http://alpha.test", &http.Client{Transport: caller{id, tr}, Timeout: 30 * time.Second})
+	return func(id string) *apiclient.Client {
+		return apiclient.NewDirect("http://alpha.test", &http.Client{Transport: caller{id, tr}, Timeout: 30 * time.Second})
 	}
 }
 
 // read reads events until there have been n.
-func read(t *testing.T, w *Watch, n int) (got []*WatchEvent) {
+func read(t *testing.T, w *apiclient.Watch, n int) (got []*apiclient.WatchEvent) {
 	t.Helper()
 	for range n {
 		e, err := w.Next()
@@ -106,7 +106,7 @@ func read(t *testing.T, w *Watch, n int) (got []*WatchEvent) {
 	return got
 }
 
-func watching(t *testing.T, c *Client, opt LookupOptions, lastID string) *Watch {
+func watching(t *testing.T, c *apiclient.Client, opt apiclient.LookupOptions, lastID string) *apiclient.Watch {
 	t.Helper()
 	w, err := c.Watch(t.Context(), opt, lastID)
 	if err != nil {
@@ -117,12 +117,12 @@ func watching(t *testing.T, c *Client, opt LookupOptions, lastID string) *Watch 
 }
 
 // told is what events say, in short.
-func told(events []*WatchEvent) string {
+func told(events []*apiclient.WatchEvent) string {
 	var words []string
 	for _, e := range events {
 		word := e.Kind
-		if e.Agent != nil {
-			word += " " + e.Agent.Agent
+		if e.Item != nil {
+			word += " " + e.Item.Agent
 		}
 		if e.Removed != nil {
 			word += " " + e.Removed.Agent
@@ -135,7 +135,7 @@ func told(events []*WatchEvent) string {
 	return strings.Join(words, ", ")
 }
 
-func wantTold(t *testing.T, events []*WatchEvent, want string) {
+func wantTold(t *testing.T, events []*apiclient.WatchEvent, want string) {
 	t.Helper()
 	if got := told(events); got != want {
 		t.Errorf("told: %s\n want: %s", got, want)
@@ -159,7 +159,7 @@ func TestWatchStream(t *testing.T) {
 		one, foreign := entry(t, alpha, rid(1), "one", 1, aDocument), entry(t, beta, rid(2), "two", 5, aDocument)
 		s := newTestServer(t, nil, one, foreign, entry(t, alpha, rid(3), "secret", 2, aDocument), entry(t, alpha, rid(4), "none", 3, `{"base":"https://a.test","protocols":["a2a"]}`))
 		view, ada := s.cfg.View, inBubble(t, s)("/agent/bob")
-		w := watching(t, ada, LookupOptions{Protocol: []string{"mcp"}}, "")
+		w := watching(t, ada, apiclient.LookupOptions{Protocol: []string{"mcp"}}, "")
 		events := read(t, w, 4)
 		wantTold(t, events, "reset (new), added one, added two, current")
 		for i, e := range events {
@@ -168,10 +168,10 @@ func TestWatchStream(t *testing.T) {
 			}
 		}
 		for _, e := range events[1:3] {
-			if p := e.Agent.Provenance; p.Authority == "" || p.Href == "" || p.Revision == 0 || p.ExpiresAt == "" || p.Verification.State == "" {
-				t.Errorf("%s lacks provenance: %s", e.Agent.Agent, e.Data)
+			if p := e.Item.Provenance; p.Authority == "" || p.Href == "" || p.Revision == 0 || p.ExpiresAt.IsZero() || p.Verification.State == "" {
+				t.Errorf("%s lacks provenance: %s", e.Item.Agent, e.Data)
 			}
-			l, err := ada.Lookup(t.Context(), LookupOptions{Agent: e.Agent.Agent})
+			l, err := ada.Lookup(t.Context(), apiclient.LookupOptions{Agent: e.Item.Agent})
 			if err != nil || !strings.Contains(string(l.Body), string(e.Data)) {
 				t.Errorf("it is not a lookup's item: %s, which are %s (%v)", e.Data, l.Body, err)
 			}
@@ -197,16 +197,16 @@ func TestWatchStream(t *testing.T) {
 
 		view.Own().Put(entry(t, alpha, rid(6), "late", 10, aDocument))
 		for i, want := range []string{"removed one (hidden), removed two (removed), added late", "removed two (removed), added late", "added late"} {
-			again := watching(t, ada, LookupOptions{Protocol: []string{"mcp"}}, events[i].ID)
+			again := watching(t, ada, apiclient.LookupOptions{Protocol: []string{"mcp"}}, events[i].ID)
 			wantTold(t, read(t, again, 3-i), want)
 		}
 		id := events[2].ID
-		for name, other := range map[string]*Watch{
-			"another caller": watching(t, inBubble(t, s)("/agent/eve"), LookupOptions{Protocol: []string{"mcp"}}, id),
-			"another filter": watching(t, ada, LookupOptions{CapName: []string{"x"}}, id),
-			"another form":   watching(t, ada, LookupOptions{Protocol: []string{"mcp"}, Brief: true}, id),
-			"another node":   watching(t, inBubble(t, newTestServer(t, nil))("/agent/bob"), LookupOptions{Protocol: []string{"mcp"}}, id),
-			"nonsense":       watching(t, ada, LookupOptions{}, "yesterday"),
+		for name, other := range map[string]*client.Watch{
+			"another caller": watching(t, inBubble(t, s)("/agent/eve"), apiclient.LookupOptions{Protocol: []string{"mcp"}}, id),
+			"another filter": watching(t, ada, apiclient.LookupOptions{CapName: []string{"x"}}, id),
+			"another form":   watching(t, ada, apiclient.LookupOptions{Protocol: []string{"mcp"}, Brief: true}, id),
+			"another node":   watching(t, inBubble(t, newTestServer(t, nil))("/agent/bob"), apiclient.LookupOptions{Protocol: []string{"mcp"}}, id),
+			"nonsense":       watching(t, ada, apiclient.LookupOptions{}, "yesterday"),
 		} {
 			if e := read(t, other, 1); told(e) != "reset (lost)" || other.ID() != "" {
 				t.Errorf("%s: %s, and the client's id is %q", name, told(e), other.ID())
@@ -222,14 +222,14 @@ func TestWatchEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		why   string
 		after time.Duration
-		query LookupOptions
+		query apiclient.LookupOptions
 		over  func(*http.Protocols, bool)
 	}{
-		"credential": {EndCredential, 100 * time.Second, LookupOptions{}, (*http.Protocols).SetHTTP1},
-		"stopping":   {EndStopping, 50 * time.Second, LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
-		"stale":      {EndStale, 300 * time.Second, LookupOptions{}, (*http.Protocols).SetHTTP1},
-		"bears it":   {EndCredential, 1000 * time.Second, LookupOptions{ReadOptions: ReadOptions{Consistency: "stale"}}, (*http.Protocols).SetHTTP1},
-		"over h2":    {EndCredential, 1000 * time.Second, LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
+		"credential": {EndCredential, 100 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
+		"stopping":   {EndStopping, 50 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
+		"stale":      {EndStale, 300 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
+		"bears it":   {EndCredential, 1000 * time.Second, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}}, (*http.Protocols).SetHTTP1},
+		"over h2":    {EndCredential, 1000 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 				s.cfg.View.Own().Put(revised(one, "one", i+2))
 			}
 		}
-		w := watching(t, inBubble(t, s)("/agent/bob"), LookupOptions{}, "")
+		w := watching(t, inBubble(t, s)("/agent/bob"), apiclient.LookupOptions{}, "")
 		read(t, w, 2)
 		burst()
 		time.Sleep(5 * time.Second)
@@ -309,7 +309,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 			t.Errorf("told %d of 40000 changes", n)
 		}
 
-		w = watching(t, inBubble(t, s)("/agent/bob"), LookupOptions{}, "")
+		w = watching(t, inBubble(t, s)("/agent/bob"), apiclient.LookupOptions{}, "")
 		read(t, w, 3)
 		burst()
 		time.Sleep(writeTime + time.Second)
@@ -318,29 +318,6 @@ func TestWatchDropsSlowClients(t *testing.T) {
 			t.Errorf("%d watches are left of clients who read nothing", n)
 		}
 	})
-}
-
-// A client bears no stream that is silent, and keeps what the stream says apart
-// from its own end.
-func TestClientNoticesSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, nil)
-		w := watching(t, inBubble(t, s)("/agent/bob"), LookupOptions{}, "")
-		read(t, w, 2)
-		w.events.r.Reset(lively{blocked{w.ctx.Done()}, time.AfterFunc(silence, func() { w.close() })})
-		began := time.Now()
-		if _, err := w.Next(); err == nil || time.Since(began) > silence {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-	})
-}
-
-// blocked is a connection on which nothing comes.
-type blocked struct{ until <-chan struct{} }
-
-func (b blocked) Read([]byte) (int, error) {
-	<-b.until
-	return 0, net.ErrClosed
 }
 
 // There are only so many streams, at the node and of one caller; the refusals say
@@ -353,19 +330,19 @@ func TestWatchLimits(t *testing.T) {
 		client := inBubble(t, s)
 		refused := func(id string, status int) {
 			t.Helper()
-			var e *Error
-			if _, err := client(id).Watch(t.Context(), LookupOptions{}, ""); !errors.As(err, &e) || e.Status != status || e.RetryAfter == 0 {
+			var e *apiclient.Error
+			if _, err := client(id).Watch(t.Context(), apiclient.LookupOptions{}, ""); !errors.As(err, &e) || e.Status != status || e.RetryAfter() == 0 {
 				t.Errorf("%s: %v, want %d", id, err, status)
 			}
 		}
-		first := watching(t, client("/agent/bob"), LookupOptions{}, "")
-		watching(t, client("/agent/bob"), LookupOptions{}, "")
+		first := watching(t, client("/agent/bob"), apiclient.LookupOptions{}, "")
+		watching(t, client("/agent/bob"), apiclient.LookupOptions{}, "")
 		refused("/agent/bob", 429)
-		watching(t, client("/agent/eve"), LookupOptions{}, "")
+		watching(t, client("/agent/eve"), apiclient.LookupOptions{}, "")
 		refused("/agent/eve", 503)
 		_ = first.Close()
 		synctest.Wait()
-		watching(t, client("/agent/bob"), LookupOptions{}, "")
+		watching(t, client("/agent/bob"), apiclient.LookupOptions{}, "")
 	})
 }
 
@@ -380,30 +357,6 @@ func TestWatchHasNoHead(t *testing.T) {
 	wantStatus(t, ask(t, s, "/agent/bob", "GET", "/ad/watch?agent=a*b", ""), 400)
 	wantStatus(t, ask(t, s, "/agent/bob", "GET", "/ad/watch?brief=perhaps", ""), 400)
 	wantStatus(t, ask(t, s, "liar", "GET", "/ad/watch", ""), 401)
-}
-
-// Whatever bytes a stream has, its reader returns or ends; what it returns is in
-// the stream, and reads the same when it is written again.
-func FuzzEventReader(f *testing.F) {
-	f.Add([]byte("retry: 2000\n\nevent: added\nid: 1.2.3\ndata: {\"a\":1}\n\n: nothing\nid: 4\n\n"))
-	f.Add([]byte("data: {\r\ndata:}\r\n\r\nid\ndata\n\nevent:x\n\n"))
-	f.Add([]byte("data: [1]\n\nid: \x00\ndata: 2"))
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		r := eventReader{r: bufio.NewReader(bytes.NewReader(stream))}
-		for {
-			e, err := r.next()
-			if err != nil {
-				return
-			}
-			if len(e.Data) == 0 || len(e.Data) > maxEventLine+len(stream) {
-				t.Fatalf("%d bytes of data", len(e.Data))
-			}
-			again := eventReader{r: bufio.NewReader(strings.NewReader(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Kind, strings.ReplaceAll(string(e.Data), "\n", "\ndata: "))))}
-			if e2, err := again.next(); err != nil || e2.ID != e.ID || e2.Kind != e.Kind || !bytes.Equal(e2.Data, e.Data) {
-				t.Fatalf("%+v is read as %+v again (%v)", e, e2, err)
-			}
-		}
-	})
 }
 
 // What a watch costs its node for each event that it sends.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -179,7 +180,7 @@ func (a auditedPeerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to 
 	return a.operate(ctx, "peer.set", peer.Name(), func() error { return a.peerings.Set(ctx, peer, to) })
 }
 
-func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (made Invitation, err error) {
+func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (made wire.Invitation, err error) {
 	err = a.operate(ctx, "peer.invite", peer.Name(), func() (err error) {
 		made, err = a.peerings.Invite(ctx, peer, life)
 		return err
@@ -195,7 +196,7 @@ func (a auditedPeerings) Redeem(ctx context.Context, secret string, peer directo
 	return a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() error { return a.peerings.Redeem(ctx, secret, peer) })
 }
 
-func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb PeerVerb) error {
+func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
 	return a.operate(ctx, "peer."+string(verb), peer.Name(), func() error { return a.peerings.Change(ctx, peer, verb) })
 }
 
@@ -234,7 +235,7 @@ func (a auditedBackups) Save(ctx context.Context, w io.Writer) error {
 	return a.operate(ctx, "snapshot.save", "", func() error { return a.Backups.Save(ctx, w) })
 }
 
-func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (done Restored, err error) {
+func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (done wire.Restored, err error) {
 	err = a.operate(ctx, "snapshot.restore", "", func() error {
 		done, err = a.Backups.Restore(ctx, backup, force, reason)
 		return err

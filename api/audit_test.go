@@ -8,6 +8,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -27,7 +28,9 @@ func TestOperatorsAreAudited(t *testing.T) {
 	})
 	c := newTestClient(t, s, "/ops/operator")
 	for action, do := range map[string]func() error{
-		"peer.set":      func() error { return c.SetPeer(t.Context(), "beta.test", PeerSettings{Export: &directory.PeerRules{}}) },
+		"peer.set": func() error {
+			return c.SetPeer(t.Context(), "beta.test", apiclient.PeerSettings{Export: &apiclient.PeerRules{}})
+		},
 		"snapshot.save": func() error { return c.SaveSnapshot(t.Context(), io.Discard) },
 	} {
 		trail = invocationTrail{}

@@ -9,18 +9,20 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/client/contract"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
 // quietOperator is a node with one peer, which takes any peering.
 type quietOperator struct{ set func(directory.Peering) }
 
-func (quietOperator) Keys() KeysStatus { return KeysStatus{Keys: []SigningKey{}} }
+func (quietOperator) Keys() wire.KeysStatus { return wire.KeysStatus{Keys: []wire.SigningKey{}} }
 
 func (quietOperator) RotateKey(context.Context) error { return errNoLeader }
 
@@ -30,25 +32,25 @@ func (quietOperator) Evidence(spiffeid.TrustDomain, string) ([]byte, error) {
 	return []byte(`{"offence":"E3","keys":["a","b"],"bundle":{}}` + "\n"), nil
 }
 
-func (quietOperator) Policy() PolicyText {
-	return PolicyText{Policy: "permit (principal, action, resource);", Version: 7}
+func (quietOperator) Policy() wire.PolicyText {
+	return wire.PolicyText{Policy: "permit (principal, action, resource);", Version: 7}
 }
 
 func (quietOperator) SetPolicy(context.Context, directory.Identity, string, []uint64) (directory.Outcome, error) {
 	return directory.Outcome{}, errNoLeader
 }
 
-func (quietOperator) Raft() RaftStatus {
-	return RaftStatus{Leader: "spiffe://alpha.test/roster/node/1", Peers: []RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,
+func (quietOperator) Raft() wire.RaftStatus {
+	return wire.RaftStatus{Leader: "spiffe://alpha.test/roster/node/1", Peers: []wire.RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,
 		LastContact: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}}}
 }
 
-func (quietOperator) Members() []Member {
-	return []Member{{ID: "spiffe://beta.test/roster/node/1", Domain: "beta.test", Address: "127.0.0.1:2", State: "alive"}}
+func (quietOperator) Members() []wire.Member {
+	return []wire.Member{{ID: "spiffe://beta.test/roster/node/1", Domain: "beta.test", Address: "127.0.0.1:2", State: "alive"}}
 }
 
-func (quietOperator) Peers() []Peer {
-	return []Peer{{Domain: "beta.test", State: "active", Agreed: "active", Watermark: "1.2", LagRevisions: 3, Received: map[string]uint64{"applied": 4}}}
+func (quietOperator) Peers() []wire.Peer {
+	return []wire.Peer{{Domain: "beta.test", State: "active", Agreed: "active", Watermark: "1.2", LagRevisions: 3, Received: map[string]uint64{"applied": 4}}}
 }
 
 func (o quietOperator) SetPeering(_ context.Context, p directory.Peering) error {
@@ -77,11 +79,11 @@ func (c asCaller) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // newTestClient returns a client of s as one of alpha.test's callers.
-func newTestClient(t *testing.T, s *Server, caller string) *Client {
+func newTestClient(t *testing.T, s *Server, caller string) *apiclient.Client {
 	t.Helper()
 	server := httptest.NewServer(s.Handler())
 	t.Cleanup(server.Close)
-	return NewClient(server.URL, &http.Client{Transport: asCaller(caller)})
+	return apiclient.NewDirect(server.URL, &http.Client{Transport: asCaller(caller)})
 }
 
 func TestClientReads(t *testing.T) {
@@ -94,7 +96,7 @@ func TestClientReads(t *testing.T) {
 	c := newTestClient(t, s, "/ops/operator")
 
 	var names []string
-	for l, err := c.Lookup(t.Context(), LookupOptions{Agent: "agent *", Protocol: []string{"mcp"}, Count: 2}); l != nil; l, err = c.Next(t.Context(), l) {
+	for l, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "agent *", Protocol: []string{"mcp"}, Count: 2}); l != nil; l, err = c.Next(t.Context(), l) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,21 +150,24 @@ func TestClientErrors(t *testing.T) {
 	}{
 		{directory.NotFound, 404, func() error { _, err := c.Get(t.Context(), "nobody"); return err }},
 		{directory.Unavailable, 503, func() error {
-			_, err := c.Register(t.Context(), "one", []byte(aDocument), RegisterOptions{Lifetime: 60})
+			_, err := c.Register(t.Context(), "one", []byte(aDocument), apiclient.RegisterOptions{Lifetime: time.Minute})
 			return err
 		}},
 		{directory.BadLifetime, 400, func() error {
-			_, err := c.Register(t.Context(), "one", []byte(aDocument), RegisterOptions{Lifetime: 1})
+			_, err := c.Register(t.Context(), "one", []byte(aDocument), apiclient.RegisterOptions{Lifetime: time.Second})
 			return err
 		}},
-		{directory.BadDocument, 400, func() error { _, err := c.Register(t.Context(), "one", []byte(`{}`), RegisterOptions{}); return err }},
+		{directory.BadDocument, 400, func() error {
+			_, err := c.Register(t.Context(), "one", []byte(`{}`), apiclient.RegisterOptions{})
+			return err
+		}},
 		{directory.ForeignRegistration, 403, func() error { _, err := c.Deregister(t.Context(), rid(1)); return err }},
 		{directory.Unavailable, 503, func() error { _, err := c.Refresh(t.Context(), rid(7), 0); return err }},
 		{directory.Forbidden, 403, func() error { _, _, err := c.Raft(t.Context()); return err }},
 		{"", 300, func() error { _, err := c.Get(t.Context(), "twice"); return err }},
 	} {
-		var e *Error
-		if err := x.do(); !errors.As(err, &e) || e.Problem != x.problem || e.Status != x.status || e.Error() == "" || len(e.Body) == 0 {
+		var e *apiclient.Error
+		if err := x.do(); !errors.As(err, &e) || e.Code != string(x.problem) || e.Status != x.status || e.Error() == "" || len(e.Body) == 0 {
 			t.Errorf("got %#v, want %s with %d", err, x.problem, x.status)
 		}
 	}
@@ -172,7 +177,7 @@ func TestClientSetsPeerings(t *testing.T) {
 	var set directory.Peering
 	s := newTestServer(t, func(cfg *Config) { cfg.Operator = quietOperator{func(p directory.Peering) { set = p }} })
 	want := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte(`{"keys":[]}`), Addresses: []string{"https://127.0.0.1:8401"}, Gossip: []string{"127.0.0.1:9401"}, Mesh: true}
-	if err := newTestClient(t, s, "/ops/operator").SetPeering(t.Context(), want); err != nil || !set.Equal(want) {
+	if err := newTestClient(t, s, "/ops/operator").SetPeering(t.Context(), WirePeering(want)); err != nil || !set.Equal(want) {
 		t.Errorf("set is %+v, %v; want %+v", set, err, want)
 	}
 	for _, body := range []string{
@@ -186,105 +191,6 @@ func TestClientSetsPeerings(t *testing.T) {
 	}
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/peers", `{}`), 403)
 	wantStatus(t, ask(t, s, "", "POST", "/v1/operator/peers", `{}`), 401)
-}
-
-// slow is a directory whose every answer takes so long.
-type slow time.Duration
-
-func (d slow) RoundTrip(r *http.Request) (*http.Response, error) {
-	select {
-	case <-time.After(time.Duration(d)):
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
-	}
-	w := httptest.NewRecorder()
-	_, _ = io.WriteString(w, `{"agents":[],"candidates":[]}`)
-	return w.Result(), nil
-}
-
-// A client bears that the directory waits as long as it was asked to, and an agent that
-// takes its time; nothing else.
-func TestClientWaitsForWhatItAskedToWaitFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := func(takes time.Duration) *Client {
-			return NewClient("https://ad.alpha.test", &http.Client{Transport: slow(takes), Timeout: 30 * time.Second})
-		}
-		min := []string{"alpha.test=1.2"}
-		if _, err := client(59*time.Second).Lookup(t.Context(), LookupOptions{ReadOptions: ReadOptions{Min: min, Wait: 60}}); err != nil {
-			t.Errorf("asked to wait for 60 s: %v", err)
-		}
-		if _, err := client(59*time.Second).Discover(t.Context(), DiscoverOptions{ReadOptions: ReadOptions{Min: min, Wait: 45}}); err != nil {
-			t.Errorf("asked to wait for 45 s: %v", err)
-		}
-		if _, err := client(9*time.Minute).Invoke(t.Context(), "agent", "", []byte(`{}`), InvokeOptions{NoValidate: true}); err != nil {
-			t.Errorf("an agent that takes 9 minutes: %v", err)
-		}
-		if _, err := client(31*time.Second).Lookup(t.Context(), LookupOptions{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a directory that takes 31 s: %v", err)
-		}
-	})
-}
-
-// What is no directory answers 200 to everything: no change is taken for made, and
-// nothing that was looked for for absent.
-func TestClientKnowsADirectorysAnswers(t *testing.T) {
-	const id = "spiffe://alpha.test/roster/node/1"
-	for _, body := range []string{"<html>", "{}", "null", `{"status":"ok"}`} {
-		portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
-		c, ctx := NewClient(portal.URL, portal.Client()), t.Context()
-		for what, ask := range map[string]func() error{
-			"Register":      func() error { _, err := c.Register(ctx, "x", []byte("{}"), RegisterOptions{}); return err },
-			"Refresh":       func() error { _, err := c.Refresh(ctx, "x", 0); return err },
-			"Deregister":    func() error { _, err := c.Deregister(ctx, "x"); return err },
-			"Owned":         func() error { _, _, err := c.Owned(ctx, identity("/agent/bob"), ""); return err },
-			"EndOwned":      func() error { _, _, err := c.EndOwned(ctx, identity("/agent/bob")); return err },
-			"Discover":      func() error { _, err := c.Discover(ctx, DiscoverOptions{Query: "x"}); return err },
-			"Resolve":       func() error { _, err := c.Resolve(ctx, DiscoverOptions{Query: "x"}); return err },
-			"Invite":        func() error { _, _, err := c.Invite(ctx, "beta.test", 0); return err },
-			"Keys":          func() error { _, _, err := c.Keys(ctx); return err },
-			"Policy":        func() error { _, _, err := c.Policy(ctx); return err },
-			"Members":       func() error { _, _, err := c.Members(ctx); return err },
-			"Peers":         func() error { _, _, err := c.Peers(ctx); return err },
-			"Flagged":       func() error { _, _, err := c.Flagged(ctx); return err },
-			"Restore":       func() error { _, _, err := c.RestoreSnapshot(ctx, strings.NewReader("x"), 1, false, ""); return err },
-			"TransferOwner": func() error { _, err := c.TransferOwner(ctx, "x", identity("/agent/bob")); return err },
-			"RefreshMany":   func() error { _, err := c.RefreshMany(ctx, []Renewal{{ID: "x"}}); return err },
-			"Get":           func() error { _, err := c.Get(ctx, "x"); return err },
-			"Lookup":        func() error { _, err := c.Lookup(ctx, LookupOptions{}); return err },
-			"Watch":         func() error { _, err := c.Watch(ctx, LookupOptions{}, ""); return err },
-			"Raft":          func() error { _, _, err := c.Raft(ctx); return err },
-			"Transfer":      func() error { return c.Transfer(ctx, id) },
-			"RemoveMember":  func() error { return c.RemoveMember(ctx, id) },
-			"Admit":         func() error { return c.Admit(ctx, id, false) },
-			"Leave":         func() error { return c.Leave(ctx) },
-			"RotateKey":     func() error { return c.RotateKey(ctx) },
-			"RevokeKey":     func() error { return c.RevokeKey(ctx, "x") },
-			"SetPolicy":     func() error { return c.SetPolicy(ctx, "", nil) },
-			"SetPeering":    func() error { return c.SetPeering(ctx, directory.Peering{}) },
-			"Accept":        func() error { return c.Accept(ctx, "x") },
-			"ChangePeering": func() error { return c.ChangePeering(ctx, "beta.test", PeerRemove) },
-			"Redeem":        func() error { return c.Redeem(ctx, "x", directory.Peering{}) },
-		} {
-			if err := ask(); !errors.Is(err, ErrAnswer) {
-				t.Errorf("%s, answered with %s: %v", what, body, err)
-			}
-		}
-		portal.Close()
-	}
-}
-
-// A refusal is a directory's also where a proxy has added a parameter to its type.
-func TestClientKnowsAProblemByItsType(t *testing.T) {
-	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "Application/problem+json; charset=utf-8")
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, `{"type":"https://roster.example/problems/not-found","detail":"There is none."}`)
-	}))
-	defer node.Close()
-	var e *Error
-	if _, err := NewClient(node.URL, node.Client()).Get(t.Context(), "x"); !errors.As(err, &e) || e.Problem != directory.NotFound || e.Detail != "There is none." {
-		t.Errorf("%+v", err)
-	}
 }
 
 func TestAdmin(t *testing.T) {
@@ -336,22 +242,21 @@ func TestClientJudgesInvocations(t *testing.T) {
 	}, e)
 	server := httptest.NewServer(s.Handler())
 	defer server.Close()
-	c := NewClient(server.URL, &http.Client{Transport: asCaller("/agent/bob")})
-	by := InvokeOptions{Contract: directory.ContractOf(e)}
+	c := apiclient.NewDirect(server.URL, &http.Client{Transport: asCaller("/agent/bob")})
+	by := directory.ContractOf(e)
 	var unfit *directory.Error
-	if _, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), by); !errors.As(err, &unfit) || unfit.Problem != directory.BadInput || asked != 0 {
+	if _, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"m":1}`), by, apiclient.InvokeOptions{}); !errors.As(err, &unfit) || unfit.Problem != directory.BadInput || asked != 0 {
 		t.Errorf("an input against the schema: %v; asked %d times", err, asked)
 	}
-	var bad *BadAnswer
-	if r, err := c.Invoke(t.Context(), "agent", "", []byte(`{"n":1}`), by); !errors.As(err, &bad) || r == nil || string(r.Body) != `{"total":1}` {
+	var bad *contract.OutputError
+	if r, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"n":1}`), by, apiclient.InvokeOptions{}); !errors.As(err, &bad) || r == nil || string(r.Body) != `{"total":1}` {
 		t.Errorf("an answer against the schema: %v, %v", r, err)
 	}
-	by.NoValidate = true
-	if r, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), by); err != nil || r.Status != 200 || asked != 2 {
+	if r, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), apiclient.InvokeOptions{}); err != nil || r.Status != 200 || asked != 2 {
 		t.Errorf("what is not to be judged: %v, %v; asked %d times", r, err, asked)
 	}
-	var refused *Error
-	if _, err := c.Invoke(t.Context(), "nobody", "", []byte(`{}`), InvokeOptions{}); !errors.As(err, &refused) || refused.Status != 404 {
+	var refused *apiclient.Error
+	if _, err := contract.Invoke(t.Context(), c, "nobody", "", []byte(`{}`), nil, apiclient.InvokeOptions{}); !errors.As(err, &refused) || refused.Status != 404 {
 		t.Errorf("an agent that there isn't: %v", err)
 	}
 }

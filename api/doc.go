@@ -1,5 +1,6 @@
 // Package api is the HTTP surface of a node: what registrants, clients, peers
-// and operators see of a directory, and the Go client for it.
+// and operators see of a directory. Package api/client is the Go client for it, and
+// api/wire has the JSON types that both share.
 //
 // One table names every route, grouped by who may call it. From it come the
 // router, 405 with Allow, OPTIONS and HEAD. A handler returns an error instead
@@ -8,11 +9,6 @@
 //
 //	s := api.New(api.Config{Domain: domain, PublicURL: url, Registry: store, View: view, …})
 //	(&http.Server{Handler: s.Handler(), TLSConfig: …}).ServeTLS(listener, "", "")
-//
-// The client speaks the same routes and keeps the bodies as they came:
-//
-//	c, err := api.NewClient("https://127.0.0.1:8400", httpClient)
-//	listing, err := c.Lookup(ctx, api.LookupOptions{CapName: []string{"summarize"}})
 //
 // # Files
 //
@@ -30,9 +26,8 @@
 //	agents*, invoke          /agents, draft-cui-ai-agent-discovery-invocation
 //	woa*, wellknown          /.well-known, draft-gaikwad-woa and others
 //	mcp*                     /mcp, and its tools on standard input and output
-//	operator*                /v1/operator and peering, each with its part of the client
+//	operator*                /v1/operator and peering
 //	federation               /federation, whose handler is another package's
 //	openapi*                 what a node says of its routes
 //	admin                    the loopback listener
-//	client*                  the rest of the client
 package api

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -107,7 +108,7 @@ func TestSomeCallersHaveLifetimesOfTheirOwn(t *testing.T) {
 		}
 	}
 	one := &call{id: identityAt(t, "/batch/one")}
-	if _, _, err := s.renewable(one, Renewal{ID: rid(1), Lifetime: 600}, nil); directory.ProblemOf(err) != directory.BadLifetime {
+	if _, _, err := s.renewable(one, wire.Renewal{ID: rid(1), LifetimeSeconds: 600}, nil); directory.ProblemOf(err) != directory.BadLifetime {
 		t.Errorf("a renewal under the floor: %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -187,7 +188,7 @@ type behalfKey struct{}
 
 // within does a tool's request through this server's own handler, within the call
 // that ctx is of, as its caller and for as long as it goes on.
-func (s *Server) within(ctx context.Context, q *request) (*Reply, error) {
+func (s *Server) within(ctx context.Context, q *request) (*client.Reply, error) {
 	c, _ := ctx.Value(callKey{}).(*call)
 	if c == nil {
 		return nil, fmt.Errorf("a tool was called outside of a request")
@@ -205,7 +206,7 @@ func (s *Server) within(ctx context.Context, q *request) (*Reply, error) {
 	}
 	answer := &captured{header: http.Header{}}
 	err = answer.from(s.handler, r)
-	return &Reply{answer.status, answer.header, answer.body.Bytes()}, err
+	return &client.Reply{Status: answer.status, Header: answer.header, Body: answer.body.Bytes()}, err
 }
 
 // captured is an answer that is kept instead of sent.

@@ -9,20 +9,22 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/roster-mesh/roster/api/client"
 )
 
 // ServeTools answers MCP on in and out, newline-delimited, with the tools that a
 // node has at /mcp. What they ask goes to c's node, as c's identity. It returns
 // when in has ended and all is answered, or when ctx is done, with its error.
-func ServeTools(ctx context.Context, c *Client, in io.ReadCloser, out io.WriteCloser) error {
-	ask := func(ctx context.Context, q *request) (*Reply, error) {
-		r, err := c.do(ctx, q.method, q.target, nil, q.body)
-		if refused := (*Error)(nil); err == nil || errors.As(err, &refused) {
+func ServeTools(ctx context.Context, c *client.Client, in io.ReadCloser, out io.WriteCloser) error {
+	ask := func(ctx context.Context, q *request) (*client.Reply, error) {
+		r, err := c.Do(ctx, q.method, q.target, nil, q.body)
+		if refused := (*client.Error)(nil); err == nil || errors.As(err, &refused) {
 			return r, nil
 		}
 		return nil, unanswered(q, err)
 	}
-	return newToolServer(c.base, ask).Run(ctx, draining{&mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage}})
+	return newToolServer(c.Address(), ask).Run(ctx, draining{&mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage}})
 }
 
 // drainTime is how long the end of the input waits for answers.

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -399,7 +400,9 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	defer server.Close()
 	here, there := net.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- ServeTools(t.Context(), NewClient(server.URL, server.Client()), there, there) }()
+	go func() {
+		done <- ServeTools(t.Context(), apiclient.NewDirect(server.URL, server.Client()), there, there)
+	}()
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.IOTransport{Reader: here, Writer: here}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -453,7 +456,9 @@ func TestWhatIsNoMessageTakesNoAnswersAlong(t *testing.T) {
 	defer server.Close()
 	here, there := net.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- ServeTools(t.Context(), NewClient(server.URL, server.Client()), there, there) }()
+	go func() {
+		done <- ServeTools(t.Context(), apiclient.NewDirect(server.URL, server.Client()), there, there)
+	}()
 	go io.WriteString(here, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"get_agent","arguments":{"rid":"`+oneRID+`"}}}

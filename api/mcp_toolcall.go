@@ -10,12 +10,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
 // An asker does a tool's request for whoever called the tool. Its error is that
 // there is no answer.
-type asker func(context.Context, *request) (*Reply, error)
+type asker func(context.Context, *request) (*client.Reply, error)
 
 // instructions are what a model client is told of the whole. Nothing that a
 // registrant wrote is ever in it (WOA-036).
@@ -43,7 +44,9 @@ func newToolServer(base string, ask asker) *mcp.Server {
 			if err != nil {
 				refused := explain(err)
 				rule := rulings[refused.err.Problem]
-				reply = &Reply{rule.status, http.Header{}, problemBody(base, requestOf(ctx), refused, rule)}
+				reply = &client.Reply{
+					Status: rule.status, Header: http.Header{}, Body: problemBody(base, requestOf(ctx), refused, rule),
+				}
 			}
 			return t.result(reply), nil
 		})
@@ -61,7 +64,7 @@ func requestOf(ctx context.Context) string {
 }
 
 // call asks what one call of t asks for.
-func (t *tool) call(ctx context.Context, raw []byte, ask asker) (*Reply, error) {
+func (t *tool) call(ctx context.Context, raw []byte, ask asker) (*client.Reply, error) {
 	args, err := t.parseArguments(raw)
 	if err != nil {
 		return nil, err
@@ -77,7 +80,7 @@ func (t *tool) call(ctx context.Context, raw []byte, ask asker) (*Reply, error) 
 // result is an answer as the result of a call: its body, as structured content
 // and as text. What a registrant wrote is nowhere else (WOA-036). The headers
 // that say how fresh it is go along, and how to get the next page.
-func (t *tool) result(r *Reply) *mcp.CallToolResult {
+func (t *tool) result(r *client.Reply) *mcp.CallToolResult {
 	body := r.Body
 	if t.tell != nil && r.Status < 300 {
 		body = t.tell(r)
@@ -100,8 +103,8 @@ func (t *tool) result(r *Reply) *mcp.CallToolResult {
 }
 
 // cursorOf returns the cursor behind which the next page begins, or nothing.
-func cursorOf(r *Reply) string {
-	target, err := url.Parse(nextOf(r))
+func cursorOf(r *client.Reply) string {
+	target, err := url.Parse(r.NextPage())
 	if err != nil {
 		return ""
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -30,7 +32,7 @@ type tool struct {
 	results           []string // the schemas that its results may be of
 	ask               func(arguments) (*request, error)
 	// tell makes the result of an answer that has no body; nil where all have one.
-	tell func(*Reply) []byte
+	tell func(*client.Reply) []byte
 }
 
 // An argument is one property of a tool's input.
@@ -153,7 +155,7 @@ func askToRegister(args arguments) (*request, error) {
 }
 
 // tellRegistered says in a body what a registration's answer says in its header.
-func tellRegistered(r *Reply) []byte {
+func tellRegistered(r *client.Reply) []byte {
 	b := directory.AppendText([]byte{'{'}, "href", r.Header.Get("Location"))
 	created := []byte("false")
 	if r.Status == http.StatusCreated {
@@ -162,8 +164,9 @@ func tellRegistered(r *Reply) []byte {
 	b = directory.AppendRaw(b, "created", created)
 	b = appendOptional(b, "sunset", r.Header.Get("Sunset"))
 	b = appendOptional(b, "roster_index", r.Index())
-	if granted, err := registered(r, nil); err == nil && granted.Granted > 0 {
-		b = directory.AppendUint(b, "lt", uint64(granted.Granted))
+	var granted wire.Granted
+	if json.Unmarshal(r.Body, &granted) == nil && granted.LifetimeSeconds > 0 {
+		b = directory.AppendUint(b, "lt", uint64(granted.LifetimeSeconds))
 	}
 	return append(b, '}', '\n')
 }
@@ -272,7 +275,10 @@ func (args arguments) get(path string) (*request, error) {
 			q[a.named] = values
 		}
 	}
-	return &request{method: http.MethodGet, target: withQuery(path, q)}, nil
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return &request{method: http.MethodGet, target: path}, nil
 }
 
 // post is a POST to path of the arguments that its query has not.

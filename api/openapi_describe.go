@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -349,11 +350,11 @@ var operations = map[string]operation{
 	"POST /v1/operator/raft/leave":    ordered("Take the node that is asked out of its domain. It goes on until it is stopped, and is not ready.", "nothing", true),
 	"GET /v1/operator/snapshot": {
 		summary: "Save the domain's state while it runs: a backup that has all that was acknowledged before. It has secrets in it.",
-		answers: []good{{status: 200, what: "The backup, as it is made.", media: mediaBackup}}, problems: []directory.Problem{directory.Unavailable},
+		answers: []good{{status: 200, what: "The backup, as it is made.", media: wire.MediaBackup}}, problems: []directory.Problem{directory.Unavailable},
 	},
 	"POST /v1/operator/snapshot": {
 		summary:    "Restore a backup on all of the domain's nodes, and begin a new epoch. Refused where it is another domain's, or without force older than the domain or of a later epoch.",
-		parameters: []string{"force", "reason"}, media: mediaBackup,
+		parameters: []string{"force", "reason"}, media: wire.MediaBackup,
 		answers: []good{{status: 200, what: "Restored.", schema: "restored"}},
 		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Conflict, directory.Unavailable,
 			directory.OutcomeUnknown, Timeout},

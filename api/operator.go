@@ -4,25 +4,24 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
 // An Operator tells a node's operator how it stands, and takes what the operator
 // decides.
 type Operator interface {
-	Raft() RaftStatus
-	Members() []Member
-	Peers() []Peer
+	Raft() wire.RaftStatus
+	Members() []wire.Member
+	Peers() []wire.Peer
 	// SetPeering makes a peering or changes it, for the whole domain.
 	SetPeering(context.Context, directory.Peering) error
 	// Keys are the domain's, as its newest key document has them.
-	Keys() KeysStatus
+	Keys() wire.KeysStatus
 	// RotateKey gives this node another signing key.
 	RotateKey(context.Context) error
 	// RevokeKey takes a signing key back, for the whole domain and for good.
@@ -30,7 +29,7 @@ type Operator interface {
 	// Evidence is a file that Peers lists of a domain; the oldest where id is empty.
 	Evidence(domain spiffeid.TrustDomain, id string) ([]byte, error)
 	// Policy is what is in force at this node.
-	Policy() PolicyText
+	Policy() wire.PolicyText
 	// SetPolicy puts a policy in force, for the whole domain, as by wants it: none is
 	// taken that has an error, or by which by could not change it again, or, where
 	// replaces is not nil, in the place of one that has none of these versions. Its
@@ -38,113 +37,16 @@ type Operator interface {
 	SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error)
 }
 
-// A RaftStatus is how a domain's nodes hold its directory together.
-type RaftStatus struct {
-	Leader string     `json:"leader"` // a SPIFFE ID; empty where none is known
-	Peers  []RaftPeer `json:"peers"`
-	// Admitted are nodes that may join.
-	Admitted []Admission `json:"admitted,omitempty"`
-	// Quotas are how much of its quotas the domain uses.
-	Quotas QuotaStatus `json:"quotas,omitzero"`
-}
-
-// A QuotaStatus is how much of its quotas a domain uses. A limit of 0 is none.
-type QuotaStatus struct {
-	Registrations      uint64 `json:"registrations"`
-	RegistrationsLimit uint64 `json:"registrations_limit"`
-	Bytes              uint64 `json:"bytes"` // of documents, as they were written
-	BytesLimit         uint64 `json:"bytes_limit"`
-	Owners             int    `json:"owners"`
-	// LargestShare is the part of its quota, from 0 to 1, that the owner uses who uses
-	// most of it; exact to a 64th.
-	LargestShare float64 `json:"largest_share"`
-}
-
-// A RaftPeer is one node of the domain.
-type RaftPeer struct {
-	ID          string    `json:"id"` // its SPIFFE ID
-	Address     string    `json:"address"`
-	API         string    `json:"api,omitempty"` // base URL of its directory, where it has said
-	Voter       bool      `json:"voter"`
-	LastContact time.Time `json:"last_contact,omitzero"` // when the node that answers heard of it last
-	Unheard     bool      `json:"unheard,omitzero"`      // who leads has not heard it since it leads
-}
-
-// A Member is one node in the mesh's gossip pool.
-type Member struct {
-	ID      string `json:"id"` // its SPIFFE ID
-	Domain  string `json:"domain"`
-	Address string `json:"address"`
-	State   string `json:"state"` // alive, or lost: it was a member and is looked for
-}
-
-// A Peer is how one peered domain stands, as the node that answers sees it.
-type Peer struct {
-	Domain string `json:"domain"`
-	// State is honest: pending, active, frozen or terminated as agreed; but behind,
-	// failing or unlisted (it answers, and lets this domain have nothing) where this
-	// node finds an active peer so.
-	State       string `json:"state"`
-	Agreed      string `json:"agreed"`                // pending, active, frozen, terminated
-	Fingerprint string `json:"fingerprint,omitempty"` // of the bundle that is believed
-	// BundleEndpoint is where the peer's bundle is had anew, when that was done last,
-	// and why it could not be.
-	BundleEndpoint string    `json:"bundle_endpoint,omitempty"`
-	BundleChecked  time.Time `json:"bundle_checked,omitzero"`
-	BundleError    string    `json:"bundle_error,omitempty"`
-
-	Exported     bool              `json:"exported"`          // whether the peer may have what is for the mesh
-	Unlisted     bool              `json:"unlisted,omitzero"` // whether it lets this domain have nothing
-	Until        time.Time         `json:"invited_until,omitzero"`
-	EndedBy      string            `json:"ended_by,omitempty"` // of a terminated one: us, or peer
-	Addresses    []string          `json:"addresses,omitempty"`
-	Gossip       []string          `json:"gossip,omitempty"`    // addresses by which its pool is joined
-	Watermark    string            `json:"watermark,omitempty"` // EPOCH.REVISION that this node has applied
-	Tip          string            `json:"tip,omitempty"`       // EPOCH.REVISION that the peer has announced
-	LagRevisions uint64            `json:"lag_revisions"`
-	LagSeconds   float64           `json:"lag_seconds"`
-	LastHeard    time.Time         `json:"last_heard,omitzero"`
-	LastError    string            `json:"last_error,omitempty"`
-	Received     map[string]uint64 `json:"received,omitempty"` // messages that name it, by outcome, whoever brought them
-	Refused      map[string]uint64 `json:"refused,omitempty"`  // messages that its nodes brought, by the reason, whomever they name
-	HeadAge      float64           `json:"head_age_seconds"`   // of its newest verified head
-	// Export and Import are the peering's rules.
-	Export directory.PeerRules `json:"export,omitzero"`
-	Import directory.PeerRules `json:"import,omitzero"`
-	// Hidden is whether what the peer told isn't shown, since it wasn't heard for long.
-	Hidden    bool   `json:"hidden,omitzero"`
-	Records   uint64 `json:"records,omitzero"`    // held of the peer, filtered or not
-	Bytes     uint64 `json:"bytes,omitzero"`      // of them on disk
-	Missing   int    `json:"missing,omitzero"`    // registrations whose records nobody gave yet
-	OverQuota uint64 `json:"over_quota,omitzero"` // registrations for which there was no room
-	BytesIn   uint64 `json:"bytes_in,omitzero"`   // of bodies that its nodes answered
-	BytesOut  uint64 `json:"bytes_out,omitzero"`  // of bodies that its nodes were answered
-	GossipIn  uint64 `json:"gossip_in,omitzero"`  // bytes that its nodes gossiped to this one
-	GossipOut uint64 `json:"gossip_out,omitzero"` // and that this one gossiped to them
-
-	Evidence []PeerEvidence `json:"evidence,omitempty"` // that this node has, the oldest first
-}
-
-// A PeerEvidence is a file which shows that a peer contradicted itself.
-type PeerEvidence struct {
-	ID    string    `json:"id"` // the same at every node, of whatever domain
-	Found time.Time `json:"found"`
-}
-
 func (s *Server) raft(w http.ResponseWriter, c *call) error {
 	return sendStatus(w, c, s.cfg.Operator.Raft())
 }
 
 func (s *Server) members(w http.ResponseWriter, c *call) error {
-	return sendStatus(w, c, struct {
-		Members []Member `json:"members"`
-	}{s.cfg.Operator.Members()})
+	return sendStatus(w, c, wire.Members{Members: s.cfg.Operator.Members()})
 }
 
 func (s *Server) peers(w http.ResponseWriter, c *call) error {
-	return sendStatus(w, c, struct {
-		Peers []Peer `json:"peers"`
-	}{s.cfg.Operator.Peers()})
+	return sendStatus(w, c, wire.Peers{Peers: s.cfg.Operator.Peers()})
 }
 
 // evidence answers GET /v1/operator/peers/evidence with a file for roster verify.
@@ -163,26 +65,13 @@ func (s *Server) evidence(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// A peering is a directory.Peering as JSON shows it to people: the bundle is the
-// JWKS object itself.
-type peering struct {
-	Domain    string         `json:"domain"`
-	State     string         `json:"state,omitempty"`
-	Bundle    jsontext.Value `json:"bundle"`
-	Addresses []string       `json:"addresses"`
-	Gossip    []string       `json:"gossip,omitempty"`
-	Mesh      bool           `json:"mesh"`
-	// Endpoint is where the bundle is had anew.
-	Endpoint directory.BundleEndpoint `json:"bundle_endpoint,omitzero"`
-}
-
 // setPeering answers POST /v1/operator/peers: what `peer accept` asks for.
 func (s *Server) setPeering(w http.ResponseWriter, c *call) error {
-	var in peering
+	var in wire.Peering
 	if err := readRequest(w, c, &in); err != nil {
 		return err
 	}
-	p, err := in.parse(s.cfg.Domain)
+	p, err := parsePeering(&in, s.cfg.Domain)
 	if err != nil {
 		return err
 	}
@@ -194,9 +83,12 @@ func (s *Server) setPeering(w http.ResponseWriter, c *call) error {
 	return nil
 }
 
-// parse checks a peering as an operator wrote it. Without a state it is active.
-func (in *peering) parse(own spiffeid.TrustDomain) (directory.Peering, error) {
-	p := directory.Peering{State: directory.PeeringState(in.State), Bundle: in.Bundle, Addresses: in.Addresses, Gossip: in.Gossip, Mesh: in.Mesh, Endpoint: in.Endpoint}
+// parsePeering checks a peering as an operator wrote it. Without a state it is active.
+func parsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering, error) {
+	p := directory.Peering{
+		State: directory.PeeringState(in.State), Bundle: in.Bundle, Addresses: in.Addresses, Gossip: in.Gossip, Mesh: in.Mesh,
+		Endpoint: directory.BundleEndpoint(in.BundleEndpoint),
+	}
 	var err error
 	if p.Domain, err = spiffeid.TrustDomainFromString(in.Domain); err != nil || p.Domain.Name() != in.Domain || in.Domain == directory.Mesh.String() {
 		return p, directory.Refuse(directory.BadRequest, "domain is %q, which is no trust domain", in.Domain).At("/domain")
@@ -211,13 +103,46 @@ func (in *peering) parse(own spiffeid.TrustDomain) (directory.Peering, error) {
 	default:
 		return p, directory.Refuse(directory.BadRequest, "state is %q; it is pending, active, frozen or terminated", in.State).At("/state")
 	}
-	if len(in.Bundle) == 0 || in.Bundle.Kind() != '{' {
+	if len(in.Bundle) == 0 || jsontext.Value(in.Bundle).Kind() != '{' {
 		return p, directory.Refuse(directory.BadRequest, "bundle is missing: give the peer's SPIFFE bundle, a JWKS object").At("/bundle")
 	}
-	if err := in.Endpoint.Check(); err != nil {
+	if err := p.Endpoint.Check(); err != nil {
 		return p, directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
 	}
 	return p, checkAddresses(in.Addresses)
+}
+
+// WirePeering returns p as the wire has it.
+func WirePeering(p directory.Peering) wire.Peering {
+	return wire.Peering{
+		Domain: p.Domain.Name(), State: string(p.State), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip, Mesh: p.Mesh,
+		BundleEndpoint: wire.BundleEndpoint(p.Endpoint),
+	}
+}
+
+// WireRules returns the rules of a peering as the wire has them.
+func WireRules(r directory.PeerRules) wire.PeerRules {
+	rules := wire.PeerRules{
+		Names: r.Names, Capabilities: r.Capabilities, Records: r.Records, Bytes: r.Bytes, MaxLifetime: r.MaxLifetime, OnStale: r.OnStale,
+	}
+	for _, kind := range r.Kinds {
+		rules.Kinds = append(rules.Kinds, string(kind))
+	}
+	return rules
+}
+
+// rulesOf is the reverse of WireRules. It checks nothing.
+func rulesOf(r *wire.PeerRules) *directory.PeerRules {
+	if r == nil {
+		return nil
+	}
+	rules := directory.PeerRules{
+		Names: r.Names, Capabilities: r.Capabilities, Records: r.Records, Bytes: r.Bytes, MaxLifetime: r.MaxLifetime, OnStale: r.OnStale,
+	}
+	for _, kind := range r.Kinds {
+		rules.Kinds = append(rules.Kinds, directory.Kind(kind))
+	}
+	return &rules
 }
 
 func checkAddresses(addresses []string) error {
@@ -230,39 +155,4 @@ func checkAddresses(addresses []string) error {
 		}
 	}
 	return nil
-}
-
-// Raft reads how the domain's nodes hold its directory together.
-func (c *Client) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
-	out := &RaftStatus{}
-	r, err := c.read(ctx, "/v1/operator/raft", "peers", out)
-	return out, r, err
-}
-
-// Members reads the mesh's gossip pool.
-func (c *Client) Members(ctx context.Context) ([]Member, *Reply, error) {
-	var out struct {
-		Members []Member `json:"members"`
-	}
-	r, err := c.read(ctx, "/v1/operator/members", "members", &out)
-	return out.Members, r, err
-}
-
-// Peers reads how the peered domains stand.
-func (c *Client) Peers(ctx context.Context) ([]Peer, *Reply, error) {
-	var out struct {
-		Peers []Peer `json:"peers"`
-	}
-	r, err := c.read(ctx, "/v1/operator/peers", "peers", &out)
-	return out.Peers, r, err
-}
-
-// SetPeering makes a peering with another domain, or changes it.
-func (c *Client) SetPeering(ctx context.Context, p directory.Peering) error {
-	body, err := json.Marshal(peering{p.Domain.Name(), string(p.State), p.Bundle, p.Addresses, p.Gossip, p.Mesh, p.Endpoint})
-	if err != nil {
-		return err
-	}
-	_, err = c.change(ctx, http.MethodPost, "/v1/operator/peers", nil, body)
-	return err
 }

@@ -2,12 +2,11 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -17,19 +16,8 @@ type Backups interface {
 	Save(ctx context.Context, w io.Writer) error
 	// Restore puts a backup in the place of the domain's registrations. It is
 	// refused where the backup is older than the domain or of a later epoch, unless force is set.
-	Restore(ctx context.Context, backup io.Reader, force bool, reason string) (Restored, error)
+	Restore(ctx context.Context, backup io.Reader, force bool, reason string) (wire.Restored, error)
 }
-
-// Restored is what a restore did; positions are EPOCH.REVISION.
-type Restored struct {
-	Backup        string `json:"backup"` // that was restored
-	Before        string `json:"before"` // where the domain was
-	Now           string `json:"now"`    // where it is, in its new epoch
-	Registrations int    `json:"registrations"`
-}
-
-// mediaBackup is a backup's media type: bytes that nobody but this program reads.
-const mediaBackup = "application/octet-stream"
 
 // saveSnapshot answers GET /v1/operator/snapshot. What is cut off ends in a torn
 // stream, and the file's own checksum does not hold.
@@ -64,7 +52,7 @@ type patient struct {
 
 func (p *patient) begin() {
 	h := p.w.Header()
-	h.Set("Content-Type", mediaBackup)
+	h.Set("Content-Type", wire.MediaBackup)
 	h.Set("Content-Disposition", `attachment; filename="`+p.file+`"`)
 	h.Set("Cache-Control", "no-store")
 	p.w.WriteHeader(http.StatusOK)
@@ -86,8 +74,8 @@ func (p *patient) Read(b []byte) (int, error) {
 
 // restoreSnapshot answers POST /v1/operator/snapshot, whose body is a backup.
 func (s *Server) restoreSnapshot(w http.ResponseWriter, c *call) error {
-	if got := c.Header.Get("Content-Type"); got != mediaBackup {
-		return directory.Refuse(MediaType, "The body's Content-Type is %.100q; send a backup as %s.", got, mediaBackup)
+	if got := c.Header.Get("Content-Type"); got != wire.MediaBackup {
+		return directory.Refuse(MediaType, "The body's Content-Type is %.100q; send a backup as %s.", got, wire.MediaBackup)
 	}
 	force, err := c.params.one("force")
 	if err != nil {
@@ -105,51 +93,4 @@ func (s *Server) restoreSnapshot(w http.ResponseWriter, c *call) error {
 	_ = in.rc.SetReadDeadline(time.Time{})
 	s.log.Warn("the domain was restored", "request_id", c.requestID, "caller", c.id.String(), "backup", done.Backup, "before", done.Before, "now", done.Now)
 	return sendStatus(w, c, done)
-}
-
-// SaveSnapshot writes a backup of the directory's domain to w. Whether it is whole
-// is for its checksum to say.
-func (c *Client) SaveSnapshot(ctx context.Context, w io.Writer) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/operator/snapshot", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := c.patient().Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return refusalOf(resp)
-	}
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("the backup did not arrive whole: %w", err)
-	}
-	return nil
-}
-
-// RestoreSnapshot restores a backup of that size in bytes.
-func (c *Client) RestoreSnapshot(ctx context.Context, backup io.Reader, size int64, force bool, reason string) (*Restored, *Reply, error) {
-	q := url.Values{}
-	if force {
-		q.Set("force", "true")
-	}
-	set(q, "reason", reason)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+withQuery("/v1/operator/snapshot", q), io.NopCloser(backup))
-	if err != nil {
-		return nil, nil, err
-	}
-	req.ContentLength = size
-	req.Header.Set("Content-Type", mediaBackup)
-	resp, err := c.patient().Do(req)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return nil, nil, refusalOf(resp)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	out, r := &Restored{}, &Reply{resp.StatusCode, resp.Header, body}
-	return out, r, decoded(r, err, "now", out)
 }

@@ -3,10 +3,10 @@ package api
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -24,20 +24,8 @@ type Cluster interface {
 	Leave(ctx context.Context) error
 }
 
-// An Admission is a node that may join.
-type Admission struct {
-	ID    string    `json:"id"`
-	Until time.Time `json:"until"`
-}
-
-// member is the body of a request about one node.
-type member struct {
-	ID       string `json:"id"`
-	Withdraw bool   `json:"withdraw,omitzero"` // of an admission
-}
-
 // readMember reads such a body; without one, where that is allowed, the id is zero.
-func readMember(w http.ResponseWriter, c *call, optional bool) (in member, id spiffeid.ID, err error) {
+func readMember(w http.ResponseWriter, c *call, optional bool) (in wire.MemberRequest, id spiffeid.ID, err error) {
 	body, err := readBody(w, c)
 	if err != nil || len(body) == 0 && optional {
 		return in, id, err
@@ -100,27 +88,4 @@ func (s *Server) leave(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	return s.done(w, c, "leave", "this one")
-}
-
-// Transfer gives the leadership to a node of the domain, or to any that is fit
-// where to is empty.
-func (c *Client) Transfer(ctx context.Context, to string) error {
-	return c.order(ctx, "/v1/operator/raft/transfer", member{ID: to})
-}
-
-// RemoveMember takes a node out of the domain.
-func (c *Client) RemoveMember(ctx context.Context, id string) error {
-	return c.order(ctx, "/v1/operator/raft/remove", member{ID: id})
-}
-
-// Admit lets a node join the domain, once and within a day; withdraw takes that
-// back.
-func (c *Client) Admit(ctx context.Context, id string, withdraw bool) error {
-	return c.order(ctx, "/v1/operator/raft/admit", member{ID: id, Withdraw: withdraw})
-}
-
-// Leave takes the node that is asked out of its domain.
-func (c *Client) Leave(ctx context.Context) error {
-	_, err := c.change(ctx, http.MethodPost, "/v1/operator/raft/leave", nil, nil)
-	return err
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -59,18 +61,18 @@ func (b quietBackups) Save(_ context.Context, w io.Writer) error {
 	return errors.New("the disk is gone")
 }
 
-func (b quietBackups) Restore(_ context.Context, r io.Reader, force bool, reason string) (Restored, error) {
+func (b quietBackups) Restore(_ context.Context, r io.Reader, force bool, reason string) (wire.Restored, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
-		return Restored{}, err
+		return wire.Restored{}, err
 	}
 	if b.got != nil {
 		*b.got = data
 	}
 	if !force {
-		return Restored{}, directory.Refuse(directory.Conflict, "the backup is at 1.2 and the domain at 1.3")
+		return wire.Restored{}, directory.Refuse(directory.Conflict, "the backup is at 1.2 and the domain at 1.3")
 	}
-	return Restored{"1.2", "1.3", "4.5" + reason, 7}, nil
+	return wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.5" + reason, Registrations: 7}, nil
 }
 
 func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
@@ -119,10 +121,10 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 		t.Errorf("saved %d of %d bytes, %v", file.Len(), len(backup), err)
 	}
 	done, _, err := c.RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), true, "6")
-	if err != nil || *done != (Restored{"1.2", "1.3", "4.56", 7}) || !bytes.Equal(got, backup) {
+	if err != nil || *done != (wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.56", Registrations: 7}) || !bytes.Equal(got, backup) {
 		t.Errorf("restored %+v of %d bytes, %v", done, len(got), err)
 	}
-	var refused *Error
+	var refused *apiclient.Error
 	_, _, err = c.RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), false, "")
 	if !errors.As(err, &refused) || refused.Status != 409 || !strings.Contains(refused.Detail, "1.2 and the domain at 1.3") {
 		t.Errorf("without force: %v", err)

@@ -1,30 +1,12 @@
 package api
 
 import (
-	"context"
 	"net/http"
-	"net/url"
 	"time"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
-
-// Owned are registrations of this domain that one identity owns, a page of them: for an
-// operator who takes back what the identity may do (AD-070).
-type Owned struct {
-	Registrations []OwnedRegistration `json:"registrations"`
-	// Next is what to ask for further ones behind; empty where there are none.
-	Next string `json:"next,omitempty"`
-}
-
-// An OwnedRegistration is one of them.
-type OwnedRegistration struct {
-	RID       string    `json:"rid"`
-	Agent     string    `json:"agent"`
-	ExpiresAt time.Time `json:"expires_at"`
-}
-
-const ownedPath = "/v1/operator/registrations"
 
 // owned answers GET /v1/operator/registrations?owner=: what an identity owns, whoever may
 // see it.
@@ -58,9 +40,11 @@ func (s *Server) ownedBy(owner directory.Identity, after directory.Cursor) direc
 }
 
 func sendOwned(w http.ResponseWriter, c *call, page directory.Page) error {
-	out := Owned{Registrations: []OwnedRegistration{}}
+	out := wire.Owned{Registrations: []wire.OwnedRegistration{}}
 	for _, e := range page.Entries {
-		out.Registrations = append(out.Registrations, OwnedRegistration{e.RID.String(), e.Agent, time.UnixMilli(e.ExpiresAt).UTC()})
+		out.Registrations = append(out.Registrations, wire.OwnedRegistration{
+			RID: e.RID.String(), Agent: e.Agent, ExpiresAt: time.UnixMilli(e.ExpiresAt).UTC(),
+		})
 	}
 	if page.More {
 		next, err := page.Next.MarshalText()
@@ -96,24 +80,4 @@ func (s *Server) disown(w http.ResponseWriter, c *call) error {
 		}
 	}
 	return sendOwned(w, c, page)
-}
-
-// Owned lists what an identity owns in the domain, an operator's question: from the
-// beginning, or behind what Next of another answer was.
-func (c *Client) Owned(ctx context.Context, owner directory.Identity, after string) (Owned, *Reply, error) {
-	var out Owned
-	query := url.Values{"owner": {owner.String()}}
-	if after != "" {
-		query.Set("after", after)
-	}
-	r, err := c.read(ctx, ownedPath+"?"+query.Encode(), "registrations", &out)
-	return out, r, err
-}
-
-// EndOwned ends registrations of an identity, and returns which. There are more where
-// Next is not empty.
-func (c *Client) EndOwned(ctx context.Context, owner directory.Identity) (Owned, *Reply, error) {
-	var out Owned
-	r, err := c.ask(ctx, ownedPath+"/end", newOwner{owner}, "registrations", &out)
-	return out, r, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -21,7 +21,7 @@ import (
 type Peerings interface {
 	// Invite makes a token by which that domain, once and until it ends, becomes a
 	// peer. An earlier one for it is good no longer.
-	Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (Invitation, error)
+	Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error)
 	// Accept shows the secret of another domain's token to that domain, and makes it
 	// a peer. To repeat it is safe.
 	Accept(ctx context.Context, token Token) error
@@ -30,7 +30,7 @@ type Peerings interface {
 	// Redeem takes the word of whoever shows the secret of an invitation.
 	Redeem(ctx context.Context, secret string, peer directory.Peering) error
 	// Change does what an operator wants of a peering that there is.
-	Change(ctx context.Context, peer spiffeid.TrustDomain, verb PeerVerb) error
+	Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error
 	// Set puts settings in the place of those of a peering.
 	Set(ctx context.Context, peer spiffeid.TrustDomain, to PeerSettings) error
 }
@@ -38,11 +38,19 @@ type Peerings interface {
 // PeerSettings are what of a peering one side says by itself: its rules, and where the
 // peer is found. What is nil stays as it is.
 type PeerSettings struct {
-	Export    *directory.PeerRules      `json:"export,omitzero"`
-	Import    *directory.PeerRules      `json:"import,omitzero"`
-	Addresses []string                  `json:"addresses,omitzero"` // base URLs of its nodes
-	Gossip    []string                  `json:"gossip,omitzero"`    // host:port of their gossip listeners
-	Endpoint  *directory.BundleEndpoint `json:"bundle_endpoint,omitzero"`
+	Export    *directory.PeerRules
+	Import    *directory.PeerRules
+	Addresses []string // base URLs of its nodes
+	Gossip    []string // host:port of their gossip listeners
+	Endpoint  *directory.BundleEndpoint
+}
+
+// settingsOf returns settings as the wire has them. It checks nothing.
+func settingsOf(in *wire.PeerSettings) PeerSettings {
+	return PeerSettings{
+		Export: rulesOf(in.Export), Import: rulesOf(in.Import), Addresses: in.Addresses, Gossip: in.Gossip,
+		Endpoint: (*directory.BundleEndpoint)(in.BundleEndpoint),
+	}
 }
 
 func (p *PeerSettings) isZero() bool {
@@ -79,25 +87,6 @@ func (p *PeerSettings) check() error {
 	return nil
 }
 
-// A PeerVerb is what an operator wants of a peering.
-type PeerVerb string
-
-// What can be wanted of a peering.
-const (
-	PeerRemove   PeerVerb = "remove"   // end it: all that was had is dropped, at both sides
-	PeerRelease  PeerVerb = "release"  // of a frozen one: trust it again
-	PeerExport   PeerVerb = "export"   // let the peer have what is for the mesh
-	PeerUnexport PeerVerb = "unexport" // no longer
-	PeerSet      PeerVerb = "set"      // other rules for what goes out or comes in, or other places where it is found
-)
-
-// An Invitation is a token, and what to compare at the other side.
-type Invitation struct {
-	Token       string    `json:"token"`
-	Until       time.Time `json:"until"`
-	Fingerprint string    `json:"fingerprint"` // of the inviting domain's bundle
-}
-
 // A Token invites one domain to peer. The bundle in it decides whom the invited
 // domain believes, and the secret who may accept.
 type Token struct {
@@ -116,8 +105,6 @@ const (
 	tokenMark = "roster-peer-1." // a token's first characters
 	// MaxToken bounds a token in bytes: its bundle must fit into a request's body.
 	MaxToken = 60 << 10
-
-	redeemPath = "/v1/peerings"
 )
 
 // String returns the token as one word.
@@ -146,50 +133,32 @@ func ParseToken(word string) (Token, error) {
 // Peering is what the token says of the domain that invites, as a pending peering
 // of the domain own.
 func (t *Token) Peering(own spiffeid.TrustDomain) (directory.Peering, error) {
-	in := peering{Domain: t.Domain, State: string(directory.PeeringPending), Bundle: t.Bundle, Addresses: t.Addresses, Gossip: t.Gossip, Endpoint: t.Endpoint}
-	p, err := in.parse(own)
+	in := wire.Peering{
+		Domain: t.Domain, State: string(directory.PeeringPending), Bundle: wire.RawJSON(t.Bundle), Addresses: t.Addresses, Gossip: t.Gossip,
+		BundleEndpoint: wire.BundleEndpoint(t.Endpoint),
+	}
+	p, err := parsePeering(&in, own)
 	if err == nil && t.Invited != own.Name() {
 		err = directory.Refuse(directory.BadRequest, "The token invites %.100q, and this is %s: ask for one of your own.", t.Invited, own.Name()).At("/token")
 	}
 	return p, err
 }
 
-// An offer is what the invited domain tells of itself.
-type offer struct {
-	peering
-	Secret string `json:"secret"`
-}
-
-type inviteRequest struct {
-	Domain string `json:"domain"`
-	Life   int64  `json:"life,omitzero"` // seconds
-}
-
-type acceptRequest struct {
-	Token string `json:"token"`
-}
-
-type changeRequest struct {
-	Domain       string   `json:"domain"`
-	Verb         PeerVerb `json:"verb"`
-	PeerSettings          // of set
-}
-
-// check says what is wrong with what is asked for.
-func (in *changeRequest) check() error {
-	switch in.Verb {
-	case PeerRemove, PeerRelease, PeerExport, PeerUnexport:
-		if !in.isZero() {
+// checkChange says what is wrong with a change of a peering.
+func checkChange(verb wire.PeerVerb, to *PeerSettings) error {
+	switch verb {
+	case wire.PeerRemove, wire.PeerRelease, wire.PeerExport, wire.PeerUnexport:
+		if !to.isZero() {
 			return directory.Refuse(directory.BadRequest, "rules, addresses and a bundle endpoint are for the verb set").At("/verb")
 		}
 		return nil
-	case PeerSet:
-		if in.isZero() {
+	case wire.PeerSet:
+		if to.isZero() {
 			return directory.Refuse(directory.BadRequest, "set takes export, import, addresses, gossip or bundle_endpoint").At("/verb")
 		}
-		return in.PeerSettings.check()
+		return to.check()
 	default:
-		return directory.Refuse(directory.BadRequest, "verb is %.40q; it is remove, release, export, unexport or set", in.Verb).At("/verb")
+		return directory.Refuse(directory.BadRequest, "verb is %.40q; it is remove, release, export, unexport or set", verb).At("/verb")
 	}
 }
 
@@ -208,7 +177,7 @@ func peerNamed(name string, own spiffeid.TrustDomain) (spiffeid.TrustDomain, err
 }
 
 func (s *Server) invite(w http.ResponseWriter, c *call) error {
-	var in inviteRequest
+	var in wire.InviteRequest
 	if err := readRequest(w, c, &in); err != nil {
 		return err
 	}
@@ -217,11 +186,11 @@ func (s *Server) invite(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	life := defaultInvitation
-	if in.Life != 0 {
-		if in.Life < 0 || in.Life > int64(maxInvitation/time.Second) {
-			return directory.Refuse(directory.BadRequest, "life is %d; an invitation holds for 1 to %d seconds", in.Life, maxInvitation/time.Second).At("/life")
+	if in.LifeSeconds != 0 {
+		if in.LifeSeconds < 0 || in.LifeSeconds > int64(maxInvitation/time.Second) {
+			return directory.Refuse(directory.BadRequest, "life is %d; an invitation holds for 1 to %d seconds", in.LifeSeconds, maxInvitation/time.Second).At("/life")
 		}
-		life = time.Duration(in.Life) * time.Second
+		life = time.Duration(in.LifeSeconds) * time.Second
 	}
 	made, err := s.cfg.Peerings.Invite(c.Context(), td, life)
 	if err != nil {
@@ -232,7 +201,7 @@ func (s *Server) invite(w http.ResponseWriter, c *call) error {
 }
 
 func (s *Server) accept(w http.ResponseWriter, c *call) error {
-	var in acceptRequest
+	var in wire.AcceptRequest
 	if err := readRequest(w, c, &in); err != nil {
 		return err
 	}
@@ -249,7 +218,7 @@ func (s *Server) accept(w http.ResponseWriter, c *call) error {
 }
 
 func (s *Server) changePeering(w http.ResponseWriter, c *call) error {
-	var in changeRequest
+	var in wire.PeerChange
 	if err := readRequest(w, c, &in); err != nil {
 		return err
 	}
@@ -257,11 +226,12 @@ func (s *Server) changePeering(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := in.check(); err != nil {
+	settings := settingsOf(&in.PeerSettings)
+	if err := checkChange(in.Verb, &settings); err != nil {
 		return err
 	}
-	if in.Verb == PeerSet {
-		err = s.cfg.Peerings.Set(c.Context(), td, in.PeerSettings)
+	if in.Verb == wire.PeerSet {
+		err = s.cfg.Peerings.Set(c.Context(), td, settings)
 	} else {
 		err = s.cfg.Peerings.Change(c.Context(), td, in.Verb)
 	}
@@ -276,12 +246,12 @@ func (s *Server) changePeering(w http.ResponseWriter, c *call) error {
 // redeem answers the domain that an invitation is for. It has no identity here
 // yet: the secret is what it shows.
 func (s *Server) redeem(w http.ResponseWriter, c *call) error {
-	var in offer
+	var in wire.RedeemRequest
 	if err := readRequest(w, c, &in); err != nil {
 		return err
 	}
 	in.State, in.Mesh = "", false // for this side to say
-	p, err := in.parse(s.cfg.Domain)
+	p, err := parsePeering(&in.Peering, s.cfg.Domain)
 	if err != nil {
 		return err
 	}
@@ -298,41 +268,4 @@ func (s *Server) redeem(w http.ResponseWriter, c *call) error {
 
 func (s *Server) peeringChanged(c *call, what, peer string) {
 	s.log.Info("a peering was changed", "request_id", c.requestID, "caller", c.id.String(), "change", what, "peer", peer)
-}
-
-// Invite makes a token for another domain; a life of 0 is an hour.
-func (c *Client) Invite(ctx context.Context, peer string, life time.Duration) (Invitation, *Reply, error) {
-	var out Invitation
-	r, err := c.ask(ctx, "/v1/operator/peers/invite", inviteRequest{peer, int64(life / time.Second)}, "token", &out)
-	return out, r, err
-}
-
-// Accept makes the domain that a token is of a peer.
-func (c *Client) Accept(ctx context.Context, token string) error {
-	return c.order(ctx, "/v1/operator/peers/accept", acceptRequest{token})
-}
-
-// ChangePeering does something with a peering that there is.
-func (c *Client) ChangePeering(ctx context.Context, peer string, verb PeerVerb) error {
-	return c.order(ctx, "/v1/operator/peers/change", changeRequest{Domain: peer, Verb: verb})
-}
-
-// SetPeer puts settings in the place of those of a peering.
-func (c *Client) SetPeer(ctx context.Context, peer string, to PeerSettings) error {
-	return c.order(ctx, "/v1/operator/peers/change", changeRequest{peer, PeerSet, to})
-}
-
-// Evidence reads a file that Peers lists of a domain; the oldest where id is empty.
-func (c *Client) Evidence(ctx context.Context, domain, id string) (*Reply, error) {
-	q := url.Values{"domain": {domain}}
-	if id != "" {
-		q.Set("id", id)
-	}
-	return c.do(ctx, http.MethodGet, "/v1/operator/peers/evidence?"+q.Encode(), nil, nil)
-}
-
-// Redeem shows an invitation's secret to the domain that it is of, with what p
-// says of the invited one.
-func (c *Client) Redeem(ctx context.Context, secret string, p directory.Peering) error {
-	return c.order(ctx, redeemPath, offer{peering{Domain: p.Domain.Name(), Bundle: p.Bundle, Addresses: p.Addresses, Gossip: p.Gossip, Endpoint: p.Endpoint}, secret})
 }

@@ -1,23 +1,15 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
-
-// A PolicyText is a policy as people write it.
-type PolicyText struct {
-	Policy string `json:"policy"` // Cedar; to set "" is to go back to what is built in
-	// Version is the revision from which on it holds; 0 where the domain never made one.
-	// It is in X-Roster-Policy of every operator's answer.
-	Version uint64 `json:"version"`
-}
 
 // maxPolicyBody bounds the body that a policy comes in; of the text there is a
 // bound below.
@@ -42,10 +34,7 @@ func (s *Server) setPolicy(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	var in struct {
-		Policy  *string `json:"policy"`
-		Version *uint64 `json:"version"` // that must be in force; any where it is not there
-	}
+	var in wire.PolicyChange
 	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil || in.Policy == nil {
 		return directory.Refuse(directory.BadRequest, `The body is not {"policy": "the text, in Cedar"}: %w`, err)
 	}
@@ -78,25 +67,4 @@ func replacesOf(r *http.Request, version *uint64) ([]uint64, error) {
 		return nil, directory.Refuse(directory.PreconditionFailed, "If-Match and the body's version, %d, are of two policies.", *version).At("/version")
 	}
 	return []uint64{*version}, nil
-}
-
-// Policy returns the policy that is in force at the node that answers.
-func (c *Client) Policy(ctx context.Context) (*PolicyText, *Reply, error) {
-	var out PolicyText
-	r, err := c.read(ctx, "/v1/operator/policy", "policy", &out)
-	return &out, r, err
-}
-
-// SetPolicy puts a policy in force for the whole domain; "" is what is built in. Where
-// replaces is not nil and another version than that is in force by then, nothing is
-// changed, and the *Error has the problem directory.PreconditionFailed.
-func (c *Client) SetPolicy(ctx context.Context, text string, replaces *uint64) error {
-	body, err := json.Marshal(struct {
-		Policy  string  `json:"policy"`
-		Version *uint64 `json:"version,omitempty"`
-	}{text, replaces})
-	if err == nil {
-		_, err = c.change(ctx, http.MethodPut, "/v1/operator/policy", nil, body)
-	}
-	return err
 }

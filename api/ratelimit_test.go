@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -234,7 +235,7 @@ func TestWatchesPayForWhatIsThere(t *testing.T) {
 			cfg.Policy = counting{asked: &looked}
 		}, hidden...)
 		client := inBubble(t, s)("/agent/bob")
-		w := watching(t, client, LookupOptions{}, "")
+		w := watching(t, client, apiclient.LookupOptions{}, "")
 		begun := time.Now()
 		wantTold(t, read(t, w, 1), "reset (new)")
 		synctest.Wait()
@@ -247,7 +248,7 @@ func TestWatchesPayForWhatIsThere(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		looked.Store(0)
-		w = watching(t, client, LookupOptions{}, "")
+		w = watching(t, client, apiclient.LookupOptions{}, "")
 		wantTold(t, read(t, w, 1), "reset (new)")
 		_ = w.Close()
 		time.Sleep(time.Minute)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -196,19 +197,19 @@ func TestWatchFollowsPolicy(t *testing.T) {
 		p := newPartPolicy(directory.Sight{})
 		s := partServer(t, p)
 		client := inBubble(t, s)("/client/reader")
-		w := watching(t, client, LookupOptions{}, "")
+		w := watching(t, client, apiclient.LookupOptions{}, "")
 		defer w.Close()
 		wantTold(t, read(t, w, 4), "reset (new), added planner, added guide, current")
 		p.set(partRules{sight: noCanary, hidden: "guide"})
 		events := read(t, w, 3)
 		wantTold(t, events, "reset (policy), added planner, current")
-		if a := events[1].Agent; a == nil || !a.Redacted || strings.Contains(string(encoded(a)), "canary") {
+		if a := events[1].Item; a == nil || !a.Redacted || strings.Contains(string(encoded(a)), "canary") {
 			t.Errorf("told: %+v", a)
 		}
 		last := events[2].ID
 		p.set(partRules{hidden: "planner"}) // while nobody listens
 		w.Close()
-		again := watching(t, client, LookupOptions{}, last)
+		again := watching(t, client, apiclient.LookupOptions{}, last)
 		defer again.Close()
 		wantTold(t, read(t, again, 3), "reset (lost), added guide, current")
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -306,8 +307,8 @@ func (s *Server) table() []row {
 			row{"POST", "/v1/operator/keys/revoke", operator("keys.write"), s.revokeKey},
 			row{"GET", "/v1/operator/policy", operator("policy.read"), s.policy},
 			row{"PUT", "/v1/operator/policy", operator("policy.write"), s.setPolicy},
-			row{"GET", ownedPath, operator("registration.read"), s.owned},
-			row{"POST", ownedPath + "/end", operator("registration.write"), s.disown},
+			row{"GET", wire.OwnedPath, operator("registration.read"), s.owned},
+			row{"POST", wire.OwnedPath + "/end", operator("registration.write"), s.disown},
 		)
 	}
 	if s.cfg.Peerings != nil {
@@ -316,7 +317,7 @@ func (s *Server) table() []row {
 			row{"POST", "/v1/operator/peers/accept", operator("peer.write"), s.accept},
 			row{"POST", "/v1/operator/peers/change", operator("peer.write"), s.changePeering},
 			// Whoever has the secret of an invitation.
-			row{"POST", redeemPath, guest, s.redeem},
+			row{"POST", wire.RedeemPath, guest, s.redeem},
 		)
 	}
 	if s.cfg.Operator != nil && s.cfg.Finder != nil {

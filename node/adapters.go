@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
@@ -66,42 +67,42 @@ func (r records) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid dir
 type operator struct{ n *Node }
 
 // Raft implements api.Operator.
-func (o operator) Raft() api.RaftStatus {
-	var s api.RaftStatus
+func (o operator) Raft() wire.RaftStatus {
+	var s wire.RaftStatus
 	if leader, ok := o.n.store.Leader(); ok {
 		s.Leader = leader.String()
 	}
 	for _, p := range o.n.store.Contacts() {
-		s.Peers = append(s.Peers, api.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact, Unheard: p.Unheard})
+		s.Peers = append(s.Peers, wire.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact, Unheard: p.Unheard})
 	}
 	s.Quotas = o.n.quotas()
 	ids, until := o.n.store.Admitted()
 	for i, id := range ids {
-		s.Admitted = append(s.Admitted, api.Admission{ID: id.String(), Until: until[i].UTC()})
+		s.Admitted = append(s.Admitted, wire.Admission{ID: id.String(), Until: until[i].UTC()})
 	}
 	return s
 }
 
 // Members implements api.Operator.
-func (o operator) Members() []api.Member {
-	ms := []api.Member{}
+func (o operator) Members() []wire.Member {
+	ms := []wire.Member{}
 	for _, m := range o.n.mesh.Members() {
-		ms = append(ms, api.Member{ID: m.ID.String(), Domain: m.ID.TrustDomain().Name(), Address: m.Address, State: m.State})
+		ms = append(ms, wire.Member{ID: m.ID.String(), Domain: m.ID.TrustDomain().Name(), Address: m.Address, State: m.State})
 	}
 	return ms
 }
 
 // Peers implements api.Operator: what the domain has agreed with each peer, and
 // what this node has seen of it.
-func (o operator) Peers() []api.Peer {
+func (o operator) Peers() []wire.Peer {
 	seen := map[spiffeid.TrustDomain]federation.PeerStatus{}
 	for _, p := range o.n.mesh.Peers() {
 		seen[p.Domain] = p
 	}
-	ps := []api.Peer{}
+	ps := []wire.Peer{}
 	for _, p := range o.n.store.Peerings() {
-		out := api.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses, Gossip: p.Gossip,
-			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p), Export: p.Export, Import: p.Import}
+		out := wire.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses, Gossip: p.Gossip,
+			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p), Export: api.WireRules(p.Export), Import: api.WireRules(p.Import)}
 		switch {
 		case p.State == directory.PeeringPending:
 			out.Until, out.LastError = awaited(p, time.Now())
@@ -133,7 +134,7 @@ func (o operator) Peers() []api.Peer {
 			out.Received, out.Refused = byCode(s.Received), byCode(s.Refused)
 		}
 		for _, f := range o.n.mesh.Evidence(p.Domain) {
-			out.Evidence = append(out.Evidence, api.PeerEvidence{ID: f.ID, Found: f.Found.UTC()})
+			out.Evidence = append(out.Evidence, wire.PeerEvidence{ID: f.ID, Found: f.Found.UTC()})
 		}
 		ps = append(ps, out)
 	}
@@ -167,8 +168,8 @@ func (o operator) Evidence(domain spiffeid.TrustDomain, id string) ([]byte, erro
 }
 
 // Keys implements api.Operator.
-func (o operator) Keys() api.KeysStatus {
-	s := api.KeysStatus{Keys: []api.SigningKey{}}
+func (o operator) Keys() wire.KeysStatus {
+	s := wire.KeysStatus{Keys: []wire.SigningKey{}}
 	doc := o.n.store.KeyDocument()
 	if doc == nil {
 		return s
@@ -176,7 +177,7 @@ func (o operator) Keys() api.KeysStatus {
 	s.Epoch, s.Seq, s.Expires, s.Revoked = doc.Epoch, doc.Seq, time.Unix(doc.Expires, 0).UTC(), doc.Revoked
 	for _, k := range doc.Keys {
 		id := k.KeyID()
-		s.Keys = append(s.Keys, api.SigningKey{ID: id, Node: k.Node.String(), Rotated: !doc.SignsBy(k.Node, id)})
+		s.Keys = append(s.Keys, wire.SigningKey{ID: id, Node: k.Node.String(), Rotated: !doc.SignsBy(k.Node, id)})
 	}
 	return s
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
@@ -43,12 +43,12 @@ type backups struct{ n *Node }
 func (b backups) Save(ctx context.Context, w io.Writer) error { return b.n.store.Backup(ctx, w) }
 
 // Restore implements api.Backups.
-func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (api.Restored, error) {
+func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (wire.Restored, error) {
 	done, err := b.n.store.Restore(ctx, backup, consensus.RestoreOptions{Force: force, Reason: reason})
 	if err != nil {
-		return api.Restored{}, err
+		return wire.Restored{}, err
 	}
-	return api.Restored{
+	return wire.Restored{
 		Backup: done.Backup.String(), Before: done.Before.String(), Now: done.Now.String(), Registrations: done.Registrations,
 	}, nil
 }

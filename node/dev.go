@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -206,7 +208,7 @@ func (m *devMesh) peerAll(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error { return c.SetPeering(ctx, p) })
+				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error { return c.SetPeering(ctx, api.WirePeering(p)) })
 			})
 		}
 	}
@@ -255,13 +257,13 @@ func (m *devMesh) awaitMesh(ctx context.Context) error {
 }
 
 // hasMet reports whether a node has met one of every domain.
-func (m *devMesh) hasMet(ctx context.Context, c *api.Client) error {
+func (m *devMesh) hasMet(ctx context.Context, c *apiclient.Client) error {
 	members, _, err := c.Members(ctx)
 	if err != nil {
 		return err
 	}
 	for _, d := range m.Domains {
-		if !slices.ContainsFunc(members, func(o api.Member) bool { return o.Domain == d.TrustDomain }) {
+		if !slices.ContainsFunc(members, func(o wire.Member) bool { return o.Domain == d.TrustDomain }) {
 			return fmt.Errorf("no node of %s has been met yet", d.TrustDomain)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // identity returns the files of one of d's identities.
@@ -28,7 +28,7 @@ func (d *DevDomain) identity(path string) (DevIdentity, error) {
 }
 
 // client returns a client of one of d's nodes with one of d's identities.
-func (d *DevDomain) client(base, path string) (*api.Client, error) {
+func (d *DevDomain) client(base, path string) (*apiclient.Client, error) {
 	id, err := d.identity(path)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (d *DevDomain) client(base, path string) (*api.Client, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}
-	return api.NewClient(base, &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}), nil
+	return apiclient.NewDirect(base, &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}), nil
 }
 
 // bundleOf reads a domain's bundle from PEM.

@@ -70,7 +70,7 @@ func (m *devMesh) printReady() {
 	m.note("\nBe the commissioner with the command line:  . %s; %s lookup", shellQuote(filepath.Join(m.opt.Dir, "env.sh")), m.opt.Program)
 	m.note("Be its operator, who may change keys and policy:  . %s; %s keys list", shellQuote(filepath.Join(m.opt.Dir, "operator.sh")), m.opt.Program)
 	if m.opt.Processes {
-		m.note("Kill %s and watch its agents stay until their deadlines, at most %d s, and then go:", agent.domain.TrustDomain, sampleLifetime)
+		m.note("Kill %s and watch its agents stay until their deadlines, at most %d s, and then go:", agent.domain.TrustDomain, int(sampleLifetime.Seconds()))
 		m.note("  kill -9%s; %s lookup --address %s --origin %s", pids(agent.domain), m.opt.Program, last.Nodes[0].API, agent.domain.TrustDomain)
 		m.note("Start a node again:  %s serve --config %s", m.opt.Program, shellQuote(agent.domain.Nodes[0].Config))
 	}

@@ -14,14 +14,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 //go:embed dev_samples.json
 var devSamples []byte
 
 // sampleLifetime is short, so that one can watch a dead domain's agents go.
-const sampleLifetime = 120
+const sampleLifetime = 2 * time.Minute
 
 // A sampleAgent is one agent that dev registers and keeps alive.
 type sampleAgent struct {
@@ -30,7 +30,7 @@ type sampleAgent struct {
 	Document json.RawMessage `json:"document"`
 	domain   DevDomain
 	node     int // of the domain, which it talks to
-	client   *api.Client
+	client   *apiclient.Client
 	rid      string
 }
 
@@ -63,7 +63,7 @@ func (s *sampleAgent) register(ctx context.Context) error {
 			return err
 		}
 	}
-	got, err := s.client.Register(ctx, s.Agent, s.Document, api.RegisterOptions{Lifetime: sampleLifetime})
+	got, err := s.client.Register(ctx, s.Agent, s.Document, apiclient.RegisterOptions{Lifetime: sampleLifetime})
 	if err != nil {
 		return fmt.Errorf("registering %s at %s: %w", s.Agent, s.domain.TrustDomain, err)
 	}
@@ -91,13 +91,13 @@ func (m *devMesh) keepAlive(ctx context.Context) {
 
 func (s *sampleAgent) keepAlive(ctx context.Context) {
 	for {
-		wait := time.Duration((0.4 + 0.2*rand.Float64()) * sampleLifetime * float64(time.Second))
+		wait := time.Duration((0.4 + 0.2*rand.Float64()) * float64(sampleLifetime))
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		var refused *api.Error
+		var refused *apiclient.Error
 		switch _, err := s.client.Refresh(ctx, s.rid, 0); {
 		case err == nil:
 		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
@@ -110,9 +110,9 @@ func (s *sampleAgent) keepAlive(ctx context.Context) {
 }
 
 // seesAll reports whether a node shows every sample agent from its own origin.
-func (m *devMesh) seesAll(ctx context.Context, c *api.Client) error {
+func (m *devMesh) seesAll(ctx context.Context, c *apiclient.Client) error {
 	for _, s := range m.agents {
-		page, err := c.Lookup(ctx, api.LookupOptions{Agent: s.Agent, Origin: s.domain.TrustDomain})
+		page, err := c.Lookup(ctx, apiclient.LookupOptions{Agent: s.Agent, Origin: s.domain.TrustDomain})
 		if err != nil {
 			return err
 		}

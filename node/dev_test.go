@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -75,7 +75,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-func reader(tb testing.TB, d DevDomain, node int) *api.Client {
+func reader(tb testing.TB, d DevDomain, node int) *apiclient.Client {
 	tb.Helper()
 	c, err := d.client(d.Nodes[node].API, "/client/reader")
 	if err != nil {
@@ -127,7 +127,7 @@ func requireCrossing(t *testing.T, m *DevMesh) {
 	t.Helper()
 	alpha, gamma := m.Domains[0], m.Domains[2]
 	c := reader(t, gamma, 0)
-	page, err := c.Lookup(t.Context(), api.LookupOptions{Agent: "invoice-reader"})
+	page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "invoice-reader"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestMint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Register(t.Context(), "zoe", []byte(`{"base":"https://zoe.alpha.test/"}`), api.RegisterOptions{}); err != nil {
+	if _, err := c.Register(t.Context(), "zoe", []byte(`{"base":"https://zoe.alpha.test/"}`), apiclient.RegisterOptions{}); err != nil {
 		t.Error(err)
 	}
 	for _, bad := range []struct{ domain, path string }{{"omega.test", "/agent/x"}, {"alpha.test", "agent"}, {"alpha.test", "/a/../b"}} {
@@ -217,11 +217,11 @@ func BenchmarkCrossing(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			readers := []*api.Client{reader(b, m.Domains[0], 0), reader(b, m.Domains[1], 0), reader(b, m.Domains[2], 0)}
+			readers := []*apiclient.Client{reader(b, m.Domains[0], 0), reader(b, m.Domains[1], 0), reader(b, m.Domains[2], 0)}
 			var took []time.Duration
 			for i := 0; b.Loop(); i++ {
 				name := fmt.Sprintf("crossing-%d", i)
-				if _, err := owner.Register(b.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`), api.RegisterOptions{}); err != nil {
+				if _, err := owner.Register(b.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`), apiclient.RegisterOptions{}); err != nil {
 					b.Fatal(err)
 				}
 				start := time.Now()
@@ -237,10 +237,10 @@ func BenchmarkCrossing(b *testing.B) {
 	}
 }
 
-func awaitAgent(b testing.TB, c *api.Client, name string) {
+func awaitAgent(b testing.TB, c *apiclient.Client, name string) {
 	again := time.Tick(time.Millisecond)
 	for range 10_000 {
-		page, err := c.Lookup(b.Context(), api.LookupOptions{Agent: name})
+		page, err := c.Lookup(b.Context(), apiclient.LookupOptions{Agent: name})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -260,18 +260,18 @@ func TestWhatStaysAtHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	document := []byte(`{"base":"https://home.alpha.test/"}`)
-	at, err := ada.Register(t.Context(), "stays", document, api.RegisterOptions{Visibility: "domain"})
+	at, err := ada.Register(t.Context(), "stays", document, apiclient.RegisterOptions{Visibility: "domain"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ada.Register(t.Context(), "goes", document, api.RegisterOptions{}); err != nil {
+	if _, err := ada.Register(t.Context(), "goes", document, apiclient.RegisterOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	record, err := ada.Record(t.Context(), at.RID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var refused *api.Error
+	var refused *apiclient.Error
 	if _, err := ada.Proof(t.Context(), at.RID); !errors.As(err, &refused) || refused.Status != 404 || !strings.Contains(refused.Detail, "beyond its domain") {
 		t.Errorf("its proof: %v", err)
 	}
@@ -292,7 +292,7 @@ func TestWhatStaysAtHome(t *testing.T) {
 		t.Errorf("its record: %v\n%s", err, report)
 	}
 
-	page, err := beta.Lookup(t.Context(), api.LookupOptions{Agent: "stays"})
+	page, err := beta.Lookup(t.Context(), apiclient.LookupOptions{Agent: "stays"})
 	if err != nil || len(page.Agents) != 0 {
 		t.Errorf("at beta: %v, %v", page, err)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
@@ -42,7 +43,7 @@ type Finding struct {
 // and the others answer. It changes nothing, whether the node runs or not.
 type doctor struct {
 	cfg      Config
-	operator *api.Client // asks the node as its operator; nil for nobody
+	operator *apiclient.Client // asks the node as its operator; nil for nobody
 	now      time.Time
 
 	findings []Finding
@@ -65,7 +66,7 @@ const (
 
 // Examine looks at everything that a node needs, in the order in which it needs it.
 // operator may be nil: what only an operator is told is unknown then.
-func Examine(ctx context.Context, cfg Config, operator *api.Client) []Finding {
+func Examine(ctx context.Context, cfg Config, operator *apiclient.Client) []Finding {
 	d := &doctor{
 		cfg: cfg, operator: operator, now: time.Now(), bundles: trust.NewBundles(),
 		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
@@ -260,7 +261,7 @@ func (d *doctor) raft(ctx context.Context) {
 }
 
 // quotas looks at how much of its quotas the domain uses.
-func (d *doctor) quotas(s api.QuotaStatus) {
+func (d *doctor) quotas(s wire.QuotaStatus) {
 	const check = "quotas"
 	for _, q := range quotaUses(s) {
 		switch share := q.share(); {
@@ -281,7 +282,7 @@ func (d *doctor) quotas(s api.QuotaStatus) {
 	}
 }
 
-func (d *doctor) together(check string, status *api.RaftStatus) {
+func (d *doctor) together(check string, status *wire.RaftStatus) {
 	voters := 0
 	var silent []string
 	for _, p := range status.Peers {
@@ -327,7 +328,7 @@ func (d *doctor) peering(ctx context.Context) {
 	}
 }
 
-func (d *doctor) peer(p api.Peer) {
+func (d *doctor) peer(p wire.Peer) {
 	check := "peer " + p.Domain
 	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
 	reach := "see that its nodes are reached at " + strings.Join(p.Addresses, ", ") + "; where they have moved: \"roster peer set " + p.Domain + " --nodes URL,…\""

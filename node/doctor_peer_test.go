@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/wire"
 )
 
 // A peer whose nodes bring what no honest node sends is warned of, whomever that names;
@@ -17,7 +17,7 @@ func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 		"refused: 7 for format, 12 for signature": {"signature": 12, "format": 7, "rate": 5},
 	} {
 		d := &doctor{}
-		d.peer(api.Peer{Domain: "gamma.test", State: "active", Refused: refused})
+		d.peer(wire.Peer{Domain: "gamma.test", State: "active", Refused: refused})
 		var got string
 		for _, f := range d.findings {
 			if f.Check == "messages from gamma.test" && f.Status == FindingWarning {
@@ -33,7 +33,7 @@ func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 // A peer that is behind for a moment is as it should be; one that is for longer, or whose
 // records nobody gives, is warned of.
 func TestDoctorBearsAMomentsLag(t *testing.T) {
-	for want, p := range map[string]api.Peer{
+	for want, p := range map[string]wire.Peer{
 		FindingOK:      {State: "behind", LagRevisions: 3, LagSeconds: 0.4},
 		FindingWarning: {State: "behind", LagRevisions: 3, LagSeconds: 11},
 		FindingFailed:  {State: "failing"},
@@ -44,7 +44,7 @@ func TestDoctorBearsAMomentsLag(t *testing.T) {
 		}
 	}
 	d := &doctor{}
-	if d.peer(api.Peer{State: "behind", Missing: 1}); d.findings[0].Status != FindingWarning {
+	if d.peer(wire.Peer{State: "behind", Missing: 1}); d.findings[0].Status != FindingWarning {
 		t.Errorf("%+v", d.findings)
 	}
 }

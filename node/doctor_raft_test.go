@@ -5,23 +5,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/wire"
 )
 
 // Voters that a leader never heard are missed like those that fell silent, and what
 // the domain can still lose is said.
 func TestTheDoctorMissesVoters(t *testing.T) {
 	now := time.Now()
-	heard, silent, unheard := api.RaftPeer{Voter: true, LastContact: now}, api.RaftPeer{ID: "quiet", Voter: true, LastContact: now.Add(-time.Minute)}, api.RaftPeer{ID: "never", Voter: true, Unheard: true}
-	unknown, reader := api.RaftPeer{Voter: true}, api.RaftPeer{ID: "reader", Unheard: true}
-	for want, peers := range map[string][]api.RaftPeer{
+	heard, silent, unheard := wire.RaftPeer{Voter: true, LastContact: now}, wire.RaftPeer{ID: "quiet", Voter: true, LastContact: now.Add(-time.Minute)}, wire.RaftPeer{ID: "never", Voter: true, Unheard: true}
+	unknown, reader := wire.RaftPeer{Voter: true}, wire.RaftPeer{ID: "reader", Unheard: true}
+	for want, peers := range map[string][]wire.RaftPeer{
 		"ok leads 5 voters":                            {heard, heard, heard, unknown, unknown, reader},
 		"warning of which 1 may be lost; of quiet":     {heard, heard, heard, heard, silent},
 		"warning of which 0 may be lost; of never":     {heard, heard, unheard},
 		"warning of which 0 may be lost; quiet, never": {heard, heard, heard, silent, unheard},
 	} {
 		d := &doctor{now: now}
-		d.together("raft", &api.RaftStatus{Leader: "leader", Peers: peers})
+		d.together("raft", &wire.RaftStatus{Leader: "leader", Peers: peers})
 		status, texts, _ := strings.Cut(want, " ")
 		if len(d.findings) != 1 || d.findings[0].Status != status {
 			t.Errorf("of %v it finds %v, want %s", peers, d.findings, want)
@@ -37,7 +37,7 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 
 // Requirement: FORM-005
 func TestTheDoctorWarnsOfQuotas(t *testing.T) {
-	for want, s := range map[string]api.QuotaStatus{
+	for want, s := range map[string]wire.QuotaStatus{
 		"ok 5 registrations with 70 bytes":              {Registrations: 5, RegistrationsLimit: 10, Bytes: 70, BytesLimit: 100, LargestShare: .5},
 		"ok no limit":                                   {Registrations: 5, Bytes: 70},
 		"warning 95 % of limits.bytes_per_domain":       {Registrations: 5, RegistrationsLimit: 10, Bytes: 95, BytesLimit: 100},

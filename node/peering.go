@@ -17,6 +17,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
@@ -96,8 +98,8 @@ func (n *Node) ourselves() (directory.Peering, error) {
 }
 
 // Invite implements api.Peerings. The domain keeps the secret's hash alone.
-func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (api.Invitation, error) {
-	var made api.Invitation
+func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error) {
+	var made wire.Invitation
 	us, err := ps.n.ourselves()
 	if err != nil {
 		return made, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
@@ -105,7 +107,7 @@ func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life t
 	secret := rand.Text()
 	until := time.Now().Add(life).Truncate(time.Second)
 	token := api.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle, Addresses: us.Addresses, Gossip: us.Gossip, Endpoint: us.Endpoint, Secret: secret, Until: until.Unix()}
-	made = api.Invitation{Token: token.String(), Until: until.UTC(), Fingerprint: fingerprintOf(us)}
+	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprint: fingerprintOf(us)}
 	if len(made.Token) > api.MaxToken {
 		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes", api.MaxToken)
 	}
@@ -156,7 +158,7 @@ func (ps peerings) Accept(ctx context.Context, token api.Token) error {
 	}
 	pending := p
 	if err := n.offer(ctx, p, token.Secret, us); err != nil {
-		var refused *api.Error
+		var refused *apiclient.Error
 		if errors.As(err, &refused) && refused.Status < 500 {
 			p.State = directory.PeeringTerminated
 			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", p.Domain.Name(), theirs(refused)), n.store.AmendPeering(ctx, pending, p))
@@ -172,7 +174,9 @@ func (ps peerings) Accept(ctx context.Context, token api.Token) error {
 
 // theirs is what a node of another domain answered, quoted: its bytes are that one's, and
 // an operator reads them.
-func theirs(e *api.Error) error { return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error()) }
+func theirs(e *apiclient.Error) error {
+	return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error())
+}
 
 // offer shows the secret to one node after the other until one takes it. It
 // believes the token's bundle, and shows no certificate: that domain knows none of
@@ -185,7 +189,7 @@ func (n *Node) offer(ctx context.Context, p directory.Peering, secret string, us
 	defer done()
 	for _, address := range p.Addresses {
 		timed, cancel := context.WithTimeout(ctx, offerTime)
-		err = api.NewClient(address, client).Redeem(timed, secret, us)
+		err = apiclient.NewDirect(address, client).Redeem(timed, secret, api.WirePeering(us))
 		cancel()
 		if err == nil {
 			return nil // one that refuses may only be behind the one that invited
@@ -226,27 +230,27 @@ func (ps peerings) Redeem(ctx context.Context, secret string, p directory.Peerin
 }
 
 // Change implements api.Peerings.
-func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb api.PeerVerb) error {
-	if now, _ := ps.n.agreed(peer); verb == api.PeerRelease && now.State == directory.PeeringFrozen {
+func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
+	if now, _ := ps.n.agreed(peer); verb == wire.PeerRelease && now.State == directory.PeeringFrozen {
 		if err := ps.n.mesh.MayRelease(ctx, peer); err != nil {
 			return err
 		}
 	}
 	return ps.n.amend(ctx, peer, func(p *directory.Peering, known bool) error {
-		if !known || p.State == directory.PeeringTerminated && verb != api.PeerRemove {
+		if !known || p.State == directory.PeeringTerminated && verb != wire.PeerRemove {
 			return noPeer(peer)
 		}
 		switch verb {
-		case api.PeerRemove:
+		case wire.PeerRemove:
 			p.State, p.Mesh, p.Secret, p.Until, p.ByPeer = directory.PeeringTerminated, false, directory.Hash{}, 0, p.ByPeer && p.State == directory.PeeringTerminated
 			p.Export, p.Import = directory.PeerRules{}, directory.PeerRules{}
-		case api.PeerRelease:
+		case wire.PeerRelease:
 			if p.State != directory.PeeringFrozen {
 				return directory.Refuse(directory.Conflict, "%s is %s; only a frozen peer is released", peer.Name(), p.State)
 			}
 			p.State = directory.PeeringActive
-		case api.PeerExport, api.PeerUnexport:
-			p.Mesh = verb == api.PeerExport
+		case wire.PeerExport, wire.PeerUnexport:
+			p.Mesh = verb == wire.PeerExport
 		}
 		return nil
 	})

@@ -3,7 +3,7 @@ package node
 import (
 	"context"
 
-	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -21,9 +21,9 @@ func (n *Node) enact(text []byte, revision uint64) {
 }
 
 // Policy implements api.Operator.
-func (o operator) Policy() api.PolicyText {
+func (o operator) Policy() wire.PolicyText {
 	text, version := o.n.policy.InForce()
-	return api.PolicyText{Policy: string(text), Version: version}
+	return wire.PolicyText{Policy: string(text), Version: version}
 }
 
 // SetPolicy implements api.Operator.

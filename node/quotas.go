@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/wire"
 )
 
 // Shares of a quota at which the operator is warned, and at which that is over.
@@ -32,7 +32,7 @@ func (q quotaUse) share() float64 {
 }
 
 // quotaUses are the quotas of the domain.
-func quotaUses(s api.QuotaStatus) []quotaUse {
+func quotaUses(s wire.QuotaStatus) []quotaUse {
 	return []quotaUse{
 		{"limits.registrations_per_domain", s.Registrations, s.RegistrationsLimit},
 		{"limits.bytes_per_domain", s.Bytes, s.BytesLimit},
@@ -40,9 +40,9 @@ func quotaUses(s api.QuotaStatus) []quotaUse {
 }
 
 // quotas is how much of its quotas the domain uses.
-func (n *Node) quotas() api.QuotaStatus {
+func (n *Node) quotas() wire.QuotaStatus {
 	q := n.store.Quotas()
-	return api.QuotaStatus{
+	return wire.QuotaStatus{
 		Registrations: q.Registrations, RegistrationsLimit: q.RegistrationsLimit,
 		Bytes: q.Bytes, BytesLimit: q.BytesLimit,
 		Owners: q.Owners, LargestShare: q.LargestShare,

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // trailLine is what the test reads of a line of audit.jsonl.
@@ -51,13 +51,13 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 	victim := p.Domains[0].Nodes[2]
 	ada, eve := p.client(0, 2, "agent/ada"), p.client(0, 2, "agent/eve")
 	canary := []byte(`{"base":"https://canary-document.example/"}`)
-	if _, err := ada.Register(ctx, "kept", canary, api.RegisterOptions{Lifetime: 3600}); err != nil {
+	if _, err := ada.Register(ctx, "kept", canary, apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := eve.Register(ctx, "kept", canary, api.RegisterOptions{Lifetime: 3600}); err == nil {
+	if _, err := eve.Register(ctx, "kept", canary, apiclient.RegisterOptions{Lifetime: time.Hour}); err == nil {
 		t.Fatal("a name was taken twice")
 	}
-	if _, err := ada.Lookup(ctx, api.LookupOptions{CapName: []string{"canary-query"}}); err != nil {
+	if _, err := ada.Lookup(ctx, apiclient.LookupOptions{CapName: []string{"canary-query"}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := eve.Raft(ctx); err == nil {
@@ -68,7 +68,7 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 	writing, stop := context.WithCancel(ctx)
 	var writers sync.WaitGroup
 	for _, name := range []string{"a", "b"} {
-		writers.Go(func() { w.run(writing, name, func() []*api.Client { return []*api.Client{ada} }) })
+		writers.Go(func() { w.run(writing, name, func() []*apiclient.Client { return []*apiclient.Client{ada} }) })
 	}
 	p.eventually(30*time.Second, "agents have registered", func() error {
 		if w.count.Load() < 50 {
@@ -113,12 +113,12 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.restart(victim)
-	_, err := ada.Register(ctx, "unseen", canary, api.RegisterOptions{Lifetime: 3600})
-	var refused *api.Error
-	if !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable || refused.Problem != "unavailable" {
+	_, err := ada.Register(ctx, "unseen", canary, apiclient.RegisterOptions{Lifetime: time.Hour})
+	var refused *apiclient.Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable || refused.Code != "unavailable" {
 		t.Errorf("without room for the trail: %v", err)
 	}
-	if _, err := ada.GetFresh(ctx, "kept", api.ReadOptions{Consistency: "linearizable"}); err != nil {
+	if _, err := ada.GetFresh(ctx, "kept", apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
 		t.Errorf("reads don't go on: %v", err)
 	}
 	if _, err := p.client(0, 0, "agent/ada").Get(ctx, "unseen"); err == nil {

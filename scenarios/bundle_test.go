@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -57,12 +58,12 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 	})
 }
 
-func peersAt(t *testing.T, m *mesh.Mesh, domain string) []api.Peer {
+func peersAt(t *testing.T, m *mesh.Mesh, domain string) []apiclient.Peer {
 	t.Helper()
 	n := m.Domain(domain).Nodes[0]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	peers, _, err := api.NewClient(n.URL(), m.HTTP(n, "/ops/operator")).Peers(ctx)
+	peers, _, err := apiclient.NewDirect(n.URL(), m.HTTP(n, "/ops/operator")).Peers(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

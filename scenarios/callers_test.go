@@ -19,7 +19,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/scenarios/mesh"
@@ -97,17 +97,17 @@ func TestCallersShowTokens(t *testing.T) {
 		nodes := m.Domain("alpha.test").Nodes
 		w, err := trust.OpenWorkload(i.file("wit"), i.file("wit.key"))
 		i.must(err)
-		client := func(n *mesh.Node, show func(http.RoundTripper) http.RoundTripper) *api.Client {
-			return api.NewClient(n.URL(), &http.Client{Transport: show(m.HTTP(n, "").Transport)})
+		client := func(n *mesh.Node, show func(http.RoundTripper) http.RoundTripper) *apiclient.Client {
+			return apiclient.NewDirect(n.URL(), &http.Client{Transport: show(m.HTTP(n, "").Transport)})
 		}
-		workload := func(prove api.WorkloadToken) func(http.RoundTripper) http.RoundTripper {
-			return func(next http.RoundTripper) http.RoundTripper { return api.ShowWorkload(next, prove) }
+		workload := func(prove apiclient.WorkloadToken) func(http.RoundTripper) http.RoundTripper {
+			return func(next http.RoundTripper) http.RoundTripper { return apiclient.ShowWorkload(next, prove) }
 		}
 		fresh := workload(func(method, target string) (string, string, error) { return w.Prove(method, target, time.Now()) })
 		doc := []byte(`{"base":"https://10.9.9.9/one"}`)
 
 		for _, n := range nodes {
-			if _, err := client(n, fresh).Register(t.Context(), "by-token", doc, api.RegisterOptions{}); err != nil {
+			if _, err := client(n, fresh).Register(t.Context(), "by-token", doc, apiclient.RegisterOptions{}); err != nil {
 				t.Fatalf("%s: %v", n.Name, err)
 			}
 		}
@@ -120,50 +120,50 @@ func TestCallersShowTokens(t *testing.T) {
 		wit, proof, err := w.Prove("POST", "https://ad.alpha.test/ad/r", time.Now())
 		i.must(err)
 		same := workload(func(string, string) (string, string, error) { return wit, proof, nil })
-		if _, err := client(nodes[0], same).Register(t.Context(), "once", doc, api.RegisterOptions{}); err != nil {
+		if _, err := client(nodes[0], same).Register(t.Context(), "once", doc, apiclient.RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range nodes {
-			_, err := client(n, same).Register(t.Context(), "twice", doc, api.RegisterOptions{})
+			_, err := client(n, same).Register(t.Context(), "twice", doc, apiclient.RegisterOptions{})
 			refused(t, n.Name+": a used proof", err, 401, directory.Replayed)
 		}
 		// What a proof was used for at one node it is good for at no other: to invoke an
 		// agent, were it in vain, and to watch.
 		wit, proof, err = w.Prove("POST", "https://ad.alpha.test/agents/by-token/invoke", time.Now())
 		i.must(err)
-		_, err = client(nodes[0], same).Invoke(t.Context(), "by-token", "", []byte("{}"), api.InvokeOptions{NoValidate: true})
+		_, err = client(nodes[0], same).Invoke(t.Context(), "by-token", "", []byte("{}"), apiclient.InvokeOptions{})
 		refused(t, "an agent at a private address", err, 403, directory.EndpointRefused)
-		_, err = client(nodes[1], same).Invoke(t.Context(), "by-token", "", []byte("{}"), api.InvokeOptions{NoValidate: true})
+		_, err = client(nodes[1], same).Invoke(t.Context(), "by-token", "", []byte("{}"), apiclient.InvokeOptions{})
 		refused(t, "an invocation by a used proof", err, 401, directory.Replayed)
 		wit, proof, err = w.Prove("GET", "https://ad.alpha.test/ad/watch", time.Now())
 		i.must(err)
-		watch, err := client(nodes[0], same).Watch(t.Context(), api.LookupOptions{}, "")
+		watch, err := client(nodes[0], same).Watch(t.Context(), apiclient.LookupOptions{}, "")
 		i.must(err)
 		i.must(watch.Close())
-		_, err = client(nodes[1], same).Watch(t.Context(), api.LookupOptions{}, "")
+		_, err = client(nodes[1], same).Watch(t.Context(), apiclient.LookupOptions{}, "")
 		refused(t, "a stream by a used proof", err, 401, directory.Replayed)
 
 		wit, proof, err = w.Prove("POST", nodes[0].URL()+"/ad/r", time.Now())
 		i.must(err)
-		_, err = client(nodes[1], same).Register(t.Context(), "elsewhere", doc, api.RegisterOptions{})
+		_, err = client(nodes[1], same).Register(t.Context(), "elsewhere", doc, apiclient.RegisterOptions{})
 		refused(t, "a proof for another node", err, 401, directory.Unauthenticated)
 
 		bearer := func(claims map[string]any) func(http.RoundTripper) http.RoundTripper {
 			claims["iss"], claims["aud"], claims["exp"] = oauthIssuer, "https://ad.alpha.test", time.Now().Add(time.Hour).Unix()
 			token := i.sign("at+jwt", claims)
 			return func(next http.RoundTripper) http.RoundTripper {
-				return api.ShowBearer(next, func() (string, error) { return token, nil })
+				return apiclient.ShowBearer(next, func() (string, error) { return token, nil })
 			}
 		}
 		plain := client(nodes[2], bearer(map[string]any{"sub": "ada"}))
 		if _, err := plain.Get(t.Context(), "by-token"); err != nil {
 			t.Errorf("a plain token does not read: %v", err)
 		}
-		_, err = plain.Register(t.Context(), "plain", doc, api.RegisterOptions{})
+		_, err = plain.Register(t.Context(), "plain", doc, apiclient.RegisterOptions{})
 		refused(t, "a plain token that writes", err, 403, directory.Forbidden)
 		_, err = client(nodes[2], bearer(map[string]any{})).Get(t.Context(), "by-token")
 		refused(t, "a token without sub", err, 401, directory.Unauthenticated)
-		_, err = client(nodes[2], func(next http.RoundTripper) http.RoundTripper { return next }).Register(t.Context(), "anonymous", doc, api.RegisterOptions{})
+		_, err = client(nodes[2], func(next http.RoundTripper) http.RoundTripper { return next }).Register(t.Context(), "anonymous", doc, apiclient.RegisterOptions{})
 		refused(t, "nobody", err, 401, directory.Unauthenticated)
 	})
 }
@@ -172,8 +172,8 @@ func TestCallersShowTokens(t *testing.T) {
 // way to show who one is.
 func refused(t *testing.T, what string, err error, status int, problem directory.Problem) {
 	t.Helper()
-	var e *api.Error
-	if !errors.As(err, &e) || e.Status != status || e.Problem != problem {
+	var e *apiclient.Error
+	if !errors.As(err, &e) || e.Status != status || e.Code != string(problem) {
 		t.Errorf("%s: %v, want %d %s", what, err, status, problem)
 		return
 	}

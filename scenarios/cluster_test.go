@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 )
 
@@ -46,7 +46,7 @@ func (p *processes) must(domain, n int, args ...string) string {
 }
 
 // raft returns a domain's nodes as one of them sees them.
-func (p *processes) raft(domain, n int) *api.RaftStatus {
+func (p *processes) raft(domain, n int) *apiclient.RaftStatus {
 	p.t.Helper()
 	status, _, err := p.client(domain, n, "ops/operator").Raft(p.t.Context())
 	if err != nil {
@@ -100,11 +100,11 @@ type writer struct {
 	failed       atomic.Pointer[error] // by a node that was to be there
 }
 
-func (w *writer) run(ctx context.Context, name string, clients func() []*api.Client) {
+func (w *writer) run(ctx context.Context, name string, clients func() []*apiclient.Client) {
 	for i := 0; ctx.Err() == nil; i++ {
 		all := clients()
 		agent := fmt.Sprintf("kept-%s-%d", name, i)
-		_, err := all[i%len(all)].Register(ctx, agent, []byte(`{"base":"https://kept.alpha.test/"}`), api.RegisterOptions{Lifetime: 3600})
+		_, err := all[i%len(all)].Register(ctx, agent, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
 		if err == nil {
 			w.acknowledged.Store(agent, true)
 			w.count.Add(1)
@@ -122,8 +122,8 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var w writer
 	var mu sync.Mutex
-	steady := []*api.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada")}
-	clients := func() []*api.Client { mu.Lock(); defer mu.Unlock(); return steady }
+	steady := []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada")}
+	clients := func() []*apiclient.Client { mu.Lock(); defer mu.Unlock(); return steady }
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	defer cancel()
@@ -203,7 +203,7 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 	cancel()
 	writers.Wait()
 	t.Logf("%d acknowledged", w.count.Load())
-	for _, at := range []*api.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 3, "agent/ada"), p.client(1, 0, "agent/bob")} {
+	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 3, "agent/ada"), p.client(1, 0, "agent/bob")} {
 		p.eventually(20*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &w.acknowledged) })
 	}
 }
@@ -217,13 +217,13 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 	ada, home, peer := p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")
 	put := func(name string) {
 		t.Helper()
-		if _, err := ada.Register(t.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`), api.RegisterOptions{Lifetime: 3600}); err != nil {
+		if _, err := ada.Register(t.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	seen := func(c *api.Client, want ...string) func() error {
+	seen := func(c *apiclient.Client, want ...string) func() error {
 		return func() error {
-			page, err := c.Lookup(t.Context(), api.LookupOptions{Origin: "alpha.test"})
+			page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Origin: "alpha.test"})
 			if err != nil {
 				return err
 			}

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // A node whose log has no room left ends, with the reason and what to do; the
@@ -51,8 +51,8 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	for n := 0; ; n++ {
 		// On a slow machine the victim may lead by now. What was under way there when
 		// its disk was full is unknown, as it is when any leader dies, and is repeated.
-		_, err := ada.Register(ctx, fmt.Sprint("large-", n%20), document, api.RegisterOptions{Lifetime: 3600})
-		if refused := (*api.Error)(nil); err != nil && (!errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable) {
+		_, err := ada.Register(ctx, fmt.Sprint("large-", n%20), document, apiclient.RegisterOptions{Lifetime: time.Hour})
+		if refused := (*apiclient.Error)(nil); err != nil && (!errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable) {
 			t.Fatalf("with one of three nodes short of disk: %v", err)
 		}
 		select {
@@ -75,11 +75,11 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	}
 	unmount()
 	p.eventually(30*time.Second, "those that are left take a write", func() error {
-		_, err := ada.Register(ctx, "after", []byte(`{"base":"https://after.example/"}`), api.RegisterOptions{Lifetime: 3600})
+		_, err := ada.Register(ctx, "after", []byte(`{"base":"https://after.example/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
 		return err
 	})
 	p.restart(victim)
-	if _, err := p.client(0, 2, "agent/ada").GetFresh(ctx, "after", api.ReadOptions{Consistency: "linearizable"}); err != nil {
+	if _, err := p.client(0, 2, "agent/ada").GetFresh(ctx, "after", apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
 		t.Errorf("after it was started again: %v", err)
 	}
 }

@@ -152,9 +152,8 @@ func toldUntil(m *mesh.Mesh, domain string, d directory.Digest) error {
 	if err != nil {
 		return err
 	}
-	until, err := time.Parse(time.RFC3339, shown[d.RID.String()].Provenance.ExpiresAt)
-	if err == nil && until.Unix() != d.Deadline {
-		err = fmt.Errorf("it is shown until %v", until)
+	if until := shown[d.RID.String()].Provenance.ExpiresAt; until.Unix() != d.Deadline {
+		return fmt.Errorf("it is shown until %v", until)
 	}
-	return err
+	return nil
 }

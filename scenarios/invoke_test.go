@@ -16,7 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -74,7 +75,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	ada := p.client(1, 0, "agent/ada")
 	register := func(at string) {
 		t.Helper()
-		if _, err := ada.Register(t.Context(), "translator", document(at), api.RegisterOptions{Lifetime: 3600}); err != nil {
+		if _, err := ada.Register(t.Context(), "translator", document(at), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,12 +121,12 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	}
 	bob := p.client(0, 0, "agent/bob")
 	calls.Store(0)
-	reply, err := bob.Invoke(t.Context(), "translator", "", []byte(`{"text": 5}`), api.InvokeOptions{})
+	reply, err := contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": 5}`), nil, apiclient.InvokeOptions{})
 	var unfit *directory.Error
 	if !errors.As(err, &unfit) || unfit.Pointer != "/text" || reply != nil {
 		t.Errorf("the client is to judge by the schema of the registration: %v, %v", reply, err)
 	}
-	reply, err = bob.Invoke(t.Context(), "translator", "", []byte(`{"text": "a"}`), api.InvokeOptions{})
+	reply, err = contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": "a"}`), nil, apiclient.InvokeOptions{})
 	if err != nil || string(reply.Body) != `{"text": "canary-output"}` || calls.Load() != 1 {
 		t.Errorf("the client invokes: %v, %v; %d calls", reply, err, calls.Load())
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -173,14 +173,14 @@ func (h *history) do(t *testing.T, client int, in ask, run func() (told, error))
 	call := h.clock.Add(1)
 	out, err := run()
 	end := h.clock.Add(1)
-	var refusal *api.Error
+	var refusal *apiclient.Error
 	switch {
 	case err == nil:
 	case in.verb == read:
 		return
-	case errors.As(err, &refusal) && refusal.Problem == directory.Unavailable:
+	case errors.As(err, &refusal) && refusal.Code == string(directory.Unavailable):
 		return // and the checker would find out if something was done
-	case !errors.As(err, &refusal), refusal.Problem == directory.OutcomeUnknown, refusal.Status == http.StatusGatewayTimeout:
+	case !errors.As(err, &refusal), refusal.Code == string(directory.OutcomeUnknown), refusal.Status == http.StatusGatewayTimeout:
 		out, end = told{unknown: true}, math.MaxInt64
 	default:
 		t.Errorf("%+v: %v", in, err)
@@ -221,7 +221,7 @@ func (h *history) answers() (reads, writes int) {
 type linearClient struct {
 	*history
 	id          int
-	node        *api.Client
+	node        *apiclient.Client
 	names       []string
 	consistency string
 	timeout     time.Duration // of one request
@@ -254,12 +254,12 @@ func (c *linearClient) within() (context.Context, context.CancelFunc) {
 
 // read asks for one name by its path or by a lookup.
 func (c *linearClient) read(t *testing.T, name string) {
-	fresh := api.ReadOptions{Consistency: c.consistency}
+	fresh := apiclient.ReadOptions{Consistency: c.consistency}
 	c.do(t, c.id, ask{name: name, verb: read}, func() (told, error) {
 		ctx, cancel := c.within()
 		defer cancel()
 		if c.rng.IntN(3) == 0 {
-			list, err := c.node.Lookup(ctx, api.LookupOptions{Agent: name, ReadOptions: fresh})
+			list, err := c.node.Lookup(ctx, apiclient.LookupOptions{Agent: name, ReadOptions: fresh})
 			if err != nil || len(list.Agents) == 0 {
 				return told{}, err
 			}
@@ -279,7 +279,7 @@ func (c *linearClient) register(t *testing.T, name, version string) {
 	c.do(t, c.id, ask{name: name, verb: register, version: version}, func() (told, error) {
 		ctx, cancel := c.within()
 		defer cancel()
-		r, err := c.node.Register(ctx, name, document, api.RegisterOptions{Lifetime: 86400})
+		r, err := c.node.Register(ctx, name, document, apiclient.RegisterOptions{Lifetime: 24 * time.Hour})
 		if err != nil {
 			return told{}, err
 		}
@@ -302,7 +302,7 @@ func (c *linearClient) remove(t *testing.T, name string) {
 
 // unlessMissing returns nil for the answer that there is no such registration.
 func unlessMissing(err error) error {
-	var refusal *api.Error
+	var refusal *apiclient.Error
 	if errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
 		return nil
 	}

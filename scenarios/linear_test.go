@@ -11,7 +11,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
@@ -86,7 +86,7 @@ func (h *history) start(t *testing.T, m *mesh.Mesh, seed uint64, consistency str
 	done := make(chan struct{})
 	var clients sync.WaitGroup
 	for i, n := range m.Domain("alpha.test").Nodes {
-		node := api.NewClient(n.URL(), m.HTTP(n, "/agent/ada"))
+		node := apiclient.NewDirect(n.URL(), m.HTTP(n, "/agent/ada"))
 		for j := range 3 {
 			c := &linearClient{
 				history: h, id: i*3 + j, node: node, names: []string{"one", "two", "three"}, consistency: consistency,
@@ -112,7 +112,7 @@ func TestALeaderThatIsCutOffRefusesLinearizableReads(t *testing.T) {
 		h := newHistory()
 		leader := m.Leader("alpha.test")
 		at := func(n *mesh.Node, consistency string) *linearClient {
-			return &linearClient{history: h, node: api.NewClient(n.URL(), m.HTTP(n, "/agent/ada")), consistency: consistency, timeout: 8 * time.Second, rng: rand.New(rand.NewPCG(1, 1))}
+			return &linearClient{history: h, node: apiclient.NewDirect(n.URL(), m.HTTP(n, "/agent/ada")), consistency: consistency, timeout: 8 * time.Second, rng: rand.New(rand.NewPCG(1, 1))}
 		}
 		at(leader, "").register(t, "weather", "old")
 		m.Isolate(leader)
@@ -148,35 +148,35 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Link: wan})
 		leader := m.Leader("alpha.test")
-		client := func(n *mesh.Node) *api.Client { return api.NewClient(n.URL(), m.HTTP(n, "/agent/ada")) }
+		client := func(n *mesh.Node) *apiclient.Client { return apiclient.NewDirect(n.URL(), m.HTTP(n, "/agent/ada")) }
 		document := []byte(`{"base":"https://agents.example/weather"}`)
-		register := func(n *mesh.Node) (*api.Registered, error) {
-			return client(n).Register(t.Context(), "weather", document, api.RegisterOptions{Lifetime: 3600})
+		register := func(n *mesh.Node) (*apiclient.Registered, error) {
+			return client(n).Register(t.Context(), "weather", document, apiclient.RegisterOptions{Lifetime: time.Hour})
 		}
 		m.Isolate(leader)
 		_, err := register(leader)
-		var refusal *api.Error
+		var refusal *apiclient.Error
 		for range 20 { // it may lose its lease before the write comes: then it says so
-			if !errors.As(err, &refusal) || refusal.Problem != directory.Unavailable {
+			if !errors.As(err, &refusal) || refusal.Code != string(directory.Unavailable) {
 				break
 			}
 			m.Heal()
 			m.Eventually(time.Minute, "the domain has a leader", func() error {
-				_, err := client(leader).Lookup(t.Context(), api.LookupOptions{ReadOptions: api.ReadOptions{Consistency: "linearizable"}})
+				_, err := client(leader).Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
 				return err
 			})
 			leader = m.Leader("alpha.test")
 			m.Isolate(leader)
 			_, err = register(leader)
 		}
-		if !errors.As(err, &refusal) || refusal.Problem != directory.OutcomeUnknown || refusal.Status != 503 {
+		if !errors.As(err, &refusal) || refusal.Code != string(directory.OutcomeUnknown) || refusal.Status != 503 {
 			t.Fatalf("the leader that is cut off answers %v", err)
 		}
-		if refusal.Header.Get("Retry-After") == "" || refusal.RetryAfter == 0 || refusal.Detail != "it is not known whether this was done; to repeat it is safe" {
+		if refusal.Header.Get("Retry-After") == "" || refusal.RetryAfter() == 0 || refusal.Detail != "it is not known whether this was done; to repeat it is safe" {
 			t.Errorf("the refusal is %s with Retry-After %q", refusal.Body, refusal.Header.Get("Retry-After"))
 		}
 		_, err = register(leader)
-		if !errors.As(err, &refusal) || refusal.Problem != directory.Unavailable {
+		if !errors.As(err, &refusal) || refusal.Code != string(directory.Unavailable) {
 			t.Errorf("when it knows that it does not lead it answers %v", err)
 		}
 		first, err := register(leader.Others()[0])
@@ -186,7 +186,7 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 		m.Heal()
 		for _, n := range m.Living() {
 			m.Eventually(20*time.Second, n.Name+" shows it", func() error {
-				list, err := client(n).Lookup(t.Context(), api.LookupOptions{ReadOptions: api.ReadOptions{Consistency: "linearizable"}})
+				list, err := client(n).Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
 				if err == nil && (len(list.Agents) != 1 || list.Agents[0].RID() != first.RID) {
 					t.Fatalf("%s shows %+v", n.Name, list.Agents)
 				}
@@ -205,15 +205,15 @@ func TestReadYourWritesInAnotherDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Link: wan})
 		home, abroad := m.Domain("alpha.test").Nodes[0], m.Domain("beta.test").Nodes[0]
-		writer := api.NewClient(home.URL(), m.HTTP(home, "/agent/ada"))
-		reader := api.NewClient(abroad.URL(), m.HTTP(abroad, "/client/reader"))
+		writer := apiclient.NewDirect(home.URL(), m.HTTP(home, "/agent/ada"))
+		reader := apiclient.NewDirect(abroad.URL(), m.HTTP(abroad, "/client/reader"))
 		for i := range 20 {
 			name := fmt.Sprint("agent-", i)
-			out, err := writer.Register(t.Context(), name, []byte(`{"base":"https://agents.example/"}`), api.RegisterOptions{Lifetime: 600})
+			out, err := writer.Register(t.Context(), name, []byte(`{"base":"https://agents.example/"}`), apiclient.RegisterOptions{Lifetime: 10 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := reader.GetFresh(t.Context(), name, api.ReadOptions{Min: []string{out.Index()}})
+			got, err := reader.GetFresh(t.Context(), name, apiclient.ReadOptions{Min: []string{out.Index()}})
 			if err != nil || got.RID() != out.RID {
 				t.Fatalf("%s at %s: %+v, %v", name, out.Index(), got, err)
 			}
@@ -226,18 +226,18 @@ func TestReadYourWritesInAnotherDomain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := reader.Lookup(t.Context(), api.LookupOptions{ReadOptions: api.ReadOptions{Min: []string{again.Index()}}}); err != nil {
+			if _, err := reader.Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{again.Index()}}}); err != nil {
 				t.Errorf("a refresh's index %s: %v", again.Index(), err)
 			}
 		}
 		m.Cut("alpha.test", "beta.test")
-		out, err := writer.Register(t.Context(), "unheard", []byte(`{"base":"https://agents.example/"}`), api.RegisterOptions{Lifetime: 600})
+		out, err := writer.Register(t.Context(), "unheard", []byte(`{"base":"https://agents.example/"}`), apiclient.RegisterOptions{Lifetime: 10 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err = reader.Lookup(t.Context(), api.LookupOptions{ReadOptions: api.ReadOptions{Min: []string{out.Index()}, Wait: 3}})
-		var refusal *api.Error
+		_, err = reader.Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{out.Index()}, Wait: 3}})
+		var refusal *apiclient.Error
 		if !errors.As(err, &refusal) || refusal.Status != 503 || refusal.Header.Get("Retry-After") == "" || refusal.Index() == "" {
 			t.Errorf("behind a cut: %v", err)
 		}

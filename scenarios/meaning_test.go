@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
@@ -87,10 +87,10 @@ func TestANodeRanksByMeaning(t *testing.T) {
 		t.Cleanup(s.Close)
 		c.Discovery.Embeddings = node.Embeddings{URL: s.URL, Model: fmt.Sprint("toy-", i+1)}
 	}})
-	ada := api.NewClient(m.Domains[0].Nodes[0].URL(), m.HTTP(m.Domains[0].Nodes[0], "/agent/ada"))
+	ada := apiclient.NewDirect(m.Domains[0].Nodes[0].URL(), m.HTTP(m.Domains[0].Nodes[0], "/agent/ada"))
 	for name, says := range map[string]string{"polyglot": "An interpreter for any occasion.", "cashier": "Sends each bill on time."} {
 		doc := fmt.Sprintf(`{"id":%q,"name":%q,"description":%q,"bindings":[{"protocol":"https","endpoint":"https://a.example/"}]}`, name, name, says)
-		if _, err := ada.Register(t.Context(), name, []byte(doc), api.RegisterOptions{Kind: "profile"}); err != nil {
+		if _, err := ada.Register(t.Context(), name, []byte(doc), apiclient.RegisterOptions{Kind: "profile"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // A policy that an operator puts in force is in force at each node for the next
@@ -25,11 +25,11 @@ func TestAPolicyChangeTakesEffect(t *testing.T) {
 	ctx := t.Context()
 	ada, eve := p.client(0, 0, "agent/ada"), p.client(0, 0, "agent/eve")
 	for _, agent := range []string{"secret-plan", "open-plan"} {
-		if _, err := ada.Register(ctx, agent, []byte(`{"base":"https://plan.example/","capabilities":[{"name":"planning","type":"tool"}]}`), api.RegisterOptions{Lifetime: 3600}); err != nil {
+		if _, err := ada.Register(ctx, agent, []byte(`{"base":"https://plan.example/","capabilities":[{"name":"planning","type":"tool"}]}`), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	planning := api.LookupOptions{CapName: []string{"planning"}}
+	planning := apiclient.LookupOptions{CapName: []string{"planning"}}
 	peers := func(want int) func() error {
 		return func() error { return count(p.client(1, 0, "agent/ada").Lookup(ctx, planning))(want) }
 	}
@@ -52,7 +52,7 @@ when { resource.agent like "secret-*" };
 		t.Fatal(err)
 	}
 	p.must(0, 0, "policy", "apply", file)
-	var gone *api.Error
+	var gone *apiclient.Error
 	if _, err := eve.Get(ctx, "secret-plan"); !errors.As(err, &gone) || gone.Status != http.StatusNotFound {
 		t.Errorf("the next request of a reader: %v", err)
 	}
@@ -118,7 +118,7 @@ func noPolicyIsLost(p *processes) {
 }
 
 // count judges how many registrations a lookup has.
-func count(l *api.Listing, err error) func(int) error {
+func count(l *apiclient.Listing, err error) func(int) error {
 	return func(want int) error {
 		if err == nil && len(l.Agents) != want {
 			err = fmt.Errorf("there are %d", len(l.Agents))

@@ -21,7 +21,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 )
 
@@ -194,8 +194,8 @@ func (p *processes) http(domain int, who string) *http.Client {
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-func (p *processes) client(domain, n int, who string) *api.Client {
-	return api.NewClient(p.Domains[domain].Nodes[n].API, p.http(domain, who))
+func (p *processes) client(domain, n int, who string) *apiclient.Client {
+	return apiclient.NewDirect(p.Domains[domain].Nodes[n].API, p.http(domain, who))
 }
 
 // TestScripts runs every HTTP script against the real binary. Every answer must
@@ -258,11 +258,11 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 	var count atomic.Int64
 	var wg sync.WaitGroup
 	for w := range 4 {
-		clients := []*api.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada")}
+		clients := []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada")}
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				name := fmt.Sprintf("kept-%d-%d", w, i)
-				_, err := clients[i%3].Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), api.RegisterOptions{Lifetime: 3600})
+				_, err := clients[i%3].Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
 				if err == nil {
 					acknowledged.Store(name, true)
 					count.Add(1)
@@ -289,15 +289,15 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 	cancel()
 	wg.Wait()
 	t.Logf("%d acknowledged under %d kills", count.Load(), kills)
-	for _, at := range []*api.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")} {
+	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")} {
 		p.eventually(20*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &acknowledged) })
 	}
 }
 
 // shows returns an error that names what is missing of what was acknowledged.
-func shows(t *testing.T, c *api.Client, acknowledged *sync.Map) error {
+func shows(t *testing.T, c *apiclient.Client, acknowledged *sync.Map) error {
 	seen := map[string]bool{}
-	page, err := c.Lookup(t.Context(), api.LookupOptions{Agent: "kept-*"})
+	page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "kept-*"})
 	for ; err == nil && page != nil; page, err = c.Next(t.Context(), page) {
 		for _, a := range page.Agents {
 			seen[a.Agent] = true

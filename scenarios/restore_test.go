@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -94,7 +94,7 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 func restore(m *mesh.Mesh, b *mesh.Backup) {
 	m.T.Helper()
 	m.Overtaken(b)
-	var done *api.Restored
+	var done *apiclient.Restored
 	m.Eventually(time.Minute, "the backup is restored", func() (err error) { // the leader may be dead
 		done, err = m.Restore(b, true)
 		return err

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 )
 
@@ -42,14 +42,14 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 		p.kill(n)
 		killed := p.killedAtSync(strace, n, at, func(ctx context.Context, i int) error {
 			name := fmt.Sprintf("kept-%d-%d", at, i)
-			_, err := home.Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), api.RegisterOptions{Lifetime: 3600})
+			_, err := home.Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
 			if err == nil {
 				acknowledged.Store(name, true)
 			}
 			return err
 		})
 		p.restart(n)
-		for _, c := range []*api.Client{home, peer} {
+		for _, c := range []*apiclient.Client{home, peer} {
 			p.eventually(time.Minute, "everything acknowledged is visible", func() error { return shows(t, c, &acknowledged) })
 		}
 		if out := p.must(1, 0, "peer", "show", "alpha.test"); strings.Contains(out, "frozen") {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -47,7 +47,7 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 	eve, ada := p.client(0, 0, "agent/eve"), p.client(0, 0, "agent/ada")
 	for i := range each {
 		hidden := &subject{name: fmt.Sprintf("n%08x", rand.Uint32()), capability: fmt.Sprintf("c%08x", rand.Uint32())}
-		out, err := eve.Register(ctx, hidden.name, fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":%q,"type":"skill"}]}`, hidden.capability), api.RegisterOptions{Lifetime: 86400})
+		out, err := eve.Register(ctx, hidden.name, fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":%q,"type":"skill"}]}`, hidden.capability), apiclient.RegisterOptions{Lifetime: 24 * time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 		}
 		nobody := &subject{name: fmt.Sprintf("n%08x", rand.Uint32()), capability: fmt.Sprintf("c%08x", rand.Uint32()), rid: directory.NewRID(time.Now().UnixMilli(), [10]byte{byte(i), 9})}
 		kinds[0], kinds[1] = append(kinds[0], hidden), append(kinds[1], nobody)
-		if _, err := ada.Register(ctx, fmt.Sprintf("shown-%d", i), fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":"c%08x","type":"skill"}]}`, i), api.RegisterOptions{Lifetime: 86400}); err != nil {
+		if _, err := ada.Register(ctx, fmt.Sprintf("shown-%d", i), fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":"c%08x","type":"skill"}]}`, i), apiclient.RegisterOptions{Lifetime: 24 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
@@ -112,7 +112,7 @@ func (w *apart) done(a *mesh.Agent, write func(*mesh.Agent) error) {
 
 func (w *apart) remove(a *mesh.Agent) error {
 	err := w.m.TryRemove(a)
-	var refusal *api.Error
+	var refusal *apiclient.Error
 	if errors.As(err, &refusal) && refusal.Status == http.StatusNotFound { // by the time before
 		w.m.Abandon(a)
 		return nil

@@ -26,7 +26,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -144,7 +144,7 @@ func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *h
 
 // proving returns a client that shows a workload identity token and its proof.
 func (l *lone) proving(bundles *trust.Bundles, prove func(method, target string) (wit, proof string, err error)) *http.Client {
-	return &http.Client{Transport: api.ShowWorkload(l.http(nil, bundles, true).Transport, func(method, target string) (string, string, error) {
+	return &http.Client{Transport: apiclient.ShowWorkload(l.http(nil, bundles, true).Transport, func(method, target string) (string, string, error) {
 		return prove(method, strings.Replace(target, "https://"+l.cfg.Listen.API, l.cfg.PublicURL, 1))
 	})}
 }

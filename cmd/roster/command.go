@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // group is a command that only holds others.
@@ -46,7 +46,7 @@ func anyOf(name string) cobra.PositionalArgs {
 }
 
 // asking is what a command does that needs the directory's client for all of it.
-func (a *app) asking(do func(ctx context.Context, client *api.Client, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) asking(do func(ctx context.Context, client *apiclient.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		client, err := a.client()
 		if err != nil {

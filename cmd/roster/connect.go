@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -21,10 +21,10 @@ import (
 type connection struct {
 	root      *cobra.Command // which has the flags
 	getenv    func(string) string
-	configDir func() (string, error)      // the user's; nil is none
-	chosen    profile                     // of the context that is meant, once that was found out
-	fallback  profile                     // where nothing else says
-	dial      func() (*api.Client, error) // instead of what is given; for tests in virtual time
+	configDir func() (string, error)            // the user's; nil is none
+	chosen    profile                           // of the context that is meant, once that was found out
+	fallback  profile                           // where nothing else says
+	dial      func() (*apiclient.Client, error) // instead of what is given; for tests in virtual time
 	transport *http.Transport
 
 	workload    *trust.Source // of the Workload API; nil where there is none
@@ -93,7 +93,7 @@ func (c *connection) settingFrom(flag string) (value, from string) {
 }
 
 // client returns a client of the directory.
-func (a *app) client() (*api.Client, error) {
+func (a *app) client() (*apiclient.Client, error) {
 	if a.dial != nil {
 		return a.dial()
 	}
@@ -116,7 +116,7 @@ func (a *app) client() (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.NewClient(base, &http.Client{
+	return apiclient.NewDirect(base, &http.Client{
 		Transport: shown, Timeout: requestTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}), nil
@@ -140,13 +140,13 @@ func (a *app) showing(next http.RoundTripper) (http.RoundTripper, error) {
 		if err != nil {
 			return nil, failed(exitKey, "the workload can't be shown: %w", err).because("--wit is %s and --wit-key is %s.", wit, witKey)
 		}
-		return api.ShowWorkload(next, func(method, target string) (string, string, error) { return w.Prove(method, target, time.Now()) }), nil
+		return apiclient.ShowWorkload(next, func(method, target string) (string, string, error) { return w.Prove(method, target, time.Now()) }), nil
 	case file != "":
 		token := func() (string, error) { return readToken(file) }
 		if _, err := token(); err != nil {
 			return nil, failed(exitKey, "the token can't be shown: %w", err)
 		}
-		return api.ShowBearer(next, token), nil
+		return apiclient.ShowBearer(next, token), nil
 	}
 	return next, nil
 }

@@ -10,14 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // maxDiscovered is the most candidates that a directory ranks for one question.
 const maxDiscovered = 100
 
 func (a *app) discoverCommand() *cobra.Command {
-	var o api.DiscoverOptions
+	var o apiclient.DiscoverOptions
 	var resolve bool
 	c := &cobra.Command{
 		Use:   "discover QUERY",
@@ -47,7 +47,7 @@ such as their endpoint, is claimed, not checked.`,
 }
 
 // requestFlags are the parts of a request that discover and explain share.
-func requestFlags(c *cobra.Command, o *api.DiscoverOptions) {
+func requestFlags(c *cobra.Command, o *apiclient.DiscoverOptions) {
 	f := c.Flags()
 	f.StringArrayVar(&o.Tags, "tag", nil, "tag that the agent must have")
 	f.StringArrayVar(&o.Preferred, "prefer", nil, "tag that raises an agent")
@@ -58,24 +58,22 @@ func requestFlags(c *cobra.Command, o *api.DiscoverOptions) {
 	f.BoolVar(&o.Plain, "by-score", false, "order by score alone, whoever owns the agents")
 	f.StringArrayVar(&o.Regions, "region", nil, "acceptable region, as the agent's own constraints name it")
 	f.StringVar(&o.Verification, "min-verification", "", "how sure it must be where the agent comes from: pending, verified, logged or witnessed")
-	f.IntVar(&o.MaxAge, "max-age", 0, "at most so many seconds since it was registered or refreshed")
+	f.Var(&seconds{of: &o.MaxAge}, "max-age", "at most so many seconds since it was registered or refreshed")
 	f.IntVar(&o.Limit, "limit", 0, "how many at most, 1 to 100 (default 10)")
 }
 
 // check refuses what no directory would take.
-func check(o api.DiscoverOptions) error {
+func check(o apiclient.DiscoverOptions) error {
 	switch {
 	case strings.TrimSpace(o.Query) == "":
 		return usage("QUERY is empty: say in words what the agent shall do")
 	case o.Limit < 0 || o.Limit > maxDiscovered:
 		return usage("--limit is %d; it is 1 to %d", o.Limit, maxDiscovered)
-	case o.MaxAge < 0:
-		return usage("--max-age is %d; it is a number of seconds", o.MaxAge)
 	}
 	return nil
 }
 
-func (a *app) discover(ctx context.Context, o api.DiscoverOptions, resolve bool) error {
+func (a *app) discover(ctx context.Context, o apiclient.DiscoverOptions, resolve bool) error {
 	if err := check(o); err != nil {
 		return err
 	}
@@ -103,7 +101,7 @@ func (a *app) discover(ctx context.Context, o api.DiscoverOptions, resolve bool)
 	return a.print(answer{found.Body, "candidates", candidates(found.Candidates, o.Evidence)})
 }
 
-func (a *app) resolve(ctx context.Context, client *api.Client, o api.DiscoverOptions) error {
+func (a *app) resolve(ctx context.Context, client *apiclient.Client, o apiclient.DiscoverOptions) error {
 	found, err := client.Resolve(ctx, o)
 	if err != nil {
 		return err
@@ -124,20 +122,20 @@ func (a *app) warn(warnings []string) {
 	}
 }
 
-func candidates(all []api.Candidate, evidence bool) table {
+func candidates(all []apiclient.Candidate, evidence bool) table {
 	t := table{head: []string{"SCORE", "ID", "NAME (CLAIMED)", "ORIGIN", "PROTOCOL", "ENDPOINT (CLAIMED)", "MATCHED TAGS", "+STATE", "+EXPIRES", "+FLAGS", "+DESCRIPTION (CLAIMED)"}}
 	if evidence {
 		t.head = append(t.head, "WHY")
 	}
 	for _, c := range all {
-		var way api.Binding
+		var way apiclient.Binding
 		if len(c.Bindings) > 0 {
 			way = c.Bindings[0]
 		}
 		p := c.Provenance
 		row := []string{
 			score(c.Score), c.ID, shorten(c.Name, 40), p.Authority, way.Protocol, way.Endpoint, strings.Join(c.MatchedTags, " "),
-			p.Verification.State, p.ExpiresAt, strings.Join(c.Flags, " "), shorten(c.Description, 80),
+			p.Verification.State, instant(p.ExpiresAt), strings.Join(c.Flags, " "), shorten(c.Description, 80),
 		}
 		if evidence {
 			row = append(row, why(&c))
@@ -148,7 +146,7 @@ func candidates(all []api.Candidate, evidence bool) table {
 }
 
 // why tells what a candidate's score is made of, and the examples that match.
-func why(c *api.Candidate) string {
+func why(c *apiclient.Candidate) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Components)) {
 		parts = append(parts, name+" "+score(c.Components[name]))
@@ -159,7 +157,7 @@ func why(c *api.Candidate) string {
 	return strings.Join(parts, ", ")
 }
 
-func resolved(all []api.Resolved) table {
+func resolved(all []apiclient.Resolved) table {
 	t := table{head: []string{"SCORE", "ID", "NAME (CLAIMED)", "ORIGIN", "TRANSPORT", "ENDPOINT (CLAIMED)", "WHY", "+METHOD", "+OPERATION", "+AUTHENTICATION (CLAIMED)", "+STATE", "+FLAGS"}}
 	for _, r := range all {
 		var reasons []string

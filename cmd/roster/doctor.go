@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 )
 
@@ -45,7 +45,7 @@ could be looked at, and something could not be.`,
 
 // operatorOf returns the client that asks as the operator; nil where no identity is
 // given. Without an address it asks the node itself, by the bundle that it has.
-func (a *app) operatorOf(cfg node.Config) (*api.Client, error) {
+func (a *app) operatorOf(cfg node.Config) (*apiclient.Client, error) {
 	if err := a.choose(); err != nil {
 		return nil, err
 	}

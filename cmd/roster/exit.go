@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -132,7 +133,7 @@ func (a *app) remedy(code int, verb []string) string {
 // failureOf returns err as a failure: the exit code that it has, and what happened.
 func failureOf(err error) *failure {
 	var f *failure
-	var answered *api.Error
+	var answered *apiclient.Error
 	var refused *directory.Error
 	switch {
 	case errors.As(err, &f):
@@ -148,22 +149,23 @@ func failureOf(err error) *failure {
 }
 
 // failureOfAnswer is for what a directory answered.
-func failureOfAnswer(e *api.Error) *failure {
-	f := &failure{code: codeOfStatus(e.Status, e.Problem), what: firstLine(e.Error()), err: e}
+func failureOfAnswer(e *apiclient.Error) *failure {
+	problem := directory.Problem(e.Code)
+	f := &failure{code: codeOfStatus(e.Status, problem), what: firstLine(e.Error()), err: e}
 	switch {
-	case e.Problem == "" && e.Status != http.StatusMultipleChoices: // a proxy's word, or that of something else
+	case problem == "" && e.Status != http.StatusMultipleChoices: // a proxy's word, or that of something else
 		f.why = strange
 	case e.Status == http.StatusUnauthorized:
 		f.why = "Say who you are with --cert and --key: the files of an X.509-SVID that the directory's domain or a peer of it issued."
-	case e.Problem == directory.NameTaken:
+	case problem == directory.NameTaken:
 		f.why = "Another identity registered that name. Take another one, or wait until that registration ends."
-	case e.Problem == directory.OutcomeUnknown:
+	case problem == directory.OutcomeUnknown:
 		f.why = "The change may have been made. To repeat it is safe."
-	case e.Problem == directory.AgentFailed, e.Problem == directory.AgentTimeout:
+	case problem == directory.AgentFailed, problem == directory.AgentTimeout:
 		f.why = "It is the agent that failed, or is not reached; the directory is well. The agent may have acted all the same."
-	case e.Problem == directory.AgentUnavailable:
+	case problem == directory.AgentUnavailable:
 		f.why = "The agent can't do it now, or its registration says so; the directory is well. Try again later."
-	case e.Problem == api.Upstream:
+	case problem == api.Upstream:
 		f.why = "It is another domain that didn't answer, or not as it should; this directory is well."
 	case f.code == exitUnavailable:
 		f.why = "The directory can't do this now; nothing was changed. Try again, or ask another of its nodes."
@@ -213,7 +215,7 @@ func failureOfTransport(err error) *failure {
 	var op *net.OpError
 	var asked *url.Error
 	switch {
-	case errors.Is(err, api.ErrAnswer):
+	case errors.Is(err, apiclient.ErrAnswer):
 		f.why = strange
 	case trust.ExitCode(err) > exitFailed:
 		f.code = trust.ExitCode(err)

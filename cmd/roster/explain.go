@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 func (a *app) explainCommand() *cobra.Command {
-	var o api.DiscoverOptions
+	var o apiclient.DiscoverOptions
 	c := &cobra.Command{
 		Use:   "explain QUERY",
 		Short: "Tell why agents are found by a query, or why one is not",
@@ -43,7 +43,7 @@ or the name of the filter that leaves it out, such as status or required_tags.
 	return c
 }
 
-func (a *app) explain(ctx context.Context, o api.DiscoverOptions) error {
+func (a *app) explain(ctx context.Context, o apiclient.DiscoverOptions) error {
 	if err := check(o); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (a *app) explain(ctx context.Context, o api.DiscoverOptions) error {
 // components are those of a score, in the order of its formula.
 var components = []string{"tag", "context", "example", "protocol", "freshness", "policy"}
 
-func scores(all []api.Candidate) table {
+func scores(all []apiclient.Candidate) table {
 	t := table{head: []string{"SCORE", "ID", "ORIGIN"}}
 	for _, name := range components {
 		t.head = append(t.head, strings.ToUpper(name))
@@ -83,7 +83,7 @@ func scores(all []api.Candidate) table {
 }
 
 // wordsOf tells what each word of the query adds to context, and where it stands.
-func wordsOf(ev *api.Evidence) []string {
+func wordsOf(ev *apiclient.Evidence) []string {
 	var all []string
 	for _, w := range ev.Terms {
 		all = append(all, w.Text+" +"+score(w.Adds)+" in "+strings.Join(slices.Sorted(maps.Keys(w.Fields)), " and "))
@@ -91,7 +91,7 @@ func wordsOf(ev *api.Evidence) []string {
 	return all
 }
 
-func explained(x *api.Explanation) table {
+func explained(x *apiclient.Explanation) table {
 	t := table{head: []string{"OF " + x.ID, ""}}
 	add := func(name, value string) { t.rows = append(t.rows, []string{name, value}) }
 	add("why", x.Why)

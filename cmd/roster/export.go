@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -122,12 +123,12 @@ func (x *exporting) unread(d directory.Document) {
 
 // contentsOf gets a registration by its name or rid, and what its signed record
 // holds.
-func (a *app) contentsOf(ctx context.Context, id, origin string) (*api.Resource, *directory.Contents, error) {
+func (a *app) contentsOf(ctx context.Context, id, origin string) (*apiclient.Resource, *directory.Contents, error) {
 	client, err := a.client()
 	if err != nil {
 		return nil, nil, err
 	}
-	path, err := locate(ctx, client, id, origin, api.ReadOptions{})
+	path, err := locate(ctx, client, id, origin, apiclient.ReadOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,6 +136,6 @@ func (a *app) contentsOf(ctx context.Context, id, origin string) (*api.Resource,
 	if err != nil {
 		return nil, nil, a.ambiguous(suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id))), id)
 	}
-	c, err := client.Contents(ctx, r.Href)
+	c, err := contract.Contents(ctx, client, r.Href)
 	return r, c, err
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 func (a *app) flaggedCommand() *cobra.Command {
@@ -20,7 +20,7 @@ repetition  the same words over and over
 density     a list of words where sentences belong, or tags that nothing bears out
 scatter     examples that nothing else in it bears out`,
 		Args: needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			flagged, reply, err := client.Flagged(ctx)
 			if err != nil {
 				return err

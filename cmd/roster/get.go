@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -18,7 +18,7 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	var origin string
 	var provenance bool
-	var fresh api.ReadOptions
+	var fresh apiclient.ReadOptions
 	c := &cobra.Command{
 		Use:   "get NAME|RID",
 		Short: "Show one registration of the directory's domain or of another",
@@ -39,15 +39,19 @@ With --provenance it shows the way that the registration came.`,
 }
 
 // readFlags are the flags of reads that say how fresh the answer must be.
-func readFlags(c *cobra.Command, o *api.ReadOptions) {
+func readFlags(c *cobra.Command, o *apiclient.ReadOptions) {
 	f := c.Flags()
 	f.StringVar(&o.Consistency, "consistency", "", "default, stale (whatever that node has) or linearizable (all that any node of the directory's domain acknowledged)")
 	f.StringArrayVar(&o.Min, "min", nil, "wait for DOMAIN=EPOCH.REVISION, as a write or another read told it")
-	f.Var(&seconds{&o.Wait}, "wait", "how many seconds to wait for --min, 0 to 60 (default 5)")
+	f.Var(&seconds{of: &o.Wait, zero: -1}, "wait", "how many seconds to wait for --min, 0 to 60 (default 5)")
 }
 
-// seconds is a flag that tells 0 from not given, as ReadOptions.Wait does.
-type seconds struct{ of *int }
+// seconds is a flag of a whole number of seconds. zero is what 0 stands for, if
+// that is not the same as not given.
+type seconds struct {
+	of   *time.Duration
+	zero time.Duration
+}
 
 func (s *seconds) String() string { return "" }
 
@@ -60,13 +64,14 @@ func (s *seconds) Set(text string) error {
 	if err != nil {
 		return errors.New("it is a whole number of seconds")
 	}
-	if *s.of = int(n); n == 0 {
-		*s.of = -1
+	*s.of = time.Duration(n) * time.Second
+	if n == 0 {
+		*s.of = s.zero
 	}
 	return nil
 }
 
-func (a *app) get(ctx context.Context, id, origin string, provenance bool, fresh api.ReadOptions) error {
+func (a *app) get(ctx context.Context, id, origin string, provenance bool, fresh apiclient.ReadOptions) error {
 	client, err := a.client()
 	if err != nil {
 		return err
@@ -89,14 +94,14 @@ func (a *app) get(ctx context.Context, id, origin string, provenance bool, fresh
 
 // locate returns the path of a registration. Of another domain's, only the rid
 // makes one, so its name is looked up.
-func locate(ctx context.Context, client *api.Client, id, origin string, fresh api.ReadOptions) (string, error) {
+func locate(ctx context.Context, client *apiclient.Client, id, origin string, fresh apiclient.ReadOptions) (string, error) {
 	if _, err := directory.ParseRID(id); origin == "" || err == nil {
 		return resource(id, origin), nil
 	}
 	if _, err := directory.ParseName(id); err != nil {
 		return "", err
 	}
-	found, err := client.Lookup(ctx, api.LookupOptions{Agent: id, Origin: origin, ReadOptions: fresh})
+	found, err := client.Lookup(ctx, apiclient.LookupOptions{Agent: id, Origin: origin, ReadOptions: fresh})
 	if err != nil {
 		return "", err
 	}
@@ -109,7 +114,7 @@ func locate(ctx context.Context, client *api.Client, id, origin string, fresh ap
 // ambiguous turns the answer that several domains have a name into a failure that
 // names them.
 func (a *app) ambiguous(err error, id string) error {
-	var e *api.Error
+	var e *apiclient.Error
 	if !errors.As(err, &e) || e.Status != http.StatusMultipleChoices {
 		return err
 	}
@@ -129,7 +134,7 @@ func (a *app) ambiguous(err error, id string) error {
 
 // describe tells a registration: what the directory knows of it, and what its
 // registrant claims.
-func describe(r *api.Registration) table {
+func describe(r *apiclient.Registration) table {
 	t := table{head: []string{"MEMBER", "BY", "VALUE"}}
 	add := func(by, member, value string) {
 		if value != "" {
@@ -145,9 +150,9 @@ func describe(r *api.Registration) table {
 	add("directory", "probe", probed(p.Verification.Probe))
 	add("directory", "kind", r.Kind)
 	add("directory", "visibility", p.Visibility)
-	add("directory", "registered", r.RegisteredAt)
-	add("directory", "updated", r.UpdatedAt)
-	add("directory", "expires", r.ExpiresAt)
+	add("directory", "registered", instant(r.RegisteredAt))
+	add("directory", "updated", instant(r.UpdatedAt))
+	add("directory", "expires", instant(r.ExpiresAt))
 	add("claimed", "name", r.Name)
 	add("claimed", "description", r.Description)
 	add("claimed", "base", r.Base)
@@ -169,7 +174,7 @@ func describe(r *api.Registration) table {
 }
 
 // standing says how far a registration is to be relied on, and what speaks against it.
-func standing(p api.Provenance) string {
+func standing(p apiclient.Provenance) string {
 	switch v := p.Verification; {
 	case v.Unconfirmed:
 		return v.State + ", unconfirmed: no peer sees it until its owner refreshes it"
@@ -181,20 +186,20 @@ func standing(p api.Provenance) string {
 }
 
 // probed says what the agent itself told the directory, if it was asked.
-func probed(p *api.Probe) string {
+func probed(p *apiclient.Probe) string {
 	switch {
 	case p == nil:
 		return ""
 	case len(p.Members) > 0:
-		return p.State + " at " + p.CheckedAt + ": its agent says otherwise of " + strings.Join(p.Members, ", ")
+		return p.State + " at " + instant(p.CheckedAt) + ": its agent says otherwise of " + strings.Join(p.Members, ", ")
 	case p.Reason != "":
-		return p.State + " at " + p.CheckedAt + ": " + p.Reason
+		return p.State + " at " + instant(p.CheckedAt) + ": " + p.Reason
 	}
-	return p.State + " at " + p.CheckedAt
+	return p.State + " at " + instant(p.CheckedAt)
 }
 
 // way tells how a registration came here, from its registrant on.
-func (a *app) way(ctx context.Context, client *api.Client, r *api.Registration) table {
+func (a *app) way(ctx context.Context, client *apiclient.Client, r *apiclient.Registration) table {
 	t := table{head: []string{"STEP", "WHO", "WHAT", "WHEN"}}
 	add := func(step, who, what, when string) { t.rows = append(t.rows, []string{step, who, what, when}) }
 	p := r.Provenance
@@ -202,31 +207,31 @@ func (a *app) way(ctx context.Context, client *api.Client, r *api.Registration) 
 	if registrant == "" {
 		registrant = "(not shown)"
 	}
-	add("registrant", registrant, "registered "+r.Agent, p.RegisteredAt)
+	add("registrant", registrant, "registered "+r.Agent, instant(p.RegisteredAt))
 	origin := p.Authority
 	if p.Service != "" {
 		origin += " at " + p.Service
 	}
-	add("origin", origin, "revision "+strconv.FormatUint(p.Revision, 10)+", deadline "+p.ExpiresAt, p.UpdatedAt)
+	add("origin", origin, "revision "+strconv.FormatUint(p.Revision, 10)+", deadline "+instant(p.ExpiresAt), instant(p.UpdatedAt))
 	if page, err := pageOf(ctx, client, r.Href); err == nil {
 		add("page", page.Issuer.Name(), "stream "+page.Audience.String()+", revisions "+strconv.FormatUint(page.From+1, 10)+" to "+strconv.FormatUint(page.To, 10), stamp(time.Unix(page.IssuedAt, 0)))
 	} else {
 		a.note("The signed page that lists it can't be shown: %s", failureOf(err).what)
 	}
 	if p.ReceivedFrom != "" {
-		add("handed over", p.ReceivedFrom, "the signed record", p.ReceivedAt)
+		add("handed over", p.ReceivedFrom, "the signed record", instant(p.ReceivedAt))
 	}
 	what := p.Verification.State
 	if key := p.Verification.Key; key != "" {
 		what += " by key " + key
 	}
-	add("here", a.setting("address"), what, p.Verification.CheckedAt)
+	add("here", a.setting("address"), what, instant(p.Verification.CheckedAt))
 	return t
 }
 
 // pageOf reads which signed page lists a registration, out of its proof. Nothing
 // is verified here: roster verify does that.
-func pageOf(ctx context.Context, client *api.Client, href string) (*directory.SignedPage, error) {
+func pageOf(ctx context.Context, client *apiclient.Client, href string) (*directory.SignedPage, error) {
 	reply, err := client.Proof(ctx, href)
 	if err != nil {
 		return nil, err

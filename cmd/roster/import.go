@@ -9,11 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/trust"
@@ -57,7 +58,7 @@ directory is away or doesn't know you, the import ends there.
 With --keep the import stays and refreshes what was taken, in lists.`,
 		Args: needs("FILE|DIR|URL"),
 		RunE: func(c *cobra.Command, args []string) error {
-			im.options.Kind, im.options.Lifetime = string(kind), uint32(lt)
+			im.options.Kind, im.options.Lifetime = string(kind), lt.duration()
 			return im.run(c.Context(), args[0])
 		},
 	}
@@ -94,7 +95,7 @@ listed no more. A node does the same on a schedule: see crawl in its
 configuration.`,
 		Args: needs("ORIGIN|URL"),
 		RunE: func(c *cobra.Command, args []string) error {
-			im.options.Kind, im.options.Lifetime = string(im.kind), uint32(lt)
+			im.options.Kind, im.options.Lifetime = string(im.kind), lt.duration()
 			return im.run(c.Context(), args[0])
 		},
 	}
@@ -115,7 +116,7 @@ func (im *importing) flags(c *cobra.Command, lt *lifetime) {
 type importing struct {
 	fetching
 	kind    directory.Kind
-	options api.RegisterOptions
+	options apiclient.RegisterOptions
 	dry     bool
 	origin  string // where the files are from; empty for their names
 
@@ -125,8 +126,8 @@ type importing struct {
 	stay    bool           // and refresh what was taken
 	crawled *gateway.Crawl // of an origin, what was fetched last
 
-	mu      sync.Mutex // guards granted while items are registered
-	granted uint32     // seconds: the shortest lifetime
+	mu      sync.Mutex    // guards granted while items are registered
+	granted time.Duration // the shortest lifetime
 }
 
 // What became of a document.
@@ -162,7 +163,7 @@ type item struct {
 func (i *item) refuse(err error) {
 	i.Result, i.Reason = refused, firstLine(err.Error())
 	var local *directory.Error
-	var answered *api.Error
+	var answered *apiclient.Error
 	switch {
 	case errors.As(err, &local):
 		i.Reason, i.Pointer = local.Detail, local.Pointer
@@ -209,7 +210,7 @@ func (im *importing) gather(ctx context.Context, source string) ([]*item, error)
 			return nil, err
 		}
 		if im.crawled = c; im.options.Lifetime == 0 {
-			im.options.Lifetime = c.Lease()
+			im.options.Lifetime = time.Duration(c.Lease()) * time.Second
 		}
 		return items, nil
 	case !strings.Contains(source, "://"):
@@ -278,9 +279,9 @@ func (im *importing) each(ctx context.Context, items []*item, do func(context.Co
 	return errors.Join(g.Wait(), ctx.Err())
 }
 
-func (im *importing) registerOne(ctx context.Context, client *api.Client, i *item) error {
+func (im *importing) registerOne(ctx context.Context, client *apiclient.Client, i *item) error {
 	out, err := client.Register(ctx, i.Agent, i.document, im.options)
-	var answered *api.Error
+	var answered *apiclient.Error
 	switch {
 	case err == nil:
 		im.grantedTo(out)

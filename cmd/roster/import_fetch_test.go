@@ -18,7 +18,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
 )
@@ -227,7 +227,7 @@ func TestAnImportFollowsTheOrigin(t *testing.T) {
 	})
 	var notes bytes.Buffer
 	a := &app{stdout: io.Discard, stderr: &notes, program: "roster", connection: connection{
-		getenv: func(string) string { return "" }, dial: func() (*api.Client, error) { return api.NewClient(d.URL, d.Client()), nil },
+		getenv: func(string) string { return "" }, dial: func() (*apiclient.Client, error) { return apiclient.NewDirect(d.URL, d.Client()), nil },
 	}}
 	im := &importing{fetching: fetching{app: a, loopback: true, sourceBundle: filepath.Join(w.dir, "source.pem")}, kind: directory.KindWoA}
 	client, err := a.client()

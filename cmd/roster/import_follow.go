@@ -7,14 +7,14 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // follow keeps what an import registered to what the origin lists, until ctx ends:
 // refreshed while it is listed, registered anew where it changed, removed when it is
 // listed no more (WOA-013). While the origin can't be read nothing is refreshed
 // (WOA-032).
-func (im *importing) follow(ctx context.Context, client *api.Client, source string, items []*item) {
+func (im *importing) follow(ctx context.Context, client *apiclient.Client, source string, items []*item) {
 	kept := map[string]*item{}
 	for _, i := range registeredOf(items) {
 		kept[i.Agent] = i
@@ -43,7 +43,7 @@ func (im *importing) follow(ctx context.Context, client *api.Client, source stri
 
 // followOnce fetches the document again and does what follows from it. kept are, by
 // name, what is registered.
-func (im *importing) followOnce(ctx context.Context, client *api.Client, source string, kept map[string]*item) error {
+func (im *importing) followOnce(ctx context.Context, client *apiclient.Client, source string, kept map[string]*item) error {
 	items, c, err := im.crawl(ctx, source, im.crawled)
 	if err != nil {
 		return err
@@ -109,9 +109,9 @@ func registeredOf(items []*item) (taken []*item) {
 }
 
 // remove ends what is listed no more.
-func (im *importing) remove(ctx context.Context, client *api.Client, i *item) error {
+func (im *importing) remove(ctx context.Context, client *apiclient.Client, i *item) error {
 	_, err := client.Deregister(ctx, resource(i.RID, ""))
-	var answered *api.Error
+	var answered *apiclient.Error
 	if errors.As(err, &answered) && answered.Status == http.StatusNotFound {
 		return nil
 	}

@@ -11,7 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -133,9 +134,9 @@ func (im *importing) compare(ctx context.Context, items []*item) {
 	}
 }
 
-func (im *importing) compareOne(ctx context.Context, client *api.Client, i *item) error {
+func (im *importing) compareOne(ctx context.Context, client *apiclient.Client, i *item) error {
 	r, err := client.Get(ctx, resource(i.Agent, ""))
-	var answered *api.Error
+	var answered *apiclient.Error
 	switch {
 	case errors.As(err, &answered) && (answered.Status == http.StatusNotFound || answered.Status == http.StatusMultipleChoices):
 		i.Result = isNew
@@ -146,7 +147,7 @@ func (im *importing) compareOne(ctx context.Context, client *api.Client, i *item
 		i.Result = isNew
 		return nil
 	}
-	was, err := client.Contents(ctx, r.Href)
+	was, err := contract.Contents(ctx, client, r.Href)
 	if err != nil {
 		return err
 	}

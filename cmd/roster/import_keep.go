@@ -2,15 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
 // keep refreshes, in lists, what an import registered, until ctx ends or nothing
 // is left of it.
-func (im *importing) keep(ctx context.Context, client *api.Client, items []*item) {
+func (im *importing) keep(ctx context.Context, client *apiclient.Client, items []*item) {
 	for kept := registeredOf(items); len(kept) > 0; {
 		if !pause(ctx, untilRefresh(im.granted)) {
 			return
@@ -21,8 +23,8 @@ func (im *importing) keep(ctx context.Context, client *api.Client, items []*item
 
 // renew refreshes what is kept, as often as it takes, and returns what is to be
 // kept on: not what the directory won't have any more.
-func (im *importing) renew(ctx context.Context, client *api.Client, kept []*item) (left []*item) {
-	asked := make([]api.Renewal, len(kept))
+func (im *importing) renew(ctx context.Context, client *apiclient.Client, kept []*item) (left []*item) {
+	asked := make([]apiclient.Renewal, len(kept))
 	for n, i := range kept {
 		asked[n].ID = i.RID
 	}
@@ -43,15 +45,18 @@ func (im *importing) renew(ctx context.Context, client *api.Client, kept []*item
 		return kept // ctx has ended
 	}
 	for n, i := range kept {
-		switch r := told[n]; {
-		case r.Problem == "":
+		r := told[n]
+		var refused *apiclient.Error
+		errors.As(r.Err, &refused)
+		switch {
+		case r.Err == nil:
 			im.granted = min(im.granted, r.Lifetime)
-		case r.Status == http.StatusNotFound:
+		case refused.Status == http.StatusNotFound:
 			if !im.again(ctx, client, i) {
 				continue
 			}
-		case r.Status < http.StatusInternalServerError:
-			im.note("%s is kept no longer: %s", i.Agent, r.Detail)
+		case refused.Status < http.StatusInternalServerError:
+			im.note("%s is kept no longer: %s", i.Agent, refused.Detail)
 			continue
 		}
 		left = append(left, i)
@@ -60,7 +65,7 @@ func (im *importing) renew(ctx context.Context, client *api.Client, kept []*item
 }
 
 // again registers what has expired, and reports whether it is to be kept on.
-func (im *importing) again(ctx context.Context, client *api.Client, i *item) bool {
+func (im *importing) again(ctx context.Context, client *apiclient.Client, i *item) bool {
 	err := im.registerOne(ctx, client, i)
 	switch {
 	case err != nil: // the next round tries again
@@ -74,10 +79,10 @@ func (im *importing) again(ctx context.Context, client *api.Client, i *item) boo
 }
 
 // grantedTo notes the shortest lifetime that was granted.
-func (im *importing) grantedTo(out *api.Registered) {
+func (im *importing) grantedTo(out *apiclient.Registered) {
 	lifetime := im.options.Lifetime
 	if lifetime == 0 {
-		lifetime = directory.DefaultLifetime
+		lifetime = directory.DefaultLifetime * time.Second
 	}
 	if out.Granted != 0 {
 		lifetime = out.Granted

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // A shelf is a directory in virtual time that takes everything, and answers lists
@@ -44,7 +44,7 @@ func (s *shelf) RoundTrip(r *http.Request) (*http.Response, error) {
 	case s.away(at):
 		problem(503, "unavailable", "no leader")(w, r)
 	default:
-		var asked []api.Renewal
+		var asked []apiclient.Renewal
 		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 			return nil, err
 		}
@@ -96,7 +96,9 @@ func TestAnImportKeepsWhatItTook(t *testing.T) {
 		var out, errs bytes.Buffer
 		a := &app{stdout: &out, stderr: &errs, program: "roster", connection: connection{
 			getenv: func(string) string { return "" },
-			dial:   func() (*api.Client, error) { return api.NewClient("https://shelf", &http.Client{Transport: s}), nil },
+			dial: func() (*apiclient.Client, error) {
+				return apiclient.NewDirect("https://shelf", &http.Client{Transport: s}), nil
+			},
 		}}
 		code := a.run(ctx, []string{"import", "a2a", dir, "--keep", "--lt", "100"})
 		notes := errs.String()

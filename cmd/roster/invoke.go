@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -39,6 +41,15 @@ the agent.`,
 	return c
 }
 
+// invoke invokes an agent, and validates input and output here unless that is not
+// wanted.
+func invoke(ctx context.Context, c *apiclient.Client, id, operation string, input []byte, unvalidated bool) (*apiclient.Reply, error) {
+	if unvalidated {
+		return c.Invoke(ctx, id, operation, input, apiclient.InvokeOptions{})
+	}
+	return contract.Invoke(ctx, c, id, operation, input, nil, apiclient.InvokeOptions{})
+}
+
 func (a *app) invoke(ctx context.Context, id, operation, input string, unjudged bool) error {
 	body := []byte(input)
 	if file, named := strings.CutPrefix(input, "@"); named || input == "-" {
@@ -51,8 +62,8 @@ func (a *app) invoke(ctx context.Context, id, operation, input string, unjudged 
 	if err != nil {
 		return err
 	}
-	reply, err := client.Invoke(ctx, id, operation, body, api.InvokeOptions{NoValidate: unjudged})
-	var bad *api.BadAnswer
+	reply, err := invoke(ctx, client, id, operation, body, unjudged)
+	var bad *contract.OutputError
 	var unfit *directory.Error
 	switch {
 	case errors.As(err, &bad):

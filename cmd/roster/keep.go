@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // How long a registrant waits between two attempts while the directory is away.
@@ -19,10 +19,10 @@ const (
 // leaveTimeout bounds the removal at the end.
 const leaveTimeout = 2 * time.Second
 
-// untilRefresh is how long to wait before a lifetime of so many seconds is renewed:
+// untilRefresh is how long to wait before a lifetime is renewed:
 // not all agents that started together come back together (XU-048).
-func untilRefresh(granted uint32) time.Duration {
-	return time.Duration((0.4 + 0.2*rand.Float64()) * float64(granted) * float64(time.Second))
+func untilRefresh(granted time.Duration) time.Duration {
+	return time.Duration((0.4 + 0.2*rand.Float64()) * float64(granted))
 }
 
 // keep refreshes the registration until ctx ends.
@@ -68,19 +68,18 @@ func (r *registrant) renew(ctx context.Context) error {
 // to less than before, where the credential ends sooner: the next one is asked for all of it
 // again.
 func (r *registrant) attempt(ctx context.Context) error {
-	var ask uint32 // keeps what was granted
+	var ask time.Duration // keeps what was granted
 	if r.lowered {
 		ask = r.wish()
 	}
 	out, err := r.client.Refresh(ctx, resource(r.rid, ""), ask)
-	var e *api.Error
 	switch {
 	case err == nil && out.Granted != 0:
 		r.granted, r.lowered = out.Granted, true
 	case err == nil && r.lowered:
 		r.granted, r.lowered = ask, false
 	}
-	if !errors.As(err, &e) || e.Status != http.StatusNotFound || e.Problem == "" {
+	if !errors.Is(err, apiclient.ErrNotFound) {
 		return err
 	}
 	if _, err = r.register(ctx); err == nil {
@@ -93,9 +92,9 @@ func (r *registrant) attempt(ctx context.Context) error {
 // away, or what stands before it answers in its place, or the certificate of the
 // connection has expired and the next one has a newer.
 func passes(err error) bool {
-	var e *api.Error
+	var e *apiclient.Error
 	if errors.As(err, &e) {
-		return e.Problem == "" || e.Status == http.StatusUnauthorized || e.Status == http.StatusTooManyRequests || e.Status >= 500
+		return e.Code == "" || e.Status == http.StatusUnauthorized || e.Status == http.StatusTooManyRequests || e.Status >= 500
 	}
 	return true
 }
@@ -108,8 +107,7 @@ func (r *registrant) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	_, err := r.client.Deregister(ctx, resource(r.rid, ""))
-	var e *api.Error
-	if err == nil || errors.As(err, &e) && e.Status == http.StatusNotFound && e.Problem != "" {
+	if err == nil || errors.Is(err, apiclient.ErrNotFound) {
 		r.note("%s is removed.", r.name)
 		return nil
 	}

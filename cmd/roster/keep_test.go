@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // A desk is a directory in virtual time: the handler decides, a journal remembers
@@ -73,7 +73,9 @@ func keepFor(t *testing.T, d *desk, args []string, long time.Duration) (int, str
 	var out, errs bytes.Buffer
 	a := &app{stdout: &out, stderr: &errs, program: "roster", connection: connection{
 		getenv: func(string) string { return "" },
-		dial:   func() (*api.Client, error) { return api.NewClient("https://desk", &http.Client{Transport: d}), nil },
+		dial: func() (*apiclient.Client, error) {
+			return apiclient.NewDirect("https://desk", &http.Client{Transport: d}), nil
+		},
 	}}
 	code := a.run(ctx, append([]string{"register", "weather", file, "--keep", "--lt", "100"}, args...))
 	return code, errs.String()
@@ -123,7 +125,7 @@ func TestAFleetSpreadsOut(t *testing.T) {
 	var seconds [lifetime * lifetimes]int
 	all := 0
 	for range clients {
-		for at := untilRefresh(lifetime); at < lifetime*lifetimes*time.Second; at += untilRefresh(lifetime) {
+		for at := untilRefresh(lifetime * time.Second); at < lifetime*lifetimes*time.Second; at += untilRefresh(lifetime * time.Second) {
 			seconds[int(at/time.Second)]++
 			all++
 		}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 func (a *app) keysCommand() *cobra.Command {
@@ -16,7 +16,7 @@ func (a *app) keysCommand() *cobra.Command {
 func (a *app) keysListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the keys that sign for the domain, were rotated a moment ago, or are revoked", Args: needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			all, reply, err := client.Keys(ctx)
 			if err != nil {
 				return err
@@ -44,7 +44,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 not revoked: what it signed is believed for five minutes yet. Use revoke where it may
 be in wrong hands.`,
 		Args: needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			if err := client.RotateKey(ctx); err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ what it signs or signed. The node that had it makes itself another at once, and 
 that it rotated a moment ago are believed no more. It may be a key that the domain had
 earlier.`,
 		Args: needs("KEY"),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			if err := client.RevokeKey(ctx, args[0]); err != nil {
 				return suggest(err, exitUsage, a.command("keys", "list"))
 			}

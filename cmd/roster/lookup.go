@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -15,7 +15,7 @@ import (
 const maxAll = 100_000
 
 func (a *app) lookupCommand() *cobra.Command {
-	var o api.LookupOptions
+	var o apiclient.LookupOptions
 	var all bool
 	c := &cobra.Command{
 		Use:   "lookup",
@@ -38,7 +38,7 @@ answer without agents is no error.`,
 }
 
 // filterFlags are the filters that lookup and watch share.
-func filterFlags(c *cobra.Command, o *api.LookupOptions) {
+func filterFlags(c *cobra.Command, o *apiclient.LookupOptions) {
 	f := c.Flags()
 	f.StringVar(&o.Agent, "agent", "", "agent name, or prefix with * at its end")
 	f.StringArrayVar(&o.CapName, "cap", nil, "capability name, or prefix with * at its end")
@@ -50,7 +50,7 @@ func filterFlags(c *cobra.Command, o *api.LookupOptions) {
 	f.StringArrayVar(&o.Status, "status", nil, "status, such as active")
 }
 
-func (a *app) lookup(ctx context.Context, o api.LookupOptions, all bool) error {
+func (a *app) lookup(ctx context.Context, o apiclient.LookupOptions, all bool) error {
 	if o.Count < 0 || o.Count > directory.MaxCount {
 		return usage("--count is %d; it is 1 to %d, and --all follows the pages", o.Count, directory.MaxCount)
 	}
@@ -79,9 +79,9 @@ func (a *app) lookup(ctx context.Context, o api.LookupOptions, all bool) error {
 
 // collect follows the pages behind one and returns them as one answer, the items
 // as they came.
-func (a *app) collect(ctx context.Context, client *api.Client, page *api.Listing) ([]byte, []api.Registration, error) {
+func (a *app) collect(ctx context.Context, client *apiclient.Client, page *apiclient.Listing) ([]byte, []apiclient.Item, error) {
 	var items [][]byte
-	var agents []api.Registration
+	var agents []apiclient.Item
 	for page != nil {
 		more, err := elements(page.Body, "agents")
 		if err != nil {
@@ -98,7 +98,7 @@ func (a *app) collect(ctx context.Context, client *api.Client, page *api.Listing
 	return append(append([]byte(`{"agents":[`), bytes.Join(items, []byte{','})...), "]}\n"...), agents, nil
 }
 
-func listing(agents []api.Registration) table {
+func listing(agents []apiclient.Item) table {
 	t := table{head: []string{"AGENT", "ORIGIN", "RID", "PROTOCOLS", "BASE (CLAIMED)", "EXPIRES", "+STATE", "+REGISTRANT", "+CAPABILITIES (CLAIMED)", "+DESCRIPTION (CLAIMED)"}}
 	for _, r := range agents {
 		var caps []string
@@ -107,7 +107,7 @@ func listing(agents []api.Registration) table {
 		}
 		p := r.Provenance
 		t.rows = append(t.rows, []string{
-			r.Agent, p.Authority, r.RID(), strings.Join(r.Protocols, " "), r.Base, p.ExpiresAt,
+			r.Agent, p.Authority, r.RID(), strings.Join(r.Protocols, " "), r.Base, instant(p.ExpiresAt),
 			standing(p), p.Registrant, shorten(strings.Join(caps, " "), 80), shorten(r.Description, 80),
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -20,7 +21,7 @@ them. What they ask goes to the directory that --address names, as the identity 
 A directory's nodes have the same tools at /mcp.`,
 		Example: `  {"mcpServers": {"roster": {"command": "roster", "args": ["mcp", "--address", "https://127.0.0.1:8400"]}}}`,
 		Args:    needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			return api.ServeTools(ctx, client, io.NopCloser(a.stdin), unclosed{a.stdout})
 		}),
 	}

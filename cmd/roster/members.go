@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 func (a *app) membersCommand() *cobra.Command {
@@ -13,7 +13,7 @@ func (a *app) membersCommand() *cobra.Command {
 		Use:   "members",
 		Short: "List the nodes of the mesh that gossip with the directory's node",
 		Args:  needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			members, reply, err := client.Members(ctx)
 			if err != nil {
 				return err

@@ -12,7 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
-	"github.com/roster-mesh/roster/directory"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -20,10 +20,10 @@ func (a *app) peerCommand() *cobra.Command {
 	return group("peer", "Look at the domains that this one is peered with, and change it",
 		a.peerInviteCommand(), a.peerAcceptCommand(), a.peerListCommand(), a.peerShowCommand(), a.peerExportCommand(), a.peerSetCommand(), a.peerEvidenceCommand(),
 		a.peerVerbCommand("release", "Trust a frozen peer again", `Trust a frozen peer again. Do so once you know what happened: it is refused until the
-peer has revoked a key that signed what the evidence shows, or has begun a new epoch.`, api.PeerRelease, "%s is released"),
+peer has revoked a key that signed what the evidence shows, or has begun a new epoch.`, apiclient.PeerRelease, "%s is released"),
 		a.peerVerbCommand("remove", "End a peering, at both sides", `End a peering. All that was had of the peer is dropped here, and it is told, so that
 it drops what it had of this domain; where it can't be reached, deadlines do that.
-An invitation that was not used yet is taken back.`, api.PeerRemove, "%s is no peer any more"))
+An invitation that was not used yet is taken back.`, apiclient.PeerRemove, "%s is no peer any more"))
 }
 
 func (a *app) peerInviteCommand() *cobra.Command {
@@ -35,7 +35,7 @@ func (a *app) peerInviteCommand() *cobra.Command {
 operator by a way that you trust, since it is a secret, and compare the fingerprint
 by another: "roster peer accept" shows the same. Neither side exports anything yet.`,
 		Args: needs("DOMAIN"),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			made, reply, err := client.Invite(ctx, args[0], life)
 			if err != nil {
 				return suggest(err, exitConflict, a.command("peer", "show", args[0]))
@@ -107,7 +107,7 @@ func (a *app) peerListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the peered domains and how far behind their copies are",
 		Args:  needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			peers, reply, err := client.Peers(ctx)
 			if err != nil {
 				return err
@@ -125,12 +125,12 @@ func (a *app) peerListCommand() *cobra.Command {
 }
 
 // peer returns one peer of the domain, as its node tells of it.
-func (a *app) peer(ctx context.Context, client *api.Client, domain string) (*api.Peer, error) {
+func (a *app) peer(ctx context.Context, client *apiclient.Client, domain string) (*apiclient.Peer, error) {
 	peers, _, err := client.Peers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(peers, func(p api.Peer) bool { return p.Domain == domain })
+	i := slices.IndexFunc(peers, func(p apiclient.Peer) bool { return p.Domain == domain })
 	if i < 0 {
 		return nil, failed(exitNotFound, "%s is no peer of this domain", domain).try(a.command("peer", "list"))
 	}
@@ -142,7 +142,7 @@ func (a *app) peerShowCommand() *cobra.Command {
 		Use:   "show DOMAIN",
 		Short: "Show all that is known of a peering",
 		Args:  needs("DOMAIN"),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			peer, err := a.peer(ctx, client, args[0])
 			if err != nil {
 				return err
@@ -153,7 +153,7 @@ func (a *app) peerShowCommand() *cobra.Command {
 }
 
 // shownPeer leaves out what there is nothing to say of.
-func shownPeer(p api.Peer) table {
+func shownPeer(p apiclient.Peer) table {
 	t := table{head: []string{"WHAT", "VALUE"}}
 	say := func(what, value string) {
 		if value != "" {
@@ -185,11 +185,11 @@ func shownPeer(p api.Peer) table {
 	say("last error", p.LastError)
 	for _, r := range []struct {
 		way   string
-		rules directory.PeerRules
+		rules apiclient.PeerRules
 	}{{"export", p.Export}, {"import", p.Import}} {
 		say(r.way+" names", strings.Join(r.rules.Names, " "))
 		say(r.way+" capabilities", strings.Join(r.rules.Capabilities, " "))
-		say(r.way+" kinds", joinKinds(r.rules.Kinds))
+		say(r.way+" kinds", strings.Join(r.rules.Kinds, " "))
 		say(r.way+" quota of records", counted(r.rules.Records))
 		say(r.way+" quota of bytes", counted(r.rules.Bytes))
 		if lt := r.rules.MaxLifetime; lt > 0 {
@@ -220,14 +220,6 @@ func shownPeer(p api.Peer) table {
 	return t
 }
 
-func joinKinds(kinds []directory.Kind) string {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, string(k))
-	}
-	return strings.Join(names, " ")
-}
-
 func (a *app) peerEvidenceCommand() *cobra.Command {
 	var id string
 	c := &cobra.Command{
@@ -238,7 +230,7 @@ frozen: the two things that it signed, and all that is needed to check them. Any
 who has the peer's bundle can do so, without a network.`,
 		Example: "  roster peer evidence beta.test > evidence.json\n  roster verify evidence.json --bundle beta.pem",
 		Args:    needs("DOMAIN"),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			file, err := client.Evidence(ctx, args[0], id)
 			if err != nil {
 				return suggest(err, exitNotFound, a.command("peer", "show", args[0]))
@@ -260,9 +252,9 @@ func (a *app) peerExportCommand() *cobra.Command {
 With --off it may have them no longer, and drops what it has.`,
 		Args: needs("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
-			verb, said := api.PeerExport, "%s may have what is for the mesh"
+			verb, said := apiclient.PeerExport, "%s may have what is for the mesh"
 			if off {
-				verb, said = api.PeerUnexport, "%s may have nothing any more"
+				verb, said = apiclient.PeerUnexport, "%s may have nothing any more"
 			}
 			return a.changePeer(c.Context(), args[0], verb, said)
 		},
@@ -271,14 +263,14 @@ With --off it may have them no longer, and drops what it has.`,
 	return c
 }
 
-func (a *app) peerVerbCommand(verb, short, long string, does api.PeerVerb, said string) *cobra.Command {
+func (a *app) peerVerbCommand(verb, short, long string, does apiclient.PeerVerb, said string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " DOMAIN", Short: short, Long: long, Args: needs("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error { return a.changePeer(c.Context(), args[0], does, said) },
 	}
 }
 
-func (a *app) changePeer(ctx context.Context, domain string, verb api.PeerVerb, said string) error {
+func (a *app) changePeer(ctx context.Context, domain string, verb apiclient.PeerVerb, said string) error {
 	client, err := a.client()
 	if err != nil {
 		return err

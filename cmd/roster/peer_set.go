@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -19,7 +19,7 @@ func (l *listFlags) add(c *cobra.Command, way, what string) {
 }
 
 // into puts what was given into r, and reports whether anything was.
-func (l *listFlags) into(c *cobra.Command, way string, r *directory.PeerRules) (given bool) {
+func (l *listFlags) into(c *cobra.Command, way string, r *apiclient.PeerRules) (given bool) {
 	flags := c.Flags()
 	if flags.Changed(way + "-names") {
 		r.Names, given = l.names, true
@@ -28,10 +28,7 @@ func (l *listFlags) into(c *cobra.Command, way string, r *directory.PeerRules) (
 		r.Capabilities, given = l.capabilities, true
 	}
 	if flags.Changed(way + "-kinds") {
-		r.Kinds, given = nil, true
-		for _, k := range l.kinds {
-			r.Kinds = append(r.Kinds, directory.Kind(k))
-		}
+		r.Kinds, given = l.kinds, true
 	}
 	return given
 }
@@ -62,7 +59,7 @@ their places, say so here: its operator has the addresses of "roster raft peers 
 			if err != nil {
 				return err
 			}
-			var to api.PeerSettings
+			var to apiclient.PeerSettings
 			if out.into(c, "export", &peer.Export) {
 				to.Export = &peer.Export
 			}
@@ -90,11 +87,11 @@ their places, say so here: its operator has the addresses of "roster raft peers 
 			case endpoint == "" && c.Flags().Changed("bundle-profile"):
 				return usage("--bundle-profile is that of --bundle-endpoint: give both")
 			case c.Flags().Changed("bundle-endpoint") && endpoint == "":
-				to.Endpoint = &directory.BundleEndpoint{}
+				to.BundleEndpoint = &apiclient.BundleEndpoint{}
 			case endpoint != "":
-				to.Endpoint = &directory.BundleEndpoint{URL: endpoint, Profile: profile}
+				to.BundleEndpoint = &apiclient.BundleEndpoint{URL: endpoint, Profile: profile}
 			}
-			if to.Export == nil && to.Import == nil && to.Addresses == nil && to.Gossip == nil && to.Endpoint == nil {
+			if to.Export == nil && to.Import == nil && to.Addresses == nil && to.Gossip == nil && to.BundleEndpoint == nil {
 				return usage("say what to set")
 			}
 			if life < 0 || life/time.Second > 1<<32-1 || life%time.Second != 0 {

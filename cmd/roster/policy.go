@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -26,7 +26,7 @@ func (a *app) policyShowCommand() *cobra.Command {
 		Use:   "show",
 		Short: "Print the policy that is in force, in Cedar, and its version in the first line",
 		Args:  needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			p, reply, err := client.Policy(ctx)
 			if err != nil {
 				return err

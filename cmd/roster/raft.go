@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 func (a *app) raftCommand() *cobra.Command {
@@ -19,7 +19,7 @@ func (a *app) raftPeersCommand() *cobra.Command {
 		Use:   "peers",
 		Short: "List the domain's nodes, as the one that is asked sees them",
 		Args:  needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			status, reply, err := client.Raft(ctx)
 			if err != nil {
 				return err
@@ -39,14 +39,14 @@ func (a *app) raftPeersCommand() *cobra.Command {
 	}
 }
 
-func contact(p api.RaftPeer) string {
+func contact(p apiclient.RaftPeer) string {
 	if p.Unheard {
 		return "not since this leader leads"
 	}
 	return stamp(p.LastContact)
 }
 
-func roleOf(p api.RaftPeer, leader string) string {
+func roleOf(p apiclient.RaftPeer, leader string) string {
 	switch {
 	case p.ID == leader:
 		return "leader"
@@ -64,7 +64,7 @@ func (a *app) raftTransferCommand() *cobra.Command {
 fails meanwhile. ID is a node's SPIFFE ID, or what stands behind the last slash of it.`,
 		Args: anyOf("[ID]"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.operate(c.Context(), args, func(ctx context.Context, client *api.Client, id string) error {
+			return a.operate(c.Context(), args, func(ctx context.Context, client *apiclient.Client, id string) error {
 				return client.Transfer(ctx, id)
 			}, func(id string) string {
 				if id == "" {
@@ -85,7 +85,7 @@ not write. A node that was removed comes back only when it is admitted again. ID
 is a node's SPIFFE ID, or what stands behind the last slash of it.`,
 		Args: needs("ID"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.operate(c.Context(), args, func(ctx context.Context, client *api.Client, id string) error {
+			return a.operate(c.Context(), args, func(ctx context.Context, client *apiclient.Client, id string) error {
 				return client.RemoveMember(ctx, id)
 			}, func(id string) string { return id + " is no node of the domain any more" })
 		},
@@ -101,7 +101,7 @@ func (a *app) raftAdmitCommand() *cobra.Command {
 configuration that has join. It is a non-voter until it has caught up. ID is its
 SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 		Args: needs("ID"),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			if err := client.Admit(ctx, args[0], withdraw); err != nil {
 				return suggest(err, exitNotFound, a.command("raft", "peers"))
 			}
@@ -124,7 +124,7 @@ func (a *app) raftLeaveCommand() *cobra.Command {
 		Long: `Take the node that --address names out of its domain. It hands over first where it
 leads. It goes on until it is stopped, is not ready, and takes no writes.`,
 		Args: needs(),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			if err := client.Leave(ctx); err != nil {
 				return err
 			}
@@ -135,7 +135,7 @@ leads. It goes on until it is stopped, is not ready, and takes no writes.`,
 }
 
 // operate does something with a node of the domain, which may be named in short.
-func (a *app) operate(ctx context.Context, args []string, do func(context.Context, *api.Client, string) error, said func(string) string) error {
+func (a *app) operate(ctx context.Context, args []string, do func(context.Context, *apiclient.Client, string) error, said func(string) string) error {
 	client, err := a.client()
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (a *app) operate(ctx context.Context, args []string, do func(context.Contex
 }
 
 // nodeNamed returns the id of the domain's node of that name.
-func (a *app) nodeNamed(ctx context.Context, client *api.Client, name string) (string, error) {
+func (a *app) nodeNamed(ctx context.Context, client *apiclient.Client, name string) (string, error) {
 	status, _, err := client.Raft(ctx)
 	if err != nil {
 		return "", err

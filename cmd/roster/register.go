@@ -9,10 +9,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -31,6 +32,8 @@ func (l *lifetime) String() string {
 	return strconv.FormatUint(uint64(*l), 10)
 }
 
+func (l lifetime) duration() time.Duration { return time.Duration(l) * time.Second }
+
 // Type names the flag's value in the help.
 func (l *lifetime) Type() string { return "SECONDS" }
 
@@ -45,7 +48,7 @@ func (l *lifetime) Set(s string) error {
 }
 
 func (a *app) registerCommand() *cobra.Command {
-	var o api.RegisterOptions
+	var o apiclient.RegisterOptions
 	var lt lifetime
 	var keep bool
 	onExit := "keep"
@@ -65,7 +68,7 @@ or SIGTERM, or with exit code 5 when another identity has taken the name.`,
 			if onExit != "keep" && onExit != "remove" {
 				return usage("--on-exit is %q; it is keep or remove", onExit)
 			}
-			o.Lifetime = uint32(lt)
+			o.Lifetime = lt.duration()
 			r := &registrant{app: a, name: args[0], options: o, remove: onExit == "remove"}
 			if err := r.read(args[1]); err != nil {
 				return err
@@ -86,18 +89,20 @@ or SIGTERM, or with exit code 5 when another identity has taken the name.`,
 // A registrant registers one agent, and keeps it registered if asked to.
 type registrant struct {
 	*app
-	client   *api.Client
+	client   *apiclient.Client
 	name     string
 	document []byte
-	options  api.RegisterOptions
+	options  apiclient.RegisterOptions
 	remove   bool
 	rid      string
-	granted  uint32 // seconds
-	lowered  bool   // a refresh was granted less than the registration
+	granted  time.Duration
+	lowered  bool // a refresh was granted less than the registration
 }
 
-// wish is the lifetime that is asked for, in seconds.
-func (r *registrant) wish() uint32 { return cmp.Or(r.options.Lifetime, directory.DefaultLifetime) }
+// wish is the lifetime that is asked for.
+func (r *registrant) wish() time.Duration {
+	return cmp.Or(r.options.Lifetime, directory.DefaultLifetime*time.Second)
+}
 
 // read reads the document. What is wrong with it as JSON or as a name is for the
 // directory to say; notes are ours.
@@ -126,7 +131,7 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 }
 
 // register registers the agent and remembers under which id and for how long.
-func (r *registrant) register(ctx context.Context) (*api.Registered, error) {
+func (r *registrant) register(ctx context.Context) (*apiclient.Registered, error) {
 	out, err := r.client.Register(ctx, r.name, r.document, r.options)
 	if err != nil {
 		return nil, err
@@ -136,26 +141,26 @@ func (r *registrant) register(ctx context.Context) (*api.Registered, error) {
 }
 
 // report prints what the answer's header says, since its body is empty.
-func (r *registrant) report(out *api.Registered) error {
+func (r *registrant) report(out *apiclient.Registered) error {
 	done := "replaced"
 	if out.Created {
 		done = "registered"
 	}
 	if r.options.Lifetime > r.granted {
-		r.note("The directory grants %d s, not %d.", r.granted, r.options.Lifetime)
+		r.note("The directory grants %d s, not %d.", inSeconds(r.granted), inSeconds(r.options.Lifetime))
 	}
 	b := directory.AppendText([]byte{'{'}, "agent", r.name)
 	b = directory.AppendText(b, "rid", out.RID)
 	b = directory.AppendText(b, "href", out.Href)
 	b = directory.AppendText(b, "result", done)
-	b = directory.AppendUint(b, "lt", uint64(r.granted))
+	b = directory.AppendUint(b, "lt", inSeconds(r.granted))
 	if at := out.Index(); at != "" {
 		b = directory.AppendText(b, "index", at) // for --min
 	}
 	b = append(b, "}\n"...)
 	return r.print(answer{body: b, table: table{
 		head: []string{"AGENT", "RID", "RESULT", "LIFETIME", "+INDEX"},
-		rows: [][]string{{r.name, out.RID, done, strconv.FormatUint(uint64(r.granted), 10), out.Index()}},
+		rows: [][]string{{r.name, out.RID, done, strconv.FormatUint(inSeconds(r.granted), 10), out.Index()}},
 	}})
 }
 
@@ -191,13 +196,13 @@ func (a *app) refreshCommand() *cobra.Command {
 		Use:   "refresh NAME|RID",
 		Short: "Renew a registration for another lifetime",
 		Args:  needs("NAME|RID"),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
-			out, err := client.Refresh(ctx, resource(args[0], ""), uint32(lt))
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			out, err := client.Refresh(ctx, resource(args[0], ""), lt.duration())
 			if err != nil {
 				return a.helpWith(err, "refresh", args[0])
 			}
 			if out.Granted != 0 {
-				a.note("The directory grants %d s, not %d.", out.Granted, lt)
+				a.note("The directory grants %d s, not %d.", inSeconds(out.Granted), lt)
 			}
 			a.note("%s is refreshed.", args[0])
 			return a.printBody(out.Body)
@@ -212,7 +217,7 @@ func (a *app) deregisterCommand() *cobra.Command {
 		Use:   "deregister NAME|RID",
 		Short: "Remove a registration",
 		Args:  needs("NAME|RID"),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, args []string) error {
+		RunE: a.asking(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			reply, err := client.Deregister(ctx, resource(args[0], ""))
 			if err != nil {
 				return a.helpWith(err, "deregister", args[0])
@@ -233,8 +238,8 @@ func (a *app) printBody(body []byte) error {
 
 // helpWith adds what helps where a registration can't be changed.
 func (a *app) helpWith(err error, verb, id string) error {
-	var e *api.Error
-	if errors.As(err, &e) && e.Problem == directory.ForeignRegistration {
+	var e *apiclient.Error
+	if errors.As(err, &e) && e.Code == string(directory.ForeignRegistration) {
 		if at, parse := url.Parse(e.OriginHref); parse == nil && at.Host != "" {
 			return failureOf(err).try(a.program + " --address https://" + shellQuote(at.Host) + " " + verb + " " + shellQuote(id))
 		}

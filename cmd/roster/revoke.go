@@ -11,16 +11,16 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
 // A revocation is what roster revoke prints.
 type revocation struct {
-	Identity      directory.Identity      `json:"identity"`
-	Policy        string                  `json:"policy"` // the policy that forbids it everything
-	Ended         bool                    `json:"ended"`
-	Registrations []api.OwnedRegistration `json:"registrations"`
+	Identity      directory.Identity            `json:"identity"`
+	Policy        string                        `json:"policy"` // the policy that forbids it everything
+	Ended         bool                          `json:"ended"`
+	Registrations []apiclient.OwnedRegistration `json:"registrations"`
 }
 
 func (a *app) revokeCommand() *cobra.Command {
@@ -44,7 +44,7 @@ show", "roster policy apply").`,
 			if err != nil {
 				return err
 			}
-			done := revocation{Identity: id, Policy: "revoked " + id.String(), Ended: end, Registrations: []api.OwnedRegistration{}}
+			done := revocation{Identity: id, Policy: "revoked " + id.String(), Ended: end, Registrations: []apiclient.OwnedRegistration{}}
 			if err := a.forbid(c.Context(), client, done.Policy, id); err != nil {
 				return err
 			}
@@ -63,8 +63,7 @@ const maxForbidden = 16
 
 // forbid puts a policy of that name behind those in force, unless it is there. Of
 // changes that others make meanwhile none is lost.
-func (a *app) forbid(ctx context.Context, client *api.Client, name string, id directory.Identity) error {
-	var refused *api.Error
+func (a *app) forbid(ctx context.Context, client *apiclient.Client, name string, id directory.Identity) error {
 	for tried := 1; ; tried++ {
 		now, _, err := client.Policy(ctx)
 		if err != nil {
@@ -80,7 +79,7 @@ func (a *app) forbid(ctx context.Context, client *api.Client, name string, id di
 		case err == nil:
 			a.note("%s is forbidden everything", id)
 			return nil
-		case tried == maxForbidden || !errors.As(err, &refused) || refused.Problem != directory.PreconditionFailed:
+		case tried == maxForbidden || !errors.Is(err, apiclient.ErrPrecondition):
 			return err
 		}
 		if !pause(ctx, time.Duration(tried)*20*time.Millisecond) { // the node that was asked may not have the other change yet
@@ -102,15 +101,15 @@ func forbidding(policies, name string, id directory.Identity) (text string, is b
 }
 
 // owned lists what an identity owns, and has it ended where that is wanted.
-func (a *app) owned(ctx context.Context, client *api.Client, id directory.Identity, end bool) ([]api.OwnedRegistration, error) {
-	all := []api.OwnedRegistration{}
+func (a *app) owned(ctx context.Context, client *apiclient.Client, id directory.Identity, end bool) ([]apiclient.OwnedRegistration, error) {
+	all := []apiclient.OwnedRegistration{}
 	for after := ""; ; {
-		var page api.Owned
+		var page apiclient.Owned
 		var err error
 		if end {
-			page, _, err = client.EndOwned(ctx, id)
+			page, _, err = client.EndOwned(ctx, id.String())
 		} else {
-			page, _, err = client.Owned(ctx, id, after)
+			page, _, err = client.Owned(ctx, id.String(), after)
 		}
 		if err != nil {
 			return nil, err

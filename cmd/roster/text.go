@@ -74,6 +74,17 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// instant is stamp with milliseconds, as registrations have their times.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// inSeconds returns a lifetime as the command line and the wire have it.
+func inSeconds(d time.Duration) uint64 { return uint64(d / time.Second) }
+
 func yes(b bool) string {
 	if b {
 		return "yes"

@@ -26,7 +26,7 @@ asked; what it does not want it removes.`,
 			if err != nil {
 				return err
 			}
-			reply, err := client.TransferOwner(c.Context(), resource(args[0], ""), owner)
+			reply, err := client.TransferOwner(c.Context(), resource(args[0], ""), owner.String())
 			if err != nil {
 				return a.helpWith(err, "transfer", args[0])
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -199,7 +199,7 @@ func (a *app) verifyInput(ctx context.Context, what, origin string) (*evidenceIn
 		if err != nil {
 			return nil, err
 		}
-		path, err := locate(ctx, client, what, origin, api.ReadOptions{})
+		path, err := locate(ctx, client, what, origin, apiclient.ReadOptions{})
 		if err != nil {
 			return nil, suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(what)))
 		}

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
 func (a *app) watchCommand() *cobra.Command {
-	var o api.LookupOptions
+	var o apiclient.LookupOptions
 	c := &cobra.Command{
 		Use:   "watch",
 		Short: "Follow what a lookup finds: what comes, changes and goes",
@@ -40,8 +40,8 @@ asked for or not for you any more.
 // A follower watches over as many connections as it takes.
 type follower struct {
 	*app
-	client *api.Client
-	filter api.LookupOptions
+	client *apiclient.Client
+	filter apiclient.LookupOptions
 	lastID string
 	agents int  // told since the last reset
 	known  bool // the directory has answered once
@@ -49,7 +49,7 @@ type follower struct {
 	widths []int
 }
 
-func (a *app) watch(ctx context.Context, o api.LookupOptions) error {
+func (a *app) watch(ctx context.Context, o apiclient.LookupOptions) error {
 	client, err := a.client()
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (f *follower) connect(ctx context.Context) (told bool, err error) {
 }
 
 // tell prints one event.
-func (f *follower) tell(e *api.WatchEvent) error {
+func (f *follower) tell(e *apiclient.WatchEvent) error {
 	switch f.output.String() {
 	case "table", "wide":
 		return f.row(e)
@@ -133,7 +133,7 @@ func (f *follower) tell(e *api.WatchEvent) error {
 
 // row prints an event as a row for people. Those that are about the stream itself
 // are notes.
-func (f *follower) row(e *api.WatchEvent) error {
+func (f *follower) row(e *apiclient.WatchEvent) error {
 	head := append(append([]string{"EVENT"}, listing(nil).head...), "WHY")
 	cells := make([]string, len(head))
 	switch cells[0] = e.Kind; e.Kind {
@@ -149,9 +149,9 @@ func (f *follower) row(e *api.WatchEvent) error {
 		return nil
 	case string(directory.EventAdded):
 		f.agents++
-		copy(cells[1:], listing([]api.Registration{*e.Agent}).rows[0])
+		copy(cells[1:], listing([]apiclient.Item{*e.Item}).rows[0])
 	case string(directory.EventUpdated):
-		copy(cells[1:], listing([]api.Registration{*e.Agent}).rows[0])
+		copy(cells[1:], listing([]apiclient.Item{*e.Item}).rows[0])
 	case string(directory.EventRemoved):
 		f.agents--
 		copy(cells[1:], []string{e.Removed.Agent, e.Removed.Origin, e.Removed.RID})

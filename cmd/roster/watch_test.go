@@ -15,7 +15,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 )
 
@@ -69,7 +69,9 @@ func watchFor(t *testing.T, f *feed, long time.Duration, args ...string) (code i
 	var out, errs bytes.Buffer
 	a := &app{stdout: &out, stderr: &errs, program: "roster", connection: connection{
 		getenv: func(string) string { return "" },
-		dial:   func() (*api.Client, error) { return api.NewClient("https://feed", &http.Client{Transport: f}), nil },
+		dial: func() (*apiclient.Client, error) {
+			return apiclient.NewDirect("https://feed", &http.Client{Transport: f}), nil
+		},
 	}}
 	code = a.run(ctx, append([]string{"watch"}, args...))
 	return code, out.String(), errs.String()

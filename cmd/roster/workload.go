@@ -10,7 +10,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -86,7 +86,7 @@ func (c *connection) showingWIT(next http.RoundTripper) (http.RoundTripper, erro
 	if _, _, err := prove(http.MethodGet, "https://localhost"); err != nil {
 		return nil, failed(exitKey, "the workload can't be shown: %w", err).because("--wit is %s; many a Workload API gives X.509-SVIDs and JWT-SVIDs alone.", witOfWorkload)
 	}
-	return api.ShowWorkload(next, prove), nil
+	return apiclient.ShowWorkload(next, prove), nil
 }
 
 // end ends what the Workload API keeps up to date.

@@ -17,7 +17,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -184,7 +184,7 @@ func (d *domain) leader(ctx context.Context) (int, error) {
 		if p == nil {
 			continue
 		}
-		status, _, err := api.NewClient(d.Nodes[i].API, ops).Raft(ctx)
+		status, _, err := apiclient.NewDirect(d.Nodes[i].API, ops).Raft(ctx)
 		if err != nil {
 			continue
 		}

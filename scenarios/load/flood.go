@@ -22,7 +22,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	limit "golang.org/x/time/rate"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -128,9 +128,9 @@ func (d *domain) crosses(ctx context.Context, to *domain, agent string) error {
 	if _, err := d.register(ctx, 0, agent, 600, document(1)); err != nil {
 		return err
 	}
-	reader := api.NewClient(to.Nodes[0].API, to.client)
+	reader := apiclient.NewDirect(to.Nodes[0].API, to.client)
 	for {
-		page, err := reader.Lookup(ctx, api.LookupOptions{Agent: agent, Origin: d.TrustDomain})
+		page, err := reader.Lookup(ctx, apiclient.LookupOptions{Agent: agent, Origin: d.TrustDomain})
 		if err != nil || len(page.Agents) == 1 {
 			return err
 		}

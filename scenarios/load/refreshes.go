@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -63,13 +63,13 @@ const (
 // refreshLists measures refreshes that come in lists, at all three nodes, as many
 // as the bar names; where this machine does not get so far, its rate says so.
 func (b *bench) refreshLists(ctx context.Context, d *domain, paths []string) error {
-	all := make([]api.Renewal, len(paths))
+	all := make([]apiclient.Renewal, len(paths))
 	for i, path := range paths {
 		all[i].ID = path[strings.LastIndexByte(path, '/')+1:]
 	}
-	var clients []*api.Client
+	var clients []*apiclient.Client
 	for _, n := range d.Nodes {
-		clients = append(clients, api.NewClient(n.API, d.client))
+		clients = append(clients, apiclient.NewDirect(n.API, d.client))
 	}
 	var cores, rates []float64
 	for round := range b.rounds + 1 {
@@ -84,8 +84,8 @@ func (b *bench) refreshLists(ctx context.Context, d *domain, paths []string) err
 			at := (w*7919 + i*listSize) % (len(all) - listSize)
 			told, err := clients[w%len(clients)].RefreshMany(ctx, all[at:at+listSize])
 			for _, one := range told {
-				if one.Problem != "" {
-					return fmt.Errorf("%s: %s", one.ID, one.Detail)
+				if one.Err != nil {
+					return fmt.Errorf("%s: %w", one.ID, one.Err)
 				}
 			}
 			return err

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // storms shows that a node goes on while very many registrations are refreshed, and end,
@@ -119,12 +119,12 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 	// The shortest lifetime, and as long as it takes to say so.
 	deadline := time.Now().Add(75*time.Second + time.Duration(f.size)*60*time.Microsecond).Truncate(time.Second)
 	lists := (f.size + listSize - 1) / listSize
-	client := api.NewClient(f.Nodes[0].API, f.client)
+	client := apiclient.NewDirect(f.Nodes[0].API, f.client)
 	s := measure(ctx, listClients, time.Until(deadline)-61*time.Second, lists, func(ctx context.Context, w, i int) error {
 		first := (i*listClients + w) * listSize
-		all := make([]api.Renewal, min(listSize, f.size-first))
+		all := make([]apiclient.Renewal, min(listSize, f.size-first))
 		for j := range all {
-			all[j] = api.Renewal{ID: name("m", first+j), Lifetime: uint32(time.Until(deadline).Seconds() + 0.999)}
+			all[j] = apiclient.Renewal{ID: name("m", first+j), Lifetime: time.Until(deadline)}
 		}
 		for again := 4; ; again-- { // a busy machine may not answer in time, and to repeat it is safe
 			if _, err := client.RefreshMany(ctx, all); err == nil || again == 0 {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // firstSync measures how long a node that comes new to a domain's registrations takes
@@ -191,7 +191,7 @@ func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, mo
 		return err
 	}
 	defer ops.CloseIdleConnections()
-	operator, reader := api.NewClient(d.Nodes[at].API, ops), api.NewClient(d.Nodes[at].API, d.client)
+	operator, reader := apiclient.NewDirect(d.Nodes[at].API, ops), apiclient.NewDirect(d.Nodes[at].API, d.client)
 	return until(ctx, d.TrustDomain+" has what "+origin.TrustDomain+" announced", d.nodes[at], func() error {
 		now, err := d.nodes[at].own()
 		*most = max(*most, now)
@@ -202,11 +202,11 @@ func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, mo
 		if err != nil {
 			return err
 		}
-		of := slices.IndexFunc(peers, func(p api.Peer) bool { return p.Domain == origin.TrustDomain })
+		of := slices.IndexFunc(peers, func(p apiclient.Peer) bool { return p.Domain == origin.TrustDomain })
 		if of < 0 || peers[of].LagRevisions > 0 || peers[of].LastHeard.IsZero() {
 			return fmt.Errorf("it is not there yet: %v", peers)
 		}
-		page, err := reader.Lookup(ctx, api.LookupOptions{Agent: name("s", size-1), Origin: origin.TrustDomain})
+		page, err := reader.Lookup(ctx, apiclient.LookupOptions{Agent: name("s", size-1), Origin: origin.TrustDomain})
 		if err == nil && len(page.Agents) != 1 {
 			err = errors.New("it does not show the last registration")
 		}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // A Backup is one of a domain, with what was registered there when it was taken.
@@ -54,7 +54,7 @@ func (m *Mesh) living(name string) *Node {
 // Restore restores a backup at the domain that it is of, once; an error leaves open
 // whether it was restored. Safe for concurrent use with what is not a Restore of the
 // same domain.
-func (m *Mesh) Restore(b *Backup, force bool) (*api.Restored, error) {
+func (m *Mesh) Restore(b *Backup, force bool) (*apiclient.Restored, error) {
 	m.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

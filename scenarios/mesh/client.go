@@ -10,7 +10,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -42,8 +42,8 @@ func (m *Mesh) request() (context.Context, context.CancelFunc) {
 
 // client returns a client of one node with one of its domain's identities. Safe
 // for concurrent use.
-func (m *Mesh) client(n *Node, path string) *api.Client {
-	return api.NewClient(n.URL(), m.HTTP(n, path))
+func (m *Mesh) client(n *Node, path string) *apiclient.Client {
+	return apiclient.NewDirect(n.URL(), m.HTTP(n, path))
 }
 
 // HTTP returns a client that speaks to one node as one of its domain's
@@ -85,14 +85,14 @@ func (m *Mesh) HTTP(n *Node, path string) *http.Client {
 
 // write does one write at the domain: at each living node in turn until one of
 // them answers, a refusal too.
-func (m *Mesh) write(name string, do func(context.Context, *api.Client) error) error {
+func (m *Mesh) write(name string, do func(context.Context, *apiclient.Client) error) error {
 	err := errors.New("no node of " + name + " runs")
 	for _, n := range m.Domain(name).Nodes {
 		if !n.Lives() {
 			continue
 		}
 		err = m.writeAt(n, do)
-		var refusal *api.Error
+		var refusal *apiclient.Error
 		if err == nil || errors.As(err, &refusal) && refusal.Status < 500 {
 			return err
 		}
@@ -100,7 +100,7 @@ func (m *Mesh) write(name string, do func(context.Context, *api.Client) error) e
 	return err
 }
 
-func (m *Mesh) writeAt(n *Node, do func(context.Context, *api.Client) error) error {
+func (m *Mesh) writeAt(n *Node, do func(context.Context, *apiclient.Client) error) error {
 	ctx, cancel := m.request()
 	defer cancel()
 	return do(ctx, m.client(n, registrant))
@@ -133,8 +133,8 @@ func (m *Mesh) RegisterAt(n *Node, name string, lifetime uint32) *Agent {
 	return a
 }
 
-func (a *Agent) register(ctx context.Context, c *api.Client) error {
-	got, err := c.Register(ctx, a.Name, document(a.Name), api.RegisterOptions{Lifetime: a.Lifetime})
+func (a *Agent) register(ctx context.Context, c *apiclient.Client) error {
+	got, err := c.Register(ctx, a.Name, document(a.Name), apiclient.RegisterOptions{Lifetime: time.Duration(a.Lifetime) * time.Second})
 	if err == nil {
 		a.RID = got.RID
 	}
@@ -174,7 +174,7 @@ func (m *Mesh) Refresh(a *Agent) {
 // Safe for concurrent use.
 func (m *Mesh) TryRefresh(a *Agent) error {
 	m.promise(a, time.Minute)
-	err := m.write(a.Domain, func(ctx context.Context, c *api.Client) error {
+	err := m.write(a.Domain, func(ctx context.Context, c *apiclient.Client) error {
 		_, err := c.Refresh(ctx, a.RID, 0)
 		return err
 	})
@@ -198,7 +198,7 @@ func (m *Mesh) Remove(a *Agent) {
 // TryRemove deregisters an agent once; an error leaves open whether it is
 // registered. Safe for concurrent use.
 func (m *Mesh) TryRemove(a *Agent) error {
-	err := m.write(a.Domain, func(ctx context.Context, c *api.Client) error {
+	err := m.write(a.Domain, func(ctx context.Context, c *apiclient.Client) error {
 		_, err := c.Deregister(ctx, a.RID)
 		return err
 	})

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // A Listing is what one node answers to a lookup of everything, by rid.
-type Listing map[string]api.Registration
+type Listing map[string]apiclient.Item
 
 // Lookup asks one node for all agents of all domains, and judges its answer.
 // Where the node's domain has lost its leader the answer is as fresh as it is.
@@ -21,7 +21,7 @@ func (m *Mesh) Lookup(n *Node) (Listing, error) {
 	asked := time.Now()
 	c := m.client(n, reader)
 	all := Listing{}
-	page, err := c.Lookup(ctx, api.LookupOptions{ReadOptions: api.ReadOptions{Consistency: "stale"}})
+	page, err := c.Lookup(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}})
 	for ; page != nil && err == nil; page, err = c.Next(ctx, page) {
 		for _, r := range page.Agents {
 			all[r.RID()] = r
@@ -55,7 +55,7 @@ func (m *Mesh) judge(n *Node, asked time.Time, all Listing) {
 			m.T.Errorf("%s shows %s without its provenance: %v", n.Name, r.Agent, err)
 			continue
 		}
-		expires, _ := time.Parse(time.RFC3339, r.Provenance.ExpiresAt) // whole has parsed it
+		expires := r.Provenance.ExpiresAt
 		a := m.agents[rid]
 		switch {
 		case !expires.After(asked):
@@ -77,16 +77,15 @@ func (m *Mesh) judge(n *Node, asked time.Time, all Listing) {
 }
 
 // whole checks that an item's provenance has what every item's must have.
-func whole(n *Node, r api.Registration) error {
+func whole(n *Node, r apiclient.Item) error {
 	p := r.Provenance
 	state := "verified"
 	if p.Authority == n.Domain.Name {
 		state = "local"
 	}
-	_, err := time.Parse(time.RFC3339, p.ExpiresAt)
 	switch {
-	case err != nil:
-		return err
+	case p.ExpiresAt.IsZero():
+		return errors.New("no deadline")
 	case p.Authority == "", p.Href == "", p.Revision == 0:
 		return fmt.Errorf("authority %q, href %q, revision %d", p.Authority, p.Href, p.Revision)
 	case p.Verification.State != state:

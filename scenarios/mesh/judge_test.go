@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // noted collects what a judge would fail a test with.
@@ -22,30 +22,30 @@ func (n *noted) Errorf(f string, args ...any) { n.errors = append(n.errors, fmt.
 func TestJudge(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	beta := &Node{Name: "beta.test/1", Domain: &Domain{Name: "beta.test"}}
-	honest := func() api.Registration {
-		r := api.Registration{Agent: "ada", Href: "/ad/r/alpha.test/rid"}
+	honest := func() apiclient.Item {
+		r := apiclient.Item{Agent: "ada", Href: "/ad/r/alpha.test/rid"}
 		r.Provenance.Authority, r.Provenance.Href, r.Provenance.Revision = "alpha.test", "https://ad.alpha.test/ad/r/rid", 7
-		r.Provenance.ExpiresAt = now.Add(time.Minute).Format(time.RFC3339)
+		r.Provenance.ExpiresAt = now.Add(time.Minute)
 		r.Provenance.Verification.State = "verified"
 		return r
 	}
 	for _, tc := range []struct {
 		name, want string
-		change     func(*api.Registration, *Agent, *Mesh)
+		change     func(*apiclient.Item, *Agent, *Mesh)
 	}{
-		{"honest", "", func(*api.Registration, *Agent, *Mesh) {}},
-		{"unknown to the story", "", func(_ *api.Registration, _ *Agent, m *Mesh) { clear(m.agents) }},
-		{"at its deadline", "past its deadline", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.ExpiresAt = now.Format(time.RFC3339) }},
-		{"extended", "granted no more than", func(_ *api.Registration, a *Agent, _ *Mesh) { a.Until = now.Add(59 * time.Second) }},
-		{"of another domain", "it is from alpha.test", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.Authority = "gamma.test" }},
-		{"back from the dead", "which had ended", func(_ *api.Registration, a *Agent, m *Mesh) {
+		{"honest", "", func(*apiclient.Item, *Agent, *Mesh) {}},
+		{"unknown to the story", "", func(_ *apiclient.Item, _ *Agent, m *Mesh) { clear(m.agents) }},
+		{"at its deadline", "past its deadline", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.ExpiresAt = now }},
+		{"extended", "granted no more than", func(_ *apiclient.Item, a *Agent, _ *Mesh) { a.Until = now.Add(59 * time.Second) }},
+		{"of another domain", "it is from alpha.test", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.Authority = "gamma.test" }},
+		{"back from the dead", "which had ended", func(_ *apiclient.Item, a *Agent, m *Mesh) {
 			a.Ended = true
 			m.judge(beta, now, Listing{})
 		}},
-		{"without a revision", "without its provenance", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.Revision = 0 }},
-		{"without a href", "without its provenance", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.Href = "" }},
-		{"without a deadline", "without its provenance", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.ExpiresAt = "" }},
-		{"unverified", "without its provenance", func(r *api.Registration, _ *Agent, _ *Mesh) { r.Provenance.Verification.State = "pending" }},
+		{"without a revision", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.Revision = 0 }},
+		{"without a href", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.Href = "" }},
+		{"without a deadline", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.ExpiresAt = time.Time{} }},
+		{"unverified", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.Verification.State = "pending" }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			notes := &noted{TB: t}

@@ -34,6 +34,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
@@ -240,7 +241,7 @@ func (m *Mesh) peer(d *Domain) {
 		m.Eventually(time.Minute, d.Name+" peers with "+other.Name, func() error {
 			ctx, cancel := m.request()
 			defer cancel()
-			return m.client(d.Nodes[0], operator).SetPeering(ctx, p)
+			return m.client(d.Nodes[0], operator).SetPeering(ctx, api.WirePeering(p))
 		})
 	}
 }
@@ -266,7 +267,7 @@ func (m *Mesh) Synced() error {
 }
 
 // peersOf returns what a node tells of its domain's peers.
-func (m *Mesh) peersOf(n *Node) ([]api.Peer, error) {
+func (m *Mesh) peersOf(n *Node) ([]apiclient.Peer, error) {
 	ctx, cancel := m.request()
 	defer cancel()
 	peers, _, err := m.client(n, operator).Peers(ctx)
@@ -297,7 +298,7 @@ func (m *Mesh) Frozen(liars ...string) error {
 func (m *Mesh) Release(name string) error {
 	for _, n := range m.Living() {
 		ctx, cancel := m.request()
-		err := m.client(n, operator).ChangePeering(ctx, name, api.PeerRelease)
+		err := m.client(n, operator).ChangePeering(ctx, name, apiclient.PeerRelease)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)

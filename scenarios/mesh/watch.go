@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
 // A Watcher is a client that follows everything that one node shows, and comes
@@ -17,7 +17,7 @@ type Watcher struct {
 	m *Mesh
 
 	mu      sync.Mutex // guards what follows
-	has     map[string]api.Registration
+	has     map[string]apiclient.Item
 	current bool // the state is complete
 	resets  int
 	streams int
@@ -27,7 +27,7 @@ type Watcher struct {
 // Watch follows what a node shows until the test ends. Every event is checked
 // against what was told before it.
 func (m *Mesh) Watch(n *Node) *Watcher {
-	w := &Watcher{Node: n, m: m, has: map[string]api.Registration{}, ends: map[string]time.Time{}}
+	w := &Watcher{Node: n, m: m, has: map[string]apiclient.Item{}, ends: map[string]time.Time{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup
 	c := m.client(n, reader)
@@ -39,17 +39,17 @@ func (m *Mesh) Watch(n *Node) *Watcher {
 	return w
 }
 
-func (w *Watcher) follow(ctx context.Context, c *api.Client) {
+func (w *Watcher) follow(ctx context.Context, c *apiclient.Client) {
 	lastID := ""
 	for ctx.Err() == nil {
-		stream, err := c.Watch(ctx, api.LookupOptions{ReadOptions: api.ReadOptions{Consistency: "stale"}}, lastID)
+		stream, err := c.Watch(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}}, lastID)
 		if err == nil {
 			w.mu.Lock()
 			w.streams++
 			w.mu.Unlock()
 		}
 		for err == nil {
-			var e *api.WatchEvent
+			var e *apiclient.WatchEvent
 			if e, err = stream.Next(); err == nil {
 				w.apply(e)
 			}
@@ -66,15 +66,15 @@ func (w *Watcher) follow(ctx context.Context, c *api.Client) {
 }
 
 // apply does what an event says, and fails the test where that can't be.
-func (w *Watcher) apply(e *api.WatchEvent) {
+func (w *Watcher) apply(e *apiclient.WatchEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	rid := ""
 	switch {
-	case e.Agent != nil:
-		rid = e.Agent.RID()
-		if err := whole(w.Node, *e.Agent); err != nil {
-			w.m.T.Errorf("%s tells %s without its provenance: %v", w.Node.Name, e.Agent.Agent, err)
+	case e.Item != nil:
+		rid = e.Item.RID()
+		if err := whole(w.Node, *e.Item); err != nil {
+			w.m.T.Errorf("%s tells %s without its provenance: %v", w.Node.Name, e.Item.Agent, err)
 		}
 	case e.Removed != nil:
 		rid = e.Removed.RID
@@ -92,8 +92,8 @@ func (w *Watcher) apply(e *api.WatchEvent) {
 	if _, had := w.has[rid]; had != (e.Kind != "added") {
 		w.m.T.Errorf("%s: %s of %s, and it was told before: %v", w.Node.Name, e.Kind, rid, had)
 	}
-	if e.Agent != nil {
-		w.has[rid] = *e.Agent
+	if e.Item != nil {
+		w.has[rid] = *e.Item
 		return
 	}
 	if delete(w.has, rid); e.Why == "expired" {

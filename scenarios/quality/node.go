@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -31,14 +31,14 @@ type connection struct {
 // Bounds of what is done at a node.
 const (
 	writers     = 8
-	lifetime    = 3600 // seconds after which what a killed run has left is gone
+	lifetime    = time.Hour // after which what a killed run has left is gone
 	answerTime  = 30 * time.Second
 	removalTime = 10 * time.Minute
 	maxTries    = 20 // of one request that comes too often
 )
 
 // client returns a client of the node.
-func (c *connection) client() (*api.Client, error) {
+func (c *connection) client() (*apiclient.Client, error) {
 	u, err := url.Parse(c.node)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the node %q is not https://HOST:PORT", c.node)
@@ -66,19 +66,19 @@ func (c *connection) client() (*api.Client, error) {
 	}
 	var way http.RoundTripper = &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	if c.token != "" {
-		way = api.ShowBearer(way, func() (string, error) {
+		way = apiclient.ShowBearer(way, func() (string, error) {
 			text, err := os.ReadFile(c.token)
 			return strings.TrimSpace(string(text)), err
 		})
 	}
-	return api.NewClient(c.node, &http.Client{Transport: way, Timeout: answerTime}), nil
+	return apiclient.NewDirect(c.node, &http.Client{Transport: way, Timeout: answerTime}), nil
 }
 
 // A stock is a set's records at a node, where all have one owner. What else is
 // registered there is ranked beside them, as it would be for anybody.
 type stock struct {
 	ctx    context.Context
-	client *api.Client
+	client *apiclient.Client
 	domain string            // the node's
 	ids    map[string]string // of records, by the names that they are registered by
 	failed error             // why a query had no answer; the first reason
@@ -86,7 +86,7 @@ type stock struct {
 
 // scoreAt scores a running node: registers the set's records there, asks its
 // queries, and removes the records again.
-func (s *set) scoreAt(ctx context.Context, client *api.Client) (f figures, err error) {
+func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (f figures, err error) {
 	k := &stock{ctx: ctx, client: client, ids: map[string]string{}}
 	names := make([]string, len(s.records))
 	for i := range s.records {
@@ -112,7 +112,7 @@ func (s *set) scoreAt(ctx context.Context, client *api.Client) (f figures, err e
 
 // register publishes a record as metadata of the discovery profile, which a
 // description and a binding belong to.
-func (k *stock) register(ctx context.Context, name string, r *record) (*api.Registered, error) {
+func (k *stock) register(ctx context.Context, name string, r *record) (*apiclient.Registered, error) {
 	type example struct {
 		Text string `json:"text"`
 	}
@@ -131,9 +131,9 @@ func (k *stock) register(ctx context.Context, name string, r *record) (*api.Regi
 	if err != nil {
 		return nil, err
 	}
-	var out *api.Registered
+	var out *apiclient.Registered
 	err = patiently(ctx, func() (err error) {
-		out, err = k.client.Register(ctx, name, document, api.RegisterOptions{Kind: string(directory.KindProfile), Lifetime: lifetime})
+		out, err = k.client.Register(ctx, name, document, apiclient.RegisterOptions{Kind: string(directory.KindProfile), Lifetime: lifetime})
 		return err
 	})
 	if err != nil {
@@ -153,8 +153,7 @@ func (k *stock) remove(names []string) error {
 			_, err := k.client.Deregister(ctx, names[i])
 			return err
 		})
-		var refused *api.Error
-		if err != nil && (!errors.As(err, &refused) || refused.Problem != directory.NotFound) { // which was never registered
+		if err != nil && !errors.Is(err, apiclient.ErrNotFound) { // which was never registered
 			once.Do(func() { first = fmt.Errorf("removing %s: %w", names[i], err) })
 		}
 		return nil
@@ -168,9 +167,9 @@ func (k *stock) rank(text string, limit int) []string {
 	if k.failed != nil {
 		return nil
 	}
-	var found *api.Discovery
+	var found *apiclient.Discovery
 	k.failed = patiently(k.ctx, func() (err error) {
-		found, err = k.client.Discover(k.ctx, api.DiscoverOptions{Query: text, Limit: limit, Origins: []string{k.domain}, Detail: discovery.DetailMinimal})
+		found, err = k.client.Discover(k.ctx, apiclient.DiscoverOptions{Query: text, Limit: limit, Origins: []string{k.domain}, Detail: discovery.DetailMinimal})
 		return err
 	})
 	if k.failed != nil {
@@ -187,12 +186,12 @@ func (k *stock) rank(text string, limit int) []string {
 func patiently(ctx context.Context, ask func() error) error {
 	for tries := 1; ; tries++ {
 		err := ask()
-		var refused *api.Error
+		var refused *apiclient.Error
 		if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests || tries == maxTries {
 			return err
 		}
 		select {
-		case <-time.After(time.Duration(max(1, refused.RetryAfter)) * time.Second):
+		case <-time.After(max(time.Second, refused.RetryAfter())):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -53,7 +53,7 @@ func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 	want := s.score(e)
 	m := mesh.Start(t, mesh.Options{RealTime: true})
 	n := m.Domains[0].Nodes[0]
-	client := api.NewClient(n.URL(), m.HTTP(n, "/agent/quality"))
+	client := apiclient.NewDirect(n.URL(), m.HTTP(n, "/agent/quality"))
 	for range 2 { // what the first has left would rank beside the second's
 		got, err := s.scoreAt(t.Context(), client)
 		if err != nil {
@@ -70,7 +70,7 @@ func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 		}
 	}
 	for _, q := range s.queries {
-		found, err := client.Discover(t.Context(), api.DiscoverOptions{Query: q.Text, Origins: []string{m.Domains[0].Name}})
+		found, err := client.Discover(t.Context(), apiclient.DiscoverOptions{Query: q.Text, Origins: []string{m.Domains[0].Name}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package api
+package client
 
 import (
 	"bufio"
@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/api/wire"
 )
 
-// silence is how long a client bears a stream without a byte, heartbeats too.
-const silence = 3 * heartbeat
+// silence is the longest time in which a stream may bring nothing, heartbeats included.
+const silence = 3 * wire.Heartbeat
 
 // maxEventLine bounds a line of a stream of events, in bytes: an item of a lookup
 // is smaller.
@@ -33,76 +32,75 @@ type Watch struct {
 	Header http.Header // of the answer
 
 	ctx    context.Context // of the stream
-	body   io.Closer
+	body   io.ReadCloser
 	close  func()
 	events eventReader
 }
 
+// Kinds of events of a watch.
+const (
+	EventReset   = "reset"   // forget what was shown: the present state follows
+	EventAdded   = "added"   // a registration that matches
+	EventUpdated = "updated" // a registration that was shown has changed
+	EventRemoved = "removed" // a registration that was shown no longer matches, or has ended
+	EventCurrent = "current" // the present state is complete
+	EventEnd     = "end"     // the directory ends the stream
+)
+
 // A WatchEvent is one event of a Watch.
 type WatchEvent struct {
-	Kind string         // reset, added, updated, removed, current or end
-	ID   string         // what Watch takes to go on behind it; the last one that was sent
-	Data jsontext.Value // as it came: one JSON object
+	// Kind is one of the kinds above; ignore others.
+	Kind string
+	// ID is where Watch resumes after this event.
+	ID string
+	// Data is the event's JSON object as it came.
+	Data []byte
 
-	Agent   *Registration // of added and updated: an item of a lookup
-	Removed *Removal      // of removed
-	Why     string        // of reset, removed and end
+	Item    *Item    // of added and updated
+	Removed *Removal // of removed
+	Why     string   // of reset, removed and end
 }
 
-// A Removal is what a Watch tells of a registration that went.
-type Removal struct {
-	Agent  string `json:"agent"`
-	Href   string `json:"href"`
-	RID    string `json:"rid"`
-	Origin string `json:"origin"`
-	Why    string `json:"why"` // removed, expired or hidden
-}
-
-// Watch follows what a lookup with these filters answers, its pages aside: the
-// state behind a reset event, then each change. With the ID of an event of an
-// earlier Watch it goes on behind that, or begins anew with a reset where the node
-// can't: there is never a gap. ctx ends the stream.
+// Watch follows the answer of a lookup with these filters, its pages aside: the
+// state after a reset event, then each change. With the ID of an event of an
+// earlier Watch it resumes after that event, or begins again with a reset if the
+// node can't: there is never a gap. ctx ends the stream.
 func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*Watch, error) {
-	opt.Count, opt.Page = 0, 0
+	opt.Count = 0
+	opt.Page = 0
+	q := &request{
+		method: http.MethodGet, target: withQuery("/ad/watch", opt.query()), header: http.Header{},
+		repeat: idempotent, unbounded: true,
+	}
+	q.header.Set("Accept", wire.MediaEvents)
+	if lastID != "" {
+		q.header.Set("Last-Event-ID", lastID)
+	}
+
 	ctx, end := context.WithCancelCause(ctx)
 	quiet := time.AfterFunc(silence, func() { end(errSilent) })
 	w := &Watch{ctx: ctx, close: func() {
 		quiet.Stop()
 		end(nil)
 	}}
-	resp, err := c.stream(ctx, withQuery("/ad/watch", opt.query()), lastID) //nolint:bodyclose // the Watch closes it
+	err := c.send(ctx, q, func(resp *http.Response) error {
+		media := resp.Header.Get("Content-Type")
+		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(media, wire.MediaEvents) {
+			defer func() { _ = resp.Body.Close() }()
+			return refusalOf(resp)
+		}
+		w.Header = resp.Header
+		w.body = resp.Body
+		return nil
+	})
 	if err != nil {
 		err = w.why(err)
 		w.close()
 		return nil, err
 	}
-	w.Header, w.body = resp.Header, resp.Body
-	w.events = eventReader{r: bufio.NewReaderSize(lively{resp.Body, quiet}, 16<<10), id: lastID}
-	return w, nil
-}
 
-// stream sends the request of a stream and takes its header.
-func (c *Client) stream(ctx context.Context, target, lastID string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+target, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if lastID != "" {
-		req.Header.Set("Last-Event-ID", lastID)
-	}
-	resp, err := c.patient().Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if media := resp.Header.Get("Content-Type"); resp.StatusCode == http.StatusOK && strings.HasPrefix(media, "text/event-stream") {
-		return resp, nil
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode < 300 {
-		return nil, fmt.Errorf("%w: it is no stream of events but %q", ErrAnswer, resp.Header.Get("Content-Type"))
-	}
-	return nil, refusalOf(resp)
+	w.events = eventReader{r: bufio.NewReaderSize(lively{w.body, quiet}, 16<<10), id: lastID}
+	return w, nil
 }
 
 // Next waits for the next event. It returns io.EOF when the directory has ended
@@ -139,10 +137,10 @@ func (w *Watch) why(err error) error {
 // read takes what is known of an event's data out of it.
 func (e *WatchEvent) read() (err error) {
 	switch e.Kind {
-	case string(directory.EventAdded), string(directory.EventUpdated):
-		e.Agent = &Registration{}
-		err = json.Unmarshal(e.Data, e.Agent)
-	case string(directory.EventRemoved):
+	case EventAdded, EventUpdated:
+		e.Item = &Item{}
+		err = json.Unmarshal(e.Data, e.Item)
+	case EventRemoved:
 		e.Removed = &Removal{}
 		err = json.Unmarshal(e.Data, e.Removed)
 		e.Why = e.Removed.Why

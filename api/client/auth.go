@@ -1,4 +1,4 @@
-package api
+package client
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 type WorkloadToken func(method, target string) (wit, proof string, err error)
 
 // ShowWorkload returns a transport that sends what prove makes with every request
-// (draft-ietf-wimse-wpt-02). It is for an http.Client that NewClient is given, and
-// belongs on connections whose server is verified.
+// (draft-ietf-wimse-wpt-02). It is for Config.HTTP, and belongs on
+// connections whose server is verified.
 func ShowWorkload(next http.RoundTripper, prove WorkloadToken) http.RoundTripper {
 	return showing{next, func(r *http.Request) error {
 		wit, proof, err := prove(cmp.Or(r.Method, http.MethodGet), r.URL.Scheme+"://"+r.URL.Host+r.URL.EscapedPath())

@@ -1,0 +1,145 @@
+package client
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of a Config.
+const (
+	DefaultAttempts = 4
+	DefaultTimeout  = 30 * time.Second
+)
+
+// A Config says which directory a client speaks to, as whom, and how patiently.
+type Config struct {
+	// Addresses are base URLs of nodes of one domain, https://HOST[:PORT]; plain
+	// http is for loopback alone. A request goes to the one that answered last. If
+	// it does not answer, or answers 503, the request goes to the next one.
+	Addresses []string
+	// TLS decides whom the client trusts and which certificate it shows; see
+	// LoadTLS. Nil trusts the system's authorities and shows none.
+	TLS *tls.Config
+	// HTTP carries the requests, if it is set; TLS must be nil then. A client that
+	// shows tokens has a transport of ShowBearer or ShowWorkload here.
+	HTTP *http.Client
+	// Attempts bounds how often one request is sent, over all addresses; 0 is
+	// DefaultAttempts, and at least one for each address. 1 never repeats a request.
+	Attempts int
+	// Timeout bounds one attempt, with its answer's body; 0 is DefaultTimeout. A
+	// request that asks the directory to wait may take as much longer. Streams,
+	// backups and invocations have no bound but their context's. If HTTP is set, its
+	// own Timeout counts.
+	Timeout time.Duration
+}
+
+// A Client speaks to the directory of one domain. It is safe for concurrent use.
+type Client struct {
+	addresses []string
+	current   atomic.Uint32 // the index of the address that is asked next
+	http      *http.Client
+	attempts  int
+}
+
+// New returns a client. It connects to nothing yet. An error says which field of
+// the configuration is wrong.
+func New(cfg Config) (*Client, error) {
+	if len(cfg.Addresses) == 0 {
+		return nil, errors.New("client: Addresses is empty; give the base URL of a node, https://HOST[:PORT]")
+	}
+	if cfg.Attempts < 0 {
+		return nil, fmt.Errorf("client: Attempts is %d; it must not be negative", cfg.Attempts)
+	}
+	if cfg.Timeout < 0 {
+		return nil, fmt.Errorf("client: Timeout is %s; it must not be negative", cfg.Timeout)
+	}
+	if cfg.HTTP != nil && cfg.TLS != nil {
+		return nil, errors.New("client: TLS and HTTP are both set; put the TLS configuration into HTTP's transport")
+	}
+
+	c := &Client{http: cfg.HTTP, attempts: cfg.Attempts}
+	for _, address := range cfg.Addresses {
+		base, err := parseAddress(address)
+		if err != nil {
+			return nil, err
+		}
+		c.addresses = append(c.addresses, base)
+	}
+
+	if c.attempts == 0 {
+		c.attempts = max(DefaultAttempts, len(c.addresses))
+	}
+	if c.http == nil {
+		c.http = newHTTP(cfg.TLS, cfg.Timeout)
+	}
+	return c, nil
+}
+
+// NewDirect returns a client that sends each request once, to the node at address
+// (https://HOST:PORT), by hc. It is for tools and tests that must know which node
+// was asked, and how often. Others call New.
+func NewDirect(address string, hc *http.Client) *Client {
+	return &Client{addresses: []string{strings.TrimRight(address, "/")}, http: hc, attempts: 1}
+}
+
+// Address returns the base URL of the node that is asked next.
+func (c *Client) Address() string { return c.addresses[c.at()] }
+
+// CloseIdleConnections closes the connections that carry no request. The next
+// request makes a new one, with the certificate that is current then.
+func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
+
+func (c *Client) at() uint32 { return c.current.Load() % uint32(len(c.addresses)) }
+
+// leave has the next request go to another address than the one at that index.
+func (c *Client) leave(at uint32) {
+	c.current.CompareAndSwap(at, (at+1)%uint32(len(c.addresses)))
+}
+
+// parseAddress returns an address without its last slash.
+func parseAddress(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return "", fmt.Errorf("client: the address %q is not https://HOST[:PORT]", address)
+	}
+	if u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
+		return "", fmt.Errorf("client: the address %q is not https; plain http is for loopback alone", address)
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// newHTTP returns the HTTP client of a Client that was given none.
+func newHTTP(config *tls.Config, timeout time.Duration) *http.Client {
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS13}
+	}
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		TLSClientConfig:     config,
+		ForceAttemptHTTP2:   true,
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+	}
+	return &http.Client{
+		Transport: transport,
+		Timeout:   timeout,
+		// A directory redirects nobody. What does is something else, and may not have
+		// the caller's credentials.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}

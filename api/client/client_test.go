@@ -1,0 +1,181 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/api/wire"
+)
+
+// slow is a directory whose every answer takes so long.
+type slow time.Duration
+
+func (d slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(time.Duration(d)):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	w := httptest.NewRecorder()
+	_, _ = io.WriteString(w, `{"agents":[],"candidates":[]}`)
+	return w.Result(), nil
+}
+
+// A client bears that the directory waits as long as it was asked to, and an agent that
+// takes its time; nothing else.
+func TestClientWaitsForWhatItAskedToWaitFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := func(takes time.Duration) *Client {
+			return NewDirect("https://ad.alpha.test", &http.Client{Transport: slow(takes), Timeout: 30 * time.Second})
+		}
+		min := []string{"alpha.test=1.2"}
+		if _, err := client(59*time.Second).Lookup(t.Context(), LookupOptions{ReadOptions: ReadOptions{Min: min, Wait: time.Minute}}); err != nil {
+			t.Errorf("asked to wait for 60 s: %v", err)
+		}
+		if _, err := client(59*time.Second).Discover(t.Context(), DiscoverOptions{ReadOptions: ReadOptions{Min: min, Wait: 45 * time.Second}}); err != nil {
+			t.Errorf("asked to wait for 45 s: %v", err)
+		}
+		if _, err := client(9*time.Minute).Invoke(t.Context(), "agent", "", []byte(`{}`), InvokeOptions{}); err != nil {
+			t.Errorf("an agent that takes 9 minutes: %v", err)
+		}
+		if _, err := client(31*time.Second).Lookup(t.Context(), LookupOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a directory that takes 31 s: %v", err)
+		}
+	})
+}
+
+// What is no directory answers 200 to everything: no change is taken for made, and
+// nothing that was looked for for absent.
+func TestClientKnowsADirectorysAnswers(t *testing.T) {
+	const (
+		id  = "spiffe://alpha.test/roster/node/1"
+		bob = "spiffe://alpha.test/agent/bob"
+	)
+	for _, body := range []string{"<html>", "{}", "null", `{"status":"ok"}`} {
+		portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		c, ctx := NewDirect(portal.URL, portal.Client()), t.Context()
+		for what, ask := range map[string]func() error{
+			"Register":      func() error { _, err := c.Register(ctx, "x", []byte("{}"), RegisterOptions{}); return err },
+			"Refresh":       func() error { _, err := c.Refresh(ctx, "x", 0); return err },
+			"Deregister":    func() error { _, err := c.Deregister(ctx, "x"); return err },
+			"Owned":         func() error { _, _, err := c.Owned(ctx, bob, ""); return err },
+			"EndOwned":      func() error { _, _, err := c.EndOwned(ctx, bob); return err },
+			"Discover":      func() error { _, err := c.Discover(ctx, DiscoverOptions{Query: "x"}); return err },
+			"Resolve":       func() error { _, err := c.Resolve(ctx, DiscoverOptions{Query: "x"}); return err },
+			"Invite":        func() error { _, _, err := c.Invite(ctx, "beta.test", 0); return err },
+			"Keys":          func() error { _, _, err := c.Keys(ctx); return err },
+			"Policy":        func() error { _, _, err := c.Policy(ctx); return err },
+			"Members":       func() error { _, _, err := c.Members(ctx); return err },
+			"Peers":         func() error { _, _, err := c.Peers(ctx); return err },
+			"Flagged":       func() error { _, _, err := c.Flagged(ctx); return err },
+			"Restore":       func() error { _, _, err := c.RestoreSnapshot(ctx, strings.NewReader("x"), 1, false, ""); return err },
+			"TransferOwner": func() error { _, err := c.TransferOwner(ctx, "x", bob); return err },
+			"RefreshMany":   func() error { _, err := c.RefreshMany(ctx, []Renewal{{ID: "x"}}); return err },
+			"Get":           func() error { _, err := c.Get(ctx, "x"); return err },
+			"Lookup":        func() error { _, err := c.Lookup(ctx, LookupOptions{}); return err },
+			"Watch":         func() error { _, err := c.Watch(ctx, LookupOptions{}, ""); return err },
+			"Raft":          func() error { _, _, err := c.Raft(ctx); return err },
+			"Transfer":      func() error { return c.Transfer(ctx, id) },
+			"RemoveMember":  func() error { return c.RemoveMember(ctx, id) },
+			"Admit":         func() error { return c.Admit(ctx, id, false) },
+			"Leave":         func() error { return c.Leave(ctx) },
+			"RotateKey":     func() error { return c.RotateKey(ctx) },
+			"RevokeKey":     func() error { return c.RevokeKey(ctx, "x") },
+			"SetPolicy":     func() error { return c.SetPolicy(ctx, "", nil) },
+			"SetPeering":    func() error { return c.SetPeering(ctx, Peering{}) },
+			"Accept":        func() error { return c.Accept(ctx, "x") },
+			"ChangePeering": func() error { return c.ChangePeering(ctx, "beta.test", wire.PeerRemove) },
+			"Redeem":        func() error { return c.Redeem(ctx, "x", Peering{}) },
+		} {
+			if err := ask(); !errors.Is(err, ErrAnswer) {
+				t.Errorf("%s, answered with %s: %v", what, body, err)
+			}
+		}
+		portal.Close()
+	}
+}
+
+// A refusal is a directory's also where a proxy has added a parameter to its type.
+func TestClientKnowsAProblemByItsType(t *testing.T) {
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "Application/problem+json; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"type":"https://roster.example/problems/not-found","detail":"There is none."}`)
+	}))
+	defer node.Close()
+	var e *Error
+	if _, err := NewDirect(node.URL, node.Client()).Get(t.Context(), "x"); !errors.As(err, &e) || e.Code != "not-found" || e.Detail != "There is none." {
+		t.Errorf("%+v", err)
+	}
+}
+
+// A stream that brings nothing ends, and its error says that it was silent.
+func TestClientNoticesSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := answering(func(r *http.Request) (*http.Response, error) {
+			header := http.Header{"Content-Type": {wire.MediaEvents}}
+			return &http.Response{StatusCode: 200, Header: header, Body: silentBody{r.Context().Done()}, Request: r}, nil
+		})
+		c := NewDirect("https://ad.alpha.test", &http.Client{Transport: silent, Timeout: time.Second})
+		w, err := c.Watch(t.Context(), LookupOptions{}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+
+		began := time.Now()
+		if _, err := w.Next(); !errors.Is(err, errSilent) || time.Since(began) != silence {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// answering is a transport that a function answers for.
+type answering func(*http.Request) (*http.Response, error)
+
+func (f answering) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// silentBody is a body in which nothing comes.
+type silentBody struct{ until <-chan struct{} }
+
+func (b silentBody) Read([]byte) (int, error) {
+	<-b.until
+	return 0, net.ErrClosed
+}
+
+func (b silentBody) Close() error { return nil }
+
+// Whatever bytes a stream has, its reader returns or ends; what it returns is in
+// the stream, and reads the same when it is written again.
+func FuzzEventReader(f *testing.F) {
+	f.Add([]byte("retry: 2000\n\nevent: added\nid: 1.2.3\ndata: {\"a\":1}\n\n: nothing\nid: 4\n\n"))
+	f.Add([]byte("data: {\r\ndata:}\r\n\r\nid\ndata\n\nevent:x\n\n"))
+	f.Add([]byte("data: [1]\n\nid: \x00\ndata: 2"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		r := eventReader{r: bufio.NewReader(bytes.NewReader(stream))}
+		for {
+			e, err := r.next()
+			if err != nil {
+				return
+			}
+			if len(e.Data) == 0 || len(e.Data) > maxEventLine+len(stream) {
+				t.Fatalf("%d bytes of data", len(e.Data))
+			}
+			again := eventReader{r: bufio.NewReader(strings.NewReader(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Kind, strings.ReplaceAll(string(e.Data), "\n", "\ndata: "))))}
+			if e2, err := again.next(); err != nil || e2.ID != e.ID || e2.Kind != e.Kind || !bytes.Equal(e2.Data, e.Data) {
+				t.Fatalf("%+v is read as %+v again (%v)", e, e2, err)
+			}
+		}
+	})
+}

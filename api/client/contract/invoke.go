@@ -1,0 +1,114 @@
+// Package contract invokes agents and validates, at the caller, what is sent and
+// what comes by the schemas of the agent's registration (draft-gaikwad-woa, 4.2).
+// The gateway validates both as well; to do it here saves the request, and does
+// not rest on the gateway.
+//
+// It is beside package client because it needs a JSON Schema validator.
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// An OutputError is an agent's output that breaks its operation's schema. The
+// agent has acted.
+type OutputError struct{ Violations []directory.Violation }
+
+func (e *OutputError) Error() string {
+	first := e.Violations[0]
+	return fmt.Sprintf("the answer doesn't meet the operation's schema at %q: %s", first.Pointer, first.Detail)
+}
+
+// Invoke is Client.Invoke with validation by the agent's contract, which is read
+// first if by is nil. An input that breaks a schema is a *directory.Error, BadInput,
+// and nothing is sent; an output that does is an *OutputError, beside the reply.
+// If the caller may not read the registration, only the gateway validates.
+func Invoke(
+	ctx context.Context, c *client.Client, id, operation string, input []byte, by *directory.Contract, opt client.InvokeOptions,
+) (*client.Reply, error) {
+	validate, err := foresee(ctx, c, id, operation, input, by)
+	if err != nil {
+		return nil, err
+	}
+
+	reply, err := c.Invoke(ctx, id, operation, input, opt)
+	if err != nil {
+		return reply, err
+	}
+	if violations := validate(reply.Body); len(violations) > 0 {
+		return reply, &OutputError{violations}
+	}
+	return reply, nil
+}
+
+// foresee validates the input, and returns what validates the output.
+func foresee(
+	ctx context.Context, c *client.Client, id, operation string, input []byte, by *directory.Contract,
+) (func([]byte) []directory.Violation, error) {
+	if by == nil {
+		var err error
+		var refused *client.Error
+		by, err = Read(ctx, c, id)
+		if errors.As(err, &refused) || errors.Is(err, errUnknownKind) {
+			// The gateway says what there is to say.
+			return func([]byte) []directory.Violation { return nil }, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return by.Foresee(operation, input)
+}
+
+// errUnknownKind is of a document of a kind that a newer release knows.
+var errUnknownKind = errors.New("this release does not know such documents")
+
+// Read reads what the registration of that name or rid says of how its agent is
+// invoked, for a caller that invokes one agent more than once.
+func Read(ctx context.Context, c *client.Client, id string) (*directory.Contract, error) {
+	r, err := c.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	contents, err := Contents(ctx, c, r.Href)
+	if err != nil {
+		return nil, err
+	}
+
+	p, err := directory.Reproject(contents.Agent, contents.Document)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnknownKind, err)
+	}
+	e := &directory.Entry{Agent: contents.Agent, Document: contents.Document, Packed: directory.Pack(contents.Document, p)}
+	if e.RID, err = directory.ParseRID(r.RID()); err != nil {
+		return nil, err
+	}
+	return directory.ContractOf(e), nil
+}
+
+// Contents reads the contents of the signed record of the registration at href: the
+// document as its registrant wrote it. Its signature is not verified here.
+func Contents(ctx context.Context, c *client.Client, href string) (*directory.Contents, error) {
+	reply, err := c.Record(ctx, href)
+	if err != nil {
+		return nil, err
+	}
+	record, err := directory.ParseRecord(string(reply.Body))
+	if err != nil {
+		return nil, err
+	}
+
+	_, rest, _ := strings.Cut(record.JWS, ".")
+	text, _, _ := strings.Cut(rest, ".")
+	payload, err := directory.B64.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	return directory.OpenRecord(payload, record.Disclosures)
+}

@@ -1,0 +1,268 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/roster-mesh/roster/api/wire"
+)
+
+// A repetition says after which failures a request may be sent again.
+type repetition int
+
+const (
+	// once: only if the failed attempt certainly had no effect.
+	once repetition = iota
+	// idempotent: after each failure that may pass. Two such requests have the
+	// effect of one.
+	idempotent
+)
+
+// A request is one call of the HTTP surface.
+type request struct {
+	method, target string
+	header         http.Header
+	body           []byte
+	repeat         repetition
+	// unbounded is whether only the context bounds how long the answer may take.
+	unbounded bool
+	// wait is how long the directory was asked to wait before it answers.
+	wait time.Duration
+	// stream, if set, is the body of a request that is sent once, of size bytes.
+	stream io.Reader
+	size   int64
+	media  string // of the body; JSON if it is empty
+}
+
+// Do sends a request that this package has no method for. It is repeated as other
+// requests are: a GET after each failure that may pass, and others only after one
+// without effect. A status of 300 and above is an *Error beside the reply.
+func (c *Client) Do(ctx context.Context, method, target string, header http.Header, body []byte) (*Reply, error) {
+	q := &request{method: method, target: target, header: header, body: body}
+	if method == http.MethodGet || method == http.MethodHead {
+		q.repeat = idempotent
+	}
+	return c.do(ctx, q)
+}
+
+// do sends a request, as often as it may and must, and reads the answer.
+func (c *Client) do(ctx context.Context, q *request) (*Reply, error) {
+	var r *Reply
+	err := c.send(ctx, q, func(resp *http.Response) (err error) {
+		defer func() { _ = resp.Body.Close() }()
+		r, err = readReply(resp)
+		return err
+	})
+	return r, err
+}
+
+// send sends a request until take accepts an answer, or the failure does not pass,
+// or all attempts were made. take closes the answer's body when it is done with it.
+func (c *Client) send(ctx context.Context, q *request, take func(*http.Response) error) error {
+	for attempt := 1; ; attempt++ {
+		at := c.at()
+		err := c.attempt(ctx, c.addresses[at], q, take)
+		if err == nil {
+			return nil
+		}
+
+		verdict := judge(q, err)
+		if verdict.leave {
+			c.leave(at)
+		}
+		if !verdict.again || attempt >= c.attempts || ctx.Err() != nil {
+			return err
+		}
+
+		// Another address is asked at once. When all have failed, the client waits.
+		delay := backoff(attempt / len(c.addresses))
+		if verdict.leave && attempt%len(c.addresses) != 0 {
+			delay = 0
+		}
+		delay = max(delay, verdict.after)
+		if !pause(ctx, delay) {
+			return err
+		}
+	}
+}
+
+// attempt sends a request once.
+func (c *Client) attempt(ctx context.Context, address string, q *request, take func(*http.Response) error) error {
+	var body io.Reader = bytes.NewReader(q.body)
+	if q.stream != nil {
+		body = io.NopCloser(q.stream)
+	}
+	req, err := http.NewRequestWithContext(ctx, q.method, address+q.target, body)
+	if err != nil {
+		return err
+	}
+	for name, values := range q.header {
+		req.Header[name] = values
+	}
+	if q.stream != nil {
+		req.ContentLength = q.size
+	}
+	if q.stream != nil || len(q.body) > 0 {
+		req.Header.Set("Content-Type", mediaOf(q))
+	}
+
+	var sought, got atomic.Bool // of connections
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { sought.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
+	}))
+
+	resp, err := c.httpFor(q).Do(req)
+	if err == nil {
+		err = take(resp)
+	}
+	return explain(ctx, req, sought.Load() && !got.Load(), err)
+}
+
+func mediaOf(q *request) string {
+	if q.media != "" {
+		return q.media
+	}
+	return wire.MediaJSON
+}
+
+// httpFor returns the HTTP client with the timeout that q needs.
+func (c *Client) httpFor(q *request) *http.Client {
+	if c.http.Timeout == 0 || !q.unbounded && q.wait == 0 {
+		return c.http
+	}
+	hc := *c.http
+	hc.Timeout += q.wait
+	if q.unbounded {
+		hc.Timeout = 0
+	}
+	return &hc
+}
+
+// explain makes a transportError of an error of the connection. Refusals, answers
+// of other programs and faults of certificates stay what they are. unsent is
+// whether there was no connection to send the request on.
+func explain(ctx context.Context, req *http.Request, unsent bool, err error) error {
+	var refused *Error
+	if err == nil || errors.As(err, &refused) || errors.Is(err, ErrAnswer) || errors.Is(err, errLongAnswer) || isCertificate(err) {
+		return err
+	}
+	return &transportError{err: err, effect: isChange(req) && !unsent, aborted: ctx.Err() != nil}
+}
+
+// isChange reports whether a request may change something. The questions that
+// have a body change nothing.
+func isChange(req *http.Request) bool {
+	if req == nil || req.Method == http.MethodGet || req.Method == http.MethodHead {
+		return false
+	}
+	path := req.URL.Path
+	return path != discoverPath && path != resolvePath
+}
+
+// isCertificate reports whether one end did not accept the other's certificate.
+func isCertificate(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var op *net.OpError
+	return errors.As(err, &certificate) || errors.As(err, &op) && op.Op == "remote error"
+}
+
+// A verdict is what follows from a failure.
+type verdict struct {
+	again bool          // the request may be sent again
+	leave bool          // another address may answer better
+	after time.Duration // not sooner than this
+}
+
+// judge says what follows from a failure of q.
+func judge(q *request, err error) verdict {
+	if q.stream != nil {
+		return verdict{leave: true} // its body is spent
+	}
+
+	var refused *Error
+	if errors.As(err, &refused) {
+		return judgeRefusal(q, refused)
+	}
+	var broken *transportError
+	if errors.As(err, &broken) {
+		return verdict{again: !broken.effect || q.repeat == idempotent, leave: true}
+	}
+	return verdict{}
+}
+
+func judgeRefusal(q *request, e *Error) verdict {
+	v := verdict{after: e.RetryAfter()}
+	switch {
+	case v.after > longestWait:
+		return verdict{leave: true} // the caller decides
+	case e.Code == wire.CodeRateLimited:
+		v.again = true // nothing was done
+	case e.Code == wire.CodeUnavailable, e.Code == wire.CodeOvertaken:
+		v.again = true // nothing was done
+		v.leave = e.Code == wire.CodeUnavailable
+	case e.Code == wire.CodeKeyInUse:
+		v.again = q.repeat == idempotent
+	case errors.Is(e, ErrUnavailable), errors.Is(e, ErrOutcomeUnknown):
+		v.again = q.repeat == idempotent
+		v.leave = true
+	}
+	return v
+}
+
+// Bounds of the time between two attempts.
+const (
+	firstBackoff = 200 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+	// longestWait bounds the Retry-After that a client waits for by itself.
+	longestWait = 30 * time.Second
+)
+
+// backoff returns the time to wait after so many rounds: twice as long after each,
+// and half to one and a half of that by chance, so that not all who wait for the
+// same directory come back together.
+func backoff(rounds int) time.Duration {
+	d := lastBackoff
+	if rounds < 6 {
+		d = min(lastBackoff, firstBackoff<<max(rounds-1, 0))
+	}
+	return time.Duration((0.5 + rand.Float64()) * float64(d))
+}
+
+// pause waits, and reports whether it did. It does not begin to wait for longer
+// than ctx has.
+func pause(ctx context.Context, d time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return false
+	}
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// seconds returns a duration as whole seconds, rounded up, so that what is asked
+// for is never less than what was meant.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}
+
+func secondsText(d time.Duration) string { return strconv.FormatInt(seconds(d), 10) }

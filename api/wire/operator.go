@@ -1,0 +1,334 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A RaftStatus is the state of a domain's cluster, as one node sees it.
+type RaftStatus struct {
+	// Leader is a SPIFFE ID; empty if none is known.
+	Leader string     `json:"leader"`
+	Peers  []RaftPeer `json:"peers"`
+	// Admitted are nodes that may join.
+	Admitted []Admission `json:"admitted,omitempty"`
+	// Quotas are how much of its quotas the domain uses.
+	Quotas QuotaStatus `json:"quotas,omitzero"`
+}
+
+// A QuotaStatus is how much of its quotas a domain uses. A limit of 0 is none.
+type QuotaStatus struct {
+	Registrations      uint64 `json:"registrations"`
+	RegistrationsLimit uint64 `json:"registrations_limit"`
+	// Bytes are of documents, as they were written.
+	Bytes      uint64 `json:"bytes"`
+	BytesLimit uint64 `json:"bytes_limit"`
+	Owners     int    `json:"owners"`
+	// LargestShare is the largest part of its quota that one owner uses, from 0 to
+	// 1, exact to a 64th.
+	LargestShare float64 `json:"largest_share"`
+}
+
+// A RaftPeer is one node of the domain.
+type RaftPeer struct {
+	// ID is the node's SPIFFE ID.
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	// API is the base URL of its directory, if it has announced one.
+	API   string `json:"api,omitempty"`
+	Voter bool   `json:"voter"`
+	// LastContact is when the node that answers last received something of it.
+	LastContact time.Time `json:"last_contact,omitzero"`
+	// Unheard is whether the leader has received nothing of it since it leads.
+	Unheard bool `json:"unheard,omitzero"`
+}
+
+// An Admission is a node that may join.
+type Admission struct {
+	ID    string    `json:"id"`
+	Until time.Time `json:"until"`
+}
+
+// A MemberRequest is the body of a request about one node of the domain.
+type MemberRequest struct {
+	ID string `json:"id"`
+	// Withdraw takes an admission back.
+	Withdraw bool `json:"withdraw,omitzero"`
+}
+
+// Members are the nodes in the mesh's gossip pool.
+type Members struct {
+	Members []Member `json:"members"`
+}
+
+// A Member is one node in the mesh's gossip pool.
+type Member struct {
+	// ID is its SPIFFE ID.
+	ID      string `json:"id"`
+	Domain  string `json:"domain"`
+	Address string `json:"address"`
+	// State is alive, or lost for a former member that is looked for.
+	State string `json:"state"`
+}
+
+// Peers are the domains that a domain peers with.
+type Peers struct {
+	Peers []Peer `json:"peers"`
+}
+
+// A Peer is the state of one peered domain, as the node that answers sees it.
+type Peer struct {
+	Domain string `json:"domain"`
+	// State is pending, active, frozen or terminated as agreed; behind, failing or
+	// unlisted if this node finds an active peer so. An unlisted peer answers and
+	// does not export to this domain.
+	State string `json:"state"`
+	// Agreed is pending, active, frozen or terminated.
+	Agreed string `json:"agreed"`
+	// Fingerprint is of the bundle that is believed.
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// BundleEndpoint is the URL from which the peer's bundle is refreshed,
+	// BundleChecked when that succeeded last, and BundleError why it failed.
+	BundleEndpoint string    `json:"bundle_endpoint,omitempty"`
+	BundleChecked  time.Time `json:"bundle_checked,omitzero"`
+	BundleError    string    `json:"bundle_error,omitempty"`
+
+	// Exported is whether mesh registrations are exported to the peer.
+	Exported bool `json:"exported"`
+	// Unlisted is whether the peer does not export to this domain.
+	Unlisted bool      `json:"unlisted,omitzero"`
+	Until    time.Time `json:"invited_until,omitzero"`
+	// EndedBy is us or peer for a terminated peering.
+	EndedBy   string   `json:"ended_by,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
+	// Gossip are addresses by which its pool is joined.
+	Gossip []string `json:"gossip,omitempty"`
+	// Watermark is the EPOCH.REVISION that this node has applied, and Tip the one
+	// that the peer has announced.
+	Watermark    string    `json:"watermark,omitempty"`
+	Tip          string    `json:"tip,omitempty"`
+	LagRevisions uint64    `json:"lag_revisions"`
+	LagSeconds   float64   `json:"lag_seconds"`
+	LastHeard    time.Time `json:"last_heard,omitzero"`
+	LastError    string    `json:"last_error,omitempty"`
+	// Received counts messages that name the peer, by outcome, whoever sent them.
+	Received map[string]uint64 `json:"received,omitempty"`
+	// Refused counts refused messages that its nodes sent, by reason.
+	Refused map[string]uint64 `json:"refused,omitempty"`
+	// HeadAge is of its newest verified head, in seconds.
+	HeadAge float64 `json:"head_age_seconds"`
+	// Export and Import are the peering's rules.
+	Export PeerRules `json:"export,omitzero"`
+	Import PeerRules `json:"import,omitzero"`
+	// Hidden is whether the peer's registrations are hidden because it was not
+	// heard for long.
+	Hidden bool `json:"hidden,omitzero"`
+	// Records is how many are held of the peer, and Bytes their size on disk.
+	Records uint64 `json:"records,omitzero"`
+	Bytes   uint64 `json:"bytes,omitzero"`
+	// Missing is the number of registrations whose records are not there yet.
+	Missing int `json:"missing,omitzero"`
+	// OverQuota is the number of registrations for which there was no room.
+	OverQuota uint64 `json:"over_quota,omitzero"`
+	// BytesIn and BytesOut are of bodies that its nodes answered and were answered.
+	BytesIn  uint64 `json:"bytes_in,omitzero"`
+	BytesOut uint64 `json:"bytes_out,omitzero"`
+	// GossipIn and GossipOut are bytes of gossip with its nodes.
+	GossipIn  uint64 `json:"gossip_in,omitzero"`
+	GossipOut uint64 `json:"gossip_out,omitzero"`
+
+	// Evidence is what this node has against the peer, the oldest first.
+	Evidence []PeerEvidence `json:"evidence,omitempty"`
+}
+
+// PeerEvidence is a file which shows that a peer contradicted itself.
+type PeerEvidence struct {
+	// ID is the same at every node of every domain.
+	ID    string    `json:"id"`
+	Found time.Time `json:"found"`
+}
+
+// PeerRules are what a domain lets through in one direction of a peering. The
+// zero value lets everything through.
+type PeerRules struct {
+	// Names are of agents; one that ends in * is a prefix. Empty lets all through.
+	Names []string `json:"names,omitempty"`
+	// Capabilities are names likewise, of which an agent has at least one.
+	Capabilities []string `json:"capabilities,omitempty"`
+	Kinds        []string `json:"kinds,omitempty"`
+	// Records bounds the registrations that are held, and Bytes the size of their
+	// records on disk; 0 is no bound.
+	Records uint64 `json:"records,omitzero"`
+	Bytes   uint64 `json:"bytes,omitzero"`
+	// MaxLifetime clips deadlines, in seconds after they were set; 0 does not.
+	MaxLifetime uint32 `json:"max_lifetime,omitzero"`
+	// OnStale is hide or serve, for a peer that was not heard for long.
+	OnStale string `json:"on_stale,omitzero"`
+}
+
+// A BundleEndpoint is where a trust domain's bundle is refreshed from (SPIFFE
+// Federation, 5). The zero value is none.
+type BundleEndpoint struct {
+	URL string `json:"url"`
+	// Profile is https_spiffe or https_web.
+	Profile string `json:"profile"`
+	// ID is whose SVID an endpoint of https_spiffe shows; zero for any node of the
+	// domain.
+	ID spiffeid.ID `json:"id,omitzero"`
+}
+
+// A Peering is what one domain says of a peering with another.
+type Peering struct {
+	Domain string `json:"domain"`
+	// State is active if it is empty.
+	State string `json:"state,omitempty"`
+	// Bundle is the peer's SPIFFE bundle, a JWKS object.
+	Bundle RawJSON `json:"bundle"`
+	// Addresses are base URLs of the peer's nodes.
+	Addresses []string `json:"addresses"`
+	// Gossip are host:port of their gossip listeners.
+	Gossip []string `json:"gossip,omitempty"`
+	// Mesh is whether mesh registrations are exported to the peer.
+	Mesh           bool           `json:"mesh"`
+	BundleEndpoint BundleEndpoint `json:"bundle_endpoint,omitzero"`
+}
+
+// A RedeemRequest is what an invited domain says of itself to the one that invited it.
+type RedeemRequest struct {
+	Peering
+	Secret string `json:"secret"`
+}
+
+// PeerSettings are the settings of a peering that one side chooses. Nil leaves a
+// setting as it is.
+type PeerSettings struct {
+	Export         *PeerRules      `json:"export,omitzero"`
+	Import         *PeerRules      `json:"import,omitzero"`
+	Addresses      []string        `json:"addresses,omitzero"`
+	Gossip         []string        `json:"gossip,omitzero"`
+	BundleEndpoint *BundleEndpoint `json:"bundle_endpoint,omitzero"`
+}
+
+// A PeerVerb is a change of an existing peering.
+type PeerVerb string
+
+// The changes of a peering.
+const (
+	PeerRemove   PeerVerb = "remove"   // end it; both sides drop the other's registrations
+	PeerRelease  PeerVerb = "release"  // trust a frozen peer again
+	PeerExport   PeerVerb = "export"   // export mesh registrations to the peer
+	PeerUnexport PeerVerb = "unexport" // stop that
+	PeerSet      PeerVerb = "set"      // change the settings
+)
+
+// A PeerChange is the body of a change of a peering.
+type PeerChange struct {
+	Domain string   `json:"domain"`
+	Verb   PeerVerb `json:"verb"`
+	// PeerSettings are those of the verb set.
+	PeerSettings
+}
+
+// An InviteRequest asks for an invitation.
+type InviteRequest struct {
+	Domain string `json:"domain"`
+	// LifeSeconds is how long the invitation holds; 0 is an hour.
+	LifeSeconds int64 `json:"life,omitzero"`
+}
+
+// An Invitation is a token for another domain.
+type Invitation struct {
+	Token string    `json:"token"`
+	Until time.Time `json:"until"`
+	// Fingerprint is of the inviting domain's bundle, to be compared at the other side.
+	Fingerprint string `json:"fingerprint"`
+}
+
+// An AcceptRequest shows the token of an invitation.
+type AcceptRequest struct {
+	Token string `json:"token"`
+}
+
+// A KeysStatus is a domain's newest key document, for people.
+type KeysStatus struct {
+	Epoch uint64 `json:"epoch"`
+	// Seq is the revision at which it was issued.
+	Seq     uint64       `json:"seq"`
+	Expires time.Time    `json:"expires,omitzero"`
+	Keys    []SigningKey `json:"keys"`
+	// Revoked are ids of keys.
+	Revoked []string `json:"revoked,omitempty"`
+}
+
+// A SigningKey is one by which the domain's signatures are verified.
+type SigningKey struct {
+	// ID is its RFC 7638 thumbprint.
+	ID string `json:"id"`
+	// Node is a SPIFFE ID.
+	Node string `json:"node"`
+	// Rotated is whether the node signs by another key, and this one is accepted
+	// for some minutes yet.
+	Rotated bool `json:"rotated,omitzero"`
+}
+
+// A RevokeRequest revokes a signing key.
+type RevokeRequest struct {
+	Key string `json:"key"`
+}
+
+// FlaggedList are registrations that are flagged.
+type FlaggedList struct {
+	Flagged []Flagged `json:"flagged"`
+}
+
+// A Flagged is a registration whose texts are written for rankers and not for
+// readers; it ranks below others.
+type Flagged struct {
+	Agent string `json:"agent"`
+	// Origin is the domain that registered it.
+	Origin string `json:"origin"`
+	Href   string `json:"href"`
+	// Flags are repetition, density or scatter.
+	Flags []string `json:"flags"`
+}
+
+// A PolicyText is a policy in Cedar.
+type PolicyText struct {
+	// Policy is empty to go back to the built-in one.
+	Policy string `json:"policy"`
+	// Version is the revision at which it came into force; 0 if the domain never
+	// set one.
+	Version uint64 `json:"version"`
+}
+
+// A PolicyChange is the body that sets a policy.
+type PolicyChange struct {
+	Policy *string `json:"policy"`
+	// Version is that of the policy which must be in force; nil is any.
+	Version *uint64 `json:"version,omitempty"`
+}
+
+// Owned is a page of the registrations that one identity owns in a domain.
+type Owned struct {
+	Registrations []OwnedRegistration `json:"registrations"`
+	// Next is the cursor of the next page; empty on the last one.
+	Next string `json:"next,omitempty"`
+}
+
+// An OwnedRegistration is one of them.
+type OwnedRegistration struct {
+	RID       string    `json:"rid"`
+	Agent     string    `json:"agent"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Restored is the result of a restore. Positions are EPOCH.REVISION.
+type Restored struct {
+	// Backup is the position that was restored, Before the domain's before that,
+	// and Now the one in its new epoch.
+	Backup        string `json:"backup"`
+	Before        string `json:"before"`
+	Now           string `json:"now"`
+	Registrations int    `json:"registrations"`
+}

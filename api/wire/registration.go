@@ -1,0 +1,198 @@
+package wire
+
+import (
+	"strings"
+	"time"
+)
+
+// An Item is one registration in a lookup's answer or in an event of a watch. A
+// Registration has all of it.
+type Item struct {
+	// Agent is the name that the agent is registered under.
+	Agent string `json:"agent"`
+	// Base is the URL at which the agent is reached.
+	Base        string `json:"base"`
+	Description string `json:"description"`
+	// Protocols are those that the agent speaks.
+	Protocols []string `json:"protocols"`
+	// Capabilities have their name and type alone.
+	Capabilities []CapabilityName `json:"capabilities"`
+	// Status is empty for an active agent.
+	Status string `json:"status"`
+	// Href is the path of the registration at the directory that answered.
+	Href string `json:"href"`
+	// Kind is the document's kind; empty for ad.
+	Kind string `json:"kind"`
+	// Projected is whether the document is of another kind and is shown as if it
+	// were of kind ad.
+	Projected bool `json:"projected"`
+	// Redacted is whether members are withheld from this caller.
+	Redacted   bool       `json:"redacted"`
+	Provenance Provenance `json:"provenance"`
+}
+
+// RID returns the registration's id, which is the last segment of Href.
+func (i *Item) RID() string { return lastSegment(i.Href) }
+
+// A CapabilityName is a capability as an item has it.
+type CapabilityName struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+// A Registration is one registration in full (draft-jimenez 4.3).
+type Registration struct {
+	// Agent is the name that the agent is registered under.
+	Agent string `json:"agent"`
+	// Name is the agent's display name.
+	Name string `json:"name"`
+	// Base is the URL at which the agent is reached.
+	Base        string `json:"base"`
+	Description string `json:"description"`
+	// Protocols are those that the agent speaks.
+	Protocols    []string     `json:"protocols"`
+	Capabilities []Capability `json:"capabilities"`
+	Version      string       `json:"version"`
+	Vendor       string       `json:"vendor"`
+	// Status is active, or what the document says.
+	Status string `json:"status"`
+	// Href is the path of the registration at the directory that answered.
+	Href string `json:"href"`
+	// LifetimeSeconds is the lifetime that was granted; see Lifetime.
+	LifetimeSeconds uint32    `json:"lt"`
+	ExpiresAt       time.Time `json:"expires_at"`
+	RegisteredAt    time.Time `json:"registered_at"`
+	UpdatedAt       time.Time `json:"updated_at"`
+	// Kind is the document's kind; empty for ad.
+	Kind string `json:"kind"`
+	// Projected is whether the document is of another kind and is shown as if it
+	// were of kind ad.
+	Projected bool `json:"projected"`
+	// Redacted is whether members are withheld from this caller.
+	Redacted   bool       `json:"redacted"`
+	Provenance Provenance `json:"provenance"`
+}
+
+// RID returns the registration's id, which is the last segment of Href.
+func (r *Registration) RID() string { return lastSegment(r.Href) }
+
+// Lifetime returns the lifetime that was granted.
+func (r *Registration) Lifetime() time.Duration {
+	return time.Duration(r.LifetimeSeconds) * time.Second
+}
+
+func lastSegment(href string) string { return href[strings.LastIndexByte(href, '/')+1:] }
+
+// A Capability is what an agent says that it can do.
+type Capability struct {
+	Name         string   `json:"name"`
+	Type         string   `json:"type"`
+	Description  string   `json:"description"`
+	Tags         []string `json:"tags"`
+	InputSchema  RawJSON  `json:"input_schema"`
+	OutputSchema RawJSON  `json:"output_schema"`
+}
+
+// Provenance says where a registration comes from, who vouches for it and how
+// fresh it is. A caller that asked for it in brief has Authority, Revision,
+// ExpiresAt and Verification alone.
+type Provenance struct {
+	// Authority is the trust domain that the agent is registered in.
+	Authority string `json:"origin_authority"`
+	// Service is the base URL of that domain's directory, if known.
+	Service string `json:"origin_service"`
+	// Href is the registration's URL there, if known.
+	Href string `json:"origin_href"`
+	// Signature is the path of the signed record at the directory that answered.
+	Signature string `json:"origin_signature"`
+	// Registrant is the identity that registered the agent, for callers who may see it.
+	Registrant string `json:"registrant"`
+	// Revision is the origin's revision at which the contents last changed.
+	Revision     uint64    `json:"revision"`
+	RegisteredAt time.Time `json:"registered_at"`
+	UpdatedAt    time.Time `json:"updated_at"`
+	// ExpiresAt is the deadline, unless the registration is refreshed.
+	ExpiresAt time.Time `json:"expires_at"`
+	// ReceivedAt and ReceivedFrom say when this directory received a registration
+	// of another domain, and from which domain's node; empty for its own.
+	ReceivedAt   time.Time `json:"received_at"`
+	ReceivedFrom string    `json:"received_from"`
+	// Visibility is shown to the registrant if it is not the default.
+	Visibility   string       `json:"visibility"`
+	Verification Verification `json:"verification"`
+}
+
+// Verification is what the directory that answered has checked.
+type Verification struct {
+	// State is local for a registration of the directory's own domain, and verified
+	// for one of another domain whose signature holds.
+	State string `json:"state"`
+	// Unconfirmed is whether it was restored from a backup and not refreshed since.
+	Unconfirmed bool `json:"unconfirmed"`
+	// Disputed is whether its origin contradicted itself and is frozen.
+	Disputed bool `json:"disputed"`
+	// Key is the id of the key that signed it.
+	Key       string    `json:"key"`
+	Logged    bool      `json:"logged"`
+	CheckedAt time.Time `json:"checked_at"`
+	// Probe is what the agent says of itself; nil if it was not asked.
+	Probe *Probe `json:"probe"`
+}
+
+// A Probe compares a registration with what its agent says of itself at its base.
+type Probe struct {
+	// State is verified, mismatch or unreachable.
+	State string `json:"state"`
+	// Members are those of a mismatch.
+	Members []string `json:"members"`
+	// Reason says why the agent could not be read.
+	Reason    string    `json:"reason"`
+	CheckedAt time.Time `json:"checked_at"`
+}
+
+// A Removal is the end of one registration in a watch.
+type Removal struct {
+	Agent  string `json:"agent"`
+	Href   string `json:"href"`
+	RID    string `json:"rid"`
+	Origin string `json:"origin"`
+	// Why is removed, expired or hidden.
+	Why string `json:"why"`
+}
+
+// A Listing is one page of a lookup's answer.
+type Listing struct {
+	Agents []Item `json:"agents"`
+}
+
+// Granted is the body that answers a registration or a refresh which was granted
+// another lifetime than it had asked for.
+type Granted struct {
+	LifetimeSeconds uint32 `json:"lt"`
+}
+
+// A Renewal asks for a new deadline of one registration.
+type Renewal struct {
+	// ID is a rid or a name.
+	ID string `json:"id"`
+	// LifetimeSeconds is the lifetime that is wanted; 0 keeps the one that was granted.
+	LifetimeSeconds uint32 `json:"lt,omitempty"`
+}
+
+// A Renewed is the outcome of a Renewal: the answer that it would have had alone.
+type Renewed struct {
+	// ID is as it was asked.
+	ID     string `json:"id"`
+	Status int    `json:"status"`
+	// LifetimeSeconds was granted; 0 if the renewal was refused.
+	LifetimeSeconds uint32 `json:"lt"`
+	// Problem says why the renewal was refused; empty if it was not.
+	Problem string `json:"problem"`
+	Detail  string `json:"detail"`
+}
+
+// A NewOwner is the body of a transfer: the identity that is to own a
+// registration, as a SPIFFE or WIMSE URI or as oauth:ISSUER#SUBJECT.
+type NewOwner struct {
+	Owner string `json:"owner"`
+}
