@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // renewalsAToken is how many renewals count as one write against a caller's
@@ -101,8 +102,9 @@ func (s *Server) renewable(c *call, item wire.Renewal, fresh func() error) (*dir
 }
 
 func refusedRenewal(err error) wire.Renewed {
-	why := explain(err).err
-	return wire.Renewed{Status: rulings[why.Problem].status, Problem: string(why.Problem), Detail: why.Detail}
+	refused := problem.Explain(err)
+	why := refused.Err
+	return wire.Renewed{Status: refused.Rule().Status, Problem: string(why.Problem), Detail: why.Detail}
 }
 
 // appendRenewed writes the answer: an array in the order of what was asked.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // register answers POST /ad/r (jimenez 4.1, 4.2).
@@ -146,9 +147,9 @@ func (s *Server) judgePatch(c *call, e *directory.Entry, body []byte) error {
 		return s.ask(c)
 	}
 	if kind := e.Document.Kind(); kind != directory.KindAD {
-		return &refusal{
-			err:    directory.Refuse(directory.WrongKind, "This registration has a document of kind %q: replace that as a whole, at the Link.", kind),
-			header: http.Header{"Link": {"<" + editHref(e) + `>; rel="edit"`}},
+		return &problem.Refusal{
+			Err:    directory.Refuse(directory.WrongKind, "This registration has a document of kind %q: replace that as a whole, at the Link.", kind),
+			Header: http.Header{"Link": {"<" + editHref(e) + `>; rel="edit"`}},
 		}
 	}
 	merged, err := e.Document.Merge(body)
@@ -263,11 +264,11 @@ func ridOf(e *directory.Entry) directory.RID {
 
 // foreign is the refusal of a write to another domain's registration.
 func (s *Server) foreign(e *directory.Entry) error {
-	r := &refusal{err: directory.Refuse(directory.ForeignRegistration,
+	r := &problem.Refusal{Err: directory.Refuse(directory.ForeignRegistration,
 		"This is a copy of a registration of %s; only its origin changes it.", e.Origin)}
 	if href := s.originHref(e); href != "" {
-		r.err.Detail += " It is at " + href + "."
-		r.members = []directory.Member{{Name: "origin_href", Value: directory.AppendString(nil, href)}}
+		r.Err.Detail += " It is at " + href + "."
+		r.Members = []directory.Member{{Name: "origin_href", Value: directory.AppendString(nil, href)}}
 	}
 	return r
 }

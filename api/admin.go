@@ -5,11 +5,14 @@ import (
 	"net/http/pprof"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // AdminConfig is what the admin listener shows.
 type AdminConfig struct {
-	Metrics http.Handler // of /metrics; may be nil
+	// PublicURL is the domain's, which explains the problems that are answered.
+	PublicURL string
+	Metrics   http.Handler // of /metrics; may be nil
 	// Ready is nil where the node has a leader, has caught up and serves; else it
 	// names the check that failed.
 	Ready func() error
@@ -35,18 +38,18 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 		write(w, r, http.StatusOK, "application/json", []byte(`{"ready":true}`+"\n"))
 	})
 	for path, show := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
-		m.HandleFunc("GET /debug/pprof/"+path, calledLoopback(show))
+		m.HandleFunc("GET /debug/pprof/"+path, calledLoopback(cfg.PublicURL, show))
 	}
-	return m
+	return problem.Routes(m, cfg.PublicURL)
 }
 
 // calledLoopback refuses who calls this machine by another name. So a browser does whose
 // page has had its own name bound to the loopback address, to read what is there as if it
 // were its own (OPS-021).
-func calledLoopback(show http.HandlerFunc) http.HandlerFunc {
+func calledLoopback(base string, show http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !isLoopback(r.Host) {
-			http.Error(w, "This is shown to who calls it localhost, or by its loopback address.", http.StatusForbidden)
+			problem.Write(w, base, directory.Refuse(directory.Forbidden, "This is shown to who calls it localhost, or by its loopback address."))
 			return
 		}
 		show(w, r)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // A Trail keeps the audit trail of a node (trust.md, "Audit").
@@ -89,7 +90,7 @@ func outcomeOf(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	return string(explain(err).err.Problem)
+	return string(problem.Explain(err).Err.Problem)
 }
 
 // of tells of a registration of the domain, where this node has it.
@@ -246,7 +247,7 @@ func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force boo
 // refused tells the trail of a change or an operator's question that was refused
 // before it came so far.
 func (s *Server) refused(c *call, row row, err error) {
-	status := rulings[explain(err).err.Problem].status
+	status := problem.Explain(err).Rule().Status
 	changes := row.who.level == levelIdentified || row.who.level == levelOperator || row.who.calls
 	if s.cfg.Trail == nil || c.audited || !changes || status >= http.StatusInternalServerError {
 		return

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // An access says who may call a route.
@@ -153,14 +154,14 @@ func (c *call) denied(d directory.Decision, format string, args ...any) error {
 		return nil
 	}
 	e := directory.Refuse(directory.Forbidden, format, args...)
-	r := &refusal{err: e}
+	r := &problem.Refusal{Err: e}
 	if len(d.Policies) == 0 {
 		e.Detail += "; no policy permits it"
 		return r
 	}
 	names := slices.Sorted(slices.Values(d.Policies))
 	e.Detail += "; decided by " + strings.Join(names, ", ")
-	r.members = append(r.members, directory.Member{Name: "policies", Value: appendStrings(nil, names)})
+	r.Members = append(r.Members, directory.Member{Name: "policies", Value: appendStrings(nil, names)})
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // A request's body has at most so many bytes (AD-042), and comes in this time, or at this
@@ -62,14 +63,14 @@ func readBody(w http.ResponseWriter, c *call) ([]byte, error) { return readUpTo(
 
 func readUpTo(w http.ResponseWriter, c *call, most int64) ([]byte, error) {
 	if coding := strings.Join(c.Header.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, &refusal{
-			err:    directory.Refuse(MediaType, "The body's Content-Encoding is %.100q; send it as it is.", coding),
-			header: http.Header{"Accept-Encoding": {"identity"}}, // RFC 9110, 12.5.3
+		return nil, &problem.Refusal{
+			Err:    directory.Refuse(problem.MediaType, "The body's Content-Encoding is %.100q; send it as it is.", coding),
+			Header: http.Header{"Accept-Encoding": {"identity"}}, // RFC 9110, 12.5.3
 		}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, most))
 	if err != nil {
-		if explain(err).err.Problem == directory.Internal {
+		if problem.Explain(err).Err.Problem == directory.Internal {
 			err = directory.Refuse(directory.BadRequest, "The body could not be read to its end: %w", err)
 		}
 		return nil, err
@@ -77,7 +78,7 @@ func readUpTo(w http.ResponseWriter, c *call, most int64) ([]byte, error) {
 	if len(body) == 0 || isJSON(c.Header.Get("Content-Type")) {
 		return body, nil
 	}
-	return nil, directory.Refuse(MediaType, "The body's Content-Type is %.100q; send JSON as application/json.", c.Header.Get("Content-Type"))
+	return nil, directory.Refuse(problem.MediaType, "The body's Content-Type is %.100q; send JSON as application/json.", c.Header.Get("Content-Type"))
 }
 
 func isJSON(contentType string) bool {

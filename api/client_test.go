@@ -219,9 +219,11 @@ func TestAdmin(t *testing.T) {
 	want("/readyz", 503, `"failing":"no leader"`)
 	want("/healthz", 200, "true")
 	want("/debug/pprof/", 200, "goroutine")
+	want("/nothing", 404, `"correlation_id"`)
 	host = "rebound.example:8401"
 	for _, path := range []string{"", "cmdline", "profile?seconds=1", "symbol", "trace?seconds=1", "heap"} {
 		want("/debug/pprof/"+path, 403, "localhost")
+		want("/debug/pprof/"+path, 403, `"error":{"code":"Forbidden"`)
 	}
 	want("/metrics", 200, "roster_up 1") // a proxy may keep the name that it was called by
 }

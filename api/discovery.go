@@ -11,6 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -118,9 +119,9 @@ func (s *Server) discover(c *call, r *discovery.Request) (*discovery.Result, err
 	result, err := s.cfg.Finder.Find(c.Context(), discovery.Query{Request: r, Reader: s.reader(c)})
 	var unsupported *discovery.UnsupportedError
 	if errors.As(err, &unsupported) {
-		return nil, &refusal{
-			err:     directory.Refuse(UnsupportedFilter, "%v", unsupported),
-			members: []directory.Member{{Name: "unsupported_filters", Value: appendStrings(nil, unsupported.Names)}},
+		return nil, &problem.Refusal{
+			Err:     directory.Refuse(problem.UnsupportedFilter, "%v", unsupported),
+			Members: []directory.Member{{Name: "unsupported_filters", Value: appendStrings(nil, unsupported.Names)}},
 		}
 	}
 	return result, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // A Gateway invokes agents for this node's callers. Its errors are
@@ -123,7 +124,7 @@ func (s *Server) mayInvoke(c *call, e *directory.Entry) error {
 // invocation reads what is asked for.
 func (s *Server) invocation(w http.ResponseWriter, c *call) (in directory.Invocation, err error) {
 	if media, _, _ := mime.ParseMediaType(c.Header.Get("Content-Type")); strings.HasPrefix(media, "multipart/") {
-		return in, directory.Refuse(MediaType, "Invocations are JSON, and not %s: name large or binary content by a URL, or put it into the JSON in base64.", media)
+		return in, directory.Refuse(problem.MediaType, "Invocations are JSON, and not %s: name large or binary content by a URL, or put it into the JSON in base64.", media)
 	}
 	keys := c.Header.Values("Idempotency-Key")
 	if len(keys) > 1 || len(keys) == 1 && (keys[0] == "" || len(keys[0]) > maxKey) {
@@ -214,7 +215,7 @@ func (p *passage) between() bool {
 
 // errorEvent is draft-cui's error object as an event.
 func errorEvent(e *directory.Error) []byte {
-	told := directory.AppendText([]byte{'{'}, "code", rulings[e.Problem].cui)
+	told := directory.AppendText([]byte{'{'}, "code", problem.RuleOf(e.Problem).ErrorCode)
 	told = append(directory.AppendText(told, "message", e.Error()), '}')
 	return fmt.Appendf(nil, "event: error\ndata: {\"error\":%s}\n\n", told)
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // POST /mcp: the tools over MCP's streamable HTTP, without sessions, so that any
@@ -247,7 +248,7 @@ func (a *captured) from(h http.Handler, r *http.Request) (err error) {
 // refusedByMCP are the problems of what the SDK refuses in plain text.
 var refusedByMCP = map[int]directory.Problem{
 	http.StatusBadRequest: directory.BadRequest, http.StatusForbidden: directory.Forbidden, http.StatusNotFound: directory.NotFound,
-	http.StatusRequestEntityTooLarge: directory.TooLarge, http.StatusUnsupportedMediaType: MediaType,
+	http.StatusRequestEntityTooLarge: directory.TooLarge, http.StatusUnsupportedMediaType: problem.MediaType,
 }
 
 // forward sends what the SDK answered: JSON as it is, a refusal in plain text as

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // An asker does a tool's request for whoever called the tool. Its error is that
@@ -42,10 +43,9 @@ func newToolServer(base string, ask asker) *mcp.Server {
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			reply, err := t.call(ctx, r.Params.Arguments, ask)
 			if err != nil {
-				refused := explain(err)
-				rule := rulings[refused.err.Problem]
+				refused := problem.Explain(err)
 				reply = &client.Reply{
-					Status: rule.status, Header: http.Header{}, Body: problemBody(base, requestOf(ctx), refused, rule),
+					Status: refused.Rule().Status, Header: http.Header{}, Body: refused.Body(base, requestOf(ctx)),
 				}
 			}
 			return t.result(reply), nil
@@ -60,7 +60,7 @@ func requestOf(ctx context.Context) string {
 	if c, _ := ctx.Value(callKey{}).(*call); c != nil {
 		return c.requestID
 	}
-	return newUUID()
+	return problem.NewRequestID()
 }
 
 // call asks what one call of t asks for.

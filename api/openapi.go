@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // What a node says of its own surface. It is made once from the table of routes,
@@ -110,8 +111,8 @@ func (s *Server) components() *openapi3.Components {
 			Description: h, Schema: &openapi3.SchemaRef{Value: text("", 0)},
 		}}}
 	}
-	for p := range rulings {
-		r := refusals([]directory.Problem{p}).WithDescription(rulings[p].explanation)
+	for _, p := range problem.All() {
+		r := refusals([]directory.Problem{p}).WithDescription(problem.RuleOf(p).Explanation)
 		c.Responses[string(p)] = &openapi3.ResponseRef{Value: r}
 	}
 	return c
@@ -160,7 +161,7 @@ func operationOf(r row) *openapi3.Operation {
 	}
 	byStatus := map[int][]directory.Problem{}
 	for _, p := range append(slices.Clone(d.problems), r.who.problems()...) {
-		if status := rulings[p].status; !slices.Contains(byStatus[status], p) {
+		if status := problem.RuleOf(p).Status; !slices.Contains(byStatus[status], p) {
 			byStatus[status] = append(byStatus[status], p)
 		}
 	}
@@ -222,19 +223,19 @@ func refusals(ps []directory.Problem) *openapi3.Response {
 	ps = slices.Sorted(slices.Values(ps))
 	var lines []string
 	for _, p := range ps {
-		lines = append(lines, "`"+string(p)+"` ("+rulings[p].title+")")
+		lines = append(lines, "`"+string(p)+"` ("+problem.RuleOf(p).Title+")")
 	}
 	r := openapi3.NewResponse().WithDescription(strings.Join(lines, ", "))
-	r.Content = openapi3.Content{"application/problem+json": {Schema: component("problem")}}
+	r.Content = openapi3.Content{problem.ContentType: {Schema: component("problem")}}
 	r.Headers = openapi3.Headers{"X-Request-Id": {Ref: "#/components/headers/X-Request-Id"}}
 	for _, p := range ps {
-		if rulings[p].retry > 0 {
+		if problem.RuleOf(p).Retry > 0 {
 			r.Headers["Retry-After"] = &openapi3.HeaderRef{Ref: "#/components/headers/Retry-After"}
 		}
 		if p == directory.RateLimited {
 			maps.Copy(r.Headers, openapi3.Headers{"RateLimit": {Ref: "#/components/headers/RateLimit"}, "RateLimit-Policy": {Ref: "#/components/headers/RateLimit-Policy"}})
 		}
-		if rulings[p].status == http.StatusUnauthorized {
+		if problem.RuleOf(p).Status == http.StatusUnauthorized {
 			r.Headers["WWW-Authenticate"] = &openapi3.HeaderRef{Ref: "#/components/headers/WWW-Authenticate"}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // The descriptions of the routes, for people and for tools. A test holds them
@@ -46,7 +47,7 @@ func (a access) tag() string {
 
 // problems are those of every route of this access.
 func (a access) problems() []directory.Problem {
-	ps := []directory.Problem{directory.Internal, URITooLong, HeaderTooLarge}
+	ps := []directory.Problem{directory.Internal, problem.URITooLong, problem.HeaderTooLarge}
 	switch a.level {
 	case levelReader:
 		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Unavailable, directory.BadQuery, directory.PreconditionFailed)
@@ -58,14 +59,14 @@ func (a access) problems() []directory.Problem {
 		}
 	case levelIdentified:
 		ps = append(ps, directory.Unauthenticated, directory.Replayed, directory.RateLimited, directory.BadRequest, directory.Forbidden,
-			directory.PreconditionFailed, directory.Unavailable, directory.Overtaken, directory.OutcomeUnknown, Timeout)
+			directory.PreconditionFailed, directory.Unavailable, directory.Overtaken, directory.OutcomeUnknown, problem.Timeout)
 	case levelOperator:
 		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Forbidden)
 	case levelTools:
-		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.BadRequest, directory.Forbidden, directory.TooLarge, MediaType)
+		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.BadRequest, directory.Forbidden, directory.TooLarge, problem.MediaType)
 	case levelNodes:
 		ps = append(ps, directory.Unauthenticated, directory.Forbidden, directory.BadRequest, directory.BadQuery, directory.NotFound, directory.TooLarge,
-			MediaType, directory.RateLimited, directory.Unavailable, Upstream, Timeout)
+			problem.MediaType, directory.RateLimited, directory.Unavailable, problem.Upstream, problem.Timeout)
 	default:
 		ps = append(ps, directory.PreconditionFailed, directory.RateLimited)
 	}
@@ -124,7 +125,7 @@ func resourceRead(what, schema, media string, headers ...string) operation {
 // fetched from another node.
 func evidence(what, schema, media string, problems ...directory.Problem) operation {
 	d := resourceRead(what, schema, media)
-	d.problems = append(append(d.problems, Upstream, Timeout), problems...)
+	d.problems = append(append(d.problems, problem.Upstream, problem.Timeout), problems...)
 	return d
 }
 
@@ -134,7 +135,7 @@ var (
 	readProof    = evidence("Its proof file, which roster verify reads without a network.", "proof", "", directory.Forbidden)
 
 	documentProblems = []directory.Problem{directory.BadDocument, directory.CapabilityNotPermitted, directory.BadLifetime, directory.BadQuery, directory.TooManyCapabilities,
-		directory.TooLarge, MediaType, directory.WrongKind}
+		directory.TooLarge, problem.MediaType, directory.WrongKind}
 	targetProblems = []directory.Problem{directory.ForeignRegistration, directory.NotFound, directory.RegistrationExpired}
 
 	update = operation{
@@ -189,7 +190,7 @@ var operations = map[string]operation{
 		summary:    "Find agents by what they can do, the best first, each with what makes it one (xu 5, 6). What is asked is kept nowhere.",
 		parameters: []string{"consistency", "min", "wait"}, body: []string{"discovery-request"},
 		answers:  []good{{status: 200, what: "Candidates that the caller may see.", schema: "discovery-response"}},
-		problems: []directory.Problem{directory.BadRequest, directory.NotFound, directory.TooLarge, MediaType, UnsupportedFilter, Timeout},
+		problems: []directory.Problem{directory.BadRequest, directory.NotFound, directory.TooLarge, problem.MediaType, problem.UnsupportedFilter, problem.Timeout},
 	},
 	"GET /ad/l": {
 		summary:    "Look registrations up (jimenez 5). All filters must match; cap_name, cap_type and tag on one single capability.",
@@ -239,13 +240,13 @@ var operations = map[string]operation{
 			"A list counts as one write for each 50 of it.",
 		body:     []string{"renewals"},
 		answers:  []good{{status: 200, what: "What became of each.", schema: "renewed", headers: []string{"Roster-Index", "Cache-Control", "Vary"}}},
-		problems: []directory.Problem{directory.TooLarge, MediaType},
+		problems: []directory.Problem{directory.TooLarge, problem.MediaType},
 	},
 	"POST /ad/r/{id}/transfer": {
 		summary:    "Give a registration to another identity, who must be one that may register it; ours. Its owner does, or an operator with a client certificate. Nothing else of it changes.",
 		parameters: []string{"If-Match", "If-None-Match"}, body: []string{"new-owner"},
 		answers:  []good{{status: 204, what: "It is the other identity's.", headers: []string{"Roster-Index", "Sunset"}}},
-		problems: append([]directory.Problem{directory.CapabilityNotPermitted, directory.QuotaExceeded, directory.TooLarge, MediaType}, targetProblems...),
+		problems: append([]directory.Problem{directory.CapabilityNotPermitted, directory.QuotaExceeded, directory.TooLarge, problem.MediaType}, targetProblems...),
 	},
 	"POST /ad/r/{id}":            update,
 	"POST /ad/r/{origin}/{id}":   update,
@@ -277,7 +278,7 @@ var operations = map[string]operation{
 		summary:    "The agents that meet all filters; with a query, which needs an identity, the best first (cui 4.3).",
 		parameters: []string{"consistency", "min", "wait"}, body: []string{"agent-search"},
 		answers:  []good{{status: 200, what: "Summaries, a bare array; with a query, each with its score.", schema: "summaries", headers: []string{"Roster-Warnings"}}},
-		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, Timeout},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, problem.MediaType, problem.Timeout},
 	},
 	"POST /agents/{id}/invoke":      invocation("Have an agent do something, by its input or an envelope (cui 5; gaikwad 5). A member operation says what, where it can do several things."),
 	"POST /agents/{id}/{operation}": invocation("Have an agent do what the path says, by the operation's input (cui 5)."),
@@ -285,7 +286,7 @@ var operations = map[string]operation{
 		summary:    "From an intent, its context and a policy to agents and how to invoke them (cui 6). It needs an identity. No agent is asked anything.",
 		parameters: []string{"consistency", "min", "wait"}, body: []string{"intent"},
 		answers:  []good{{status: 200, what: "Candidates, the best first, and how many were left out why.", schema: "resolution"}},
-		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, Timeout},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, problem.MediaType, problem.Timeout},
 	},
 
 	"GET /v1/operator/raft":    {summary: "How the domain's nodes hold its directory together.", answers: []good{{status: 200, what: "As this node sees it.", schema: "raft"}}},
@@ -297,7 +298,7 @@ var operations = map[string]operation{
 	"POST /v1/operator/registrations/end": {
 		summary: "End registrations of one identity, at most 100.", body: []string{"owner"},
 		answers:  []good{{status: 200, what: "What was ended; next says that there are more.", schema: "owned"}},
-		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Unavailable, directory.OutcomeUnknown, Timeout},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, problem.MediaType, directory.Unavailable, directory.OutcomeUnknown, problem.Timeout},
 	},
 	"GET /v1/operator/members": {summary: "The mesh's gossip pool.", answers: []good{{status: 200, what: "As this node sees it.", schema: "members"}}},
 	"GET /v1/operator/peers":   {summary: "How the peered domains stand.", answers: []good{{status: 200, what: "As this node sees it.", schema: "peers"}}},
@@ -308,8 +309,8 @@ var operations = map[string]operation{
 	"POST /v1/operator/peers": {
 		summary: "Make a peering or change it, for the whole domain.", body: []string{"peering"},
 		answers: []good{{status: 204, what: "Agreed."}},
-		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Unavailable, directory.OutcomeUnknown,
-			Timeout},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, problem.MediaType, directory.Unavailable, directory.OutcomeUnknown,
+			problem.Timeout},
 	},
 	"POST /v1/operator/peers/invite": {
 		summary: "Make a token by which another domain becomes a peer, once.", body: []string{"peer-invite"},
@@ -317,7 +318,7 @@ var operations = map[string]operation{
 	},
 	"POST /v1/operator/peers/accept": {
 		summary: "Become a peer of the domain that a token is of. To repeat it is safe.", body: []string{"peer-accept"},
-		answers: []good{{status: 204, what: "The two are peers. Neither exports anything yet."}}, problems: slices.Concat(changed, []directory.Problem{Upstream}),
+		answers: []good{{status: 204, what: "The two are peers. Neither exports anything yet."}}, problems: slices.Concat(changed, []directory.Problem{problem.Upstream}),
 	},
 	"POST /v1/operator/peers/change": {
 		summary: "End a peering, release a frozen one, let the peer have what is for the mesh or no longer, or set its rules and where it is found.", body: []string{"peer-change"},
@@ -341,8 +342,8 @@ var operations = map[string]operation{
 		summary: "Put a policy in force, for the whole domain: where If-Match or version is given, in the place of that one only.", body: []string{"policy"},
 		parameters: []string{"If-Match", "If-None-Match"},
 		answers:    []good{{status: 204, what: "It is in force at this node, and will be at each as soon as that has the change."}},
-		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Conflict, directory.PreconditionFailed,
-			directory.Unavailable, directory.OutcomeUnknown, Timeout},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, problem.MediaType, directory.Conflict, directory.PreconditionFailed,
+			directory.Unavailable, directory.OutcomeUnknown, problem.Timeout},
 	},
 	"POST /v1/operator/raft/transfer": ordered("Give the leadership to a node of the domain, or to any that is fit where none is named.", "member", true),
 	"POST /v1/operator/raft/remove":   ordered("Take a node out of the domain. Refused where those that are left could not write.", "member", false),
@@ -356,8 +357,8 @@ var operations = map[string]operation{
 		summary:    "Restore a backup on all of the domain's nodes, and begin a new epoch. Refused where it is another domain's, or without force older than the domain or of a later epoch.",
 		parameters: []string{"force", "reason"}, media: wire.MediaBackup,
 		answers: []good{{status: 200, what: "Restored.", schema: "restored"}},
-		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.Conflict, directory.Unavailable,
-			directory.OutcomeUnknown, Timeout},
+		problems: []directory.Problem{directory.BadRequest, directory.TooLarge, problem.MediaType, directory.Conflict, directory.Unavailable,
+			directory.OutcomeUnknown, problem.Timeout},
 	},
 
 	"GET /federation/v1/heads": betweenNodes("The head of an origin's history, as it signed it.", "application/jose", "peer-origin"),
@@ -390,8 +391,8 @@ func agentKeys() []string {
 }
 
 // ordered describes a change of the domain's nodes.
-var changed = []directory.Problem{directory.BadRequest, directory.TooLarge, MediaType, directory.NotFound, directory.Conflict,
-	directory.Unavailable, directory.OutcomeUnknown, Timeout}
+var changed = []directory.Problem{directory.BadRequest, directory.TooLarge, problem.MediaType, directory.NotFound, directory.Conflict,
+	directory.Unavailable, directory.OutcomeUnknown, problem.Timeout}
 
 func ordered(what, body string, optional bool) operation {
 	return operation{
@@ -441,7 +442,7 @@ func invocation(what string) operation {
 			several,
 		},
 		problems: []directory.Problem{directory.BadRequest, directory.BadInput, directory.Forbidden, directory.NotFound, directory.TooLarge,
-			MediaType, directory.NotInvocable, directory.EndpointRefused, directory.KeyReused, directory.AgentFailed, directory.AgentUnavailable,
+			problem.MediaType, directory.NotInvocable, directory.EndpointRefused, directory.KeyReused, directory.AgentFailed, directory.AgentUnavailable,
 			directory.AgentTimeout, directory.AgentBadRequest, directory.AgentUnauthorized, directory.AgentForbidden, directory.AgentNotFound,
 			directory.AgentConflict, directory.AgentTooLarge, directory.AgentUnprocessable, directory.AgentRateLimited},
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // described is /openapi.json of a server with every route, as a client reads it.
@@ -156,9 +157,9 @@ func askedFor(t *testing.T) []string {
 // Requirement: AD-033
 func TestEveryProblemIsDescribed(t *testing.T) {
 	doc := document(t)
-	for p, rule := range rulings {
+	for _, p := range problem.All() {
 		r := doc.Components.Responses[string(p)]
-		if r == nil || !strings.Contains(*r.Value.Description, rule.explanation) || r.Value.Content["application/problem+json"] == nil {
+		if r == nil || !strings.Contains(*r.Value.Description, problem.RuleOf(p).Explanation) || r.Value.Content["application/problem+json"] == nil {
 			t.Errorf("%s is not described", p)
 		}
 	}

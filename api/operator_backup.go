@@ -8,6 +8,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // Backups saves a domain's state and restores it. Its errors are *directory.Error.
@@ -75,7 +76,7 @@ func (p *patient) Read(b []byte) (int, error) {
 // restoreSnapshot answers POST /v1/operator/snapshot, whose body is a backup.
 func (s *Server) restoreSnapshot(w http.ResponseWriter, c *call) error {
 	if got := c.Header.Get("Content-Type"); got != wire.MediaBackup {
-		return directory.Refuse(MediaType, "The body's Content-Type is %.100q; send a backup as %s.", got, wire.MediaBackup)
+		return directory.Refuse(problem.MediaType, "The body's Content-Type is %.100q; send a backup as %s.", got, wire.MediaBackup)
 	}
 	force, err := c.params.one("force")
 	if err != nil {

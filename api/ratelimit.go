@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // A Class is a group of routes for which callers have one quota.
@@ -280,17 +281,17 @@ func (s *Server) spendSlowly(ctx context.Context, c *call, class Class) (spend f
 func tooMuch(q quota) error {
 	whole := time.Duration(q.window()) * time.Second
 	err := tooOften(q, whole)
-	explain(err).err.Detail = fmt.Sprintf("Of this class (%s) you may make %d requests in %d s, and a lookup counts once more for each %d registrations that it looks at: narrow it down by filters, or wait for %d s.",
+	problem.Explain(err).Err.Detail = fmt.Sprintf("Of this class (%s) you may make %d requests in %d s, and a lookup counts once more for each %d registrations that it looks at: narrow it down by filters, or wait for %d s.",
 		q.class, q.burst, q.window(), looksAToken, seconds(whole))
 	return err
 }
 
 func tooOften(q quota, wait time.Duration) error {
-	return &refusal{
-		err: directory.Refuse(directory.RateLimited, "You may make %d requests of this class (%s) in %d s; wait for %d s.",
+	return &problem.Refusal{
+		Err: directory.Refuse(directory.RateLimited, "You may make %d requests of this class (%s) in %d s; wait for %d s.",
 			q.burst, q.class, q.window(), seconds(wait)),
-		retry:   seconds(wait),
-		members: []directory.Member{{Name: "violated-policies", Value: appendStrings(nil, []string{string(q.class)})}},
+		Retry:   seconds(wait),
+		Members: []directory.Member{{Name: "violated-policies", Value: appendStrings(nil, []string{string(q.class)})}},
 	}
 }
 

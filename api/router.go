@@ -17,6 +17,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // A handler answers one route. What it returns is answered by fail.
@@ -131,9 +132,9 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource)
 	}
 	row, ok := res.rows[r.Method]
 	if !ok {
-		s.fail(w, c, &refusal{
-			err:    directory.Refuse(MethodNotAllowed, "%s doesn't go here; the methods are %s.", r.Method, res.allow),
-			header: http.Header{"Allow": {res.allow}},
+		s.fail(w, c, &problem.Refusal{
+			Err:    directory.Refuse(problem.MethodNotAllowed, "%s doesn't go here; the methods are %s.", r.Method, res.allow),
+			Header: http.Header{"Allow": {res.allow}},
 		})
 		return
 	}
@@ -186,11 +187,11 @@ func (s *Server) limit(next http.Handler) http.Handler {
 		}
 		switch {
 		case len(r.RequestURI) > maxURI:
-			s.fail(w, callOf(r), directory.Refuse(URITooLong, "The URI has %d bytes; at most %d are allowed.", len(r.RequestURI), maxURI))
+			s.fail(w, callOf(r), directory.Refuse(problem.URITooLong, "The URI has %d bytes; at most %d are allowed.", len(r.RequestURI), maxURI))
 		case size > maxHeader:
-			s.fail(w, callOf(r), directory.Refuse(HeaderTooLarge, "The header fields have %d bytes; at most %d are allowed.", size, maxHeader))
+			s.fail(w, callOf(r), directory.Refuse(problem.HeaderTooLarge, "The header fields have %d bytes; at most %d are allowed.", size, maxHeader))
 		case !slices.Contains(knownMethods, r.Method):
-			s.fail(w, callOf(r), directory.Refuse(NotImplemented, "The method %q is not known here.", r.Method))
+			s.fail(w, callOf(r), directory.Refuse(problem.NotImplemented, "The method %q is not known here.", r.Method))
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -204,7 +205,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		stretch(len(r.URL.Path))
-		c := &call{server: s, requestID: requestID(r)}
+		c := &call{server: s, requestID: problem.RequestID(r)}
 		r = r.WithContext(contextWith(r, c))
 		c.Request = r
 		rec := &recorder{ResponseWriter: w}
@@ -243,14 +244,4 @@ func levelOf(c *call, status int) slog.Level {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
-}
-
-var saneRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
-
-// requestID takes the request's own id where it is harmless, else makes one.
-func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-Id"); id != "" && saneRequestID.MatchString(id) {
-		return id
-	}
-	return newUUID()
 }

@@ -122,28 +122,6 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// What the federation's handler refuses in plain text is a problem body too.
-//
-// Requirement: AD-033
-func TestPlainRefusalsBecomeProblems(t *testing.T) {
-	for status, want := range map[int]directory.Problem{
-		400: directory.BadRequest, 401: directory.Unauthenticated, 403: directory.Forbidden, 404: directory.NotFound,
-		409: directory.BadRequest, 413: directory.TooLarge, 429: directory.RateLimited, 500: directory.Internal, 503: directory.Unavailable,
-	} {
-		s := newTestServer(t, func(cfg *Config) {
-			cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "the epoch is over", status) })
-		})
-		resp := ask(t, s, "", "GET", "/federation/v1/heads?origin=beta.test", "")
-		body := wantStatus(t, resp, rulings[want].status)
-		if body["type"] != publicURL+"/problems/"+string(want) || want != directory.Internal && body["detail"] != "the epoch is over" {
-			t.Errorf("%d became %v", status, body)
-		}
-		if status == 401 && resp.Header.Get("WWW-Authenticate") == "" {
-			t.Error("a 401 without a challenge")
-		}
-	}
-}
-
 // What is no refusal passes as it is.
 func TestFederationPasses(t *testing.T) {
 	s := newTestServer(t, func(cfg *Config) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // vet asks policy whether an identity may have a registration that says p. A
@@ -17,9 +18,9 @@ func (s *Server) vet(c *call, id directory.Identity, agent string, p *directory.
 		return err
 	}
 	claimed := c.denied(d, "%s may not claim the capability %q of type %q", id, claim.Name, claim.Type)
-	r := explain(claimed)
-	r.err.Problem = directory.CapabilityNotPermitted
-	r.members = append(r.members, directory.Member{Name: "capability", Value: directory.AppendString(nil, claim.Name)})
+	r := problem.Explain(claimed)
+	r.Err.Problem = directory.CapabilityNotPermitted
+	r.Members = append(r.Members, directory.Member{Name: "capability", Value: directory.AppendString(nil, claim.Name)})
 	return r
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/directory"
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
 )
 
 // A request is a validated change with its caller, as a follower hands it to the
@@ -291,7 +292,7 @@ func (s *Store) handler() http.Handler {
 		}
 		at, err := s.confirmed.join(r.Context())
 		if err != nil {
-			w.WriteHeader(http.StatusMisdirectedRequest)
+			s.refuse(w, errMisdirected)
 			return
 		}
 		signal(s.batches.tell) // the reader waits for its member to be there
@@ -321,19 +322,20 @@ func (s *Store) handler() http.Handler {
 			s.answer(w, &termAnswer{s.raft.CurrentTerm()})
 		}
 	})
+	routes := httpproblem.Routes(mux, s.cfg.API)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := peerID(r.TLS); !ok || !s.cluster.isMember(id) {
-			http.Error(w, errNotMember.Error(), http.StatusForbidden)
+			s.refuse(w, directory.Refuse(directory.Forbidden, "%w", errNotMember))
 			return
 		}
-		mux.ServeHTTP(w, r)
+		routes.ServeHTTP(w, r)
 	})
 }
 
 // receive reads a message, where this member leads.
 func (s *Store) receive(w http.ResponseWriter, r *http.Request, leads bool, message any) bool {
 	if !leads {
-		w.WriteHeader(http.StatusMisdirectedRequest)
+		s.refuse(w, errMisdirected)
 		return false
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -341,17 +343,23 @@ func (s *Store) receive(w http.ResponseWriter, r *http.Request, leads bool, mess
 		err = decoding.Unmarshal(data, message)
 	}
 	if err != nil {
-		http.Error(w, "not a message that this release knows", http.StatusBadRequest)
+		s.refuse(w, directory.Refuse(directory.BadRequest, "this is not a message that this release knows"))
 		return false
 	}
 	return true
 }
 
+// errMisdirected is for another member, which then asks the leader.
+var errMisdirected = directory.Refuse(httpproblem.Misdirected, "this member doesn't lead the domain; ask the leader")
+
+// refuse answers another member with err's problem.
+func (s *Store) refuse(w http.ResponseWriter, err error) { httpproblem.Write(w, s.cfg.API, err) }
+
 func (s *Store) answer(w http.ResponseWriter, message any) {
 	data, err := encoding.Marshal(message)
 	if err != nil {
 		s.log.Error("encode an answer", "error", err)
-		w.WriteHeader(http.StatusInternalServerError)
+		s.refuse(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", typeCBOR)

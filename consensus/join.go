@@ -16,6 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
 )
 
 // A node becomes a member by asking: it knocks at members' doors until Raft's
@@ -282,7 +283,7 @@ func (s *Store) doorway() http.Handler {
 		}
 		s.answer(w, s.open(r.Context(), from, &word))
 	})
-	return mux
+	return httpproblem.Routes(mux, s.cfg.API)
 }
 
 func (s *Store) open(ctx context.Context, from spiffeid.ID, word *joinWord) *joinAnswer {

@@ -326,7 +326,7 @@ func TestQuotasAreCountedExactly(t *testing.T) {
 					due = append(due, d.state.regs.named(agent).entry.RID)
 				}
 				d.at(now, command{Expire: &sweep{1, due}})
-				model, after = tally{}, tally{}
+				model = tally{}
 				d.state = restore(t, d.state)
 				continue
 			}

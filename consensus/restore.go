@@ -146,7 +146,7 @@ type restoreAnswer struct {
 // takeBackup is the leader's end of sendBackup.
 func (s *Store) takeBackup(w http.ResponseWriter, r *http.Request) {
 	if !s.leading.Load() {
-		w.WriteHeader(http.StatusMisdirectedRequest)
+		s.refuse(w, errMisdirected)
 		return
 	}
 	var a restoreAnswer

@@ -52,16 +52,19 @@ type Keyring interface {
 
 // Config is what a Mesh needs. Fields without a default are required.
 type Config struct {
-	Domain   spiffeid.TrustDomain
-	Node     spiffeid.ID
-	Dir      string // of the store; it exists
-	Source   Source
-	Keys     Keyring
-	View     *directory.View
-	Peerings func() []directory.Peering                   // the domain's, replicated
-	Siblings func() []string                              // base URLs of the domain's other nodes; nil where there are none
-	Client   func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
-	Gossip   *GossipConfig                                // nil switches gossip off
+	Domain spiffeid.TrustDomain
+	Node   spiffeid.ID
+	// PublicURL is the domain's, which explains the problems that are answered; with
+	// none their types are relative.
+	PublicURL string
+	Dir       string // of the store; it exists
+	Source    Source
+	Keys      Keyring
+	View      *directory.View
+	Peerings  func() []directory.Peering                   // the domain's, replicated
+	Siblings  func() []string                              // base URLs of the domain's other nodes; nil where there are none
+	Client    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
+	Gossip    *GossipConfig                                // nil switches gossip off
 	// Farewell is called when a node of a peer says that its domain has ended the
 	// peering; nil takes no such word.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error

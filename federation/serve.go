@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
@@ -61,7 +62,7 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	if m.cfg.Farewell != nil {
 		mux.HandleFunc("POST "+PathFarewell, s.admit(s.farewell))
 	}
-	return mux
+	return problem.Routes(mux, m.cfg.PublicURL)
 }
 
 type server struct {
@@ -117,13 +118,21 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, ok := s.caller(r)
 		if !ok || !isNode(id) || !s.speaksTo(id.TrustDomain()) {
-			problem(w, directory.Refuse(directory.Forbidden, "these routes are for nodes of this domain and of its active peers"))
+			s.refuse(w, directory.Refuse(directory.Forbidden, "these routes are for nodes of this domain and of its active peers"))
 			return
 		}
 		out := &metered{w, &s.traffic, id.TrustDomain()}
 		if err := next(out, r, id.TrustDomain()); err != nil {
-			problem(out, err)
+			s.refuse(out, err)
 		}
+	}
+}
+
+// refuse answers with err's problem, and logs what the answer doesn't tell.
+func (s *server) refuse(w http.ResponseWriter, err error) {
+	problem.Write(w, s.cfg.PublicURL, err)
+	if directory.ProblemOf(err) == directory.Internal {
+		s.cfg.Logger.Error("request failed", "request_id", w.Header().Get(problem.HeaderRequestID), "err", err)
 	}
 }
 
@@ -431,34 +440,4 @@ func unavailable(err error) error {
 	}
 
 	return err
-}
-
-// problem answers an error (RFC 9457).
-func problem(w http.ResponseWriter, err error) {
-	p := directory.ProblemOf(err)
-	status, detail := http.StatusInternalServerError, "this node failed; its log says more"
-	switch p {
-	case directory.BadQuery, directory.BadRequest:
-		status = http.StatusBadRequest
-	case directory.TooLarge:
-		status = http.StatusRequestEntityTooLarge
-	case directory.Forbidden:
-		status = http.StatusForbidden
-	case directory.NotFound:
-		status = http.StatusNotFound
-	case directory.Unavailable:
-		status = http.StatusServiceUnavailable
-		w.Header().Set("Retry-After", "1")
-	}
-	if status != http.StatusInternalServerError {
-		detail = err.Error()
-	}
-	b := directory.AppendText([]byte{'{'}, "type", "/problems/"+string(p))
-	b = directory.AppendText(b, "title", http.StatusText(status))
-	b = directory.AppendUint(b, "status", uint64(status))
-	b = append(directory.AppendText(b, "detail", detail), '}')
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write(b)
 }

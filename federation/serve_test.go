@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +27,8 @@ func (s *site) ask(ctx context.Context, caller, method, target, body string) *ht
 }
 
 // Who may ask for what, and how much.
+//
+// Requirement: AD-033
 func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
@@ -91,12 +94,32 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 				t.Errorf("%s %s as %q: %d and not %d: %.200s", c.method, c.target, c.caller, w.Code, c.status, w.Body)
 			}
 			switch typ := w.Header().Get("Content-Type"); {
-			case w.Code >= 400 && w.Code != 405 && typ != "application/problem+json",
+			case w.Code >= 400 && typ != "application/problem+json",
 				w.Code == 200 && c.method == "GET" && typ != typeJOSE, w.Code == 200 && c.method == "POST" && typ != typeNDJSON:
 				t.Errorf("%s %s: %d as %s", c.method, c.target, w.Code, typ)
 			}
+			if w.Code >= 400 {
+				wantWholeProblem(t, w)
+			}
 		}
 	})
+}
+
+// wantWholeProblem fails if a refusal lacks a member that other listeners' have.
+func wantWholeProblem(t *testing.T, w *httptest.ResponseRecorder) {
+	t.Helper()
+	var body map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+		t.Fatal(err)
+	}
+	for _, member := range []string{"type", "title", "status", "detail", "instance", "code", "message", "correlation_id", "error"} {
+		if body[member] == nil || body[member] == "" {
+			t.Errorf("%d without %s: %s", w.Code, member, w.Body)
+		}
+	}
+	if body["correlation_id"] != w.Header().Get("X-Request-Id") {
+		t.Errorf("request %q is answered %s", w.Header().Get("X-Request-Id"), w.Body)
+	}
 }
 
 // askWithin asks and fails where the answer takes any time.

@@ -82,7 +82,7 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 		w.FollowWITBundles()
 	}
 	n.life.loop("Workload API", func(ctx context.Context) { w.Run(ctx, n.log) })
-	n.admin.show(api.AdminConfig{Ready: func() error {
+	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error {
 		if err := w.Err(); err != nil {
 			return fmt.Errorf("identity: waiting for an SVID: %w", err)
 		}

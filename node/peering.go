@@ -20,6 +20,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -166,7 +167,7 @@ func (ps peerings) Accept(ctx context.Context, token api.Token) error {
 		if refused != nil {
 			err = theirs(refused)
 		}
-		return directory.Refuse(api.Upstream, "no node of %s said that it took the invitation, so the peering is pending here; accept it again once one is reached: %w", p.Domain.Name(), err)
+		return directory.Refuse(problem.Upstream, "no node of %s said that it took the invitation, so the peering is pending here; accept it again once one is reached: %w", p.Domain.Name(), err)
 	}
 	p.State = directory.PeeringActive
 	return n.store.AmendPeering(ctx, pending, p)

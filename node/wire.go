@@ -43,9 +43,9 @@ func (n *Node) wire(env Env) error {
 		server.RegisterOnShutdown(n.gateway.Drain)
 	}
 	n.serve("api", server, n.bounded("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
-	n.admin.show(api.AdminConfig{Metrics: n.metrics.handler(), Ready: n.Ready})
+	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Metrics: n.metrics.handler(), Ready: n.Ready})
 	n.life.onStop("readiness", func(context.Context) error {
-		n.admin.show(api.AdminConfig{Ready: func() error { return errors.New("stopping") }})
+		n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("stopping") }})
 		return nil
 	})
 	if err := n.wireCrawl(); err != nil {
@@ -89,7 +89,7 @@ func (n *Node) wireAdmin() error {
 	if err != nil {
 		return fmt.Errorf("listen.admin: %w", err)
 	}
-	n.admin.show(api.AdminConfig{Ready: func() error { return errors.New("starting") }})
+	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("starting") }})
 	n.serve("admin", newServer(&n.admin, nil, n.log), ln)
 	return nil
 }
@@ -188,7 +188,7 @@ func within(bound context.Context, f func() error) error {
 // wireFederation starts what this node has with other domains.
 func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
-		Domain: n.cfg.TrustDomain, Node: n.id, Dir: filepath.Join(n.cfg.Data, "federation"),
+		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
 		Siblings: n.store.Siblings, Client: n.client, Logger: n.log, Farewell: n.endedByPeer, Court: court{n}, Stretch: env.Stretch,
 	}

@@ -24,24 +24,25 @@ var layers = map[string][]string{
 	// floor 0: how to keep many of anything
 	"table": {},
 	// floor 1
-	"directory": {"table"},
+	"directory":         {"table"},
+	"directory/problem": {"directory"}, // the one writer of refusals, for every listener
 	// floor 2: strangers to each other, but for api's request and response types
 	"discovery":  {"directory", "table"},
 	"trust":      {"directory"},
-	"consensus":  {"directory", "table"},
-	"federation": {"directory", "table", "federation/store"},
+	"consensus":  {"directory", "directory/problem", "table"},
+	"federation": {"directory", "directory/problem", "table", "federation/store"},
 	"gateway":    {"directory"},
 	// rooms of federation
 	"federation/store": {},
-	"api":        {"directory", "discovery", "api/wire", "api/client"},
+	"api":              {"directory", "directory/problem", "discovery", "api/wire", "api/client"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":            {},
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client"},
+	"node": {"directory", "directory/problem", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client"},
 	// floor 4
-	"cmd/roster":        {"node", "api", "api/client", "api/client/contract", "trust", "directory", "gateway"}, // the guard: imports fetch through it
+	"cmd/roster":        {"node", "api", "api/client", "api/client/contract", "trust", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                     // its client: a running node is scored
@@ -50,7 +51,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"table", "directory", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"table", "directory", "directory/problem", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages

@@ -10,9 +10,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/roster-mesh/roster/api"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -165,7 +165,7 @@ func failureOfAnswer(e *apiclient.Error) *failure {
 		f.why = "It is the agent that failed, or is not reached; the directory is well. The agent may have acted all the same."
 	case problem == directory.AgentUnavailable:
 		f.why = "The agent can't do it now, or its registration says so; the directory is well. Try again later."
-	case problem == api.Upstream:
+	case problem == httpproblem.Upstream:
 		f.why = "It is another domain that didn't answer, or not as it should; this directory is well."
 	case f.code == exitUnavailable:
 		f.why = "The directory can't do this now; nothing was changed. Try again, or ask another of its nodes."

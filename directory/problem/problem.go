@@ -1,0 +1,194 @@
+// Package problem writes the one answer that every HTTP listener of a node gives
+// to a request that fails: application/problem+json with the members of RFC 9457
+// (type, title, status, detail, instance), those of draft-xu (code, message,
+// correlation_id, retry_after) and draft-cui's error object side by side.
+//
+// Explain finds the problem that an error carries, and Write answers with it:
+//
+//	if err := handle(w, r); err != nil {
+//		problem.Write(w, publicURL, err)
+//	}
+//
+// A listener that adds to the answer (challenges, compression, metrics) builds it
+// from Refusal.SetHeader and Refusal.Body.
+package problem
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// ContentType is the media type of every problem.
+const ContentType = "application/problem+json"
+
+// HeaderRequestID is the header that carries a request's id, both ways.
+const HeaderRequestID = "X-Request-Id"
+
+// A Refusal is an error with what HTTP adds to it.
+type Refusal struct {
+	Err     *directory.Error
+	Header  http.Header        // header fields of the answer
+	Members []directory.Member // extension members of the body
+	Retry   int                // seconds to wait; 0 is the rule's
+}
+
+func (r *Refusal) Error() string { return r.Err.Error() }
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// Rule returns the rule of the refusal's problem.
+func (r *Refusal) Rule() Rule { return RuleOf(r.Err.Problem) }
+
+// RetryAfter is how many seconds the client is told to wait, or 0.
+func (r *Refusal) RetryAfter() int { return cmp.Or(r.Retry, r.Rule().Retry) }
+
+// Explain finds in err what a client is told. An error without a known problem is
+// internal, and its cause is for the log alone.
+func Explain(err error) *Refusal {
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		return refusal
+	}
+
+	var known *directory.Error
+	if errors.As(err, &known) {
+		if _, ok := rules[known.Problem]; ok {
+			return &Refusal{Err: known, Retry: known.RetryAfter}
+		}
+	}
+
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return &Refusal{Err: directory.Refuse(directory.TooLarge, "The body has more than the %d bytes that are allowed.", tooLarge.Limit)}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Refusal{Err: directory.Refuse(Timeout, "The answer did not come in time.")}
+	}
+
+	return &Refusal{Err: &directory.Error{
+		Problem: directory.Internal,
+		Detail:  "Something went wrong here; the node's log has it under this correlation_id.",
+		Err:     err,
+	}}
+}
+
+// SetHeader sets the header fields of the answer.
+func (r *Refusal) SetHeader(h http.Header) {
+	for name, values := range r.Header {
+		h[name] = values
+	}
+	if retry := r.RetryAfter(); retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(retry))
+	}
+	h.Set("Content-Type", ContentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+}
+
+// Body returns the body of the answer. The directory at base, its public URL,
+// explains the problem; with an empty base the type is relative to the request.
+func (r *Refusal) Body(base, requestID string) []byte {
+	rule := r.Rule()
+	detail := strings.ToValidUTF8(cmp.Or(r.Err.Detail, rule.Title), "\uFFFD")
+
+	b := directory.AppendText([]byte{'{'}, "type", TypeURI(base, r.Err.Problem))
+	b = directory.AppendText(b, "title", rule.Title)
+	b = directory.AppendUint(b, "status", uint64(rule.Status))
+	b = directory.AppendText(b, "detail", detail)
+	b = directory.AppendText(b, "instance", "urn:uuid:"+instanceOf(requestID))
+	if r.Err.Pointer != "" {
+		b = directory.AppendText(b, "pointer", r.Err.Pointer)
+	}
+	if len(r.Err.Violations) > 0 {
+		b = directory.AppendRaw(b, "errors", appendViolations(nil, r.Err.Violations))
+	}
+
+	b = directory.AppendText(b, "code", rule.Code)
+	b = directory.AppendText(b, "message", detail)
+	b = directory.AppendText(b, "correlation_id", requestID)
+	if retry := r.RetryAfter(); retry > 0 {
+		b = directory.AppendUint(b, "retry_after", uint64(retry))
+	}
+
+	for _, m := range r.Members {
+		b = directory.AppendRaw(b, m.Name, m.Value)
+	}
+
+	inner := directory.AppendText([]byte{'{'}, "code", rule.ErrorCode)
+	inner = append(directory.AppendText(inner, "message", detail), '}')
+
+	return append(directory.AppendRaw(b, "error", inner), '}', '\n')
+}
+
+func appendViolations(b []byte, violations []directory.Violation) []byte {
+	b = append(b, '[')
+	for i, v := range violations {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = directory.AppendText(append(b, '{'), "pointer", v.Pointer)
+		b = append(directory.AppendText(b, "detail", strings.ToValidUTF8(v.Detail, "\uFFFD")), '}')
+	}
+
+	return append(b, ']')
+}
+
+// TypeURI is the type of a problem; the directory at base has a page there.
+func TypeURI(base string, p directory.Problem) string { return base + "/problems/" + string(p) }
+
+// Write answers with err's problem. Its correlation_id is the X-Request-Id that the
+// answer has already; without one, a new one is set.
+func Write(w http.ResponseWriter, base string, err error) {
+	h := w.Header()
+	if h.Get(HeaderRequestID) == "" {
+		h.Set(HeaderRequestID, NewRequestID())
+	}
+	refusal := Explain(err)
+	body := refusal.Body(base, h.Get(HeaderRequestID))
+
+	refusal.SetHeader(h)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(refusal.Rule().Status)
+	_, _ = w.Write(body) // the client is gone if it fails
+}
+
+var harmlessRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+
+// RequestID returns the request's own id if it is harmless, else a new one.
+func RequestID(r *http.Request) string {
+	if id := r.Header.Get(HeaderRequestID); harmlessRequestID.MatchString(id) {
+		return id
+	}
+
+	return NewRequestID()
+}
+
+// NewRequestID makes a request's id: a random UUID (RFC 9562, 5.4).
+func NewRequestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	h := hex.EncodeToString(b[:])
+
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+var uuid = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
+
+// instanceOf returns the request's id if it is a UUID, else a new UUID.
+func instanceOf(requestID string) string {
+	if uuid.MatchString(requestID) {
+		return strings.ToLower(requestID)
+	}
+
+	return NewRequestID()
+}
