@@ -116,7 +116,7 @@ func (s *selection) collect(ctx context.Context, want int) error {
 // whether there may be more.
 func (s *selection) gather(ctx context.Context, want int, without ownerSet) (bool, error) {
 	more := false
-	for i := 0; i < len(s.searches); i++ {
+	for i := 0; i < len(s.searches); i++ { //nolint:intrange // searchParts adds searches
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
