@@ -97,8 +97,8 @@ type Contents struct {
 // OpenRecord is the record gate (federation.md): the disclosures belong to the
 // statement, are strict JSON within limits, and name no reserved member. A
 // statement's signature and hash are for the caller to compare; each is enough.
-// An error that is ErrUnsupported says that this build does not understand the
-// statement; nothing was checked of the disclosures then.
+// With an error that is ErrUnsupported come contents that have the claims that
+// ParseStatement returns then; nothing was checked of the disclosures.
 func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
 	return OwnDialect().OpenNamed(payload, disclosures, HashOf(payload), HashDisclosures(disclosures))
 }
@@ -107,10 +107,13 @@ func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
 // caller has compared with what names it.
 func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m Hash) (*Contents, error) {
 	claims, err := d.ParseStatement(payload)
+	c := &Contents{Claims: claims, H: h, M: m}
+	if errors.Is(err, ErrUnsupported) {
+		return c, err
+	}
 	if err != nil {
 		return nil, err
 	}
-	c := &Contents{Claims: claims, H: h, M: m}
 	if c.Op == OpEnd {
 		if len(disclosures) > 0 {
 			return nil, fmt.Errorf("%w: an end statement discloses nothing", errRecord)

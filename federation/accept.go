@@ -156,10 +156,11 @@ func (m *Mesh) counted(o *origin, c Code) Code {
 // where it can't show it.
 type openedRecord struct {
 	fetched
-	asked name
-	bytes []byte // as they are kept
-	entry *directory.Entry
-	err   error
+	asked  name
+	bytes  []byte // as they are kept
+	entry  *directory.Entry
+	format format // of a record that only a later release can open
+	err    error
 }
 
 // openRecords puts the fetched records through the record gate, outside of any
@@ -169,8 +170,12 @@ func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]
 	parallel(len(all), func(i int) {
 		d := p.Digests[i]
 		if rec, ok := records[nameOf(d)]; ok && d.Live() {
-			entry, err := openEntry(o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
-			all[i] = openedRecord{rec, nameOf(d), marshal(rec.storedRecord), entry, err}
+			opened := openedRecord{fetched: rec, asked: nameOf(d), bytes: marshal(rec.storedRecord)}
+			opened.entry, opened.err = openEntry(m.cfg.Dialect, o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
+			if errors.Is(opened.err, directory.ErrUnsupported) {
+				opened.format, opened.err = formatOf(opened.err), nil
+			}
+			all[i] = opened
 		}
 	})
 	out := make(map[directory.RID]openedRecord, len(records))
@@ -219,7 +224,7 @@ func (m *Mesh) applyDigest(o *origin, st *stream, t *streamTx, p *verifiedPage, 
 	}
 	h := &held{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.at.UnixMilli()}
 	if old != nil && old.name() == h.name() && (old.Record != recordWanted || rec.storedRecord == nil) {
-		h.At, h.From, h.Record, h.Place = old.At, old.From, old.Record, old.Place
+		h.At, h.From, h.Record, h.Place, h.Format = old.At, old.From, old.Record, old.Place, old.Format
 		return effect{digest: d, renew: h, want: h.Record == recordWanted}, t.put(d.RID, old, h)
 	}
 	if rec.asked != h.name() { // the page names its registration twice, and it is the other one's
@@ -264,6 +269,8 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 		return nil
 	}
 
+	h.Format = rec.format
+
 	return o.describe(rec.entry, st.id.aud, h)
 }
 
@@ -303,16 +310,21 @@ var errRecord = errors.New("the record is not the one that the page names")
 // openEntry is the record gate behind the name: what the statement says of itself
 // is what the page says of it, and it is a good document of its kind. A record of
 // a kind that this release doesn't know is kept and passed on, and not shown: the
-// entry is nil without an error. project is directory.Project, or Reproject for
+// entry is nil without an error. So is one of which the error is ErrUnsupported, and
+// that says of itself up to its epoch what the page says. project is directory.Project, or Reproject for
 // what passed once.
-func openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord,
+func openEntry(dialect directory.Dialect, origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
-	c, err := directory.OwnDialect().OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
-	if err != nil {
+	c, err := dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
+	unsupported := errors.Is(err, directory.ErrUnsupported)
+	if err != nil && !unsupported {
 		return nil, err
 	}
 	if c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != directory.OpPut {
 		return nil, errRecord
+	}
+	if unsupported {
+		return nil, err
 	}
 	if max(c.IssuedAt, c.Since) > maxTime { // a statement has none before 1970
 		return nil, errTime

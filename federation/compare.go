@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"net/url"
@@ -57,7 +58,7 @@ func (m *Mesh) contradicted(o *origin, p *verifiedPage) (other string, err error
 				if !o.comparing.Allow() {
 					return nil
 				}
-				if page, err = t.pageOf(d.Revision); err != nil {
+				if page, err = t.pageOf(m.cfg.Dialect, d.Revision); err != nil {
 					return err
 				}
 			}
@@ -118,7 +119,7 @@ type comparedPage struct {
 }
 
 // pageOf returns the page of the chain that brought revision r here.
-func (t *streamTx) pageOf(r uint64) (comparedPage, error) {
+func (t *streamTx) pageOf(dialect directory.Dialect, r uint64) (comparedPage, error) {
 	k, v := t.chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, r))
 	if k == nil {
 		return comparedPage{to: math.MaxUint64}, nil // nothing later either
@@ -131,7 +132,10 @@ func (t *streamTx) pageOf(r uint64) (comparedPage, error) {
 	if err != nil {
 		return comparedPage{}, errStore
 	}
-	page, err := directory.ParsePage(parts.payload)
+	page, err := dialect.ParsePage(parts.payload)
+	if errors.Is(err, directory.ErrUnsupported) { // a later release took it, which ran here before
+		return comparedPage{text: stored.JWS, to: binary.BigEndian.Uint64(k)}, nil
+	}
 	if err != nil {
 		return comparedPage{}, errStore
 	}
@@ -302,7 +306,7 @@ func (m *Mesh) crossPage(ctx context.Context, o *origin, n node, text string) (t
 	if err == nil {
 		return p.To, nil
 	}
-	old, code := o.oldPage(text), codeOf(err)
+	old, code := m.oldPage(o, text), codeOf(err)
 	switch {
 	case old == nil || m.cfg.Court == nil:
 		return 0, err

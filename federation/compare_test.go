@@ -53,7 +53,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 		} {
 			if c.page == nil {
 				must(t, b.beta.store.read(o.cur.id, func(tx *streamTx) error {
-					page, err := tx.pageOf(first.Revision)
+					page, err := tx.pageOf(directory.Dialect{}, first.Revision)
 					c.page = says(epoch, changed(first, later))
 					c.page.text = page.text
 					return err
@@ -63,7 +63,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			if err != nil || (other != "") != c.want {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
-			if c.want && o.oldPage(other) == nil {
+			if c.want && b.beta.oldPage(o, other) == nil {
 				t.Errorf("%s: it is contradicted by %q", name, other)
 			}
 		}

@@ -68,12 +68,13 @@ type Config struct {
 	// Farewell is called when a node of a peer says that its domain has ended the
 	// peering; nil takes no such word.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error
-	Court     Court         // nil compares nothing and takes no evidence
-	Logger    *slog.Logger  // nil discards
-	HeadEvery time.Duration // between heads of one origin; 60 s by default
-	LongPoll  time.Duration // a subscription's wait, at most a minute; 30 s by default
-	Stretch   Stretch       // of this node's pace; nil is 1
-	Quota     int           // registrations of one origin; 2,000,000 by default
+	Court     Court             // nil compares nothing and takes no evidence
+	Dialect   directory.Dialect // what this node reads; zero is format 1 of everything
+	Logger    *slog.Logger      // nil discards
+	HeadEvery time.Duration     // between heads of one origin; 60 s by default
+	LongPoll  time.Duration     // a subscription's wait, at most a minute; 30 s by default
+	Stretch   Stretch           // of this node's pace; nil is 1
+	Quota     int               // registrations of one origin; 2,000,000 by default
 
 	noSync bool // tests of behaviour, not of disks
 }

@@ -315,7 +315,7 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			if errors.Is(c.want, errTime) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
-			if e, err := openEntry(c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
+			if e, err := openEntry(directory.Dialect{}, c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, e, err)
 			}
 		}

@@ -44,7 +44,7 @@ func (m *Mesh) load() error {
 		if err := m.loadStreams(o, saved); err != nil {
 			return err
 		}
-		o.loadHead(saved.Head)
+		m.loadHead(o, saved.Head)
 		if doc, _, ok := m.cfg.Keys.Keys(td); ok {
 			if err := m.doubt(o, doc); err != nil {
 				return err
@@ -58,12 +58,12 @@ func (m *Mesh) load() error {
 }
 
 // loadHead takes a head that was verified before it was written.
-func (o *origin) loadHead(text string) {
+func (m *Mesh) loadHead(o *origin, text string) {
 	parts, err := splitJWS(text)
 	if err != nil {
 		return
 	}
-	if h, err := directory.ParseHead(parts.payload); err == nil {
+	if h, err := m.cfg.Dialect.ParseHead(parts.payload); err == nil {
 		o.head, o.headText, o.headIs, o.tip = h, text, time.Unix(h.IssuedAt, 0), h.Tip
 	}
 }
@@ -219,9 +219,8 @@ func (t *streamTx) usageOf(h *held) (u usage) {
 	switch h.Record {
 	case recordHeld:
 		u.records, u.bytes = 1, t.size(h)
-	case recordOver:
-		u.over = 1
 	}
+	u.count(h, 1)
 	return u
 }
 
@@ -267,13 +266,13 @@ func (m *Mesh) showAll(o *origin, st *stream, batch []kept) {
 // entryOf is a kept record as it is shown if import policy admits it; nil where it
 // can't be.
 func (m *Mesh) entryOf(o *origin, st *stream, k kept) *directory.Entry {
-	if k.record == nil {
+	if k.record == nil || k.held.Format != 0 {
 		return nil
 	}
 
 	entry, err := (*directory.Entry)(nil), errRecord
 	if k.record.is(k.held.name()) { // a disk may damage what it holds
-		entry, err = openEntry(o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
+		entry, err = openEntry(m.cfg.Dialect, o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
 	}
 	if err != nil {
 		m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.rid.String(), "error", err)

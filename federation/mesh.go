@@ -117,6 +117,9 @@ func Open(cfg Config) (*Mesh, error) {
 	})
 	var pending [][]byte
 	if m.cases, pending, err = openCases(filepath.Join(cfg.Dir, "evidence")); err == nil {
+		err = m.reopen()
+	}
+	if err == nil {
 		err = m.load()
 	}
 	if err != nil {

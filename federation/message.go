@@ -24,11 +24,12 @@ const (
 	CodeKeyUnknown    Code = "key_unknown"    // not in the newest key document
 	CodeKeyRevoked    Code = "key_revoked"
 	CodeSignature     Code = "signature"
-	CodeQuota         Code = "quota"     // the origin announces too much
-	CodeEpochOld      Code = "epoch_old" // of an epoch before the one that is followed
-	CodeFuture        Code = "future"    // issued over a minute from now
-	CodeOld           Code = "old"       // nothing new: ignored, never punished
-	CodeGap           Code = "gap"       // something lies between: pulled
+	CodeUnsupported   Code = "unsupported" // of a format, or with a critical extension, of a later release
+	CodeQuota         Code = "quota"       // the origin announces too much
+	CodeEpochOld      Code = "epoch_old"   // of an epoch before the one that is followed
+	CodeFuture        Code = "future"      // issued over a minute from now
+	CodeOld           Code = "old"         // nothing new: ignored, never punished
+	CodeGap           Code = "gap"         // something lies between: pulled
 	CodeApplied       Code = "applied"
 	CodeRecord        Code = "record" // a record that is not what its name says
 

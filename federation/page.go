@@ -69,7 +69,11 @@ type verifiedPage struct {
 func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error) {
 	var page *directory.SignedPage
 	o, kid, err := m.verify(from, directory.TypePage, text, MaxPage, func(payload []byte) (c claim, err error) {
-		if page, err = directory.ParsePage(payload); err != nil {
+		page, err = m.cfg.Dialect.ParsePage(payload)
+		if errors.Is(err, directory.ErrUnsupported) {
+			return claim{issuer: page.Issuer, aud: directory.Mesh, epoch: page.Epoch}, err
+		}
+		if err != nil {
 			return c, err
 		}
 		if len(page.Digests) > maxDigests {
@@ -87,7 +91,11 @@ func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error
 func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, error) {
 	var head *directory.Head
 	o, _, err := m.verify(from, directory.TypeHead, text, maxHead, func(payload []byte) (c claim, err error) {
-		if head, err = directory.ParseHead(payload); err != nil {
+		head, err = m.cfg.Dialect.ParseHead(payload)
+		if errors.Is(err, directory.ErrUnsupported) {
+			return claim{issuer: head.Issuer, aud: directory.Mesh, epoch: head.Epoch}, err
+		}
+		if err != nil {
 			return c, err
 		}
 		return claim{head.Issuer, directory.Mesh, head.Epoch, head.IssuedAt, 0}, nil
@@ -98,6 +106,9 @@ func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, err
 	return o, head, nil
 }
 
+// verify is what the gate checks of pages and heads alike. What parse returns with an
+// error that is ErrUnsupported is what the message says up to its epoch: that it can't
+// be read is found once its origin is known to have signed it.
 func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byte) (claim, error)) (*origin, string, error) {
 	if len(text) > limit {
 		return nil, "", &Refusal{Code: CodeFormat, Err: errTooLarge}
@@ -110,6 +121,10 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 		return nil, "", &Refusal{Code: CodeHeader, Err: err}
 	}
 	c, err := parse(parts.payload)
+	var unsupported error
+	if errors.Is(err, directory.ErrUnsupported) {
+		unsupported, err = err, nil
+	}
 	if err == nil && (c.issuedAt < 0 || c.issuedAt > maxTime || c.epoch > maxTime) {
 		err = errTime
 	}
@@ -128,6 +143,9 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 	_, kid, err := m.cfg.Keys.Verify(c.issuer, typ, text)
 	if err != nil {
 		return o, "", &Refusal{keyCode(err), c.issuer, err}
+	}
+	if unsupported != nil {
+		return o, "", &Refusal{CodeUnsupported, c.issuer, unsupported}
 	}
 	if err := o.admit(c); err != nil {
 		return o, "", err
@@ -176,6 +194,10 @@ func (m *Mesh) refused(from sender, text string, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
 		return err
+	}
+	if r.Code == CodeUnsupported {
+		m.unsupported(r)
+		return r
 	}
 	m.counts.add(r.Origin, r.Code)
 	m.refusing.add(from.domain, r.Code)

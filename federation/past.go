@@ -218,12 +218,12 @@ func (m *Mesh) documentFor(td spiffeid.TrustDomain, kid string) string {
 
 // oldPage takes a page of one of the origin's streams apart whose signature can't be
 // checked by the newest key document; nil for what is no such page.
-func (o *origin) oldPage(text string) *verifiedPage {
+func (m *Mesh) oldPage(o *origin, text string) *verifiedPage {
 	parts, err := splitJWS(text)
 	if err != nil {
 		return nil
 	}
-	page, err := directory.ParsePage(parts.payload)
+	page, err := m.cfg.Dialect.ParsePage(parts.payload)
 	if err != nil || page.Issuer != o.domain || o.feedOf(page.Audience) == nil {
 		return nil
 	}

@@ -89,6 +89,7 @@ type origin struct {
 	keysDue   bool      // they were not, since a pushed message had been the reason just before
 	heard     time.Time // when anything verified last came
 	lastErr   string
+	unread    unsupported
 	headTurn  int
 	headGiver node // of the head that was asked for last and came; zero before
 	headCame  time.Time
@@ -163,6 +164,7 @@ func (o *origin) saved(floor time.Time) originState {
 // heardPage notes what an applied page says of where the origin is.
 func (o *origin) heardPage(f *feed, st *stream, p *verifiedPage) {
 	o.heard, o.lastErr = time.Now(), ""
+	o.unread.page = nil
 	if st != f.newest() {
 		return
 	}
@@ -287,7 +289,7 @@ func nudge(c chan struct{}) {
 // A PeerStatus is what this node knows of one peering, from its own observation.
 type PeerStatus struct {
 	Domain       spiffeid.TrustDomain
-	State        string             // active, behind, failing or unlisted; or the peering's own, where that isn't active
+	State        string             // active, behind, failing, unsupported or unlisted; or the peering's own, where that isn't active
 	Position     directory.Position // applied
 	Watermark    uint64
 	Tip          uint64 // of its stream, as far as known
@@ -309,6 +311,12 @@ type PeerStatus struct {
 	GossipOut    uint64          // and that this one gossiped to them
 	Received     map[Code]uint64 // messages that name it, whoever brought them
 	Refused      map[Code]uint64 // messages that its nodes brought, whomever they name
+
+	// Unsupported says for what a later release is needed to follow the peer; "" for
+	// nothing. Unopened are the records that are held and wait for a later release, by
+	// their format.
+	Unsupported string
+	Unopened    map[string]uint64
 }
 
 // status is honest: nothing is called active whose head is older than
@@ -326,11 +334,17 @@ func (o *origin) status() PeerStatus {
 		s.HeadAge = max(0, clock.Sub(o.headIs))
 	}
 	s.Hidden = o.stale
+	s.Unsupported = o.unread.why()
+	var waiting unopened
 	for _, f := range o.feeds() {
 		if f.cur != nil {
 			s.Records, s.Bytes, s.OverQuota = s.Records+uint64(f.cur.used.records), s.Bytes+uint64(f.cur.used.bytes), s.OverQuota+uint64(f.cur.used.over)
+			for format, n := range f.cur.used.unopened {
+				waiting[format] += n
+			}
 		}
 	}
+	s.Unopened = waiting.byFormat()
 	if p := &o.private; p.cur != nil {
 		s.Entries, s.Pending = s.Entries+p.cur.state.Live, s.Pending+len(p.cur.wanted)
 	}
@@ -345,6 +359,8 @@ func (o *origin) status() PeerStatus {
 		s.State = string(directory.PeeringFrozen)
 	case o.unlisted && now.Sub(o.heard) <= maxHeadAge:
 		s.State = "unlisted" // it answers, and there is nothing to have
+	case s.Unsupported != "" && now.Sub(o.heard) <= maxHeadAge:
+		s.State = "unsupported" // it answers, and a later release is needed to read it
 	case o.headIs.IsZero() || s.HeadAge > maxHeadAge:
 		s.State = "failing"
 	case s.LagRevisions > 0 || s.Pending > 0:

@@ -77,7 +77,7 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 		return b, err
 	})
 	h, r, err = found.held, found.record, unavailable(err)
-	if err == nil && (h == nil || h.Record == recordRefused || o.index.Clock.Now().Unix() >= h.Deadline) {
+	if err == nil && (h == nil || h.Record == recordRefused || h.Format != 0 || o.index.Clock.Now().Unix() >= h.Deadline) {
 		err = errNoRegistration
 	}
 	return o, st, h, r, err
@@ -196,7 +196,7 @@ func (m *Mesh) proves(origin spiffeid.TrustDomain, text string, rid directory.RI
 	if err != nil {
 		return err
 	}
-	p, err := directory.ParsePage(payload)
+	p, err := m.cfg.Dialect.ParsePage(payload)
 	if err != nil {
 		return err
 	}

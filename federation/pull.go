@@ -287,6 +287,7 @@ func (o *origin) knowHead(h *directory.Head, text string) {
 	o.reached.Store(nil)
 	o.tip = max(o.tip, h.Tip)
 	o.heard, o.lastErr = time.Now(), ""
+	o.unread.head = nil
 
 	if st != nil && st.state.Watermark >= h.Tip {
 		o.level = time.Now()

@@ -151,7 +151,7 @@ func (m *Mesh) hearOwn(p pushed) {
 		}
 		return
 	}
-	page, err := directory.ParsePage(payload)
+	page, err := m.cfg.Dialect.ParsePage(payload)
 	if err == nil && page.Audience == directory.Mesh && page.Epoch == m.cfg.Source.Position().Epoch && page.To > m.ownHeard.Load() {
 		m.ownHeard.Store(page.To)
 	}

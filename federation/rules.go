@@ -13,10 +13,29 @@ import (
 type usage struct {
 	records, bytes int64 // on disk
 	over           int64 // entries for whose records there was no room
+	unopened       unopened
 }
 
 func (u usage) plus(o usage) usage {
-	return usage{u.records + o.records, u.bytes + o.bytes, u.over + o.over}
+	u.records += o.records
+	u.bytes += o.bytes
+	u.over += o.over
+
+	for f := range u.unopened {
+		u.unopened[f] += o.unopened[f]
+	}
+
+	return u
+}
+
+// count adds n times what an entry is besides its record.
+func (u *usage) count(h *held, n int64) {
+	switch {
+	case h.Record == recordOver:
+		u.over += n
+	case h.Record == recordHeld && h.Format != 0:
+		u.unopened[h.Format] += n
+	}
 }
 
 // used returns what is held of the origin when st has changed by delta. A new epoch
@@ -81,9 +100,9 @@ func (m *Mesh) staleness(ctx context.Context) {
 }
 
 // silent reports whether an origin's last word is too old. Who lets this domain have
-// no head is known by its pages. o.mu is held.
+// no head, or none that it can read, is known by what else comes. o.mu is held.
 func (o *origin) silent() bool {
-	if o.unlisted {
+	if o.unlisted || o.unread.head != nil {
 		return time.Since(o.heard) > maxHeadAge
 	}
 	return o.index.Clock.Now().Sub(o.headIs) > maxHeadAge

@@ -79,6 +79,7 @@ type held struct {
 	From      string         // the domain whose node handed it over
 	Record    uint8
 	Place     uint64 // where the record is, if it is held
+	Format    format // of a record that is held and was not opened
 }
 
 func (h *held) name() name { return name{h.H, h.M} }
@@ -131,8 +132,7 @@ var (
 	keyState      = []byte("state")
 	keyAnew       = []byte("anew") // stream.anew, where it is not 0
 	keyVersion    = []byte("version")
-	storeVersion  = []byte("2")
-	firstVersion  = []byte("1")
+	storeVersion  = []byte("1")
 
 	errStore = errors.New("federation: the store is damaged: remove federation.db, and this node pulls everything again")
 )
@@ -203,8 +203,7 @@ func openStore(dir string, noSync bool, gate *disk.Disk) (*store, error) {
 	return s, nil
 }
 
-// begin makes what is not there yet. What an earlier version wrote of streams is dropped,
-// to be pulled again; what is known of the origins themselves is written as it was.
+// begin makes what is not there yet.
 func begin(tx *bbolt.Tx) error {
 	for _, b := range [][]byte{bucketMeta, bucketOrigins, bucketStreams, bucketPast} {
 		if _, err := tx.CreateBucketIfNotExists(b); err != nil {
@@ -212,15 +211,7 @@ func begin(tx *bbolt.Tx) error {
 		}
 	}
 	meta := tx.Bucket(bucketMeta)
-	switch v := meta.Get(keyVersion); {
-	case bytes.Equal(v, firstVersion):
-		if err := tx.DeleteBucket(bucketStreams); err != nil {
-			return err
-		}
-		if _, err := tx.CreateBucket(bucketStreams); err != nil {
-			return err
-		}
-	case v != nil && !bytes.Equal(v, storeVersion):
+	if v := meta.Get(keyVersion); v != nil && !bytes.Equal(v, storeVersion) {
 		return fmt.Errorf("federation: federation.db has version %s and this release reads %s", v, storeVersion)
 	}
 	return meta.Put(keyVersion, storeVersion)
@@ -324,15 +315,15 @@ func (t *streamTx) put(rid directory.RID, old, h *held) error {
 	switch {
 	case old == nil:
 		t.state.Live++
-		t.countOver(h, 1)
+		t.delta.count(h, 1)
 	case old.name() != h.name():
 		if err := t.dropRecord(old); err != nil {
 			return err
 		}
 	}
 	if old != nil {
-		t.countOver(old, -1)
-		t.countOver(h, 1)
+		t.delta.count(old, -1)
+		t.delta.count(h, 1)
 	}
 	if old != nil && old.Deadline != h.Deadline {
 		if err := t.due.Delete(dueKey(old.Deadline, rid)); err != nil {
@@ -352,7 +343,7 @@ func (t *streamTx) remove(rid directory.RID, old *held) error {
 		return nil
 	}
 	t.state.Live--
-	t.countOver(old, -1)
+	t.delta.count(old, -1)
 	return errors.Join(t.dropRecord(old), t.due.Delete(dueKey(old.Deadline, rid)), t.entries.Delete([]byte(rid.String())))
 }
 
@@ -382,12 +373,6 @@ func (t *streamTx) lacking(ds []directory.Digest, names []name) ([]name, error) 
 		}
 	}
 	return slices.DeleteFunc(names, func(n name) bool { return here[n] }), nil
-}
-
-func (t *streamTx) countOver(h *held, n int64) {
-	if h.Record == recordOver {
-		t.delta.over += n
-	}
 }
 
 // dueBefore returns up to limit registrations whose deadline lies before limit
