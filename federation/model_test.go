@@ -38,6 +38,9 @@ type model struct {
 	seq     uint64
 	changed chan struct{}
 	made    uint64
+
+	// rewrite makes of statements what a later release writes; nil leaves them.
+	rewrite func([]byte) []byte
 }
 
 type registration struct {
@@ -144,6 +147,9 @@ func (o *model) put(rid directory.RID, r *registration, t int64) {
 	payload, err := directory.Statement(directory.StatementFormat, change, ds)
 	if err != nil {
 		panic(err)
+	}
+	if o.rewrite != nil {
+		payload = o.rewrite(payload)
 	}
 	r.change, r.payload = change, payload
 	o.written[directory.HashOf(payload)] = o.rev
@@ -393,5 +399,21 @@ func (o *model) listKeys(revoked []string, rings ...*keyring) {
 		for i, k := range rings {
 			o.keys = append(o.keys, directory.SigningKey{Public: k.public(), Node: nodeID(o.domain, i+1)})
 		}
+	})
+}
+
+// listTo has the mesh's stream go to other domains.
+func (o *model) listTo(mesh ...spiffeid.TrustDomain) {
+	o.do(func(int64) {
+		o.rev++
+		o.seq, o.mesh = o.rev, mesh
+	})
+}
+
+// spoil announces a registration with a document that no registrant may write.
+func (o *model) spoil(rid directory.RID, document string) {
+	o.with(rid, func(r *registration, t int64) {
+		r.document = directory.LoadDocument(directory.KindAD, []byte(document))
+		o.put(rid, r, t)
 	})
 }

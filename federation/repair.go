@@ -41,6 +41,10 @@ func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 
 		o.failed(f, err)
 		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.base, "error", err)
+		if codeOf(err) == CodeUnsupported { // whoever is asked has the same, until this node is upgraded
+			wait(ctx, nil, m.headPause())
+			continue
+		}
 		if fails++; fails >= len(o.nodes()) && m.pullFromOthers(ctx, o, f) {
 			b.Reset()
 		}

@@ -29,8 +29,8 @@ type subscription struct {
 // called whenever the node proves to be of use.
 func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well func()) error {
 	if f == &o.feed {
-		if err := m.askHead(ctx, o, n); err != nil {
-			return err
+		if err := m.askHead(ctx, o, n); err != nil && codeOf(err) != CodeUnsupported {
+			return err // of a head that can't be read the pages may be
 		}
 	}
 	if err := m.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {

@@ -99,7 +99,11 @@ func (m *Mesh) unsupported(r *Refusal) {
 	m.counts.add(r.Origin, CodeUnsupported)
 
 	var unsupported *directory.UnsupportedError
-	if o := m.origin(r.Origin); o == nil || !errors.As(r.Err, &unsupported) || !o.noteUnsupported(unsupported) {
+	o := m.origin(r.Origin)
+	if o == nil || !errors.As(r.Err, &unsupported) {
+		return
+	}
+	if first := o.noteUnsupported(unsupported); !first || !m.refusals.allow(CodeUnsupported, r.Origin) {
 		return
 	}
 
