@@ -128,6 +128,11 @@ func (v *verification) anchorInBundle() (string, error) {
 			"give the domain's as well, or verify the record's proof file", ErrKey)
 	}
 
+	if !namesDomain(given, v.issuer) {
+		return v.anchored(AnchorBundle, "the bundle that was given: %d CA certificates, which name no domain; "+
+			"that they belong to %s is the claim of whoever gave them", v.certificates(), v.issuer)
+	}
+
 	return v.anchored(AnchorBundle, "the bundle that was given: %d CA certificates of %s", v.certificates(), v.issuer)
 }
 
@@ -209,7 +214,7 @@ func (v *verification) readKeys(text string) error {
 	}
 	doc, err := directory.ParseKeyDocument(jws.payload)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrFormat, err)
+		return malformed("the key document", err)
 	}
 	if err := checkLimits(doc); err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)

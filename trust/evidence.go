@@ -235,7 +235,7 @@ func (v *verification) evidenceFormat() (string, error) {
 			err = checkLimits(doc)
 		}
 		if err != nil {
-			return "", fmt.Errorf("%w: %w", ErrFormat, err)
+			return "", malformed("a key document", err)
 		}
 		t.docs = append(t.docs, doc)
 		t.issues = append(t.issues, c.payload)
@@ -248,7 +248,7 @@ func (v *verification) evidenceFormat() (string, error) {
 		}
 		page, err := directory.ParsePage(c.payload)
 		if err != nil {
-			return "", fmt.Errorf("%w: %w", ErrFormat, err)
+			return "", malformed("a page", err)
 		}
 		t.pages, t.signed = append(t.pages, page), append(t.signed, signedBy{text, kid})
 	}

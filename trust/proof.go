@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,9 +13,6 @@ import (
 
 // MaxProof bounds a proof file in bytes.
 const MaxProof = 4 << 20
-
-// maxExt bounds a proof file's ext in bytes.
-const maxExt = 4 << 10
 
 // A Proof holds all that is needed to check one record offline (trust.md, "What
 // an auditor gets"). Without Checkpoint, Index and Path it proves origin and
@@ -62,7 +58,8 @@ func encodeCompact(file any) []byte {
 
 // ParseProof reads a proof file strictly: no name twice, none that is unknown, the
 // members of the inclusion proof all or none. What they hold is for Verify to check.
-// The error is ErrFormat, or ErrUnsupported if Crit names what this release doesn't know.
+// The error is ErrFormat, or directory.ErrUnsupported if Crit names anything, since this
+// release knows no name.
 func ParseProof(b []byte) (*Proof, error) {
 	if len(b) > MaxProof {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrFormat, MaxProof)
@@ -87,42 +84,41 @@ func ParseProof(b []byte) (*Proof, error) {
 	return p, nil
 }
 
-// checkExtensions checks the form of ext and crit, and refuses every name in crit.
+// checkExtensions checks the form of ext and crit, which is that of signed structures,
+// and refuses every name in crit.
 func checkExtensions(ext jsontext.Value, crit []string) error {
 	if ext == nil && crit == nil {
 		return nil
 	}
-	if len(ext) > maxExt {
-		return fmt.Errorf("%w: ext has over %d bytes", ErrFormat, maxExt)
-	}
-	members, err := directory.ParseObject(ext)
-	if err != nil || len(members) == 0 {
-		return fmt.Errorf("%w: ext is not a JSON object with a member", ErrFormat)
+	if _, err := directory.NewExtension(ext, crit...); err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	if crit == nil {
 		return nil
-	}
-
-	for i, name := range crit {
-		if member(members, name) == nil || slices.Contains(crit[:i], name) {
-			return fmt.Errorf("%w: crit names %.64q twice, or ext has no such member", ErrFormat, name)
-		}
 	}
 	if len(crit) == 0 {
 		return fmt.Errorf("%w: crit is empty", ErrFormat)
 	}
 
-	return fmt.Errorf("%w: whoever made the file demands that %.64q is understood, which a later release does",
-		ErrUnsupported, crit[0])
+	return fmt.Errorf("%w: crit of the proof file names %.64q", directory.ErrUnsupported, crit[0])
 }
 
-// Why a proof does not hold; what a signature lacks is directory.ErrSignature.
+// malformed is why a part of a file can't be read: ErrFormat, unless it is of a format
+// or has a critical extension that this release doesn't know.
+func malformed(part string, err error) error {
+	if errors.Is(err, directory.ErrUnsupported) {
+		return fmt.Errorf("%s: %w", part, err)
+	}
+
+	return fmt.Errorf("%w: %s: %w", ErrFormat, part, err)
+}
+
+// Why a proof does not hold, besides directory.ErrSignature and directory.ErrUnsupported.
 var (
-	ErrFormat      = errors.New("malformed")
-	ErrUnsupported = errors.New("not supported by this release")
-	ErrKey         = errors.New("not trusted")
-	ErrInclusion   = errors.New("inclusion in the ledger is not proven")
-	ErrExpired     = errors.New("expired")
+	ErrFormat    = errors.New("malformed")
+	ErrKey       = errors.New("not trusted")
+	ErrInclusion = errors.New("inclusion in the ledger is not proven")
+	ErrExpired   = errors.New("expired")
 )
 
 // ExitCode returns the exit code of a command that ends with err (operations.md,
@@ -140,7 +136,7 @@ func ExitCode(err error) int {
 		return 13
 	case errors.Is(err, ErrExpired):
 		return 14
-	case errors.Is(err, ErrFormat), errors.Is(err, ErrUnsupported),
+	case errors.Is(err, ErrFormat), errors.Is(err, directory.ErrUnsupported),
 		errors.Is(err, directory.ErrSignature), errors.Is(err, directory.ErrHeader):
 		return 10
 	}

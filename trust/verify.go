@@ -174,10 +174,10 @@ func (v *verification) format() (string, error) {
 		return "", err
 	}
 	if v.pageJWS, v.pageKey, err = parseOwn(v.proof.Page, directory.TypePage, MaxJWS); err != nil {
-		return "", fmt.Errorf("%w: the page: %w", ErrFormat, err)
+		return "", malformed("the page", err)
 	}
 	if v.signed, err = directory.ParsePage(v.pageJWS.payload); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrFormat, err)
+		return "", malformed("the page", err)
 	}
 	if err := v.readKeys(v.proof.Keys); err != nil {
 		return "", err
@@ -212,7 +212,7 @@ func (v *verification) readRecord() error {
 func (v *verification) statement() (string, error) {
 	c, err := directory.OpenRecord(v.recJWS.payload, v.rec.Disclosures)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrFormat, err)
+		return "", malformed("the record", err)
 	}
 	v.contents = c
 	v.issuer = c.Issuer

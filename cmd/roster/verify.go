@@ -199,6 +199,7 @@ func (a *app) verifyInput(ctx context.Context, what, origin string) (*evidenceIn
 		if err != nil {
 			return nil, err
 		}
+		a.note("There is no file %s; the directory is asked for a registration of that name.", what)
 		path, err := locate(ctx, client, what, origin, apiclient.ReadOptions{})
 		if err != nil {
 			return nil, suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(what)))
