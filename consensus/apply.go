@@ -36,9 +36,10 @@ type state struct {
 	rotated  []rotatedKey           // the one that was rotated last is last
 	revoked  []string               // ids of keys; in key documents, from which snapshots have them
 	issued   *directory.KeyDocument // nil until there is a key
-	members  map[spiffeid.ID]string // where the members' directories are
+	members  map[spiffeid.ID]member // what the members have said of themselves
 	admitted map[spiffeid.ID]int64  // who may become a member, and until when
 	restored uint64                 // of what is sealed: the backup's revision
+	written  Numbers                // the versions and formats that are in force
 	sealed   string                 // why a new epoch must begin before anything else; empty where none must
 
 	// What follows is derived from the above, but for uncovered, which is empty
@@ -96,8 +97,9 @@ func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
 		streams:  map[directory.Audience]*stream{},
 		peerings: map[spiffeid.TrustDomain]directory.Peering{},
 		keys:     map[spiffeid.ID]directory.SigningKey{},
-		members:  map[spiffeid.ID]string{},
+		members:  map[spiffeid.ID]member{},
 		admitted: map[spiffeid.ID]int64{},
+		written:  firstNumbers(),
 	}
 }
 
@@ -229,13 +231,17 @@ func (s *state) change(c *command) (directory.Outcome, error) {
 	case c.Rules != nil:
 		s.rule(c.Rules)
 	case c.Member != nil:
-		s.member(c.Member)
+		return directory.Outcome{}, s.member(c.Member)
+	case c.Feature != nil:
+		return directory.Outcome{}, s.feature(c.Feature)
 	case c.Admit != nil:
 		s.admit(c.Admit)
 	case c.Claim != nil:
 		return s.claim(c.Claim)
 	case c.Settle != nil:
 		s.settle(c.Settle)
+	default:
+		return s.applyNext(c.commandNext)
 	}
 	return directory.Outcome{}, nil
 }
@@ -269,7 +275,7 @@ func (s *state) register(c *register) (directory.Outcome, error) {
 	if err := s.permits(c, old, gone, owner); err != nil {
 		return directory.Outcome{}, err
 	}
-	if owner != c.Granted.Owner || s.policy != c.Granted.Policy {
+	if owner != c.Granted.Owner || s.policy != c.Granted.Policy || c.Format != s.statementFormat() {
 		return directory.Outcome{}, errMoved
 	}
 	lifetime, err := capped(c.Lifetime, c.Until, s.now)
@@ -320,7 +326,7 @@ func (s *state) update(c *update) (directory.Outcome, error) {
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	if old.entry.Statement != c.Statement || s.policy != c.Granted.Policy {
+	if old.entry.Statement != c.Statement || s.policy != c.Granted.Policy || c.Format != s.statementFormat() {
 		return directory.Outcome{}, errMoved
 	}
 	e, lifetime := old.entry, c.Lifetime
@@ -433,6 +439,9 @@ func (s *state) remove(c *remove) (directory.Outcome, error) {
 	reg, err := s.owned(c.RID, c.Caller, c.Commissioning, c.IfMatch)
 	if err != nil {
 		return directory.Outcome{}, err
+	}
+	if c.Format != s.statementFormat() {
+		return directory.Outcome{}, errMoved
 	}
 	if err = s.end(reg, c.Format, func(announced) bool { return true }); err != nil {
 		return directory.Outcome{}, err

@@ -10,6 +10,9 @@ import (
 // expireAll ends those of the named that are past their deadline, each by a
 // change of its own.
 func (s *state) expireAll(c *sweep) error {
+	if c.Format != s.statementFormat() {
+		return nil // the leader names them again
+	}
 	for _, rid := range c.RIDs {
 		s.step()
 		if reg := s.regs.get(rid); reg != nil && s.ended(reg) {

@@ -32,7 +32,7 @@ func newDrive(t testing.TB) *drive {
 // at applies one command, as an entry of its own, some seconds after genesis.
 func (d *drive) at(seconds int64, c command) result {
 	d.t.Helper()
-	data, err := (&batch{commandVersion, genesis + seconds*1000, []command{c}}).encode()
+	data, err := (&batch{firstVersion, genesis + seconds*1000, []command{c}}).encode()
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestKeyDocuments(t *testing.T) {
 		return spiffeid.RequireFromString("spiffe://alpha.test/roster/node/" + n)
 	}
 	key := func(n string, b byte, att string) command {
-		return command{Attest: &attest{node(n), append(make([]byte, 31), b), []string{att}, 0}}
+		return command{Attest: &attest{node(n), append(make([]byte, 31), b), []string{att}}}
 	}
 	d.at(1, command{Peer: &peerBeta})
 	if d.state.issued != nil {
@@ -479,7 +479,9 @@ func TestKeyDocuments(t *testing.T) {
 func TestAnUnknownFormatStopsTheMember(t *testing.T) {
 	d := newDrive(t)
 	c := d.registering(ada, "translator", 600)
-	c.Format = directory.StatementFormat + 1
+	const unknown = 9
+	c.Format = unknown
+	d.state.written.Formats = map[directory.Structure]uint{directory.StructureStatement: unknown}
 	before := d.state.ledger.root()
 	if _, err := d.state.apply(&batch{1, genesis, []command{{Register: c}}}, func() {}); err == nil {
 		t.Fatal("an unknown statement format was applied")

@@ -196,8 +196,11 @@ func inspectItems(r io.Reader) (*Backup, error) {
 	if err := dec.Decode(&h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
-	if b.Domain, err = spiffeid.TrustDomainFromString(h.Domain); err != nil || !known(h.Version) {
-		return nil, fmt.Errorf("%w: it is version %d of %q; this release knows versions to %d", ErrBackup, h.Version, h.Domain, snapshotVersion)
+	if !readsSnapshot(h.Version) {
+		return nil, fmt.Errorf("%w: %w", ErrBackup, newerSnapshot(h.Version, newestSnapshotVersion))
+	}
+	if b.Domain, err = spiffeid.TrustDomainFromString(h.Domain); err != nil {
+		return nil, fmt.Errorf("%w: it is of %q: %w", ErrBackup, h.Domain, err)
 	}
 	if !h.whole() {
 		return nil, fmt.Errorf("%w: its header contradicts itself", ErrBackup)

@@ -201,7 +201,7 @@ func (s *Store) enter(group []*proposal) {
 	f := &flight{group: group}
 	now, err := s.stamp()
 	if err == nil {
-		f.data, err = encodeGroup(group, now)
+		f.data, err = encodeGroup(group, s.Written().Log, now)
 	}
 	if err != nil {
 		f.answer(nil, err)
@@ -253,13 +253,14 @@ func (f *flight) answer(results []result, err error) {
 	}
 }
 
-// encodeGroup encodes the batch of commands that are encoded already.
-func encodeGroup(group []*proposal, now int64) ([]byte, error) {
+// encodeGroup encodes the batch of commands that are encoded already, in that version
+// of the log.
+func encodeGroup(group []*proposal, version uint, now int64) ([]byte, error) {
 	b := struct {
 		Version  uint              `cbor:"1,keyasint"`
 		Time     int64             `cbor:"2,keyasint"`
 		Commands []cbor.RawMessage `cbor:"3,keyasint"`
-	}{commandVersion, now, make([]cbor.RawMessage, len(group))}
+	}{version, now, make([]cbor.RawMessage, len(group))}
 	for i, p := range group {
 		b.Commands[i] = p.command
 	}

@@ -39,7 +39,7 @@ func entriesOf(b *testing.B, d *drive, n int) (entries [][]byte) {
 			}
 			group = append(group, &proposal{command: raw})
 		}
-		data, err := encodeGroup(group, genesis)
+		data, err := encodeGroup(group, firstVersion, genesis)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -47,7 +47,7 @@ func populated(b *testing.B, n int) (*drive, []directory.RID) {
 				Visibility: directory.Visibility{Mesh: true}, Granted: g,
 			}})
 		}
-		rs, err := d.state.apply(&batch{commandVersion, genesis, cs}, func() {})
+		rs, err := d.state.apply(&batch{firstVersion, genesis, cs}, func() {})
 		if err != nil || rs[0].err != nil {
 			b.Fatal(err, rs[0].err)
 		}
@@ -116,7 +116,7 @@ func BenchmarkHolds(b *testing.B) {
 	for b.Loop() {
 		d, rids := populated(b, *benchSize)
 		apply := func(what string, seconds int64, c command) {
-			batch := &batch{commandVersion, genesis + seconds*1000, []command{c}}
+			batch := &batch{firstVersion, genesis + seconds*1000, []command{c}}
 			hold(what, func() {
 				if _, err := d.state.apply(batch, func() {}); err != nil {
 					b.Fatal(err)

@@ -10,10 +10,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// commandVersion is the version of a log entry's encoding. A member that meets
-// a higher one stops applying.
-const commandVersion = 1
-
 // A batch is one log entry: commands that share a time. Golden files hold the
 // encoding of every command; numbers are never reused.
 type batch struct {
@@ -50,6 +46,9 @@ type command struct {
 	Revoke   *revoke    `cbor:"25,keyasint,omitempty"`
 	Amend    *amend     `cbor:"26,keyasint,omitempty"`
 	Decide   *decide    `cbor:"27,keyasint,omitempty"`
+	Feature  *Numbers   `cbor:"28,keyasint,omitempty"`
+
+	commandNext
 }
 
 // weight is how many changes a command is at most.
@@ -177,9 +176,6 @@ type attest struct {
 	Node         spiffeid.ID `cbor:"1,keyasint"`
 	Public       []byte      `cbor:"2,keyasint"`
 	Attestations []string    `cbor:"3,keyasint"`
-	// Overlap is for how long the key document lists another key that the node had before
-	// beside this one, in milliseconds; 0 in what was written before it did.
-	Overlap int64 `cbor:"4,keyasint,omitempty"`
 }
 
 // revoke takes a signing key back, for good.
@@ -234,7 +230,7 @@ type redeem struct {
 type policy struct {
 	Text []byte `cbor:"1,keyasint"` // empty for what is built in
 	// Replaces are the revisions of which the policy in force must have one; null for
-	// any, as in the log entries of releases that compared none.
+	// any.
 	Replaces *[]uint64 `cbor:"2,keyasint,omitempty"`
 }
 
@@ -294,7 +290,7 @@ func decodeBatch(data []byte) (*batch, error) {
 	}
 	var b batch
 	err := decoding.Unmarshal(data, &b)
-	if err == nil && b.Version == commandVersion {
+	if err == nil && readsLog(b.Version) {
 		return &b, nil
 	}
 	var v struct {
@@ -303,10 +299,10 @@ func decodeBatch(data []byte) (*batch, error) {
 	if err := cbor.Unmarshal(data, &v); err != nil {
 		return nil, fmt.Errorf("a log entry is damaged: %w", err)
 	}
-	if v.Version != commandVersion {
-		return nil, fmt.Errorf("a log entry has version %d; this release knows %d: upgrade this node", v.Version, commandVersion)
+	if !readsLog(v.Version) {
+		return nil, newerLog(v.Version, newestLogVersion)
 	}
-	return nil, fmt.Errorf("a log entry has what this release does not know: upgrade this node: %w", err)
+	return nil, fmt.Errorf("a log entry of version %d has a command or member that this release does not read: %w: %w", v.Version, errNewer, err)
 }
 
 func wireGrants(gs []directory.Grant) []grant {

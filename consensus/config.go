@@ -83,6 +83,10 @@ type Config struct {
 	// Aside answers AskLeader for other members, while this one leads: what it knows
 	// beside the log, in memory alone. Nil answers nothing.
 	Aside func(question []byte) []byte
+	// FormatsOf returns which formats of signed structures a peer reads and until when
+	// that holds, by its newest key document; known is false if there is none. Nil asks
+	// of no peer.
+	FormatsOf func(peer spiffeid.TrustDomain) (formats directory.Formats, until time.Time, known bool)
 	// MaxLifetime is the longest lifetime that is granted, in seconds; 0 is
 	// directory.MaxLifetime.
 	MaxLifetime uint32
@@ -90,6 +94,7 @@ type Config struct {
 	Timing      Timing       // zero members have DefaultTiming's values
 	Logger      *slog.Logger // nil discards
 
+	reads  Versions                          // zero is this build's; a test may play an earlier release
 	clock  func() time.Time                  // nil is time.Now; a test may set it wrong
 	faulty func(raft.LogStore) raft.LogStore // nil; a test may make writes fail
 }

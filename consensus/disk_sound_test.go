@@ -96,7 +96,7 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		meta := must(later.List())[0]
 		_, nowhere := raft.NewInmemTransport("")
 		sink := must(later.Create(meta.Version, meta.Index, meta.Term+1, meta.Configuration, meta.ConfigurationIndex, nowhere))
-		if err := errors.Join(encoding.NewEncoder(sink).Encode(&snapshotHeader{Version: snapshotVersion + 1, Domain: alpha.Name()}), sink.Close()); err != nil {
+		if err := errors.Join(encoding.NewEncoder(sink).Encode(&snapshotHeader{Version: newestSnapshotVersion + 1, Domain: alpha.Name()}), sink.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "knows versions to") {

@@ -163,11 +163,23 @@ func (s *state) reissue(c *issue) {
 	}
 }
 
+// issueFormats issues the key document again if the members read other formats by
+// now than it says.
+func (s *state) issueFormats() bool {
+	if s.issued == nil || s.issued.Formats.Equal(s.readable()) {
+		return false
+	}
+
+	s.issue()
+
+	return true
+}
+
 // issue makes the domain's next key document. Its seq is its revision.
 func (s *state) issue() {
 	doc := &directory.KeyDocument{
 		Issuer: s.domain, Epoch: s.epoch, Seq: s.next(),
-		Expires: s.now/1000 + directory.KeyDocumentLifetime, Mesh: s.mesh(), Revoked: s.revoked,
+		Expires: s.now/1000 + directory.KeyDocumentLifetime, Mesh: s.mesh(), Revoked: s.revoked, Formats: s.readable(),
 	}
 	nodes := slices.SortedFunc(maps.Keys(s.keys), func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) })
 	for _, node := range nodes {

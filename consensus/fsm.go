@@ -46,10 +46,20 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 
 // Restore puts a snapshot in the place of the state.
 func (m machine) Restore(r io.ReadCloser) error {
-	state, err := readSnapshot(r, m.cfg.Domain, m.cfg.Index, &snapshotHeader{})
+	var header snapshotHeader
+	state, err := readSnapshot(r, m.cfg.Domain, m.cfg.Index, &header)
+	if err == nil && header.Version > m.cfg.reads.Snapshot {
+		err = newerSnapshot(header.Version, m.cfg.reads.Snapshot)
+	}
+	if err == nil {
+		err = m.cfg.reads.lacks(state.written)
+	}
 	if err := errors.Join(err, r.Close()); err != nil {
 		err = fmt.Errorf("restore a snapshot: %w", err)
 		m.unread.Store(&err)
+		if m.running.Load() != nil && errors.Is(err, errNewer) {
+			m.fail(err) // its leader would send it again and again
+		}
 		return err
 	}
 	state.fillIndex() // before the lock is held: nothing is applied meanwhile, and 10^6 take seconds
@@ -68,6 +78,9 @@ func (s *Store) applyEntry(entry *raft.Log) ([]result, error) {
 		return nil, err
 	}
 	b, err := decodeBatch(entry.Data)
+	if err == nil && b.Version > s.cfg.reads.Log {
+		err = newerLog(b.Version, s.cfg.reads.Log)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +99,9 @@ func (s *Store) applyEntry(entry *raft.Log) ([]result, error) {
 	s.moved()
 	if !b.ofRegistrations() {
 		s.agree()
+		if err == nil {
+			err = s.cfg.reads.lacks(s.state.written)
+		}
 	}
 	return results, err
 }
@@ -94,13 +110,14 @@ func (s *Store) applyEntry(entry *raft.Log) ([]result, error) {
 type glimpse struct {
 	position directory.Position
 	sealed   bool
+	written  Numbers // its Formats are never modified
 }
 
 // moved tells everyone who waits that the state has changed, and the index's
 // clock what time the log has reached (rule T4). The caller holds mu.
 func (s *Store) moved() {
 	s.cfg.Index.Clock.Advance(time.UnixMilli(s.state.now))
-	s.shown.Store(&glimpse{s.state.position(), s.state.sealed != ""})
+	s.shown.Store(&glimpse{s.state.position(), s.state.sealed != "", s.state.written})
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

@@ -39,6 +39,9 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// nextReads is what a later release may read.
+var nextReads = Versions{2, 3, 4, directory.Formats{directory.StructurePage: {1, 2}}}
+
 // every command and request, filled.
 func everyCommand() []command {
 	rid := directory.NewRID(genesis, [10]byte{1, 2, 3})
@@ -53,13 +56,13 @@ func everyCommand() []command {
 		{Remove: &remove{1, rid, ada, true, nil}},
 		{Expire: &sweep{1, []directory.RID{rid}}},
 		{Announce: &sweep{1, []directory.RID{rid}}},
-		{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, 0}},
+		{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}},
 		{Issue: &issue{12}},
 		{Peer: &peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true, directory.Hash{}, 0, false, directory.BundleEndpoint{}, directory.PeerRules{}, directory.PeerRules{}}},
 		{Epoch: &epoch{1793491200, "bootstrap"}},
 		{Regrant: &regrant{[]regrantItem{{rid, 4, g, nil}}}},
 		{Rules: &Rules{Hold: 3600, PerOwner: 1000}},
-		{Member: &member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true}},
+		{Member: &member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true, nextReads}},
 		{Admit: &admission{must(alphaNode("n3")), 1793577600}},
 		{Renew: &renew{ada, true, renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		{Redeem: &redeem{directory.Hash{8}, peer{beta, directory.PeeringActive, []byte("{}"), []string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true, directory.BundleEndpoint{URL: "https://b:8400/bundle", Profile: directory.ProfileSPIFFE, ID: spiffeid.RequireFromPath(beta, "/roster/node/1")}, directory.PeerRules{}, directory.PeerRules{}}}},
@@ -73,13 +76,13 @@ func everyCommand() []command {
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 		{Peer: &peer{Domain: beta, State: directory.PeeringActive, Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
 			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6, MaxLifetime: 7, OnStale: directory.OnStaleHide}}},
-		{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, keyOverlap}},
 		{Revoke: &revoke{directory.Hash{6}.String()}},
 		{Decide: &decide{&verdict{4, directory.Hash{5}}}},
 		{Rules: &Rules{PerOwner: 10, Owners: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/tool/*")), 0}, {must(directory.ParseIdentityPattern(ada.String())), 5}}}},
 		{Rules: &Rules{BytesPerOwner: 1 << 24, Registrations: 1e6, Bytes: 1 << 32, OwnersBytes: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/roster/source/*")), 1 << 28}}}},
 		{Policy: &policy{[]byte("permit (principal, action, resource);"), &[]uint64{0, 7}}},
 		{Policy: &policy{nil, &[]uint64{}}},
+		{Feature: &Numbers{2, 3, 4, map[directory.Structure]uint{directory.StructurePage: 2}}},
 	}
 }
 
@@ -91,20 +94,20 @@ func TestTheEncodingOfCommands(t *testing.T) {
 	var out strings.Builder
 	seen := map[string]bool{}
 	for _, c := range everyCommand() {
-		b := &batch{commandVersion, genesis, []command{c}}
+		b := &batch{firstVersion, genesis, []command{c}}
 		data := must(b.encode())
 		back, err := decodeBatch(data)
 		if err != nil || !reflect.DeepEqual(back, b) {
 			t.Errorf("read back is %+v, %v", back, err)
 		}
 		for i, v := 0, reflect.ValueOf(c); i < v.NumField(); i++ {
-			if !v.Field(i).IsNil() {
+			if v.Field(i).Kind() == reflect.Pointer && !v.Field(i).IsNil() {
 				fmt.Fprintf(&out, "# %s\n%s", v.Type().Field(i).Name, describe(data))
 				seen[v.Type().Field(i).Name] = true
 			}
 		}
 	}
-	if n := reflect.TypeFor[command]().NumField(); len(seen) != n {
+	if n := reflect.TypeFor[command]().NumField() - 1; len(seen) != n { // without commandNext
 		t.Errorf("%d of %d commands are shown", len(seen), n)
 	}
 	golden(t, "commands-1.golden", out.String())
@@ -116,8 +119,8 @@ func TestThePropositionIsABatch(t *testing.T) {
 	for _, c := range everyCommand() {
 		group = append(group, &proposal{command: must(encoding.Marshal(c))})
 	}
-	want := must((&batch{commandVersion, genesis, everyCommand()}).encode())
-	if got := must(encodeGroup(group, genesis)); !bytes.Equal(got, want) {
+	want := must((&batch{firstVersion, genesis, everyCommand()}).encode())
+	if got := must(encodeGroup(group, firstVersion, genesis)); !bytes.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}
 }
@@ -151,7 +154,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&presenceWord{genesis}, &presenceAnswer{Epoch: 1, Revision: 2}, &readWord{}, &termWord{3}, &termAnswer{3},
 		&request{Order: &order{verbRemove, must(alphaNode("n3"))}}, &request{Order: &order{Verb: verbTransfer}},
 		&vouchWord{must(alphaNode("n3"))}, &vouchAnswer{true},
-		&joinWord{"n3:8402", "https://n3:8400", true, 1, 2, 3, []Member{{must(alphaNode("n3")), "n3:8402"}}},
+		&joinWord{"n3:8402", "https://n3:8400", true, 1, 2, 3, []Member{{must(alphaNode("n3")), "n3:8402"}}, nextReads},
 		&joinAnswer{true, &Member{must(alphaNode("n3")), "n3:8402"}, &joinWord{Address: "n2:8402"}, directory.Forbidden, "no"},
 		&restoreAnswer{Restored{directory.Position{Epoch: 1, Revision: 2}, directory.Position{Epoch: 1, Revision: 3}, directory.Position{Epoch: 4, Revision: 4}, 5}, directory.Conflict, "no"},
 	} {
@@ -169,7 +172,7 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 func everyItem(t *testing.T) *state {
 	d := newDrive(t)
 	d.at(1, command{Peer: &peerBeta})
-	d.at(2, command{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}, 0}})
+	d.at(2, command{Attest: &attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}})
 	d.register(3, ada, "kept", 600)
 	gone := d.register(3, ada, "removed", 600)
 	d.register(3, ada, "expired", 60)
@@ -189,7 +192,7 @@ func TestTheEncodingOfASnapshot(t *testing.T) {
 		}
 		out.WriteString(describe(item))
 	}
-	golden(t, "snapshot-2.golden", out.String())
+	golden(t, "snapshot-1.golden", out.String())
 }
 
 func TestABackupOfEveryItemIsInspected(t *testing.T) {
@@ -209,8 +212,8 @@ func TestADamagedRegistrationInASnapshot(t *testing.T) {
 	resting := e.Document.Resting()
 	for name, w := range map[string]regSnapshot{
 		"a document":                   {Kind: directory.KindAD, Document: resting[:len(resting)-3]},
-		"a document with a projection": {Kind: directory.KindAD, Document: resting[:len(resting)-3], Packed: pack(directory.Document{}, &directory.Projection{})},
-		"a projection":                 {Kind: directory.KindAD, Document: resting, Packed: &packed{directory.PackedVersion, []byte{200}}},
+		"a document with a projection": {Kind: directory.KindAD, Document: resting[:len(resting)-3], Packed: *pack(directory.Document{}, &directory.Projection{})},
+		"a projection":                 {Kind: directory.KindAD, Document: resting, Packed: packed{directory.PackedVersion, []byte{200}}},
 	} {
 		if _, err := w.thaw(alpha); err == nil {
 			t.Errorf("%s: taken", name)

@@ -33,6 +33,7 @@ type joinWord struct {
 	Revision uint64   `cbor:"5,keyasint,omitempty"`
 	Expect   int      `cbor:"6,keyasint,omitempty"` // with how many it would begin a domain
 	Found    []Member `cbor:"7,keyasint,omitempty"` // whom it has found for that, itself too, by id
+	Reads    Versions `cbor:"8,keyasint"`           // what its release reads
 }
 
 // A joinAnswer says that the door is the leader's and what came of it; or who
@@ -128,9 +129,9 @@ func (s *Store) stand(err error) string {
 func (s *Store) seated() bool {
 	me, is := s.server(s.cfg.Node)
 	s.mu.RLock()
-	api := s.state.members[s.cfg.Node]
+	said, told := s.state.members[s.cfg.Node]
 	s.mu.RUnlock()
-	return is && api == s.cfg.API && me.Address == s.self().Address && (me.voter || s.cfg.Reader) &&
+	return is && told && said.API == s.cfg.API && said.Reads.equal(s.cfg.reads) && me.Address == s.self().Address && (me.voter || s.cfg.Reader) &&
 		s.Heard() < 10*s.cfg.Timing.Heartbeat
 }
 
@@ -139,6 +140,7 @@ func (s *Store) wish() *joinWord {
 	return &joinWord{
 		Address: s.self().Address, API: s.cfg.API, Reader: s.cfg.Reader,
 		Epoch: at.Epoch, Revision: at.Revision, Expect: s.cfg.Expect, Found: s.found.get(),
+		Reads: s.cfg.reads,
 	}
 }
 
@@ -312,6 +314,8 @@ func (s *Store) open(ctx context.Context, from spiffeid.ID, word *joinWord) *joi
 // seat does, as the leader, what a node asks for: it becomes a member where an
 // operator has admitted it, without a vote first.
 func (s *Store) seat(ctx context.Context, from spiffeid.ID, word *joinWord) error {
+	s.seating.Lock()
+	defer s.seating.Unlock()
 	if err := s.judge(from, word); err != nil {
 		return err
 	}
@@ -347,12 +351,12 @@ func (s *Store) seat(ctx context.Context, from spiffeid.ID, word *joinWord) erro
 		s.log.Info("the domain's members change", "node", from, "address", word.Address, "voter", is)
 	}
 	s.mu.RLock()
-	api, told := s.state.members[from]
+	said, told := s.state.members[from]
 	s.mu.RUnlock()
-	if api == word.API && (is || told) {
+	if told && said.API == word.API && said.Reads.equal(word.Reads) {
 		return nil
 	}
-	_, err := s.propose(ctx, &command{Member: &member{ID: from, API: word.API}})
+	_, err := s.propose(ctx, &command{Member: &member{ID: from, API: word.API, Reads: word.Reads}})
 	return err
 }
 
@@ -368,6 +372,12 @@ func (s *Store) judge(from spiffeid.ID, word *joinWord) error {
 	all := s.servers()
 	if word.Address == "" || len(word.Address) > 300 || len(word.API) > 300 {
 		return directory.Refuse(directory.BadRequest, "%s gives no usable address", from)
+	}
+	if err := word.Reads.check(); err != nil {
+		return directory.Refuse(directory.BadRequest, "%s does not say what it reads: %w", from, err)
+	}
+	if err := word.Reads.lacks(s.Written()); err != nil {
+		return tooOld(from, err)
 	}
 	for _, m := range all {
 		if m.Address == word.Address && m.ID != from {

@@ -86,7 +86,7 @@ func (s *Store) prepare(req *request) (*command, error) {
 		return s.prepareRenew(req.Renew)
 	case req.Remove != nil:
 		r := req.Remove
-		return &command{Remove: &remove{directory.StatementFormat, r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch}}, nil
+		return &command{Remove: &remove{s.statementFormat(), r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch}}, nil
 	case req.Transfer != nil:
 		return s.prepareTransfer(req.Transfer)
 	case req.Peer != nil:
@@ -116,7 +116,7 @@ func (s *Store) prepare(req *request) (*command, error) {
 func (s *Store) prepareRegister(r *registerRequest) (*command, error) {
 	now := s.cfg.clock().UnixMilli()
 	c := &register{
-		Format: directory.StatementFormat, RID: newRID(now), Salt: newSalt(),
+		Format: s.statementFormat(), RID: newRID(now), Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning,
 		Agent: r.Agent, Kind: r.Kind, Document: r.Document,
 		Lifetime: s.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present, Absent: r.Absent, For: r.For,
@@ -199,7 +199,7 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*command, error) {
 	subject := Subject{e.RID, e.Agent, e.Owner, doc, p, e.Visibility}
 	c := &update{
 		Until:  untilOf(doc),
-		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(),
+		Format: s.statementFormat(), RID: e.RID, Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: e.Statement,
 		Document: doc.AtRest().Resting(), Lifetime: s.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: s.decide(subject),
 		Made: &made{Packed: pack(doc, p)}, Unchanged: r.Patch == nil,

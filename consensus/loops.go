@@ -153,10 +153,10 @@ func (s *Store) sweepAt(clock time.Time) {
 	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Write)
 	defer cancel()
 	for part := range slices.Chunk(expired, maxSwept) {
-		s.sweepWith(ctx, &command{Expire: &sweep{directory.StatementFormat, part}})
+		s.sweepWith(ctx, &command{Expire: &sweep{s.statementFormat(), part}})
 	}
 	for part := range slices.Chunk(renewed, maxSwept) {
-		s.sweepWith(ctx, &command{Announce: &sweep{directory.StatementFormat, part}})
+		s.sweepWith(ctx, &command{Announce: &sweep{s.statementFormat(), part}})
 	}
 	if doc != nil && (rotated || doc.Expires-now < reissueAfter) {
 		s.sweepWith(ctx, &command{Issue: &issue{doc.Seq}})

@@ -6,15 +6,18 @@ import (
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
-// member says where a member's directory is, or that it is a member no more: its
-// signing key then speaks for the domain no longer. Who is a member is for Raft's
-// configuration to say.
+// member says where a member's directory is and what its release reads, or that it is
+// a member no more: its signing key then speaks for the domain no longer. Who is a
+// member is for Raft's configuration to say.
 type member struct {
-	ID   spiffeid.ID `cbor:"1,keyasint"`
-	API  string      `cbor:"2,keyasint,omitempty"`
-	Gone bool        `cbor:"3,keyasint,omitempty"`
+	ID    spiffeid.ID `cbor:"1,keyasint"`
+	API   string      `cbor:"2,keyasint,omitempty"`
+	Gone  bool        `cbor:"3,keyasint,omitempty"`
+	Reads Versions    `cbor:"4,keyasint"`
 }
 
 // admission is an operator's leave for a node to become a member, once.
@@ -26,17 +29,36 @@ type admission struct {
 // maxAdmissions bounds how many nodes are expected at a time.
 const maxAdmissions = 64
 
-func (s *state) member(c *member) {
+// member takes a member's word of itself. One whose release doesn't read what the
+// domain writes is refused: it could not apply the log.
+func (s *state) member(c *member) error {
 	if c.Gone {
 		s.farewell(c.ID)
-		return
+		return nil
 	}
-	if api, known := s.members[c.ID]; known && api == c.API {
-		return
+
+	if err := c.Reads.lacks(s.written); err != nil {
+		return tooOld(c.ID, err)
 	}
-	s.members[c.ID] = c.API
+
+	if old, known := s.members[c.ID]; known && old.API == c.API && old.Reads.equal(c.Reads) {
+		return nil
+	}
+
+	c.Reads.Formats = c.Reads.Formats.Normal()
+	s.members[c.ID] = *c
 	delete(s.admitted, c.ID)
-	s.next()
+
+	if !s.issueFormats() {
+		s.next()
+	}
+
+	return nil
+}
+
+// tooOld refuses a node whose release doesn't read what the domain writes.
+func tooOld(node spiffeid.ID, why error) error {
+	return directory.Refuse(directory.Forbidden, "%s cannot be a member: %w", node, why)
 }
 
 // farewell forgets a former member.
@@ -49,7 +71,7 @@ func (s *state) farewell(id spiffeid.ID) {
 	switch {
 	case signed:
 		s.issue()
-	case known:
+	case known && !s.issueFormats():
 		s.next()
 	}
 }
@@ -68,8 +90,8 @@ func (s *state) admit(c *admission) {
 // memberList returns the members in the order of their ids.
 func (s *state) memberList() []member {
 	var all []member
-	for id, api := range s.members {
-		all = append(all, member{ID: id, API: api})
+	for _, m := range s.members {
+		all = append(all, m)
 	}
 	slices.SortFunc(all, func(a, b member) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 	return all

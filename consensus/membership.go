@@ -23,6 +23,9 @@ func newStore(cfg Config) (*Store, error) {
 	if cfg.clock == nil {
 		cfg.clock = time.Now
 	}
+	if cfg.reads.Log == 0 {
+		cfg.reads = ReadableVersions()
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -34,7 +37,7 @@ func newStore(cfg Config) (*Store, error) {
 		batches: newBatcher(), growth: growth{due: make(chan struct{}, 1)}, courier: newCourier(), lines: newSwitchboard(), regrants: make(chan struct{}, 1),
 		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}), agreed: make(chan struct{}),
 	}
-	s.shown.Store(&glimpse{})
+	s.shown.Store(&glimpse{written: firstNumbers()})
 	s.gates = map[spiffeid.ID]chan struct{}{}
 	s.telling = map[raft.ServerID]chan struct{}{}
 	s.presence.seen = map[spiffeid.ID]sighting{}
@@ -66,6 +69,9 @@ func (s *Store) start() (err error) {
 	}
 	if err := own(s.cfg.Dir, s.cfg.Node); err != nil {
 		return fmt.Errorf("note whose data this is: %w", err)
+	}
+	if err := s.disk.readableBy(s.cfg.reads, s.cfg.Dir); err != nil {
+		return fmt.Errorf("read %s: %w", s.cfg.Dir, err)
 	}
 	dropSpools(s.cfg.Dir)
 	if err := s.bootstrap(); err != nil {

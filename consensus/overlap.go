@@ -39,8 +39,8 @@ func (k keySnapshot) key() directory.SigningKey {
 // another. One that was rotated and is attested again signs once more, whosever it was.
 func (s *state) rotate(c *attest) {
 	s.unlist(func(k rotatedKey) bool { return bytes.Equal(k.Public, c.Public) })
-	if old, ok := s.keys[c.Node]; ok && c.Overlap > 0 && !bytes.Equal(old.Public, c.Public) {
-		s.rotated = append(slices.Clip(s.rotated), rotatedKey{old, s.now + c.Overlap})
+	if old, ok := s.keys[c.Node]; ok && !bytes.Equal(old.Public, c.Public) {
+		s.rotated = append(slices.Clip(s.rotated), rotatedKey{old, s.now + keyOverlap})
 		s.rotated = s.rotated[max(0, len(s.rotated)-maxRotated):]
 	}
 }
@@ -85,12 +85,7 @@ func (s *Store) prepareKey(k *attest) (*command, error) {
 	if node, is := s.state.keyOf(k.Public); is && node != k.Node {
 		return nil, directory.Refuse(directory.Conflict, "the signing key is that of %s: each node has one of its own", node)
 	}
-	c := *k
-	c.Overlap = 0
-	if old, ok := s.state.keys[k.Node]; ok && !bytes.Equal(old.Public, k.Public) {
-		c.Overlap = keyOverlap
-	}
-	return &command{Attest: &c}, nil
+	return &command{Attest: k}, nil
 }
 
 // keyOf returns the node that a listed key is of.

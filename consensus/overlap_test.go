@@ -19,7 +19,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	d := newDrive(t)
 	public := func(b byte) []byte { return append(make([]byte, 31), b) }
 	attests := func(node string, b byte) command {
-		return command{Attest: &attest{must(alphaNode(node)), public(b), []string{fmt.Sprint("by ", b)}, keyOverlap}}
+		return command{Attest: &attest{must(alphaNode(node)), public(b), []string{fmt.Sprint("by ", b)}}}
 	}
 	revokes := func(b byte) command { return command{Revoke: &revoke{directory.KeyID(public(b))}} }
 	lists := func(when string, want ...byte) {
@@ -81,24 +81,12 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	}
 }
 
-// A log that was written before keys overlapped makes what it made then: members that
-// read it at different times must not sign two documents of one seq.
-func TestALogOfBeforeRotatedKeysOverlapped(t *testing.T) {
-	d := newDrive(t)
-	for b := byte(1); b < 4; b++ {
-		d.at(int64(b), command{Attest: &attest{must(alphaNode("n1")), append(make([]byte, 31), b), []string{"a.b.c"}, 0}})
-	}
-	if doc := d.state.issued; len(doc.Keys) != 1 || doc.Keys[0].Public[31] != 3 || len(d.state.rotated) > 0 {
-		t.Errorf("the document lists %v", doc.Keys)
-	}
-}
-
 // Nobody takes a key document that lists a key twice, or more keys than there may be.
 func TestRotatedKeysLeaveTheDocumentFitToBeTaken(t *testing.T) {
 	d := newDrive(t)
 	public := func(b byte) []byte { return append(make([]byte, 31), b) }
 	attests := func(node string, b byte) {
-		d.at(1, command{Attest: &attest{must(alphaNode(node)), public(b), []string{"a.b.c"}, keyOverlap}})
+		d.at(1, command{Attest: &attest{must(alphaNode(node)), public(b), []string{"a.b.c"}}})
 		if _, err := directory.ParseKeyDocument(d.state.issued.Payload()); err != nil || len(d.state.issued.Keys) > directory.MaxSigningKeys {
 			t.Fatalf("%d keys: %v", len(d.state.issued.Keys), err)
 		}

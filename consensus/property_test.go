@@ -219,7 +219,7 @@ func (a *author) next() command {
 		return command{Peer: &p}
 	case 9:
 		p := attest{Public: make([]byte, 32), Attestations: []string{fmt.Sprint(a.now)}}
-		p.Public[0], p.Overlap = rapid.SampledFrom([]byte{0, 1, 2}).Draw(rt, "key"), rapid.SampledFrom([]int64{0, 5000, keyOverlap}).Draw(rt, "overlap")
+		p.Public[0] = rapid.SampledFrom([]byte{0, 1, 2}).Draw(rt, "key")
 		p.Node = must(alphaNode("n"))
 		return command{Attest: &p}
 	case 10:
@@ -249,7 +249,7 @@ func (a *author) step() {
 }
 
 func (a *author) enter(cs []command) {
-	b := &batch{commandVersion, genesis + a.now*1000, cs}
+	b := &batch{firstVersion, genesis + a.now*1000, cs}
 	data := must(b.encode())
 	a.log = append(a.log, data)
 	for _, r := range must(a.state.apply(must(decodeBatch(data)), func() {})) {

@@ -184,7 +184,7 @@ func quickBatch(data []byte) (*batch, bool) {
 	q.members(func(key uint64) {
 		switch key {
 		case 1:
-			b.Version = uint(q.number(commandVersion))
+			b.Version = uint(q.number(newestLogVersion))
 		case 2:
 			b.Time = int64(q.number(mostTime))
 		case 3:
@@ -193,7 +193,7 @@ func quickBatch(data []byte) (*batch, bool) {
 			q.bad = true
 		}
 	})
-	return b, !q.bad && len(q.in) == 0 && b.Version == commandVersion
+	return b, !q.bad && len(q.in) == 0 && readsLog(b.Version)
 }
 
 func (q *quick) command() (c command) {

@@ -14,14 +14,14 @@ func quickly() (commands, requests [][]byte) {
 		if c.Register == nil {
 			continue
 		}
-		commands = append(commands, must((&batch{commandVersion, genesis, []command{c, {}}}).encode()))
+		commands = append(commands, must((&batch{firstVersion, genesis, []command{c, {}}}).encode()))
 	}
 	full := *everyCommand()[0].Register
 	full.Present, full.Absent, full.Until, full.For, full.Lifetime = true, true, genesis, tool, 1<<20
 	full.Made = &made{make([]byte, 32), make([]byte, 64), make([]byte, 64), &packed{1, make([]byte, 24)}}
 	full.Document = make([]byte, 300)
 	full.Visibility, full.IfMatch = directory.Visibility{}, []uint64{}
-	commands = append(commands, must((&batch{commandVersion, genesis, []command{{Register: &full}}}).encode()))
+	commands = append(commands, must((&batch{firstVersion, genesis, []command{{Register: &full}}}).encode()))
 	judged := uint64(1 << 40)
 	for _, who := range []caller{{Identity: ada}, {tool, true, "req-1", directory.Hash{4}, genesis, &judged}} {
 		for _, p := range []*packed{nil, {1, []byte{0}}} {

@@ -22,7 +22,7 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), directory.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
 	apply := func(seconds int64, c *command) error {
 		t.Helper()
-		results, err := s.apply(&batch{Version: commandVersion, Time: seconds * 1000, Commands: []command{*c}}, func() {})
+		results, err := s.apply(&batch{Version: firstVersion, Time: seconds * 1000, Commands: []command{*c}}, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,13 +102,13 @@ func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
 	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), directory.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
 	apply := func(was, next peer) error {
 		t.Helper()
-		results, err := s.apply(&batch{Version: commandVersion, Time: 10_000, Commands: []command{{Amend: &amend{was, next}}}}, func() {})
+		results, err := s.apply(&batch{Version: firstVersion, Time: 10_000, Commands: []command{{Amend: &amend{was, next}}}}, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return results[0].err
 	}
-	if _, err := s.apply(&batch{Version: commandVersion, Time: 10_000, Commands: []command{{Epoch: &epoch{10, "test"}}}}, func() {}); err != nil {
+	if _, err := s.apply(&batch{Version: firstVersion, Time: 10_000, Commands: []command{{Epoch: &epoch{10, "test"}}}}, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	none := peer{Domain: beta}

@@ -61,7 +61,7 @@ func TestOthersAreLetInWithinAList(t *testing.T) {
 	}
 	apply := func(seconds int64, cs ...command) (seen []uint64) {
 		t.Helper()
-		rs, err := d.state.apply(&batch{commandVersion, genesis + seconds*1000, cs}, func() {
+		rs, err := d.state.apply(&batch{firstVersion, genesis + seconds*1000, cs}, func() {
 			seen = append(seen, d.state.revision)
 			if len(d.state.uncovered) > 0 {
 				t.Error("others see what is announced and not pinned yet")

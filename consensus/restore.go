@@ -234,7 +234,7 @@ func (s *Store) quiesce(ctx context.Context) (release func(), err error) {
 func (s *state) outline() *state {
 	o := newState(s.domain, nil)
 	o.epoch, o.revision, o.now, o.policy, o.rules, o.issued, o.sealed = s.epoch, s.revision, s.now, s.policy, s.rules, s.issued, s.sealed
-	o.law = s.law
+	o.law, o.written = s.law, s.written
 	o.ledger = frontier{s.ledger.size, slices.Clone(s.ledger.edges)}
 	o.peerings, o.keys, o.rotated, o.revoked = maps.Clone(s.peerings), maps.Clone(s.keys), s.rotated, s.revoked
 	o.members, o.admitted = maps.Clone(s.members), maps.Clone(s.admitted)
@@ -276,7 +276,7 @@ func (s *state) succeed(live *state, reason string) {
 	s.epoch, s.revision = max(s.epoch, live.epoch), max(s.revision, live.revision)
 	s.now, s.policy = max(s.now, live.now), max(s.policy, live.policy)
 	s.rules, s.issued, s.keys, s.rotated, s.members, s.admitted = live.rules, live.issued, live.keys, live.rotated, live.members, live.admitted
-	s.verdict = nil
+	s.verdict, s.written = nil, live.written
 	if live.law.Revision > 0 {
 		s.law = live.law
 	}

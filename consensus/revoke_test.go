@@ -18,13 +18,13 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 	node := must(alphaNode("n0"))
 	lost, other := make([]byte, 32), append(make([]byte, 31), 1)
 	id := directory.KeyID(lost)
-	d.at(1, command{Attest: &attest{node, lost, []string{"a.b.c"}, 0}})
+	d.at(1, command{Attest: &attest{node, lost, []string{"a.b.c"}}})
 	if doc := d.state.issued; len(doc.Keys) != 1 || doc.Keys[0].KeyID() != id {
 		t.Fatalf("the key document is %+v", doc)
 	}
 	d.at(2, command{Revoke: &revoke{id}})
 	revision := d.state.revision
-	d.at(3, command{Attest: &attest{node, lost, []string{"d.e.f"}, 0}})
+	d.at(3, command{Attest: &attest{node, lost, []string{"d.e.f"}}})
 	d.at(3, command{Revoke: &revoke{id}})
 	if d.state.revision != revision {
 		t.Errorf("revision %d after %d: a revoked key came back, or was revoked twice", d.state.revision, revision)
@@ -38,7 +38,7 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 			t.Errorf("by %s %v are revoked, and %v are keys", what, s.revoked, s.keys)
 		}
 	}
-	d.at(4, command{Attest: &attest{node, other, []string{"a.b.c"}, 0}})
+	d.at(4, command{Attest: &attest{node, other, []string{"a.b.c"}}})
 	if doc := d.state.issued; len(doc.Keys) != 1 || doc.Keys[0].KeyID() == id || !slices.Equal(doc.Revoked, []string{id}) {
 		t.Errorf("the key document is %+v", doc)
 	}

@@ -201,8 +201,8 @@ func (s *Store) apis() map[spiffeid.ID]string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	apis := make(map[spiffeid.ID]string, len(s.state.members))
-	for id, api := range s.state.members {
-		apis[id] = api
+	for id, m := range s.state.members {
+		apis[id] = m.API
 	}
 	return apis
 }

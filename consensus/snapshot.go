@@ -17,13 +17,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// snapshotVersion is the version of a snapshot's encoding. Since 2 documents are as
-// they rest, with what was made of them; this release reads 1 as well.
-const snapshotVersion = 2
-
-// known reports whether this release reads that version.
-func known(version uint) bool { return version == 1 || version == snapshotVersion }
-
 // A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
 // holds, members, admissions, spent proofs, claims, registrations and streams whose numbers
 // it gives, in an order that depends on the state alone, so equal states have equal
@@ -69,6 +62,9 @@ type snapshotHeader struct {
 	Claims   int         `cbor:"22,keyasint,omitempty"`
 	Verdict  *verdict    `cbor:"23,keyasint,omitempty"`
 	Restored uint64      `cbor:"24,keyasint,omitempty"` // of what is sealed: the backup's revision
+	Written  Numbers     `cbor:"25,keyasint"`
+
+	headerNext
 }
 
 type regSnapshot struct {
@@ -94,7 +90,7 @@ type regSnapshot struct {
 	Leaf         uint64               `cbor:"20,keyasint"`
 	Salt         directory.Salt       `cbor:"21,keyasint"`
 	Until        int64                `cbor:"22,keyasint,omitempty"`
-	Packed       *packed              `cbor:"23,keyasint,omitempty"`
+	Packed       packed               `cbor:"23,keyasint"`
 	Others       *provenance          `cbor:"24,keyasint,omitempty"` // null for nobody
 }
 
@@ -125,8 +121,9 @@ type announcedSnapshot struct {
 func (s *state) snapshot() *snapshot {
 	sn := &snapshot{
 		header: snapshotHeader{
-			Version: snapshotVersion, Domain: s.domain.Name(), Epoch: s.epoch, Revision: s.revision, Now: s.now,
+			Version: s.written.Snapshot, Domain: s.domain.Name(), Epoch: s.epoch, Revision: s.revision, Now: s.now,
 			Policy: s.policy, Verdict: s.verdict, Size: s.ledger.size, Edges: slices.Clone(s.ledger.edges),
+			Written: s.written,
 		},
 		peerings: slices.Collect(maps.Values(s.peerings)),
 		keys:     slices.Collect(maps.Values(s.keys)),
@@ -158,6 +155,9 @@ func (s *state) snapshot() *snapshot {
 	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.sealed
 	h.Restored = s.restored
 	h.Spent, h.Claims = len(sn.spent), len(sn.claims)
+	if h.Version > firstVersion {
+		h.headerNext = nextHeader()
+	}
 	return sn
 }
 
@@ -236,14 +236,14 @@ func (r *registration) freeze() regSnapshot {
 		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Resting(), e.Visibility, e.Lifetime,
 		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt, e.Created, e.Revision, e.Statement,
 		wireGrants(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
-		&packed{directory.PackedVersion, e.Packed.Code()}, (*provenance)(r.others),
+		packed{directory.PackedVersion, e.Packed.Code()}, (*provenance)(r.others),
 	}
 }
 
 // document returns w's document and its projection, made anew where another release
 // made the one that is there.
 func (w *regSnapshot) document() (directory.Document, directory.Packed, error) {
-	if w.Packed != nil && w.Packed.Version == directory.PackedVersion {
+	if w.Packed.Version == directory.PackedVersion {
 		doc := directory.LoadDocument(w.Kind, w.Document)
 		_, err := directory.Unpack(doc, w.Packed.Code) // which would find damage to either
 		return doc, directory.LoadPacked(w.Packed.Code), err

@@ -23,13 +23,17 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 	if err := dec.Decode(h); err != nil {
 		return nil, err
 	}
-	if !known(h.Version) || h.Domain != domain.Name() {
-		return nil, fmt.Errorf("it is version %d of %s; this is a member of %s that knows versions to %d", h.Version, h.Domain, domain.Name(), snapshotVersion)
+	switch {
+	case !readsSnapshot(h.Version):
+		return nil, newerSnapshot(h.Version, newestSnapshotVersion)
+	case h.Domain != domain.Name():
+		return nil, fmt.Errorf("it is of %s; this is a member of %s", h.Domain, domain.Name())
 	}
 	s.epoch, s.revision, s.now, s.policy = h.Epoch, h.Revision, h.Now, h.Policy
 	s.verdict = h.Verdict
 	s.ledger, s.sealed = frontier{h.Size, h.Edges}, h.Sealed
 	s.restored = h.Restored
+	s.written = h.Written
 	if h.Rules != nil {
 		s.rules = *h.Rules
 	}
@@ -55,7 +59,7 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Ind
 		}),
 		decodeEach(dec, h.Formers, func(f former) { s.former.owners[f.RID], s.former.queue = f, append(s.former.queue, f) }),
 		decodeEach(dec, h.Holds, func(o hold) { s.holds.names[o.Agent], s.holds.queue = o, append(s.holds.queue, o) }),
-		decodeEach(dec, h.Members, func(m member) { s.members[m.ID] = m.API }),
+		decodeEach(dec, h.Members, func(m member) { s.members[m.ID] = m }),
 		decodeEach(dec, h.Admitted, func(a admission) { s.admitted[a.ID] = a.Until }),
 		decodeEach(dec, h.Spent, func(p spend) { s.spent.add(p) }),
 		decodeEach(dec, h.Claims, func(c claimed) { s.claims.add(&c) }),

@@ -34,6 +34,7 @@ type Store struct {
 	outside   atomic.Pointer[string] // why this node is no member yet; nil where it is
 	found     candidates
 	restores  sync.Mutex                // one at a time
+	seating   sync.Mutex                // held while members or the numbers in force change
 	leading   atomic.Bool               // leads, has applied all before its term, and the history has begun
 	caughtUp  atomic.Bool               // a follower's: has applied what the leader had a moment ago
 	clockOff  atomic.Int64              // a follower's: by how much its clock is wrong, where it is
@@ -159,6 +160,6 @@ func (s *Store) Revoke(ctx context.Context, key string) error {
 // Attest puts this node's signing key with its newest attestation in the place
 // of what the domain had of this node, and thereby issues a key document.
 func (s *Store) Attest(ctx context.Context, k directory.SigningKey) error {
-	_, err := s.write(ctx, &request{Attest: &attest{k.Node, k.Public, k.Attestations, 0}})
+	_, err := s.write(ctx, &request{Attest: &attest{k.Node, k.Public, k.Attestations}})
 	return err
 }

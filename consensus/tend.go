@@ -32,6 +32,7 @@ func (s *Store) tendLoop() {
 		}
 		s.tidy(s.closing)
 		s.bury(led)
+		s.negotiate(s.closing)
 	}
 }
 

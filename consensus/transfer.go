@@ -53,7 +53,7 @@ func (s *Store) prepareTransfer(r *transferRequest) (*command, error) {
 	}
 	subject := Subject{e.RID, e.Agent, r.To, e.Document, p, e.Visibility}
 	c := &transfer{
-		Format: directory.StatementFormat, RID: e.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: r.Any,
+		Format: s.statementFormat(), RID: e.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: r.Any,
 		Statement: e.Statement, IfMatch: r.IfMatch, Granted: s.decide(subject), Made: &made{Packed: pack(e.Document, p)},
 	}
 	if err := s.roomFor(c.demand(reg)); err != nil {
@@ -73,7 +73,7 @@ func (s *state) transfer(c *transfer) (directory.Outcome, error) {
 	switch {
 	case e.Owner == owner:
 		return directory.Outcome{RID: e.RID, Granted: e.Lifetime}, nil
-	case e.Statement != c.Statement || s.policy != c.Granted.Policy:
+	case e.Statement != c.Statement || s.policy != c.Granted.Policy || c.Format != s.statementFormat():
 		return directory.Outcome{}, errMoved
 	}
 	if err := s.affords(c.demand(old)); err != nil {

@@ -1,0 +1,194 @@
+package consensus
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// keysForgotten is how long after the end of its newest key document a peer's
+// formats still count: an organisation that is away for a week holds nobody back.
+const keysForgotten = 7 * 24 * time.Hour
+
+// negotiate puts, as the leader, those numbers in force that all members and peers
+// read by now. It excludes seat, so that no member comes between what it looks at
+// and what it proposes.
+func (s *Store) negotiate(ctx context.Context) {
+	s.seating.Lock()
+	defer s.seating.Unlock()
+
+	next, known := s.readByAll()
+	if !known || next.Equal(s.Written()) {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timing.Write)
+	defer cancel()
+
+	if _, err := s.propose(ctx, &command{Feature: &next}); err != nil {
+		s.log.Debug("versions and formats stay as they are for now", "err", err)
+		return
+	}
+
+	s.log.Info("the domain writes other versions or formats", "log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire, "formats", next.Formats)
+}
+
+// readByAll returns the highest numbers that all members and active peers read;
+// false while a member hasn't said what it reads.
+func (s *Store) readByAll() (next Numbers, known bool) {
+	s.mu.RLock()
+	written := s.state.written
+	members := s.state.memberList()
+	peers := s.state.activePeers()
+	s.mu.RUnlock()
+
+	said := map[spiffeid.ID]bool{}
+	reads := s.cfg.reads
+	for _, m := range members {
+		said[m.ID] = true
+		reads = reads.common(m.Reads)
+	}
+	for _, m := range s.servers() {
+		if !said[m.ID] {
+			return next, false
+		}
+	}
+
+	formats, silent := s.readByPeers(reads.Formats, peers)
+	next = Numbers{
+		Log:      max(reads.Log, written.Log),
+		Snapshot: max(reads.Snapshot, written.Snapshot),
+		Wire:     max(reads.Wire, written.Wire),
+		Formats:  map[directory.Structure]uint{},
+	}
+	for _, structure := range directory.Structures() {
+		next.Formats[structure] = formats.Highest(structure)
+		if silent {
+			next.Formats[structure] = min(next.Formats[structure], written.Format(structure))
+		}
+	}
+
+	return next.normal(), true
+}
+
+// readByPeers returns what is left of formats if these peers are to read all of it,
+// and whether it isn't known of one of them what it reads: such a peer lets nothing
+// rise.
+func (s *Store) readByPeers(formats directory.Formats, peers []spiffeid.TrustDomain) (common directory.Formats, silent bool) {
+	if s.cfg.FormatsOf == nil {
+		return formats, false
+	}
+
+	now := s.cfg.clock()
+	for _, peer := range peers {
+		reads, until, known := s.cfg.FormatsOf(peer)
+
+		switch {
+		case !known:
+			silent = true
+		case now.Before(until.Add(keysForgotten)):
+			formats = formats.Common(reads)
+		}
+	}
+
+	return formats, silent
+}
+
+// activePeers returns the domains with which a peering is active, whether or not they
+// may have the mesh stream.
+func (s *state) activePeers() (peers []spiffeid.TrustDomain) {
+	for domain, p := range s.peerings {
+		if p.State == directory.PeeringActive {
+			peers = append(peers, domain)
+		}
+	}
+
+	return peers
+}
+
+// lookBack bounds how many log entries are read to find the newest with commands.
+const lookBack = 1024
+
+// readableBy refuses a disk on which a newer release has written, before Raft reads
+// it: Raft would take an older snapshot in the place of one that cannot be read, and
+// miss the log between them.
+func (d *disk) readableBy(reads Versions, dir string) error {
+	snapshots, err := d.snapshots.List() // the newest first
+	if err != nil {
+		return err
+	}
+
+	if len(snapshots) > 0 {
+		path := filepath.Join(dir, "snapshots", snapshots[0].ID, "state.bin")
+		if err := snapshotReadableBy(reads, path); err != nil {
+			return err
+		}
+	}
+
+	return d.logReadableBy(reads)
+}
+
+// snapshotReadableBy is readableBy of one snapshot's file. What is damaged passes:
+// Raft says so.
+func snapshotReadableBy(reads Versions, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+
+	var header struct {
+		Version uint    `cbor:"1,keyasint"`
+		Written Numbers `cbor:"25,keyasint"`
+	}
+	if err := cbor.NewDecoder(bufio.NewReader(file)).Decode(&header); err != nil {
+		return nil
+	}
+	if header.Version > reads.Snapshot {
+		return newerSnapshot(header.Version, reads.Snapshot)
+	}
+
+	return reads.lacks(header.Written)
+}
+
+// logReadableBy is readableBy of the newest log entry with commands: versions never
+// fall, so those before it are no newer.
+func (d *disk) logReadableBy(reads Versions) error {
+	last, err := d.logs.LastIndex()
+	if err != nil {
+		return err
+	}
+	first, err := d.logs.FirstIndex()
+	if err != nil {
+		return err
+	}
+
+	for index := last; index >= max(first, 1) && index+lookBack > last; index-- {
+		var entry raft.Log
+		if err := d.logs.GetLog(index, &entry); err != nil {
+			return nil // Raft reads it again, and says what is wrong
+		}
+		if entry.Type != raft.LogCommand {
+			continue
+		}
+
+		var batch struct {
+			Version uint `cbor:"1,keyasint"`
+		}
+		if err := cbor.Unmarshal(entry.Data, &batch); err == nil && batch.Version > reads.Log {
+			return newerLog(batch.Version, reads.Log)
+		}
+
+		return nil
+	}
+
+	return nil
+}
