@@ -22,16 +22,19 @@ const keysForgotten = 7 * 24 * time.Hour
 // read by now. It excludes seat, so that no member comes between what it looks at
 // and what it proposes.
 func (s *Store) negotiate(ctx context.Context) {
-	s.seating.Lock()
-	defer s.seating.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timing.Write)
+	defer cancel()
+
+	release, err := s.holdSeats(ctx)
+	if err != nil {
+		return
+	}
+	defer release()
 
 	next, known := s.readByAll()
 	if !known || next.Equal(s.Written()) {
 		return
 	}
-
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timing.Write)
-	defer cancel()
 
 	if _, err := s.propose(ctx, &command{Feature: &next}); err != nil {
 		s.log.Debug("versions and formats stay as they are for now", "err", err)
@@ -39,6 +42,16 @@ func (s *Store) negotiate(ctx context.Context) {
 	}
 
 	s.log.Info("the domain writes other versions or formats", "log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire, "formats", next.Formats)
+}
+
+// holdSeats keeps members and the numbers in force as they are, until release.
+func (s *Store) holdSeats(ctx context.Context) (release func(), err error) {
+	select {
+	case s.seating <- struct{}{}:
+		return func() { <-s.seating }, nil
+	case <-ctx.Done():
+		return nil, tooBusy(ctx)
+	}
 }
 
 // readByAll returns the highest numbers that all members and active peers read;

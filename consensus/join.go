@@ -314,8 +314,11 @@ func (s *Store) open(ctx context.Context, from spiffeid.ID, word *joinWord) *joi
 // seat does, as the leader, what a node asks for: it becomes a member where an
 // operator has admitted it, without a vote first.
 func (s *Store) seat(ctx context.Context, from spiffeid.ID, word *joinWord) error {
-	s.seating.Lock()
-	defer s.seating.Unlock()
+	release, err := s.holdSeats(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := s.judge(from, word); err != nil {
 		return err
 	}
@@ -356,7 +359,7 @@ func (s *Store) seat(ctx context.Context, from spiffeid.ID, word *joinWord) erro
 	if told && said.API == word.API && said.Reads.equal(word.Reads) {
 		return nil
 	}
-	_, err := s.propose(ctx, &command{Member: &member{ID: from, API: word.API, Reads: word.Reads}})
+	_, err = s.propose(ctx, &command{Member: &member{ID: from, API: word.API, Reads: word.Reads}})
 	return err
 }
 

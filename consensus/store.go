@@ -34,7 +34,7 @@ type Store struct {
 	outside   atomic.Pointer[string] // why this node is no member yet; nil where it is
 	found     candidates
 	restores  sync.Mutex                // one at a time
-	seating   sync.Mutex                // held while members or the numbers in force change
+	seating   chan struct{}             // holds one while members or the numbers in force change
 	leading   atomic.Bool               // leads, has applied all before its term, and the history has begun
 	caughtUp  atomic.Bool               // a follower's: has applied what the leader had a moment ago
 	clockOff  atomic.Int64              // a follower's: by how much its clock is wrong, where it is
