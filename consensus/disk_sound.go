@@ -53,11 +53,14 @@ const ownerFile = "member"
 func owned(dir string, node spiffeid.ID) error {
 	b, err := os.ReadFile(filepath.Join(dir, ownerFile))
 	owner := strings.TrimSpace(string(b))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && owner == "" { // new, or of an earlier build
-		return nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // new: own says so, if there is a log already
 	}
 	if err != nil {
 		return fmt.Errorf("read whose data this is: %w", err)
+	}
+	if owner == "" {
+		return fmt.Errorf("%w: %s does not say whose data this is", ErrDamaged, filepath.Join(dir, ownerFile))
 	}
 	if owner != node.String() {
 		return fmt.Errorf("%s has the state of %s, and this is %s: give each node a data directory of its own", dir, owner, node)
@@ -68,21 +71,37 @@ func owned(dir string, node spiffeid.ID) error {
 	return nil
 }
 
-// own marks dir as node's.
-func own(dir string, node spiffeid.ID) error {
+// own marks dir as node's. A log or snapshots without a mark are nobody's: the mark
+// was taken away, since it is on disk before either has anything in it.
+func own(dir string, node spiffeid.ID, disk *disk) error {
 	path := filepath.Join(dir, ownerFile)
-	if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
-		return nil
-	}
-	if err := os.WriteFile(path+".new", []byte(node.String()+"\n"), 0o600); err != nil {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
+	empty, err := disk.empty()
+	if err != nil {
+		return err
+	}
+	if !empty {
+		return fmt.Errorf("%w: %s has a log and %s is gone, which says whose it is", ErrDamaged, dir, path)
+	}
+
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(node.String() + "\n")
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+
 	return os.Rename(path+".new", path)
 }
 
 // A summedLog writes each entry with a checksum, where Raft has room for what it gives
 // to nobody, and looks at it when the entry is read. The library's own are looked at
-// for the newest entries alone. An entry of an earlier build has none.
+// for the newest entries alone.
 type summedLog struct{ raft.LogStore }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -114,7 +133,7 @@ func (s summedLog) GetLog(index uint64, e *raft.Log) error {
 		return notSound(err)
 	case err != nil:
 		return err
-	case len(e.Extensions) > 0 && string(e.Extensions) != string(sumOf(e)):
+	case string(e.Extensions) != string(sumOf(e)):
 		return fmt.Errorf("%w: log entry %d is not what was written", ErrDamaged, index)
 	}
 	e.Extensions = nil

@@ -62,6 +62,8 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 			{"it is cut", "", func(dir string) { change(filepath.Join(dir, index), half) }},
 			{"it is gone", "it is gone", func(dir string) { _ = os.Remove(filepath.Join(dir, index)) }},
 			{"the log is gone", "it is gone", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "log")) }},
+			{"the owner's mark is gone", "which says whose it is", func(dir string) { _ = os.Remove(filepath.Join(dir, ownerFile)) }},
+			{"the owner's mark is empty", "does not say whose", func(dir string) { change(filepath.Join(dir, ownerFile), none) }},
 			{"the snapshots are gone", "", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "snapshots")) }},
 			{"a snapshot is cut", "", func(dir string) {
 				change(must(filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin")))[0], half)
@@ -99,7 +101,7 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		if err := errors.Join(encoding.NewEncoder(sink).Encode(&snapshotHeader{Version: newestSnapshotVersion + 1, Domain: alpha.Name()}), sink.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "knows versions to") {
+		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("has version %d and this release reads versions up to %d", newestSnapshotVersion+1, newestSnapshotVersion)) {
 			t.Errorf("with a later release's snapshot: %v", err)
 		}
 		d.dir = filepath.Dir(dir)

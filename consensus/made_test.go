@@ -60,6 +60,7 @@ func TestADocumentAtRestInTheLog(t *testing.T) {
 // A follower that sends nonsense for a document is refused, and nothing is proposed.
 func TestADamagedDocumentFromAFollower(t *testing.T) {
 	s := &Store{cfg: Config{clock: func() time.Time { return time.UnixMilli(genesis) }}}
+	s.shown.Store(&glimpse{written: firstNumbers()})
 	resting := directory.LoadDocument(directory.KindAD, weighty(1)).AtRest().Resting()
 	_, err := s.prepareRegister(&registerRequest{Agent: "translator", Kind: directory.KindAD, Document: resting[:len(resting)-3]})
 	if directory.ProblemOf(err) != directory.BadRequest {

@@ -67,7 +67,7 @@ func (s *Store) start() (err error) {
 	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.cfg.Timing.SnapshotEvery, s.isLeader, s.cfg.faulty); err != nil {
 		return err
 	}
-	if err := own(s.cfg.Dir, s.cfg.Node); err != nil {
+	if err := own(s.cfg.Dir, s.cfg.Node, s.disk); err != nil {
 		return fmt.Errorf("note whose data this is: %w", err)
 	}
 	if err := s.disk.readableBy(s.cfg.reads, s.cfg.Dir); err != nil {
@@ -179,7 +179,7 @@ func (s *Store) bootstrap() error {
 		}
 	}
 	data := raft.EncodeConfiguration(configurationOf(s.cfg.Members))
-	return s.disk.wal.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: data})
+	return summedLog{s.disk.wal}.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: data})
 }
 
 func (s *Store) raftConfig(log hclog.Logger) *raft.Config {

@@ -210,7 +210,7 @@ func TestALoweredQuotaRemovesNothing(t *testing.T) {
 func TestRegistrationsOfOneEntryShareTheRoom(t *testing.T) {
 	d := newDrive(t)
 	d.at(0, command{Rules: &Rules{BytesPerOwner: 1000}})
-	b := &batch{Version: commandVersion, Time: genesis + 1000}
+	b := &batch{Version: firstVersion, Time: genesis + 1000}
 	for i := range 10 {
 		b.Commands = append(b.Commands, command{Register: d.sized(ada, fmt.Sprint("agent-", i), 600, 300)})
 	}
