@@ -404,12 +404,12 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// ready waits until every running member is.
+// ready waits until every running member is, and has said what it reads.
 func (d *domain) ready() {
 	d.t.Helper()
 	for i, s := range d.nodes {
 		if s != nil {
-			eventually(d.t, fmt.Sprintf("node %d is ready: %v", i, s.Ready()), func() bool { return s.Ready() == nil })
+			eventually(d.t, fmt.Sprintf("node %d is ready: %v", i, s.Ready()), func() bool { return s.Ready() == nil && s.seated() })
 		}
 	}
 }
