@@ -95,6 +95,7 @@ type Config struct {
 	Logger      *slog.Logger // nil discards
 
 	reads  Versions                          // zero is this build's; a test may play an earlier release
+	sent   func(message []byte) []byte       // nil; a test may change what is sent to members
 	clock  func() time.Time                  // nil is time.Now; a test may set it wrong
 	faulty func(raft.LogStore) raft.LogStore // nil; a test may make writes fail
 }

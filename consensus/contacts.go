@@ -8,7 +8,7 @@ import (
 )
 
 // Who follows hears the leader alone. A contactsWord asks that for how long it has not
-// heard the others; a member of an earlier release has no such path.
+// heard the others.
 type (
 	contactsWord   struct{}
 	contactsAnswer struct {

@@ -65,7 +65,7 @@ type (
 // until this member has applied what it did. errNotLeader means that nothing was
 // done.
 func (s *Store) forward(ctx context.Context, req *request) (directory.Outcome, error) {
-	raw, err := encoding.Marshal(req)
+	raw, err := s.writeMessage(req)
 	if err != nil {
 		return directory.Outcome{}, err
 	}
@@ -179,7 +179,7 @@ func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotLeader, err)
 	}
-	got, err := line.exchange(ctx, &m)
+	got, err := s.exchange(ctx, line, &m)
 	switch {
 	case err != nil:
 		return nil, err
@@ -194,9 +194,9 @@ func (s *Store) deliver(ctx context.Context, group []*parcel) (*answers, error) 
 	return got, nil
 }
 
-// exchange sends a message and returns what the other end answers.
-func (l *line) exchange(ctx context.Context, m *message) (*answers, error) {
-	data, err := encoding.Marshal(m)
+// exchange sends a message over a line and returns what the other end answers.
+func (s *Store) exchange(ctx context.Context, l *line, m *message) (*answers, error) {
+	data, err := s.writeMessage(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
 	}
@@ -204,7 +204,7 @@ func (l *line) exchange(ctx context.Context, m *message) (*answers, error) {
 		return nil, err
 	}
 	var got answers
-	if err := decoding.Unmarshal(data, &got); err != nil {
+	if err := readMessage(data, &got); err != nil {
 		return nil, unknown(err)
 	}
 	return &got, nil
@@ -214,7 +214,7 @@ func (l *line) exchange(ctx context.Context, m *message) (*answers, error) {
 func (s *Store) answerLine(from spiffeid.ID, body []byte) (frame []byte) {
 	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Write)
 	defer cancel()
-	data, err := encoding.Marshal(s.take(ctx, from, body))
+	data, err := s.writeMessage(s.take(ctx, from, body))
 	if err != nil {
 		s.log.Error("encode an answer", "error", err)
 	}
@@ -224,7 +224,7 @@ func (s *Store) answerLine(from spiffeid.ID, body []byte) (frame []byte) {
 // take does the writes of a message as the leader, each of them by itself.
 func (s *Store) take(ctx context.Context, from spiffeid.ID, body []byte) *answers {
 	var m message
-	if !s.leading.Load() || decoding.Unmarshal(body, &m) != nil || len(m.Requests) > maxMessage {
+	if !s.leading.Load() || readMessage(body, &m) != nil || len(m.Requests) > maxMessage {
 		return &answers{NotLeader: true}
 	}
 	got := answers{Replies: make([]reply, len(m.Requests))}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"strconv"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -42,7 +41,7 @@ func decodeRequest(raw []byte) (*request, error) {
 		return r, nil
 	}
 	r := &request{}
-	return r, decoding.Unmarshal(raw, r)
+	return r, readMessage(raw, r)
 }
 
 // weight is how many changes a request is. A claim may bring an answer back: as many
@@ -226,8 +225,8 @@ func (s *Store) attempt(ctx context.Context, req *request) (directory.Outcome, e
 
 // post sends a message to a member and reads its answer. errNotLeader means that
 // the member has done nothing with it, OutcomeUnknown that it may have.
-func (s *Store) post(ctx context.Context, to Member, path string, message, answer any) error {
-	body, err := encoding.Marshal(message)
+func (s *Store) post(ctx context.Context, to Member, path string, message, answer wireMessage) error {
+	body, err := s.writeMessage(message)
 	if err != nil {
 		return fmt.Errorf("encode a message: %w", err)
 	}
@@ -250,13 +249,10 @@ func (s *Store) post(ctx context.Context, to Member, path string, message, answe
 	case http.StatusOK:
 		data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 		if err == nil {
-			err = decoding.Unmarshal(data, answer)
+			err = readMessage(data, answer)
 		}
 		if err != nil {
 			return unknown(err)
-		}
-		if a, ok := answer.(interface{ heard(http.Header) }); ok {
-			a.heard(resp.Header)
 		}
 		return nil
 	case http.StatusMisdirectedRequest:
@@ -281,7 +277,10 @@ func (s *Store) handler() http.Handler {
 			at := s.Position()
 			a = presenceAnswer{Epoch: at.Epoch, Revision: at.Revision}
 			if now, err := s.stamp(); err == nil {
-				w.Header().Set(headerTime, strconv.FormatInt(now, 10))
+				a.Time = now
+			}
+			if s.Written().Wire > firstVersion {
+				a.presenceNext = nextPresence()
 			}
 		}
 		s.answer(w, &a)
@@ -333,17 +332,17 @@ func (s *Store) handler() http.Handler {
 }
 
 // receive reads a message, where this member leads.
-func (s *Store) receive(w http.ResponseWriter, r *http.Request, leads bool, message any) bool {
+func (s *Store) receive(w http.ResponseWriter, r *http.Request, leads bool, message wireMessage) bool {
 	if !leads {
 		s.refuse(w, errMisdirected)
 		return false
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
-		err = decoding.Unmarshal(data, message)
+		err = readMessage(data, message)
 	}
 	if err != nil {
-		s.refuse(w, directory.Refuse(directory.BadRequest, "this is not a message that this release knows"))
+		s.refuse(w, directory.Refuse(directory.BadRequest, "this is not a message between members: %w", err))
 		return false
 	}
 	return true
@@ -355,8 +354,8 @@ var errMisdirected = directory.Refuse(httpproblem.Misdirected, "this member does
 // refuse answers another member with err's problem.
 func (s *Store) refuse(w http.ResponseWriter, err error) { httpproblem.Write(w, s.cfg.API, err) }
 
-func (s *Store) answer(w http.ResponseWriter, message any) {
-	data, err := encoding.Marshal(message)
+func (s *Store) answer(w http.ResponseWriter, message wireMessage) {
+	data, err := s.writeMessage(message)
 	if err != nil {
 		s.log.Error("encode an answer", "error", err)
 		s.refuse(w, err)

@@ -125,11 +125,12 @@ func TestThePropositionIsABatch(t *testing.T) {
 	}
 }
 
-func TestTheEncodingOfForwardedRequests(t *testing.T) {
+// everyMessage has samples of what members send each other.
+func everyMessage() []any {
 	rid := directory.NewRID(genesis, [10]byte{1, 2, 3})
 	who := caller{ada, true, "req-1", directory.Hash{}, 0, nil}
-	var out strings.Builder
-	for _, message := range []any{
+
+	return []any{
 		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, nil, directory.Identity{}}},
 		&request{Register: &registerRequest{who, "translator", directory.KindAD, []byte("{}"), 600, directory.Visibility{Mesh: true}, nil, false, false, false, &packed{1, []byte{0}}, directory.Identity{}}},
 		&request{Refresh: &refreshRequest{who, rid, 0, nil, []uint64{}, 0}},
@@ -151,13 +152,19 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 		&reply{NotLeader: true},
 		&message{[]cbor.RawMessage{must(encoding.Marshal(&request{Remove: &removeRequest{who, rid, nil}}))}},
 		&answers{Replies: []reply{{NotLeader: true}}}, &answers{NotLeader: true}, &answers{Replies: []reply{{Epoch: 1, Revision: 2}}, Told: &told{3, 7, 2}},
-		&presenceWord{genesis}, &presenceAnswer{Epoch: 1, Revision: 2}, &readWord{}, &termWord{3}, &termAnswer{3},
+		&presenceWord{genesis}, &presenceAnswer{Epoch: 1, Revision: 2}, &presenceAnswer{Epoch: 1, Revision: 2, Time: genesis}, &readWord{}, &termWord{3}, &termAnswer{3},
 		&request{Order: &order{verbRemove, must(alphaNode("n3"))}}, &request{Order: &order{Verb: verbTransfer}},
 		&vouchWord{must(alphaNode("n3"))}, &vouchAnswer{true},
 		&joinWord{"n3:8402", "https://n3:8400", true, 1, 2, 3, []Member{{must(alphaNode("n3")), "n3:8402"}}, nextReads},
 		&joinAnswer{true, &Member{must(alphaNode("n3")), "n3:8402"}, &joinWord{Address: "n2:8402"}, directory.Forbidden, "no"},
 		&restoreAnswer{Restored{directory.Position{Epoch: 1, Revision: 2}, directory.Position{Epoch: 1, Revision: 3}, directory.Position{Epoch: 4, Revision: 4}, 5}, directory.Conflict, "no"},
-	} {
+		&asideWord{[]byte("what is there beside the log?")}, &contactsWord{}, &contactsAnswer{map[spiffeid.ID]int64{must(alphaNode("n3")): 250}},
+	}
+}
+
+func TestTheEncodingOfForwardedRequests(t *testing.T) {
+	var out strings.Builder
+	for _, message := range everyMessage() {
 		data := must(encoding.Marshal(message))
 		back := reflect.New(reflect.TypeOf(message).Elem())
 		if err := decoding.Unmarshal(data, back.Interface()); err != nil || !reflect.DeepEqual(back.Interface(), message) {

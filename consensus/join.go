@@ -197,7 +197,7 @@ func (s *Store) knock(ctx context.Context) error {
 
 // ask knocks at one door and returns who answered.
 func (s *Store) ask(ctx context.Context, address string, word *joinWord) (id spiffeid.ID, a joinAnswer, err error) {
-	body, err := encoding.Marshal(word)
+	body, err := s.writeMessage(word)
 	if err != nil {
 		return id, a, err
 	}
@@ -216,7 +216,7 @@ func (s *Store) ask(ctx context.Context, address string, word *joinWord) (id spi
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err == nil {
-		err = decoding.Unmarshal(data, &a)
+		err = readMessage(data, &a)
 	}
 	id, _ = peerID(resp.TLS)
 	return id, a, err

@@ -144,7 +144,7 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := l.exchange(t.Context(), &message{[]cbor.RawMessage{raw}})
+		got, err := d.nodes[other].exchange(t.Context(), l, &message{[]cbor.RawMessage{raw}})
 		if !errors.Is(err, errNotLeader) {
 			t.Errorf("it is answered %+v, %v", got, err)
 		}
@@ -165,7 +165,7 @@ func TestALineThatComesTooLate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = l.exchange(t.Context(), &message{})
+		_, err = d.nodes[other].exchange(t.Context(), l, &message{})
 		if !errors.Is(err, errNotLeader) {
 			t.Errorf("it is answered %v", err)
 		}

@@ -3,9 +3,7 @@ package consensus
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -25,15 +23,11 @@ type presenceWord struct {
 type presenceAnswer struct {
 	Epoch    uint64 `cbor:"1,keyasint"`
 	Revision uint64 `cbor:"2,keyasint"`
-	// When the leader answered (Unix milliseconds), where its own clock may not be the wrong
-	// one. It comes in headerTime: members of earlier builds take no more in an answer.
-	time int64
-}
+	// Time is when the leader answered (Unix milliseconds), if its own clock is known to be
+	// right.
+	Time int64 `cbor:"3,keyasint,omitempty"`
 
-const headerTime = "Roster-Time"
-
-func (a *presenceAnswer) heard(h http.Header) {
-	a.time, _ = strconv.ParseInt(h.Get(headerTime), 10, 64) // 0 for none
+	presenceNext
 }
 
 // catchUpPause is between a follower's words until it has caught up.
@@ -76,7 +70,7 @@ func (s *Store) announcePresence() bool {
 	if err := s.post(ctx, leader, presencePath, &presenceWord{began.UnixMilli()}, &a); err != nil {
 		return false
 	}
-	s.judgeClock(began, a.time)
+	s.judgeClock(began, a.Time)
 	if a.Epoch == 0 {
 		return false // the leader reads its own log again, or there is no history yet
 	}
@@ -88,8 +82,7 @@ func (s *Store) announcePresence() bool {
 
 // A follower's clock is wrong beyond twice what rule T2 lets each be off, and right again
 // a little below: one that drifts past the bound isn't ready now and then. A new leader
-// can't say at once what time it is, and one of an earlier build never says: what was
-// said before counts meanwhile.
+// can't say at once what time it is: what was said before counts meanwhile.
 const (
 	clockWrong = 2 * maxOff
 	clockRight = clockWrong - maxOff/8

@@ -126,7 +126,7 @@ func (s *Store) sendBackup(ctx context.Context, leader Member, file *os.File, si
 	var a restoreAnswer
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err == nil {
-		err = decoding.Unmarshal(data, &a)
+		err = readMessage(data, &a)
 	}
 	switch {
 	case err != nil:

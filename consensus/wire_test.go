@@ -1,0 +1,209 @@
+package consensus
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// laterMember is the number of a member that no release has.
+const laterMember = 4242
+
+// grown returns a message with a member in each of its structures that no release
+// knows.
+func grown(message []byte) []byte {
+	var v any
+	if err := cbor.Unmarshal(message, &v); err != nil {
+		panic(err)
+	}
+
+	return must(encoding.Marshal(grow(v, true)))
+}
+
+// grow adds the member to v and to what is in it. What has another key than a number
+// is a map and no structure; nor is it known of what is empty, but for the whole.
+func grow(v any, whole bool) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = grow(v[i], false)
+		}
+	case map[any]any:
+		structure := whole || len(v) > 0
+		for key, value := range v {
+			if _, number := key.(uint64); !number {
+				structure = false
+			}
+			v[key] = grow(value, false)
+		}
+		if structure {
+			v[uint64(laterMember)] = map[string]any{"of": []any{"a later release", 1}}
+		}
+	}
+
+	return v
+}
+
+// wireTypes returns the names of the types with a method onWire, by this package's
+// source: each is a message between members.
+func wireTypes(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	types := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range parsed.Decls {
+			if method, is := decl.(*ast.FuncDecl); is && method.Recv != nil && method.Name.Name == "onWire" {
+				types[method.Recv.List[0].Type.(*ast.StarExpr).X.(*ast.Ident).Name] = true
+			}
+		}
+	}
+
+	return types
+}
+
+// Requirement: FORM-004
+func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
+	missing := wireTypes(t)
+	if len(missing) < 15 {
+		t.Fatalf("found only %d types of messages", len(missing))
+	}
+
+	for _, sample := range everyMessage() {
+		want, is := sample.(wireMessage)
+		if !is {
+			continue // a part of one
+		}
+		kind := reflect.TypeOf(sample).Elem()
+		delete(missing, kind.Name())
+
+		larger := grown(must(encoding.Marshal(want)))
+		if decoding.Unmarshal(larger, reflect.New(kind).Interface()) == nil {
+			t.Errorf("%s: the log's decoder takes a member that nobody knows", kind)
+		}
+		back := reflect.New(kind).Interface().(wireMessage)
+		err := readMessage(larger, back)
+		if m, is := back.(*message); is { // its requests stay as they came
+			for i := range m.Requests {
+				var request request
+				err = readMessage(m.Requests[i], &request)
+				m.Requests[i] = must(encoding.Marshal(&request))
+			}
+		}
+		if err != nil || !reflect.DeepEqual(back, want) {
+			t.Errorf("%s: read as %+v, want %+v (%v)", kind, back, want, err)
+		}
+	}
+
+	for name := range missing {
+		t.Errorf("there is no sample of the message %s", name)
+	}
+}
+
+// Whatever members send each other has a member that the others don't know, and a
+// domain does all that it does.
+//
+// Requirement: FORM-004
+func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) {
+			c.sent = grown
+			c.Aside = func(question []byte) []byte { return append([]byte("answer to "), question...) }
+		})
+		d.ready()
+		leader, other := d.leader()
+		s := d.nodes[other]
+
+		out, err := s.Register(t.Context(), put(t, ada, "translator", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		who := directory.Caller{Identity: ada}
+		if _, err := s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"description":"translates"}`)}); err != nil {
+			t.Error(err)
+		}
+		many, err := s.RefreshMany(t.Context(), directory.RefreshingMany{Caller: who, Items: []directory.Renewal{{RID: out.RID}}})
+		if err != nil || len(many.Each) != 1 || many.Each[0].Err != nil {
+			t.Errorf("many refreshed: %+v, %v", many, err)
+		}
+		_, err = s.Register(t.Context(), put(t, bob, "translator", 600))
+		problem(t, err, directory.NameTaken)
+		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://b0.beta.test:8400"}}); err != nil {
+			t.Error(err)
+		}
+		if err := s.Linearize(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if answer, err := s.AskLeader(t.Context(), []byte("it")); string(answer) != "answer to it" || err != nil {
+			t.Errorf("the leader answers %q, %v", answer, err)
+		}
+		for _, p := range s.Contacts() {
+			if p.Unheard {
+				t.Errorf("the leader has not heard %s", p.ID)
+			}
+		}
+		if s.clockSaid.Load() == nil {
+			t.Error("the leader has not said what time it is")
+		}
+
+		i := d.newcomer(nil)
+		d.admit(other, i)
+		d.eventuallyVoters(leader, 4, 0)
+		d.ready()
+		if err := s.Transfer(t.Context(), d.members[i].ID); err != nil {
+			t.Error(err)
+		}
+		d.ready()
+
+		var backup bytes.Buffer
+		_, other = d.leader()
+		if err := d.nodes[other].Backup(t.Context(), &backup); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.nodes[other].Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.nodes[other].Remove(t.Context(), directory.Removing{Caller: who, RID: out.RID}); err != nil {
+			t.Error(err)
+		}
+		d.ready()
+		d.equalStates()
+	})
+}
+
+// A kind of request that the leader doesn't know changes nothing and is refused.
+func TestARequestOfALaterKind(t *testing.T) {
+	d := newDomain(t, 1, nil)
+	d.ready()
+	raw := must(encoding.Marshal(map[int]any{laterMember: map[int]any{1: "new"}}))
+	request, err := requestFrom(d.members[0].ID, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.nodes[0].lead(t.Context(), request)
+	problem(t, err, directory.BadRequest)
+	if err == nil || !strings.Contains(fmt.Sprint(err), "none that this release knows") {
+		t.Error(err)
+	}
+}
