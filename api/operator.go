@@ -124,6 +124,7 @@ func WirePeering(p directory.Peering) wire.Peering {
 func WireRules(r directory.PeerRules) wire.PeerRules {
 	rules := wire.PeerRules{
 		Names: r.Names, Capabilities: r.Capabilities, Records: r.Records, Bytes: r.Bytes, MaxLifetime: r.MaxLifetime, OnStale: r.OnStale,
+		OwnerShare: r.OwnerShare,
 	}
 	for _, kind := range r.Kinds {
 		rules.Kinds = append(rules.Kinds, string(kind))
@@ -138,6 +139,7 @@ func rulesOf(r *wire.PeerRules) *directory.PeerRules {
 	}
 	rules := directory.PeerRules{
 		Names: r.Names, Capabilities: r.Capabilities, Records: r.Records, Bytes: r.Bytes, MaxLifetime: r.MaxLifetime, OnStale: r.OnStale,
+		OwnerShare: r.OwnerShare,
 	}
 	for _, kind := range r.Kinds {
 		rules.Kinds = append(rules.Kinds, directory.Kind(kind))

@@ -75,7 +75,7 @@ func everyCommand() []command {
 		{Amend: &amend{peer{Domain: beta, State: directory.PeeringPending}, peer{Domain: beta, State: directory.PeeringActive, Mesh: true}}},
 		{Remove: &remove{1, rid, ada, true, nil}, Spend: &spend{directory.Hash{7}, 1793577600}},
 		{Peer: &peer{Domain: beta, State: directory.PeeringActive, Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
-			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6, MaxLifetime: 7, OnStale: directory.OnStaleHide}}},
+			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6, MaxLifetime: 7, OnStale: directory.OnStaleHide, OwnerShare: 8}}},
 		{Revoke: &revoke{directory.Hash{6}.String()}},
 		{Decide: &decide{&verdict{4, directory.Hash{5}}}},
 		{Rules: &Rules{PerOwner: 10, Owners: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/tool/*")), 0}, {must(directory.ParseIdentityPattern(ada.String())), 5}}}},

@@ -15,7 +15,7 @@ type PeerRules struct {
 	Capabilities []string `json:"capabilities,omitempty" cbor:"2,keyasint,omitempty"`
 	Kinds        []Kind   `json:"kinds,omitempty" cbor:"3,keyasint,omitempty"`
 	// Records is how many registrations are held at most, and Bytes how large their
-	// records may be together on disk; 0 is for no such bound.
+	// records may be together on disk; 0 is for what the node allows every peer.
 	Records uint64 `json:"records,omitzero" cbor:"4,keyasint,omitempty"`
 	Bytes   uint64 `json:"bytes,omitzero" cbor:"5,keyasint,omitempty"`
 	// MaxLifetime clips deadlines, in seconds after they were set; 0 doesn't.
@@ -23,6 +23,10 @@ type PeerRules struct {
 	// OnStale is what becomes of what was had when the peer hasn't been heard for
 	// long: OnStaleHide, or it is served to its deadlines.
 	OnStale string `json:"on_stale,omitzero" cbor:"7,keyasint,omitempty"`
+	// OwnerShare is which part of Records and Bytes the registrations of one owner may
+	// take, one in so many: 1 is all, 0 one in 16. Those whose owner is withheld are one
+	// owner's.
+	OwnerShare uint32 `json:"owner_share,omitzero" cbor:"8,keyasint,omitempty"`
 }
 
 // What may be done with the registrations of a peer that isn't heard.
@@ -47,7 +51,7 @@ func (r PeerRules) CheckImport() error {
 
 // CheckExport is CheckImport for the other direction.
 func (r PeerRules) CheckExport() error {
-	if r.Records != 0 || r.Bytes != 0 || r.MaxLifetime != 0 || r.OnStale != "" {
+	if r.Records != 0 || r.Bytes != 0 || r.OwnerShare != 0 || r.MaxLifetime != 0 || r.OnStale != "" {
 		return Refuse(BadRequest, "quotas, max_lifetime and on_stale are for what comes in").At("/export")
 	}
 	return r.check("/export")
@@ -98,5 +102,5 @@ func matchesAny(patterns []string, s string) bool {
 // Equal reports whether two say the same.
 func (r PeerRules) Equal(o PeerRules) bool {
 	return slices.Equal(r.Names, o.Names) && slices.Equal(r.Capabilities, o.Capabilities) && slices.Equal(r.Kinds, o.Kinds) &&
-		r.Records == o.Records && r.Bytes == o.Bytes && r.MaxLifetime == o.MaxLifetime && r.OnStale == o.OnStale
+		r.Records == o.Records && r.Bytes == o.Bytes && r.OwnerShare == o.OwnerShare && r.MaxLifetime == o.MaxLifetime && r.OnStale == o.OnStale
 }

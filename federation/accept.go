@@ -32,6 +32,7 @@ type effect struct {
 type changes struct {
 	state   streamState
 	delta   usage
+	owners  owners // of the delta
 	effects []effect
 }
 
@@ -117,7 +118,7 @@ func (m *Mesh) writePage(o *origin, st *stream, p *verifiedPage, opened map[dire
 		}
 
 		t.state.Watermark = p.To
-		done.delta = t.delta
+		done.delta, done.owners = t.delta, t.owners
 
 		if err := t.addPage(p.SignedPage, p.text); err != nil {
 			return err
@@ -225,6 +226,7 @@ func (m *Mesh) applyDigest(o *origin, st *stream, t *streamTx, p *verifiedPage, 
 	h := &held{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.at.UnixMilli()}
 	if old != nil && old.name() == h.name() && (old.Record != recordWanted || rec.storedRecord == nil) {
 		h.At, h.From, h.Record, h.Place, h.Format = old.At, old.From, old.Record, old.Place, old.Format
+		h.Owner, h.Size = old.Owner, old.Size
 		return effect{digest: d, renew: h, want: h.Record == recordWanted}, t.put(d.RID, old, h)
 	}
 	if rec.asked != h.name() { // the page names its registration twice, and it is the other one's
@@ -260,11 +262,9 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 		}
 		return nil
 	}
-	now := o.used(st, t.delta)
-	if old != nil && old.Record == recordHeld {
-		now = now.plus(usage{records: -1, bytes: -t.size(old)})
-	}
-	if !o.fits(now.plus(usage{records: 1, bytes: int64(len(rec.bytes))})) {
+
+	h.Owner, h.Size = ownerKeyOf(rec.entry), uint32(len(rec.bytes))
+	if !o.hasRoom(st, t, old, h) {
 		m.overQuota(o, h)
 		return nil
 	}
@@ -281,9 +281,12 @@ func (m *Mesh) overQuota(o *origin, h *held) {
 }
 
 // account notes what a transaction changed. o.change and o.mu are held.
-func (o *origin) account(st *stream, state streamState, delta usage) {
-	st.state, st.used = state, st.used.plus(delta)
-	o.room = o.room || delta.records < 0 || delta.bytes < 0
+func (o *origin) account(st *stream, done changes) {
+	st.state = done.state
+	st.used = st.used.plus(done.delta)
+	st.owners.absorb(done.owners)
+
+	o.room = o.room || done.delta.records < 0 || done.delta.bytes < 0
 }
 
 // describe completes an entry, if there is one, with what its stream says of it.
@@ -400,7 +403,7 @@ func (m *Mesh) writeRecords(o *origin, st *stream, opened map[directory.RID]open
 			done.effects = append(done.effects, effect{digest: h.digest(rid), entry: entry})
 		}
 
-		done.delta = t.delta
+		done.delta, done.owners = t.delta, t.owners
 		return nil
 	})
 
@@ -470,7 +473,7 @@ func (m *Mesh) removeAll(o *origin, f *feed, st *stream, rids []directory.RID) e
 			}
 		}
 
-		done.delta = t.delta
+		done.delta, done.owners = t.delta, t.owners
 		return nil
 	})
 	if err != nil {

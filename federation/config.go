@@ -75,6 +75,9 @@ type Config struct {
 	LongPoll  time.Duration     // a subscription's wait, at most a minute; 30 s by default
 	Stretch   Stretch           // of this node's pace; nil is 1
 	Quota     int               // registrations of one origin; 2,000,000 by default
+	// Records and Bytes are how many records of one origin are held, and how large they
+	// are together, where its peering doesn't say so; 0 for any.
+	Records, Bytes uint64
 
 	noSync bool // tests of behaviour, not of disks
 }

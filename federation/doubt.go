@@ -160,7 +160,7 @@ func (m *Mesh) rewind(o *origin, f *feed, doc *directory.KeyDocument) error {
 	}
 
 	// Another stream of the same name, so that nobody goes on with the one before.
-	o.replace(f, &stream{id: st.id, state: state, used: st.used, wanted: st.wanted, anew: anew})
+	o.replace(f, &stream{id: st.id, state: state, used: st.used, owners: st.owners, wanted: st.wanted, anew: anew})
 
 	return nil
 }

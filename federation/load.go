@@ -140,7 +140,12 @@ const fillBatch = 1000
 // is the one that is shown. Nothing runs yet.
 func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
 	return m.eachBatch(st, func(t *streamTx, rid directory.RID, h *held) bool {
-		st.used = st.used.plus(t.usageOf(h))
+		takes := t.usageOf(h)
+		st.used = st.used.plus(takes)
+		if h.Record == recordHeld {
+			st.owners.add(h.Owner, owned{takes.records, takes.bytes})
+		}
+
 		if h.Record == recordWanted && st.wanted[rid] == nil {
 			st.wanted[rid] = &want{digest: h.digest(rid)}
 		}

@@ -19,7 +19,7 @@
 //	message, page, late        the gate that each foreign message passes
 //	pull, subscribe, stint, stages, feed, repair, seed, records
 //	                           the loops that have what peers tell, and its records
-//	accept, show, rules, rejudge
+//	accept, show, rules, quota, rejudge
 //	                           what is done with it: stored, filtered, shown
 //	store, load, places, past, compact, wipe
 //	                           what is on disk
@@ -479,6 +479,7 @@ func (m *Mesh) end(o *origin) {
 // know adds an origin.
 func (m *Mesh) know(td spiffeid.TrustDomain) *origin {
 	o := newOrigin(m.cfg.Domain, td, m.cfg.View.Origin(td))
+	o.defaults = quota{m.cfg.Records, m.cfg.Bytes}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.origins[td] = o

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -45,6 +46,7 @@ type model struct {
 
 type registration struct {
 	agent    string
+	owner    string // path of the identity; empty for /agent/ada
 	document directory.Document
 	since    int64
 	lifetime uint32
@@ -141,7 +143,7 @@ func (o *model) put(rid directory.RID, r *registration, t int64) {
 	o.made++
 	salt := directory.Salt(sha256.Sum256(fmt.Append(nil, o.domain, o.made)))
 	change := &directory.Change{Issuer: o.domain, RID: rid, Op: directory.OpPut, Epoch: o.epoch, Revision: o.rev, IssuedAt: t,
-		Since: r.since, Leaf: o.rev, Agent: r.agent, Owner: directory.IdentityOf(spiffeid.RequireFromPath(o.domain, "/agent/ada")),
+		Since: r.since, Leaf: o.rev, Agent: r.agent, Owner: directory.IdentityOf(spiffeid.RequireFromPath(o.domain, cmp.Or(r.owner, "/agent/ada"))),
 		Document: r.document, Salt: salt}
 	ds := change.Disclosures()
 	payload, err := directory.Statement(directory.StatementFormat, change, ds)

@@ -29,22 +29,27 @@ type stream struct {
 	id     streamID
 	state  streamState
 	used   usage
+	owners owners // of the records that are held
 	wanted map[directory.RID]*want
 	anew   uint64 // while it is pulled anew: what was made before that revision is old; else 0
 }
 
-func newStream(id streamID) *stream { return &stream{id: id, wanted: map[directory.RID]*want{}} }
+func newStream(id streamID) *stream {
+	return &stream{id: id, owners: owners{}, wanted: map[directory.RID]*want{}}
+}
 
 // An origin is another domain as this node follows it.
 type origin struct {
 	domain spiffeid.TrustDomain
 	index  *directory.Index
-	base   directory.Clock // what its messages are judged by: they don't move it
-	mail   chan pushed     // gossiped messages; dropped when full, a pull brings what they said
-	late   []pushed        // of which some wait for the key document; tend's own
-	kick   chan struct{}   // something is wanted
-	ask    chan struct{}   // somebody waits for the origin's newest word
-	pull   chan struct{}   // something may be missing
+	// defaults bound what is held where the peering doesn't.
+	defaults quota
+	base     directory.Clock // what its messages are judged by: they don't move it
+	mail     chan pushed     // gossiped messages; dropped when full, a pull brings what they said
+	late     []pushed        // of which some wait for the key document; tend's own
+	kick     chan struct{}   // something is wanted
+	ask      chan struct{}   // somebody waits for the origin's newest word
+	pull     chan struct{}   // something may be missing
 	// Has one item while a key document is pulled of which a subscription told: both may.
 	following chan struct{}
 
@@ -304,6 +309,8 @@ type PeerStatus struct {
 	Hidden       bool            // what it told, because it wasn't heard for long
 	Records      uint64          // held on disk, of both of its streams
 	Bytes        uint64          // of them
+	RecordsLimit uint64          // 0 for none
+	BytesLimit   uint64          // as RecordsLimit
 	OverQuota    uint64          // entries for whose records the peering's quotas have no room
 	BytesIn      uint64          // of the bodies that its nodes answered
 	BytesOut     uint64          // of those that its nodes were answered
@@ -336,6 +343,8 @@ func (o *origin) status() PeerStatus {
 	s.Hidden = o.stale
 	s.Unsupported = o.unread.why()
 	var waiting unopened
+	limit := o.quota()
+	s.RecordsLimit, s.BytesLimit = limit.records, limit.bytes
 	for _, f := range o.feeds() {
 		if f.cur != nil {
 			s.Records, s.Bytes, s.OverQuota = s.Records+uint64(f.cur.used.records), s.Bytes+uint64(f.cur.used.bytes), s.OverQuota+uint64(f.cur.used.over)

@@ -130,6 +130,7 @@ func (t *streamTx) putRecord(h *held, b []byte) (err error) {
 		return err
 	}
 	t.delta = t.delta.plus(usage{records: 1, bytes: int64(len(b))})
+	t.owners.add(h.Owner, owned{1, int64(len(b))})
 	t.moves = append(t.moves, move{h.H, h.Place, false})
 	return t.rewrite(h, b)
 }

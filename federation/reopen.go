@@ -128,11 +128,12 @@ func (m *Mesh) judgeAgain(id streamID, k kept) reopened {
 		project = directory.Project
 	}
 
-	_, err := openEntry(m.cfg.Dialect, id.origin, id.epoch, k.held.digest(k.rid), k.record, project)
+	entry, err := openEntry(m.cfg.Dialect, id.origin, id.epoch, k.held.digest(k.rid), k.record, project)
 
 	switch {
 	case errors.Is(err, directory.ErrUnsupported):
 		r.is.Format = formatOf(err)
+		r.is.Owner = 0
 	case k.held.Format != 0 && err != nil:
 		r.is.Format = 0
 		r.is.Record = recordRefused
@@ -140,6 +141,7 @@ func (m *Mesh) judgeAgain(id streamID, k kept) reopened {
 			"origin", id.origin.Name(), "rid", k.rid.String(), "error", err)
 	case k.held.Format != 0:
 		r.is.Format = 0
+		r.is.Owner = ownerKeyOf(entry) // in whose share it counts from now on
 	}
 
 	return r

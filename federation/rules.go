@@ -54,15 +54,9 @@ func (o *origin) used(st *stream, delta usage) usage {
 	return all
 }
 
-// fits reports whether what is held keeps to the peering's quotas.
-func (o *origin) fits(u usage) bool {
-	q := &o.peering.Load().Import
-	return (q.Records == 0 || u.records <= int64(q.Records)) && (q.Bytes == 0 || u.bytes <= int64(q.Bytes))
-}
-
 // full reports whether nothing can be added to st.
 func (o *origin) full(st *stream, delta usage) bool {
-	return !o.fits(o.used(st, delta).plus(usage{records: 1, bytes: 1}))
+	return !o.quota().fits(o.used(st, delta), usage{records: 1, bytes: 1})
 }
 
 // admits reports whether what an origin announced is shown.
@@ -129,15 +123,11 @@ func (m *Mesh) readmit(o *origin) error {
 		if st == nil || st.used.over == 0 || o.full(st, usage{}) {
 			continue
 		}
-		limit := int64(readmitAtOnce)
-		if q := o.peering.Load().Import.Records; q > 0 {
-			limit = min(limit, int64(q)-o.used(st, usage{}).records)
-		}
 
 		var done changes
 		var err error
 		done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) (err error) {
-			done.effects, err = t.wantAgain(limit)
+			done.effects, err = t.wantAgain(o, st, readmitAtOnce)
 			done.delta = t.delta
 			return err
 		})
@@ -174,16 +164,17 @@ func (o *origin) giveRoom() {
 	o.room = true
 }
 
-// wantAgain makes wanted of up to limit entries for which there was no room.
-func (t *streamTx) wantAgain(limit int64) (effects []effect, err error) {
+// wantAgain makes wanted of up to limit entries for which there was no room and is now.
+func (t *streamTx) wantAgain(o *origin, st *stream, limit int) (effects []effect, err error) {
+	reserved := reservation{owners: owners{}}
 	c := t.entries.Cursor()
-	for k, v := c.First(); k != nil && int64(len(effects)) < limit; k, v = c.Next() {
+	for k, v := c.First(); k != nil && len(effects) < limit; k, v = c.Next() {
 		rid, err := directory.ParseRID(string(k))
 		var h held
 		if err != nil || unmarshal(v, &h) != nil {
 			return nil, errStore
 		}
-		if h.Record != recordOver {
+		if h.Record != recordOver || !o.reserve(&reserved, st, &h) {
 			continue
 		}
 		effects = append(effects, effect{digest: h.digest(rid), want: true})

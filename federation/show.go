@@ -23,7 +23,7 @@ func (m *Mesh) apply(o *origin, f *feed, st *stream, done changes, also func()) 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	o.account(st, done.state, done.delta)
+	o.account(st, done)
 	o.reached.Store(nil)
 
 	for _, e := range done.effects {

@@ -80,6 +80,9 @@ type held struct {
 	Record    uint8
 	Place     uint64 // where the record is, if it is held
 	Format    format // of a record that is held and was not opened
+	// Owner and Size are of the record, if it came: there may have been no room for it.
+	Owner ownerKey
+	Size  uint32
 }
 
 func (h *held) name() name { return name{h.H, h.M} }
@@ -223,6 +226,7 @@ type streamTx struct {
 	bucket, entries, records, due *bbolt.Bucket
 	state                         streamState
 	delta                         usage  // what the transaction changed so far
+	owners                        owners // and of whom
 	moves                         []move // and where records came and went
 }
 
@@ -237,7 +241,7 @@ func (s *store) openStream(tx *bbolt.Tx, id streamID) (*streamTx, error) {
 	if b == nil {
 		return nil, nil
 	}
-	t := &streamTx{wiper: &s.wiper, bucket: b, entries: b.Bucket(bucketEntries), records: b.Bucket(bucketRecords), due: b.Bucket(bucketDue)}
+	t := &streamTx{owners: owners{}, wiper: &s.wiper, bucket: b, entries: b.Bucket(bucketEntries), records: b.Bucket(bucketRecords), due: b.Bucket(bucketDue)}
 	if t.entries == nil || t.records == nil || t.due == nil {
 		return nil, errStore
 	}
@@ -355,7 +359,9 @@ func (t *streamTx) dropRecord(old *held) error {
 		return nil
 	}
 	nudge(t.wiper.dirty)
-	t.delta = t.delta.plus(usage{records: -1, bytes: -t.size(old)})
+	size := t.size(old)
+	t.delta = t.delta.plus(usage{records: -1, bytes: -size})
+	t.owners.add(old.Owner, owned{-1, -size})
 	t.moves = append(t.moves, move{old.H, old.Place, true})
 	return t.records.Delete(placeKey(old.Place))
 }

@@ -126,6 +126,7 @@ func (o operator) Peers() []wire.Peer {
 			out.Watermark = directory.Position{Epoch: s.Position.Epoch, Revision: s.Watermark}.String()
 			out.Tip = directory.Position{Epoch: s.Position.Epoch, Revision: s.Tip}.String()
 			out.Hidden, out.Records, out.Bytes, out.OverQuota, out.BytesIn, out.BytesOut = s.Hidden, s.Records, s.Bytes, s.OverQuota, s.BytesIn, s.BytesOut
+			out.RecordsLimit, out.BytesLimit = s.RecordsLimit, s.BytesLimit
 			out.GossipIn, out.GossipOut, out.Missing = s.GossipIn, s.GossipOut, s.Pending
 			out.LastHeard = s.LastHeard
 			if out.LastError == "" {

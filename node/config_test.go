@@ -30,7 +30,8 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	}
 	want := DefaultConfig()
 	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || len(cfg.Limits.Callers) != 0 || !reflect.DeepEqual(cfg.Limits.rates(), want.Limits.rates()) || cfg.Limits.RegistrationsPerOwner != want.Limits.RegistrationsPerOwner || cfg.Limits.BytesPerOwner != want.Limits.BytesPerOwner ||
-		cfg.Limits.RegistrationsPerDomain != want.Limits.RegistrationsPerDomain || cfg.Limits.BytesPerDomain != want.Limits.BytesPerDomain || cfg.Limits.Connections != want.Limits.Connections ||
+		cfg.Limits.RegistrationsPerDomain != want.Limits.RegistrationsPerDomain || cfg.Limits.BytesPerDomain != want.Limits.BytesPerDomain ||
+		cfg.Limits.RecordsPerPeer != want.Limits.RecordsPerPeer || cfg.Limits.BytesPerPeer != want.Limits.BytesPerPeer || cfg.Limits.Connections != want.Limits.Connections ||
 		cfg.MaxStale != want.MaxStale || cfg.Disk != want.Disk || cfg.Log != want.Log || cfg.Gossip.Enabled != want.Gossip.Enabled ||
 		cfg.Discovery.Strict || cfg.Discovery.Weights != want.Discovery.Weights || len(cfg.Discovery.Taxonomies) != 0 || cfg.Discovery.Embeddings != want.Discovery.Embeddings ||
 		len(cfg.Join) != 0 || cfg.Expect != want.Expect || cfg.Voter != want.Voter || cfg.RemoveDead != want.RemoveDead {
@@ -101,6 +102,7 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"a token that has bytes":   {"callers: []", "callers: [{by: [wpt], bytes_per_owner: 5}]", "limits.callers[0].bytes_per_owner"},
 		"bytes without end":        {"bytes_per_owner: 16777216", "bytes_per_owner: 2000000000000000", "limits.bytes_per_owner"},
 		"a domain without end":     {"bytes_per_domain: 4294967296", "bytes_per_domain: 2000000000000000", "limits.bytes_per_domain"},
+		"a peer without end":       {"bytes_per_peer: 4294967296", "bytes_per_peer: 2000000000000000", "limits.bytes_per_peer"},
 		"an unknown term":          {"callers: []", "callers: [{by: [wpt], reads: 5}]", "field reads not found"},
 		"a disk slow at once":      {"hand_over_after: 5s", "hand_over_after: 1s", "disk.hand_over_after"},
 		"a negative slowness":      {"slow: 500ms", "slow: -1s", "disk.slow"},
@@ -225,7 +227,7 @@ func TestLimitsAreOnByDefault(t *testing.T) {
 		}
 	}
 	if len(l.rates()) != len(api.Classes) || l.RegistrationsPerOwner == 0 || l.Connections == 0 ||
-		l.BytesPerOwner == 0 || l.RegistrationsPerDomain == 0 || l.BytesPerDomain == 0 {
+		l.BytesPerOwner == 0 || l.RegistrationsPerDomain == 0 || l.BytesPerDomain == 0 || l.RecordsPerPeer == 0 || l.BytesPerPeer == 0 {
 		t.Errorf("the defaults are %+v", l)
 	}
 }

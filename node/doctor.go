@@ -356,6 +356,12 @@ func (d *doctor) peer(p wire.Peer) {
 	default:
 		d.say(check, FindingFailed, reach, "%s, %s: %s", p.State, lag, cmp.Or(p.LastError, "nothing has been heard of it yet"))
 	}
+	for _, q := range peerQuotaUses(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
+		if share := q.share(); share >= quotaWarns {
+			d.say("quota of "+p.Domain, FindingWarning, "if it should have more: \"roster peer set "+p.Domain+" --records N --bytes N\"",
+				"%.0f %% of the %s that may be held are: %d of %d; %d are left out", 100*share, q.name, q.used, q.limit, p.OverQuota)
+		}
+	}
 	switch {
 	case p.BundleError != "":
 		d.say("bundle endpoint of "+p.Domain, FindingFailed, "its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+" --bundle-endpoint URL\"; the last good bundle is believed meanwhile", "%s", p.BundleError)

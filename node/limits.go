@@ -25,6 +25,8 @@ type Limits struct {
 	BytesPerOwner          uint64         `yaml:"bytes_per_owner"`
 	RegistrationsPerDomain uint64         `yaml:"registrations_per_domain"`
 	BytesPerDomain         uint64         `yaml:"bytes_per_domain"`
+	RecordsPerPeer         uint64         `yaml:"records_per_peer"`
+	BytesPerPeer           uint64         `yaml:"bytes_per_peer"`
 	Connections            int            `yaml:"connections"`
 	ConnectionsPerAddress  int            `yaml:"connections_per_address"`
 	Callers                []CallerLimits `yaml:"callers"`
@@ -53,6 +55,7 @@ func defaultLimits() Limits {
 		Registrations: 50, Lookups: 500, Queries: 50, Invocations: 50, Operations: 50, Federation: 1000, Public: 200,
 		RegistrationsPerOwner: 10_000, BytesPerOwner: 16 << 20,
 		RegistrationsPerDomain: 1_000_000, BytesPerDomain: 4 << 30,
+		RecordsPerPeer: 1_000_000, BytesPerPeer: 4 << 30,
 		Connections: 1 << 15,
 	}
 }
@@ -130,6 +133,10 @@ func (c *Config) validateLimits() error {
 		return fmt.Errorf("limits.bytes_per_domain: must be from 0 to %d, got %d", uint64(maxBytes), l.BytesPerDomain)
 	case l.RegistrationsPerDomain > maxBytes:
 		return fmt.Errorf("limits.registrations_per_domain: must be from 0 to %d, got %d", uint64(maxBytes), l.RegistrationsPerDomain)
+	case l.RecordsPerPeer > maxBytes:
+		return fmt.Errorf("limits.records_per_peer: must be from 0 to %d, got %d", uint64(maxBytes), l.RecordsPerPeer)
+	case l.BytesPerPeer > maxBytes:
+		return fmt.Errorf("limits.bytes_per_peer: must be from 0 to %d, got %d", uint64(maxBytes), l.BytesPerPeer)
 	case len(l.Callers) > maxCallers:
 		return fmt.Errorf("limits.callers: %d are given; at most %d are", len(l.Callers), maxCallers)
 	case c.Lifetimes.Min < directory.MinLifetime || c.Lifetimes.Min > c.Lifetimes.Max:

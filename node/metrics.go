@@ -93,6 +93,10 @@ var (
 	descQuotaBytes    = desc("quota_bytes", "Bytes of the own domain's documents as they were written, which limits.bytes_per_domain bounds.")
 	descQuotaBytesMax = desc("quota_bytes_limit", "Bytes of documents that the own domain may have; 0 for any number.")
 	descQuotaShare    = desc("quota_largest_owner_ratio", "The part of its quota, from 0 to 1, that the owner uses who uses most of it; exact to a 64th.")
+	descPeerRecords   = desc("quota_peer_records", "Records held of a peer, which limits.records_per_peer or its peering bounds.", "origin")
+	descPeerRecsMax   = desc("quota_peer_records_limit", "Records that may be held of a peer; 0 for any number.", "origin")
+	descPeerBytes     = desc("quota_peer_bytes", "Bytes of records held of a peer, which limits.bytes_per_peer or its peering bounds.", "origin")
+	descPeerBytesMax  = desc("quota_peer_bytes_limit", "Bytes of records that may be held of a peer; 0 for any number.", "origin")
 	descFound         = desc("discovery_registrations", "Registrations in the discovery index.")
 	descTerms         = desc("discovery_terms", "Words and tags in the discovery index.")
 	descLeftOut       = desc("discovery_left_out_total", "Registrations, and words of registrations, that the discovery index had no room for.")
@@ -103,7 +107,8 @@ var (
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descEpoch, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descRefusing, descBytes, descGossip, descOverQuota,
-		descQuotaRegs, descQuotaRegsMax, descQuotaBytes, descQuotaBytesMax, descQuotaShare} {
+		descQuotaRegs, descQuotaRegsMax, descQuotaBytes, descQuotaBytesMax, descQuotaShare,
+		descPeerRecords, descPeerRecsMax, descPeerBytes, descPeerBytesMax} {
 		ch <- d
 	}
 }
@@ -177,6 +182,10 @@ func (s state) collectPeers(ch chan<- prometheus.Metric, gauge func(*prometheus.
 			ch <- prometheus.MustNewConstMetric(descGossip, prometheus.CounterValue, float64(bytes), name, way)
 		}
 		gauge(descOverQuota, float64(p.OverQuota), name)
+		gauge(descPeerRecords, float64(p.Records), name)
+		gauge(descPeerRecsMax, float64(p.RecordsLimit), name)
+		gauge(descPeerBytes, float64(p.Bytes), name)
+		gauge(descPeerBytesMax, float64(p.BytesLimit), name)
 		for code, count := range p.Received {
 			ch <- prometheus.MustNewConstMetric(descMessages, prometheus.CounterValue, float64(count), name, string(code))
 		}

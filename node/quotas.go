@@ -39,6 +39,14 @@ func quotaUses(s wire.QuotaStatus) []quotaUse {
 	}
 }
 
+// peerQuotaUses are the quotas of what is held of a peer.
+func peerQuotaUses(peer string, records, recordsLimit, bytes, bytesLimit uint64) []quotaUse {
+	return []quotaUse{
+		{"records of " + peer, records, recordsLimit},
+		{"bytes of " + peer, bytes, bytesLimit},
+	}
+}
+
 // quotas is how much of its quotas the domain uses.
 func (n *Node) quotas() wire.QuotaStatus {
 	q := n.store.Quotas()
@@ -53,7 +61,11 @@ func (n *Node) quotas() wire.QuotaStatus {
 func (n *Node) watchQuotas(ctx context.Context) {
 	warned := map[string]bool{}
 	for ctx.Err() == nil {
-		for _, q := range quotaUses(n.quotas()) {
+		uses := quotaUses(n.quotas())
+		for _, p := range n.mesh.Peers() {
+			uses = append(uses, peerQuotaUses(p.Domain.Name(), p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit)...)
+		}
+		for _, q := range uses {
 			n.warnOfQuota(q, warned)
 		}
 
@@ -68,7 +80,7 @@ func (n *Node) warnOfQuota(q quotaUse, warned map[string]bool) {
 	switch share := q.share(); {
 	case share >= quotaWarns && !warned[q.name]:
 		warned[q.name] = true
-		n.log.Warn("a quota is nearly used up; what exceeds it is refused",
+		n.log.Warn("a quota is nearly used up; what exceeds it is refused or left out",
 			"quota", q.name, "used", q.used, "limit", q.limit)
 	case share < quotaCalms && warned[q.name]:
 		delete(warned, q.name)

@@ -191,6 +191,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
 		Siblings: n.store.Siblings, Client: n.client, Dialect: directory.OwnDialect(), Logger: n.log, Farewell: n.endedByPeer, Court: court{n}, Stretch: env.Stretch,
+		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer,
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln, env)

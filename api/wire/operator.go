@@ -127,6 +127,9 @@ type Peer struct {
 	// Records is how many are held of the peer, and Bytes their size on disk.
 	Records uint64 `json:"records,omitzero"`
 	Bytes   uint64 `json:"bytes,omitzero"`
+	// RecordsLimit and BytesLimit bound these; 0 is no bound.
+	RecordsLimit uint64 `json:"records_limit,omitzero"`
+	BytesLimit   uint64 `json:"bytes_limit,omitzero"`
 	// Missing is the number of registrations whose records are not there yet.
 	Missing int `json:"missing,omitzero"`
 	// OverQuota is the number of registrations for which there was no room.
@@ -158,13 +161,16 @@ type PeerRules struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 	Kinds        []string `json:"kinds,omitempty"`
 	// Records bounds the registrations that are held, and Bytes the size of their
-	// records on disk; 0 is no bound.
+	// records on disk; 0 is what the node allows every peer.
 	Records uint64 `json:"records,omitzero"`
 	Bytes   uint64 `json:"bytes,omitzero"`
 	// MaxLifetime clips deadlines, in seconds after they were set; 0 does not.
 	MaxLifetime uint32 `json:"max_lifetime,omitzero"`
 	// OnStale is hide or serve, for a peer that was not heard for long.
 	OnStale string `json:"on_stale,omitzero"`
+	// OwnerShare is which part of Records and Bytes one owner may take, one in so many:
+	// 1 is all, 0 one in 16. Registrations whose owner is withheld have one share together.
+	OwnerShare uint32 `json:"owner_share,omitzero"`
 }
 
 // A BundleEndpoint is where a trust domain's bundle is refreshed from (SPIFFE

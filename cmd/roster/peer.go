@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -192,6 +193,9 @@ func shownPeer(p apiclient.Peer) table {
 		say(r.way+" kinds", strings.Join(r.rules.Kinds, " "))
 		say(r.way+" quota of records", counted(r.rules.Records))
 		say(r.way+" quota of bytes", counted(r.rules.Bytes))
+		if parts := r.rules.OwnerShare; parts > 0 {
+			say(r.way+" share of an owner", "1/"+strconv.FormatUint(uint64(parts), 10))
+		}
 		if lt := r.rules.MaxLifetime; lt > 0 {
 			say(r.way+" lifetime at most", (time.Duration(lt) * time.Second).String())
 		}
@@ -200,8 +204,8 @@ func shownPeer(p apiclient.Peer) table {
 	if p.Hidden {
 		say("hidden", "yes, since it wasn't heard for long")
 	}
-	say("records", counted(p.Records))
-	say("bytes", counted(p.Bytes))
+	say("records", ofLimit(p.Records, p.RecordsLimit))
+	say("bytes", ofLimit(p.Bytes, p.BytesLimit))
 	say("records missing", counted(uint64(p.Missing)))
 	say("over quota", counted(p.OverQuota))
 	say("bytes in", counted(p.BytesIn))
@@ -218,6 +222,14 @@ func shownPeer(p apiclient.Peer) table {
 		say("refused from it "+code, strconv.FormatUint(p.Refused[code], 10))
 	}
 	return t
+}
+
+// ofLimit shows how much of a quota is used; a limit of 0 is none.
+func ofLimit(used, limit uint64) string {
+	if limit == 0 {
+		return counted(used)
+	}
+	return fmt.Sprintf("%d of %d (%.1f %%)", used, limit, 100*float64(used)/float64(limit))
 }
 
 func (a *app) peerEvidenceCommand() *cobra.Command {

@@ -36,6 +36,7 @@ func (l *listFlags) into(c *cobra.Command, way string, r *apiclient.PeerRules) (
 func (a *app) peerSetCommand() *cobra.Command {
 	var out, in listFlags
 	var records, bytes uint64
+	var share uint32
 	var life time.Duration
 	var onStale, endpoint, profile string
 	var nodes, gossip []string
@@ -66,7 +67,7 @@ their places, say so here: its operator has the addresses of "roster raft peers 
 			r := &peer.Import
 			given := in.into(c, "import", r)
 			for name, set := range map[string]func(){
-				"records": func() { r.Records = records }, "bytes": func() { r.Bytes = bytes },
+				"records": func() { r.Records = records }, "bytes": func() { r.Bytes = bytes }, "owner-share": func() { r.OwnerShare = share },
 				"max-lifetime": func() { r.MaxLifetime = uint32(life / time.Second) }, "on-stale": func() { r.OnStale = onStale },
 			} {
 				if c.Flags().Changed(name) {
@@ -106,8 +107,9 @@ their places, say so here: its operator has the addresses of "roster raft peers 
 	}
 	out.add(c, "export", "let it have")
 	in.add(c, "import", "show")
-	c.Flags().Uint64Var(&records, "records", 0, "hold at most so many registrations of it; 0 for any number")
-	c.Flags().Uint64Var(&bytes, "bytes", 0, "hold at most so many bytes of records; 0 for any number")
+	c.Flags().Uint64Var(&records, "records", 0, "hold at most so many registrations of it; 0 for limits.records_per_peer")
+	c.Flags().Uint64Var(&bytes, "bytes", 0, "hold at most so many bytes of records; 0 for limits.bytes_per_peer")
+	c.Flags().Uint32Var(&share, "owner-share", 0, "let one owner, or all whose owner is withheld, have one part in so many of these; 1 for all, 0 for 16")
 	c.Flags().DurationVar(&life, "max-lifetime", 0, "show a registration for at most so long after its deadline was set; 0 to its deadline")
 	c.Flags().StringSliceVar(&nodes, "nodes", nil, "where its nodes are reached, https://HOST[:PORT] of each, in the place of those that are known")
 	c.Flags().StringSliceVar(&gossip, "gossip", nil, "where its nodes' gossip listeners are, HOST:PORT of some, likewise; \"\" is for none")

@@ -1,0 +1,270 @@
+package federation
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/roster-mesh/roster/directory"
+	"go.etcd.io/bbolt"
+	"pgregory.net/rapid"
+)
+
+// registerAs registers an agent of an owner, with a document of about that many bytes.
+func (o *model) registerAs(owner, agent string, size int) directory.RID {
+	rid := o.register(agent, 6000)
+	o.with(rid, func(r *registration, t int64) {
+		r.owner, r.document = owner, sizedDocument(o.made, size)
+		o.put(rid, r, t)
+	})
+	return rid
+}
+
+func (o *model) resize(rid directory.RID, size int) {
+	o.with(rid, func(r *registration, t int64) {
+		r.document = sizedDocument(o.made, size)
+		o.put(rid, r, t)
+	})
+}
+
+func sizedDocument(n uint64, size int) directory.Document {
+	d, err := directory.ParseDocument(directory.KindAD, fmt.Appendf(nil, `{"base":"https://agent.test/%d","note":"%s"}`, n, strings.Repeat("a", size)))
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// smallShares lets no owner have more than its part of a small quota.
+func smallShares(t *testing.T) {
+	was := leastShare
+	leastShare = quota{1, 1}
+	t.Cleanup(func() { leastShare = was })
+}
+
+// held returns how many of each owner's agents beta shows, by the beginning of their names.
+func (b *bench) shownOf() map[string]int {
+	of := map[string]int{}
+	for name := range b.agents() {
+		owner, _, _ := strings.Cut(name, "-")
+		of[owner]++
+	}
+	return of
+}
+
+// readmit asks again for what there is room for.
+func (b *bench) readmit() {
+	b.Helper()
+	must(b.T, b.beta.readmit(b.beta.origin(alpha)))
+	b.beta.backlog(b.Context(), b.beta.origin(alpha))
+}
+
+// One owner, and all together whose owner is withheld, have their share of a peer's
+// quota. What exceeds it is left out, and the rest of its page stands.
+//
+// Requirement: FORM-005
+func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		smallShares(t)
+		b, set := ruled(t)
+		status := func() PeerStatus { return b.beta.Peers()[0] }
+		set(directory.PeerRules{Records: 32}) // two for each
+		var eves []directory.RID
+		for i := range 5 {
+			eves = append(eves, b.origin.registerAs("/agent/eve", fmt.Sprint("eve-", i), 10))
+		}
+		b.origin.registerAs("/agent/bob", "bob-0", 10)
+		for i := range 4 {
+			b.origin.narrow(b.origin.registerAs(fmt.Sprint("/agent/hidden-", i), fmt.Sprint("hidden-", i), 10))
+		}
+		b.origin.registerAs("/agent/bob", "bob-1", 10)
+		b.pull()
+		want := map[string]int{"eve": 2, "bob": 2, "hidden": 2}
+		if got := b.shownOf(); !maps.Equal(got, want) {
+			t.Fatalf("there are %v, want %v", got, want)
+		}
+		if s := status(); s.Records != 6 || s.OverQuota != 5 || s.Pending != 0 || s.RecordsLimit != 32 || s.BytesLimit != 0 {
+			t.Errorf("%+v", s)
+		}
+
+		b.beta.reopen(t)
+		b.readmit()
+		if got := b.shownOf(); !maps.Equal(got, want) {
+			t.Errorf("after a restart there are %v", got)
+		}
+
+		shown := slices.IndexFunc(eves, func(rid directory.RID) bool { _, ok := b.beta.origin(alpha).index.Get(rid); return ok })
+		b.origin.remove(eves[shown])
+		b.pull()
+		b.readmit()
+		if got := b.shownOf(); !maps.Equal(got, want) {
+			t.Errorf("where one has gone there are %v", got)
+		}
+
+		set(directory.PeerRules{Records: 32, OwnerShare: 1})
+		b.readmit()
+		if s := status(); s.Records != 10 || s.OverQuota != 0 {
+			t.Errorf("with all for one: %+v", s)
+		}
+
+		set(directory.PeerRules{Records: 3}) // below what is held
+		b.readmit()
+		b.origin.registerAs("/agent/new", "new-0", 10)
+		b.origin.resize(eves[(shown+1)%5], 5)
+		b.pull()
+		if s := status(); s.Records != 10 || s.OverQuota != 1 || b.shownOf()["eve"] != 4 {
+			t.Errorf("with a lowered quota: %+v, %v", s, b.shownOf())
+		}
+	})
+}
+
+// A small quota may be one owner's alone: what an identity may have at home by the shipped
+// limits fits.
+//
+// Requirement: FORM-005
+func TestASmallQuotaMayBeOneOwners(t *testing.T) {
+	for rules, want := range map[[3]uint64]quota{
+		{}:                         {1_000_000 / 16, 4 << 30 / 16},
+		{100, 1 << 20}:             {100, 1 << 20},
+		{100_000, 1 << 30}:         {10_000, 64 << 20},
+		{1_000_000, 1 << 30, 1}:    {1_000_000, 1 << 30},
+		{1_000_000, 1 << 30, 2}:    {500_000, 512 << 20},
+		{1_000_000, 1 << 30, 1000}: {10_000, 32 << 20},
+	} {
+		o := newOrigin(beta, alpha, directory.NewIndex())
+		o.defaults = quota{1_000_000, 4 << 30}
+		o.peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1], OwnerShare: uint32(rules[2])}})
+		if got := o.ownerQuota(); got != want {
+			t.Errorf("by %v an owner has %+v, want %+v", rules, got, want)
+		}
+	}
+}
+
+// What is over an owner's share isn't fetched again and again while others come and go.
+//
+// Requirement: FORM-005
+func TestWhatExceedsAShareIsNotFetchedAgainInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		smallShares(t)
+		b, set := ruled(t)
+		set(directory.PeerRules{Records: 32, Bytes: 160_000}) // two records, 10,000 bytes
+		for i := range 3 {
+			b.origin.registerAs("/agent/eve", fmt.Sprint("eve-", i), 10)
+		}
+		b.origin.registerAs("/agent/large", "large-0", 20_000)
+		b.pull()
+		if got := b.shownOf(); !maps.Equal(got, map[string]int{"eve": 2}) {
+			t.Fatalf("there are %v", got)
+		}
+
+		asked := 0
+		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == pathRecords {
+				asked++
+			}
+			return body
+		}
+		for i := range 5 {
+			rid := b.origin.registerAs("/agent/bob", fmt.Sprint("bob-", i), 10)
+			b.pull()
+			b.origin.remove(rid)
+			b.pull()
+			before := asked
+			b.readmit()
+			if asked != before {
+				t.Fatalf("it asks for records that have no room")
+			}
+		}
+	})
+}
+
+// Whatever a peer announces, takes back and changes in size, what is counted is what is
+// held, by owner and together, and is within the quotas.
+//
+// Requirement: FORM-005
+func TestAPeersQuotasAreCountedExactly(t *testing.T) {
+	smallShares(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b, set := ruled(t)
+			rules := directory.PeerRules{Records: 16, Bytes: 100_000, OwnerShare: 4}
+			set(rules)
+			var rids []directory.RID
+			some := func() directory.RID { return rapid.SampledFrom(rids).Draw(rt, "rid") }
+			for i := range rapid.IntRange(1, 25).Draw(rt, "steps") {
+				size := rapid.SampledFrom([]int{1, 100, 5000, 30_000}).Draw(rt, "size")
+				switch step := rapid.IntRange(0, 9).Draw(rt, "step"); {
+				case step < 4 || len(rids) == 0:
+					owner := rapid.SampledFrom([]string{"/agent/eve", "/agent/bob"}).Draw(rt, "owner")
+					rids = append(rids, b.origin.registerAs(owner, fmt.Sprint("agent-", i), size))
+				case step < 6:
+					b.origin.resize(some(), size)
+				case step == 6:
+					b.origin.remove(some())
+				case step == 7:
+					b.origin.narrow(some())
+				case step == 8:
+					b.beta.reopen(t)
+				default:
+					b.readmit()
+				}
+				b.pull()
+				b.countedExactly(rt)
+			}
+		})
+	})
+}
+
+// countedExactly compares what is counted with what is on disk.
+func (b *bench) countedExactly(rt *rapid.T) {
+	b.Helper()
+	o := b.beta.origin(alpha)
+	st := o.cur
+	if st == nil {
+		return
+	}
+
+	sum, byOwner := usage{}, owners{}
+	must(b.T, b.beta.store.db.View(func(tx *bbolt.Tx) error {
+		t, err := b.beta.store.openStream(tx, st.id)
+		if err != nil || t == nil {
+			return err
+		}
+		return t.entries.ForEach(func(k, v []byte) error {
+			kept, err := t.kept(k, v)
+			if err != nil {
+				return err
+			}
+			if kept.held.Record == recordOver {
+				sum.over++
+			}
+			if kept.record == nil {
+				return nil
+			}
+			entry, err := openEntry(b.beta.cfg.Dialect, alpha, st.id.epoch, kept.held.digest(kept.rid), kept.record, directory.Project)
+			if err != nil {
+				return err
+			}
+			size := int64(len(marshal(kept.record)))
+			sum = sum.plus(usage{records: 1, bytes: size})
+			byOwner.add(ownerKeyOf(entry), owned{1, size})
+			return nil
+		})
+	}))
+
+	if st.used != sum || !maps.Equal(st.owners, byOwner) {
+		rt.Fatalf("counted are %+v of %v; held are %+v of %v", st.used, st.owners, sum, byOwner)
+	}
+	if !o.quota().fits(usage{}, sum) {
+		rt.Fatalf("%+v are held, over the quota", sum)
+	}
+	for key, has := range byOwner {
+		if !o.ownerQuota().fits(usage{}, has.usage()) {
+			rt.Fatalf("%v has %+v, over its share", key, has)
+		}
+	}
+}
