@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -407,6 +409,47 @@ func TestABackupOfNothing(t *testing.T) {
 		if _, err := InspectBackup(bytes.NewReader(b)); err == nil {
 			t.Errorf("%q is taken for a backup", b)
 		}
+	}
+}
+
+// A backup is inspected as it arrives, in pieces of any size, and nothing is said of one
+// that is cut off, changed or can't be read.
+func TestABackupIsInspectedAsAStream(t *testing.T) {
+	d := newDrive(t)
+	d.register(3, ada, "kept", 600)
+	var file bytes.Buffer
+	header := backupHeader{backupVersion, must(alphaNode("n0")), 1}
+	if err := d.state.snapshot().backup(&file, header); err != nil {
+		t.Fatal(err)
+	}
+	whole := file.Bytes()
+	want := inspect(t, whole)
+	if want.Size != int64(len(whole)) || want.Registrations != 1 {
+		t.Errorf("%+v of %d bytes", want, len(whole))
+	}
+	for name, wrap := range map[string]func(io.Reader) io.Reader{
+		"byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader, "data with the end": iotest.DataErrReader,
+	} {
+		got, err := InspectBackup(wrap(bytes.NewReader(whole)))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+
+	for i := range whole {
+		mutant := bytes.Clone(whole)
+		mutant[i] ^= 0x20
+		if info, err := InspectBackup(bytes.NewReader(mutant)); !errors.Is(err, ErrBackup) || info != nil {
+			t.Fatalf("byte %d changed: %+v, %v", i, info, err)
+		}
+		if info, err := InspectBackup(bytes.NewReader(whole[:i])); !errors.Is(err, ErrBackup) || info != nil {
+			t.Fatalf("cut to %d bytes: %+v, %v", i, info, err)
+		}
+	}
+	broken := errors.New("the disk is gone")
+	unreadable := io.MultiReader(bytes.NewReader(whole[:100]), iotest.ErrReader(broken))
+	if _, err := InspectBackup(unreadable); !errors.Is(err, broken) || errors.Is(err, ErrBackup) {
+		t.Errorf("a reader that fails: %v", err)
 	}
 }
 

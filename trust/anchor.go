@@ -129,11 +129,12 @@ func (v *verification) anchorInBundle() (string, error) {
 	}
 
 	if !namesDomain(given, v.issuer) {
-		return v.anchored(AnchorBundle, "the bundle that was given: %d CA certificates, which name no domain; "+
+		return v.anchored(AnchorBundle, "the bundle that was given; its %d CA certificates name no domain: "+
 			"that they belong to %s is the claim of whoever gave them", v.certificates(), v.issuer)
 	}
 
-	return v.anchored(AnchorBundle, "the bundle that was given: %d CA certificates of %s", v.certificates(), v.issuer)
+	return v.anchored(AnchorBundle, "the bundle that was given; CA certificates of %s in it: %d",
+		v.issuer, v.certificates())
 }
 
 // anchorInKeys rests on the pinned key document. Its signature is checked by its
@@ -172,7 +173,8 @@ func (v *verification) anchorInDirectory() (string, error) {
 		KeyDocument: fmt.Sprintf("%d.%d", v.keys.Epoch, v.keys.Seq),
 	}
 
-	return v.anchored(AnchorDirectory, "the answer of %s, which holds %d CA certificates of %s (fingerprint %s) and its key document %s",
+	return v.anchored(AnchorDirectory,
+		"the answer of %s, which holds %d CA certificates of %s (fingerprint %s) and its key document %s",
 		v.opts.Directory, v.certificates(), v.issuer, fingerprint, v.report.Directory.KeyDocument)
 }
 

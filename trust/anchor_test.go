@@ -97,17 +97,22 @@ func TestTheResultNamesItsAnchor(t *testing.T) {
 	}{
 		{"bundle", VerifyOptions{Bundle: bundle}, AnchorBundle, []string{UncheckedBundle}},
 		{"bundle of a context", VerifyOptions{Bundle: bundle, OfConnection: true}, AnchorBundle, []string{UncheckedBundle}},
-		{"bundle and keys", VerifyOptions{Bundle: bundle, Keys: keys}, AnchorBundle, []string{UncheckedKeys, UncheckedBundle}},
-		{"keys", VerifyOptions{Keys: keys}, AnchorKeys, []string{UncheckedKeys, UncheckedBundle}},
-		{"keys, and a connection to another domain", VerifyOptions{Keys: keys, Bundle: stranger, OfConnection: true}, AnchorKeys,
+		{"bundle and keys", VerifyOptions{Bundle: bundle, Keys: keys}, AnchorBundle,
 			[]string{UncheckedKeys, UncheckedBundle}},
+		{"keys", VerifyOptions{Keys: keys}, AnchorKeys, []string{UncheckedKeys, UncheckedBundle}},
+		{"keys, and a connection to another domain", VerifyOptions{Keys: keys, Bundle: stranger, OfConnection: true},
+			AnchorKeys, []string{UncheckedKeys, UncheckedBundle}},
 		{"directory", VerifyOptions{Directory: "https://ad.test"}, AnchorDirectory, []string{}},
-		{"directory of another domain", VerifyOptions{Directory: "https://ad.test", Bundle: stranger, OfConnection: true}, AnchorDirectory, []string{}},
-		{"directory of the same domain", VerifyOptions{Directory: "https://ad.test", Bundle: bundle, OfConnection: true}, AnchorBundle,
-			[]string{UncheckedBundle}},
+		{"directory of another domain",
+			VerifyOptions{Directory: "https://ad.test", Bundle: stranger, OfConnection: true},
+			AnchorDirectory, []string{}},
+		{"directory of the same domain",
+			VerifyOptions{Directory: "https://ad.test", Bundle: bundle, OfConnection: true},
+			AnchorBundle, []string{UncheckedBundle}},
 	} {
 		report, err := Verify(proof, row.opts)
-		if err != nil || !report.Authentic || !report.Logged || report.Anchor != row.anchor || !slices.Equal(report.Unchecked, row.unchecked) {
+		if err != nil || !report.Authentic || !report.Logged || report.Anchor != row.anchor ||
+			!slices.Equal(report.Unchecked, row.unchecked) {
 			t.Errorf("%s: %v, unchecked %q\n%s", row.name, err, report.Unchecked, report)
 		}
 		if row.anchor != AnchorDirectory {
@@ -168,7 +173,8 @@ func TestABareRecordIsVerifiedOrRefused(t *testing.T) {
 		{VerifyOptions{Directory: "https://ad.test"}, AnchorNone, 12},
 	} {
 		report, err := Verify([]byte(record), row.opts)
-		if ExitCode(err) != row.code || report.Authentic != (row.code == 0) || report.Anchor != row.anchor || report.Subject.Agent != "printer" {
+		if ExitCode(err) != row.code || report.Authentic != (row.code == 0) || report.Anchor != row.anchor ||
+			report.Subject.Agent != "printer" {
 			t.Errorf("%+v: exit code %d: %v\n%s", row, ExitCode(err), err, report)
 		}
 		if !report.Subject.Deadline.IsZero() || report.Logged {
@@ -211,7 +217,8 @@ func TestABareRecordByAnUnattestedKeyIsRefused(t *testing.T) {
 	k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
 	opts := VerifyOptions{Bundle: k.o.ca.Bundle(), Keys: k.o.jws(t)}
 	var failed *StepError
-	if _, err := Verify(record, opts); !errors.As(err, &failed) || failed.Step != "key attestation" || ExitCode(err) != 12 {
+	_, err = Verify(record, opts)
+	if !errors.As(err, &failed) || failed.Step != "key attestation" || ExitCode(err) != 12 {
 		t.Errorf("not attested: %v", err)
 	}
 

@@ -30,9 +30,10 @@ func (a *app) snapshotSaveCommand() *cobra.Command {
 		Long: `Save a backup of the directory's domain while it runs. It has all that was
 acknowledged before. A file that exists is not overwritten.
 ` + sealingHelp,
-		Example: "  roster snapshot save alpha.backup --recipient age1…\n  roster snapshot save alpha.backup --recipient @operators.txt",
-		Args:    needs("FILE"),
-		RunE:    func(c *cobra.Command, args []string) error { return a.saveSnapshot(c.Context(), args[0], seal) },
+		Example: "  roster snapshot save alpha.backup --recipient age1…\n" +
+			"  roster snapshot save alpha.backup --recipient @operators.txt",
+		Args: needs("FILE"),
+		RunE: func(c *cobra.Command, args []string) error { return a.saveSnapshot(c.Context(), args[0], seal) },
 	}
 	seal.flags(c)
 
@@ -83,7 +84,8 @@ What was acknowledged by none but the nodes that are lost is lost with them.
 			if err != nil {
 				return err
 			}
-			a.note("its log ends at term %d, entry %d: of several nodes' backups take the highest term, then the highest entry", term, entry)
+			a.note("its log ends at term %d, entry %d: of several nodes' backups take the highest term, "+
+				"then the highest entry", term, entry)
 
 			return nil
 		},
@@ -113,12 +115,14 @@ func (a *app) keepBackup(path string, seal sealing, write func(io.Writer) error)
 		return err
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return failed(exitConflict, "%s exists", path).because("A backup never takes another file's place; choose another name.")
+		return failed(exitConflict, "%s exists", path).
+			because("A backup never takes another file's place; choose another name.")
 	}
 	partial := path + ".partial"
 	file, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return failed(exitConflict, "%s exists", partial).because("Another save is under way, or one was interrupted; remove it in the latter case.").
+		return failed(exitConflict, "%s exists", partial).
+			because("Another save is under way, or one was interrupted; remove it in the latter case.").
 			try("rm " + shellQuote(partial))
 	}
 	if err != nil {
@@ -138,7 +142,8 @@ func (a *app) keepBackup(path string, seal sealing, write func(io.Writer) error)
 	if len(recipients) > 0 {
 		protection = fmt.Sprintf("encrypted to %d recipients", len(recipients))
 	}
-	a.note("saved %s at %s: %d registrations, %d bytes, %s", info.Domain.Name(), info.Position, info.Registrations, info.Size, protection)
+	a.note("saved %s at %s: %d registrations, %d bytes, %s",
+		info.Domain.Name(), info.Position, info.Registrations, info.Size, protection)
 
 	return nil
 }

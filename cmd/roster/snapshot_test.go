@@ -58,7 +58,8 @@ func newDomain(t *testing.T) (w *world, mesh *node.DevMesh) {
 		}
 	}
 	alpha := mesh.Domains[0]
-	w = &world{t: t, dir: t.TempDir(), env: map[string]string{"ROSTER_ADDRESS": alpha.Nodes[0].API, "ROSTER_BUNDLE": alpha.Bundle}}
+	env := map[string]string{"ROSTER_ADDRESS": alpha.Nodes[0].API, "ROSTER_BUNDLE": alpha.Bundle}
+	w = &world{t: t, dir: t.TempDir(), env: env}
 	w.as(mesh, "/ops/operator")
 
 	return w, mesh
@@ -274,7 +275,8 @@ func TestASaveNeedsARecipientOrTheWordPlaintext(t *testing.T) {
 			}
 		}
 	}
-	if code, _, _ := w.run("snapshot", "save", filepath.Join(w.dir, "x.backup"), "--recipient", "@"+filepath.Join(w.dir, "none")); code != 1 {
+	missing := "@" + filepath.Join(w.dir, "none")
+	if code, _, _ := w.run("snapshot", "save", filepath.Join(w.dir, "x.backup"), "--recipient", missing); code != 1 {
 		t.Errorf("a file that is not there: exit code %d", code)
 	}
 }

@@ -114,8 +114,8 @@ func (a *app) verify(ctx context.Context, what string, flags verifyFlags) error 
 			because("It signed two things that no honest domain can have signed both: the steps above say which.")
 	case errors.Is(failure, trust.ErrNoAnchor):
 		return failed(trust.ExitCode(failure), "%s is not shown to be authentic: %w", what, failure).
-			because("Give the CA certificates of %s (--bundle FILE) or a key document of it (--keys FILE), from a source that you trust.",
-				report.Subject.Domain)
+			because("Give the CA certificates of %s (--bundle FILE) or a key document of it (--keys FILE), "+
+				"from a source that you trust.", report.Subject.Domain)
 	case failure != nil:
 		return failed(trust.ExitCode(failure), "%s does not hold: %w", what, failure)
 	}
@@ -175,7 +175,8 @@ type evidenceInput struct {
 // for: the signatures in it hold, and it answers another question.
 func (in *evidenceInput) checkSubject(report *trust.Report) error {
 	got := report.Subject
-	if in.rid != "" && got.RID != in.rid || in.name != "" && got.Agent != in.name || in.origin != "" && got.Domain != in.origin {
+	differs := func(asked, answered string) bool { return asked != "" && asked != answered }
+	if differs(in.rid, got.RID) || differs(in.name, got.Agent) || differs(in.origin, got.Domain) {
 		report.Authentic = false
 		return fmt.Errorf("%w: %s answered with the proof of another registration: %s (%s) of %s",
 			trust.ErrFormat, in.directory, got.Agent, got.RID, got.Domain)
@@ -236,7 +237,8 @@ func (a *app) registrationURL(text string) (path string, err error) {
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
 		!strings.HasPrefix(u.EscapedPath(), "/ad/r/") {
 		return "", usage("%q is not the URL of a registration", text).
-			because("It is https://HOST/ad/r/RID or https://HOST/ad/r/DOMAIN/RID; anything else save first, and verify the file.")
+			because("It is https://HOST/ad/r/RID or https://HOST/ad/r/DOMAIN/RID; " +
+				"anything else save first, and verify the file.")
 	}
 	if a.setting("address") == "" {
 		a.fallback.Address = "https://" + u.Host
@@ -337,7 +339,7 @@ func (a *app) readFile(file string, limit int64) ([]byte, error) {
 		return nil, failed(exitFailed, "the file can't be read: %w", err)
 	}
 	if int64(len(b)) == limit {
-		return nil, failed(exitFailed, "the file %s is too large", file).because("%s", fmt.Sprintf("At most %d bytes are read.", limit-1))
+		return nil, failed(exitFailed, "the file %s is too large", file).because("At most %d bytes are read.", limit-1)
 	}
 	return b, nil
 }

@@ -50,8 +50,8 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 		code, out, errs := w.run(append([]string{"verify", "-o", "json"}, args...)...)
 		var got verdict
 		must(t, json.Unmarshal([]byte(out), &got))
-		if code != 0 || !got.Authentic || got.Anchor != "directory" || got.Directory == nil || got.Directory.Address != address ||
-			got.Directory.Authorities != 1 || got.Directory.KeyDocument != "1.1" || len(got.Directory.Fingerprint) != 64 {
+		if code != 0 || !got.Authentic || got.Anchor != "directory" || got.Directory == nil ||
+			got.Directory.Address != address || got.Directory.Authorities != 1 || got.Directory.KeyDocument != "1.1" || len(got.Directory.Fingerprint) != 64 {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
 		}
 	}

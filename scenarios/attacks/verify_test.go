@@ -131,7 +131,10 @@ func TestAProofUnderOnesOwnAuthorityIsNotAuthentic(t *testing.T) {
 			t.Errorf("%s: the text does not say what the file's bundle is worth: %s", file, text)
 		}
 		for _, anchor := range [][]string{
-			{"--bundle", bundle}, {"--keys", keys}, {"--bundle", bundle, "--keys", keys}, {"--bundle", bundle, "--keys", forgedKeys},
+			{"--bundle", bundle},
+			{"--keys", keys},
+			{"--bundle", bundle, "--keys", keys},
+			{"--bundle", bundle, "--keys", forgedKeys},
 		} {
 			if code, v, text := verify(t, append(anchor, file)...); code != 12 || v.Authentic {
 				t.Errorf("%s by %q: exit code %d: %s", file, anchor, code, text)
