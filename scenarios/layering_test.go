@@ -46,7 +46,7 @@ var layers = map[string][]string{
 	"scenarios":         {"node", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                     // its client: a running node is scored
-	"scenarios/attacks": {"trust", "directory"},
+	"scenarios/attacks": {"node", "trust", "directory"},
 	"scenarios/load":    {"node", "api/client", "trust", "directory", "scenarios/mesh"},
 }
 

@@ -1,0 +1,166 @@
+package attacks
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/node"
+)
+
+// A runningMesh is a development mesh of real processes, sockets and disks.
+type runningMesh struct {
+	t *testing.T
+	*node.DevMesh
+}
+
+// startMesh runs roster dev with processes of their own for its nodes and with the
+// limits of production, and waits until it is ready.
+func startMesh(t *testing.T, flags ...string) *runningMesh {
+	t.Helper()
+	dir := t.TempDir()
+	args := append([]string{"dev", "--processes", "--port", "0", "--dir", dir, "--sample", "0", "--limits"}, flags...)
+	cmd := exec.Command(programPath, args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		defer kill.Stop()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%q: %v\n%s", args, err, &said)
+		}
+	})
+
+	m := &runningMesh{t: t}
+	eventually(t, time.Minute, "the mesh is ready", func() error {
+		state, err := node.ReadDevMesh(dir)
+		if err == nil && !state.Ready {
+			err = errors.New("not ready")
+		}
+		m.DevMesh = state
+		return err
+	})
+	return m
+}
+
+// eventually tries every 20 ms until try succeeds or the bound is over.
+func eventually(t *testing.T, bound time.Duration, what string, try func() error) {
+	t.Helper()
+	deadline := time.Now().Add(bound)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s: %v", bound, what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// as returns a client that speaks as one of a domain's identities, such as agent/ada.
+func (m *runningMesh) as(domain int, who string) *http.Client {
+	m.t.Helper()
+	d := m.Domains[domain]
+	authorities, err := os.ReadFile(d.Bundle)
+	must(m.t, err)
+	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(authorities)
+	for _, id := range d.Identities {
+		if id.SPIFFEID == "spiffe://"+d.TrustDomain+"/"+who {
+			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
+			must(m.t, err)
+			config.Certificates = []tls.Certificate{pair}
+		}
+	}
+	if len(config.Certificates) == 0 {
+		m.t.Fatalf("%s has no identity %s", d.TrustDomain, who)
+	}
+
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	m.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: time.Minute}
+}
+
+// ask does one request and returns its status and body.
+func ask(ctx context.Context, client *http.Client, method, url string, body []byte) (status int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	return resp.StatusCode, answer, err
+}
+
+// memory is what a node's process holds, in bytes.
+type memory struct {
+	live     int64 // of the heap, after a collection
+	resident int64 // of the process
+}
+
+func (m memory) String() string {
+	return fmt.Sprintf("%.1f MiB live, %.1f MiB resident", float64(m.live)/(1<<20), float64(m.resident)/(1<<20))
+}
+
+func (m memory) minus(o memory) memory { return memory{m.live - o.live, m.resident - o.resident} }
+
+// memoryOf collects a node's garbage and returns what it holds.
+func (m *runningMesh) memoryOf(n node.DevNode) (is memory) {
+	m.t.Helper()
+	admin := &http.Client{Timeout: time.Minute}
+	status, _, err := ask(m.t.Context(), admin, http.MethodGet, n.Admin+"/debug/pprof/heap?gc=1", nil)
+	if err != nil || status != http.StatusOK {
+		m.t.Fatalf("a collection at %s: %d %v", n.ID, status, err)
+	}
+
+	is.live = int64(m.metric(n, "go_memstats_heap_alloc_bytes"))
+	process, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID))
+	must(m.t, err)
+	resident := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(process)
+	if resident == nil {
+		m.t.Fatalf("no VmRSS in %s", process)
+	}
+	kilobytes, err := strconv.ParseInt(string(resident[1]), 10, 64)
+	must(m.t, err)
+	is.resident = kilobytes << 10
+	return is
+}
+
+// metric returns the value of a series, by its name with its labels.
+func (m *runningMesh) metric(n node.DevNode, series string) float64 {
+	m.t.Helper()
+	admin := &http.Client{Timeout: time.Minute}
+	_, page, err := ask(m.t.Context(), admin, http.MethodGet, n.Admin+"/metrics", nil)
+	must(m.t, err)
+	line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindSubmatch(page)
+	if line == nil {
+		m.t.Fatalf("%s has no series %s", n.ID, series)
+	}
+	value, err := strconv.ParseFloat(string(line[1]), 64)
+	must(m.t, err)
+	return value
+}
