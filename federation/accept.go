@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -40,9 +41,18 @@ type changes struct {
 // in the index, and returns CodeApplied, CodeOld or CodeGap. Opened are the records
 // that the caller fetched for it already; the others are wanted from now on. It
 // returns disk.ErrStalled if the page can't be written now; it is pulled again then.
-func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (Code, error) {
+func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (code Code, err error) {
 	defer nudge(o.kick)
 
+	err = m.cfg.Panics.Run(contain.Page, func() (err error) {
+		code, err = m.acceptPage(o, p, opened)
+		return err
+	})
+
+	return code, err
+}
+
+func (m *Mesh) acceptPage(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (Code, error) {
 	if err := o.change.lock(m.store); err != nil {
 		return "", err
 	}
@@ -172,7 +182,9 @@ func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]
 		d := p.Digests[i]
 		if rec, ok := records[nameOf(d)]; ok && d.Live() {
 			opened := openedRecord{fetched: rec, asked: nameOf(d), bytes: marshal(rec.storedRecord)}
-			opened.entry, opened.err = openEntry(m.cfg.Dialect, o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
+			opened.entry, opened.err = m.openContained(contain.Record, func() (*directory.Entry, error) {
+				return openEntry(m.cfg.Dialect, o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
+			})
 			if errors.Is(opened.err, directory.ErrUnsupported) {
 				opened.format, opened.err = formatOf(opened.err), nil
 			}
@@ -186,6 +198,22 @@ func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]
 		}
 	}
 	return out
+}
+
+// openContained opens a record. One that makes this release panic is no fault of its
+// sender's: it is kept and passed on, and not shown, so the entry is nil without an
+// error. It is opened again at the next start, by a release that may be a later one.
+func (m *Mesh) openContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry, err error) {
+	err = m.cfg.Panics.Run(place, func() (err error) {
+		entry, err = open()
+		return err
+	})
+
+	if contained := (*contain.Error)(nil); errors.As(err, &contained) {
+		return nil, nil
+	}
+
+	return entry, err
 }
 
 // parallel calls f for 0 to n-1 on all processors, and returns when all is done.
@@ -335,6 +363,8 @@ func openEntry(dialect directory.Dialect, origin spiffeid.TrustDomain, epoch uin
 	if _, err := directory.ParseKind(string(c.Document.Kind())); err != nil {
 		return nil, nil
 	}
+
+	mutate(c.Document)
 	projection, err := project(c.Agent, c.Document)
 	if err != nil {
 		return nil, err
@@ -354,6 +384,10 @@ func freed(deadline int64, now time.Time) bool {
 
 // acceptRecords takes records that came for wanted entries.
 func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, records map[name]fetched) error {
+	return m.cfg.Panics.Run(contain.Record, func() error { return m.keepRecords(o, st, wanted, records) })
+}
+
+func (m *Mesh) keepRecords(o *origin, st *stream, wanted []directory.Digest, records map[name]fetched) error {
 	opened := m.openRecords(o, &directory.SignedPage{Epoch: st.id.epoch, Digests: wanted}, records)
 
 	if err := o.change.lock(m.store); err != nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+	disk "github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
 
@@ -42,8 +44,12 @@ func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 		return nil
 	})
 	if err != nil {
-		m.cfg.Logger.Error("can't read a chain", "origin", o.domain.Name(), "error", err)
+		if !errors.Is(err, disk.ErrStalled) {
+			m.cfg.Logger.Error("can't read a chain", "origin", o.domain.Name(), "error", err)
+		}
+		return
 	}
+
 	if weighs <= 2*state.Live+compactSlack {
 		return
 	}
@@ -72,7 +78,11 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n nod
 		if text == "" {
 			return errGap
 		}
-		_, p, err := m.openPage(sender{domain: n.domain}, text)
+		var p *verifiedPage
+		err = m.cfg.Panics.Run(contain.Page, func() (err error) {
+			_, p, err = m.openPage(sender{domain: n.domain}, text)
+			return err
+		})
 		if err != nil {
 			return m.refused(sender{domain: n.domain}, text, err)
 		}

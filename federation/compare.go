@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // What comparing may cost: pages of a chain are read at this pace for one origin,
@@ -306,7 +307,9 @@ func (m *Mesh) crossPage(ctx context.Context, o *origin, n node, text string) (t
 	if err == nil {
 		return p.To, nil
 	}
-	old, code := m.oldPage(o, text), codeOf(err)
+	code := codeOf(err)
+	var old *verifiedPage
+	m.cfg.Panics.Do(contain.Page, func() { old = m.oldPage(o, text) })
 	switch {
 	case old == nil || m.cfg.Court == nil:
 		return 0, err
@@ -315,7 +318,12 @@ func (m *Mesh) crossPage(ctx context.Context, o *origin, n node, text string) (t
 	case code != CodeKeyUnknown:
 		return 0, err
 	}
-	other, err := m.contradicted(o, old)
+
+	var other string
+	err = m.cfg.Panics.Run(contain.Page, func() (err error) {
+		other, err = m.contradicted(o, old)
+		return err
+	})
 	if err == nil && other != "" {
 		m.accuse(o, []string{other, text}, append(o.issued(), m.keysFor(ctx, o, n, old.kid)...))
 	}

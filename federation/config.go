@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -71,6 +72,7 @@ type Config struct {
 	Court     Court             // nil compares nothing and takes no evidence
 	Dialect   directory.Dialect // what this node reads; zero is format 1 of everything
 	Logger    *slog.Logger      // nil discards
+	Panics    *contain.Panics   // counts those on foreign bytes; nil is one of its own
 	HeadEvery time.Duration     // between heads of one origin; 60 s by default
 	LongPoll  time.Duration     // a subscription's wait, at most a minute; 30 s by default
 	Stretch   Stretch           // of this node's pace; nil is 1
@@ -116,6 +118,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Panics == nil {
+		c.Panics = contain.New(c.Logger)
 	}
 	if c.HeadEvery <= 0 {
 		c.HeadEvery = 60 * time.Second

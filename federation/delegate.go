@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -108,6 +109,10 @@ func (p *pool) MergeRemoteState([]byte, bool) { p.cfg.Refused("malformed") }
 
 // NotifyAlive implements memberlist.AliveDelegate: an error keeps the node out.
 func (p *pool) NotifyAlive(n *memberlist.Node) error {
+	return p.cfg.Panics.Run(contain.Gossip, func() error { return p.judge(n) })
+}
+
+func (p *pool) judge(n *memberlist.Node) error {
 	id, err := spiffeid.FromString(n.Name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errClaimed, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -236,8 +237,13 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 	if m.cfg.Court == nil {
 		return false
 	}
-	evidence, err := m.cfg.Court.Accuse(o.domain, pages, keys)
+
 	var fresh bool
+	var evidence []byte
+	err := m.cfg.Panics.Run(contain.Evidence, func() (err error) {
+		evidence, err = m.cfg.Court.Accuse(o.domain, pages, keys)
+		return err
+	})
 	if err == nil {
 		fresh, err = m.convict(evidence, true)
 	}
@@ -251,6 +257,15 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 // not known, the origin is frozen at this node at once, and the domain and the mesh are
 // told by enforce.
 func (m *Mesh) convict(evidence []byte, news bool) (fresh bool, err error) {
+	err = m.cfg.Panics.Run(contain.Evidence, func() (err error) {
+		fresh, err = m.judgeEvidence(evidence, news)
+		return err
+	})
+
+	return fresh, err
+}
+
+func (m *Mesh) judgeEvidence(evidence []byte, news bool) (fresh bool, err error) {
 	v, err := m.cfg.Court.Judge(evidence, news)
 	if err != nil {
 		return false, err

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // The bounds of a memberlist stream.
@@ -62,7 +64,8 @@ func (e *exchange) receive() ([]byte, error) {
 	if err := e.pay(len(msg)); err != nil {
 		return nil, err
 	}
-	if err := e.t.screen.stream(e.id, msg); err != nil {
+	err = e.t.cfg.Panics.Run(contain.Gossip, func() error { return e.t.screen.stream(e.id, msg) })
+	if err != nil {
 		return nil, e.refuse(err)
 	}
 	if msg[0] != wirePushPull {

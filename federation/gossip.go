@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -34,6 +35,9 @@ type GossipConfig struct {
 	Timing    GossipTiming
 	Stretch   Stretch             // of the search for who is lost; nil is 1
 	Refused   func(reason string) // counts what was dropped, by one word; nil doesn't
+
+	// Panics counts those on foreign bytes; nil is one of its own.
+	Panics *contain.Panics
 
 	// Traffic counts bytes that came from a domain's nodes and went to them, within
 	// TLS; nil doesn't.
@@ -92,6 +96,9 @@ func (c GossipConfig) withDefaults() (GossipConfig, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Panics == nil {
+		c.Panics = contain.New(c.Logger)
+	}
 	if c.Refused == nil {
 		c.Refused = func(string) {}
 	}
@@ -129,7 +136,7 @@ func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), 
 	}
 	g := &gossip{cfg: cfg}
 	g.pool = newPool(&g.cfg)
-	in := newInbox(deliver, merge, cfg.Refused)
+	in := newInbox(g.contained(deliver), g.containedHeads(merge), cfg.Refused)
 	g.transport = newGossipTransport(&g.cfg, heads, in.put, g.pool.address)
 	g.pool.acquainted = g.transport.acquainted
 	g.rumours = newRumours(&g.cfg, g.pool.others, g.transport.queue)
@@ -143,6 +150,19 @@ func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), 
 	g.tasks.Go(func() { g.rejoin(ctx) })
 	g.tasks.Go(func() { g.rumours.run(ctx) })
 	return g, nil
+}
+
+// contained delivers messages so that one which panics is dropped alone.
+func (g *gossip) contained(deliver func(spiffeid.ID, []byte)) func(spiffeid.ID, []byte) {
+	return func(from spiffeid.ID, msg []byte) {
+		g.cfg.Panics.Do(contain.Gossip, func() { deliver(from, msg) })
+	}
+}
+
+func (g *gossip) containedHeads(merge func(spiffeid.ID, [][]byte)) func(spiffeid.ID, [][]byte) {
+	return func(from spiffeid.ID, heads [][]byte) {
+		g.cfg.Panics.Do(contain.Gossip, func() { merge(from, heads) })
+	}
 }
 
 func (g *gossip) memberlist() *memberlist.Config {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/hashicorp/memberlist"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
@@ -335,7 +336,12 @@ func (c *contact) pay(bytes int) error {
 
 // receive screens one packet and hands on what it holds.
 func (c *contact) receive(packet []byte) {
-	rest, messages, err := c.t.screen.packet(c.id, packet)
+	var rest []byte
+	var messages [][]byte
+	err := c.t.cfg.Panics.Run(contain.Gossip, func() (err error) {
+		rest, messages, err = c.t.screen.packet(c.id, packet)
+		return err
+	})
 	if err != nil {
 		c.t.cfg.Refused(reasonOf(err))
 		return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -277,7 +278,9 @@ func (m *Mesh) entryOf(o *origin, st *stream, k kept) *directory.Entry {
 
 	entry, err := (*directory.Entry)(nil), errRecord
 	if k.record.is(k.held.name()) { // a disk may damage what it holds
-		entry, err = openEntry(m.cfg.Dialect, o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
+		entry, err = m.openContained(contain.Stored, func() (*directory.Entry, error) {
+			return openEntry(m.cfg.Dialect, o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
+		})
 	}
 	if err != nil {
 		m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.rid.String(), "error", err)

@@ -480,6 +480,7 @@ func (m *Mesh) end(o *origin) {
 func (m *Mesh) know(td spiffeid.TrustDomain) *origin {
 	o := newOrigin(m.cfg.Domain, td, m.cfg.View.Origin(td))
 	o.defaults = quota{m.cfg.Records, m.cfg.Bytes}
+	o.panics = m.cfg.Panics
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.origins[td] = o

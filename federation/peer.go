@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
@@ -42,6 +43,7 @@ func newStream(id streamID) *stream {
 type origin struct {
 	domain spiffeid.TrustDomain
 	index  *directory.Index
+	panics *contain.Panics
 	// defaults bound what is held where the peering doesn't.
 	defaults quota
 	base     directory.Clock // what its messages are judged by: they don't move it
@@ -150,7 +152,7 @@ func (o *origin) renew(rid directory.RID, h *held) {
 	e, r := *old, *old.Received
 	e.Received = &r
 	h.describe(&e, o.peering.Load().Import.MaxLifetime)
-	o.index.Put(&e)
+	o.put(&e)
 }
 
 // saved is what is kept on disk of the origin. Its time is rule T4's floor. o.change is

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -113,7 +114,7 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
 	if err != nil {
 		return err
 	}
-	err = m.adopt(o, text, n.domain == o.domain)
+	err = m.cfg.Panics.Run(contain.Keys, func() error { return m.adopt(o, text, n.domain == o.domain) })
 	var two forked
 	if errors.As(err, &two) {
 		held, other := two.Forked()
@@ -180,6 +181,10 @@ func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
 }
 
 func (m *Mesh) takeHead(ctx context.Context, from sender, giver node, text string) error {
+	return m.cfg.Panics.Run(contain.Head, func() error { return m.judgeHead(ctx, from, giver, text) })
+}
+
+func (m *Mesh) judgeHead(ctx context.Context, from sender, giver node, text string) error {
 	var h *directory.Head
 	o, err := m.withKeys(ctx, from, giver, func() (o *origin, err error) {
 		o, h, err = m.openHead(from, text)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -42,6 +43,7 @@ func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
 	}
 	cfg := *m.cfg.Gossip
 	cfg.Traffic = m.gossiped.add
+	cfg.Panics = m.cfg.Panics
 	g, err := newGossip(&cfg, deliver, m.heads, merge)
 	if err != nil {
 		return err
@@ -87,7 +89,7 @@ func (m *Mesh) gossipIn(ctx context.Context, in <-chan pushed) {
 		case <-ctx.Done():
 			return
 		case p := <-in:
-			m.route(p)
+			m.cfg.Panics.Do(contain.Gossip, func() { m.route(p) })
 		}
 	}
 }

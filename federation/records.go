@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -298,7 +299,11 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 		if l.Error != "" || !asked[nm] {
 			continue
 		}
-		r, err := readRecord(nm, l.Record, header)
+		var r *storedRecord
+		err = m.cfg.Panics.Run(contain.Record, func() (err error) {
+			r, err = readRecord(nm, l.Record, header)
+			return err
+		})
 		if err != nil {
 			m.counts.add(origin, CodeRecord)
 			m.refusing.add(n.domain, CodeRecord)

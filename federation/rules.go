@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"go.etcd.io/bbolt"
 )
 
@@ -61,7 +62,16 @@ func (o *origin) full(st *stream, delta usage) bool {
 
 // admits reports whether what an origin announced is shown.
 func (o *origin) admits(e *directory.Entry) bool {
-	return !o.stale && o.peering.Load().Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
+	if o.stale {
+		return false
+	}
+
+	admitted := false
+	o.panics.Do(contain.Policy, func() {
+		admitted = o.peering.Load().Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
+	})
+
+	return admitted
 }
 
 // deadline is h's, clipped to what the peering lets be. What an origin says of the

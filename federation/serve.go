@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -122,7 +123,8 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			return
 		}
 		out := &metered{w, &s.traffic, id.TrustDomain()}
-		if err := next(out, r, id.TrustDomain()); err != nil {
+		err := s.cfg.Panics.Run(contain.Request, func() error { return next(out, r, id.TrustDomain()) })
+		if err != nil {
 			s.refuse(out, err)
 		}
 	}

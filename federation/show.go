@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	disk "github.com/roster-mesh/roster/federation/store"
 )
 
@@ -144,7 +145,14 @@ func (o *origin) show(rid directory.RID, entries ...*directory.Entry) {
 	if best == nil {
 		o.index.Delete(rid)
 	} else {
-		o.index.Put(best)
+		o.put(best)
+	}
+}
+
+// put enters an entry into the index. One that can't be entered is left out.
+func (o *origin) put(e *directory.Entry) {
+	if !o.panics.Do(contain.Index, func() { o.index.Put(e) }) {
+		o.panics.Do(contain.Index, func() { o.index.Delete(e.RID) })
 	}
 }
 
@@ -170,7 +178,7 @@ func (o *origin) offer(e *directory.Entry) {
 	if old, ok := o.index.Get(e.RID); ok && old.Received.Private != e.Received.Private && !better(e, old) {
 		return
 	}
-	o.index.Put(e)
+	o.put(e)
 }
 
 // hide takes away what the index shows of a feed and pick says yes to, and shows

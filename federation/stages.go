@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // A pulled page is one that passed the gate, and what came of its records.
@@ -31,6 +32,18 @@ func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (
 
 // look takes a page through the gate and asks for its records.
 func (m *Mesh) look(ctx context.Context, from sender, giver node, text string, done ahead) (p pulled) {
+	err := m.cfg.Panics.Run(contain.Page, func() error {
+		p = m.lookAt(ctx, from, giver, text, done)
+		return nil
+	})
+	if err != nil {
+		return pulled{err: m.refused(from, text, &Refusal{Code: CodeFormat, Err: err})}
+	}
+
+	return p
+}
+
+func (m *Mesh) lookAt(ctx context.Context, from sender, giver node, text string, done ahead) (p pulled) {
 	var page *verifiedPage
 	o, err := m.withKeys(ctx, from, giver, func() (o *origin, err error) {
 		o, page, err = m.openPage(from, text)
