@@ -17,11 +17,14 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // Config is what a Finder needs. View alone has no default.
 type Config struct {
 	View *directory.View
+	// Panics counts those on entries that can't be indexed; nil counts nothing.
+	Panics *contain.Panics
 	// Class names what decides who sees an entry: a Reader sees all entries of one
 	// class or none. By default, its origin, owner, visibility and agent name; a
 	// policy that looks at less should say so, since each class is asked for once

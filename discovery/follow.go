@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // Run follows the view until ctx ends, whose error it returns.
@@ -128,12 +129,19 @@ type step struct {
 // to wait.
 func (f *Finder) apply(events []directory.Event) {
 	for i := range events {
-		f.prepare(&f.batch[i], &events[i])
+		step := &f.batch[i]
+		if !f.cfg.Panics.Do(contain.Discovery, func() { f.prepare(step, &events[i]) }) {
+			step.has, step.same = false, false // it is left out, and what was indexed of it removed
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range events {
-		f.index1(&f.batch[i])
+		step := &f.batch[i]
+		if !f.cfg.Panics.Do(contain.Discovery, func() { f.index1(step) }) {
+			step.has, step.same = false, false
+			f.cfg.Panics.Do(contain.Discovery, func() { f.index1(step) })
+		}
 		f.batch[i].event = directory.Event{}
 	}
 	f.index.tidy()

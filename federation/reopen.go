@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"go.etcd.io/bbolt"
 )
 
@@ -128,7 +129,9 @@ func (m *Mesh) judgeAgain(id streamID, k kept) reopened {
 		project = directory.Project
 	}
 
-	entry, err := openEntry(m.cfg.Dialect, id.origin, id.epoch, k.held.digest(k.rid), k.record, project)
+	entry, err := m.openContained(contain.Stored, func() (*directory.Entry, error) {
+		return openEntry(m.cfg.Dialect, id.origin, id.epoch, k.held.digest(k.rid), k.record, project)
+	})
 
 	switch {
 	case errors.Is(err, directory.ErrUnsupported):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/gateway"
 )
 
@@ -102,7 +103,7 @@ func (f *follower) run(ctx context.Context) {
 		wait := crawlIdle
 		if f.n.store.IsLeader() {
 			wait = crawlRetry
-			f.n.contained("a crawl of "+f.at.Host, func() { wait = f.once(ctx) })
+			f.n.panics.Do(contain.Answer, func() { wait = f.once(ctx) })
 		} else {
 			f.last = nil
 		}

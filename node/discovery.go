@@ -76,7 +76,7 @@ func (c *Config) validateDiscovery() error {
 // wireDiscovery starts the index that registrations are found by.
 func (n *Node) wireDiscovery() error {
 	d := &n.cfg.Discovery
-	cfg := discovery.Config{View: n.view, Class: n.policy.Class, Generation: n.policy.Generation, Weights: discovery.Weights(d.Weights)}
+	cfg := discovery.Config{View: n.view, Panics: n.panics, Class: n.policy.Class, Generation: n.policy.Generation, Weights: discovery.Weights(d.Weights)}
 	for i, file := range d.Taxonomies {
 		t, err := loadTaxonomy(file)
 		if err != nil {

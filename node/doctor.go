@@ -72,7 +72,7 @@ func Examine(ctx context.Context, cfg Config, operator *apiclient.Client) []Find
 		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	for _, check := range []func(context.Context){
-		d.identity, d.authorities, d.running, d.ports, d.disk, d.trail, d.raft, d.peering, d.clocks,
+		d.identity, d.authorities, d.running, d.ports, d.disk, d.health, d.trail, d.raft, d.peering, d.clocks,
 	} {
 		check(ctx)
 	}

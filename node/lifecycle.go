@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A lifecycle keeps the stop of everything that was started and runs them
@@ -47,15 +47,18 @@ func (l *lifecycle) loop(name string, f func(context.Context)) {
 	})
 }
 
-// contained does something with what strangers sent, on a goroutine that would take
-// the node along: a panic is logged, and ends that alone.
-func (n *Node) contained(what string, f func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			n.log.Error("what a stranger sent made this node panic", "what", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		}
-	}()
-	f()
+// loopWithin is loop for one whose end may wait for a disk that hangs: others that stop
+// after it have time left.
+func (l *lifecycle) loopWithin(name string, most time.Duration, f func(context.Context)) {
+	l.loop(name, f)
+	last := &l.stops[len(l.stops)-1]
+	run := last.run
+	last.run = func(bound context.Context) error {
+		bound, cancel := context.WithTimeout(bound, most)
+		defer cancel()
+
+		return run(bound)
+	}
 }
 
 // close stops everything, the last started first.

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -87,6 +88,8 @@ var (
 	descBundleBad     = desc("bundle_failing", "1 while a peer's bundle can't be had from its endpoint; the last good one is in use.", "origin")
 	descBytes         = desc("federation_bytes_total", "Bytes of bodies that a peer's nodes answered (in) and were answered (out).", "origin", "way")
 	descGossip        = desc("gossip_bytes_total", "Bytes that a peer's nodes gossiped to this one (in) and that it gossiped to them (out).", "origin", "way")
+	descStalled       = desc("federation_store_stalled_seconds", "How long the disk of the federation store has not answered; 0 while it does. Alert on anything above 0.")
+	descPanics        = desc("panics_contained_total", "Panics on foreign bytes that were contained, by the place in the program; each is a bug to report.", "where")
 	descOverQuota     = desc("federation_over_quota", "A peer's registrations for which its quotas have no room.", "origin")
 	descQuotaRegs     = desc("quota_registrations", "Registrations of the own domain, which limits.registrations_per_domain bounds.")
 	descQuotaRegsMax  = desc("quota_registrations_limit", "Registrations that the own domain may have; 0 for any number.")
@@ -108,7 +111,7 @@ var (
 func (s state) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descEpoch, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descRefusing, descBytes, descGossip, descOverQuota,
 		descQuotaRegs, descQuotaRegsMax, descQuotaBytes, descQuotaBytesMax, descQuotaShare,
-		descPeerRecords, descPeerRecsMax, descPeerBytes, descPeerBytesMax} {
+		descPeerRecords, descPeerRecsMax, descPeerBytes, descPeerBytesMax, descStalled, descPanics} {
 		ch <- d
 	}
 }
@@ -144,6 +147,10 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	gauge(descTrouble, oneIf(identityFails(n.source, time.Now())))
 	gauge(descTrail, oneIf(n.trail.Err() != nil))
 	gauge(descWatches, float64(n.face.Watches()))
+	gauge(descStalled, n.mesh.StoreStalled().Seconds())
+	for _, place := range contain.Places {
+		ch <- prometheus.MustNewConstMetric(descPanics, prometheus.CounterValue, float64(n.panics.Count(place)), string(place))
+	}
 	size := n.finder.Size()
 	gauge(descFound, float64(size.Registrations))
 	gauge(descTerms, float64(size.Terms))

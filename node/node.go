@@ -41,6 +41,7 @@ import (
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/gateway"
@@ -65,6 +66,7 @@ type Node struct {
 	id      spiffeid.ID
 	net     Network
 	log     *slog.Logger
+	panics  *contain.Panics
 	life    lifecycle
 	admin   front
 	source  *trust.Source
@@ -107,6 +109,7 @@ func Start(cfg Config, env Env) (*Node, error) {
 	if n.log == nil {
 		n.log = cfg.Log.Logger(os.Stderr)
 	}
+	n.panics = contain.New(n.log)
 	if err := n.wire(env); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -190,7 +191,7 @@ func (p *prober) round(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(p.n.cfg.Probe.Concurrent)
 	for _, at := range hosts {
-		g.Go(func() error { p.n.contained("a probe", func() { p.host(ctx, at) }); return nil })
+		g.Go(func() error { p.n.panics.Do(contain.Answer, func() { p.host(ctx, at) }); return nil })
 	}
 	_ = g.Wait()
 	p.renew(ctx, hosts)

@@ -185,13 +185,17 @@ func within(bound context.Context, f func() error) error {
 	}
 }
 
+// federationBound bounds the end of federation, whose disk may hang, and leaves time for
+// the end of consensus.
+const federationBound = closeTimeout / 4
+
 // wireFederation starts what this node has with other domains.
 func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
 		Siblings: n.store.Siblings, Client: n.client, Dialect: directory.OwnDialect(), Logger: n.log, Farewell: n.endedByPeer, Court: court{n}, Stretch: env.Stretch,
-		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer,
+		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln, env)
@@ -204,8 +208,13 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		return fmt.Errorf("federation: %w", err)
 	}
 	n.mesh = mesh
-	n.life.onStop("federation", func(context.Context) error { return mesh.Close() })
-	n.life.loop("federation loops", func(ctx context.Context) {
+	n.life.onStop("federation", func(bound context.Context) error {
+		bound, cancel := context.WithTimeout(bound, federationBound)
+		defer cancel()
+
+		return within(bound, mesh.Close)
+	})
+	n.life.loopWithin("federation loops", federationBound, func(ctx context.Context) {
 		if err := mesh.Run(ctx); err != nil {
 			n.log.Error("federation has stopped", "err", err)
 		}

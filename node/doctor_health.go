@@ -1,0 +1,80 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxMetrics bounds the bytes of a scrape that are read.
+const maxMetrics = 16 << 20
+
+// health looks at what a running node says of itself by its metrics: whether the disk
+// of the federation store answers, and whether it contained panics.
+func (d *doctor) health(ctx context.Context) {
+	if !d.runs {
+		return
+	}
+
+	values, err := d.scrape(ctx)
+	if err != nil {
+		d.say("federation.store", FindingUnknown, "ask again", "the node's metrics can't be read: %v", err)
+		return
+	}
+
+	stalled := time.Duration(values["roster_federation_store_stalled_seconds"] * float64(time.Second))
+	if stalled > 0 {
+		d.say("federation.store", FindingWarning, "see to the disk under "+d.cfg.Data+"/federation; what was missed is pulled once it answers",
+			"its disk has not answered for %s: reads go on, and nothing new is taken from peers", stalled.Round(time.Second))
+	} else {
+		d.say("federation.store", FindingOK, "", "its disk answers")
+	}
+
+	var contained float64
+	for name, value := range values {
+		if strings.HasPrefix(name, "roster_panics_contained_total{") {
+			contained += value
+		}
+	}
+	if contained > 0 {
+		d.say("panics", FindingWarning, "report it with the stack that the node's log has",
+			"%.0f panics on foreign bytes were contained since this node started; what caused them is left out", contained)
+	}
+}
+
+// scrape returns the series of the node's metrics, by name and labels.
+func (d *doctor) scrape(ctx context.Context) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.cfg.Listen.Admin+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+
+	resp, err := d.admin.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers %s", resp.Status)
+	}
+
+	values := map[string]float64{}
+	lines := bufio.NewScanner(io.LimitReader(resp.Body, maxMetrics))
+	for lines.Scan() {
+		name, text, ok := strings.Cut(lines.Text(), " ")
+		if value, err := strconv.ParseFloat(text, 64); ok && err == nil {
+			values[name] = value
+		}
+	}
+
+	return values, lines.Err()
+}
