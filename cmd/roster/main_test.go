@@ -37,12 +37,15 @@ func writeProofs(t *testing.T, dir string) error {
 	good := s.proof(t)
 	own, _ := s.ca.PEM()
 	foreign, _ := stranger.ca.PEM()
+	jwks, err := s.ca.Bundle().Marshal()
+	must(t, err)
 	backupKey, err := age.GenerateX25519Identity()
 	must(t, err)
 	for name, text := range map[string][]byte{
 		"age.key":        []byte(backupKey.String() + "\n"),
 		"age.pub":        []byte(backupKey.Recipient().String() + "\n"),
 		"alpha.pem":      own,
+		"alpha.jwks":     jwks,
 		"stranger.pem":   foreign,
 		"good.json":      good,
 		"signature.json": altered(t, good, "page", func(page string) string { return page[:len(page)-8] + "AAAAAAAA" }),
