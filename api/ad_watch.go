@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -15,7 +16,7 @@ import (
 const (
 	// heartbeat is how often something is sent at least, so that both ends and what
 	// lies between know that the other one is there.
-	heartbeat = 15 * time.Second
+	heartbeat = wire.Heartbeat
 	// writeTime is how long a client may take to make room for what is sent.
 	writeTime = 10 * time.Second
 	// retryTime is what a browser is asked to wait before it comes again.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
 )
@@ -16,7 +17,7 @@ import (
 // A request's body has at most so many bytes (AD-042), and comes in this time, or at this
 // rate, and then in a longer time.
 const (
-	maxBody     = directory.MaxDocument
+	maxBody     = wire.MaxBody
 	bodyTime    = 30 * time.Second
 	bodyRate    = 1 << 10 // bytes per second
 	maxBodyTime = 20 * time.Minute

@@ -11,13 +11,14 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
 // How long a read waits for what min names, in whole seconds.
 const (
 	defaultWait = 5
-	maxWait     = 60
+	maxWait     = wire.MaxWait
 )
 
 // How many reads wait at once for what min names, of all callers and of one.

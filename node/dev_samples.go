@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -91,16 +89,15 @@ func (m *devMesh) keepAlive(ctx context.Context) {
 
 func (s *sampleAgent) keepAlive(ctx context.Context) {
 	for {
-		wait := time.Duration((0.4 + 0.2*rand.Float64()) * float64(sampleLifetime))
+		wait := apiclient.RefreshDelay(sampleLifetime)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		var refused *apiclient.Error
 		switch _, err := s.client.Refresh(ctx, s.rid, 0); {
 		case err == nil:
-		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
+		case errors.Is(err, apiclient.ErrNotFound):
 			_ = s.register(ctx) // it expired while its domain was away; the next round tries again
 		default:
 			s.node = (s.node + 1) % len(s.domain.Nodes)

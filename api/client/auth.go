@@ -55,3 +55,11 @@ func (s showing) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return s.next.RoundTrip(shown)
 }
+
+// CloseIdleConnections closes those of the transport beneath, as
+// http.Client.CloseIdleConnections expects.
+func (s showing) CloseIdleConnections() {
+	if t, ok := s.next.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
+}

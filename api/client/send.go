@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -236,7 +235,7 @@ func backoff(rounds int) time.Duration {
 	if rounds < 6 {
 		d = min(lastBackoff, firstBackoff<<max(rounds-1, 0))
 	}
-	return time.Duration((0.5 + rand.Float64()) * float64(d))
+	return around(d)
 }
 
 // pause waits, and reports whether it did. It does not begin to wait for longer
@@ -245,18 +244,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return false
 	}
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return pauseFor(ctx, d)
 }
 
 // seconds returns a duration as whole seconds, rounded up, so that what is asked

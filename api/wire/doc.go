@@ -16,6 +16,8 @@ const (
 	MaxBody = 64 << 10
 	// MaxRenewals bounds the registrations that one request refreshes.
 	MaxRenewals = 1000
+	// DefaultLifetime is the lifetime of a registration that asks for none.
+	DefaultLifetime = 24 * time.Hour
 	// MaxWait bounds the time for which a directory waits for a position, in seconds.
 	MaxWait = 60
 	// Heartbeat is the longest time in which nothing is sent on an open stream.

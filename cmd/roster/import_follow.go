@@ -20,7 +20,7 @@ func (im *importing) follow(ctx context.Context, client *apiclient.Client, sourc
 		kept[i.Agent] = i
 	}
 	for retry := time.Duration(0); ; {
-		wait := min(im.crawled.Fresh, untilRefresh(im.granted))
+		wait := min(im.crawled.Fresh, apiclient.RefreshDelay(im.granted))
 		if retry > 0 {
 			wait = retry
 		}

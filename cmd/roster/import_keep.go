@@ -14,7 +14,7 @@ import (
 // is left of it.
 func (im *importing) keep(ctx context.Context, client *apiclient.Client, items []*item) {
 	for kept := registeredOf(items); len(kept) > 0; {
-		if !pause(ctx, untilRefresh(im.granted)) {
+		if !pause(ctx, apiclient.RefreshDelay(im.granted)) {
 			return
 		}
 		kept = im.renew(ctx, client, kept)
@@ -30,7 +30,7 @@ func (im *importing) renew(ctx context.Context, client *apiclient.Client, kept [
 	}
 	told, err := client.RefreshMany(ctx, asked)
 	for wait := firstRetry; err != nil && ctx.Err() == nil; wait = min(2*wait, lastRetry) {
-		if !passes(err) {
+		if !apiclient.Temporary(err) {
 			im.note("Nothing is refreshed any more: %s", failureOf(err).what)
 			return nil
 		}

@@ -125,7 +125,7 @@ func TestAFleetSpreadsOut(t *testing.T) {
 	var seconds [lifetime * lifetimes]int
 	all := 0
 	for range clients {
-		for at := untilRefresh(lifetime * time.Second); at < lifetime*lifetimes*time.Second; at += untilRefresh(lifetime * time.Second) {
+		for at := apiclient.RefreshDelay(lifetime * time.Second); at < lifetime*lifetimes*time.Second; at += apiclient.RefreshDelay(lifetime * time.Second) {
 			seconds[int(at/time.Second)]++
 			all++
 		}

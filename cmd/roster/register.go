@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +68,7 @@ or SIGTERM, or with exit code 5 when another identity has taken the name.`,
 				return usage("--on-exit is %q; it is keep or remove", onExit)
 			}
 			o.Lifetime = lt.duration()
-			r := &registrant{app: a, name: args[0], options: o, remove: onExit == "remove"}
+			r := &registrant{app: a, keeper: apiclient.Keeper{Agent: args[0], Options: o}, remove: onExit == "remove"}
 			if err := r.read(args[1]); err != nil {
 				return err
 			}
@@ -89,39 +88,28 @@ or SIGTERM, or with exit code 5 when another identity has taken the name.`,
 // A registrant registers one agent, and keeps it registered if asked to.
 type registrant struct {
 	*app
-	client   *apiclient.Client
-	name     string
-	document []byte
-	options  apiclient.RegisterOptions
-	remove   bool
-	rid      string
-	granted  time.Duration
-	lowered  bool // a refresh was granted less than the registration
-}
-
-// wish is the lifetime that is asked for.
-func (r *registrant) wish() time.Duration {
-	return cmp.Or(r.options.Lifetime, directory.DefaultLifetime*time.Second)
+	keeper apiclient.Keeper
+	remove bool // at the end
 }
 
 // read reads the document. What is wrong with it as JSON or as a name is for the
 // directory to say; notes are ours.
 func (r *registrant) read(file string) error {
-	if _, err := directory.ParseName(r.name); err != nil {
+	if _, err := directory.ParseName(r.keeper.Agent); err != nil {
 		return err
 	}
 	var err error
-	r.document, err = r.readFile(file, directory.MaxDocument+1)
+	r.keeper.Document, err = r.readFile(file, directory.MaxDocument+1)
 	return err
 }
 
 func (r *registrant) run(ctx context.Context, keep bool) (err error) {
-	if r.client, err = r.app.client(); err != nil {
+	if r.keeper.Client, err = r.client(); err != nil {
 		return err
 	}
-	out, err := r.register(ctx)
+	out, err := r.keeper.Register(ctx)
 	if err != nil {
-		return suggest(err, exitConflict, r.command("get", r.name, "--provenance"))
+		return suggest(err, exitConflict, r.command("get", r.keeper.Agent, "--provenance"))
 	}
 	r.noteSpelling()
 	if err := r.report(out); err != nil || !keep {
@@ -130,37 +118,28 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 	return r.keep(ctx)
 }
 
-// register registers the agent and remembers under which id and for how long.
-func (r *registrant) register(ctx context.Context) (*apiclient.Registered, error) {
-	out, err := r.client.Register(ctx, r.name, r.document, r.options)
-	if err != nil {
-		return nil, err
-	}
-	r.rid, r.granted, r.lowered = out.RID, cmp.Or(out.Granted, r.wish()), false
-	return out, nil
-}
-
 // report prints what the answer's header says, since its body is empty.
 func (r *registrant) report(out *apiclient.Registered) error {
 	done := "replaced"
 	if out.Created {
 		done = "registered"
 	}
-	if r.options.Lifetime > r.granted {
-		r.note("The directory grants %d s, not %d.", inSeconds(r.granted), inSeconds(r.options.Lifetime))
+	granted := inSeconds(r.keeper.Granted())
+	if asked := inSeconds(r.keeper.Options.Lifetime); asked > granted {
+		r.note("The directory grants %d s, not %d.", granted, asked)
 	}
-	b := directory.AppendText([]byte{'{'}, "agent", r.name)
+	b := directory.AppendText([]byte{'{'}, "agent", r.keeper.Agent)
 	b = directory.AppendText(b, "rid", out.RID)
 	b = directory.AppendText(b, "href", out.Href)
 	b = directory.AppendText(b, "result", done)
-	b = directory.AppendUint(b, "lt", inSeconds(r.granted))
+	b = directory.AppendUint(b, "lt", granted)
 	if at := out.Index(); at != "" {
 		b = directory.AppendText(b, "index", at) // for --min
 	}
 	b = append(b, "}\n"...)
 	return r.print(answer{body: b, table: table{
 		head: []string{"AGENT", "RID", "RESULT", "LIFETIME", "+INDEX"},
-		rows: [][]string{{r.name, out.RID, done, strconv.FormatUint(inSeconds(r.granted), 10), out.Index()}},
+		rows: [][]string{{r.keeper.Agent, out.RID, done, strconv.FormatUint(granted, 10), out.Index()}},
 	}})
 }
 
@@ -171,15 +150,15 @@ var usual = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]{0,31}(/[A-Za-z0-9+._-]+)?$`
 // noteSpelling says which protocols are spelt as nobody will look for them. They
 // were taken as they are: it is no error (AD-048).
 func (r *registrant) noteSpelling() {
-	kind, err := directory.ParseKind(r.options.Kind)
+	kind, err := directory.ParseKind(r.keeper.Options.Kind)
 	if err != nil {
 		return
 	}
-	doc, err := directory.ParseDocument(kind, r.document)
+	doc, err := directory.ParseDocument(kind, r.keeper.Document)
 	if err != nil {
 		return
 	}
-	p, err := directory.Project(r.name, doc)
+	p, err := directory.Project(r.keeper.Agent, doc)
 	if err != nil {
 		return
 	}

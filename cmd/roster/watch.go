@@ -60,7 +60,7 @@ func (a *app) watch(ctx context.Context, o apiclient.LookupOptions) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !f.known, !passes(err), errors.As(err, new(*outputError)):
+		case !f.known, !apiclient.Temporary(err), errors.As(err, new(*outputError)):
 			return err // most often the command line is wrong
 		case told:
 			wait = firstRetry

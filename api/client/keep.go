@@ -1,0 +1,223 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/roster-mesh/roster/api/wire"
+)
+
+// How long a Keeper waits between two attempts while the directory is away.
+const (
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
+
+// A Keeper keeps one agent registered. It refreshes the registration in time,
+// waits for a directory that is away, and registers the agent again if the
+// registration has ended meanwhile. Its methods are for one goroutine.
+type Keeper struct {
+	// Client speaks to the directory.
+	Client *Client
+	// Agent is the name, Document the document and Options the rest of the
+	// registration.
+	Agent    string
+	Document []byte
+	Options  RegisterOptions
+	// Notify, if it is set, is called by Run with each change of the registration's
+	// standing.
+	Notify func(KeepEvent)
+
+	rid     string
+	granted time.Duration
+	lowered bool // a refresh was granted less than the registration
+}
+
+// A KeepEvent is a change of the standing of a kept registration.
+type KeepEvent struct {
+	Kind KeepKind
+	// Registered is the answer of KeepRegistered.
+	Registered *Registered
+	// Err is why the registration could not be refreshed, of KeepFailing.
+	Err error
+}
+
+// A KeepKind is a kind of KeepEvent.
+type KeepKind int
+
+// The kinds of events.
+const (
+	// KeepRegistered: the agent was registered, or registered again after the
+	// registration had ended.
+	KeepRegistered KeepKind = iota + 1
+	// KeepFailing: the registration could not be refreshed; Run tries again.
+	KeepFailing
+	// KeepRecovered: it is refreshed again.
+	KeepRecovered
+)
+
+// Register registers the agent. Run does it if it was not called.
+func (k *Keeper) Register(ctx context.Context) (*Registered, error) {
+	out, err := k.Client.Register(ctx, k.Agent, k.Document, k.Options)
+	if err != nil {
+		return nil, err
+	}
+	k.rid = out.RID
+	k.granted = k.wanted()
+	k.lowered = false
+	if out.Granted != 0 {
+		k.granted = out.Granted
+	}
+	return out, nil
+}
+
+// Run keeps the agent registered until ctx ends, which is no error, or until the
+// directory refuses it for good: ErrConflict if another identity has taken the
+// name meanwhile, or ErrForbidden. If the first registration fails, Run returns its
+// error at once. At the end of ctx the registration stays until its deadline; see
+// Remove.
+func (k *Keeper) Run(ctx context.Context) error {
+	if k.rid == "" {
+		out, err := k.Register(ctx)
+		if err != nil {
+			return err
+		}
+		k.notify(KeepEvent{Kind: KeepRegistered, Registered: out})
+	}
+
+	for pauseFor(ctx, RefreshDelay(k.granted)) {
+		if err := k.renew(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove removes the registration. That it has ended already is no error.
+func (k *Keeper) Remove(ctx context.Context) error {
+	_, err := k.Client.Deregister(ctx, resource(k.rid))
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// RID returns the id of the registration; empty before there is one.
+func (k *Keeper) RID() string { return k.rid }
+
+// Granted returns the lifetime that was granted last.
+func (k *Keeper) Granted() time.Duration { return k.granted }
+
+// wanted is the lifetime that is asked for.
+func (k *Keeper) wanted() time.Duration {
+	if k.Options.Lifetime != 0 {
+		return k.Options.Lifetime
+	}
+	return wire.DefaultLifetime
+}
+
+// renew refreshes the registration, or makes it again, as often as it takes. It
+// fails if repetition does not help.
+func (k *Keeper) renew(ctx context.Context) error {
+	failing := false
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		err := k.attempt(ctx)
+		switch {
+		case err == nil:
+			if failing {
+				k.notify(KeepEvent{Kind: KeepRecovered})
+			}
+			return nil
+		case ctx.Err() != nil:
+			return nil // Run ends
+		case !Temporary(err):
+			return err
+		case !failing:
+			failing = true
+			k.notify(KeepEvent{Kind: KeepFailing, Err: err})
+		}
+
+		// Another connection may reach another node, with a newer certificate.
+		k.Client.CloseIdleConnections()
+		if !pauseFor(ctx, around(wait)) {
+			return nil
+		}
+	}
+}
+
+// attempt refreshes once, and registers again what has ended. A refresh may be
+// granted less than before, because the credential ends sooner; the next one asks
+// for the whole lifetime again.
+func (k *Keeper) attempt(ctx context.Context) error {
+	var ask time.Duration // 0 keeps what was granted
+	if k.lowered {
+		ask = k.wanted()
+	}
+
+	out, err := k.Client.Refresh(ctx, resource(k.rid), ask)
+	if errors.Is(err, ErrNotFound) {
+		registered, err := k.Register(ctx)
+		if err == nil {
+			k.notify(KeepEvent{Kind: KeepRegistered, Registered: registered})
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+
+	switch {
+	case out.Granted != 0:
+		k.granted = out.Granted
+		k.lowered = true
+	case k.lowered:
+		k.granted = ask
+		k.lowered = false
+	}
+	return nil
+}
+
+func (k *Keeper) notify(e KeepEvent) {
+	if k.Notify != nil {
+		k.Notify(e)
+	}
+}
+
+// RefreshDelay returns when to refresh a registration with that lifetime: after
+// 0.4 to 0.6 of it, by chance, so that agents which started together do not come
+// back together.
+func RefreshDelay(lifetime time.Duration) time.Duration {
+	return time.Duration((0.4 + 0.2*rand.Float64()) * float64(lifetime))
+}
+
+// Temporary reports whether a failure may be over at a later attempt: the directory
+// is away, or something that stands before it answers in its place, or the
+// connection's certificate has expired and the next one has a newer.
+func Temporary(err error) bool {
+	var refused *Error
+	if !errors.As(err, &refused) {
+		return true
+	}
+	return refused.Code == "" || refused.Status == http.StatusUnauthorized ||
+		refused.Status == http.StatusTooManyRequests || refused.Status >= 500
+}
+
+// around returns half of d to one and a half, by chance.
+func around(d time.Duration) time.Duration {
+	return time.Duration((0.5 + rand.Float64()) * float64(d))
+}
+
+// pauseFor waits, and reports whether ctx still holds.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
