@@ -236,7 +236,7 @@ func TestReadYourWritesInAnotherDomain(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err = reader.Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{out.Index()}, Wait: 3}})
+		_, err = reader.Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{out.Index()}, Wait: 3 * time.Second}})
 		var refusal *apiclient.Error
 		if !errors.As(err, &refusal) || refusal.Status != 503 || refusal.Header.Get("Retry-After") == "" || refusal.Index() == "" {
 			t.Errorf("behind a cut: %v", err)
