@@ -156,6 +156,7 @@ func explain(ctx context.Context, req *http.Request, unsent bool, err error) err
 	if err == nil || errors.As(err, &refused) || errors.Is(err, ErrAnswer) || errors.Is(err, errLongAnswer) || isCertificate(err) {
 		return err
 	}
+	unsent = unsent || isDial(err)
 	return &transportError{err: err, effect: isChange(req) && !unsent, aborted: ctx.Err() != nil}
 }
 
@@ -167,6 +168,12 @@ func isChange(req *http.Request) bool {
 	}
 	path := req.URL.Path
 	return path != discoverPath && path != resolvePath
+}
+
+// isDial reports whether an error is of a connection that was never there.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // isCertificate reports whether one end did not accept the other's certificate.
