@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/roster-mesh/roster/api/client"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 )
@@ -201,7 +200,7 @@ func TestWatchStream(t *testing.T) {
 			wantTold(t, read(t, again, 3-i), want)
 		}
 		id := events[2].ID
-		for name, other := range map[string]*client.Watch{
+		for name, other := range map[string]*apiclient.Watch{
 			"another caller": watching(t, inBubble(t, s)("/agent/eve"), apiclient.LookupOptions{Protocol: []string{"mcp"}}, id),
 			"another filter": watching(t, ada, apiclient.LookupOptions{CapName: []string{"x"}}, id),
 			"another form":   watching(t, ada, apiclient.LookupOptions{Protocol: []string{"mcp"}, Brief: true}, id),

@@ -156,11 +156,11 @@ func follow(watch *client.Watch) string {
 
 		switch event.Kind {
 		case client.EventReset:
-			fmt.Println("forget all agents")
+			slog.Info("forget all agents")
 		case client.EventAdded, client.EventUpdated:
-			fmt.Println(event.Item.Agent, "is at", event.Item.Base)
+			slog.Info("an agent is there", "agent", event.Item.Agent, "base", event.Item.Base)
 		case client.EventRemoved:
-			fmt.Println(event.Removed.Agent, "is gone:", event.Why)
+			slog.Info("an agent is gone", "agent", event.Removed.Agent, "why", event.Why)
 		}
 	}
 }

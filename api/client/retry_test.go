@@ -321,7 +321,7 @@ func TestRefusalsHaveAKind(t *testing.T) {
 			t.Errorf("%d %s is %+v", x.status, x.code, err)
 		}
 		for _, kind := range kinds {
-			if errors.Is(err, kind) != (kind == x.kind) {
+			if errors.Is(err, kind) != errors.Is(x.kind, kind) {
 				t.Errorf("%d %s: errors.Is(%v) is %v", x.status, x.code, kind, errors.Is(err, kind))
 			}
 		}

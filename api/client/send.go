@@ -121,7 +121,7 @@ func (c *Client) attempt(ctx context.Context, address string, q *request, take f
 		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 	}))
 
-	resp, err := c.httpFor(q).Do(req)
+	resp, err := c.httpFor(q).Do(req) //nolint:bodyclose // take closes it
 	if err == nil {
 		err = take(resp)
 	}
