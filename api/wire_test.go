@@ -13,6 +13,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -90,19 +91,20 @@ func TestClientsKnowEveryProblem(t *testing.T) {
 		apiclient.ErrConflict, apiclient.ErrPrecondition, apiclient.ErrRateLimited, apiclient.ErrUnavailable, apiclient.ErrOutcomeUnknown,
 		apiclient.ErrAgent,
 	}
-	for problem, rule := range rulings {
-		refused := &refusal{err: &directory.Error{Problem: problem, Detail: "a detail", Pointer: "/a"}}
+	for _, name := range problem.All() {
+		rule := problem.RuleOf(name)
+		refused := &problem.Refusal{Err: &directory.Error{Problem: name, Detail: "a detail", Pointer: "/a"}}
 		node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(rule.status)
-			_, _ = w.Write(problemBody("https://ad.alpha.test", "7", refused, rule))
+			w.WriteHeader(rule.Status)
+			_, _ = w.Write(refused.Body("https://ad.alpha.test", "7"))
 		}))
 		_, err := apiclient.NewDirect(node.URL, node.Client()).Get(t.Context(), "x")
 		node.Close()
 
 		var e *apiclient.Error
-		if !errors.As(err, &e) || e.Code != string(problem) || e.Status != rule.status || e.RequestID != "7" || e.Pointer != "/a" {
-			t.Errorf("%s is %+v", problem, err)
+		if !errors.As(err, &e) || e.Code != string(name) || e.Status != rule.Status || e.RequestID != "7" || e.Pointer != "/a" {
+			t.Errorf("%s is %+v", name, err)
 			continue
 		}
 		var found []string
@@ -111,17 +113,17 @@ func TestClientsKnowEveryProblem(t *testing.T) {
 				found = append(found, kind.Error())
 			}
 		}
-		if len(found) != 1 && rule.status != http.StatusInternalServerError && problem != NotImplemented && problem != directory.NotInvocable {
-			t.Errorf("%s (%d) is of the kinds %q", problem, rule.status, found)
+		if len(found) != 1 && rule.Status != http.StatusInternalServerError && name != problem.NotImplemented && name != directory.NotInvocable {
+			t.Errorf("%s (%d) is of the kinds %q", name, rule.Status, found)
 		}
 	}
-	for code, problem := range map[string]directory.Problem{
+	for code, name := range map[string]directory.Problem{
 		wire.CodeUnavailable: directory.Unavailable, wire.CodeOvertaken: directory.Overtaken, wire.CodeOutcomeUnknown: directory.OutcomeUnknown,
 		wire.CodeRateLimited: directory.RateLimited, wire.CodeQuotaExceeded: directory.QuotaExceeded, wire.CodeKeyInUse: directory.KeyInUse,
 		wire.CodeNameTaken: directory.NameTaken,
 	} {
-		if code != string(problem) {
-			t.Errorf("clients know %s as %s", problem, code)
+		if code != string(name) {
+			t.Errorf("clients know %s as %s", name, code)
 		}
 	}
 }
