@@ -99,6 +99,25 @@ func readRequest(w http.ResponseWriter, c *call, into any) error {
 	return parseRequest(body, into)
 }
 
+// readForeignRequest reads a JSON object that another domain sends. Members that are
+// not known are ignored: its release may be a later one (FORM-004).
+func readForeignRequest(w http.ResponseWriter, c *call, into any) error {
+	body, err := readBody(w, c)
+	if err != nil {
+		return err
+	}
+
+	if _, err := directory.ParseObject(body); err != nil {
+		return err
+	}
+
+	if err := json.Unmarshal(body, into); err != nil {
+		return directory.Refuse(directory.BadRequest, "The body is not what this route takes: %w", err)
+	}
+
+	return nil
+}
+
 // parseRequest is readRequest of a body that was read.
 func parseRequest(body []byte, into any) error {
 	if _, err := directory.ParseObject(body); err != nil {

@@ -301,7 +301,7 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 		}), "The nodes in the mesh's gossip pool."),
 		"peers": said(object([]string{"peers"}, props{
 			"peers": array(object([]string{"domain", "state", "lag_revisions", "lag_seconds"}, props{
-				"domain": text("", 0), "state": text("pending, active, behind, failing, unlisted, frozen, terminated: never active where its word is too old.", 0),
+				"domain": text("", 0), "state": text("pending, active, behind, failing, unsupported, unlisted, frozen, terminated: never active where its word is too old.", 0),
 				"agreed": oneOf("pending", "active", "frozen", "terminated"), "fingerprint": text("SHA-256 of the peer's X.509 authorities.", 0),
 				"exported": said(boolean(), "Whether the peer may have what is for the mesh."), "unlisted": said(boolean(), "Whether the peer lets this domain have nothing."),
 				"invited_until": moment, "ended_by": oneOf("us", "peer"), "head_age_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},
@@ -310,7 +310,9 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"records": atLeast(0, "Held of the peer, filtered or not."), "bytes": atLeast(0, "Of these on disk."),
 				"records_limit": atLeast(0, "How many may be held; absent for any number."), "bytes_limit": atLeast(0, "How many bytes of them; absent for any number."),
 				"missing": atLeast(0, "Registrations whose records nobody gave yet."), "over_quota": atLeast(0, "Registrations for which there was no room."),
-				"bytes_in": atLeast(0, "Of bodies that its nodes answered."), "bytes_out": atLeast(0, "Of bodies that its nodes were answered."),
+				"unsupported": text("For what a later release is needed to follow the peer: a page or head in a format that this one can't read.", 0),
+				"unopened":    said(object(nil, nil), "Records that are held until a later release can read them, by the number of their format."),
+				"bytes_in":    atLeast(0, "Of bodies that its nodes answered."), "bytes_out": atLeast(0, "Of bodies that its nodes were answered."),
 				"gossip_in": atLeast(0, "Bytes that its nodes gossiped to this one."), "gossip_out": atLeast(0, "Bytes that this node gossiped to them."),
 				"watermark": text("EPOCH.REVISION that this node has applied.", 0), "tip": text("EPOCH.REVISION that the peer has announced.", 0),
 				"lag_revisions": atLeast(0, ""), "lag_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},

@@ -116,13 +116,15 @@ func (t *Token) String() string {
 	return tokenMark + directory.B64.EncodeToString(b)
 }
 
-// ParseToken reads a token strictly. What stands in it is for Peering to check.
+// ParseToken reads a token. Another domain made it, perhaps by a later release, so
+// that members which are not known are ignored (FORM-004). What stands in it is for
+// Peering to check.
 func ParseToken(word string) (Token, error) {
 	var t Token
 	text, marked := strings.CutPrefix(word, tokenMark)
 	b, err := directory.B64.DecodeString(text)
 	if err == nil {
-		err = json.Unmarshal(b, &t, json.RejectUnknownMembers(true))
+		err = json.Unmarshal(b, &t)
 	}
 	if !marked || err != nil || len(word) > MaxToken || t.Secret == "" {
 		return Token{}, directory.Refuse(directory.BadRequest, "The token is not one of \"roster peer invite\", or not whole: it is one word that begins with %s", tokenMark).At("/token")
@@ -247,7 +249,7 @@ func (s *Server) changePeering(w http.ResponseWriter, c *call) error {
 // yet: the secret is what it shows.
 func (s *Server) redeem(w http.ResponseWriter, c *call) error {
 	var in wire.RedeemRequest
-	if err := readRequest(w, c, &in); err != nil {
+	if err := readForeignRequest(w, c, &in); err != nil {
 		return err
 	}
 	in.State, in.Mesh = "", false // for this side to say

@@ -129,6 +129,7 @@ func (o operator) Peers() []wire.Peer {
 			out.RecordsLimit, out.BytesLimit = s.RecordsLimit, s.BytesLimit
 			out.GossipIn, out.GossipOut, out.Missing = s.GossipIn, s.GossipOut, s.Pending
 			out.LastHeard = s.LastHeard
+			out.Unsupported, out.Unopened = s.Unsupported, s.Unopened
 			if out.LastError == "" {
 				out.LastError = s.LastError
 			}

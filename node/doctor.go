@@ -351,6 +351,8 @@ func (d *doctor) peer(p wire.Peer) {
 		return
 	case "frozen":
 		d.say(check, FindingFailed, "see \"roster peer show "+p.Domain+"\"; release it once you know what happened", "frozen: it has contradicted itself")
+	case "unsupported":
+		d.say(check, FindingWarning, "upgrade this node", "%s", p.Unsupported)
 	case "unlisted":
 		d.say(check, FindingWarning, "its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"", "it lets this domain have nothing")
 	default:

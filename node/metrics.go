@@ -91,6 +91,8 @@ var (
 	descStalled       = desc("federation_store_stalled_seconds", "How long the disk of the federation store has not answered; 0 while it does. Alert on anything above 0.")
 	descPanics        = desc("panics_contained_total", "Panics on foreign bytes that were contained, by the place in the program; each is a bug to report.", "where")
 	descOverQuota     = desc("federation_over_quota", "A peer's registrations for which its quotas have no room.", "origin")
+	descUnsupported   = desc("federation_unsupported", "1 while a peer announces what this release can't read; upgrade this node.", "origin")
+	descUnopened      = desc("federation_unopened_records", "A peer's records that are held until a later release can read them, by their format.", "origin", "format")
 	descQuotaRegs     = desc("quota_registrations", "Registrations of the own domain, which limits.registrations_per_domain bounds.")
 	descQuotaRegsMax  = desc("quota_registrations_limit", "Registrations that the own domain may have; 0 for any number.")
 	descQuotaBytes    = desc("quota_bytes", "Bytes of the own domain's documents as they were written, which limits.bytes_per_domain bounds.")
@@ -110,6 +112,7 @@ var (
 // Describe implements prometheus.Collector.
 func (s state) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descLeader, descHeard, descRevision, descLedger, descRegistrations, descLag, descLagSeconds, descHeadAge, descEpoch, descWatches, descSVID, descTrouble, descTrail, descBundleBad, descProbed, descFound, descTerms, descLeftOut, descMessages, descRefusing, descBytes, descGossip, descOverQuota,
+		descUnsupported, descUnopened,
 		descQuotaRegs, descQuotaRegsMax, descQuotaBytes, descQuotaBytesMax, descQuotaShare,
 		descPeerRecords, descPeerRecsMax, descPeerBytes, descPeerBytesMax, descStalled, descPanics} {
 		ch <- d
@@ -193,6 +196,10 @@ func (s state) collectPeers(ch chan<- prometheus.Metric, gauge func(*prometheus.
 		gauge(descPeerRecsMax, float64(p.RecordsLimit), name)
 		gauge(descPeerBytes, float64(p.Bytes), name)
 		gauge(descPeerBytesMax, float64(p.BytesLimit), name)
+		gauge(descUnsupported, oneIf(p.Unsupported != ""), name)
+		for format, records := range p.Unopened {
+			gauge(descUnopened, float64(records), name, format)
+		}
 		for code, count := range p.Received {
 			ch <- prometheus.MustNewConstMetric(descMessages, prometheus.CounterValue, float64(count), name, string(code))
 		}

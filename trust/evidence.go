@@ -51,13 +51,15 @@ func isEvidence(b []byte) bool {
 	return json.Unmarshal(b, &e) == nil && e.Offence != nil
 }
 
-// parseEvidence reads an evidence file strictly. What it holds is for the trial.
+// parseEvidence reads an evidence file. Another domain made it, perhaps by a later
+// release, so that members which are not known are ignored (FORM-004). What it holds
+// is for the trial.
 func parseEvidence(b []byte) (*Evidence, error) {
 	if len(b) > MaxProof {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrFormat, MaxProof)
 	}
 	e := new(Evidence)
-	if err := json.Unmarshal(b, e, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(b, e); err != nil {
 		return nil, fmt.Errorf("%w: not an evidence file: %w", ErrFormat, err)
 	}
 	switch {

@@ -100,3 +100,19 @@ func TestEvidenceOfStructuresThatHaveGrownConvicts(t *testing.T) {
 		t.Errorf("pages that differ by ext alone convict: %+v", found)
 	}
 }
+
+// Requirement: FORM-004
+func TestEvidenceMayHaveMembersOfALaterRelease(t *testing.T) {
+	l := newLiar(t)
+	evidence := l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, later)}, []string{l.jws(t)})
+	grown := append([]byte(`{"later": {"x": [1]},`), evidence[1:]...)
+
+	if found, err := l.ring.Judge(grown, true); err != nil || found.Domain != alpha {
+		t.Errorf("got %+v, %v", found, err)
+	}
+
+	twice := append([]byte(`{"offence": "E3",`), evidence[1:]...)
+	if _, err := l.ring.Judge(twice, true); !errors.Is(err, ErrFormat) {
+		t.Errorf("a name twice: got %v", err)
+	}
+}

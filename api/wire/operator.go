@@ -80,8 +80,9 @@ type Peers struct {
 // A Peer is the state of one peered domain, as the node that answers sees it.
 type Peer struct {
 	Domain string `json:"domain"`
-	// State is pending, active, frozen or terminated as agreed; behind, failing or
-	// unlisted if this node finds an active peer so. An unlisted peer answers and
+	// State is pending, active, frozen or terminated as agreed; behind, failing,
+	// unsupported (this release can't read what it announces) or unlisted if this node
+	// finds an active peer so. An unlisted peer answers and
 	// does not export to this domain.
 	State string `json:"state"`
 	// Agreed is pending, active, frozen or terminated.
@@ -134,6 +135,11 @@ type Peer struct {
 	Missing int `json:"missing,omitzero"`
 	// OverQuota is the number of registrations for which there was no room.
 	OverQuota uint64 `json:"over_quota,omitzero"`
+	// Unsupported says for what a later release is needed to follow the peer.
+	Unsupported string `json:"unsupported,omitempty"`
+	// Unopened counts the records that are held until a later release can read them,
+	// by the number of their format.
+	Unopened map[string]uint64 `json:"unopened,omitempty"`
 	// BytesIn and BytesOut are of bodies that its nodes answered and were answered.
 	BytesIn  uint64 `json:"bytes_in,omitzero"`
 	BytesOut uint64 `json:"bytes_out,omitzero"`

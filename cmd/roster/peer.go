@@ -208,6 +208,10 @@ func shownPeer(p apiclient.Peer) table {
 	say("bytes", ofLimit(p.Bytes, p.BytesLimit))
 	say("records missing", counted(uint64(p.Missing)))
 	say("over quota", counted(p.OverQuota))
+	say("unsupported", p.Unsupported)
+	for _, format := range slices.Sorted(maps.Keys(p.Unopened)) {
+		say("records of unsupported format "+format, strconv.FormatUint(p.Unopened[format], 10))
+	}
 	say("bytes in", counted(p.BytesIn))
 	say("bytes out", counted(p.BytesOut))
 	say("gossip in", counted(p.GossipIn))

@@ -1,0 +1,59 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// openPeerings takes every invitation, and notes who redeemed one.
+type openPeerings struct {
+	Peerings
+	redeemed *[]directory.Peering
+}
+
+func (openPeerings) Invited(string, spiffeid.TrustDomain) bool { return true }
+
+func (o openPeerings) Redeem(_ context.Context, _ string, peer directory.Peering) error {
+	*o.redeemed = append(*o.redeemed, peer)
+	return nil
+}
+
+// Requirement: FORM-004
+func TestAnotherDomainMayRedeemWithMembersOfALaterRelease(t *testing.T) {
+	var redeemed []directory.Peering
+	s := newTestServer(t, func(cfg *Config) { cfg.Peerings = openPeerings{redeemed: &redeemed} })
+
+	body := `{"later":{"x":[1]},"domain":"beta.test","secret":"s","bundle":{"keys":[],"later":1},` +
+		`"addresses":["https://ad.beta.test:8401"],"bundle_endpoint":{"later":null}}`
+	wantStatus(t, ask(t, s, "", "POST", "/v1/peerings", body), http.StatusNoContent)
+	if len(redeemed) != 1 || redeemed[0].Domain != beta || len(redeemed[0].Addresses) != 1 {
+		t.Errorf("redeemed %+v", redeemed)
+	}
+
+	// What is no strict JSON is refused as ever.
+	twice := strings.Replace(body, `"secret"`, `"domain":"gamma.test","secret"`, 1)
+	wantStatus(t, ask(t, s, "", "POST", "/v1/peerings", twice), http.StatusBadRequest)
+}
+
+// Requirement: FORM-004
+func TestATokenMayHaveMembersOfALaterRelease(t *testing.T) {
+	encode := func(body string) string { return tokenMark + base64.RawURLEncoding.EncodeToString([]byte(body)) }
+
+	token, err := ParseToken(encode(`{"domain":"beta.test","invited":"alpha.test","later":[1],"secret":"s","until":1}`))
+	if err != nil || token.Domain != "beta.test" || token.Secret != "s" {
+		t.Errorf("got %+v, %v", token, err)
+	}
+
+	for _, bad := range []string{`{"secret":"a","secret":"b"}`, `{"later":1}`, `[]`, `{"secret":1}`} {
+		if _, err := ParseToken(encode(bad)); err == nil {
+			t.Errorf("taken: %s", bad)
+		}
+	}
+}
