@@ -42,6 +42,20 @@ func (s *Store) negotiate(ctx context.Context) {
 	}
 
 	s.log.Info("the domain writes other versions or formats", "log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire, "formats", next.Formats)
+	s.proposeNext(ctx)
+}
+
+// proposeNext proposes what the second version of the log adds, if this build has
+// one and it is in force.
+func (s *Store) proposeNext(ctx context.Context) {
+	next := nextOfReign()
+	if next == nil || s.Written().Log == firstVersion {
+		return
+	}
+
+	if _, err := s.propose(ctx, next); err != nil {
+		s.log.Debug("a command of the next version is not applied", "err", err)
+	}
 }
 
 // holdSeats keeps members and the numbers in force as they are, until release.

@@ -250,7 +250,7 @@ func TestTheHashOfABackupIsOfDocumentsAwake(t *testing.T) {
 
 func TestALogEntryOfANewerRelease(t *testing.T) {
 	for name, data := range map[string][]byte{
-		"version":    must(encoding.Marshal(map[int]any{1: 2, 2: 0, 3: []any{}})),
+		"version":    must(encoding.Marshal(map[int]any{1: newestLogVersion + 1, 2: 0, 3: []any{}})),
 		"command":    must(encoding.Marshal(map[int]any{1: 1, 2: 0, 3: []any{map[int]any{99: map[int]any{}}}})),
 		"member":     must(encoding.Marshal(map[int]any{1: 1, 2: 0, 3: []any{map[int]any{8: map[int]any{1: 1, 2: 1}}}})),
 		"not at all": []byte("x"),

@@ -75,6 +75,7 @@ func (s *Store) reign(ctx context.Context) {
 	}
 	s.leading.Store(true)
 	s.arrive()
+	s.proposeNext(ctx)
 	s.askRegrants()
 	for {
 		select {
