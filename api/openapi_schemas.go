@@ -265,7 +265,9 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 			"leader": text("A SPIFFE ID; empty where none is known.", 0),
 			"peers": array(object([]string{"id", "address", "voter"}, props{
 				"id": uri(""), "address": text("", 0), "api": uri("The base URL of its directory."), "voter": boolean(), "last_contact": moment, "unheard": said(boolean(), "The leader has not heard it since it leads."),
+				"reads": versions("What the node's release reads.", array(atLeast(1, ""), "", 0)),
 			}), "", 0),
+			"written":  versions("What the domain writes.", atLeast(1, "")),
 			"admitted": array(object([]string{"id", "until"}, props{"id": uri(""), "until": moment}), "Nodes that may join.", 0),
 		}), "How a domain's nodes hold its directory together."),
 		"member": said(object(nil, props{
@@ -305,7 +307,8 @@ func operatorSchemas(ref referrer) map[string]*openapi3.Schema {
 				"agreed": oneOf("pending", "active", "frozen", "terminated"), "fingerprint": text("SHA-256 of the peer's X.509 authorities.", 0),
 				"exported": said(boolean(), "Whether the peer may have what is for the mesh."), "unlisted": said(boolean(), "Whether the peer lets this domain have nothing."),
 				"invited_until": moment, "ended_by": oneOf("us", "peer"), "head_age_seconds": &openapi3.Schema{Type: &openapi3.Types{"number"}},
-				"addresses": array(text("", 0), "", 0), "gossip": array(text("", 0), "By which its pool is joined, host:port.", 0),
+				"holds_back": array(text("head, page or statement", 0), "Structures that are written in a lower format because of the peer.", 0),
+				"addresses":  array(text("", 0), "", 0), "gossip": array(text("", 0), "By which its pool is joined, host:port.", 0),
 				"export": peerRules(), "import": peerRules(), "hidden": said(boolean(), "Whether what the peer told isn't shown, since it wasn't heard for long."),
 				"records": atLeast(0, "Held of the peer, filtered or not."), "bytes": atLeast(0, "Of these on disk."),
 				"records_limit": atLeast(0, "How many may be held; absent for any number."), "bytes_limit": atLeast(0, "How many bytes of them; absent for any number."),
@@ -504,4 +507,15 @@ func peerRules() *openapi3.Schema {
 		"max_lifetime": atLeast(0, "Of import: clips deadlines, in seconds after they were set; 0 doesn't."),
 		"on_stale":     oneOf("serve", "hide"),
 	}), "What is let through of one direction of a peering; a list that is absent lets all through.")
+}
+
+// versions is the schema of a log's, snapshot's and wire's version and of what is
+// said of each structure's formats.
+func versions(about string, formats *openapi3.Schema) *openapi3.Schema {
+	return said(object([]string{"log", "snapshot", "wire"}, props{
+		"log": atLeast(1, ""), "snapshot": atLeast(1, ""), "wire": atLeast(1, ""),
+		"formats": said(object(nil, props{
+			"head": formats, "page": formats, "statement": formats,
+		}), "Of signed structures; 1 where it is absent."),
+	}), about)
 }

@@ -129,6 +129,28 @@ func (s *Store) readByPeers(formats directory.Formats, peers []spiffeid.TrustDom
 	return formats, silent
 }
 
+// HeldBack returns the structures that the domain writes in a lower format than its
+// members read, because that peer reads no higher one or isn't known to.
+func (s *Store) HeldBack(peer spiffeid.TrustDomain) (structures []directory.Structure) {
+	s.mu.RLock()
+	own := s.state.readable()
+	active := s.state.peerings[peer].State == directory.PeeringActive
+	s.mu.RUnlock()
+
+	if !active {
+		return nil
+	}
+
+	common, silent := s.readByPeers(own, []spiffeid.TrustDomain{peer})
+	for _, structure := range directory.Structures() {
+		if highest := own.Highest(structure); highest > 1 && (silent || common.Highest(structure) < highest) {
+			structures = append(structures, structure)
+		}
+	}
+
+	return structures
+}
+
 // activePeers returns the domains with which a peering is active, whether or not they
 // may have the mesh stream.
 func (s *state) activePeers() (peers []spiffeid.TrustDomain) {

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -158,6 +159,7 @@ type RaftPeer struct {
 	Address       string
 	API           string // base URL of its directory; empty where it has not said
 	Voter, Leader bool
+	Reads         Versions  // zero if it has not said
 	LastContact   time.Time // zero where this member does not know
 	Unheard       bool      // of Contacts: who leads has not heard it since it leads
 }
@@ -167,10 +169,10 @@ type RaftPeer struct {
 // the leader.
 func (s *Store) RaftPeers() []RaftPeer {
 	leader, led := s.leader()
-	apis := s.apis()
+	said := s.said()
 	var peers []RaftPeer
 	for _, m := range s.servers() {
-		p := RaftPeer{ID: m.ID, Address: m.Address, API: apis[m.ID], Voter: m.voter, Leader: m.ID == leader.ID}
+		p := RaftPeer{ID: m.ID, Address: m.Address, API: said[m.ID].API, Reads: said[m.ID].Reads, Voter: m.voter, Leader: m.ID == leader.ID}
 		switch {
 		case m.ID == s.cfg.Node:
 			p.LastContact = time.Now()
@@ -187,22 +189,20 @@ func (s *Store) RaftPeers() []RaftPeer {
 // Siblings returns the base URLs of the other members' directories, as far as
 // they have said.
 func (s *Store) Siblings() []string {
-	apis := s.apis()
+	said := s.said()
 	var all []string
 	for _, m := range s.servers() {
-		if api := apis[m.ID]; api != "" && m.ID != s.cfg.Node {
+		if api := said[m.ID].API; api != "" && m.ID != s.cfg.Node {
 			all = append(all, api)
 		}
 	}
 	return all
 }
 
-func (s *Store) apis() map[spiffeid.ID]string {
+// said returns what the members have said of themselves.
+func (s *Store) said() map[spiffeid.ID]member {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	apis := make(map[spiffeid.ID]string, len(s.state.members))
-	for id, m := range s.state.members {
-		apis[id] = m.API
-	}
-	return apis
+
+	return maps.Clone(s.state.members)
 }

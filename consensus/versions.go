@@ -153,6 +153,9 @@ func (s *Store) statementFormat() int {
 	return int(s.Written().Format(directory.StructureStatement))
 }
 
+// Format returns the format in which a structure is written.
+func (s *Store) Format(structure directory.Structure) uint { return s.Written().Format(structure) }
+
 // feature puts numbers in force. Those of the log, of snapshots and of the wire
 // never fall, since what was written in them stays; formats may, when a peering
 // begins. Nothing changes if a member doesn't read all of it.

@@ -35,6 +35,8 @@ type Source interface {
 	KeyDocument() *directory.KeyDocument
 	// Ledger is the size and the root of the domain's log.
 	Ledger() (size uint64, root directory.Hash)
+	// Format is the format in which heads and mesh pages are written.
+	Format(structure directory.Structure) uint
 	// IsLeader reports whether this node leads its domain.
 	IsLeader() bool
 }

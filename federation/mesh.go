@@ -15,7 +15,8 @@
 // # Files
 //
 //	mesh, config               what others call
-//	publish, serve, signatures what the own domain tells
+//	publish, formats, serve, signatures
+//	                           what the own domain tells
 //	message, page, late        the gate that each foreign message passes
 //	pull, subscribe, stint, stages, feed, repair, seed, records
 //	                           the loops that have what peers tell, and its records

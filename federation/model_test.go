@@ -34,6 +34,7 @@ type model struct {
 	meant   map[name]map[directory.Audience]bool // which streams ever named a record
 	written map[directory.Hash]uint64            // the revision of each statement
 	keys    []directory.SigningKey
+	formats map[directory.Structure]uint // that are in force; absent is 1
 	revoked []string
 	mesh    []spiffeid.TrustDomain
 	seq     uint64
@@ -370,6 +371,12 @@ func (o *model) KeyDocument() *directory.KeyDocument {
 
 func (o *model) Ledger() (uint64, directory.Hash) { return 0, directory.Hash{} }
 func (o *model) IsLeader() bool                   { return true }
+
+func (o *model) Format(structure directory.Structure) uint {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return max(o.formats[structure], 1)
+}
 
 // narrow withholds all but the members that a document must have: the same
 // statement with fewer disclosures.

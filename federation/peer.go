@@ -90,6 +90,7 @@ type origin struct {
 	headIs    time.Time          // when it was issued, by the origin's clock
 	passedOn  directory.Position // how far pages of the origin were gossiped on by this node
 	keysText  string
+	reads     readFormats
 	doubted   map[string]bool // the keys that it revoked, of which nothing is held
 	past      []pastDocument  // the newest first
 	keysAsked time.Time

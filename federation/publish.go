@@ -15,9 +15,10 @@ var errNotReady = errors.New("this node's key is not in its domain's key documen
 
 // A pageKey is one question for a page.
 type pageKey struct {
-	aud   directory.Audience
-	since uint64
-	limit int
+	aud    directory.Audience
+	since  uint64
+	limit  int
+	format uint
 }
 
 type madePage struct {
@@ -52,7 +53,7 @@ func (b *publisher) page(aud directory.Audience, since uint64, limit int, tell b
 	if b.cfg.Source.Tip(aud) <= since && !told {
 		return nil, nil
 	}
-	key := pageKey{aud, since, limit}
+	key := pageKey{aud, since, limit, b.pageFormat(aud)}
 	if made, ok := b.pages[key]; ok && (directory.Position{Epoch: made.Epoch, Revision: made.At}) == b.cfg.Source.Position() {
 		return &made, nil
 	}
@@ -70,7 +71,7 @@ func (b *publisher) page(aud directory.Audience, since uint64, limit int, tell b
 
 func (b *publisher) sign(aud directory.Audience, ds []directory.Digest, from, to, at uint64) (*madePage, error) {
 	p := &directory.SignedPage{
-		Issuer: b.cfg.Domain, Epoch: b.cfg.Source.Position().Epoch, Audience: aud,
+		Format: b.pageFormat(aud), Issuer: b.cfg.Domain, Epoch: b.cfg.Source.Position().Epoch, Audience: aud,
 		From: from, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds,
 	}
 	text, err := b.signed(directory.TypePage, p.Payload())
@@ -121,7 +122,7 @@ func (b *publisher) head() (string, error) {
 	tip := b.cfg.Source.Tip(directory.Mesh) // before the position, so that it doesn't exceed it
 	size, root := b.cfg.Source.Ledger()
 	at := b.cfg.Source.Position()
-	h := &directory.Head{Issuer: b.cfg.Domain, Epoch: at.Epoch, Tip: tip, At: at.Revision, Size: size, Root: root,
+	h := &directory.Head{Format: b.cfg.Source.Format(directory.StructureHead), Issuer: b.cfg.Domain, Epoch: at.Epoch, Tip: tip, At: at.Revision, Size: size, Root: root,
 		Keys: directory.HashOf(doc.Payload()), IssuedAt: time.Now().Unix()}
 	return b.signed(directory.TypeHead, h.Payload())
 }

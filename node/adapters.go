@@ -73,9 +73,10 @@ func (o operator) Raft() wire.RaftStatus {
 		s.Leader = leader.String()
 	}
 	for _, p := range o.n.store.Contacts() {
-		s.Peers = append(s.Peers, wire.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact, Unheard: p.Unheard})
+		s.Peers = append(s.Peers, wire.RaftPeer{ID: p.ID.String(), Address: p.Address, API: p.API, Voter: p.Voter, LastContact: p.LastContact, Unheard: p.Unheard, Reads: readsOf(p.Reads)})
 	}
 	s.Quotas = o.n.quotas()
+	s.Written = writtenOf(o.n.store.Written())
 	ids, until := o.n.store.Admitted()
 	for i, id := range ids {
 		s.Admitted = append(s.Admitted, wire.Admission{ID: id.String(), Until: until[i].UTC()})
@@ -103,6 +104,9 @@ func (o operator) Peers() []wire.Peer {
 	for _, p := range o.n.store.Peerings() {
 		out := wire.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses, Gossip: p.Gossip,
 			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p), Export: api.WireRules(p.Export), Import: api.WireRules(p.Import)}
+		for _, structure := range o.n.store.HeldBack(p.Domain) {
+			out.HoldsBack = append(out.HoldsBack, string(structure))
+		}
 		switch {
 		case p.State == directory.PeeringPending:
 			out.Until, out.LastError = awaited(p, time.Now())

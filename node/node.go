@@ -34,6 +34,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -81,7 +82,8 @@ type Node struct {
 	finder  *discovery.Finder
 	store   *consensus.Store
 	mesh    *federation.Mesh
-	found   *findings // nil where nothing is probed
+	meshed  atomic.Pointer[federation.Mesh] // the same, for what runs before it is set
+	found   *findings                       // nil where nothing is probed
 	metrics *metrics
 	face    *api.Server
 	gateway *gateway.Gateway // nil where it is off

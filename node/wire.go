@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -152,6 +153,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
 	}
+	cfg.FormatsOf = n.formatsOf
 	if n.found != nil {
 		cfg.Aside = n.found.answer
 	}
@@ -170,6 +172,17 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	n.life.loop("attestation", n.attest)
 	n.life.loop("agreements", n.follow)
 	return nil
+}
+
+// formatsOf returns which formats a peer reads and until when that holds. Nothing is
+// known of any before this node knows its peers.
+func (n *Node) formatsOf(peer spiffeid.TrustDomain) (formats directory.Formats, until time.Time, known bool) {
+	mesh := n.meshed.Load()
+	if mesh == nil {
+		return nil, until, false
+	}
+
+	return mesh.FormatsOf(peer)
 }
 
 // within stops waiting for f when bound ends: closing a log waits for its disk,
@@ -208,6 +221,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		return fmt.Errorf("federation: %w", err)
 	}
 	n.mesh = mesh
+	n.meshed.Store(mesh)
 	n.life.onStop("federation", func(bound context.Context) error {
 		bound, cancel := context.WithTimeout(bound, federationBound)
 		defer cancel()

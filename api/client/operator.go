@@ -21,6 +21,10 @@ type (
 	QuotaStatus = wire.QuotaStatus
 	// A RaftPeer is one node of the domain.
 	RaftPeer = wire.RaftPeer
+	// Reads is what a node's release reads.
+	Reads = wire.Reads
+	// Written is what a domain writes.
+	Written = wire.Written
 	// An Admission is a node that may join.
 	Admission = wire.Admission
 	// A Member is one node in the mesh's gossip pool.

@@ -13,8 +13,28 @@ type RaftStatus struct {
 	Peers  []RaftPeer `json:"peers"`
 	// Admitted are nodes that may join.
 	Admitted []Admission `json:"admitted,omitempty"`
+	// Written are the versions and formats that the domain writes.
+	Written Written `json:"written,omitzero"`
 	// Quotas are how much of its quotas the domain uses.
 	Quotas QuotaStatus `json:"quotas,omitzero"`
+}
+
+// Written are the versions of the log, of snapshots and of messages between members
+// that a domain writes, and the format of each signed structure; an absent one is 1.
+type Written struct {
+	Log      uint            `json:"log"`
+	Snapshot uint            `json:"snapshot"`
+	Wire     uint            `json:"wire"`
+	Formats  map[string]uint `json:"formats,omitempty"`
+}
+
+// Reads are the newest versions that a node reads, and the formats of each signed
+// structure; of an absent one it reads 1.
+type Reads struct {
+	Log      uint              `json:"log"`
+	Snapshot uint              `json:"snapshot"`
+	Wire     uint              `json:"wire"`
+	Formats  map[string][]uint `json:"formats,omitempty"`
 }
 
 // A QuotaStatus is how much of its quotas a domain uses. A limit of 0 is none.
@@ -42,6 +62,8 @@ type RaftPeer struct {
 	LastContact time.Time `json:"last_contact,omitzero"`
 	// Unheard is whether the leader has received nothing of it since it leads.
 	Unheard bool `json:"unheard,omitzero"`
+	// Reads is what its release reads, if it has said so.
+	Reads Reads `json:"reads,omitzero"`
 }
 
 // An Admission is a node that may join.
@@ -119,6 +141,9 @@ type Peer struct {
 	Refused map[string]uint64 `json:"refused,omitempty"`
 	// HeadAge is of its newest verified head, in seconds.
 	HeadAge float64 `json:"head_age_seconds"`
+	// HoldsBack are the structures of which the domain writes a lower format than its
+	// nodes read, because the peer reads no higher one or has not said what it reads.
+	HoldsBack []string `json:"holds_back,omitempty"`
 	// Export and Import are the peering's rules.
 	Export PeerRules `json:"export,omitzero"`
 	Import PeerRules `json:"import,omitzero"`

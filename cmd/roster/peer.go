@@ -113,11 +113,11 @@ func (a *app) peerListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := table{head: []string{"DOMAIN", "STATE", "EXPORTED", "LAG REVISIONS", "LAG SECONDS", "LAST HEARD", "+WATERMARK", "+TIP", "+ADDRESSES", "LAST ERROR"}}
+			t := table{head: []string{"DOMAIN", "STATE", "EXPORTED", "LAG REVISIONS", "LAG SECONDS", "LAST HEARD", "+WATERMARK", "+TIP", "+ADDRESSES", "+HOLDS BACK", "LAST ERROR"}}
 			for _, p := range peers {
 				t.rows = append(t.rows, []string{
 					p.Domain, p.State, yes(p.Exported), strconv.FormatUint(p.LagRevisions, 10), strconv.FormatFloat(p.LagSeconds, 'f', 1, 64),
-					stamp(p.LastHeard), p.Watermark, p.Tip, strings.Join(p.Addresses, " "), p.LastError,
+					stamp(p.LastHeard), p.Watermark, p.Tip, strings.Join(p.Addresses, " "), strings.Join(p.HoldsBack, " "), p.LastError,
 				})
 			}
 			return a.print(answer{reply.Body, "peers", t})
@@ -184,6 +184,9 @@ func shownPeer(p apiclient.Peer) table {
 	say("bundle checked", stamp(p.BundleChecked))
 	say("bundle error", p.BundleError)
 	say("last error", p.LastError)
+	if len(p.HoldsBack) > 0 {
+		say("holds back formats of", strings.Join(p.HoldsBack, " "))
+	}
 	for _, r := range []struct {
 		way   string
 		rules apiclient.PeerRules

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,9 +27,12 @@ func (a *app) raftPeersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := table{head: []string{"ID", "ADDRESS", "ROLE", "LAST CONTACT", "+API"}}
+			t := table{head: []string{"ID", "ADDRESS", "ROLE", "LAST CONTACT", "+API", "+READS"}}
 			for _, p := range status.Peers {
-				t.rows = append(t.rows, []string{p.ID, p.Address, roleOf(p, status.Leader), contact(p), p.API})
+				t.rows = append(t.rows, []string{p.ID, p.Address, roleOf(p, status.Leader), contact(p), p.API, readsText(p.Reads)})
+			}
+			if w := status.Written; w.Log > 0 {
+				a.note("%s", writtenText(w))
 			}
 			if status.Leader == "" {
 				a.note("no leader is known")
@@ -37,6 +43,30 @@ func (a *app) raftPeersCommand() *cobra.Command {
 			return a.print(answer{reply.Body, "peers", t})
 		}),
 	}
+}
+
+// readsText shows the newest versions and formats that a node reads.
+func readsText(r apiclient.Reads) string {
+	if r.Log == 0 {
+		return ""
+	}
+
+	text := fmt.Sprintf("log %d, snapshot %d, wire %d", r.Log, r.Snapshot, r.Wire)
+	for _, structure := range slices.Sorted(maps.Keys(r.Formats)) {
+		text += fmt.Sprintf(", %s %d", structure, slices.Max(append(r.Formats[structure], 1)))
+	}
+
+	return text
+}
+
+// writtenText shows the versions and formats that a domain writes.
+func writtenText(w apiclient.Written) string {
+	text := fmt.Sprintf("the domain writes log version %d, snapshot version %d, wire version %d", w.Log, w.Snapshot, w.Wire)
+	for _, structure := range slices.Sorted(maps.Keys(w.Formats)) {
+		text += fmt.Sprintf(", %s format %d", structure, w.Formats[structure])
+	}
+
+	return text
 }
 
 func contact(p apiclient.RaftPeer) string {

@@ -1,0 +1,62 @@
+package federation
+
+import (
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// readFormats is what an origin's newest key document says of the formats that the
+// origin reads.
+type readFormats struct {
+	text    string // of the document
+	formats directory.Formats
+	until   time.Time
+}
+
+// FormatsOf returns which formats a peer reads and until when that holds, by its
+// newest key document, also if that has ended; known is false if none was received.
+func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats directory.Formats, until time.Time, known bool) {
+	o := m.origin(peer)
+	if o == nil {
+		return nil, until, false
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if o.keysText == "" {
+		return nil, until, false
+	}
+	if o.reads.text != o.keysText {
+		doc := parseKeys(o.keysText)
+		if doc == nil {
+			return nil, until, false
+		}
+		o.reads = readFormats{text: o.keysText, formats: doc.Formats, until: time.Unix(doc.Expires, 0)}
+	}
+
+	return o.reads.formats, o.reads.until, true
+}
+
+// pageFormat returns the format of the next page of a stream: of the mesh's the one
+// that is in force in the domain, of a private one the highest that its audience
+// reads. The audience of which no key document is known reads format 1.
+func (b *publisher) pageFormat(aud directory.Audience) uint {
+	if aud == directory.Mesh {
+		return b.cfg.Source.Format(directory.StructurePage)
+	}
+
+	reader, err := spiffeid.TrustDomainFromString(aud.String())
+	if err != nil {
+		return 1
+	}
+	doc, _, known := b.cfg.Keys.Keys(reader)
+	if !known {
+		return 1
+	}
+
+	return b.cfg.Dialect.Formats.Common(doc.Formats).Highest(directory.StructurePage)
+}
