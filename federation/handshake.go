@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -148,7 +149,7 @@ func (t *gossipTransport) prove(ctx context.Context, raw net.Conn, conn *tls.Con
 }
 
 // hello frames the address at which a node is to be dialled: one byte of length,
-// and host:port.
+// and host:port. What follows a zero byte is of a later release.
 func hello(address string) []byte {
 	return append([]byte{byte(len(address))}, address...)
 }
@@ -158,10 +159,11 @@ func readHello(r io.Reader) (string, error) {
 	if _, err := io.ReadFull(r, size[:]); err != nil {
 		return "", err
 	}
-	address := make([]byte, size[0])
-	if _, err := io.ReadFull(r, address); err != nil {
+	said := make([]byte, size[0])
+	if _, err := io.ReadFull(r, said); err != nil {
 		return "", err
 	}
+	address, _, _ := bytes.Cut(said, []byte{0})
 	return string(address), checkAddress(string(address))
 }
 

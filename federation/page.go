@@ -196,7 +196,7 @@ func (m *Mesh) refused(from sender, text string, err error) error {
 		return err
 	}
 	if r.Code == CodeUnsupported {
-		m.unsupported(r)
+		m.unsupported(from, r)
 		return r
 	}
 	m.counts.add(r.Origin, r.Code)

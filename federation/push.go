@@ -193,8 +193,8 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 		case o.furthest(page):
 			m.passOn(o.domain, p.msg)
 		}
-	default:
-		_ = m.refused(p.from, p.msg, &Refusal{CodeFormat, o.domain, errJWS})
+	default: // of a later release, which tells all that counts by pulls as well
+		m.counted(o, CodeUnsupported)
 	}
 }
 

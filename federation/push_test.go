@@ -116,7 +116,10 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 		for _, n := range b.beta.refusing.of(gamma) {
 			counted += n
 		}
-		if counted != 8 || len(b.beta.refusing.of(alpha)) != 0 {
+		if b.beta.counts.of(alpha)[CodeUnsupported] != 1 {
+			t.Errorf("a kind of message that only a later release has is counted as %v", b.beta.counts.of(alpha))
+		}
+		if counted != 7 || len(b.beta.refusing.of(alpha)) != 0 {
 			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusing.of(gamma), b.beta.refusing.of(alpha))
 		}
 		b.beta.route(pushed{from, "p" + good})

@@ -93,10 +93,16 @@ func (o *origin) noteUnsupported(err *directory.UnsupportedError) (first bool) {
 	return first
 }
 
-// unsupported counts a message that this node can't read, and writes down the first of
-// each kind. It counts as no refusal of who brought it.
-func (m *Mesh) unsupported(r *Refusal) {
+// unsupported counts a message that this node can't read. It counts as no refusal of
+// who brought it. The origin's own nodes tell by it what the origin announces now, and
+// the first of each kind is written down. Others may repeat an old one for ever: what
+// would date it can't be read.
+func (m *Mesh) unsupported(from sender, r *Refusal) {
 	m.counts.add(r.Origin, CodeUnsupported)
+
+	if from.domain != r.Origin {
+		return
+	}
 
 	var unsupported *directory.UnsupportedError
 	o := m.origin(r.Origin)

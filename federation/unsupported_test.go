@@ -172,6 +172,43 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 	})
 }
 
+// Whoever isn't the origin may repeat an old message that can't be dated.
+//
+// Requirement: FORM-003
+func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("one", 600)
+		b.pull()
+		must(t, b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()))
+		b.signing(critical)
+		head, err := b.alpha.publisher.head()
+		must(t, err)
+		page, err := b.alpha.publisher.page(directory.Mesh, 0, 10, false)
+		must(t, err)
+
+		before := b.status()
+		time.Sleep(time.Minute)
+		for _, from := range []sender{{domain: gamma}, {domain: gamma, pushed: true}} {
+			if err := b.beta.takeHead(t.Context(), from, b.giver(), head); codeOf(err) != CodeUnsupported {
+				t.Fatal(err)
+			}
+			if _, _, err := b.beta.take(t.Context(), from, b.giver(), page.text); codeOf(err) != CodeUnsupported {
+				t.Fatal(err)
+			}
+		}
+		if after := b.status(); after.State != before.State || after.Unsupported != "" || after.LastHeard != before.LastHeard {
+			t.Errorf("the peer is %q, last heard %v: %q", after.State, after.LastHeard, after.Unsupported)
+		}
+		if err := b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), head); codeOf(err) != CodeUnsupported {
+			t.Fatal(err)
+		}
+		if after := b.status(); after.State != "unsupported" {
+			t.Errorf("the peer is %q once its own node says so", after.State)
+		}
+	})
+}
+
 // Requirement: FORM-003
 func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -313,6 +350,10 @@ func TestARecordIsJudgedWhenItIsOpened(t *testing.T) {
 		if len(is) != 1 || is[wanted] == nil || is[unwanted] != nil || is[bad] != nil || is[wrong] != nil {
 			t.Errorf("it shows %v", is)
 		}
+		_, _, h, _, err := b.beta.heldRecord(alpha, wanted)
+		if err != nil || h.Owner != ownerKeyOf(is[wanted]) || h.Owner == 0 {
+			t.Errorf("it counts for the owner %x: %v", h.Owner, err)
+		}
 		if s.Records != 2 || len(s.Unopened) != 0 || s.Pending != 0 {
 			t.Errorf("%d records, %d pending, unopened %v", s.Records, s.Pending, s.Unopened)
 		}
@@ -385,6 +426,13 @@ func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
 		b.pull()
 		if lines == 0 || b.beta.shown(alpha)[first] == nil || len(b.status().Refused) != 0 {
 			t.Errorf("of %d lines it shows %v; refused %v", lines, b.beta.shown(alpha), b.status().Refused)
+		}
+
+		// What introduces a node may have more behind its address.
+		hello := append([]byte{12}, "h.test:1\x00more"...)
+		hello[0] = byte(len(hello) - 1)
+		if address, err := readHello(bytes.NewReader(hello)); err != nil || address != "h.test:1" {
+			t.Errorf("got %q, %v", address, err)
 		}
 
 		// A refusal with more in it is read as the refusal that it is.
