@@ -79,11 +79,14 @@ func (e *Error) Error() string {
 // RetryAfter returns the time after which the directory asks to be asked again; 0
 // if it did not say.
 func (e *Error) RetryAfter() time.Duration {
-	seconds := e.RetryAfterSeconds
-	if n, err := strconv.Atoi(e.Header.Get("Retry-After")); err == nil {
-		seconds = max(seconds, n)
+	after := time.Duration(e.RetryAfterSeconds) * time.Second
+	text := e.Header.Get("Retry-After")
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		after = max(after, time.Duration(n)*time.Second)
+	} else if at, err := http.ParseTime(text); err == nil {
+		after = max(after, time.Until(at)) // as proxies write it
 	}
-	return time.Duration(max(seconds, 0)) * time.Second
+	return max(after, 0)
 }
 
 // Is reports whether e is of that kind.

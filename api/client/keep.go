@@ -14,6 +14,8 @@ import (
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
+	// shortestDelay bounds the pace of refreshes, whatever lifetime was granted.
+	shortestDelay = time.Second
 )
 
 // A Keeper keeps one agent registered. It refreshes the registration in time,
@@ -88,7 +90,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.notify(KeepEvent{Kind: KeepRegistered, Registered: out})
 	}
 
-	for pauseFor(ctx, RefreshDelay(k.granted)) {
+	for pauseFor(ctx, max(RefreshDelay(k.granted), shortestDelay)) {
 		if err := k.renew(ctx); err != nil {
 			return err
 		}

@@ -221,16 +221,32 @@ func (c *Client) EndOwned(ctx context.Context, owner string) (Owned, *Reply, err
 // own checksum says whether it is whole.
 func (c *Client) SaveSnapshot(ctx context.Context, w io.Writer) error {
 	q := &request{method: http.MethodGet, target: "/v1/operator/snapshot", unbounded: true}
-	return c.attempt(ctx, c.Address(), q, func(resp *http.Response) error {
+	out := &target{w: w}
+	err := c.attempt(ctx, c.Address(), q, func(resp *http.Response) error {
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
 			return refusalOf(resp)
 		}
-		if _, err := io.Copy(w, resp.Body); err != nil {
+		if _, err := io.Copy(out, resp.Body); err != nil {
 			return fmt.Errorf("the backup did not arrive whole: %w", err)
 		}
 		return nil
 	})
+	if out.err != nil {
+		return fmt.Errorf("writing the backup: %w", out.err) // no fault of the directory
+	}
+	return err
+}
+
+// A target keeps the error of a writer, apart from those of the connection.
+type target struct {
+	w   io.Writer
+	err error
+}
+
+func (t *target) Write(b []byte) (n int, err error) {
+	n, t.err = t.w.Write(b)
+	return n, t.err
 }
 
 // RestoreSnapshot restores a backup of that size in bytes. force restores also one

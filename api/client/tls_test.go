@@ -1,0 +1,117 @@
+package client
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The certificate of the files is shown, and after it was replaced the next
+// connection shows the new one.
+func TestACertificateIsReadForEachConnection(t *testing.T) {
+	node := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Roster-Index", r.TLS.PeerCertificates[0].Subject.CommonName)
+		_, _ = io.WriteString(w, `{"agents":[]}`)
+	}))
+	node.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert}
+	node.StartTLS()
+	defer node.Close()
+
+	dir := t.TempDir()
+	bundle, cert, key := filepath.Join(dir, "bundle.pem"), filepath.Join(dir, "svid.pem"), filepath.Join(dir, "key.pem")
+	writePEM(t, bundle, "CERTIFICATE", node.Certificate().Raw)
+	issue(t, cert, key, "first")
+
+	config, err := LoadTLS(bundle, cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{Addresses: []string{node.URL}, TLS: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdleConnections()
+
+	shown := func() string {
+		t.Helper()
+		page, err := c.Lookup(t.Context(), LookupOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page.Index()
+	}
+	if got := shown(); got != "first" {
+		t.Errorf("the directory was shown %q", got)
+	}
+	issue(t, cert, key, "second")
+	c.CloseIdleConnections()
+	if got := shown(); got != "second" {
+		t.Errorf("after the renewal the directory was shown %q", got)
+	}
+}
+
+func TestFilesThatAreNoCredentialsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	text, cert, key := filepath.Join(dir, "text"), filepath.Join(dir, "svid.pem"), filepath.Join(dir, "key.pem")
+	if err := os.WriteFile(text, []byte("no PEM"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	issue(t, cert, key, "one")
+	for name, files := range map[string][3]string{
+		"no bundle":         {filepath.Join(dir, "absent"), "", ""},
+		"a bundle of text":  {text, "", ""},
+		"no key":            {"", cert, ""},
+		"no certificate":    {"", "", key},
+		"a key of text":     {"", cert, text},
+		"a key for another": {"", text, key},
+	} {
+		if _, err := LoadTLS(files[0], files[1], files[2]); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if config, err := LoadTLS("", "", ""); err != nil || config.GetClientCertificate != nil || config.RootCAs != nil {
+		t.Errorf("an anonymous caller: %+v, %v", config, err)
+	}
+}
+
+// issue writes a self-signed certificate and its key.
+func issue(t *testing.T, cert, key, name string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, cert, "CERTIFICATE", der)
+	writePEM(t, key, "PRIVATE KEY", keyDER)
+}
+
+func writePEM(t *testing.T, file, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
