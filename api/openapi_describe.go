@@ -98,7 +98,7 @@ func published(schema string) []good {
 }
 
 // publishProblems are the problems of registering, beside a document's own.
-var publishProblems = append([]directory.Problem{directory.BadName, directory.NameTaken, directory.QuotaExceeded}, documentProblems...)
+var publishProblems = append([]directory.Problem{directory.BadName, directory.NameTaken}, documentProblems...)
 
 var (
 	notModified = good{status: 304, what: "The client has it: If-None-Match names it.", headers: []string{"ETag"}}
@@ -134,7 +134,7 @@ var (
 	readRecord   = evidence("Its signed record, an SD-JWT with the disclosures that this domain has (RFC 9901).", "", "application/sd-jwt")
 	readProof    = evidence("Its proof file, which roster verify reads without a network.", "proof", "", directory.Forbidden)
 
-	documentProblems = []directory.Problem{directory.BadDocument, directory.CapabilityNotPermitted, directory.BadLifetime, directory.BadQuery, directory.TooManyCapabilities,
+	documentProblems = []directory.Problem{directory.BadDocument, directory.QuotaExceeded, directory.CapabilityNotPermitted, directory.BadLifetime, directory.BadQuery, directory.TooManyCapabilities,
 		directory.TooLarge, problem.MediaType, directory.WrongKind}
 	targetProblems = []directory.Problem{directory.ForeignRegistration, directory.NotFound, directory.RegistrationExpired}
 
@@ -265,7 +265,7 @@ var operations = map[string]operation{
 		summary:    "Publish an agent's metadata, or replace what its owner published (cui 4.2). Without an id, it gets one.",
 		parameters: []string{"lt", "visibility", "owner", "If-Match", "If-None-Match"}, body: []string{string(directory.KindAIDIP)},
 		answers:  published("metadata"),
-		problems: append([]directory.Problem{directory.NameTaken, directory.QuotaExceeded}, documentProblems...),
+		problems: append([]directory.Problem{directory.NameTaken}, documentProblems...),
 	},
 	"PUT /agents/{id}": {
 		summary:    "Put other metadata in the place of all that an agent has (cui 4.2). There must be one.",
