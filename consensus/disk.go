@@ -19,11 +19,6 @@ import (
 // segmentSize is how much of the log one file holds; it is allocated at once.
 const segmentSize = 16 << 20
 
-// logCache is how many entries are kept in memory for followers: twice as many as
-// one message to them has. Full ones are of half a megabyte (maxBatchBytes), and
-// who is further behind reads the log's files.
-const logCache = 128
-
 // keptSnapshots is how many snapshots stay on disk.
 const keptSnapshots = 2
 
@@ -76,12 +71,7 @@ func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Durati
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read the log in %s: %w", dir, err), w.Close())
 	}
-	logs, err := raft.NewLogCache(logCache, ahead)
-	if err != nil {
-		ahead.close()
-		return nil, errors.Join(err, w.Close())
-	}
-	return &disk{w, ahead, logs, judgedVotes{w, failed}, judged.clock, judged.trail, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
+	return &disk{w, ahead, newRecentLog(ahead), judgedVotes{w, failed}, judged.clock, judged.trail, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
 }
 
 // heldFor is how long a member that starts waits for another process to let go of its log.

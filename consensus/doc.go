@@ -32,6 +32,6 @@
 //	join, operate, members, servers, tend, aside
 //	                                    who is a member, and what members ask each other
 //	transport, conns, pipeline, tell    the wire between members, and Raft on it
-//	disk*, ahead, slow, trail, growth   the log on disk, and how it keeps up
+//	disk*, ahead, recent, slow, trail, growth   the log on disk, and how it keeps up
 //	snapshot*, backup, restore          the state in files
 package consensus

@@ -17,6 +17,9 @@ import (
 const (
 	// logSize is how many changes a watcher may be behind.
 	logSize = 1 << 14
+	// logBytes bounds the entries that nothing but the log holds any more, in bytes:
+	// whoever replaces large documents again and again could else fill a gigabyte.
+	logBytes = 16 << 20
 	// logIdle is how long changes are still kept when nobody watches any more, so
 	// that a watcher who lost its connection finds its place again.
 	logIdle = 5 * time.Minute
@@ -41,6 +44,18 @@ func (c *change) entry() *Entry {
 	return c.old
 }
 
+// entryOverhead is about what an entry takes beside its texts.
+const entryOverhead = 512
+
+// weight is about how many bytes the log alone holds for the change: those of the entry
+// that went. The one that came is in the index, or went by a later change.
+func (c *change) weight() int {
+	if c.old == nil {
+		return 0
+	}
+	return entryOverhead + len(c.old.Document.raw) + len(c.old.Packed.code) + len(c.old.Agent)
+}
+
 // A changeLog is the one order of all changes of a view, expiries among them: a
 // ring of the last ones. A writer pays for one atomic load where nobody watches,
 // else for one entry of the ring and at most one goroutine that is woken,
@@ -56,6 +71,7 @@ type changeLog struct {
 	ring     []change // of position p at p % logSize; nil while nothing is kept
 	first    uint64   // the oldest position in ring
 	next     uint64   // of the next change
+	weight   int      // of the changes in ring
 	periods  uint64   // highest that period was
 	watchers int
 	idle     time.Time     // since when there are none
@@ -78,7 +94,9 @@ func (l *changeLog) keep() {
 	l.watchers++
 	if l.period.Load() == 0 {
 		l.next++ // a position of the last time is no position of this one
-		l.first, l.ring = l.next, make([]change, logSize)
+		l.first = l.next
+		l.ring = make([]change, logSize)
+		l.weight = 0
 		l.periods++
 		l.period.Store(l.periods)
 	}
@@ -105,13 +123,30 @@ func (l *changeLog) append(c change) {
 		l.ring = nil
 		return
 	}
+
+	if l.next-l.first == logSize {
+		l.forget()
+	}
 	l.ring[l.next%logSize] = c
 	l.next++
-	l.first = max(l.first, l.next-min(l.next, logSize))
+
+	for l.weight += c.weight(); l.weight > logBytes; {
+		l.forget()
+	}
+
 	select {
 	case l.bell <- struct{}{}:
 	default:
 	}
+}
+
+// forget forgets the oldest change. A watcher who hasn't come to it has lost its place.
+// l.mu is held.
+func (l *changeLog) forget() {
+	oldest := &l.ring[l.first%logSize]
+	l.weight -= oldest.weight()
+	*oldest = change{}
+	l.first++
 }
 
 // position is that of the next change. Under the lock of an index it is exact for

@@ -241,3 +241,54 @@ func (m *runningMesh) register(client *http.Client, target string, document []by
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	return resp.StatusCode, resp.Header.Get("Location"), answer, err
 }
+
+// One identity replaces its documents again and again, by large ones and small ones in
+// turns. That costs no more than it has, and what is counted is what it has at the end.
+//
+// Requirement: FORM-005
+func TestReplacingAgainAndAgainCostsLittle(t *testing.T) {
+	const names = 8
+	rounds := 80
+	if testing.Short() {
+		rounds = 12
+	}
+	m := startMesh(t, "--domains", "1")
+	own := m.Domains[0].Nodes[0]
+	before := m.memoryOf(own)
+
+	client := m.as(0, "agent/ada")
+	var sizes [names]int
+	var workers sync.WaitGroup
+	for n := range names {
+		workers.Go(func() {
+			rng := rand.New(rand.NewPCG(3, uint64(n)))
+			for round := 0; round < rounds; {
+				document := noise(rng, []int{64<<10 - 64, 200}[round%2])
+				status, _, answer, err := m.register(client, fmt.Sprintf("%s/ad/r?agent=again-%d&lt=3600", own.API, n), document)
+				switch {
+				case err == nil && status == http.StatusTooManyRequests:
+					time.Sleep(100 * time.Millisecond)
+					continue
+				case err != nil || status != http.StatusCreated && status != http.StatusOK && status != http.StatusNoContent:
+					t.Errorf("%d %s %v", status, answer, err)
+					return
+				}
+				sizes[n] = len(document)
+				round++
+			}
+		})
+	}
+	workers.Wait()
+
+	cost, sum := m.memoryOf(own).minus(before), 0
+	for _, size := range sizes {
+		sum += size
+	}
+	t.Logf("%d replacements cost %s", names*rounds, cost)
+	if cost.live > 40<<20 {
+		t.Errorf("the node holds %s for %d bytes", cost, sum)
+	}
+	if used := m.metric(own, "roster_quota_bytes"); used != float64(sum) {
+		t.Errorf("%.0f bytes are counted of %d", used, sum)
+	}
+}
