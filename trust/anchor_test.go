@@ -400,6 +400,46 @@ func TestEveryByteIsCheckedOrNamed(t *testing.T) {
 	}
 }
 
+// White space, the order of members and escapes in a file's JSON mean nothing: a file
+// that differs in these from how a directory writes it holds, and they are named.
+//
+// Requirement: SEC-017
+func TestTheLayoutOfAFileIsNamed(t *testing.T) {
+	k := newProofKit(t)
+	p := k.logged(t, k.proof(t), "alpha.test/roster/1")
+	opts := VerifyOptions{Bundle: k.o.ca.Bundle()}
+	for name, file := range map[string][]byte{"lines": p.Bytes(), "compact": encodeCompact(p)} {
+		report, err := Verify(file, opts)
+		if err != nil || slices.Contains(report.Unchecked, UncheckedLayout) {
+			t.Errorf("%s: %v, unchecked %q", name, err, report.Unchecked)
+		}
+	}
+
+	text := string(encodeCompact(p))
+	index := fmt.Sprintf(`,"index":%d`, *p.Index)
+	for name, other := range map[string]string{
+		"a space":             strings.Replace(text, ":", ": ", 1),
+		"a line feed behind":  text + "\n\n",
+		"a space in front":    " " + text,
+		"another order":       strings.Replace(strings.Replace(text, index, "", 1), "{", "{"+index[1:]+",", 1),
+		"an escape":           strings.Replace(text, `"page":"e`, `"page":"\u0065`, 1),
+		"an escape in a name": strings.Replace(text, `"page"`, `"p\u0061ge"`, 1),
+	} {
+		report, err := Verify([]byte(other), opts)
+		if other == text || err != nil || !report.Authentic || !slices.Contains(report.Unchecked, UncheckedLayout) {
+			t.Errorf("%s: %v, unchecked %q\n%s", name, err, report.Unchecked, report)
+		}
+	}
+
+	record := p.Record
+	for text, named := range map[string]bool{record: false, record + "\n": false, record + " ": true, "\n" + record: true} {
+		report, err := Verify([]byte(text), VerifyOptions{Keys: p.Keys})
+		if err != nil || slices.Contains(report.Unchecked, UncheckedLayout) != named {
+			t.Errorf("%q: %v, unchecked %q", text[len(text)-3:], err, report.Unchecked)
+		}
+	}
+}
+
 // flips are the bits by which each byte is changed: some (0x01 makes another letter of
 // most, 0x20 upper case of lower case), or all where time allows.
 func flips(some ...byte) []byte {

@@ -91,6 +91,9 @@ func TestEvidenceConvicts(t *testing.T) {
 		if report, err := Verify(evidence, VerifyOptions{}); !errors.Is(err, ErrNoAnchor) || ExitCode(err) != 12 {
 			t.Errorf("%s without an anchor: %v\n%v", name, err, report)
 		}
+		if _, err := Verify(evidence, VerifyOptions{Keys: mutateSignature(l.jws(t))}); ExitCode(err) != 10 {
+			t.Errorf("%s by pinned keys that were changed: %v", name, err)
+		}
 		if _, err := Verify(evidence, VerifyOptions{Keys: newOrigin(t, alpha).jws(t)}); ExitCode(err) != 12 {
 			t.Errorf("%s by other pinned keys: %v", name, err)
 		}

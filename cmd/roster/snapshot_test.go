@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -338,6 +339,19 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 	}
 	must(t, os.WriteFile(damaged, append(bytes.Clone(file), 0), 0o600))
 	refuse("one byte more", damaged, identityFile, 10)
+
+	// Nothing is sent before all of the file was authenticated, its last chunk too.
+	sent := 0
+	elsewhere := newWorld(t, func(http.ResponseWriter, *http.Request) { sent++ })
+	for _, i := range []int{chunk, len(file) - 1000, len(file) - 1} {
+		mutant := bytes.Clone(file)
+		mutant[i] ^= 1
+		must(t, os.WriteFile(damaged, mutant, 0o600))
+		code, _, errs := elsewhere.run("snapshot", "restore", "--force", damaged, "--identity", identityFile)
+		if code != 10 || sent > 0 {
+			t.Errorf("byte %d flipped: exit code %d after %d requests: %s", i, code, sent, errs)
+		}
+	}
 
 	// What age makes of something else is no backup.
 	var other bytes.Buffer

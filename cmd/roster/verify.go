@@ -241,6 +241,10 @@ func (a *app) registrationURL(text string) (path string, err error) {
 				"anything else save first, and verify the file.")
 	}
 	if a.setting("address") == "" {
+		if a.setting("token-file") != "" || a.setting("wit") != "" {
+			return "", usage("no directory is chosen").
+				because("Your token is sent to the directory that --address (or ROSTER_ADDRESS) names, and to no other.")
+		}
 		a.fallback.Address = "https://" + u.Host
 	}
 	base, err := a.baseURL()

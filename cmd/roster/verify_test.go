@@ -84,6 +84,19 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 		}
 	}
 
+	// A URL alone chooses the directory, unless that would give it a token.
+	delete(w.env, "ROSTER_ADDRESS")
+	if code, out, errs := w.run("verify", address+"/ad/r/weather"); code != 0 || !strings.Contains(out, "anchor: directory") {
+		t.Errorf("by its URL alone: exit code %d: %s%s", code, out, errs)
+	}
+	asked = nil
+	w.env["ROSTER_TOKEN_FILE"] = w.file("token", "secret")
+	if code, _, errs := w.run("verify", address+"/ad/r/weather"); code != 2 || len(asked) > 0 {
+		t.Errorf("with a token: exit code %d, asked for %q: %s", code, asked, errs)
+	}
+	delete(w.env, "ROSTER_TOKEN_FILE")
+	w.env["ROSTER_ADDRESS"] = address
+
 	// A file of that name is what is meant.
 	t.Chdir(w.dir)
 	must(t, os.WriteFile("weather", []byte("garbage"), 0o600))
