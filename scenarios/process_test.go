@@ -66,6 +66,13 @@ func startProcesses(t *testing.T, flags ...string) *processes {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startRelease(t, path, flags...)
+}
+
+// startRelease is startProcesses with a build of the program at path.
+func startRelease(t *testing.T, path string, flags ...string) *processes {
+	t.Helper()
+
 	p := &processes{t: t, dir: t.TempDir(), path: path, started: map[string]*exec.Cmd{}, held: map[string][]int{}}
 	t.Cleanup(func() {
 		for id := range p.held {

@@ -1,0 +1,493 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/node"
+)
+
+// A release is a build of the program that plays the release before this one, or
+// the one after it.
+type release struct {
+	name string
+	path string
+}
+
+// previousRelease builds the commit that scenarios/compat/previous names. The
+// story is skipped where the history doesn't reach that far.
+func previousRelease(t *testing.T) release {
+	t.Helper()
+
+	raw, err := os.ReadFile("compat/previous")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	commit := strings.TrimSpace(string(raw))
+	if err := exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
+		t.Skipf("the history has no commit %s, which plays the previous release", commit)
+	}
+
+	dir := t.TempDir()
+	archive := exec.Command("git", "-C", "..", "archive", "--format=tar", commit)
+	extract := exec.Command("tar", "-x", "-C", dir)
+	pipe, err := archive.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	extract.Stdin = pipe
+	if err := errors.Join(archive.Start(), extract.Run(), archive.Wait()); err != nil {
+		t.Fatalf("extract %s: %v", commit, err)
+	}
+
+	return buildRelease(t, "previous", dir)
+}
+
+// nextRelease builds this tree with the tag that adds a format 2 of every
+// structure and version 2 of log, snapshot and wire.
+func nextRelease(t *testing.T) release {
+	t.Helper()
+
+	return buildRelease(t, "next", "..", "-tags", "compatnext")
+}
+
+func buildRelease(t *testing.T, name, dir string, flags ...string) release {
+	t.Helper()
+
+	path := filepath.Join(t.TempDir(), name, "roster")
+	build := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "./cmd/roster")...)
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the %s release: %v\n%s", name, err, out)
+	}
+
+	return release{name, path}
+}
+
+// upgrade stops a node in good order and starts it again as another release.
+func (p *processes) upgrade(n node.DevNode, to release) {
+	p.t.Helper()
+
+	p.stop(n)
+	p.path = to.path
+	p.restart(n)
+}
+
+// stop ends a node in good order and keeps its ports.
+func (p *processes) stop(n node.DevNode) {
+	p.t.Helper()
+
+	if cmd, again := p.started[n.ID]; again {
+		delete(p.started, n.ID)
+		p.end(cmd)
+	} else {
+		if err := syscall.Kill(n.PID, syscall.SIGTERM); err != nil {
+			p.t.Fatal(err)
+		}
+		p.eventually(30*time.Second, n.ID+" has stopped", func() error {
+			if ready(n) == nil {
+				return errors.New("it still answers")
+			}
+			return nil
+		})
+	}
+
+	p.hold(n)
+}
+
+// compatWriter registers agents of a domain at its nodes in turn, all the time,
+// and remembers which registrations were acknowledged.
+type compatWriter struct {
+	p            *processes
+	domain       int
+	who          string
+	acknowledged sync.Map // name -> true
+	count        atomic.Int64
+}
+
+const compatDocument = `{"base":"https://kept.example.test/","description":"an agent that an upgrade must not lose"}`
+
+func (w *compatWriter) run(ctx context.Context) {
+	hc := w.p.http(w.domain, w.who)
+
+	for i := 0; ctx.Err() == nil; i++ {
+		nodes := w.p.Domains[w.domain].Nodes
+		name := fmt.Sprintf("kept-%d-%d", w.domain, i)
+		if _, err := registerAt(ctx, hc, nodes[i%len(nodes)].API, name); err == nil {
+			w.acknowledged.Store(name, true)
+			w.count.Add(1)
+		}
+
+		// The pace of a busy directory: what is shown at the end is bounded.
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// registerAt registers a name at a node and returns the registration's path there.
+func registerAt(ctx context.Context, hc *http.Client, address, name string) (location string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/ad/r?lt=3600&agent="+name, strings.NewReader(compatDocument))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+
+	resp, err := hc.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode/100 != 2 {
+		return "", fmt.Errorf("register %s: %s: %s", name, resp.Status, body)
+	}
+
+	return resp.Header.Get("Location"), nil
+}
+
+// await returns once so many more registrations were acknowledged.
+func (w *compatWriter) await(more int64) {
+	w.p.t.Helper()
+
+	until := w.count.Load() + more
+	w.p.eventually(30*time.Second, "agents can register", func() error {
+		if n := w.count.Load(); n < until {
+			return fmt.Errorf("%d acknowledged, want %d", n, until)
+		}
+		return nil
+	})
+}
+
+// statementFormat returns the format in which a node has the statement of the
+// registration at location.
+func (p *processes) statementFormat(domain, n int, location string) int {
+	p.t.Helper()
+
+	status, _, body := p.fetch(p.http(domain, "agent/ada"), p.Domains[domain].Nodes[n].API+location+"/record")
+	parts := strings.Split(body, ".")
+	if status != http.StatusOK || len(parts) < 3 {
+		p.t.Fatalf("GET %s/record: %d %s", location, status, body)
+	}
+
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var statement struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(payload, &statement); err != nil {
+		p.t.Fatal(err)
+	}
+
+	return statement.Format
+}
+
+// fetch asks for a URL and returns the whole answer.
+func (p *processes) fetch(hc *http.Client, url string) (status int, header http.Header, body string) {
+	p.t.Helper()
+
+	resp, err := hc.Get(url)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+
+	return resp.StatusCode, resp.Header, string(b)
+}
+
+// ledger returns the size and root of a node's ledger by its signed head.
+func (p *processes) ledger(domain, n int) (at, size uint64, root string) {
+	p.t.Helper()
+
+	d := p.Domains[domain]
+	dir := filepath.Dir(d.Nodes[n].Config)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	hc := p.http(domain, "")
+	hc.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
+
+	status, _, body := p.fetch(hc, d.Nodes[n].API+"/federation/v1/heads?origin="+d.TrustDomain)
+	parts := strings.Split(body, ".")
+	if status != http.StatusOK || len(parts) != 3 {
+		p.t.Fatalf("the head of node %d: %d %s", n+1, status, body)
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var head struct {
+		At   uint64 `json:"at"`
+		Size uint64 `json:"size"`
+		Root string `json:"root"`
+	}
+	if err := json.Unmarshal(payload, &head); err != nil {
+		p.t.Fatal(err)
+	}
+
+	return head.At, head.Size, head.Root
+}
+
+// Two domains of three nodes run the previous release and are upgraded to the
+// next one, a node at a time, under writes. Nothing acknowledged is lost. Nothing
+// is refused for good: what the slower domain cannot read yet it keeps, and shows
+// once it is upgraded.
+//
+// Requirement: FORM-001, FORM-002, FORM-003
+func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	t.Parallel() // most of its time it waits for processes
+
+	previous, next := previousRelease(t), nextRelease(t)
+	p := startRelease(t, previous.path, "--domains", "2", "--nodes", "3", "--sample", "0")
+	alpha, beta := p.Domains[0], p.Domains[1]
+
+	ctx, cancel := context.WithCancel(t.Context())
+	writers := []*compatWriter{{p: p, domain: 0, who: "agent/ada"}, {p: p, domain: 1, who: "agent/bob"}}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	for _, w := range writers {
+		running.Go(func() { w.run(ctx) })
+	}
+
+	// Alpha is upgraded while beta reads format 1 alone: alpha goes on in format 1.
+	for _, n := range alpha.Nodes {
+		p.upgrade(n, next)
+		writers[0].await(20)
+		writers[1].await(5)
+	}
+	plain := p.register(0, 0, "plain")
+	if got := p.statementFormat(0, 0, plain); got != 1 {
+		t.Errorf("alpha writes format %d while a peer reads format 1 alone", got)
+	}
+	p.crosses(0, "plain", 1)
+	p.says(0, beta.TrustDomain, `"holds_back":["head","page","statement"]`)
+
+	// Without the peering nobody holds format 2 back. From then on a node of the
+	// previous release is refused with both numbers, and nothing of its disk changes.
+	p.must(0, 0, "peer", "remove", beta.TrustDomain)
+	p.eventually(time.Minute, "alpha writes format 2", func() error {
+		location := p.register(0, 1, "newer")
+		if got := p.statementFormat(0, 1, location); got != 2 {
+			return fmt.Errorf("alpha writes format %d", got)
+		}
+		return nil
+	})
+	p.refusesToStart(alpha.Nodes[2], previous, next)
+
+	// A peering with the slower domain begins: alpha goes back to format 1, and what
+	// stands in format 2 is kept by beta without being shown.
+	token := strings.TrimSpace(p.tokenOf(0, "peer", "invite", beta.TrustDomain))
+	p.must(1, 0, "peer", "accept", token)
+	p.must(0, 0, "peer", "export", beta.TrustDomain)
+	p.must(1, 0, "peer", "export", alpha.TrustDomain)
+	p.eventually(time.Minute, "alpha writes format 1 again", func() error {
+		location := p.register(0, 2, "plain-again")
+		if got := p.statementFormat(0, 2, location); got != 1 {
+			return fmt.Errorf("alpha writes format %d", got)
+		}
+		return nil
+	})
+	p.crosses(0, "plain-again", 1)
+	for n := range beta.Nodes {
+		if err := p.finds(1, n, "newer"); err == nil {
+			t.Errorf("node %d of beta shows a statement of format 2, which it can't read", n+1)
+		}
+	}
+	p.says(1, alpha.TrustDomain, `"unopened":{"2":`)
+
+	// Each node of beta shows all of it as soon as it reads it.
+	for i, n := range beta.Nodes {
+		p.upgrade(n, next)
+		p.eventually(30*time.Second, n.ID+" opens what it kept", func() error { return p.finds(1, i, "newer") })
+		writers[1].await(20)
+		writers[0].await(5)
+	}
+	for domain := range p.Domains {
+		p.eventually(time.Minute, "format 2 is in force everywhere", func() error {
+			location := p.register(domain, 0, fmt.Sprint("newest-", domain))
+			if got := p.statementFormat(domain, 0, location); got != 2 {
+				return fmt.Errorf("%s writes format %d", p.Domains[domain].TrustDomain, got)
+			}
+			return nil
+		})
+		p.crosses(domain, fmt.Sprint("newest-", domain), 1-domain)
+	}
+
+	cancel()
+	running.Wait()
+	for _, w := range writers {
+		t.Logf("%d acknowledged at %s", w.count.Load(), p.Domains[w.domain].TrustDomain)
+		for domain := range p.Domains {
+			for n := range p.Domains[domain].Nodes {
+				at := p.client(domain, n, w.who)
+				p.eventually(30*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &w.acknowledged) })
+			}
+		}
+	}
+	for domain := range p.Domains {
+		p.honest(domain)
+		p.equalLedgers(domain)
+	}
+}
+
+// register registers a name, with contents that are new each time, and returns its path.
+func (p *processes) register(domain, n int, name string) (location string) {
+	p.t.Helper()
+
+	location, err := registerAt(p.t.Context(), p.http(domain, "agent/ada"), p.Domains[domain].Nodes[n].API, name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+
+	return location
+}
+
+// crosses waits until every node of another domain shows a registration.
+func (p *processes) crosses(from int, name string, to int) {
+	p.t.Helper()
+
+	for n := range p.Domains[to].Nodes {
+		p.eventually(30*time.Second, name+" crosses", func() error { return p.findsOf(to, n, from, name) })
+	}
+}
+
+// finds returns nil if a node shows alpha's registration of that name.
+func (p *processes) finds(domain, n int, name string) error {
+	p.t.Helper()
+
+	return p.findsOf(domain, n, 0, name)
+}
+
+func (p *processes) findsOf(domain, n, origin int, name string) error {
+	p.t.Helper()
+
+	url := p.Domains[domain].Nodes[n].API + "/ad/l?agent=" + name + "&origin=" + p.Domains[origin].TrustDomain
+	status, _, body := p.fetch(p.http(domain, "agent/ada"), url)
+	if status != http.StatusOK || !strings.Contains(body, `"agent":"`+name+`"`) {
+		return fmt.Errorf("GET %s: %d %.300s", url, status, body)
+	}
+
+	return nil
+}
+
+// refusesToStart shows that the previous release says why it can't be started on
+// the disk of an upgraded node, and that the node starts again as what it was.
+func (p *processes) refusesToStart(n node.DevNode, previous, next release) {
+	p.t.Helper()
+
+	p.stop(n)
+	p.release(n.ID)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, previous.path, "serve", "--config", n.Config).CombinedOutput()
+	if err == nil || ctx.Err() != nil || bytes.Contains(out, []byte("panic:")) || bytes.Contains(out, []byte("goroutine ")) {
+		p.t.Errorf("the previous release on an upgraded node's disk: %v, %v\n%s", err, ctx.Err(), out)
+	}
+	if !bytes.Contains(out, []byte("version 2")) && !bytes.Contains(out, []byte("format 2")) {
+		p.t.Errorf("the refusal doesn't name what is in force:\n%s", out)
+	}
+
+	p.hold(n)
+	p.path = next.path
+	p.restart(n)
+}
+
+// tokenOf runs the command that prints a token, and returns the token alone.
+func (p *processes) tokenOf(domain int, args ...string) string {
+	p.t.Helper()
+
+	var invitation struct {
+		Token string `json:"token"`
+	}
+	out := p.must(domain, 0, append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out[strings.IndexByte(out, '{'):strings.LastIndexByte(out, '}')+1]), &invitation); err != nil {
+		p.t.Fatalf("%v in %s", err, out)
+	}
+
+	return invitation.Token
+}
+
+// says waits until every node of a domain says that of a peer.
+func (p *processes) says(domain int, peer, want string) {
+	p.t.Helper()
+
+	for n := range p.Domains[domain].Nodes {
+		p.eventually(30*time.Second, fmt.Sprintf("node %d says %s", n+1, want), func() error {
+			if out := p.must(domain, n, "peer", "show", peer, "-o", "json"); !strings.Contains(out, want) {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+}
+
+// honest shows that no node of a domain counts a refusal, a frozen origin or
+// evidence against the other.
+func (p *processes) honest(domain int) {
+	p.t.Helper()
+
+	other := p.Domains[1-domain].TrustDomain
+	p.says(domain, other, `"state":"active"`)
+	for n := range p.Domains[domain].Nodes {
+		out := p.must(domain, n, "peer", "show", other, "-o", "json")
+		for _, bad := range []string{`"refused"`, `"evidence"`, `"unsupported"`, `"unopened"`, `"missing"`, `"holds_back"`} {
+			if strings.Contains(out, bad) {
+				p.t.Errorf("node %d of %s counts %s against %s:\n%s", n+1, p.Domains[domain].TrustDomain, bad, other, out)
+			}
+		}
+	}
+}
+
+// equalLedgers shows that the members of a domain have one ledger.
+func (p *processes) equalLedgers(domain int) {
+	p.t.Helper()
+
+	p.eventually(30*time.Second, "the members have applied the same", func() error {
+		at, size, root := p.ledger(domain, 0)
+		for n := range p.Domains[domain].Nodes {
+			gotAt, gotSize, gotRoot := p.ledger(domain, n)
+			if gotAt != at || gotSize != size {
+				return fmt.Errorf("node %d has applied %d, node 1 %d", n+1, gotAt, at)
+			}
+			if gotRoot != root {
+				p.t.Fatalf("at size %d node %d has the root %s, node 1 %s", size, n+1, gotRoot, root)
+			}
+		}
+		return nil
+	})
+}
