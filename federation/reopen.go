@@ -141,7 +141,7 @@ func (m *Mesh) judgeAgain(id streamID, k kept) reopened {
 		r.is.Format = 0
 		r.is.Record = recordRefused
 		m.cfg.Logger.Warn("refused a record that this release can read",
-			"origin", id.origin.Name(), "rid", k.rid.String(), "error", err)
+			"origin", id.origin.Name(), "rid", k.rid.String(), "err", err)
 	case k.held.Format != 0:
 		r.is.Format = 0
 		r.is.Owner = ownerKeyOf(entry) // in whose share it counts from now on

@@ -115,5 +115,5 @@ func (m *Mesh) unsupported(from sender, r *Refusal) {
 
 	m.cfg.Logger.Warn("a peer announces what this release can't read; upgrade this node",
 		"origin", r.Origin.Name(), "structure", string(unsupported.Structure), "format", unsupported.Format,
-		"error", unsupported)
+		"err", unsupported)
 }
