@@ -14,7 +14,7 @@ import (
 
 // newer is what a release reads that has a format 2 of pages and heads.
 func newer() Versions {
-	reads := ReadableVersions()
+	reads := older()
 	reads.Formats = directory.Formats{directory.StructureHead: {1, 2}, directory.StructurePage: {1, 2}}
 
 	return reads
