@@ -129,7 +129,7 @@ func TestAWrongClockIsNotReadyNowAndThen(t *testing.T) {
 	})
 }
 
-// Who leads tells of no time, as one of an earlier build: what another said before counts
+// Who leads tells of no time, as one that is new: what another said before counts
 // for a while only.
 func TestAClockIsNotWrongForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

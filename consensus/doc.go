@@ -22,6 +22,7 @@
 //	config, membership, loops, logger   what a member is made of, and its loops
 //	forward, courier, line, switchboard a write on its way to the leader, and its answer
 //	leader, dated, rules, quota, regrant what the leader decides before it proposes
+//	versions*, features                 what members read, and what the domain writes
 //	batch, command, made, quick         log entries: gathering, encoding, and what follows from them
 //	fsm, apply*, renew, transfer        every member applies them
 //	claims, spent, law, overlap         what else is state: keys used once, proofs, policy, rotated keys
@@ -31,7 +32,8 @@
 //	                                    deadlines, clocks, who was heard when, who leads next
 //	join, operate, members, servers, tend, aside
 //	                                    who is a member, and what members ask each other
-//	transport, conns, pipeline, tell    the wire between members, and Raft on it
+//	transport, wire, conns, pipeline, tell
+//	                                    the wire between members, and Raft on it
 //	disk*, ahead, recent, slow, trail, growth   the log on disk, and how it keeps up
 //	snapshot*, backup, restore          the state in files
 package consensus

@@ -41,7 +41,8 @@ func (s *Store) negotiate(ctx context.Context) {
 		return
 	}
 
-	s.log.Info("the domain writes other versions or formats", "log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire, "formats", next.Formats)
+	s.log.Info("the domain writes other versions or formats",
+		"log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire, "formats", next.Formats)
 	s.proposeNext(ctx)
 }
 
@@ -109,7 +110,9 @@ func (s *Store) readByAll() (next Numbers, known bool) {
 // readByPeers returns what is left of formats if these peers are to read all of it,
 // and whether it isn't known of one of them what it reads: such a peer lets nothing
 // rise.
-func (s *Store) readByPeers(formats directory.Formats, peers []spiffeid.TrustDomain) (common directory.Formats, silent bool) {
+func (s *Store) readByPeers(
+	formats directory.Formats, peers []spiffeid.TrustDomain,
+) (common directory.Formats, silent bool) {
 	if s.cfg.FormatsOf == nil {
 		return formats, false
 	}

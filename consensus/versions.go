@@ -88,13 +88,15 @@ func (v Versions) lacks(n Numbers) error {
 		{"log", v.Log, n.Log}, {"snapshot", v.Snapshot, n.Snapshot}, {"wire", v.Wire, n.Wire},
 	} {
 		if one.written > one.reads {
-			return fmt.Errorf("it reads %s versions up to %d and the domain writes version %d: %w", one.name, one.reads, one.written, errNewer)
+			return fmt.Errorf("it reads %s versions up to %d and the domain writes version %d: %w",
+				one.name, one.reads, one.written, errNewer)
 		}
 	}
 
 	for _, structure := range slices.Sorted(maps.Keys(n.Formats)) {
 		if format := n.Formats[structure]; !v.Formats.Reads(structure, format) {
-			return fmt.Errorf("it reads %s formats %v and the domain writes format %d: %w", structure, v.Formats.Of(structure), format, errNewer)
+			return fmt.Errorf("it reads %s formats %v and the domain writes format %d: %w",
+				structure, v.Formats.Of(structure), format, errNewer)
 		}
 	}
 
@@ -104,7 +106,8 @@ func (v Versions) lacks(n Numbers) error {
 // check refuses what no release says of itself.
 func (v Versions) check() error {
 	if v.Log < firstVersion || v.Snapshot < firstVersion || v.Wire < firstVersion {
-		return fmt.Errorf("log version %d, snapshot version %d and wire version %d must be %d or higher", v.Log, v.Snapshot, v.Wire, firstVersion)
+		return fmt.Errorf("log version %d, snapshot version %d and wire version %d must be %d or higher",
+			v.Log, v.Snapshot, v.Wire, firstVersion)
 	}
 
 	return v.Formats.Validate()

@@ -95,7 +95,8 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			for j, s := range d.nodes {
-				if n := logVersions(t, s); n[2] > 0 || snapshotVersion(t, s) != 1 || s.Written().Format(directory.StructureStatement) != 1 {
+				n, format := logVersions(t, s), s.Written().Format(directory.StructureStatement)
+				if n[2] > 0 || snapshotVersion(t, s) != 1 || format != 1 {
 					t.Errorf("with %d of 3 upgraded node %d has written version 2: %v", i+1, j, n)
 				}
 			}
@@ -133,7 +134,10 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 		}
 
 		// The older release starts neither on the log nor on a snapshot of the newer.
-		for i, says := range []string{"a log entry has version 2 and this release reads versions up to 1", "a snapshot has version 2 and this release reads versions up to 1"} {
+		for i, says := range []string{
+			"a log entry has version 2 and this release reads versions up to 1",
+			"a snapshot has version 2 and this release reads versions up to 1",
+		} {
 			d.stop(i)
 			reads[i] = older()
 			if _, err := d.open(i); err == nil || !strings.Contains(err.Error(), says) {

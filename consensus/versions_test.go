@@ -194,17 +194,20 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 		}
 		before, _, _ := d.nodes[0].Own(out.RID)
 
+		agree := func(peer spiffeid.TrustDomain, state directory.PeeringState) {
+			t.Helper()
+			if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: peer, State: state}); err != nil {
+				t.Fatal(err)
+			}
+		}
+
 		// One that isn't known to read anything changes nothing.
 		gamma := spiffeid.RequireTrustDomainFromString("gamma.test")
-		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: gamma, State: directory.PeeringActive}); err != nil {
-			t.Fatal(err)
-		}
+		agree(gamma, directory.PeeringActive)
 		time.Sleep(5 * time.Second)
 		d.eventuallyWritten(2)
 
-		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive}); err != nil {
-			t.Fatal(err)
-		}
+		agree(beta, directory.PeeringActive)
 		d.eventuallyWritten(1)
 		if after, _, _ := d.nodes[1].Own(out.RID); !bytes.Equal(before, after) {
 			t.Error("what was written has changed")
@@ -214,9 +217,7 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 		// said anything still holds the format back.
 		time.Sleep(time.Until(began) + 2*time.Minute)
 		d.eventuallyWritten(1)
-		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: gamma, State: directory.PeeringTerminated}); err != nil {
-			t.Fatal(err)
-		}
+		agree(gamma, directory.PeeringTerminated)
 		d.eventuallyWritten(2)
 		d.equalStates()
 	})
@@ -256,7 +257,8 @@ func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 		t.Errorf("after a member has gone it says %v", last.Formats)
 	}
 
-	thawed := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), &snapshotHeader{}))
+	frozen := bytes.NewReader(freeze(t, d.state))
+	thawed := must(readSnapshot(frozen, alpha, directory.NewIndex(), &snapshotHeader{}))
 	if !bytes.Equal(thawed.issued.Payload(), d.state.issued.Payload()) || !thawed.readable().Equal(d.state.readable()) {
 		t.Error("a snapshot changes what it says")
 	}
@@ -292,7 +294,8 @@ func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
 	// A member that reads less by now stays out, whatever it read before.
 	problem(t, d.at(5, command{Member: &member{ID: must(alphaNode("n1")), Reads: older()}}).err, directory.Forbidden)
 	problem(t, d.at(5, command{Member: &member{ID: must(alphaNode("n2")), Reads: older()}}).err, directory.Forbidden)
-	if r := d.at(6, command{Feature: &Numbers{Log: 2, Snapshot: 1, Wire: 2}}); r.err != nil || d.state.written.Format(directory.StructureHead) != 1 {
+	r := d.at(6, command{Feature: &Numbers{Log: 2, Snapshot: 1, Wire: 2}})
+	if r.err != nil || d.state.written.Format(directory.StructureHead) != 1 {
 		t.Errorf("a format doesn't fall: %v", r.err)
 	}
 }

@@ -140,7 +140,8 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 			t.Fatal(err)
 		}
 		who := directory.Caller{Identity: ada}
-		if _, err := s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"description":"translates"}`)}); err != nil {
+		patched := directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"description":"translates"}`)}
+		if _, err := s.Refresh(t.Context(), patched); err != nil {
 			t.Error(err)
 		}
 		many, err := s.RefreshMany(t.Context(), directory.RefreshingMany{Caller: who, Items: []directory.Renewal{{RID: out.RID}}})
