@@ -252,7 +252,7 @@ type markedReader struct{ r io.Reader }
 // Read implements io.Reader.
 func (m markedReader) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
-	if err != nil && err != io.EOF { // a reader's end is io.EOF itself
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 
