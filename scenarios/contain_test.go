@@ -1,0 +1,128 @@
+package scenarios
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/node"
+)
+
+// metric returns the value of a series of a node's metrics, 0 for none.
+func metric(n node.DevNode, series string) (float64, error) {
+	resp, err := admin.Get(n.Admin + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if text, ok := strings.CutPrefix(lines.Text(), series+" "); ok {
+			return strconv.ParseFloat(text, 64)
+		}
+	}
+
+	return 0, lines.Err()
+}
+
+// names returns the agents that a node shows of those whose names begin so.
+func names(t *testing.T, c *apiclient.Client, prefix string) (map[string]bool, error) {
+	page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: prefix + "*"})
+	found := map[string]bool{}
+	for ; err == nil && page != nil; page, err = c.Next(t.Context(), page) {
+		for _, a := range page.Agents {
+			found[a.Agent] = true
+		}
+	}
+
+	return found, err
+}
+
+// One document of a peer's makes a mistake in the program panic. The nodes that read it
+// stay up and show everything but that one, say so, and do not end when they start again.
+// A release without the mistake shows it, without asking for it anew.
+//
+// Requirement: FORM-006
+func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a mutant and starts processes")
+	}
+	t.Parallel() // most of its time it waits for processes
+
+	mutant, err := build("-tags", "mutant_panic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(mutant)) })
+
+	p := startRelease(t, mutant, "--domains", "2", "--nodes", "1", "--sample", "0")
+	reader := p.Domains[1].Nodes[0]
+	ada, bob := p.client(0, 0, "agent/ada"), p.client(1, 0, "agent/bob")
+	register := func(agent, description string) {
+		t.Helper()
+		document := fmt.Appendf(nil, `{"base":"https://%s.alpha.test/","description":%q}`, agent, description)
+		_, err := ada.Register(t.Context(), agent, document, apiclient.RegisterOptions{Lifetime: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// shows returns nil when beta shows what is good and, of what is not, as many.
+	shows := func(good, marked int) error {
+		found, err := names(t, bob, "kept-")
+		if err != nil {
+			return err
+		}
+		bad := 0
+		for name := range found {
+			if strings.HasPrefix(name, "kept-marked-") {
+				bad++
+			}
+		}
+		if len(found)-bad != good || bad != marked {
+			return fmt.Errorf("%d good ones and %d marked ones are shown", len(found)-bad, bad)
+		}
+		return nil
+	}
+
+	contained := func(where string) error {
+		n, err := metric(reader, `roster_panics_contained_total{where="`+where+`"}`)
+		if err == nil && n < 1 {
+			err = errors.New("no panic is counted")
+		}
+		return err
+	}
+
+	register("kept-first", "fine")
+	register("kept-marked-1", "mutant-panic")
+	for i := range 20 {
+		register(fmt.Sprint("kept-", i), "fine")
+	}
+	register("kept-marked-2", "mutant-panic")
+
+	p.eventually(30*time.Second, "beta shows everything but those with the marker", func() error { return shows(21, 0) })
+	p.eventually(30*time.Second, "beta counts panics", func() error { return contained("record") })
+
+	p.kill(reader)
+	p.restart(reader)
+	p.eventually(30*time.Second, "beta shows them after a restart", func() error { return shows(21, 0) })
+	p.eventually(30*time.Second, "beta counts panics of the start", func() error { return contained("stored") })
+	register("kept-later", "fine")
+	p.eventually(30*time.Second, "beta follows alpha", func() error { return shows(22, 0) })
+
+	// The release that has no such mistake.
+	p.kill(reader)
+	if p.path, err = program(); err != nil {
+		t.Fatal(err)
+	}
+	p.restart(reader)
+	p.eventually(30*time.Second, "beta shows all of them", func() error { return shows(22, 2) })
+}
