@@ -54,6 +54,7 @@ func (m *Mesh) load() error {
 		if err := m.obey(o); err != nil { // the machine may have stopped before it was done
 			return err
 		}
+		o.publish()
 	}
 	return nil
 }

@@ -24,7 +24,7 @@
 //	                           what is done with it: stored, filtered, shown
 //	store, load, places, past, compact, wipe
 //	                           what is on disk
-//	stall                      a disk that does not answer (see also package store)
+//	stall, status              a disk that does not answer (see also package store), what readers see
 //	peer, inbox, limits        what is kept of each peer, and its bounds
 //	proof                      proof files
 //	evidence, compare, doubt, tell, release

@@ -2,7 +2,6 @@ package federation
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,7 +67,10 @@ type origin struct {
 	// are held, so the holder of either may read them.
 	change changeLock
 
-	mu        sync.Mutex // guards what follows and what index shows; never held over disk I/O
+	// summary is what readers see of what mu guards; never nil.
+	summary atomic.Pointer[summary]
+
+	mu        guard // guards what follows and what index shows; never held over disk I/O
 	ended     bool
 	stale     bool               // it wasn't heard for long, and its peering hides what it told
 	judging   *judging           // nil where what is shown is by the rules of now
@@ -116,23 +118,20 @@ func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
 	o.peering.Store(&directory.Peering{})
 	o.level = time.Now()       // so that the lag of a first sync is counted from its beginning
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
+	o.mu.publish = o.publish
+	o.publish()
+
 	return o
 }
 
 // accepts reports whether messages of this origin are taken at all.
 func (o *origin) accepts() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.peering.Load().State == directory.PeeringActive && !o.ended && !o.convicted
+	seen := o.summary.Load()
+	return o.peering.Load().State == directory.PeeringActive && !seen.ended && !seen.convicted
 }
 
 // hasEnded reports whether the peering has ended, so that nothing more is kept.
-func (o *origin) hasEnded() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	return o.ended
-}
+func (o *origin) hasEnded() bool { return o.summary.Load().ended }
 
 // A changeLock is a mutex that is not waited for while the disk does not answer.
 type changeLock struct{ held chan struct{} }
@@ -182,34 +181,6 @@ func (o *origin) heardPage(f *feed, st *stream, p *verifiedPage) {
 	if p.To == p.At && p.To >= f.tip {
 		f.level = time.Now()
 	}
-}
-
-// position is how far readers may take this node to be: what was announced up to
-// there is shown. Records that no holder would give hold it up no longer.
-func (o *origin) position() (directory.Position, bool) {
-	if reached := o.reached.Load(); reached != nil {
-		return *reached, true
-	}
-
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	switch {
-	case o.cur == nil:
-		return directory.Position{}, false
-	case o.unshown || o.swapping:
-		return o.shownUpTo, true
-	}
-
-	p := directory.Position{Epoch: o.cur.id.epoch, Revision: o.cur.state.Watermark}
-	if h := o.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
-		p.Revision = max(p.Revision, h.At) // what lies between changed nothing here (rule G5)
-	}
-	p.Revision = min(p.Revision, o.cur.complete())
-	o.reached.Store(&p)
-	o.shownUpTo = p
-
-	return p, true
 }
 
 // node returns the node that is asked at present, false where the peering names
@@ -327,56 +298,4 @@ type PeerStatus struct {
 	// their format.
 	Unsupported string
 	Unopened    map[string]uint64
-}
-
-// status is honest: nothing is called active whose head is older than
-// maxHeadAge (federation.md, "Peering").
-func (o *origin) status() PeerStatus {
-	now := time.Now()
-	clock := o.index.Clock.Now()
-	position, _ := o.position()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	st, peering := o.newest(), o.peering.Load()
-	s := PeerStatus{Domain: o.domain, State: string(peering.State), Position: position, Watermark: st.state.Watermark,
-		Tip: max(o.tip, st.state.Watermark), LastHeard: o.heard, LastError: o.lastErr, Entries: st.state.Live, Pending: len(st.wanted), Unlisted: o.unlisted}
-	if !o.headIs.IsZero() {
-		s.HeadAge = max(0, clock.Sub(o.headIs))
-	}
-	s.Hidden = o.stale
-	s.Unsupported = o.unread.why()
-	var waiting unopened
-	limit := o.quota()
-	s.RecordsLimit, s.BytesLimit = limit.records, limit.bytes
-	for _, f := range o.feeds() {
-		if f.cur != nil {
-			s.Records, s.Bytes, s.OverQuota = s.Records+uint64(f.cur.used.records), s.Bytes+uint64(f.cur.used.bytes), s.OverQuota+uint64(f.cur.used.over)
-			for format, n := range f.cur.used.unopened {
-				waiting[format] += n
-			}
-		}
-	}
-	s.Unopened = waiting.byFormat()
-	if p := &o.private; p.cur != nil {
-		s.Entries, s.Pending = s.Entries+p.cur.state.Live, s.Pending+len(p.cur.wanted)
-	}
-	if s.LagRevisions = s.Tip - s.Watermark; s.LagRevisions > 0 {
-		s.LagSeconds = now.Sub(o.level).Seconds()
-	}
-	switch {
-	case peering.State == "":
-		s.State = "unknown" // on disk, and no peering says anything of it
-	case peering.State != directory.PeeringActive:
-	case o.convicted:
-		s.State = string(directory.PeeringFrozen)
-	case o.unlisted && now.Sub(o.heard) <= maxHeadAge:
-		s.State = "unlisted" // it answers, and there is nothing to have
-	case s.Unsupported != "" && now.Sub(o.heard) <= maxHeadAge:
-		s.State = "unsupported" // it answers, and a later release is needed to read it
-	case o.headIs.IsZero() || s.HeadAge > maxHeadAge:
-		s.State = "failing"
-	case s.LagRevisions > 0 || s.Pending > 0:
-		s.State = "behind"
-	}
-	return s
 }

@@ -3,6 +3,7 @@ package federation
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/roster-mesh/roster/directory"
 	disk "github.com/roster-mesh/roster/federation/store"
@@ -20,6 +21,7 @@ const judgeBatch = 256
 // A judging is what is left to be done since the rules changed. It is guarded by the
 // origin's mu, and of and after belong to the loop.
 type judging struct {
+	rules bool               // shown is to be filled
 	shown []*directory.Entry // that may have to go; first, so that what is not let in is soon gone
 	feed  int                // of the origin's feeds, whose entries may have to come
 	of    *stream            // that feed's
@@ -38,10 +40,7 @@ func (m *Mesh) rejudge(o *origin) {
 		m.moved()
 		return
 	}
-	o.judging = &judging{}
-	for e := range o.index.All() {
-		o.judging.shown = append(o.judging.shown, e)
-	}
+	o.judging = &judging{rules: true}
 	nudge(m.judge)
 }
 
@@ -56,11 +55,11 @@ func (m *Mesh) showLater(o *origin) {
 	}
 
 	o.unshown = true
-	shown := []*directory.Entry(nil)
+	anew := &judging{}
 	if o.judging != nil {
-		shown = o.judging.shown
+		anew.rules, anew.shown = o.judging.rules, o.judging.shown
 	}
-	o.judging = &judging{shown: shown}
+	o.judging = anew
 	nudge(m.judge)
 }
 
@@ -92,6 +91,8 @@ func (m *Mesh) judgeAll(ctx context.Context) {
 
 // hideSome looks at entries that may have to go, and reports whether there are more.
 func (m *Mesh) hideSome(o *origin) (more bool) {
+	o.listShown()
+
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -109,6 +110,28 @@ func (m *Mesh) hideSome(o *origin) (more bool) {
 	j.shown = j.shown[n:]
 
 	return true
+}
+
+// listShown lists what is to be judged by new rules. It takes a while if that is much,
+// and o.mu is not held meanwhile: what is shown from now on is judged anyway.
+func (o *origin) listShown() {
+	o.mu.Lock()
+	j := o.judging
+	due := j != nil && j.rules
+	o.mu.Unlock()
+
+	if !due {
+		return
+	}
+
+	shown := slices.Collect(o.index.All())
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if o.judging == j {
+		j.rules, j.shown = false, shown
+	}
 }
 
 // judgeSome takes one step, and reports whether there is more to do.

@@ -228,11 +228,11 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		time.Sleep(2 * disk.StallAfter)
 
 		// A change that was begun before the stall ends now.
+		b.beta.hide(o, &o.private, func(*directory.Entry) bool { return true })
 		o.mu.Lock()
 		o.cur.state.Watermark += 10
 		o.reached.Store(nil)
 		o.mu.Unlock()
-		b.beta.hide(o, &o.private, func(*directory.Entry) bool { return true })
 		if at, ok := b.beta.Position(alpha); at != before || !ok {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)
 		}
