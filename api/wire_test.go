@@ -64,10 +64,12 @@ func membersOf(typ reflect.Type) string {
 // Every member that a lookup's items and a registration's provenance have is one
 // that clients know.
 func TestItemsHaveNoMembersThatClientsDoNotKnow(t *testing.T) {
-	const document = `{"base":"https://a.example","capabilities":[{"name":"sum","type":"tool","description":"adds"}],"status":"degraded"}`
+	const document = `{"base":"https://a.example","status":"degraded",
+		"capabilities":[{"name":"sum","type":"tool","description":"adds"}]}`
 	redacted := entry(t, alpha, rid(3), "three", 3, document)
 	redacted.Redacted = true
-	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, document), entry(t, beta, rid(2), "two", 2, document), redacted)
+	own, foreign := entry(t, alpha, rid(1), "one", 1, document), entry(t, beta, rid(2), "two", 2, document)
+	s := newTestServer(t, nil, own, foreign, redacted)
 
 	resp := ask(t, s, "/agent/ada", "GET", "/ad/l", "")
 	var page wire.Listing

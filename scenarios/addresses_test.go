@@ -57,7 +57,8 @@ func TestAClientOfAllNodesLosesNothingWithOne(t *testing.T) {
 				m.Kill(m.Leader("alpha.test"))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			if _, err := c.Register(ctx, fmt.Sprint("agent-", i), document, apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
+			name := fmt.Sprint("agent-", i)
+			if _, err := c.Register(ctx, name, document, apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 				t.Errorf("registration %d: %v", i, err)
 			}
 			if _, err := c.Lookup(ctx, apiclient.LookupOptions{Count: 1}); err != nil {

@@ -70,7 +70,8 @@ func TestTheModuleIsInstalledFromAProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeTo(t, dir, "main.go", source)
-	writeTo(t, dir, "go.mod", fmt.Appendf(nil, "module example.com/lookup\n\ngo 1.26.0\n\nrequire %s %s\n", module, installVersion))
+	gomod := fmt.Appendf(nil, "module example.com/lookup\n\ngo 1.26.0\n\nrequire %s %s\n", module, installVersion)
+	writeTo(t, dir, "go.mod", gomod)
 	run(dir, "mod", "tidy")
 	run(dir, "build", "-trimpath", "-o", executable("lookup"), ".")
 }
@@ -112,7 +113,8 @@ func publish(t *testing.T) string {
 		t.Fatal(err)
 	}
 	writeTo(t, dir, "list", []byte(installVersion+"\n"))
-	writeTo(t, dir, installVersion+".info", fmt.Appendf(nil, `{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, installVersion))
+	info := fmt.Appendf(nil, `{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, installVersion)
+	writeTo(t, dir, installVersion+".info", info)
 	writeTo(t, dir, installVersion+".mod", fromZip(t, archive.Bytes(), "go.mod"))
 	writeTo(t, dir, installVersion+".zip", archive.Bytes())
 	return proxy
@@ -154,10 +156,14 @@ func goCommand(t *testing.T, proxy string, env ...string) func(dir string, args 
 	cache := strings.TrimSpace(output(t, "go", "env", "GOMODCACHE"))
 	ambient := strings.TrimSpace(output(t, "go", "env", "GOPROXY"))
 	unpacked := t.TempDir()
-	proxies := []string{"file://" + filepath.ToSlash(proxy), "file://" + filepath.ToSlash(filepath.Join(cache, "cache", "download")), ambient}
+	proxies := []string{
+		"file://" + filepath.ToSlash(proxy),
+		"file://" + filepath.ToSlash(filepath.Join(cache, "cache", "download")),
+		ambient,
+	}
 	env = append(os.Environ(), append(env,
-		"GOPROXY="+strings.Join(proxies, ","), "GOMODCACHE="+unpacked, "GOFLAGS=-modcacherw", "GOSUMDB=off", "GONOSUMDB=", "GOPRIVATE=",
-		"GONOPROXY=", "GOWORK=off", "GOTOOLCHAIN=local", "CGO_ENABLED=0")...)
+		"GOPROXY="+strings.Join(proxies, ","), "GOMODCACHE="+unpacked, "GOFLAGS=-modcacherw",
+		"GOSUMDB=off", "GONOSUMDB=", "GOPRIVATE=", "GONOPROXY=", "GOWORK=off", "GOTOOLCHAIN=local", "CGO_ENABLED=0")...)
 
 	return func(dir string, args ...string) {
 		t.Helper()

@@ -70,14 +70,22 @@ type Registered struct {
 // caller has under that name (draft-jimenez 4.1). It is repeated after failures
 // that may pass, unless it has a condition. The errors are ErrConflict if another
 // identity has the name, and ErrInvalid, ErrForbidden or ErrQuota.
-func (c *Client) Register(ctx context.Context, agent string, document []byte, opt RegisterOptions) (*Registered, error) {
+func (c *Client) Register(
+	ctx context.Context, agent string, document []byte, opt RegisterOptions,
+) (*Registered, error) {
 	query := url.Values{"agent": {agent}}
 	set(query, "kind", opt.Kind)
 	set(query, "visibility", opt.Visibility)
 	set(query, "owner", opt.Owner)
 	setLifetime(query, opt.Lifetime)
 
-	q := &request{method: http.MethodPost, target: "/ad/r?" + query.Encode(), header: http.Header{}, body: document, repeat: idempotent}
+	q := &request{
+		method: http.MethodPost,
+		target: "/ad/r?" + query.Encode(),
+		header: http.Header{},
+		body:   document,
+		repeat: idempotent,
+	}
 	if opt.IfMatch != "" {
 		q.header.Set("If-Match", opt.IfMatch)
 	}
@@ -273,7 +281,8 @@ func (c *Client) GetFresh(ctx context.Context, id string, opt ReadOptions) (*Res
 	query := url.Values{}
 	opt.set(query)
 
-	r, err := c.do(ctx, &request{method: http.MethodGet, target: withQuery(resource(id), query), repeat: idempotent, wait: opt.bound()})
+	target := withQuery(resource(id), query)
+	r, err := c.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent, wait: opt.bound()})
 	if err != nil {
 		return nil, err
 	}

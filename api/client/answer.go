@@ -86,7 +86,9 @@ func (c *Client) read(ctx context.Context, target, member string, v any) (*Reply
 }
 
 // ask POSTs in as JSON and decodes the answer.
-func (c *Client) ask(ctx context.Context, target string, in any, repeat repetition, member string, v any) (*Reply, error) {
+func (c *Client) ask(
+	ctx context.Context, target string, in any, repeat repetition, member string, v any,
+) (*Reply, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, err

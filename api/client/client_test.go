@@ -135,7 +135,7 @@ func TestClientNoticesSilence(t *testing.T) {
 		defer w.Close()
 
 		began := time.Now()
-		if _, err := w.Next(); !errors.Is(err, errSilent) || time.Since(began) != silence {
+		if _, err := w.Next(); !errors.Is(err, errIdle) || time.Since(began) != idleTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})

@@ -110,7 +110,11 @@ func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery,
 		return nil, err
 	}
 	return &Discovery{
-		Reply: *r, Candidates: body.Candidates, Unsupported: body.Unsupported, Warnings: body.Warnings, Explanation: body.Explanation,
+		Reply:       *r,
+		Candidates:  body.Candidates,
+		Unsupported: body.Unsupported,
+		Warnings:    body.Warnings,
+		Explanation: body.Explanation,
 	}, nil
 }
 
@@ -162,7 +166,13 @@ func (c *Client) question(ctx context.Context, path string, opt ReadOptions, que
 	query := url.Values{}
 	opt.set(query)
 
-	r, err := c.do(ctx, &request{method: http.MethodPost, target: withQuery(path, query), body: body, repeat: idempotent, wait: opt.bound()})
+	r, err := c.do(ctx, &request{
+		method: http.MethodPost,
+		target: withQuery(path, query),
+		body:   body,
+		repeat: idempotent,
+		wait:   opt.bound(),
+	})
 	if err != nil {
 		return r, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/roster-mesh/roster/api/client"
 )
 
-// connect makes a client of a directory with three nodes. The examples have no
+// connect makes a client of a directory with two nodes. The examples have no
 // directory to speak to: they are compiled, and not run.
 func connect() (*client.Client, error) {
 	config, err := client.LoadTLS("bundle.pem", "svid.pem", "svid-key.pem")
@@ -19,7 +19,7 @@ func connect() (*client.Client, error) {
 		return nil, err
 	}
 	return client.New(client.Config{
-		Addresses: []string{"https://ad1.alpha.example:8400", "https://ad2.alpha.example:8400", "https://ad3.alpha.example:8400"},
+		Addresses: []string{"https://ad1.alpha.example:8400", "https://ad2.alpha.example:8400"},
 		TLS:       config,
 	})
 }
@@ -37,7 +37,8 @@ func ExampleClient_Register() {
 		"protocols": ["mcp"],
 		"capabilities": [{"name": "forecast", "type": "tool", "description": "weather of the next days"}]
 	}`)
-	registered, err := c.Register(context.Background(), "weather-oslo", document, client.RegisterOptions{Lifetime: time.Hour})
+	options := client.RegisterOptions{Lifetime: time.Hour}
+	registered, err := c.Register(context.Background(), "weather-oslo", document, options)
 	switch {
 	case errors.Is(err, client.ErrConflict):
 		slog.Error("another identity has the name", "err", err)
@@ -108,7 +109,8 @@ func ExampleClient_Discover() {
 		return
 	}
 
-	found, err := c.Discover(context.Background(), client.DiscoverOptions{Query: "weather forecast for a city in Norway", Limit: 3})
+	question := client.DiscoverOptions{Query: "weather forecast for a city in Norway", Limit: 3}
+	found, err := c.Discover(context.Background(), question)
 	if err != nil {
 		slog.Error("cannot discover agents", "err", err)
 		return

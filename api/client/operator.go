@@ -153,7 +153,8 @@ func (c *Client) SetPeer(ctx context.Context, peer string, to PeerSettings) erro
 func (c *Client) Evidence(ctx context.Context, domain, id string) (*Reply, error) {
 	query := url.Values{"domain": {domain}}
 	set(query, "id", id)
-	return c.do(ctx, &request{method: http.MethodGet, target: withQuery("/v1/operator/peers/evidence", query), repeat: idempotent})
+	target := withQuery("/v1/operator/peers/evidence", query)
+	return c.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent})
 }
 
 // Keys reads which keys sign for the domain.
@@ -252,7 +253,9 @@ func (t *target) Write(b []byte) (n int, err error) {
 // RestoreSnapshot restores a backup of that size in bytes. force restores also one
 // that is older than the domain's state; reason is for the log of changes. It is
 // sent once.
-func (c *Client) RestoreSnapshot(ctx context.Context, backup io.Reader, size int64, force bool, reason string) (*Restored, *Reply, error) {
+func (c *Client) RestoreSnapshot(
+	ctx context.Context, backup io.Reader, size int64, force bool, reason string,
+) (*Restored, *Reply, error) {
 	query := url.Values{}
 	if force {
 		query.Set("force", "true")

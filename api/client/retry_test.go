@@ -39,7 +39,10 @@ func (j *journey) hosts() string {
 // travel returns a client of three nodes over j.
 func travel(t *testing.T, j *journey) *Client {
 	t.Helper()
-	c, err := New(Config{Addresses: []string{"https://one", "https://two", "https://three"}, HTTP: &http.Client{Transport: j}})
+	c, err := New(Config{
+		Addresses: []string{"https://one", "https://two", "https://three"},
+		HTTP:      &http.Client{Transport: j},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +62,8 @@ func problem(r *http.Request, status int, code string, retryAfter int) *http.Res
 	if retryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(retryAfter))
 	}
-	return response(r, status, header, fmt.Sprintf(`{"type":"https://ad/problems/%s","detail":"a reason","retry_after":%d}`, code, retryAfter))
+	body := fmt.Sprintf(`{"type":"https://ad/problems/%s","detail":"a reason","retry_after":%d}`, code, retryAfter)
+	return response(r, status, header, body)
 }
 
 func listing(r *http.Request) *http.Response { return response(r, 200, nil, `{"agents":[]}`) }
@@ -114,7 +118,8 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errBroken }
 func TestRoundsAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journey{answer: func(*http.Request, int) (*http.Response, error) { return nil, errRefused }}
-		c, err := New(Config{Addresses: []string{"https://one", "https://two"}, HTTP: &http.Client{Transport: j}, Attempts: 7})
+		addresses := []string{"https://one", "https://two"}
+		c, err := New(Config{Addresses: addresses, HTTP: &http.Client{Transport: j}, Attempts: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +243,8 @@ func TestChangesAreRepeatedIfThatIsSafe(t *testing.T) {
 						return problem(r, f.status, f.code, 1), nil
 					}}
 					err := change.do(t.Context(), travel(t, j))
-					if repeated := !f.harmful || change.idempotent; repeated != (len(j.asked) == 2) || repeated != (err == nil) {
+					repeated := !f.harmful || change.idempotent
+					if repeated != (len(j.asked) == 2) || repeated != (err == nil) {
 						t.Errorf("asked %s: %v", j.hosts(), err)
 					}
 					if err != nil && (!errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrUnavailable)) {
@@ -252,8 +258,11 @@ func TestChangesAreRepeatedIfThatIsSafe(t *testing.T) {
 
 // A direct client asks once, and tells the failure.
 func TestADirectClientAsksOnce(t *testing.T) {
-	j := &journey{answer: func(r *http.Request, _ int) (*http.Response, error) { return problem(r, 503, "unavailable", 1), nil }}
-	if _, err := NewDirect("https://one", &http.Client{Transport: j}).Get(t.Context(), "x"); !errors.Is(err, ErrUnavailable) || len(j.asked) != 1 {
+	j := &journey{answer: func(r *http.Request, _ int) (*http.Response, error) {
+		return problem(r, 503, "unavailable", 1), nil
+	}}
+	c := NewDirect("https://one", &http.Client{Transport: j})
+	if _, err := c.Get(t.Context(), "x"); !errors.Is(err, ErrUnavailable) || len(j.asked) != 1 {
 		t.Errorf("asked %s: %v", j.hosts(), err)
 	}
 }
@@ -284,7 +293,8 @@ func TestARequestEndsWithItsContext(t *testing.T) {
 		cancel()
 		return nil, r.Context().Err()
 	}}
-	if _, err := travel(t, j).Get(ctx, "x"); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnavailable) || len(j.asked) != 1 {
+	_, err := travel(t, j).Get(ctx, "x")
+	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnavailable) || len(j.asked) != 1 {
 		t.Errorf("asked %s: %v", j.hosts(), err)
 	}
 }
@@ -292,8 +302,8 @@ func TestARequestEndsWithItsContext(t *testing.T) {
 // A refusal has a kind, and is of no other.
 func TestRefusalsHaveAKind(t *testing.T) {
 	kinds := []error{
-		ErrInvalid, ErrUnauthenticated, ErrForbidden, ErrQuota, ErrNotFound, ErrAmbiguous, ErrConflict, ErrPrecondition, ErrRateLimited,
-		ErrUnavailable, ErrOutcomeUnknown, ErrAgent, ErrAnswer,
+		ErrInvalid, ErrUnauthenticated, ErrForbidden, ErrQuota, ErrNotFound, ErrAmbiguous, ErrConflict, ErrPrecondition,
+		ErrRateLimited, ErrUnavailable, ErrOutcomeUnknown, ErrAgent, ErrAnswer,
 	}
 	for _, x := range []struct {
 		status int
@@ -317,7 +327,8 @@ func TestRefusalsHaveAKind(t *testing.T) {
 		_, err := c.Get(t.Context(), "x")
 
 		var refused *Error
-		if !errors.As(err, &refused) || refused.Status != x.status || refused.Code != x.code || x.code != "" && refused.Detail != "a reason" {
+		if !errors.As(err, &refused) || refused.Status != x.status || refused.Code != x.code ||
+			x.code != "" && refused.Detail != "a reason" {
 			t.Errorf("%d %s is %+v", x.status, x.code, err)
 		}
 		for _, kind := range kinds {
@@ -341,7 +352,10 @@ func TestConfigNamesTheFieldThatIsWrong(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	for _, address := range []string{"https://ad.alpha.example", "https://ad.alpha.example:8400/", "http://127.0.0.1:8400", "http://[::1]:1", "http://localhost:1"} {
+	for _, address := range []string{
+		"https://ad.alpha.example", "https://ad.alpha.example:8400/",
+		"http://127.0.0.1:8400", "http://[::1]:1", "http://localhost:1",
+	} {
 		if _, err := New(Config{Addresses: []string{address}}); err != nil {
 			t.Error(err)
 		}

@@ -153,9 +153,13 @@ func (c *Client) httpFor(q *request) *http.Client {
 // whether there was no connection to send the request on.
 func explain(ctx context.Context, req *http.Request, unsent bool, err error) error {
 	var refused *Error
-	if err == nil || errors.As(err, &refused) || errors.Is(err, ErrAnswer) || errors.Is(err, errLongAnswer) || isCertificate(err) {
+	if err == nil || errors.As(err, &refused) || isCertificate(err) {
 		return err
 	}
+	if errors.Is(err, ErrAnswer) || errors.Is(err, errLongAnswer) {
+		return err
+	}
+
 	unsent = unsent || isDial(err)
 	return &transportError{err: err, effect: isChange(req) && !unsent, aborted: ctx.Err() != nil}
 }

@@ -16,18 +16,18 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 )
 
-// silence is the longest time in which a stream may bring nothing, heartbeats included.
-const silence = 3 * wire.Heartbeat
+// idleTimeout is the longest time in which a stream may bring nothing, heartbeats included.
+const idleTimeout = 3 * wire.Heartbeat
 
 // maxEventLine bounds a line of a stream of events, in bytes: an item of a lookup
 // is smaller.
 const maxEventLine = 1 << 20
 
-// errSilent is the end of a stream on which nothing comes any more.
-var errSilent = fmt.Errorf("nothing came for %s, not even a heartbeat", silence)
+// errIdle is the end of a stream on which nothing comes any more.
+var errIdle = fmt.Errorf("nothing came for %s, not even a heartbeat", idleTimeout)
 
-// A Watch is a stream of what changes in a lookup's answer. It is for one
-// goroutine, and must be closed.
+// A Watch is a stream of the changes of a lookup's answer. It is for one goroutine,
+// and must be closed.
 type Watch struct {
 	Header http.Header // of the answer
 
@@ -78,7 +78,7 @@ func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*
 	}
 
 	ctx, end := context.WithCancelCause(ctx)
-	quiet := time.AfterFunc(silence, func() { end(errSilent) })
+	quiet := time.AfterFunc(idleTimeout, func() { end(errIdle) })
 	w := &Watch{ctx: ctx, close: func() {
 		quiet.Stop()
 		end(nil)
@@ -94,12 +94,12 @@ func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*
 		return nil
 	})
 	if err != nil {
-		err = w.why(err)
+		err = w.cause(err)
 		w.close()
 		return nil, err
 	}
 
-	w.events = eventReader{r: bufio.NewReaderSize(lively{w.body, quiet}, 16<<10), id: lastID}
+	w.events = eventReader{r: bufio.NewReaderSize(idleReader{w.body, quiet}, 16<<10), id: lastID}
 	return w, nil
 }
 
@@ -108,10 +108,10 @@ func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*
 func (w *Watch) Next() (*WatchEvent, error) {
 	e, err := w.events.next()
 	if err == nil {
-		err = e.read()
+		err = e.parse()
 	}
 	if err != nil {
-		return nil, w.why(err)
+		return nil, w.cause(err)
 	}
 	return e, nil
 }
@@ -126,16 +126,16 @@ func (w *Watch) Close() error {
 	return w.body.Close()
 }
 
-// why returns what ended the stream, rather than what that did to the reading.
-func (w *Watch) why(err error) error {
+// cause returns why the stream ended, rather than what that did to the reading.
+func (w *Watch) cause(err error) error {
 	if cause := context.Cause(w.ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-// read takes what is known of an event's data out of it.
-func (e *WatchEvent) read() (err error) {
+// parse reads the fields of an event from its data.
+func (e *WatchEvent) parse() (err error) {
 	switch e.Kind {
 	case EventAdded, EventUpdated:
 		e.Item = &Item{}
@@ -157,16 +157,16 @@ func (e *WatchEvent) read() (err error) {
 	return nil
 }
 
-// A lively reader puts a timer off whenever something comes.
-type lively struct {
+// An idleReader resets a timer with every byte that comes.
+type idleReader struct {
 	r     io.Reader
 	quiet *time.Timer
 }
 
-func (l lively) Read(b []byte) (int, error) {
+func (l idleReader) Read(b []byte) (int, error) {
 	n, err := l.r.Read(b)
 	if n > 0 {
-		l.quiet.Reset(silence)
+		l.quiet.Reset(idleTimeout)
 	}
 	return n, err
 }

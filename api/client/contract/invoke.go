@@ -30,7 +30,8 @@ func (e *OutputError) Error() string {
 // and nothing is sent; an output that does is an *OutputError, beside the reply.
 // If the caller may not read the registration, only the gateway validates.
 func Invoke(
-	ctx context.Context, c *client.Client, id, operation string, input []byte, by *directory.Contract, opt client.InvokeOptions,
+	ctx context.Context, c *client.Client, id, operation string, input []byte,
+	by *directory.Contract, opt client.InvokeOptions,
 ) (*client.Reply, error) {
 	validate, err := foresee(ctx, c, id, operation, input, by)
 	if err != nil {
