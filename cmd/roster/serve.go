@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/memory"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -18,7 +20,10 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `Run one node of a domain, as its configuration says ("roster config" prints one).
 
 SIGINT, SIGTERM and SIGHUP end it in good order: leadership is handed over, requests
-under way are answered. A second signal ends it at once. Logs go to standard error.`,
+under way are answered. A second signal ends it at once. Logs go to standard error.
+
+Its memory limit is 90% of its cgroup's and at most 75% of the machine's memory, unless
+GOMEMLIMIT is set.`,
 		Args: needs(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if file == "" {
@@ -37,7 +42,7 @@ func (a *app) serve(ctx context.Context, file string) error {
 		return usage("the configuration can't be used: %w", err).try(a.program + " config")
 	}
 	log := cfg.Log.Logger(a.stderr)
-	steadyCollector()
+	defer memory.Govern(os.DirFS("/"), log)()
 	n, err := node.Start(cfg, node.Env{Logger: log, Context: ctx})
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopping before the start was over", "error", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/roster-mesh/roster/node/memory"
 )
 
 // The bars about 10^6 registrations. At another size, memory is reckoned from
@@ -35,10 +37,10 @@ func million(ctx context.Context, b *bench) error {
 	w := row{Section: "million", What: "resident with 10^6 of 1.4 KB", Value: gigabytes(float64(now)), Unit: "GB", Bar: atMost(3),
 		Note: fmt.Sprintf("highest %.2f GB; live heap %.2f GB", gigabytes(float64(highest)), gigabytes(live))}
 	if f.size != wanted { // what is resident of few is mostly what doesn't grow with them
-		// The collector lets the heap grow by a share before it begins. What is live
-		// of an empty node is mostly a ballast, which counts and is not resident.
-		grown := 1 + c.percent/100
-		w.Value = gigabytes((f.empty+each*wanted)*grown - f.empty)
+		// The collector lets the heap grow by a share before it begins, many by
+		// memory.GrowthPercent.
+		grown := 1 + memory.GrowthPercent/100.
+		w.Value = gigabytes((f.empty + each*wanted) * grown)
 		w.Note = fmt.Sprintf("reckoned: %.2f times the live heap, of which each of %s takes %.0f bytes", grown, count(f.size), each)
 	}
 	b.report.add(w)
@@ -49,10 +51,9 @@ func million(ctx context.Context, b *bench) error {
 
 // A collection is what the collector did while a node worked.
 type collection struct {
-	cycles  float64 // whole ones
-	share   float64 // of the processor time that the node used
-	percent float64 // GOGC
-	took    time.Duration
+	cycles float64 // whole ones
+	share  float64 // of the processor time that the node used
+	took   time.Duration
 }
 
 // collectedFor bounds how long a whole collection is waited for.
@@ -93,7 +94,7 @@ func (f *filled) collected(ctx context.Context, b *bench) (*collection, error) {
 			name := "go_cpu_classes_" + class + "_cpu_seconds_total"
 			return after[name] - before[name]
 		}
-		c.cycles, c.percent, c.took = after[cyclesMetric]-before[cyclesMetric], after["go_gc_gogc_percent"], time.Since(began)
+		c.cycles, c.took = after[cyclesMetric]-before[cyclesMetric], time.Since(began)
 		c.share = spent("gc_total") / (spent("total") - spent("idle"))
 	}
 	return c, nil
