@@ -41,15 +41,14 @@ func (s *Server) resolve(w http.ResponseWriter, c *call) error {
 	if s.cfg.Frozen != nil {
 		frozen = s.cfg.Frozen()
 	}
-	result, err := s.cfg.Finder.Find(c.Context(), discovery.Query{
-		Request: &ask.request, Reader: s.reader(c),
-		Where: func(e *directory.Entry) string {
-			if slices.Contains(frozen, e.Origin) {
-				return "frozen"
-			}
-			return ask.need.Unmet(e)
-		},
-	})
+	q := s.question(c, &ask.request)
+	q.Where = func(e *directory.Entry) string {
+		if slices.Contains(frozen, e.Origin) {
+			return "frozen"
+		}
+		return ask.need.Unmet(e)
+	}
+	result, err := s.cfg.Finder.Find(c.Context(), q)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 	if c.id.IsZero() {
 		return s.challenge("To have agents ranked is not for everybody. ", nil) // AI-039
 	}
-	result, err := s.cfg.Finder.Find(c.Context(), ask.ranking(s.reader(c)))
+	result, err := s.cfg.Finder.Find(c.Context(), ask.ranking(s, c))
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func parseLanguages(f form) (all []string) {
 
 // ranking is the search as the finder does it: the tags narrow down what is
 // looked at, and the need decides.
-func (ask *search) ranking(r discovery.Reader) discovery.Query {
+func (ask *search) ranking(s *Server, c *call) discovery.Query {
 	request := &discovery.Request{
 		Query: ask.query, Limit: ask.top, Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1},
 		RequiredTags: asTags(union(ask.need.Capabilities, ask.need.Tags)), Plain: ask.plain,
@@ -151,15 +151,15 @@ func (ask *search) ranking(r discovery.Reader) discovery.Query {
 	if !ask.origin.IsZero() {
 		request.Constraints.Origins = []string{ask.origin.Name()}
 	}
-	return discovery.Query{
-		Request: request, Reader: r, AnyStatus: !slices.Equal(ask.status, statusesOf(nil)),
-		Where: func(e *directory.Entry) string {
-			if ask.status != nil && !slices.Contains(ask.status, projection(e).Status) {
-				return "status"
-			}
-			return ask.need.Unmet(e)
-		},
+	q := s.question(c, request)
+	q.AnyStatus = !slices.Equal(ask.status, statusesOf(nil))
+	q.Where = func(e *directory.Entry) string {
+		if ask.status != nil && !slices.Contains(ask.status, projection(e).Status) {
+			return "status"
+		}
+		return ask.need.Unmet(e)
 	}
+	return q
 }
 
 // asTags returns those texts that can be tags of a request.

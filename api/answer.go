@@ -21,12 +21,14 @@ type recorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+	began  func() // is told that the answer begins
 }
 
 func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 || r.status < 200 {
 		r.status = status
 	}
+	r.began()
 	r.ResponseWriter.WriteHeader(status)
 }
 

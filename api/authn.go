@@ -19,6 +19,8 @@ type access struct {
 	action string // of an operator's route
 	stream bool   // the answer has no end, so there is no HEAD of it
 	calls  bool   // it calls an agent
+	work   work   // what a request is under overload
+	bare   work   // … of one without a body, where that is something else
 }
 
 type level int
@@ -35,11 +37,13 @@ const (
 var (
 	anyone     = access{level: levelAnyone, class: Public}
 	guest      = access{level: levelAnyone, class: Writes}
-	reader     = access{level: levelReader, class: Reads}
+	reader     = access{level: levelReader, class: Reads, work: lookupWork}
 	watcher    = access{level: levelReader, class: Reads, stream: true}
-	querier    = access{level: levelReader, class: Queries}
+	querier    = access{level: levelReader, class: Queries, work: queryWork}
 	invoker    = access{level: levelReader, class: Invocations, calls: true}
-	identified = access{level: levelIdentified, class: Writes}
+	identified = access{level: levelIdentified, class: Writes, work: registrationWork}
+	updater    = access{level: levelIdentified, class: Writes, work: registrationWork, bare: refreshWork}
+	refresher  = access{level: levelIdentified, class: Writes, work: refreshWork}
 	nodes      = access{level: levelNodes, class: Federation}
 	toolUser   = access{level: levelTools} // what a tool asks for has a class
 )

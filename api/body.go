@@ -76,10 +76,14 @@ func readUpTo(w http.ResponseWriter, c *call, most int64) ([]byte, error) {
 		}
 		return nil, err
 	}
-	if len(body) == 0 || isJSON(c.Header.Get("Content-Type")) {
-		return body, nil
+	if len(body) > 0 && !isJSON(c.Header.Get("Content-Type")) {
+		return nil, directory.Refuse(problem.MediaType, "The body's Content-Type is %.100q; send JSON as application/json.", c.Header.Get("Content-Type"))
 	}
-	return nil, directory.Refuse(problem.MediaType, "The body's Content-Type is %.100q; send JSON as application/json.", c.Header.Get("Content-Type"))
+	kind := c.who.work
+	if len(body) == 0 && c.who.bare != unshed {
+		kind = c.who.bare
+	}
+	return body, c.server.startWork(c, kind)
 }
 
 func isJSON(contentType string) bool {

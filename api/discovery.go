@@ -116,7 +116,7 @@ func (s *Server) query(w http.ResponseWriter, c *call) error {
 // discover answers a request with what c's caller may see.
 func (s *Server) discover(c *call, r *discovery.Request) (*discovery.Result, error) {
 	r.Strict = r.Strict || s.cfg.StrictFilters
-	result, err := s.cfg.Finder.Find(c.Context(), discovery.Query{Request: r, Reader: s.reader(c)})
+	result, err := s.cfg.Finder.Find(c.Context(), s.question(c, r))
 	var unsupported *discovery.UnsupportedError
 	if errors.As(err, &unsupported) {
 		return nil, &problem.Refusal{
@@ -125,6 +125,12 @@ func (s *Server) discover(c *call, r *discovery.Request) (*discovery.Result, err
 		}
 	}
 	return result, err
+}
+
+// question is a request of c's caller, for a Finder.
+func (s *Server) question(c *call, r *discovery.Request) discovery.Query {
+	outside := func(wait func()) error { return s.outside(c, wait) }
+	return discovery.Query{Request: r, Reader: s.reader(c), Outside: outside}
 }
 
 // reader is what c's caller may see, for a Finder.

@@ -38,7 +38,7 @@ func (s *Server) explain(c *call, r *discovery.Request) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.cfg.Finder.Explain(c.Context(), discovery.Query{Request: r, Reader: s.reader(c)}, e)
+	x, err := s.cfg.Finder.Explain(c.Context(), s.question(c, r), e)
 	if errors.Is(err, discovery.ErrUnknown) {
 		return nil, notFoundAs(r.Explain)
 	}

@@ -50,7 +50,7 @@ func (a access) problems() []directory.Problem {
 	ps := []directory.Problem{directory.Internal, problem.URITooLong, problem.HeaderTooLarge}
 	switch a.level {
 	case levelReader:
-		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Unavailable, directory.BadQuery, directory.PreconditionFailed)
+		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Unavailable, directory.Overloaded, directory.BadQuery, directory.PreconditionFailed)
 		if a.stream || a.calls {
 			ps = append(ps, directory.Replayed)
 		}
@@ -59,7 +59,7 @@ func (a access) problems() []directory.Problem {
 		}
 	case levelIdentified:
 		ps = append(ps, directory.Unauthenticated, directory.Replayed, directory.RateLimited, directory.BadRequest, directory.Forbidden,
-			directory.PreconditionFailed, directory.Unavailable, directory.Overtaken, directory.OutcomeUnknown, problem.Timeout)
+			directory.PreconditionFailed, directory.Unavailable, directory.Overloaded, directory.Overtaken, directory.OutcomeUnknown, problem.Timeout)
 	case levelOperator:
 		ps = append(ps, directory.Unauthenticated, directory.RateLimited, directory.Forbidden)
 	case levelTools:

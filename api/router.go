@@ -37,7 +37,9 @@ type call struct {
 	// commissions is whether id may change what others own; asked once at most.
 	commissions func() bool
 	// asked is whether a tool's request was made within this call, and so paced.
-	asked atomic.Bool
+	asked     atomic.Bool
+	who       access // of the route
+	leaveSlot func() // gives back the slot that it is worked on in; nil without one
 	// decided are the policies that decided last, and audited is whether the trail
 	// has what became of the call.
 	decided []string
@@ -164,6 +166,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, row row) error {
 			return err
 		}
 	}
+
+	c.who = row.who
+	defer c.stopWork()
+	if hasNoBody(c.Request) { // else once that is read
+		if err := s.startWork(c, row.who.work); err != nil {
+			return err
+		}
+	}
 	return row.do(w, c)
 }
 
@@ -208,7 +218,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		c := &call{server: s, requestID: problem.RequestID(r)}
 		r = r.WithContext(contextWith(r, c))
 		c.Request = r
-		rec := &recorder{ResponseWriter: w}
+		rec := &recorder{ResponseWriter: w, began: c.stopWork}
 		rec.Header().Set("X-Request-Id", c.requestID)
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
 		defer func() {

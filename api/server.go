@@ -153,7 +153,15 @@ type Config struct {
 	// How many streams of events there may be, at the node and of one caller;
 	// DefaultMaxWatches and DefaultMaxWatchesEach where they are 0.
 	MaxWatches, MaxWatchesEach int
-	Logger                     *slog.Logger // nobody is told where it is nil
+	// Workers is how many requests are worked on at once, and Waiting how many wait for
+	// that; a few for each processor, and 4,096, where they are 0. Beyond them requests
+	// are shed: queries first, then lookups, registrations, and refreshes last.
+	Workers, Waiting int
+	// MemoryInUse is what share of its memory limit the process needs; nil is never
+	// short of memory.
+	MemoryInUse func() float64
+	Shed        func(class string) // is told of each request that is shed; may be nil
+	Logger      *slog.Logger       // nobody is told where it is nil
 	// Observe is told of every answer, with the route as the table has it; may be nil.
 	Observe func(method, route string, status int, took time.Duration)
 }
@@ -169,8 +177,9 @@ type Server struct {
 	pages     *http.CrossOriginProtection // against those of other sites (OPS-021)
 	awaiting  shares                      // the reads that wait
 	unread    unread                      // the answers that do
-	tools     func() http.Handler         // MCP, behind s.mcp
-	fronted   *woaPages                   // of the Web of Agents document
+	overload  *overload
+	tools     func() http.Handler // MCP, behind s.mcp
+	fronted   *woaPages           // of the Web of Agents document
 	handler   http.Handler
 }
 
@@ -205,7 +214,11 @@ func New(cfg Config) *Server {
 	if cfg.Trail != nil {
 		cfg.audit()
 	}
-	s := &Server{cfg: cfg, awaiting: newShares(maxAwaiting, maxAwaitingEach), unread: newUnread(maxUnread), log: cfg.Logger, limits: newLimiter(cfg.Limits, cfg.Terms), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
+	cfg.Registry = yieldingRegistry{cfg.Registry}
+	if cfg.Records != nil {
+		cfg.Records = yieldingRecords{cfg.Records}
+	}
+	s := &Server{cfg: cfg, overload: newOverload(&cfg), awaiting: newShares(maxAwaiting, maxAwaitingEach), unread: newUnread(maxUnread), log: cfg.Logger, limits: newLimiter(cfg.Limits, cfg.Terms), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -264,13 +277,13 @@ func (s *Server) table() []row {
 		// and commissioning tools.
 		{"POST", "/ad/r", identified, s.register},
 		{"POST", "/ad/r/{id}/transfer", identified, s.transferOwner},
-		{"POST", "/ad/refresh", identified, s.refreshMany},
+		{"POST", "/ad/refresh", refresher, s.refreshMany},
 		{"POST", "/discovery/agents", identified, s.publish},
 		{"PUT", "/discovery/agents/{id}", identified, s.replaceProfile},
 		{"DELETE", "/discovery/agents/{id}", identified, s.remove},
-		{"POST", "/ad/r/{id}", identified, s.update},
+		{"POST", "/ad/r/{id}", updater, s.update},
 		{"DELETE", "/ad/r/{id}", identified, s.remove},
-		{"POST", "/ad/r/{origin}/{id}", identified, s.update},
+		{"POST", "/ad/r/{origin}/{id}", updater, s.update},
 		{"DELETE", "/ad/r/{origin}/{id}", identified, s.remove},
 		{"POST", "/agents", identified, s.publishAgent},
 		{"PUT", "/agents/{id}", identified, s.replaceAgent},

@@ -120,8 +120,9 @@ func TestClientsKnowEveryProblem(t *testing.T) {
 		}
 	}
 	for code, name := range map[string]directory.Problem{
-		wire.CodeUnavailable: directory.Unavailable, wire.CodeOvertaken: directory.Overtaken, wire.CodeOutcomeUnknown: directory.OutcomeUnknown,
-		wire.CodeRateLimited: directory.RateLimited, wire.CodeQuotaExceeded: directory.QuotaExceeded, wire.CodeKeyInUse: directory.KeyInUse,
+		wire.CodeUnavailable: directory.Unavailable, wire.CodeOverloaded: directory.Overloaded, wire.CodeOvertaken: directory.Overtaken,
+		wire.CodeOutcomeUnknown: directory.OutcomeUnknown,
+		wire.CodeRateLimited:    directory.RateLimited, wire.CodeQuotaExceeded: directory.QuotaExceeded, wire.CodeKeyInUse: directory.KeyInUse,
 		wire.CodeNameTaken: directory.NameTaken,
 	} {
 		if code != string(name) {

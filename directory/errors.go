@@ -35,7 +35,8 @@ const (
 	Conflict               Problem = "conflict"
 	RateLimited            Problem = "rate-limited"
 	Unavailable            Problem = "unavailable"
-	Overtaken              Problem = "overtaken" // policy, or what it was asked about, has changed since: ask it again
+	Overloaded             Problem = "overloaded" // nothing was looked at
+	Overtaken              Problem = "overtaken"  // policy, or what it was asked about, has changed since: ask it again
 	OutcomeUnknown         Problem = "outcome-unknown"
 	Internal               Problem = "internal"
 )

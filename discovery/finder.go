@@ -154,6 +154,9 @@ type Query struct {
 	// Where is one more filter, of a surface's own: it returns why an entry is left
 	// out, or "". It is asked about candidates alone.
 	Where func(*directory.Entry) string
+	// Outside, unless it is nil, runs what waits for the source of vectors, so that the
+	// caller may do other work meanwhile. Its error ends the query.
+	Outside func(wait func()) error
 }
 
 // A Candidate is a registration that was found.
@@ -252,7 +255,7 @@ func (f *Finder) search(ctx context.Context, q *Query) (*search, error) {
 		return nil, err
 	}
 	s := &search{finder: f, query: q, known: map[candidateKey]bool{}}
-	if err := s.embed(ctx); err != nil {
+	if err := s.embedOutside(ctx); err != nil {
 		return nil, err
 	}
 	a := f.analysers.Get().(*analyser)

@@ -149,6 +149,18 @@ func embed(ctx context.Context, e Embedder, texts []string) (model string, vs []
 	return model, vs, nil
 }
 
+// embedOutside is embed, as the query's Outside has it.
+func (s *search) embedOutside(ctx context.Context) error {
+	if s.finder.cfg.Embedder == nil || s.query.Outside == nil {
+		return s.embed(ctx)
+	}
+	var err error
+	if outside := s.query.Outside(func() { err = s.embed(ctx) }); outside != nil {
+		return outside
+	}
+	return err
+}
+
 // embed gives a search the vector of its query, where there is a source.
 func (s *search) embed(ctx context.Context) error {
 	e := s.finder.cfg.Embedder

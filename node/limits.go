@@ -27,6 +27,8 @@ type Limits struct {
 	BytesPerDomain         uint64         `yaml:"bytes_per_domain"`
 	RecordsPerPeer         uint64         `yaml:"records_per_peer"`
 	BytesPerPeer           uint64         `yaml:"bytes_per_peer"`
+	Workers                int            `yaml:"workers"`
+	Waiting                int            `yaml:"waiting"`
 	Connections            int            `yaml:"connections"`
 	ConnectionsPerAddress  int            `yaml:"connections_per_address"`
 	Callers                []CallerLimits `yaml:"callers"`
@@ -66,6 +68,8 @@ const (
 	maxCallers     = 256       // of limits.callers
 	maxConnections = 1 << 20
 	minConnections = 64
+	maxWorkers     = 1 << 14
+	maxWaiting     = 1 << 20
 	maxBytes       = 1 << 50
 )
 
@@ -125,6 +129,10 @@ func (c *Config) validateLimits() error {
 	switch {
 	case l.Connections != 0 && (l.Connections < minConnections || l.Connections > maxConnections):
 		return fmt.Errorf("limits.connections: %d is neither 0 nor from %d to %d", l.Connections, minConnections, maxConnections)
+	case l.Workers < 0 || l.Workers > maxWorkers:
+		return fmt.Errorf("limits.workers: must be from 0 to %d, got %d", maxWorkers, l.Workers)
+	case l.Waiting < 0 || l.Waiting > maxWaiting:
+		return fmt.Errorf("limits.waiting: must be from 0 to %d, got %d", maxWaiting, l.Waiting)
 	case l.ConnectionsPerAddress < 0 || l.ConnectionsPerAddress > maxConnections:
 		return fmt.Errorf("limits.connections_per_address: %d is not from 0 to %d", l.ConnectionsPerAddress, maxConnections)
 	case l.BytesPerOwner > maxBytes:

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -23,6 +24,7 @@ type metrics struct {
 	refused    *prometheus.CounterVec
 	probes     *prometheus.CounterVec
 
+	shed        *prometheus.CounterVec // requests, by class
 	connections *prometheus.CounterVec // that found no place, by listener
 }
 
@@ -40,10 +42,14 @@ func newMetrics(n *Node) *metrics {
 		handshakes:  counter("tls_handshakes_refused_total", "Certificates that did not hold, by reason.", "reason"),
 		refused:     counter("credentials_refused_total", "Credentials of requests that did not hold, by reason.", "reason"),
 		probes:      counter("probes_total", "Agents that this node asked what they are, by what came of it.", "state"),
+		shed:        counter("requests_shed_total", "Requests that were not worked on since the node was overloaded, by class: queries are shed first, then lookups, registrations, and refreshes last.", "class"),
 		connections: counter("connections_refused_total", "Connections that were closed for want of a place, by listener: api has the places of limits.connections and limits.connections_per_address, cluster and gossip have 1,024 each.", "listener"),
 	}
-	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, m.connections, state{n},
+	m.registry.MustRegister(m.requests, m.handshakes, m.refused, m.probes, m.shed, m.connections, state{n},
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorTime)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, class := range api.WorkClasses {
+		m.shed.WithLabelValues(class) // so that there are all of them from the start
+	}
 	return m
 }
 
@@ -58,6 +64,8 @@ func (m *metrics) handler() http.Handler {
 func (m *metrics) handshakeRefused(reason string) { m.handshakes.WithLabelValues(reason).Inc() }
 
 func (m *metrics) credentialRefused(reason string) { m.refused.WithLabelValues(reason).Inc() }
+
+func (m *metrics) requestShed(class string) { m.shed.WithLabelValues(class).Inc() }
 
 func (m *metrics) observe(method, route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())

@@ -16,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/node/memory"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -272,6 +273,7 @@ func (n *Node) wireAPI() *api.Server {
 		Bundle: n.ownBundle(), Identify: n.identify, Spend: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, Takes: n.takes(), Refused: n.metrics.credentialRefused,
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
+		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse, Shed: n.metrics.requestShed,
 		Limits: apiLimits(n.cfg.Limits.rates()), Terms: n.cfg.Limits.terms(), MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.found != nil {

@@ -27,6 +27,7 @@ var layers = map[string][]string{
 	"directory":         {"table"},
 	"directory/contain": {},            // panics on foreign bytes
 	"directory/problem": {"directory"}, // the one writer of refusals, for every listener
+	"limit":             {},
 	// floor 2: strangers to each other, but for api's request and response types
 	"discovery":  {"directory", "directory/contain", "table"},
 	"trust":      {"directory"},
@@ -35,24 +36,25 @@ var layers = map[string][]string{
 	"gateway":    {"directory"},
 	// rooms of federation
 	"federation/store": {},
-	"api":              {"directory", "directory/problem", "discovery", "api/wire", "api/client"},
+	"api":              {"directory", "directory/problem", "limit", "discovery", "api/wire", "api/client"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":            {},
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client"},
+	"node":        {"directory", "directory/contain", "directory/problem", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "node/memory"},
+	"node/memory": {},
 	// floor 4
-	"cmd/roster":        {"node", "api", "api/client", "api/client/contract", "trust", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
+	"cmd/roster":        {"node", "node/memory", "api", "api/client", "api/client/contract", "trust", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                     // its client: a running node is scored
 	"scenarios/attacks": {"node", "trust", "directory"},
-	"scenarios/load":    {"node", "api/client", "trust", "directory", "scenarios/mesh"},
+	"scenarios/load":    {"node", "node/memory", "api/client", "trust", "directory", "scenarios/mesh"},
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"table", "directory", "directory/problem", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages

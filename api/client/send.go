@@ -218,9 +218,9 @@ func judgeRefusal(q *request, e *Error) verdict {
 		return verdict{leave: true} // the caller decides
 	case e.Code == wire.CodeRateLimited:
 		v.again = true // nothing was done
-	case e.Code == wire.CodeUnavailable, e.Code == wire.CodeOvertaken:
+	case e.Code == wire.CodeUnavailable, e.Code == wire.CodeOverloaded, e.Code == wire.CodeOvertaken:
 		v.again = true // nothing was done
-		v.leave = e.Code == wire.CodeUnavailable
+		v.leave = e.Code != wire.CodeOvertaken
 	case e.Code == wire.CodeKeyInUse:
 		v.again = q.repeat == idempotent
 	case errors.Is(e, ErrUnavailable), errors.Is(e, ErrOutcomeUnknown):

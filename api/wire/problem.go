@@ -32,6 +32,7 @@ type Fault struct {
 // Codes of problems that a client tells apart. Others are known by their status.
 const (
 	CodeUnavailable    = "unavailable"
+	CodeOverloaded     = "overloaded"
 	CodeOvertaken      = "overtaken"
 	CodeOutcomeUnknown = "outcome-unknown"
 	CodeRateLimited    = "rate-limited"

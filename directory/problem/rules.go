@@ -78,6 +78,8 @@ var rules = map[directory.Problem]Rule{
 		"You ask more often than the directory allows you to. Wait for retry_after seconds."},
 	directory.Unavailable: {503, "Unavailable", "unavailable", "Unavailable", 1,
 		"The directory can't answer now: most often, it has no leader. Nothing was changed. Try again, here or at another node."},
+	directory.Overloaded: {503, "Overloaded", "unavailable", "Unavailable", 1,
+		"This node has more to do than it can, or too little memory. It sheds queries first, then lookups, then registrations, and refreshes last. Nothing was changed. Wait for retry_after seconds, or ask another node."},
 	directory.Overtaken: {503, "Overtaken by other changes", "unavailable", "Unavailable", 1,
 		"The domain's policy, or the registration, changed again and again while this was decided. Nothing was changed. Try again."},
 	directory.OutcomeUnknown: {503, "Outcome unknown", "unavailable", "Unavailable", 1,
