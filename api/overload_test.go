@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -212,6 +214,19 @@ func (r stuckRegistry) Refresh(context.Context, directory.Refreshing) (directory
 	return directory.Outcome{}, errNoLeader
 }
 
+// stuckRecords are of a domain that doesn't answer.
+type stuckRecords struct{ gate chan struct{} }
+
+func (r stuckRecords) Record(context.Context, spiffeid.TrustDomain, directory.RID) (string, error) {
+	<-r.gate
+	return "", errNoLeader
+}
+
+func (r stuckRecords) Proof(context.Context, spiffeid.TrustDomain, directory.RID) ([]byte, error) {
+	<-r.gate
+	return nil, errNoLeader
+}
+
 // stuckEmbedder is a source of vectors that doesn't answer.
 type stuckEmbedder struct{ gate chan struct{} }
 
@@ -241,6 +256,9 @@ func TestWhatWaitsForOthersHoldsNoSlot(t *testing.T) {
 		"a leader that doesn't answer": func(b *burden, _ chan struct{}) {
 			ask(b.t, b.s, "/agent/ada", "POST", "/ad/r/planner", "")
 		},
+		"another domain that doesn't answer": func(b *burden, _ chan struct{}) {
+			ask(b.t, b.s, "/agent/ada", "GET", "/ad/r/planner/record", "")
+		},
 		"a source of vectors that doesn't answer": func(b *burden, _ chan struct{}) {
 			ask(b.t, b.s, "/agent/ada", "POST", "/discovery/query", `{"query":"route"}`)
 		},
@@ -250,7 +268,7 @@ func TestWhatWaitsForOthersHoldsNoSlot(t *testing.T) {
 				planner := entryOf(t, directory.KindAD, alpha, rid(1), "planner", 1, `{"base":"https://planner.example"}`)
 				gate := make(chan struct{})
 				b := newBurden(t, func(cfg *Config) {
-					cfg.Registry = stuckRegistry{cfg.Registry.(cutOff), gate}
+					cfg.Registry, cfg.Records = stuckRegistry{cfg.Registry.(cutOff), gate}, stuckRecords{gate}
 					finder, err := discovery.New(discovery.Config{View: cfg.View, Embedder: stuckEmbedder{gate}})
 					if err != nil {
 						t.Fatal(err)

@@ -90,6 +90,8 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"no rate at all":           {"lookups: 500", "lookups: .nan", "limits.lookups"},
 		"too many queries":         {"queries: 50", "queries: -2", "limits.queries"},
 		"a floor below all":        {"min: 60", "min: 59", "lifetimes.min"},
+		"too many workers":         {"workers: 0", "workers: 16385", "limits.workers"},
+		"less than none waiting":   {"waiting: 0", "waiting: -1", "limits.waiting"},
 		"too few connections":      {"connections: 32768", "connections: 2", "limits.connections"},
 		"less than no connections": {"connections_per_address: 0", "connections_per_address: -1", "limits.connections_per_address"},
 		"terms of all":             {"callers: []", "callers: [{lookups: 1}]", "limits.callers[0]: it has neither"},
