@@ -15,8 +15,9 @@ import (
 // The bounds of a memberlist stream.
 const (
 	maxState    = 256 << 10 // members of a push/pull
-	maxHeadSize = 1 << 10   // of one origin
+	maxHeadSize = maxHead   // of one origin
 	maxHeads    = 256
+	maxAllHeads = 256 << 10 // together
 )
 
 var errState = errors.New("a state that is too large")
@@ -139,9 +140,11 @@ func (e *exchange) Close() error {
 // What is over the bounds is left out.
 func appendHeads(buf []byte, heads [][]byte) []byte {
 	fit := make([][]byte, 0, len(heads))
+	size := 0
 	for _, h := range heads {
-		if len(h) <= maxHeadSize && len(fit) < maxHeads {
+		if len(h) <= maxHeadSize && len(fit) < maxHeads && size+len(h) <= maxAllHeads {
 			fit = append(fit, h)
+			size += len(h)
 		}
 	}
 	buf = binary.BigEndian.AppendUint16(buf, uint16(len(fit)))
@@ -161,11 +164,13 @@ func readHeads(r io.Reader) ([][]byte, error) {
 		return nil, errState
 	}
 	heads := make([][]byte, 0, n)
+	left := maxAllHeads
 	for range n {
-		h, err := readSized(r, 2, maxHeadSize)
+		h, err := readSized(r, 2, min(maxHeadSize, left))
 		if err != nil {
 			return nil, err
 		}
+		left -= len(h)
 		heads = append(heads, h)
 	}
 	return heads, nil

@@ -168,7 +168,7 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		a.transport.drop(s.raw)
 		if b.count("too_large") != 3 {
-			t.Error("a head of 1 KiB + 1 was not refused")
+			t.Error("a head that is too long was not refused")
 		}
 	})
 }

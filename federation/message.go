@@ -41,7 +41,7 @@ const (
 const (
 	MaxPage        = 1 << 20  // of a page that was pulled
 	MaxGossip      = 16 << 10 // of anything that is gossiped
-	maxHead        = 4 << 10
+	maxHead        = 12 << 10 // with ext and crit of the largest size
 	maxKeys        = 1 << 20
 	maxDigests     = 1000 // in one page
 	maxNames       = 1000 // in one question for records

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -380,6 +382,27 @@ func FuzzScreen(f *testing.F) {
 			t.Errorf("%x became %x, %d messages, %v", kept, again, len(none), err)
 		}
 	})
+}
+
+// The heads of an exchange are bounded together, and what is written can be read.
+//
+// Requirement: MESH-006
+func TestAnExchangeHoldsAsManyHeadsAsItMay(t *testing.T) {
+	largest := bytes.Repeat([]byte{'h'}, maxHeadSize)
+	written := appendHeads(nil, slices.Repeat([][]byte{largest}, maxHeads))
+
+	heads, err := readHeads(bytes.NewReader(written))
+	if err != nil || len(heads) != maxAllHeads/maxHeadSize {
+		t.Errorf("%d heads, %v", len(heads), err)
+	}
+
+	// One more than fits, as only a hostile node writes it.
+	over := binary.BigEndian.AppendUint16(nil, uint16(len(heads)+1))
+	over = append(over, written[2:]...)
+	over = append(binary.BigEndian.AppendUint16(over, maxHeadSize), largest...)
+	if _, err := readHeads(bytes.NewReader(over)); !errors.Is(err, errState) {
+		t.Errorf("%d bytes of heads: %v", len(over), err)
+	}
 }
 
 // Requirement: MESH-006
