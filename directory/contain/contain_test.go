@@ -43,7 +43,7 @@ func TestAPanicEndsOneItemAndIsLoggedOncePerCause(t *testing.T) {
 func TestAnErrorIsPassedOn(t *testing.T) {
 	failed := errors.New("failed")
 	p := New(slog.New(slog.DiscardHandler))
-	if err := p.Run(Page, func() error { return failed }); err != failed || p.Count(Page) != 0 {
+	if err := p.Run(Page, func() error { return failed }); !errors.Is(err, failed) || p.Count(Page) != 0 {
 		t.Errorf("%v, %d contained", err, p.Count(Page))
 	}
 	for _, place := range Places {
