@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Judges each vector beside it as docs/spec/federation.md says, without any code of Roster's. See README.md."""
+import base64, hashlib, json, pathlib, re, sys
+from cryptography import exceptions, x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
+from cryptography.hazmat.primitives.hashes import SHA256
+LISTED = {"adpage+jws": "v iss epoch aud from to at iat d", "adhead+jws": "v iss epoch tip at size root keys iat",
+          "adkeys+jws": "v iss epoch seq exp mesh revoked formats keys", "adattest+jws": "domain node jwk time",
+          "adrec+sd-jwt": "v format iss uid op epoch rev prev iat since log reg doc"}
+DIGEST = {"put": "u r o h m x l", "renew": "u r o h m x l", "end": "u r o h", "drop": "u r o"}
+PARTS = {"header": "format", "json": "format", "record": "format", "key_unknown": "key", "key_revoked": "key"}
+class Refused(ValueError): pass
+def need(condition, verdict="json"):
+    if not condition: raise Refused(verdict)
+def guard(verdict, action, *args):
+    try: return action(*args)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, StopIteration, exceptions.InvalidSignature): raise Refused(verdict)
+def unb64(raw): return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+def b64(text):  # base64url in its one form
+    raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return need(text and unb64(raw) == text) or raw
+def digest(data): return hashlib.sha256(data).digest()
+def is_hash(text): return len(b64(text)) == 32
+def compact(value): return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def unique(pairs): return need(len(dict(pairs)) == len(pairs)) or dict(pairs)
+decoder = json.JSONDecoder(object_pairs_hook=unique, parse_constant=lambda name: need(False))
+def strict(text):  # JSON without a name twice
+    value = decoder.decode(text)
+    return need(not re.search("[\ud800-\udfff]", compact(value))) or value
+def depth(value):
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(depth, inner), default=0) if isinstance(value, (dict, list)) else 0
+def listed(value, names): return compact({n: value[n] for n in names.split() if n in value or n not in ("prev", "formats")})[:-1]
+def kid(key): return unb64(digest(compact(key["jwk"]).encode()))
+def ed(key): return ed25519.Ed25519PublicKey.from_public_bytes(b64(key["jwk"]["x"]))
+def grown(text, value, names):  # listed members in their one encoding, ext in any, crit; returns crit
+    at, crit = len(listed(value, names)), []
+    need(text.startswith(listed(value, names)))
+    if text.startswith(',"ext":{', at):
+        ext, end = decoder.raw_decode(text, at + 7)
+        need(ext and depth(ext) <= 8 and len(text[at + 7:end].encode()) <= 4096)
+        at = end
+        if text.startswith(',"crit":', at):
+            crit, end = decoder.raw_decode(text, at + 8)
+            need(crit and compact(crit) == text[at + 8:end] and len(set(crit)) == len(crit) and set(crit) <= set(ext))
+            at = end
+    return need(text[at:] == "}") or crit
+def payload(typ, text):  # returns it, and what of it must be understood: a format or names in crit
+    value = strict(text)
+    if typ in ("adpage+jws", "adhead+jws", "adrec+sd-jwt"):  # these members are the same in every format
+        first, form = ("v format iss uid op epoch", "format") if typ == "adrec+sd-jwt" else ("v iss epoch", "v")
+        need(text.startswith(listed(value, first)) and re.fullmatch("spiffe://[a-z0-9._-]+", value["iss"]))
+        need(type(value[form]) is int and value[form] > 0 and (form == "v" or value["v"] == 1))
+        if value[form] != 1: return value, [value[form]]
+    crit = grown(text, value, LISTED[typ])
+    need(all(type(value[n]) is int and value[n] >= 0 for n in "epoch from to at iat tip size seq exp rev since log time".split() if n in value))
+    if typ == "adpage+jws":
+        revisions = [value["from"]] + [d["r"] for d in value["d"]]
+        need(revisions == sorted(set(revisions)) and revisions[-1] <= value["to"] <= value["at"] and value["from"] < value["to"])
+        for d in value["d"]: need(" ".join(d) == DIGEST[d["o"]] and all(is_hash(d[n]) for n in "hm" if n in d))
+    elif typ == "adhead+jws": need(value["tip"] <= value["at"] and is_hash(value["root"]) and is_hash(value["keys"]))
+    elif typ == "adkeys+jws":
+        need(value["v"] == 1 and not crit and len(set(map(kid, value["keys"]))) == len(value["keys"]))
+        need(all(f[0] == 1 and len(f) > 1 and f == sorted(set(f)) for f in value.get("formats", {}).values()))
+        need(all(k["node"].startswith(value["iss"] + "/") for k in value["keys"]) and value.get("formats", 1))
+    elif typ == "adrec+sd-jwt":
+        reg, doc = (value[n].get("_sd", []) for n in ("reg", "doc"))
+        need(all(s == sorted(set(s)) and all(map(is_hash, s)) for s in (reg, doc)) and not set(reg) & set(doc))
+        need(value["op"] in ("put", "end") and (value["op"] == "end") == (not reg + doc))
+    return value, crit
+def split(jws, typ, names=("alg", "kid", "typ")):  # form, header, payload
+    raw = guard("format", lambda: need(jws.count(".") == 2) or [b64(part) for part in jws.split(".")])
+    header = guard("header", lambda: strict(raw[0].decode()))
+    need(compact(header).encode() == raw[0] and sorted(header) == sorted(names) and header["typ"] == typ, "header")
+    need("kid" not in names or header["alg"] == "EdDSA" and guard("header", is_hash, header["kid"]), "header")
+    value, crit = guard("json", lambda: payload(typ, raw[1].decode()))
+    return header, value, crit, raw[2], jws.rpartition(".")[0].encode()
+def attested(jws, key=None):  # a node's SVID says that a signing key is the node's
+    header, value, crit, signature, text = split(jws, "adattest+jws", ("alg", "typ", "x5c"))
+    need(not crit, "unsupported")
+    leaf = guard("header", lambda: x509.load_der_x509_certificate(base64.b64decode(header["x5c"][0], validate=True)))
+    uris = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type
+    key = key or next(k for k in DOC["keys"] if k["node"] == value["node"])
+    need([value["node"]] == uris(x509.UniformResourceIdentifier) == [key["node"]], "attestation")
+    need(value["jwk"] == key["jwk"] and value["time"] <= AT + 60, "attestation")
+    guard("attestation", CA.public_key().verify, leaf.signature, leaf.tbs_certificate_bytes)  # Ed25519, one level
+    need(header["alg"] == ("EdDSA" if isinstance(leaf.public_key(), ed25519.Ed25519PublicKey) else "ES256"), "header")
+    if header["alg"] == "EdDSA": return guard("signature", leaf.public_key().verify, signature, text)
+    r, s = (int.from_bytes(half, "big") for half in (signature[:32], signature[32:]))
+    need(len(signature) == 64 and 2 * s < 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551, "signature")
+    guard("signature", leaf.public_key().verify, utils.encode_dss_signature(r, s), text, ec.ECDSA(SHA256()))
+def verified(jws, typ, doc=None, known=()):  # the order of rule G6; a key document is signed by one of its own keys
+    header, value, crit, signature, text = split(jws, typ)
+    need(doc or value["exp"] > AT, "expired")
+    need(header["kid"] not in (doc or value)["revoked"], "key_revoked")
+    key = guard("key_unknown", next, (k for k in (doc or value)["keys"] if kid(k) == header["kid"]))
+    guard("key_unknown", lambda: attested(key["attestations"][-1], key))
+    guard("signature", ed(key).verify, signature, text)
+    need(set(crit) <= set(known), "unsupported")
+    return value
+def record(text, doc, known=()):  # returns the statement with h and m
+    jws, *shown = text.split("~")
+    need(shown and shown.pop() == "", "format")
+    value, named = verified(jws, "adrec+sd-jwt", doc, known), {"reg": ["_sd", "..."], "doc": ["_sd", "..."]}
+    for part in shown:
+        salt, name = guard("record", lambda: (lambda salt, name, _: (b64(salt), name))(*strict(b64(part).decode())))
+        place = next((n for n in named if unb64(digest(part.encode())) in value[n].get("_sd", [])), None)
+        need(place and name not in named[place] and len(salt) == 16, "record")
+        named[place].append(name)
+    need({"agent", "kind"} <= set(named["reg"]) if value["op"] == "put" else not shown, "record")
+    need("owner" in named["reg"] or not set("registrant registered_by transferred_by imported_from".split()) & set(named["reg"]), "record")
+    return value, unb64(digest(b64(jws.split(".")[1]))), unb64(digest("~".join(sorted(shown)).encode()))
+def logged(p, value, h, doc):  # C2SP tlog-checkpoint and signed-note; RFC 9162, 2.1.3.2
+    body, _, lines = p["checkpoint"].partition("\n\n")
+    (origin, size, root), raw = body.split("\n"), base64.b64decode(lines.split(" ")[2])
+    by = [ed(k) for k in doc["keys"] if digest(origin.encode() + b"\n\1" + b64(k["jwk"]["x"]))[:4] == raw[:4]]
+    by[0].verify(raw[4:], body.encode() + b"\n")
+    at, last, node = p["index"], int(size) - 1, digest(b"\0\1" + b64(h))
+    for part in map(b64, p["path"]):
+        left = at % 2 or at == last
+        node = digest(b"\1" + (part + node if left else node + part))
+        while left and at and at % 2 == 0: at, last = at // 2, last // 2
+        at, last = at // 2, last // 2
+    need(p["index"] == value["log"] and last == 0 and node == base64.b64decode(root) and origin.startswith(value["iss"][9:]))
+def proof(text):
+    p = guard("format", strict, text)
+    need(set("record page keys".split()) <= set(p) <= set("record page keys bundle checkpoint index path ext crit".split()), "format")
+    need(("checkpoint" in p) == ("index" in p) and p.get("ext", 1) and set(p.get("crit", [])) <= set(p.get("ext", {})), "format")
+    need("crit" not in p, "unsupported")
+    doc = verified(p["keys"], "adkeys+jws")
+    page, (value, h, m) = verified(p["page"], "adpage+jws", doc), record(p["record"], doc)
+    named = next((d for d in page["d"] if d["u"] == value["uid"]), {})
+    need((named.get("h"), named.get("m")) == (h, m), "format")
+    need(AT < named["x"], "expired")
+    if "checkpoint" in p: guard("inclusion", logged, p, value, h, doc)
+def verdict(file, text, critical=(), h="", m="", **_):
+    try:
+        if file == "proof": proof(text)
+        elif file == "attestation": attested(text)
+        elif file == "record": need(record(text, DOC, critical)[1:] == (h, m), "h or m")
+        else: verified(text, {"page": "adpage+jws", "head": "adhead+jws"}.get(file, "adkeys+jws"), None if "key" in file else DOC, critical)
+    except Refused as refused: return PARTS.get(str(refused), str(refused)) if file == "proof" else str(refused)
+    return "ok"
+HERE = pathlib.Path(__file__).parent
+KEYS = json.loads((HERE / "keys.json").read_text())
+AT, CA = KEYS["at"], x509.load_der_x509_certificate(base64.b64decode(KEYS["authorities"][0]))
+DOC = verified(KEYS["key_document"], "adkeys+jws")
+vectors = [(f.stem, v) for f in sorted(HERE.glob("*.json")) if f.stem != "keys" for v in json.loads(f.read_text())["vectors"]]
+wrong = [f"{f}: {v['name']}: want {v['verdict']}, got {verdict(f, **v)}" for f, v in vectors if verdict(f, **v) != v["verdict"]]
+sys.exit(print(*wrong, f"{len(vectors)} vectors, {len(wrong)} wrong", sep="\n") or bool(wrong) or not vectors)
