@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,13 +55,13 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 	}
 	t.Parallel() // most of its time it waits for processes
 
-	mutant, err := build("-tags", "mutant_panic")
+	fixed, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(mutant)) })
 
-	p := startRelease(t, mutant, "--domains", "2", "--nodes", "1", "--sample", "0")
+	mutant := buildRelease(t, "mutant", "..", "-tags", "mutant_panic")
+	p := startRelease(t, mutant.path, "--domains", "2", "--nodes", "1", "--sample", "0")
 	reader := p.Domains[1].Nodes[0]
 	ada, bob := p.client(0, 0, "agent/ada"), p.client(1, 0, "agent/bob")
 	register := func(agent, description string) {
@@ -120,9 +118,7 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 
 	// The release that has no such mistake.
 	p.kill(reader)
-	if p.path, err = program(); err != nil {
-		t.Fatal(err)
-	}
+	p.path = fixed
 	p.restart(reader)
 	p.eventually(30*time.Second, "beta shows all of them", func() error { return shows(22, 2) })
 }

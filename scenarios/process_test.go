@@ -26,25 +26,18 @@ import (
 )
 
 // program builds the real binary once for all stories that run processes.
-var program = sync.OnceValues(func() (string, error) { return build() })
-
-// build builds the real binary with flags of go build.
-func build(flags ...string) (path string, err error) {
+var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "roster-program-")
 	if err != nil {
 		return "", err
 	}
-
-	path = filepath.Join(dir, "roster")
-	args := append([]string{"build", "-o", path}, flags...)
-
-	out, err := exec.Command("go", append(args, "github.com/roster-mesh/roster/cmd/roster")...).CombinedOutput()
+	path := filepath.Join(dir, "roster")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-
 	return path, nil
-}
+})
 
 // admin asks admin listeners on loopback.
 var admin = &http.Client{Timeout: 5 * time.Second}
