@@ -8,6 +8,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 )
 
 // Bounds on what is kept of items that were shown lately.
@@ -61,15 +62,23 @@ func (s *Server) item(e *directory.Entry, l look) written {
 }
 
 // appendItems appends a JSON array of the items of es to b, in room for it and for
-// a little more. It returns a hash of what it appended as well.
+// a little more. It returns a hash of what it appended as well. An entry that can't be
+// written is left out.
 func (s *Server) appendItems(b []byte, es []*directory.Entry, l look) ([]byte, uint64) {
-	all, size := make([]written, len(es)), 0
+	all, size := make([]written, 0, len(es)), 0
 	hashes := make([]byte, 0, 8*len(es))
-	for i, e := range es {
-		all[i] = s.item(e, l)
-		size += len(all[i].text) + len(",")
-		hashes = binary.LittleEndian.AppendUint64(hashes, all[i].hash)
+
+	for _, e := range es {
+		var w written
+		if !s.cfg.Panics.Do(contain.Listing, func() { w = s.item(e, l) }) {
+			continue
+		}
+
+		all = append(all, w)
+		size += len(w.text) + len(",")
+		hashes = binary.LittleEndian.AppendUint64(hashes, w.hash)
 	}
+
 	b = slices.Grow(b, size+len("[]}\n"))
 	return list(b, all, func(b []byte, w written) []byte { return append(b, w.text...) }), xxhash.Sum64(hashes)
 }

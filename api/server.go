@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -93,6 +94,8 @@ type Config struct {
 	View     *directory.View
 	Policy   Policy
 	Finder   Finder
+	// Panics counts those on entries that can't be shown; nil counts nothing.
+	Panics *contain.Panics
 	// StrictFilters takes every request for discovery as strict: a filter that can't be
 	// applied fails it (XU-012).
 	StrictFilters bool

@@ -269,7 +269,7 @@ func (n *Node) advertised(ln net.Listener) string {
 func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
-		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.mesh.Frozen,
+		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.mesh.Frozen, Panics: n.panics,
 		Bundle: n.ownBundle(), Identify: n.identify, Spend: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, Takes: n.takes(), Refused: n.metrics.credentialRefused,
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,

@@ -36,7 +36,7 @@ var layers = map[string][]string{
 	"gateway":    {"directory"},
 	// rooms of federation
 	"federation/store": {},
-	"api":              {"directory", "directory/problem", "discovery", "limit", "api/wire", "api/client"},
+	"api":              {"directory", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":            {},
 	"api/client":          {"api/wire"},

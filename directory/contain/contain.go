@@ -33,11 +33,12 @@ const (
 	Gossip    Place = "gossip"    // a gossiped packet, and what memberlist asks of it
 	Request   Place = "request"   // a request of another node
 	Discovery Place = "discovery" // entering an entry into the discovery index
+	Listing   Place = "listing"   // writing an entry into the answer to a lookup
 	Answer    Place = "answer"    // what an agent or a source answers
 )
 
 // Places lists them.
-var Places = []Place{Record, Stored, Policy, Index, Page, Head, Keys, Evidence, Gossip, Request, Discovery, Answer}
+var Places = []Place{Record, Stored, Policy, Index, Page, Head, Keys, Evidence, Gossip, Request, Discovery, Listing, Answer}
 
 // The bounds of what is logged.
 const (
