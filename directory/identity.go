@@ -67,6 +67,18 @@ func (i Identity) SPIFFE() (spiffeid.ID, bool) {
 	return id, err == nil
 }
 
+// MemberOf reports whether i is a SPIFFE or WIMSE identity of that trust domain.
+// The subject of an OAuth issuer is of none.
+func (i Identity) MemberOf(domain spiffeid.TrustDomain) bool {
+	scheme, rest, _ := strings.Cut(i.uri, ":")
+	if scheme != "spiffe" && scheme != "wimse" {
+		return false
+	}
+
+	id, err := spiffeid.FromString("spiffe:" + rest)
+	return err == nil && id.MemberOf(domain)
+}
+
 // MarshalText gives the text form; nobody is the empty text.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.uri), nil }
 

@@ -183,7 +183,7 @@ func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]
 		if rec, ok := records[nameOf(d)]; ok && d.Live() {
 			opened := openedRecord{fetched: rec, asked: nameOf(d), bytes: marshal(rec.storedRecord)}
 			opened.entry, opened.err = m.openContained(contain.Record, func() (*directory.Entry, error) {
-				return openEntry(m.cfg.Dialect, o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
+				return m.openEntry(o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
 			})
 			if errors.Is(opened.err, directory.ErrUnsupported) {
 				opened.format, opened.err = formatOf(opened.err), nil
@@ -284,8 +284,12 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), recordHeld
 	if rec.err != nil {
 		h.Record = recordRefused
-		m.counted(o, CodeRecord)
-		if m.refusals.allow(CodeRecord, rec.from) {
+		code := CodeRecord
+		if errors.Is(rec.err, errOwnerForeign) {
+			code = CodeOwnerForeign
+		}
+		m.counted(o, code)
+		if m.refusals.allow(code, rec.from) {
 			m.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
 		}
 		return nil
@@ -344,9 +348,9 @@ var errRecord = errors.New("the record is not the one that the page names")
 // entry is nil without an error. So is one of which the error is ErrUnsupported, and
 // that says of itself up to its epoch what the page says. project is directory.Project, or Reproject for
 // what passed once.
-func openEntry(dialect directory.Dialect, origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord,
+func (m *Mesh) openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
-	c, err := dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
+	c, err := m.cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
 	unsupported := errors.Is(err, directory.ErrUnsupported)
 	if err != nil && !unsupported {
 		return nil, err
@@ -355,6 +359,9 @@ func openEntry(dialect directory.Dialect, origin spiffeid.TrustDomain, epoch uin
 		return nil, errRecord
 	}
 	if unsupported {
+		return nil, err
+	}
+	if err := m.refuseOwnIdentities(c); err != nil {
 		return nil, err
 	}
 	if max(c.IssuedAt, c.Since) > maxTime { // a statement has none before 1970
@@ -375,6 +382,21 @@ func openEntry(dialect directory.Dialect, origin spiffeid.TrustDomain, epoch uin
 	}
 	e.Rest()
 	return e, nil
+}
+
+var errOwnerForeign = errors.New("a peer names an identity of this domain as owner or registrant")
+
+// refuseOwnIdentities refuses a record that names an identity of this domain as its
+// owner or as having a part in it: only this domain says what those did
+// (threats.md, S5).
+func (m *Mesh) refuseOwnIdentities(c *directory.Contents) error {
+	for _, named := range append(c.Provenance.Identities(), c.Owner) {
+		if named.MemberOf(m.cfg.Domain) {
+			return fmt.Errorf("%w: %.100q", errOwnerForeign, named)
+		}
+	}
+
+	return nil
 }
 
 // freed reports whether an entry with that deadline is forgotten (rule T4).

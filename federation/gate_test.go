@@ -275,7 +275,8 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 // Requirement: MESH-004
 func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newModel(alpha, beta)
+		b := newBench(t, nil)
+		o := b.origin
 		rid, other := o.register("one", 600), o.register("other", 600)
 		r := o.regs[rid]
 		good := r.announced
@@ -315,7 +316,7 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			if errors.Is(c.want, errTime) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
-			if e, err := openEntry(directory.Dialect{}, c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
+			if e, err := b.beta.openEntry(c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, e, err)
 			}
 		}

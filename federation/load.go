@@ -280,7 +280,7 @@ func (m *Mesh) entryOf(o *origin, st *stream, k kept) *directory.Entry {
 	entry, err := (*directory.Entry)(nil), errRecord
 	if k.record.is(k.held.name()) { // a disk may damage what it holds
 		entry, err = m.openContained(contain.Stored, func() (*directory.Entry, error) {
-			return openEntry(m.cfg.Dialect, o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
+			return m.openEntry(o.domain, st.id.epoch, k.held.digest(k.rid), k.record, directory.Reproject)
 		})
 	}
 	if err != nil {

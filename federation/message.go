@@ -33,6 +33,9 @@ const (
 	CodeApplied       Code = "applied"
 	CodeRecord        Code = "record" // a record that is not what its name says
 
+	// CodeOwnerForeign is of a record that names an identity of the receiver's domain.
+	CodeOwnerForeign Code = "owner_foreign"
+
 	// CodeEquivocation is of what contradicts something that the origin signed before.
 	CodeEquivocation Code = "equivocation"
 )

@@ -42,6 +42,7 @@ type model struct {
 	made    uint64
 
 	// rewrite makes of statements what a later release writes; nil leaves them.
+	forge   func(*directory.Change) // what a domain with modified software says
 	rewrite func([]byte) []byte
 }
 
@@ -146,6 +147,9 @@ func (o *model) put(rid directory.RID, r *registration, t int64) {
 	change := &directory.Change{Issuer: o.domain, RID: rid, Op: directory.OpPut, Epoch: o.epoch, Revision: o.rev, IssuedAt: t,
 		Since: r.since, Leaf: o.rev, Agent: r.agent, Owner: directory.IdentityOf(spiffeid.RequireFromPath(o.domain, cmp.Or(r.owner, "/agent/ada"))),
 		Document: r.document, Salt: salt}
+	if o.forge != nil {
+		o.forge(change)
+	}
 	ds := change.Disclosures()
 	payload, err := directory.Statement(directory.StatementFormat, change, ds)
 	if err != nil {

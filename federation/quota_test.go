@@ -245,7 +245,7 @@ func (b *bench) countedExactly(rt *rapid.T) {
 			if kept.record == nil {
 				return nil
 			}
-			entry, err := openEntry(b.beta.cfg.Dialect, alpha, st.id.epoch, kept.held.digest(kept.rid), kept.record, directory.Project)
+			entry, err := b.beta.openEntry(alpha, st.id.epoch, kept.held.digest(kept.rid), kept.record, directory.Project)
 			if err != nil {
 				return err
 			}

@@ -130,7 +130,7 @@ func (m *Mesh) judgeAgain(id streamID, k kept) reopened {
 	}
 
 	entry, err := m.openContained(contain.Stored, func() (*directory.Entry, error) {
-		return openEntry(m.cfg.Dialect, id.origin, id.epoch, k.held.digest(k.rid), k.record, project)
+		return m.openEntry(id.origin, id.epoch, k.held.digest(k.rid), k.record, project)
 	})
 
 	switch {

@@ -1,0 +1,57 @@
+package federation
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Only a domain itself says what its identities own, registered or moved. A peer's
+// record that names one is refused, and the rest of its page stands.
+//
+// Requirement: SEC-008
+func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
+	named := func(uri string) directory.Identity {
+		identity, err := directory.ParseIdentity(uri)
+		must(t, err)
+		return identity
+	}
+
+	forgeries := map[string]func(*directory.Change){
+		"owner":          func(c *directory.Change) { c.Owner = named("spiffe://beta.test/agent/bob") },
+		"wimse-owner":    func(c *directory.Change) { c.Owner = named("wimse://beta.test/agent/bob") },
+		"registrant":     func(c *directory.Change) { c.Provenance.Registrant = named("spiffe://beta.test/agent/bob") },
+		"registered-by":  func(c *directory.Change) { c.Provenance.RegisteredBy = named("spiffe://beta.test/tool/t") },
+		"transferred-by": func(c *directory.Change) { c.Provenance.TransferredBy = named("spiffe://beta.test/ops/o") },
+	}
+
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		for name, forge := range forgeries {
+			b.origin.forge = forge
+			b.origin.register(name, 600)
+		}
+		b.origin.forge = func(c *directory.Change) { c.Owner = named("spiffe://gamma.test/agent/eve") }
+		other := b.origin.register("of-another-domain", 600)
+		b.origin.forge = nil
+		honest := b.origin.register("honest", 600)
+
+		b.pull()
+
+		shown := b.beta.shown(alpha)
+		if len(shown) != 2 || shown[honest] == nil || shown[other] == nil {
+			t.Errorf("%d are shown, want the two that name nobody of beta", len(shown))
+		}
+
+		status := b.beta.Peers()[0]
+		if status.Received[CodeOwnerForeign] != uint64(len(forgeries)) || status.Watermark != b.origin.rev || status.Pending != 0 {
+			t.Errorf("the forgeries are not counted, or they held the page up: %+v", status)
+		}
+
+		b.beta.reopen(t)
+		if shown := b.beta.shown(alpha); len(shown) != 2 {
+			t.Errorf("%d are shown after a restart", len(shown))
+		}
+	})
+}
