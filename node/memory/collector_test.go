@@ -91,7 +91,6 @@ func TestWhatIsInUseIsWhatACollectionLeaves(t *testing.T) {
 		t.Errorf("with half of the limit held %.2f is in use", got)
 	}
 	runtime.KeepAlive(held)
-	held = nil
 	runtime.GC()
 	garbage := make([]byte, 256<<20)
 	garbage[0] = 1
