@@ -39,15 +39,6 @@ func defaultGateway() Gateway {
 	}
 }
 
-// developmentGateway is roster dev's: agents on loopback, with the mesh's own
-// certificates (operations.md, "The development setting").
-func developmentGateway() Gateway {
-	g := defaultGateway()
-	g.Enabled, g.AnyBundle = true, true
-	g.AllowNetworks = []string{"127.0.0.0/8", "::1/128"}
-	return g
-}
-
 // Bounds of what a Gateway may be configured to.
 const (
 	maxGatewayBody = 64 << 20

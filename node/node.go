@@ -23,7 +23,9 @@
 //	                           agents: invoked, ranked, crawled, asked
 //	dnssd, mdns                the local network
 //	doctor*                    an examination from beside
-//	dev*                       roster dev
+//	files                      a file replaced whole
+//
+// A development mesh on loopback is in node/dev.
 package node
 
 import (
@@ -96,8 +98,8 @@ type Node struct {
 	clients map[spiffeid.TrustDomain]*http.Client
 }
 
-// closeTimeout bounds the whole of a node's stopping.
-const closeTimeout = 15 * time.Second
+// CloseTimeout bounds the whole of a node's stopping.
+const CloseTimeout = 15 * time.Second
 
 // Start starts a node. It returns once everything listens and what is on disk has
 // been loaded. Where a Workload API gives the identity and is not there yet, it waits
@@ -121,7 +123,7 @@ func Start(cfg Config, env Env) (*Node, error) {
 // Close stops the node: it hands leadership over, answers what is under way and
 // ends every loop. It is safe to call twice.
 func (n *Node) Close() error {
-	bound, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	bound, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 	defer cancel()
 	return n.life.close(bound)
 }

@@ -71,7 +71,7 @@ func (n *Node) keepPeer(p directory.Peering) (left bool) {
 	}
 	b, err := json.Marshal(p)
 	if err == nil {
-		err = writeFile(file, b, 0o600)
+		err = ReplaceFile(file, b, 0o600)
 	}
 	if err != nil {
 		n.log.Error("a peer can't be kept on disk", "peer", p.Domain.Name(), "err", err)

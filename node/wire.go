@@ -201,7 +201,7 @@ func within(bound context.Context, f func() error) error {
 
 // federationBound bounds the end of federation, whose disk may hang, and leaves time for
 // the end of consensus.
-const federationBound = closeTimeout / 4
+const federationBound = CloseTimeout / 4
 
 // wireFederation starts what this node has with other domains.
 func (n *Node) wireFederation(ln net.Listener, env Env) error {

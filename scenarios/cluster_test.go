@@ -15,7 +15,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // roster runs the program as an operator of a domain would, and returns what it
@@ -69,7 +69,7 @@ func (p *processes) plan(domain int, more string) int {
 	ports := p.reserve(id, 4)
 	dir := filepath.Join(filepath.Dir(d.Bundle), fmt.Sprint("node-", number))
 	identity := filepath.Join(filepath.Dir(d.Bundle), "identities", fmt.Sprint("roster-node-", number))
-	n := node.DevNode{
+	n := dev.Node{
 		ID: id, API: "https://" + ports[0], Admin: "http://" + ports[1],
 		Raft: ports[2], Gossip: ports[3], Config: filepath.Join(dir, "node.yaml"), Data: filepath.Join(dir, "data"),
 	}

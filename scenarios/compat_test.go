@@ -21,7 +21,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // A release is a build of the program that plays the release before this one, or
@@ -83,7 +83,7 @@ func buildRelease(t *testing.T, name, dir string, flags ...string) release {
 }
 
 // upgrade stops a node in good order and starts it again as another release.
-func (p *processes) upgrade(n node.DevNode, to release) {
+func (p *processes) upgrade(n dev.Node, to release) {
 	p.t.Helper()
 
 	p.stop(n)
@@ -92,7 +92,7 @@ func (p *processes) upgrade(n node.DevNode, to release) {
 }
 
 // stop ends a node in good order and keeps its ports.
-func (p *processes) stop(n node.DevNode) {
+func (p *processes) stop(n dev.Node) {
 	p.t.Helper()
 
 	if cmd, again := p.started[n.ID]; again {
@@ -407,7 +407,7 @@ func (p *processes) findsOf(domain, n, origin int, name string) error {
 
 // refusesToStart shows that the previous release says why it can't be started on
 // the disk of an upgraded node, and that the node starts again as what it was.
-func (p *processes) refusesToStart(n node.DevNode, previous, next release) {
+func (p *processes) refusesToStart(n dev.Node, previous, next release) {
 	p.t.Helper()
 
 	p.stop(n)

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // metric returns the value of a series of a node's metrics, 0 for none.
-func metric(n node.DevNode, series string) (float64, error) {
+func metric(n dev.Node, series string) (float64, error) {
 	resp, err := admin.Get(n.Admin + "/metrics")
 	if err != nil {
 		return 0, err

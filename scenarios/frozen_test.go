@@ -16,7 +16,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // A frozenDisk is a file system of its own that stops answering at will.
@@ -88,7 +88,7 @@ func (d *frozenDisk) freeze() (thaw func()) {
 }
 
 // onFreezableDisk moves the federation directory of a node to a disk that can be frozen.
-func (p *processes) onFreezableDisk(n node.DevNode) *frozenDisk {
+func (p *processes) onFreezableDisk(n dev.Node) *frozenDisk {
 	p.t.Helper()
 
 	p.kill(n)

@@ -42,15 +42,17 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node":        {"directory", "directory/contain", "directory/problem", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "node/memory"},
+	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "node/memory"},
+	// rooms of node
 	"node/memory": {},
+	"node/dev":    {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"}, // consensus: the timing of loopback
 	// floor 4
-	"cmd/roster":        {"node", "node/memory", "api", "api/client", "api/client/contract", "trust", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
-	"scenarios":         {"node", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
+	"cmd/roster":        {"node", "node/dev", "node/memory", "api", "api/client", "api/client/contract", "trust", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
+	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                     // its client: a running node is scored
-	"scenarios/attacks": {"node", "trust", "directory"},
-	"scenarios/load":    {"node", "node/memory", "api/client", "trust", "directory", "scenarios/mesh"},
+	"scenarios/attacks": {"node/dev", "trust", "directory"},
+	"scenarios/load":    {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh"},
 }
 
 // floors 1 and 2: what their tests may import of ours.
@@ -78,17 +80,17 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client
 	"github.com/prometheus/client_golang":      {"node"},
 	"github.com/hashicorp/mdns":                {"node"}, // DNS-SD, off by default
-	"go.yaml.in/yaml/v3":                       {"node", "cmd/roster"},
+	"go.yaml.in/yaml/v3":                       {"node", "node/dev", "cmd/roster"},
 	"github.com/spf13/cobra":                   {"cmd/roster"},
 	"filippo.io/age":                           {"cmd/roster"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
 	"github.com/blevesearch/snowballstem":      {"discovery", "scenarios/quality"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory"},
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
-	// values of trust's own interface, which node and the harness hand on
+	// values of trust's own interface, which node, its rooms and the harness hand on
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "node", "scenarios/mesh"},
-	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle": {"trust", "node", "scenarios/mesh"},
-	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "node"},
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle": {"trust", "node/dev", "scenarios/mesh"},
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "node/dev"},
 
 	// small, and pure or nearly so
 	"github.com/hashicorp/go-hclog":      {"consensus"},         // raft's logger

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // A leader that was stopped does not answer from the past when it goes on: real
@@ -57,7 +57,7 @@ func TestAStoppedLeaderIsNeverStale(t *testing.T) {
 }
 
 // leader returns the node that leads a domain.
-func (p *processes) leader(domain int) (leader node.DevNode) {
+func (p *processes) leader(domain int) (leader dev.Node) {
 	p.t.Helper()
 	p.eventually(20*time.Second, "there is a leader", func() error {
 		ctx, cancel := context.WithTimeout(p.t.Context(), time.Second)
@@ -78,7 +78,7 @@ func (p *processes) leader(domain int) (leader node.DevNode) {
 }
 
 // suspend stops a node's process, by its id, until resume is called.
-func (p *processes) suspend(n node.DevNode) (resume func()) {
+func (p *processes) suspend(n dev.Node) (resume func()) {
 	p.t.Helper()
 	send := func(s syscall.Signal) {
 		if err := syscall.Kill(n.PID, s); err != nil {

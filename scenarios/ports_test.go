@@ -7,12 +7,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // hold keeps the ports of a node that was killed from everybody who asks for a
 // free one, as other tests do meanwhile, until release. Nobody answers at them.
-func (p *processes) hold(n node.DevNode) {
+func (p *processes) hold(n dev.Node) {
 	p.t.Helper()
 	for _, address := range []string{n.API, n.Admin, n.Gossip, n.Raft} {
 		_, hostport, found := strings.Cut(address, "://")

@@ -22,7 +22,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // program builds the real binary once for all stories that run processes.
@@ -47,7 +47,7 @@ type processes struct {
 	t    *testing.T
 	dir  string
 	path string
-	*node.DevMesh
+	*dev.Mesh
 	started map[string]*exec.Cmd // nodes that were started again, by id
 	held    map[string][]int     // sockets at the ports of killed nodes, by id
 }
@@ -81,14 +81,14 @@ func startRelease(t *testing.T, path string, flags ...string) *processes {
 	})
 	starting.Lock()
 	defer starting.Unlock()
-	dev := p.run(append([]string{"dev", "--processes", "--port", "0", "--dir", p.dir}, flags...)...)
-	t.Cleanup(func() { p.end(dev) })
+	command := p.run(append([]string{"dev", "--processes", "--port", "0", "--dir", p.dir}, flags...)...)
+	t.Cleanup(func() { p.end(command) })
 	p.eventually(time.Minute, "the mesh is ready", func() error {
-		m, err := node.ReadDevMesh(p.dir)
+		m, err := dev.ReadMesh(p.dir)
 		if err == nil && !m.Ready {
 			err = errors.New("not ready")
 		}
-		p.DevMesh = m
+		p.Mesh = m
 		return err
 	})
 	return p
@@ -115,7 +115,7 @@ func (p *processes) end(cmd *exec.Cmd) {
 }
 
 // kill ends a node without warning, by its process id, and keeps its ports.
-func (p *processes) kill(n node.DevNode) {
+func (p *processes) kill(n dev.Node) {
 	p.t.Helper()
 	if cmd, again := p.started[n.ID]; again {
 		delete(p.started, n.ID)
@@ -131,7 +131,7 @@ func (p *processes) kill(n node.DevNode) {
 
 // restart starts a killed node again, as an operator would, and waits until it
 // is ready.
-func (p *processes) restart(n node.DevNode) {
+func (p *processes) restart(n dev.Node) {
 	p.t.Helper()
 	cmd := p.run("serve", "--config", n.Config)
 	p.started[n.ID] = cmd
@@ -145,7 +145,7 @@ func (p *processes) restart(n node.DevNode) {
 }
 
 // ready returns nil when a node says that it is.
-func ready(n node.DevNode) error {
+func ready(n dev.Node) error {
 	resp, err := admin.Get(n.Admin + "/readyz")
 	if err != nil {
 		return err

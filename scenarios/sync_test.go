@@ -12,7 +12,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // The only node of a domain is killed at an fsync, again and again, each time at
@@ -70,7 +70,7 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 // killedAtSync runs a node until a thread of it comes to its fsync number at, which
 // kills it, and does something again and again meanwhile. It returns false where none
 // comes so far in a minute or with 400 done; the node is dead then too.
-func (p *processes) killedAtSync(strace string, n node.DevNode, at int, do func(context.Context, int) error) bool {
+func (p *processes) killedAtSync(strace string, n dev.Node, at int, do func(context.Context, int) error) bool {
 	p.t.Helper()
 	cmd := exec.Command(strace, "-D", "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync",
 		"-e", fmt.Sprintf("inject=fsync,fdatasync:signal=SIGKILL:when=%d", at), p.path, "serve", "--config", n.Config)

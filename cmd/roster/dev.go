@@ -5,11 +5,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 func (a *app) devCommand() *cobra.Command {
-	o := node.DevOptions{Program: a.program, Out: a.stdout}
+	o := dev.Options{Program: a.program, Out: a.stdout}
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Run whole domains on this machine, to try everything with",
@@ -24,7 +24,7 @@ authority that is made on the spot.`,
 			if err := o.Check(); err != nil {
 				return usage("%w", err)
 			}
-			err := node.Dev(c.Context(), o)
+			err := dev.Run(c.Context(), o)
 			if err != nil && strings.Contains(err.Error(), "--port") {
 				return failed(exitFailed, "%w", err).try(a.program + " dev --port 0")
 			}
@@ -57,7 +57,7 @@ entry there is printed.`,
 			if dir == "" || domain == "" || !strings.HasPrefix(path, "/") {
 				return usage("an identity needs --dir, --domain and --path, which begins with a slash")
 			}
-			id, err := node.Mint(dir, domain, path)
+			id, err := dev.Mint(dir, domain, path)
 			if err != nil {
 				return failed(exitFailed, "the identity can't be made: %w", err)
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/roster-mesh/roster/gateway"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // scriptWait bounds what a script waits for.
@@ -123,7 +123,7 @@ func load(ts *testscript.TestScript, neg bool, args []string) {
 // ALPHA_PID, ALPHA_CONFIG and so on.
 func nodes(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, len(args) == 1, "nodes FILE")
-	var mesh node.DevMesh
+	var mesh dev.Mesh
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &mesh))
 	for _, d := range mesh.Domains {
 		name, _, _ := strings.Cut(strings.ToUpper(d.TrustDomain), ".")

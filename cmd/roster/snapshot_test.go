@@ -23,17 +23,17 @@ import (
 	"filippo.io/age"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // newDomain runs a domain of one node, whose operator calls; call be("…/ada") for others.
-func newDomain(t *testing.T) (w *world, mesh *node.DevMesh) {
+func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
 	t.Helper()
 	dir := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- node.Dev(ctx, node.DevOptions{Domains: 1, Nodes: 1, Dir: dir, Out: io.Discard, Program: "roster"})
+		ended <- dev.Run(ctx, dev.Options{Domains: 1, Nodes: 1, Dir: dir, Out: io.Discard, Program: "roster"})
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -53,7 +53,7 @@ func newDomain(t *testing.T) (w *world, mesh *node.DevMesh) {
 		case <-deadline:
 			t.Fatal("the domain is not ready in time")
 		case <-tick.C:
-			if m, err := node.ReadDevMesh(dir); err == nil && m.Ready {
+			if m, err := dev.ReadMesh(dir); err == nil && m.Ready {
 				mesh = m
 			}
 		}
@@ -67,9 +67,9 @@ func newDomain(t *testing.T) (w *world, mesh *node.DevMesh) {
 }
 
 // as has one of a development mesh's identities call.
-func (w *world) as(mesh *node.DevMesh, path string) {
+func (w *world) as(mesh *dev.Mesh, path string) {
 	w.t.Helper()
-	i := slices.IndexFunc(mesh.Domains[0].Identities, func(id node.DevIdentity) bool {
+	i := slices.IndexFunc(mesh.Domains[0].Identities, func(id dev.Identity) bool {
 		return id.SPIFFEID == "spiffe://alpha.test"+path
 	})
 	if i < 0 {
@@ -92,7 +92,7 @@ func (w *world) must(args ...string) string {
 
 // registerLarge registers documents that don't compress, so that a backup has several
 // of the chunks by which age authenticates a file.
-func (w *world) registerLarge(mesh *node.DevMesh) {
+func (w *world) registerLarge(mesh *dev.Mesh) {
 	w.t.Helper()
 	w.as(mesh, "/agent/ada")
 	defer w.as(mesh, "/ops/operator")

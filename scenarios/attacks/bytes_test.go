@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // What one identity may have by the limits that are shipped.
@@ -103,7 +103,7 @@ func TestOneIdentityCostsANodeLittle(t *testing.T) {
 				most, bound = shortDocuments, shortBound
 			}
 			m := startMesh(t, "--domains", "2")
-			nodes := []node.DevNode{m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]}
+			nodes := []dev.Node{m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]}
 			before := []memory{m.memoryOf(nodes[0]), m.memoryOf(nodes[1])}
 
 			taken, refusal := m.hoard(h, most)

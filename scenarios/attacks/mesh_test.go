@@ -17,13 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // A runningMesh is a development mesh of real processes, sockets and disks.
 type runningMesh struct {
 	t *testing.T
-	*node.DevMesh
+	*dev.Mesh
 }
 
 // startMesh runs roster dev with processes of their own for its nodes and with the
@@ -47,11 +47,11 @@ func startMesh(t *testing.T, flags ...string) *runningMesh {
 
 	m := &runningMesh{t: t}
 	eventually(t, time.Minute, "the mesh is ready", func() error {
-		state, err := node.ReadDevMesh(dir)
+		state, err := dev.ReadMesh(dir)
 		if err == nil && !state.Ready {
 			err = errors.New("not ready")
 		}
-		m.DevMesh = state
+		m.Mesh = state
 		return err
 	})
 	return m
@@ -129,7 +129,7 @@ func (m memory) String() string {
 func (m memory) minus(o memory) memory { return memory{m.live - o.live, m.resident - o.resident} }
 
 // memoryOf collects a node's garbage and returns what it holds.
-func (m *runningMesh) memoryOf(n node.DevNode) (is memory) {
+func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 	m.t.Helper()
 	admin := &http.Client{Timeout: time.Minute}
 	status, _, err := ask(m.t.Context(), admin, http.MethodGet, n.Admin+"/debug/pprof/heap?gc=1", nil)
@@ -151,7 +151,7 @@ func (m *runningMesh) memoryOf(n node.DevNode) (is memory) {
 }
 
 // metric returns the value of a series, by its name with its labels.
-func (m *runningMesh) metric(n node.DevNode, series string) float64 {
+func (m *runningMesh) metric(n dev.Node, series string) float64 {
 	m.t.Helper()
 	admin := &http.Client{Timeout: time.Minute}
 	_, page, err := ask(m.t.Context(), admin, http.MethodGet, n.Admin+"/metrics", nil)

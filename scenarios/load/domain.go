@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 	"github.com/roster-mesh/roster/trust"
 )
 
 // A domain is one Roster domain of real processes on loopback: certificates and
 // configurations as `roster dev` lays them out, and each node a `roster serve`.
 type domain struct {
-	node.DevDomain
+	dev.Domain
 	binary   string
 	dir      string
 	nodes    []*process // nil where one was killed
@@ -49,22 +49,22 @@ func (b *bench) layOut(ctx context.Context, dir string, nodes int) (*domain, err
 
 // layOutMesh makes domains that peer, as layOut makes one.
 func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) ([]*domain, error) {
-	m, err := node.ReadDevMesh(dir)
+	m, err := dev.ReadMesh(dir)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		dev, err := begin("roster dev", filepath.Join(b.dir, "dev.log"), b.binary, "dev", "--processes",
+		command, err := begin("roster dev", filepath.Join(b.dir, "dev.log"), b.binary, "dev", "--processes",
 			"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes), "--sample", "0", "--port", "0", "--dir", dir)
 		if err != nil {
 			return nil, err
 		}
-		err = until(ctx, "roster dev is ready", dev, func() error {
-			if m, err = node.ReadDevMesh(dir); err == nil && !m.Ready {
+		err = until(ctx, "roster dev is ready", command, func() error {
+			if m, err = dev.ReadMesh(dir); err == nil && !m.Ready {
 				err = errors.New("mesh.json does not say so")
 			}
 			return err
 		})
-		dev.end()
+		command.end()
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) 
 	}
 	var all []*domain
 	for _, laid := range m.Domains {
-		d := &domain{DevDomain: laid, binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles(), profiles: b.profiles}
+		d := &domain{Domain: laid, binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles(), profiles: b.profiles}
 		td, err := spiffeid.TrustDomainFromString(d.TrustDomain)
 		if err != nil {
 			return nil, err
@@ -188,7 +188,7 @@ func (d *domain) leader(ctx context.Context) (int, error) {
 		if err != nil {
 			continue
 		}
-		known := slices.IndexFunc(d.Nodes, func(n node.DevNode) bool { return n.ID == status.Leader })
+		known := slices.IndexFunc(d.Nodes, func(n dev.Node) bool { return n.ID == status.Leader })
 		if known < 0 || leader >= 0 && known != leader {
 			return 0, errors.New("not all nodes know the same leader")
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // A node that refuses what a probe asks is not one that never pauses.
@@ -28,7 +28,7 @@ func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
 			w.WriteHeader(status)
 		}))
 		defer s.Close()
-		f := &filled{domain: &domain{DevDomain: node.DevDomain{Nodes: []node.DevNode{{API: s.URL}}}, client: s.Client()}, size: 1}
+		f := &filled{domain: &domain{Domain: dev.Domain{Nodes: []dev.Node{{API: s.URL}}}, client: s.Client()}, size: 1}
 		p := f.watch(t.Context())
 		<-asked
 		<-asked

@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"net"
@@ -21,7 +21,7 @@ func TestChosenPortsAreHeld(t *testing.T) {
 		return err == nil
 	}
 	chosen := append(append([]string(nil), p.apis...), p.rest...)
-	n := &DevNode{API: "https://" + p.nextAPI(), Admin: "http://" + p.next(), Gossip: p.next(), Raft: p.next()}
+	n := &Node{API: "https://" + p.nextAPI(), Admin: "http://" + p.next(), Gossip: p.next(), Raft: p.next()}
 	for _, addr := range chosen {
 		if free(addr) {
 			t.Errorf("%s was chosen, and anybody may have it", addr)

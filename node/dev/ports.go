@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"fmt"
@@ -89,7 +89,7 @@ func (p *portPlan) next() string {
 }
 
 // letGo lets go of a node's addresses, for the node itself, which starts next.
-func (p *portPlan) letGo(n *DevNode) {
+func (p *portPlan) letGo(n *Node) {
 	for _, at := range []string{n.API, n.Admin, n.Gossip, n.Raft} {
 		addr := at[strings.LastIndexByte(at, '/')+1:]
 		if l, ok := p.held[addr]; ok {

@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-//go:embed dev_samples.json
-var devSamples []byte
+//go:embed samples.json
+var sampleDocuments []byte
 
 // sampleLifetime is short, so that one can watch a dead domain's agents go.
 const sampleLifetime = 2 * time.Minute
@@ -26,16 +26,16 @@ type sampleAgent struct {
 	Agent    string          `json:"agent"`
 	Owner    string          `json:"owner"`
 	Document json.RawMessage `json:"document"`
-	domain   DevDomain
+	domain   Domain
 	node     int // of the domain, which it talks to
 	client   *apiclient.Client
 	rid      string
 }
 
 // registerSamples registers the sample agents, spread over the domains.
-func (m *devMesh) registerSamples(ctx context.Context) error {
+func (m *runningMesh) registerSamples(ctx context.Context) error {
 	var samples []sampleAgent
-	if err := json.Unmarshal(devSamples, &samples); err != nil {
+	if err := json.Unmarshal(sampleDocuments, &samples); err != nil {
 		return err
 	}
 	for i := range m.opt.Sample {
@@ -78,7 +78,7 @@ func (s *sampleAgent) dial() (err error) {
 // keepAlive refreshes the sample agents until ctx ends, each at a moment of its
 // own between 0.4 and 0.6 of its lifetime. A domain that was killed is asked
 // again and again, as a patient agent would.
-func (m *devMesh) keepAlive(ctx context.Context) {
+func (m *runningMesh) keepAlive(ctx context.Context) {
 	var wg sync.WaitGroup
 	for i := range m.agents {
 		wg.Go(func() { m.agents[i].keepAlive(ctx) })
@@ -107,7 +107,7 @@ func (s *sampleAgent) keepAlive(ctx context.Context) {
 }
 
 // seesAll reports whether a node shows every sample agent from its own origin.
-func (m *devMesh) seesAll(ctx context.Context, c *apiclient.Client) error {
+func (m *runningMesh) seesAll(ctx context.Context, c *apiclient.Client) error {
 	for _, s := range m.agents {
 		page, err := c.Lookup(ctx, apiclient.LookupOptions{Agent: s.Agent, Origin: s.domain.TrustDomain})
 		if err != nil {
@@ -121,7 +121,7 @@ func (m *devMesh) seesAll(ctx context.Context, c *apiclient.Client) error {
 }
 
 // sampleAt returns the first sample agent of domain i.
-func (m *devMesh) sampleAt(i int) (*sampleAgent, bool) {
+func (m *runningMesh) sampleAt(i int) (*sampleAgent, bool) {
 	for j := range m.agents {
 		if m.agents[j].domain.TrustDomain == m.Domains[i].TrustDomain {
 			return &m.agents[j], true

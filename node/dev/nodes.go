@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"errors"
@@ -10,22 +10,23 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/node"
 )
 
-// A devNode is one started node of a development mesh.
-type devNode interface {
+// A startedNode is one started node of a development mesh.
+type startedNode interface {
 	pid() int
 	stop() error
 }
 
 // inProcess is a node within this process.
 type inProcess struct {
-	node *Node
+	node *node.Node
 	log  *os.File
 }
 
-func startInProcess(d *DevNode) (devNode, error) {
-	cfg, err := LoadConfig(d.Config)
+func startInProcess(d *Node) (startedNode, error) {
+	cfg, err := node.LoadConfig(d.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +34,7 @@ func startInProcess(d *DevNode) (devNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := Start(cfg, Env{Logger: cfg.Log.Logger(log), Timing: consensus.LocalTiming})
+	n, err := node.Start(cfg, node.Env{Logger: cfg.Log.Logger(log), Timing: consensus.LocalTiming})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
@@ -44,7 +45,7 @@ func (p *inProcess) pid() int    { return os.Getpid() }
 func (p *inProcess) stop() error { return errors.Join(p.node.Close(), p.log.Close()) }
 
 // openLog opens node.log beside the node's configuration.
-func openLog(d *DevNode) (*os.File, error) {
+func openLog(d *Node) (*os.File, error) {
 	return os.OpenFile(filepath.Join(filepath.Dir(d.Config), "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 }
 
@@ -55,7 +56,7 @@ type child struct {
 	done chan error
 }
 
-func startProcess(d *DevNode) (devNode, error) {
+func startProcess(d *Node) (startedNode, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func (c *child) stop() error {
 	select {
 	case <-c.done: //nolint:errcheck // a child that was killed before is fine
 		return nil
-	case <-time.After(closeTimeout + time.Second):
+	case <-time.After(node.CloseTimeout + time.Second):
 		return errors.Join(fmt.Errorf("node %d did not end in time and was killed", c.pid()), c.cmd.Process.Kill(), <-c.done)
 	}
 }

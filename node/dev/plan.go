@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"encoding/json"
@@ -15,26 +15,28 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
 
-// DevMesh is mesh.json: what roster dev runs, for people and for scripts.
-type DevMesh struct {
-	Ready   bool        `json:"ready"`
-	Domains []DevDomain `json:"domains"`
+// A Mesh is the contents of mesh.json, which describes a development mesh for people
+// and for scripts.
+type Mesh struct {
+	Ready   bool     `json:"ready"`
+	Domains []Domain `json:"domains"`
 }
 
-// DevDomain is one domain of a development mesh.
-type DevDomain struct {
-	TrustDomain string        `json:"trust_domain"`
-	Bundle      string        `json:"bundle"`
-	CAKey       string        `json:"ca_key"`
-	Nodes       []DevNode     `json:"nodes"`
-	Identities  []DevIdentity `json:"identities"`
+// A Domain is one domain of a development mesh.
+type Domain struct {
+	TrustDomain string     `json:"trust_domain"`
+	Bundle      string     `json:"bundle"`
+	CAKey       string     `json:"ca_key"`
+	Nodes       []Node     `json:"nodes"`
+	Identities  []Identity `json:"identities"`
 }
 
-// DevNode is one node of a development mesh.
-type DevNode struct {
+// A Node is one node of a development mesh.
+type Node struct {
 	ID     string `json:"id"`
 	API    string `json:"api"`
 	Admin  string `json:"admin"`
@@ -45,68 +47,54 @@ type DevNode struct {
 	PID    int    `json:"pid"`
 }
 
-// DevIdentity is an X.509-SVID in files.
-type DevIdentity struct {
+// An Identity is an X.509-SVID in files.
+type Identity struct {
 	SPIFFEID string `json:"spiffe_id"`
 	Cert     string `json:"cert"`
 	Key      string `json:"key"`
 }
 
 var (
-	devDomainNames = []string{"alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"}
-	devIdentities  = []string{"/agent/ada", "/agent/bob", "/agent/eve", "/tool/commissioner", "/client/reader", "/ops/operator", "/audit/auditor"}
+	domainNames   = []string{"alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"}
+	identityPaths = []string{
+		"/agent/ada", "/agent/bob", "/agent/eve", "/tool/commissioner",
+		"/client/reader", "/ops/operator", "/audit/auditor",
+	}
 )
 
-// devTTL is how long dev's certificates hold: longer than anybody tries it out.
-const devTTL = 30 * 24 * time.Hour
+// certificateLifetime is how long dev's certificates hold: longer than anybody tries it out.
+const certificateLifetime = 30 * 24 * time.Hour
 
 // meshFile is where a development mesh is described.
 func meshFile(dir string) string { return filepath.Join(dir, "mesh.json") }
 
-// ReadDevMesh reads the description of the mesh in dir.
-func ReadDevMesh(dir string) (*DevMesh, error) {
+// ReadMesh reads the description of the mesh in dir.
+func ReadMesh(dir string) (*Mesh, error) {
 	b, err := os.ReadFile(meshFile(dir))
 	if err != nil {
 		return nil, err
 	}
-	var m DevMesh
+	var m Mesh
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("%s: %w", meshFile(dir), err)
 	}
 	return &m, nil
 }
 
-func (m *DevMesh) write(dir string) error {
+func (m *Mesh) write(dir string) error {
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeFile(meshFile(dir), append(b, '\n'), 0o644)
-}
-
-// writeFile replaces a file whole: a reader sees the old or the new one.
-func writeFile(path string, b []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
+	return node.ReplaceFile(meshFile(dir), append(b, '\n'), 0o644)
 }
 
 // plan lays a mesh out in o.Dir: certificate authorities, identities, and a
 // configuration for every node. A directory that holds one already is taken as
 // it is, with its ports and data; of a new one the ports are held until the caller
 // lets go of them.
-func (o *DevOptions) plan() (*DevMesh, *portPlan, error) {
-	if m, err := ReadDevMesh(o.Dir); err == nil {
+func (o *Options) plan() (*Mesh, *portPlan, error) {
+	if m, err := ReadMesh(o.Dir); err == nil {
 		m.Ready = false
 		return m, &portPlan{}, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -116,8 +104,8 @@ func (o *DevOptions) plan() (*DevMesh, *portPlan, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &DevMesh{}
-	for _, name := range devDomainNames[:o.Domains] {
+	m := &Mesh{}
+	for _, name := range domainNames[:o.Domains] {
 		d, err := o.planDomain(spiffeid.RequireTrustDomainFromString(name+".test"), ports)
 		if err != nil {
 			ports.close()
@@ -128,7 +116,7 @@ func (o *DevOptions) plan() (*DevMesh, *portPlan, error) {
 	return m, ports, nil
 }
 
-func (o *DevOptions) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*DevDomain, error) {
+func (o *Options) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*Domain, error) {
 	dir := filepath.Join(o.Dir, td.Name())
 	if err := os.MkdirAll(filepath.Join(dir, "identities"), 0o755); err != nil {
 		return nil, err
@@ -137,12 +125,12 @@ func (o *DevOptions) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*DevD
 	if err != nil {
 		return nil, err
 	}
-	d := &DevDomain{TrustDomain: td.Name(), Bundle: filepath.Join(dir, "bundle.pem"), CAKey: filepath.Join(dir, "ca.key")}
+	d := &Domain{TrustDomain: td.Name(), Bundle: filepath.Join(dir, "bundle.pem"), CAKey: filepath.Join(dir, "ca.key")}
 	cert, key := ca.PEM()
-	if err := errors.Join(writeFile(d.Bundle, cert, 0o644), writeFile(d.CAKey, key, 0o600)); err != nil {
+	if err := errors.Join(node.ReplaceFile(d.Bundle, cert, 0o644), node.ReplaceFile(d.CAKey, key, 0o600)); err != nil {
 		return nil, err
 	}
-	for _, path := range devIdentities {
+	for _, path := range identityPaths {
 		id, err := d.issue(ca, dir, path)
 		if err != nil {
 			return nil, err
@@ -150,7 +138,7 @@ func (o *DevOptions) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*DevD
 		d.Identities = append(d.Identities, id)
 	}
 	for i := range o.Nodes {
-		d.Nodes = append(d.Nodes, DevNode{
+		d.Nodes = append(d.Nodes, Node{
 			ID:     td.IDString() + trust.NodePath + strconv.Itoa(i+1),
 			API:    "https://" + ports.nextAPI(),
 			Admin:  "http://" + ports.next(),
@@ -169,61 +157,72 @@ func (o *DevOptions) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*DevD
 }
 
 // issue writes the certificate and key of one more identity.
-func (d *DevDomain) issue(ca *trust.CA, dir, path string) (DevIdentity, error) {
-	svid, err := ca.Issue(path, devTTL, time.Now())
+func (d *Domain) issue(ca *trust.CA, dir, path string) (Identity, error) {
+	svid, err := ca.Issue(path, certificateLifetime, time.Now())
 	if err != nil {
-		return DevIdentity{}, err
+		return Identity{}, err
 	}
 	file := filepath.Join(dir, "identities", strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "-"))
-	id := DevIdentity{SPIFFEID: svid.ID.String(), Cert: file + ".pem", Key: file + ".key"}
+	id := Identity{SPIFFEID: svid.ID.String(), Cert: file + ".pem", Key: file + ".key"}
 	return id, trust.WriteSVID(svid, id.Cert, id.Key)
 }
 
 // writeNode writes the identity and the configuration of node i.
-func (d *DevDomain) writeNode(ca *trust.CA, i int, o *DevOptions) error {
+func (d *Domain) writeNode(ca *trust.CA, i int, o *Options) error {
 	n := d.Nodes[i]
 	dir := filepath.Dir(n.Config)
 	if err := os.MkdirAll(n.Data, 0o700); err != nil {
 		return err
 	}
 	id := spiffeid.RequireFromString(n.ID)
-	svid, err := ca.Issue(id.Path(), devTTL, time.Now())
+	svid, err := ca.Issue(id.Path(), certificateLifetime, time.Now())
 	if err != nil {
 		return err
 	}
-	cfg := DefaultConfig()
+	cfg := node.DefaultConfig()
 	cfg.TrustDomain = id.TrustDomain()
 	cfg.PublicURL = n.API
 	cfg.Data = n.Data
-	cfg.Listen = Listen{API: strings.TrimPrefix(n.API, "https://"), Admin: strings.TrimPrefix(n.Admin, "http://"), Cluster: n.Raft, Gossip: n.Gossip}
-	cfg.Identity = Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: d.Bundle}
+	cfg.Listen = node.Listen{API: strings.TrimPrefix(n.API, "https://"), Admin: strings.TrimPrefix(n.Admin, "http://"), Cluster: n.Raft, Gossip: n.Gossip}
+	cfg.Identity = node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: d.Bundle}
 	cfg.Policy = "development"
 	cfg.Gossip.Enabled = !o.noGossip
 	if o.Gateway {
-		cfg.Gateway = developmentGateway()
+		cfg.Gateway = openGateway()
 	}
 	if !o.Limits {
-		cfg.Limits = Limits{}
+		cfg.Limits = node.Limits{}
 	}
 	cfg.Log.Format = "text"
 	for _, m := range d.Nodes {
-		cfg.Members = append(cfg.Members, Member{ID: spiffeid.RequireFromString(m.ID), Cluster: m.Raft, API: m.API})
+		cfg.Members = append(cfg.Members, node.Member{ID: spiffeid.RequireFromString(m.ID), Cluster: m.Raft, API: m.API})
 	}
 	b, err := yaml.Marshal(cfg)
 	if err != nil {
 		return err
 	}
-	return errors.Join(trust.WriteSVID(svid, cfg.Identity.Cert, cfg.Identity.Key), writeFile(n.Config, b, 0o644))
+	return errors.Join(trust.WriteSVID(svid, cfg.Identity.Cert, cfg.Identity.Key), node.ReplaceFile(n.Config, b, 0o644))
+}
+
+// openGateway is the gateway of a development mesh: agents on loopback, with the mesh's
+// own certificates (operations.md, "The development setting").
+func openGateway() node.Gateway {
+	gateway := node.DefaultConfig().Gateway
+	gateway.Enabled = true
+	gateway.AnyBundle = true
+	gateway.AllowNetworks = []string{"127.0.0.0/8", "::1/128"}
+
+	return gateway
 }
 
 // Mint makes another identity in a development mesh, adds it to mesh.json and
 // returns it.
-func Mint(dir, domain, path string) (*DevIdentity, error) {
-	m, err := ReadDevMesh(dir)
+func Mint(dir, domain, path string) (*Identity, error) {
+	m, err := ReadMesh(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s has no development mesh: start one with roster dev --dir: %w", dir, err)
 	}
-	i := slices.IndexFunc(m.Domains, func(d DevDomain) bool { return d.TrustDomain == domain })
+	i := slices.IndexFunc(m.Domains, func(d Domain) bool { return d.TrustDomain == domain })
 	if i < 0 {
 		return nil, fmt.Errorf("the mesh in %s has no domain %q", dir, domain)
 	}
@@ -241,7 +240,7 @@ func Mint(dir, domain, path string) (*DevIdentity, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Identities = slices.DeleteFunc(d.Identities, func(o DevIdentity) bool { return o.SPIFFEID == id.SPIFFEID })
+	d.Identities = slices.DeleteFunc(d.Identities, func(o Identity) bool { return o.SPIFFEID == id.SPIFFEID })
 	d.Identities = append(d.Identities, id)
 	return &id, m.write(dir)
 }

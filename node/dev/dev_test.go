@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"bytes"
@@ -15,24 +15,25 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
 
 // runDev runs a development mesh in the background and returns its description
 // once it is ready, what it printed, and its end.
-func runDev(tb testing.TB, o DevOptions) (m *DevMesh, printed func() string, stop func() error) {
+func runDev(tb testing.TB, o Options) (m *Mesh, printed func() string, stop func() error) {
 	tb.Helper()
 	var out syncBuffer
 	o.Out, o.Program = &out, "roster"
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Dev(ctx, o) }()
+	go func() { done <- Run(ctx, o) }()
 	stop = sync.OnceValue(func() error {
 		cancel()
 		select {
 		case err := <-done:
 			return err
-		case <-time.After(closeTimeout + 5*time.Second):
+		case <-time.After(node.CloseTimeout + 5*time.Second):
 			return fmt.Errorf("dev did not end")
 		}
 	})
@@ -41,9 +42,9 @@ func runDev(tb testing.TB, o DevOptions) (m *DevMesh, printed func() string, sto
 			tb.Error(err)
 		}
 	})
-	deadline := time.After(devReadyTimeout)
+	deadline := time.After(readyTimeout)
 	for {
-		if m, err := ReadDevMesh(o.Dir); err == nil && m.Ready {
+		if m, err := ReadMesh(o.Dir); err == nil && m.Ready {
 			return m, out.String, stop
 		}
 		select {
@@ -75,7 +76,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-func reader(tb testing.TB, d DevDomain, node int) *apiclient.Client {
+func reader(tb testing.TB, d Domain, node int) *apiclient.Client {
 	tb.Helper()
 	c, err := d.client(d.Nodes[node].API, "/client/reader")
 	if err != nil {
@@ -91,7 +92,7 @@ func reader(tb testing.TB, d DevDomain, node int) *apiclient.Client {
 // Requirement: OPS-001, OPS-002, MESH-001
 func TestDevIsAMesh(t *testing.T) {
 	dir := t.TempDir()
-	o := DevOptions{Domains: 3, Nodes: 1, Port: 0, Dir: dir, Sample: 12}
+	o := Options{Domains: 3, Nodes: 1, Port: 0, Dir: dir, Sample: 12}
 	m, printed, stop := runDev(t, o)
 	requireCrossing(t, m)
 	for _, want := range []string{"curl -K " + filepath.Join(dir, "curlrc"), "/ad/l?agent=", "/discovery/query' -H ", "/proof'", "roster verify --bundle"} {
@@ -123,7 +124,7 @@ func TestDevIsAMesh(t *testing.T) {
 
 // requireCrossing fails unless gamma.test shows an agent of alpha.test with
 // verified provenance, and a proof that holds.
-func requireCrossing(t *testing.T, m *DevMesh) {
+func requireCrossing(t *testing.T, m *Mesh) {
 	t.Helper()
 	alpha, gamma := m.Domains[0], m.Domains[2]
 	c := reader(t, gamma, 0)
@@ -162,7 +163,7 @@ func TestDevNamesATakenPort(t *testing.T) {
 	}
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
-	err = Dev(t.Context(), DevOptions{Domains: 1, Nodes: 1, Port: port, Dir: t.TempDir(), Out: &syncBuffer{}})
+	err = Run(t.Context(), Options{Domains: 1, Nodes: 1, Port: port, Dir: t.TempDir(), Out: &syncBuffer{}})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(port)) || !strings.Contains(err.Error(), "--port") {
 		t.Errorf("got %v, want the port and --port", err)
 	}
@@ -174,12 +175,12 @@ func TestDevNamesATakenPort(t *testing.T) {
 // A minted identity works at once and stands in mesh.json.
 func TestMint(t *testing.T) {
 	dir := t.TempDir()
-	runDev(t, DevOptions{Domains: 1, Nodes: 1, Port: 0, Dir: dir})
+	runDev(t, Options{Domains: 1, Nodes: 1, Port: 0, Dir: dir})
 	id, err := Mint(dir, "alpha.test", "/agent/zoe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := ReadDevMesh(dir)
+	m, err := ReadMesh(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func TestMint(t *testing.T) {
 func BenchmarkCrossing(b *testing.B) {
 	for _, gossip := range []bool{true, false} {
 		b.Run(fmt.Sprintf("gossip=%t", gossip), func(b *testing.B) {
-			m, _, _ := runDev(b, DevOptions{Domains: 3, Nodes: 1, Port: 0, Dir: b.TempDir(), noGossip: !gossip})
+			m, _, _ := runDev(b, Options{Domains: 3, Nodes: 1, Port: 0, Dir: b.TempDir(), noGossip: !gossip})
 			owner, err := m.Domains[0].client(m.Domains[0].Nodes[0].API, "/agent/ada")
 			if err != nil {
 				b.Fatal(err)
@@ -254,7 +255,7 @@ func awaitAgent(b testing.TB, c *apiclient.Client, name string) {
 
 // What stays at home has a record there, no proof, and nothing anywhere else.
 func TestWhatStaysAtHome(t *testing.T) {
-	m, _, _ := runDev(t, DevOptions{Domains: 2, Nodes: 1, Port: 0, Dir: t.TempDir()})
+	m, _, _ := runDev(t, Options{Domains: 2, Nodes: 1, Port: 0, Dir: t.TempDir()})
 	ada, err := m.Domains[0].client(m.Domains[0].Nodes[0].API, "/agent/ada")
 	if err != nil {
 		t.Fatal(err)

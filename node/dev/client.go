@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"context"
@@ -18,17 +18,17 @@ import (
 )
 
 // identity returns the files of one of d's identities.
-func (d *DevDomain) identity(path string) (DevIdentity, error) {
+func (d *Domain) identity(path string) (Identity, error) {
 	for _, id := range d.Identities {
 		if id.SPIFFEID == "spiffe://"+d.TrustDomain+path {
 			return id, nil
 		}
 	}
-	return DevIdentity{}, fmt.Errorf("%s has no identity %s", d.TrustDomain, path)
+	return Identity{}, fmt.Errorf("%s has no identity %s", d.TrustDomain, path)
 }
 
 // client returns a client of one of d's nodes with one of d's identities.
-func (d *DevDomain) client(base, path string) (*apiclient.Client, error) {
+func (d *Domain) client(base, path string) (*apiclient.Client, error) {
 	id, err := d.identity(path)
 	if err != nil {
 		return nil, err

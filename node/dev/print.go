@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"bytes"
@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/roster-mesh/roster/node"
 )
 
 // writeFiles writes what people's tools read: all certificate authorities in one
 // file, curlrc without an identity, and for roster env.sh, which makes it the
 // commissioner, and operator.sh, which makes it the operator.
-func (m *devMesh) writeFiles() error {
+func (m *runningMesh) writeFiles() error {
 	var cas bytes.Buffer
 	for _, d := range m.Domains {
 		b, err := os.ReadFile(d.Bundle)
@@ -23,15 +25,15 @@ func (m *devMesh) writeFiles() error {
 	}
 	all := filepath.Join(m.opt.Dir, "ca.pem")
 	return errors.Join(
-		writeFile(all, cas.Bytes(), 0o644),
-		writeFile(filepath.Join(m.opt.Dir, "curlrc"), fmt.Appendf(nil, "cacert = %q\nsilent\nshow-error\nfail-with-body\n", all), 0o644),
+		node.ReplaceFile(all, cas.Bytes(), 0o644),
+		node.ReplaceFile(filepath.Join(m.opt.Dir, "curlrc"), fmt.Appendf(nil, "cacert = %q\nsilent\nshow-error\nfail-with-body\n", all), 0o644),
 		m.writeEnv("env.sh", "/tool/commissioner", all),
 		m.writeEnv("operator.sh", "/ops/operator", all),
 	)
 }
 
 // writeEnv writes the script by which roster speaks to the first domain as the identity at path.
-func (m *devMesh) writeEnv(name, path, bundle string) error {
+func (m *runningMesh) writeEnv(name, path, bundle string) error {
 	first := m.Domains[0]
 	id, err := first.identity(path)
 	if err != nil {
@@ -39,11 +41,11 @@ func (m *devMesh) writeEnv(name, path, bundle string) error {
 	}
 	env := fmt.Sprintf("export ROSTER_ADDRESS=%s\nexport ROSTER_BUNDLE=%s\nexport ROSTER_CERT=%s\nexport ROSTER_KEY=%s\n",
 		shellQuote(first.Nodes[0].API), shellQuote(bundle), shellQuote(id.Cert), shellQuote(id.Key))
-	return writeFile(filepath.Join(m.opt.Dir, name), []byte(env), 0o644)
+	return node.ReplaceFile(filepath.Join(m.opt.Dir, name), []byte(env), 0o644)
 }
 
 // printReady tells a newcomer what runs and what to try.
-func (m *devMesh) printReady() {
+func (m *runningMesh) printReady() {
 	m.note("\nReady.\n")
 	for _, d := range m.Domains {
 		for _, n := range d.Nodes {
@@ -77,7 +79,7 @@ func (m *devMesh) printReady() {
 	m.note("Logs are beside each node's configuration. Ctrl-C ends the mesh.")
 }
 
-func pids(d DevDomain) string {
+func pids(d Domain) string {
 	var b strings.Builder
 	for _, n := range d.Nodes {
 		fmt.Fprintf(&b, " %d", n.PID)

@@ -1,4 +1,4 @@
-package node
+package dev
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// DevOptions say what development mesh to run.
-type DevOptions struct {
+// Options say what development mesh to run.
+type Options struct {
 	Domains   int    // 1 to 10
 	Nodes     int    // per domain: 1, 3 or 5
 	Processes bool   // each node a child process of its own
@@ -35,10 +35,10 @@ type DevOptions struct {
 }
 
 // Check reports the first of the options, by its flag, that no mesh can have.
-func (o *DevOptions) Check() error {
+func (o *Options) Check() error {
 	switch {
-	case o.Domains < 1 || o.Domains > len(devDomainNames):
-		return fmt.Errorf("--domains is %d; it is 1 to %d", o.Domains, len(devDomainNames))
+	case o.Domains < 1 || o.Domains > len(domainNames):
+		return fmt.Errorf("--domains is %d; it is 1 to %d", o.Domains, len(domainNames))
 	case o.Nodes != 1 && o.Nodes != 3 && o.Nodes != 5:
 		return fmt.Errorf("--nodes is %d; a domain has 1, 3 or 5 nodes", o.Nodes)
 	case o.Port < 0 || o.Port > 65535:
@@ -49,20 +49,20 @@ func (o *DevOptions) Check() error {
 	return nil
 }
 
-// A devMesh is a running development mesh.
-type devMesh struct {
-	*DevMesh
-	opt    DevOptions
+// A runningMesh is a running development mesh.
+type runningMesh struct {
+	*Mesh
+	opt    Options
 	ports  *portPlan // of the nodes that have not been started yet
-	nodes  []devNode
+	nodes  []startedNode
 	agents []sampleAgent
 }
 
-// Dev runs whole domains on loopback until ctx ends: each with its own
+// Run runs whole domains on loopback until ctx ends: each with its own
 // certificate authority, peered with all others, with sample agents that
 // register and refresh through the API as any agent would. It prints where
 // everything is once a lookup crosses the mesh.
-func Dev(ctx context.Context, o DevOptions) (err error) {
+func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Check(); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 		return err
 	}
 	defer ports.close()
-	m := &devMesh{DevMesh: plan, opt: o, ports: ports}
+	m := &runningMesh{Mesh: plan, opt: o, ports: ports}
 	if err := m.write(o.Dir); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func Dev(ctx context.Context, o DevOptions) (err error) {
 }
 
 // interrupted hides the errors that being told to stop causes.
-func (m *devMesh) interrupted(ctx context.Context, err error) error {
+func (m *runningMesh) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -109,11 +109,11 @@ func absolute(dir string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// devReadyTimeout bounds the whole start.
-const devReadyTimeout = 60 * time.Second
+// readyTimeout bounds the whole start.
+const readyTimeout = 60 * time.Second
 
-func (m *devMesh) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
+func (m *runningMesh) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	m.note("Starting %d domains of %d in %s.", len(m.Domains), len(m.Domains[0].Nodes), m.opt.Dir)
 	m.note("This is a development mesh: everything is readable by everybody and exported to every domain.")
@@ -140,8 +140,8 @@ func (m *devMesh) start(ctx context.Context) error {
 
 // markReady says in mesh.json whether everything runs. Identities that were
 // minted meanwhile stay.
-func (m *devMesh) markReady(ready bool) error {
-	now, err := ReadDevMesh(m.opt.Dir)
+func (m *runningMesh) markReady(ready bool) error {
+	now, err := ReadMesh(m.opt.Dir)
 	if err != nil {
 		return err
 	}
@@ -152,10 +152,10 @@ func (m *devMesh) markReady(ready bool) error {
 	return m.write(m.opt.Dir)
 }
 
-func (m *devMesh) note(format string, args ...any) { fmt.Fprintf(m.opt.Out, format+"\n", args...) }
+func (m *runningMesh) note(format string, args ...any) { fmt.Fprintf(m.opt.Out, format+"\n", args...) }
 
 // startNodes starts every node and waits until each has a leader and keys.
-func (m *devMesh) startNodes(ctx context.Context) error {
+func (m *runningMesh) startNodes(ctx context.Context) error {
 	for i := range m.Domains {
 		for j := range m.Domains[i].Nodes {
 			d := &m.Domains[i].Nodes[j]
@@ -182,7 +182,7 @@ func (m *devMesh) startNodes(ctx context.Context) error {
 }
 
 // stop ends every node.
-func (m *devMesh) stop() error {
+func (m *runningMesh) stop() error {
 	var g errgroup.Group
 	for _, n := range m.nodes {
 		g.Go(n.stop)
@@ -192,7 +192,7 @@ func (m *devMesh) stop() error {
 
 // peerAll makes every domain a peer of every other, by the operator's command of
 // each.
-func (m *devMesh) peerAll(ctx context.Context) error {
+func (m *runningMesh) peerAll(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, at := range m.Domains {
 		for _, peer := range m.Domains {
@@ -216,7 +216,7 @@ func (m *devMesh) peerAll(ctx context.Context) error {
 }
 
 // peering is what another domain needs to know of d.
-func (d *DevDomain) peering() (directory.Peering, error) {
+func (d *Domain) peering() (directory.Peering, error) {
 	bundle, err := bundleOf(d.Bundle, d.TrustDomain)
 	if err != nil {
 		return directory.Peering{}, err
@@ -233,7 +233,7 @@ func (d *DevDomain) peering() (directory.Peering, error) {
 
 // awaitMesh waits until every node shows every sample agent and has met a node
 // of every domain in the gossip pool.
-func (m *devMesh) awaitMesh(ctx context.Context) error {
+func (m *runningMesh) awaitMesh(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range m.Domains {
 		for _, n := range d.Nodes {
@@ -257,7 +257,7 @@ func (m *devMesh) awaitMesh(ctx context.Context) error {
 }
 
 // hasMet reports whether a node has met one of every domain.
-func (m *devMesh) hasMet(ctx context.Context, c *apiclient.Client) error {
+func (m *runningMesh) hasMet(ctx context.Context, c *apiclient.Client) error {
 	members, _, err := c.Members(ctx)
 	if err != nil {
 		return err
