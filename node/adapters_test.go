@@ -8,7 +8,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/policy"
 )
 
 // Under the policy that is shipped nothing is in the mesh's stream, and least of
@@ -36,12 +36,12 @@ func TestNothingIsGrantedToAMeshThatIsNotThereYet(t *testing.T) {
 		{"development", true, []directory.Peering{peer(directory.PeeringActive, true)}, 1},
 		{"development", false, nil, 0},
 	} {
-		policy, err := trust.NewPolicy(c.policy, alpha)
+		decider, err := policy.New(c.policy, alpha)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := consensus.Subject{Agent: "helper", Owner: ada, Projection: &directory.Projection{}, Visibility: directory.Visibility{Mesh: c.mesh}}
-		if got := grants(policy, c.peerings, s); len(got) != c.want {
+		if got := grants(decider, c.peerings, s); len(got) != c.want {
 			t.Errorf("%s with %v and visibility %v: %v", c.policy, c.peerings, s.Visibility, got)
 		}
 	}
@@ -60,7 +60,7 @@ func TestWhatDiffersByPeerIsGrantedToEach(t *testing.T) {
 		{Domain: gamma, State: directory.PeeringActive, Mesh: true},
 	}
 	const allowed = `@id("some") permit (principal, action == Action::"export", resource) when { resource.visible && !(principal == Peer::"gamma.test" && resource.agent like "secret*") };`
-	policy, err := trust.ParsePolicy("test.cedar", []byte(allowed), alpha)
+	decider, err := policy.Parse("test.cedar", []byte(allowed), alpha)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestWhatDiffersByPeerIsGrantedToEach(t *testing.T) {
 	} {
 		s := consensus.Subject{Agent: c.agent, Projection: &directory.Projection{}, Visibility: c.v}
 		var got []directory.Audience
-		for _, g := range grants(policy, peerings, s) {
+		for _, g := range grants(decider, peerings, s) {
 			got = append(got, g.Audience)
 		}
 		if !slices.Equal(got, c.want) {

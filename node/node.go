@@ -49,6 +49,8 @@ import (
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/audit"
+	"github.com/roster-mesh/roster/trust/policy"
 )
 
 // Env is what surrounds a node: the machine's network, the configured files and
@@ -77,9 +79,9 @@ type Node struct {
 	keys    chan struct{} // holds one: who may change key
 	key     *trust.Key
 	keyring *trust.Keyring
-	policy  *trust.Policy
+	policy  *policy.Policy
 	callers *trust.Callers
-	trail   *trust.Audit
+	trail   *audit.Log
 	view    *directory.View
 	finder  *discovery.Finder
 	store   *consensus.Store

@@ -5,13 +5,13 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/policy"
 )
 
 // policyFile is what errors call the domain's policy.
 const policyFile = "policy.cedar"
 
-func checkPolicy(text []byte) error { return trust.CheckPolicy(policyFile, text) }
+func checkPolicy(text []byte) error { return policy.Check(policyFile, text) }
 
 // enact puts the domain's policy in force at this node.
 func (n *Node) enact(text []byte, revision uint64) {

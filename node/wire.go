@@ -18,6 +18,8 @@ import (
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/node/memory"
 	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/audit"
+	"github.com/roster-mesh/roster/trust/policy"
 )
 
 // wire starts the parts of a node in one straight line. What each part starts is
@@ -106,7 +108,7 @@ func (n *Node) wireTrust() (err error) {
 		return fmt.Errorf("data: the signing key: %w", err)
 	}
 	n.keyring = trust.NewKeyring(td, n.key, n.bundles)
-	if n.policy, err = trust.NewPolicy(n.cfg.Policy, td); err != nil {
+	if n.policy, err = policy.New(n.cfg.Policy, td); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
 	n.policy.Exports(n.exportsTo)
@@ -115,7 +117,7 @@ func (n *Node) wireTrust() (err error) {
 
 // wireAudit opens the trail of changes and refusals.
 func (n *Node) wireAudit() error {
-	trail, err := trust.OpenAudit(filepath.Join(n.cfg.Data, "audit.jsonl"), trust.AuditOptions{
+	trail, err := audit.Open(filepath.Join(n.cfg.Data, "audit.jsonl"), audit.Options{
 		Size: n.cfg.Audit.Size << 20, Files: n.cfg.Audit.Files, Keep: n.cfg.Audit.Keep, Logger: n.log,
 	})
 	if err != nil {

@@ -34,6 +34,9 @@ var layers = map[string][]string{
 	"consensus":  {"directory", "directory/problem", "table"},
 	"federation": {"directory", "directory/contain", "directory/problem", "table", "federation/store"},
 	"gateway":    {"directory"},
+	// rooms of trust
+	"trust/policy": {"directory"},
+	"trust/audit":  {"directory"},
 	// rooms of federation
 	"federation/store": {},
 	"api":              {"directory", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client"},
@@ -42,12 +45,12 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "node/memory"},
+	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "node/memory"},
 	// rooms of node
 	"node/memory": {},
 	"node/dev":    {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"}, // consensus: the timing of loopback
 	// floor 4
-	"cmd/roster":        {"node", "node/dev", "node/memory", "api", "api/client", "api/client/contract", "trust", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
+	"cmd/roster":        {"node", "node/dev", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                     // its client: a running node is scored
@@ -56,7 +59,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -72,7 +75,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/memberlist":          {"federation", "scenarios", "scenarios/mesh"},
 	"go.etcd.io/bbolt":                         {"federation", "consensus"}, // there, whether another process has the log
 	"github.com/go-jose/go-jose/v4":            {"trust"},
-	"github.com/cedar-policy/cedar-go":         {"trust"},
+	"github.com/cedar-policy/cedar-go":         {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":           {"trust"},
 	"google.golang.org/grpc":                   {"trust"}, // which the Workload API speaks
 	"github.com/gorilla/mux":                   {"api"},
@@ -296,6 +299,7 @@ func TestLayeringFindsViolations(t *testing.T) {
 		{"api/a.go", "github.com/go-jose/go-jose/v4/jwt", "which is for trust"},
 		{"federation/a.go", "github.com/spiffe/go-spiffe/v2/bundle/x509bundle", "which is for trust"},
 		{"federation/a.go", "github.com/cedar-policy/cedar-go/types", "which is for trust"},
+		{"trust/a.go", "github.com/cedar-policy/cedar-go/types", "which is for trust/policy"},
 		{"node/a.go", "github.com/gorilla/mux", "which is for api"},
 		{"consensus/a.go", "github.com/prometheus/client_golang/prometheus", "which is for node"},
 		{"node/a.go", "github.com/spf13/cobra", "which is for cmd/roster"},

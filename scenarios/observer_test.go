@@ -84,7 +84,7 @@ func (o *observer) word(first string) string { return fmt.Sprintf("%s%08x", firs
 // govern hides what eve registers.
 func (o *observer) govern() {
 	o.Helper()
-	development, err := os.ReadFile("../trust/policies/development.cedar")
+	development, err := os.ReadFile("../trust/policy/development.cedar")
 	if err != nil {
 		o.Fatal(err)
 	}

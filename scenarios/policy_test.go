@@ -38,7 +38,7 @@ func TestAPolicyChangeTakesEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	development, err := os.ReadFile("../trust/policies/development.cedar")
+	development, err := os.ReadFile("../trust/policy/development.cedar")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestHiddenTakesAsLongAsAbsent(t *testing.T) {
 	}
 	p := startProcesses(t, "--domains", "1", "--sample", "0")
 	ctx := t.Context()
-	development, err := os.ReadFile("../trust/policies/development.cedar")
+	development, err := os.ReadFile("../trust/policy/development.cedar")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -195,9 +194,4 @@ func Saying(err error) string {
 		return string(told)
 	}
 	return "it does not hold"
-}
-
-// hasPrefix reports whether an identity's URI begins with one of them.
-func hasPrefix(id directory.Identity, prefixes []string) bool {
-	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(id.String(), p) })
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust/policy"
 )
 
 // A door is a judge of callers with issuers of every kind, and all that they need
@@ -327,7 +328,7 @@ func TestJWTSVIDsAreForReads(t *testing.T) {
 //
 // Requirement: TRUST-007, AD-039
 func TestOwnIssuersAreAdopted(t *testing.T) {
-	p, err := NewPolicy("shipped", alpha)
+	p, err := policy.New("shipped", alpha)
 	must(t, err)
 	d := newDoor(t, func(cfg *CallersConfig) { cfg.WIMSE[0].Own, cfg.OAuth[0].Own = true, true })
 	p.Adopt(d.OwnPrefixes())

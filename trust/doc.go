@@ -1,5 +1,5 @@
-// Package trust answers who somebody is, what they may do, and who says so
-// (design: trust.md).
+// Package trust establishes who a caller, a node or a domain is, and verifies what
+// they signed (design: trust.md).
 //
 // A node shows itself by an X.509-SVID, which a [Source] holds and swaps, and
 // judges others by the [Bundles] of their trust domains; [ServerTLS],
@@ -16,7 +16,8 @@
 // that is signed is a compact JWS, whose payload is kept as it was received.
 //
 // [Verify] checks a record or a proof file offline by an [Anchor] that the verifier
-// chooses, and [Policy] decides what an identity may do.
+// chooses. What an identity may do is decided in trust/policy, and what it did is
+// written by trust/audit.
 //
 // # Files
 //
@@ -31,8 +32,6 @@
 //	verify, anchor, inclusion, proof, report
 //	                       offline verification
 //	evidence               contradictions
-//	policy*, ruling, cases what an identity may do
-//	audit                  the audit trail
 //	card                   signed A2A cards
 //	ca                     a throw-away authority
 package trust

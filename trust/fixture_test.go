@@ -15,6 +15,12 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
+var (
+	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
+	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
+	gamma = spiffeid.RequireTrustDomainFromString("gamma.test")
+)
+
 // An origin is a trust domain of one node with real certificates.
 type origin struct {
 	td   spiffeid.TrustDomain
@@ -111,4 +117,13 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func identity(t testing.TB, uri string) directory.Identity {
+	t.Helper()
+
+	id, err := directory.ParseIdentity(uri)
+	must(t, err)
+
+	return id
 }

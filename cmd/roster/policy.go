@@ -13,7 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/policy"
 )
 
 func (a *app) policyCommand() *cobra.Command {
@@ -66,7 +66,7 @@ says another version, or any.`,
 				if text, err = os.ReadFile(args[0]); err != nil {
 					return failed(exitFailed, "the file can't be read: %w", err)
 				}
-				if err := trust.CheckPolicy(args[0], text); err != nil {
+				if err := policy.Check(args[0], text); err != nil {
 					return failed(exitFormat, "%w", err)
 				}
 			}
@@ -126,19 +126,19 @@ func (o *offline) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.domain, "domain", "", "the directory's trust domain (needed)")
 }
 
-func (o *offline) load() (*trust.Policy, error) {
+func (o *offline) load() (*policy.Policy, error) {
 	td, err := spiffeid.TrustDomainFromString(o.domain)
 	if err != nil {
 		return nil, usage("--domain: give the directory's trust domain: %w", err)
 	}
 	if o.policy == "shipped" || o.policy == "development" {
-		return trust.NewPolicy(o.policy, td)
+		return policy.New(o.policy, td)
 	}
 	text, err := os.ReadFile(o.policy)
 	if err != nil {
 		return nil, failed(exitFailed, "the policy can't be read: %w", err)
 	}
-	p, err := trust.ParsePolicy(o.policy, text, td)
+	p, err := policy.Parse(o.policy, text, td)
 	if err != nil {
 		return nil, failed(exitFormat, "%w", err)
 	}
@@ -169,7 +169,7 @@ operate the operation. name, owner, origin, types, protocols and by may be there
 			if err != nil {
 				return failed(exitFailed, "the file can't be read: %w", err)
 			}
-			var cases []trust.Case
+			var cases []policy.Case
 			if err := json.Unmarshal(b, &cases, json.RejectUnknownMembers(true)); err != nil {
 				return failed(exitFormat, "%s: %w", args[0], err)
 			}
@@ -180,7 +180,7 @@ operate the operation. name, owner, origin, types, protocols and by may be there
 	return c
 }
 
-func (a *app) check(p *trust.Policy, cases []trust.Case) error {
+func (a *app) check(p *policy.Policy, cases []policy.Case) error {
 	wrong := 0
 	for i, c := range cases {
 		if err := p.Check(c); err != nil {
@@ -197,7 +197,7 @@ func (a *app) check(p *trust.Policy, cases []trust.Case) error {
 
 func (a *app) policyExplainCommand() *cobra.Command {
 	var o offline
-	var q trust.Case
+	var q policy.Case
 	c := &cobra.Command{
 		Use:   "explain WHO ACTION [WHAT]",
 		Short: "Say how a policy answers a question, and which of its policies decide",

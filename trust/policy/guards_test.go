@@ -1,4 +1,4 @@
-package trust
+package policy
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func TestPoliciesInPartsDecideAsWhole(t *testing.T) {
 	}
 	whole := strings.SplitAfter(text.String(), ";\n")
 	for _, one := range append(whole[:len(whole)-1:len(whole)-1], text.String()) {
-		p, err := ParsePolicy("test.cedar", []byte(one), alpha)
+		p, err := Parse("test.cedar", []byte(one), alpha)
 		must(t, err)
 		list, err := cedar.NewPolicyListFromBytes("test.cedar", []byte(one))
 		must(t, err)
@@ -83,7 +83,7 @@ func TestViewsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&text, "@id(\"p%d\") permit (principal, action == Action::\"register\", resource) when { resource.agent == \"a%d\" };\n", i, i)
 	}
-	p, err := ParsePolicy("many.cedar", []byte(text.String()), alpha)
+	p, err := Parse("many.cedar", []byte(text.String()), alpha)
 	must(t, err)
 	for i := range maxViewed/1000 + 10 {
 		p.Register(identity(t, fmt.Sprintf("spiffe://alpha.test/agent/%d", i)), "printer", &directory.Projection{}, mesh)

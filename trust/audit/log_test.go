@@ -1,4 +1,4 @@
-package trust
+package audit
 
 import (
 	"bufio"
@@ -21,21 +21,38 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-func openAudit(t testing.TB, path string, size int64, files int) *Audit {
+func must(t testing.TB, err error) {
 	t.Helper()
-	a, err := OpenAudit(path, AuditOptions{Size: size, Files: files, Logger: slog.New(slog.DiscardHandler)})
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func identity(t testing.TB, uri string) directory.Identity {
+	t.Helper()
+
+	id, err := directory.ParseIdentity(uri)
+	must(t, err)
+
+	return id
+}
+
+func openLog(t testing.TB, path string, size int64, files int) *Log {
+	t.Helper()
+	a, err := Open(path, Options{Size: size, Files: files, Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	t.Cleanup(func() { must(t, a.Close()) })
 	return a
 }
 
-// readTrail returns a file's lines, each of which is whole.
-func readTrail(t testing.TB, path string) (lines []auditLine) {
+// readLog returns a file's lines, each of which is whole.
+func readLog(t testing.TB, path string) (lines []logLine) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	must(t, err)
 	for scan := bufio.NewScanner(bytes.NewReader(b)); scan.Scan(); {
-		var line auditLine
+		var line logLine
 		if err := json.Unmarshal(scan.Bytes(), &line); err == nil {
 			lines = append(lines, line)
 		} else if len(scan.Bytes()) > 0 && scan.Text() != `{"time":"20` {
@@ -53,7 +70,7 @@ func readTrail(t testing.TB, path string) (lines []auditLine) {
 func TestAuditRotates(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must(t, os.WriteFile(path, []byte(`{"time":"20`), 0o600))
-	a := openAudit(t, path, 10_000, 3)
+	a := openLog(t, path, 10_000, 3)
 	var writers sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() {
@@ -76,7 +93,7 @@ func TestAuditRotates(t *testing.T) {
 	for _, f := range files {
 		info, err := os.Stat(f)
 		must(t, err)
-		if info.Size() > 10_000 || len(readTrail(t, f)) == 0 || info.Mode().Perm() != 0o600 {
+		if info.Size() > 10_000 || len(readLog(t, f)) == 0 || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %d bytes, mode %v", f, info.Size(), info.Mode())
 		}
 	}
@@ -92,7 +109,7 @@ func TestAuditFailsClosed(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must(t, os.Symlink("/dev/full", path))
-	a := openAudit(t, path, 1<<20, 2)
+	a := openLog(t, path, 1<<20, 2)
 	if err := a.Intend(directory.Audited{Action: "register"}); directory.ProblemOf(err) != directory.Unavailable {
 		t.Errorf("the intent could not be written: %v", err)
 	}
@@ -105,7 +122,7 @@ func TestAuditFailsClosed(t *testing.T) {
 func TestAuditSamplesRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit.jsonl")
-		a := openAudit(t, path, 10<<20, 2)
+		a := openLog(t, path, 10<<20, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
 		loop.Go(func() { a.Run(ctx) })
@@ -122,7 +139,7 @@ func TestAuditSamplesRefusals(t *testing.T) {
 		}
 		cancel()
 		loop.Wait()
-		lines, counted := readTrail(t, path), uint64(0)
+		lines, counted := readLog(t, path), uint64(0)
 		for _, line := range lines {
 			if line.Phase != "refused" {
 				t.Errorf("a refusal is %q", line.Phase)
@@ -137,7 +154,7 @@ func TestAuditSamplesRefusals(t *testing.T) {
 
 // What a change pays for its two lines.
 func BenchmarkAudit(b *testing.B) {
-	a := openAudit(b, filepath.Join(b.TempDir(), "audit.jsonl"), 64<<20, 2)
+	a := openLog(b, filepath.Join(b.TempDir(), "audit.jsonl"), 64<<20, 2)
 	e := directory.Audited{RequestID: "5b3f6a0e-1f5e-4d5e-8f6e-5a1a0e5b3f6a", Action: "register", Agent: "an-agent.with.a.name",
 		Owner: identity(b, "spiffe://alpha.test/agent/ada"), Actor: identity(b, "spiffe://alpha.test/agent/ada"), Authn: "x509-svid", Policies: []string{"own-registers"}}
 	b.RunParallel(func(p *testing.PB) {
@@ -154,7 +171,7 @@ func BenchmarkAudit(b *testing.B) {
 // there is.
 func TestAuditLines(t *testing.T) {
 	ada := identity(t, "spiffe://alpha.test/agent/ada")
-	all := auditLine{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Count: 1, Audited: directory.Audited{
+	all := logLine{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Count: 1, Audited: directory.Audited{
 		RequestID: "r-1", Action: "register", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a", RID: directory.NewRID(1, [10]byte{2}),
 		RIDs: []directory.RID{directory.NewRID(3, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok", Policies: []string{"p1"},
 		Lifetime: 604800, Credential: 3600,
@@ -164,7 +181,7 @@ func TestAuditLines(t *testing.T) {
 			t.Errorf("this test says nothing of %s", v.Type().Field(i).Name)
 		}
 	}
-	for _, line := range []auditLine{
+	for _, line := range []logLine{
 		all,
 		{Time: time.Unix(1780315200, 120_000_000).UTC(), Phase: "refused", Count: 7, Audited: directory.Audited{Action: "more"}},
 		{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Audited: directory.Audited{
@@ -179,7 +196,7 @@ func TestAuditLines(t *testing.T) {
 			t.Errorf("a line is\n%s, want\n%s", got, want)
 		}
 	}
-	bad := auditLine{Phase: "intent", Audited: directory.Audited{Action: "x", Target: "\xff"}}
+	bad := logLine{Phase: "intent", Audited: directory.Audited{Action: "x", Target: "\xff"}}
 	if got := string(bad.append(nil)); !strings.Contains(got, "\ufffd") {
 		t.Errorf("bytes that are no text are in the trail: %q", got)
 	}
@@ -195,10 +212,10 @@ func TestAuditKeeps(t *testing.T) {
 		old := time.Now().Add(-25 * time.Hour)
 		must(t, os.WriteFile(path+".7", []byte("{}\n"), 0o600)) // of a time when more were kept
 		must(t, os.Chtimes(path+".7", old, old))
-		line := auditLine{Time: old.UTC(), Phase: "intent", Audited: directory.Audited{RequestID: "before", Action: "x"}}
+		line := logLine{Time: old.UTC(), Phase: "intent", Audited: directory.Audited{RequestID: "before", Action: "x"}}
 		must(t, os.WriteFile(path, append(line.append(nil), '\n'), 0o600))
 		must(t, os.Chtimes(path, old, old))
-		a, err := OpenAudit(path, AuditOptions{Size: 1 << 20, Files: 5, Keep: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		a, err := Open(path, Options{Size: 1 << 20, Files: 5, Keep: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
@@ -212,7 +229,7 @@ func TestAuditKeeps(t *testing.T) {
 				t.Errorf("there are %q", files)
 			}
 			for _, f := range files {
-				for _, l := range readTrail(t, f) {
+				for _, l := range readLog(t, f) {
 					ids = append(ids, l.RequestID)
 				}
 			}

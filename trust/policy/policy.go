@@ -1,4 +1,4 @@
-package trust
+package policy
 
 import (
 	_ "embed" // the policy sets
@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	//go:embed policies/shipped.cedar
+	//go:embed shipped.cedar
 	shippedText []byte
-	//go:embed policies/development.cedar
+	//go:embed development.cedar
 	developmentText []byte
 )
 
@@ -29,14 +29,14 @@ type Policy struct {
 	visibility directory.Visibility
 	exported   func(peer spiffeid.TrustDomain) bool // see Exports
 	own        []string                             // see Adopt
-	builtIn    *ruling
-	current    atomic.Pointer[ruling]
+	builtIn    *activeSet
+	current    atomic.Pointer[activeSet]
 	setting    sync.Mutex // held to replace current
 }
 
-// NewPolicy returns one of the sets that are built in, for a directory of
-// domain: "shipped", or "development".
-func NewPolicy(name string, domain spiffeid.TrustDomain) (*Policy, error) {
+// New returns a built-in policy set for the directory of domain: "shipped" or
+// "development".
+func New(name string, domain spiffeid.TrustDomain) (*Policy, error) {
 	switch name {
 	case "shipped":
 		return parsePolicy("shipped.cedar", shippedText, domain, directory.Visibility{})
@@ -52,7 +52,7 @@ func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, v direct
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	p := &Policy{domain: domain, visibility: v}
-	p.builtIn = &ruling{set: set, text: text}
+	p.builtIn = &activeSet{set: set, text: text}
 	p.enforce(set, text, 0)
 	return p, nil
 }
@@ -61,11 +61,11 @@ func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, v direct
 func (p *Policy) enforce(set slicedSet, text []byte, version uint64) {
 	p.setting.Lock()
 	defer p.setting.Unlock()
-	p.replace(&ruling{set: set, text: text, version: version})
+	p.replace(&activeSet{set: set, text: text, version: version})
 }
 
 // replace puts next in the place of what is in force. The caller holds setting.
-func (p *Policy) replace(next *ruling) {
+func (p *Policy) replace(next *activeSet) {
 	next.p, next.over, next.known, next.views = p, make(chan struct{}), map[question]directory.Decision{}, map[viewOf]*view{}
 	old := p.current.Load()
 	if old != nil {
@@ -83,7 +83,7 @@ func (p *Policy) Reconsider() {
 	p.setting.Lock()
 	defer p.setting.Unlock()
 	q := p.current.Load()
-	p.replace(&ruling{set: q.set, text: q.text, version: q.version})
+	p.replace(&activeSet{set: q.set, text: q.text, version: q.version})
 }
 
 // Generation counts what was in force, by the policy's text or by what else answers
@@ -93,14 +93,14 @@ func (p *Policy) Generation() uint64 { return p.current.Load().generation }
 // Changed is closed when Generation has become another one.
 func (p *Policy) Changed() <-chan struct{} { return p.current.Load().over }
 
-// MaxPolicy bounds the text of a domain's policy, in bytes.
-const MaxPolicy = 256 << 10
+// MaxSize bounds the text of a domain's policy, in bytes.
+const MaxSize = 256 << 10
 
-// CheckPolicy says what is wrong with a text of Cedar policies, by file and line. The
-// error is a *directory.Error.
-func CheckPolicy(file string, text []byte) error {
-	if len(text) > MaxPolicy {
-		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed", len(text), MaxPolicy)
+// Check reports the first mistake in a text of Cedar policies, with its file and
+// line. The error is a *directory.Error.
+func Check(file string, text []byte) error {
+	if len(text) > MaxSize {
+		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed", len(text), MaxSize)
 	}
 	if _, err := parsePolicies(file, text); err != nil {
 		return directory.Refuse(directory.BadRequest, "the policy is not good: %w", err)
@@ -108,9 +108,10 @@ func CheckPolicy(file string, text []byte) error {
 	return nil
 }
 
-// ParsePolicy returns the policy of a text, for a directory of domain.
-func ParsePolicy(file string, text []byte, domain spiffeid.TrustDomain) (*Policy, error) {
-	if err := CheckPolicy(file, text); err != nil {
+// Parse returns the policy of a Cedar text for the directory of domain. Its errors
+// are those of [Check].
+func Parse(file string, text []byte, domain spiffeid.TrustDomain) (*Policy, error) {
+	if err := Check(file, text); err != nil {
 		return nil, err
 	}
 	return parsePolicy(file, text, domain, directory.Visibility{})
@@ -145,7 +146,7 @@ func (p *Policy) InForce() (text []byte, version uint64) {
 
 // With returns what p would be with another text. p stays as it is.
 func (p *Policy) With(file string, text []byte) (*Policy, error) {
-	o, err := ParsePolicy(file, text, p.domain)
+	o, err := Parse(file, text, p.domain)
 	if err == nil {
 		o.visibility, o.own = p.visibility, p.own
 	}
@@ -198,7 +199,7 @@ func (p *Policy) Export(peer spiffeid.TrustDomain, agent string, owner directory
 	return p.current.Load().export(peer, agent, owner, v, proj)
 }
 
-func (q *ruling) export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, proj *directory.Projection) directory.Decision {
+func (q *activeSet) export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, proj *directory.Projection) directory.Decision {
 	s := q.set[askExport]
 	r := registration{visible: v.Mesh || slices.Contains(v.Peers, peer)}
 	r.exported = s.looksAt(looksAtExported) && q.p.exported != nil && q.p.exported(peer)

@@ -1,4 +1,4 @@
-package trust
+package audit
 
 import (
 	"context"
@@ -15,25 +15,24 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// AuditOptions bounds an audit trail.
-type AuditOptions struct {
+// Options bounds an audit log.
+type Options struct {
 	Size  int64 // bytes of one file; the next line begins another
-	Files int   // that are kept, the newest among them
-	// Keep is for how long a line is kept, and no longer than for the part of that which
-	// one file covers; 0 is as long as there is room. It needs two files.
+	Files int   // files kept, including the current one
+	// Keep is how long a line is kept, plus at most the time that one file covers.
+	// 0 keeps lines until Files are full. A Keep needs two files.
 	Keep   time.Duration
 	Logger *slog.Logger
 }
 
-// An Audit is a node's audit trail: a file of JSON lines, and its older parts with
-// .1, .2 and so on behind the name. A line has been handed to the operating system
-// when the call that writes it returns, so that a killed process loses none. It is
-// safe for concurrent use.
-type Audit struct {
+// A Log is a node's audit log: a file of JSON lines, and its older parts with the
+// suffixes .1, .2 and so on. The operating system has a line when the call that writes
+// it returns, so a killed process loses none. A Log is safe for concurrent use.
+type Log struct {
 	path string
-	o    AuditOptions
+	o    Options
 
-	refusals chan directory.Audited // bounded; what finds no room is counted in dropped
+	refusals chan directory.Audited // bounded; refusals beyond it are counted in dropped
 	dropped  atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
@@ -45,20 +44,20 @@ type Audit struct {
 	oldest, newest time.Time
 }
 
-// auditLine is one line of the trail.
-type auditLine struct {
+// logLine is one line of the log.
+type logLine struct {
 	Time  time.Time `json:"time"`
 	Phase string    `json:"phase"` // intent, outcome, refused, missing
 	directory.Audited
-	Count uint64 `json:"count,omitzero"` // of refusals that have no line of their own, or of lines that are missing here
+	Count uint64 `json:"count,omitzero"` // of refusals without a line of their own, or of lines missing here
 }
 
-// auditRooms has the memory of lines that were written.
-var auditRooms = sync.Pool{New: func() any { return new([]byte) }}
+// lineBuffers reuses the memory of written lines.
+var lineBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// append appends the line as its JSON: two are written for each change and for each
-// invocation, which a codec by reflection would be a good part of.
-func (l *auditLine) append(b []byte) []byte {
+// append appends the line as JSON. It uses no reflection, because each change and
+// each invocation writes two lines.
+func (l *logLine) append(b []byte) []byte {
 	b = append(l.Time.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano), '"')
 	b = directory.AppendText(b, "phase", l.Phase)
 	text := func(name, s string) {
@@ -107,13 +106,13 @@ func appendTexts[T any](b []byte, name string, all []T, text func(T) string) []b
 	return append(b, ']')
 }
 
-// OpenAudit opens the trail at path, or begins one.
-func OpenAudit(path string, o AuditOptions) (*Audit, error) {
-	a := &Audit{path: path, o: o, refusals: make(chan directory.Audited, maxRefusals)}
+// Open opens the log at path, and creates it if there is none.
+func Open(path string, o Options) (*Log, error) {
+	a := &Log{path: path, o: o, refusals: make(chan directory.Audited, maxRefusals)}
 	return a, a.open()
 }
 
-func (a *Audit) open() error {
+func (a *Log) open() error {
 	f, err := os.OpenFile(a.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -132,7 +131,7 @@ func (a *Audit) open() error {
 	return nil
 }
 
-// began returns when a file's first line was written, or otherwise where it has none.
+// began returns the time of a file's first line, or otherwise if it has none.
 func began(f *os.File, otherwise time.Time) time.Time {
 	head := make([]byte, len(`{"time":"`)+len(time.RFC3339Nano)+1)
 	n, _ := f.ReadAt(head, 0)
@@ -144,7 +143,7 @@ func began(f *os.File, otherwise time.Time) time.Time {
 }
 
 // Close closes the file. Nothing is written after it.
-func (a *Audit) Close() error {
+func (a *Log) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.file == nil {
@@ -155,26 +154,26 @@ func (a *Audit) Close() error {
 	return f.Close()
 }
 
-// Intend writes that a change is about to be proposed. Where that fails, the change
-// must not be made: the error is Unavailable.
-func (a *Audit) Intend(e directory.Audited) error {
-	if err := a.write(&auditLine{Time: time.Now().UTC(), Phase: "intent", Audited: e}); err != nil {
+// Intend writes that a change is about to be proposed. If it fails, the change must
+// not be made; the error is Unavailable.
+func (a *Log) Intend(e directory.Audited) error {
+	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: "intent", Audited: e}); err != nil {
 		return directory.Refuse(directory.Unavailable, "this node's audit trail can't be written, and no change is made without it; nothing was changed: use another node: %w", err)
 	}
 	return nil
 }
 
-// Done writes what became of a change that was intended.
-func (a *Audit) Done(e directory.Audited) {
-	if err := a.write(&auditLine{Time: time.Now().UTC(), Phase: "outcome", Audited: e}); err != nil {
+// Done writes the outcome of an intended change.
+func (a *Log) Done(e directory.Audited) {
+	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: "outcome", Audited: e}); err != nil {
 		a.o.Logger.Error("the outcome of a change is missing in the audit trail", "request_id", e.RequestID, "action", e.Action, "outcome", e.Outcome, "err", err)
 	}
 }
 
-// Err returns nil while the trail can be written, so that no change is refused for it.
-// Where the last line could not be, it is tried again, without one that waits. Else it
-// waits for no disk: one that hangs is to be told by metrics.
-func (a *Audit) Err() error {
+// Err returns nil if the log can be written, so that no change is refused for it. If
+// the last write failed, Err tries again; otherwise it does no I/O, so that a disk that
+// hangs cannot stop the metrics that report it.
+func (a *Log) Err() error {
 	if a.missing.Load() == 0 {
 		return nil
 	}
@@ -186,9 +185,9 @@ func (a *Audit) Err() error {
 	return a.put(nil, time.Now())
 }
 
-func (a *Audit) write(line *auditLine) error {
-	room := auditRooms.Get().(*[]byte)
-	defer auditRooms.Put(room)
+func (a *Log) write(line *logLine) error {
+	room := lineBuffers.Get().(*[]byte)
+	defer lineBuffers.Put(room)
 	*room = append(line.append((*room)[:0]), '\n')
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -199,11 +198,11 @@ func (a *Audit) write(line *auditLine) error {
 	return err
 }
 
-// put writes lines of now, behind one that says how many are missing there, if any are.
+// put writes lines of now. If lines are missing, one with their count comes first.
 // The caller holds mu.
-func (a *Audit) put(b []byte, now time.Time) error {
+func (a *Log) put(b []byte, now time.Time) error {
 	if n := a.missing.Load(); n > 0 {
-		gap := auditLine{Time: now.UTC(), Phase: "missing", Count: n}
+		gap := logLine{Time: now.UTC(), Phase: "missing", Count: n}
 		b = append(append(gap.append(nil), '\n'), b...)
 	}
 	if a.file == nil {
@@ -234,9 +233,9 @@ func (a *Audit) put(b []byte, now time.Time) error {
 	return nil
 }
 
-// rotate gives each file the next number, lets the oldest go and begins a new one.
+// rotate gives each file the next number, removes the oldest and begins a new one.
 // The caller holds mu.
-func (a *Audit) rotate() error {
+func (a *Log) rotate() error {
 	if _, err := os.Lstat(a.path); err == nil { // else it has its number already, and the next one could not be begun
 		if a.o.Files == 1 {
 			if err := os.Remove(a.path); err != nil {
@@ -257,17 +256,17 @@ func (a *Audit) rotate() error {
 	return old.Close()
 }
 
-// part is what a file of the trail is called: 0 is the one that is written.
-func (a *Audit) part(i int) string {
+// part returns the path of a file of the log; 0 is the current one.
+func (a *Log) part(i int) string {
 	if i == 0 {
 		return a.path
 	}
 	return a.path + "." + strconv.Itoa(i)
 }
 
-// expire begins a new file where the one that is written covers its part of Keep, and
-// removes the older ones whose last line is older than Keep.
-func (a *Audit) expire() {
+// expire rotates if the current file covers its share of Keep, and removes older files
+// whose last line is older than Keep.
+func (a *Log) expire() {
 	if a.o.Keep == 0 {
 		return
 	}
@@ -295,21 +294,20 @@ func (a *Audit) expire() {
 	}
 }
 
-// expireEvery is how often it is looked for what is too old.
+// expireEvery is the interval between checks for expired files.
 const expireEvery = 10 * time.Minute
 
-// Bounds of refusals in the trail: within a minute, an identity has so many lines
-// of its own and then a count, and of so many identities; of the rest there is one
-// count.
+// Bounds of refusals in the log. Within refusalWindow each of refusalIdentities has
+// refusalLines lines and then a count; all other identities share one count.
 const (
-	maxRefusals       = 1024 // that wait
+	maxRefusals       = 1024 // queued
 	refusalWindow     = time.Minute
 	refusalLines      = 10
 	refusalIdentities = 1000
 )
 
-// Refused notes a refusal. It never waits.
-func (a *Audit) Refused(e directory.Audited) {
+// Refused queues a refusal. It never blocks.
+func (a *Log) Refused(e directory.Audited) {
 	select {
 	case a.refusals <- e:
 	default:
@@ -317,9 +315,9 @@ func (a *Audit) Refused(e directory.Audited) {
 	}
 }
 
-// Run writes refusals until ctx ends, and then what it has, and removes what is too
-// old.
-func (a *Audit) Run(ctx context.Context) {
+// Run writes queued refusals and removes expired files until ctx ends. It then writes
+// the refusals that are still queued.
+func (a *Log) Run(ctx context.Context) {
 	ticker := time.NewTicker(refusalWindow)
 	defer ticker.Stop()
 	aging := time.NewTicker(expireEvery)
@@ -344,30 +342,30 @@ func (a *Audit) Run(ctx context.Context) {
 	}
 }
 
-func (a *Audit) refused(e directory.Audited, counts map[directory.Identity]uint64) {
+func (a *Log) refused(e directory.Audited, counts map[directory.Identity]uint64) {
 	if _, known := counts[e.Actor]; !known && len(counts) >= refusalIdentities {
 		a.dropped.Add(1)
 		return
 	}
 	if counts[e.Actor]++; counts[e.Actor] <= refusalLines {
-		a.refusal(auditLine{Audited: e})
+		a.refusal(logLine{Audited: e})
 	}
 }
 
-// tally writes how many refusals have no line of their own, and begins anew.
-func (a *Audit) tally(counts map[directory.Identity]uint64) {
+// tally writes the counts of refusals without a line of their own, and resets them.
+func (a *Log) tally(counts map[directory.Identity]uint64) {
 	for id, n := range counts {
 		if n > refusalLines {
-			a.refusal(auditLine{Audited: directory.Audited{Action: "more", Actor: id}, Count: n - refusalLines})
+			a.refusal(logLine{Audited: directory.Audited{Action: "more", Actor: id}, Count: n - refusalLines})
 		}
 	}
 	clear(counts)
 	if n := a.dropped.Swap(0); n > 0 {
-		a.refusal(auditLine{Audited: directory.Audited{Action: "more of anybody"}, Count: n})
+		a.refusal(logLine{Audited: directory.Audited{Action: "more of anybody"}, Count: n})
 	}
 }
 
-func (a *Audit) refusal(line auditLine) {
+func (a *Log) refusal(line logLine) {
 	line.Time, line.Phase = time.Now().UTC(), "refused"
 	if err := a.write(&line); err != nil {
 		a.o.Logger.Warn("a refusal is missing in the audit trail", "err", err)

@@ -1,4 +1,4 @@
-package trust
+package policy
 
 import (
 	"fmt"
@@ -53,18 +53,18 @@ func TestPolicyMistakesAreNamed(t *testing.T) {
 		"@id(\"a\") permit (principal, action == Action::\"fly\", resource);":                                             `my.cedar:1: there is no action Action::"fly"`,
 		"@id(\"a\") permit (principal, action, resource);\n@id(\"b\") permit (principal, action, resource) when { 1 + };": "my.cedar:2",
 	} {
-		if err := CheckPolicy("my.cedar", []byte(text)); directory.ProblemOf(err) != directory.BadRequest || !strings.Contains(err.Error(), want) {
+		if err := Check("my.cedar", []byte(text)); directory.ProblemOf(err) != directory.BadRequest || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, not %q", text, err, want)
 		}
 	}
-	if err := CheckPolicy("my.cedar", make([]byte, MaxPolicy+1)); directory.ProblemOf(err) != directory.TooLarge {
+	if err := Check("my.cedar", make([]byte, MaxSize+1)); directory.ProblemOf(err) != directory.TooLarge {
 		t.Errorf("too large a text: %v", err)
 	}
 }
 
 // Requirement: TRUST-012, TRUST-013
 func TestAThousandCases(t *testing.T) {
-	p, err := ParsePolicy("many.cedar", manyPolicies(100), alpha)
+	p, err := Parse("many.cedar", manyPolicies(100), alpha)
 	must(t, err)
 	cases := []Case{
 		{Who: "", Action: "read", What: "a", Expect: "deny"},
@@ -117,7 +117,7 @@ func hundredOf(action string) []byte {
 func BenchmarkDecisionAllBear(b *testing.B) {
 	ada, e := identity(b, "spiffe://alpha.test/agent/ada"), entryOf(b, alpha, mesh)
 	for _, action := range []string{"register", "read"} {
-		p, err := ParsePolicy("all.cedar", hundredOf(action), alpha)
+		p, err := Parse("all.cedar", hundredOf(action), alpha)
 		must(b, err)
 		b.Run(action, func(b *testing.B) {
 			b.ReportAllocs()
@@ -135,7 +135,7 @@ func BenchmarkDecisionAllBear(b *testing.B) {
 
 // A decision at 100 policies that is not remembered (the bar: 10 µs), and one that is.
 func BenchmarkDecision(b *testing.B) {
-	p, err := ParsePolicy("many.cedar", manyPolicies(100), alpha)
+	p, err := Parse("many.cedar", manyPolicies(100), alpha)
 	must(b, err)
 	ada, e := identity(b, "spiffe://alpha.test/agent/ada"), entryOf(b, alpha, mesh)
 	b.Run("decided", func(b *testing.B) {

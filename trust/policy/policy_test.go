@@ -1,4 +1,4 @@
-package trust
+package policy
 
 import (
 	"fmt"
@@ -53,9 +53,17 @@ func entryOf(t testing.TB, origin spiffeid.TrustDomain, v directory.Visibility) 
 		Owner: identity(t, "spiffe://"+origin.Name()+"/agent/ada"), Packed: directory.Pack(directory.Document{}, &directory.Projection{})}
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func mustPolicy(t testing.TB, name string) *Policy {
 	t.Helper()
-	p, err := NewPolicy(name, alpha)
+	p, err := New(name, alpha)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +288,7 @@ func TestPolicyText(t *testing.T) {
 			t.Errorf("%s: taken", text)
 		}
 	}
-	if _, err := NewPolicy("none", alpha); err == nil {
+	if _, err := New("none", alpha); err == nil {
 		t.Error("an unknown set is taken")
 	}
 }
@@ -358,7 +366,7 @@ func TestPolicyNamesMembers(t *testing.T) {
 		{all + less, bob, directory.SightWithout("tags", directory.SightRegistrant), []string{"all", "less"}},
 		{all + less, ada, directory.Sight{}, []string{"all"}},
 	} {
-		p, err := ParsePolicy("test.cedar", []byte(row.text), alpha)
+		p, err := Parse("test.cedar", []byte(row.text), alpha)
 		must(t, err)
 		for range 2 {
 			d := p.Read(row.id, entryOf(t, alpha, mesh))
@@ -367,13 +375,13 @@ func TestPolicyNamesMembers(t *testing.T) {
 			}
 		}
 	}
-	p, err := ParsePolicy("test.cedar", []byte(all+less+never), alpha)
+	p, err := Parse("test.cedar", []byte(all+less+never), alpha)
 	must(t, err)
 	if d := p.Read(bob, entryOf(t, alpha, mesh)); d.Allow || !slices.Equal(d.Policies, []string{"never"}) {
 		t.Errorf("a forbid of the whole: %+v", d)
 	}
 	// A peer's identity sees no more than its domain is told.
-	p, err = ParsePolicy("test.cedar", append(slices.Clone(shippedText), `
+	p, err = Parse("test.cedar", append(slices.Clone(shippedText), `
 		@id("beta") @members("description") permit (principal == Peer::"beta.test", action == Action::"export", resource);`...), alpha)
 	must(t, err)
 	if d := p.Read(bob, entryOf(t, alpha, mesh)); !d.Allow || d.Sight != directory.SightOf("description") {
@@ -384,7 +392,7 @@ func TestPolicyNamesMembers(t *testing.T) {
 		`@id("a") @members("x,") permit (principal, action == Action::"read", resource);`,
 		`@id("a") @members("x") forbid (principal, action == Action::"operate", resource);`,
 	} {
-		if _, err := ParsePolicy("test.cedar", []byte(wrong), alpha); err == nil {
+		if _, err := Parse("test.cedar", []byte(wrong), alpha); err == nil {
 			t.Errorf("%s: taken", wrong)
 		}
 	}
@@ -428,7 +436,7 @@ func TestForbidsThatWouldForbidNothing(t *testing.T) {
 		`forbid (principal, action == Action::"on-behalf-of", resource)`:          true,
 		`permit (principal, action == Action::"read", resource)`:                  true,
 	} {
-		err := CheckPolicy("test.cedar", []byte(`@id("a") `+head+` when { resource.tags.contains("secret") };`))
+		err := Check("test.cedar", []byte(`@id("a") `+head+` when { resource.tags.contains("secret") };`))
 		if (err == nil) != good {
 			t.Errorf("%s: %v", head, err)
 		}

@@ -1,7 +1,9 @@
-package trust
+package policy
 
 import (
 	"math/bits"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cedar-policy/cedar-go"
@@ -10,9 +12,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A ruling is a set of policies in force, with the answers that it has given. A
-// question is answered by one alone, so that no answer mixes two.
-type ruling struct {
+// An activeSet is a set of policies in force and a cache of its decisions. Each
+// question is answered by one activeSet, so that no decision mixes two.
+type activeSet struct {
 	p       *Policy
 	set     slicedSet
 	text    []byte
@@ -47,7 +49,7 @@ type viewOf struct {
 const maxViewed = 1 << 18
 
 // view returns a principal's view of a question's policies. make makes the principal.
-func (q *ruling) view(ask string, uid types.EntityUID, make func() types.Entity) *view {
+func (q *activeSet) view(ask string, uid types.EntityUID, make func() types.Entity) *view {
 	key := viewOf{ask, uid}
 	q.mu.RLock()
 	v := q.views[key]
@@ -91,7 +93,7 @@ type registration struct {
 }
 
 // see answers a question about a registration that this node serves.
-func (q *ruling) see(ask string, id directory.Identity, e *directory.Entry) directory.Decision {
+func (q *activeSet) see(ask string, id directory.Identity, e *directory.Entry) directory.Decision {
 	s := q.set[ask]
 	r := registration{own: e.Origin == q.p.domain}
 	keep(s, looksAtAgent, &r.agent, e.Agent)
@@ -127,7 +129,7 @@ func keep[V string | func() string](s *slice, which attributes, to *string, valu
 
 // streamed is what a stream to the peer domain that id is of holds of e. What
 // other domains told us is not ours to pass on to identities of a third.
-func (q *ruling) streamed(id directory.Identity, e *directory.Entry) directory.Decision {
+func (q *activeSet) streamed(id directory.Identity, e *directory.Entry) directory.Decision {
 	peer, ok := id.SPIFFE()
 	if !ok || peer.MemberOf(q.p.domain) {
 		return directory.Decision{}
@@ -135,7 +137,7 @@ func (q *ruling) streamed(id directory.Identity, e *directory.Entry) directory.D
 	return q.export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection())
 }
 
-func (q *ruling) remember(asked question, decide func() directory.Decision) directory.Decision {
+func (q *activeSet) remember(asked question, decide func() directory.Decision) directory.Decision {
 	q.mu.RLock()
 	d, ok := q.known[asked]
 	q.mu.RUnlock()
@@ -152,7 +154,7 @@ func (q *ruling) remember(asked question, decide func() directory.Decision) dire
 	return d
 }
 
-func (q *ruling) decide(ask string, who principal, resource types.Entity, context types.Record) directory.Decision {
+func (q *activeSet) decide(ask string, who principal, resource types.Entity, context types.Record) directory.Decision {
 	v := q.view(ask, who.uid, who.entity)
 	request := cedar.Request{
 		Principal: who.uid,
@@ -222,6 +224,11 @@ func (p *Policy) identity(id directory.Identity) principal {
 			}),
 		}
 	}}
+}
+
+// hasPrefix reports whether the URI of id begins with one of prefixes.
+func hasPrefix(id directory.Identity, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(id.String(), prefix) })
 }
 
 func (p *Policy) directory() types.Entity {

@@ -1,4 +1,4 @@
-package trust
+package audit
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ import (
 // Requirement: TRUST-015
 func TestAuditKeepsItsPartsWhereNoneCanBeBegun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	a := openAudit(t, path, 500, 4)
+	a := openLog(t, path, 500, 4)
 	intend := func(agent string) error {
 		return a.Intend(directory.Audited{Action: "register", Agent: agent + strings.Repeat("x", 100)})
 	}
@@ -39,7 +39,7 @@ func TestAuditKeepsItsPartsWhereNoneCanBeBegun(t *testing.T) {
 	must(t, intend("after"))
 	lines := 0
 	for _, part := range []string{"", ".1", ".2", ".3"} {
-		lines += len(readTrail(t, path+part))
+		lines += len(readLog(t, path+part))
 	}
 	if lines != 8 { // one says that there is a gap
 		t.Errorf("%d lines are left of 8", lines)
@@ -53,7 +53,7 @@ func TestAuditKeepsItsPartsWhereNoneCanBeBegun(t *testing.T) {
 // Requirement: TRUST-015
 func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
-	a := openAudit(t, path, 1<<20, 2)
+	a := openLog(t, path, 1<<20, 2)
 	e := directory.Audited{RequestID: "r-1", Action: "register"}
 	must(t, a.Intend(e))
 	must(t, a.Err())
@@ -75,7 +75,7 @@ func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 	must(t, err)
 	var phases []string
 	for text := range strings.Lines(string(b)) {
-		var line auditLine
+		var line logLine
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Errorf("%v: %q", err, text)
 		}
