@@ -26,6 +26,8 @@ func (s *Server) fail(w http.ResponseWriter, c *call, err error) {
 	switch {
 	case status == http.StatusInternalServerError:
 		s.log.Error("request failed", "request_id", c.requestID, "detail", refused.Err.Detail, "err", refused.Err.Err)
+	case refused.Err.Problem == directory.Overloaded:
+		c.shed = true // and logged by the overload, for many requests at once
 	case status > http.StatusNotImplemented:
 		s.log.Warn("request not answered", "request_id", c.requestID, "problem", string(refused.Err.Problem), "detail", refused.Err.Detail, "err", refused.Err.Err)
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"sync"
@@ -64,6 +65,7 @@ type overload struct {
 	slots  *limit.Priority
 	memory gauge
 	shed   func(class string)
+	report shedReport
 }
 
 func newOverload(cfg *Config) *overload {
@@ -80,7 +82,12 @@ func newOverload(cfg *Config) *overload {
 		Waiting:  waiting,
 		Patience: workPatience,
 	}
-	o := &overload{slots: limit.NewPriority(slots), memory: gauge{read: cfg.MemoryInUse}, shed: cfg.Shed}
+	o := &overload{
+		slots:  limit.NewPriority(slots),
+		memory: gauge{read: cfg.MemoryInUse},
+		shed:   cfg.Shed,
+		report: shedReport{log: cfg.Logger},
+	}
 	if o.shed == nil {
 		o.shed = func(string) {}
 	}
@@ -102,10 +109,44 @@ func (o *overload) enter(ctx context.Context, w work) (leave func(), err error) 
 
 func (o *overload) refuse(w work, why string) error {
 	o.shed(w.String())
+	o.report.add(w, why)
+
 	return &problem.Refusal{
 		Err:   directory.Refuse(directory.Overloaded, "%s: it sheds queries first, then lookups, then registrations, and refreshes last. Nothing was changed; try again later, or at another node.", why),
 		Retry: retryShed[w.class()],
 	}
+}
+
+// shedEvery is the least time between two log lines about requests that were shed.
+const shedEvery = 10 * time.Second
+
+// A shedReport logs that requests are shed: the first at once, and those that follow
+// by their numbers, so that a flood of requests is no flood of lines.
+type shedReport struct {
+	log *slog.Logger
+
+	mu    sync.Mutex // guards what follows
+	last  time.Time  // of the last line
+	count [4]int     // since then, by class
+}
+
+func (r *shedReport) add(w work, why string) {
+	r.mu.Lock()
+	r.count[w.class()]++
+	if !r.last.IsZero() && time.Since(r.last) < shedEvery {
+		r.mu.Unlock()
+		return
+	}
+	count := r.count
+	r.count = [4]int{}
+	r.last = time.Now()
+	r.mu.Unlock()
+
+	attrs := []slog.Attr{slog.String("reason", why)}
+	for i, n := range count {
+		attrs = append(attrs, slog.Int(WorkClasses[i], n))
+	}
+	r.log.LogAttrs(context.Background(), slog.LevelWarn, "overloaded: requests are shed", attrs...)
 }
 
 // gaugeAge is how old a gauge's value may be.

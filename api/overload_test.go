@@ -1,8 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -139,6 +143,34 @@ func TestQueriesAreShedFirstAndRefreshesLast(t *testing.T) {
 		resp := b.said["query"]
 		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "5" || b.said["last"].Header.Get("Retry-After") != "1" {
 			t.Errorf("a query is answered with %d and Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+		}
+	})
+}
+
+// Requirement: FORM-009
+func TestAFloodOfRequestsIsNoFloodOfLogLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		b := newBurden(t, func(cfg *Config) {
+			cfg.Logger = slog.New(slog.NewTextHandler(&lines, nil))
+			cfg.MemoryInUse = func() float64 { return .9 }
+		})
+		close(b.gate)
+		for i := range 300 {
+			b.sendA(fmt.Sprint("query", i), aQuery)
+			b.sendA(fmt.Sprint("lookup", i), aLookup)
+			if got := b.problem(fmt.Sprint("lookup", i)); got != "overloaded" {
+				t.Fatalf("lookup %d is answered with %q", i, got)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+
+		got := lines.String()
+		if strings.Count(got, "\n") != 3 {
+			t.Errorf("in 30 seconds, 600 requests that were shed made other than 3 lines:\n%.2000s", got)
+		}
+		if !strings.Contains(got, `reason="This node is short of memory" queries=100 lookups=100 registrations=0`) {
+			t.Errorf("no line says how many requests were shed since the one before:\n%.2000s", got)
 		}
 	})
 }

@@ -40,6 +40,7 @@ type call struct {
 	asked     atomic.Bool
 	who       access // of the route
 	leaveSlot func() // gives back the slot that it is worked on in; nil without one
+	shed      bool   // the answer is that the node is overloaded
 	// decided are the policies that decided last, and audited is whether the trail
 	// has what became of the call.
 	decided []string
@@ -249,7 +250,12 @@ func (s *Server) observe(next http.Handler) http.Handler {
 
 // levelOf is the level of a request's log line. Reads that succeed are many, and
 // metrics count them; so are changes and invocations, and the audit trail has each.
+// Requests over a rate or shed under overload are counted too: a caller that floods
+// the node must not flood its log.
 func levelOf(c *call, status int) slog.Level {
+	if status == http.StatusTooManyRequests || c.shed {
+		return slog.LevelDebug
+	}
 	if (c.Method == http.MethodGet || c.Method == http.MethodHead || c.audited) && status < 400 {
 		return slog.LevelDebug
 	}

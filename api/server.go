@@ -217,14 +217,14 @@ func New(cfg Config) *Server {
 	if cfg.Trail != nil {
 		cfg.audit()
 	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	cfg.Registry = yieldingRegistry{cfg.Registry}
 	if cfg.Records != nil {
 		cfg.Records = yieldingRecords{cfg.Records}
 	}
 	s := &Server{cfg: cfg, overload: newOverload(&cfg), awaiting: newShares(maxAwaiting, maxAwaitingEach), unread: newUnread(maxUnread), log: cfg.Logger, limits: newLimiter(cfg.Limits, cfg.Terms), watches: newWatches(cfg.MaxWatches, cfg.MaxWatchesEach), fronted: newWoAPages()}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
 	s.pages = http.NewCrossOriginProtection()
 	_ = s.pages.AddTrustedOrigin(cfg.PublicURL) // which has the form of one
 	s.described = sync.OnceValue(s.describe)
