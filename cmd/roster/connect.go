@@ -17,7 +17,9 @@ import (
 )
 
 // A connection says which directory is meant, whom it must be certified by, and
-// who the caller is. Flags win over the environment, and that over the context.
+// who the caller is. Flags win over the environment, and that over the context. A
+// context that a flag names takes the environment's place whole, so that no address,
+// certificate or token of another directory is mixed with its own.
 type connection struct {
 	root      *cobra.Command // which has the flags
 	getenv    func(string) string
@@ -79,7 +81,7 @@ func (c *connection) settingFrom(flag string) (value, from string) {
 		return f.Value.String(), "flag"
 	}
 	for _, s := range settings {
-		if s.flag == flag && c.getenv(s.variable) != "" {
+		if s.flag == flag && c.getenv(s.variable) != "" && !c.replaced(flag) {
 			return c.getenv(s.variable), "environment"
 		}
 	}
@@ -90,6 +92,17 @@ func (c *connection) settingFrom(flag string) (value, from string) {
 		return *value, ""
 	}
 	return "", ""
+}
+
+// replaced reports whether a context stands in the environment's place. The Workload
+// API is the machine's, whatever the directory, and goes on counting if the context
+// says nothing of who the caller is.
+func (c *connection) replaced(flag string) bool {
+	if !c.root.PersistentFlags().Lookup("context").Changed {
+		return false
+	}
+
+	return flag != "workload-api" || c.chosen.Cert != "" || c.chosen.WIT != "" || c.chosen.Token != ""
 }
 
 // client returns a client of the directory.

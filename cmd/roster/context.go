@@ -135,7 +135,7 @@ func (a *app) contextCommand() *cobra.Command {
 	return group("context", "Keep names for directories and for who you are there",
 		none("list", "List the contexts", "", a.listContexts),
 		none("show", "Show what commands would use now, and what says so",
-			"Show what commands would use now: a flag's value, else the environment's, else the\ncontext's.", a.showContext),
+			"Show what commands would use now: a flag's value, else the environment's, else the\ncontext's. A context that --context names takes the environment's place.", a.showContext),
 		one("set", "Make a context, or change one",
 			`Make a context of what flags and environment say, or change one by them. The first
 one is used from then on.`, a.setContext),

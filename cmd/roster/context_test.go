@@ -50,6 +50,15 @@ func TestContextsAreKeptAndUsed(t *testing.T) {
 	if out, _ := run(0, "context", "show"); !strings.Contains(out, "address\thttps://y.test\tenvironment\n") {
 		t.Errorf("the environment: %s", out)
 	}
+	w.env["ROSTER_TOKEN_FILE"] = "/another/directory's/token"
+	w.env["SPIFFE_ENDPOINT_SOCKET"] = "unix:///run/agent.sock"
+	if out, _ := run(0, "context", "show", "--context", "beta"); !strings.Contains(out, "address\thttps://beta.test:8400\tcontext\n") ||
+		strings.Contains(out, "/token") || !strings.Contains(out, "workload-api\tunix:///run/agent.sock\tenvironment\n") {
+		t.Errorf("a context that a flag names is mixed with the environment: %s", out)
+	}
+	if out, _ := run(0, "context", "show", "--context", "alpha"); strings.Contains(out, "environment") {
+		t.Errorf("a context with a certificate is mixed with the environment: %s", out)
+	}
 	clear(w.env)
 	run(0, "context", "use", "beta")
 	run(0, "context", "remove", "beta")
