@@ -82,6 +82,16 @@ func suggest(err error, code int, command string) error {
 	return f
 }
 
+// suggestLookup adds to a failure to find a registration how one is looked up: by the
+// beginning of its name, since a rid is like no other.
+func (a *app) suggestLookup(err error, id string) error {
+	if _, notRID := directory.ParseRID(id); notRID == nil {
+		return suggest(err, exitNotFound, a.command("lookup"))
+	}
+
+	return suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id)))
+}
+
 // command returns a command line of this program that runs when it is pasted.
 // The flags that say which directory is meant are kept.
 func (a *app) command(args ...string) string {

@@ -134,7 +134,7 @@ func (a *app) contentsOf(ctx context.Context, id, origin string) (*apiclient.Res
 	}
 	r, err := client.Get(ctx, path)
 	if err != nil {
-		return nil, nil, a.ambiguous(suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id))), id)
+		return nil, nil, a.ambiguous(a.suggestLookup(err, id), id)
 	}
 	c, err := contract.Contents(ctx, client, r.Href)
 	return r, c, err

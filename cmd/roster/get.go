@@ -78,11 +78,11 @@ func (a *app) get(ctx context.Context, id, origin string, provenance bool, fresh
 	}
 	path, err := locate(ctx, client, id, origin, fresh)
 	if err != nil {
-		return suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id)))
+		return a.suggestLookup(err, id)
 	}
 	r, err := client.GetFresh(ctx, path, fresh)
 	if err != nil {
-		err = suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id)))
+		err = a.suggestLookup(err, id)
 		return a.ambiguous(err, id)
 	}
 	t := describe(&r.Registration)

@@ -223,7 +223,7 @@ func (a *app) helpWith(err error, verb, id string) error {
 			return failureOf(err).try(a.program + " --address https://" + shellQuote(at.Host) + " " + verb + " " + shellQuote(id))
 		}
 	}
-	err = suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(id)))
+	err = a.suggestLookup(err, id)
 	return suggest(err, exitRefused, a.command("get", id, "--provenance"))
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,7 +30,8 @@ You choose what the verdict rests on, its anchor, and the result names it:
   bundle     --bundle FILE: the domain's CA certificates, PEM or a SPIFFE bundle; also
              ROSTER_BUNDLE and the context's, for the domains that they name
   keys       --keys FILE: a key document of the domain that you pinned. With a bundle it
-             is judged by that, and takes the place of the file's key document
+             is judged by that, and takes the place of the file's key document. A proof
+             file that you verified holds one, as its member keys
   directory  without these, what the directory holds that answers over TLS
 
 Without an anchor nothing is authentic (exit code 12): the bundle in a file shows only
@@ -103,6 +105,9 @@ func (a *app) verify(ctx context.Context, what string, flags verifyFlags) error 
 	report, failure := trust.Verify(in.text, opts)
 	if failure == nil {
 		failure = in.checkSubject(report)
+	}
+	if bundle, from := a.settingFrom("bundle"); report.Anchor == trust.AnchorBundle && from != "flag" {
+		a.note("The bundle is %s, from the %s.", bundle, from)
 	}
 	if err := a.printOwn(report, "steps", verdictTable(report)); err != nil {
 		return err
@@ -203,7 +208,7 @@ func (a *app) verifyInput(ctx context.Context, what, origin string) (*evidenceIn
 		a.note("There is no file %s; the directory is asked for a registration of that name.", what)
 		path, err := locate(ctx, client, what, origin, apiclient.ReadOptions{})
 		if err != nil {
-			return nil, suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(what)))
+			return nil, a.suggestLookup(err, what)
 		}
 		in, err := a.fetchProof(ctx, path)
 		if err != nil {
@@ -219,8 +224,12 @@ func (a *app) verifyInput(ctx context.Context, what, origin string) (*evidenceIn
 }
 
 // namesRegistration reports whether an argument is no file, can be a registration's
-// name or rid, and a directory is given that can be asked.
+// name or rid, and a directory is given that can be asked. What is written as a path,
+// from the root or from this directory, is meant as a file.
 func (a *app) namesRegistration(what string) bool {
+	if filepath.IsAbs(what) || strings.HasPrefix(what, "./") || strings.HasPrefix(what, "../") {
+		return false
+	}
 	if _, err := os.Lstat(what); !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
@@ -282,7 +291,7 @@ func (a *app) fetchProof(ctx context.Context, path string) (*evidenceInput, erro
 	}
 	reply, err := client.Proof(ctx, path)
 	if err != nil {
-		return nil, suggest(err, exitNotFound, a.command("lookup", "--agent", prefixOf(segments[len(segments)-1])))
+		return nil, a.suggestLookup(err, segments[len(segments)-1])
 	}
 	in.text = reply.Body
 	in.directory, err = a.baseURL()

@@ -97,6 +97,23 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	delete(w.env, "ROSTER_TOKEN_FILE")
 	w.env["ROSTER_ADDRESS"] = address
 
+	// What is written as a path is never a registration's name.
+	asked = nil
+	for _, path := range []string{"./weather", "../weather", "/no/such/weather"} {
+		if code, _, errs := w.run("verify", path); code != 1 || len(asked) > 0 || !strings.Contains(errs, "no such file") {
+			t.Errorf("%s: exit code %d, asked for %q: %s", path, code, asked, errs)
+		}
+	}
+
+	// The result says where a bundle comes from that the command line doesn't name.
+	own := w.env["ROSTER_BUNDLE"]
+	w.env["ROSTER_BUNDLE"] = w.file("ambient.pem", w.read("ROSTER_BUNDLE")+string(pem))
+	code, _, errs = w.run("verify", "weather")
+	if code != 0 || !strings.Contains(errs, "The bundle is "+w.env["ROSTER_BUNDLE"]+", from the environment.\n") {
+		t.Errorf("with the environment's bundle: exit code %d: %s", code, errs)
+	}
+	w.env["ROSTER_BUNDLE"] = own
+
 	// A file of that name is what is meant.
 	t.Chdir(w.dir)
 	must(t, os.WriteFile("weather", []byte("garbage"), 0o600))
