@@ -112,11 +112,11 @@ type UnsupportedError struct {
 
 func (e *UnsupportedError) Error() string {
 	if e.Critical != "" {
-		return fmt.Sprintf("%s has the critical extension %.64q, which this release does not support: upgrade this node",
+		return fmt.Sprintf("%s has the critical extension %.64q, which this release does not support: upgrade Roster",
 			e.Structure, e.Critical)
 	}
 
-	return fmt.Sprintf("%s format %d is not supported; this release reads formats up to %d: upgrade this node",
+	return fmt.Sprintf("%s format %d is not supported; this release reads formats up to %d: upgrade Roster",
 		e.Structure, e.Format, e.Newest)
 }
 

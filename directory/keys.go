@@ -124,12 +124,12 @@ func (k *KeyDocument) Key(id string) (SigningKey, error) {
 			return key, nil
 		}
 	}
-	return SigningKey{}, ErrKeyUnknown
+	return SigningKey{}, fmt.Errorf("%w: the key document does not list it", ErrKeyUnknown)
 }
 
 // Why a signature is not accepted, whoever finds it out.
 var (
-	ErrKeyUnknown = errors.New("the key is not in the newest key document")
+	ErrKeyUnknown = errors.New("unknown key")
 	ErrKeyRevoked = errors.New("the key is revoked")
 	ErrSignature  = errors.New("the signature does not hold")
 	ErrHeader     = errors.New("the JWS header is not exactly the one expected")

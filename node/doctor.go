@@ -169,11 +169,11 @@ func (d *doctor) ends(check string, td spiffeid.TrustDomain, do string) {
 	}
 	switch left := last.Sub(d.now); {
 	case left <= 0:
-		d.say(check, FindingFailed, do, "none of %d authorities is in force", len(b.X509Authorities()))
+		d.say(check, FindingFailed, do, "no CA certificate is in force, of %d", len(b.X509Authorities()))
 	case left < caSoon:
-		d.say(check, FindingWarning, do, "the last of %d authorities ends at %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
+		d.say(check, FindingWarning, do, "the last CA certificate, of %d, ends at %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
 	default:
-		d.say(check, FindingOK, "", "%d authorities, in force until %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
+		d.say(check, FindingOK, "", "CA certificates: %d; in force until %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
 	}
 }
 
@@ -368,7 +368,7 @@ func (d *doctor) peer(p wire.Peer) {
 	case p.BundleError != "":
 		d.say("bundle endpoint of "+p.Domain, FindingFailed, "its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+" --bundle-endpoint URL\"; the last good bundle is believed meanwhile", "%s", p.BundleError)
 	case !p.BundleChecked.IsZero():
-		d.say("bundle endpoint of "+p.Domain, FindingOK, "", "had %v ago", d.now.Sub(p.BundleChecked).Round(time.Second))
+		d.say("bundle endpoint of "+p.Domain, FindingOK, "", "fetched %v ago", d.now.Sub(p.BundleChecked).Round(time.Second))
 	}
 	var bad []string
 	for _, code := range []federation.Code{federation.CodeFormat, federation.CodeHeader, federation.CodeJSON, federation.CodeSignature, federation.CodeRecord} {

@@ -125,7 +125,7 @@ func (v *verification) anchorInBundle() (string, error) {
 	// attestations that a key document holds.
 	if v.bare && v.opts.Keys == "" {
 		return "", fmt.Errorf("%w: a bare record holds no key document; "+
-			"give the domain's as well, or verify the record's proof file", ErrKey)
+			"give one of the domain (--keys) as well, or verify the record's proof file", ErrKey)
 	}
 
 	if !namesDomain(given, v.issuer) {

@@ -306,7 +306,8 @@ func (v *verification) keyDocument() (string, error) {
 		return "", err
 	}
 
-	return fmt.Sprintf("issue %d.%d, %d keys, signed by %s", v.keys.Epoch, v.keys.Seq, len(v.keys.Keys), v.keysKey), nil
+	return fmt.Sprintf("issue %d.%d, signed by %s; keys in it: %d",
+		v.keys.Epoch, v.keys.Seq, v.keysKey, len(v.keys.Keys)), nil
 }
 
 func (v *verification) pageSignature() (string, error) {
@@ -326,8 +327,8 @@ func (v *verification) page() (string, error) {
 		return "", fmt.Errorf("%w: the page is of %s and the record of %s", ErrFormat, p.Issuer, c.Issuer)
 	}
 	if time.Unix(p.IssuedAt, 0).After(v.opts.At.Add(maxAhead)) {
-		return "", fmt.Errorf("%w: the page is dated in the future: %s", ErrFormat,
-			time.Unix(p.IssuedAt, 0).UTC().Format(time.RFC3339))
+		return "", fmt.Errorf("%w: the page is dated %s, after the time as of which it is judged, %s", ErrFormat,
+			time.Unix(p.IssuedAt, 0).UTC().Format(time.RFC3339), v.opts.At.UTC().Format(time.RFC3339))
 	}
 
 	i := slices.IndexFunc(p.Digests, func(d directory.Digest) bool { return d.RID == c.RID })

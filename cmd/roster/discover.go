@@ -13,6 +13,10 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
+// diversified is the warning that candidates are not in the order of their scores
+// (discovery.WarnDiversified).
+const diversified = "diversified"
+
 // maxDiscovered is the most candidates that a directory ranks for one question.
 const maxDiscovered = 100
 
@@ -26,10 +30,9 @@ func (a *app) discoverCommand() *cobra.Command {
 directory's own and compares with no other's.
 
 --evidence tells what of an agent matches. --resolve asks how the agents are to be
-invoked: it takes --tag as a preference, as --prefer. An owner of many agents has three
-before those of others that match about as well; --by-score asks for the order of
-scores alone. What agents say of themselves,
-such as their endpoint, is claimed, not checked.`,
+invoked: it takes --tag as a preference, as --prefer. After three agents of one owner,
+those of other owners that match about as well come first; --by-score orders by score
+alone. What agents say of themselves, such as their endpoint, is claimed, not checked.`,
 		Example: "  roster discover 'translate a contract into French' --protocol a2a\n  roster discover 'check an invoice' --resolve -o json",
 		Args:    needs("QUERY"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -118,6 +121,10 @@ func (a *app) resolve(ctx context.Context, client *apiclient.Client, o apiclient
 
 func (a *app) warn(warnings []string) {
 	for _, w := range warnings {
+		if w == diversified {
+			a.note("Agents of other owners come before further ones of an owner who has three; --by-score orders by score.")
+			continue
+		}
 		a.note("The directory warns: %s", w)
 	}
 }

@@ -140,7 +140,7 @@ func (a *app) keepBackup(path string, seal sealing, write func(io.Writer) error)
 
 	protection := "not encrypted"
 	if len(recipients) > 0 {
-		protection = fmt.Sprintf("encrypted to %d recipients", len(recipients))
+		protection = fmt.Sprintf("encrypted, recipients: %d", len(recipients))
 	}
 	a.note("saved %s at %s: %d registrations, %d bytes, %s",
 		info.Domain.Name(), info.Position, info.Registrations, info.Size, protection)

@@ -48,8 +48,8 @@ func (s *sealing) parse() ([]age.Recipient, error) {
 	case s.plaintext:
 		return nil, nil
 	case len(s.recipients) == 0:
-		return nil, usage("nobody is named to whom the backup is encrypted").
-			because("It holds secrets: give --recipient age1… (age-keygen makes a key), or say --plaintext.")
+		return nil, usage("the backup has no recipient").
+			because("It holds secrets: encrypt it by --recipient age1… (age-keygen makes a key), or give --plaintext.")
 	}
 
 	var all []age.Recipient
@@ -64,7 +64,8 @@ func (s *sealing) parse() ([]age.Recipient, error) {
 		}
 		parsed, err := age.ParseRecipients(in)
 		if err != nil { // which never quotes what could be a private key
-			return nil, usage("--recipient is not an age public key, nor @FILE of some: %w", err)
+			return nil, usage("--recipient is not an age public key, nor @FILE of some: %w", err).
+				because("A public key begins with age1; age-keygen -y FILE prints that of an identity (private key).")
 		}
 		all = append(all, parsed...)
 	}
@@ -195,7 +196,7 @@ func (b *openedBackup) open(identityFile string) error {
 
 func readIdentities(path, identityFile string) ([]age.Identity, error) {
 	if identityFile == "" {
-		return nil, usage("the backup %s is encrypted", path).because("--identity FILE names the age identity that opens it.")
+		return nil, usage("the backup %s is encrypted", path).because("Give the age identity (private key) of a recipient by --identity FILE.")
 	}
 	content, err := readKeyFile(identityFile)
 	if err != nil {
@@ -215,7 +216,7 @@ func (b *openedBackup) inspect() (*node.Backup, error) {
 	info, err := node.InspectBackup(b.reader())
 	if errors.Is(err, node.ErrBackup) {
 		return nil, failed(exitFormat, "%w", err).
-			because("%s is none that roster snapshot save wrote, or it was damaged since.", b.path)
+			because("%s was not written by roster snapshot save, or was damaged since.", b.path)
 	}
 	if err != nil {
 		return nil, b.explain(err)

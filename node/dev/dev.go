@@ -115,7 +115,7 @@ const readyTimeout = 60 * time.Second
 func (m *runningMesh) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	m.note("Starting %d domains of %d in %s.", len(m.Domains), len(m.Domains[0].Nodes), m.opt.Dir)
+	m.note("Starting a mesh in %s: domains: %d, nodes of each: %d.", m.opt.Dir, len(m.Domains), len(m.Domains[0].Nodes))
 	m.note("This is a development mesh: everything is readable by everybody and exported to every domain.")
 	if err := m.writeFiles(); err != nil {
 		return err
