@@ -280,7 +280,11 @@ func (a *app) restoreSnapshot(ctx context.Context, path, identity string, force 
 	if err != nil {
 		err = backup.explain(err)
 		if !force {
-			err = suggest(err, exitConflict, a.command("snapshot", "inspect", path))
+			inspect := []string{"snapshot", "inspect", path}
+			if identity != "" {
+				inspect = append(inspect, "--identity", identity)
+			}
+			err = suggest(err, exitConflict, a.command(inspect...))
 		}
 		return err
 	}
