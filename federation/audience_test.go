@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,8 +52,8 @@ type trio struct {
 }
 
 func newTrio(t *testing.T) *trio {
-	p := newPond(t)
-	tr := &trio{T: t, world: newWorld(), ear: newEar(p), origin: newModel(alpha, beta), announcedBy: newModel(beta, alpha, gamma)}
+	net := newGossipNet(t)
+	tr := &trio{T: t, world: newWorld(), ear: newEar(net), origin: newModel(alpha, beta), announcedBy: newModel(beta, alpha, gamma)}
 	tr.a = tr.world.open(t, t.TempDir(), 1, tr.origin, active(beta, 1), active(gamma, 1))
 	tr.b = tr.world.open(t, t.TempDir(), 1, tr.announcedBy, active(alpha, 1), active(gamma, 1))
 	own := newModel(gamma, alpha, beta)
@@ -64,9 +63,9 @@ func newTrio(t *testing.T) *trio {
 	own.listKeys(nil, tr.g.keys)
 	for i, s := range []*site{tr.a, tr.b, tr.g} {
 		address := fmt.Sprintf("10.2.0.%d:7946", i+1)
-		s.gossips(t, p, address, "10.2.0.1:7946", "10.2.0.2:7946", "10.2.0.3:7946")
+		s.gossips(t, net, address, "10.2.0.1:7946", "10.2.0.2:7946", "10.2.0.3:7946")
 		s.cfg.Gossip.Dial = tr.ear.dialFrom(s.cfg.Node, address)
-		s.cfg.Gossip.Listener = p.wire.listen(address)
+		s.cfg.Gossip.Listener = net.wire.Listen(address)
 		s.reopen(t)
 	}
 	tr.world.tap = tr.ear.answer
@@ -288,109 +287,6 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
 		if a, b := <-codes, <-codes; a != http.StatusForbidden || b != http.StatusForbidden {
 			t.Errorf("%d %d", a, b)
-		}
-	})
-}
-
-// Whoever may have a message no longer doesn't get it, though it was sent and
-// waited only for a connection.
-//
-// Requirement: MESH-025
-func TestAnAudienceIsAskedWhenAMessageLeaves(t *testing.T) {
-	for _, changed := range []bool{false, true} {
-		t.Run(fmt.Sprint(changed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPond(t)
-				p.populate(1, "alpha.test", "beta.test")
-				defer p.drain()
-				a, b := p.all[0], p.all[1]
-				within(t, 20*time.Second, "both see both", p.allSee(p.all))
-				p.wire.setCut(func(string, string) bool { return true })
-				a.contactWith(b).hangUp()
-				synctest.Wait()
-				if a.contactWith(b).link() != nil {
-					t.Fatal("there is a link")
-				}
-				may := true
-				var mu sync.Mutex
-				must(t, a.transport.queue(b.id, []byte{wireUser, 'x'}, func(spiffeid.TrustDomain) bool {
-					mu.Lock()
-					defer mu.Unlock()
-					return may
-				}))
-				time.Sleep(time.Second)
-				mu.Lock()
-				may = !changed
-				mu.Unlock()
-				p.wire.setCut(nil)
-				time.Sleep(10 * time.Second)
-				if got := len(b.heard("x")) > 0; got == changed {
-					t.Errorf("it was delivered: %v", got)
-				}
-			})
-		})
-	}
-}
-
-// A message goes to all of its audience, to each once from each that tells it,
-// and to nobody else, however large the pool is.
-//
-// Requirement: MESH-006, MESH-025
-func TestAMessageGoesToItsAudience(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		p.populate(3, "alpha.test", "beta.test", "gamma.test", "delta.test")
-		defer p.drain()
-		within(t, time.Minute, "all see all", p.allSee(p.all))
-		speaker := p.all[0]
-		may := func(td spiffeid.TrustDomain) bool { return td == alpha || td == beta }
-		speaker.gossip.publish("x", []byte("to some"), may)
-		speaker.gossip.publish("y", []byte("to nobody"), func(spiffeid.TrustDomain) bool { return false })
-		time.Sleep(time.Minute)
-		for _, f := range p.all[1:] {
-			want := 0
-			if may(f.id.TrustDomain()) {
-				want = 1
-			}
-			if n := len(f.heard("to some")); n != want || len(f.heard("to nobody")) != 0 {
-				t.Errorf("%s heard it %d times", f.id, n)
-			}
-		}
-		if n := len(speaker.rumours.leastTold()); n != 0 {
-			t.Errorf("%d are still being told", n)
-		}
-	})
-}
-
-// What waits to be told is bounded, in streams and in time.
-func TestRumoursAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := &GossipConfig{Timing: GossipTiming{}.withDefaults()}
-		sent := map[spiffeid.ID]int{}
-		id := pondNode("beta.test", "n1")
-		r := newRumours(cfg, func() []spiffeid.ID { return []spiffeid.ID{id} }, func(to spiffeid.ID, packet []byte, _ audience) error {
-			sent[to] += len(packet)
-			return nil
-		})
-		listed := false
-		for i := range 2 * maxPublished {
-			r.publish(fmt.Sprint(i), make([]byte, MaxGossip), func(spiffeid.TrustDomain) bool { return listed })
-		}
-		if len(r.fresh) != maxStreams || len(r.published) != maxPublished {
-			t.Fatalf("%d streams, %d remembered", len(r.fresh), len(r.published))
-		}
-		if !r.round(time.Now()) || len(sent) != 0 {
-			t.Fatal("it was told")
-		}
-		listed = true
-		if !r.round(time.Now()) || sent[id] != 1+MaxGossip {
-			t.Fatalf("%d bytes in one round", sent[id])
-		}
-		listed = false
-		time.Sleep(rumourLife)
-		if r.round(time.Now()) {
-			t.Fatal("they don't end")
 		}
 	})
 }

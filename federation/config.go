@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -67,7 +68,7 @@ type Config struct {
 	Peerings  func() []directory.Peering                   // the domain's, replicated
 	Siblings  func() []string                              // base URLs of the domain's other nodes; nil where there are none
 	Client    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
-	Gossip    *GossipConfig                                // nil switches gossip off
+	Gossip    *gossip.Config                               // nil switches it off; Traffic, Panics, Stretch are the Mesh's
 	// Farewell is called when a node of a peer says that its domain has ended the
 	// peering; nil takes no such word.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error

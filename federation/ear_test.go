@@ -11,45 +11,48 @@ import (
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // An ear hears every byte that nodes receive, by gossip in the clear, because it
 // stands between any two with both ends' certificates, and by HTTP.
 type ear struct {
-	pond *pond
-	ids  map[string]spiffeid.ID // by gossip address
+	nodes *gossipNet
+	ids   map[string]spiffeid.ID // by gossip address
 
 	mu     sync.Mutex
 	gossip map[spiffeid.TrustDomain][]*bytes.Buffer // of the receivers, one a connection
 	http   map[spiffeid.TrustDomain][][]byte
 }
 
-func newEar(p *pond) *ear {
-	return &ear{pond: p, ids: map[string]spiffeid.ID{}, gossip: map[spiffeid.TrustDomain][]*bytes.Buffer{}, http: map[spiffeid.TrustDomain][][]byte{}}
+func newEar(nodes *gossipNet) *ear {
+	return &ear{
+		nodes: nodes, ids: map[string]spiffeid.ID{},
+		gossip: map[spiffeid.TrustDomain][]*bytes.Buffer{}, http: map[spiffeid.TrustDomain][][]byte{},
+	}
 }
 
 // dialFrom stands in for the wire's.
 func (e *ear) dialFrom(id spiffeid.ID, self string) func(context.Context, string) (net.Conn, error) {
-	dial := e.pond.wire.dialFrom(self)
+	dial := e.nodes.wire.DialFrom(self)
 	e.ids[self] = id
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		far, err := dial(ctx, address)
 		if err != nil {
 			return nil, err
 		}
-		out, in := newWireHalf(e.pond.wire, self, address), newWireHalf(e.pond.wire, address, self)
-		near := &wireConn{w: e.pond.wire, local: address, remote: self, in: out, out: in}
+		own, near := e.nodes.wire.Pipe(self, address)
 		go e.between(near, far, id, e.ids[address])
-		return &wireConn{w: e.pond.wire, local: self, remote: address, in: in, out: out}, nil
+		return own, nil
 	}
 }
 
 // between carries what caller and callee say to each other until one of them ends.
 func (e *ear) between(near, far net.Conn, caller, callee spiffeid.ID) {
-	server, _ := e.pond.tls(callee)
-	_, client := e.pond.tls(caller)
-	server.NextProtos, client.NextProtos = []string{gossipProtocol}, []string{gossipProtocol}
+	server, _ := e.nodes.tls(callee)
+	_, client := e.nodes.tls(caller)
+	server.NextProtos, client.NextProtos = []string{gossip.Protocol}, []string{gossip.Protocol}
 	a, b := tls.Server(near, server), tls.Client(far, client)
 	var ways sync.WaitGroup
 	ways.Go(func() { e.carry(b, a, callee) })

@@ -3,11 +3,9 @@ package federation
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +16,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -154,7 +153,7 @@ type teller struct {
 	messages []string
 }
 
-func (p *teller) publish(_ string, msg []byte, _ audience) {
+func (p *teller) Publish(_ string, msg []byte, _ gossip.Audience) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.messages = append(p.messages, string(msg))
@@ -172,8 +171,8 @@ func (p *teller) count(sort byte) (n int) {
 	return n
 }
 
-func (p *teller) members() []MemberStatus { return nil }
-func (p *teller) close() error            { return nil }
+func (p *teller) Members() []gossip.MemberStatus { return nil }
+func (p *teller) Close() error                   { return nil }
 
 // What an origin says in a new epoch is passed on though it has fewer revisions.
 //
@@ -392,70 +391,6 @@ func TestATimeThatHasNoForm(t *testing.T) {
 		}
 		if b.beta.shown(alpha)[good] == nil {
 			t.Error("the others aren't shown")
-		}
-	})
-}
-
-// Streams are read at the pace of links: who has many, and long ones, gains nothing.
-//
-// Requirement: MESH-026
-func TestStreamsAreReadAtAPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
-		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
-		junk := binary.BigEndian.AppendUint32(nil, maxState)
-		junk = append(append(junk, wirePushPull), make([]byte, maxState-1)...)
-		const nodes, each = 3, 8
-		began := time.Now()
-		var flood sync.WaitGroup
-		for i := range nodes {
-			f := p.start(pondNode("gamma.test", fmt.Sprint("n", i)), nil, nil)
-			flood.Go(func() {
-				for range each {
-					s, err := f.transport.dial(t.Context(), a.address, a.id, forExchange)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					_, _ = s.Write(junk)
-					_, _ = io.Copy(io.Discard, s)
-					f.transport.drop(s.raw)
-				}
-			})
-		}
-		flood.Wait()
-		if least := (nodes*each*maxState - domainBurst) / domainBytes; time.Since(began) < time.Duration(least)*time.Second {
-			t.Errorf("%d streams of %d bytes were read in %v; it takes %d s", nodes*each, maxState, time.Since(began), least)
-		}
-	})
-}
-
-// A push/pull that lists a member with too few versions is refused before
-// memberlist's parser, which would end the program over it.
-//
-// Requirement: MESH-016
-func TestAShortListOfVersionsEndsNoNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPond(t)
-		defer p.drain()
-		victim := p.start(pondNode("alpha.test", "n1"), nil, nil)
-		liar := p.start(pondNode("gamma.test", "n1"), nil, nil)
-
-		state := message(wirePushPull, "Nodes", 1, "UserStateLen", 0)
-		state = append(state, message(0, "Name", liar.id.String(), "Incarnation", 1, "State", 0, "Vsn", []byte{1, 5})[1:]...)
-		framed := append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)
-		framed = appendHeads(framed, nil)
-
-		stream, err := liar.transport.dial(t.Context(), victim.address, victim.id, forExchange)
-		must(t, err)
-		_, err = stream.Write(framed)
-		must(t, err)
-		_, _ = io.Copy(io.Discard, stream)
-		liar.transport.drop(stream.raw)
-
-		if members := victim.members(); len(members) != 1 || members[0].ID != victim.id {
-			t.Errorf("members are %v", members)
 		}
 	})
 }

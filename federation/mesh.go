@@ -25,14 +25,11 @@
 //	store, load, places, past, compact, wipe
 //	                           what is on disk
 //	stall, status              a disk that does not answer (see also package store), what readers see
-//	peer, inbox, limits        what is kept of each peer, and its bounds
+//	peer, limits               what is kept of each peer, and its bounds
 //	proof                      proof files
 //	evidence, compare, doubt, tell, release
 //	                           contradictions: found, shown to others, taken back
-//	gossip, push, delegate, rumour, screen, probes
-//	                           gossip, and what memberlist may see
-//	transport, link, handshake, exchange
-//	                           gossip on the wire
+//	push                       what is gossiped and what came by gossip (see also package gossip)
 package federation
 
 import (

@@ -42,9 +42,7 @@ const (
 
 // The bounds of messages, in bytes and in items.
 const (
-	MaxPage        = 1 << 20  // of a page that was pulled
-	MaxGossip      = 16 << 10 // of anything that is gossiped
-	maxHead        = 12 << 10 // with ext and crit of the largest size
+	MaxPage        = 1 << 20 // of a page that was pulled
 	maxKeys        = 1 << 20
 	maxDigests     = 1000 // in one page
 	maxNames       = 1000 // in one question for records

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -90,7 +91,7 @@ func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error
 // openHead is the same gate for heads.
 func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, error) {
 	var head *directory.Head
-	o, _, err := m.verify(from, directory.TypeHead, text, maxHead, func(payload []byte) (c claim, err error) {
+	o, _, err := m.verify(from, directory.TypeHead, text, gossip.MaxHead, func(payload []byte) (c claim, err error) {
 		head, err = m.cfg.Dialect.ParseHead(payload)
 		if errors.Is(err, directory.ErrUnsupported) {
 			return claim{issuer: head.Issuer, aud: directory.Mesh, epoch: head.Epoch}, err

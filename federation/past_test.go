@@ -30,7 +30,7 @@ func (s *successor) key() ed25519.PublicKey {
 func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (text string, err error) {
 	s.seq++
 	doc := &directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: s.seq, Expires: time.Now().Unix() + 60,
-		Keys: []directory.SigningKey{{Public: key, Node: pondNode(alpha.Name(), "1")}}}
+		Keys: []directory.SigningKey{{Public: key, Node: nodeID(alpha, 1)}}}
 	for _, k := range revoked {
 		doc.Revoked = append(doc.Revoked, directory.KeyID(k))
 	}
@@ -141,7 +141,7 @@ func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
 		public, private, err := ed25519.GenerateKey(rand.Reader)
 		must(t, err)
 		forked := *s.origin.KeyDocument()
-		forked.Keys = []directory.SigningKey{{Public: public, Node: pondNode(alpha.Name(), "1")}}
+		forked.Keys = []directory.SigningKey{{Public: public, Node: nodeID(alpha, 1)}}
 		text := sign(private, headerOf(directory.TypeKeys, directory.KeyID(public)), forked.Payload())
 		s.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == pathKeys {

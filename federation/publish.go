@@ -170,7 +170,7 @@ func (b *publisher) signedRecord(h directory.Hash, payload []byte) (string, erro
 const (
 	gossipEvery   = time.Second     // at most one page
 	leaderSilence = 2 * time.Second // after which another member speaks
-	gossipDigests = 48              // of which a page is surely under MaxGossip
+	gossipDigests = 48              // of which a page is surely under gossip.MaxMessage
 )
 
 // A tail makes the pages that are gossiped: from just below the tip.

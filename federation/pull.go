@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -162,7 +163,7 @@ func (m *Mesh) obey(o *origin) error {
 func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
 	timed, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	text, err := m.get(timed, n, pathHeads, url.Values{"origin": {o.domain.Name()}}, maxHead)
+	text, err := m.get(timed, n, pathHeads, url.Values{"origin": {o.domain.Name()}}, gossip.MaxHead)
 	if errors.Is(err, errDenied) && n.domain == o.domain {
 		if failed := m.refreshKeys(ctx, o, n); failed != nil { // which says whether this domain is still listed
 			return failed

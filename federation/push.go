@@ -9,14 +9,15 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A gossiper sends messages to the mesh's pool; nothing depends on it.
 type gossiper interface {
-	publish(stream string, msg []byte, may audience) // the latest of a stream wins
-	members() []MemberStatus
-	close() error
+	Publish(stream string, msg []byte, may gossip.Audience) // the latest of a stream wins
+	Members() []gossip.MemberStatus
+	Close() error
 }
 
 // A pushed message came unasked.
@@ -28,23 +29,41 @@ type pushed struct {
 // pushQueue bounds the messages that wait to be looked at.
 const pushQueue = 256
 
+// A gossipQueue holds what came by gossip until gossipIn takes it (gossip.Mesh).
+type gossipQueue struct {
+	mesh    *Mesh
+	waiting chan pushed
+}
+
+var _ gossip.Mesh = (*gossipQueue)(nil)
+
+// Deliver implements gossip.Mesh.
+func (q *gossipQueue) Deliver(from spiffeid.ID, msg []byte) {
+	p := pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}
+	for _, lost := range enqueue(q.waiting, p) {
+		q.mesh.refusing.add(lost.from.domain, CodeRate)
+	}
+}
+
+// Heads implements gossip.Mesh.
+func (q *gossipQueue) Heads(to spiffeid.TrustDomain) [][]byte { return q.mesh.heads(to) }
+
+// MergeHeads implements gossip.Mesh.
+func (q *gossipQueue) MergeHeads(from spiffeid.ID, heads [][]byte) {
+	for _, head := range heads {
+		q.Deliver(from, append([]byte{gossipHead}, head...))
+	}
+}
+
 // startGossip joins the pool and runs what lives on it.
 func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
 	in := make(chan pushed, pushQueue)
-	deliver := func(from spiffeid.ID, msg []byte) {
-		for _, lost := range enqueue(in, pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}) {
-			m.refusing.add(lost.from.domain, CodeRate)
-		}
-	}
-	merge := func(from spiffeid.ID, heads [][]byte) {
-		for _, h := range heads {
-			deliver(from, append([]byte{gossipHead}, h...))
-		}
-	}
 	cfg := *m.cfg.Gossip
 	cfg.Traffic = m.gossiped.add
 	cfg.Panics = m.cfg.Panics
-	g, err := newGossip(&cfg, deliver, m.heads, merge)
+	cfg.Stretch = m.cfg.Stretch.of
+
+	g, err := gossip.Start(&cfg, &gossipQueue{mesh: m, waiting: in})
 	if err != nil {
 		return err
 	}
@@ -53,7 +72,7 @@ func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
 	wg.Go(func() {
 		m.gossipIn(ctx, in)
 		m.setGossip(nil)
-		if err := g.close(); err != nil {
+		if err := g.Close(); err != nil {
 			m.cfg.Logger.Warn("can't leave the pool", "error", err)
 		}
 	})
@@ -97,7 +116,7 @@ func (m *Mesh) gossipIn(ctx context.Context, in <-chan pushed) {
 // route hands a gossiped message to the loop of the origin that it claims to be
 // of; the gate is that loop's.
 func (m *Mesh) route(p pushed) {
-	if len(p.msg) < 2 || len(p.msg) > MaxGossip {
+	if len(p.msg) < 2 || len(p.msg) > gossip.MaxMessage {
 		_ = m.refused(p.from, p.msg, &Refusal{Code: CodeFormat, Err: errTooLarge})
 		return
 	}
@@ -218,7 +237,7 @@ func (m *Mesh) passOn(origin spiffeid.TrustDomain, msg string) {
 	g := m.gossip
 	m.mu.Unlock()
 	if g != nil {
-		g.publish(origin.Name(), []byte(msg), m.audience(origin))
+		g.Publish(origin.Name(), []byte(msg), m.audience(origin))
 	}
 }
 
@@ -226,7 +245,7 @@ func (m *Mesh) passOn(origin spiffeid.TrustDomain, msg string) {
 // heads: the domains that its newest key document lists (federation.md, "Pages").
 // A head is of no use without the stream whose tip it names, and would tell
 // others how much goes on in it.
-func (m *Mesh) audience(origin spiffeid.TrustDomain) audience {
+func (m *Mesh) audience(origin spiffeid.TrustDomain) gossip.Audience {
 	return func(td spiffeid.TrustDomain) bool { return m.lists(origin, td) }
 }
 
@@ -264,7 +283,7 @@ func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
 		if doc := m.cfg.Source.KeyDocument(); doc != nil && issueOf(doc) != keys {
 			if head, err := m.publisher.head(); err == nil {
 				keys = issueOf(doc)
-				g.publish("head", append([]byte{gossipHead}, head...), m.audience(m.cfg.Domain))
+				g.Publish("head", append([]byte{gossipHead}, head...), m.audience(m.cfg.Domain))
 			} else {
 				again = gossipEvery // this node takes up the key that the document has for it in a moment
 			}
@@ -293,22 +312,22 @@ func (m *Mesh) gossipPage(g gossiper, t *tail, told uint64) uint64 {
 	switch {
 	case err != nil:
 		m.cfg.Logger.Warn("can't gossip", "error", err)
-	case page != nil && len(page.text) < MaxGossip:
-		g.publish(directory.Mesh.String(), append([]byte{gossipPage}, page.text...), m.audience(m.cfg.Domain))
+	case page != nil && len(page.text) < gossip.MaxMessage:
+		g.Publish(directory.Mesh.String(), append([]byte{gossipPage}, page.text...), m.audience(m.cfg.Domain))
 	}
 	return tip
 }
 
 // Members returns the mesh's pool as this node sees it; nil while gossip is off.
 // Membership is a hint: it changes only whom a node asks.
-func (m *Mesh) Members() []MemberStatus {
+func (m *Mesh) Members() []gossip.MemberStatus {
 	m.mu.Lock()
 	g := m.gossip
 	m.mu.Unlock()
 	if g == nil {
 		return nil
 	}
-	return g.members()
+	return g.Members()
 }
 
 // wait returns false when ctx ends first. A nil channel or a zero time is for

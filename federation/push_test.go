@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"testing"
@@ -8,16 +9,36 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
+// A gossipNet is what gossiping nodes share: a network and certificates.
+type gossipNet struct {
+	t           *testing.T
+	wire        *gossiptest.Network
+	authorities gossiptest.Authorities
+}
+
+func newGossipNet(t *testing.T) *gossipNet {
+	return &gossipNet{t: t, wire: gossiptest.NewNetwork()}
+}
+
+// tls returns both configurations of a node that has a certificate for id.
+func (n *gossipNet) tls(id spiffeid.ID) (server, client *tls.Config) {
+	return n.authorities.TLS(n.t, id)
+}
+
 // gossips gives a node a place in the pool.
-func (s *site) gossips(t *testing.T, p *pond, address string, seeds ...string) {
+func (s *site) gossips(t *testing.T, n *gossipNet, address string, seeds ...string) {
 	t.Helper()
-	server, client := p.tls(s.cfg.Node)
-	s.cfg.Gossip = &GossipConfig{
-		Node: s.cfg.Node, Listener: p.wire.listen(address), Dial: p.wire.dialFrom(address), ServerTLS: server, ClientTLS: client,
-		Advertise: address, Seeds: func() []string { return seeds }, Allow: func(id spiffeid.ID) bool { return s.speaksTo(id.TrustDomain()) },
+	server, client := n.tls(s.cfg.Node)
+	s.cfg.Gossip = &gossip.Config{
+		Node: s.cfg.Node, Listener: n.wire.Listen(address), Dial: n.wire.DialFrom(address),
+		ServerTLS: server, ClientTLS: client,
+		Advertise: address, Seeds: func() []string { return seeds },
+		Allow: func(id spiffeid.ID) bool { return s.speaksTo(id.TrustDomain()) },
 	}
 	s.reopen(t)
 }
@@ -34,10 +55,10 @@ func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 		b.beta.reopenWith(t, active(alpha, 1), active(gamma, 1))
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
-		p := newPond(t)
-		b.alpha.gossips(t, p, "10.1.0.1:7946", "10.1.0.2:7946")
-		b.beta.gossips(t, p, "10.1.0.2:7946", "10.1.0.1:7946")
-		g.gossips(t, p, "10.1.0.3:7946", "10.1.0.1:7946")
+		net := newGossipNet(t)
+		b.alpha.gossips(t, net, "10.1.0.1:7946", "10.1.0.2:7946")
+		b.beta.gossips(t, net, "10.1.0.2:7946", "10.1.0.1:7946")
+		g.gossips(t, net, "10.1.0.3:7946", "10.1.0.1:7946")
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == pathPages {
 				select {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -269,7 +270,7 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
 		made, err := tail.page(b.alpha.publisher)
-		if err != nil || len(made.text) >= MaxGossip || len(made.Digests) != gossipDigests || made.To != b.origin.rev {
+		if err != nil || len(made.text) >= gossip.MaxMessage || len(made.Digests) != gossipDigests || made.To != b.origin.rev {
 			t.Fatalf("%d bytes, %d digests, %v", len(made.text), len(made.Digests), err)
 		}
 		if made.From >= made.Digests[0].Revision || made.From < made.Digests[0].Revision-1 {

@@ -428,13 +428,6 @@ func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
 			t.Errorf("of %d lines it shows %v; refused %v", lines, b.beta.shown(alpha), b.status().Refused)
 		}
 
-		// What introduces a node may have more behind its address.
-		hello := append([]byte{12}, "h.test:1\x00more"...)
-		hello[0] = byte(len(hello) - 1)
-		if address, err := readHello(bytes.NewReader(hello)); err != nil || address != "h.test:1" {
-			t.Errorf("got %q, %v", address, err)
-		}
-
 		// A refusal with more in it is read as the refusal that it is.
 		if got := said([]byte(`{"more":1,"detail":"no","status":403}`)); got != `"no"` {
 			t.Errorf("got %s", got)

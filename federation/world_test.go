@@ -327,3 +327,10 @@ func (s *site) shown(td spiffeid.TrustDomain) map[directory.RID]*directory.Entry
 	}
 	return out
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -47,6 +47,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
@@ -58,11 +59,11 @@ import (
 type Env struct {
 	Network Network
 	Logger  *slog.Logger
-	Timing  consensus.Timing        // zero for the defaults
-	Gossip  federation.GossipTiming // zero for the defaults
-	Stretch federation.Stretch      // of federation's pace; nil is 1
-	Source  *trust.Source           // the node's SVID; nil for what is configured
-	Context context.Context         // ends a Start that waits for the node's SVID; nil for one that nothing ends
+	Timing  consensus.Timing   // zero for the defaults
+	Gossip  gossip.Timing      // zero for the defaults
+	Stretch federation.Stretch // of federation's pace; nil is 1
+	Source  *trust.Source      // the node's SVID; nil for what is configured
+	Context context.Context    // ends a Start that waits for the node's SVID; nil for one that nothing ends
 }
 
 // A Node is one running node.

@@ -16,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/node/memory"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
@@ -240,18 +241,18 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	return nil
 }
 
-func (n *Node) gossip(ln net.Listener, env Env) *federation.GossipConfig {
+func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 	allow := func(id spiffeid.ID) error {
 		if !n.inMesh(id) {
 			return fmt.Errorf("%s is a node of no peered domain", id)
 		}
 		return nil
 	}
-	return &federation.GossipConfig{
+	return &gossip.Config{
 		Node: n.id, Listener: n.bounded("gossip", ln, nodeConnections, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log, Timing: env.Gossip, Stretch: env.Stretch,
+		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log, Timing: env.Gossip,
 	}
 }
 

@@ -32,34 +32,36 @@ var layers = map[string][]string{
 	"discovery":  {"directory", "directory/contain", "table"},
 	"trust":      {"directory"},
 	"consensus":  {"directory", "directory/problem", "table"},
-	"federation": {"directory", "directory/contain", "directory/problem", "table", "federation/store"},
+	"federation": {"directory", "directory/contain", "directory/problem", "table", "federation/store", "federation/gossip"},
 	"gateway":    {"directory"},
 	// rooms of trust
 	"trust/policy": {"directory"},
 	"trust/audit":  {"directory"},
 	// rooms of federation
-	"federation/store": {},
-	"api":              {"directory", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client"},
+	"federation/store":             {},
+	"federation/gossip":            {"directory/contain"},
+	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
+	"api":                          {"directory", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":            {},
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "node/memory"},
+	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/gossip", "gateway", "api", "api/wire", "api/client", "node/memory"},
 	// rooms of node
 	"node/memory": {},
 	"node/dev":    {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"}, // consensus: the timing of loopback
 	// floor 4
 	"cmd/roster":        {"node", "node/dev", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
-	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation"}, // their timing, which stories of long silence slow
-	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                     // its client: a running node is scored
+	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip"}, // their timing, which stories of long silence slow
+	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                            // its client: a running node is scored
 	"scenarios/attacks": {"node/dev", "trust", "directory"},
 	"scenarios/load":    {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh"},
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/gossip", "federation/gossip/gossiptest", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -72,7 +74,7 @@ var homes = map[string][]string{
 	// heavy: one home each
 	"github.com/hashicorp/raft":                {"consensus", "scenarios", "scenarios/mesh"},
 	"github.com/hashicorp/raft-wal":            {"consensus"},
-	"github.com/hashicorp/memberlist":          {"federation", "scenarios", "scenarios/mesh"},
+	"github.com/hashicorp/memberlist":          {"federation/gossip", "scenarios", "scenarios/mesh"},
 	"go.etcd.io/bbolt":                         {"federation", "consensus"}, // there, whether another process has the log
 	"github.com/go-jose/go-jose/v4":            {"trust"},
 	"github.com/cedar-policy/cedar-go":         {"trust/policy"},

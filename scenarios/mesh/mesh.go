@@ -37,7 +37,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -83,21 +83,23 @@ var (
 		Heartbeat: 10 * time.Minute, Election: 10 * time.Minute, Lease: 5 * time.Minute, Commit: time.Minute,
 		Presence: 30 * time.Minute, Sweep: time.Minute,
 	}
-	silentGossip = federation.GossipTiming{Probe: 5 * time.Minute, ProbeTimeout: 10 * time.Second, Gossip: time.Minute, PushPull: 15 * time.Minute}
+	silentGossip = gossip.Timing{
+		Probe: 5 * time.Minute, ProbeTimeout: 10 * time.Second, Gossip: time.Minute, PushPull: 15 * time.Minute,
+	}
 )
 
 // drowsy is by how much Drowse stretches federation's pace.
 const drowsy = 60
 
 // timings returns those of the mesh's nodes.
-func (o *Options) timings() (raft consensus.Timing, gossip federation.GossipTiming) {
+func (o *Options) timings() (raft consensus.Timing, mesh gossip.Timing) {
 	switch {
 	case o.Silent:
 		return silent, silentGossip
 	case o.Unhurried:
-		return unhurried, gossip
+		return unhurried, mesh
 	}
-	return raft, gossip
+	return raft, mesh
 }
 
 // patience is how long a domain without a leader may need for one.

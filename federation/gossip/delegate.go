@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"cmp"
@@ -52,7 +52,7 @@ var (
 // for where it is said to be. memberlist calls with its own lock held: nothing
 // here blocks or calls back.
 type pool struct {
-	cfg        *GossipConfig
+	cfg        *Config
 	acquainted func(spiffeid.ID) (address string, ok bool)
 	wake       chan struct{} // has room for one: somebody new is to be looked for
 
@@ -64,7 +64,7 @@ type pool struct {
 // sought is a node that isn't a member and perhaps should be.
 type sought struct {
 	address string // where it was a member; "" if it never was one
-	rumour  string // where it is said to be; "" if nobody said anything
+	claimed string // where it is said to be; "" if nobody said anything
 	since   time.Time
 	tries   int
 	next    time.Time
@@ -73,8 +73,8 @@ type sought struct {
 // at is where to look for it the next time: a rumour must not keep us from where
 // it really was.
 func (s *sought) at() string {
-	if s.address == "" || s.rumour != "" && s.tries%2 == 1 {
-		return s.rumour
+	if s.address == "" || s.claimed != "" && s.tries%2 == 1 {
+		return s.claimed
 	}
 	return s.address
 }
@@ -85,8 +85,11 @@ var (
 	_ memberlist.EventDelegate = (*pool)(nil)
 )
 
-func newPool(cfg *GossipConfig) *pool {
-	return &pool{cfg: cfg, wake: make(chan struct{}, 1), members: map[spiffeid.ID]string{}, sought: map[spiffeid.ID]*sought{}}
+func newPool(cfg *Config) *pool {
+	return &pool{
+		cfg: cfg, wake: make(chan struct{}, 1),
+		members: map[spiffeid.ID]string{}, sought: map[spiffeid.ID]*sought{},
+	}
 }
 
 // NodeMeta implements memberlist.Delegate: what a node tells about itself is its
@@ -98,7 +101,7 @@ func (p *pool) NodeMeta(int) []byte { return []byte(p.cfg.Advertise) }
 func (p *pool) NotifyMsg([]byte) { p.cfg.Refused("malformed") }
 
 // GetBroadcasts implements memberlist.Delegate. Messages don't go this way
-// either, because memberlist doesn't ask who may have them: see rumours.
+// either, because memberlist doesn't ask who may have them: see broadcasts.
 func (p *pool) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState implements memberlist.Delegate. Heads go with the exchange.
@@ -152,7 +155,7 @@ func (p *pool) admit(id spiffeid.ID, address string) error {
 	case !member && met && proved == address:
 		return nil
 	}
-	p.seek(id, sought{rumour: address})
+	p.seek(id, sought{claimed: address})
 	return errNotMet
 }
 
@@ -174,7 +177,7 @@ func (p *pool) full(td spiffeid.TrustDomain) bool {
 // seek has the node looked for. p.mu is held.
 func (p *pool) seek(id spiffeid.ID, what sought) {
 	if s := p.sought[id]; s != nil {
-		s.address, s.rumour = cmp.Or(what.address, s.address), cmp.Or(what.rumour, s.rumour)
+		s.address, s.claimed = cmp.Or(what.address, s.address), cmp.Or(what.claimed, s.claimed)
 		return
 	}
 	n := 0
@@ -189,10 +192,7 @@ func (p *pool) seek(id spiffeid.ID, what sought) {
 	}
 	what.since = time.Now()
 	p.sought[id] = &what
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	nudge(p.wake)
 }
 
 // due returns addresses of at most limit sought nodes whose time has come, and

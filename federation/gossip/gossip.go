@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"context"
@@ -18,11 +18,11 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A GossipConfig is what this node needs to take part in the mesh's gossip
-// (federation.md, "Gossip transport"). All but Logger, Timing and Refused are
-// required. The functions are called often and under locks: they must be quick
-// and must not call the Mesh.
-type GossipConfig struct {
+// A Config is what this node needs to take part in the mesh's gossip
+// (federation.md, "Gossip transport"). Logger, Timing, Stretch, Refused, Panics
+// and Traffic are optional. The functions are called often and under locks: they
+// must be quick and must not call the Mesh or the Gossiper.
+type Config struct {
 	Node      spiffeid.ID
 	Listener  net.Listener // gossip owns it; as consensus.Config's, told of handshakes
 	Dial      func(ctx context.Context, addr string) (net.Conn, error)
@@ -32,9 +32,12 @@ type GossipConfig struct {
 	Seeds     func() []string        // host:port where members are to be found, now
 	Allow     func(spiffeid.ID) bool // nodes of this domain and of active peerings, now
 	Logger    *slog.Logger           // nil discards
-	Timing    GossipTiming
-	Stretch   Stretch             // of the search for who is lost; nil is 1
+	Timing    Timing
 	Refused   func(reason string) // counts what was dropped, by one word; nil doesn't
+
+	// Stretch lengthens the waits of the search for lost members, for simulations of
+	// weeks; nil changes none.
+	Stretch func(time.Duration) time.Duration
 
 	// Panics counts those on foreign bytes; nil is one of its own.
 	Panics *contain.Panics
@@ -44,9 +47,9 @@ type GossipConfig struct {
 	Traffic func(td spiffeid.TrustDomain, in, out int)
 }
 
-// GossipTiming is the pace of gossip. A zero field takes the default that is
+// Timing is the pace of gossip. A zero field takes the default that is
 // named with it, which suits a mesh over wide-area networks.
-type GossipTiming struct {
+type Timing struct {
 	Probe        time.Duration // between probes, each of the next member; 5 s
 	ProbeTimeout time.Duration // 3 s
 	Gossip       time.Duration // between rounds, when there is something to tell; 500 ms
@@ -57,7 +60,7 @@ type GossipTiming struct {
 
 const (
 	streamTimeout = 10 * time.Second // of an exchange
-	retransmit    = 4                // × log10 of the pool's size: to how many a rumour is told
+	retransmit    = 4                // × log10 of the pool's size: to how many a broadcast is told
 	awareness     = 8                // a probe lasts at most so many times its interval
 	joinsAtOnce   = 8
 	round         = time.Second            // between looks for nodes to join
@@ -65,7 +68,7 @@ const (
 	maxSeeds      = 256
 )
 
-func (t GossipTiming) withDefaults() GossipTiming {
+func (t Timing) withDefaults() Timing {
 	for _, d := range []struct {
 		field    *time.Duration
 		standard time.Duration
@@ -81,17 +84,17 @@ func (t GossipTiming) withDefaults() GossipTiming {
 }
 
 // withDefaults returns c completed, or what is wrong with it by the field's name.
-func (c GossipConfig) withDefaults() (GossipConfig, error) {
+func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Node.IsZero():
-		return c, errors.New("federation: Gossip.Node is missing")
+		return c, errors.New("gossip: Node is missing")
 	case c.Listener == nil || c.Dial == nil || c.ServerTLS == nil || c.ClientTLS == nil:
-		return c, errors.New("federation: Gossip.Listener, Dial, ServerTLS and ClientTLS are required")
+		return c, errors.New("gossip: Listener, Dial, ServerTLS and ClientTLS are required")
 	case c.Seeds == nil || c.Allow == nil:
-		return c, errors.New("federation: Gossip.Seeds and Allow are required")
+		return c, errors.New("gossip: Seeds and Allow are required")
 	}
 	if err := checkAddress(c.Advertise); err != nil {
-		return c, fmt.Errorf("federation: Gossip.Advertise: %q: %w", c.Advertise, err)
+		return c, fmt.Errorf("gossip: Advertise: %q: %w", c.Advertise, err)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -102,31 +105,50 @@ func (c GossipConfig) withDefaults() (GossipConfig, error) {
 	if c.Refused == nil {
 		c.Refused = func(string) {}
 	}
+	if c.Stretch == nil {
+		c.Stretch = func(d time.Duration) time.Duration { return d }
+	}
 	c.Timing = c.Timing.withDefaults()
 	return c, nil
 }
 
-// A gossip spreads small messages among the nodes of the mesh and knows which of
-// them are there. Nothing that it says is proof of anything: who sent a message
-// is certain, what it says is for the gate to judge, and a message goes to others
-// only when publish is called with it again.
-type gossip struct {
-	cfg       GossipConfig
-	transport *gossipTransport
-	pool      *pool
-	rumours   *rumours
-	list      *memberlist.Memberlist
-	stop      context.CancelFunc
-	tasks     sync.WaitGroup
-	closing   sync.Once
+// MaxMessage and MaxHead bound a message and one head of an exchange, in bytes.
+const (
+	MaxMessage = 16 << 10
+	MaxHead    = 12 << 10 // with ext and crit of the largest size
+)
+
+// A Mesh is what gossip needs of the federation above it. Deliver and MergeHeads
+// are called from one goroutine, with the ID that the sender's connection proved;
+// Heads is called from several.
+type Mesh interface {
+	// Deliver takes a message of at most MaxMessage bytes.
+	Deliver(from spiffeid.ID, msg []byte)
+
+	// Heads returns the heads that this node knows and that a domain may have.
+	Heads(to spiffeid.TrustDomain) [][]byte
+
+	// MergeHeads takes the heads that another node knows, each of at most MaxHead bytes.
+	MergeHeads(from spiffeid.ID, heads [][]byte)
 }
 
-// newGossip starts gossip. deliver is given each message, of at most MaxGossip
-// bytes, and merge the heads that another node knows, each of at most 1 KiB, both
-// from one goroutine and with the ID that the sender's connection proved. heads
-// returns those that this node knows and that a domain may have, and is called
-// from several. The listener is gossip's own, also when starting fails.
-func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), heads func(to spiffeid.TrustDomain) [][]byte, merge func(from spiffeid.ID, heads [][]byte)) (*gossip, error) {
+// A Gossiper spreads small messages among the nodes of the mesh and knows which of
+// them are there. Nothing that it says is proof of anything: who sent a message
+// is certain, what it says is for the gate to judge, and a message goes to others
+// only when Publish is called with it again.
+type Gossiper struct {
+	cfg        Config
+	transport  *transport
+	pool       *pool
+	broadcasts *broadcasts
+	list       *memberlist.Memberlist
+	stop       context.CancelFunc
+	tasks      sync.WaitGroup
+	closing    sync.Once
+}
+
+// Start joins the pool. The listener is gossip's own, also when starting fails.
+func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 	cfg, err := given.withDefaults()
 	if err != nil {
 		if cfg.Listener != nil {
@@ -134,38 +156,38 @@ func newGossip(given *GossipConfig, deliver func(from spiffeid.ID, msg []byte), 
 		}
 		return nil, err
 	}
-	g := &gossip{cfg: cfg}
+	g := &Gossiper{cfg: cfg}
 	g.pool = newPool(&g.cfg)
-	in := newInbox(g.contained(deliver), g.containedHeads(merge), cfg.Refused)
-	g.transport = newGossipTransport(&g.cfg, heads, in.put, g.pool.address)
+	in := newInbox(g.contained(mesh.Deliver), g.containedHeads(mesh.MergeHeads), cfg.Refused)
+	g.transport = newTransport(&g.cfg, mesh.Heads, in.put, g.pool.address)
 	g.pool.acquainted = g.transport.acquainted
-	g.rumours = newRumours(&g.cfg, g.pool.others, g.transport.queue)
+	g.broadcasts = newBroadcasts(&g.cfg, g.pool.others, g.transport.queue)
 	if g.list, err = memberlist.Create(g.memberlist()); err != nil {
 		_ = g.transport.Shutdown()
-		return nil, fmt.Errorf("federation: gossip: %w", err)
+		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop = stop
 	g.tasks.Go(func() { in.run(ctx) })
 	g.tasks.Go(func() { g.rejoin(ctx) })
-	g.tasks.Go(func() { g.rumours.run(ctx) })
+	g.tasks.Go(func() { g.broadcasts.run(ctx) })
 	return g, nil
 }
 
 // contained delivers messages so that one which panics is dropped alone.
-func (g *gossip) contained(deliver func(spiffeid.ID, []byte)) func(spiffeid.ID, []byte) {
+func (g *Gossiper) contained(deliver func(spiffeid.ID, []byte)) func(spiffeid.ID, []byte) {
 	return func(from spiffeid.ID, msg []byte) {
 		g.cfg.Panics.Do(contain.Gossip, func() { deliver(from, msg) })
 	}
 }
 
-func (g *gossip) containedHeads(merge func(spiffeid.ID, [][]byte)) func(spiffeid.ID, [][]byte) {
+func (g *Gossiper) containedHeads(merge func(spiffeid.ID, [][]byte)) func(spiffeid.ID, [][]byte) {
 	return func(from spiffeid.ID, heads [][]byte) {
 		g.cfg.Panics.Do(contain.Gossip, func() { merge(from, heads) })
 	}
 }
 
-func (g *gossip) memberlist() *memberlist.Config {
+func (g *Gossiper) memberlist() *memberlist.Config {
 	c := memberlist.DefaultWANConfig()
 	c.Name = g.cfg.Node.String()
 	c.Transport = g.transport
@@ -191,27 +213,27 @@ func (l logLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// publish tells msg to members of domains that may have it, to nobody twice and,
+// Publish tells msg to members of domains that may have it, to nobody twice and,
 // in a large pool, not to all. A message takes the place of an earlier one of the
 // same stream that is still being told; the same message again is told only once.
-// A message over MaxGossip is refused.
-func (g *gossip) publish(stream string, msg []byte, may audience) {
-	if len(msg) > MaxGossip {
+// A message over MaxMessage is refused.
+func (g *Gossiper) Publish(stream string, msg []byte, may Audience) {
+	if len(msg) > MaxMessage {
 		g.cfg.Refused("too_large")
 		g.cfg.Logger.Warn("gossip: a message is too large to be told", "stream", stream, "bytes", len(msg))
 		return
 	}
-	g.rumours.publish(stream, msg, may)
+	g.broadcasts.publish(stream, msg, may)
 }
 
-// members lists the pool by name, this node included.
-func (g *gossip) members() []MemberStatus { return g.pool.status() }
+// Members lists the pool by name, this node included.
+func (g *Gossiper) Members() []MemberStatus { return g.pool.status() }
 
-// close says farewell, waiting at most Timing.Leave for that, and ends gossip.
+// Close says farewell, waiting at most Timing.Leave for that, and ends gossip.
 // When it returns nothing is delivered any more and all connections are closed.
 // The error says that the others will have to find out by themselves; a second
 // call does nothing.
-func (g *gossip) close() (err error) {
+func (g *Gossiper) Close() (err error) {
 	g.closing.Do(func() {
 		g.stop()
 		err = g.list.Leave(g.cfg.Timing.Leave)
@@ -224,7 +246,7 @@ func (g *gossip) close() (err error) {
 // rejoin is the loop that heals the pool, which memberlist doesn't do once both
 // sides of a cut have forgotten each other. It joins at seeds where no member was
 // found yet, and at nodes that were members or are said to be there.
-func (g *gossip) rejoin(ctx context.Context) {
+func (g *Gossiper) rejoin(ctx context.Context) {
 	seeds := map[string]*sought{}
 	for {
 		g.transport.expel()
@@ -232,19 +254,19 @@ func (g *gossip) rejoin(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(g.cfg.Stretch.of(shortRound)):
+		case <-time.After(g.cfg.Stretch(shortRound)):
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-g.pool.wake:
-		case <-time.After(g.cfg.Stretch.of(round - shortRound)):
+		case <-time.After(g.cfg.Stretch(round - shortRound)):
 		}
 	}
 }
 
 // targets returns where to join now: at most joinsAtOnce addresses.
-func (g *gossip) targets(seeds map[string]*sought) []string {
+func (g *Gossiper) targets(seeds map[string]*sought) []string {
 	now := time.Now()
 	wanted := g.cfg.Seeds()
 	wanted = wanted[:min(len(wanted), maxSeeds)]
@@ -253,7 +275,7 @@ func (g *gossip) targets(seeds map[string]*sought) []string {
 			delete(seeds, address)
 		}
 	}
-	longest := g.cfg.Stretch.of(g.cfg.Timing.Rejoin)
+	longest := g.cfg.Stretch(g.cfg.Timing.Rejoin)
 	addresses := g.pool.due(now, longest, joinsAtOnce/2)
 	var due []string
 	for _, address := range wanted {
@@ -282,14 +304,14 @@ func (g *gossip) targets(seeds map[string]*sought) []string {
 }
 
 // satisfied reports that whoever was last found at the seed is in the pool.
-func (g *gossip) satisfied(seed string) bool {
+func (g *Gossiper) satisfied(seed string) bool {
 	id, ok := g.transport.whoAnswered(seed)
 	return ok && (id == g.cfg.Node || g.pool.settled(id))
 }
 
 // join joins at each address and waits for all; an exchange ends within
 // streamTimeout.
-func (g *gossip) join(addresses []string) {
+func (g *Gossiper) join(addresses []string) {
 	var joins sync.WaitGroup
 	for _, address := range addresses {
 		if err := checkAddress(address); err != nil {

@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"bytes"
@@ -47,7 +47,7 @@ func (s *secured) count(in, out int) {
 }
 
 // track takes raw over for Shutdown; false says that it is too late.
-func (t *gossipTransport) track(raw net.Conn) bool {
+func (t *transport) track(raw net.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -59,7 +59,7 @@ func (t *gossipTransport) track(raw net.Conn) bool {
 }
 
 // drop closes a tracked connection. It doesn't wait for the other end.
-func (t *gossipTransport) drop(raw net.Conn) {
+func (t *transport) drop(raw net.Conn) {
 	t.mu.Lock()
 	delete(t.open, raw)
 	t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *gossipTransport) drop(raw net.Conn) {
 // dial connects to address for that purpose and returns once the other end has
 // taken our certificate too. want is who must answer; zero takes any node that is
 // allowed.
-func (t *gossipTransport) dial(ctx context.Context, address string, want spiffeid.ID, purpose byte) (*secured, error) {
+func (t *transport) dial(ctx context.Context, address string, want spiffeid.ID, purpose byte) (*secured, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	raw, err := t.cfg.Dial(ctx, address)
@@ -77,7 +77,7 @@ func (t *gossipTransport) dial(ctx context.Context, address string, want spiffei
 		return nil, err
 	}
 	if !t.track(raw) {
-		return nil, errGossipClosed
+		return nil, errClosed
 	}
 	s, err := t.greet(ctx, raw, want, purpose)
 	if err != nil {
@@ -98,7 +98,7 @@ func (t *gossipTransport) dial(ctx context.Context, address string, want spiffei
 	return s, nil
 }
 
-func (t *gossipTransport) greet(ctx context.Context, raw net.Conn, want spiffeid.ID, purpose byte) (*secured, error) {
+func (t *transport) greet(ctx context.Context, raw net.Conn, want spiffeid.ID, purpose byte) (*secured, error) {
 	s, err := t.prove(ctx, raw, tls.Client(raw, t.client))
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (t *gossipTransport) greet(ctx context.Context, raw net.Conn, want spiffeid
 
 // prove makes the handshake and reads the one SPIFFE ID off the certificate that
 // it has verified. The connection's deadline is ctx's until the caller resets it.
-func (t *gossipTransport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*secured, error) {
+func (t *transport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*secured, error) {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, err
@@ -128,7 +128,8 @@ func (t *gossipTransport) prove(ctx context.Context, raw net.Conn, conn *tls.Con
 		return nil, err
 	}
 	state := conn.ConnectionState()
-	if state.NegotiatedProtocol != gossipProtocol || len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) != 1 {
+	if state.NegotiatedProtocol != Protocol ||
+		len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) != 1 {
 		t.cfg.Refused("identity")
 		return nil, errNoIdentity
 	}
@@ -177,7 +178,8 @@ func checkAddress(address string) error {
 	n, err := strconv.ParseUint(port, 10, 16)
 	ip, _ := netip.ParseAddr(host)
 	odd := func(r rune) bool { return r <= ' ' || r == '/' || r >= 0x7f }
-	if err != nil || n == 0 || host == "" || ip.IsUnspecified() || len(address) > maxAddress || strings.ContainsFunc(address, odd) {
+	if err != nil || n == 0 || host == "" || ip.IsUnspecified() ||
+		len(address) > maxAddress || strings.ContainsFunc(address, odd) {
 		return errNotAnAddress
 	}
 	return nil

@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.uber.org/goleak"
 )
@@ -28,12 +29,12 @@ func TestCloseEndsEveryGoroutine(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	p := newPond(t)
 	var dialer net.Dialer
-	overTCP := func(c *GossipConfig) {
+	overTCP := func(c *Config) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
 		c.Listener, c.Advertise = ln, ln.Addr().String()
 		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
-		c.Timing = GossipTiming{Gossip: 20 * time.Millisecond}
+		c.Timing = Timing{Gossip: 20 * time.Millisecond}
 	}
 	a := p.start(pondNode("alpha.test", "n1"), nil, overTCP)
 	b := p.start(pondNode("beta.test", "n1"), []string{a.cfg.Advertise}, overTCP)
@@ -41,10 +42,10 @@ func TestCloseEndsEveryGoroutine(t *testing.T) {
 	a.publish("x", []byte("hello"))
 	within(t, 20*time.Second, "b hears a", func() bool { return len(b.heard("hello")) > 0 })
 	start := time.Now()
-	must(t, b.close())
+	must(t, b.Close())
 	within(t, 5*time.Second, "a knows that b left", func() bool { return len(a.alive()) == 1 })
-	must(t, a.close())
-	must(t, a.close())
+	must(t, a.Close())
+	must(t, a.Close())
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("closing took %s", took)
 	}
@@ -55,20 +56,20 @@ func TestCloseEndsEveryGoroutine(t *testing.T) {
 }
 
 // A bad configuration is named, and the listener doesn't stay open.
-func TestGossipConfigIsJudged(t *testing.T) {
-	for field, spoil := range map[string]func(*GossipConfig){
-		"Node":      func(c *GossipConfig) { c.Node = spiffeid.ID{} },
-		"Dial":      func(c *GossipConfig) { c.Dial = nil },
-		"Seeds":     func(c *GossipConfig) { c.Seeds = nil },
-		"Advertise": func(c *GossipConfig) { c.Advertise = "[::]:8403" },
+func TestConfigIsJudged(t *testing.T) {
+	for field, spoil := range map[string]func(*Config){
+		"Node":      func(c *Config) { c.Node = spiffeid.ID{} },
+		"Dial":      func(c *Config) { c.Dial = nil },
+		"Seeds":     func(c *Config) { c.Seeds = nil },
+		"Advertise": func(c *Config) { c.Advertise = "[::]:8403" },
 	} {
-		l := newWire().listen("10.0.0.1:1")
-		c := &GossipConfig{
-			Node: pondNode("alpha.test", "n1"), Listener: l, Dial: newWire().dialFrom("10.0.0.1:1"), Advertise: "10.0.0.1:1",
+		l := gossiptest.NewNetwork().Listen("10.0.0.1:1")
+		c := &Config{
+			Node: pondNode("alpha.test", "n1"), Listener: l, Dial: gossiptest.NewNetwork().DialFrom("10.0.0.1:1"), Advertise: "10.0.0.1:1",
 			ServerTLS: &tls.Config{}, ClientTLS: &tls.Config{}, Seeds: func() []string { return nil }, Allow: func(spiffeid.ID) bool { return true },
 		}
 		spoil(c)
-		if _, err := newGossip(c, nil, nil, nil); err == nil || !strings.Contains(err.Error(), field) {
+		if _, err := Start(c, nil); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
@@ -90,9 +91,9 @@ func TestPacketsNeverBlock(t *testing.T) {
 		if a.contactWith(b).link() == nil {
 			t.Fatal("there is no link")
 		}
-		p.wire.setCut(func(string, string) bool { return true })
+		p.wire.SetCut(func(string, string) bool { return true })
 		start := time.Now()
-		big := bytes.Repeat([]byte{wireUser}, MaxGossip)
+		big := bytes.Repeat([]byte{wireUser}, MaxMessage)
 		for range 1000 {
 			_, err := a.transport.WriteToAddress(big, memberlist.Address{Name: b.id.String()})
 			must(t, err)
@@ -101,7 +102,7 @@ func TestPacketsNeverBlock(t *testing.T) {
 			t.Errorf("1000 packets took %s; dropped %d", time.Since(start), a.count("queue_full"))
 		}
 		within(t, 30*time.Second, "the link is given up", func() bool { return a.contactWith(b).link() == nil })
-		p.wire.setCut(nil)
+		p.wire.SetCut(nil)
 		within(t, time.Minute, "there is a link again", func() bool { return a.contactWith(b).link() != nil })
 	})
 }
@@ -120,9 +121,9 @@ func TestASilentLinkIsGivenUp(t *testing.T) {
 		if before == nil || a.contactWith(b).link() != before {
 			t.Error("a link in use didn't last")
 		}
-		p.wire.setCut(func(string, string) bool { return true })
+		p.wire.SetCut(func(string, string) bool { return true })
 		within(t, 2*time.Minute, "the link is given up", func() bool { return a.contactWith(b).link() == nil })
-		p.wire.setCut(nil)
+		p.wire.SetCut(nil)
 		within(t, time.Minute, "both see both again", p.allSee(p.all))
 	})
 }
@@ -154,7 +155,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		p := newPond(t)
 		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
 		defer p.drain()
-		dial := p.wire.dialFrom("10.9.9.9:1")
+		dial := p.wire.DialFrom("10.9.9.9:1")
 		for range maxHandshakes + 10 {
 			if c, err := dial(t.Context(), a.address); err == nil {
 				defer c.Close()
@@ -212,12 +213,12 @@ func TestTheInboxIsFair(t *testing.T) {
 	})
 }
 
-func newScreen() *screen { return &screen{stated: map[string]int64{}} }
+func newPacketFilter() *packetFilter { return &packetFilter{stated: map[string]int64{}} }
 
 // What only somebody hostile sends doesn't get as far as memberlist's parsers.
 //
 // Requirement: MESH-006, MESH-016
-func TestTheScreen(t *testing.T) {
+func TestThePacketFilter(t *testing.T) {
 	from, other := pondNode("alpha.test", "n1"), pondNode("beta.test", "n1").String()
 	ping := message(wirePing, "SeqNo", 7, "Node", other, "SourceNode", from.String())
 	user := []byte("\x08hello")
@@ -253,9 +254,9 @@ func TestTheScreen(t *testing.T) {
 		"an array for a map":          {packet: []byte{wirePing, 0x93, 1, 0xa1, 'x', 0}, err: errWire},
 		"a claim about nobody":        {packet: message(wireDead, "Incarnation", 3), err: errWire},
 		"a claim of no number":        {packet: message(wireDead, "Incarnation", "x", "Node", other), err: errWire},
-		"16 KiB and 1":                {packet: append([]byte{wireUser}, make([]byte, MaxGossip+1)...), err: errMessage},
-		"16 KiB and 1 in a compound":  {packet: compound(ping, append([]byte{wireUser}, make([]byte, MaxGossip+1)...)), err: errMessage},
-		"16 KiB":                      {packet: append([]byte{wireUser}, make([]byte, MaxGossip)...), messages: 1},
+		"16 KiB and 1":                {packet: append([]byte{wireUser}, make([]byte, MaxMessage+1)...), err: errMessage},
+		"16 KiB and 1 in a compound":  {packet: compound(ping, append([]byte{wireUser}, make([]byte, MaxMessage+1)...)), err: errMessage},
+		"16 KiB":                      {packet: append([]byte{wireUser}, make([]byte, MaxMessage)...), messages: 1},
 		"half a compound's head":      {packet: []byte{wireCompound}, err: errWire},
 		"a compound without lengths":  {packet: []byte{wireCompound, 9, 0, 1}, err: errWire},
 		"a ping of no text":           {packet: message(wirePing, "Node", 7, "SourceNode", from.String()), err: errWire},
@@ -268,7 +269,7 @@ func TestTheScreen(t *testing.T) {
 		"a value that is missing":     {packet: []byte{wireDead, 0x81, 0xa1, 'x'}, err: errWire},
 		"a message that isn't closed": {packet: []byte{wireAlive, 0x81, 0xda, 0xff, 0xff}, err: errWire},
 	} {
-		rest, messages, err := newScreen().packet(from, bytes.Clone(c.packet))
+		rest, messages, err := newPacketFilter().packet(from, bytes.Clone(c.packet))
 		if !errors.Is(err, c.err) || !bytes.Equal(rest, c.rest) || len(messages) != c.messages {
 			t.Errorf("%s: %x, %d messages, %v", name, rest, len(messages), err)
 		}
@@ -276,7 +277,7 @@ func TestTheScreen(t *testing.T) {
 }
 
 // Requirement: MESH-006
-func TestTheScreenOfStreams(t *testing.T) {
+func TestThePacketFilterOfStreams(t *testing.T) {
 	from, other := pondNode("alpha.test", "n1"), pondNode("beta.test", "n1").String()
 	header := func(nodes, user int) []byte { return message(wirePushPull, "Nodes", nodes, "UserStateLen", user) }
 	versioned := func(versions ...byte) []byte {
@@ -307,7 +308,7 @@ func TestTheScreenOfStreams(t *testing.T) {
 		"a ping":                 {message(wirePing, "Node", other, "SourceNode", from.String()), nil},
 		"a ping in another name": {message(wirePing, "Node", other, "SourceNode", other), errClaim},
 	} {
-		if err := newScreen().stream(from, c.msg); !errors.Is(err, c.err) {
+		if err := newPacketFilter().stream(from, c.msg); !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -316,9 +317,9 @@ func TestTheScreenOfStreams(t *testing.T) {
 // What is said of a third node is kept to what it may be by its own word.
 //
 // Requirement: MESH-016
-func TestTheScreenBoundsIncarnations(t *testing.T) {
+func TestThePacketFilterBoundsIncarnations(t *testing.T) {
 	liar, victim := pondNode("alpha.test", "liar"), pondNode("beta.test", "n1")
-	s := newScreen()
+	s := newPacketFilter()
 	s.self = pondNode("gamma.test", "me").String()
 	incarnation := func(from, of spiffeid.ID, n int) int64 {
 		rest, _, err := s.packet(from, message(wireAlive, "Node", of.String(), "Incarnation", n))
@@ -359,17 +360,17 @@ func TestTheScreenBoundsIncarnations(t *testing.T) {
 	}
 }
 
-// Whatever passes the screen passes again, unchanged, and holds no messages.
-func FuzzScreen(f *testing.F) {
+// Whatever passes the filter passes again, unchanged, and holds no messages.
+func FuzzPacketFilter(f *testing.F) {
 	from := pondNode("alpha.test", "n1")
 	f.Add(message(wirePing, "SeqNo", 7, "Node", "x", "SourceNode", from.String()))
 	f.Add(joinCompound([][]byte{message(wireDead, "Incarnation", 1<<31, "Node", "x"), []byte("\x08hello"), message(wireAck, "SeqNo", 1)}))
 	f.Add(append([]byte{wireChecksum, 0, 0, 0, 0}, message(wireAlive, "Incarnation", 1, "Node", from.String())...))
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		s := newScreen()
+		s := newPacketFilter()
 		rest, messages, err := s.packet(from, packet)
 		for _, m := range messages {
-			if len(m) > MaxGossip {
+			if len(m) > MaxMessage {
 				t.Errorf("a message of %d bytes", len(m))
 			}
 		}
@@ -388,18 +389,18 @@ func FuzzScreen(f *testing.F) {
 //
 // Requirement: MESH-006
 func TestAnExchangeHoldsAsManyHeadsAsItMay(t *testing.T) {
-	largest := bytes.Repeat([]byte{'h'}, maxHeadSize)
+	largest := bytes.Repeat([]byte{'h'}, MaxHead)
 	written := appendHeads(nil, slices.Repeat([][]byte{largest}, maxHeads))
 
 	heads, err := readHeads(bytes.NewReader(written))
-	if err != nil || len(heads) != maxAllHeads/maxHeadSize {
+	if err != nil || len(heads) != maxAllHeads/MaxHead {
 		t.Errorf("%d heads, %v", len(heads), err)
 	}
 
 	// One more than fits, as only a hostile node writes it.
 	over := binary.BigEndian.AppendUint16(nil, uint16(len(heads)+1))
 	over = append(over, written[2:]...)
-	over = append(binary.BigEndian.AppendUint16(over, maxHeadSize), largest...)
+	over = append(binary.BigEndian.AppendUint16(over, MaxHead), largest...)
 	if _, err := readHeads(bytes.NewReader(over)); !errors.Is(err, errState) {
 		t.Errorf("%d bytes of heads: %v", len(over), err)
 	}
@@ -475,6 +476,70 @@ func TestADomainIsReadAtAPace(t *testing.T) {
 		most := (domainBurst + domainBytes*int(long/time.Second)) / len(junk)
 		if got := a.count("malformed"); got < most/2 || got > most+2*nodes {
 			t.Errorf("%d frames of the flood were read; at most %d may be", got, most)
+		}
+	})
+}
+
+// Streams are read at the pace of links: who has many, and long ones, gains nothing.
+//
+// Requirement: MESH-026
+func TestStreamsAreReadAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		defer p.drain()
+		a := p.start(pondNode("alpha.test", "n1"), nil, nil)
+		junk := binary.BigEndian.AppendUint32(nil, maxState)
+		junk = append(append(junk, wirePushPull), make([]byte, maxState-1)...)
+		const nodes, each = 3, 8
+		began := time.Now()
+		var flood sync.WaitGroup
+		for i := range nodes {
+			f := p.start(pondNode("gamma.test", fmt.Sprint("n", i)), nil, nil)
+			flood.Go(func() {
+				for range each {
+					s, err := f.transport.dial(t.Context(), a.address, a.id, forExchange)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = s.Write(junk)
+					_, _ = io.Copy(io.Discard, s)
+					f.transport.drop(s.raw)
+				}
+			})
+		}
+		flood.Wait()
+		if least := (nodes*each*maxState - domainBurst) / domainBytes; time.Since(began) < time.Duration(least)*time.Second {
+			t.Errorf("%d streams of %d bytes were read in %v; it takes %d s", nodes*each, maxState, time.Since(began), least)
+		}
+	})
+}
+
+// A push/pull that lists a member with too few versions is refused before
+// memberlist's parser, which would end the program over it.
+//
+// Requirement: MESH-016
+func TestAShortListOfVersionsEndsNoNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		defer p.drain()
+		victim := p.start(pondNode("alpha.test", "n1"), nil, nil)
+		liar := p.start(pondNode("gamma.test", "n1"), nil, nil)
+
+		state := message(wirePushPull, "Nodes", 1, "UserStateLen", 0)
+		state = append(state, message(0, "Name", liar.id.String(), "Incarnation", 1, "State", 0, "Vsn", []byte{1, 5})[1:]...)
+		framed := append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)
+		framed = appendHeads(framed, nil)
+
+		stream, err := liar.transport.dial(t.Context(), victim.address, victim.id, forExchange)
+		must(t, err)
+		_, err = stream.Write(framed)
+		must(t, err)
+		_, _ = io.Copy(io.Discard, stream)
+		liar.transport.drop(stream.raw)
+
+		if members := victim.Members(); len(members) != 1 || members[0].ID != victim.id {
+			t.Errorf("members are %v", members)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"crypto/tls"
@@ -35,13 +35,13 @@ func TestAnImpersonatorNeverBecomesAMember(t *testing.T) {
 				within(t, 20*time.Second, "all see all", p.allSee(honest))
 
 				name := pondNode("alpha.test", victim)
-				eve := p.start(name, []string{honest[0].address, honest[1].address, honest[2].address}, func(c *GossipConfig) {
-					c.ServerTLS, c.ClientTLS = p.tls(pondNode("beta.test", "eve"))
+				eve := p.start(name, []string{honest[0].address, honest[1].address, honest[2].address}, func(c *Config) {
+					c.ServerTLS, c.ClientTLS = p.authorities.TLS(t, pondNode("beta.test", "eve"))
 				})
 				for range 300 {
 					time.Sleep(time.Second)
 					for _, f := range honest {
-						for _, m := range f.members() {
+						for _, m := range f.Members() {
 							if m.Address == eve.address || victim == "ghost" && m.ID == name {
 								t.Fatalf("%s believes in %v", f.id, m)
 							}
@@ -71,7 +71,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t)
-		p.stranger = "mallory.test"
+		p.authorities.Stranger = "mallory.test"
 		p.populate(1, "alpha.test", "beta.test")
 		defer p.drain()
 		honest := p.all
@@ -79,17 +79,17 @@ func TestStrangersAreRefused(t *testing.T) {
 		seeds := []string{honest[0].address, honest[1].address}
 		p.start(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada"), seeds, nil)
 		p.start(pondNode("mallory.test", "n1"), seeds, nil)
-		p.start(pondNode("mallory.test", "n2"), seeds, func(c *GossipConfig) { // whose own word is her own anchor's
+		p.start(pondNode("mallory.test", "n2"), seeds, func(c *Config) { // whose own word is her own anchor's
 			forged := newPond(t)
-			c.ServerTLS, c.ClientTLS = forged.tls(pondNode("alpha.test", "n9"))
+			c.ServerTLS, c.ClientTLS = forged.authorities.TLS(t, pondNode("alpha.test", "n9"))
 			for _, config := range []*tls.Config{c.ServerTLS, c.ClientTLS} {
 				config.VerifyConnection = nil
 			}
 		})
 		time.Sleep(5 * time.Minute)
 		for _, f := range honest {
-			if len(f.members()) != 2 || f.count("handshake") == 0 || f.count("not_allowed") == 0 {
-				t.Errorf("%s sees %v, refused %v", f.id, f.members(), f.refused)
+			if len(f.Members()) != 2 || f.count("handshake") == 0 || f.count("not_allowed") == 0 {
+				t.Errorf("%s sees %v, refused %v", f.id, f.Members(), f.refused)
 			}
 		}
 	})
@@ -143,7 +143,7 @@ func TestALiarOnlyChangesHints(t *testing.T) {
 				t.Log("the lies were believed:", unsettled)
 				t.Log("over it in", within(t, 5*time.Minute, "all see all again", p.allSee(p.all)))
 				for _, f := range p.all {
-					for _, m := range f.members() {
+					for _, m := range f.Members() {
 						if i := slices.IndexFunc(p.all, func(o *frog) bool { return o.id == m.ID }); m.Address != p.all[i].address {
 							t.Errorf("%s has %v", f.id, m)
 						}
@@ -176,8 +176,8 @@ func TestRumouredNodesAreNotBelieved(t *testing.T) {
 		a.pool.mu.Lock()
 		n := len(a.pool.sought)
 		a.pool.mu.Unlock()
-		if n == 0 || n > maxDomainNodes || len(a.members()) != 3 {
-			t.Errorf("%d are sought, members %v", n, a.members())
+		if n == 0 || n > maxDomainNodes || len(a.Members()) != 3 {
+			t.Errorf("%d are sought, members %v", n, a.Members())
 		}
 		time.Sleep(5 * time.Minute)
 		a.pool.mu.Lock()
@@ -196,7 +196,7 @@ func TestAtMostThreeOfAnotherDomain(t *testing.T) {
 		defer p.drain()
 		alpha, beta := p.all[:5], p.all[5:]
 		of := func(f *frog, domain string) (n int) {
-			for _, m := range f.members() {
+			for _, m := range f.Members() {
 				if m.State == MemberAlive && m.ID.TrustDomain().Name() == domain {
 					n++
 				}
@@ -217,7 +217,7 @@ func TestAtMostThreeOfAnotherDomain(t *testing.T) {
 			t.Error("it didn't last")
 		}
 		for _, f := range beta[:2] {
-			must(t, f.close())
+			must(t, f.Close())
 		}
 		within(t, 5*time.Minute, "three of theirs again", func() bool { return of(alpha[4], "beta.test") == 3 })
 	})
@@ -231,7 +231,7 @@ func TestANodeMayMove(t *testing.T) {
 		defer p.drain()
 		within(t, 20*time.Second, "all see all", p.allSee(p.all))
 		old := p.all[4]
-		must(t, old.close())
+		must(t, old.Close())
 		p.all = slices.Delete(p.all, 4, 5)
 		p.all = append(p.all, nil) // so that the address is a new one
 		p.all = append(p.all[:5], p.start(old.id, []string{p.all[0].address}, nil))
@@ -241,7 +241,7 @@ func TestANodeMayMove(t *testing.T) {
 		}
 		within(t, time.Minute, "all see it where it is", func() bool {
 			for _, f := range p.all {
-				if !slices.Contains(f.members(), MemberStatus{now.id, now.address, MemberAlive}) {
+				if !slices.Contains(f.Members(), MemberStatus{now.id, now.address, MemberAlive}) {
 					return false
 				}
 			}
@@ -257,7 +257,7 @@ func TestAPeeringThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t)
 		var over atomic.Bool
-		a := p.start(pondNode("alpha.test", "n1"), nil, func(c *GossipConfig) {
+		a := p.start(pondNode("alpha.test", "n1"), nil, func(c *Config) {
 			c.Allow = func(id spiffeid.ID) bool { return id.TrustDomain() == c.Node.TrustDomain() || !over.Load() }
 		})
 		b := p.start(pondNode("beta.test", "n1"), []string{a.address}, nil)
@@ -274,8 +274,8 @@ func TestAPeeringThatEnds(t *testing.T) {
 			t.Error("its link is still there")
 		}
 		time.Sleep(5 * time.Minute)
-		if len(a.members()) != 1 || len(a.heard("after"))+len(b.heard("after")) != 0 {
-			t.Errorf("a sees %v and heard %v; b heard %v", a.members(), a.got, b.got)
+		if len(a.Members()) != 1 || len(a.heard("after"))+len(b.heard("after")) != 0 {
+			t.Errorf("a sees %v and heard %v; b heard %v", a.Members(), a.got, b.got)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestAPeeringThatEnds(t *testing.T) {
 // newTestPool is the pool of a node of alpha's that has met who is in met.
 func newTestPool(met map[spiffeid.ID]string) (p *pool, refused map[string]int) {
 	refused = map[string]int{}
-	p = newPool(&GossipConfig{
+	p = newPool(&Config{
 		Node: pondNode("alpha.test", "n1"), Logger: slog.New(slog.DiscardHandler),
 		Allow:   func(id spiffeid.ID) bool { return id.TrustDomain().Name() != "stranger.test" },
 		Refused: func(reason string) { refused[reason]++ },

@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"context"
@@ -33,13 +33,13 @@ func TestNineNodesHealAfterALongCut(t *testing.T) {
 				for _, f := range p.all[:split] {
 					side[f.address] = true
 				}
-				p.wire.setCut(func(a, b string) bool { return side[a] != side[b] })
+				p.wire.SetCut(func(a, b string) bool { return side[a] != side[b] })
 				t.Log("parted in", within(t, 10*time.Minute, "each side sees itself alone", func() bool {
 					return p.allSee(p.all[:split])() && p.allSee(p.all[split:])()
 				}))
 				time.Sleep(30 * time.Minute)
 
-				p.wire.setCut(nil)
+				p.wire.SetCut(nil)
 				t.Log("healed in", within(t, time.Minute, "all see all again", p.allSee(p.all)))
 				time.Sleep(5 * time.Minute)
 				if !p.allSee(p.all)() {
@@ -133,7 +133,7 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		a, b := p.all[0], p.all[1]
 		within(t, 20*time.Second, "both see both", p.allSee(p.all))
 
-		most := strings.Repeat("x", MaxGossip)
+		most := strings.Repeat("x", MaxMessage)
 		a.publish("big", []byte(most))
 		a.publish("bigger", []byte(most+"x"))
 		time.Sleep(10 * time.Second)
@@ -160,7 +160,7 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		state := []byte("\x06\x83\xa4Join\xc2\xa5Nodes\x00\xacUserStateLen\x00")
 		msg := append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)
 		msg = binary.BigEndian.AppendUint16(msg, 2)
-		for _, n := range []int{maxHeadSize, maxHeadSize + 1} {
+		for _, n := range []int{MaxHead, MaxHead + 1} {
 			msg = append(binary.BigEndian.AppendUint16(msg, uint16(n)), strings.Repeat("h", n)...)
 		}
 		_, err = s.Write(msg)
@@ -186,7 +186,7 @@ func TestSeedsThatHangKeepNoneFromBeingTried(t *testing.T) {
 		for i := range 60 {
 			seeds = append(seeds, fmt.Sprintf("10.9.0.%d:7946", i))
 		}
-		near := p.start(pondNode("alpha.test", "1"), append(seeds, far.address), func(c *GossipConfig) {
+		near := p.start(pondNode("alpha.test", "1"), append(seeds, far.address), func(c *Config) {
 			dial := c.Dial
 			c.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 				if strings.HasPrefix(address, "10.9.") {

@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// gossipProtocol is what both ends of a gossip connection agree on by ALPN.
-const gossipProtocol = "roster-gossip/1"
+// Protocol is what both ends of a gossip connection agree on by ALPN.
+const Protocol = "roster-gossip/1"
 
 // The first byte that a dialler sends says what the connection is for.
 const (
@@ -53,19 +53,19 @@ var (
 	errOtherNode     = errors.New("another node answered")
 	errNoAddress     = errors.New("no address is known of it")
 	errTooMany       = errors.New("too many connections")
-	errGossipClosed  = errors.New("gossip is closed")
+	errClosed        = errors.New("gossip is closed")
 	errNotAnAddress  = errors.New("not a host:port")
 	errPacketTooLong = errors.New("a packet that is too long")
 )
 
-// A gossipTransport carries memberlist's packets and streams over mutually
+// A transport carries memberlist's packets and streams over mutually
 // authenticated TLS (memberlist.NodeAwareTransport). Nodes are addressed by
 // SPIFFE ID; an address proper, "host:port" in the place of the name, is only
 // ever dialled to join, and whoever answers there says by its certificate who it
 // is. Packets to one node share one connection, its link, whichever side dialled
 // it; each stream has its own.
-type gossipTransport struct {
-	cfg            *GossipConfig
+type transport struct {
+	cfg            *Config
 	server, client *tls.Config
 	heads          func(to spiffeid.TrustDomain) [][]byte
 	take           func(from spiffeid.ID, n news)
@@ -74,7 +74,7 @@ type gossipTransport struct {
 	streams        chan net.Conn
 	handshakes     chan struct{}
 	probes         probes
-	screen         screen
+	filter         packetFilter
 	shutdown       sync.Once
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -90,17 +90,23 @@ type gossipTransport struct {
 	answered  map[string]spiffeid.ID
 }
 
-var _ memberlist.NodeAwareTransport = (*gossipTransport)(nil)
+var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-func newGossipTransport(cfg *GossipConfig, heads func(spiffeid.TrustDomain) [][]byte, take func(spiffeid.ID, news), addressOf func(spiffeid.ID) (string, bool)) *gossipTransport {
-	t := &gossipTransport{
+func newTransport(
+	cfg *Config,
+	heads func(spiffeid.TrustDomain) [][]byte,
+	take func(spiffeid.ID, news),
+	addressOf func(spiffeid.ID) (string, bool),
+) *transport {
+	t := &transport{
 		cfg: cfg, heads: heads, take: take, addressOf: addressOf,
-		server: gossipTLS(cfg.ServerTLS), client: gossipTLS(cfg.ClientTLS),
+		server: protocolTLS(cfg.ServerTLS), client: protocolTLS(cfg.ClientTLS),
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 		handshakes: make(chan struct{}, maxHandshakes),
 		probes:     probes{longest: awareness * max(cfg.Timing.Probe, cfg.Timing.ProbeTimeout), sent: map[uint32]time.Time{}},
-		screen:     screen{self: cfg.Node.String(), stated: map[string]int64{}},
-		open:       map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{}, paces: map[spiffeid.TrustDomain]*rate.Limiter{},
+		filter:     packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
+		open:       map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{},
+		paces:     map[spiffeid.TrustDomain]*rate.Limiter{},
 		exchanges: map[spiffeid.ID]int{}, answered: map[string]spiffeid.ID{},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -108,32 +114,32 @@ func newGossipTransport(cfg *GossipConfig, heads func(spiffeid.TrustDomain) [][]
 	return t
 }
 
-func gossipTLS(given *tls.Config) *tls.Config {
+func protocolTLS(given *tls.Config) *tls.Config {
 	c := given.Clone()
-	c.NextProtos = []string{gossipProtocol}
+	c.NextProtos = []string{Protocol}
 	c.MinVersion = tls.VersionTLS13
 	c.SessionTicketsDisabled = true // every connection proves both ends anew
 	return c
 }
 
 // FinalAdvertiseAddr implements memberlist.Transport.
-func (t *gossipTransport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return placeholderIP, placeholderPort, nil
 }
 
 // PacketCh implements memberlist.Transport.
-func (t *gossipTransport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
 // StreamCh implements memberlist.Transport.
-func (t *gossipTransport) StreamCh() <-chan net.Conn { return t.streams }
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // WriteTo implements memberlist.Transport; nobody is reached without a name.
-func (t *gossipTransport) WriteTo([]byte, string) (time.Time, error) {
+func (t *transport) WriteTo([]byte, string) (time.Time, error) {
 	return time.Time{}, errNoAddress
 }
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
-func (t *gossipTransport) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+func (t *transport) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
 	t.probes.note(b)
 	id, err := spiffeid.FromString(to.Name)
 	if err != nil {
@@ -145,7 +151,7 @@ func (t *gossipTransport) WriteToAddress(b []byte, to memberlist.Address) (time.
 // queue takes a packet for a node and returns at once. A packet that can't be
 // delivered is dropped, as a network would, and so is one that the node may no
 // longer have when its turn comes; a nil audience is every member.
-func (t *gossipTransport) queue(id spiffeid.ID, packet []byte, may audience) error {
+func (t *transport) queue(id spiffeid.ID, packet []byte, may Audience) error {
 	if len(packet) > maxPacket {
 		return errPacketTooLong
 	}
@@ -155,7 +161,7 @@ func (t *gossipTransport) queue(id spiffeid.ID, packet []byte, may audience) err
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return errGossipClosed
+		return errClosed
 	}
 	c, err := t.contact(id)
 	if err != nil {
@@ -170,13 +176,13 @@ func (t *gossipTransport) queue(id spiffeid.ID, packet []byte, may audience) err
 }
 
 // DialTimeout implements memberlist.Transport; nobody is reached without a name.
-func (t *gossipTransport) DialTimeout(string, time.Duration) (net.Conn, error) {
+func (t *transport) DialTimeout(string, time.Duration) (net.Conn, error) {
 	return nil, errNoAddress
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport. The name is a
 // node's, who then must be the one that answers, or an address to join at.
-func (t *gossipTransport) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
+func (t *transport) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	address, want := to.Name, spiffeid.ID{}
 	if strings.HasPrefix(to.Name, "spiffe://") {
 		id, err := spiffeid.FromString(to.Name)
@@ -201,7 +207,7 @@ func (t *gossipTransport) DialAddressTimeout(to memberlist.Address, timeout time
 // Shutdown implements memberlist.Transport: when it returns, every connection is
 // closed, every goroutine of the transport has ended, and memberlist's wait for
 // nothing but their locks.
-func (t *gossipTransport) Shutdown() (err error) {
+func (t *transport) Shutdown() (err error) {
 	t.shutdown.Do(func() {
 		t.mu.Lock()
 		t.closed = true
@@ -221,7 +227,7 @@ func (t *gossipTransport) Shutdown() (err error) {
 // endProbes runs while memberlist still takes packets, one after the other, and
 // nobody else sends it any. When it has taken the first of ours, it has done what
 // earlier ones asked for; what that made it wait for, the second round answers.
-func (t *gossipTransport) endProbes() {
+func (t *transport) endProbes() {
 	for range 2 {
 		for _, packet := range t.probes.acks() {
 			select {
@@ -234,20 +240,20 @@ func (t *gossipTransport) endProbes() {
 }
 
 // spawn runs f unless the transport is closed; Shutdown waits for it.
-func (t *gossipTransport) spawn(f func()) {
+func (t *transport) spawn(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.spawnLocked(f)
 }
 
-func (t *gossipTransport) spawnLocked(f func()) {
+func (t *transport) spawnLocked(f func()) {
 	if !t.closed {
 		t.tasks.Go(f)
 	}
 }
 
 // accept takes connections until the listener is closed.
-func (t *gossipTransport) accept() {
+func (t *transport) accept() {
 	for {
 		raw, err := t.cfg.Listener.Accept()
 		switch {
@@ -276,7 +282,7 @@ func (t *gossipTransport) accept() {
 	}
 }
 
-func (t *gossipTransport) welcome(raw net.Conn) {
+func (t *transport) welcome(raw net.Conn) {
 	s, purpose, err := t.admit(raw)
 	<-t.handshakes
 	if err == nil {
@@ -296,7 +302,7 @@ func (t *gossipTransport) welcome(raw net.Conn) {
 	}
 }
 
-func (t *gossipTransport) admit(raw net.Conn) (s *secured, purpose byte, err error) {
+func (t *transport) admit(raw net.Conn) (s *secured, purpose byte, err error) {
 	ctx, cancel := context.WithTimeout(t.ctx, handshakeTimeout)
 	defer cancel()
 	if s, err = t.prove(ctx, raw, tls.Server(raw, t.server)); err != nil {
@@ -323,7 +329,7 @@ func (t *gossipTransport) admit(raw net.Conn) (s *secured, purpose byte, err err
 }
 
 // answer hands a stream to memberlist.
-func (t *gossipTransport) answer(s *secured) error {
+func (t *transport) answer(s *secured) error {
 	t.mu.Lock()
 	full := t.answering >= maxExchanges || t.exchanges[s.id] >= maxExchangesEach
 	if !full {
@@ -353,7 +359,7 @@ func (t *gossipTransport) answer(s *secured) error {
 
 // remember notes who answered at an address, so that a seed needn't be joined
 // again while that node is a member.
-func (t *gossipTransport) remember(address string, id spiffeid.ID) {
+func (t *transport) remember(address string, id spiffeid.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.answered) >= maxAnswered {
@@ -363,7 +369,7 @@ func (t *gossipTransport) remember(address string, id spiffeid.ID) {
 }
 
 // whoAnswered returns the node that the last join at address found there.
-func (t *gossipTransport) whoAnswered(address string) (spiffeid.ID, bool) {
+func (t *transport) whoAnswered(address string) (spiffeid.ID, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id, ok := t.answered[address]
@@ -371,7 +377,7 @@ func (t *gossipTransport) whoAnswered(address string) (spiffeid.ID, bool) {
 }
 
 // known counts the contacts of a domain. t.mu is held.
-func (t *gossipTransport) known(td spiffeid.TrustDomain) int {
+func (t *transport) known(td spiffeid.TrustDomain) int {
 	n := 0
 	for id := range t.contacts {
 		if id.MemberOf(td) {
@@ -382,7 +388,7 @@ func (t *gossipTransport) known(td spiffeid.TrustDomain) int {
 }
 
 // expel closes the links of nodes that are no longer allowed.
-func (t *gossipTransport) expel() {
+func (t *transport) expel() {
 	t.mu.Lock()
 	all := make([]*contact, 0, len(t.contacts))
 	for _, c := range t.contacts {

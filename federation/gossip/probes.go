@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"encoding/binary"
@@ -74,7 +74,8 @@ func (p *probes) acks() []*memberlist.Packet {
 	clear(p.sent)
 	var packets []*memberlist.Packet
 	for ; len(parts) > 0; parts = parts[min(len(parts), 255):] {
-		packets = append(packets, &memberlist.Packet{Buf: joinCompound(parts[:min(len(parts), 255)]), From: nodeAddr{}, Timestamp: now})
+		buf := joinCompound(parts[:min(len(parts), 255)])
+		packets = append(packets, &memberlist.Packet{Buf: buf, From: nodeAddr{}, Timestamp: now})
 	}
 	return packets
 }

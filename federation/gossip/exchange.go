@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 // The bounds of a memberlist stream.
 const (
 	maxState    = 256 << 10 // members of a push/pull
-	maxHeadSize = maxHead   // of one origin
 	maxHeads    = 256
 	maxAllHeads = 256 << 10 // together
 )
@@ -23,13 +22,13 @@ const (
 var errState = errors.New("a state that is too large")
 
 // An exchange is a memberlist stream: one message each way. Each message is
-// framed, so that it is whole and screened before memberlist sees any of it, and
+// framed, so that it is whole and checked before memberlist sees any of it, and
 // a push/pull is followed by the heads that its sender knows and that its receiver
 // may have. Heads don't travel
 // in memberlist's own user state, because its merge doesn't say whose it is.
 type exchange struct {
 	*secured
-	t       *gossipTransport
+	t       *transport
 	release func()
 	closing sync.Once
 	in      *bytes.Reader // memberlist's goroutine reads; nil before the first read
@@ -38,7 +37,7 @@ type exchange struct {
 
 var _ net.Conn = (*exchange)(nil)
 
-func (t *gossipTransport) newExchange(s *secured, release func()) *exchange {
+func (t *transport) newExchange(s *secured, release func()) *exchange {
 	return &exchange{secured: s, t: t, release: release}
 }
 
@@ -65,7 +64,7 @@ func (e *exchange) receive() ([]byte, error) {
 	if err := e.pay(len(msg)); err != nil {
 		return nil, err
 	}
-	err = e.t.cfg.Panics.Run(contain.Gossip, func() error { return e.t.screen.stream(e.id, msg) })
+	err = e.t.cfg.Panics.Run(contain.Gossip, func() error { return e.t.filter.stream(e.id, msg) })
 	if err != nil {
 		return nil, e.refuse(err)
 	}
@@ -142,7 +141,7 @@ func appendHeads(buf []byte, heads [][]byte) []byte {
 	fit := make([][]byte, 0, len(heads))
 	size := 0
 	for _, h := range heads {
-		if len(h) <= maxHeadSize && len(fit) < maxHeads && size+len(h) <= maxAllHeads {
+		if len(h) <= MaxHead && len(fit) < maxHeads && size+len(h) <= maxAllHeads {
 			fit = append(fit, h)
 			size += len(h)
 		}
@@ -166,7 +165,7 @@ func readHeads(r io.Reader) ([][]byte, error) {
 	heads := make([][]byte, 0, n)
 	left := maxAllHeads
 	for range n {
-		h, err := readSized(r, 2, min(maxHeadSize, left))
+		h, err := readSized(r, 2, min(MaxHead, left))
 		if err != nil {
 			return nil, err
 		}

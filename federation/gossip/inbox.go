@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"context"
@@ -54,10 +54,7 @@ func (b *inbox) put(from spiffeid.ID, n news) {
 		b.refused("inbox_full")
 	}
 	b.waiting[from] = append(w, n)
-	select {
-	case b.some <- struct{}{}:
-	default:
-	}
+	nudge(b.some)
 }
 
 func withoutHeads(all []news) []news {

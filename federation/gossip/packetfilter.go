@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"encoding/binary"
@@ -43,13 +43,13 @@ var (
 	errMessage = errors.New("a gossiped message is over 16 KiB")
 )
 
-// A screen decides what of a node's bytes memberlist gets to see. memberlist
+// A packetFilter decides what of a node's bytes memberlist gets to see. memberlist
 // believes what it reads, unpacks 40 MB from 32 KiB, and forgets who sent a
 // message. So what could only come from somebody hostile is refused whole, a ping
 // must name its true sender, messages are taken out, to be delivered with the
 // name that the connection proved, and what is said of a third node keeps to the
 // incarnations that it may have by its own word.
-type screen struct {
+type packetFilter struct {
 	self string // our own name
 
 	mu     sync.Mutex
@@ -65,9 +65,9 @@ const (
 	incarnationSlack = 1024
 )
 
-// packet screens a packet from that node. rest is nil when nothing is left for
+// packet checks a packet from that node. rest is nil when nothing is left for
 // memberlist. Both results share buf's memory, which may be changed.
-func (s *screen) packet(from spiffeid.ID, buf []byte) (rest []byte, messages [][]byte, err error) {
+func (f *packetFilter) packet(from spiffeid.ID, buf []byte) (rest []byte, messages [][]byte, err error) {
 	if len(buf) >= 5 && buf[0] == wireChecksum {
 		buf = buf[5:] // TLS has checked more than a CRC can
 	}
@@ -82,7 +82,7 @@ func (s *screen) packet(from spiffeid.ID, buf []byte) (rest []byte, messages [][
 	}
 	kept := make([][]byte, 0, len(parts))
 	for _, part := range parts {
-		if err := s.part(from, part); err != nil {
+		if err := f.part(from, part); err != nil {
 			return nil, nil, err
 		}
 		if part[0] == wireUser {
@@ -97,7 +97,7 @@ func (s *screen) packet(from spiffeid.ID, buf []byte) (rest []byte, messages [][
 	return joinCompound(kept), messages, nil
 }
 
-func (s *screen) part(from spiffeid.ID, part []byte) error {
+func (f *packetFilter) part(from spiffeid.ID, part []byte) error {
 	if len(part) == 0 {
 		return errWire
 	}
@@ -105,15 +105,15 @@ func (s *screen) part(from spiffeid.ID, part []byte) error {
 	case wireAck, wireNack:
 		return nil
 	case wirePing, wireIndirectPing:
-		return screenPing(from, part[1:])
+		return checkPing(from, part[1:])
 	case wireSuspect, wireAlive, wireDead:
 		fields, _, err := wireMap(part[1:])
 		if err != nil {
 			return err
 		}
-		return s.claim(from, part[0] == wireAlive, fields["Node"], fields["Incarnation"])
+		return f.claim(from, part[0] == wireAlive, fields["Node"], fields["Incarnation"])
 	case wireUser:
-		if len(part)-1 > MaxGossip {
+		if len(part)-1 > MaxMessage {
 			return errMessage
 		}
 		return nil
@@ -123,7 +123,7 @@ func (s *screen) part(from spiffeid.ID, part []byte) error {
 }
 
 // stream does for the one message of a stream what packet does for packets.
-func (s *screen) stream(from spiffeid.ID, msg []byte) error {
+func (f *packetFilter) stream(from spiffeid.ID, msg []byte) error {
 	if len(msg) == 0 {
 		return errWire
 	}
@@ -131,16 +131,16 @@ func (s *screen) stream(from spiffeid.ID, msg []byte) error {
 	case wireAck, wireError:
 		return nil
 	case wirePing:
-		return screenPing(from, msg[1:])
+		return checkPing(from, msg[1:])
 	case wirePushPull:
-		return s.state(from, msg[1:])
+		return f.state(from, msg[1:])
 	default:
 		return fmt.Errorf("%w: a stream of type %d", errWire, msg[0])
 	}
 }
 
-// state screens the members that a push/pull lists.
-func (s *screen) state(from spiffeid.ID, msg []byte) error {
+// state checks the members that a push/pull lists.
+func (f *packetFilter) state(from spiffeid.ID, msg []byte) error {
 	header, rest, err := wireMap(msg)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (s *screen) state(from spiffeid.ID, msg []byte) error {
 		if fields, rest, err = wireMap(rest); err != nil {
 			return err
 		}
-		if err := s.claim(from, true, fields["Name"], fields["Incarnation"]); err != nil {
+		if err := f.claim(from, true, fields["Name"], fields["Incarnation"]); err != nil {
 			return err
 		}
 
@@ -172,38 +172,38 @@ func (s *screen) state(from spiffeid.ID, msg []byte) error {
 
 // claim bounds what from says of a third node's incarnation, and notes what it
 // says of its own. What it says of ours memberlist contradicts, however high.
-func (s *screen) claim(from spiffeid.ID, alive bool, node, incarnation wireValue) error {
+func (f *packetFilter) claim(from spiffeid.ID, alive bool, node, incarnation wireValue) error {
 	name, ok := node.value.(string)
 	n, isNumber := incarnation.value.(int64)
 	if !ok || !isNumber || n < 0 || n > math.MaxUint32 {
 		return fmt.Errorf("%w: a claim about a member", errWire)
 	}
-	if name == s.self {
+	if name == f.self {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if name != from.String() {
-		if most := s.stated[name] + incarnationSlack; n > most {
+		if most := f.stated[name] + incarnationSlack; n > most {
 			incarnation.lower(most)
 		}
 		return nil
 	}
 	if alive {
-		for other := range s.stated {
-			if len(s.stated) < maxStated {
+		for other := range f.stated {
+			if len(f.stated) < maxStated {
 				break
 			}
-			delete(s.stated, other)
+			delete(f.stated, other)
 		}
-		s.stated[name] = n
+		f.stated[name] = n
 	}
 	return nil
 }
 
-// screenPing holds a ping to the name that it asks to be answered by. It must say
+// checkPing holds a ping to the name that it asks to be answered by. It must say
 // whom it is for, too, or memberlist would have nobody to send it to.
-func screenPing(from spiffeid.ID, ping []byte) error {
+func checkPing(from spiffeid.ID, ping []byte) error {
 	fields, _, err := wireMap(ping)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package federation
+package gossip
 
 import (
 	"bufio"
@@ -57,7 +57,7 @@ var errFrame = errors.New("not a frame")
 // A contact is a node that we have to do with: its links and what waits for it.
 // At most maxDomainNodes of one domain are kept, and an idle one is forgotten.
 type contact struct {
-	t      *gossipTransport
+	t      *transport
 	id     spiffeid.ID
 	queue  chan outgoing
 	pace   *rate.Limiter
@@ -75,7 +75,7 @@ type contact struct {
 // What goes out is a frame, and who may have it where that isn't every member.
 type outgoing struct {
 	frame []byte
-	may   audience
+	may   Audience
 }
 
 // A link is one connection for packets, both ways.
@@ -87,12 +87,12 @@ type link struct {
 }
 
 // contact returns the contact of that ID, a new one if need be. t.mu is held.
-func (t *gossipTransport) contact(id spiffeid.ID) (*contact, error) {
+func (t *transport) contact(id spiffeid.ID) (*contact, error) {
 	if c := t.contacts[id]; c != nil {
 		return c, nil
 	}
 	if t.closed {
-		return nil, errGossipClosed
+		return nil, errClosed
 	}
 	if t.known(id.TrustDomain()) >= maxDomainNodes {
 		return nil, errTooMany
@@ -102,7 +102,8 @@ func (t *gossipTransport) contact(id spiffeid.ID) (*contact, error) {
 	}
 	c := &contact{
 		t: t, id: id, queue: make(chan outgoing, queuedEach),
-		pace: rate.NewLimiter(paceBytes, paceBurst), shared: t.paces[id.TrustDomain()], retry: backoff.NewExponentialBackOff(),
+		pace: rate.NewLimiter(paceBytes, paceBurst), shared: t.paces[id.TrustDomain()],
+		retry: backoff.NewExponentialBackOff(),
 	}
 	c.retry.InitialInterval, c.retry.MaxInterval = retryFirst, retryMost
 	t.contacts[id] = c
@@ -111,7 +112,7 @@ func (t *gossipTransport) contact(id spiffeid.ID) (*contact, error) {
 }
 
 // meet notes that the node at the other end has proved itself, and its address.
-func (t *gossipTransport) meet(s *secured) error {
+func (t *transport) meet(s *secured) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c, err := t.contact(s.id)
@@ -124,7 +125,7 @@ func (t *gossipTransport) meet(s *secured) error {
 
 // acquainted returns the address that the node gave, if it has proved within the
 // last minutes that it is there.
-func (t *gossipTransport) acquainted(id spiffeid.ID) (address string, ok bool) {
+func (t *transport) acquainted(id spiffeid.ID) (address string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.contacts[id]
@@ -135,7 +136,7 @@ func (t *gossipTransport) acquainted(id spiffeid.ID) (address string, ok bool) {
 }
 
 // address returns where the node is to be dialled.
-func (t *gossipTransport) address(id spiffeid.ID) (string, bool) {
+func (t *transport) address(id spiffeid.ID) (string, bool) {
 	t.mu.Lock()
 	c := t.contacts[id]
 	if c != nil && c.address != "" {
@@ -227,7 +228,7 @@ func (c *contact) redial() *link {
 		}
 	}
 	c.t.cfg.Logger.Debug("gossip: no link", "node", c.id.String(), "error", err)
-	c.resume = time.Now().Add(c.t.cfg.Stretch.of(c.retry.NextBackOff()))
+	c.resume = time.Now().Add(c.t.cfg.Stretch(c.retry.NextBackOff()))
 	for {
 		select {
 		case <-c.queue:
@@ -238,7 +239,7 @@ func (c *contact) redial() *link {
 }
 
 // adopt makes a connection that the node dialled one of its links.
-func (t *gossipTransport) adopt(s *secured) error {
+func (t *transport) adopt(s *secured) error {
 	t.mu.Lock()
 	c, err := t.contact(s.id)
 	t.mu.Unlock()
@@ -334,12 +335,12 @@ func (c *contact) pay(bytes int) error {
 	return c.shared.WaitN(c.t.ctx, cost)
 }
 
-// receive screens one packet and hands on what it holds.
+// receive checks one packet and hands on what it holds.
 func (c *contact) receive(packet []byte) {
 	var rest []byte
 	var messages [][]byte
 	err := c.t.cfg.Panics.Run(contain.Gossip, func() (err error) {
-		rest, messages, err = c.t.screen.packet(c.id, packet)
+		rest, messages, err = c.t.filter.packet(c.id, packet)
 		return err
 	})
 	if err != nil {
@@ -372,7 +373,7 @@ func reasonOf(err error) string {
 // nodeAddr is a node's name where memberlist's log wants an address.
 type nodeAddr struct{ id spiffeid.ID }
 
-func (nodeAddr) Network() string  { return gossipProtocol }
+func (nodeAddr) Network() string  { return Protocol }
 func (a nodeAddr) String() string { return a.id.String() }
 
 // hear notes that the other end is there.
