@@ -3,13 +3,16 @@ package consensus
 import (
 	"bufio"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -17,6 +20,46 @@ import (
 // keysForgotten is how long after the end of its newest key document a peer's
 // formats still count: an organisation that is away for a week holds nobody back.
 const keysForgotten = 7 * 24 * time.Hour
+
+// The pace of negotiation. What a peer says of its formats, and a member of what it
+// reads, is theirs to change, and each change becomes a log entry, and of a member's
+// a key document. So formats rise seldom once they have risen a few times: they fall at
+// once, as often as they rose. A member that changes its word again and again waits.
+const (
+	riseEvery = 10 * time.Minute
+	riseBurst = 8
+	wordEvery = 10 * time.Second
+	wordBurst = 8
+)
+
+// A negotiationPace bounds how often the leader proposes what others have it propose.
+type negotiationPace struct {
+	rises *rate.Limiter                 // of formats; of tendLoop alone
+	words map[spiffeid.ID]*rate.Limiter // of members; guarded by seating
+}
+
+func newNegotiationPace() negotiationPace {
+	return negotiationPace{
+		rises: rate.NewLimiter(rate.Every(riseEvery), riseBurst),
+		words: map[spiffeid.ID]*rate.Limiter{},
+	}
+}
+
+// mayRise reports whether a format may rise now.
+func (p *negotiationPace) mayRise() bool { return p.rises.Tokens() >= 1 }
+
+// mayReplace reports whether a member's word of itself may take the place of its last.
+// The caller holds the seats.
+func (p *negotiationPace) mayReplace(id spiffeid.ID, members []server) bool {
+	if p.words[id] == nil {
+		maps.DeleteFunc(p.words, func(known spiffeid.ID, _ *rate.Limiter) bool {
+			return !slices.ContainsFunc(members, func(m server) bool { return m.ID == known })
+		})
+		p.words[id] = rate.NewLimiter(rate.Every(wordEvery), wordBurst)
+	}
+
+	return p.words[id].Allow()
+}
 
 // negotiate puts, as the leader, those numbers in force that all members and peers
 // read by now. It excludes seat, so that no member comes between what it looks at
@@ -31,14 +74,19 @@ func (s *Store) negotiate(ctx context.Context) {
 	}
 	defer release()
 
-	next, known := s.readByAll()
-	if !known || next.Equal(s.Written()) {
+	written := s.Written()
+	next, known := s.readByAll(s.pace.mayRise())
+	if !known || next.Equal(written) {
 		return
 	}
 
 	if _, err := s.propose(ctx, &command{Feature: &next}); err != nil {
 		s.log.Debug("versions and formats stay as they are for now", "err", err)
 		return
+	}
+
+	if next.raises(written) {
+		s.pace.rises.Allow()
 	}
 
 	s.log.Info("the domain writes other versions or formats",
@@ -69,9 +117,10 @@ func (s *Store) holdSeats(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// readByAll returns the highest numbers that all members and active peers read;
-// false while a member hasn't said what it reads.
-func (s *Store) readByAll() (next Numbers, known bool) {
+// readByAll returns the highest numbers that all members and active peers read, of
+// formats none higher than is written unless they may rise; false while a member hasn't
+// said what it reads.
+func (s *Store) readByAll(mayRise bool) (next Numbers, known bool) {
 	s.mu.RLock()
 	written := s.state.written
 	members := s.state.memberList()
@@ -99,12 +148,25 @@ func (s *Store) readByAll() (next Numbers, known bool) {
 	}
 	for _, structure := range directory.Structures() {
 		next.Formats[structure] = formats.Highest(structure)
-		if silent {
-			next.Formats[structure] = min(next.Formats[structure], written.Format(structure))
+		if silent || !mayRise {
+			next.Formats[structure] = highestUpTo(formats.Of(structure), written.Format(structure))
 		}
 	}
 
 	return next.normal(), true
+}
+
+// highestUpTo returns the highest of formats, which ascend from 1, that is no higher
+// than most.
+func highestUpTo(formats []uint, most uint) uint {
+	highest := uint(1)
+	for _, format := range formats {
+		if format <= most {
+			highest = format
+		}
+	}
+
+	return highest
 }
 
 // readByPeers returns what is left of formats if these peers are to read all of it,

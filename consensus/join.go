@@ -359,6 +359,9 @@ func (s *Store) seat(ctx context.Context, from spiffeid.ID, word *joinWord) erro
 	if told && said.API == word.API && said.Reads.equal(word.Reads) {
 		return nil
 	}
+	if told && !s.pace.mayReplace(from, s.servers()) {
+		return directory.Refuse(directory.RateLimited, "%s has changed what it says of itself too often; it asks again later", from)
+	}
 	_, err = s.propose(ctx, &command{Member: &member{ID: from, API: word.API, Reads: word.Reads}})
 	return err
 }

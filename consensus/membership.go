@@ -35,6 +35,7 @@ func newStore(cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, opened: time.Now(),
 		batches: newBatcher(), growth: growth{due: make(chan struct{}, 1)}, courier: newCourier(), lines: newSwitchboard(), regrants: make(chan struct{}, 1), seating: make(chan struct{}, 1),
+		pace:    newNegotiationPace(),
 		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}), agreed: make(chan struct{}),
 	}
 	s.shown.Store(&glimpse{written: firstNumbers()})

@@ -33,8 +33,9 @@ type Store struct {
 	unread    atomic.Pointer[error]  // why the last snapshot that did not do was none for this release
 	outside   atomic.Pointer[string] // why this node is no member yet; nil where it is
 	found     candidates
-	restores  sync.Mutex                // one at a time
-	seating   chan struct{}             // holds one while members or the numbers in force change
+	restores  sync.Mutex    // one at a time
+	seating   chan struct{} // holds one while members or the numbers in force change
+	pace      negotiationPace
 	leading   atomic.Bool               // leads, has applied all before its term, and the history has begun
 	caughtUp  atomic.Bool               // a follower's: has applied what the leader had a moment ago
 	clockOff  atomic.Int64              // a follower's: by how much its clock is wrong, where it is

@@ -74,6 +74,17 @@ func (n Numbers) normal() Numbers {
 	return n
 }
 
+// raises reports whether n has a higher format of a structure than before.
+func (n Numbers) raises(before Numbers) bool {
+	for structure := range n.Formats {
+		if n.Format(structure) > before.Format(structure) {
+			return true
+		}
+	}
+
+	return false
+}
+
 // errNewer says that a domain, or what a disk has of it, is written by a version or
 // format that this release doesn't read.
 var errNewer = errors.New("upgrade the node")

@@ -3,6 +3,7 @@ package consensus
 import (
 	"bytes"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -298,4 +299,98 @@ func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
 	if r.err != nil || d.state.written.Format(directory.StructureHead) != 1 {
 		t.Errorf("a format doesn't fall: %v", r.err)
 	}
+}
+
+// A peer may change what it says of its formats as often as it likes. That costs this
+// domain a few log entries, and not one at each look.
+//
+// Requirement: FORM-002
+func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		var steady atomic.Bool
+		d := newDomain(t, 3, func(c *Config) {
+			c.reads = newer()
+			c.FormatsOf = func(spiffeid.TrustDomain) (directory.Formats, time.Time, bool) {
+				if looks.Add(1)%2 == 0 || steady.Load() {
+					return newer().Formats, time.Now().Add(time.Hour), true
+				}
+				return nil, time.Now().Add(time.Hour), true
+			}
+		})
+		d.ready()
+		d.eventuallyWritten(2)
+		peering := directory.Peering{Domain: beta, State: directory.PeeringActive}
+		if err := d.nodes[0].SetPeering(t.Context(), peering); err != nil {
+			t.Fatal(err)
+		}
+
+		before := d.nodes[0].Position().Revision
+		time.Sleep(2 * time.Minute)
+		if looks.Load() < 100 {
+			t.Fatalf("the leader has looked %d times", looks.Load())
+		}
+		if entries := d.nodes[0].Position().Revision - before; entries > 2*riseBurst+1 {
+			t.Errorf("the peer has caused %d changes in two minutes", entries)
+		}
+
+		steady.Store(true)
+		time.Sleep(riseEvery)
+		d.eventuallyWritten(2)
+	})
+}
+
+// A format that readers lack is not written because a higher one may not be yet.
+func TestAFormatThatMayNotRiseIsOneThatReadersRead(t *testing.T) {
+	for most, want := range map[uint]uint{1: 1, 2: 1, 3: 3, 4: 3, 9: 5} {
+		if got := highestUpTo([]uint{1, 3, 5}, most); got != want {
+			t.Errorf("up to %d it is %d, want %d", most, got, want)
+		}
+	}
+}
+
+// Whoever has a member's key may knock with another word each time. The domain issues
+// few key documents for that, and the member's last word is taken in the end.
+//
+// Requirement: FORM-002
+func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) {
+			c.reads = newer()
+			c.FormatsOf = func(spiffeid.TrustDomain) (directory.Formats, time.Time, bool) {
+				return nil, time.Now().Add(time.Hour), true // so that a member may read less as well
+			}
+		})
+		d.ready()
+		d.attestAll()
+		peering := directory.Peering{Domain: beta, State: directory.PeeringActive}
+		leader, follower := d.leader()
+		store := d.nodes[leader]
+		if err := store.SetPeering(t.Context(), peering); err != nil {
+			t.Fatal(err)
+		}
+		d.eventuallyWritten(1)
+
+		before, _ := store.Ledger()
+		refused := 0
+		for i := range 100 {
+			word := d.nodes[follower].wish()
+			if i%2 == 0 {
+				word.Reads.Formats = nil
+			}
+			if err := store.seat(t.Context(), d.members[follower].ID, word); directory.ProblemOf(err) == directory.RateLimited {
+				refused++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		after, _ := store.Ledger()
+		if issued := after - before; issued < 2 || issued > 2*wordBurst || refused == 0 {
+			t.Errorf("100 words have caused %d key documents, and %d were refused", issued, refused)
+		}
+		eventually(t, "the member's own word is taken", func() bool {
+			return store.said()[d.members[follower].ID].Reads.equal(newer())
+		})
+	})
 }
