@@ -65,6 +65,7 @@ func (l *recentLog) keep(entry *raft.Log) {
 	if entry.Index != l.last+1 || l.first > l.last {
 		l.drop(l.last + 1)
 		l.first = entry.Index
+		l.last = entry.Index - 1
 	}
 	if l.last-l.first+1 == recentEntries {
 		l.drop(l.first + 1)

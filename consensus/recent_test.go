@@ -8,6 +8,29 @@ import (
 	"pgregory.net/rapid"
 )
 
+// A follower that replaces a tail as long as the memory begins it anew with the first
+// entry of the other one.
+func TestATailAsLongAsTheMemoryIsReplaced(t *testing.T) {
+	log := newRecentLog(raft.NewInmemStore())
+	for index := uint64(1); index <= recentEntries; index++ {
+		if err := log.StoreLog(&raft.Log{Index: index, Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := log.DeleteRange(1, recentEntries); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.StoreLog(&raft.Log{Index: 1, Term: 2}); err != nil {
+		t.Fatal(err)
+	}
+
+	var entry raft.Log
+	if err := log.GetLog(1, &entry); err != nil || entry.Term != 2 || log.last != 1 {
+		t.Errorf("entry 1 is of term %d, and %d is the last: %v", entry.Term, log.last, err)
+	}
+}
+
 // Whatever is stored, deleted and stored anew, the log reads as one without a memory of
 // its own, and its memory is bounded.
 //
