@@ -124,14 +124,13 @@ func (s *Store) readByAll(mayRise bool) (next Numbers, known bool) {
 	s.mu.RLock()
 	written := s.state.written
 	members := s.state.memberList()
+	reads := s.state.readByMembers(s.cfg.reads)
 	peers := s.state.activePeers()
 	s.mu.RUnlock()
 
 	said := map[spiffeid.ID]bool{}
-	reads := s.cfg.reads
 	for _, m := range members {
 		said[m.ID] = true
-		reads = reads.common(m.Reads)
 	}
 	for _, m := range s.servers() {
 		if !said[m.ID] {

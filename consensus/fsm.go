@@ -46,6 +46,10 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 
 // Restore puts a snapshot in the place of the state.
 func (m machine) Restore(r io.ReadCloser) error {
+	if err := m.failure(); err != nil {
+		return errors.Join(err, r.Close())
+	}
+
 	var header snapshotHeader
 	state, err := readSnapshot(r, m.cfg.Domain, m.cfg.Index, &header)
 	if err == nil && header.Version > m.cfg.reads.Snapshot {
@@ -54,11 +58,14 @@ func (m machine) Restore(r io.ReadCloser) error {
 	if err == nil {
 		err = m.cfg.reads.lacks(state.written)
 	}
+	if err == nil {
+		err = m.cfg.reads.lacksStatement(state)
+	}
 	if err := errors.Join(err, r.Close()); err != nil {
 		err = fmt.Errorf("restore a snapshot: %w", err)
 		m.unread.Store(&err)
-		if m.running.Load() != nil && errors.Is(err, errNewer) {
-			m.fail(err) // its leader would send it again and again
+		if errors.Is(err, errNewer) {
+			m.fail(err) // its leader would send it again and again, or Raft take an older one
 		}
 		return err
 	}

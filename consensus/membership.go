@@ -90,6 +90,8 @@ func (s *Store) start() (err error) {
 	})
 	if err != nil {
 		switch why, unread := s.failure(), s.unread.Load(); { // which the library told in its own words
+		case errors.Is(why, errNewer):
+			err = why
 		case why != nil:
 			err = notSound(why)
 		case unread != nil: // Raft's own checksum of it is right

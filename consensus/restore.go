@@ -198,6 +198,9 @@ func (s *Store) restore(ctx context.Context, file *os.File, size int64, o Restor
 	if o.Reason != "" {
 		reason += ": " + o.Reason
 	}
+	if err := live.readByMembers(s.cfg.reads).lacksStatement(old); err != nil {
+		return done, directory.Refuse(directory.Conflict, "a member cannot read the backup; nothing was changed: %w", err)
+	}
 	old.succeed(live, reason)
 	s.log.Warn("restoring a backup", "backup", done.Backup, "domain", done.Before, "registrations", done.Registrations, "reason", o.Reason)
 	if err := s.install(old); err != nil {

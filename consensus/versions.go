@@ -114,6 +114,22 @@ func (v Versions) lacks(n Numbers) error {
 	return nil
 }
 
+// lacksStatement returns why a release that reads v cannot take over the registrations
+// of s: it has to build their statements again. Formats fall and what was written in a
+// higher one stays, so the numbers in force don't tell.
+func (v Versions) lacksStatement(s *state) error {
+	reads := v.Formats.Of(directory.StructureStatement)
+
+	for reg := range s.regs.each() {
+		if !slices.Contains(reads, uint(reg.format)) {
+			return fmt.Errorf("registration %s has a statement of format %d, and statement formats %v are read: %w",
+				reg.entry.RID, reg.format, reads, errNewer)
+		}
+	}
+
+	return nil
+}
+
 // check refuses what no release says of itself.
 func (v Versions) check() error {
 	if v.Log < firstVersion || v.Snapshot < firstVersion || v.Wire < firstVersion {
@@ -192,6 +208,15 @@ func (s *state) feature(n *Numbers) error {
 	}
 
 	return nil
+}
+
+// readByMembers returns what all members read, and own.
+func (s *state) readByMembers(own Versions) Versions {
+	for _, m := range s.members {
+		own = own.common(m.Reads)
+	}
+
+	return own
 }
 
 // readable returns which formats every member of the domain reads.

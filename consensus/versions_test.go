@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -392,5 +393,96 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 		eventually(t, "the member's own word is taken", func() bool {
 			return store.said()[d.members[follower].ID].Reads.equal(newer())
 		})
+	})
+}
+
+// writtenInFormat2 returns a member's state as a release wrote it that had statement format 2 in
+// force at the time.
+func (d *domain) writtenInFormat2(i int) *state {
+	d.t.Helper()
+	var header snapshotHeader
+	_, items, err := readBackupHeader(bytes.NewReader(d.backup(i)))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	s := must(readSnapshot(items, alpha, nil, &header))
+	for reg := range s.regs.each() {
+		reg.format = 2
+	}
+
+	return s
+}
+
+// A backup that a later release has written is not installed on members that could
+// build none of its statements again.
+//
+// Requirement: FORM-002
+func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) { c.reads = older() })
+		d.ready()
+		leader, _ := d.leader()
+		out, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 6000))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		var file bytes.Buffer
+		header := backupHeader{backupVersion, d.members[0].ID, time.Now().Unix()}
+		if err := d.writtenInFormat2(leader).snapshot().backup(&file, header); err != nil {
+			t.Fatal(err)
+		}
+
+		_, err = d.nodes[leader].Restore(t.Context(), &file, RestoreOptions{Force: true})
+		const says = "has a statement of format 2, and statement formats [1] are read"
+		if directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), says) {
+			t.Errorf("the restore says %v", err)
+		}
+		d.settled()
+		for i, s := range d.nodes {
+			if _, _, ok := s.Own(out.RID); !ok || s.failure() != nil || s.isSealed() {
+				t.Errorf("node %d has changed: %v", i, s.failure())
+			}
+		}
+	})
+}
+
+// Formats fall and what was written stays. A member that can't read it doesn't begin
+// with it, nor with an older snapshot in its place.
+//
+// Requirement: FORM-002
+func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, func(c *Config) { c.reads = older() })
+		d.ready()
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 6000)); err != nil {
+			t.Fatal(err)
+		}
+		d.settled()
+		s := d.nodes[2]
+		if err := s.raft.Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "later", 6000)); err != nil {
+			t.Fatal(err)
+		}
+		d.settled()
+
+		s.mu.Lock()
+		for reg := range s.state.regs.each() {
+			reg.format = 2
+		}
+		s.mu.Unlock()
+		if err := s.raft.Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+
+		d.stop(2)
+		started, err := d.open(2)
+		d.nodes[2] = started // nil if it doesn't
+		const says = "has a statement of format 2, and statement formats [1] are read"
+		if err == nil || !strings.Contains(err.Error(), says) || errors.Is(err, ErrDamaged) {
+			t.Errorf("it starts, or says %v", err)
+		}
 	})
 }
