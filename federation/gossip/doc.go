@@ -16,8 +16,8 @@
 //   - Messages go out by a queue of our own, which asks for each recipient whether
 //     it is in the message's audience.
 //
-// The package knows nothing of pages, heads or keys: the federation above it judges
-// every message, and no message proves more than who sent it.
+// The package opens no page, head or key document: the federation above it judges
+// every message, and a connection proves no more than who sent it.
 //
 // # Files
 //
