@@ -246,7 +246,9 @@ It is refused where the backup is another domain's, or older than the domain or 
 a later epoch, which the domain has never been in, and --force is not given.
 
 An encrypted backup is opened here, by --identity, and sent in clear over mutual TLS.
-The whole file is read and authenticated before anything of it is sent.`,
+The whole file is read and checked before anything of it is sent. That shows that it is
+whole, not who made it: anybody can encrypt to a public key. Keep the hash that inspect
+prints apart from the file, and compare it before a restore.`,
 		Args: needs("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.restoreSnapshot(c.Context(), args[0], identity, force, reason)

@@ -172,6 +172,31 @@ func TestDevNamesATakenPort(t *testing.T) {
 	}
 }
 
+// Without --limits a mesh for trying things refuses nobody for a rate or a quota; with
+// it the nodes have the limits of roster serve.
+//
+// Requirement: FORM-005
+func TestLimitsAreThoseOfServeOrNone(t *testing.T) {
+	for limited, want := range map[bool]node.Limits{false: {}, true: node.DefaultConfig().Limits} {
+		mesh, ports, err := (&Options{Domains: 1, Nodes: 1, Dir: t.TempDir(), Limits: limited}).plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports.close()
+
+		config, err := node.LoadConfig(mesh.Domains[0].Nodes[0].Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := config.Limits
+		if got.BytesPerOwner != want.BytesPerOwner || got.RegistrationsPerOwner != want.RegistrationsPerOwner ||
+			got.RegistrationsPerDomain != want.RegistrationsPerDomain || got.BytesPerDomain != want.BytesPerDomain ||
+			got.RecordsPerPeer != want.RecordsPerPeer || got.BytesPerPeer != want.BytesPerPeer || got.Queries != want.Queries {
+			t.Errorf("limits %v: a node has %+v, want %+v", limited, got, want)
+		}
+	}
+}
+
 // A minted identity works at once and stands in mesh.json.
 func TestMint(t *testing.T) {
 	dir := t.TempDir()
