@@ -321,3 +321,28 @@ func (c *Config) validateRest() error {
 	}
 	return nil
 }
+
+// LocalAddress returns the address at which a listener is reached on its own machine: a
+// listener on all interfaces is reached on loopback.
+func LocalAddress(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+
+	return listen
+}
+
+// OwnAddress is the base URL at which a node is asked on its own machine.
+func (c *Config) OwnAddress() string { return "https://" + LocalAddress(c.Listen.API) }
+
+// Member returns the member with an ID; nil if no member has it.
+func (c *Config) Member(id spiffeid.ID) *Member {
+	for i := range c.Members {
+		if c.Members[i].ID == id {
+			return &c.Members[i]
+		}
+	}
+
+	return nil
+}

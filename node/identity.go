@@ -73,7 +73,7 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	mine := func(id spiffeid.ID) bool { return n.cfg.member(id) != nil }
+	mine := func(id spiffeid.ID) bool { return n.cfg.Member(id) != nil }
 	w, err := trust.OpenWorkloadAPI(ctx, n.cfg.Identity.WorkloadAPI, n.bundles, mine)
 	if err != nil {
 		return err

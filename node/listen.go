@@ -141,7 +141,7 @@ func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 	if c, ok := n.clients[td]; ok {
 		return c
 	}
-	config := trust.ClientTLS(n.source, n.bundles, nodesOf(td), "h2", "http/1.1")
+	config := trust.ClientTLS(n.source, n.bundles, AuthorizeNodesOf(td), "h2", "http/1.1")
 	transport := &http.Transport{
 		DialContext:           func(ctx context.Context, _, addr string) (net.Conn, error) { return n.net.Dial(ctx, addr) },
 		TLSClientConfig:       config,
@@ -159,8 +159,8 @@ func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 	return c
 }
 
-// nodesOf allows the nodes of one domain.
-func nodesOf(td spiffeid.TrustDomain) func(spiffeid.ID) error {
+// AuthorizeNodesOf returns a check that allows the nodes of one domain.
+func AuthorizeNodesOf(td spiffeid.TrustDomain) func(spiffeid.ID) error {
 	return func(id spiffeid.ID) error {
 		if !trust.IsNode(id, td) {
 			return fmt.Errorf("%s is no node of %s", id, td.Name())

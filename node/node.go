@@ -22,10 +22,9 @@
 //	gateway, outward, discovery, crawl, probe*
 //	                           agents: invoked, ranked, crawled, asked
 //	dnssd, mdns                the local network
-//	doctor*                    an examination from beside
 //	files                      a file replaced whole
 //
-// A development mesh on loopback is in node/dev.
+// A development mesh on loopback is in node/dev, the diagnosis of a node in node/doctor.
 package node
 
 import (

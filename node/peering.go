@@ -208,7 +208,7 @@ func (n *Node) stranger(p directory.Peering, as *trust.Source) (*http.Client, fu
 	}
 	t := &http.Transport{
 		DialContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return n.net.Dial(ctx, addr) },
-		TLSClientConfig:     trust.ClientTLS(as, believed, nodesOf(p.Domain), "h2", "http/1.1"),
+		TLSClientConfig:     trust.ClientTLS(as, believed, AuthorizeNodesOf(p.Domain), "h2", "http/1.1"),
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: headerTimeout,
 	}

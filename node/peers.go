@@ -86,7 +86,7 @@ func (n *Node) loadPeers() error {
 	if err := os.MkdirAll(n.peerDir(), 0o700); err != nil {
 		return err
 	}
-	peers, err := readPeers(n.peerDir())
+	peers, err := ReadPeers(n.peerDir())
 	if err != nil {
 		return err
 	}
@@ -99,8 +99,9 @@ func (n *Node) loadPeers() error {
 	return nil
 }
 
-// readPeers reads what keepPeer kept.
-func readPeers(dir string) (peers []directory.Peering, err error) {
+// ReadPeers reads the peerings that a node keeps on disk, in the directory peers of its
+// data. Those before a damaged file are returned with the error.
+func ReadPeers(dir string) (peers []directory.Peering, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return nil, err

@@ -7,41 +7,41 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 )
 
-// Shares of a quota at which the operator is warned, and at which that is over.
-const (
-	quotaWarns = .9
-	quotaCalms = .85
-)
+// QuotaWarning is the share of a quota at which the operator is warned.
+const QuotaWarning = .9
+
+// quotaCalms is the share of a quota below which the warning is over.
+const quotaCalms = .85
 
 // quotasEvery is how often the quotas are looked at.
 const quotasEvery = 30 * time.Second
 
-// A quotaUse is how much of one quota is used.
-type quotaUse struct {
-	name  string // of a small set: the quotas of the domain, and of each peer
-	used  uint64
-	limit uint64 // 0 for none
+// A QuotaUse is how much of one quota is used.
+type QuotaUse struct {
+	Name  string // of a small set: the quotas of the domain, and of each peer
+	Used  uint64
+	Limit uint64 // 0 for none
 }
 
-// share is the part of the quota that is used; 0 where there is none.
-func (q quotaUse) share() float64 {
-	if q.limit == 0 {
+// Share is the part of the quota that is used; 0 if there is no quota.
+func (q QuotaUse) Share() float64 {
+	if q.Limit == 0 {
 		return 0
 	}
-	return float64(q.used) / float64(q.limit)
+	return float64(q.Used) / float64(q.Limit)
 }
 
-// quotaUses are the quotas of the domain.
-func quotaUses(s wire.QuotaStatus) []quotaUse {
-	return []quotaUse{
+// DomainQuotas returns the quotas of the domain, and how much of each is used.
+func DomainQuotas(s wire.QuotaStatus) []QuotaUse {
+	return []QuotaUse{
 		{"limits.registrations_per_domain", s.Registrations, s.RegistrationsLimit},
 		{"limits.bytes_per_domain", s.Bytes, s.BytesLimit},
 	}
 }
 
-// peerQuotaUses are the quotas of what is held of a peer.
-func peerQuotaUses(peer string, records, recordsLimit, bytes, bytesLimit uint64) []quotaUse {
-	return []quotaUse{
+// PeerQuotas returns the quotas of what is held of a peer, and how much of each is used.
+func PeerQuotas(peer string, records, recordsLimit, bytes, bytesLimit uint64) []QuotaUse {
+	return []QuotaUse{
 		{"records of " + peer, records, recordsLimit},
 		{"bytes of " + peer, bytes, bytesLimit},
 	}
@@ -61,9 +61,9 @@ func (n *Node) quotas() wire.QuotaStatus {
 func (n *Node) watchQuotas(ctx context.Context) {
 	warned := map[string]bool{}
 	for ctx.Err() == nil {
-		uses := quotaUses(n.quotas())
+		uses := DomainQuotas(n.quotas())
 		for _, p := range n.mesh.Peers() {
-			uses = append(uses, peerQuotaUses(p.Domain.Name(), p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit)...)
+			uses = append(uses, PeerQuotas(p.Domain.Name(), p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit)...)
 		}
 		for _, q := range uses {
 			n.warnOfQuota(q, warned)
@@ -76,14 +76,14 @@ func (n *Node) watchQuotas(ctx context.Context) {
 	}
 }
 
-func (n *Node) warnOfQuota(q quotaUse, warned map[string]bool) {
-	switch share := q.share(); {
-	case share >= quotaWarns && !warned[q.name]:
-		warned[q.name] = true
+func (n *Node) warnOfQuota(q QuotaUse, warned map[string]bool) {
+	switch share := q.Share(); {
+	case share >= QuotaWarning && !warned[q.Name]:
+		warned[q.Name] = true
 		n.log.Warn("a quota is nearly used up; what exceeds it is refused or left out",
-			"quota", q.name, "used", q.used, "limit", q.limit)
-	case share < quotaCalms && warned[q.name]:
-		delete(warned, q.name)
-		n.log.Info("a quota has room again", "quota", q.name, "used", q.used, "limit", q.limit)
+			"quota", q.Name, "used", q.Used, "limit", q.Limit)
+	case share < quotaCalms && warned[q.Name]:
+		delete(warned, q.Name)
+		n.log.Info("a quota has room again", "quota", q.Name, "used", q.Used, "limit", q.Limit)
 	}
 }

@@ -131,20 +131,11 @@ func (n *Node) wireAudit() error {
 }
 
 // member returns this node among the members.
-func (n *Node) member() *Member { return n.cfg.member(n.id) }
-
-func (c *Config) member(id spiffeid.ID) *Member {
-	for i := range c.Members {
-		if c.Members[i].ID == id {
-			return &c.Members[i]
-		}
-	}
-	return nil
-}
+func (n *Node) member() *Member { return n.cfg.Member(n.id) }
 
 // wireConsensus starts the domain's own state.
 func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
-	own := nodesOf(n.cfg.TrustDomain)
+	own := AuthorizeNodesOf(n.cfg.TrustDomain)
 	cfg := consensus.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: n.cfg.ConsensusDir(),
 		Listener: n.bounded("cluster", ln, nodeConnections, 0), Dial: n.net.Dial,

@@ -51,8 +51,9 @@ var layers = map[string][]string{
 	// rooms of node
 	"node/memory": {},
 	"node/dev":    {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"}, // consensus: the timing of loopback
+	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation", "trust"},       // federation: the codes of its refusals
 	// floor 4
-	"cmd/roster":        {"node", "node/dev", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
+	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                            // its client: a running node is scored
@@ -93,7 +94,7 @@ var homes = map[string][]string{
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory"},
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
 	// values of trust's own interface, which node, its rooms and the harness hand on
-	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "node", "scenarios/mesh"},
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "node/doctor", "scenarios/mesh"},
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle": {"trust", "node/dev", "scenarios/mesh"},
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "node/dev"},
 

@@ -5,6 +5,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/doctor"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -36,7 +37,7 @@ could be looked at, and something could not be.`,
 			if err != nil {
 				return err
 			}
-			return a.report(node.Examine(c.Context(), cfg, client))
+			return a.report(doctor.Diagnose(c.Context(), cfg, client))
 		},
 	}
 	c.Flags().StringVar(&file, "config", "", "the node's configuration, YAML")
@@ -60,9 +61,9 @@ func (a *app) operatorOf(cfg node.Config) (*apiclient.Client, error) {
 	return a.client()
 }
 
-func (a *app) report(findings []node.Finding) error {
+func (a *app) report(findings []doctor.Finding) error {
 	body, err := marshal(struct {
-		Findings []node.Finding `json:"findings"`
+		Findings []doctor.Finding `json:"findings"`
 	}{findings})
 	if err != nil {
 		return err
@@ -71,17 +72,17 @@ func (a *app) report(findings []node.Finding) error {
 	identity := false
 	for _, f := range findings {
 		t.rows = append(t.rows, []string{f.Status, f.Check, f.Found, f.Do})
-		identity = identity || f.Check == "identity" && f.Status == node.FindingFailed
+		identity = identity || f.Check == "identity" && f.Status == doctor.StatusFailed
 	}
 	if err := a.print(answer{body, "findings", t}); err != nil {
 		return err
 	}
-	switch worst := node.Worst(findings); {
+	switch worst := doctor.Worst(findings); {
 	case identity:
 		return failed(exitKey, "the node's identity does not hold")
-	case worst == node.FindingFailed:
+	case worst == doctor.StatusFailed:
 		return failed(exitFailed, "something is wrong with this node")
-	case worst == node.FindingUnknown:
+	case worst == doctor.StatusUnknown:
 		return failed(exitUnavailable, "nothing is wrong with what could be looked at; something could not be")
 	}
 	return nil

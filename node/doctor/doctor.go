@@ -1,4 +1,4 @@
-package node
+package doctor
 
 import (
 	"cmp"
@@ -20,15 +20,16 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
 
 // What a check found.
 const (
-	FindingOK      = "ok"
-	FindingWarning = "warning" // works, and will not for long
-	FindingFailed  = "failed"
-	FindingUnknown = "unknown" // could not be looked at
+	StatusOK      = "ok"
+	StatusWarning = "warning" // works, and will not for long
+	StatusFailed  = "failed"
+	StatusUnknown = "unknown" // could not be looked at
 )
 
 // A Finding is what one check found, and what to do about it.
@@ -39,10 +40,11 @@ type Finding struct {
 	Do     string `json:"do,omitempty"`
 }
 
-// A doctor examines a node from beside it: its configuration, its files, and what it
-// and the others answer. It changes nothing, whether the node runs or not.
-type doctor struct {
-	cfg      Config
+// A diagnosis is one examination of a node from beside it: of its configuration, its
+// files, and what it and the others answer. It changes nothing, whether the node runs or
+// not.
+type diagnosis struct {
+	cfg      node.Config
 	operator *apiclient.Client // asks the node as its operator; nil for nobody
 	now      time.Time
 
@@ -64,10 +66,10 @@ const (
 	lagBound     = 10 * time.Second // a living agent is dropped nowhere while the lag is under 15 s (rule X2)
 )
 
-// Examine looks at everything that a node needs, in the order in which it needs it.
+// Diagnose looks at everything that a node needs, in the order in which it needs it.
 // operator may be nil: what only an operator is told is unknown then.
-func Examine(ctx context.Context, cfg Config, operator *apiclient.Client) []Finding {
-	d := &doctor{
+func Diagnose(ctx context.Context, cfg node.Config, operator *apiclient.Client) []Finding {
+	d := &diagnosis{
 		cfg: cfg, operator: operator, now: time.Now(), bundles: trust.NewBundles(),
 		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
@@ -79,8 +81,8 @@ func Examine(ctx context.Context, cfg Config, operator *apiclient.Client) []Find
 	return d.findings
 }
 
-func (d *doctor) say(check, status, do, format string, args ...any) {
-	if status == FindingOK {
+func (d *diagnosis) say(check, status, do, format string, args ...any) {
+	if status == StatusOK {
 		do = ""
 	}
 	d.findings = append(d.findings, Finding{check, status, fmt.Sprintf(format, args...), do})
@@ -88,7 +90,7 @@ func (d *doctor) say(check, status, do, format string, args ...any) {
 
 // identity looks at the SVID: that it is one of the members', that the domain's bundle
 // certifies it, and for how long.
-func (d *doctor) identity(ctx context.Context) {
+func (d *diagnosis) identity(ctx context.Context) {
 	const check = "identity"
 	i := d.cfg.Identity
 	do := "see to whatever renews " + i.Cert + " and " + i.Bundle
@@ -100,30 +102,30 @@ func (d *doctor) identity(ctx context.Context) {
 		d.svid, err = x509svid.Load(i.Cert, i.Key)
 	}
 	if err != nil {
-		d.say(check, FindingFailed, do, "%v", err)
+		d.say(check, StatusFailed, do, "%v", err)
 		return
 	}
 	id, end := d.svid.ID, d.svid.Certificates[0].NotAfter
 	left := end.Sub(d.now).Round(time.Second)
 	switch err := trust.CheckSVID(d.svid.Certificates, d.bundles); {
-	case d.cfg.member(id) == nil:
-		d.say(check, FindingFailed, "list it under members, or give this node its own SVID", "%s is none of the members", id)
+	case d.cfg.Member(id) == nil:
+		d.say(check, StatusFailed, "list it under members, or give this node its own SVID", "%s is none of the members", id)
 	case err != nil:
-		d.say(check, FindingFailed, do, "the SVID of %s does not hold: %v", id, err)
+		d.say(check, StatusFailed, do, "the SVID of %s does not hold: %v", id, err)
 	case left < svidSoon:
-		d.say(check, FindingWarning, do, "the SVID of %s ends in %v", id, left)
+		d.say(check, StatusWarning, do, "the SVID of %s ends in %v", id, left)
 	default:
-		d.say(check, FindingOK, "", "%s, until %s (%v)", id, end.UTC().Format(time.RFC3339), left)
+		d.say(check, StatusOK, "", "%s, until %s (%v)", id, end.UTC().Format(time.RFC3339), left)
 	}
 	if info, err := os.Stat(i.Key); i.WorkloadAPI == "" && err == nil && info.Mode().Perm()&0o077 != 0 {
-		d.say("identity.key", FindingWarning, "chmod 600 "+i.Key, "others may read the private key: its mode is %v", info.Mode().Perm())
+		d.say("identity.key", StatusWarning, "chmod 600 "+i.Key, "others may read the private key: its mode is %v", info.Mode().Perm())
 	}
 }
 
-func (d *doctor) fromWorkload(ctx context.Context) error {
+func (d *diagnosis) fromWorkload(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
-	w, err := trust.OpenWorkloadAPI(ctx, d.cfg.Identity.WorkloadAPI, d.bundles, func(id spiffeid.ID) bool { return d.cfg.member(id) != nil })
+	w, err := trust.OpenWorkloadAPI(ctx, d.cfg.Identity.WorkloadAPI, d.bundles, func(id spiffeid.ID) bool { return d.cfg.Member(id) != nil })
 	if err != nil {
 		return err
 	}
@@ -138,16 +140,16 @@ func (d *doctor) fromWorkload(ctx context.Context) error {
 }
 
 // authorities looks at when the CAs of the domain and of its peers end.
-func (d *doctor) authorities(context.Context) {
+func (d *diagnosis) authorities(context.Context) {
 	d.ends("bundle", d.cfg.TrustDomain, "have the domain's CA renewed, and its bundle with it")
-	files, err := readPeers(filepath.Join(d.cfg.Data, "peers"))
+	files, err := node.ReadPeers(filepath.Join(d.cfg.Data, "peers"))
 	if err != nil {
-		d.say("bundle of peers", FindingFailed, "remove what is damaged: the domain's log tells it again", "%v", err)
+		d.say("bundle of peers", StatusFailed, "remove what is damaged: the domain's log tells it again", "%v", err)
 	}
 	for _, p := range files {
 		name := "bundle of " + p.Domain.Name()
 		if err := d.bundles.Set(p.Domain, p.Bundle); err != nil {
-			d.say(name, FindingFailed, "ask its operator for a bundle that is usable", "%v", err)
+			d.say(name, StatusFailed, "ask its operator for a bundle that is usable", "%v", err)
 			continue
 		}
 		d.peers = append(d.peers, p)
@@ -155,10 +157,10 @@ func (d *doctor) authorities(context.Context) {
 	}
 }
 
-func (d *doctor) ends(check string, td spiffeid.TrustDomain, do string) {
+func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 	b, err := d.bundles.GetX509BundleForTrustDomain(td)
 	if err != nil {
-		d.say(check, FindingUnknown, do, "%v", err)
+		d.say(check, StatusUnknown, do, "%v", err)
 		return
 	}
 	var last time.Time
@@ -169,11 +171,11 @@ func (d *doctor) ends(check string, td spiffeid.TrustDomain, do string) {
 	}
 	switch left := last.Sub(d.now); {
 	case left <= 0:
-		d.say(check, FindingFailed, do, "no CA certificate is in force, of %d", len(b.X509Authorities()))
+		d.say(check, StatusFailed, do, "no CA certificate is in force, of %d", len(b.X509Authorities()))
 	case left < caSoon:
-		d.say(check, FindingWarning, do, "the last CA certificate, of %d, ends at %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
+		d.say(check, StatusWarning, do, "the last CA certificate, of %d, ends at %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
 	default:
-		d.say(check, FindingOK, "", "CA certificates: %d; in force until %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
+		d.say(check, StatusOK, "", "CA certificates: %d; in force until %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
 	}
 }
 
@@ -186,74 +188,65 @@ func newAuthority(p directory.Peering) string {
 }
 
 // running asks the node how it is.
-func (d *doctor) running(ctx context.Context) {
+func (d *diagnosis) running(ctx context.Context) {
 	const check = "node"
 	base := "http://" + d.cfg.Listen.Admin
 	if _, err := d.get(ctx, d.admin, base+"/healthz"); err != nil {
-		d.say(check, FindingFailed, "start it with \"roster serve\"", "it does not run here: nothing answers at %s", d.cfg.Listen.Admin)
+		d.say(check, StatusFailed, "start it with \"roster serve\"", "it does not run here: nothing answers at %s", d.cfg.Listen.Admin)
 		return
 	}
 	d.runs = true
 	resp, err := d.get(ctx, d.admin, base+"/readyz")
 	switch {
 	case err != nil:
-		d.say(check, FindingUnknown, "ask again", "it runs, and says not whether it is ready: %v", err)
+		d.say(check, StatusUnknown, "ask again", "it runs, and says not whether it is ready: %v", err)
 	case resp.status != http.StatusOK:
-		d.say(check, FindingFailed, "see its log; what it waits for stands beside this", "it runs and is not ready: %s", strings.TrimSpace(resp.body))
+		d.say(check, StatusFailed, "see its log; what it waits for stands beside this", "it runs and is not ready: %s", strings.TrimSpace(resp.body))
 	default:
-		d.say(check, FindingOK, "", "it runs and is ready")
+		d.say(check, StatusOK, "", "it runs and is ready")
 	}
 }
 
 // ports looks whether a node that runs answers where it listens, and whether one that
 // doesn't could listen there.
-func (d *doctor) ports(ctx context.Context) {
+func (d *diagnosis) ports(ctx context.Context) {
 	list := []struct{ key, address string }{{"listen.api", d.cfg.Listen.API}, {"listen.cluster", d.cfg.Listen.Cluster}}
 	if d.cfg.Gossip.Enabled {
 		list = append(list, struct{ key, address string }{"listen.gossip", d.cfg.Listen.Gossip})
 	}
 	for _, l := range list {
 		if d.runs {
-			conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", fromHere(l.address))
+			conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", node.LocalAddress(l.address))
 			if err != nil {
-				d.say(l.key, FindingFailed, "see its log, and whether a firewall stands between", "nothing answers at %s: %v", l.address, err)
+				d.say(l.key, StatusFailed, "see its log, and whether a firewall stands between", "nothing answers at %s: %v", l.address, err)
 				continue
 			}
 			_ = conn.Close()
-			d.say(l.key, FindingOK, "", "something answers at %s", l.address)
+			d.say(l.key, StatusOK, "", "something answers at %s", l.address)
 			continue
 		}
 		ln, err := net.Listen("tcp", l.address)
 		if err != nil {
-			d.say(l.key, FindingFailed, "end what listens there, or give another address", "the node could not listen: %v", err)
+			d.say(l.key, StatusFailed, "end what listens there, or give another address", "the node could not listen: %v", err)
 			continue
 		}
 		_ = ln.Close()
-		d.say(l.key, FindingOK, "", "%s is free", l.address)
+		d.say(l.key, StatusOK, "", "%s is free", l.address)
 	}
-}
-
-// fromHere is where something that listens at an address is reached from here.
-func fromHere(address string) string {
-	host, port, err := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return address
 }
 
 // raft asks how the domain's nodes hold together.
-func (d *doctor) raft(ctx context.Context) {
+func (d *diagnosis) raft(ctx context.Context) {
 	const check = "raft"
 	if d.operator == nil {
-		d.say(check, FindingUnknown, asOperator, "only an operator is told")
+		d.say(check, StatusUnknown, asOperator, "only an operator is told")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
 	status, _, err := d.operator.Raft(ctx)
 	if err != nil {
-		d.say(check, FindingUnknown, asOperator, "%v", err)
+		d.say(check, StatusUnknown, asOperator, "%v", err)
 		return
 	}
 	d.together(check, status)
@@ -261,28 +254,28 @@ func (d *doctor) raft(ctx context.Context) {
 }
 
 // quotas looks at how much of its quotas the domain uses.
-func (d *doctor) quotas(s wire.QuotaStatus) {
+func (d *diagnosis) quotas(s wire.QuotaStatus) {
 	const check = "quotas"
-	for _, q := range quotaUses(s) {
-		switch share := q.share(); {
+	for _, q := range node.DomainQuotas(s) {
+		switch share := q.Share(); {
 		case share >= 1:
-			d.say(check, FindingFailed, "give more on all nodes, or find out who registers so much",
-				"%s is used up: %d of %d; registrations are refused", q.name, q.used, q.limit)
-		case share >= quotaWarns:
-			d.say(check, FindingWarning, "give more on all nodes, or find out who registers so much",
-				"%.0f %% of %s is used: %d of %d", 100*share, q.name, q.used, q.limit)
+			d.say(check, StatusFailed, "give more on all nodes, or find out who registers so much",
+				"%s is used up: %d of %d; registrations are refused", q.Name, q.Used, q.Limit)
+		case share >= node.QuotaWarning:
+			d.say(check, StatusWarning, "give more on all nodes, or find out who registers so much",
+				"%.0f %% of %s is used: %d of %d", 100*share, q.Name, q.Used, q.Limit)
 		}
 	}
-	if s.LargestShare >= quotaWarns {
-		d.say(check, FindingWarning, "give that identity more by limits.callers, if it should have more",
-			"an owner uses over %.0f %% of limits.registrations_per_owner or limits.bytes_per_owner", 100*quotaWarns)
+	if s.LargestShare >= node.QuotaWarning {
+		d.say(check, StatusWarning, "give that identity more by limits.callers, if it should have more",
+			"an owner uses over %.0f %% of limits.registrations_per_owner or limits.bytes_per_owner", 100*node.QuotaWarning)
 	}
 	if len(d.findings) == 0 || d.findings[len(d.findings)-1].Check != check {
-		d.say(check, FindingOK, "", "%d registrations with %d bytes of documents, of %d owners", s.Registrations, s.Bytes, s.Owners)
+		d.say(check, StatusOK, "", "%d registrations with %d bytes of documents, of %d owners", s.Registrations, s.Bytes, s.Owners)
 	}
 }
 
-func (d *doctor) together(check string, status *wire.RaftStatus) {
+func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 	voters := 0
 	var silent []string
 	for _, p := range status.Peers {
@@ -296,79 +289,79 @@ func (d *doctor) together(check string, status *wire.RaftStatus) {
 	}
 	switch {
 	case status.Leader == "":
-		d.say(check, FindingFailed, "see that a majority of the domain's nodes runs and reaches each other at listen.cluster; where it is lost for good, \"roster snapshot salvage --help\" says what to do", "no leader is known; %d nodes vote", voters)
+		d.say(check, StatusFailed, "see that a majority of the domain's nodes runs and reaches each other at listen.cluster; where it is lost for good, \"roster snapshot salvage --help\" says what to do", "no leader is known; %d nodes vote", voters)
 	case len(silent) > 0:
-		d.say(check, FindingWarning, "start it, or take it out with \"roster raft remove\"", "%s leads %d voters, of which %d may be lost before it can't; nothing has been heard lately of %s",
+		d.say(check, StatusWarning, "start it, or take it out with \"roster raft remove\"", "%s leads %d voters, of which %d may be lost before it can't; nothing has been heard lately of %s",
 			status.Leader, voters, max(0, (voters-1)/2-len(silent)), strings.Join(silent, ", "))
 	default:
-		d.say(check, FindingOK, "", "%s leads %d voters", status.Leader, voters)
+		d.say(check, StatusOK, "", "%s leads %d voters", status.Leader, voters)
 	}
 }
 
 const asOperator = "give --cert and --key of an operator, and --address where the node is reached elsewhere"
 
 // peering asks how the peers stand.
-func (d *doctor) peering(ctx context.Context) {
+func (d *diagnosis) peering(ctx context.Context) {
 	if d.operator == nil {
-		d.say("peers", FindingUnknown, asOperator, "only an operator is told")
+		d.say("peers", StatusUnknown, asOperator, "only an operator is told")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
 	peers, _, err := d.operator.Peers(ctx)
 	if err != nil {
-		d.say("peers", FindingUnknown, asOperator, "%v", err)
+		d.say("peers", StatusUnknown, asOperator, "%v", err)
 		return
 	}
 	for _, p := range peers {
 		d.peer(p)
 	}
 	if len(peers) == 0 {
-		d.say("peers", FindingOK, "", "none")
+		d.say("peers", StatusOK, "", "none")
 	}
 }
 
-func (d *doctor) peer(p wire.Peer) {
+func (d *diagnosis) peer(p wire.Peer) {
 	check := "peer " + p.Domain
 	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
 	reach := "see that its nodes are reached at " + strings.Join(p.Addresses, ", ") + "; where they have moved: \"roster peer set " + p.Domain + " --nodes URL,…\""
 	switch p.State {
 	case "active":
-		d.say(check, FindingOK, "", "active, %s", lag)
+		d.say(check, StatusOK, "", "active, %s", lag)
 	case "behind":
 		if p.LagSeconds <= lagBound.Seconds() && p.Missing == 0 { // as at any moment at which something comes
-			d.say(check, FindingOK, "", "active, %s", lag)
+			d.say(check, StatusOK, "", "active, %s", lag)
 			break
 		}
-		d.say(check, FindingWarning, reach, "%s, and %d records are missing: %s", lag, p.Missing, cmp.Or(p.LastError, "no error"))
+		d.say(check, StatusWarning, reach, "%s, and %d records are missing: %s", lag, p.Missing, cmp.Or(p.LastError, "no error"))
 	case "pending":
 		do, found := "\"roster peer accept\" at the other side", "pending"
 		if p.LastError != "" {
 			do, found = "\"roster peer invite\" or \"roster peer accept\" again", "pending: "+p.LastError
 		}
-		d.say(check, FindingWarning, do+", or \"roster peer remove "+p.Domain+"\" here", "%s", found)
+		d.say(check, StatusWarning, do+", or \"roster peer remove "+p.Domain+"\" here", "%s", found)
 	case "terminated":
 		return
 	case "frozen":
-		d.say(check, FindingFailed, "see \"roster peer show "+p.Domain+"\"; release it once you know what happened", "frozen: it has contradicted itself")
+		d.say(check, StatusFailed, "see \"roster peer show "+p.Domain+"\"; release it once you know what happened", "frozen: it has contradicted itself")
 	case "unsupported":
-		d.say(check, FindingWarning, "upgrade this node", "%s", p.Unsupported)
+		d.say(check, StatusWarning, "upgrade this node", "%s", p.Unsupported)
 	case "unlisted":
-		d.say(check, FindingWarning, "its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"", "it lets this domain have nothing")
+		d.say(check, StatusWarning, "its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"", "it lets this domain have nothing")
 	default:
-		d.say(check, FindingFailed, reach, "%s, %s: %s", p.State, lag, cmp.Or(p.LastError, "nothing has been heard of it yet"))
+		d.say(check, StatusFailed, reach, "%s, %s: %s", p.State, lag, cmp.Or(p.LastError, "nothing has been heard of it yet"))
 	}
-	for _, q := range peerQuotaUses(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
-		if share := q.share(); share >= quotaWarns {
-			d.say("quota of "+p.Domain, FindingWarning, "if it should have more: \"roster peer set "+p.Domain+" --records N --bytes N\"",
-				"%.0f %% of the %s that may be held are: %d of %d; %d are left out", 100*share, q.name, q.used, q.limit, p.OverQuota)
+	for _, q := range node.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
+		if share := q.Share(); share >= node.QuotaWarning {
+			d.say("quota of "+p.Domain, StatusWarning, "if it should have more: \"roster peer set "+p.Domain+" --records N --bytes N\"",
+				"%.0f %% of the %s that may be held are: %d of %d; %d are left out", 100*share, q.Name, q.Used, q.Limit, p.OverQuota)
 		}
 	}
 	switch {
 	case p.BundleError != "":
-		d.say("bundle endpoint of "+p.Domain, FindingFailed, "its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+" --bundle-endpoint URL\"; the last good bundle is believed meanwhile", "%s", p.BundleError)
+		d.say("bundle endpoint of "+p.Domain, StatusFailed, "its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+" --bundle-endpoint URL\"; the last good bundle is believed meanwhile", "%s", p.BundleError)
 	case !p.BundleChecked.IsZero():
-		d.say("bundle endpoint of "+p.Domain, FindingOK, "", "fetched %v ago", d.now.Sub(p.BundleChecked).Round(time.Second))
+		d.say("bundle endpoint of "+p.Domain, StatusOK, "", "fetched %v ago", d.now.Sub(p.BundleChecked).Round(time.Second))
 	}
 	var bad []string
 	for _, code := range []federation.Code{federation.CodeFormat, federation.CodeHeader, federation.CodeJSON, federation.CodeSignature, federation.CodeRecord} {
@@ -377,13 +370,13 @@ func (d *doctor) peer(p wire.Peer) {
 		}
 	}
 	if len(bad) > 0 {
-		d.say("messages from "+p.Domain, FindingWarning, "its operator is to look at its nodes; \"roster peer remove "+p.Domain+"\" ends it",
+		d.say("messages from "+p.Domain, StatusWarning, "its operator is to look at its nodes; \"roster peer remove "+p.Domain+"\" ends it",
 			"since this node started its nodes brought what no honest node of this release sends, which was refused: %s", strings.Join(bad, ", "))
 	}
 }
 
 // clocks compares this machine's clock with those of the members and of peers' nodes.
-func (d *doctor) clocks(ctx context.Context) {
+func (d *diagnosis) clocks(ctx context.Context) {
 	var list []clock
 	for _, m := range d.cfg.Members {
 		if m.API != "" && (d.svid == nil || m.ID != d.svid.ID) {
@@ -405,27 +398,27 @@ type clock struct {
 	domain  spiffeid.TrustDomain
 }
 
-func (d *doctor) compare(ctx context.Context, c clock) {
+func (d *diagnosis) compare(ctx context.Context, c clock) {
 	check := "clock of " + c.address
-	t := &http.Transport{TLSClientConfig: trust.ClientTLS(nil, d.bundles, nodesOf(c.domain)), DisableKeepAlives: true}
+	t := &http.Transport{TLSClientConfig: trust.ClientTLS(nil, d.bundles, node.AuthorizeNodesOf(c.domain)), DisableKeepAlives: true}
 	began := time.Now()
 	resp, err := d.get(ctx, &http.Client{Transport: t, Timeout: askBound}, c.address+"/.well-known/ad")
 	took := time.Since(began)
 	if err != nil {
-		d.say(check, FindingUnknown, "see that it runs and is reached from here", "%v", err)
+		d.say(check, StatusUnknown, "see that it runs and is reached from here", "%v", err)
 		return
 	}
 	date, err := http.ParseTime(resp.date)
 	if err != nil {
-		d.say(check, FindingUnknown, "", "it does not say what time it is")
+		d.say(check, StatusUnknown, "", "it does not say what time it is")
 		return
 	}
 	// A Date is cut to the second, and the answer was on its way.
 	off := date.Add(time.Second / 2).Sub(began.Add(took / 2))
 	if slack := (time.Second + took) / 2; off.Abs() > clockBound+slack {
-		d.say(check, FindingFailed, "have both machines follow a time server", "it is %v from this machine's", off.Round(time.Second))
+		d.say(check, StatusFailed, "have both machines follow a time server", "it is %v from this machine's", off.Round(time.Second))
 	} else {
-		d.say(check, FindingOK, "", "within %v of this machine's", (off.Abs() + slack).Round(100*time.Millisecond))
+		d.say(check, StatusOK, "", "within %v of this machine's", (off.Abs() + slack).Round(100*time.Millisecond))
 	}
 }
 
@@ -434,7 +427,7 @@ type reply struct {
 	body, date string
 }
 
-func (d *doctor) get(ctx context.Context, c *http.Client, url string) (reply, error) {
+func (d *diagnosis) get(ctx context.Context, c *http.Client, url string) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return reply{}, err
@@ -451,13 +444,10 @@ func (d *doctor) get(ctx context.Context, c *http.Client, url string) (reply, er
 
 // Worst returns the worst of the findings' states; ok where there is none.
 func Worst(findings []Finding) string {
-	for _, status := range []string{FindingFailed, FindingUnknown, FindingWarning} {
+	for _, status := range []string{StatusFailed, StatusUnknown, StatusWarning} {
 		if slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == status }) {
 			return status
 		}
 	}
-	return FindingOK
+	return StatusOK
 }
-
-// OwnAddress is the base URL at which a node is asked on its own machine.
-func (c *Config) OwnAddress() string { return "https://" + fromHere(c.Listen.API) }

@@ -1,4 +1,4 @@
-package node
+package doctor
 
 import (
 	"os"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/roster-mesh/roster/node"
 )
 
 // What lives for over ten times as long as the credential that it was asked for with is
@@ -33,7 +35,7 @@ func TestDoctorWarnsOfWhatOutlivesItsCredential(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(c.trail), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d := &doctor{cfg: Config{Data: dir}, now: time.Now()}
+		d := &diagnosis{cfg: node.Config{Data: dir}, now: time.Now()}
 		d.trail(t.Context())
 		var found Finding
 		for _, f := range d.findings {
@@ -41,7 +43,7 @@ func TestDoctorWarnsOfWhatOutlivesItsCredential(t *testing.T) {
 				found = f
 			}
 		}
-		if (found.Status == FindingOK) != (c.want == "") || found.Status == "" || !strings.Contains(found.Found, c.want) {
+		if (found.Status == StatusOK) != (c.want == "") || found.Status == "" || !strings.Contains(found.Found, c.want) {
 			t.Errorf("%s: %+v, want %q", name, found, c.want)
 		}
 		if (found.Do == "") != (c.want == "") {

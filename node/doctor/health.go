@@ -1,4 +1,4 @@
-package node
+package doctor
 
 import (
 	"bufio"
@@ -16,23 +16,23 @@ const maxMetrics = 16 << 20
 
 // health looks at what a running node says of itself by its metrics: whether the disk
 // of the federation store answers, and whether it contained panics.
-func (d *doctor) health(ctx context.Context) {
+func (d *diagnosis) health(ctx context.Context) {
 	if !d.runs {
 		return
 	}
 
 	values, err := d.scrape(ctx)
 	if err != nil {
-		d.say("federation.store", FindingUnknown, "ask again", "the node's metrics can't be read: %v", err)
+		d.say("federation.store", StatusUnknown, "ask again", "the node's metrics can't be read: %v", err)
 		return
 	}
 
 	stalled := time.Duration(values["roster_federation_store_stalled_seconds"] * float64(time.Second))
 	if stalled > 0 {
-		d.say("federation.store", FindingWarning, "see to the disk under "+d.cfg.Data+"/federation; what was missed is pulled once it answers",
+		d.say("federation.store", StatusWarning, "see to the disk under "+d.cfg.Data+"/federation; what was missed is pulled once it answers",
 			"its disk has not answered for %s: reads go on, and nothing new is taken from peers", stalled.Round(time.Second))
 	} else {
-		d.say("federation.store", FindingOK, "", "its disk answers")
+		d.say("federation.store", StatusOK, "", "its disk answers")
 	}
 
 	var contained float64
@@ -42,13 +42,13 @@ func (d *doctor) health(ctx context.Context) {
 		}
 	}
 	if contained > 0 {
-		d.say("panics", FindingWarning, "report it with the stack that the node's log has",
+		d.say("panics", StatusWarning, "report it with the stack that the node's log has",
 			"%.0f panics on foreign bytes were contained since this node started; what caused them is left out", contained)
 	}
 }
 
 // scrape returns the series of the node's metrics, by name and labels.
-func (d *doctor) scrape(ctx context.Context) (map[string]float64, error) {
+func (d *diagnosis) scrape(ctx context.Context) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
 

@@ -1,4 +1,4 @@
-package node
+package doctor
 
 import (
 	"bufio"
@@ -26,31 +26,31 @@ const (
 )
 
 // disk looks at the room and the speed of the disk that has the data.
-func (d *doctor) disk(context.Context) {
+func (d *diagnosis) disk(context.Context) {
 	free, share, err := spaceOf(d.cfg.Data)
 	do := "make room, or move data to a larger disk"
 	switch {
 	case err != nil:
-		d.say("disk", FindingUnknown, "see that "+d.cfg.Data+" is there", "%v", err)
+		d.say("disk", StatusUnknown, "see that "+d.cfg.Data+" is there", "%v", err)
 		return
 	case free < spaceLeast:
-		d.say("disk", FindingFailed, do, "%d MiB are free at %s", free>>20, d.cfg.Data)
+		d.say("disk", StatusFailed, do, "%d MiB are free at %s", free>>20, d.cfg.Data)
 	case share < spaceSoon:
-		d.say("disk", FindingWarning, do, "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
+		d.say("disk", StatusWarning, do, "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
 	default:
-		d.say("disk", FindingOK, "", "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
+		d.say("disk", StatusOK, "", "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
 	}
 	took, err := syncTime(d.cfg.Data)
 	do = "a change waits for that: give data a disk of its own, or a faster one"
 	switch {
 	case err != nil:
-		d.say("disk.sync", FindingFailed, "see who owns "+d.cfg.Data+" and whether it can be written", "%v", err)
+		d.say("disk.sync", StatusFailed, "see who owns "+d.cfg.Data+" and whether it can be written", "%v", err)
 	case d.cfg.Disk.Slow > 0 && took > d.cfg.Disk.Slow:
-		d.say("disk.sync", FindingFailed, do, "to put 4 KiB on disk takes %v; over disk.slow a leader hands over", took)
+		d.say("disk.sync", StatusFailed, do, "to put 4 KiB on disk takes %v; over disk.slow a leader hands over", took)
 	case took > 50*time.Millisecond:
-		d.say("disk.sync", FindingWarning, do, "to put 4 KiB on disk takes %v", took)
+		d.say("disk.sync", StatusWarning, do, "to put 4 KiB on disk takes %v", took)
 	default:
-		d.say("disk.sync", FindingOK, "", "to put 4 KiB on disk takes %v", took)
+		d.say("disk.sync", StatusOK, "", "to put 4 KiB on disk takes %v", took)
 	}
 }
 
@@ -78,38 +78,38 @@ func syncTime(dir string) (_ time.Duration, err error) {
 
 // trail reads the end of the audit trail: that each line is one, and that each
 // intended change has an outcome.
-func (d *doctor) trail(context.Context) {
+func (d *diagnosis) trail(context.Context) {
 	const check = "audit"
 	path := filepath.Join(d.cfg.Data, "audit.jsonl")
 	end, err := readTrail(path, d.now)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		d.say(check, FindingUnknown, "start the node: it begins one", "there is no trail yet at %s", path)
+		d.say(check, StatusUnknown, "start the node: it begins one", "there is no trail yet at %s", path)
 	case err != nil:
-		d.say(check, FindingFailed, "see who owns "+path+": without it no change is made", "the trail can't be read: %v", err)
+		d.say(check, StatusFailed, "see who owns "+path+": without it no change is made", "the trail can't be read: %v", err)
 	case end.bad > 0:
-		d.say(check, FindingFailed, "keep "+path+" as it is and find out who wrote to it", "%d of the last %d lines are none of a trail", end.bad, end.lines)
+		d.say(check, StatusFailed, "keep "+path+" as it is and find out who wrote to it", "%d of the last %d lines are none of a trail", end.bad, end.lines)
 	case len(end.open) > 0:
 		last := end.open[len(end.open)-1]
-		d.say(check, FindingWarning, "the node ended on the way: look at what became of it (\"roster get\"), and note it",
+		d.say(check, StatusWarning, "the node ended on the way: look at what became of it (\"roster get\"), and note it",
 			"%d changes were intended and have no outcome; the last is %s %s%s of %s, at %s, request %s",
 			len(end.open), last.Action, last.Agent, last.Target, last.Actor, last.Time.Format(time.RFC3339), last.RequestID)
 	default:
-		d.say(check, FindingOK, "", "the last %d lines are whole, and each intended change has an outcome", end.lines)
+		d.say(check, StatusOK, "", "the last %d lines are whole, and each intended change has an outcome", end.lines)
 	}
 	d.outlived(end.outlive)
 }
 
 // outlived warns of registrations that live for much longer than what their registrants
 // showed (jimenez 8.2): whoever's credentials are taken back stays found for that long.
-func (d *doctor) outlived(lines []trailLine) {
+func (d *diagnosis) outlived(lines []trailLine) {
 	const check = "lifetimes"
 	if len(lines) == 0 {
-		d.say(check, FindingOK, "", "none that this node granted lately is over %d times the life of the credential that it was asked for with", credentialLives)
+		d.say(check, StatusOK, "", "none that this node granted lately is over %d times the life of the credential that it was asked for with", credentialLives)
 		return
 	}
 	worst := slices.MaxFunc(lines, func(a, b trailLine) int { return cmp.Compare(a.lives(), b.lives()) })
-	d.say(check, FindingWarning, "set lifetimes.credentials, or lower lifetimes.max; \"roster revoke IDENTITY --end\" ends what one owns",
+	d.say(check, StatusWarning, "set lifetimes.credentials, or lower lifetimes.max; \"roster revoke IDENTITY --end\" ends what one owns",
 		"%d registrations that this node granted lately live for over %d times as long as the credential that they were asked for with; %s of %s for %d s, by one of %d s",
 		len(lines), credentialLives, worst.Agent, worst.Actor, worst.Lifetime, worst.Credential)
 }

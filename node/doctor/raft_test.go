@@ -1,4 +1,4 @@
-package node
+package doctor
 
 import (
 	"strings"
@@ -20,7 +20,7 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 		"warning of which 0 may be lost; of never":     {heard, heard, unheard},
 		"warning of which 0 may be lost; quiet, never": {heard, heard, heard, silent, unheard},
 	} {
-		d := &doctor{now: now}
+		d := &diagnosis{now: now}
 		d.together("raft", &wire.RaftStatus{Leader: "leader", Peers: peers})
 		status, texts, _ := strings.Cut(want, " ")
 		if len(d.findings) != 1 || d.findings[0].Status != status {
@@ -44,7 +44,7 @@ func TestTheDoctorWarnsOfQuotas(t *testing.T) {
 		"failed limits.registrations_per_domain is use": {Registrations: 10, RegistrationsLimit: 10},
 		"warning an owner uses over 90 %":               {Registrations: 1, RegistrationsLimit: 10, LargestShare: 1},
 	} {
-		d := &doctor{}
+		d := &diagnosis{}
 		d.quotas(s)
 		status, text, _ := strings.Cut(want, " ")
 		if text == "no limit" {

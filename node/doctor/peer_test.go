@@ -1,4 +1,4 @@
-package node
+package doctor
 
 import (
 	"strings"
@@ -16,11 +16,11 @@ func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 		"": {"rate": 5, "key_unknown": 1, "epoch_old": 2},
 		"refused: 7 for format, 12 for signature": {"signature": 12, "format": 7, "rate": 5},
 	} {
-		d := &doctor{}
+		d := &diagnosis{}
 		d.peer(wire.Peer{Domain: "gamma.test", State: "active", Refused: refused})
 		var got string
 		for _, f := range d.findings {
-			if f.Check == "messages from gamma.test" && f.Status == FindingWarning {
+			if f.Check == "messages from gamma.test" && f.Status == StatusWarning {
 				got = f.Found
 			}
 		}
@@ -34,17 +34,17 @@ func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 // records nobody gives, is warned of.
 func TestDoctorBearsAMomentsLag(t *testing.T) {
 	for want, p := range map[string]wire.Peer{
-		FindingOK:      {State: "behind", LagRevisions: 3, LagSeconds: 0.4},
-		FindingWarning: {State: "behind", LagRevisions: 3, LagSeconds: 11},
-		FindingFailed:  {State: "failing"},
+		StatusOK:      {State: "behind", LagRevisions: 3, LagSeconds: 0.4},
+		StatusWarning: {State: "behind", LagRevisions: 3, LagSeconds: 11},
+		StatusFailed:  {State: "failing"},
 	} {
-		d := &doctor{}
+		d := &diagnosis{}
 		if d.peer(p); d.findings[0].Status != want {
 			t.Errorf("%+v", d.findings)
 		}
 	}
-	d := &doctor{}
-	if d.peer(wire.Peer{State: "behind", Missing: 1}); d.findings[0].Status != FindingWarning {
+	d := &diagnosis{}
+	if d.peer(wire.Peer{State: "behind", Missing: 1}); d.findings[0].Status != StatusWarning {
 		t.Errorf("%+v", d.findings)
 	}
 }

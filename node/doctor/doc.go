@@ -1,0 +1,14 @@
+// Package doctor diagnoses one node from beside it, whether the node runs or not, and
+// suggests what to do about each finding. It changes nothing. `roster doctor` is this
+// package.
+//
+//	findings := doctor.Diagnose(ctx, cfg, operator)   // operator may be nil
+//	status := doctor.Worst(findings)
+//
+// # Files
+//
+//	doctor   findings, and the checks of identity, bundles, ports, raft, peers and clocks
+//	disk     the checks of the disk's space and speed, and of the audit log's end
+//	space_*  free space of a disk, for each system
+//	health   the checks of a running node's metrics
+package doctor
