@@ -64,7 +64,7 @@ func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
 		s := d.nodes[0]
-		entry := must(encoding.Marshal(map[int]any{1: firstVersion + 1, 2: 0, 3: []any{}}))
+		entry := must(encoding.Marshal(map[int]any{1: newestLogVersion + 1, 2: 0, 3: []any{}}))
 		if err := s.raft.Apply(entry, time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}

@@ -298,15 +298,22 @@ const (
 
 // sweeper frees what is dead, a bounded number at a time.
 func (m *Mesh) sweeper(ctx context.Context) {
+	var readmitted time.Time
 	for pause := sweepEvery; wait(ctx, nil, m.cfg.Stretch.of(pause)); {
 		pause = sweepEvery
+		readmits := time.Since(readmitted) >= sweepEvery // however often something is due to be freed
+		if readmits {
+			readmitted = time.Now()
+		}
 		for _, o := range m.all() {
 			next, err := m.sweep(o, sweepLimit)
 			if err != nil && !errors.Is(err, disk.ErrStalled) {
 				m.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
 			}
-			if err := m.readmit(o); err != nil && !errors.Is(err, disk.ErrStalled) {
-				m.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
+			if readmits {
+				if err := m.readmit(o); err != nil && !errors.Is(err, disk.ErrStalled) {
+					m.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
+				}
 			}
 			if !next.IsZero() {
 				pause = max(min(pause, time.Until(next)), 50*time.Millisecond)

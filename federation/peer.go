@@ -31,7 +31,8 @@ type stream struct {
 	used   usage
 	owners owners // of the records that are held
 	wanted map[directory.RID]*want
-	anew   uint64 // while it is pulled anew: what was made before that revision is old; else 0
+	anew   uint64       // while it is pulled anew: what was made before that revision is old; else 0
+	again  *readmission // that is under way; nil for none, guarded by change
 }
 
 func newStream(id streamID) *stream {

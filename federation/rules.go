@@ -112,9 +112,35 @@ func (o *origin) silent() bool {
 	return o.index.Clock.Now().Sub(o.headIs) > maxHeadAge
 }
 
-// readmitAtOnce bounds how many records are asked for at a time because there is
-// room for them again.
-const readmitAtOnce = 1000
+// What one step of readmit may do: how many records are asked for again, to within a
+// batch, how many entries are looked at for that, and at a time. An origin with records
+// over its quota chooses how often something is freed, so a step is no longer for it.
+const (
+	readmitAtOnce = 1000
+	readmitLook   = 16 << 10
+	readmitBatch  = 256
+)
+
+// A readmission is a look at all entries of a stream for those that there is room for
+// again. It goes on from step to step, and reserves room for all that it asks for.
+type readmission struct {
+	after    []byte // the key of the entry that was looked at last
+	reserved reservation
+	asked    bool // for a record that may come meanwhile
+}
+
+// newReadmission begins a look at a stream. There is no room for what is on its way.
+func (o *origin) newReadmission(st *stream) *readmission {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	underWay := int64(len(st.wanted))
+
+	return &readmission{
+		reserved: reservation{all: usage{records: underWay}, owners: owners{}},
+		asked:    underWay > 0,
+	}
+}
 
 // readmit wants records again for which there was no room, once there is. What is
 // too large still is refused again, and not asked for before more was freed.
@@ -124,34 +150,106 @@ func (m *Mesh) readmit(o *origin) error {
 	}
 	defer o.change.unlock()
 
-	if !o.takeRoom() {
-		return nil
-	}
-
+	room, freed := o.takeRoom(), false
 	for _, f := range o.feeds() {
 		st := f.cur
 		if st == nil || st.used.over == 0 || o.full(st, usage{}) {
 			continue
 		}
 
-		var done changes
-		var err error
-		done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) (err error) {
-			done.effects, err = t.wantAgain(o, st, readmitAtOnce)
-			done.delta = t.delta
-			return err
-		})
-		if err != nil {
-			o.giveRoom()
-			return err
+		switch {
+		case st.again == nil && !room:
+			continue
+		case st.again == nil:
+			st.again = o.newReadmission(st)
+		default:
+			freed = freed || room // behind what it has looked at, too
 		}
 
-		m.apply(o, f, st, done, nil)
-		if len(done.effects) == readmitAtOnce {
+		if err := m.readmitSome(o, f, st); err != nil {
+			st.again = nil
+			o.giveRoom()
+			return err
+		}
+	}
+
+	if freed {
+		o.giveRoom()
+	}
+
+	return nil
+}
+
+// readmitSome takes one step of a stream's readmission. Entries are read without a
+// transaction that writes, which would keep the pages of all origins waiting. o.change
+// is held.
+func (m *Mesh) readmitSome(o *origin, f *feed, st *stream) error {
+	again, more := st.again, true
+	var rids []directory.RID
+
+	for looked := 0; more && looked < readmitLook && len(rids) < readmitAtOnce; looked += readmitBatch {
+		var err error
+		again.after, more, err = m.store.entriesAfter(st.id, again.after, readmitBatch,
+			func(_ *streamTx, rid directory.RID, h *held) error {
+				if h.Record == recordOver && o.reserve(&again.reserved, st, h) {
+					rids = append(rids, rid)
+				}
+				return nil
+			})
+		if err != nil {
+			return err
+		}
+	}
+
+	if len(rids) > 0 {
+		again.asked = true
+		if err := m.wantAgain(o, f, st, rids); err != nil {
+			return err
+		}
+	}
+
+	if !more {
+		st.again = nil
+		if again.asked { // what came by now is reserved twice: another look finds what room that leaves
 			o.giveRoom()
 		}
-		nudge(o.kick)
 	}
+
+	return nil
+}
+
+// wantAgain makes entries wanted for which there was no room. o.change is held.
+func (m *Mesh) wantAgain(o *origin, f *feed, st *stream, rids []directory.RID) error {
+	var done changes
+	var err error
+
+	done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+		for _, rid := range rids {
+			old, err := t.get(rid)
+			if err != nil {
+				return err
+			}
+			if old == nil || old.Record != recordOver {
+				continue
+			}
+
+			h := *old
+			h.Record = recordWanted
+			if err := t.put(rid, old, &h); err != nil {
+				return err
+			}
+			done.effects = append(done.effects, effect{digest: h.digest(rid), want: true})
+		}
+
+		done.delta = t.delta
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
+	m.apply(o, f, st, done, nil)
+	nudge(o.kick)
 
 	return nil
 }
@@ -172,35 +270,6 @@ func (o *origin) giveRoom() {
 	defer o.mu.Unlock()
 
 	o.room = true
-}
-
-// wantAgain makes wanted of up to limit entries for which there was no room and is now.
-func (t *streamTx) wantAgain(o *origin, st *stream, limit int) (effects []effect, err error) {
-	reserved := reservation{owners: owners{}}
-	c := t.entries.Cursor()
-	for k, v := c.First(); k != nil && len(effects) < limit; k, v = c.Next() {
-		rid, err := directory.ParseRID(string(k))
-		var h held
-		if err != nil || unmarshal(v, &h) != nil {
-			return nil, errStore
-		}
-		if h.Record != recordOver || !o.reserve(&reserved, st, &h) {
-			continue
-		}
-		effects = append(effects, effect{digest: h.digest(rid), want: true})
-	}
-	for _, e := range effects {
-		old, err := t.get(e.digest.RID)
-		if err != nil {
-			return nil, err
-		}
-		h := *old
-		h.Record = recordWanted
-		if err := t.put(e.digest.RID, old, &h); err != nil {
-			return nil, err
-		}
-	}
-	return effects, nil
 }
 
 // replacing returns those of the names whose record takes the place of one that is

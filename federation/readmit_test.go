@@ -1,0 +1,103 @@
+package federation
+
+import (
+	"encoding/binary"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"go.etcd.io/bbolt"
+)
+
+// overfill adds entries of one owner to what beta has of alpha, for whose records there
+// is no room in that owner's share.
+func (b *bench) overfill(n int, owner ownerKey) {
+	b.Helper()
+	o := b.beta.origin(alpha)
+	st := o.cur
+
+	var done changes
+	var err error
+	done.state, err = b.beta.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+		for i := range n {
+			var entropy [10]byte
+			binary.BigEndian.PutUint64(entropy[:], uint64(i))
+			h := &held{
+				Revision: uint64(i), Deadline: time.Now().Unix() + 6000, Lifetime: 6000,
+				Record: recordOver, Owner: owner, Size: 1000,
+			}
+			binary.BigEndian.PutUint64(h.H[:], uint64(i))
+			if err := t.put(directory.NewRID(1, entropy), nil, h); err != nil {
+				return err
+			}
+		}
+		done.delta = t.delta
+		return nil
+	})
+	must(b.T, err)
+	b.beta.apply(o, &o.feed, st, done, nil)
+}
+
+// written is the number of the last transaction that has written to beta's store.
+func (b *bench) written() (last int) {
+	b.Helper()
+	must(b.T, b.beta.store.db.View(func(tx *bbolt.Tx) error {
+		last = tx.ID()
+		return nil
+	}))
+
+	return last
+}
+
+// An origin that has more entries than its quota has room for chooses how often something
+// is freed. To look for what there is room for then takes bounded steps and keeps nobody
+// else's pages waiting.
+//
+// Requirement: FORM-005
+func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		smallShares(t)
+		b, set := ruled(t)
+		full := b.origin.registerAs("/agent/eve", "eve-0", 10)
+		b.pull()
+		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 32}) // one for each owner
+		o := b.beta.origin(alpha)
+		e, ok := o.index.Get(full)
+		if !ok {
+			t.Fatal("nothing is shown")
+		}
+		b.overfill(readmitLook+readmitBatch, ownerKeyOf(e))
+		late := b.origin.registerAs("/agent/eve", "eve-late", 10) // its rid is behind all others
+		b.pull()
+
+		before := b.written()
+		for range 3 {
+			o.giveRoom()
+			must(t, b.beta.readmit(o))
+		}
+		if after := b.written(); after != before {
+			t.Errorf("%d transactions were written and there was room for nothing", after-before)
+		}
+
+		o.cur.again = nil
+		b.origin.remove(full)
+		b.pull()
+		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 31})
+		must(t, b.beta.readmit(o))
+		if o.cur.again == nil {
+			t.Error("one step looks at all entries")
+		}
+
+		set(directory.PeerRules{Records: 1_000_000, OwnerShare: 1})
+		for range 2 * readmitLook / readmitAtOnce {
+			must(t, b.beta.readmit(o))
+		}
+		if _, wanted := o.cur.wanted[late]; !wanted {
+			t.Errorf("the last entry isn't asked for: %d are", len(o.cur.wanted))
+		}
+		if n := len(o.cur.wanted); n != readmitLook+readmitBatch+1 {
+			t.Errorf("%d records are asked for, want %d", n, readmitLook+readmitBatch+1)
+		}
+	})
+}
