@@ -35,7 +35,7 @@ func (u *usage) count(h *held, n int64) {
 	case h.Record == recordOver:
 		u.over += n
 	case h.Record == recordHeld && h.Format != 0:
-		u.unopened[h.Format] += n
+		u.unopened[min(h.Format, otherFormats)] += n // a later release may tell more of them apart
 	}
 }
 

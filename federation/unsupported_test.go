@@ -448,3 +448,15 @@ func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
 		}
 	})
 }
+
+// A store in which a later release tells more formats apart is read by this one.
+//
+// Requirement: FORM-004
+func TestFormatsThatALaterReleaseTellsApartAreCounted(t *testing.T) {
+	var u usage
+	u.count(&held{Record: recordHeld, Format: 2}, 1)
+	u.count(&held{Record: recordHeld, Format: 200}, 1)
+	if got := u.unopened.byFormat(); got["2"] != 1 || got["other"] != 1 {
+		t.Errorf("they are counted as %v", got)
+	}
+}
