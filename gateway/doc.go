@@ -13,15 +13,16 @@
 // [Embeddings], a client of a source of vectors, is beside it: where that goes is
 // what the operator wrote.
 //
+// Package gateway/crawl reads Web of Agents documents through the guard, and
+// gateway/probe what agents say of themselves.
+//
 // # Files
 //
 //	dial, address, certificate, fetch, refusal
 //	                    the guard
 //	invoke, plan, pace, once, batch, ends
 //	                    an invocation, whatever is spoken
-//	rest, a2a*, mcp*    by what is spoken
+//	rest, a2a*, mcp*    by what is spoken; mcp_describe for package probe
 //	post, token, answer what the agent gets, and what is made of its answer
-//	probe*              what agents say of themselves
-//	woa, crawl          Web of Agents documents
 //	embeddings          vectors
 package gateway

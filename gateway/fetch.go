@@ -25,8 +25,8 @@ func (g *Guard) Fetch(ctx context.Context, r *http.Request, t Target) (*Answer, 
 	client := g.Client(t)
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		switch {
-		case authority(next.URL) != authority(via[0].URL):
-			return refuse(RuleRedirect, nil, "a redirect leads from %s to %s", authority(via[0].URL), authority(next.URL))
+		case Authority(next.URL) != Authority(via[0].URL):
+			return refuse(RuleRedirect, nil, "a redirect leads from %s to %s", Authority(via[0].URL), Authority(next.URL))
 		case len(via) > maxRedirects:
 			return refuse(RuleRedirect, nil, "over %d redirects", maxRedirects)
 		}
@@ -53,8 +53,8 @@ func (g *Guard) Client(t Target) *http.Client {
 	}
 }
 
-// authority is where a URL leads: scheme, host, port.
-func authority(u *url.URL) string {
+// Authority returns the scheme, host and port of a URL, with the default port written out.
+func Authority(u *url.URL) string {
 	port := u.Port()
 	if port == "" && u.Scheme == "https" {
 		port = "443"

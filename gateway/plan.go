@@ -68,7 +68,7 @@ func planOf(e *directory.Entry, is contents) *plan {
 	p.size = len(is.document.Resting()) + 2*len(is.document.Bytes()) + 1024
 	p.binding, _ = bindingOf(p.contract.Projection)
 	p.endpoint, _ = url.Parse(p.binding.Endpoint)
-	p.mutual = saysMutualTLS(p.contract.Projection.Authentication)
+	p.mutual = DeclaresMutualTLS(p.contract.Projection.Authentication)
 	if p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A || p.binding.Envelope != "" {
 		for n := range p.contract.Operations { // what these carry is an object: a batch goes item by item
 			p.contract.Operations[n].Batch = false
@@ -125,9 +125,9 @@ func spoken(b directory.Binding) bool {
 	return false
 }
 
-// saysMutualTLS reports whether an agent authenticates by mTLS: as draft-cui's
+// DeclaresMutualTLS reports whether an agent authenticates by mTLS: as draft-cui's
 // type has it, or as an A2A card's security scheme.
-func saysMutualTLS(authentication []byte) bool {
+func DeclaresMutualTLS(authentication []byte) bool {
 	text := strings.ToLower(string(authentication))
 	for _, name := range []string{`"mtls"`, `"mutualtls"`, `"mutual_tls"`, `"mutual-tls"`, `"mtlssecurityscheme"`, `"x509-svid"`} {
 		if strings.Contains(text, name) {

@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/crawl"
 )
 
 // Crawling is which origins' Web of Agents documents a domain follows, and as
@@ -38,7 +39,7 @@ func (c *Config) validateCrawl() error {
 	}
 	hosts := map[string]bool{}
 	for i, text := range c.Crawl.Origins {
-		at, err := gateway.ParseOrigin(text)
+		at, err := crawl.ParseOrigin(text)
 		switch {
 		case err != nil:
 			return fmt.Errorf("crawl.origins[%d]: %w", i, err)
@@ -75,7 +76,7 @@ func (n *Node) wireCrawl() error {
 	guard := gateway.NewGuard(cfg)
 	n.life.onStop("crawl", func(context.Context) error { guard.Close(); return nil })
 	for _, text := range n.cfg.Crawl.Origins {
-		at, err := gateway.ParseOrigin(text)
+		at, err := crawl.ParseOrigin(text)
 		if err != nil {
 			return fmt.Errorf("crawl.origins: %w", err)
 		}
@@ -93,7 +94,7 @@ type follower struct {
 	at    *url.URL
 	as    directory.Identity
 
-	last *gateway.Crawl // that succeeded; nil where another node may have done more since
+	last *crawl.Result // that succeeded; nil where another node may have done more since
 }
 
 // run crawls while this node leads its domain, again when the document is no longer
@@ -118,7 +119,7 @@ func (f *follower) run(ctx context.Context) {
 func (f *follower) once(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, crawlTime)
 	defer cancel()
-	c, err := f.guard.CrawlWoA(ctx, f.at, f.last)
+	c, err := crawl.Fetch(ctx, f.guard, f.at, f.last)
 	if err == nil {
 		err = f.apply(ctx, c)
 	}
@@ -134,7 +135,7 @@ func (f *follower) once(ctx context.Context) time.Duration {
 // apply registers what is new or has changed, refreshes what is as it was, and
 // removes what is listed no more (WOA-013). An agent that is refused is logged, and
 // keeps no other out.
-func (f *follower) apply(ctx context.Context, c *gateway.Crawl) error {
+func (f *follower) apply(ctx context.Context, c *crawl.Result) error {
 	caller := directory.Caller{Identity: f.as, RequestID: "crawl of " + f.at.Host}
 	have := f.registered(c)
 	var same []directory.Renewal
@@ -171,7 +172,7 @@ func (f *follower) apply(ctx context.Context, c *gateway.Crawl) error {
 }
 
 // register registers one agent, where policy lets the crawling identity do so.
-func (f *follower) register(ctx context.Context, caller directory.Caller, a gateway.Advertised, lifetime uint32) error {
+func (f *follower) register(ctx context.Context, caller directory.Caller, a crawl.Agent, lifetime uint32) error {
 	p, err := directory.Project(a.Name, a.Document)
 	if err != nil {
 		return err
@@ -187,7 +188,7 @@ func (f *follower) register(ctx context.Context, caller directory.Caller, a gate
 // registered returns what this domain has of the origin's agents, by name: what the
 // crawling identity registered after that host. Where the document says what it said,
 // what it doesn't list is gone already, and is not looked for among all.
-func (f *follower) registered(c *gateway.Crawl) map[string]*directory.Entry {
+func (f *follower) registered(c *crawl.Result) map[string]*directory.Entry {
 	have, suffix := map[string]*directory.Entry{}, "@"+strings.TrimSuffix(strings.ToLower(f.at.Host), ":443")
 	now := time.Now().UnixMilli()
 	all := f.n.view.Own().All()

@@ -20,6 +20,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -88,8 +89,8 @@ type prober struct {
 	since  int64        // Unix milliseconds: since when what is registered is new; 0 where this node does not lead
 	copied findingsPage // the last one, without its items
 
-	mu   sync.Mutex                // guards what follows
-	tags map[gateway.Source]string // by which what is said is asked for again
+	mu   sync.Mutex              // guards what follows
+	tags map[probe.Source]string // by which what is said is asked for again
 }
 
 // wireProbe starts to ask the domain's agents what they are.
@@ -105,7 +106,7 @@ func (n *Node) wireProbe() error {
 	cfg.Timeout, cfg.Certificate = probeTimeout, n.source.Certificate
 	cfg.Judge = func(chain []*x509.Certificate) (spiffeid.ID, error) { return trust.VerifyServer(chain, n.bundles) }
 	guard := gateway.NewGuard(cfg)
-	p := &prober{n: n, guard: guard, found: n.found, tags: map[gateway.Source]string{}}
+	p := &prober{n: n, guard: guard, found: n.found, tags: map[probe.Source]string{}}
 	if c.Renew {
 		if p.as, err = directory.ParseIdentity(c.As); err != nil {
 			return fmt.Errorf("probe.as: %w", err)
@@ -175,7 +176,7 @@ func (p *prober) copy(ctx context.Context) {
 
 // A probing is one source, and the registrations that are to be compared with it.
 type probing struct {
-	source  gateway.Source
+	source  probe.Source
 	entries []*directory.Entry
 	due     int64 // Unix milliseconds: the earliest of them
 }
@@ -199,13 +200,13 @@ func (p *prober) round(ctx context.Context) {
 
 // due returns what is to be asked now, by host; what is due for longest first.
 func (p *prober) due(now int64) map[string][]*probing {
-	sources := map[gateway.Source]*probing{}
+	sources := map[probe.Source]*probing{}
 	for e := range p.n.view.Own().All() {
 		due := p.found.due(e, p.every(e), p.since)
 		if due > now || e.ExpiresAt <= now {
 			continue
 		}
-		source, ok := gateway.SourceOf(e.Owner, e.Document, e.Projection())
+		source, ok := probe.SourceOf(e.Owner, e.Document, e.Projection())
 		if !ok {
 			p.found.put(e.RID, pack(directory.Probe{At: now}, e.Statement))
 			continue
@@ -256,9 +257,9 @@ func (p *prober) host(ctx context.Context, all []*probing) {
 // ask asks one source, unless its host is away, and notes what came of it. It
 // returns why the host is away, if it is.
 func (p *prober) ask(ctx context.Context, s *probing, away error) error {
-	said, err := (*gateway.Said)(nil), away
+	said, err := (*probe.Description)(nil), away
 	if err == nil {
-		said, err = p.guard.Ask(ctx, s.source, p.tag(s))
+		said, err = probe.Fetch(ctx, p.guard, s.source, p.tag(s))
 	}
 	if ctx.Err() != nil {
 		return err // the round is over, which says nothing of the agent
@@ -274,15 +275,15 @@ func (p *prober) ask(ctx context.Context, s *probing, away error) error {
 			p.found.put(e.RID, f)
 			continue
 		}
-		var differences []gateway.Difference
+		var differences []probe.Difference
 		because := err
 		if because == nil {
 			differences, because = said.Compare(e.Agent, e.Document, e.Projection(), true)
 		}
-		probe := gateway.Judge(differences, because)
-		probe.At = now
-		p.found.put(e.RID, pack(probe, e.Statement))
-		p.n.metrics.probes.WithLabelValues(string(probe.State)).Inc()
+		verdict := probe.Judge(differences, because)
+		verdict.At = now
+		p.found.put(e.RID, pack(verdict, e.Statement))
+		p.n.metrics.probes.WithLabelValues(string(verdict.State)).Inc()
 	}
 	p.keepTag(s.source, tag)
 	if rule := gateway.RuleOf(err); err != nil && !errors.Is(err, gateway.ErrNothingSaid) && (rule == "" || rule == gateway.RuleTime) {
@@ -304,7 +305,7 @@ func (p *prober) tag(s *probing) string {
 	return p.tags[s.source]
 }
 
-func (p *prober) keepTag(source gateway.Source, tag string) {
+func (p *prober) keepTag(source probe.Source, tag string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.tags) >= maxTags {

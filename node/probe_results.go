@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
 )
 
 // findings are what the prober found, of the registrations that there still are.
@@ -55,7 +56,7 @@ func newFindings() *findings {
 
 func pack(p directory.Probe, statement uint64) finding {
 	f := finding{statement: statement, at: p.At, state: uint8(slices.Index(probeStates, p.State)), reason: uint8(max(0, slices.Index(reasons, p.Reason)))}
-	for i, name := range gateway.Compared {
+	for i, name := range probe.Compared {
 		if slices.Contains(p.Members, name) {
 			f.members |= 1 << i
 		}
@@ -65,7 +66,7 @@ func pack(p directory.Probe, statement uint64) finding {
 
 func (f finding) probe() directory.Probe {
 	p := directory.Probe{State: probeStates[f.state], Reason: reasons[f.reason], At: f.at}
-	for i, name := range gateway.Compared {
+	for i, name := range probe.Compared {
 		if f.members&(1<<i) != 0 {
 			p.Members = append(p.Members, name)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
 )
 
 func rid(n int) directory.RID {
@@ -21,7 +22,7 @@ func TestFindingsAreWhatWasFound(t *testing.T) {
 	fs := newFindings()
 	for i, p := range []directory.Probe{
 		{State: directory.ProbeVerified, At: 1},
-		{State: directory.ProbeMismatch, Members: gateway.Compared, At: 2},
+		{State: directory.ProbeMismatch, Members: probe.Compared, At: 2},
 		{State: directory.ProbeMismatch, Members: []string{"schemas"}, At: 3},
 		{State: directory.ProbeUnreachable, Reason: string(gateway.RuleCertificate), At: 4},
 	} {

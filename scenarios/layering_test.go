@@ -34,6 +34,9 @@ var layers = map[string][]string{
 	"consensus":  {"directory", "directory/problem", "table"},
 	"federation": {"directory", "directory/contain", "directory/problem", "table", "federation/store", "federation/gossip"},
 	"gateway":    {"directory"},
+	// rooms of gateway
+	"gateway/crawl": {"directory", "gateway"},
+	"gateway/probe": {"directory", "gateway", "gateway/crawl"},
 	// rooms of trust
 	"trust/policy": {"directory"},
 	"trust/audit":  {"directory"},
@@ -47,13 +50,13 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/gossip", "gateway", "api", "api/wire", "api/client", "node/memory"},
+	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory"},
 	// rooms of node
 	"node/memory": {},
 	"node/dev":    {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"}, // consensus: the timing of loopback
 	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation", "trust"},       // federation: the codes of its refusals
 	// floor 4
-	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/problem", "gateway"}, // the guard: imports fetch through it
+	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/problem", "gateway", "gateway/crawl", "gateway/probe"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
 	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "discovery", "api/client", "scenarios/mesh"},                            // its client: a running node is scored
@@ -62,7 +65,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/gossip", "federation/gossip/gossiptest", "gateway", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages

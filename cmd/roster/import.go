@@ -16,7 +16,8 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/crawl"
+	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -27,7 +28,7 @@ func (a *app) importCommand() *cobra.Command {
 	return group("import", "Register agents from other catalogues and origins",
 		a.importWoA(),
 		a.importKind(directory.KindA2A, "Register A2A agent cards",
-			"A card's agent name is the host and path of its url. Of an origin's URL, the card is\nthe one at its "+gateway.CardPath+". Files and URLs may hold one card, an array\nof them, or a list as a registry answers it: {\"agents\": [...]}, whose items are cards or\nhave one as their \"agent_card\"."),
+			"A card's agent name is the host and path of its url. Of an origin's URL, the card is\nthe one at its "+probe.CardPath+". Files and URLs may hold one card, an array\nof them, or a list as a registry answers it: {\"agents\": [...]}, whose items are cards or\nhave one as their \"agent_card\"."),
 		a.importKind(directory.KindMCP, "Register MCP servers",
 			"A server's agent name is its name. Files may hold one server.json, an array of\nthem, or a list as an MCP registry answers it. At\na URL, such as https://registry.example/v0/servers, the list is read to its end, and\nof each server the latest version is taken."),
 		a.importKind(directory.KindOASF, "Register OASF records",
@@ -78,7 +79,7 @@ func (a *app) importWoA() *cobra.Command {
 		Use:   "woa ORIGIN|URL",
 		Short: "Register the agents of a Web of Agents document",
 		Long: `Register the agents that an origin lists in its Web of Agents document: the one at
-` + gateway.WoAPath + `, or at a URL.
+` + crawl.Path + `, or at a URL.
 
 The document is fetched from here, by https and from public addresses alone, all
 its pages. Each agent is registered by itself, as ID@HOST after the origin, with a
@@ -123,8 +124,8 @@ type importing struct {
 	keyFiles []string
 	keys     *trust.CardKeys // nil where no key is named
 
-	stay    bool           // and refresh what was taken
-	crawled *gateway.Crawl // of an origin, what was fetched last
+	stay    bool          // and refresh what was taken
+	crawled *crawl.Result // of an origin, what was fetched last
 
 	mu      sync.Mutex    // guards granted while items are registered
 	granted time.Duration // the shortest lifetime

@@ -16,6 +16,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/crawl"
+	"github.com/roster-mesh/roster/gateway/probe"
 )
 
 // Bounds of a registry's list: pages, and bytes on all of them.
@@ -57,8 +59,8 @@ func (f *fetching) guard() (*gateway.Guard, error) {
 
 // crawl reads an origin's Web of Agents document. Where last, which may be nil, still
 // holds, there are no items.
-func (im *importing) crawl(ctx context.Context, source string, last *gateway.Crawl) ([]*item, *gateway.Crawl, error) {
-	at, err := gateway.ParseOrigin(source)
+func (im *importing) crawl(ctx context.Context, source string, last *crawl.Result) ([]*item, *crawl.Result, error) {
+	at, err := crawl.ParseOrigin(source)
 	if err != nil {
 		return nil, nil, usage("%v", err).because("Give an origin, such as https://api.example.com, or the https URL of a document.")
 	}
@@ -67,7 +69,7 @@ func (im *importing) crawl(ctx context.Context, source string, last *gateway.Cra
 		return nil, nil, err
 	}
 	defer g.Close()
-	c, err := g.CrawlWoA(ctx, at, last)
+	c, err := crawl.Fetch(ctx, g, at, last)
 	if err != nil {
 		return nil, nil, unfetched(at, err)
 	}
@@ -91,7 +93,7 @@ func (im *importing) fetch(ctx context.Context, source string) (items []*item, e
 		return nil, usage("%.200q is not an https URL", source)
 	}
 	if im.kind == directory.KindA2A && strings.Trim(at.Path, "/") == "" {
-		at.Path = gateway.CardPath
+		at.Path = probe.CardPath
 	}
 	g, err := im.guard()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
 )
 
 // elsewhere is an origin on loopback, and what an import from it takes.
@@ -153,14 +153,14 @@ func TestImportOfACard(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
 	w := newWorld(t, d.ServeHTTP)
 	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != gateway.CardPath {
+		if r.URL.Path != probe.CardPath {
 			http.NotFound(w, r)
 			return
 		}
 		fmt.Fprint(w, card("A", "https://a.example"))
 	})
 	code, out, notes := w.run(append([]string{"import", "a2a", origin}, flags...)...)
-	if items := reported(t, out); code != 0 || len(items) != 1 || items[0].Source != origin+gateway.CardPath || d.posts["a.example"] != 1 {
+	if items := reported(t, out); code != 0 || len(items) != 1 || items[0].Source != origin+probe.CardPath || d.posts["a.example"] != 1 {
 		t.Errorf("exit code %d, %+v, %s", code, items, notes)
 	}
 	if code, _, _ := w.run(append([]string{"import", "a2a", origin + "/elsewhere"}, flags...)...); code != 1 {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/node/dev"
 )
 
@@ -40,7 +40,7 @@ func agent(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, len(args) == 1, "agent FILE")
 	var card string
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != gateway.CardPath {
+		if r.URL.Path != probe.CardPath {
 			http.NotFound(w, r)
 			return
 		}

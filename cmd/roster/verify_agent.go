@@ -5,6 +5,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
 )
 
 // A compared is one member of a registration that was compared with what its agent
@@ -27,7 +28,7 @@ func (a *app) verifyAgent(ctx context.Context, f *fetching, id, origin string) e
 		return err
 	}
 	owner, _ := directory.ParseIdentity(r.Provenance.Registrant) // nobody where it is not shown
-	source, ok := gateway.SourceOf(owner, c.Document, p)
+	source, ok := probe.SourceOf(owner, c.Document, p)
 	if !ok {
 		return failed(exitFailed, "%s can't be asked what it is", id).because("Its registration names no https base at which A2A, MCP or Web of Agents describe it: it is at %s.", p.Base)
 	}
@@ -36,15 +37,15 @@ func (a *app) verifyAgent(ctx context.Context, f *fetching, id, origin string) e
 		return err
 	}
 	defer g.Close()
-	said, err := g.Ask(ctx, source, "")
-	var differences []gateway.Difference
+	said, err := probe.Fetch(ctx, g, source, "")
+	var differences []probe.Difference
 	at := source.URL
 	if err == nil {
 		at = said.At
 		differences, err = said.Compare(c.Agent, c.Document, p, !c.Redacted)
 	}
-	probe := gateway.Judge(differences, err)
-	if probe.State == directory.ProbeUnreachable {
+	verdict := probe.Judge(differences, err)
+	if verdict.State == directory.ProbeUnreachable {
 		fail := failed(exitUnavailable, "what %s says of itself can't be had at %s: %w", id, at, err)
 		if gateway.RuleOf(err) == gateway.RuleAddress {
 			fail = fail.because("Only public addresses are asked; for a test on this machine there is --insecure-loopback.")
@@ -56,7 +57,7 @@ func (a *app) verifyAgent(ctx context.Context, f *fetching, id, origin string) e
 		found = append(found, compared(d))
 		t.rows = append(t.rows, []string{d.Member, d.Registered, d.Said})
 	}
-	if err := a.printOwn(map[string]any{"agent": c.Agent, "rid": r.RID(), "at": at, "state": probe.State, "differences": found}, "differences", t); err != nil {
+	if err := a.printOwn(map[string]any{"agent": c.Agent, "rid": r.RID(), "at": at, "state": verdict.State, "differences": found}, "differences", t); err != nil {
 		return err
 	}
 	if len(found) > 0 {

@@ -1,6 +1,7 @@
-package gateway_test
+package crawl_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,10 +11,10 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/crawl"
 )
 
 // woaAgent is the text of an agent; more are members.
@@ -65,7 +66,7 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 		"a hidden header":   {woaRest, woaAgent("a", `,"authz":{"inputs":"Bearer abcdefgh12345678"}`), "", "credential"},
 		"an API key":        {strings.Replace(woaRest, `"base"`, `"X-Api-Key":"k","base"`, 1), woaAgent("a", ``), "", "credential"},
 	} {
-		agents, err := gateway.SplitWoA(at, []byte(woaDocument(c.transports, c.agent, woaAgent("other", ``))))
+		agents, err := crawl.Split(at, []byte(woaDocument(c.transports, c.agent, woaAgent("other", ``))))
 		if err != nil || len(agents) != 2 {
 			t.Errorf("%s: %+v, %v", name, agents, err)
 			continue
@@ -84,7 +85,7 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 			t.Errorf("%s: the other is refused: %v", name, agents[1].Err)
 		}
 	}
-	twice, err := gateway.SplitWoA(at, []byte(woaDocument(woaRest, woaAgent("a", ``), woaAgent("a", ``), woaAgent("A", ``))))
+	twice, err := crawl.Split(at, []byte(woaDocument(woaRest, woaAgent("a", ``), woaAgent("a", ``), woaAgent("A", ``))))
 	if err != nil || twice[0].Err != nil || twice[1].Err == nil || twice[2].Err != nil {
 		t.Errorf("of two with one id, %+v, %v", twice, err)
 	}
@@ -98,7 +99,7 @@ func TestSplitWoARefusesDocuments(t *testing.T) {
 		strings.Replace(good, `"1"`, `"2"`, 1), strings.Replace(good, `"1"`, `1`, 1), strings.Replace(good, `"woa_version":"1",`, ``, 1),
 		strings.Replace(good, `"agents"`, `"agent"`, 1), `{"woa_version":"1","agents":{},"transports":{}}`, `[]`, `{`, good + good,
 	} {
-		if agents, err := gateway.SplitWoA(at, []byte(text)); err == nil {
+		if agents, err := crawl.Split(at, []byte(text)); err == nil {
 			t.Errorf("%s is taken: %+v", text, agents)
 		}
 	}
@@ -113,11 +114,11 @@ func TestSplitWoAIsBounded(t *testing.T) {
 		agents = append(agents, woaAgent(fmt.Sprint("a", n), ``))
 	}
 	document := woaDocument(woaRest, agents...)
-	if all, err := gateway.SplitWoA(at, []byte(document)); err != nil || len(all) != 1000 {
+	if all, err := crawl.Split(at, []byte(document)); err != nil || len(all) != 1000 {
 		t.Errorf("a thousand agents: %d, %v", len(all), err)
 	}
 	long := `{"x-note":"` + strings.Repeat("x", 60_000) + `",` + document[1:]
-	if _, err := gateway.SplitWoA(at, []byte(long)); directory.ProblemOf(err) != directory.TooLarge {
+	if _, err := crawl.Split(at, []byte(long)); directory.ProblemOf(err) != directory.TooLarge {
 		t.Errorf("%d bytes, which make over a thousand times as many, are taken: %v", len(long), err)
 	}
 }
@@ -127,7 +128,7 @@ func TestSplitWoAIsBounded(t *testing.T) {
 func TestSplitWoAIsStable(t *testing.T) {
 	at := parseURL(t, "https://api.example.com/.well-known/woa.json")
 	split := func(doc string) string {
-		agents, err := gateway.SplitWoA(at, []byte(doc))
+		agents, err := crawl.Split(at, []byte(doc))
 		if err != nil || agents[0].Err != nil {
 			t.Fatalf("%+v, %v", agents, err)
 		}
@@ -160,7 +161,7 @@ func TestParseOrigin(t *testing.T) {
 		"API.example.com.:8443/W.json":   "https://api.example.com:8443/W.json",
 		"":                               "",
 	} {
-		u, err := gateway.ParseOrigin(text)
+		u, err := crawl.ParseOrigin(text)
 		if (err == nil) != (want != "") || err == nil && u.String() != want {
 			t.Errorf("%q is %v, %v", text, u, err)
 		}
@@ -174,16 +175,15 @@ type origin struct {
 }
 
 func newOrigin(t *testing.T) (*origin, *gateway.Guard) {
-	authority := newCA(t, "")
 	o := &origin{}
-	o.Server = serve(t, authority.leaf(t, "127.0.0.1", spiffeid.ID{}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler(w, r) }))
-	return o, newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: authority.pool()})
+	o.Server = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler(w, r) }))
+	return o, newGuard(t, o.Server)
 }
 
 // Requirement: WOA-012, WOA-032, WOA-037
 func TestCrawlAsksForWhatChanged(t *testing.T) {
 	o, g := newOrigin(t)
-	at, err := gateway.ParseOrigin(o.URL)
+	at, err := crawl.ParseOrigin(o.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,11 +199,11 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 		w.Header().Set("Content-Type", "application/woa+json")
 		fmt.Fprint(w, woaDocument(woaRest, woaAgent("a", ``)))
 	}
-	first, err := g.CrawlWoA(t.Context(), at, nil)
+	first, err := crawl.Fetch(t.Context(), g, at, nil)
 	if err != nil || first.Unchanged || len(first.Agents) != 1 || first.Fresh != 5*time.Minute || first.Agents[0].Name != "a@"+at.Host {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	second, err := g.CrawlWoA(t.Context(), at, first)
+	second, err := crawl.Fetch(t.Context(), g, at, first)
 	if err != nil || !second.Unchanged || len(second.Agents) != 1 || asked != 2 {
 		t.Fatalf("%+v, %v", second, err)
 	}
@@ -213,7 +213,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 			w.Header().Set("Cache-Control", header)
 			fmt.Fprint(w, woaDocument(`{}`))
 		}
-		if c, err := g.CrawlWoA(t.Context(), at, nil); err != nil || c.Fresh != want {
+		if c, err := crawl.Fetch(t.Context(), g, at, nil); err != nil || c.Fresh != want {
 			t.Errorf("%q: %+v, %v", header, c, err)
 		}
 	}
@@ -222,7 +222,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 // All pages are read, within bounds, and nothing that is no document is taken for one.
 func TestCrawlFollowsPages(t *testing.T) {
 	o, g := newOrigin(t)
-	at, _ := gateway.ParseOrigin(o.URL)
+	at, _ := crawl.ParseOrigin(o.URL)
 	answer := func(link, contentType string, body func(r *http.Request) string) {
 		o.handler = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", contentType)
@@ -237,30 +237,33 @@ func TestCrawlFollowsPages(t *testing.T) {
 		return woaDocument(woaRest, woaAgent("on"+r.URL.Query().Get("after"), ``), woaAgent("always", ``))
 	}
 	answer(`<?after=end>; rel="next"`, "application/woa+json", page)
-	c, err := g.CrawlWoA(t.Context(), at, nil)
+	c, err := crawl.Fetch(t.Context(), g, at, nil)
 	if err != nil || len(c.Agents) != 4 || c.Agents[1].Err != nil || c.Agents[3].Err == nil {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if again, err := g.CrawlWoA(t.Context(), at, c); err != nil || again.Unchanged {
+	if again, err := crawl.Fetch(t.Context(), g, at, c); err != nil || again.Unchanged {
 		t.Errorf("of several pages the first one's tag was believed: %+v, %v", again, err)
 	}
 	for name, link := range map[string]string{"a loop": `<?>; rel=next`, "elsewhere": `<https://192.0.2.1/woa.json>; rel="next"`} {
 		answer(link, "application/woa+json", page)
-		if _, err := g.CrawlWoA(t.Context(), at, nil); err == nil {
+		if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
 			t.Errorf("%s is followed", name)
 		}
 	}
 	answer("", "text/html", page)
-	if _, err := g.CrawlWoA(t.Context(), at, nil); err == nil {
+	if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
 		t.Error("a page of HTML is taken for a document")
 	}
 	o.handler = http.NotFound
-	if _, err := g.CrawlWoA(t.Context(), at, nil); err == nil {
+	if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
 		t.Error("an answer of 404 is taken for a document")
 	}
 	o.handler = func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http"+o.URL[len("https"):]+"/x", http.StatusFound)
 	}
-	_, err = g.CrawlWoA(t.Context(), at, nil)
-	wantRule(t, "a redirect to plain HTTP", err, gateway.RuleRedirect)
+	_, err = crawl.Fetch(t.Context(), g, at, nil)
+	var refusal *gateway.Refusal
+	if rule := gateway.RuleOf(err); rule != gateway.RuleRedirect || !errors.As(err, &refusal) {
+		t.Errorf("a redirect to plain HTTP: refused by %q (%v), want %q", rule, err, gateway.RuleRedirect)
+	}
 }

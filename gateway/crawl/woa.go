@@ -1,4 +1,4 @@
-package gateway
+package crawl
 
 import (
 	"bytes"
@@ -17,15 +17,15 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// MaxAdvertised bounds how many agents of one origin are taken, on all pages.
-const MaxAdvertised = 10_000
+// MaxAgents bounds how many agents of one origin are taken, on all pages.
+const MaxAgents = 10_000
 
 // maxSplit bounds the documents that are made of one of so many bytes. What all agents
 // share is in the document of each, so a short one could make many long ones.
 func maxSplit(bytes int) int { return 4*bytes + 1<<20 }
 
-// An Advertised is one agent of a Web of Agents document that was crawled.
-type Advertised struct {
+// An Agent is one agent of a Web of Agents document that was crawled.
+type Agent struct {
 	// Name is ID@HOST, the host being the origin's that serves the document: the same
 	// id elsewhere is another agent (draft-gaikwad-woa, 4.1).
 	Name string
@@ -40,10 +40,10 @@ type Advertised struct {
 // which say how it came by an agent and not what the agent is.
 var foreignMarks = []string{"provenance", "projected", "kind", "redacted"}
 
-// SplitWoA reads a Web of Agents document that was found at a URL. What is wrong
+// Split reads a Web of Agents document that was found at a URL. What is wrong
 // with one agent does not keep the others out; the error is of the document as a
 // whole, a *directory.Error (WOA-019, WOA-020).
-func SplitWoA(at *url.URL, body []byte) ([]Advertised, error) {
+func Split(at *url.URL, body []byte) ([]Agent, error) {
 	members, err := directory.ParseObject(body)
 	if err != nil {
 		return nil, err
@@ -61,11 +61,11 @@ func SplitWoA(at *url.URL, body []byte) ([]Advertised, error) {
 		return nil, directory.Refuse(directory.BadDocument, "\"woa_version\" is %.40s; it is \"1\"", cmp.Or(string(doc.Version), "missing")).At("/woa_version")
 	case doc.Agents == nil || doc.Transports == nil:
 		return nil, directory.Refuse(directory.BadDocument, "\"agents\" and \"transports\" are both needed")
-	case len(doc.Agents) > MaxAdvertised:
-		return nil, directory.Refuse(directory.TooLarge, "it lists %d agents; at most %d are taken", len(doc.Agents), MaxAdvertised)
+	case len(doc.Agents) > MaxAgents:
+		return nil, directory.Refuse(directory.TooLarge, "it lists %d agents; at most %d are taken", len(doc.Agents), MaxAgents)
 	}
 	s := splitter{at: at, members: members, transports: doc.Transports, seen: map[string]bool{}}
-	all, held := make([]Advertised, len(doc.Agents)), 0
+	all, held := make([]Agent, len(doc.Agents)), 0
 	for n, raw := range doc.Agents {
 		all[n] = s.agent(raw)
 		if held += len(all[n].Document.Bytes()); held > maxSplit(len(body)) {
@@ -87,17 +87,17 @@ type splitter struct {
 }
 
 // agent reads one agent.
-func (s *splitter) agent(raw []byte) (a Advertised) {
+func (s *splitter) agent(raw []byte) (a Agent) {
 	members, err := directory.ParseObject(raw)
 	if err != nil {
-		return Advertised{Err: err}
+		return Agent{Err: err}
 	}
 	var agent struct {
 		ID         string   `json:"id"`
 		Transports []string `json:"transports"`
 	}
 	if err := json.Unmarshal(raw, &agent); err != nil || agent.ID == "" {
-		return Advertised{Err: directory.Refuse(directory.BadDocument, "the agent has no \"id\", or \"transports\" is not a list of names")}
+		return Agent{Err: directory.Refuse(directory.BadDocument, "the agent has no \"id\", or \"transports\" is not a list of names")}
 	}
 	a.Name = agent.ID + "@" + strings.TrimSuffix(strings.ToLower(s.at.Host), ":443")
 	if s.seen[agent.ID] {
@@ -122,7 +122,7 @@ func (s *splitter) agent(raw []byte) (a Advertised) {
 // named returns the transports that an agent names and that mean something: the
 // draft's two, and private ones, which have reverse-DNS names (gaikwad 4.3.3; WOA-006).
 // One that the document does not describe is for who judges the document.
-func (s *splitter) named(a *Advertised, names []string) (kept []string) {
+func (s *splitter) named(a *Agent, names []string) (kept []string) {
 	for _, name := range names {
 		config, described := s.transports[name]
 		switch {

@@ -1,4 +1,4 @@
-package gateway
+package probe
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/crawl"
 )
 
 // CardPath is where an agent's card is: at its origin (A2A 1.0, 8.2), or below
@@ -52,7 +54,7 @@ func SourceOf(owner directory.Identity, d directory.Document, p *directory.Proje
 	}
 	s := Source{}
 	s.Registrant, _ = owner.SPIFFE()
-	s.MutualTLS = !s.Registrant.IsZero() && saysMutualTLS(p.Authentication)
+	s.MutualTLS = !s.Registrant.IsZero() && gateway.DeclaresMutualTLS(p.Authentication)
 	kinds := []directory.Kind{directory.KindA2A, directory.KindMCP, directory.KindWoA}
 	if d.Kind() == directory.KindWoA {
 		kinds = kinds[2:]
@@ -61,11 +63,11 @@ func SourceOf(owner directory.Identity, d directory.Document, p *directory.Proje
 		for _, b := range p.Bindings {
 			at, err := url.Parse(b.Endpoint)
 			switch {
-			case s.Kind == directory.KindWoA && (b.Protocol == protocolHTTPS || d.Kind() == directory.KindWoA):
-				s.URL = wellKnown(base, WoAPath)
+			case s.Kind == directory.KindWoA && (b.Protocol == "https" || d.Kind() == directory.KindWoA):
+				s.URL = wellKnown(base, crawl.Path)
 				return s, true
 			case b.Protocol != string(s.Kind):
-			case err != nil || authority(at) != authority(base):
+			case err != nil || gateway.Authority(at) != gateway.Authority(base):
 				s.URL = p.Base
 				return s, true
 			default:
@@ -99,11 +101,11 @@ func (s Source) Host() string {
 	if err != nil {
 		return ""
 	}
-	return authority(u)
+	return gateway.Authority(u)
 }
 
-// A Said is what was found at a Source.
-type Said struct {
+// A Description is what agents say of themselves at a Source.
+type Description struct {
 	// At is where it was found; of what is Unchanged too.
 	At string
 	// Unchanged is that it is what it was the last time; there is nothing to Compare.
@@ -112,25 +114,25 @@ type Said struct {
 	ETag string
 
 	kind   directory.Kind
-	agents []Advertised // of a Web of Agents document
-	body   []byte       // of a card
-	server *served      // of an MCP server
+	agents []crawl.Agent      // of a Web of Agents document
+	body   []byte             // of a card
+	server *gateway.MCPServer // of an MCP server
 }
 
-// ErrNothingSaid is that a source is there and says nothing that can be compared:
-// there is no such document, or it is none.
-var ErrNothingSaid = errors.New("nothing is said there")
-
-// Ask fetches what agents say of themselves at a source. Where etag is not empty it
-// is what Said.ETag was, and what has not changed since is not sent again. Errors are
-// the guard's, ErrNothingSaid, or of the network.
-func (g *Guard) Ask(ctx context.Context, s Source, etag string) (*Said, error) {
+// Fetch fetches what agents say of themselves at a source. Where etag is not empty it
+// is what Description.ETag was, and what has not changed since is not sent again. Errors are
+// the guard's, gateway.ErrNothingSaid, or of the network.
+func Fetch(ctx context.Context, g *gateway.Guard, s Source, etag string) (*Description, error) {
 	if s.Kind == directory.KindMCP {
-		return g.askMCP(ctx, s)
+		server, err := g.DescribeMCP(ctx, s.URL, gateway.Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS})
+		if err != nil {
+			return nil, err
+		}
+		return &Description{At: s.URL, kind: directory.KindMCP, server: server}, nil
 	}
 	var last error
 	for _, place := range s.places() {
-		said, err := g.askAt(ctx, s, place, etag)
+		said, err := fetchAt(ctx, g, s, place, etag)
 		if err == nil || !errors.Is(err, errAbsent) {
 			return said, err
 		}
@@ -140,12 +142,12 @@ func (g *Guard) Ask(ctx context.Context, s Source, etag string) (*Said, error) {
 }
 
 // errAbsent is that there is nothing at one place.
-var errAbsent = fmt.Errorf("%w: the server has no such document", ErrNothingSaid)
+var errAbsent = fmt.Errorf("%w: the server has no such document", gateway.ErrNothingSaid)
 
-func (g *Guard) askAt(ctx context.Context, s Source, place, etag string) (*Said, error) {
+func fetchAt(ctx context.Context, g *gateway.Guard, s Source, place, etag string) (*Description, error) {
 	r, err := http.NewRequest(http.MethodGet, place, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNothingSaid, err)
+		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
 	r.Header.Set("Accept", "application/json, application/woa+json")
 	if etag != "" {
@@ -155,11 +157,11 @@ func (g *Guard) askAt(ctx context.Context, s Source, place, etag string) (*Said,
 	if s.Kind == directory.KindWoA {
 		most = maxSaidWoA
 	}
-	a, err := g.Fetch(ctx, r, Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS, MaxBody: most})
+	a, err := g.Fetch(ctx, r, gateway.Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS, MaxBody: most})
 	if err != nil {
 		return nil, err
 	}
-	said := &Said{At: place, ETag: a.Header.Get("ETag"), kind: s.Kind, body: a.Body}
+	said := &Description{At: place, ETag: a.Header.Get("ETag"), kind: s.Kind, body: a.Body}
 	if len(said.ETag) > maxTag {
 		said.ETag = ""
 	}
@@ -170,15 +172,15 @@ func (g *Guard) askAt(ctx context.Context, s Source, place, etag string) (*Said,
 	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
 		return nil, errAbsent
 	case a.Status != http.StatusOK:
-		return nil, fmt.Errorf("%w: it answers with status %d", ErrNothingSaid, a.Status)
+		return nil, fmt.Errorf("%w: it answers with status %d", gateway.ErrNothingSaid, a.Status)
 	case s.Kind == directory.KindWoA:
-		said.agents, err = SplitWoA(a.URL, a.Body)
+		said.agents, err = crawl.Split(a.URL, a.Body)
 		said.body = nil
 	default:
 		_, err = directory.ParseDocument(directory.KindA2A, a.Body)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNothingSaid, err)
+		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
 	return said, nil
 }

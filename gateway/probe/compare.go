@@ -1,4 +1,4 @@
-package gateway
+package probe
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/crawl"
 )
 
 // Compared are the members that Compare may find different, in its order.
@@ -27,10 +29,10 @@ type Difference struct {
 // (or with members that a card has no place for) it is what both say that must agree,
 // and no capability may be claimed that the agent does not say it has.
 // So it is too with a document of which not the whole is known here.
-// The error is ErrNothingSaid where the source says nothing of this agent.
-func (s *Said) Compare(agent string, d directory.Document, p *directory.Projection, whole bool) ([]Difference, error) {
+// The error is gateway.ErrNothingSaid where the source says nothing of this agent.
+func (s *Description) Compare(agent string, d directory.Document, p *directory.Projection, whole bool) ([]Difference, error) {
 	if s.kind == directory.KindMCP {
-		return s.server.compare(agent, d.Kind(), p), nil
+		return compareMCP(s.server, agent, d.Kind(), p), nil
 	}
 	said := s.body
 	if s.kind == directory.KindWoA {
@@ -45,22 +47,22 @@ func (s *Said) Compare(agent string, d directory.Document, p *directory.Projecti
 	}
 	own, err := directory.ParseDocument(s.kind, said)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNothingSaid, err)
+		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
 	q, err := directory.Project(agent, own)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNothingSaid, err)
+		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
 	return compare(agent, p, q, whole && d.Kind() == s.kind), nil
 }
 
-// Judge returns what asking an agent came to, from what Compare or Ask returned. Its
+// Judge returns what asking an agent came to, from what Compare or Fetch returned. Its
 // time is the caller's to set.
 func Judge(differences []Difference, err error) directory.Probe {
-	switch rule := RuleOf(err); {
+	switch rule := gateway.RuleOf(err); {
 	case rule != "":
 		return directory.Probe{State: directory.ProbeUnreachable, Reason: string(rule)}
-	case errors.Is(err, ErrNothingSaid):
+	case errors.Is(err, gateway.ErrNothingSaid):
 		return directory.Probe{State: directory.ProbeUnreachable, Reason: "nothing"}
 	case err != nil:
 		return directory.Probe{State: directory.ProbeUnreachable, Reason: "network"}
@@ -79,7 +81,7 @@ func Judge(differences []Difference, err error) directory.Probe {
 // listed finds an agent in a Web of Agents document: by its id there, where it was
 // registered as such, else by where it is called. An agent that is registered as such
 // and not listed is nil.
-func (s *Said) listed(d directory.Document, p *directory.Projection) (*Advertised, error) {
+func (s *Description) listed(d directory.Document, p *directory.Projection) (*crawl.Agent, error) {
 	id := woaID(d)
 	for i := range s.agents {
 		a := &s.agents[i]
@@ -87,7 +89,7 @@ func (s *Said) listed(d directory.Document, p *directory.Projection) (*Advertise
 		case id != "" && woaID(a.Document) == id:
 			return a, nil
 		case id != "" && a.Err != nil && strings.HasPrefix(a.Name, id+"@"):
-			return nil, fmt.Errorf("%w: %w", ErrNothingSaid, a.Err)
+			return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, a.Err)
 		case id != "" || a.Err != nil:
 			continue
 		}
@@ -96,7 +98,7 @@ func (s *Said) listed(d directory.Document, p *directory.Projection) (*Advertise
 		}
 	}
 	if id == "" {
-		return nil, fmt.Errorf("%w: the document does not list the agent", ErrNothingSaid)
+		return nil, fmt.Errorf("%w: the document does not list the agent", gateway.ErrNothingSaid)
 	}
 	return nil, nil
 }
@@ -196,18 +198,18 @@ func sameJSON(a, b []byte) bool {
 	return a != nil && b != nil && v.Canonicalize() == nil && w.Canonicalize() == nil && bytes.Equal(v, w)
 }
 
-// compare compares a registration with an MCP server. A server.json is named by a
+// compareMCP compares a registration with an MCP server. A server.json is named by a
 // reverse-DNS name, of which servers know the last part, or a title.
-func (s *served) compare(agent string, kind directory.Kind, p *directory.Projection) (ds []Difference) {
+func compareMCP(server *gateway.MCPServer, agent string, kind directory.Kind, p *directory.Projection) (ds []Difference) {
 	last := p.Name[strings.LastIndex(p.Name, "/")+1:]
-	named := slices.ContainsFunc([]string{s.name, s.title}, func(n string) bool {
+	named := slices.ContainsFunc([]string{server.Name, server.Title}, func(n string) bool {
 		return n != "" && (strings.EqualFold(n, p.Name) || strings.EqualFold(n, last))
 	})
 	if p.Name != agent && !named || kind == directory.KindMCP && !named {
-		ds = append(ds, Difference{"name", p.Name, s.name})
+		ds = append(ds, Difference{"name", p.Name, server.Name})
 	}
-	if p.Version != "" && s.version != "" && p.Version != s.version {
-		ds = append(ds, Difference{"version", p.Version, s.version})
+	if p.Version != "" && server.Version != "" && p.Version != server.Version {
+		ds = append(ds, Difference{"version", p.Version, server.Version})
 	}
 	var tools []string
 	for _, c := range p.Capabilities {
@@ -215,8 +217,8 @@ func (s *served) compare(agent string, kind directory.Kind, p *directory.Project
 			tools = append(tools, c.Name)
 		}
 	}
-	if s.all && len(less(tools, s.tools)) > 0 {
-		ds = append(ds, Difference{"capabilities", strings.Join(tools, " "), strings.Join(s.tools, " ")})
+	if server.AllTools && len(less(tools, server.Tools)) > 0 {
+		ds = append(ds, Difference{"capabilities", strings.Join(tools, " "), strings.Join(server.Tools, " ")})
 	}
 	return ds
 }

@@ -1,4 +1,4 @@
-package gateway
+package crawl
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/gateway"
 )
 
 const (
-	// WoAPath is where an origin's Web of Agents document is (draft-gaikwad-woa, 4).
-	WoAPath = "/.well-known/woa.json"
+	// Path is where an origin's Web of Agents document is (draft-gaikwad-woa, 4).
+	Path = "/.well-known/woa.json"
 
 	maxWoA      = 8 << 20 // bytes of a page
 	maxWoAPages = 64
@@ -44,17 +45,17 @@ func ParseOrigin(text string) (*url.URL, error) {
 	u.Host = strings.Replace(strings.TrimSuffix(strings.ToLower(u.Host), ":443"), ".:", ":", 1)
 	u.Host = strings.TrimSuffix(u.Host, ".")
 	if u.Path == "" || u.Path == "/" {
-		u.Path = WoAPath
+		u.Path = Path
 	}
 	return u, nil
 }
 
-// A Crawl is what an origin's Web of Agents document said.
-type Crawl struct {
+// A Result is what one crawl found in an origin's Web of Agents document.
+type Result struct {
 	// Unchanged is that it says what it said at the crawl before; Agents are those of
 	// then.
 	Unchanged bool
-	Agents    []Advertised
+	Agents    []Agent
 	// Fresh is for how long it may be believed.
 	Fresh time.Duration
 
@@ -63,16 +64,15 @@ type Crawl struct {
 
 // Lease is for how long, in seconds, an agent of the document is registered: three
 // crawls that fail let it lapse (WOA-032).
-func (c *Crawl) Lease() uint32 {
+func (c *Result) Lease() uint32 {
 	return min(3*uint32(c.Fresh/time.Second)+directory.MinLifetime, directory.MaxLifetime)
 }
 
-// CrawlWoA fetches an origin's Web of Agents document, all pages of it. Where last,
-// which may be nil, still holds it is asked for what changed alone. Errors are the
-// guard's, or say what is wrong with the answer; what is wrong with one agent is
-// told there.
-func (g *Guard) CrawlWoA(ctx context.Context, at *url.URL, last *Crawl) (*Crawl, error) {
-	first, err := g.fetchWoA(ctx, at, last)
+// Fetch fetches an origin's Web of Agents document, with all its pages, through the
+// guard. If last is not nil, the request is conditional on it. Errors are the guard's,
+// or say what is wrong with the document; an agent that is not accepted has its own.
+func Fetch(ctx context.Context, g *gateway.Guard, at *url.URL, last *Result) (*Result, error) {
+	first, err := fetchPage(ctx, g, at, last)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (g *Guard) CrawlWoA(ctx context.Context, at *url.URL, last *Crawl) (*Crawl,
 		again.Unchanged, again.Fresh = true, freshness(first.Header)
 		return &again, nil
 	}
-	c := &Crawl{Fresh: freshness(first.Header)}
+	c := &Result{Fresh: freshness(first.Header)}
 	if c.etag, c.modified = first.Header.Get("ETag"), first.Header.Get("Last-Modified"); c.etag != "" {
 		c.modified = ""
 	}
@@ -99,10 +99,10 @@ func (g *Guard) CrawlWoA(ctx context.Context, at *url.URL, last *Crawl) (*Crawl,
 			return nil, err
 		case behind == nil:
 			return c, nil
-		case n == maxWoAPages || len(c.Agents) > MaxAdvertised:
-			return nil, fmt.Errorf("%s has over %d agents, or over %d pages", at, MaxAdvertised, maxWoAPages)
+		case n == maxWoAPages || len(c.Agents) > MaxAgents:
+			return nil, fmt.Errorf("%s has over %d agents, or over %d pages", at, MaxAgents, maxWoAPages)
 		}
-		if page, err = g.fetchWoA(ctx, behind, nil); err != nil {
+		if page, err = fetchPage(ctx, g, behind, nil); err != nil {
 			return nil, err
 		}
 		c.etag, c.modified = "", "" // those of the first page say nothing of the others
@@ -110,7 +110,7 @@ func (g *Guard) CrawlWoA(ctx context.Context, at *url.URL, last *Crawl) (*Crawl,
 }
 
 // heldBy returns how long the documents of agents are.
-func heldBy(agents []Advertised) (n int) {
+func heldBy(agents []Agent) (n int) {
 	for _, a := range agents {
 		n += len(a.Document.Bytes())
 	}
@@ -118,14 +118,14 @@ func heldBy(agents []Advertised) (n int) {
 }
 
 // take adds the agents of a page. seen are the names on the pages before.
-func (c *Crawl) take(at *url.URL, page *Answer, seen map[string]bool) error {
-	agents, err := SplitWoA(at, page.Body)
+func (c *Result) take(at *url.URL, page *gateway.Answer, seen map[string]bool) error {
+	agents, err := Split(at, page.Body)
 	if err != nil {
 		return err
 	}
 	for i, a := range agents {
 		if seen[a.Name] && a.Err == nil {
-			agents[i] = Advertised{Name: a.Name, Err: directory.Refuse(directory.BadDocument, "another page lists an agent with the same id")}
+			agents[i] = Agent{Name: a.Name, Err: directory.Refuse(directory.BadDocument, "another page lists an agent with the same id")}
 		}
 	}
 	for _, a := range agents {
@@ -135,8 +135,8 @@ func (c *Crawl) take(at *url.URL, page *Answer, seen map[string]bool) error {
 	return nil
 }
 
-// fetchWoA fetches one page.
-func (g *Guard) fetchWoA(ctx context.Context, page *url.URL, last *Crawl) (*Answer, error) {
+// fetchPage fetches one page.
+func fetchPage(ctx context.Context, g *gateway.Guard, page *url.URL, last *Result) (*gateway.Answer, error) {
 	r, err := http.NewRequest(http.MethodGet, page.String(), nil)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (g *Guard) fetchWoA(ctx context.Context, page *url.URL, last *Crawl) (*Answ
 	} else if conditional {
 		r.Header.Set("If-Modified-Since", last.modified)
 	}
-	a, err := g.Fetch(ctx, r, Target{MaxBody: maxWoA})
+	a, err := g.Fetch(ctx, r, gateway.Target{MaxBody: maxWoA})
 	if err != nil {
 		return nil, err
 	}
@@ -180,14 +180,14 @@ func freshness(h http.Header) time.Duration {
 
 // next is the page that follows one; nil where none does. It is at the same
 // authority.
-func next(a *Answer) (*url.URL, error) {
+func next(a *gateway.Answer) (*url.URL, error) {
 	for _, link := range strings.Split(strings.Join(a.Header.Values("Link"), ","), ",") {
 		target, params, _ := strings.Cut(strings.TrimSpace(link), ">")
 		if !strings.HasPrefix(target, "<") || !strings.Contains(strings.ReplaceAll(params, `"`, ""), "rel=next") {
 			continue
 		}
 		u, err := a.URL.Parse(target[1:])
-		if err != nil || authority(u) != authority(a.URL) {
+		if err != nil || gateway.Authority(u) != gateway.Authority(a.URL) {
 			return nil, fmt.Errorf("the next page of %s is said to be at %.200q, which is elsewhere", a.URL, target[1:])
 		}
 		return u, nil

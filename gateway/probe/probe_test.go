@@ -1,4 +1,4 @@
-package gateway_test
+package probe_test
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
 )
 
 // said is what an agent's own server answers, by path.
@@ -35,20 +35,20 @@ func (s said) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const probeCard = `{"name":"Hello","description":"Says hello.","version":"1","url":"URL/a","provider":{"organization":"Acme"},"skills":[{"id":"hello","name":"Hello","description":"D","tags":["t"]}]}`
 
-// probe asks the agent at what its registration names, and says what came of it.
-func probe(t *testing.T, g *gateway.Guard, kind directory.Kind, name, document string) directory.Probe {
+// probeAgent asks the agent at what its registration names, and says what came of it.
+func probeAgent(t *testing.T, g *gateway.Guard, kind directory.Kind, name, document string) directory.Probe {
 	t.Helper()
 	e := entry(t, kind, name, document)
-	source, ok := gateway.SourceOf(e.Owner, e.Document, e.Projection())
+	source, ok := probe.SourceOf(e.Owner, e.Document, e.Projection())
 	if !ok {
 		return directory.Probe{State: "no source"}
 	}
-	s, err := g.Ask(t.Context(), source, "")
-	var ds []gateway.Difference
+	s, err := probe.Fetch(t.Context(), g, source, "")
+	var ds []probe.Difference
 	if err == nil {
 		ds, err = s.Compare(e.Agent, e.Document, e.Projection(), true)
 	}
-	return gateway.Judge(ds, err)
+	return probe.Judge(ds, err)
 }
 
 // An agent is asked at its base what it is, as its kind or its protocols say, and
@@ -56,7 +56,6 @@ func probe(t *testing.T, g *gateway.Guard, kind directory.Kind, name, document s
 //
 // Requirement: AD-044, AD-073
 func TestAnAgentIsAskedWhatItIs(t *testing.T) {
-	ca := newCA(t, "")
 	tools := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "2"}, nil)
 	mcp.AddTool(tools, &mcp.Tool{Name: "forecast"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return nil, nil, errors.New("a probe calls no tool")
@@ -65,14 +64,14 @@ func TestAnAgentIsAskedWhatItIs(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil))
 	mux.Handle("/", served)
-	s := serve(t, ca.leaf(t, "127.0.0.1", spiffeid.ID{}), mux)
+	s := serve(t, mux)
 	at := func(text string) string { return strings.ReplaceAll(text, "URL", s.URL) }
 	woa := woaDocument(strings.Replace(woaRest, "https://api.example.com", "URL", 1), woaAgent("a", `,"version":"1"`))
 	served["/a/.well-known/agent-card.json"] = at(probeCard)
 	served["/.well-known/woa.json"] = at(woaDocument(strings.Replace(woaRest, "https://api.example.com", "URL", 1), woaAgent("a", `,"version":"1"`), woaAgent("b", ``), woaAgent("c", `,"authz":{"token":"s"}`)))
 	served["/.well-known/agent.json"] = at(strings.ReplaceAll(probeCard, "/a", ""))
 	served["/broken/.well-known/agent-card.json"] = `{"name":"x","name":"y"}`
-	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: ca.pool()})
+	g := newGuard(t, s)
 	ad := `{"base":"URL/a","protocols":["a2a"],"capabilities":[{"name":"hello","type":"skill"}]}`
 	for what, c := range map[string]struct {
 		kind     directory.Kind
@@ -106,7 +105,7 @@ func TestAnAgentIsAskedWhatItIs(t *testing.T) {
 		"said elsewhere": {directory.KindWoA, strings.Replace(woa, `{"woa_version"`, `{"imported_from":{"source":"https://10.0.0.1/.well-known/woa.json"},"woa_version"`, 1),
 			directory.ProbeVerified, ""},
 	} {
-		got := probe(t, g, c.kind, "agent-1", at(c.document))
+		got := probeAgent(t, g, c.kind, "agent-1", at(c.document))
 		if detail := strings.Join(got.Members, " ") + got.Reason; got.State != c.state || detail != c.detail {
 			t.Errorf("%s: %s %s, want %s %s", what, got.State, detail, c.state, c.detail)
 		}
@@ -115,15 +114,14 @@ func TestAnAgentIsAskedWhatItIs(t *testing.T) {
 
 // What has not changed is not sent again.
 func TestAskingAgain(t *testing.T) {
-	ca := newCA(t, "")
-	s := serve(t, ca.leaf(t, "127.0.0.1", spiffeid.ID{}), said{gateway.CardPath: strings.ReplaceAll(probeCard, "URL/a", "https://x.example")})
-	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: ca.pool()})
-	source := gateway.Source{Kind: directory.KindA2A, URL: s.URL}
-	first, err := g.Ask(t.Context(), source, "")
-	if err != nil || first.Unchanged || first.At != s.URL+gateway.CardPath {
+	s := serve(t, said{probe.CardPath: strings.ReplaceAll(probeCard, "URL/a", "https://x.example")})
+	g := newGuard(t, s)
+	source := probe.Source{Kind: directory.KindA2A, URL: s.URL}
+	first, err := probe.Fetch(t.Context(), g, source, "")
+	if err != nil || first.Unchanged || first.At != s.URL+probe.CardPath {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	again, err := g.Ask(t.Context(), source, first.ETag)
+	again, err := probe.Fetch(t.Context(), g, source, first.ETag)
 	if err != nil || !again.Unchanged || again.ETag != first.ETag {
 		t.Errorf("asked again: %+v, %v", again, err)
 	}

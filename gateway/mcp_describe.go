@@ -7,27 +7,30 @@ import (
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/roster-mesh/roster/directory"
 )
 
-// served is what an MCP server says of itself when it is initialized.
-type served struct {
-	name, title, version string
-	tools                []string
-	all                  bool // it has no more tools than these
+// ErrNothingSaid means that a server answered without a usable description of its
+// agent: it has no such document, or the document is malformed.
+var ErrNothingSaid = errors.New("nothing is said there")
+
+// An MCPServer is the description that an MCP server gives when it is initialized.
+type MCPServer struct {
+	Name, Title, Version string
+	Tools                []string
+	AllTools             bool // false if the server has more tools than Tools
 }
 
-// askMCP initializes an MCP server, asks for its tools, and ends the session
-// (jimenez A.2). The server's tools are not called.
-func (g *Guard) askMCP(ctx context.Context, s Source) (*Said, error) {
-	target := Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS, MaxBody: DefaultMaxBody, Timeout: g.cfg.Timeout}
+// DescribeMCP initializes the MCP server at endpoint, lists its tools and ends the
+// session (jimenez A.2). It calls no tool. Of target, MaxBody and Timeout are the
+// guard's. The error is the guard's, of the network, or [ErrNothingSaid].
+func (g *Guard) DescribeMCP(ctx context.Context, endpoint string, target Target) (*MCPServer, error) {
+	target.MaxBody, target.Timeout = DefaultMaxBody, g.cfg.Timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, target.Timeout, refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", target.Timeout))
 	defer cancel()
 	within := &exchange{next: g.Client(target).Transport, ctx: ctx}
 	client := mcp.NewClient(&mcp.Implementation{Name: "roster-prober", Version: "1"}, nil)
 	open, err := client.Connect(ctx, &mcp.StreamableClientTransport{
-		Endpoint: s.URL, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: int(target.MaxBody),
+		Endpoint: endpoint, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: int(target.MaxBody),
 		HTTPClient: &http.Client{Transport: within, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}, nil)
 	if err != nil {
@@ -38,20 +41,20 @@ func (g *Guard) askMCP(ctx context.Context, s Source) (*Said, error) {
 	if hello == nil || hello.ServerInfo == nil {
 		return nil, fmt.Errorf("%w: the server does not say what it is", ErrNothingSaid)
 	}
-	said := &served{name: hello.ServerInfo.Name, title: hello.ServerInfo.Title, version: hello.ServerInfo.Version, all: true}
+	server := &MCPServer{Name: hello.ServerInfo.Name, Title: hello.ServerInfo.Title, Version: hello.ServerInfo.Version, AllTools: true}
 	if hello.Capabilities == nil || hello.Capabilities.Tools == nil {
-		return &Said{At: s.URL, kind: directory.KindMCP, server: said}, nil
+		return server, nil
 	}
 	for tool, err := range open.Tools(ctx, nil) {
 		if err != nil {
 			return nil, within.silence(err)
 		}
-		if said.tools = append(said.tools, tool.Name); len(said.tools) == maxTools {
-			said.all = false
+		if server.Tools = append(server.Tools, tool.Name); len(server.Tools) == maxTools {
+			server.AllTools = false
 			break
 		}
 	}
-	return &Said{At: s.URL, kind: directory.KindMCP, server: said}, nil
+	return server, nil
 }
 
 // silence returns why an exchange told nothing: the guard's no or the network's, else
