@@ -18,7 +18,8 @@
 // A refusal is an *Error, with the members of its problem body. errors.Is tells
 // its kind: ErrNotFound, ErrConflict, ErrForbidden and the others. An error of the
 // connection is ErrUnavailable if nothing can have changed, and ErrOutcomeUnknown
-// if a change may have been made.
+// if a change may have been made. A certificate that one side refuses is neither, since
+// another attempt would end alike.
 //
 // # Several addresses, and repetition
 //
