@@ -1,0 +1,46 @@
+package consensus
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/hashicorp/raft"
+)
+
+// A member that goes on after a panic in apply may disagree with the others for good, so
+// the panic ends it; what is contained elsewhere is one item of what others wrote.
+//
+// Requirement: FORM-006
+func TestAPanicInApplyIsNotContained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		member := d.nodes[0]
+		out, err := member.Register(t.Context(), put(t, ada, "translator", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry := raft.Log{Index: member.raft.AppliedIndex()}
+		change := command{Refresh: &refresh{RID: out.RID, Caller: ada, Lifetime: 700}}
+		entry.Data, err = (&batch{Version: 1, Time: member.state.now, Commands: []command{change}}).encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		member.mu.Lock()
+		whole := member.state.index
+		member.state.index = nil // the mistake of the program
+		member.mu.Unlock()
+		ended := func() (p any) {
+			defer func() { p = recover() }()
+			machine{member}.Apply(&entry)
+			return nil
+		}()
+		member.mu.Lock()
+		member.state.index = whole
+		member.mu.Unlock()
+		if ended == nil {
+			t.Error("apply went on after a panic")
+		}
+	})
+}
