@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -110,7 +111,7 @@ func TestASnapshotIsMadeWhereTheLogHasGrown(t *testing.T) {
 			}
 		}
 		eventually(t, "there is a snapshot, and little log after it", func() bool {
-			list, err := s.disk.snapshots.List()
+			list, err := s.disk.Snapshots.List()
 			return err == nil && len(list) > 0 && s.growth.bytes.Load() < s.growth.limit.Load()
 		})
 		d.stop(0)
@@ -139,11 +140,11 @@ func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
 			written += len(r.Document.AtRest().Resting()) // as the log has it
 		}
 		kept := func() (bytes int) {
-			first, err1 := s.disk.logs.FirstIndex()
-			last, err2 := s.disk.logs.LastIndex()
+			first, err1 := s.disk.Logs.FirstIndex()
+			last, err2 := s.disk.Logs.LastIndex()
 			for i := first; i <= last; i++ {
 				var e raft.Log
-				if err := errors.Join(err1, err2, s.disk.logs.GetLog(i, &e)); err != nil {
+				if err := errors.Join(err1, err2, s.disk.Logs.GetLog(i, &e)); err != nil {
 					return math.MaxInt // it was deleted meanwhile
 				}
 				bytes += len(e.Data)

@@ -34,6 +34,6 @@
 //	                                    who is a member, and what members ask each other
 //	transport, wire, conns, pipeline, tell
 //	                                    the wire between members, and Raft on it
-//	disk*, ahead, recent, slow, trail, growth   the log on disk, and how it keeps up
+//	slow, trail, growth                 how the disk keeps up, whose room is consensus/disk
 //	snapshot*, backup, restore          the state in files
 package consensus

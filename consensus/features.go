@@ -14,6 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 
+	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -233,8 +234,8 @@ const lookBack = 1024
 // readableBy refuses a disk on which a newer release has written, before Raft reads
 // it: Raft would take an older snapshot in the place of one that cannot be read, and
 // miss the log between them.
-func (d *disk) readableBy(reads Versions, dir string) error {
-	snapshots, err := d.snapshots.List() // the newest first
+func readableBy(d *disk.Disk, reads Versions, dir string) error {
+	snapshots, err := d.Snapshots.List() // the newest first
 	if err != nil {
 		return err
 	}
@@ -246,7 +247,7 @@ func (d *disk) readableBy(reads Versions, dir string) error {
 		}
 	}
 
-	return d.logReadableBy(reads)
+	return logReadableBy(d, reads)
 }
 
 // snapshotReadableBy is readableBy of one snapshot's file. What is damaged passes:
@@ -274,19 +275,19 @@ func snapshotReadableBy(reads Versions, path string) error {
 
 // logReadableBy is readableBy of the newest log entry with commands: versions never
 // fall, so those before it are no newer.
-func (d *disk) logReadableBy(reads Versions) error {
-	last, err := d.logs.LastIndex()
+func logReadableBy(d *disk.Disk, reads Versions) error {
+	last, err := d.Logs.LastIndex()
 	if err != nil {
 		return err
 	}
-	first, err := d.logs.FirstIndex()
+	first, err := d.Logs.FirstIndex()
 	if err != nil {
 		return err
 	}
 
 	for index := last; index >= max(first, 1) && index+lookBack > last; index-- {
 		var entry raft.Log
-		if err := d.logs.GetLog(index, &entry); err != nil {
+		if err := d.Logs.GetLog(index, &entry); err != nil {
 			return nil // Raft reads it again, and says what is wrong
 		}
 		if entry.Type != raft.LogCommand {

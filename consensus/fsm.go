@@ -17,7 +17,7 @@ type machine struct{ *Store }
 // Apply applies one log entry and returns []result, or the error that ended
 // this member's applying.
 func (m machine) Apply(entry *raft.Log) any {
-	err := m.disk.ahead.wait(entry.Index)
+	err := m.disk.Ahead.Wait(entry.Index)
 	var results []result
 	if err == nil {
 		results, err = m.applyEntry(entry)

@@ -57,7 +57,7 @@ const snapshotShare = 4
 // another costs more than to apply some more log at a start.
 func (s *Store) enough() int64 {
 	limit := s.cfg.Timing.SnapshotBytes
-	if list, err := s.disk.snapshots.List(); err == nil && len(list) > 0 {
+	if list, err := s.disk.Snapshots.List(); err == nil && len(list) > 0 {
 		limit = max(limit, list[0].Size/snapshotShare)
 	}
 	return limit

@@ -305,7 +305,7 @@ func (s *Store) voters() (others []Member, majority int) {
 func (s *Store) awaitIndex(ctx context.Context, index uint64) error {
 	var entry raft.Log
 	for ; index > s.reads.applied.Load(); index-- {
-		if err := s.disk.logs.GetLog(index, &entry); err != nil {
+		if err := s.disk.Logs.GetLog(index, &entry); err != nil {
 			return fmt.Errorf("look at log entry %d: %w", index, err)
 		}
 		if entry.Type == raft.LogCommand {

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -62,16 +63,26 @@ func (s *Store) start() (err error) {
 	}()
 	log := raftLogger(s.log)
 	s.cluster = newCluster(&s.cfg, s.log, s.known, s.vouched)
-	if err := owned(s.cfg.Dir, s.cfg.Node); err != nil {
+	if err := disk.CheckOwner(s.cfg.Dir, s.cfg.Node); err != nil {
 		return err
 	}
-	if s.disk, err = openDisk(s.cfg.Dir, log, s.fail, s.cfg.Timing.SlowDisk, s.cfg.Timing.SnapshotEvery, s.isLeader, s.cfg.faulty); err != nil {
+	s.disk, err = disk.Open(disk.Options{
+		Dir:          s.cfg.Dir,
+		Log:          log,
+		Failed:       s.fail,
+		Slow:         s.cfg.Timing.SlowDisk,
+		Trailing:     s.cfg.Timing.SnapshotEvery,
+		LargestEntry: maxBatchBytes,
+		Leads:        s.isLeader,
+		Wrap:         s.cfg.faulty,
+	})
+	if err != nil {
 		return err
 	}
-	if err := own(s.cfg.Dir, s.cfg.Node, s.disk); err != nil {
+	if err := s.disk.Claim(s.cfg.Dir, s.cfg.Node); err != nil {
 		return fmt.Errorf("note whose data this is: %w", err)
 	}
-	if err := s.disk.readableBy(s.cfg.reads, s.cfg.Dir); err != nil {
+	if err := readableBy(s.disk, s.cfg.reads, s.cfg.Dir); err != nil {
 		return fmt.Errorf("read %s: %w", s.cfg.Dir, err)
 	}
 	dropSpools(s.cfg.Dir)
@@ -82,10 +93,10 @@ func (s *Store) start() (err error) {
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: streams{s.cluster.raft, s.cluster}, MaxPool: 3, Timeout: 10 * s.cfg.Timing.Heartbeat, Logger: log.Named("transport"),
 	})
-	s.transport = memberTransport{transport, s.address(), s.disk.ahead.told, make(chan raft.RPC)}
+	s.transport = memberTransport{transport, s.address(), s.disk.Ahead.Withhold, make(chan raft.RPC)}
 	s.loops.Go(func() { s.transport.run(s.closing.Done()) })
-	err = sound(func() (err error) {
-		s.raft, err = raft.NewRaft(config, machine{s}, s.disk.logs, s.disk.votes, s.disk.snapshots, s.transport)
+	err = disk.Guard(func() (err error) {
+		s.raft, err = raft.NewRaft(config, machine{s}, s.disk.Logs, s.disk.Votes, s.disk.Snapshots, s.transport)
 		return err
 	})
 	if err != nil {
@@ -93,11 +104,11 @@ func (s *Store) start() (err error) {
 		case errors.Is(why, errNewer):
 			err = why
 		case why != nil:
-			err = notSound(why)
+			err = disk.AsDamage(why)
 		case unread != nil: // Raft's own checksum of it is right
 			err = *unread
 		default:
-			err = notSound(err)
+			err = disk.AsDamage(err)
 		}
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}
@@ -157,7 +168,7 @@ func (s *Store) shutdown() error {
 	}
 	s.loops.Wait()
 	if s.disk != nil {
-		errs = append(errs, s.disk.close())
+		errs = append(errs, s.disk.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -168,21 +179,21 @@ func (s *Store) shutdown() error {
 // which of them do this and when. (raft.BootstrapCluster refuses a member that
 // died between writing its term and this entry.)
 func (s *Store) bootstrap() error {
-	empty, err := s.disk.empty()
+	empty, err := s.disk.Empty()
 	if err != nil || !empty || len(s.cfg.Join) > 0 {
 		return err
 	}
-	term, err := s.disk.wal.GetUint64([]byte("CurrentTerm"))
+	term, err := s.disk.Votes.GetUint64([]byte("CurrentTerm"))
 	if err != nil {
 		return err
 	}
 	if term == 0 {
-		if err := s.disk.wal.SetUint64([]byte("CurrentTerm"), 1); err != nil {
+		if err := s.disk.Votes.SetUint64([]byte("CurrentTerm"), 1); err != nil {
 			return err
 		}
 	}
 	data := raft.EncodeConfiguration(configurationOf(s.cfg.Members))
-	return summedLog{s.disk.wal}.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: data})
+	return s.disk.StoreFirst(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: data})
 }
 
 func (s *Store) raftConfig(log hclog.Logger) *raft.Config {

@@ -4,16 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -30,21 +27,21 @@ type LogEnd struct{ Term, Entry uint64 }
 // alone that are lost is not: the LogEnd tells which of several members to take. What the
 // member wrote into dir stays as it is, but dir must be one that can be written to.
 func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, err error) {
-	node, err := ownerOf(dir)
+	node, err := disk.Owner(dir)
 	if err != nil {
 		return end, err
 	}
 	if node.TrustDomain() != domain {
 		return end, fmt.Errorf("%s has the state of %s, which is no node of %s", dir, node, domain.Name())
 	}
-	if err := owned(dir, node); err != nil {
+	if err := disk.CheckOwner(dir, node); err != nil {
 		return end, err
 	}
-	d, err := openDisk(dir, raftLogger(slog.New(slog.DiscardHandler)), func(error) {}, 0, 1, func() bool { return false }, nil)
+	d, err := openStopped(dir)
 	if err != nil {
 		return end, err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
+	defer func() { err = errors.Join(err, d.Close()) }()
 	s, end, err := salvage(d, domain)
 	switch {
 	case err != nil:
@@ -57,32 +54,28 @@ func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, 
 	return end, s.snapshot().backup(w, backupHeader{backupVersion, node, time.Now().Unix()})
 }
 
+// openStopped opens the disk of a member that doesn't run.
+func openStopped(dir string) (*disk.Disk, error) {
+	return disk.Open(disk.Options{
+		Dir:          dir,
+		Log:          raftLogger(slog.New(slog.DiscardHandler)),
+		Failed:       func(error) {},
+		Trailing:     1,
+		LargestEntry: maxBatchBytes,
+		Leads:        func() bool { return false },
+	})
+}
+
 // salvage returns the state that a disk has, to the end of its log.
-func salvage(d *disk, domain spiffeid.TrustDomain) (*state, LogEnd, error) {
-	s, end, unread, err := newestSnapshot(d.snapshots, domain)
+func salvage(d *disk.Disk, domain spiffeid.TrustDomain) (*state, LogEnd, error) {
+	s, end, unread, err := newestSnapshot(d.Snapshots, domain)
 	if err == nil {
-		end, err = s.replay(d.logs, end)
+		end, err = s.replay(d.Logs, end)
 	}
 	if err == nil && unread != nil && end.Entry < unread.behind { // what was in it is nowhere else
 		err = fmt.Errorf("%w: %w, and the log ends at entry %d", ErrDamaged, unread.err, end.Entry)
 	}
 	return s, end, err
-}
-
-// ownerOf returns the member whose state dir has.
-func ownerOf(dir string) (spiffeid.ID, error) {
-	b, err := os.ReadFile(filepath.Join(dir, ownerFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return spiffeid.ID{}, fmt.Errorf("%s is no node's: it does not say whose state it has", dir)
-	}
-	if err != nil {
-		return spiffeid.ID{}, fmt.Errorf("read whose data this is: %w", err)
-	}
-	id, err := spiffeid.FromString(strings.TrimSpace(string(b)))
-	if err != nil {
-		return id, fmt.Errorf("%w: whose state %s has: %w", ErrDamaged, dir, err)
-	}
-	return id, nil
 }
 
 // unreadSnapshots are those that were passed over, since they can't be read.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -121,13 +120,13 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !logged { // as of a member that was sent the snapshot
-				disk, err := openDisk(dir, raftLogger(slog.New(slog.DiscardHandler)), func(error) {}, 0, 1, func() bool { return false }, nil)
+				stopped, err := openStopped(dir)
 				if err != nil {
 					t.Fatal(err)
 				}
-				first, _ := disk.logs.FirstIndex()
-				last, _ := disk.logs.LastIndex()
-				if err := errors.Join(disk.logs.DeleteRange(first, last), disk.close()); err != nil {
+				first, _ := stopped.Logs.FirstIndex()
+				last, _ := stopped.Logs.LastIndex()
+				if err := errors.Join(stopped.Logs.DeleteRange(first, last), stopped.Close()); err != nil {
 					t.Fatal(err)
 				}
 			}

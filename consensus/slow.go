@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -18,54 +17,6 @@ import (
 const yieldPause = time.Minute
 
 var errDiskHangs = errors.New("the disk of this member's log does not answer")
-
-// An appendClock times appends to the log. Raft makes one at a time.
-type appendClock struct {
-	slow time.Duration // what takes longer is slow
-
-	mu    sync.Mutex
-	begun time.Time // of the append under way; zero where none is
-	first time.Time // when the first of an unbroken row of slow appends began; zero where the last one was not slow
-	last  time.Time // when the last of them ended
-}
-
-func (c *appendClock) time(write func() error) error {
-	c.mu.Lock()
-	c.begun = time.Now()
-	c.mu.Unlock()
-	err := write()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch now := time.Now(); {
-	case now.Sub(c.begun) <= c.slow:
-		c.first = time.Time{}
-	case c.first.IsZero():
-		c.first, c.last = c.begun, now
-	default:
-		c.last = now
-	}
-	c.begun = time.Time{}
-	return err
-}
-
-// row returns how long appends have been slow without a break, as far as they
-// are known to, and how long the one under way takes by now.
-func (c *appendClock) row(now time.Time) (row, current time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.begun.IsZero() {
-		current = now.Sub(c.begun)
-	}
-	switch {
-	case current <= c.slow && c.first.IsZero():
-		return 0, current
-	case current <= c.slow:
-		return c.last.Sub(c.first), current
-	case c.first.IsZero():
-		return current, current
-	}
-	return now.Sub(c.first), current
-}
 
 // diskLoop watches how long appends take.
 func (s *Store) diskLoop() {
@@ -87,7 +38,7 @@ func (s *Store) diskLoop() {
 // silent instead, so that the others elect another; Raft finds out when the disk
 // answers again.
 func (s *Store) watchDisk(yielded *time.Time) {
-	row, current := s.disk.clock.row(time.Now())
+	row, current := s.disk.Clock.Slow(time.Now())
 	leads := s.raft.State() == raft.Leader
 	s.cluster.silence(leads && s.hangs(current))
 	if row < s.cfg.Timing.SlowDiskFor || !leads || time.Since(*yielded) < yieldPause {
@@ -110,7 +61,7 @@ func (s *Store) watchesDisk() bool { return s.cfg.Timing.SlowDisk > 0 && s.hasHe
 // diskHangs returns how long the log's disk has not answered, where that is too
 // long, and 0 otherwise.
 func (s *Store) diskHangs() time.Duration {
-	if _, current := s.disk.clock.row(time.Now()); s.hangs(current) {
+	if _, current := s.disk.Clock.Slow(time.Now()); s.hangs(current) {
 		return current
 	}
 	return 0

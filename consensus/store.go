@@ -10,8 +10,14 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/directory"
 )
+
+// ErrDamaged says that a member's log or snapshots are not as it wrote them. Its domain
+// has all of it where other members do: such a member begins anew with an empty Dir,
+// while all the others are up, since its votes are gone as well.
+var ErrDamaged = disk.ErrDamaged
 
 // A Store is one member of a domain. Its methods are safe for concurrent use.
 type Store struct {
@@ -19,7 +25,7 @@ type Store struct {
 	log     *slog.Logger
 	raft    *raft.Raft
 	running atomic.Pointer[raft.Raft] // the same, for what Raft itself may ask before it is set
-	disk    *disk
+	disk    *disk.Disk
 	cluster *cluster
 	opened  time.Time
 

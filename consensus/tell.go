@@ -83,9 +83,9 @@ type told struct {
 
 // tell is what a leader may tell; nil where that is in a snapshot by now.
 func (s *Store) tell() *told {
-	t := told{Term: s.reads.term.Load(), Index: min(s.raft.CommitIndex(), s.disk.ahead.last())}
+	t := told{Term: s.reads.term.Load(), Index: min(s.raft.CommitIndex(), s.disk.Ahead.Durable())}
 	var entry raft.Log
-	if err := s.disk.logs.GetLog(t.Index, &entry); err != nil {
+	if err := s.disk.Logs.GetLog(t.Index, &entry); err != nil {
 		return nil
 	}
 	t.Of = entry.Term

@@ -29,11 +29,12 @@ var layers = map[string][]string{
 	"directory/problem": {"directory"}, // the one writer of refusals, for every listener
 	"limit":             {},
 	// floor 2: strangers to each other, but for api's request and response types
-	"discovery":  {"directory", "directory/contain", "table"},
-	"trust":      {"directory"},
-	"consensus":  {"directory", "directory/problem", "table"},
-	"federation": {"directory", "directory/contain", "directory/problem", "table", "federation/store", "federation/gossip"},
-	"gateway":    {"directory"},
+	"discovery":      {"directory", "directory/contain", "table"},
+	"trust":          {"directory"},
+	"consensus":      {"directory", "directory/problem", "table", "consensus/disk"},
+	"consensus/disk": {}, // a member's log, votes and snapshots
+	"federation":     {"directory", "directory/contain", "directory/problem", "table", "federation/store", "federation/gossip"},
+	"gateway":        {"directory"},
 	// rooms of gateway
 	"gateway/crawl": {"directory", "gateway"},
 	"gateway/probe": {"directory", "gateway", "gateway/crawl"},
@@ -65,7 +66,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "consensus/disk", "federation", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -76,10 +77,10 @@ const (
 // decides. Test files may import whatever is listed.
 var homes = map[string][]string{
 	// heavy: one home each
-	"github.com/hashicorp/raft":                {"consensus", "scenarios", "scenarios/mesh"},
-	"github.com/hashicorp/raft-wal":            {"consensus"},
+	"github.com/hashicorp/raft":                {"consensus", "consensus/disk", "scenarios", "scenarios/mesh"},
+	"github.com/hashicorp/raft-wal":            {"consensus/disk"},
 	"github.com/hashicorp/memberlist":          {"federation/gossip", "scenarios", "scenarios/mesh"},
-	"go.etcd.io/bbolt":                         {"federation", "consensus"}, // there, whether another process has the log
+	"go.etcd.io/bbolt":                         {"federation", "consensus/disk"}, // there, whether another process has the log
 	"github.com/go-jose/go-jose/v4":            {"trust"},
 	"github.com/cedar-policy/cedar-go":         {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":           {"trust"},
@@ -102,10 +103,10 @@ var homes = map[string][]string{
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "node/dev"},
 
 	// small, and pure or nearly so
-	"github.com/hashicorp/go-hclog":      {"consensus"},         // raft's logger
-	"github.com/hashicorp/go-metrics":    {"consensus", "node"}, // raft's
-	"github.com/armon/go-metrics":        {"consensus", "node"}, // raft-wal's
-	"github.com/fsnotify/fsnotify":       {"trust", "node"},     // SVIDs, configuration
+	"github.com/hashicorp/go-hclog":      {"consensus", "consensus/disk"}, // raft's logger
+	"github.com/hashicorp/go-metrics":    {"consensus", "node"},           // raft's
+	"github.com/armon/go-metrics":        {"consensus", "node"},           // raft-wal's
+	"github.com/fsnotify/fsnotify":       {"trust", "node"},               // SVIDs, configuration
 	"github.com/cespare/xxhash/v2":       {"api"},
 	"github.com/klauspost/compress":      {"api", "federation", "directory"}, // gzip, gzip and S2
 	"github.com/yosida95/uritemplate/v3": {"api"},

@@ -1,4 +1,4 @@
-package consensus
+package disk
 
 import (
 	"sync"
@@ -8,7 +8,7 @@ import (
 
 // Bounds of the newest log entries that are kept in memory for followers: twice as many
 // as one message to them has, and so many bytes. An entry has up to half a megabyte
-// (maxBatchBytes): without the second bound whoever replaces large documents again and
+// (Options.LargestEntry): without the second bound whoever replaces large documents again and
 // again would have 64 MiB of every member. Who is further behind reads the log's files.
 const (
 	recentEntries = 128

@@ -1,4 +1,4 @@
-package consensus
+package disk
 
 import (
 	"errors"
@@ -22,56 +22,106 @@ const segmentSize = 16 << 20
 // keptSnapshots is how many snapshots stay on disk.
 const keptSnapshots = 2
 
-// A disk is a member's durable state: votes and log in one write-ahead log, and
+// A Disk is a member's durable state: votes and log in one write-ahead log, and
 // snapshots. It has master salts in it, so nobody else may read it.
-type disk struct {
-	wal       *wal.WAL
-	ahead     *aheadLog
-	logs      raft.LogStore // ahead, with the newest entries in memory
-	votes     raft.StableStore
-	clock     *appendClock
-	trail     *trail
-	snapshots raft.SnapshotStore
+type Disk struct {
+	Ahead     *AheadLog
+	Logs      raft.LogStore // Ahead, with the newest entries in memory
+	Votes     raft.StableStore
+	Snapshots raft.SnapshotStore
+	Clock     *AppendClock
+	Trail     *Trail
+
+	wal *wal.WAL
 }
 
-// openDisk opens what dir holds. failed is told of a log entry or a vote that
-// could not be written: after an entry Raft goes on, and must not be believed;
-// after a vote it panics. An append that takes longer than slow is noted. trailing
-// is how many entries may stay behind a snapshot. leads says whether this member leads. faulty is nil but in tests.
-func openDisk(dir string, log hclog.Logger, failed func(error), slow time.Duration, trailing uint64, leads func() bool, faulty func(raft.LogStore) raft.LogStore) (*disk, error) {
-	for _, sub := range []string{"", "log", "snapshots"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
-			return nil, fmt.Errorf("make the data directory: %w", err)
-		}
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("close the data directory to others: %w", err)
-	}
-	if err := unheld(filepath.Join(dir, "log")); err != nil {
+// Options say how a Disk is opened.
+type Options struct {
+	Dir string
+	Log hclog.Logger
+	// Failed takes the error of a log entry or vote that could not be written, and of an
+	// entry that is damaged. After an entry Raft goes on, and must not be believed; after
+	// a vote it panics.
+	Failed func(error)
+	// Slow is from when on an append counts as slow.
+	Slow time.Duration
+	// Trailing is how many entries may stay behind a snapshot.
+	Trailing uint64
+	// LargestEntry bounds an entry, in bytes.
+	LargestEntry int
+	// Leads says whether this member leads.
+	Leads func() bool
+	// Wrap, if not nil, wraps the log, so that a test can make writes fail.
+	Wrap func(raft.LogStore) raft.LogStore
+}
+
+// Open opens the Disk in a directory, which it makes if there is none. What is there
+// and can't be read is ErrDamaged.
+func Open(o Options) (*Disk, error) {
+	if err := makePrivate(o.Dir); err != nil {
 		return nil, err
 	}
-	told := &walLogger{Logger: log.Named("wal")}
-	var w *wal.WAL
-	err := sound(func() (err error) {
-		w, err = wal.Open(filepath.Join(dir, "log"), wal.WithLogger(told), wal.WithSegmentSize(segmentSize))
+
+	logDir := filepath.Join(o.Dir, "log")
+	if err := unheld(logDir); err != nil {
+		return nil, err
+	}
+
+	logger := &walLogger{Logger: o.Log.Named("wal")}
+	var log *wal.WAL
+	err := Guard(func() (err error) {
+		log, err = wal.Open(logDir, wal.WithLogger(logger), wal.WithSegmentSize(segmentSize))
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open the log in %s: %w", dir, notSound(err))
+		return nil, fmt.Errorf("open the log in %s: %w", o.Dir, AsDamage(err))
 	}
-	snaps, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, log.Named("snapshots"))
+
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(o.Dir, keptSnapshots, o.Log.Named("snapshots"))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), w.Close())
+		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", o.Dir, err), log.Close())
 	}
-	judged := &judgedLog{summedLog{w}, failed, told, &appendClock{slow: slow}, newTrail(trailing)}
-	if faulty != nil {
-		judged.LogStore = faulty(judged.LogStore)
+
+	judged := &judgedLog{
+		LogStore: summedLog{log},
+		failed:   o.Failed,
+		told:     logger,
+		clock:    &AppendClock{slow: o.Slow},
+		trail:    newTrail(o.Trailing, o.LargestEntry),
 	}
-	ahead, err := newAheadLog(judged, leads)
+	if o.Wrap != nil {
+		judged.LogStore = o.Wrap(judged.LogStore)
+	}
+
+	ahead, err := newAheadLog(judged, o.Leads)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read the log in %s: %w", dir, err), w.Close())
+		return nil, errors.Join(fmt.Errorf("read the log in %s: %w", o.Dir, err), log.Close())
 	}
-	return &disk{w, ahead, newRecentLog(ahead), judgedVotes{w, failed}, judged.clock, judged.trail, privateSnapshots{snaps, filepath.Join(dir, "snapshots")}}, nil
+
+	return &Disk{
+		Ahead:     ahead,
+		Logs:      newRecentLog(ahead),
+		Votes:     judgedVotes{log, o.Failed},
+		Snapshots: privateSnapshots{snapshots, filepath.Join(o.Dir, "snapshots")},
+		Clock:     judged.clock,
+		Trail:     judged.trail,
+		wal:       log,
+	}, nil
+}
+
+// makePrivate makes the directories that nobody else may read.
+func makePrivate(dir string) error {
+	for _, sub := range []string{"", "log", "snapshots"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return fmt.Errorf("make the data directory: %w", err)
+		}
+	}
+
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("close the data directory to others: %w", err)
+	}
+
+	return nil
 }
 
 // heldFor is how long a member that starts waits for another process to let go of its log.
@@ -94,20 +144,24 @@ func unheld(dir string) error {
 	return db.Close()
 }
 
-func (d *disk) close() error {
-	d.ahead.close()
+// Close returns once what is queued is written.
+func (d *Disk) Close() error {
+	d.Ahead.close()
 	return d.wal.Close()
 }
 
-// empty reports whether there is neither a log entry nor a snapshot.
-func (d *disk) empty() (bool, error) {
+// Empty reports whether there is neither a log entry nor a snapshot.
+func (d *Disk) Empty() (bool, error) {
 	last, err := d.wal.LastIndex()
 	if err != nil || last > 0 {
 		return false, err
 	}
-	list, err := d.snapshots.List()
+	list, err := d.Snapshots.List()
 	return len(list) == 0, err
 }
+
+// StoreFirst writes the first entry of a log, before Raft runs.
+func (d *Disk) StoreFirst(entry *raft.Log) error { return summedLog{d.wal}.StoreLog(entry) }
 
 // A judgedLog times and measures writes, and tells of those that fail and of entries that
 // can't be read.
@@ -115,8 +169,8 @@ type judgedLog struct {
 	raft.LogStore
 	failed func(error)
 	told   *walLogger
-	clock  *appendClock
-	trail  *trail
+	clock  *AppendClock
+	trail  *Trail
 }
 
 // A walLogger keeps the last error that the log's library logged: why it has no next

@@ -1,6 +1,8 @@
 package consensus
 
 import (
+	"github.com/roster-mesh/roster/consensus/disk"
+
 	"bytes"
 	"errors"
 	"fmt"
@@ -62,8 +64,8 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 			{"it is cut", "", func(dir string) { change(filepath.Join(dir, index), half) }},
 			{"it is gone", "it is gone", func(dir string) { _ = os.Remove(filepath.Join(dir, index)) }},
 			{"the log is gone", "it is gone", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "log")) }},
-			{"the owner's mark is gone", "which says whose it is", func(dir string) { _ = os.Remove(filepath.Join(dir, ownerFile)) }},
-			{"the owner's mark is empty", "does not say whose", func(dir string) { change(filepath.Join(dir, ownerFile), none) }},
+			{"the owner's mark is gone", "which says whose it is", func(dir string) { _ = os.Remove(filepath.Join(dir, "member")) }},
+			{"the owner's mark is empty", "does not say whose", func(dir string) { change(filepath.Join(dir, "member"), none) }},
 			{"the snapshots are gone", "", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "snapshots")) }},
 			{"a snapshot is cut", "", func(dir string) {
 				change(must(filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin")))[0], half)
@@ -111,7 +113,7 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 }
 
 func TestADiskThatIsFullIsNotDamaged(t *testing.T) {
-	if err := notSound(fmt.Errorf("create a segment: %w", syscall.ENOSPC)); errors.Is(err, ErrDamaged) || !errors.Is(err, syscall.ENOSPC) {
+	if err := disk.AsDamage(fmt.Errorf("create a segment: %w", syscall.ENOSPC)); errors.Is(err, ErrDamaged) || !errors.Is(err, syscall.ENOSPC) {
 		t.Error(err)
 	}
 }

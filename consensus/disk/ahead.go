@@ -1,4 +1,4 @@
-package consensus
+package disk
 
 import (
 	"errors"
@@ -8,22 +8,22 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// An aheadLog lets a leader send an entry to the others while its own disk still
+// An AheadLog lets a leader send an entry to the others while its own disk still
 // writes it: one wait for a disk instead of two, one after the other (Raft's
 // dissertation, 10.2.1). Raft knows nothing of that. It takes what StoreLogs
 // returned for as written, and counts the leader's copy towards a majority at
 // once. So what it believes to be committed is kept from everybody until it is:
 //
-//   - apply waits for the leader's own disk (wait), and with it everything that is
+//   - apply waits for the leader's own disk (Wait), and with it everything that is
 //     shown or answered;
-//   - the others are told of no commit that the leader's disk does not have (told).
+//   - the others are told of no commit that the leader's disk does not have (Withhold).
 //
 // So an entry counts where the leader and enough others have it: at least as many
 // as Raft demands. Commands alone are written ahead, and by a leader alone; a
 // follower's answer says that its disk has the entry. A leader that is one no more
 // writes what it is behind with before it writes anything of its successor's, and
 // only that is counted by the successor.
-type aheadLog struct {
+type AheadLog struct {
 	raft.LogStore
 	leads func() bool
 
@@ -40,25 +40,25 @@ type aheadLog struct {
 
 var errLogClosed = errors.New("the log is closed")
 
-func newAheadLog(store raft.LogStore, leads func() bool) (*aheadLog, error) {
+func newAheadLog(store raft.LogStore, leads func() bool) (*AheadLog, error) {
 	last, err := store.LastIndex()
 	if err != nil {
 		return nil, err
 	}
-	a := &aheadLog{LogStore: store, leads: leads, durable: last}
+	a := &AheadLog{LogStore: store, leads: leads, durable: last}
 	a.turned, a.work = sync.NewCond(&a.mu), sync.NewCond(&a.mu)
 	a.writer.Go(a.run)
 	return a, nil
 }
 
 // IsMonotonic tells Raft that the log has no gaps, as raft-wal demands.
-func (a *aheadLog) IsMonotonic() bool { return true }
+func (a *AheadLog) IsMonotonic() bool { return true }
 
 // StoreLog is StoreLogs of one.
-func (a *aheadLog) StoreLog(entry *raft.Log) error { return a.StoreLogs([]*raft.Log{entry}) }
+func (a *AheadLog) StoreLog(entry *raft.Log) error { return a.StoreLogs([]*raft.Log{entry}) }
 
 // StoreLogs returns when the disk has the entries, or on a leader at once.
-func (a *aheadLog) StoreLogs(entries []*raft.Log) error {
+func (a *AheadLog) StoreLogs(entries []*raft.Log) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.err == nil && a.leads() && !slices.ContainsFunc(entries, func(e *raft.Log) bool { return e.Type != raft.LogCommand }) {
@@ -73,7 +73,7 @@ func (a *aheadLog) StoreLogs(entries []*raft.Log) error {
 }
 
 // settle waits until nothing is to be written. The caller holds mu.
-func (a *aheadLog) settle() error {
+func (a *AheadLog) settle() error {
 	for a.err == nil && (len(a.queue) > 0 || a.writing != nil) {
 		a.turned.Wait()
 	}
@@ -81,7 +81,7 @@ func (a *aheadLog) settle() error {
 }
 
 // write writes entries. The caller holds mu, and does not meanwhile.
-func (a *aheadLog) write(entries []*raft.Log) error {
+func (a *AheadLog) write(entries []*raft.Log) error {
 	a.writing = entries
 	a.mu.Unlock()
 	err := a.LogStore.StoreLogs(entries)
@@ -95,7 +95,7 @@ func (a *aheadLog) write(entries []*raft.Log) error {
 }
 
 // run writes what is queued, all of it at once.
-func (a *aheadLog) run() {
+func (a *AheadLog) run() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for {
@@ -116,7 +116,7 @@ func (a *aheadLog) run() {
 }
 
 // DeleteRange deletes old entries, or a tail that the leader does not have.
-func (a *aheadLog) DeleteRange(from, to uint64) error {
+func (a *AheadLog) DeleteRange(from, to uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if to >= a.durable {
@@ -131,7 +131,7 @@ func (a *aheadLog) DeleteRange(from, to uint64) error {
 }
 
 // GetLog reads an entry, whether or not the disk has it yet.
-func (a *aheadLog) GetLog(index uint64, entry *raft.Log) error {
+func (a *AheadLog) GetLog(index uint64, entry *raft.Log) error {
 	a.mu.Lock()
 	for _, part := range [][]*raft.Log{a.writing, a.queue} {
 		for _, e := range part {
@@ -147,7 +147,7 @@ func (a *aheadLog) GetLog(index uint64, entry *raft.Log) error {
 }
 
 // LastIndex is that of the last entry, whether or not the disk has it yet.
-func (a *aheadLog) LastIndex() (uint64, error) {
+func (a *AheadLog) LastIndex() (uint64, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, part := range [][]*raft.Log{a.queue, a.writing} {
@@ -158,8 +158,8 @@ func (a *aheadLog) LastIndex() (uint64, error) {
 	return a.LogStore.LastIndex()
 }
 
-// wait returns nil once the disk has the entry of that index.
-func (a *aheadLog) wait(index uint64) error {
+// Wait returns nil once the disk has the entry of that index.
+func (a *AheadLog) Wait(index uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for a.durable < index && a.err == nil && !a.closed {
@@ -174,16 +174,16 @@ func (a *aheadLog) wait(index uint64) error {
 	return errLogClosed
 }
 
-// last is the last entry that the disk has.
-func (a *aheadLog) last() uint64 {
+// Durable is the last entry that the disk has.
+func (a *AheadLog) Durable() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.durable
 }
 
-// told returns what of a leader's word others may hear: of a commit no more than
+// Withhold returns what of a leader's word others may hear: of a commit no more than
 // its disk has.
-func (a *aheadLog) told(word *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+func (a *AheadLog) Withhold(word *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if word.LeaderCommitIndex <= a.durable {
@@ -195,7 +195,7 @@ func (a *aheadLog) told(word *raft.AppendEntriesRequest) *raft.AppendEntriesRequ
 }
 
 // close returns when what is queued is written.
-func (a *aheadLog) close() {
+func (a *AheadLog) close() {
 	a.mu.Lock()
 	a.closed = true
 	a.turned.Broadcast()

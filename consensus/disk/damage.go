@@ -1,4 +1,4 @@
-package consensus
+package disk
 
 import (
 	"encoding/binary"
@@ -23,10 +23,10 @@ import (
 // while all the others are up, since its votes are gone as well.
 var ErrDamaged = errors.New("what is on disk is damaged")
 
-// sound is the error of f, or what f panicked with: where the disk doesn't hold what it
+// Guard returns the error of f, or what f panicked with: where the disk doesn't hold what it
 // should, that is how the libraries say so; and a file that is mapped and too short
 // faults.
-func sound(f func() error) (err error) {
+func Guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -36,8 +36,8 @@ func sound(f func() error) (err error) {
 	return f()
 }
 
-// notSound tells an error that says what is on disk from one of reaching it.
-func notSound(err error) error {
+// AsDamage tells an error that says what is on disk from one of reaching it.
+func AsDamage(err error) error {
 	var system syscall.Errno
 	if err == nil || errors.Is(err, ErrDamaged) || errors.As(err, &system) && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -45,16 +45,32 @@ func notSound(err error) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
-// ownerFile says whose state a directory has.
+// ownerFile is the name of the file that says whose state a directory has.
 const ownerFile = "member"
 
-// owned says why dir is not to be used by node: it is another's, with votes that this
+// Owner returns the member whose state dir has.
+func Owner(dir string) (spiffeid.ID, error) {
+	b, err := os.ReadFile(filepath.Join(dir, ownerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return spiffeid.ID{}, fmt.Errorf("%s is no node's: it does not say whose state it has", dir)
+	}
+	if err != nil {
+		return spiffeid.ID{}, fmt.Errorf("read whose data this is: %w", err)
+	}
+	id, err := spiffeid.FromString(strings.TrimSpace(string(b)))
+	if err != nil {
+		return id, fmt.Errorf("%w: whose state %s has: %w", ErrDamaged, dir, err)
+	}
+	return id, nil
+}
+
+// CheckOwner says why dir is not to be used by node: it is another's, with votes that this
 // one did not give, or the log was taken out of it.
-func owned(dir string, node spiffeid.ID) error {
+func CheckOwner(dir string, node spiffeid.ID) error {
 	b, err := os.ReadFile(filepath.Join(dir, ownerFile))
 	owner := strings.TrimSpace(string(b))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // new: own says so, if there is a log already
+		return nil // new: Claim says so, if there is a log already
 	}
 	if err != nil {
 		return fmt.Errorf("read whose data this is: %w", err)
@@ -71,15 +87,15 @@ func owned(dir string, node spiffeid.ID) error {
 	return nil
 }
 
-// own marks dir as node's. A log or snapshots without a mark are nobody's: the mark
+// Claim marks dir as node's. A log or snapshots without a mark are nobody's: the mark
 // was taken away, since it is on disk before either has anything in it.
-func own(dir string, node spiffeid.ID, disk *disk) error {
+func (d *Disk) Claim(dir string, node spiffeid.ID) error {
 	path := filepath.Join(dir, ownerFile)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 
-	empty, err := disk.empty()
+	empty, err := d.Empty()
 	if err != nil {
 		return err
 	}
@@ -127,10 +143,10 @@ func (s summedLog) StoreLogs(entries []*raft.Log) error {
 func (s summedLog) StoreLog(e *raft.Log) error { return s.StoreLogs([]*raft.Log{e}) }
 
 func (s summedLog) GetLog(index uint64, e *raft.Log) error {
-	err := sound(func() error { return s.LogStore.GetLog(index, e) })
+	err := Guard(func() error { return s.LogStore.GetLog(index, e) })
 	switch {
 	case errors.Is(err, wal.ErrCorrupt):
-		return notSound(err)
+		return AsDamage(err)
 	case err != nil:
 		return err
 	case string(e.Extensions) != string(sumOf(e)):

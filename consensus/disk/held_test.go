@@ -1,4 +1,4 @@
-package consensus
+package disk
 
 import (
 	"strings"
@@ -12,8 +12,8 @@ import (
 // stops, is no obstacle.
 func TestALogThatIsOpenElsewhereIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	open := func() (*disk, error) {
-		return openDisk(dir, hclog.NewNullLogger(), func(error) {}, 0, 8, func() bool { return false }, nil)
+	open := func() (*Disk, error) {
+		return Open(Options{Dir: dir, Log: hclog.NewNullLogger(), Failed: func(error) {}, Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool { return false }})
 	}
 	first, err := open()
 	if err != nil {
@@ -22,14 +22,14 @@ func TestALogThatIsOpenElsewhereIsRefused(t *testing.T) {
 	if _, err := open(); err == nil || !strings.Contains(err.Error(), "another process") || !strings.Contains(err.Error(), dir) {
 		t.Errorf("opened twice: %v", err)
 	}
-	if err := first.close(); err != nil {
+	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	again, err := open()
 	if err != nil {
 		t.Fatalf("after the first has let go of it: %v", err)
 	}
-	if err := again.close(); err != nil {
+	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,55 @@
+package disk
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// A Trail knows how large the newest entries of the log are. Raft keeps a number of
+// entries behind a snapshot, for followers that are not far behind, and an entry may be
+// a word or half a megabyte: so the number is made anew of the bytes that it may be, at
+// every snapshot.
+type Trail struct {
+	mu    sync.Mutex
+	last  uint64
+	sizes []entrySize // of the entry of index i at i % len
+	most  int         // bytes of the largest entry
+}
+
+type entrySize struct {
+	index uint64
+	bytes int
+}
+
+func newTrail(entries uint64, most int) *Trail {
+	return &Trail{sizes: make([]entrySize, entries), most: most}
+}
+
+// note notes entries that were written.
+func (t *Trail) note(entries []*raft.Log) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range entries {
+		t.sizes[e.Index%uint64(len(t.sizes))] = entrySize{e.Index, len(e.Data)}
+		t.last = e.Index
+	}
+}
+
+// Within returns how many of the newest entries have so many bytes at most. One that
+// was written before this start counts as a full one.
+func (t *Trail) Within(bytes int64) (n uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for n < min(t.last, uint64(len(t.sizes))) {
+		size := t.sizes[(t.last-n)%uint64(len(t.sizes))]
+		if size.index != t.last-n {
+			size.bytes = t.most
+		}
+		if bytes -= int64(size.bytes); bytes < 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
