@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,9 +140,9 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 
 		b.signing(critical)
 		b.origin.register("two", 600)
-		asked := 0
+		var asked atomic.Int64
 		b.world.tap = func(_ string, _ *http.Request, body []byte) []byte {
-			asked++
+			asked.Add(1)
 			return body
 		}
 		defer b.beta.run(t)()
@@ -157,8 +158,8 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 		if len(after.Refused) != 0 || after.Received[CodeUnsupported] == 0 {
 			t.Errorf("refused %v, received %v", after.Refused, after.Received)
 		}
-		if asked > 80 {
-			t.Errorf("the peer is asked %d times in five minutes for what can't be read", asked)
+		if n := asked.Load(); n > 80 {
+			t.Errorf("the peer is asked %d times in five minutes for what can't be read", n)
 		}
 		if n := b.log.n.Load(); n > 2 {
 			t.Errorf("%d lines were written in five minutes", n)
