@@ -109,7 +109,13 @@ func (d *diagnosis) identity(ctx context.Context) {
 	left := end.Sub(d.now).Round(time.Second)
 	switch err := trust.CheckSVID(d.svid.Certificates, d.bundles); {
 	case d.cfg.Member(id) == nil:
-		d.say(check, StatusFailed, "list it under members, or give this node its own SVID", "%s is none of the members", id)
+		d.say(
+			check,
+			StatusFailed,
+			"list it under members, or give this node its own SVID",
+			"%s is none of the members",
+			id,
+		)
 	case err != nil:
 		d.say(check, StatusFailed, do, "the SVID of %s does not hold: %v", id, err)
 	case left < svidSoon:
@@ -118,14 +124,25 @@ func (d *diagnosis) identity(ctx context.Context) {
 		d.say(check, StatusOK, "", "%s, until %s (%v)", id, end.UTC().Format(time.RFC3339), left)
 	}
 	if info, err := os.Stat(i.Key); i.WorkloadAPI == "" && err == nil && info.Mode().Perm()&0o077 != 0 {
-		d.say("identity.key", StatusWarning, "chmod 600 "+i.Key, "others may read the private key: its mode is %v", info.Mode().Perm())
+		d.say(
+			"identity.key",
+			StatusWarning,
+			"chmod 600 "+i.Key,
+			"others may read the private key: its mode is %v",
+			info.Mode().Perm(),
+		)
 	}
 }
 
 func (d *diagnosis) fromWorkload(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
-	w, err := trust.OpenWorkloadAPI(ctx, d.cfg.Identity.WorkloadAPI, d.bundles, func(id spiffeid.ID) bool { return d.cfg.Member(id) != nil })
+	w, err := trust.OpenWorkloadAPI(
+		ctx,
+		d.cfg.Identity.WorkloadAPI,
+		d.bundles,
+		func(id spiffeid.ID) bool { return d.cfg.Member(id) != nil },
+	)
 	if err != nil {
 		return err
 	}
@@ -173,9 +190,23 @@ func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 	case left <= 0:
 		d.say(check, StatusFailed, do, "no CA certificate is in force, of %d", len(b.X509Authorities()))
 	case left < caSoon:
-		d.say(check, StatusWarning, do, "the last CA certificate, of %d, ends at %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
+		d.say(
+			check,
+			StatusWarning,
+			do,
+			"the last CA certificate, of %d, ends at %s",
+			len(b.X509Authorities()),
+			last.UTC().Format(time.RFC3339),
+		)
 	default:
-		d.say(check, StatusOK, "", "CA certificates: %d; in force until %s", len(b.X509Authorities()), last.UTC().Format(time.RFC3339))
+		d.say(
+			check,
+			StatusOK,
+			"",
+			"CA certificates: %d; in force until %s",
+			len(b.X509Authorities()),
+			last.UTC().Format(time.RFC3339),
+		)
 	}
 }
 
@@ -192,7 +223,13 @@ func (d *diagnosis) running(ctx context.Context) {
 	const check = "node"
 	base := "http://" + d.cfg.Listen.Admin
 	if _, err := d.get(ctx, d.admin, base+"/healthz"); err != nil {
-		d.say(check, StatusFailed, "start it with \"roster serve\"", "it does not run here: nothing answers at %s", d.cfg.Listen.Admin)
+		d.say(
+			check,
+			StatusFailed,
+			"start it with \"roster serve\"",
+			"it does not run here: nothing answers at %s",
+			d.cfg.Listen.Admin,
+		)
 		return
 	}
 	d.runs = true
@@ -201,7 +238,13 @@ func (d *diagnosis) running(ctx context.Context) {
 	case err != nil:
 		d.say(check, StatusUnknown, "ask again", "it runs, and says not whether it is ready: %v", err)
 	case resp.status != http.StatusOK:
-		d.say(check, StatusFailed, "see its log; what it waits for stands beside this", "it runs and is not ready: %s", strings.TrimSpace(resp.body))
+		d.say(
+			check,
+			StatusFailed,
+			"see its log; what it waits for stands beside this",
+			"it runs and is not ready: %s",
+			strings.TrimSpace(resp.body),
+		)
 	default:
 		d.say(check, StatusOK, "", "it runs and is ready")
 	}
@@ -218,7 +261,14 @@ func (d *diagnosis) ports(ctx context.Context) {
 		if d.runs {
 			conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", node.LocalAddress(l.address))
 			if err != nil {
-				d.say(l.key, StatusFailed, "see its log, and whether a firewall stands between", "nothing answers at %s: %v", l.address, err)
+				d.say(
+					l.key,
+					StatusFailed,
+					"see its log, and whether a firewall stands between",
+					"nothing answers at %s: %v",
+					l.address,
+					err,
+				)
 				continue
 			}
 			_ = conn.Close()
@@ -227,7 +277,13 @@ func (d *diagnosis) ports(ctx context.Context) {
 		}
 		ln, err := net.Listen("tcp", l.address)
 		if err != nil {
-			d.say(l.key, StatusFailed, "end what listens there, or give another address", "the node could not listen: %v", err)
+			d.say(
+				l.key,
+				StatusFailed,
+				"end what listens there, or give another address",
+				"the node could not listen: %v",
+				err,
+			)
 			continue
 		}
 		_ = ln.Close()
@@ -267,11 +323,24 @@ func (d *diagnosis) quotas(s wire.QuotaStatus) {
 		}
 	}
 	if s.LargestShare >= node.QuotaWarning {
-		d.say(check, StatusWarning, "give that identity more by limits.callers, if it should have more",
-			"an owner uses over %.0f %% of limits.registrations_per_owner or limits.bytes_per_owner", 100*node.QuotaWarning)
+		d.say(
+			check,
+			StatusWarning,
+			"give that identity more by limits.callers, if it should have more",
+			"an owner uses over %.0f %% of limits.registrations_per_owner or limits.bytes_per_owner",
+			100*node.QuotaWarning,
+		)
 	}
 	if len(d.findings) == 0 || d.findings[len(d.findings)-1].Check != check {
-		d.say(check, StatusOK, "", "%d registrations with %d bytes of documents, of %d owners", s.Registrations, s.Bytes, s.Owners)
+		d.say(
+			check,
+			StatusOK,
+			"",
+			"%d registrations with %d bytes of documents, of %d owners",
+			s.Registrations,
+			s.Bytes,
+			s.Owners,
+		)
 	}
 }
 
@@ -289,10 +358,24 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 	}
 	switch {
 	case status.Leader == "":
-		d.say(check, StatusFailed, "see that a majority of the domain's nodes runs and reaches each other at listen.cluster; where it is lost for good, \"roster snapshot salvage --help\" says what to do", "no leader is known; %d nodes vote", voters)
+		d.say(
+			check,
+			StatusFailed,
+			"see that a majority of the domain's nodes runs and reaches each other at listen.cluster; where it is lost for good, \"roster snapshot salvage --help\" says what to do",
+			"no leader is known; %d nodes vote",
+			voters,
+		)
 	case len(silent) > 0:
-		d.say(check, StatusWarning, "start it, or take it out with \"roster raft remove\"", "%s leads %d voters, of which %d may be lost before it can't; nothing has been heard lately of %s",
-			status.Leader, voters, max(0, (voters-1)/2-len(silent)), strings.Join(silent, ", "))
+		d.say(
+			check,
+			StatusWarning,
+			"start it, or take it out with \"roster raft remove\"",
+			"%s leads %d voters, of which %d may be lost before it can't; nothing has been heard lately of %s",
+			status.Leader,
+			voters,
+			max(0, (voters-1)/2-len(silent)),
+			strings.Join(silent, ", "),
+		)
 	default:
 		d.say(check, StatusOK, "", "%s leads %d voters", status.Leader, voters)
 	}
@@ -324,7 +407,10 @@ func (d *diagnosis) peering(ctx context.Context) {
 func (d *diagnosis) peer(p wire.Peer) {
 	check := "peer " + p.Domain
 	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
-	reach := "see that its nodes are reached at " + strings.Join(p.Addresses, ", ") + "; where they have moved: \"roster peer set " + p.Domain + " --nodes URL,…\""
+	reach := "see that its nodes are reached at " + strings.Join(
+		p.Addresses,
+		", ",
+	) + "; where they have moved: \"roster peer set " + p.Domain + " --nodes URL,…\""
 	switch p.State {
 	case "active":
 		d.say(check, StatusOK, "", "active, %s", lag)
@@ -333,7 +419,15 @@ func (d *diagnosis) peer(p wire.Peer) {
 			d.say(check, StatusOK, "", "active, %s", lag)
 			break
 		}
-		d.say(check, StatusWarning, reach, "%s, and %d records are missing: %s", lag, p.Missing, cmp.Or(p.LastError, "no error"))
+		d.say(
+			check,
+			StatusWarning,
+			reach,
+			"%s, and %d records are missing: %s",
+			lag,
+			p.Missing,
+			cmp.Or(p.LastError, "no error"),
+		)
 	case "pending":
 		do, found := "\"roster peer accept\" at the other side", "pending"
 		if p.LastError != "" {
@@ -343,25 +437,64 @@ func (d *diagnosis) peer(p wire.Peer) {
 	case "terminated":
 		return
 	case "frozen":
-		d.say(check, StatusFailed, "see \"roster peer show "+p.Domain+"\"; release it once you know what happened", "frozen: it has contradicted itself")
+		d.say(
+			check,
+			StatusFailed,
+			"see \"roster peer show "+p.Domain+"\"; release it once you know what happened",
+			"frozen: it has contradicted itself",
+		)
 	case "unsupported":
 		d.say(check, StatusWarning, "upgrade this node", "%s", p.Unsupported)
 	case "unlisted":
-		d.say(check, StatusWarning, "its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"", "it lets this domain have nothing")
+		d.say(
+			check,
+			StatusWarning,
+			"its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"",
+			"it lets this domain have nothing",
+		)
 	default:
-		d.say(check, StatusFailed, reach, "%s, %s: %s", p.State, lag, cmp.Or(p.LastError, "nothing has been heard of it yet"))
+		d.say(
+			check,
+			StatusFailed,
+			reach,
+			"%s, %s: %s",
+			p.State,
+			lag,
+			cmp.Or(p.LastError, "nothing has been heard of it yet"),
+		)
 	}
 	for _, q := range node.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
 		if share := q.Share(); share >= node.QuotaWarning {
-			d.say("quota of "+p.Domain, StatusWarning, "if it should have more: \"roster peer set "+p.Domain+" --records N --bytes N\"",
-				"%.0f %% of the %s that may be held are: %d of %d; %d are left out", 100*share, q.Name, q.Used, q.Limit, p.OverQuota)
+			d.say(
+				"quota of "+p.Domain,
+				StatusWarning,
+				"if it should have more: \"roster peer set "+p.Domain+" --records N --bytes N\"",
+				"%.0f %% of the %s that may be held are: %d of %d; %d are left out",
+				100*share,
+				q.Name,
+				q.Used,
+				q.Limit,
+				p.OverQuota,
+			)
 		}
 	}
 	switch {
 	case p.BundleError != "":
-		d.say("bundle endpoint of "+p.Domain, StatusFailed, "its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+" --bundle-endpoint URL\"; the last good bundle is believed meanwhile", "%s", p.BundleError)
+		d.say(
+			"bundle endpoint of "+p.Domain,
+			StatusFailed,
+			"its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+" --bundle-endpoint URL\"; the last good bundle is believed meanwhile",
+			"%s",
+			p.BundleError,
+		)
 	case !p.BundleChecked.IsZero():
-		d.say("bundle endpoint of "+p.Domain, StatusOK, "", "fetched %v ago", d.now.Sub(p.BundleChecked).Round(time.Second))
+		d.say(
+			"bundle endpoint of "+p.Domain,
+			StatusOK,
+			"",
+			"fetched %v ago",
+			d.now.Sub(p.BundleChecked).Round(time.Second),
+		)
 	}
 	var bad []string
 	for _, code := range []federation.Code{federation.CodeFormat, federation.CodeHeader, federation.CodeJSON, federation.CodeSignature, federation.CodeRecord} {
@@ -370,8 +503,13 @@ func (d *diagnosis) peer(p wire.Peer) {
 		}
 	}
 	if len(bad) > 0 {
-		d.say("messages from "+p.Domain, StatusWarning, "its operator is to look at its nodes; \"roster peer remove "+p.Domain+"\" ends it",
-			"since this node started its nodes brought what no honest node of this release sends, which was refused: %s", strings.Join(bad, ", "))
+		d.say(
+			"messages from "+p.Domain,
+			StatusWarning,
+			"its operator is to look at its nodes; \"roster peer remove "+p.Domain+"\" ends it",
+			"since this node started its nodes brought what no honest node of this release sends, which was refused: %s",
+			strings.Join(bad, ", "),
+		)
 	}
 }
 
@@ -400,7 +538,10 @@ type clock struct {
 
 func (d *diagnosis) compare(ctx context.Context, c clock) {
 	check := "clock of " + c.address
-	t := &http.Transport{TLSClientConfig: trust.ClientTLS(nil, d.bundles, node.AuthorizeNodesOf(c.domain)), DisableKeepAlives: true}
+	t := &http.Transport{
+		TLSClientConfig:   trust.ClientTLS(nil, d.bundles, node.AuthorizeNodesOf(c.domain)),
+		DisableKeepAlives: true,
+	}
 	began := time.Now()
 	resp, err := d.get(ctx, &http.Client{Transport: t, Timeout: askBound}, c.address+"/.well-known/ad")
 	took := time.Since(began)
@@ -416,7 +557,13 @@ func (d *diagnosis) compare(ctx context.Context, c clock) {
 	// A Date is cut to the second, and the answer was on its way.
 	off := date.Add(time.Second / 2).Sub(began.Add(took / 2))
 	if slack := (time.Second + took) / 2; off.Abs() > clockBound+slack {
-		d.say(check, StatusFailed, "have both machines follow a time server", "it is %v from this machine's", off.Round(time.Second))
+		d.say(
+			check,
+			StatusFailed,
+			"have both machines follow a time server",
+			"it is %v from this machine's",
+			off.Round(time.Second),
+		)
 	} else {
 		d.say(check, StatusOK, "", "within %v of this machine's", (off.Abs() + slack).Round(100*time.Millisecond))
 	}
