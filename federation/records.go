@@ -16,10 +16,11 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	disk "github.com/roster-mesh/roster/federation/store"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // records answers named records, one a line. What doesn't fit into the answer is
