@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -317,5 +318,115 @@ func TestLayeringFindsViolations(t *testing.T) {
 		if len(complaints) != 1 || !strings.Contains(complaints[0], tc.want) {
 			t.Errorf("%s importing %s: %q, want one complaint with %q", tc.name, tc.imported, complaints, tc.want)
 		}
+	}
+}
+
+// pure lists the packages that compute and do nothing else: the same input gives the same
+// result on every member, at every time. A package that doesn't exist yet is passed over.
+var pure = []string{"consensus/state"}
+
+// impure lists what reads a clock, randomness or the outside, or runs beside its caller.
+// A name stands for the whole package.
+var impure = map[string][]string{
+	"time":         {"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"},
+	"os":           nil,
+	"net":          nil,
+	"net/http":     nil,
+	"crypto/rand":  nil,
+	"math/rand":    nil,
+	"math/rand/v2": nil,
+	"log/slog":     nil,
+	"context":      nil,
+	"sync":         nil,
+	"sync/atomic":  nil,
+}
+
+// Apply is a function of the log: nothing in its package can read a clock or the network.
+func TestLayersArePure(t *testing.T) {
+	for _, name := range pure {
+		if _, ok := layers[name]; !ok {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join("..", name, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			src, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			complaints, err := impurities(file, src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range complaints {
+				t.Error(c)
+			}
+		}
+	}
+}
+
+// impurities lists the uses of impure packages and names in one file, and its go
+// statements.
+func impurities(file string, src []byte) ([]string, error) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+
+	var complaints []string
+	complain := func(at token.Pos, what string) {
+		complaints = append(complaints, fmt.Sprintf("%s: %s is not for a pure package", fset.Position(at), what))
+	}
+	for _, spec := range f.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		if names, ok := impure[imported]; ok && names == nil {
+			complain(spec.Pos(), imported)
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			complain(n.Pos(), "a goroutine")
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && slices.Contains(impure[x.Name], n.Sel.Name) {
+				complain(n.Pos(), x.Name+"."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return complaints, nil
+}
+
+// A clock, a goroutine and a socket are each found, and a duration is not.
+func TestLayersArePureFindsViolations(t *testing.T) {
+	src := `package p
+
+import (
+	"net"
+	"time"
+)
+
+var _ net.Addr
+
+func f() time.Duration {
+	go f()
+	return time.Since(time.Unix(0, 0))
+}
+`
+	complaints, err := impurities("p.go", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(complaints) != 3 {
+		t.Errorf("%q, want complaints about net, the goroutine and time.Since", complaints)
 	}
 }

@@ -1,0 +1,420 @@
+package scenarios
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The limits of a package. Past them a package or type has several subjects, and a
+// reader has to hold all of them to change one.
+const (
+	mostFiles   = 30  // of a package, tests aside
+	mostMethods = 40  // of a type
+	mostInCycle = 10  // files of a package that refer to each other in a circle
+	mostColumns = 120 // of a line; a tab counts as four
+)
+
+// unfinished allows a package more than the limits, by its present figures. A number may
+// only fall; an entry goes when the package is within the limits. Lines that are allowed
+// are allowed below the package too.
+var unfinished = map[string]excess{
+	"api":                 {files: 63, methods: 189, cycle: 55, lines: true, testLines: true},
+	"api/client":          {methods: 56, lines: true, testLines: true},
+	"api/client/contract": {lines: true},
+	"cmd/roster":          {files: 47, methods: 123, cycle: 44, lines: true, testLines: true},
+	"consensus":           {files: 67, methods: 200, cycle: 57, lines: true, testLines: true},
+	"consensus/disk":      {lines: true, testLines: true},
+	"directory":           {files: 66, cycle: 34, lines: true, testLines: true},
+	"directory/contain":   {lines: true},
+	"directory/problem":   {lines: true, testLines: true},
+	"discovery":           {files: 35, cycle: 33, lines: true, testLines: true},
+	"federation":          {files: 44, methods: 194, cycle: 38, lines: true, testLines: true},
+	"federation/gossip":   {lines: true, testLines: true},
+	"federation/store":    {testLines: true},
+	"gateway":             {cycle: 14, lines: true, testLines: true},
+	"gateway/crawl":       {lines: true, testLines: true},
+	"gateway/probe":       {lines: true, testLines: true},
+	"limit":               {testLines: true},
+	"node":                {files: 32, methods: 64, cycle: 26, lines: true, testLines: true},
+	"node/dev":            {lines: true, testLines: true},
+	"node/doctor":         {lines: true, testLines: true},
+	"node/memory":         {testLines: true},
+	"scenarios":           {testLines: true},
+	"scenarios/attacks":   {testLines: true},
+	"scenarios/load":      {cycle: 16, lines: true, testLines: true},
+	"scenarios/mesh":      {methods: 79, lines: true, testLines: true},
+	"scenarios/quality":   {lines: true, testLines: true},
+	"trust":               {files: 32, cycle: 18, lines: true, testLines: true},
+	"trust/audit":         {lines: true, testLines: true},
+	"trust/policy":        {lines: true, testLines: true},
+}
+
+// excess is what one package is allowed past the limits; zero allows nothing.
+type excess struct {
+	files, methods, cycle int
+	lines                 bool // lines of any length, outside of tests
+	testLines             bool // … in tests
+}
+
+// layout holds the figures of one package.
+type layout struct {
+	Package  string // path below the module
+	Files    int    // Go files, tests aside
+	Methods  map[string]int
+	Cycle    []string // files of the largest reference cycle
+	Uses     map[edge][]string
+	LongTest []string // lines over mostColumns, as "file:line"; of tests
+	Long     []string // … of other files
+}
+
+// An edge says that one file of a package refers to a name that another declares.
+type edge struct{ from, to string }
+
+// Each package is within the limits. This prints the figures of one package, and the
+// references that make up its cycle:
+//
+//	go test ./scenarios -run 'TestLayerLimits/federation/gossip$' -v
+func TestLayerLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs the whole module compiled")
+	}
+	layouts, err := measure("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, l := range layouts {
+		t.Run(l.Package, func(t *testing.T) {
+			t.Log(l)
+			for _, complaint := range l.check(allowance(l.Package)) {
+				t.Error(complaint)
+			}
+		})
+	}
+
+	for name := range unfinished {
+		if !slices.ContainsFunc(layouts, func(l layout) bool { return l.Package == name }) {
+			t.Errorf("unfinished: no package %s", name)
+		}
+	}
+}
+
+// allowance returns the entry of a package in unfinished. Long lines are also allowed by
+// the entries of the packages above it.
+func allowance(name string) excess {
+	allowed := unfinished[name]
+	for above := path.Dir(name); above != "."; above = path.Dir(above) {
+		allowed.lines = allowed.lines || unfinished[above].lines
+		allowed.testLines = allowed.testLines || unfinished[above].testLines
+	}
+	return allowed
+}
+
+// check compares the figures with the limits.
+func (l layout) check(allowed excess) []string {
+	var complaints []string
+	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
+
+	if most := max(mostFiles, allowed.files); l.Files > most {
+		complain("%d files, at most %d: move a subject to a package of its own", l.Files, most)
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Methods)) {
+		if most := max(mostMethods, allowed.methods); l.Methods[name] > most {
+			complain("type %s has %d methods, at most %d: give a part its own type", name, l.Methods[name], most)
+		}
+	}
+	if most := max(mostInCycle, allowed.cycle); len(l.Cycle) > most {
+		complain("%d files refer to each other, at most %d: %s", len(l.Cycle), most, strings.Join(l.Cycle, " "))
+	}
+	if len(l.Long) > 0 && !allowed.lines {
+		complain("lines over %d columns: %s", mostColumns, strings.Join(l.Long, " "))
+	}
+	if len(l.LongTest) > 0 && !allowed.testLines {
+		complain("lines over %d columns: %s", mostColumns, strings.Join(l.LongTest, " "))
+	}
+	return complaints
+}
+
+// listed is what go list says of a package.
+type listed struct {
+	Dir, ImportPath, Export string
+	GoFiles, IgnoredGoFiles []string
+	TestGoFiles             []string
+	XTestGoFiles            []string
+	Module                  *struct{ Main bool }
+}
+
+// measure type-checks each package of the module in dir from its source, and its
+// imports from what the compiler wrote.
+func measure(dir string) ([]layout, error) {
+	list := exec.Command("go", "list", "-deps", "-export", "-json=Dir,ImportPath,Export,GoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles,Module", "./...")
+	list.Dir = dir
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	exports := map[string]string{}
+	var ours []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		exports[p.ImportPath] = p.Export
+		if p.Module != nil && p.Module.Main {
+			ours = append(ours, p)
+		}
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
+	var all []layout
+	for _, p := range ours {
+		l, err := measurePackage(fset, imports, p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func measurePackage(fset *token.FileSet, imports types.Importer, p listed) (layout, error) {
+	l := layout{
+		Package: strings.TrimPrefix(p.ImportPath, module+"/"),
+		Files:   len(p.GoFiles) + len(p.IgnoredGoFiles),
+		Methods: map[string]int{},
+		Uses:    map[edge][]string{},
+	}
+	var files []*ast.File
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return l, err
+		}
+		files = append(files, f)
+	}
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	config := types.Config{Importer: imports}
+	checked, err := config.Check(p.ImportPath, fset, files, info)
+	if err != nil {
+		return l, err
+	}
+
+	for _, f := range files {
+		for _, decl := range f.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv != nil {
+				l.Methods[receiver(fn)]++
+			}
+		}
+	}
+	graph := map[string][]string{}
+	for ident, object := range info.Uses {
+		if object.Pkg() != checked || !global(object) {
+			continue
+		}
+		e := edge{filepath.Base(fset.Position(ident.Pos()).Filename), filepath.Base(fset.Position(object.Pos()).Filename)}
+		if e.from != e.to && !slices.Contains(l.Uses[e], object.Name()) {
+			l.Uses[e] = append(l.Uses[e], object.Name())
+		}
+	}
+	for e := range l.Uses {
+		graph[e.from] = append(graph[e.from], e.to)
+	}
+	l.Cycle = largestCycle(graph)
+
+	for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) {
+		if l.Long, err = appendLong(l.Long, p.Dir, name); err != nil {
+			return l, err
+		}
+	}
+	for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+		if l.LongTest, err = appendLong(l.LongTest, p.Dir, name); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+// receiver returns the name of the type whose method fn is.
+func receiver(fn *ast.FuncDecl) string {
+	expr := fn.Recv.List[0].Type
+	for {
+		switch e := expr.(type) {
+		case *ast.StarExpr:
+			expr = e.X
+		case *ast.IndexExpr:
+			expr = e.X
+		case *ast.IndexListExpr:
+			expr = e.X
+		case *ast.Ident:
+			return e.Name
+		default:
+			return ""
+		}
+	}
+}
+
+// global reports whether an object is declared by its package, or is a method.
+func global(object types.Object) bool {
+	if object.Parent() == object.Pkg().Scope() {
+		return true
+	}
+	fn, ok := object.(*types.Func)
+	return ok && fn.Signature().Recv() != nil
+}
+
+// appendLong appends the lines of a file that have more than mostColumns columns.
+func appendLong(long []string, dir, name string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line = strings.TrimRight(line, "\r\n")
+		if len([]rune(line))+3*strings.Count(line, "\t") > mostColumns {
+			long = append(long, fmt.Sprintf("%s:%d", name, number))
+		}
+	}
+	return long, nil
+}
+
+// largestCycle returns the largest set of nodes of which each leads to each other
+// (Tarjan's strongly connected components), in order; none if there is no cycle.
+func largestCycle(graph map[string][]string) []string {
+	var (
+		stack   []string
+		largest []string
+		index   = map[string]int{} // from 1, in the order of visits
+		low     = map[string]int{}
+		onStack = map[string]bool{}
+		visit   func(string)
+	)
+	visit = func(node string) {
+		index[node] = len(index) + 1
+		low[node] = index[node]
+		stack = append(stack, node)
+		onStack[node] = true
+		for _, next := range graph[node] {
+			if index[next] == 0 {
+				visit(next)
+				low[node] = min(low[node], low[next])
+			} else if onStack[next] {
+				low[node] = min(low[node], index[next])
+			}
+		}
+		if low[node] != index[node] {
+			return
+		}
+		start := slices.Index(stack, node)
+		component := slices.Clone(stack[start:])
+		stack = stack[:start]
+		for _, member := range component {
+			onStack[member] = false
+		}
+		if len(component) > 1 && len(component) > len(largest) {
+			largest = component
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(graph)) {
+		if index[node] == 0 {
+			visit(node)
+		}
+	}
+	slices.Sort(largest)
+	return largest
+}
+
+// String lists the figures, and each reference inside the cycle, those with the fewest
+// names first: the ones to look at when a cycle is to be cut.
+func (l layout) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d files, cycle of %d, long lines %d (tests %d)\n", l.Package, l.Files, len(l.Cycle), len(l.Long), len(l.LongTest))
+	names := slices.SortedFunc(maps.Keys(l.Methods), func(a, b string) int { return cmp.Compare(l.Methods[b], l.Methods[a]) })
+	for _, name := range names[:min(3, len(names))] {
+		fmt.Fprintf(&b, "  type %s: %d methods\n", name, l.Methods[name])
+	}
+	if len(l.Cycle) > 0 {
+		fmt.Fprintf(&b, "  cycle: %s\n", strings.Join(l.Cycle, " "))
+	}
+	var inside []edge
+	for e := range l.Uses {
+		if slices.Contains(l.Cycle, e.from) && slices.Contains(l.Cycle, e.to) {
+			inside = append(inside, e)
+		}
+	}
+	slices.SortFunc(inside, func(a, b edge) int {
+		return cmp.Or(cmp.Compare(len(l.Uses[a]), len(l.Uses[b])), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+	})
+	for _, e := range inside {
+		uses := l.Uses[e]
+		slices.Sort(uses)
+		fmt.Fprintf(&b, "  %3d %s -> %s: %s\n", len(uses), e.from, e.to, strings.Join(uses, " "))
+	}
+	return b.String()
+}
+
+// The figures of a small package are those that a reader counts, and each of them past
+// its limit is a complaint.
+func TestLayerLimitsFindViolations(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.go":      "package p\n\ntype one struct{ next *two }\n\nfunc (o *one) first() { o.next.second() }\n",
+		"b.go":      "package p\n\ntype two struct{}\n\nfunc (two) second() { third() }\n",
+		"c.go":      "package p\n\nfunc third() { new(one).first() }\n",
+		"d.go":      "package p\n\nvar _ = third\n\nvar _ = `" + strings.Repeat("x", mostColumns) + "`\n",
+		"a_test.go": "package p\n\n//\t" + strings.Repeat("é", mostColumns-5) + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	l, err := measurePackage(token.NewFileSet(), importer.Default(), listed{
+		Dir: dir, ImportPath: module + "/p", GoFiles: []string{"a.go", "b.go", "c.go", "d.go"}, TestGoFiles: []string{"a_test.go"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Files != 4 || l.Methods["one"] != 1 || l.Methods["two"] != 1 {
+		t.Errorf("%d files, methods %v; want 4 and one of each type", l.Files, l.Methods)
+	}
+	if !slices.Equal(l.Cycle, []string{"a.go", "b.go", "c.go"}) {
+		t.Errorf("cycle of %q, want a.go, b.go and c.go", l.Cycle)
+	}
+	if !slices.Equal(l.Long, []string{"d.go:5"}) || !slices.Equal(l.LongTest, []string{"a_test.go:3"}) {
+		t.Errorf("long lines %q and in tests %q, want d.go:5 and a_test.go:3", l.Long, l.LongTest)
+	}
+
+	l.Files = mostFiles + 1
+	l.Methods["one"] = mostMethods + 1
+	l.Cycle = make([]string, mostInCycle+1)
+	if complaints := l.check(excess{}); len(complaints) != 5 {
+		t.Errorf("%d complaints, want one for each limit: %q", len(complaints), complaints)
+	}
+	if complaints := l.check(excess{files: 31, methods: 41, cycle: 11, lines: true, testLines: true}); len(complaints) != 0 {
+		t.Errorf("complaints about an unfinished package: %q", complaints)
+	}
+}
