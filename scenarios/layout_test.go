@@ -2,18 +2,13 @@ package scenarios
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/importer"
-	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -94,13 +89,14 @@ func TestLayerLimits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs the whole module compiled")
 	}
-	layouts, err := measure("..")
-	if err != nil {
-		t.Fatal(err)
-	}
 
-	for _, l := range layouts {
-		t.Run(l.Package, func(t *testing.T) {
+	packages := ourPackages(t)
+	for _, p := range packages {
+		t.Run(p.name, func(t *testing.T) {
+			l, err := measure(p)
+			if err != nil {
+				t.Fatal(err)
+			}
 			t.Log(l)
 			for _, complaint := range l.check(allowance(l.Package)) {
 				t.Error(complaint)
@@ -109,7 +105,7 @@ func TestLayerLimits(t *testing.T) {
 	}
 
 	for name := range unfinished {
-		if !slices.ContainsFunc(layouts, func(l layout) bool { return l.Package == name }) {
+		if !slices.ContainsFunc(packages, func(p checkedPackage) bool { return p.name == name }) {
 			t.Errorf("unfinished: no package %s", name)
 		}
 	}
@@ -151,77 +147,16 @@ func (l layout) check(allowed excess) []string {
 	return complaints
 }
 
-// listed is what go list says of a package.
-type listed struct {
-	Dir, ImportPath, Export string
-	GoFiles, IgnoredGoFiles []string
-	TestGoFiles             []string
-	XTestGoFiles            []string
-	Module                  *struct{ Main bool }
-}
-
-// measure type-checks each package of the module in dir from its source, and its
-// imports from what the compiler wrote.
-func measure(dir string) ([]layout, error) {
-	list := exec.Command("go", "list", "-deps", "-export", "-json=Dir,ImportPath,Export,GoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles,Module", "./...")
-	list.Dir = dir
-	list.Stderr = os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	exports := map[string]string{}
-	var ours []listed
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p listed
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		exports[p.ImportPath] = p.Export
-		if p.Module != nil && p.Module.Main {
-			ours = append(ours, p)
-		}
-	}
-	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(exports[path])
-	})
-	var all []layout
-	for _, p := range ours {
-		l, err := measurePackage(fset, imports, p)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, l)
-	}
-	return all, nil
-}
-
-func measurePackage(fset *token.FileSet, imports types.Importer, p listed) (layout, error) {
+// measure returns the figures of one package.
+func measure(p checkedPackage) (layout, error) {
 	l := layout{
-		Package: strings.TrimPrefix(p.ImportPath, module+"/"),
+		Package: p.name,
 		Files:   len(p.GoFiles) + len(p.IgnoredGoFiles),
 		Methods: map[string]int{},
 		Uses:    map[edge][]string{},
 	}
-	var files []*ast.File
-	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			return l, err
-		}
-		files = append(files, f)
-	}
-	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: imports}
-	checked, err := config.Check(p.ImportPath, fset, files, info)
-	if err != nil {
-		return l, err
-	}
 
-	for _, f := range files {
+	for _, f := range p.files {
 		for _, decl := range f.Decls {
 			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv != nil {
 				l.Methods[receiver(fn)]++
@@ -229,11 +164,11 @@ func measurePackage(fset *token.FileSet, imports types.Importer, p listed) (layo
 		}
 	}
 	graph := map[string][]string{}
-	for ident, object := range info.Uses {
-		if object.Pkg() != checked || !global(object) {
+	for ident, object := range p.info.Uses {
+		if object.Pkg() != p.types || !global(object) {
 			continue
 		}
-		e := edge{filepath.Base(fset.Position(ident.Pos()).Filename), filepath.Base(fset.Position(object.Pos()).Filename)}
+		e := edge{filepath.Base(p.fset.Position(ident.Pos()).Filename), filepath.Base(p.fset.Position(object.Pos()).Filename)}
 		if e.from != e.to && !slices.Contains(l.Uses[e], object.Name()) {
 			l.Uses[e] = append(l.Uses[e], object.Name())
 		}
@@ -244,11 +179,13 @@ func measurePackage(fset *token.FileSet, imports types.Importer, p listed) (layo
 	l.Cycle = largestCycle(graph)
 
 	for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) {
+		var err error
 		if l.Long, err = appendLong(l.Long, p.Dir, name); err != nil {
 			return l, err
 		}
 	}
 	for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+		var err error
 		if l.LongTest, err = appendLong(l.LongTest, p.Dir, name); err != nil {
 			return l, err
 		}
@@ -392,9 +329,13 @@ func TestLayerLimitsFindViolations(t *testing.T) {
 		}
 	}
 
-	l, err := measurePackage(token.NewFileSet(), importer.Default(), listed{
+	p, err := checkPackage(token.NewFileSet(), importer.Default(), listed{
 		Dir: dir, ImportPath: module + "/p", GoFiles: []string{"a.go", "b.go", "c.go", "d.go"}, TestGoFiles: []string{"a_test.go"},
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := measure(p)
 	if err != nil {
 		t.Fatal(err)
 	}
