@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -41,7 +42,7 @@ type changes struct {
 // in the index, and returns CodeApplied, CodeOld or CodeGap. Opened are the records
 // that the caller fetched for it already; the others are wanted from now on. It
 // returns disk.ErrStalled if the page can't be written now; it is pulled again then.
-func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (code Code, err error) {
+func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (code protocol.Code, err error) {
 	defer nudge(o.kick)
 
 	err = m.cfg.Panics.Run(contain.Page, func() (err error) {
@@ -52,7 +53,7 @@ func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]opene
 	return code, err
 }
 
-func (m *Mesh) acceptPage(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (Code, error) {
+func (m *Mesh) acceptPage(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (protocol.Code, error) {
 	if err := o.change.lock(m.store); err != nil {
 		return "", err
 	}
@@ -64,14 +65,14 @@ func (m *Mesh) acceptPage(o *origin, p *verifiedPage, opened map[directory.RID]o
 
 	f := o.feedOf(p.Audience)
 	if o.unlisted && f == &o.feed {
-		return "", m.refused(sender{}, p.text, &Refusal{CodeOriginUnknown, p.Issuer, errUnlisted})
+		return "", m.refused(sender{}, p.text, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: p.Issuer, Err: errUnlisted})
 	}
 
 	st, err := m.streamOf(o, f, streamID{p.Issuer, p.Audience, p.Epoch})
 	if err != nil {
 		return "", err
 	}
-	if code := st.classify(p); code != CodeApplied {
+	if code := st.classify(p); code != protocol.CodeApplied {
 		return m.counted(o, code), nil
 	}
 
@@ -90,22 +91,22 @@ func (m *Mesh) acceptPage(o *origin, p *verifiedPage, opened map[directory.RID]o
 	}
 
 	m.moved()
-	return m.counted(o, CodeApplied), nil
+	return m.counted(o, protocol.CodeApplied), nil
 }
 
 // classify returns CodeApplied for a page that goes on from where the stream is. The
 // stream is nil if another page has begun a newer epoch.
-func (st *stream) classify(p *verifiedPage) Code {
+func (st *stream) classify(p *verifiedPage) protocol.Code {
 	switch {
 	case st == nil:
-		return CodeEpochOld
+		return protocol.CodeEpochOld
 	case p.To <= st.state.Watermark, p.At < st.anew:
-		return CodeOld
+		return protocol.CodeOld
 	case p.From > st.state.Watermark:
-		return CodeGap
+		return protocol.CodeGap
 	}
 
-	return CodeApplied
+	return protocol.CodeApplied
 }
 
 // writePage writes what a page says in one transaction: a page is taken whole or not
@@ -124,7 +125,7 @@ func (m *Mesh) writePage(o *origin, st *stream, p *verifiedPage, opened map[dire
 		}
 
 		if t.state.Live > m.quota(st) && t.state.Live > st.state.Live {
-			return &Refusal{CodeQuota, p.Issuer, errQuota}
+			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: p.Issuer, Err: errQuota}
 		}
 
 		t.state.Watermark = p.To
@@ -158,7 +159,7 @@ func (m *Mesh) atTip(o *origin, f *feed, st *stream) error {
 	return m.vouch(o, f, st)
 }
 
-func (m *Mesh) counted(o *origin, c Code) Code {
+func (m *Mesh) counted(o *origin, c protocol.Code) protocol.Code {
 	m.counts.add(o.domain, c)
 	return c
 }
@@ -167,7 +168,7 @@ func (m *Mesh) counted(o *origin, c Code) Code {
 // where it can't show it.
 type openedRecord struct {
 	fetched
-	asked  name
+	asked  protocol.RecordName
 	bytes  []byte // as they are kept
 	entry  *directory.Entry
 	format format // of a record that only a later release can open
@@ -176,12 +177,12 @@ type openedRecord struct {
 
 // openRecords puts the fetched records through the record gate, outside of any
 // lock or transaction.
-func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[name]fetched) map[directory.RID]openedRecord {
+func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[protocol.RecordName]fetched) map[directory.RID]openedRecord {
 	all := make([]openedRecord, len(p.Digests))
 	parallel(len(all), func(i int) {
 		d := p.Digests[i]
-		if rec, ok := records[nameOf(d)]; ok && d.Live() {
-			opened := openedRecord{fetched: rec, asked: nameOf(d), bytes: marshal(rec.storedRecord)}
+		if rec, ok := records[protocol.NameOf(d)]; ok && d.Live() {
+			opened := openedRecord{fetched: rec, asked: protocol.NameOf(d), bytes: marshal(rec.storedRecord)}
 			opened.entry, opened.err = m.openContained(contain.Record, func() (*directory.Entry, error) {
 				return m.openEntry(o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
 			})
@@ -284,9 +285,9 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), recordHeld
 	if rec.err != nil {
 		h.Record = recordRefused
-		code := CodeRecord
+		code := protocol.CodeRecord
 		if errors.Is(rec.err, errOwnerForeign) {
-			code = CodeOwnerForeign
+			code = protocol.CodeOwnerForeign
 		}
 		m.counted(o, code)
 		if m.refusals.allow(code, rec.from) {
@@ -309,7 +310,7 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 // overQuota notes that there is no room for an entry's record.
 func (m *Mesh) overQuota(o *origin, h *held) {
 	h.Record = recordOver
-	m.counted(o, CodeQuota)
+	m.counted(o, protocol.CodeQuota)
 }
 
 // account notes what a transaction changed. o.change and o.mu are held.
@@ -405,11 +406,11 @@ func freed(deadline int64, now time.Time) bool {
 }
 
 // acceptRecords takes records that came for wanted entries.
-func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, records map[name]fetched) error {
+func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
 	return m.cfg.Panics.Run(contain.Record, func() error { return m.keepRecords(o, st, wanted, records) })
 }
 
-func (m *Mesh) keepRecords(o *origin, st *stream, wanted []directory.Digest, records map[name]fetched) error {
+func (m *Mesh) keepRecords(o *origin, st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
 	opened := m.openRecords(o, &directory.SignedPage{Epoch: st.id.epoch, Digests: wanted}, records)
 
 	if err := o.change.lock(m.store); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // looked takes a page of alpha's mesh stream through the gate, and gets its records.
@@ -23,7 +24,7 @@ func (b *bench) looked() pulled {
 }
 
 // accepted is the rest of a page's way.
-func (b *bench) accepted(p pulled) (Code, error) {
+func (b *bench) accepted(p pulled) (protocol.Code, error) {
 	return b.beta.accept(p.origin, p.verifiedPage, b.beta.openRecords(p.origin, p.SignedPage, p.records))
 }
 
@@ -47,10 +48,10 @@ func TestAPageThatIsLateForItsStream(t *testing.T) {
 		b.origin.register("restored", 600)
 		made, err := b.alpha.publisher.page(directory.Mesh, 0, 100, false)
 		must(t, err)
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text); err != nil || code != CodeApplied {
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
-		if code, err := b.accepted(late); err != nil || code != CodeEpochOld {
+		if code, err := b.accepted(late); err != nil || code != protocol.CodeEpochOld {
 			t.Errorf("of an epoch that is over: %s %v", code, err)
 		}
 		b.origin.register("last", 600)
@@ -74,7 +75,7 @@ func TestAPageThatIsLateForItsStream(t *testing.T) {
 func TestRecordsThatAreLate(t *testing.T) {
 	withhold := func(b *bench, yes bool) {
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if yes && r.URL.Path == pathRecords {
+			if yes && r.URL.Path == protocol.PathRecords {
 				return nil
 			}
 			return body
@@ -112,7 +113,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			withhold(b, false)
 			o := b.beta.origin(alpha)
 			st, wanted := o.cur, b.origin.regs[rid].announced
-			records := b.beta.fetch(t.Context(), alpha, []name{nameOf(wanted)}, []node{b.giver()})
+			records := b.beta.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)}, []protocol.Node{b.giver()})
 			if len(records) != 1 {
 				t.Fatalf("%d records came", len(records))
 			}
@@ -156,7 +157,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 		}
 		b.origin.register("more", 600)
 		o := b.beta.origin(alpha)
-		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); codeOf(err) != CodeQuota {
+		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -168,25 +169,25 @@ func (tr *trio) ask() {
 	for _, r := range tr.origin.regs {
 		names = append(names, [2]directory.Hash{r.announced.H, r.announced.M})
 	}
-	body := string(namesRequest{Origin: alpha.Name(), Names: names}.bytes())
+	body := string(protocol.RecordsRequest{Origin: alpha.Name(), Names: names}.Bytes())
 	me := tr.g.cfg.Node.String()
 	for _, s := range []*site{tr.a, tr.b} {
 		for _, target := range []string{
-			pathHeads + "?origin=alpha.test", pathPages + "?origin=alpha.test&aud=mesh&since=0", pathPages + "?origin=alpha.test&aud=mesh&since=3&limit=1&wait=1",
-			pathPages + "?origin=alpha.test&aud=beta.test&since=0", pathPages + "?origin=alpha.test&aud=alpha.test&since=0",
+			protocol.PathHeads + "?origin=alpha.test", protocol.PathPages + "?origin=alpha.test&aud=mesh&since=0", protocol.PathPages + "?origin=alpha.test&aud=mesh&since=3&limit=1&wait=1",
+			protocol.PathPages + "?origin=alpha.test&aud=beta.test&since=0", protocol.PathPages + "?origin=alpha.test&aud=alpha.test&since=0",
 		} {
 			if w := s.ask(tr.Context(), me, "GET", target, ""); w.Code != http.StatusForbidden {
 				tr.Errorf("%s answers %d to %s", s.base, w.Code, target)
 			}
 		}
-		w := s.ask(tr.Context(), me, "POST", pathRecords, body)
+		w := s.ask(tr.Context(), me, "POST", protocol.PathRecords, body)
 		if s == tr.b && w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), `"record"`) {
 			tr.Errorf("%s answers %d: %s", s.base, w.Code, w.Body)
 		}
 	}
 	// Beta may have them, from alpha and as beta's other members do from beta.
 	for _, s := range []*site{tr.a, tr.b} {
-		w := s.ask(tr.Context(), nodeID(beta, 2).String(), "POST", pathRecords, body)
+		w := s.ask(tr.Context(), nodeID(beta, 2).String(), "POST", protocol.PathRecords, body)
 		if n := strings.Count(w.Body.String(), `"record"`); w.Code != http.StatusOK || n < 5 {
 			tr.Errorf("%s gives beta %d records: %d", s.base, n, w.Code)
 		}
@@ -268,12 +269,12 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr := newTrio(t)
 		tr.origin.list(beta, gamma)
 		tr.canary()
-		o, giver := tr.b.origin(alpha), node{alpha, tr.a.base}
+		o, giver := tr.b.origin(alpha), protocol.Node{Domain: alpha, Base: tr.a.base}
 		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
 		codes := make(chan int, 2)
 		for _, s := range []*site{tr.a, tr.b} {
 			go func() {
-				w := s.ask(t.Context(), tr.g.cfg.Node.String(), "GET", fmt.Sprintf("%s?origin=alpha.test&aud=mesh&wait=60&since=%d", pathPages, tr.origin.rev), "")
+				w := s.ask(t.Context(), tr.g.cfg.Node.String(), "GET", fmt.Sprintf("%s?origin=alpha.test&aud=mesh&wait=60&since=%d", protocol.PathPages, tr.origin.rev), "")
 				if strings.Contains(w.Body.String(), tr.signed(directory.TypePage)) {
 					t.Errorf("%s gave a page", s.base)
 				}

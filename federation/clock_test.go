@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // Pages that each claim to be a little more ahead don't carry an origin's clock
@@ -27,7 +28,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); codeOf(err) == CodeFuture {
+			if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) == protocol.CodeFuture {
 				refused++
 			}
 		}

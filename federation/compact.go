@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/protocol"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
@@ -60,18 +61,18 @@ func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 		return
 	}
 	if err := m.repull(ctx, o, f, st, n, weighs+compactSlack); err != nil {
-		m.cfg.Logger.Debug("can't renew a chain", "origin", o.domain.Name(), "node", n.base, "error", err)
+		m.cfg.Logger.Debug("can't renew a chain", "origin", o.domain.Name(), "node", n.Base, "error", err)
 	}
 }
 
 // repull gathers a fresh chain. An origin that goes on for ever fills no disk: most
 // is what the chain may weigh.
-func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n node, most uint64) error {
+func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n protocol.Node, most uint64) error {
 	if _, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.newSpare() }); err != nil {
 		return err
 	}
 	for since, weighs := uint64(0), uint64(0); ; {
-		text, err := m.getPage(ctx, n, o.domain, f.aud, since)
+		text, err := m.client.Page(ctx, n, o.domain, f.aud, since)
 		if err != nil {
 			return err
 		}
@@ -80,17 +81,17 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n nod
 		}
 		var p *verifiedPage
 		err = m.cfg.Panics.Run(contain.Page, func() (err error) {
-			_, p, err = m.openPage(sender{domain: n.domain}, text)
+			_, p, err = m.openPage(sender{domain: n.Domain}, text)
 			return err
 		})
 		if err != nil {
-			return m.refused(sender{domain: n.domain}, text, err)
+			return m.refused(sender{domain: n.Domain}, text, err)
 		}
 		if p.From != since || p.Audience != f.aud || p.Epoch != st.id.epoch {
 			return errGap
 		}
 		if p.To > o.since(f) { // new to the stream as well
-			if _, _, err := m.take(ctx, sender{domain: n.domain}, n, text); err != nil {
+			if _, _, err := m.take(ctx, sender{domain: n.Domain}, n, text); err != nil {
 				return err
 			}
 		}

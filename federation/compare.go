@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // What comparing may cost: pages of a chain are read at this pace for one origin,
@@ -84,7 +85,7 @@ func (m *Mesh) compare(o *origin, p *verifiedPage) error {
 		return err
 	}
 	if m.accuse(o, []string{other, p.text}, o.issued()) {
-		return &Refusal{CodeEquivocation, o.domain, errOffence}
+		return &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: o.domain, Err: errOffence}
 	}
 	return nil
 }
@@ -129,11 +130,11 @@ func (t *streamTx) pageOf(dialect directory.Dialect, r uint64) (comparedPage, er
 	if err := unmarshal(v, &stored); err != nil {
 		return comparedPage{}, err
 	}
-	parts, err := splitJWS(stored.JWS)
+	parts, err := protocol.SplitJWS(stored.JWS)
 	if err != nil {
 		return comparedPage{}, errStore
 	}
-	page, err := dialect.ParsePage(parts.payload)
+	page, err := dialect.ParsePage(parts.Payload)
 	if errors.Is(err, directory.ErrUnsupported) { // a later release took it, which ran here before
 		return comparedPage{text: stored.JWS, to: binary.BigEndian.Uint64(k)}, nil
 	}
@@ -233,19 +234,19 @@ func (m *Mesh) crossDomains(ctx context.Context, o *origin, since, upTo uint64) 
 	return reached, asked == min(crossDomains, len(others))
 }
 
-func (m *Mesh) notCompared(o *origin, n node, err error) {
-	m.cfg.Logger.Debug("can't compare with another", "origin", o.domain.Name(), "node", n.base, "error", err)
+func (m *Mesh) notCompared(o *origin, n protocol.Node, err error) {
+	m.cfg.Logger.Debug("can't compare with another", "origin", o.domain.Name(), "node", n.Base, "error", err)
 }
 
 // siblings returns up to n other nodes of the own domain, in random order.
-func (m *Mesh) siblings(n int) (some []node) {
+func (m *Mesh) siblings(n int) (some []protocol.Node) {
 	if m.cfg.Siblings == nil {
 		return nil
 	}
 	bases := slices.Clone(m.cfg.Siblings())
 	rand.Shuffle(len(bases), func(i, j int) { bases[i], bases[j] = bases[j], bases[i] })
 	for _, base := range bases[:min(n, len(bases))] {
-		some = append(some, node{m.cfg.Domain, base})
+		some = append(some, protocol.Node{Domain: m.cfg.Domain, Base: base})
 	}
 	return some
 }
@@ -277,9 +278,9 @@ func (o *origin) seen(f *feed) (s seen) {
 // crossCheck compares what the node n has of a stream between two revisions with what
 // is here, and of the mesh's its origin's key document. It returns how far it came, and
 // whether that is all, or as much as is compared at a time.
-func (m *Mesh) crossCheck(ctx context.Context, o *origin, f *feed, n node, since, upTo uint64) (reached uint64, whole bool, err error) {
+func (m *Mesh) crossCheck(ctx context.Context, o *origin, f *feed, n protocol.Node, since, upTo uint64) (reached uint64, whole bool, err error) {
 	for pages, size := 0, 0; since < upTo && pages < crossPages && size < crossSize; pages++ {
-		text, err := m.getPage(ctx, n, o.domain, f.aud, since)
+		text, err := m.client.Page(ctx, n, o.domain, f.aud, since)
 		if err != nil || text == "" {
 			return since, false, err
 		}
@@ -302,20 +303,20 @@ func (m *Mesh) crossCheck(ctx context.Context, o *origin, f *feed, n node, since
 // key that is listed no longer is shown to nobody, but it may be one half of a
 // contradiction; the court checks who signed it. One by a key that is revoked convicts
 // nobody, and hides nothing that comes after it.
-func (m *Mesh) crossPage(ctx context.Context, o *origin, n node, text string) (to uint64, err error) {
-	p, _, err := m.take(ctx, sender{domain: n.domain}, n, text)
+func (m *Mesh) crossPage(ctx context.Context, o *origin, n protocol.Node, text string) (to uint64, err error) {
+	p, _, err := m.take(ctx, sender{domain: n.Domain}, n, text)
 	if err == nil {
 		return p.To, nil
 	}
-	code := codeOf(err)
+	code := protocol.CodeOf(err)
 	var old *verifiedPage
 	m.cfg.Panics.Do(contain.Page, func() { old = m.oldPage(o, text) })
 	switch {
 	case old == nil || m.cfg.Court == nil:
 		return 0, err
-	case code == CodeKeyRevoked:
+	case code == protocol.CodeKeyRevoked:
 		return old.To, nil
-	case code != CodeKeyUnknown:
+	case code != protocol.CodeKeyUnknown:
 		return 0, err
 	}
 
@@ -332,13 +333,13 @@ func (m *Mesh) crossPage(ctx context.Context, o *origin, n node, text string) (t
 
 // keysFor asks who was told something for the key document that it was told with,
 // where none that this node was told lists that key.
-func (m *Mesh) keysFor(ctx context.Context, o *origin, n node, kid string) []string {
+func (m *Mesh) keysFor(ctx context.Context, o *origin, n protocol.Node, kid string) []string {
 	if o.issuedFor(kid) != "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := m.get(ctx, n, pathKeys, url.Values{"origin": {o.domain.Name()}, "key": {kid}}, maxKeys)
+	text, err := m.client.Get(ctx, n, protocol.PathKeys, url.Values{"origin": {o.domain.Name()}, "key": {kid}}, protocol.MaxKeys)
 	if err != nil {
 		m.notCompared(o, n, err)
 		return nil

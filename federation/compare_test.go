@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // What an origin says of a revision that is here is compared with what it said when that
@@ -85,7 +86,7 @@ func TestComparingIsBounded(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 			b.pull()
 		}
-		self := node{beta, b.beta.base}
+		self := protocol.Node{Domain: beta, Base: b.beta.base}
 		o := b.beta.origin(alpha)
 		must(t, b.beta.askHead(t.Context(), o, b.giver()))
 		upTo := o.since(&o.feed)

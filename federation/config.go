@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -116,8 +117,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("federation: Dir is missing")
 	case c.Source == nil || c.Keys == nil || c.View == nil || c.Peerings == nil || c.Client == nil:
 		return c, errors.New("federation: Source, Keys, View, Peerings and Client are required")
-	case c.LongPoll < 0 || c.LongPoll > maxWait:
-		return c, fmt.Errorf("federation: LongPoll is %s; at most %s", c.LongPoll, maxWait)
+	case c.LongPoll < 0 || c.LongPoll > protocol.MaxWait:
+		return c, fmt.Errorf("federation: LongPoll is %s; at most %s", c.LongPoll, protocol.MaxWait)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

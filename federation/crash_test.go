@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -77,7 +78,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	}
 	b.reopen(t)
 	told := chronicle{dir}
-	o, n, rng := b.origin(alpha), node{alpha, source.base}, rand.New(rand.NewPCG(1, 1))
+	o, n, rng := b.origin(alpha), protocol.Node{Domain: alpha, Base: source.base}, rand.New(rand.NewPCG(1, 1))
 	for i := range agents { // a first sync of several pages, three of them at a time in hand
 		origin.register(fmt.Sprint("first-", i), 86400)
 	}
@@ -97,7 +98,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 			origin.happens(rng)
 		}
 		for _, f := range o.feeds() {
-			told.write(t, origin, f.aud, maxDigests)
+			told.write(t, origin, f.aud, protocol.MaxDigests)
 			if f == &o.feed {
 				must(t, b.askHead(t.Context(), o, n))
 			}
@@ -238,8 +239,8 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	if o == nil {
 		return // killed before it knew anybody
 	}
-	must(t, b.askHead(t.Context(), o, node{alpha, source.base}))
-	must(t, b.pullAll(t.Context(), o, &o.feed, node{alpha, source.base}, endless(t.Context())))
+	must(t, b.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
+	must(t, b.pullAll(t.Context(), o, &o.feed, protocol.Node{Domain: alpha, Base: source.base}, endless(t.Context())))
 	if shown := b.shown(alpha); len(shown) < 5 {
 		t.Errorf("fsync %d: %d of 5 are shown after it goes on", n, len(shown))
 	}

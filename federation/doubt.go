@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
@@ -62,8 +63,8 @@ func (m *Mesh) doubt(o *origin, doc *directory.KeyDocument) error {
 		return nil
 	}
 
-	parts, _ := splitJWS(o.newestHead())
-	bad := revoked[kidOf(parts.header)]
+	parts, _ := protocol.SplitJWS(o.newestHead())
+	bad := revoked[protocol.KeyIDOf(parts.Header)]
 	for _, f := range o.feeds() {
 		for _, st := range []*stream{f.cur, f.next} {
 			if st == nil || bad {
@@ -270,7 +271,7 @@ func (s *store) chainAfter(id streamID, after uint64, limit int, revoked map[str
 			if err := unmarshal(v, &p); err != nil {
 				return err
 			}
-			if parts, err := splitJWS(p.JWS); err != nil || revoked[kidOf(parts.header)] {
+			if parts, err := protocol.SplitJWS(p.JWS); err != nil || revoked[protocol.KeyIDOf(parts.Header)] {
 				return errRests
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A thief has one of alpha's signing keys, and says what it likes.
@@ -30,7 +31,7 @@ func (th *thief) says(change func(*directory.SignedPage)) {
 		p.From, p.Digests = th.beta.origin(alpha).since(&th.beta.origin(alpha).feed), nil
 		change(p)
 	}))
-	if _, code, err := th.beta.take(th.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != CodeApplied {
+	if _, code, err := th.beta.take(th.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
 		th.Fatal(code, err)
 	}
 }
@@ -45,7 +46,7 @@ func (th *thief) revoke() {
 // asAnnounced checks that beta shows what alpha announces, and holds nothing else.
 func (th *thief) asAnnounced() {
 	th.Helper()
-	ds, _, _ := th.origin.Digests(directory.Mesh, 0, maxDigests)
+	ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
 	shown, live := th.beta.shown(alpha), 0
 	for _, d := range ds {
 		if !d.Live() {
@@ -76,7 +77,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			}
 			th.pull()
 			honest, _ := th.alpha.keys.Sign(directory.TypePage, th.page(nil))
-			ds, _, _ := th.origin.Digests(directory.Mesh, 0, maxDigests)
+			ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
 			th.says(func(p *directory.SignedPage) {
 				longer, made := ds[1], ds[2]
 				longer.Op, longer.Revision, longer.Deadline = directory.OpRenew, p.At+1, maxTime
@@ -95,7 +96,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			if restarts {
 				th.beta.reopen(t)
 			}
-			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != CodeOld {
+			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 			if n := len(th.beta.shown(alpha)); n != 4 {
@@ -106,7 +107,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			th.origin.register("last", 3600)
 			th.pull()
 			th.asAnnounced()
-			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != CodeOld {
+			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
 				t.Error("an old page after all", code, err)
 			}
 		})
@@ -140,7 +141,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			remembers := func(when string) {
 				th.Helper()
 				th.beta.reopen(t)
-				if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), before); err != nil || code != CodeOld {
+				if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), before); err != nil || code != protocol.CodeOld {
 					t.Errorf("%s: a page from before the revocation: %v %v", when, code, err)
 				}
 				if th.beta.shown(alpha)[gone] != nil {
@@ -150,7 +151,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			remembers("before anything came")
 			ds, to, at := th.origin.Digests(directory.Mesh, 0, 2)
 			some, _ := th.alpha.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Digests, p.To, p.At = ds, to, at }))
-			if _, code, err := th.beta.take(t.Context(), sender{domain: alpha}, th.giver(), some); err != nil || code != CodeApplied {
+			if _, code, err := th.beta.take(t.Context(), sender{domain: alpha}, th.giver(), some); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
 			remembers("half way")
@@ -190,7 +191,7 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		}
 		th.revoke()
 		for _, text := range before {
-			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), text); code != CodeOld && codeOf(err) != CodeEpochOld {
+			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), text); code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 		}
@@ -219,7 +220,7 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		}
 		gossips := func(k *keyring, change func(*directory.SignedPage)) {
 			text, _ := k.Sign(directory.TypePage, th.page(change))
-			th.beta.open(t.Context(), o, pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + text})
+			th.beta.open(t.Context(), o, pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
 		}
 		gossips(th.keys, func(p *directory.SignedPage) { p.To, p.At = math.MaxUint64, math.MaxUint64 })
 		if compares(); o.passedOn.Revision != math.MaxUint64 {
@@ -252,7 +253,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 			th.origin.register(fmt.Sprint("agent-", i), 3600)
 		}
 		th.pull()
-		ds, _, _ := th.origin.Digests(directory.Mesh, 0, maxDigests)
+		ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
 		th.says(func(p *directory.SignedPage) {
 			for i, d := range ds {
 				p.Digests = append(p.Digests, directory.Digest{RID: d.RID, Revision: p.At + uint64(i) + 1, Op: directory.OpEnd, H: directory.Hash{1}})
@@ -271,7 +272,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.asAnnounced()
 		th.origin.register("one too many", 3600)
 		o := th.beta.origin(alpha)
-		if err := th.beta.pullAll(t.Context(), o, &o.feed, th.giver(), endless(t.Context())); codeOf(err) != CodeQuota {
+		if err := th.beta.pullAll(t.Context(), o, &o.feed, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
 	})
@@ -295,7 +296,7 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 			} else {
 				time.Sleep(time.Minute)
 				text, _ := th.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Epoch, p.At = p.Epoch+1, p.At+1 }))
-				if _, code, err := th.beta.take(t.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != CodeApplied {
+				if _, code, err := th.beta.take(t.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
 					t.Fatal(code, err)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A node that stops in the middle of a new epoch's first pull goes on with it,
@@ -24,23 +25,23 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		b.origin.epoch = uint64(time.Now().Unix())
 		b.origin.listKeys(nil, b.alpha.keys)
-		for i := range maxDigests + 10 {
+		for i := range protocol.MaxDigests + 10 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 		}
 		if err := b.beta.askHead(t.Context(), o, b.giver()); err != nil {
 			t.Fatal(err)
 		}
-		text, err := b.beta.getPage(t.Context(), b.giver(), alpha, directory.Mesh, 0)
+		text, err := b.beta.client.Page(t.Context(), b.giver(), alpha, directory.Mesh, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != CodeApplied || p.To == p.At {
+		if p, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied || p.To == p.At {
 			t.Fatal(code, err)
 		}
 		b.beta.reopen(t)
 		b.pull()
-		if n := len(b.beta.shown(alpha)); n != maxDigests+10 {
-			t.Errorf("%d of %d are shown", n, maxDigests+10)
+		if n := len(b.beta.shown(alpha)); n != protocol.MaxDigests+10 {
+			t.Errorf("%d of %d are shown", n, protocol.MaxDigests+10)
 		}
 	})
 }
@@ -64,7 +65,7 @@ func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 		b.beta.reopen(t)
 		page := &directory.SignedPage{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: at, At: at, IssuedAt: time.Now().Unix()}
 		late, _ := b.alpha.keys.Sign(directory.TypePage, page.Payload())
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late); codeOf(err) != CodeEpochOld {
+		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

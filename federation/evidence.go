@@ -13,6 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -247,7 +248,7 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 	if err == nil {
 		fresh, err = m.convict(evidence, true)
 	}
-	if err != nil && m.refusals.allow(CodeEquivocation, o.domain) {
+	if err != nil && m.refusals.allow(protocol.CodeEquivocation, o.domain) {
 		m.cfg.Logger.Warn("what an origin signed differs, and is no evidence", "origin", o.domain.Name(), "error", err)
 	}
 	return fresh
@@ -287,7 +288,7 @@ func (m *Mesh) judgeEvidence(evidence []byte, news bool) (fresh bool, err error)
 	o.convicted = true
 	o.mu.Unlock()
 	m.noteFrozen()
-	m.counted(o, CodeEquivocation)
+	m.counted(o, protocol.CodeEquivocation)
 	m.cfg.Logger.Error("a peer contradicts itself and is frozen; its evidence is kept", "peer", o.domain.Name(), "evidence", v.ID)
 	return true, nil
 }

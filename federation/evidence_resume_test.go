@@ -14,6 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A node that stops between its writing new evidence and its removing the oldest takes
@@ -143,7 +144,7 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
-		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.counts.of(alpha)[CodeEquivocation] != 1 {
+		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.counts.of(alpha)[protocol.CodeEquivocation] != 1 {
 			t.Errorf("frozen: %v", frozen)
 		}
 		must(t, b.beta.freeze(t.Context(), b.beta.cases.open()[0]))

@@ -163,6 +163,6 @@ func (m *Mesh) pullPrivate(ctx context.Context, o *origin) {
 		o.complain(err)
 	} else if err != nil && ctx.Err() == nil {
 		o.failed(&o.private, err)
-		m.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.domain.Name(), "node", n.base, "error", err)
+		m.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.domain.Name(), "node", n.Base, "error", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -150,7 +151,7 @@ func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
 		b.alpha.self.start = func() time.Time { return time.Now().Add(50 * time.Second) }
 		b.origin.register("agent", 60)
 		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.IssuedAt += 50 }))
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != CodeApplied {
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		time.Sleep(30 * time.Second)
@@ -179,7 +180,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		}
 		bad := 0
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
-			if to != b.alpha.base || r.URL.Path != pathRecords {
+			if to != b.alpha.base || r.URL.Path != protocol.PathRecords {
 				return body
 			}
 			bad++
@@ -196,7 +197,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 			t.Fatalf("shown by a bad record: %+v", e)
 		}
 		p := b.beta.Peers()[0]
-		if p.Pending != 1 || p.Watermark != b.origin.rev || p.Received[CodeRecord] == 0 {
+		if p.Pending != 1 || p.Watermark != b.origin.rev || p.Received[protocol.CodeRecord] == 0 {
 			t.Fatalf("the page was held up, or nothing counted: %+v", p)
 		}
 		if at, _ := b.beta.Position(alpha); at.Revision >= b.origin.regs[rid].announced.Revision {
@@ -231,13 +232,13 @@ func TestARecordThatContradictsItsPageIsNotShown(t *testing.T) {
 			d := o.regs[first].announced
 			o.rev++
 			o.announce(second, o.regs[second], directory.Digest{Op: directory.OpPut, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime})
-			o.named[nameOf(d)] = o.regs[first]
+			o.named[protocol.NameOf(d)] = o.regs[first]
 		})
 		b.pull()
 		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[first] == nil {
 			t.Fatalf("%v", shown)
 		}
-		if p := b.beta.Peers()[0]; p.Pending != 0 || p.Received[CodeRecord] != 1 || p.Records != 1 {
+		if p := b.beta.Peers()[0]; p.Pending != 0 || p.Received[protocol.CodeRecord] != 1 || p.Records != 1 {
 			t.Fatalf("%+v", p)
 		}
 	})
@@ -256,7 +257,7 @@ func TestAnUnknownKindIsKeptAndNotShown(t *testing.T) {
 		})
 		b.pull()
 		p := b.beta.Peers()[0]
-		if len(b.beta.shown(alpha)) != 0 || p.Entries != 1 || p.Pending != 0 || p.Received[CodeRecord] != 0 {
+		if len(b.beta.shown(alpha)) != 0 || p.Entries != 1 || p.Pending != 0 || p.Received[protocol.CodeRecord] != 0 {
 			t.Fatalf("%+v", p)
 		}
 		if _, err := b.beta.Record(t.Context(), alpha, rid); err != nil {
@@ -289,7 +290,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		}
 		gone := func(d directory.Digest) {
 			t.Helper()
-			if r, err := b.beta.storedRecord(b.beta.origin(alpha).shownStream(directory.Mesh), nameOf(d)); r != nil || err != nil {
+			if r, err := b.beta.storedRecord(b.beta.origin(alpha).shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
 				t.Fatalf("on disk: %+v %v", r, err)
 			}
 		}
@@ -363,7 +364,7 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 			t.Fatalf("left: %v %v %v %v %v", streams, origins, b.beta.Peers(), err, err2)
 		}
 		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); codeOf(err) != CodeOriginUnknown {
+		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			t.Fatalf("heard: %v", err)
 		}
 	})
@@ -384,7 +385,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			g.put(rid, r, at)
 		})
 		b.pull()
-		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, node{gamma, sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
@@ -393,7 +394,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			}
 		}
 		g.remove(rid)
-		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, node{gamma, sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {
@@ -435,10 +436,10 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 			}
 			return made.text
 		}
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed))); err != nil || code != CodeGap {
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed))); err != nil || code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
 		}
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != CodeApplied {
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		if len(b.beta.shown(alpha)) != 6 {
@@ -458,7 +459,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 		}
 		page := &directory.SignedPage{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: 50, At: 50, IssuedAt: time.Now().Unix()}
 		late, _ := b.alpha.keys.Sign(directory.TypePage, page.Payload())
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late); codeOf(err) != CodeEpochOld {
+		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // Requirement: FORM-002
@@ -69,11 +70,11 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 // writtenFormat returns the number of the format of a signed structure.
 func writtenFormat(t *testing.T, text string) string {
 	t.Helper()
-	parts, err := splitJWS(text)
+	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, number, _ := strings.Cut(string(parts.payload), `{"v":`)
+	_, number, _ := strings.Cut(string(parts.Payload), `{"v":`)
 	number, _, _ = strings.Cut(number, ",")
 
 	return number

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -67,7 +68,7 @@ func newBench(t *testing.T, change func(*Config)) *bench {
 }
 
 // giver is the node that beta asks.
-func (b *bench) giver() node { return node{alpha, b.alpha.base} }
+func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base: b.alpha.base} }
 
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
@@ -79,7 +80,7 @@ func (b *bench) pull() {
 
 // page returns a page that alpha could have signed, changed.
 func (b *bench) page(change func(*directory.SignedPage)) []byte {
-	ds, to, at := b.origin.Digests(directory.Mesh, 0, maxDigests)
+	ds, to, at := b.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
 	p := &directory.SignedPage{Issuer: alpha, Epoch: b.origin.epoch, Audience: directory.Mesh, From: 0, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds}
 	if change != nil {
 		change(p)
@@ -90,7 +91,7 @@ func (b *bench) page(change func(*directory.SignedPage)) []byte {
 // Requirement: MESH-017
 func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 	type message struct {
-		code Code
+		code protocol.Code
 		text func(b *bench) string
 	}
 	signed := func(change func(*directory.SignedPage)) func(b *bench) string {
@@ -111,44 +112,44 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]message{
-		"too large":           {CodeFormat, signed(listing(6 * maxDigests))},
-		"too many digests":    {CodeJSON, signed(listing(maxDigests + 1))},
-		"no JWS":              {CodeFormat, func(*bench) string { return "a.b" }},
-		"a line end":          {CodeFormat, func(b *bench) string { return strings.Replace(signed(nil)(b), ".", "\n.", 1) }},
-		"padding":             {CodeFormat, func(b *bench) string { return signed(nil)(b) + "==" }},
-		"spare bits":          {CodeFormat, func(b *bench) string { return spareBits(signed(nil)(b)) }},
-		"alg none":            {CodeHeader, headed(`{"alg":"none","typ":"adpage+jws","kid":"KID"}`)},
-		"another typ":         {CodeHeader, headed(`{"alg":"EdDSA","typ":"adhead+jws","kid":"KID"}`)},
-		"a further member":    {CodeHeader, headed(`{"alg":"EdDSA","typ":"adpage+jws","kid":"KID","crit":[]}`)},
-		"a member twice":      {CodeHeader, headed(`{"alg":"EdDSA","alg":"EdDSA","typ":"adpage+jws","kid":"KID"}`)},
-		"another order":       {CodeHeader, headed(`{"typ":"adpage+jws","alg":"EdDSA","kid":"KID"}`)},
-		"white space":         {CodeJSON, paid(func(s string) string { return s + " " })},
-		"another case":        {CodeJSON, paid(func(s string) string { return strings.Replace(s, `"at"`, `"At"`, 1) })},
-		"a twin":              {CodeJSON, paid(func(s string) string { return strings.Replace(s, `"v":1`, `"v":1,"v":1`, 1) })},
-		"no range":            {CodeJSON, signed(func(p *directory.SignedPage) { p.To = p.From })},
-		"out of order":        {CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
-		"no time":             {CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0].Deadline = 1 << 50 })},
-		"issued too early":    {CodeJSON, signed(func(p *directory.SignedPage) { p.IssuedAt = -1 })},
-		"issued at no time":   {CodeJSON, signed(func(p *directory.SignedPage) { p.IssuedAt = maxTime + 1 })},
-		"an epoch at no time": {CodeJSON, signed(func(p *directory.SignedPage) { p.Epoch = maxTime + 1 })},
-		"a stranger": {CodeOriginUnknown, signed(func(p *directory.SignedPage) {
+		"too large":           {protocol.CodeFormat, signed(listing(6 * protocol.MaxDigests))},
+		"too many digests":    {protocol.CodeJSON, signed(listing(protocol.MaxDigests + 1))},
+		"no JWS":              {protocol.CodeFormat, func(*bench) string { return "a.b" }},
+		"a line end":          {protocol.CodeFormat, func(b *bench) string { return strings.Replace(signed(nil)(b), ".", "\n.", 1) }},
+		"padding":             {protocol.CodeFormat, func(b *bench) string { return signed(nil)(b) + "==" }},
+		"spare bits":          {protocol.CodeFormat, func(b *bench) string { return spareBits(signed(nil)(b)) }},
+		"alg none":            {protocol.CodeHeader, headed(`{"alg":"none","typ":"adpage+jws","kid":"KID"}`)},
+		"another typ":         {protocol.CodeHeader, headed(`{"alg":"EdDSA","typ":"adhead+jws","kid":"KID"}`)},
+		"a further member":    {protocol.CodeHeader, headed(`{"alg":"EdDSA","typ":"adpage+jws","kid":"KID","crit":[]}`)},
+		"a member twice":      {protocol.CodeHeader, headed(`{"alg":"EdDSA","alg":"EdDSA","typ":"adpage+jws","kid":"KID"}`)},
+		"another order":       {protocol.CodeHeader, headed(`{"typ":"adpage+jws","alg":"EdDSA","kid":"KID"}`)},
+		"white space":         {protocol.CodeJSON, paid(func(s string) string { return s + " " })},
+		"another case":        {protocol.CodeJSON, paid(func(s string) string { return strings.Replace(s, `"at"`, `"At"`, 1) })},
+		"a twin":              {protocol.CodeJSON, paid(func(s string) string { return strings.Replace(s, `"v":1`, `"v":1,"v":1`, 1) })},
+		"no range":            {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.To = p.From })},
+		"out of order":        {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
+		"no time":             {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0].Deadline = 1 << 50 })},
+		"issued too early":    {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.IssuedAt = -1 })},
+		"issued at no time":   {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.IssuedAt = maxTime + 1 })},
+		"an epoch at no time": {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.Epoch = maxTime + 1 })},
+		"a stranger": {protocol.CodeOriginUnknown, signed(func(p *directory.SignedPage) {
 			p.Issuer = nodeID(alpha, 1).TrustDomain()
 			p.Audience = directory.Only(gamma)
 		})},
-		"another's issuer": {CodeKeyUnknown, signed(func(p *directory.SignedPage) { p.Issuer = gamma })},
-		"an unknown key": {CodeKeyUnknown, func(b *bench) string {
+		"another's issuer": {protocol.CodeKeyUnknown, signed(func(p *directory.SignedPage) { p.Issuer = gamma })},
+		"an unknown key": {protocol.CodeKeyUnknown, func(b *bench) string {
 			s, _ := newKeyring(alpha, "else", b.origin).Sign(directory.TypePage, b.page(nil))
 			return s
 		}},
-		"a revoked key": {CodeKeyRevoked, func(b *bench) string {
+		"a revoked key": {protocol.CodeKeyRevoked, func(b *bench) string {
 			s, _ := newKeyring(alpha, "lost", b.origin).Sign(directory.TypePage, b.page(nil))
 			return s
 		}},
-		"another signature": {CodeSignature, func(b *bench) string { return flipped(signed(nil)(b)) }},
-		"too much":          {CodeQuota, func(b *bench) string { b.origin.register("more", 600); return signed(nil)(b) }},
-		"an epoch before":   {CodeEpochOld, signed(func(p *directory.SignedPage) { p.Epoch-- })},
-		"of the future":     {CodeFuture, signed(func(p *directory.SignedPage) { p.IssuedAt += 600 })},
-		"a future epoch":    {CodeFuture, signed(func(p *directory.SignedPage) { p.Epoch += 1 << 20 })},
+		"another signature": {protocol.CodeSignature, func(b *bench) string { return flipped(signed(nil)(b)) }},
+		"too much":          {protocol.CodeQuota, func(b *bench) string { b.origin.register("more", 600); return signed(nil)(b) }},
+		"an epoch before":   {protocol.CodeEpochOld, signed(func(p *directory.SignedPage) { p.Epoch-- })},
+		"of the future":     {protocol.CodeFuture, signed(func(p *directory.SignedPage) { p.IssuedAt += 600 })},
+		"a future epoch":    {protocol.CodeFuture, signed(func(p *directory.SignedPage) { p.Epoch += 1 << 20 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -173,28 +174,28 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		must(t, b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()))
-		take := func() Code {
+		take := func() protocol.Code {
 			made, err := b.alpha.publisher.page(directory.Mesh, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed), 10, false)
 			must(t, err)
 			_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text)
 			if err != nil {
-				return codeOf(err)
+				return protocol.CodeOf(err)
 			}
 			return code
 		}
 		b.beta.origin(alpha).announced.AllowN(time.Now(), originBurst-2)
 		b.origin.register("one", 600)
 		b.origin.register("two", 600)
-		if code := take(); code != CodeApplied {
+		if code := take(); code != protocol.CodeApplied {
 			t.Fatalf("within its rate: %s", code)
 		}
 		b.origin.register("three", 600)
-		if code := take(); code != CodeQuota {
+		if code := take(); code != protocol.CodeQuota {
 			t.Fatalf("beyond its rate: %s", code)
 		}
 		must(t, b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()))
 		time.Sleep(time.Second)
-		if code := take(); code != CodeApplied || len(b.beta.shown(alpha)) != 3 {
+		if code := take(); code != protocol.CodeApplied || len(b.beta.shown(alpha)) != 3 {
 			t.Errorf("a second later: %s", code)
 		}
 	})
@@ -223,18 +224,18 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		made, err := b.alpha.publisher.page(directory.Only(beta), 0, 10, false)
 		must(t, err)
-		code := func(from sender) Code {
+		code := func(from sender) protocol.Code {
 			_, _, err := b.beta.take(t.Context(), from, b.giver(), made.text)
-			return codeOf(err)
+			return protocol.CodeOf(err)
 		}
-		if c := code(sender{domain: alpha, pushed: true}); c != CodeOriginUnknown {
+		if c := code(sender{domain: alpha, pushed: true}); c != protocol.CodeOriginUnknown {
 			t.Errorf("a private page that is pushed: %q", c)
 		}
 		o := b.beta.origin(alpha)
 		o.mu.Lock()
 		o.convicted = true
 		o.mu.Unlock()
-		if c := code(sender{domain: alpha}); c != CodeOriginUnknown {
+		if c := code(sender{domain: alpha}); c != protocol.CodeOriginUnknown {
 			t.Errorf("a page of an origin that is frozen: %q", c)
 		}
 		o.mu.Lock()
@@ -263,7 +264,7 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 		for _, text := range []string{newer, older} {
 			must(t, b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text))
 		}
-		if o := b.beta.origin(alpha); !o.holds(newer) || b.beta.counts.of(alpha)[CodeOld] != 1 {
+		if o := b.beta.origin(alpha); !o.holds(newer) || b.beta.counts.of(alpha)[protocol.CodeOld] != 1 {
 			t.Errorf("the older head is held; %v", b.beta.counts.of(alpha))
 		}
 	})
@@ -324,17 +325,17 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 }
 
 // refuse hands beta a message that must change nothing but its code's counter.
-func refuse(b *bench, code Code, text string) {
+func refuse(b *bench, code protocol.Code, text string) {
 	b.Helper()
 	time.Sleep(time.Second) // a line a second and code
 	disk, shown, logged := b.beta.bytes(b.T), len(b.beta.shown(alpha)), b.log.n.Load()
 	counts := &b.beta.refusing
-	if code == CodeQuota { // is the origin's, whoever brings its pages
+	if code == protocol.CodeQuota { // is the origin's, whoever brings its pages
 		counts = &b.beta.counts
 	}
 	counted := counts.of(alpha)[code]
 	_, got, err := b.beta.take(b.Context(), sender{domain: alpha}, b.giver(), text)
-	var r *Refusal
+	var r *protocol.Refusal
 	if !errors.As(err, &r) || r.Code != code || got != "" {
 		b.Fatalf("%q %v, and not %s: %s", got, err, code, text)
 	}
@@ -369,16 +370,16 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 		b.origin.register("one", 600)
 		large, _ := b.alpha.keys.Sign(directory.TypePage, b.page(listing(200)))
 		b.beta.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
-		if b.beta.refusing.of(gamma)[CodeFormat] != 1 || len(b.beta.origin(alpha).mail) != 0 {
+		if b.beta.refusing.of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origin(alpha).mail) != 0 {
 			t.Fatalf("a message over the bound: %v", b.beta.refusing.of(gamma))
 		}
 		text := string(b.page(nil)) // no JWS: only that it is looked at matters
 		refused := func(n int, from spiffeid.TrustDomain) uint64 {
-			before := b.beta.refusing.of(from)[CodeRate]
+			before := b.beta.refusing.of(from)[protocol.CodeRate]
 			for range n {
 				b.beta.route(pushed{sender{domain: from, pushed: true}, "p" + text})
 			}
-			return b.beta.refusing.of(from)[CodeRate] - before
+			return b.beta.refusing.of(from)[protocol.CodeRate] - before
 		}
 		if refused(senderBurst, gamma) != 0 {
 			t.Fatal("refused within its rate")
@@ -410,10 +411,10 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.text)
-		if err != nil || code != CodeGap || len(b.beta.shown(alpha)) != 0 {
+		if err != nil || code != protocol.CodeGap || len(b.beta.shown(alpha)) != 0 {
 			t.Fatalf("%s %v", code, err)
 		}
-		if p := b.beta.Peers()[0]; p.Domain != alpha || p.Received[CodeGap] != 1 {
+		if p := b.beta.Peers()[0]; p.Domain != alpha || p.Received[protocol.CodeGap] != 1 {
 			t.Fatalf("%+v", p)
 		}
 		b.pull()
@@ -422,7 +423,7 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		}
 		disk := b.beta.bytes(t)
 		_, code, err = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.text)
-		if err != nil || code != CodeOld || b.beta.bytes(t) != disk || b.beta.counts.of(alpha)[CodeOld] != 1 {
+		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk || b.beta.counts.of(alpha)[protocol.CodeOld] != 1 {
 			t.Fatalf("%s %v", code, err)
 		}
 	})

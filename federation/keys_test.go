@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -46,8 +47,8 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 		relayed := make(chan string, 1)
 		go func() {
 			had := directory.FormatIndex(alpha, b.beta.keysIssue(alpha))
-			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", pathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+had, "")
-			relayed <- w.Header().Get(headerKeys)
+			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+had, "")
+			relayed <- w.Header().Get(protocol.HeaderKeys)
 		}()
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -85,7 +86,7 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 		var withheld atomic.Bool
 		var asked atomic.Int32
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if strings.HasSuffix(r.URL.Path, pathKeys) && withheld.Load() {
+			if strings.HasSuffix(r.URL.Path, protocol.PathKeys) && withheld.Load() {
 				asked.Add(1)
 				return []byte(old)
 			}
@@ -124,9 +125,9 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 		asked := 0
 		b.beta.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
 			return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-				if strings.HasSuffix(r.URL.Path, pathPages) && r.URL.Query().Has("wait") {
+				if strings.HasSuffix(r.URL.Path, protocol.PathPages) && r.URL.Query().Has("wait") {
 					asked++
-					return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Header: http.Header{headerKeys: {"alpha.test=0.0"}}}, nil
+					return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Header: http.Header{protocol.HeaderKeys: {"alpha.test=0.0"}}}, nil
 				}
 				return b.world.roundTrip(b.beta, r)
 			})}
@@ -185,10 +186,10 @@ func TestANodeThatTakesUpItsKeyDocumentLate(t *testing.T) {
 			b := newBench(t, nil)
 			ring := &lateRing{keyring: b.alpha.keys, has: b.origin.KeyDocument()}
 			b.alpha.Mesh.cfg.Keys = ring
-			target := pathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=9&keys=" + directory.FormatIndex(alpha, issueOf(ring.has))
+			target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=9&keys=" + directory.FormatIndex(alpha, issueOf(ring.has))
 			told := make(chan string, 1)
 			go func() {
-				told <- b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", target, "").Header().Get(headerKeys)
+				told <- b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", target, "").Header().Get(protocol.HeaderKeys)
 			}()
 			synctest.Wait()
 			ring.catchUp(after)
@@ -211,7 +212,7 @@ func TestANodeThatTakesUpItsKeyDocumentLate(t *testing.T) {
 
 // intercept has a function answer what beta asks, unless that returns nil twice.
 func (b *bench) intercept(f func(*http.Request) (*http.Response, error)) {
-	b.beta.Mesh.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
+	b.beta.Mesh.client.HTTP = func(spiffeid.TrustDomain) *http.Client {
 		return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			if res, err := f(r); res != nil || err != nil {
 				return res, err
@@ -253,7 +254,7 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 		b.pull()
 		var fails atomic.Bool
 		b.intercept(func(r *http.Request) (*http.Response, error) {
-			if fails.Load() && strings.HasSuffix(r.URL.Path, pathKeys) {
+			if fails.Load() && strings.HasSuffix(r.URL.Path, protocol.PathKeys) {
 				return nil, errCut
 			}
 			return nil, nil
@@ -293,17 +294,17 @@ func TestKeyDocumentsHoldPagesUpForAMoment(t *testing.T) {
 			b.origin.register("agent", 600)
 			b.pull()
 			b.intercept(func(r *http.Request) (*http.Response, error) {
-				if strings.HasSuffix(r.URL.Path, pathKeys) {
+				if strings.HasSuffix(r.URL.Path, protocol.PathKeys) {
 					return answer(r)
 				}
 				return nil, nil
 			})
 			b.revoke()
 			b.follow()
-			time.Sleep(answerTime + prefetchTime + time.Second)
+			time.Sleep(protocol.AnswerTime + protocol.PrefetchTime + time.Second)
 			for range 20 {
 				rid := b.origin.register("another", 600)
-				time.Sleep(prefetchTime + time.Second)
+				time.Sleep(protocol.PrefetchTime + time.Second)
 				if b.beta.shown(alpha)[rid] == nil {
 					t.Fatalf("%s: a page is held up", name)
 				}

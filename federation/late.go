@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 const (
@@ -20,19 +22,19 @@ var errLate = errors.New("it is by a key that is not known yet")
 // can't be asked for now, or came from a node that hasn't heard of its domain's newest
 // itself: who rotates his key is seldom refused anything for that. A second time it isn't put
 // off, so that who forges gains a second.
-func (m *Mesh) withKeys(ctx context.Context, from sender, giver node, judge func() (*origin, error)) (*origin, error) {
+func (m *Mesh) withKeys(ctx context.Context, from sender, giver protocol.Node, judge func() (*origin, error)) (*origin, error) {
 	o, err := judge()
-	if codeOf(err) != CodeKeyUnknown {
+	if protocol.CodeOf(err) != protocol.CodeKeyUnknown {
 		return o, err
 	}
 	if o.mayRefresh(from) {
 		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
-			err = &Refusal{CodeKeyUnknown, o.domain, failed}
+			err = &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: failed}
 		} else {
 			o, err = judge()
 		}
 	}
-	if codeOf(err) == CodeKeyUnknown && from.pushed && !from.again {
+	if protocol.CodeOf(err) == protocol.CodeKeyUnknown && from.pushed && !from.again {
 		return o, errLate
 	}
 	return o, err
@@ -64,7 +66,7 @@ func (o *origin) putOff() (due bool) {
 // there is no room is refused now.
 func (m *Mesh) putAside(o *origin, p pushed) {
 	if len(o.late) == lateMost {
-		_ = m.refused(p.from, p.msg, &Refusal{CodeKeyUnknown, o.domain, errLate})
+		_ = m.refused(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: errLate})
 		return
 	}
 	p.from.again = true

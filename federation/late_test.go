@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // rotated gives alpha's node another key, beside which the one before stays listed, and
@@ -21,14 +22,14 @@ func (b *bench) rotated(i int) pushed {
 	b.origin.register(fmt.Sprint("agent-", i), 600)
 	text, err := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
 	must(b.T, err)
-	return pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + text}
+	return pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text}
 }
 
 // keysAsked counts from now on how often alpha is asked for its key document.
 func (b *bench) keysAsked() *int {
 	n := new(int)
 	b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-		if strings.HasSuffix(r.URL.Path, pathKeys) {
+		if strings.HasSuffix(r.URL.Path, protocol.PathKeys) {
 			*n++
 		}
 		return body
@@ -60,7 +61,7 @@ func TestWhoRotatesIsRefusedNothing(t *testing.T) {
 		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.late) != 0 {
 			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.late))
 		}
-		if got := b.beta.counts.of(alpha); got[CodeKeyUnknown] != 0 {
+		if got := b.beta.counts.of(alpha); got[protocol.CodeKeyUnknown] != 0 {
 			t.Errorf("%v", got)
 		}
 	})
@@ -83,7 +84,7 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		must(t, err)
 		const seconds, each = 20, 10
 		for range seconds * each {
-			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + forged})
+			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
 			time.Sleep(time.Second / each)
 			synctest.Wait()
 			if len(o.late) > lateMost {
@@ -92,7 +93,7 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		}
 		time.Sleep(2 * keysEvery)
 		synctest.Wait()
-		if got := b.beta.counts.of(alpha)[CodeKeyUnknown]; got != seconds*each || *asked > seconds+2 || *asked == 0 {
+		if got := b.beta.counts.of(alpha)[protocol.CodeKeyUnknown]; got != seconds*each || *asked > seconds+2 || *asked == 0 {
 			t.Errorf("%d of %d were refused; the key document was asked for %d times", got, seconds*each, *asked)
 		}
 		if o.headIs.IsZero() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -49,7 +50,7 @@ func TestEpochsThatAreNotFinishedLeaveNothing(t *testing.T) {
 			}
 			made, err := b.alpha.publisher.page(directory.Mesh, 0, 4, false)
 			must(t, err)
-			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text); err != nil || code != CodeApplied || made.To == made.At {
+			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text); err != nil || code != protocol.CodeApplied || made.To == made.At {
 				t.Fatal(code, err)
 			}
 		}
@@ -70,21 +71,21 @@ func TestARelayCannotInflateRecords(t *testing.T) {
 		rid := b.origin.register("agent", 600)
 		inflate := true
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path != pathRecords || !inflate {
+			if r.URL.Path != protocol.PathRecords || !inflate {
 				return body
 			}
-			var l recordLine
+			var l protocol.RecordLine
 			must(t, json.Unmarshal(body, &l))
 			header, rest, _ := strings.Cut(l.Record, ".")
 			plain, err := directory.B64.DecodeString(header)
 			must(t, err)
 			plain = append(bytes.TrimSuffix(plain, []byte("}")), bytes.Repeat([]byte(" "), 60<<10)...)
 			l.Record = directory.B64.EncodeToString(append(plain, '}')) + "." + rest
-			return l.bytes()
+			return l.Bytes()
 		}
 		b.pull()
-		if s := b.beta.Peers()[0]; s.Bytes > 10<<10 || s.Received[CodeRecord] != 1 {
-			t.Errorf("%d bytes are held of one agent, and %d records were refused", s.Bytes, s.Received[CodeRecord])
+		if s := b.beta.Peers()[0]; s.Bytes > 10<<10 || s.Received[protocol.CodeRecord] != 1 {
+			t.Errorf("%d bytes are held of one agent, and %d records were refused", s.Bytes, s.Received[protocol.CodeRecord])
 		}
 		inflate = false
 		b.beta.backlog(t.Context(), b.beta.origin(alpha))
@@ -108,7 +109,7 @@ func TestALiarCannotSilenceAnotherOrigin(t *testing.T) {
 		lie, _ := newKeyring(alpha, "liar", b.origin).Sign(directory.TypePage, b.page(nil))
 		for i := range 4 * 240 {
 			time.Sleep(250 * time.Millisecond)
-			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + lie})
+			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + lie})
 			if s := b.beta.Peers()[0]; i%40 == 0 && (s.State != "active" || s.Hidden || b.beta.shown(alpha)[rid] == nil) {
 				t.Fatalf("after a head of %v: %+v", s.HeadAge, s)
 			}
@@ -135,13 +136,13 @@ func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
 			rid := b.origin.register(fmt.Sprint("agent-", i), 600)
 			b.origin.grant(rid, directory.Only(beta), true)
 			for _, aud := range []directory.Audience{directory.Mesh, directory.Only(beta)} {
-				made, err := b.alpha.publisher.page(aud, 0, maxDigests, true)
+				made, err := b.alpha.publisher.page(aud, 0, protocol.MaxDigests, true)
 				must(t, err)
-				b.alpha.route(pushed{sender{domain: beta, pushed: true}, string([]byte{gossipPage}) + made.text})
+				b.alpha.route(pushed{sender{domain: beta, pushed: true}, string([]byte{protocol.GossipPage}) + made.text})
 			}
 		}
 		time.Sleep(2 * time.Second)
-		if n := told.count(gossipPage); n != 3 {
+		if n := told.count(protocol.GossipPage); n != 3 {
 			t.Errorf("%d of 3 pages were told the mesh", n)
 		}
 	})
@@ -184,9 +185,9 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 		b.beta.setGossip(told)
 		hear := func() {
 			t.Helper()
-			page, err := b.alpha.publisher.page(directory.Mesh, 0, maxDigests, false)
+			page, err := b.alpha.publisher.page(directory.Mesh, 0, protocol.MaxDigests, false)
 			must(t, err)
-			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{gossipPage}) + page.text})
+			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + page.text})
 			o := b.beta.origin(alpha)
 			b.beta.open(t.Context(), o, <-o.mail)
 		}
@@ -205,7 +206,7 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 		must(t, b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()))
 		b.origin.register("again", 600)
 		hear()
-		if n := told.count(gossipPage); n != 2 {
+		if n := told.count(protocol.GossipPage); n != 2 {
 			t.Errorf("%d of 2 pages were passed on", n)
 		}
 	})
@@ -238,7 +239,7 @@ func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
 		b.world.mu.Unlock()
 		for range 5 * 60 {
 			time.Sleep(time.Second)
-			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipHead}) + head})
+			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipHead}) + head})
 		}
 		if s := b.beta.Peers()[0]; !s.Hidden || b.beta.shown(alpha)[rid] != nil || time.Since(s.LastHeard) < 4*time.Minute {
 			t.Errorf("five minutes after its last word: %+v", s)
@@ -343,8 +344,8 @@ func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
 		if n := b.log.n.Load() - before; n == 0 || n > 3 {
 			t.Errorf("%d lines", n)
 		}
-		if s := b.beta.Peers()[0]; s.Received[CodeRecord] != 300 {
-			t.Errorf("%d of 300 are counted", s.Received[CodeRecord])
+		if s := b.beta.Peers()[0]; s.Received[protocol.CodeRecord] != 300 {
+			t.Errorf("%d of 300 are counted", s.Received[protocol.CodeRecord])
 		}
 	})
 }

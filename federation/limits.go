@@ -1,10 +1,10 @@
 package federation
 
 import (
-	"net/http"
 	"sync"
 	"time"
 
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
@@ -39,11 +39,11 @@ type refusals struct {
 }
 
 type refusal struct {
-	code Code
+	code protocol.Code
 	from spiffeid.TrustDomain
 }
 
-func (r *refusals) allow(c Code, from spiffeid.TrustDomain) bool {
+func (r *refusals) allow(c protocol.Code, from spiffeid.TrustDomain) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, key := time.Now(), refusal{c, from}
@@ -60,21 +60,21 @@ func (r *refusals) allow(c Code, from spiffeid.TrustDomain) bool {
 // counts counts messages by domain and code.
 type counts struct {
 	mu  sync.Mutex
-	all map[spiffeid.TrustDomain]map[Code]uint64
+	all map[spiffeid.TrustDomain]map[protocol.Code]uint64
 }
 
 // add counts a message of a domain, or of none.
-func (c *counts) add(td spiffeid.TrustDomain, code Code) {
+func (c *counts) add(td spiffeid.TrustDomain, code protocol.Code) {
 	if td.IsZero() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all == nil {
-		c.all = map[spiffeid.TrustDomain]map[Code]uint64{}
+		c.all = map[spiffeid.TrustDomain]map[protocol.Code]uint64{}
 	}
 	if c.all[td] == nil {
-		c.all[td] = map[Code]uint64{}
+		c.all[td] = map[protocol.Code]uint64{}
 	}
 	c.all[td][code]++
 }
@@ -87,57 +87,12 @@ func (c *counts) forget(td spiffeid.TrustDomain) {
 }
 
 // of returns a copy of one domain's counts.
-func (c *counts) of(td spiffeid.TrustDomain) map[Code]uint64 {
+func (c *counts) of(td spiffeid.TrustDomain) map[protocol.Code]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := map[Code]uint64{}
+	out := map[protocol.Code]uint64{}
 	for k, v := range c.all[td] {
 		out[k] = v
 	}
 	return out
 }
-
-// traffic counts the bytes of bodies that a domain's nodes answered and were
-// answered. Only peers and the own domain reach it.
-type traffic struct {
-	mu  sync.Mutex
-	all map[spiffeid.TrustDomain]*[2]uint64
-}
-
-func (t *traffic) add(td spiffeid.TrustDomain, in, out int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.all == nil {
-		t.all = map[spiffeid.TrustDomain]*[2]uint64{}
-	}
-	if t.all[td] == nil {
-		t.all[td] = new([2]uint64)
-	}
-	t.all[td][0] += uint64(in)
-	t.all[td][1] += uint64(out)
-}
-
-func (t *traffic) of(td spiffeid.TrustDomain) (in, out uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n := t.all[td]; n != nil {
-		return n[0], n[1]
-	}
-	return 0, 0
-}
-
-// A metered answer counts what is written to a domain's node.
-type metered struct {
-	http.ResponseWriter
-	traffic *traffic
-	to      spiffeid.TrustDomain
-}
-
-func (w *metered) Write(b []byte) (int, error) {
-	n, err := w.ResponseWriter.Write(b)
-	w.traffic.add(w.to, 0, n)
-	return n, err
-}
-
-// Unwrap is for http.ResponseController.
-func (w *metered) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -61,11 +62,11 @@ func (m *Mesh) load() error {
 
 // loadHead takes a head that was verified before it was written.
 func (m *Mesh) loadHead(o *origin, text string) {
-	parts, err := splitJWS(text)
+	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return
 	}
-	if h, err := m.cfg.Dialect.ParseHead(parts.payload); err == nil {
+	if h, err := m.cfg.Dialect.ParseHead(parts.Payload); err == nil {
 		o.head, o.headText, o.headIs, o.tip = h, text, time.Unix(h.IssuedAt, 0), h.Tip
 	}
 }

@@ -44,6 +44,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -57,11 +58,12 @@ type Mesh struct {
 	publisher *publisher
 	senders   senders
 	refusals  refusals
-	counts    counts  // by the origin that is known to be named
-	refusing  counts  // what was refused, by who brought it
-	traffic   traffic // of answers
-	gossiped  traffic
-	codecs    codecs
+	counts    counts           // by the origin that is known to be named
+	refusing  counts           // what was refused, by who brought it
+	traffic   protocol.Traffic // of answers
+	gossiped  protocol.Traffic
+	codecs    protocol.Codecs
+	client    *protocol.Client
 	judge     chan struct{} // has room for one: rules have changed
 	cases     *cases
 	freezing  sync.Mutex // held while frozen is made
@@ -105,6 +107,7 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 	m.store = st
 
+	m.client = &protocol.Client{HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs}
 	m.publisher = &publisher{cfg: &m.cfg, pages: map[pageKey]madePage{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.drain = sync.OnceFunc(func() { close(m.closing) })
@@ -255,8 +258,8 @@ func (m *Mesh) Peers() []PeerStatus {
 		}
 
 		s.Received, s.Refused = m.counts.of(o.domain), m.refusing.of(o.domain)
-		s.BytesIn, s.BytesOut = m.traffic.of(o.domain)
-		s.GossipIn, s.GossipOut = m.gossiped.of(o.domain)
+		s.BytesIn, s.BytesOut = m.traffic.Of(o.domain)
+		s.GossipIn, s.GossipOut = m.gossiped.Of(o.domain)
 		all = append(all, s)
 	}
 	return all

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -28,11 +29,11 @@ type model struct {
 	tips    map[directory.Audience]uint64
 	last    int64 // committed time, Unix milliseconds
 	regs    map[directory.RID]*registration
-	named   map[name]*registration
+	named   map[protocol.RecordName]*registration
 	history map[directory.RID][]directory.Digest // of the mesh's stream
 	private map[directory.Audience]map[directory.RID][]directory.Digest
-	meant   map[name]map[directory.Audience]bool // which streams ever named a record
-	written map[directory.Hash]uint64            // the revision of each statement
+	meant   map[protocol.RecordName]map[directory.Audience]bool // which streams ever named a record
+	written map[directory.Hash]uint64                           // the revision of each statement
 	keys    []directory.SigningKey
 	formats map[directory.Structure]uint // that are in force; absent is 1
 	revoked []string
@@ -72,9 +73,9 @@ type told struct {
 
 func newModel(td spiffeid.TrustDomain, mesh ...spiffeid.TrustDomain) *model {
 	return &model{domain: td, epoch: uint64(time.Now().Unix()), start: time.Now, mesh: mesh, regs: map[directory.RID]*registration{},
-		named: map[name]*registration{}, history: map[directory.RID][]directory.Digest{},
+		named: map[protocol.RecordName]*registration{}, history: map[directory.RID][]directory.Digest{},
 		private: map[directory.Audience]map[directory.RID][]directory.Digest{}, tips: map[directory.Audience]uint64{},
-		meant: map[name]map[directory.Audience]bool{}, written: map[directory.Hash]uint64{}, changed: make(chan struct{}), seq: 1}
+		meant: map[protocol.RecordName]map[directory.Audience]bool{}, written: map[directory.Hash]uint64{}, changed: make(chan struct{}), seq: 1}
 }
 
 // do runs f as one committed change at the committed time t, in seconds.
@@ -95,14 +96,14 @@ func (o *model) announceTo(aud directory.Audience, rid directory.RID, r *registr
 	d.RID, d.Revision = rid, o.rev
 	t := r.to(aud)
 	t.announced, o.tips[aud] = d, o.rev
-	o.named[nameOf(d)] = r
+	o.named[protocol.NameOf(d)] = r
 	if d.Live() {
 		t.max = max(t.max, d.Deadline)
 	}
-	if o.meant[nameOf(d)] == nil {
-		o.meant[nameOf(d)] = map[directory.Audience]bool{}
+	if o.meant[protocol.NameOf(d)] == nil {
+		o.meant[protocol.NameOf(d)] = map[directory.Audience]bool{}
 	}
-	o.meant[nameOf(d)][aud] = true
+	o.meant[protocol.NameOf(d)][aud] = true
 	if aud == directory.Mesh {
 		o.tip = o.rev
 	}
@@ -349,8 +350,8 @@ func (o *model) Tip(aud directory.Audience) uint64 {
 func (o *model) Record(aud directory.Audience, h, m directory.Hash) ([]byte, []string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r := o.named[name{h, m}]
-	if r == nil || !slices.Contains(r.streams(), aud) || !r.to(aud).announced.Live() || nameOf(r.to(aud).announced) != (name{h, m}) {
+	r := o.named[protocol.RecordName{H: h, M: m}]
+	if r == nil || !slices.Contains(r.streams(), aud) || !r.to(aud).announced.Live() || protocol.NameOf(r.to(aud).announced) != (protocol.RecordName{H: h, M: m}) {
 		return nil, nil, false
 	}
 	return r.payload, r.to(aud).texts, true

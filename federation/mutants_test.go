@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // mutated changes a text in one to four places: a byte is another, is missing, is
@@ -48,7 +49,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 		must(t, err)
 		head, err := b.alpha.publisher.head()
 		must(t, err)
-		n := nameOf(page.Digests[0])
+		n := protocol.NameOf(page.Digests[0])
 		record, ok, err := b.alpha.recordsOf(alpha, beta)(n)
 		if err != nil || !ok {
 			t.Fatal(err)

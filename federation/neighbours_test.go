@@ -15,6 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"go.etcd.io/bbolt"
 )
 
@@ -72,7 +73,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		}
 		b.world.cut = func(from, to string) bool { return from == b.beta.base && to == b.alpha.base }
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathPages {
+			if r.URL.Path == protocol.PathPages {
 				time.Sleep(9 * time.Second) // less than it is waited for
 			}
 			return body
@@ -149,7 +150,7 @@ func TestChainsAreBounded(t *testing.T) {
 			t.Errorf("the chain lists %d", st.state.Listed)
 		}
 		for since, want := range map[uint64]bool{0: false, mark: true} {
-			text, err := b.beta.pageOf(beta, pagesQuery{origin: alpha, aud: directory.Mesh, since: since})
+			text, err := b.beta.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh, Since: since})
 			if err != nil || (text != "") != want {
 				t.Errorf("a page from %d: %.20q, %v", since, text, err)
 			}
@@ -172,13 +173,13 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); code != CodeApplied || err != nil {
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); code != protocol.CodeApplied || err != nil {
 			t.Fatal(code, err)
 		}
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d shown by another's record", n)
 		}
-		if r, err := b.beta.storedRecord(b.beta.origin(alpha).shownStream(directory.Mesh), nameOf(other)); r != nil || err != nil {
+		if r, err := b.beta.storedRecord(b.beta.origin(alpha).shownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
 			t.Errorf("kept under a name that isn't its own: %v", err)
 		}
 	})
@@ -206,7 +207,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	set(directory.PeerRules{Names: []string{"none"}})
 	_, err := b.beta.store.change(b.beta.origin(alpha).cur.id, func(_ *bbolt.Tx, t *streamTx) error { // one can't be shown
 		k, v := t.records.Cursor().First()
-		n := len(name{}.bytes())
+		n := len(protocol.RecordName{}.Bytes())
 		return t.records.Put(k, append(bytes.Clone(v[:n]), marshal(storedRecord{Payload: []byte("{}")})...))
 	})
 	if err != nil {
@@ -254,7 +255,7 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 		for len(o.mail) > 0 {
 			b.beta.open(t.Context(), o, <-o.mail)
 		}
-		if len(b.beta.shown(alpha)) != 1 || b.beta.refusing.of(gamma)[CodeRate] < senderBurst || b.beta.refusing.of(alpha)[CodeRate] != 0 {
+		if len(b.beta.shown(alpha)) != 1 || b.beta.refusing.of(gamma)[protocol.CodeRate] < senderBurst || b.beta.refusing.of(alpha)[protocol.CodeRate] != 0 {
 			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.refusing.of(gamma))
 		}
 	})
@@ -266,14 +267,14 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 // Requirement: MESH-026
 func TestEmptyFramesEnd(t *testing.T) {
 	b := newBench(t, nil)
-	n := nameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
+	n := protocol.NameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
 	z, err := zstd.NewWriter(nil, zstd.WithZeroFrames(true))
 	must(t, err)
 	endless := &repeating{what: bytes.Repeat(z.EncodeAll(nil, nil), 1000)}
 	b.world.carry = roundTripper(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {codingZstd}}, Body: io.NopCloser(endless)}, nil
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {protocol.CodingZstd}}, Body: io.NopCloser(endless)}, nil
 	})
-	if got := b.beta.fetch(t.Context(), alpha, []name{n}, []node{b.giver()}); len(got) != 0 || endless.read > maxCoded+1<<20 {
+	if got := b.beta.fetch(t.Context(), alpha, []protocol.RecordName{n}, []protocol.Node{b.giver()}); len(got) != 0 || endless.read > protocol.MaxCoded+1<<20 {
 		t.Errorf("%d records of %d bytes", len(got), endless.read)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"pgregory.net/rapid"
 )
@@ -116,8 +117,8 @@ func (w *odd) close() {
 
 func (w *odd) receiver() *site { return w.to[rapid.IntRange(0, len(w.to)-1).Draw(w.T, "receiver")] }
 
-func (w *odd) giver() node {
-	return node{alpha, w.nodes[rapid.IntRange(0, 1).Draw(w.T, "node")].base}
+func (w *odd) giver() protocol.Node {
+	return protocol.Node{Domain: alpha, Base: w.nodes[rapid.IntRange(0, 1).Draw(w.T, "node")].base}
 }
 
 func (w *odd) rid() (rid directory.RID, ok bool) {
@@ -201,7 +202,7 @@ func (w *odd) hears() {
 	_, _, _ = r.take(context.Background(), sender{domain: from}, w.giver(), text) // refused or not: not accused
 }
 
-func (w *odd) pulls(r *site, n node) {
+func (w *odd) pulls(r *site, n protocol.Node) {
 	o := r.origin(alpha)
 	_ = r.askHead(context.Background(), o, n)
 	for _, f := range o.feeds() {
@@ -287,7 +288,7 @@ func TestHonestyIsNeverAccused(t *testing.T) {
 				w.nobodyIsAccused()
 			}
 			for _, r := range w.to {
-				w.pulls(r, node{alpha, w.nodes[0].base})
+				w.pulls(r, protocol.Node{Domain: alpha, Base: w.nodes[0].base})
 			}
 			for _, r := range w.to {
 				w.compares(r)
@@ -312,7 +313,7 @@ func (w *odd) lies() {
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, code, err := r.take(context.Background(), sender{domain: alpha}, node{alpha, w.nodes[0].base}, text); err != nil || code != CodeApplied {
+		if _, code, err := r.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
 			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.since(&o.feed), d.Revision, code, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -41,8 +42,8 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 		cut := strings.LastIndexByte(good, '.') + 1
 		forged := good[:cut] + strings.Repeat("A", len(good)-cut)
 		for i, text := range []string{good, says(b.alpha), forged} {
-			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{gossipPage}) + text})
-			if n := b.beta.refusing.of(gamma)[CodeSignature]; n != uint64(i/2) {
+			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
+			if n := b.beta.refusing.of(gamma)[protocol.CodeSignature]; n != uint64(i/2) {
 				t.Errorf("after %d messages %d are counted as forged", i+1, n)
 			}
 		}
@@ -63,12 +64,12 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 5 * senderBurst {
-			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{gossipPage}) + forged})
+			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
 		}
 		if keys.verified > senderBurst {
 			t.Errorf("%d signatures were looked at for one sender at one moment", keys.verified)
 		}
-		if n := b.beta.refusing.of(alpha)[CodeRate]; n != 4*senderBurst {
+		if n := b.beta.refusing.of(alpha)[protocol.CodeRate]; n != 4*senderBurst {
 			t.Errorf("%d were counted as too many", n)
 		}
 	})

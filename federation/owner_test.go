@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // Only a domain itself says what its identities own, registered or moved. A peer's
@@ -45,7 +46,7 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 		}
 
 		status := b.beta.Peers()[0]
-		if status.Received[CodeOwnerForeign] != uint64(len(forgeries)) || status.Watermark != b.origin.rev || status.Pending != 0 {
+		if status.Received[protocol.CodeOwnerForeign] != uint64(len(forgeries)) || status.Watermark != b.origin.rev || status.Pending != 0 {
 			t.Errorf("the forgeries are not counted, or they held the page up: %+v", status)
 		}
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -69,7 +70,7 @@ type verifiedPage struct {
 // and found to be no larger than gossip may be before (route).
 func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error) {
 	var page *directory.SignedPage
-	o, kid, err := m.verify(from, directory.TypePage, text, MaxPage, func(payload []byte) (c claim, err error) {
+	o, kid, err := m.verify(from, directory.TypePage, text, protocol.MaxPage, func(payload []byte) (c claim, err error) {
 		page, err = m.cfg.Dialect.ParsePage(payload)
 		if errors.Is(err, directory.ErrUnsupported) {
 			return claim{issuer: page.Issuer, aud: directory.Mesh, epoch: page.Epoch}, err
@@ -77,7 +78,7 @@ func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error
 		if err != nil {
 			return c, err
 		}
-		if len(page.Digests) > maxDigests {
+		if len(page.Digests) > protocol.MaxDigests {
 			return c, errTooLarge
 		}
 		return claim{page.Issuer, page.Audience, page.Epoch, page.IssuedAt, len(page.Digests)}, nil
@@ -112,16 +113,16 @@ func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, err
 // be read is found once its origin is known to have signed it.
 func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byte) (claim, error)) (*origin, string, error) {
 	if len(text) > limit {
-		return nil, "", &Refusal{Code: CodeFormat, Err: errTooLarge}
+		return nil, "", &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge}
 	}
-	parts, err := splitJWS(text)
+	parts, err := protocol.SplitJWS(text)
 	if err != nil {
-		return nil, "", &Refusal{Code: CodeFormat, Err: err}
+		return nil, "", &protocol.Refusal{Code: protocol.CodeFormat, Err: err}
 	}
-	if err := checkHeader(parts.header, typ); err != nil {
-		return nil, "", &Refusal{Code: CodeHeader, Err: err}
+	if err := protocol.CheckHeader(parts.Header, typ); err != nil {
+		return nil, "", &protocol.Refusal{Code: protocol.CodeHeader, Err: err}
 	}
-	c, err := parse(parts.payload)
+	c, err := parse(parts.Payload)
 	var unsupported error
 	if errors.Is(err, directory.ErrUnsupported) {
 		unsupported, err = err, nil
@@ -130,23 +131,23 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 		err = errTime
 	}
 	if err != nil {
-		return nil, "", &Refusal{Code: CodeJSON, Err: err}
+		return nil, "", &protocol.Refusal{Code: protocol.CodeJSON, Err: err}
 	}
 	o := m.origin(c.issuer)
 	if o == nil || !o.accepts() {
-		return nil, "", &Refusal{Code: CodeOriginUnknown, Err: errOrigin}
+		return nil, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}
 	// What is for another is not looked at, and what is for this domain alone comes
 	// by its own asking.
 	if o.feedOf(c.aud) == nil || from.pushed && c.aud != directory.Mesh {
-		return o, "", &Refusal{CodeOriginUnknown, c.issuer, errOrigin}
+		return o, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: c.issuer, Err: errOrigin}
 	}
 	_, kid, err := m.cfg.Keys.Verify(c.issuer, typ, text)
 	if err != nil {
-		return o, "", &Refusal{keyCode(err), c.issuer, err}
+		return o, "", &protocol.Refusal{Code: keyCode(err), Origin: c.issuer, Err: err}
 	}
 	if unsupported != nil {
-		return o, "", &Refusal{CodeUnsupported, c.issuer, unsupported}
+		return o, "", &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: c.issuer, Err: unsupported}
 	}
 	if err := o.admit(c); err != nil {
 		return o, "", err
@@ -154,16 +155,16 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 	return o, kid, nil
 }
 
-func keyCode(err error) Code {
+func keyCode(err error) protocol.Code {
 	switch {
 	case errors.Is(err, directory.ErrKeyUnknown):
-		return CodeKeyUnknown
+		return protocol.CodeKeyUnknown
 	case errors.Is(err, directory.ErrKeyRevoked):
-		return CodeKeyRevoked
+		return protocol.CodeKeyRevoked
 	case errors.Is(err, directory.ErrHeader):
-		return CodeHeader
+		return protocol.CodeHeader
 	}
-	return CodeSignature
+	return protocol.CodeSignature
 }
 
 // admit is the rest of the gate, for what the origin did sign. What is too far
@@ -177,11 +178,11 @@ func (o *origin) admit(c claim) error {
 	cost := float64(c.digests)
 	switch {
 	case cost > 0 && o.announced.TokensAt(time.Now()) < cost:
-		return &Refusal{CodeQuota, c.issuer, errQuota}
+		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: c.issuer, Err: errQuota}
 	case c.epoch < o.feedOf(c.aud).newest().id.epoch:
-		return &Refusal{CodeEpochOld, c.issuer, errEpoch}
+		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: c.issuer, Err: errEpoch}
 	case c.issuedAt > now.Add(future).Unix(), c.epoch > uint64(now.Add(future).Unix()):
-		return &Refusal{CodeFuture, c.issuer, errFuture}
+		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: c.issuer, Err: errFuture}
 	}
 	// The origin's own word on the time counts from here on (rule T4).
 	o.index.Clock.Advance(time.Unix(c.issuedAt, 0))
@@ -192,11 +193,11 @@ func (o *origin) admit(c claim) error {
 // where that is known, and writes it down; each code once a second at most for each
 // sender, so that a flood of messages is no flood of lines.
 func (m *Mesh) refused(from sender, text string, err error) error {
-	var r *Refusal
+	var r *protocol.Refusal
 	if !errors.As(err, &r) {
 		return err
 	}
-	if r.Code == CodeUnsupported {
+	if r.Code == protocol.CodeUnsupported {
 		m.unsupported(from, r)
 		return r
 	}

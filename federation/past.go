@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -150,11 +151,11 @@ func (m *Mesh) replaceKeys(o *origin, doc *directory.KeyDocument, text string) e
 
 // parseKeys takes a document apart, and verifies nothing; nil for what is none.
 func parseKeys(text string) *directory.KeyDocument {
-	parts, err := splitJWS(text)
+	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil
 	}
-	doc, err := directory.ParseKeyDocument(parts.payload)
+	doc, err := directory.ParseKeyDocument(parts.Payload)
 	if err != nil {
 		return nil
 	}
@@ -219,13 +220,13 @@ func (m *Mesh) documentFor(td spiffeid.TrustDomain, kid string) string {
 // oldPage takes a page of one of the origin's streams apart whose signature can't be
 // checked by the newest key document; nil for what is no such page.
 func (m *Mesh) oldPage(o *origin, text string) *verifiedPage {
-	parts, err := splitJWS(text)
+	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil
 	}
-	page, err := m.cfg.Dialect.ParsePage(parts.payload)
+	page, err := m.cfg.Dialect.ParsePage(parts.Payload)
 	if err != nil || page.Issuer != o.domain || o.feedOf(page.Audience) == nil {
 		return nil
 	}
-	return &verifiedPage{SignedPage: page, text: text, kid: kidOf(parts.header)}
+	return &verifiedPage{SignedPage: page, text: text, kid: protocol.KeyIDOf(parts.Header)}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A successor is an origin's key document with one key of its own, or with one that
@@ -144,7 +145,7 @@ func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
 		forked.Keys = []directory.SigningKey{{Public: public, Node: nodeID(alpha, 1)}}
 		text := sign(private, headerOf(directory.TypeKeys, directory.KeyID(public)), forked.Payload())
 		s.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathKeys {
+			if r.URL.Path == protocol.PathKeys {
 				return []byte(text)
 			}
 			return body

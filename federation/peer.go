@@ -7,15 +7,10 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
-
-// A node is one node of a domain, by the base URL of its API.
-type node struct {
-	domain spiffeid.TrustDomain
-	base   string
-}
 
 // A want is an entry whose record isn't here.
 type want struct {
@@ -102,7 +97,7 @@ type origin struct {
 	lastErr   string
 	unread    unsupported
 	headTurn  int
-	headGiver node // of the head that was asked for last and came; zero before
+	headGiver protocol.Node // of the head that was asked for last and came; zero before
 	headCame  time.Time
 
 	stop     context.CancelFunc // of the loops; nil if none were started
@@ -186,21 +181,21 @@ func (o *origin) heardPage(f *feed, st *stream, p *verifiedPage) {
 
 // node returns the node that is asked at present, false where the peering names
 // none.
-func (o *origin) node(f *feed) (node, bool) {
+func (o *origin) node(f *feed) (protocol.Node, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.nodeAt(f.turn)
 }
 
 // headNode returns another node at each call, so that one that lags is noticed.
-func (o *origin) headNode() (node, bool) {
+func (o *origin) headNode() (protocol.Node, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.headTurn++
 	return o.nodeAt(o.headTurn)
 }
 
-func (o *origin) headFrom(n node) {
+func (o *origin) headFrom(n protocol.Node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.headGiver, o.headCame = n, time.Now()
@@ -214,26 +209,26 @@ func (o *origin) headSince(t time.Time) bool {
 }
 
 // lastHeadFrom returns which node gave the head that was asked for last and came.
-func (o *origin) lastHeadFrom() (node, bool) {
+func (o *origin) lastHeadFrom() (protocol.Node, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.headGiver, o.headGiver != node{}
+	return o.headGiver, o.headGiver != protocol.Node{}
 }
 
-func (o *origin) nodeAt(turn int) (node, bool) {
+func (o *origin) nodeAt(turn int) (protocol.Node, bool) {
 	addresses := o.peering.Load().Addresses
 	if len(addresses) == 0 {
-		return node{}, false
+		return protocol.Node{}, false
 	}
 
-	return node{o.domain, addresses[turn%len(addresses)]}, true
+	return protocol.Node{Domain: o.domain, Base: addresses[turn%len(addresses)]}, true
 }
 
 // nodes returns all of the origin's nodes, the one that is asked at present first.
-func (o *origin) nodes() []node {
+func (o *origin) nodes() []protocol.Node {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var all []node
+	var all []protocol.Node
 	for i := range o.peering.Load().Addresses {
 		if n, ok := o.nodeAt(o.turn + i); ok {
 			all = append(all, n)
@@ -275,24 +270,24 @@ type PeerStatus struct {
 	Tip          uint64 // of its stream, as far as known
 	LagRevisions uint64
 	LagSeconds   float64
-	HeadAge      time.Duration   // of its last verified word; 0 where there was none
-	LastHeard    time.Time       // zero for never
-	LastError    string          // empty once something worked again
-	Entries      uint64          // held, the pending ones too
-	Pending      int             // of which records are missing
-	Unlisted     bool            // it lets this domain have nothing
-	Hidden       bool            // what it told, because it wasn't heard for long
-	Records      uint64          // held on disk, of both of its streams
-	Bytes        uint64          // of them
-	RecordsLimit uint64          // 0 for none
-	BytesLimit   uint64          // as RecordsLimit
-	OverQuota    uint64          // entries for whose records the peering's quotas have no room
-	BytesIn      uint64          // of the bodies that its nodes answered
-	BytesOut     uint64          // of those that its nodes were answered
-	GossipIn     uint64          // bytes that its nodes gossiped to this one
-	GossipOut    uint64          // and that this one gossiped to them
-	Received     map[Code]uint64 // messages that name it, whoever brought them
-	Refused      map[Code]uint64 // messages that its nodes brought, whomever they name
+	HeadAge      time.Duration            // of its last verified word; 0 where there was none
+	LastHeard    time.Time                // zero for never
+	LastError    string                   // empty once something worked again
+	Entries      uint64                   // held, the pending ones too
+	Pending      int                      // of which records are missing
+	Unlisted     bool                     // it lets this domain have nothing
+	Hidden       bool                     // what it told, because it wasn't heard for long
+	Records      uint64                   // held on disk, of both of its streams
+	Bytes        uint64                   // of them
+	RecordsLimit uint64                   // 0 for none
+	BytesLimit   uint64                   // as RecordsLimit
+	OverQuota    uint64                   // entries for whose records the peering's quotas have no room
+	BytesIn      uint64                   // of the bodies that its nodes answered
+	BytesOut     uint64                   // of those that its nodes were answered
+	GossipIn     uint64                   // bytes that its nodes gossiped to this one
+	GossipOut    uint64                   // and that this one gossiped to them
+	Received     map[protocol.Code]uint64 // messages that name it, whoever brought them
+	Refused      map[protocol.Code]uint64 // messages that its nodes brought, whomever they name
 
 	// Unsupported says for what a later release is needed to follow the peer; "" for
 	// nothing. Unopened are the records that are held and wait for a later release, by

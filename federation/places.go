@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/table"
 )
 
@@ -76,14 +77,14 @@ func (s *streamPlaces) note(hash uint64, m move) {
 func (s *streamPlaces) hashOf(n uint32) uint64 { return s.spots.At(n).hash }
 
 // of returns where a stream's record of that name may be: as a rule one place or none.
-func (p *places) of(id streamID, n name) (at []uint64) {
+func (p *places) of(id streamID, n protocol.RecordName) (at []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.streams[id]
 	if s == nil {
 		return nil
 	}
-	hash := maphash.Bytes(p.seed, n.h[:])
+	hash := maphash.Bytes(p.seed, n.H[:])
 	s.byName.Find(hash, func(n uint32) bool {
 		if is := s.spots.At(n); is.hash == hash {
 			at = append(at, is.place)
@@ -115,8 +116,8 @@ func (t *streamTx) record(h *held) (*storedRecord, error) {
 }
 
 // recordAt returns the record at a place, if it is that of the name.
-func (t *streamTx) recordAt(place uint64, n name) (*storedRecord, error) {
-	b, ok := bytes.CutPrefix(t.records.Get(placeKey(place)), n.bytes())
+func (t *streamTx) recordAt(place uint64, n protocol.RecordName) (*storedRecord, error) {
+	b, ok := bytes.CutPrefix(t.records.Get(placeKey(place)), n.Bytes())
 	if !ok {
 		return nil, nil
 	}
@@ -137,7 +138,7 @@ func (t *streamTx) putRecord(h *held, b []byte) (err error) {
 
 // rewrite puts b in the place of the record that h holds.
 func (t *streamTx) rewrite(h *held, b []byte) error {
-	return t.records.Put(placeKey(h.Place), append(h.name().bytes(), b...))
+	return t.records.Put(placeKey(h.Place), append(h.name().Bytes(), b...))
 }
 
 // size is that of the record which an entry holds.
@@ -145,7 +146,7 @@ func (t *streamTx) size(h *held) int64 {
 	if h == nil || h.Record != recordHeld {
 		return 0
 	}
-	return int64(max(0, len(t.records.Get(placeKey(h.Place)))-len(h.name().bytes())))
+	return int64(max(0, len(t.records.Get(placeKey(h.Place)))-len(h.name().Bytes())))
 }
 
 func placeKey(place uint64) []byte { return binary.BigEndian.AppendUint64(nil, place) }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
@@ -28,7 +29,7 @@ func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid dire
 		if !ok || !d.Live() {
 			return "", errNoRegistration
 		}
-		text, ok, err := m.publisher.record(directory.Mesh, nameOf(d))
+		text, ok, err := m.publisher.record(directory.Mesh, protocol.NameOf(d))
 		switch {
 		case err != nil:
 			return "", directory.Refuse(directory.Unavailable, "%w", err)
@@ -86,7 +87,7 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 // resigned asks holders for a record whose signature holds today, and keeps it.
 func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid directory.RID, h *held) (string, error) {
 	for _, n := range m.holders(o, st.id.aud) {
-		got := m.fetch(ctx, o.domain, []name{h.name()}, []node{n})
+		got := m.fetch(ctx, o.domain, []protocol.RecordName{h.name()}, []protocol.Node{n})
 		rec, ok := got[h.name()]
 		if !ok || !m.verifies(o.domain, rec.storedRecord) {
 			continue
@@ -106,7 +107,7 @@ func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid director
 }
 
 // keepResigned puts a record in the place of the one of that name that is held.
-func (m *Mesh) keepResigned(o *origin, st *stream, rid directory.RID, of name, rec fetched) error {
+func (m *Mesh) keepResigned(o *origin, st *stream, rid directory.RID, of protocol.RecordName, rec fetched) error {
 	if err := o.change.lock(m.store); err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid
 	q := url.Values{"origin": {origin.Name()}, "aud": {st.id.aud.String()},
 		"since": {strconv.FormatUint(h.Revision-1, 10)}, "limit": {"1"}}
 	for _, n := range o.nodes() {
-		if text, err := m.get(ctx, n, pathPages, q, MaxPage); err == nil && m.proves(origin, text, rid, h) == nil {
+		if text, err := m.client.Get(ctx, n, protocol.PathPages, q, protocol.MaxPage); err == nil && m.proves(origin, text, rid, h) == nil {
 			return text, nil
 		}
 	}
@@ -208,7 +209,7 @@ var errNotListing = errors.New("the page does not list the registration as it is
 // lists reports whether a page lists a registration as it is held.
 func lists(p *directory.SignedPage, rid directory.RID, h *held) error {
 	for _, d := range p.Digests {
-		if d.RID == rid && d.Live() && d.Revision == h.Revision && nameOf(d) == h.name() && d.Deadline == h.Deadline {
+		if d.RID == rid && d.Live() && d.Revision == h.Revision && protocol.NameOf(d) == h.name() && d.Deadline == h.Deadline {
 			return nil
 		}
 	}

@@ -6,16 +6,17 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // proven checks a proof as its reader does, offline, but for the attestation.
 func proven(t *testing.T, b *bench, rid directory.RID, record, page, keys string) {
 	t.Helper()
-	parts, err := splitJWS(keys)
+	parts, err := protocol.SplitJWS(keys)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := directory.ParseKeyDocument(parts.payload)
+	doc, err := directory.ParseKeyDocument(parts.Payload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
 			b.origin.register(fmt.Sprint("more-", i), 600)
 		}
 		b.pull()
-		if link, err := b.beta.pageOf(beta, pagesQuery{origin: alpha, aud: directory.Mesh}); err != nil || len(link) < smallPage {
+		if link, err := b.beta.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh}); err != nil || len(link) < smallPage {
 			t.Fatalf("the chain's own page is small: %d, %v", len(link), err)
 		}
 		for name, s := range map[string]*site{"home": b.alpha, "mirror": b.beta} {

@@ -31,7 +31,7 @@ func (s *store) holds(id streamID) error {
 				return fmt.Errorf("no deadline of %s", k)
 			}
 			if h.Record == recordHeld {
-				records[string(h.name().bytes())] = true
+				records[string(h.name().Bytes())] = true
 				if at := s.places.of(id, h.name()); len(at) != 1 || at[0] != h.Place {
 					return fmt.Errorf("the record of %s is at %d, and sought at %d", k, h.Place, at)
 				}

@@ -20,6 +20,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 var (
@@ -112,21 +113,21 @@ func newTrial(t *testing.T, seed uint64) *trial {
 func (tr *trial) tap(to string, r *http.Request, body []byte) []byte {
 	from := spiffeid.RequireFromString(r.Header.Get(callerHeader)).TrustDomain()
 	switch r.URL.Path {
-	case pathPages:
-		parts, err := splitJWS(string(body))
+	case protocol.PathPages:
+		parts, err := protocol.SplitJWS(string(body))
 		if err != nil {
 			return body // a refusal, or nothing
 		}
-		if p, err := directory.ParsePage(parts.payload); err != nil || p.Issuer == alpha && p.Audience != directory.Mesh && p.Audience != directory.Only(from) {
+		if p, err := directory.ParsePage(parts.Payload); err != nil || p.Issuer == alpha && p.Audience != directory.Mesh && p.Audience != directory.Only(from) {
 			tr.fail("%s gave %s a page for %v (%v)", to, from, p.Audience, err)
 		}
-	case pathRecords:
+	case protocol.PathRecords:
 		for line := range bytes.Lines(body) {
-			var l recordLine
+			var l protocol.RecordLine
 			if json.Unmarshal(line, &l) != nil || l.Record == "" {
 				continue
 			}
-			if meant := tr.origin.meant[name{l.H, l.M}]; meant != nil && !meant[directory.Mesh] && !meant[directory.Only(from)] {
+			if meant := tr.origin.meant[protocol.RecordName{H: l.H, M: l.M}]; meant != nil && !meant[directory.Mesh] && !meant[directory.Only(from)] {
 				tr.fail("%s gave %s a record for %v", to, from, meant)
 			}
 		}
@@ -268,7 +269,7 @@ func (r *receiver) state(aud directory.Audience) (mark uint64, wanted map[direct
 // pull brings a receiver to the origin's tip.
 func (tr *trial) pull(r *receiver) {
 	tr.Helper()
-	o, n := r.origin(alpha), node{alpha, tr.source.base}
+	o, n := r.origin(alpha), protocol.Node{Domain: alpha, Base: tr.source.base}
 	for _, aud := range r.audiences() {
 		if err := r.pullAll(context.Background(), o, r.feed(aud), n, endless(context.Background())); err != nil {
 			tr.fail("pull: %v", err)
@@ -324,32 +325,32 @@ func (tr *trial) deliver(r *receiver, text string) {
 		return
 	}
 	tr.sent = append(tr.sent, text)
-	parts, _ := splitJWS(text)
-	page, _ := directory.ParsePage(parts.payload)
+	parts, _ := protocol.SplitJWS(text)
+	page, _ := directory.ParsePage(parts.Payload)
 	if aud := page.Audience; aud != directory.Mesh && aud != r.own() {
-		if _, _, err := r.take(context.Background(), sender{domain: alpha}, node{alpha, tr.source.base}, text); codeOf(err) != CodeOriginUnknown {
+		if _, _, err := r.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			tr.fail("%s took a page for %v: %v", r.base, aud, err)
 		}
 		return
 	}
 	before, _ := r.state(page.Audience)
-	p, code, err := r.take(context.Background(), sender{domain: alpha}, node{alpha, tr.source.base}, text)
+	p, code, err := r.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text)
 	if err != nil {
-		if codeOf(err) == CodeKeyUnknown && r.cut {
+		if protocol.CodeOf(err) == protocol.CodeKeyUnknown && r.cut {
 			return // the key document could not be asked for
 		}
 		tr.fail("%s refused a good page: %v", r.base, err)
 	}
 	after, _ := r.state(page.Audience)
 	tr.log("%s: %s, watermark %d to %d", r.base, code, before, after)
-	want := CodeApplied
+	want := protocol.CodeApplied
 	switch {
 	case p.To <= before:
-		want = CodeOld
+		want = protocol.CodeOld
 	case p.From > before:
-		want = CodeGap
+		want = protocol.CodeGap
 	}
-	if code != want || want == CodeApplied && after != p.To || want != CodeApplied && after != before {
+	if code != want || want == protocol.CodeApplied && after != p.To || want != protocol.CodeApplied && after != before {
 		tr.fail("%s: page (%d,%d] at watermark %d: %s, then %d", r.base, p.From, p.To, before, code, after)
 	}
 }
@@ -362,7 +363,7 @@ func (tr *trial) mutant(r *receiver) {
 	b := []byte(tr.sent[tr.rand.IntN(len(tr.sent))])
 	b[tr.rand.IntN(len(b))] ^= byte(1 + tr.rand.IntN(255))
 	before := tr.marks(r)
-	if _, code, err := r.take(context.Background(), sender{domain: alpha}, node{alpha, tr.source.base}, string(b)); err == nil {
+	if _, code, err := r.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, string(b)); err == nil {
 		tr.fail("%s took a mutant: %s: %s", r.base, code, b)
 	}
 	if tr.marks(r) != before {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // errNotReady says that this node can't speak for its domain yet: no key document
@@ -94,9 +95,9 @@ func (b *publisher) signed(typ string, payload []byte) (string, error) {
 	}
 	if b.ready != issueOf(doc) {
 		// By this document: the keyring may have the one before still.
-		parts, err := splitJWS(text)
+		parts, err := protocol.SplitJWS(text)
 		if err == nil {
-			_, err = doc.Key(kidOf(parts.header))
+			_, err = doc.Key(protocol.KeyIDOf(parts.Header))
 		}
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", errNotReady, err)
@@ -128,12 +129,12 @@ func (b *publisher) head() (string, error) {
 }
 
 // record returns a record of the own domain as that stream may have it.
-func (b *publisher) record(aud directory.Audience, n name) (string, bool, error) {
-	payload, disclosures, ok := b.cfg.Source.Record(aud, n.h, n.m)
+func (b *publisher) record(aud directory.Audience, n protocol.RecordName) (string, bool, error) {
+	payload, disclosures, ok := b.cfg.Source.Record(aud, n.H, n.M)
 	if !ok {
 		return "", false, nil
 	}
-	text, err := b.signedRecord(n.h, payload)
+	text, err := b.signedRecord(n.H, payload)
 	if err != nil {
 		return "", false, err
 	}
@@ -152,7 +153,7 @@ func (b *publisher) signedRecord(h directory.Hash, payload []byte) (string, erro
 	header, signature := b.known.of(h)
 	b.mu.Unlock()
 	if signature != "" {
-		return joinJWS(header, payload, signature), nil
+		return protocol.JoinJWS(header, payload, signature), nil
 	}
 	text, err := b.cfg.Keys.Sign(directory.TypeRecord, payload)
 	if err != nil {
@@ -181,10 +182,10 @@ type tail struct{ from uint64 }
 func (t *tail) page(b *publisher) (*madePage, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ds, to, at := b.cfg.Source.Digests(directory.Mesh, t.from, maxDigests)
+	ds, to, at := b.cfg.Source.Digests(directory.Mesh, t.from, protocol.MaxDigests)
 	for to < at && len(ds) > 0 {
 		t.from = ds[len(ds)-1].Revision
-		ds, to, at = b.cfg.Source.Digests(directory.Mesh, t.from, maxDigests)
+		ds, to, at = b.cfg.Source.Digests(directory.Mesh, t.from, protocol.MaxDigests)
 	}
 	if n := len(ds) - gossipDigests; n > 0 {
 		t.from, ds = ds[n-1].Revision, ds[n:]

@@ -4,100 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/gossip"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-)
-
-// How long a node waits for another's answer. Records that come with a page are
-// asked for before it is applied, so that a change is visible at once and whole;
-// they never hold it up for longer than prefetchTime.
-const (
-	answerTime   = 10 * time.Second
-	recordsTime  = 30 * time.Second
-	prefetchTime = 2 * time.Second
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 var (
-	errGap      = errors.New("the pages don't connect to what is here")
-	errNoNews   = errors.New("the node answers what is known already")
-	errNoNode   = errors.New("the peering names no address")
-	errNotFound = errors.New("the node has nothing of that origin")
-	errDenied   = errors.New("the node refuses")
+	errGap    = errors.New("the pages don't connect to what is here")
+	errNoNews = errors.New("the node answers what is known already")
+	errNoNode = errors.New("the peering names no address")
 )
-
-// get asks another node and returns its answer, "" for 204.
-func (m *Mesh) get(ctx context.Context, n node, path string, q url.Values, limit int) (string, error) {
-	text, _, err := m.getWithHeader(ctx, n, path, q, limit)
-	return text, err
-}
-
-func (m *Mesh) getWithHeader(ctx context.Context, n node, path string, q url.Values, limit int) (string, http.Header, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.base+path+"?"+q.Encode(), nil)
-	if err != nil {
-		return "", nil, fmt.Errorf("federation: %w", err)
-	}
-	req.Header.Set("Accept-Encoding", "identity") // what is unpacked may be endless before it has a byte
-	res, err := m.cfg.Client(n.domain).Do(req)
-	if err != nil {
-		return "", nil, fmt.Errorf("ask %s: %w", n.base, err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
-	m.traffic.add(n.domain, len(body), 0)
-	switch {
-	case err != nil:
-		return "", nil, fmt.Errorf("ask %s: %w", n.base, err)
-	case res.StatusCode == http.StatusNoContent:
-		return "", res.Header, nil
-	case res.StatusCode == http.StatusNotFound:
-		return "", nil, fmt.Errorf("ask %s: %w", n.base, errNotFound)
-	case res.StatusCode == http.StatusForbidden:
-		return "", nil, fmt.Errorf("%w: %s says %s", errDenied, n.base, said(body))
-	case res.StatusCode != http.StatusOK:
-		return "", nil, fmt.Errorf("%s answers %s: %s", n.base, answered(res), said(body))
-	}
-	return string(body), res.Header, nil // one byte over the limit is for the gate to refuse
-}
-
-// answered is the status of an answer, in this release's words: HTTP/1 has the other side's,
-// whatever bytes it sends.
-func answered(res *http.Response) string {
-	return strings.TrimSpace(fmt.Sprint(res.StatusCode, " ", http.StatusText(res.StatusCode)))
-}
-
-// said is what a refusal's body says, fit for an operator's eyes: the detail of a problem
-// (RFC 9457), else what there is. Its bytes are another's, so it is quoted.
-func said(body []byte) string {
-	var p struct {
-		Detail string `json:"detail"`
-	}
-	if json.Unmarshal(body, &p) == nil && p.Detail != "" {
-		return fmt.Sprintf("%.200q", p.Detail)
-	}
-	return fmt.Sprintf("%.200q", body)
-}
-
-// getPage asks for one page of an origin's stream, "" for none.
-func (m *Mesh) getPage(ctx context.Context, n node, origin spiffeid.TrustDomain, aud directory.Audience, since uint64) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	return m.get(ctx, n, pathPages, pageQuery(origin, aud, since), MaxPage)
-}
-
-func pageQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64) url.Values {
-	return url.Values{"origin": {origin.Name()}, "aud": {aud.String()}, "since": {strconv.FormatUint(since, 10)}}
-}
 
 // A forked error says that an origin issued two key documents of one epoch and
 // seq, and has both (evidence E3).
@@ -108,14 +29,14 @@ type forked interface {
 
 // refreshKeys pulls an origin's key document from a node that has it. A document
 // that doesn't hold changes nothing.
-func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n node) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n protocol.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := m.get(ctx, n, pathKeys, url.Values{"origin": {o.domain.Name()}}, maxKeys)
+	text, err := m.client.Get(ctx, n, protocol.PathKeys, url.Values{"origin": {o.domain.Name()}}, protocol.MaxKeys)
 	if err != nil {
 		return err
 	}
-	err = m.cfg.Panics.Run(contain.Keys, func() error { return m.adopt(o, text, n.domain == o.domain) })
+	err = m.cfg.Panics.Run(contain.Keys, func() error { return m.adopt(o, text, n.Domain == o.domain) })
 	var two forked
 	if errors.As(err, &two) {
 		held, other := two.Forked()
@@ -160,11 +81,11 @@ func (m *Mesh) obey(o *origin) error {
 
 // askHead asks a node for an origin's head, and for the key document where the
 // head names another one than is known.
-func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
-	timed, cancel := context.WithTimeout(ctx, answerTime)
+func (m *Mesh) askHead(ctx context.Context, o *origin, n protocol.Node) error {
+	timed, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := m.get(timed, n, pathHeads, url.Values{"origin": {o.domain.Name()}}, gossip.MaxHead)
-	if errors.Is(err, errDenied) && n.domain == o.domain {
+	text, err := m.client.Get(timed, n, protocol.PathHeads, url.Values{"origin": {o.domain.Name()}}, gossip.MaxHead)
+	if errors.Is(err, protocol.ErrDenied) && n.Domain == o.domain {
 		if failed := m.refreshKeys(ctx, o, n); failed != nil { // which says whether this domain is still listed
 			return failed
 		}
@@ -178,14 +99,14 @@ func (m *Mesh) askHead(ctx context.Context, o *origin, n node) error {
 	if err != nil {
 		return err
 	}
-	return m.takeHead(ctx, sender{domain: n.domain}, n, text)
+	return m.takeHead(ctx, sender{domain: n.Domain}, n, text)
 }
 
-func (m *Mesh) takeHead(ctx context.Context, from sender, giver node, text string) error {
+func (m *Mesh) takeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
 	return m.cfg.Panics.Run(contain.Head, func() error { return m.judgeHead(ctx, from, giver, text) })
 }
 
-func (m *Mesh) judgeHead(ctx context.Context, from sender, giver node, text string) error {
+func (m *Mesh) judgeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
 	var h *directory.Head
 	o, err := m.withKeys(ctx, from, giver, func() (o *origin, err error) {
 		o, h, err = m.openHead(from, text)
@@ -219,7 +140,7 @@ func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
 		return errPeeringEnd
 	}
 	if o.hasNewer(h) {
-		m.counted(o, CodeOld)
+		m.counted(o, protocol.CodeOld)
 		return nil
 	}
 
@@ -308,7 +229,7 @@ func (o *origin) behind() bool {
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.
-func (m *Mesh) pullInTurn(ctx context.Context, o *origin, f *feed, n node, s *stint) error {
+func (m *Mesh) pullInTurn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint) error {
 	select {
 	case f.busy <- struct{}{}:
 		defer func() { <-f.busy }()

@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -41,7 +42,7 @@ var _ gossip.Mesh = (*gossipQueue)(nil)
 func (q *gossipQueue) Deliver(from spiffeid.ID, msg []byte) {
 	p := pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}
 	for _, lost := range enqueue(q.waiting, p) {
-		q.mesh.refusing.add(lost.from.domain, CodeRate)
+		q.mesh.refusing.add(lost.from.domain, protocol.CodeRate)
 	}
 }
 
@@ -51,7 +52,7 @@ func (q *gossipQueue) Heads(to spiffeid.TrustDomain) [][]byte { return q.mesh.he
 // MergeHeads implements gossip.Mesh.
 func (q *gossipQueue) MergeHeads(from spiffeid.ID, heads [][]byte) {
 	for _, head := range heads {
-		q.Deliver(from, append([]byte{gossipHead}, head...))
+		q.Deliver(from, append([]byte{protocol.GossipHead}, head...))
 	}
 }
 
@@ -59,7 +60,7 @@ func (q *gossipQueue) MergeHeads(from spiffeid.ID, heads [][]byte) {
 func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
 	in := make(chan pushed, pushQueue)
 	cfg := *m.cfg.Gossip
-	cfg.Traffic = m.gossiped.add
+	cfg.Traffic = m.gossiped.Add
 	cfg.Panics = m.cfg.Panics
 	cfg.Stretch = m.cfg.Stretch.of
 
@@ -117,11 +118,11 @@ func (m *Mesh) gossipIn(ctx context.Context, in <-chan pushed) {
 // of; the gate is that loop's.
 func (m *Mesh) route(p pushed) {
 	if len(p.msg) < 2 || len(p.msg) > gossip.MaxMessage {
-		_ = m.refused(p.from, p.msg, &Refusal{Code: CodeFormat, Err: errTooLarge})
+		_ = m.refused(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge})
 		return
 	}
 	if !m.senders.allow(p.from.domain) { // before anything of it is parsed (rule G6)
-		_ = m.refused(p.from, p.msg, &Refusal{Code: CodeRate, Err: errSender})
+		_ = m.refused(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeRate, Err: errSender})
 		return
 	}
 	issuer := peek(p.msg[1:])
@@ -131,8 +132,8 @@ func (m *Mesh) route(p pushed) {
 	}
 	if o := m.origin(issuer); o != nil && o.accepts() {
 		for _, lost := range enqueue(o.mail, p) {
-			m.counts.add(o.domain, CodeRate)
-			m.refusing.add(lost.from.domain, CodeRate)
+			m.counts.add(o.domain, protocol.CodeRate)
+			m.refusing.add(lost.from.domain, protocol.CodeRate)
 		}
 		return
 	}
@@ -143,14 +144,14 @@ func (m *Mesh) route(p pushed) {
 
 // peek reads what a message says that it is of, without believing it.
 func peek(text string) (issuer spiffeid.TrustDomain) {
-	parts, err := splitJWS(text)
+	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return issuer
 	}
 	var c struct {
 		Iss string `json:"iss"`
 	}
-	if json.Unmarshal(parts.payload, &c) != nil {
+	if json.Unmarshal(parts.Payload, &c) != nil {
 		return issuer
 	}
 	issuer, _ = spiffeid.TrustDomainFromString(c.Iss)
@@ -162,13 +163,13 @@ func peek(text string) (issuer spiffeid.TrustDomain) {
 // nobody but a member that speaks in the leader's place. By a key that this domain has
 // none but its members sign.
 func (m *Mesh) hearOwn(p pushed) {
-	if p.msg[0] != gossipPage {
+	if p.msg[0] != protocol.GossipPage {
 		return
 	}
 	payload, _, err := m.cfg.Keys.Verify(m.cfg.Domain, directory.TypePage, p.msg[1:])
 	if err != nil {
-		if keyCode(err) == CodeSignature {
-			_ = m.refused(p.from, p.msg, &Refusal{Code: CodeSignature, Err: err})
+		if keyCode(err) == protocol.CodeSignature {
+			_ = m.refused(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeSignature, Err: err})
 		}
 		return
 	}
@@ -186,9 +187,9 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 		return
 	}
 	switch text := p.msg[1:]; p.msg[0] {
-	case gossipHead:
+	case protocol.GossipHead:
 		if o.holds(text) { // siblings tell the last head again and again, also when its key is listed no longer
-			m.counted(o, CodeOld)
+			m.counted(o, protocol.CodeOld)
 			return
 		}
 		switch err := m.takeHead(ctx, p.from, giver, text); {
@@ -197,7 +198,7 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 		case err == nil && o.behind():
 			nudge(o.ask)
 		}
-	case gossipPage:
+	case protocol.GossipPage:
 		if m.StoreStalled() > 0 {
 			return // it is pulled once the disk answers
 		}
@@ -207,13 +208,13 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 		case errors.Is(err, errLate):
 			m.putAside(o, p)
 		case err != nil: // counted and written down by the gate
-		case code == CodeGap:
+		case code == protocol.CodeGap:
 			nudge(o.ask)
 		case o.furthest(page):
 			m.passOn(o.domain, p.msg)
 		}
 	default: // of a later release, which tells all that counts by pulls as well
-		m.counted(o, CodeUnsupported)
+		m.counted(o, protocol.CodeUnsupported)
 	}
 }
 
@@ -283,7 +284,7 @@ func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
 		if doc := m.cfg.Source.KeyDocument(); doc != nil && issueOf(doc) != keys {
 			if head, err := m.publisher.head(); err == nil {
 				keys = issueOf(doc)
-				g.Publish("head", append([]byte{gossipHead}, head...), m.audience(m.cfg.Domain))
+				g.Publish("head", append([]byte{protocol.GossipHead}, head...), m.audience(m.cfg.Domain))
 			} else {
 				again = gossipEvery // this node takes up the key that the document has for it in a moment
 			}
@@ -313,7 +314,7 @@ func (m *Mesh) gossipPage(g gossiper, t *tail, told uint64) uint64 {
 	case err != nil:
 		m.cfg.Logger.Warn("can't gossip", "error", err)
 	case page != nil && len(page.text) < gossip.MaxMessage:
-		g.Publish(directory.Mesh.String(), append([]byte{gossipPage}, page.text...), m.audience(m.cfg.Domain))
+		g.Publish(directory.Mesh.String(), append([]byte{protocol.GossipPage}, page.text...), m.audience(m.cfg.Domain))
 	}
 	return tip
 }

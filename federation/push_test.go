@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -60,7 +61,7 @@ func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 		b.beta.gossips(t, net, "10.1.0.2:7946", "10.1.0.1:7946")
 		g.gossips(t, net, "10.1.0.3:7946", "10.1.0.1:7946")
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathPages {
+			if r.URL.Path == protocol.PathPages {
 				select {
 				case <-time.After(time.Hour):
 				case <-r.Context().Done():
@@ -137,7 +138,7 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 		for _, n := range b.beta.refusing.of(gamma) {
 			counted += n
 		}
-		if b.beta.counts.of(alpha)[CodeUnsupported] != 1 {
+		if b.beta.counts.of(alpha)[protocol.CodeUnsupported] != 1 {
 			t.Errorf("a kind of message that only a later release has is counted as %v", b.beta.counts.of(alpha))
 		}
 		if counted != 7 || len(b.beta.refusing.of(alpha)) != 0 {

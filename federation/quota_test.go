@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 )
@@ -163,7 +164,7 @@ func TestWhatExceedsAShareIsNotFetchedAgainInVain(t *testing.T) {
 
 		asked := 0
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathRecords {
+			if r.URL.Path == protocol.PathRecords {
 				asked++
 			}
 			return body

@@ -10,6 +10,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // MayRelease asks a frozen origin for its newest key document, and returns a
@@ -32,8 +33,8 @@ func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
 		found, evidence, failed := m.askEvidence(ctx, n, td)
 		switch {
 		case failed != nil:
-			silent = n.base
-			m.cfg.Logger.Warn("can't ask another node for its evidence", "node", n.base, "error", failed)
+			silent = n.Base
+			m.cfg.Logger.Warn("can't ask another node for its evidence", "node", n.Base, "error", failed)
 		case evidence != nil:
 			if v, judged := m.cfg.Court.Judge(evidence, false); judged == nil && v.Origin == td {
 				id, holds = v.ID, true
@@ -91,7 +92,7 @@ func (m *Mesh) newestKeys(ctx context.Context, o *origin) (err error) {
 // heldEvidence answers a node of the own domain what convictingStill finds: 204 where
 // there is evidence that convicts nobody any more, 404 where there is none.
 func (s *server) heldEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
-	td, err := originOf(r.URL.Query())
+	td, err := protocol.ParseOrigin(r.URL.Query())
 	switch {
 	case err != nil:
 		return err
@@ -120,12 +121,12 @@ func (s *server) heldEvidence(w http.ResponseWriter, r *http.Request, from spiff
 
 // askEvidence is the other end: found says whether the node has any evidence, which
 // is returned where it convicts by what that node knows.
-func (m *Mesh) askEvidence(ctx context.Context, n node, td spiffeid.TrustDomain) (found bool, evidence []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func (m *Mesh) askEvidence(ctx context.Context, n protocol.Node, td spiffeid.TrustDomain) (found bool, evidence []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := m.get(ctx, n, pathEvidence, url.Values{"origin": {td.Name()}}, maxEvidence)
+	text, err := m.client.Get(ctx, n, protocol.PathEvidence, url.Values{"origin": {td.Name()}}, maxEvidence)
 	switch {
-	case errors.Is(err, errNotFound):
+	case errors.Is(err, protocol.ErrNotFound):
 		return false, nil, nil
 	case err != nil:
 		return false, nil, err

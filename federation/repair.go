@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -40,8 +41,8 @@ func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 		}
 
 		o.failed(f, err)
-		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.base, "error", err)
-		if codeOf(err) == CodeUnsupported { // whoever is asked has the same, until this node is upgraded
+		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.Base, "error", err)
+		if protocol.CodeOf(err) == protocol.CodeUnsupported { // whoever is asked has the same, until this node is upgraded
 			wait(ctx, nil, m.headPause())
 			continue
 		}
@@ -78,8 +79,8 @@ func (m *Mesh) pullFromOthers(ctx context.Context, o *origin, f *feed) (more boo
 }
 
 // others returns one node of each other active peer, in random order.
-func (m *Mesh) others(but spiffeid.TrustDomain) []node {
-	var all []node
+func (m *Mesh) others(but spiffeid.TrustDomain) []protocol.Node {
+	var all []protocol.Node
 	for _, o := range m.all() {
 		if o.domain == but || !o.accepts() {
 			continue
@@ -187,7 +188,7 @@ func (m *Mesh) pullBehind(ctx context.Context, o *origin) {
 		return // another loop is at it
 	}
 	if err := m.pullAll(ctx, o, &o.feed, n, endless(ctx)); err != nil {
-		m.cfg.Logger.Debug("can't pull", "origin", o.domain.Name(), "node", n.base, "error", err)
+		m.cfg.Logger.Debug("can't pull", "origin", o.domain.Name(), "node", n.Base, "error", err)
 	}
 }
 
@@ -206,11 +207,11 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 		if len(wanted) == 0 {
 			return next
 		}
-		names := make([]name, len(wanted))
+		names := make([]protocol.RecordName, len(wanted))
 		for i, d := range wanted {
-			names[i] = nameOf(d)
+			names[i] = protocol.NameOf(d)
 		}
-		timed, cancel := context.WithTimeout(ctx, recordsTime)
+		timed, cancel := context.WithTimeout(ctx, protocol.RecordsTime)
 		got := m.fetch(timed, o.domain, names, m.holders(o, st.id.aud))
 		cancel()
 		if err := m.acceptRecords(o, st, wanted, got); errors.Is(err, disk.ErrStalled) {
@@ -229,11 +230,11 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 }
 
 // holders returns who may have a stream's records.
-func (m *Mesh) holders(o *origin, aud directory.Audience) []node {
-	var all []node
+func (m *Mesh) holders(o *origin, aud directory.Audience) []protocol.Node {
+	var all []protocol.Node
 	if m.cfg.Siblings != nil {
 		for _, base := range m.cfg.Siblings() {
-			all = append(all, node{m.cfg.Domain, base})
+			all = append(all, protocol.Node{Domain: m.cfg.Domain, Base: base})
 		}
 	}
 	if all = append(all, o.nodes()...); aud == directory.Mesh {
@@ -275,7 +276,7 @@ func (o *origin) postpone(st *stream, asked []directory.Digest) {
 	defer o.mu.Unlock()
 	o.reached.Store(nil)
 	for _, d := range asked {
-		if w := st.wanted[d.RID]; w != nil && nameOf(w.digest) == nameOf(d) {
+		if w := st.wanted[d.RID]; w != nil && protocol.NameOf(w.digest) == protocol.NameOf(d) {
 			w.next = time.Now().Add(min(wantPause<<min(w.tries, 6), wantLonger))
 			w.tries++
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"go.etcd.io/bbolt"
 )
 
@@ -54,7 +55,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 		at, _ := b.beta.origin(alpha).node(&b.beta.origin(alpha).feed)
 		b.world.mu.Lock()
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
-			if to == at.base && r.URL.Path == pathPages {
+			if to == at.Base && r.URL.Path == protocol.PathPages {
 				wait(r.Context(), nil, time.Hour) // it never hears of anything
 			}
 			return body
@@ -72,14 +73,14 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		for i := range 3 * maxDigests {
+		for i := range 3 * protocol.MaxDigests {
 			b.origin.register(fmt.Sprint("agent-", i), 3600)
 		}
 		b.beta.cfg.HeadEvery = 2 * time.Second
 		b.beta.reopen(t)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathPages && r.URL.Query().Get("aud") == directory.Mesh.String() {
-				time.Sleep(answerTime - time.Second)
+			if r.URL.Path == protocol.PathPages && r.URL.Query().Get("aud") == directory.Mesh.String() {
+				time.Sleep(protocol.AnswerTime - time.Second)
 			}
 			return body
 		}
@@ -91,7 +92,7 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 		defer loops.Wait()
 		defer cancel()
 		eventually(t, 5*time.Second, "its head is known", func() bool { return b.beta.Peers()[0].HeadAge > 0 })
-		for s := b.beta.Peers()[0]; s.Entries < 3*maxDigests; s = b.beta.Peers()[0] {
+		for s := b.beta.Peers()[0]; s.Entries < 3*protocol.MaxDigests; s = b.beta.Peers()[0] {
 			if s.State != "behind" || s.HeadAge > 10*time.Second {
 				t.Fatalf("%v after the start: %+v", time.Since(began), s)
 			}
@@ -100,7 +101,7 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if took := time.Since(began); took < 2*answerTime {
+		if took := time.Since(began); took < 2*protocol.AnswerTime {
 			t.Errorf("it took %v, which shows nothing", took)
 		}
 	})
@@ -224,7 +225,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[last] == nil {
 			t.Fatalf("%v", shown)
 		}
-		made, err := b.beta.pageOf(beta, pagesQuery{origin: alpha, aud: directory.Mesh})
+		made, err := b.beta.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh})
 		if err != nil || made == "" {
 			t.Fatal(made, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"go.etcd.io/bbolt"
 )
 
@@ -274,16 +275,16 @@ func (o *origin) giveRoom() {
 
 // replacing returns those of the names whose record takes the place of one that is
 // held: where there is no room, nothing else is asked for.
-func (t *streamTx) replacing(ds []directory.Digest, names []name) ([]name, error) {
-	held := map[name]bool{}
+func (t *streamTx) replacing(ds []directory.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
+	held := map[protocol.RecordName]bool{}
 	for _, d := range ds {
 		h, err := t.get(d.RID)
 		if err != nil {
 			return nil, err
 		}
 		if h != nil && h.Record == recordHeld {
-			held[nameOf(d)] = true
+			held[protocol.NameOf(d)] = true
 		}
 	}
-	return slices.DeleteFunc(names, func(n name) bool { return !held[n] }), nil
+	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return !held[n] }), nil
 }

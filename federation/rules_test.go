@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // ruled opens a bench whose import rules can be set.
@@ -79,7 +80,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 6000))
 			b.pull()
 		}
-		if s := held(); s.Records != 3 || s.OverQuota != 2 || s.Received[CodeQuota] != 2 || len(b.agents()) != 3 || s.Pending != 0 || s.Entries != 5 {
+		if s := held(); s.Records != 3 || s.OverQuota != 2 || s.Received[protocol.CodeQuota] != 2 || len(b.agents()) != 3 || s.Pending != 0 || s.Entries != 5 {
 			t.Errorf("%+v", s)
 		}
 		b.origin.replace(rids[0], 6000) // takes the place of its own
@@ -123,7 +124,7 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		set(directory.PeerRules{Records: 1})
 		withheld := true
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathRecords && withheld {
+			if r.URL.Path == protocol.PathRecords && withheld {
 				return nil
 			}
 			return body
@@ -162,7 +163,7 @@ func TestAReplacementThatComesLaterHasRoom(t *testing.T) {
 		b.pull()
 		withheld := true
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathRecords && withheld {
+			if r.URL.Path == protocol.PathRecords && withheld {
 				return nil
 			}
 			return body

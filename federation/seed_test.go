@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -150,7 +151,7 @@ func TestAReleaseAsksAllNodes(t *testing.T) {
 		}
 		court.acquits = false
 		for from, want := range map[*site]int{p.g: http.StatusForbidden, p.b2: http.StatusOK} {
-			res, err := from.cfg.Client(beta).Get(p.b.base + pathEvidence + "?origin=alpha.test")
+			res, err := from.cfg.Client(beta).Get(p.b.base + protocol.PathEvidence + "?origin=alpha.test")
 			if err != nil || res.StatusCode != want {
 				t.Errorf("%s gets %v, %v", from.base, res, err)
 			}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,37 +11,18 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/federation/protocol"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
 
-// The routes (federation.md, "Pages").
 const (
-	pathHeads   = "/federation/v1/heads"
-	pathKeys    = "/federation/v1/keys"
-	pathPages   = "/federation/v1/pages"
-	pathRecords = "/federation/v1/records"
-
-	// PathFarewell is where a node tells a peer's that its domain has ended the
-	// peering.
-	PathFarewell = "/federation/v1/farewell"
-)
-
-const (
-	maxWait    = 60 * time.Second
 	maxWaiters = 1024 // long polls at a time, of all peers together
 	maxOfOne   = 128  // and of one domain, so that none keeps the others out
 	maxReplies = 512  // pages and lists of records on their way at a time, likewise
 	maxToOne   = 64
 	nodePath   = "/roster/node/"
-
-	// headerKeys says of an answer to a subscription which issue of the origin's key
-	// document this node has, as DOMAIN=EPOCH.SEQ, where it is later than the caller's.
-	headerKeys = "Roster-Keys"
-
-	typeJOSE   = "application/jose"
-	typeNDJSON = "application/x-ndjson"
 )
 
 // Handler returns the routes of /federation/v1. caller tells who was
@@ -52,16 +31,16 @@ const (
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
 	s := &server{Mesh: m, caller: caller, polls: newTurns(m.cfg.Domain, maxWaiters, maxOfOne), replies: newTurns(m.cfg.Domain, maxReplies, maxToOne), shows: map[spiffeid.TrustDomain]*rate.Limiter{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+pathHeads, s.admit(s.heads))
-	mux.HandleFunc("GET "+pathKeys, s.admit(s.keys))
-	mux.HandleFunc("GET "+pathPages, s.admit(s.pages))
-	mux.HandleFunc("POST "+pathRecords, s.admit(s.records))
+	mux.HandleFunc("GET "+protocol.PathHeads, s.admit(s.heads))
+	mux.HandleFunc("GET "+protocol.PathKeys, s.admit(s.keys))
+	mux.HandleFunc("GET "+protocol.PathPages, s.admit(s.pages))
+	mux.HandleFunc("POST "+protocol.PathRecords, s.admit(s.records))
 	if m.cfg.Court != nil {
-		mux.HandleFunc("POST "+pathEvidence, s.admit(s.evidence))
-		mux.HandleFunc("GET "+pathEvidence, s.admit(s.heldEvidence))
+		mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.evidence))
+		mux.HandleFunc("GET "+protocol.PathEvidence, s.admit(s.heldEvidence))
 	}
 	if m.cfg.Farewell != nil {
-		mux.HandleFunc("POST "+PathFarewell, s.admit(s.farewell))
+		mux.HandleFunc("POST "+protocol.PathFarewell, s.admit(s.farewell))
 	}
 	return problem.Routes(mux, m.cfg.PublicURL)
 }
@@ -122,7 +101,7 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			s.refuse(w, directory.Refuse(directory.Forbidden, "these routes are for nodes of this domain and of its active peers"))
 			return
 		}
-		out := &metered{w, &s.traffic, id.TrustDomain()}
+		out := &protocol.MeteredWriter{ResponseWriter: w, Traffic: &s.traffic, To: id.TrustDomain()}
 		err := s.cfg.Panics.Run(contain.Request, func() error { return next(out, r, id.TrustDomain()) })
 		if err != nil {
 			s.refuse(out, err)
@@ -178,16 +157,8 @@ var errNotListed = directory.Refuse(directory.Forbidden, "the origin's key docum
 
 var errTurns = directory.Refuse(directory.Unavailable, "your domain has too many answers of this node under way, or all domains together do")
 
-func originOf(q url.Values) (spiffeid.TrustDomain, error) {
-	td, err := spiffeid.TrustDomainFromString(q.Get("origin"))
-	if err != nil || td.Name() != q.Get("origin") {
-		return td, directory.Refuse(directory.BadQuery, "origin is %q; it is a domain's name", q.Get("origin"))
-	}
-	return td, nil
-}
-
 func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
-	origin, err := originOf(r.URL.Query())
+	origin, err := protocol.ParseOrigin(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -209,7 +180,7 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 // before it can believe anything. With key it is the newest that this node has which
 // lists that key, to show whose a page was that it was told.
 func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDomain) error {
-	origin, err := originOf(r.URL.Query())
+	origin, err := protocol.ParseOrigin(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -233,71 +204,17 @@ func jose(w http.ResponseWriter, text string, err error) error {
 	case text == "":
 		return directory.Refuse(directory.NotFound, "this node has nothing of that origin")
 	}
-	w.Header().Set("Content-Type", typeJOSE)
+	w.Header().Set("Content-Type", protocol.TypeJOSE)
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = io.WriteString(w, text) // fails only when the caller is gone
 	return nil
-}
-
-type pagesQuery struct {
-	origin spiffeid.TrustDomain
-	aud    directory.Audience
-	since  uint64
-	limit  int
-	wait   time.Duration
-	keys   *directory.Position // the issue of the key document that the caller has; nil where it doesn't say
-}
-
-func parsePagesQuery(q url.Values) (p pagesQuery, err error) {
-	if p.origin, err = originOf(q); err != nil {
-		return p, err
-	}
-	if p.aud, err = directory.ParseAudience(q.Get("aud")); err != nil {
-		return p, directory.Refuse(directory.BadQuery, "aud is %q; it is mesh or a domain's name", q.Get("aud"))
-	}
-	if v := q.Get("since"); v != "" {
-		if p.since, err = strconv.ParseUint(v, 10, 64); err != nil {
-			return p, directory.Refuse(directory.BadQuery, "since is %q; it is a revision", v)
-		}
-	}
-	p.limit = maxDigests
-	if v := q.Get("limit"); v != "" {
-		if p.limit, err = strconv.Atoi(v); err != nil || p.limit < 1 || p.limit > maxDigests {
-			return p, directory.Refuse(directory.BadQuery, "limit is %q; it is 1 to %d", v, maxDigests)
-		}
-	}
-	if v := q.Get("wait"); v != "" {
-		if p.wait, err = parseWait(v); err != nil {
-			return p, err
-		}
-	}
-	if v := q.Get("keys"); v != "" {
-		of, issue, err := directory.ParseIndex(v)
-		if err != nil || of != p.origin {
-			return p, directory.Refuse(directory.BadQuery, "keys is %q; it is the origin's name, =, and the EPOCH.SEQ of its key document", v)
-		}
-		p.keys = &issue
-	}
-	return p, nil
-}
-
-// parseWait reads whole seconds or a duration such as 30s.
-func parseWait(v string) (time.Duration, error) {
-	d, err := time.ParseDuration(v)
-	if n, err2 := strconv.ParseUint(v, 10, 16); err2 == nil {
-		d, err = time.Duration(n)*time.Second, nil
-	}
-	if err != nil || d < 0 || d > maxWait {
-		return 0, directory.Refuse(directory.BadQuery, "wait is %q; it is 0 to %d seconds", v, maxWait/time.Second)
-	}
-	return d, nil
 }
 
 // pages answers one page. With wait it is a subscription: it answers as soon as
 // there is one, or a later key document than the caller has. The private stream of a
 // domain goes from its origin to that domain and through nobody.
 func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
-	q, err := parsePagesQuery(r.URL.Query())
+	q, err := protocol.ParsePageQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -305,7 +222,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		return errNotListed
 	}
 	turns := s.replies
-	if q.wait > 0 {
+	if q.Wait > 0 {
 		turns = s.polls
 	}
 	if !turns.take(from) {
@@ -313,9 +230,9 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	}
 	defer turns.leave(from)
 	text, err := s.nextPage(r, from, q)
-	if q.keys != nil {
-		if issue := s.keysIssue(q.origin); q.keys.Before(issue) {
-			w.Header().Set(headerKeys, directory.FormatIndex(q.origin, issue))
+	if q.Keys != nil {
+		if issue := s.keysIssue(q.Origin); q.Keys.Before(issue) {
+			w.Header().Set(protocol.HeaderKeys, directory.FormatIndex(q.Origin, issue))
 		}
 	}
 	if text != "" && !s.mayHave(from, q) { // it waited, and the key document may be another
@@ -330,14 +247,14 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 
 // mayHave reports whether a domain may have pages of that stream from this node,
 // now.
-func (s *server) mayHave(from spiffeid.TrustDomain, q pagesQuery) bool {
+func (s *server) mayHave(from spiffeid.TrustDomain, q protocol.PageQuery) bool {
 	switch {
 	case !s.speaksTo(from):
 		return false
-	case q.aud == directory.Mesh:
-		return s.lists(q.origin, from)
+	case q.Aud == directory.Mesh:
+		return s.lists(q.Origin, from)
 	default: // a node of the own domain may have what is for that
-		return q.aud == directory.Only(from) && (q.origin == s.cfg.Domain || from == s.cfg.Domain)
+		return q.Aud == directory.Only(from) && (q.Origin == s.cfg.Domain || from == s.cfg.Domain)
 	}
 }
 
@@ -354,17 +271,17 @@ func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.
 	return nil
 }
 
-func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q pagesQuery) (string, error) {
-	end := time.NewTimer(q.wait)
+func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
+	end := time.NewTimer(q.Wait)
 	defer end.Stop()
 	for {
 		// Before looking, so that nothing is missed.
-		changed, unsigned := s.changedOf(q.origin), s.unsigned(q.origin)
+		changed, unsigned := s.changedOf(q.Origin), s.unsigned(q.Origin)
 		if !s.mayHave(from, q) { // who waits is to learn that at once (MESH-025)
 			return "", errNotListed
 		}
 		text, err := s.pageOf(from, q)
-		if err != nil || text != "" || q.wait == 0 || q.keys != nil && q.keys.Before(s.keysIssue(q.origin)) {
+		if err != nil || text != "" || q.Wait == 0 || q.Keys != nil && q.Keys.Before(s.keysIssue(q.Origin)) {
 			return text, err
 		}
 		select {
@@ -410,24 +327,24 @@ func (m *Mesh) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
 
 // pageOf returns a page of the own domain, or the link of another's chain that
 // goes on from since; it is passed on as it was received.
-func (m *Mesh) pageOf(from spiffeid.TrustDomain, q pagesQuery) (string, error) {
-	if q.origin == m.cfg.Domain {
-		made, err := m.publisher.page(q.aud, q.since, q.limit, q.wait == 0 && m.lists(m.cfg.Domain, from))
+func (m *Mesh) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
+	if q.Origin == m.cfg.Domain {
+		made, err := m.publisher.page(q.Aud, q.Since, q.Limit, q.Wait == 0 && m.lists(m.cfg.Domain, from))
 		if made == nil || err != nil {
 			return "", err
 		}
 		return made.text, nil
 	}
-	o := m.origin(q.origin)
+	o := m.origin(q.Origin)
 	if o == nil {
 		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
 	}
-	st := o.shownStream(q.aud)
+	st := o.shownStream(q.Aud)
 	if st == nil {
 		return "", nil
 	}
 
-	page, err := readFor(m.store, st.id, func(t *streamTx) (*storedPage, error) { return t.pageAfter(q.since) })
+	page, err := readFor(m.store, st.id, func(t *streamTx) (*storedPage, error) { return t.pageAfter(q.Since) })
 	if page == nil || err != nil {
 		return "", unavailable(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -39,8 +40,8 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 		node := func(td spiffeid.TrustDomain) string { return nodeID(td, 1).String() }
-		pages := pathPages + "?origin=alpha.test&aud=mesh&since="
-		many := strings.Repeat(`["`+directory.Hash{}.String()+`","`+directory.Hash{}.String()+`"],`, maxNames)
+		pages := protocol.PathPages + "?origin=alpha.test&aud=mesh&since="
+		many := strings.Repeat(`["`+directory.Hash{}.String()+`","`+directory.Hash{}.String()+`"],`, protocol.MaxNames)
 		for _, c := range []struct {
 			site                         *site
 			caller, method, target, body string
@@ -51,10 +52,10 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			{b.alpha, "spiffe://beta.test/roster/nodes/1", "GET", pages + "0", "", 403},
 			{b.alpha, "spiffe://beta.test/roster/node", "GET", pages + "0", "", 403},
 			{b.alpha, node(delta), "GET", pages + "0", "", 403},
-			{b.alpha, node(frozen.Domain), "GET", pathKeys + "?origin=alpha.test", "", 403},
+			{b.alpha, node(frozen.Domain), "GET", protocol.PathKeys + "?origin=alpha.test", "", 403},
 			{b.alpha, node(gamma), "GET", pages + "0", "", 403},
-			{b.alpha, node(gamma), "GET", pathHeads + "?origin=alpha.test", "", 403},
-			{b.alpha, node(gamma), "GET", pathKeys + "?origin=alpha.test", "", 200},
+			{b.alpha, node(gamma), "GET", protocol.PathHeads + "?origin=alpha.test", "", 403},
+			{b.alpha, node(gamma), "GET", protocol.PathKeys + "?origin=alpha.test", "", 200},
 			{b.alpha, node(alpha), "GET", pages + "0", "", 200},
 			{b.alpha, node(beta), "GET", pages + "0", "", 200},
 			{b.alpha, node(beta), "GET", pages + "2", "", 204},
@@ -67,28 +68,28 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			{b.alpha, node(beta), "GET", pages + "2&wait=60&keys=alpha.test=0.0", "", 204}, // there is a later one
 			{b.alpha, node(beta), "GET", pages + "0&keys=1.1", "", 400},
 			{b.alpha, node(beta), "GET", pages + "0&keys=beta.test=1.1", "", 400},
-			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=", "", 400},
-			{b.alpha, node(beta), "GET", pathPages + "?origin=Alpha.test&aud=mesh", "", 400},
-			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
-			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 200}, // an empty page: up to here there is nothing
-			{b.alpha, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test&since=2", "", 204},
-			{b.alpha, node(gamma), "GET", pathPages + "?origin=alpha.test&aud=gamma.test", "", 204}, // isn't listed: learns nothing
-			{b.alpha, node(alpha), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 403},
-			{b.alpha, node(beta), "GET", pathPages + "?origin=gamma.test&aud=mesh", "", 403},
+			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=", "", 400},
+			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=Alpha.test&aud=mesh", "", 400},
+			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
+			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 200}, // an empty page: up to here there is nothing
+			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test&since=2", "", 204},
+			{b.alpha, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=gamma.test", "", 204}, // isn't listed: learns nothing
+			{b.alpha, node(alpha), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 403},
+			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=gamma.test&aud=mesh", "", 403},
 			{b.alpha, node(beta), "POST", pages + "0", "", 405},
-			{b.alpha, node(beta), "GET", pathHeads + "?origin=alpha.test", "", 200},
-			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[]}`, 200},
-			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[],"names":[]}`, 400},
-			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[["x","y"]]}`, 400},
-			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[` + many + `]}`, 400},
-			{b.alpha, node(beta), "POST", pathRecords, `{"origin":"alpha.test","names":[` + many + many + `]}`, 413},
+			{b.alpha, node(beta), "GET", protocol.PathHeads + "?origin=alpha.test", "", 200},
+			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[]}`, 200},
+			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[],"names":[]}`, 400},
+			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[["x","y"]]}`, 400},
+			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[` + many + `]}`, 400},
+			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[` + many + many + `]}`, 413},
 			{b.beta, node(gamma), "GET", pages + "0", "", 403}, // a relay asks the origin's key document
 			{b.beta, node(beta), "GET", pages + "0", "", 200},
-			{b.beta, node(beta), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 204}, // private streams go to nobody else
-			{b.beta, node(gamma), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 403},
-			{b.beta, node(gamma), "GET", pathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
-			{b.beta, node(alpha), "GET", pathPages + "?origin=alpha.test&aud=beta.test", "", 403},
-			{b.beta, node(alpha), "GET", pathHeads + "?origin=delta.test", "", 403},
+			{b.beta, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 204}, // private streams go to nobody else
+			{b.beta, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 403},
+			{b.beta, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
+			{b.beta, node(alpha), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 403},
+			{b.beta, node(alpha), "GET", protocol.PathHeads + "?origin=delta.test", "", 403},
 		} {
 			w := b.askWithin(c.site, c.caller, c.method, c.target, c.body)
 			if w.Code != c.status {
@@ -96,7 +97,7 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			}
 			switch typ := w.Header().Get("Content-Type"); {
 			case w.Code >= 400 && typ != "application/problem+json",
-				w.Code == 200 && c.method == "GET" && typ != typeJOSE, w.Code == 200 && c.method == "POST" && typ != typeNDJSON:
+				w.Code == 200 && c.method == "GET" && typ != protocol.TypeJOSE, w.Code == 200 && c.method == "POST" && typ != protocol.TypeNDJSON:
 				t.Errorf("%s %s: %d as %s", c.method, c.target, w.Code, typ)
 			}
 			if w.Code >= 400 {
@@ -139,7 +140,7 @@ func (b *bench) askWithin(s *site, caller, method, target, body string) *httptes
 func TestALongPollEndsWithNewsWithItsWaitOrWithTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		caller, target := nodeID(beta, 1).String(), pathPages+"?origin=alpha.test&aud=mesh&wait=30s&since="
+		caller, target := nodeID(beta, 1).String(), protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since="
 		start := time.Now()
 		if w := b.alpha.ask(t.Context(), caller, "GET", target+"0", ""); w.Code != http.StatusNoContent || time.Since(start) != 30*time.Second {
 			t.Fatalf("%d after %s", w.Code, time.Since(start))
@@ -177,7 +178,7 @@ func TestALongPollAtARelayEndsWithNews(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		answer, target := make(chan *httptest.ResponseRecorder, 1), pathPages+"?origin=alpha.test&aud=mesh&wait=30s&since="+fmt.Sprint(b.origin.rev)
+		answer, target := make(chan *httptest.ResponseRecorder, 1), protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since="+fmt.Sprint(b.origin.rev)
 		go func() { answer <- b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", target, "") }()
 		time.Sleep(time.Second)
 		b.origin.register("another", 600)
@@ -201,7 +202,7 @@ func TestWhoSaysFarewell(t *testing.T) {
 		for caller, want := range map[string]int{
 			nodeID(alpha, 1).String(): 204, nodeID(beta, 2).String(): 403, nodeID(delta, 1).String(): 403, "spiffe://alpha.test/agent/ada": 403,
 		} {
-			if w := b.askWithin(b.beta, caller, "POST", PathFarewell, ""); w.Code != want {
+			if w := b.askWithin(b.beta, caller, "POST", protocol.PathFarewell, ""); w.Code != want {
 				t.Errorf("%s: %d", caller, w.Code)
 			}
 		}
@@ -226,7 +227,7 @@ func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 			texts = append(texts, o.keysText)
 		}
 		for key, want := range map[string]string{"": texts[1], directory.KeyID(b.alpha.keys.public()): texts[1], directory.KeyID(other.public()): texts[0], "none": ""} {
-			w := b.askWithin(b.beta, nodeID(gamma, 1).String(), "GET", pathKeys+"?origin=alpha.test&key="+key, "")
+			w := b.askWithin(b.beta, nodeID(gamma, 1).String(), "GET", protocol.PathKeys+"?origin=alpha.test&key="+key, "")
 			if want == "" && w.Code != http.StatusNotFound || want != "" && w.Body.String() != want {
 				t.Errorf("%q: %d", key, w.Code)
 			}
@@ -284,7 +285,7 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 			if made, err = tail.page(b.alpha.publisher); err != nil {
 				t.Fatal(err)
 			}
-			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha, pushed: true}, b.giver(), made.text); err != nil || code != CodeApplied {
+			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha, pushed: true}, b.giver(), made.text); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
 		}
@@ -302,11 +303,11 @@ func TestARefusalIsFitToBeRead(t *testing.T) {
 		"\x1b[2Jgone":         `"\x1b[2Jgone"`,
 		`{"detail":"\u001b"}`: `"\x1b"`,
 	} {
-		if got := said([]byte(body)); got != want {
+		if got := protocol.Quote([]byte(body)); got != want {
 			t.Errorf("of %q it says %s, want %s", body, got, want)
 		}
 	}
-	if got := answered(&http.Response{StatusCode: 500, Status: "500 \x1b[2Jgone"}); got != "500 Internal Server Error" {
+	if got := protocol.Status(&http.Response{StatusCode: 500, Status: "500 \x1b[2Jgone"}); got != "500 Internal Server Error" {
 		t.Errorf("of its status it says %q", got)
 	}
 }

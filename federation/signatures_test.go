@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -30,9 +31,9 @@ func TestARecordIsSignedOnceForAll(t *testing.T) {
 	b := newBench(t, nil)
 	c := &counter{b.alpha.keys, map[string]int{}}
 	b.alpha.Mesh.cfg.Keys = c
-	var names []name
+	var names []protocol.RecordName
 	for _, agent := range []string{"first", "second"} {
-		names = append(names, nameOf(b.origin.regs[b.origin.register(agent, 600)].announced))
+		names = append(names, protocol.NameOf(b.origin.regs[b.origin.register(agent, 600)].announced))
 	}
 	ask := func() (texts []string) {
 		for _, n := range names {
@@ -87,7 +88,7 @@ func (k *behind) Verify(_ spiffeid.TrustDomain, typ, text string) ([]byte, strin
 // Requirement: TRUST-010
 func TestNothingIsSignedByTheKeyBefore(t *testing.T) {
 	b := newBench(t, nil)
-	n := nameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
+	n := protocol.NameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
 	b.alpha.Mesh.cfg.Keys = &behind{b.alpha.keys, b.origin.KeyDocument()}
 	before := b.alpha.keys.private
 	_, next, err := ed25519.GenerateKey(nil)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A peer whose every answer comes just before it is given up, or never, or is longer
@@ -14,9 +16,9 @@ import (
 // Requirement: MESH-026
 func TestASlowPeerHoldsUpNobodyElse(t *testing.T) {
 	for name, answer := range map[string]func(*http.Request, []byte) []byte{
-		"slow":    func(_ *http.Request, body []byte) []byte { time.Sleep(answerTime - time.Second); return body },
+		"slow":    func(_ *http.Request, body []byte) []byte { time.Sleep(protocol.AnswerTime - time.Second); return body },
 		"silent":  func(r *http.Request, _ []byte) []byte { <-r.Context().Done(); return nil },
-		"endless": func(*http.Request, []byte) []byte { return make([]byte, 2*MaxPage) },
+		"endless": func(*http.Request, []byte) []byte { return make([]byte, 2*protocol.MaxPage) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

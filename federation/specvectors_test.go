@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -62,7 +63,7 @@ func TestTheGateGivesSpecVectorsTheirVerdicts(t *testing.T) {
 				}
 				got := "ok"
 				if err := gate(v.Text); err != nil {
-					got = string(codeOf(err))
+					got = string(protocol.CodeOf(err))
 				}
 				if got != v.Verdict {
 					t.Errorf("%s: %s: got %q, want %q", name, v.Name, got, v.Verdict)

@@ -6,13 +6,14 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A pulled page is one that passed the gate, and what came of its records.
 type pulled struct {
 	*verifiedPage
 	origin  *origin
-	records map[name]fetched
+	records map[protocol.RecordName]fetched
 	err     error
 }
 
@@ -21,7 +22,7 @@ type pulled struct {
 type ahead struct{ epoch, watermark uint64 }
 
 // take is the whole way of a page: the gate, its records, the stream.
-func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (*verifiedPage, Code, error) {
+func (m *Mesh) take(ctx context.Context, from sender, giver protocol.Node, text string) (*verifiedPage, protocol.Code, error) {
 	p := m.look(ctx, from, giver, text, ahead{})
 	if p.err != nil {
 		return nil, "", p.err
@@ -31,19 +32,19 @@ func (m *Mesh) take(ctx context.Context, from sender, giver node, text string) (
 }
 
 // look takes a page through the gate and asks for its records.
-func (m *Mesh) look(ctx context.Context, from sender, giver node, text string, done ahead) (p pulled) {
+func (m *Mesh) look(ctx context.Context, from sender, giver protocol.Node, text string, done ahead) (p pulled) {
 	err := m.cfg.Panics.Run(contain.Page, func() error {
 		p = m.lookAt(ctx, from, giver, text, done)
 		return nil
 	})
 	if err != nil {
-		return pulled{err: m.refused(from, text, &Refusal{Code: CodeFormat, Err: err})}
+		return pulled{err: m.refused(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: err})}
 	}
 
 	return p
 }
 
-func (m *Mesh) lookAt(ctx context.Context, from sender, giver node, text string, done ahead) (p pulled) {
+func (m *Mesh) lookAt(ctx context.Context, from sender, giver protocol.Node, text string, done ahead) (p pulled) {
 	var page *verifiedPage
 	o, err := m.withKeys(ctx, from, giver, func() (o *origin, err error) {
 		o, page, err = m.openPage(from, text)
@@ -84,16 +85,16 @@ func (o *origin) fit(p *verifiedPage, done ahead) (id streamID, full, apt bool) 
 }
 
 // prefetch gets the records that an applicable page names and that aren't here.
-func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver node, done ahead) (map[name]fetched, error) {
+func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver protocol.Node, done ahead) (map[protocol.RecordName]fetched, error) {
 	id, full, apt := o.fit(p, done)
 	if !apt {
 		return nil, nil
 	}
 
-	var names []name
+	var names []protocol.RecordName
 	for _, d := range p.Digests {
 		if d.Live() && !freed(d.Deadline, o.index.Clock.Now()) {
-			names = append(names, nameOf(d))
+			names = append(names, protocol.NameOf(d))
 		}
 	}
 	err := m.store.read(id, func(t *streamTx) (err error) {
@@ -105,13 +106,13 @@ func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver n
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, prefetchTime)
+	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
 	defer cancel()
-	return m.fetch(ctx, o.domain, names, []node{giver}), nil
+	return m.fetch(ctx, o.domain, names, []protocol.Node{giver}), nil
 }
 
 // pullAll pulls page by page until a node has no more, or its stint ends.
-func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node, s *stint) error {
+func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint) error {
 	for stuck := 0; ; {
 		since := o.since(f)
 		if done, err := m.pullOn(ctx, o, f, n, s, since); done || err != nil {
@@ -130,7 +131,7 @@ func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n node, s *stint
 // page brings the stream no further. Up to three pages are on their way: while one is
 // written to disk, the records of the next are judged, and the node is asked for those
 // of the one behind it. So all processors of both ends have something to do.
-func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, s *stint, since uint64) (done bool, err error) {
+func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	all, end := m.bring(ctx, o, f, n, s, since)
 	defer end()
@@ -140,7 +141,7 @@ func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n node, s *stint,
 			return false, p.err
 		}
 		code, err := m.accept(p.origin, p.verifiedPage, p.opened)
-		if err != nil || code != CodeApplied {
+		if err != nil || code != protocol.CodeApplied {
 			return false, err
 		}
 		s.bring(len(p.Digests))
@@ -160,7 +161,7 @@ type judged struct {
 // bring starts the first two stages, and returns the pages that are ready to be written
 // and what waits for the stages' end, which reports whether the node has no more. Two
 // pages wait at most to be taken, one in each stage.
-func (m *Mesh) bring(ctx context.Context, o *origin, f *feed, n node, s *stint, since uint64) (_ <-chan judged, end func() bool) {
+func (m *Mesh) bring(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64) (_ <-chan judged, end func() bool) {
 	asked, all := make(chan pulled), make(chan judged)
 	var stages sync.WaitGroup
 	whole := false // of the first stage until that has ended
@@ -188,18 +189,18 @@ func (m *Mesh) bring(ctx context.Context, o *origin, f *feed, n node, s *stint, 
 
 // last reports whether the node has no page behind p. A link of a relay's chain says
 // only that it was the tip once.
-func (p *verifiedPage) last(n node) bool { return p.To == p.At && n.domain == p.Issuer }
+func (p *verifiedPage) last(n protocol.Node) bool { return p.To == p.At && n.Domain == p.Issuer }
 
 // askOn asks for page after page, each with its records, and hands them on. It reports
 // whether the node has no more.
-func (m *Mesh) askOn(ctx context.Context, o *origin, f *feed, n node, s *stint, since uint64, to chan<- pulled) bool {
+func (m *Mesh) askOn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64, to chan<- pulled) bool {
 	for done := (ahead{}); ; {
 		var p pulled
-		text, err := m.getPage(s.asking, n, o.domain, f.aud, since)
+		text, err := m.client.Page(s.asking, n, o.domain, f.aud, since)
 		if err != nil {
 			p.err = err
 		} else if text != "" {
-			p = m.look(s.asking, sender{domain: n.domain}, n, text, done)
+			p = m.look(s.asking, sender{domain: n.Domain}, n, text, done)
 		} else {
 			return true
 		}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -25,13 +26,13 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("first", 600)
 		b.pull() // and with it the keys
-		for i := range maxDigests + 10 {
+		for i := range protocol.MaxDigests + 10 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
 		first := int(b.beta.origin(alpha).since(&b.beta.origin(alpha).feed))
 		second := make(chan struct{}, 1)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == pathPages && since > first {
+			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > first {
 				nudge(second)
 			}
 			return body
@@ -51,7 +52,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if n := b.beta.view.Origin(alpha).Len(); n != maxDigests+11 {
+		if n := b.beta.view.Origin(alpha).Len(); n != protocol.MaxDigests+11 {
 			t.Errorf("%d shown", n)
 		}
 	})
@@ -61,25 +62,25 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		for i := range 3 * maxDigests {
+		for i := range 3 * protocol.MaxDigests {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == pathPages && since > maxDigests+500 { // the third
+			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > protocol.MaxDigests+500 { // the third
 				return body[:len(body)-9]
 			}
 			return body
 		}
 		o := b.beta.origin(alpha)
-		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); codeOf(err) != CodeFormat {
+		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
-		if n := b.beta.view.Origin(alpha).Len(); n != 2*maxDigests {
+		if n := b.beta.view.Origin(alpha).Len(); n != 2*protocol.MaxDigests {
 			t.Fatalf("%d are shown of the two pages that came", n)
 		}
 		b.world.tap = nil
 		b.pull()
-		if n := b.beta.view.Origin(alpha).Len(); n != 3*maxDigests {
+		if n := b.beta.view.Origin(alpha).Len(); n != 3*protocol.MaxDigests {
 			t.Errorf("%d shown", n)
 		}
 	})
@@ -94,8 +95,8 @@ func TestRecordsInEveryCoding(t *testing.T) {
 		for _, c := range []struct{ accept, coding string }{
 			{"", ""}, {"br", ""}, {"gzip", "gzip"}, {"gzip, zstd", "zstd"}, {"zstd", "zstd"},
 		} {
-			body := namesRequest{Origin: alpha.Name(), Names: [][2]directory.Hash{{d.H, d.M}}}.bytes()
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, pathRecords, strings.NewReader(string(body)))
+			body := protocol.RecordsRequest{Origin: alpha.Name(), Names: [][2]directory.Hash{{d.H, d.M}}}.Bytes()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, protocol.PathRecords, strings.NewReader(string(body)))
 			r.Header.Set(callerHeader, nodeID(beta, 1).String())
 			r.Header.Set("Accept-Encoding", c.accept)
 			w := httptest.NewRecorder()
@@ -104,7 +105,7 @@ func TestRecordsInEveryCoding(t *testing.T) {
 			if got := res.Header.Get("Content-Encoding"); got != c.coding {
 				t.Errorf("%q is answered as %q", c.accept, got)
 			}
-			plain, done, err := b.beta.codecs.plainly(res)
+			plain, done, err := b.beta.codecs.Decompress(res.Header.Get("Content-Encoding"), res.Body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +117,7 @@ func TestRecordsInEveryCoding(t *testing.T) {
 			want = string(text)
 		}
 		res := &http.Response{Header: http.Header{"Content-Encoding": {"br"}}, Body: http.NoBody}
-		if _, _, err := b.beta.codecs.plainly(res); err == nil {
+		if _, _, err := b.beta.codecs.Decompress(res.Header.Get("Content-Encoding"), res.Body); err == nil {
 			t.Error("an unknown coding was read")
 		}
 	})
@@ -126,7 +127,7 @@ func TestRecordsInEveryCoding(t *testing.T) {
 func TestARecordHasAHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		n := nameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
+		n := protocol.NameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
 		record, _, err := b.alpha.recordsOf(alpha, beta)(n)
 		must(t, err)
 		good, err := readRecord(n, record, "")
@@ -146,19 +147,19 @@ func TestARecordHasAHeader(t *testing.T) {
 
 // The short way to read a line and the parser agree, and what is no line is refused.
 func TestReadLine(t *testing.T) {
-	l := recordLine{H: directory.HashOf([]byte("h")), M: directory.HashOf([]byte("m")), Record: "a.b.c~d~"}
-	failed := recordLine{H: l.H, M: l.M, Error: "not_found"}
-	spaced := strings.Replace(string(l.bytes()), ":", ": ", 1)
-	for in, want := range map[string]recordLine{string(l.bytes()): l, string(failed.bytes()): failed, spaced: l} {
-		if got, err := readLine([]byte(strings.TrimSuffix(in, "\n"))); err != nil || got != want {
+	l := protocol.RecordLine{H: directory.HashOf([]byte("h")), M: directory.HashOf([]byte("m")), Record: "a.b.c~d~"}
+	failed := protocol.RecordLine{H: l.H, M: l.M, Error: "not_found"}
+	spaced := strings.Replace(string(l.Bytes()), ":", ": ", 1)
+	for in, want := range map[string]protocol.RecordLine{string(l.Bytes()): l, string(failed.Bytes()): failed, spaced: l} {
+		if got, err := protocol.ParseRecordLine([]byte(strings.TrimSuffix(in, "\n"))); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", in, got, err)
 		}
 	}
 	for _, bad := range []string{
-		"", "{}x", strings.Replace(string(l.bytes()), "a.b", `a"b`, 1), strings.Replace(string(l.bytes()), l.H.String(), l.H.String()[:42]+"!", 1),
-		strings.Replace(string(l.bytes()), `"}`, `","record":"x"}`, 1),
+		"", "{}x", strings.Replace(string(l.Bytes()), "a.b", `a"b`, 1), strings.Replace(string(l.Bytes()), l.H.String(), l.H.String()[:42]+"!", 1),
+		strings.Replace(string(l.Bytes()), `"}`, `","record":"x"}`, 1),
 	} {
-		if got, err := readLine([]byte(strings.TrimSuffix(bad, "\n"))); err == nil {
+		if got, err := protocol.ParseRecordLine([]byte(strings.TrimSuffix(bad, "\n"))); err == nil {
 			t.Errorf("%s is read as %+v", bad, got)
 		}
 	}
@@ -183,8 +184,8 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 				came[r.URL.Path]++
 				return body
 			}
-			dial := b.beta.Mesh.cfg.Client
-			b.beta.Mesh.cfg.Client = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
+			dial := b.beta.Mesh.client.HTTP
+			b.beta.Mesh.client.HTTP = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
 				return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 					r.URL.RawQuery += fmt.Sprint("&limit=", each)
 					return dial(td).Do(r)
@@ -195,7 +196,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			all, end := b.beta.bring(ctx, o, &o.feed, b.giver(), endless(ctx), o.since(&o.feed))
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
-				if want := min(taken+2, pages); came[pathPages] != want || came[pathRecords] != want {
+				if want := min(taken+2, pages); came[protocol.PathPages] != want || came[protocol.PathRecords] != want {
 					t.Errorf("%d of %d pages are taken, and %v came", taken, pages, came)
 				}
 				if p := <-all; p.err != nil || len(p.opened) != each {
@@ -220,7 +221,7 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 		late, err := b.alpha.publisher.page(directory.Mesh, 2, 10, true)
 		must(t, err)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathPages {
+			if r.URL.Path == protocol.PathPages {
 				return []byte(late.text)
 			}
 			return body

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
@@ -119,12 +120,12 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 			caller, method, target, body string
 			status                       int
 		}{
-			{nodeID(alpha, 1).String(), "GET", pathHeads + "?origin=beta.test", "", http.StatusOK},
-			{nodeID(alpha, 1).String(), "GET", pathKeys + "?origin=beta.test", "", http.StatusOK},
-			{nodeID(alpha, 1).String(), "GET", pathPages + "?origin=beta.test&aud=mesh&since=0", "", http.StatusNoContent},
-			{nodeID(beta, 2).String(), "GET", pathHeads + "?origin=alpha.test", "", http.StatusOK},
-			{nodeID(beta, 2).String(), "GET", pathPages + "?origin=alpha.test&aud=mesh&since=0", "", http.StatusServiceUnavailable},
-			{nodeID(beta, 2).String(), "POST", pathRecords, `{"origin":"alpha.test","names":[]}`, http.StatusServiceUnavailable},
+			{nodeID(alpha, 1).String(), "GET", protocol.PathHeads + "?origin=beta.test", "", http.StatusOK},
+			{nodeID(alpha, 1).String(), "GET", protocol.PathKeys + "?origin=beta.test", "", http.StatusOK},
+			{nodeID(alpha, 1).String(), "GET", protocol.PathPages + "?origin=beta.test&aud=mesh&since=0", "", http.StatusNoContent},
+			{nodeID(beta, 2).String(), "GET", protocol.PathHeads + "?origin=alpha.test", "", http.StatusOK},
+			{nodeID(beta, 2).String(), "GET", protocol.PathPages + "?origin=alpha.test&aud=mesh&since=0", "", http.StatusServiceUnavailable},
+			{nodeID(beta, 2).String(), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[]}`, http.StatusServiceUnavailable},
 		} {
 			if got := s.b.ask(t.Context(), c.caller, c.method, c.target, c.body); got.Code != c.status {
 				t.Errorf("%s %s: %d %s", c.method, c.target, got.Code, got.Body)

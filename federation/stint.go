@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // What a node that isn't the origin's has of time to bring what the origin announced,
@@ -68,7 +70,7 @@ func (s *stint) bring(digests int) {
 
 // pullFromAnother pulls from a node that isn't the origin's. It reports whether that has
 // more, and only its time has ended.
-func (m *Mesh) pullFromAnother(ctx context.Context, o *origin, f *feed, n node) (more bool) {
+func (m *Mesh) pullFromAnother(ctx context.Context, o *origin, f *feed, n protocol.Node) (more bool) {
 	s := o.beginStint(ctx)
 	defer s.end()
 	err := error(nil)
@@ -79,7 +81,7 @@ func (m *Mesh) pullFromAnother(ctx context.Context, o *origin, f *feed, n node) 
 		err = m.pullInTurn(ctx, o, f, n, s)
 	}
 	if err != nil {
-		m.cfg.Logger.Debug("can't pull all from another", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.base, "digests", s.brought, "error", err)
+		m.cfg.Logger.Debug("can't pull all from another", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.Base, "digests", s.brought, "error", err)
 	}
 	return s.over() && s.brought > 0
 }

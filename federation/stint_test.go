@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -36,7 +37,7 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 				defer s.end()
 				for at := every; at <= quick && s.asking.Err() == nil; at += every {
 					if time.Sleep(every); at == c.back {
-						o.headFrom(node{alpha, "https://alpha.test-1.test"})
+						o.headFrom(protocol.Node{Domain: alpha, Base: "https://alpha.test-1.test"})
 					}
 					if s.asking.Err() == nil {
 						s.bring(c.rate * int(every/time.Second))
@@ -61,8 +62,8 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 		for i := range 3 * each {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 		}
-		o, dial := b.beta.origin(alpha), b.beta.Mesh.cfg.Client
-		b.beta.Mesh.cfg.Client = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
+		o, dial := b.beta.origin(alpha), b.beta.Mesh.client.HTTP
+		b.beta.Mesh.client.HTTP = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
 			return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				r.URL.RawQuery += fmt.Sprint("&limit=", each)
 				return dial(td).Do(r)
@@ -71,7 +72,7 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 		s, pages := o.beginStint(t.Context()), 0
 		defer s.end()
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathPages {
+			if r.URL.Path == protocol.PathPages {
 				if pages++; pages == 3 {
 					s.stop(errStint)
 				}
@@ -100,9 +101,9 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		p.origin.grant(alone, directory.Only(beta), true)
 		p.origin.export(alone, false)
 		o := p.b2.origin(alpha)
-		must(t, p.b2.askHead(t.Context(), o, node{alpha, p.a.base}))
+		must(t, p.b2.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
 		for _, f := range o.feeds() {
-			must(t, p.b2.pullAll(t.Context(), o, f, node{alpha, p.a.base}, endless(t.Context())))
+			must(t, p.b2.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, endless(t.Context())))
 		}
 		p.origin.register("second", 86400)
 		more := p.origin.register("more", 86400)
@@ -129,7 +130,7 @@ func TestASilentSiblingKeepsNoRecordBack(t *testing.T) {
 		failed := 0
 		p.world.tap = func(to string, r *http.Request, body []byte) []byte {
 			switch {
-			case r.URL.Path != pathRecords:
+			case r.URL.Path != protocol.PathRecords:
 			case to == p.b2.base:
 				<-r.Context().Done()
 			case failed == 0: // so that it isn't had with its page

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	disk "github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
@@ -85,7 +86,7 @@ type held struct {
 	Size  uint32
 }
 
-func (h *held) name() name { return name{h.H, h.M} }
+func (h *held) name() protocol.RecordName { return protocol.RecordName{H: h.H, M: h.M} }
 
 // storedRecord is a record as it came. Payload and disclosures are what the page
 // vouches for; the signature is verified before it is shown to anyone as proof.
@@ -98,12 +99,12 @@ type storedRecord struct {
 }
 
 // is reports whether r is what has that name, by its hashes.
-func (r *storedRecord) is(n name) bool {
-	return directory.HashOf(r.Payload) == n.h && directory.HashDisclosures(r.Disclosures) == n.m
+func (r *storedRecord) is(n protocol.RecordName) bool {
+	return directory.HashOf(r.Payload) == n.H && directory.HashDisclosures(r.Disclosures) == n.M
 }
 
 func (r *storedRecord) record() directory.Record {
-	return directory.Record{JWS: joinJWS(r.Header, r.Payload, r.Signature), Disclosures: r.Disclosures}
+	return directory.Record{JWS: protocol.JoinJWS(r.Header, r.Payload, r.Signature), Disclosures: r.Disclosures}
 }
 
 // storedPage is one link of a chain.
@@ -367,8 +368,8 @@ func (t *streamTx) dropRecord(old *held) error {
 }
 
 // lacking returns those of the names of live digests whose record isn't here.
-func (t *streamTx) lacking(ds []directory.Digest, names []name) ([]name, error) {
-	here := map[name]bool{}
+func (t *streamTx) lacking(ds []directory.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
+	here := map[protocol.RecordName]bool{}
 	for _, d := range ds {
 		h, err := t.get(d.RID)
 		if err != nil {
@@ -378,7 +379,7 @@ func (t *streamTx) lacking(ds []directory.Digest, names []name) ([]name, error) 
 			here[h.name()] = true
 		}
 	}
-	return slices.DeleteFunc(names, func(n name) bool { return here[n] }), nil
+	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return here[n] }), nil
 }
 
 // dueBefore returns up to limit registrations whose deadline lies before limit

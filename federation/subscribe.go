@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // uselessMost is how many answers in a row may bring nothing: gossip may be first, but a
@@ -17,7 +18,7 @@ type subscription struct {
 	*Mesh
 	o       *origin
 	f       *feed
-	n       node
+	n       protocol.Node
 	useless int
 
 	told  directory.Position // an issue of the key document that wasn't to be had, though n told of it
@@ -27,9 +28,9 @@ type subscription struct {
 // subscribe follows a stream at one of its origin's nodes: what was missed first, and
 // then pages and key documents as they are made. It returns only with an error; well is
 // called whenever the node proves to be of use.
-func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n node, well func()) error {
+func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n protocol.Node, well func()) error {
 	if f == &o.feed {
-		if err := m.askHead(ctx, o, n); err != nil && codeOf(err) != CodeUnsupported {
+		if err := m.askHead(ctx, o, n); err != nil && protocol.CodeOf(err) != protocol.CodeUnsupported {
 			return err // of a head that can't be read the pages may be
 		}
 	}
@@ -56,11 +57,11 @@ func (s *subscription) next(ctx context.Context) error {
 	if text == "" {
 		return s.judge(news || time.Since(asked) >= s.cfg.LongPoll/2) // no two clocks go alike
 	}
-	p, code, err := s.take(ctx, sender{domain: s.n.domain}, s.n, text)
+	p, code, err := s.take(ctx, sender{domain: s.n.Domain}, s.n, text)
 	if err == nil {
-		err = s.judge(code == CodeApplied)
+		err = s.judge(code == protocol.CodeApplied)
 	}
-	if err != nil || code == CodeApplied && p.To == p.At {
+	if err != nil || code == protocol.CodeApplied && p.To == p.At {
 		return err
 	}
 	return s.pullInTurn(ctx, s.o, s.f, s.n, endless(ctx))
@@ -91,16 +92,16 @@ func (s *subscription) known() directory.Position {
 // document than is known, for Config.LongPoll at most. It returns "" where there was no
 // page, and the issue of which the node tells, zero for none.
 func (s *subscription) await(ctx context.Context, known directory.Position) (text string, issue directory.Position, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.LongPoll+answerTime)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.LongPoll+protocol.AnswerTime)
 	defer cancel()
-	q := pageQuery(s.o.domain, s.f.aud, s.o.since(s.f))
+	q := protocol.PullQuery(s.o.domain, s.f.aud, s.o.since(s.f))
 	q.Set("wait", s.cfg.LongPoll.String())
 	q.Set("keys", directory.FormatIndex(s.o.domain, known))
-	text, header, err := s.getWithHeader(ctx, s.n, pathPages, q, MaxPage)
+	text, header, err := s.client.GetWithHeader(ctx, s.n, protocol.PathPages, q, protocol.MaxPage)
 	if err != nil {
 		return "", issue, err
 	}
-	if _, told, err := directory.ParseIndex(header.Get(headerKeys)); err == nil { // none, or of a form to come
+	if _, told, err := directory.ParseIndex(header.Get(protocol.HeaderKeys)); err == nil { // none, or of a form to come
 		issue = told
 	}
 	return text, issue, nil
@@ -113,7 +114,7 @@ func (s *subscription) follow(ctx context.Context, issue directory.Position) boo
 	if err == nil {
 		return true
 	}
-	s.cfg.Logger.Debug("can't pull a key document", "origin", s.o.domain.Name(), "node", s.n.base, "error", err)
+	s.cfg.Logger.Debug("can't pull a key document", "origin", s.o.domain.Name(), "node", s.n.Base, "error", err)
 	s.told, s.tried = issue, time.Now()
 	s.o.complain(err)
 	nudge(s.o.ask) // another node may have it
@@ -122,8 +123,8 @@ func (s *subscription) follow(ctx context.Context, issue directory.Position) boo
 
 // followKeys pulls the issue of the key document of which a node tells. It is by this that
 // each node hears of a revocation as soon as of a change; gossip leaves out some.
-func (m *Mesh) followKeys(ctx context.Context, o *origin, n node, issue directory.Position) error {
-	ctx, cancel := context.WithTimeout(ctx, prefetchTime) // pages wait meanwhile
+func (m *Mesh) followKeys(ctx context.Context, o *origin, n protocol.Node, issue directory.Position) error {
+	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime) // pages wait meanwhile
 	defer cancel()
 	select {
 	case o.following <- struct{}{}: // both subscriptions hear of it

@@ -1,7 +1,6 @@
 package federation
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,14 +10,14 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
 
 const (
-	pathEvidence = "/federation/v1/evidence"
-	maxEvidence  = 4 << 20
-	tellFor      = time.Hour // one that can't be reached for longer finds out by itself
+	maxEvidence = 4 << 20
+	tellFor     = time.Hour // one that can't be reached for longer finds out by itself
 
 	// What evidence one domain may have this node look at.
 	evidenceEvery = time.Second
@@ -28,14 +27,14 @@ const (
 // toTell returns whom to tell of a conviction: the domain's other nodes; and of
 // what was for the mesh those peers that may have it. What a page for one domain
 // alone lists goes to nobody else, evidence or not.
-func (m *Mesh) toTell(v Conviction) (all []node) {
+func (m *Mesh) toTell(v Conviction) (all []protocol.Node) {
 	if m.cfg.Siblings != nil {
 		for _, base := range m.cfg.Siblings() {
-			all = append(all, node{m.cfg.Domain, base})
+			all = append(all, protocol.Node{Domain: m.cfg.Domain, Base: base})
 		}
 	}
 	for _, n := range m.others(v.Origin) {
-		if v.Audience == (directory.Audience{}) || v.Audience == directory.Mesh && m.lists(v.Origin, n.domain) {
+		if v.Audience == (directory.Audience{}) || v.Audience == directory.Mesh && m.lists(v.Origin, n.Domain) {
 			all = append(all, n)
 		}
 	}
@@ -46,11 +45,11 @@ var errNotTaken = errors.New("the evidence was not taken")
 
 // tell shows a domain's nodes evidence until one has looked at it. It judges for
 // itself; what it makes of it is its own affair.
-func (m *Mesh) tell(ctx context.Context, p *pendingCase, n node) {
+func (m *Mesh) tell(ctx context.Context, p *pendingCase, n protocol.Node) {
 	tries := 0
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		to := n
-		if o := m.origin(n.domain); o != nil {
+		if o := m.origin(n.Domain); o != nil {
 			if all := o.nodes(); len(all) > 0 {
 				to = all[tries%len(all)]
 			}
@@ -59,26 +58,21 @@ func (m *Mesh) tell(ctx context.Context, p *pendingCase, n node) {
 		return struct{}{}, m.showEvidence(ctx, to, p.evidence)
 	}, backoff.WithMaxElapsedTime(tellFor), backoff.WithBackOff(newBackoff()))
 	if err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Warn("a domain was not told of evidence", "origin", p.Origin.Name(), "to", n.domain.Name(), "error", err)
+		m.cfg.Logger.Warn("a domain was not told of evidence", "origin", p.Origin.Name(), "to", n.Domain.Name(), "error", err)
 	}
 }
 
-func (m *Mesh) showEvidence(ctx context.Context, n node, evidence []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+func (m *Mesh) showEvidence(ctx context.Context, n protocol.Node, evidence []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.base+pathEvidence, bytes.NewReader(evidence))
-	if err != nil {
-		return backoff.Permanent(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := m.cfg.Client(n.domain).Do(req)
+	res, err := m.client.Post(ctx, n, protocol.PathEvidence, evidence, "")
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10))
 	if res.StatusCode >= http.StatusInternalServerError || res.StatusCode == http.StatusTooManyRequests {
-		return fmt.Errorf("%w: %s answers %s", errNotTaken, n.base, answered(res))
+		return fmt.Errorf("%w: %s answers %s", errNotTaken, n.Base, protocol.Status(res))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // Evidence is shown to the domain's own nodes, and to those peers alone that may have
@@ -17,7 +18,7 @@ func TestWhoIsToldOfEvidence(t *testing.T) {
 		s := newSquad(t)
 		s.b.cfg.Siblings = func() []string { return []string{"https://sibling.beta.test"} }
 		s.b.reopen(t)
-		sibling, peer := node{beta, "https://sibling.beta.test"}, node{gamma, s.g.base}
+		sibling, peer := protocol.Node{Domain: beta, Base: "https://sibling.beta.test"}, protocol.Node{Domain: gamma, Base: s.g.base}
 		o := s.b.origin(alpha)
 		listed := func(to ...*site) {
 			s.origin.mesh = nil
@@ -25,9 +26,9 @@ func TestWhoIsToldOfEvidence(t *testing.T) {
 				s.origin.mesh = append(s.origin.mesh, n.cfg.Domain)
 			}
 			s.origin.listKeys(nil, s.a.keys)
-			must(t, s.b.refreshKeys(t.Context(), o, node{alpha, s.a.base}))
+			must(t, s.b.refreshKeys(t.Context(), o, protocol.Node{Domain: alpha, Base: s.a.base}))
 		}
-		told := func(aud directory.Audience, want ...node) {
+		told := func(aud directory.Audience, want ...protocol.Node) {
 			t.Helper()
 			if got := s.b.toTell(Conviction{Origin: alpha, Audience: aud}); !slices.Equal(got, want) {
 				t.Errorf("of a page for %q are told %v", aud, got)

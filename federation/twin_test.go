@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // An origin that announces one record under two ids takes nothing away from the
@@ -51,7 +52,7 @@ func (b *bench) apply(from uint64, d directory.Digest) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, code, err := b.beta.take(b.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != CodeApplied {
+	if _, code, err := b.beta.take(b.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
 		b.Fatal(code, err)
 	}
 }

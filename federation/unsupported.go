@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A later release may sign what this one can't read (federation.md, "Formats over
@@ -97,8 +98,8 @@ func (o *origin) noteUnsupported(err *directory.UnsupportedError) (first bool) {
 // who brought it. The origin's own nodes tell by it what the origin announces now, and
 // the first of each kind is written down. Others may repeat an old one for ever: what
 // would date it can't be read.
-func (m *Mesh) unsupported(from sender, r *Refusal) {
-	m.counts.add(r.Origin, CodeUnsupported)
+func (m *Mesh) unsupported(from sender, r *protocol.Refusal) {
+	m.counts.add(r.Origin, protocol.CodeUnsupported)
 
 	if from.domain != r.Origin {
 		return
@@ -109,7 +110,7 @@ func (m *Mesh) unsupported(from sender, r *Refusal) {
 	if o == nil || !errors.As(r.Err, &unsupported) {
 		return
 	}
-	if first := o.noteUnsupported(unsupported); !first || !m.refusals.allow(CodeUnsupported, r.Origin) {
+	if first := o.noteUnsupported(unsupported); !first || !m.refusals.allow(protocol.CodeUnsupported, r.Origin) {
 		return
 	}
 

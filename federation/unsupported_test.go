@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"go.etcd.io/bbolt"
 )
 
@@ -60,7 +61,7 @@ func (b *bench) status() PeerStatus { return b.beta.Peers()[0] }
 func (b *bench) recordsAsked() *int {
 	asked := new(int)
 	b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-		if r.URL.Path == pathRecords {
+		if r.URL.Path == protocol.PathRecords {
 			*asked++
 		}
 		return body
@@ -115,14 +116,14 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 			ofStranger, _ := b.alpha.keys.Sign(directory.TypePage, stranger)
 			noJSON, _ := b.alpha.keys.Sign(directory.TypePage, append(payload, ' ', 'x'))
 
-			refuse(b, CodeOriginUnknown, ofStranger)
-			refuse(b, CodeKeyUnknown, by(newKeyring(alpha, "else", b.origin)))
-			refuse(b, CodeKeyRevoked, by(lost))
-			refuse(b, CodeSignature, flipped(by(b.alpha.keys)))
-			refuse(b, CodeJSON, noJSON)
+			refuse(b, protocol.CodeOriginUnknown, ofStranger)
+			refuse(b, protocol.CodeKeyUnknown, by(newKeyring(alpha, "else", b.origin)))
+			refuse(b, protocol.CodeKeyRevoked, by(lost))
+			refuse(b, protocol.CodeSignature, flipped(by(b.alpha.keys)))
+			refuse(b, protocol.CodeJSON, noJSON)
 
 			_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), by(b.alpha.keys))
-			if codeOf(err) != CodeUnsupported || !errors.Is(err, directory.ErrUnsupported) || code != "" {
+			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, directory.ErrUnsupported) || code != "" {
 				t.Errorf("got %q, %v", code, err)
 			}
 		}
@@ -155,7 +156,7 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 		if after.Watermark != before.Watermark || len(b.beta.shown(alpha)) != 1 || b.beta.shown(alpha)[rid] == nil {
 			t.Errorf("the stream is at %d after %d, and shows %v", after.Watermark, before.Watermark, b.beta.shown(alpha))
 		}
-		if len(after.Refused) != 0 || after.Received[CodeUnsupported] == 0 {
+		if len(after.Refused) != 0 || after.Received[protocol.CodeUnsupported] == 0 {
 			t.Errorf("refused %v, received %v", after.Refused, after.Received)
 		}
 		if n := asked.Load(); n > 80 {
@@ -191,17 +192,17 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 		before := b.status()
 		time.Sleep(time.Minute)
 		for _, from := range []sender{{domain: gamma}, {domain: gamma, pushed: true}} {
-			if err := b.beta.takeHead(t.Context(), from, b.giver(), head); codeOf(err) != CodeUnsupported {
+			if err := b.beta.takeHead(t.Context(), from, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
-			if _, _, err := b.beta.take(t.Context(), from, b.giver(), page.text); codeOf(err) != CodeUnsupported {
+			if _, _, err := b.beta.take(t.Context(), from, b.giver(), page.text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
 		}
 		if after := b.status(); after.State != before.State || after.Unsupported != "" || after.LastHeard != before.LastHeard {
 			t.Errorf("the peer is %q, last heard %v: %q", after.State, after.LastHeard, after.Unsupported)
 		}
-		if err := b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), head); codeOf(err) != CodeUnsupported {
+		if err := b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
 		if after := b.status(); after.State != "unsupported" {
@@ -221,7 +222,7 @@ func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 
 		page, err := b.alpha.publisher.page(directory.Mesh, b.status().Watermark, 10, false)
 		must(t, err)
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), page.text); codeOf(err) != CodeUnsupported {
+		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), page.text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
 		if b.status().Unsupported == "" {
@@ -231,7 +232,7 @@ func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 		b.upgrade(newer)
 		var since []string
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path == pathPages {
+			if r.URL.Path == protocol.PathPages {
 				since = append(since, r.URL.Query().Get("since"))
 			}
 			return body
@@ -266,21 +267,21 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 			if is[plain] == nil || (is[later] != nil) != opened || is[never] != nil {
 				t.Errorf("it shows %v", is)
 			}
-			if s.Records != 3 || s.Pending != 0 || s.Received[CodeRecord] != 0 || !equalCounts(s.Unopened, want) {
+			if s.Records != 3 || s.Pending != 0 || s.Received[protocol.CodeRecord] != 0 || !equalCounts(s.Unopened, want) {
 				t.Errorf("%d records, %d pending, %d refused; unopened %v, want %v",
-					s.Records, s.Pending, s.Received[CodeRecord], s.Unopened, want)
+					s.Records, s.Pending, s.Received[protocol.CodeRecord], s.Unopened, want)
 			}
 		}
 		check(false)
 
 		// By their names they are given to whoever may have the stream.
 		b.origin.register("more", 600)
-		names := namesRequest{Origin: alpha.Name()}
+		names := protocol.RecordsRequest{Origin: alpha.Name()}
 		for _, rid := range []directory.RID{later, never} {
 			d := b.origin.regs[rid].announced
 			names.Names = append(names.Names, [2]directory.Hash{d.H, d.M})
 		}
-		answer := b.beta.ask(t.Context(), nodeID(gamma, 1).String(), "POST", pathRecords, string(names.bytes())).Body.String()
+		answer := b.beta.ask(t.Context(), nodeID(gamma, 1).String(), "POST", protocol.PathRecords, string(names.Bytes())).Body.String()
 		for _, rid := range []directory.RID{later, never} {
 			if !strings.Contains(answer, directory.B64.EncodeToString(b.origin.regs[rid].payload)) {
 				t.Errorf("the record of %s is not relayed", b.origin.regs[rid].agent)
@@ -342,7 +343,7 @@ func TestARecordIsJudgedWhenItIsOpened(t *testing.T) {
 		b.origin.spoil(bad, `{"base":"https://agent.test","_sd":[1]}`)
 		b.origin.spoil(wrong, `{"base":7}`)
 		b.pull()
-		if s := b.status(); s.Records != 4 || s.Unopened["1"] != 4 || s.Received[CodeRecord] != 0 {
+		if s := b.status(); s.Records != 4 || s.Unopened["1"] != 4 || s.Received[protocol.CodeRecord] != 0 {
 			t.Fatalf("%d records, unopened %v, received %v", s.Records, s.Unopened, s.Received)
 		}
 
@@ -372,7 +373,7 @@ func TestAnUnsupportedRecordOfAnotherRegistrationIsRefused(t *testing.T) {
 		}
 		b.origin.register("one", 600)
 		b.pull()
-		if s := b.status(); s.Records != 0 || len(s.Unopened) != 0 || s.Received[CodeRecord] != 1 {
+		if s := b.status(); s.Records != 0 || len(s.Unopened) != 0 || s.Received[protocol.CodeRecord] != 1 {
 			t.Errorf("%d records, unopened %v, received %v", s.Records, s.Unopened, s.Received)
 		}
 	})
@@ -418,7 +419,7 @@ func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
 		first := b.origin.register("one", 600)
 		lines := 0
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if r.URL.Path != pathRecords {
+			if r.URL.Path != protocol.PathRecords {
 				return body
 			}
 			lines += bytes.Count(body, []byte("\n"))
@@ -430,18 +431,18 @@ func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
 		}
 
 		// A refusal with more in it is read as the refusal that it is.
-		if got := said([]byte(`{"more":1,"detail":"no","status":403}`)); got != `"no"` {
+		if got := protocol.Quote([]byte(`{"more":1,"detail":"no","status":403}`)); got != `"no"` {
 			t.Errorf("got %s", got)
 		}
 
 		// And what is asked with more in it is answered.
 		d := b.origin.regs[first].announced
 		body := `{"more":[1],"origin":"alpha.test","names":[["` + d.H.String() + `","` + d.M.String() + `"]],"less":null}`
-		w := b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "POST", pathRecords+"?later=1", body)
+		w := b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "POST", protocol.PathRecords+"?later=1", body)
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"record":"`) {
 			t.Errorf("got %d %s", w.Code, w.Body)
 		}
-		for _, path := range []string{pathHeads, pathKeys, pathPages} {
+		for _, path := range []string{protocol.PathHeads, protocol.PathKeys, protocol.PathPages} {
 			w := b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", path+"?origin=alpha.test&aud=mesh&later=1", "")
 			if w.Code != http.StatusOK {
 				t.Errorf("%s: %d", path, w.Code)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 )
 
 // A domain that holds as many subscriptions as it may is told so, and the others
@@ -21,7 +22,7 @@ func TestNoDomainTakesAllTheSubscriptions(t *testing.T) {
 		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
-		target := pathPages + "?origin=alpha.test&aud=mesh&wait=30s&since="
+		target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since="
 		poll := func(caller string) int {
 			return b.alpha.ask(t.Context(), caller, "GET", target+fmt.Sprint(b.origin.rev), "").Code
 		}
@@ -73,13 +74,13 @@ func TestNoDomainFillsTheMemoryWithUnreadAnswers(t *testing.T) {
 		b.origin.listKeys(nil, b.alpha.keys)
 		b.origin.register("agent", 600)
 		ds, _, _ := b.origin.Digests(directory.Mesh, 0, 1)
-		names := namesRequest{Origin: alpha.Name(), Names: [][2]directory.Hash{{ds[0].H, ds[0].M}}}
-		pages := pathPages + "?origin=alpha.test&aud=mesh&since=0"
+		names := protocol.RecordsRequest{Origin: alpha.Name(), Names: [][2]directory.Hash{{ds[0].H, ds[0].M}}}
+		pages := protocol.PathPages + "?origin=alpha.test&aud=mesh&since=0"
 		greedy, other, sibling := nodeID(beta, 1).String(), nodeID(gamma, 1).String(), nodeID(alpha, 2).String()
 		for _, c := range []struct {
 			method, target, body string
 			most                 int
-		}{{"GET", pages, "", maxToOne}, {"POST", pathRecords, string(names.bytes()), maxToOne}, {"GET", pages + "&wait=1s", "", maxOfOne}} {
+		}{{"GET", pages, "", maxToOne}, {"POST", protocol.PathRecords, string(names.Bytes()), maxToOne}, {"GET", pages + "&wait=1s", "", maxOfOne}} {
 			read := make(chan struct{})
 			var answers sync.WaitGroup
 			ask := func(who string) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -137,11 +138,11 @@ func verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, string, err
 }
 
 func (s scheme) verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, string, error) {
-	parts, err := splitJWS(text)
+	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil, "", directory.ErrSignature
 	}
-	kid, ok1 := bytes.CutPrefix(parts.header, []byte(`{"alg":"EdDSA","typ":"`+typ+`","kid":"`))
+	kid, ok1 := bytes.CutPrefix(parts.Header, []byte(`{"alg":"EdDSA","typ":"`+typ+`","kid":"`))
 	kid, ok2 := bytes.CutSuffix(kid, []byte(`"}`))
 	if !ok1 || !ok2 {
 		return nil, "", directory.ErrHeader
@@ -155,15 +156,15 @@ func (s scheme) verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, 
 	if !s.verify(key.Public, []byte(text[:dot-1]), signature) {
 		return nil, "", directory.ErrSignature
 	}
-	return parts.payload, string(kid), nil
+	return parts.Payload, string(kid), nil
 }
 
 func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*directory.KeyDocument, error) {
-	parts, err := splitJWS(text)
+	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := directory.ParseKeyDocument(parts.payload)
+	doc, err := directory.ParseKeyDocument(parts.Payload)
 	if err != nil || doc.Issuer != origin {
 		return nil, errors.New("not a key document of that origin")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -147,7 +148,7 @@ func (o operator) Peers() []wire.Peer {
 	return ps
 }
 
-func byCode(counts map[federation.Code]uint64) map[string]uint64 {
+func byCode(counts map[protocol.Code]uint64) map[string]uint64 {
 	out := make(map[string]uint64, len(counts))
 	for code, n := range counts {
 		out[string(code)] = n

@@ -21,7 +21,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
-	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -326,7 +326,7 @@ var errNotTaken = errors.New("the farewell was not taken")
 func farewell(ctx context.Context, client *http.Client, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, farewellTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+federation.PathFarewell, bytes.NewReader(nil))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+protocol.PathFarewell, bytes.NewReader(nil))
 	if err != nil {
 		return err
 	}

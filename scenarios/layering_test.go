@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"trust":          {"directory"},
 	"consensus":      {"directory", "directory/problem", "table", "consensus/disk"},
 	"consensus/disk": {}, // a member's log, votes and snapshots
-	"federation":     {"directory", "directory/contain", "directory/problem", "table", "federation/store", "federation/gossip"},
+	"federation":     {"directory", "directory/contain", "directory/problem", "table", "federation/protocol", "federation/store", "federation/gossip"},
 	"gateway":        {"directory"},
 	// rooms of gateway
 	"gateway/crawl": {"directory", "gateway"},
@@ -44,6 +44,7 @@ var layers = map[string][]string{
 	"trust/audit":  {"directory"},
 	// rooms of federation
 	"federation/store":             {},
+	"federation/protocol":          {"directory"}, // messages between nodes, both ends
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
 	"api":                          {"directory", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client"},
@@ -52,11 +53,11 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory"},
+	"node": {"directory", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory"},
 	// rooms of node
 	"node/memory": {},
-	"node/dev":    {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"}, // consensus: the timing of loopback
-	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation", "trust"},       // federation: the codes of its refusals
+	"node/dev":    {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"},    // consensus: the timing of loopback
+	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust"}, // federation: the codes of its refusals
 	// floor 4
 	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/problem", "gateway", "gateway/crawl", "gateway/probe"}, // the guard: imports fetch through it
 	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
@@ -67,7 +68,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "consensus/disk", "federation", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -109,7 +110,7 @@ var homes = map[string][]string{
 	"github.com/armon/go-metrics":        {"consensus", "node"},           // raft-wal's
 	"github.com/fsnotify/fsnotify":       {"trust", "node"},               // SVIDs, configuration
 	"github.com/cespare/xxhash/v2":       {"api"},
-	"github.com/klauspost/compress":      {"api", "federation", "directory"}, // gzip, gzip and S2
+	"github.com/klauspost/compress":      {"api", "federation/protocol", "directory"}, // gzip, gzip and S2
 	"github.com/yosida95/uritemplate/v3": {"api"},
 	"github.com/fxamacker/cbor/v2":       {"consensus", "federation"}, // what stays in the domain
 	"golang.org/x/mod":                   {"consensus", "trust"},      // sumdb/tlog

@@ -19,7 +19,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -497,7 +497,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 		)
 	}
 	var bad []string
-	for _, code := range []federation.Code{federation.CodeFormat, federation.CodeHeader, federation.CodeJSON, federation.CodeSignature, federation.CodeRecord} {
+	for _, code := range []protocol.Code{protocol.CodeFormat, protocol.CodeHeader, protocol.CodeJSON, protocol.CodeSignature, protocol.CodeRecord} {
 		if n := p.Refused[string(code)]; n > 0 {
 			bad = append(bad, fmt.Sprintf("%d for %s", n, code))
 		}

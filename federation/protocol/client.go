@@ -1,0 +1,225 @@
+package protocol
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A node is one node of a domain, by the base URL of its API.
+type Node struct {
+	Domain spiffeid.TrustDomain
+	Base   string
+}
+
+// A client asks other nodes. Its answers are foreign bytes: nothing of them is verified.
+type Client struct {
+	HTTP    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to no others
+	Traffic *Traffic
+	Codecs  *Codecs
+}
+
+// get asks a node and returns the body of its answer, "" for 204 No Content. A body that
+// is longer than limit is cut off one byte later, which the gate refuses.
+func (c *Client) Get(ctx context.Context, n Node, path string, q url.Values, limit int) (string, error) {
+	text, _, err := c.GetWithHeader(ctx, n, path, q, limit)
+	return text, err
+}
+
+// getWithHeader is get, and also returns the header of the answer.
+func (c *Client) GetWithHeader(ctx context.Context, n Node, path string, q url.Values,
+	limit int) (string, http.Header, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.Base+path+"?"+q.Encode(), nil)
+	if err != nil {
+		return "", nil, fmt.Errorf("federation: %w", err)
+	}
+	req.Header.Set("Accept-Encoding", "identity") // a compressed body may unpack to any size
+
+	res, err := c.HTTP(n.Domain).Do(req)
+	if err != nil {
+		return "", nil, fmt.Errorf("ask %s: %w", n.Base, err)
+	}
+	defer res.Body.Close()
+
+	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
+	c.Traffic.Add(n.Domain, len(body), 0)
+
+	switch {
+	case err != nil:
+		return "", nil, fmt.Errorf("ask %s: %w", n.Base, err)
+	case res.StatusCode == http.StatusNoContent:
+		return "", res.Header, nil
+	case res.StatusCode == http.StatusNotFound:
+		return "", nil, fmt.Errorf("ask %s: %w", n.Base, ErrNotFound)
+	case res.StatusCode == http.StatusForbidden:
+		return "", nil, fmt.Errorf("%w: %s says %s", ErrDenied, n.Base, Quote(body))
+	case res.StatusCode != http.StatusOK:
+		return "", nil, fmt.Errorf("%s answers %s: %s", n.Base, Status(res), Quote(body))
+	}
+
+	return string(body), res.Header, nil
+}
+
+// getPage asks for one page of an origin's stream. It returns "" if the node has none.
+func (c *Client) Page(ctx context.Context, n Node, origin spiffeid.TrustDomain, aud directory.Audience,
+	since uint64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTime)
+	defer cancel()
+
+	return c.Get(ctx, n, PathPages, PullQuery(origin, aud, since), MaxPage)
+}
+
+// getRecords asks a node for named records, and hands take each line of the answer that
+// names one of them.
+func (c *Client) Records(ctx context.Context, n Node, origin spiffeid.TrustDomain, names []RecordName,
+	take func(RecordLine)) error {
+	asked := make(map[RecordName]bool, len(names))
+	q := RecordsRequest{Origin: origin.Name(), Names: make([][2]directory.Hash, len(names))}
+	for i, nm := range names {
+		q.Names[i] = [2]directory.Hash{nm.H, nm.M}
+		asked[nm] = true
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, AnswerTime) // so that time is left for the next holder
+	defer cancel()
+
+	res, err := c.Post(ctx, n, PathRecords, q.Bytes(), CodingZstd+", "+codingGzip)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", n.Base, Status(res))
+	}
+
+	coded := &countedBody{
+		ReadCloser: http.MaxBytesReader(nil, res.Body, MaxCoded),
+		add:        func(bytes int) { c.Traffic.Add(n.Domain, bytes, 0) },
+	}
+	body, done, err := c.Codecs.Decompress(res.Header.Get("Content-Encoding"), coded)
+	defer done()
+	if err != nil {
+		return fmt.Errorf("%s answers: %w", n.Base, err)
+	}
+
+	lines := bufio.NewScanner(io.LimitReader(body, MaxAnswer+directory.MaxRecord))
+	lines.Buffer(nil, directory.MaxRecord+1024)
+	for lines.Scan() {
+		line, err := ParseRecordLine(lines.Bytes())
+		if err != nil {
+			return fmt.Errorf("%s answers a malformed line: %w", n.Base, err)
+		}
+		if line.Error == "" && asked[RecordName{line.H, line.M}] {
+			take(line)
+		}
+	}
+
+	return lines.Err()
+}
+
+// post sends a JSON body. The caller closes the body of the answer.
+func (c *Client) Post(ctx context.Context, n Node, path string, body []byte, codings string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.Base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("federation: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if codings != "" {
+		req.Header.Set("Accept-Encoding", codings)
+	}
+
+	res, err := c.HTTP(n.Domain).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", n.Base, err)
+	}
+
+	return res, nil
+}
+
+// answered is the status of an answer, in this release's words: HTTP/1 has the other side's,
+// whatever bytes it sends.
+func Status(res *http.Response) string {
+	return strings.TrimSpace(fmt.Sprint(res.StatusCode, " ", http.StatusText(res.StatusCode)))
+}
+
+// said is what a refusal's body says, fit for an operator's eyes: the detail of a problem
+// (RFC 9457), else what there is. Its bytes are another's, so it is quoted.
+func Quote(body []byte) string {
+	var p struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(body, &p) == nil && p.Detail != "" {
+		return fmt.Sprintf("%.200q", p.Detail)
+	}
+	return fmt.Sprintf("%.200q", body)
+}
+
+// How long a node waits for another's answer. Records that come with a page are
+// asked for before it is applied, so that a change is visible at once and whole;
+// they never hold it up for longer than prefetchTime.
+const (
+	AnswerTime   = 10 * time.Second
+	RecordsTime  = 30 * time.Second
+	PrefetchTime = 2 * time.Second
+)
+
+var ErrNotFound = errors.New("the node has nothing of that origin")
+
+var ErrDenied = errors.New("the node refuses")
+
+// traffic counts the bytes of bodies that a domain's nodes answered and were
+// answered. Only peers and the own domain reach it.
+type Traffic struct {
+	mu  sync.Mutex
+	all map[spiffeid.TrustDomain]*[2]uint64
+}
+
+func (t *Traffic) Add(td spiffeid.TrustDomain, in, out int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = map[spiffeid.TrustDomain]*[2]uint64{}
+	}
+	if t.all[td] == nil {
+		t.all[td] = new([2]uint64)
+	}
+	t.all[td][0] += uint64(in)
+	t.all[td][1] += uint64(out)
+}
+
+func (t *Traffic) Of(td spiffeid.TrustDomain) (in, out uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := t.all[td]; n != nil {
+		return n[0], n[1]
+	}
+	return 0, 0
+}
+
+// A metered answer counts what is written to a domain's node.
+type MeteredWriter struct {
+	http.ResponseWriter
+	Traffic *Traffic
+	To      spiffeid.TrustDomain
+}
+
+func (w *MeteredWriter) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	w.Traffic.Add(w.To, 0, n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (w *MeteredWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

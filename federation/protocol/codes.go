@@ -1,0 +1,58 @@
+package protocol
+
+import (
+	"errors"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A Code is what became of one message: one word for each check of the gate
+// (rule G6), and for what follows it (rule G3). Peers reports counts by code.
+type Code string
+
+// The codes, in the order in which they are found.
+const (
+	CodeFormat        Code = "format"         // size, or not a canonical compact JWS
+	CodeRate          Code = "rate"           // its sender sends too much
+	CodeHeader        Code = "header"         // not exactly alg, typ and kid
+	CodeJSON          Code = "json"           // not the canonical payload of its type
+	CodeOriginUnknown Code = "origin_unknown" // not an active peer, or a stream that isn't followed
+	CodeKeyUnknown    Code = "key_unknown"    // not in the newest key document
+	CodeKeyRevoked    Code = "key_revoked"
+	CodeSignature     Code = "signature"
+	CodeUnsupported   Code = "unsupported" // of a format, or with a critical extension, of a later release
+	CodeQuota         Code = "quota"       // the origin announces too much
+	CodeEpochOld      Code = "epoch_old"   // of an epoch before the one that is followed
+	CodeFuture        Code = "future"      // issued over a minute from now
+	CodeOld           Code = "old"         // nothing new: ignored, never punished
+	CodeGap           Code = "gap"         // something lies between: pulled
+	CodeApplied       Code = "applied"
+	CodeRecord        Code = "record" // a record that is not what its name says
+
+	// CodeOwnerForeign is of a record that names an identity of the receiver's domain.
+	CodeOwnerForeign Code = "owner_foreign"
+
+	// CodeEquivocation is of what contradicts something that the origin signed before.
+	CodeEquivocation Code = "equivocation"
+)
+
+// A Refusal says why a message was not accepted. Nothing was changed by it.
+type Refusal struct {
+	Code   Code
+	Origin spiffeid.TrustDomain // zero where the message doesn't get so far as to name one that is known
+	Err    error
+}
+
+func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Err.Error() }
+
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// codeOf returns the code that err carries, or "" for an error that is no
+// refusal.
+func CodeOf(err error) Code {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.Code
+	}
+	return ""
+}

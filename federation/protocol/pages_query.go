@@ -1,0 +1,101 @@
+package protocol
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// The routes (federation.md, "Pages").
+const (
+	PathHeads   = "/federation/v1/heads"
+	PathKeys    = "/federation/v1/keys"
+	PathPages   = "/federation/v1/pages"
+	PathRecords = "/federation/v1/records"
+
+	PathEvidence = "/federation/v1/evidence"
+
+	// PathFarewell is where a node tells a peer's that its domain has ended the
+	// peering.
+	PathFarewell = "/federation/v1/farewell"
+)
+
+const (
+	MaxWait = 60 * time.Second // of a subscription
+
+	// headerKeys says of an answer to a subscription which issue of the origin's key
+	// document this node has, as DOMAIN=EPOCH.SEQ, where it is later than the caller's.
+	HeaderKeys = "Roster-Keys"
+
+	TypeJOSE   = "application/jose"
+	TypeNDJSON = "application/x-ndjson"
+)
+
+func ParseOrigin(q url.Values) (spiffeid.TrustDomain, error) {
+	td, err := spiffeid.TrustDomainFromString(q.Get("origin"))
+	if err != nil || td.Name() != q.Get("origin") {
+		return td, directory.Refuse(directory.BadQuery, "origin is %q; it is a domain's name", q.Get("origin"))
+	}
+	return td, nil
+}
+
+type PageQuery struct {
+	Origin spiffeid.TrustDomain
+	Aud    directory.Audience
+	Since  uint64
+	Limit  int
+	Wait   time.Duration
+	Keys   *directory.Position // the issue of the key document that the caller has; nil where it doesn't say
+}
+
+func ParsePageQuery(q url.Values) (p PageQuery, err error) {
+	if p.Origin, err = ParseOrigin(q); err != nil {
+		return p, err
+	}
+	if p.Aud, err = directory.ParseAudience(q.Get("aud")); err != nil {
+		return p, directory.Refuse(directory.BadQuery, "aud is %q; it is mesh or a domain's name", q.Get("aud"))
+	}
+	if v := q.Get("since"); v != "" {
+		if p.Since, err = strconv.ParseUint(v, 10, 64); err != nil {
+			return p, directory.Refuse(directory.BadQuery, "since is %q; it is a revision", v)
+		}
+	}
+	p.Limit = MaxDigests
+	if v := q.Get("limit"); v != "" {
+		if p.Limit, err = strconv.Atoi(v); err != nil || p.Limit < 1 || p.Limit > MaxDigests {
+			return p, directory.Refuse(directory.BadQuery, "limit is %q; it is 1 to %d", v, MaxDigests)
+		}
+	}
+	if v := q.Get("wait"); v != "" {
+		if p.Wait, err = parseWait(v); err != nil {
+			return p, err
+		}
+	}
+	if v := q.Get("keys"); v != "" {
+		of, issue, err := directory.ParseIndex(v)
+		if err != nil || of != p.Origin {
+			return p, directory.Refuse(directory.BadQuery, "keys is %q; it is the origin's name, =, and the EPOCH.SEQ of its key document", v)
+		}
+		p.Keys = &issue
+	}
+	return p, nil
+}
+
+// parseWait reads whole seconds or a duration such as 30s.
+func parseWait(v string) (time.Duration, error) {
+	d, err := time.ParseDuration(v)
+	if n, err2 := strconv.ParseUint(v, 10, 16); err2 == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	if err != nil || d < 0 || d > MaxWait {
+		return 0, directory.Refuse(directory.BadQuery, "wait is %q; it is 0 to %d seconds", v, MaxWait/time.Second)
+	}
+	return d, nil
+}
+
+func PullQuery(origin spiffeid.TrustDomain, aud directory.Audience, since uint64) url.Values {
+	return url.Values{"origin": {origin.Name()}, "aud": {aud.String()}, "since": {strconv.FormatUint(since, 10)}}
+}
