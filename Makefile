@@ -9,10 +9,8 @@ NIGHTLY_SEEDS ?= 100
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
-# grpcnotrace: what gRPC traces through is a template, and with it the linker keeps
-# every exported method of the program, a seventh of its size.
 build: ## one static binary, ./roster
-	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '-s -w' -o roster ./cmd/roster
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o roster ./cmd/roster
 
 test: ## all tests
 	$(GO) test ./...

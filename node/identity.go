@@ -74,7 +74,7 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	mine := func(id spiffeid.ID) bool { return n.cfg.Member(id) != nil }
-	w, err := trust.OpenWorkloadAPI(ctx, n.cfg.Identity.WorkloadAPI, n.bundles, mine)
+	w, err := trust.OpenWorkloadAPI(n.cfg.Identity.WorkloadAPI, n.bundles, mine)
 	if err != nil {
 		return err
 	}

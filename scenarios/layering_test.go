@@ -31,7 +31,7 @@ var layers = map[string][]string{
 	"limit":             {},
 	// floor 2: strangers to each other, but for api's request and response types
 	"discovery":      {"directory", "directory/contain", "table"},
-	"trust":          {"directory"},
+	"trust":          {"directory", "trust/workload"},
 	"consensus":      {"directory", "directory/problem", "table", "consensus/disk"},
 	"consensus/disk": {}, // a member's log, votes and snapshots
 	"federation":     {"directory", "directory/contain", "directory/problem", "table", "federation/protocol", "federation/store", "federation/gossip"},
@@ -40,8 +40,9 @@ var layers = map[string][]string{
 	"gateway/crawl": {"directory", "gateway"},
 	"gateway/probe": {"directory", "gateway", "gateway/crawl"},
 	// rooms of trust
-	"trust/policy": {"directory"},
-	"trust/audit":  {"directory"},
+	"trust/policy":   {"directory"},
+	"trust/workload": {}, // the client of the SPIFFE Workload API
+	"trust/audit":    {"directory"},
 	// rooms of federation
 	"federation/store":             {},
 	"federation/protocol":          {"directory"}, // messages between nodes, both ends
@@ -68,7 +69,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"table", "directory", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/workload", "consensus", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -83,10 +84,11 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-wal":            {"consensus/disk"},
 	"github.com/hashicorp/memberlist":          {"federation/gossip", "scenarios", "scenarios/mesh"},
 	"go.etcd.io/bbolt":                         {"federation", "consensus/disk"}, // there, whether another process has the log
-	"github.com/go-jose/go-jose/v4":            {"trust"},
+	"github.com/go-jose/go-jose/v4":            {"trust", "trust/workload"},
 	"github.com/cedar-policy/cedar-go":         {"trust/policy"},
-	"github.com/spiffe/go-spiffe/v2":           {"trust"},
-	"google.golang.org/grpc":                   {"trust"}, // which the Workload API speaks
+	"github.com/spiffe/go-spiffe/v2":           {"trust", "trust/workload"},
+	"google.golang.org/protobuf":               {"trust/workload"}, // the wire format alone
+	"google.golang.org/grpc":                   {testsOnly},        // its templates keep every method in the program
 	"github.com/gorilla/mux":                   {"api"},
 	"github.com/getkin/kin-openapi":            {"api"},
 	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client
@@ -100,9 +102,9 @@ var homes = map[string][]string{
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory"},
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
 	// values of trust's own interface, which node, its rooms and the harness hand on
-	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "node/doctor", "scenarios/mesh"},
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "trust/workload", "node/doctor", "scenarios/mesh"},
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle": {"trust", "node/dev", "scenarios/mesh"},
-	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "node/dev"},
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "trust/workload", "node/dev"},
 
 	// small, and pure or nearly so
 	"github.com/hashicorp/go-hclog":      {"consensus", "consensus/disk"}, // raft's logger

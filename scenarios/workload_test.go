@@ -113,7 +113,7 @@ type agent struct {
 func newAgent(t *testing.T, s *spire, name string) *agent {
 	t.Helper()
 	a := &agent{bundles: trust.NewBundles()}
-	w, err := trust.OpenWorkloadAPI(t.Context(), s.address(name), a.bundles, func(spiffeid.ID) bool { return true })
+	w, err := trust.OpenWorkloadAPI(s.address(name), a.bundles, func(spiffeid.ID) bool { return true })
 	s.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -318,7 +318,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 	})
 	k.close()
 	l.eventually("readiness says that the SVID has ended", func() error {
-		if got := l.readyz(); !strings.Contains(got, "identity: the SVID has ended at") || !strings.Contains(got, "the Workload API at") {
+		if got := l.readyz(); !strings.Contains(got, "identity: SVID expired at") || !strings.Contains(got, "the Workload API at") {
 			return errors.New(got)
 		}
 		return nil

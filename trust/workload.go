@@ -13,147 +13,195 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/exp/bundle/witbundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
-	"github.com/spiffe/go-spiffe/v2/workloadapi"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+
+	"github.com/roster-mesh/roster/trust/workload"
 )
 
-// How a Workload API is asked again that is away: the library waits from 1 s up to
-// 30 s between two watches; gRPC's own wait would grow to two minutes.
-const (
-	dialAgain  = 5 * time.Second
-	watchAgain = 30 * time.Second // after an answer by which the library ends a watch for good
-	tokenBound = 10 * time.Second // for one JWT-SVID or WIT-SVID
-)
+// tokenTimeout bounds the request of one JWT-SVID or WIT-SVID.
+const tokenTimeout = 10 * time.Second
 
-// ErrNoJWTSVID says that a source gives no JWT-SVIDs.
-var ErrNoJWTSVID = errors.New("this identity comes from files, which give no JWT-SVID")
+// ErrNoJWTSVID is the error of a source that cannot get JWT-SVIDs.
+var ErrNoJWTSVID = errors.New("this identity is read from files; JWT-SVIDs need a Workload API")
 
-// A WorkloadAPI keeps a Source and Bundles as a SPIFFE Workload API has them: one
-// X.509-SVID, the authorities of its domain, and those of the domains that are
-// federated with it. An update that doesn't hold changes nothing, and what was last
-// good stays while the API is away. It is safe for concurrent use.
+// A WorkloadAPI keeps a Source and Bundles up to date from a SPIFFE Workload API: one
+// X.509-SVID, the authorities of its domain, and those of the federated domains. An
+// invalid update changes nothing, and the last valid one stays in use while the API is
+// unreachable. It is safe for concurrent use.
 type WorkloadAPI struct {
 	address string
 	bundles *Bundles
-	mine    func(spiffeid.ID) bool
-	client  *workloadapi.Client
-	first   chan struct{} // closed once source is there
-	wits    bool          // whether WIT bundles are followed; not changed once Run was called
-	shown   witKeeper
+	accept  func(spiffeid.ID) bool
+	client  *workload.Client
+	first   chan struct{} // closed when source is set
+	wits    bool          // follow WIT bundles; set before Run
+	wit     witCache
 
-	mu      sync.Mutex // guards the rest
-	source  *Source
-	x509    *x509bundle.Set // of the last good update
-	jwt     *jwtbundle.Set  // nil until there is one, as wit
-	wit     *witbundle.Set
-	applied map[spiffeid.TrustDomain]*spiffebundle.Bundle
-	err     error // why the last word was no good; nil where it was
+	mu     sync.Mutex // guards the rest
+	source *Source
+	sets   bundleSets // of the last valid update
+	err    error      // of the last update or connection; nil if it was valid
 }
 
-// CheckWorkloadAPI returns an error where address is none of a Workload API:
-// unix:///PATH or tcp://IP:PORT (SPIFFE Workload Endpoint, 4).
-func CheckWorkloadAPI(address string) error { return workloadapi.ValidateAddress(address) }
+// bundleSets are the bundles of each kind; nil before the first update.
+type bundleSets struct {
+	x509    *x509bundle.Set
+	jwt     *jwtbundle.Set
+	wit     *witbundle.Set
+	applied map[spiffeid.TrustDomain]*spiffebundle.Bundle // as they were given to Bundles
+}
 
-// OpenWorkloadAPI returns the Workload API at address, which needs not be there yet.
-// Of the SVIDs that it gives the first is taken that mine takes. Run must be called
-// and does the work, into b.
-func OpenWorkloadAPI(ctx context.Context, address string, b *Bundles, mine func(spiffeid.ID) bool) (*WorkloadAPI, error) {
-	patience := backoff.DefaultConfig
-	patience.MaxDelay = dialAgain
-	client, err := workloadapi.New(ctx, workloadapi.WithAddr(address),
-		workloadapi.WithDialOptions(grpc.WithConnectParams(grpc.ConnectParams{Backoff: patience, MinConnectTimeout: dialAgain})))
+// CheckWorkloadAPI returns an error unless address has the form of a Workload API's:
+// unix:///PATH or tcp://IP:PORT (SPIFFE Workload Endpoint, 4).
+func CheckWorkloadAPI(address string) error {
+	_, err := workload.ParseAddress(address)
+	return err
+}
+
+// OpenWorkloadAPI returns the Workload API at address, which need not be reachable yet.
+// Of the SVIDs that it offers, the first that accept returns true for is used. Run must
+// be called; it keeps b up to date.
+func OpenWorkloadAPI(address string, b *Bundles, accept func(spiffeid.ID) bool) (*WorkloadAPI, error) {
+	parsed, err := workload.ParseAddress(address)
 	if err != nil {
 		return nil, fmt.Errorf("the Workload API at %s: %w", address, err)
 	}
+
 	return &WorkloadAPI{
-		address: address, bundles: b, mine: mine, client: client, first: make(chan struct{}),
-		applied: map[spiffeid.TrustDomain]*spiffebundle.Bundle{}, err: errors.New("it has not answered yet"),
+		address: address,
+		bundles: b,
+		accept:  accept,
+		client:  workload.New(parsed),
+		first:   make(chan struct{}),
+		sets:    bundleSets{applied: map[spiffeid.TrustDomain]*spiffebundle.Bundle{}},
+		err:     errors.New("no answer yet"),
 	}, nil
 }
 
-// FollowWITBundles has w follow as well the keys that sign WIT-SVIDs (SPIFFE Workload API,
-// 7, which many don't have). It is for the time before Run.
+// FollowWITBundles makes Run follow the keys that sign WIT-SVIDs too (SPIFFE Workload
+// API, 7), which is an optional profile. It must be called before Run.
 func (w *WorkloadAPI) FollowWITBundles() { w.wits = true }
 
-// Run follows the Workload API until ctx ends, and closes it then. What can't be
-// used is logged.
+// Run follows the Workload API until ctx ends, and closes it then. Updates that cannot
+// be used are logged.
 func (w *WorkloadAPI) Run(ctx context.Context, log *slog.Logger) {
+	log = log.With("address", w.address)
+
 	var wg sync.WaitGroup
-	follow := func(watch func() error) {
-		for ctx.Err() == nil {
-			_ = watch() // has been told to the watcher
-			select {
-			case <-ctx.Done():
-			case <-time.After(watchAgain):
-			}
-		}
-	}
-	wg.Go(func() { follow(func() error { return w.client.WatchX509Context(ctx, &x509Watcher{w, ctx, log}) }) })
+
 	wg.Go(func() {
-		follow(func() error {
-			return w.client.WatchJWTBundles(ctx, &keyWatcher{w: w, ctx: ctx, log: log, what: "JWT-SVIDs"})
-		})
+		w.client.WatchX509(ctx,
+			func(update *workload.X509Update) { w.updateX509(log, update) },
+			func(err error) { w.updateFailed(ctx, log, err) })
 	})
+
+	wg.Go(func() {
+		keys := &keyWatch{ctx: ctx, log: log, kind: "JWT-SVIDs"}
+		w.client.WatchJWTBundles(ctx, func(set *jwtbundle.Set) {
+			w.updateKeys(keys, func() { w.sets.jwt = set })
+		}, keys.failed)
+	})
+
 	if w.wits {
 		wg.Go(func() {
-			follow(func() error {
-				return w.client.WatchWITBundles(ctx, &keyWatcher{w: w, ctx: ctx, log: log, what: "WIT-SVIDs"})
-			})
+			keys := &keyWatch{ctx: ctx, log: log, kind: "WIT-SVIDs"}
+			w.client.WatchWITBundles(ctx, func(set *witbundle.Set) {
+				w.updateKeys(keys, func() { w.sets.wit = set })
+			}, keys.failed)
 		})
 	}
+
 	wg.Wait()
-	_ = w.client.Close()
+	w.client.Close()
 }
 
-// Source waits for the first SVID that holds and returns its source, which is swapped
-// from then on; the bundles are there by then. When ctx ends before, the error says
-// what the Workload API said last.
+// Source waits for the first valid SVID and returns its source, which is updated from
+// then on; the bundles are complete by then. When ctx ends first, the error is the last
+// one of the Workload API.
 func (w *WorkloadAPI) Source(ctx context.Context) (*Source, error) {
 	select {
 	case <-w.first:
 		w.mu.Lock()
 		defer w.mu.Unlock()
+
 		return w.source, nil
 	case <-ctx.Done():
 		return nil, w.Err()
 	}
 }
 
-// Err returns why the Workload API's last word was no good; nil where it was.
+// Err returns why the last update or connection failed; nil if it did not.
 func (w *WorkloadAPI) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if w.err == nil {
 		return nil
 	}
+
 	return fmt.Errorf("the Workload API at %s: %w", w.address, w.err)
 }
 
-func (w *WorkloadAPI) failed(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.err = err
+// updateX509 applies and logs an update of SVIDs and bundles.
+func (w *WorkloadAPI) updateX509(log *slog.Logger, update *workload.X509Update) {
+	svid, refused, err := w.apply(update, time.Now())
+	if err != nil {
+		w.setError(log, err)
+		return
+	}
+
+	if refused != nil {
+		log.Error("invalid bundles from the Workload API; the previous ones stay in use", "err", refused)
+	}
+
+	if svid != nil {
+		log.Info("new SVID", "id", svid.ID.String(), "expires", svid.Certificates[0].NotAfter)
+	}
 }
 
-// take takes an update into use, the bundles before the SVID, and returns that where
-// it is a new one. Where its SVID or its own domain's bundle does not hold, all stays
-// as it was. refused is what did not hold of the bundles of other domains, which
-// stay as they were, each.
-func (w *WorkloadAPI) take(x *workloadapi.X509Context, now time.Time) (svid *x509svid.SVID, refused, err error) {
+// updateFailed notes an update that cannot be parsed, or the end of the watch.
+func (w *WorkloadAPI) updateFailed(ctx context.Context, log *slog.Logger, err error) {
+	if ctx.Err() == nil {
+		w.setError(log, err)
+	}
+}
+
+func (w *WorkloadAPI) setError(log *slog.Logger, err error) {
+	w.mu.Lock()
+	w.err = err
+	source := w.source
+	w.mu.Unlock()
+
+	if source == nil {
+		log.Warn("waiting for an SVID from the Workload API", "err", err)
+		return
+	}
+
+	log.Error("no valid update from the Workload API; the current SVID stays in use",
+		"err", err, "expires", source.SVID().Certificates[0].NotAfter)
+}
+
+// apply takes an update into use, the bundles before the SVID, and returns the SVID if
+// it is a new one. When the SVID or the bundle of its own domain is invalid, nothing
+// changes. refused names the invalid bundles of other domains, which alone stay as they
+// were.
+func (w *WorkloadAPI) apply(update *workload.X509Update, now time.Time) (svid *x509svid.SVID, refused, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	svid, err = w.choose(x.SVIDs)
+
+	svid, err = w.choose(update.SVIDs)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := w.holds(svid, x.Bundles, now); err != nil {
+
+	if err := verifyUpdate(svid, update.Bundles, now); err != nil {
 		return nil, nil, err
 	}
-	w.x509, w.err = x.Bundles, nil
-	refused = w.apply(svid.ID.TrustDomain())
+
+	w.sets.x509 = update.Bundles
+	w.err = nil
+	refused = w.sets.apply(w.bundles, svid.ID.TrustDomain())
+
 	switch {
 	case w.source == nil:
 		w.source = NewSource(svid)
@@ -164,114 +212,192 @@ func (w *WorkloadAPI) take(x *workloadapi.X509Context, now time.Time) (svid *x50
 	default:
 		w.source.Set(svid)
 	}
+
 	return svid, refused, nil
 }
 
-// choose returns the first SVID that is ours; later only that of the same identity.
+// choose returns the first acceptable SVID; after the first update, only one of the
+// same identity is.
 func (w *WorkloadAPI) choose(svids []*x509svid.SVID) (*x509svid.SVID, error) {
+	if w.source != nil {
+		id := w.source.SVID().ID
+		for _, svid := range svids {
+			if svid.ID == id {
+				return svid, nil
+			}
+		}
+
+		return nil, fmt.Errorf("it no longer offers an SVID of %s", id)
+	}
+
 	for _, svid := range svids {
-		if w.source == nil && w.mine(svid.ID) || w.source != nil && svid.ID == w.source.SVID().ID {
+		if w.accept(svid.ID) {
 			return svid, nil
 		}
 	}
-	if w.source == nil {
-		return nil, fmt.Errorf("it gives %d SVIDs, and none of them is wanted; the first is %s", len(svids), svids[0].ID)
-	}
-	return nil, fmt.Errorf("it no longer gives an SVID of %s", w.source.SVID().ID)
+
+	return nil, fmt.Errorf("none of the %d SVIDs that it offers is acceptable; the first is %s", len(svids), svids[0].ID)
 }
 
-// holds judges an SVID by the bundle that came with it.
-func (w *WorkloadAPI) holds(svid *x509svid.SVID, set *x509bundle.Set, now time.Time) error {
-	own, ok := set.Get(svid.ID.TrustDomain())
+// verifyUpdate verifies an SVID by the bundle that came with it.
+func verifyUpdate(svid *x509svid.SVID, set *x509bundle.Set, now time.Time) error {
+	td := svid.ID.TrustDomain()
+
+	own, ok := set.Get(td)
 	if !ok {
-		return fmt.Errorf("%w: %s", ErrNoBundle, svid.ID.TrustDomain())
+		return fmt.Errorf("%w: %s", ErrNoBundle, td)
 	}
-	tried := NewBundles()
-	if err := tried.SetX509(svid.ID.TrustDomain(), own.X509Authorities()); err != nil {
+
+	trial := NewBundles()
+	if err := trial.SetX509(td, own.X509Authorities()); err != nil {
 		return err
 	}
-	_, err := judge(svid.Certificates, tried, forClient, now)
+
+	_, err := judge(svid.Certificates, trial, forClient, now)
+
 	return err
 }
 
-// apply makes the bundles what the Workload API gives: the own domain's in the place
-// of what it had, others' before what was agreed with them. One that does not hold
-// stays as it was.
-func (w *WorkloadAPI) apply(own spiffeid.TrustDomain) (refused error) {
-	for td := range w.applied {
-		if !w.x509.Has(td) {
-			w.bundles.Unfederate(td)
-			delete(w.applied, td)
+// updateKeys applies the bundles of JWT-SVIDs or WIT-SVIDs, which set stores. Before
+// the first X.509-SVID they are only stored.
+func (w *WorkloadAPI) updateKeys(keys *keyWatch, set func()) {
+	keys.logged = ""
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	set()
+
+	if w.source == nil {
+		return
+	}
+
+	if refused := w.sets.apply(w.bundles, w.source.SVID().ID.TrustDomain()); refused != nil {
+		keys.log.Error("invalid bundles from the Workload API; the previous ones stay in use", "err", refused)
+	}
+}
+
+// apply copies the bundles into b: that of the own domain replaces the one of b, those
+// of others precede the ones agreed with their domains. An invalid one stays as it was.
+func (s *bundleSets) apply(b *Bundles, own spiffeid.TrustDomain) (refused error) {
+	for td := range s.applied {
+		if !s.x509.Has(td) {
+			b.Unfederate(td)
+			delete(s.applied, td)
 		}
 	}
-	for _, bundle := range w.x509.Bundles() {
+
+	for _, bundle := range s.x509.Bundles() {
 		td := bundle.TrustDomain()
-		next := spiffebundle.FromX509Authorities(td, bundle.X509Authorities())
-		if w.jwt != nil {
-			if keys, ok := w.jwt.Get(td); ok {
-				next.SetJWTAuthorities(keys.JWTAuthorities())
-			}
-		}
-		if w.wit != nil {
-			if keys, ok := w.wit.Get(td); ok {
-				next.SetWITAuthorities(keys.WITAuthorities())
-			}
-		}
-		if old := w.applied[td]; old != nil && old.Equal(next) {
+
+		next := s.joined(bundle)
+		if old := s.applied[td]; old != nil && old.Equal(next) {
 			continue
 		}
-		put := w.bundles.Federate
+
+		put := b.Federate
 		if td == own {
-			put = w.bundles.Set
+			put = b.Set
 		}
+
 		jwks, err := next.Marshal()
 		if err == nil {
 			err = put(td, jwks)
 		}
+
 		if err != nil {
 			refused = errors.Join(refused, err)
 			continue
 		}
-		w.applied[td] = next
+
+		s.applied[td] = next
 	}
+
 	return refused
 }
 
-// JWTSVID returns a JWT-SVID of s's identity for an audience, and until when it is
-// good: to be shown to whom that names, and to nobody else. The Workload API is asked
-// each time, which keeps them itself. The error is ErrNoJWTSVID where s is no
-// Workload API's.
-func (s *Source) JWTSVID(ctx context.Context, audience string) (token string, until time.Time, err error) {
+// joined returns the bundle of a domain with the keys of every kind.
+func (s *bundleSets) joined(authorities *x509bundle.Bundle) *spiffebundle.Bundle {
+	td := authorities.TrustDomain()
+	bundle := spiffebundle.FromX509Authorities(td, authorities.X509Authorities())
+
+	if s.jwt != nil {
+		if keys, ok := s.jwt.Get(td); ok {
+			bundle.SetJWTAuthorities(keys.JWTAuthorities())
+		}
+	}
+
+	if s.wit != nil {
+		if keys, ok := s.wit.Get(td); ok {
+			bundle.SetWITAuthorities(keys.WITAuthorities())
+		}
+	}
+
+	return bundle
+}
+
+// A keyWatch logs the failures of one watch of keys, each reason once: a Workload API
+// need not support the profile.
+type keyWatch struct {
+	ctx    context.Context // of the watch
+	log    *slog.Logger
+	kind   string // of the SVIDs that the keys sign
+	logged string // the last error
+}
+
+func (k *keyWatch) failed(err error) {
+	if k.ctx.Err() != nil || err.Error() == k.logged {
+		return
+	}
+
+	k.logged = err.Error()
+	k.log.Warn("no keys for "+k.kind+" from the Workload API; the known ones stay in use", "err", err)
+}
+
+// JWTSVID returns a JWT-SVID of the source's identity for an audience, and its expiry.
+// It must be sent only to that audience. Every call asks the Workload API, which caches
+// them itself. The error is ErrNoJWTSVID if the source has no Workload API.
+func (s *Source) JWTSVID(ctx context.Context, audience string) (token string, expiry time.Time, err error) {
 	if s.api == nil {
 		return "", time.Time{}, ErrNoJWTSVID
 	}
+
 	if audience == "" {
-		return "", time.Time{}, errors.New("a JWT-SVID is for somebody: the audience is empty")
+		return "", time.Time{}, errors.New("a JWT-SVID needs an audience")
 	}
-	ctx, cancel := context.WithTimeout(ctx, tokenBound)
+
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
-	svid, err := s.api.client.FetchJWTSVID(ctx, jwtsvid.Params{Audience: audience, Subject: s.SVID().ID})
+
+	id := s.SVID().ID
+	svid, err := s.api.client.FetchJWTSVID(ctx, audience, id)
+
 	switch {
 	case err != nil:
-		return "", time.Time{}, fmt.Errorf("the Workload API at %s gives no JWT-SVID: %w", s.api.address, err)
-	case svid.ID != s.SVID().ID:
-		return "", time.Time{}, fmt.Errorf("the Workload API at %s gave a JWT-SVID of %s", s.api.address, svid.ID)
+		return "", time.Time{}, fmt.Errorf("no JWT-SVID from the Workload API at %s: %w", s.api.address, err)
+	case svid.ID != id:
+		return "", time.Time{}, fmt.Errorf("the Workload API at %s issued a JWT-SVID of %s, not of %s",
+			s.api.address, svid.ID, id)
 	}
+
 	return svid.Marshal(), svid.Expiry, nil
 }
 
-// Err returns nil while s's SVID is good; afterwards since when it isn't, and why
-// there is no other.
+// Err returns nil while the source's SVID is valid; afterwards the time of its expiry,
+// and why no replacement arrived.
 func (s *Source) Err() error {
-	end := s.SVID().Certificates[0].NotAfter
-	if time.Now().Before(end) {
+	expiry := s.SVID().Certificates[0].NotAfter
+	if time.Now().Before(expiry) {
 		return nil
 	}
-	err := fmt.Errorf("the SVID has ended at %s and there is no other", end.UTC().Format(time.RFC3339))
+
+	err := fmt.Errorf("SVID expired at %s and no replacement is available", expiry.UTC().Format(time.RFC3339))
+
 	if s.api != nil {
-		if why := s.api.Err(); why != nil {
-			return fmt.Errorf("%w: %w", err, why)
+		if cause := s.api.Err(); cause != nil {
+			return fmt.Errorf("%w: %w", err, cause)
 		}
 	}
+
 	return err
 }

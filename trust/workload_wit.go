@@ -10,73 +10,91 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/exp/svid/witsvid"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+
+	"github.com/roster-mesh/roster/trust/workload"
 )
 
-// ErrNoWITSVID says that a source gives no WIT-SVIDs.
-var ErrNoWITSVID = errors.New("this identity comes from files, which give no WIT-SVID")
+// witRetry is the wait after a failed renewal of a WIT-SVID that is still valid.
+const witRetry = 5 * time.Second
 
-// A witKeeper keeps a WIT-SVID of the Workload API for half of the time that it is good,
-// and for the other half where there is no other.
-type witKeeper struct {
-	mu    sync.Mutex // held while the Workload API is asked, guards the rest
+// ErrNoWITSVID is the error of a source that cannot get WIT-SVIDs.
+var ErrNoWITSVID = errors.New("this identity is read from files; WIT-SVIDs need a Workload API")
+
+// A witCache keeps a WIT-SVID of the Workload API for half of its lifetime, and for the
+// other half while it cannot be renewed.
+type witCache struct {
+	mu    sync.Mutex // held during a renewal; guards the rest
 	svid  *witsvid.SVID
-	until time.Time // when the next is asked for
+	renew time.Time // when the next one is requested
 }
 
-// Prove shows s's identity by a WIT-SVID of its Workload API (SPIFFE Workload API, 7) and
-// a proof by its key, as Workload.Prove does by files. The error is ErrNoWITSVID where s
-// is no Workload API's.
+// Prove proves the source's identity by a WIT-SVID of its Workload API (SPIFFE Workload
+// API, 7) and a proof token signed by its key, as Workload.Prove does from files. The
+// error is ErrNoWITSVID if the source has no Workload API.
 func (s *Source) Prove(ctx context.Context, method, target string, now time.Time) (wit, proof string, err error) {
 	if s.api == nil {
 		return "", "", ErrNoWITSVID
 	}
-	svid, err := s.witSVID(ctx, now)
+
+	svid, err := s.api.wit.get(ctx, s.api.client, s.SVID().ID, now)
 	if err != nil {
-		return "", "", fmt.Errorf("the Workload API at %s gives no WIT-SVID: %w", s.api.address, err)
+		return "", "", fmt.Errorf("no WIT-SVID from the Workload API at %s: %w", s.api.address, err)
 	}
+
 	key, ok := svid.PrivateKey.(crypto.Signer)
 	if !ok {
-		return "", "", fmt.Errorf("the Workload API at %s gave a WIT-SVID with a key that signs nothing", s.api.address)
+		return "", "", fmt.Errorf("the key of the WIT-SVID from the Workload API at %s cannot sign", s.api.address)
 	}
+
 	if proof, err = prove(svid.Marshal(), key, method, target, now); err != nil {
 		return "", "", fmt.Errorf("the WIT-SVID of the Workload API at %s: %w", s.api.address, err)
 	}
+
 	return svid.Marshal(), proof, nil
 }
 
-func (s *Source) witSVID(ctx context.Context, now time.Time) (*witsvid.SVID, error) {
-	k := &s.api.shown
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	id := s.SVID().ID
-	if k.svid != nil && k.svid.ID == id && now.Before(k.until) {
-		return k.svid, nil
+// get returns a valid WIT-SVID of an identity, cached or new.
+func (c *witCache) get(
+	ctx context.Context, client *workload.Client, id spiffeid.ID, now time.Time,
+) (*witsvid.SVID, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	cached := c.svid != nil && c.svid.ID == id
+	if cached && now.Before(c.renew) {
+		return c.svid, nil
 	}
-	svid, err := s.fetchWITSVID(ctx, id)
+
+	svid, err := fetchWIT(ctx, client, id)
+
 	switch {
 	case err == nil:
-		k.svid, k.until = svid, now.Add(svid.Expiry.Sub(now)/2)
-	case k.svid == nil || k.svid.ID != id || !now.Add(dialAgain).Before(k.svid.Expiry):
+		c.svid = svid
+		c.renew = now.Add(svid.Expiry.Sub(now) / 2)
+	case !cached || !now.Add(witRetry).Before(c.svid.Expiry):
 		return nil, err
-	default: // this one is good still, and none waits for the next at each request
-		k.until = now.Add(dialAgain)
+	default:
+		// The cached one is still valid: later requests do not wait for the API.
+		c.renew = now.Add(witRetry)
 	}
-	return k.svid, nil
+
+	return c.svid, nil
 }
 
-func (s *Source) fetchWITSVID(ctx context.Context, id spiffeid.ID) (*witsvid.SVID, error) {
-	ctx, cancel := context.WithTimeout(ctx, tokenBound)
+func fetchWIT(ctx context.Context, client *workload.Client, id spiffeid.ID) (*witsvid.SVID, error) {
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
-	svid, err := s.api.client.FetchWITSVID(ctx, id.String())
+
+	svid, err := client.FetchWITSVID(ctx, id)
+
 	switch {
-	case status.Code(err) == codes.Unimplemented:
-		return nil, fmt.Errorf("it knows none: %w", err)
+	case workload.CodeOf(err) == workload.Unimplemented:
+		return nil, fmt.Errorf("the API does not support WIT-SVIDs: %w", err)
 	case err != nil:
 		return nil, err
 	case svid.ID != id:
-		return nil, fmt.Errorf("it gave one of %s", svid.ID)
+		return nil, fmt.Errorf("it was issued for %s, not for %s", svid.ID, id)
 	}
+
 	return svid, nil
 }

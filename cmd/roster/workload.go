@@ -44,7 +44,7 @@ func (c *connection) fromWorkload(address string) (*tls.Config, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	bundles := trust.NewBundles()
-	w, err := trust.OpenWorkloadAPI(ctx, address, bundles, func(spiffeid.ID) bool { return true })
+	w, err := trust.OpenWorkloadAPI(address, bundles, func(spiffeid.ID) bool { return true })
 	if err != nil {
 		cancel()
 		return nil, failed(exitKey, "no identity: %w", err)

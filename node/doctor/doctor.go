@@ -138,7 +138,6 @@ func (d *diagnosis) fromWorkload(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
 	w, err := trust.OpenWorkloadAPI(
-		ctx,
 		d.cfg.Identity.WorkloadAPI,
 		d.bundles,
 		func(id spiffeid.ID) bool { return d.cfg.Member(id) != nil },
