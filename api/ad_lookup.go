@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // lookupParams are the parameters that a lookup knows, the draft's own first,
@@ -26,7 +27,7 @@ func (s *Server) lookup(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	q, err := directory.ParseQuery(values)
+	q, err := index.ParseQuery(values)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func parseBrief(values []string) (bool, error) {
 
 // nextLink is the link to the page behind page: the filters and the count as
 // they came, and the cursor (jimenez 5.3, AD-065, AD-066).
-func nextLink(path string, known []string, ps params, page int, next directory.Cursor) string {
+func nextLink(path string, known []string, ps params, page int, next index.Cursor) string {
 	return "<" + queryOf(path, known, ps) + "page=" + strconv.Itoa(page+1) + "&after=" + next.String() + `>; rel="next"`
 }
 

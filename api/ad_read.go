@@ -80,7 +80,7 @@ func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry
 func (s *Server) named(c *call, seen func(*directory.Entry) bool) []*directory.Entry {
 	name, mirrored := c.vars["origin"]
 	if !mirrored {
-		return s.cfg.View.FindAmong(c.vars["id"], seen)
+		return s.cfg.View.FindVisible(c.vars["id"], seen)
 	}
 	return slices.DeleteFunc(s.mirrored(name, c.vars["id"]), func(e *directory.Entry) bool { return !seen(e) })
 }

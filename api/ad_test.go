@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // rid makes the text of a registration id.
@@ -304,7 +305,7 @@ func (b *buffer) Write(p []byte) (int, error) { return len(p), nil }
 // asked to make sure.
 type behind struct {
 	cutOff
-	view   *directory.View
+	view   *index.View
 	lacks  *directory.Entry
 	linear *int // how often it was asked
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // The pace of a stream of events.
@@ -84,7 +85,7 @@ func (s *Server) watch(w http.ResponseWriter, c *call) error {
 	}
 	ctx, cancel := s.watchContext(c)
 	defer cancel()
-	st.query.Spend = s.spendSlowly(ctx, c, Reads)
+	st.query.Charge = s.spendSlowly(ctx, c, Reads)
 	st.open(st.mark)
 	defer func() { st.watcher.Close() }()
 
@@ -117,16 +118,16 @@ type stream struct {
 	server  *Server
 	w       http.ResponseWriter
 	rc      *http.ResponseController
-	query   directory.Query
+	query   index.Query
 	look    look
 	stale   bool // it may be
-	show    directory.Show
+	show    index.Viewer
 	changed <-chan struct{} // closed when policy's answers are others than watcher's
 	filters string          // by whom and for what
 	asked   string          // filters, and by which policy: the end of the events' ids
-	mark    directory.Mark
+	mark    index.ResumeToken
 	why     string // of the next reset
-	watcher *directory.Watcher
+	watcher *index.Watcher
 	told    int // registrations since the reset
 	buf     []byte
 }
@@ -138,7 +139,7 @@ func (s *Server) newStream(w http.ResponseWriter, c *call) (*stream, error) {
 		return nil, err
 	}
 	st := &stream{server: s, w: w, rc: http.NewResponseController(w), look: look{registrant: !c.id.IsZero()}, stale: values.Get("consistency") == "stale"}
-	if st.query, err = directory.ParseQuery(values); err != nil {
+	if st.query, err = index.ParseQuery(values); err != nil {
 		return nil, err
 	}
 	if st.look.brief, err = parseBrief(values["brief"]); err != nil {
@@ -151,7 +152,7 @@ func (s *Server) newStream(w http.ResponseWriter, c *call) (*stream, error) {
 		st.why = "lost"
 	}
 	if mark, asked, ok := cutLast(last, "."); ok && asked == st.asked {
-		st.mark = directory.ParseMark(mark)
+		st.mark = index.ParseResumeToken(mark)
 	}
 	return st, nil
 }
@@ -164,7 +165,7 @@ func (st *stream) judged() {
 }
 
 // open begins to watch behind a mark.
-func (st *stream) open(behind directory.Mark) {
+func (st *stream) open(behind index.ResumeToken) {
 	st.watcher = st.server.cfg.View.Watch(st.query, st.show, behind)
 	st.watcher.Until(st.changed)
 }
@@ -180,7 +181,7 @@ func (st *stream) anew() bool {
 	st.watcher.Close()
 	st.why = "policy"
 	st.judged()
-	st.open(directory.Mark{})
+	st.open(index.ResumeToken{})
 	return true
 }
 
@@ -208,7 +209,7 @@ func (st *stream) run(ctx context.Context) error {
 			return st.end(context.Cause(ctx))
 		case st.anew():
 			continue
-		case errors.Is(err, directory.ErrBehind):
+		case errors.Is(err, index.ErrBehind):
 			return st.end(errors.New(EndSlow))
 		case err != nil:
 			st.beat()
@@ -246,7 +247,7 @@ const maxStreamBuffer = 64 << 10
 // beat says that nothing is to say, and where the client is.
 func (st *stream) beat() {
 	st.buf = append(st.buf, ": nothing new\n"...)
-	st.id(st.watcher.Mark())
+	st.id(st.watcher.ResumeToken())
 	st.buf = append(st.buf, '\n')
 }
 
@@ -255,43 +256,43 @@ func (st *stream) end(why error) error {
 	if errors.Is(why, context.Canceled) {
 		return why // it was the client
 	}
-	st.begin("end", directory.Mark{})
+	st.begin("end", index.ResumeToken{})
 	st.buf = append(directory.AppendText(append(st.buf, '{'), "why", why.Error()), "}\n\n"...)
 	return errors.Join(why, st.flush())
 }
 
-func (st *stream) id(m directory.Mark) {
+func (st *stream) id(m index.ResumeToken) {
 	if !m.IsZero() {
 		st.buf = append(st.buf, "id: "+m.String()+"."+st.asked+"\n"...)
 	}
 }
 
-func (st *stream) begin(kind string, m directory.Mark) {
+func (st *stream) begin(kind string, m index.ResumeToken) {
 	st.buf = append(st.buf, "event: "+kind+"\n"...)
 	st.id(m)
 	st.buf = append(st.buf, "data: "...)
 }
 
 // event writes one event. Its data is JSON on one line.
-func (st *stream) event(e *directory.Event) {
-	st.begin(string(e.Kind), e.Mark)
+func (st *stream) event(e *index.Event) {
+	st.begin(string(e.Kind), e.Resume)
 	s, b := st.server, st.buf
 	switch e.Kind {
-	case directory.EventReset:
+	case index.EventReset:
 		b = append(b[:len(b)-len("data: ")], "id\ndata: "...) // the one that the client has is of no use any more
 		st.told = 0
 		b = append(directory.AppendText(append(b, '{'), "why", st.why), '}')
-	case directory.EventCurrent:
+	case index.EventCurrent:
 		b = append(directory.AppendUint(append(b, '{'), "agents", uint64(st.told)), '}')
-	case directory.EventRemoved:
+	case index.EventRemoved:
 		st.told--
 		b = directory.AppendText(append(b, '{'), "agent", e.Entry.Agent)
 		b = directory.AppendText(b, "href", s.href(e.Entry))
 		b = directory.AppendText(b, "rid", e.Entry.RID.String())
 		b = directory.AppendText(b, "origin", e.Entry.Origin.Name())
-		b = append(directory.AppendText(b, "why", e.Why), '}')
+		b = append(directory.AppendText(b, "why", e.Reason), '}')
 	default:
-		if e.Kind == directory.EventAdded {
+		if e.Kind == index.EventAdded {
 			st.told++
 		}
 		b = s.appendItem(b, e.Entry, st.look)

@@ -19,6 +19,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // pipes is a listener without a network, so that time is the bubble's.
@@ -362,7 +363,7 @@ func TestWatchHasNoHead(t *testing.T) {
 func BenchmarkWatchEvent(b *testing.B) {
 	s := newTestServer(b, nil)
 	st := &stream{server: s, asked: "01234567"}
-	e := directory.Event{Kind: directory.EventAdded, Entry: entry(b, alpha, rid(1), "one", 1, aDocument)}
+	e := index.Event{Kind: index.EventAdded, Entry: entry(b, alpha, rid(1), "one", 1, aDocument)}
 	b.ReportAllocs()
 	for b.Loop() {
 		st.buf = st.buf[:0]

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // The AIDIP registry (draft-cui-ai-agent-discovery-invocation, 4): the same
@@ -107,12 +108,12 @@ func (s *Server) agents(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	values["status"] = statusesOf(values["status"])
-	q, err := directory.ParseQuery(values)
+	q, err := index.ParseQuery(values)
 	if err != nil {
 		return err
 	}
 	q.Language = nil // means another thing in a lookup
-	if q.Need, err = parseNeed(values); err != nil {
+	if q.Requirements, err = parseNeed(values); err != nil {
 		return err
 	}
 	l := look{registrant: !c.id.IsZero()}
@@ -126,7 +127,7 @@ func (s *Server) agents(w http.ResponseWriter, c *call) error {
 	if page.More {
 		w.Header().Set("Link", nextLink("/agents", agentParams, c.params, q.Page, page.Next))
 	}
-	b := s.summaries(page.Entries, l, len(q.Need.Languages) > 0)
+	b := s.summaries(page.Entries, l, len(q.Requirements.Languages) > 0)
 	return send(w, c, "application/json", `W/"`+hash8(b)+`"`, b)
 }
 
@@ -152,7 +153,7 @@ func statusesOf(asked []string) []string {
 
 // parseNeed reads the filters, each of which may be repeated, and may have several
 // values with commas between them.
-func parseNeed(values map[string][]string) (need directory.Need, err error) {
+func parseNeed(values map[string][]string) (need index.Requirements, err error) {
 	split := func(name string) (all []string) {
 		for _, v := range values[name] {
 			for text := range strings.SplitSeq(v, ",") {
@@ -164,9 +165,9 @@ func parseNeed(values map[string][]string) (need directory.Need, err error) {
 		}
 		return all
 	}
-	need = directory.Need{Capabilities: split("capabilities"), Tags: split("tags"), Languages: split("language")}
-	if n := len(need.Capabilities) + len(need.Tags) + len(need.Languages); n > directory.MaxFilters {
-		err = directory.Refuse(directory.BadQuery, "there are %d filters; at most %d are allowed", n, directory.MaxFilters)
+	need = index.Requirements{Capabilities: split("capabilities"), Tags: split("tags"), Languages: split("language")}
+	if n := len(need.Capabilities) + len(need.Tags) + len(need.Languages); n > index.MaxFilters {
+		err = directory.Refuse(directory.BadQuery, "there are %d filters; at most %d are allowed", n, index.MaxFilters)
 	}
 	return need, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -19,7 +20,7 @@ import (
 // A resolution is the body of POST /agents/resolve.
 type resolution struct {
 	request   discovery.Request
-	need      directory.Need
+	need      index.Requirements
 	protocols []string // allowed, in order of preference; any where there are none
 	ignored   []string // members of the context that mean nothing here
 }
@@ -72,7 +73,7 @@ func parseResolution(body []byte) (*resolution, error) {
 	}
 	r.Plain = !f.flagOr("diversity", true)
 	in := f.object("context")
-	ask.need = directory.Need{Capabilities: in.texts("capabilities"), Languages: parseLanguages(in)}
+	ask.need = index.Requirements{Capabilities: in.texts("capabilities"), Languages: parseLanguages(in)}
 	r.RequiredTags, r.PreferredTags = asTags(ask.need.Capabilities), asTags(in.texts("tags"))
 	r.Constraints.Regions = in.texts("region")
 	ask.ignored = in.unknown()

@@ -9,13 +9,14 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
 // A search is the body of POST /agents/search (cui 4.3).
 type search struct {
 	query  string // "" where nothing is to be ranked
-	need   directory.Need
+	need   index.Requirements
 	status []string // nil for any
 	origin spiffeid.TrustDomain
 	owner  directory.Identity
@@ -37,7 +38,7 @@ func (s *Server) searchAgents(w http.ResponseWriter, c *call) error {
 	w.Header().Set("Cache-Control", "no-store")
 	l := look{registrant: !c.id.IsZero()}
 	if ask.query == "" || s.cfg.Finder == nil { // "simply ignore the query text" (cui 4.3)
-		q := directory.Query{Need: ask.need, Status: ask.status, Origin: ask.origin, Count: ask.top}
+		q := index.Query{Requirements: ask.need, Status: ask.status, Origin: ask.origin, Count: ask.top}
 		page, err := s.lookUp(c, Queries, q, ask.show(s.showTo(c)))
 		if err != nil {
 			return err
@@ -66,7 +67,7 @@ func parseSearch(body []byte) (ask search, err error) {
 	ask.query, ask.top = parseQuestion(f, "query"), parseTop(f)
 	ask.plain = !f.flagOr("diversity", true)
 	in := f.object("filters")
-	ask.need = directory.Need{Capabilities: in.texts("capabilities"), Tags: in.texts("tags"), Languages: parseLanguages(in)}
+	ask.need = index.Requirements{Capabilities: in.texts("capabilities"), Tags: in.texts("tags"), Languages: parseLanguages(in)}
 	if status := in.text("status"); status != "" {
 		ask.status = []string{status}
 	}
@@ -90,7 +91,7 @@ func parseSearch(body []byte) (ask search, err error) {
 
 // show narrows down what is shown to the owner that is asked for. Who isn't told who
 // owns an agent doesn't find it so.
-func (ask *search) show(show directory.Show) directory.Show {
+func (ask *search) show(show index.Viewer) index.Viewer {
 	if ask.owner.IsZero() {
 		return show
 	}

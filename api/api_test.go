@@ -14,6 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -113,7 +114,7 @@ func identity(path string) directory.Identity {
 // newTestServer returns a server of alpha.test over a view with those entries.
 func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Entry) *Server {
 	t.Helper()
-	view := directory.NewView(alpha)
+	view := index.NewView(alpha)
 	for _, e := range entries {
 		if e.Origin == alpha {
 			view.Own().Put(e)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
 )
 
@@ -46,7 +47,7 @@ func (cfg *Config) audit() {
 
 type trailed struct {
 	trail Trail
-	view  *directory.View
+	view  *index.View
 	own   spiffeid.TrustDomain
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
 )
 
@@ -186,7 +187,7 @@ func (s *Server) mayRead(c *call, e *directory.Entry) bool {
 }
 
 // showTo is how c's caller sees entries.
-func (s *Server) showTo(c *call) directory.Show {
+func (s *Server) showTo(c *call) index.Viewer {
 	return func(e *directory.Entry) *directory.Entry {
 		if sight, ok := s.sight(c, e); ok {
 			return sight.See(e)

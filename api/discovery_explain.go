@@ -55,7 +55,7 @@ func (s *Server) explain(c *call, r *discovery.Request) (*Explanation, error) {
 // ORIGIN/RID.
 func (s *Server) meant(c *call, id string) (*directory.Entry, error) {
 	seen := func(e *directory.Entry) bool { return s.mayRead(c, e) }
-	readable := s.cfg.View.FindAmong(id, seen)
+	readable := s.cfg.View.FindVisible(id, seen)
 	if origin, rid, ok := strings.Cut(id, "/"); ok && len(readable) == 0 {
 		readable = slices.DeleteFunc(s.mirrored(origin, rid), func(e *directory.Entry) bool { return !seen(e) })
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A form is the JSON object of a request, or one within it, under way of being
@@ -65,8 +66,8 @@ func (f form) texts(name string) []string {
 	} else {
 		f.read(name, "[", &all, "a string or an array of strings")
 	}
-	if len(all) > directory.MaxFilters {
-		f.refuse(name, "%s has %d values; at most %d are allowed", name, len(all), directory.MaxFilters)
+	if len(all) > index.MaxFilters {
+		f.refuse(name, "%s has %d values; at most %d are allowed", name, len(all), index.MaxFilters)
 	}
 	for i, s := range all {
 		if s == "" {

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // The schemas of what goes in and out, JSON Schema 2020-12. They serve twice: as
@@ -175,7 +176,7 @@ func answerSchemas(ref referrer) map[string]*openapi3.Schema {
 	return map[string]*openapi3.Schema{
 		"registration": said(full, "A registration in full: the members of its document, and what the directory knows of it."),
 		"item":         said(item, "A registration as lookups list it."),
-		"listing":      said(object([]string{"agents"}, props{"agents": array(nil, "", directory.MaxCount, ref("item"))}), "A page of a lookup's answer."),
+		"listing":      said(object([]string{"agents"}, props{"agents": array(nil, "", index.MaxCount, ref("item"))}), "A page of a lookup's answer."),
 		"provenance":   provenance(),
 		"granted":      said(object([]string{"lt"}, props{"lt": atLeast(directory.MinLifetime, "The granted lifetime in seconds.")}), "A shorter lifetime was granted than asked for."),
 		"renewals": said(array(object([]string{"id"}, props{

@@ -3,7 +3,7 @@ package api
 import (
 	"github.com/getkin/kin-openapi/openapi3"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -18,7 +18,7 @@ func agentSchemas(ref referrer) map[string]*openapi3.Schema {
 		return s
 	}
 	either := func(what string) *openapi3.Schema {
-		return &openapi3.Schema{Description: what, AnyOf: openapi3.SchemaRefs{{Value: nonEmpty("")}, {Value: array(nonEmpty(""), "", directory.MaxFilters)}}}
+		return &openapi3.Schema{Description: what, AnyOf: openapi3.SchemaRefs{{Value: nonEmpty("")}, {Value: array(nonEmpty(""), "", index.MaxFilters)}}}
 	}
 	undeclared := said(boolean(), "false where languages were asked for and the agent lists none.")
 	top := atLeast(1, "The most results; over 100 is 100.")
@@ -52,7 +52,7 @@ func agentSchemas(ref referrer) map[string]*openapi3.Schema {
 			"status": text("Where it is not active.", 0), "score": number("Where there was a query. Scores of different directories can't be compared."),
 			"language_declared": undeclared,
 		})), "An agent as lists show it."),
-		"summaries": said(array(nil, "", directory.MaxCount, ref("summary")), "Agents, a bare array."),
+		"summaries": said(array(nil, "", index.MaxCount, ref("summary")), "Agents, a bare array."),
 		"agent-search": said(object(nil, props{
 			"filters": said(filters, "All must be met."), "query": text("What the agent shall do.", discovery.MaxQuery), "top": top, "diversity": diversitySwitch(),
 		}), "Which agents are looked for (draft-cui-ai-agent-discovery-invocation, 4.3)."),

@@ -23,12 +23,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
 )
 
 // described is /openapi.json of a server with every route, as a client reads it.
 var described = sync.OnceValues(func() (*openapi3.T, error) {
-	cfg := Config{Domain: alpha, PublicURL: publicURL, View: directory.NewView(alpha), Policy: houseRules{}, Registry: cutOff{}}
+	cfg := Config{Domain: alpha, PublicURL: publicURL, View: index.NewView(alpha), Policy: houseRules{}, Registry: cutOff{}}
 	whole(&cfg)
 	return openapi3.NewLoader().LoadFromData(New(cfg).described().openapi)
 })

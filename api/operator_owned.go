@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // owned answers GET /v1/operator/registrations?owner=: what an identity owns, whoever may
@@ -23,15 +24,15 @@ func (s *Server) owned(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	var from directory.Cursor
+	var from index.Cursor
 	if err := from.UnmarshalText([]byte(after)); err != nil {
 		return err
 	}
 	return sendOwned(w, c, s.ownedBy(owner, from))
 }
 
-func (s *Server) ownedBy(owner directory.Identity, after directory.Cursor) directory.Page {
-	return s.cfg.View.Lookup(directory.Query{Origin: s.cfg.Domain, Count: directory.MaxCount, After: after}, func(e *directory.Entry) *directory.Entry {
+func (s *Server) ownedBy(owner directory.Identity, after index.Cursor) index.Page {
+	return s.cfg.View.Lookup(index.Query{Origin: s.cfg.Domain, Count: index.MaxCount, After: after}, func(e *directory.Entry) *directory.Entry {
 		if e.Owner == owner {
 			return e
 		}
@@ -39,7 +40,7 @@ func (s *Server) ownedBy(owner directory.Identity, after directory.Cursor) direc
 	})
 }
 
-func sendOwned(w http.ResponseWriter, c *call, page directory.Page) error {
+func sendOwned(w http.ResponseWriter, c *call, page index.Page) error {
 	out := wire.Owned{Registrations: []wire.OwnedRegistration{}}
 	for _, e := range page.Entries {
 		out.Registrations = append(out.Registrations, wire.OwnedRegistration{
@@ -70,7 +71,7 @@ func (s *Server) disown(w http.ResponseWriter, c *call) error {
 	if err := s.cfg.Registry.Linearize(c.Context()); err != nil {
 		return err
 	}
-	page := s.ownedBy(in.Owner, directory.Cursor{})
+	page := s.ownedBy(in.Owner, index.Cursor{})
 	by := s.permitted(c)
 	by.Commissioning, by.Judged = true, nil // what policy lets operators do; it was asked
 	for _, e := range page.Entries {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
 )
 
@@ -229,7 +230,7 @@ func (s *Server) paceMore(c *call, class Class, n int) error {
 const looksAToken = 1000
 
 // lookUp is View.Lookup of what c's caller sees, which spends of the caller's quota.
-func (s *Server) lookUp(c *call, class Class, q directory.Query, show directory.Show) (directory.Page, error) {
+func (s *Server) lookUp(c *call, class Class, q index.Query, show index.Viewer) (index.Page, error) {
 	spent := s.spend(c, class, &q)
 	page := s.cfg.View.Lookup(q, show)
 	return page, spent()
@@ -239,11 +240,11 @@ func (s *Server) lookUp(c *call, class Class, q directory.Query, show directory.
 // full, by an offset, or where the caller sees little of it. That counts as more requests
 // of class, though never as more than can be made at once, and the query is over when
 // they are used up, or its client has gone. spent returns why it was.
-func (s *Server) spend(c *call, class Class, q *directory.Query) (spent func() error) {
+func (s *Server) spend(c *call, class Class, q *index.Query) (spent func() error) {
 	quota, limited := s.limits.quota(class, c.id, c.credential.Method)
 	looked, paid := 0, 0
 	var err error
-	q.Spend = func(n int) bool {
+	q.Charge = func(n int) bool {
 		for looked += n; err == nil && limited && paid < min(looked/looksAToken, quota.burst-1); paid++ {
 			if _, _, ok := s.limits.take(quota, callerOf(c), time.Now(), 1); !ok {
 				err = tooMuch(quota)

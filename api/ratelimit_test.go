@@ -13,6 +13,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // limited returns a server with those limits, and a function that asks it as
@@ -190,7 +191,7 @@ func TestLookupsPayForWhatTheyLookAt(t *testing.T) {
 		{"GET", "/agents", "/agents?status=any", ""},
 		{"POST", "/agents/search", "/agents/search", `{}`},
 		{"GET", woaPath + "?protocol=mcp", woaPath + "?scope=domain", ""},
-		{"GET", woaPath + "?after=" + directory.Cursor{Created: 1}.String(), woaPath + "?after=" + directory.Cursor{Created: 2}.String(), ""},
+		{"GET", woaPath + "?after=" + index.Cursor{Created: 1}.String(), woaPath + "?after=" + index.Cursor{Created: 2}.String(), ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTestServer(t, func(cfg *Config) {

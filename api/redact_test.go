@@ -13,6 +13,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -53,7 +54,7 @@ func (p partPolicy) Changed() <-chan struct{} { return p.now.Load().changed }
 
 // A notary makes the records of what a view has, without signatures.
 type notary struct {
-	view *directory.View
+	view *index.View
 }
 
 func (n notary) Record(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {

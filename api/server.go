@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -91,7 +92,7 @@ type Config struct {
 	// Service is the public URL of another domain; empty where it is not known.
 	Service  func(spiffeid.TrustDomain) string
 	Registry Registry
-	View     *directory.View
+	View     *index.View
 	Policy   Policy
 	Finder   Finder
 	// Panics counts those on entries that can't be shown; nil counts nothing.

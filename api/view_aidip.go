@@ -63,7 +63,7 @@ func appendAsAgent(b []byte, e *directory.Entry, p *directory.Projection) []byte
 	b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
 	b = directory.AppendText(b, "version", cmp.Or(p.Version, strconv.FormatUint(e.Statement, 10)))
 	b = directory.AppendText(b, "publisher", cmp.Or(p.Vendor, e.Origin.Name()))
-	b = appendStrings(directory.AppendRaw(b, "capabilities", nil), directory.Listed(e.Document, p))
+	b = appendStrings(directory.AppendRaw(b, "capabilities", nil), directory.ListedCapabilities(e.Document, p))
 	b = appendStrings(directory.AppendRaw(b, "tags", nil), tags)
 	b = directory.AppendText(b, "endpoint", endpoint(p))
 	if len(p.Languages) > 0 {
@@ -120,7 +120,7 @@ func (s *Server) appendSummary(b []byte, e *directory.Entry, l look, h hit) []by
 	b = directory.AppendText(b, "name", title(e, p))
 	b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
 	b = directory.AppendText(b, "endpoint", endpoint(p))
-	b = appendStrings(directory.AppendRaw(b, "capabilities", nil), directory.Listed(e.Document, p))
+	b = appendStrings(directory.AppendRaw(b, "capabilities", nil), directory.ListedCapabilities(e.Document, p))
 	if p.Status != active {
 		b = directory.AppendText(b, "status", p.Status)
 	}

@@ -67,7 +67,7 @@ func metadataTags(e *directory.Entry, p *directory.Projection) []string {
 	for i := range p.Capabilities {
 		tags = union(tags, p.Capabilities[i].Tags)
 	}
-	return union(tags, directory.Listed(e.Document, p))
+	return union(tags, directory.ListedCapabilities(e.Document, p))
 }
 
 func appendBinding(b []byte, x directory.Binding) []byte {

@@ -20,7 +20,7 @@ func (s *Server) appendFronted(b []byte, e *directory.Entry) []byte {
 	b = directory.AppendText(b, "name", title(e, p))
 	b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
 	b = appendOptional(b, "version", p.Version)
-	if listed := directory.Listed(e.Document, p); len(listed) > 0 {
+	if listed := directory.ListedCapabilities(e.Document, p); len(listed) > 0 {
 		b = appendStrings(directory.AppendRaw(b, "capabilities", nil), listed)
 	}
 	b = directory.AppendRaw(directory.AppendRaw(b, "inputs", inputs), "outputs", outputs)

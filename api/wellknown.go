@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // wellKnown answers GET /.well-known/ad: the AD's interfaces, the same on every
@@ -16,7 +17,7 @@ func (s *Server) wellKnown(w http.ResponseWriter, c *call) error {
 	b = directory.AppendText(b, "lookup", "/ad/l{?"+strings.Join(append(slices.Clip(lookupParams), "min", "wait"), ",")+"}")
 	b = directory.AppendText(b, "refresh", "/ad/refresh")
 	b = directory.AppendUint(b, "max_refresh", directory.MaxRenewals)
-	b = directory.AppendUint(b, "max_count", directory.MaxCount)
+	b = directory.AppendUint(b, "max_count", index.MaxCount)
 	b = directory.AppendRaw(b, "authentication", appendStrings(nil, s.cfg.Takes.methods()))
 	if s.cfg.Takes.Plain != "" {
 		b = directory.AppendText(b, "plain_bearer", s.cfg.Takes.Plain)

@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 const (
@@ -42,7 +43,7 @@ func (s *Server) woa(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	q, err := directory.ParseQuery(values)
+	q, err := index.ParseQuery(values)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (s *Server) frontedState() uint64 {
 func writePosition(h hash.Hash64, text string) { _, _ = io.WriteString(h, text+"\n") } // it never fails
 
 // renderWoA writes the document of what q asks for: as much of it as one may hold.
-func (s *Server) renderWoA(q directory.Query) *woaPage {
+func (s *Server) renderWoA(q index.Query) *woaPage {
 	p := &woaPage{}
 	b := []byte(`{"woa_version":"1","agents":[`)
 	behind := []byte(`],"transports":{}}` + "\n")
@@ -144,8 +145,8 @@ func (s *Server) appendTransports(b []byte) []byte {
 
 // appendAllFronted appends agents until there are no more, or the document has
 // enough, and says in p where the next one begins.
-func (s *Server) appendAllFronted(b []byte, p *woaPage, q directory.Query, most int) []byte {
-	q.Count = directory.MaxCount
+func (s *Server) appendAllFronted(b []byte, p *woaPage, q index.Query, most int) []byte {
+	q.Count = index.MaxCount
 	for n := 0; ; {
 		found := s.cfg.View.Lookup(q, s.fronts)
 		for _, e := range found.Entries {

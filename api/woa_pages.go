@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // How long a page of our Web of Agents document is served before it is looked
@@ -27,7 +27,7 @@ type woaPage struct {
 	etag        string // of body
 	modified    string // when it became what it is
 	more        bool
-	next        directory.Cursor // where the next page begins, where more is set
+	next        index.Cursor // where the next page begins, where more is set
 
 	state uint64    // that it was made of
 	made  time.Time // when

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // frontAll is a gateway that calls every agent but those that are called grpc.
@@ -121,7 +122,7 @@ func TestWoAPages(t *testing.T) {
 func TestWoAIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := entry(t, alpha, "01JWNTC0000000000000000AD1", "one", 1, aDocument)
-		var view *directory.View
+		var view *index.View
 		registry := &cutOff{position: directory.Position{Epoch: 1, Revision: 1}}
 		made := 0
 		s := newTestServer(t, func(cfg *Config) {
@@ -183,7 +184,7 @@ func BenchmarkWoA(b *testing.B) {
 		entries = append(entries, entry(b, alpha, fmt.Sprintf("01JWNTC000000000000000%04d", i), fmt.Sprintf("agent-%d", i), uint64(i+1), aDocument))
 	}
 	s := newTestServer(b, frontAll, entries...)
-	p := s.renderWoA(directory.Query{})
+	p := s.renderWoA(index.Query{})
 	dir := b.TempDir()
 	for name, body := range map[string][]byte{"plain": p.body, "gzip": p.coded} {
 		if err := os.WriteFile(filepath.Join(dir, name), body, 0o600); err != nil {

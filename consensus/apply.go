@@ -8,7 +8,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // A state is what a domain's log has made so far. apply changes it as a pure
@@ -23,7 +24,7 @@ type state struct {
 	law      law
 	verdict  *verdict // nil while grants may not all be as policy has them
 	ledger   frontier
-	index    *directory.Index // what readers of the domain's registrations read
+	index    *index.Index // what readers of the domain's registrations read
 	regs     registry
 	former   formers
 	rules    Rules
@@ -48,8 +49,8 @@ type state struct {
 	endings   table.Heap[ending]
 	agenda    table.Heap[appointment]
 	uncovered []uncovered
-	pace      pace             // of the log entry that is applied
-	edits     []directory.Edit // that the index is behind by; empty while anybody else may look
+	pace      pace         // of the log entry that is applied
+	edits     []index.Edit // that the index is behind by; empty while anybody else may look
 
 	load func() // of a state that was read from a snapshot, until fillIndex: it fills the index
 }
@@ -85,7 +86,7 @@ func (r *registration) change(domain spiffeid.TrustDomain) *directory.Change {
 	}
 }
 
-func newState(domain spiffeid.TrustDomain, index *directory.Index) *state {
+func newState(domain spiffeid.TrustDomain, index *index.Index) *state {
 	return &state{
 		domain: domain, index: index,
 		regs:     newRegistry(),
@@ -142,7 +143,7 @@ func (s *state) show() {
 	if len(s.edits) == 0 {
 		return
 	}
-	s.index.Change(s.edits)
+	s.index.Apply(s.edits)
 	clear(s.edits)
 	s.edits = s.edits[:0]
 }
@@ -406,7 +407,7 @@ func (s *state) replace(old, reg *registration) {
 		}
 	}
 	s.regs.put(reg)
-	s.edits = append(s.edits, directory.Edit{RID: reg.entry.RID, Entry: &reg.entry})
+	s.edits = append(s.edits, index.Edit{RID: reg.entry.RID, Entry: &reg.entry})
 }
 
 // refresh sets a new deadline, which counts from the commit (T1, AD-020). A
@@ -485,7 +486,7 @@ func (s *state) end(reg *registration, format int, say func(announced) bool) err
 	}
 	s.regs.remove(e.RID)
 	s.count(e.Owner, usage{}.minus(reg.usage()))
-	s.edits = append(s.edits, directory.Edit{RID: e.RID})
+	s.edits = append(s.edits, index.Edit{RID: e.RID})
 	return nil
 }
 

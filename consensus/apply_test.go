@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // genesis is the committed time at which tests begin: 2026-11-01, in Unix
@@ -22,7 +23,7 @@ type drive struct {
 }
 
 func newDrive(t testing.TB) *drive {
-	d := &drive{t: t, state: newState(alpha, directory.NewIndex())}
+	d := &drive{t: t, state: newState(alpha, index.New())}
 	if r := d.at(0, command{Epoch: &epoch{uint64(genesis / 1000), "bootstrap"}}); r.err != nil {
 		t.Fatal(r.err)
 	}
@@ -492,7 +493,7 @@ func TestAnUnknownFormatStopsTheMember(t *testing.T) {
 }
 
 func TestNothingBeforeTheHistoryBegins(t *testing.T) {
-	d := &drive{t: t, state: newState(alpha, directory.NewIndex())}
+	d := &drive{t: t, state: newState(alpha, index.New())}
 	problem(t, d.at(0, command{Register: d.registering(ada, "translator", 600)}).err, directory.Unavailable)
 	d.at(1, command{Epoch: &epoch{5, "bootstrap"}})
 	d.at(2, command{Epoch: &epoch{6, "bootstrap"}})

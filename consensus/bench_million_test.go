@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // benchSize is how many registrations the benchmarks of this package have: by itself a
@@ -66,7 +67,7 @@ func BenchmarkRestore(b *testing.B) {
 	began := used(syscall.RUSAGE_SELF)
 	for b.Loop() {
 		var h snapshotHeader
-		s, err := readSnapshot(bytes.NewReader(file.Bytes()), alpha, directory.NewIndex(), &h)
+		s, err := readSnapshot(bytes.NewReader(file.Bytes()), alpha, index.New(), &h)
 		if err != nil {
 			b.Fatal(err)
 		}

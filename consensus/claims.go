@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // Bounds of the Idempotency-Keys of invocations that a domain keeps. Where there is

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 func claimOf(key, body, holder byte) *claim {
@@ -59,7 +60,7 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 
 	var h snapshotHeader
 	frozen := freeze(t, d.state)
-	back, err := readSnapshot(bytes.NewReader(frozen), alpha, directory.NewIndex(), &h)
+	back, err := readSnapshot(bytes.NewReader(frozen), alpha, index.New(), &h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestAKeyClaimedAgainEndsOnAllMembersAtOnce(t *testing.T) {
 	d.at(1, command{Claim: long})
 	d.at(2, command{Settle: &settle{long.Key, long.Holder, true, nil}})
 	d.at(3, command{Claim: short})
-	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), &snapshotHeader{})
+	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &snapshotHeader{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A Member is a node of the domain.
@@ -66,7 +67,7 @@ type Config struct {
 	ServerTLS, ClientTLS *tls.Config
 
 	// Index is the domain's own, and is kept up to date from now on.
-	Index *directory.Index
+	Index *index.Index
 	// Grants is asked by the leader who beyond the domain may have what of a
 	// registration; nil grants nothing. It may read the store.
 	Grants func(Subject) []directory.Grant

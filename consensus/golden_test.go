@@ -17,6 +17,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // update writes the golden files anew. An encoding that is in a log never
@@ -290,7 +291,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 			t.Errorf("%s is zero in every item of the sample", name)
 		}
 	}
-	back := must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, directory.NewIndex(), &snapshotHeader{}))
+	back := must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &snapshotHeader{}))
 	if !bytes.Equal(freeze(t, back), freeze(t, s)) {
 		t.Error("it is read as another state")
 	}

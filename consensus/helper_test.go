@@ -25,6 +25,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 var (
@@ -360,7 +361,7 @@ func (d *domain) open(i int) (*Store, error) {
 	cfg := Config{
 		Domain: alpha, Node: m.ID, Dir: filepath.Join(d.dir, fmt.Sprint(i)), Members: d.members,
 		Listener: d.net.listen(m.Address), Dial: d.net.dialer(m.Address), ServerTLS: server, ClientTLS: client,
-		Index: directory.NewIndex(), Timing: LocalTiming,
+		Index: index.New(), Timing: LocalTiming,
 		Grants: func(s Subject) []directory.Grant {
 			if s.Visibility.Mesh {
 				return []directory.Grant{{Audience: directory.Mesh, All: true}}

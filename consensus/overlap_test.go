@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A key that its node changed is listed beside the new one for five minutes, also by
@@ -52,7 +53,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	lists("after a rotation", 11, 2, 1)
 	d.at(20, attests("n2", 12))
 	lists("after another", 11, 12, 1, 2)
-	read, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), new(snapshotHeader))
+	read, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), new(snapshotHeader))
 	if err != nil {
 		t.Fatal(err)
 	}

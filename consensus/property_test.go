@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // naiveRoot is RFC 6962, 2.1, as it is written.
@@ -352,7 +353,7 @@ func TestEqualLogsMakeEqualStates(t *testing.T) {
 		for i, data := range a.log {
 			if i == cut {
 				frozen := freeze(t, other)
-				thawed, err := readSnapshot(bytes.NewReader(frozen), alpha, directory.NewIndex(), &snapshotHeader{})
+				thawed, err := readSnapshot(bytes.NewReader(frozen), alpha, index.New(), &snapshotHeader{})
 				if err != nil {
 					rt.Fatal(err)
 				}

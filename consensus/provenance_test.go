@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 var otto = must(directory.ParseIdentity("spiffe://alpha.test/operator/otto"))
@@ -91,7 +92,7 @@ func TestStatementsSayWhoRegisteredAndWhoTransferred(t *testing.T) {
 
 		// A snapshot keeps it.
 		var h snapshotHeader
-		read, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), &h)
+		read, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &h)
 		if err != nil || read.regs.get(own).provenance() != moved || !bytes.Equal(freeze(t, read), freeze(t, d.state)) {
 			t.Errorf("a snapshot has %+v, %v", read.regs.get(own).provenance(), err)
 		}

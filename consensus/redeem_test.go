@@ -6,6 +6,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // An invitation is good for the domain that it is for, until it ends, and for the
@@ -19,7 +20,7 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 		return &command{Redeem: &redeem{secret, peer{Domain: td, State: directory.PeeringActive, Bundle: []byte(bundle), Mesh: true,
 			Export: directory.PeerRules{Names: []string{"*"}}, Import: directory.PeerRules{Records: 1}}}}
 	}
-	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), directory.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
+	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
 	apply := func(seconds int64, c *command) error {
 		t.Helper()
 		results, err := s.apply(&batch{Version: firstVersion, Time: seconds * 1000, Commands: []command{*c}}, func() {})
@@ -99,7 +100,7 @@ func TestABundleIsReplaced(t *testing.T) {
 // Requirement: MESH-024
 func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
 	beta := spiffeid.RequireTrustDomainFromString("beta.test")
-	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), directory.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
+	s := newState(spiffeid.RequireTrustDomainFromString("alpha.test"), index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
 	apply := func(was, next peer) error {
 		t.Helper()
 		results, err := s.apply(&batch{Version: firstVersion, Time: 10_000, Commands: []command{{Amend: &amend{was, next}}}}, func() {})

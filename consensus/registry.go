@@ -4,7 +4,7 @@ import (
 	"hash/maphash"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // A registry holds the domain's registrations and finds each by its rid, its

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A new leader asks policy about nothing that is decided as it would, and about all
@@ -77,7 +78,7 @@ func TestAVerdictIsTakenBack(t *testing.T) {
 	}
 	v = &verdict{d.state.policy, directory.Hash{1}}
 	d.at(4, command{Decide: &decide{v}})
-	back := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), &snapshotHeader{}))
+	back := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &snapshotHeader{}))
 	if back.verdict == nil || *back.verdict != *v {
 		t.Errorf("read from a snapshot, the verdict is %v, want %v", back.verdict, v)
 	}

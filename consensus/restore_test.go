@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 func (d *domain) backup(i int) []byte {
@@ -206,7 +207,7 @@ func (s *Store) lastReason(t testing.TB, b *Backup) string {
 func restored(t *testing.T, s *Store) (old, live *state) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, directory.NewIndex(), &snapshotHeader{})), s.state.outline()
+	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, index.New(), &snapshotHeader{})), s.state.outline()
 	old.succeed(live, "a test")
 	return old, live
 }
@@ -325,7 +326,7 @@ func TestWhatIsNotRestored(t *testing.T) {
 			problem(t, try(bad), directory.BadRequest)
 		}
 		var foreign bytes.Buffer
-		other := newState(beta, directory.NewIndex())
+		other := newState(beta, index.New())
 		other.epoch, other.revision = before.Epoch+1, 9
 		if err := other.snapshot().backup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}); err != nil {
 			t.Fatal(err)
@@ -469,7 +470,7 @@ func FuzzInspectBackup(f *testing.F) {
 			t.Error("a backup of no domain")
 		}
 		if _, items, err := openBackup(bytes.NewReader(file), int64(len(file))); err == nil {
-			_, _ = readSnapshot(items, alpha, directory.NewIndex(), &snapshotHeader{})
+			_, _ = readSnapshot(items, alpha, index.New(), &snapshotHeader{})
 		}
 	})
 }
@@ -479,7 +480,7 @@ func FuzzInspectBackup(f *testing.F) {
 func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
 	d := newDrive(t)
 	again := func(s *state) *state {
-		return must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, directory.NewIndex(), &snapshotHeader{}))
+		return must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &snapshotHeader{}))
 	}
 	proof, ends := &spend{directory.Hash{7}, genesis/1000 + 100}, &spend{directory.Hash{8}, genesis/1000 + 100}
 	d.at(1, command{Spend: ends})

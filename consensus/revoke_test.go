@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A revoked key is gone for good: out of the key document, which says so, not to be
@@ -29,7 +30,7 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 	if d.state.revision != revision {
 		t.Errorf("revision %d after %d: a revoked key came back, or was revoked twice", d.state.revision, revision)
 	}
-	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), &snapshotHeader{})
+	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &snapshotHeader{})
 	if err != nil {
 		t.Fatal(err)
 	}

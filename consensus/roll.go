@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // A roll holds what there is one of for each rid, and finds it by that. What it holds

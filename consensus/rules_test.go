@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // Requirement: AD-034
@@ -154,7 +155,7 @@ func TestIfMatchAndIfNoneMatchOfAName(t *testing.T) {
 func restore(t *testing.T, s *state) *state {
 	t.Helper()
 	frozen := freeze(t, s)
-	back, err := readSnapshot(bytes.NewReader(frozen), s.domain, directory.NewIndex(), &snapshotHeader{})
+	back, err := readSnapshot(bytes.NewReader(frozen), s.domain, index.New(), &snapshotHeader{})
 	if err != nil {
 		t.Fatal(err)
 	}

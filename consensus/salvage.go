@@ -11,7 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/consensus/disk"
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A LogEnd is how far a member's log goes. Of several members the one whose end is of the
@@ -106,7 +106,7 @@ func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*sta
 	if unread != nil {
 		return nil, LogEnd{}, nil, unread.err
 	}
-	return newState(domain, directory.NewIndex()), LogEnd{}, nil, nil
+	return newState(domain, index.New()), LogEnd{}, nil, nil
 }
 
 func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDomain) (*state, error) {
@@ -114,7 +114,7 @@ func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDoma
 	if err != nil {
 		return nil, err
 	}
-	s, err := readSnapshot(r, domain, directory.NewIndex(), &snapshotHeader{})
+	s, err := readSnapshot(r, domain, index.New(), &snapshotHeader{})
 	if err := errors.Join(err, r.Close()); err != nil {
 		return nil, err
 	}

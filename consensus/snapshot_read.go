@@ -13,11 +13,12 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // readSnapshot reads what write wrote into a new state. The index, if there is one, is
 // left alone until fillIndex. It also fills h.
-func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *directory.Index, h *snapshotHeader) (*state, error) {
+func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *index.Index, h *snapshotHeader) (*state, error) {
 	s := newState(domain, index)
 	dec := decoding.NewDecoder(bufio.NewReaderSize(r, 1<<16))
 	if err := dec.Decode(h); err != nil {

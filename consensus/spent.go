@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // maxSpent bounds how many proofs are remembered. A proof holds for a minute or

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A proof is good for one command, whatever that came to, until it has ended; a
@@ -29,7 +30,7 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 	problem(t, renew(5, second), directory.Replayed)
 
 	var h snapshotHeader
-	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, directory.NewIndex(), &h)
+	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &h)
 	if err != nil {
 		t.Fatal(err)
 	}

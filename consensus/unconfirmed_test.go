@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // reread is s as a member has it that starts from a snapshot of it.
 func reread(t *testing.T, s *state) *state {
-	s = must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, directory.NewIndex(), &snapshotHeader{}))
+	s = must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &snapshotHeader{}))
 	s.fillIndex()
 	return s
 }

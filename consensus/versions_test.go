@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // newer is what a release reads that has a format 2 of pages and heads.
@@ -260,7 +261,7 @@ func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 	}
 
 	frozen := bytes.NewReader(freeze(t, d.state))
-	thawed := must(readSnapshot(frozen, alpha, directory.NewIndex(), &snapshotHeader{}))
+	thawed := must(readSnapshot(frozen, alpha, index.New(), &snapshotHeader{}))
 	if !bytes.Equal(thawed.issued.Payload(), d.state.issued.Payload()) || !thawed.readable().Equal(d.state.readable()) {
 		t.Error("a snapshot changes what it says")
 	}

@@ -28,13 +28,7 @@
 // What domains tell each other is made of [Digest], [SignedPage], [Head] and
 // [KeyDocument]: each has one encoding, and a reader that takes no other bytes.
 //
-// A node answers from a [View]: its own domain's [Index] and one for each other
-// origin. [ParseQuery] reads a lookup, [View.Lookup] answers it in an order that
-// is the same on every member, and shows only what is alive by each origin's
-// [Clock]. [View.Watch] tells how such an answer changes:
-//
-//	w := view.Watch(query, show, behind)                    // a [Mark], or anew
-//	events, err := w.Next(ctx)                              // added, updated, removed
+// Package directory/index holds registrations in memory and answers lookups from them.
 //
 // # Files
 //
@@ -52,9 +46,4 @@
 //	statement, record, grant  what is signed over of a registration, and who may see what of it
 //	digest, page, keys, peer_rules, bundle
 //	                          what domains tell each other
-//	index, load, stock, postings, find, marks, agenda
-//	                          an origin's registrations in memory
-//	view, query, parse_query, need, cursor
-//	                          lookups
-//	watch, walk, log          what changes in their answers
 package directory

@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A registration comes in, is projected and indexed, and is found.
@@ -22,14 +23,14 @@ func Example() {
 		panic(err)
 	}
 	domain := spiffeid.RequireTrustDomainFromString("alpha.test")
-	view := directory.NewView(domain)
+	view := index.NewView(domain)
 	view.Own().Put(&directory.Entry{
 		Origin: domain, RID: directory.NewRID(1780315200000, [10]byte{}), Agent: "maps", Created: 1,
 		Document: doc, Packed: directory.Pack(doc, proj), ExpiresAt: time.Now().Add(time.Hour).UnixMilli(),
 	})
 
 	values, _ := url.ParseQuery("cap_type=tool&tag=travel&agent=m*")
-	query, err := directory.ParseQuery(values)
+	query, err := index.ParseQuery(values)
 	if err != nil {
 		panic(err)
 	}

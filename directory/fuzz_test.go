@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -204,52 +203,4 @@ func FuzzRecordDisclosures(f *testing.F) {
 			t.Fatalf("opened %s: %v", c.Document.Bytes(), err)
 		}
 	})
-}
-
-// A query that is taken is within its bounds and lookups answer it.
-//
-// Requirement: AD-028
-func FuzzQuery(f *testing.F) {
-	for _, raw := range []string{"agent=a*&cap_name=*&tag=x&count=5&page=1", "agent=%FF", "after=" + directory.Cursor{Origin: beta, RID: rid(1)}.String(), "scope=domain&origin=beta.test", "agent=e%CC%81*"} {
-		f.Add(raw)
-	}
-	v := directory.NewView(alpha)
-	for n := range 50 {
-		v.Own().Put(entry(alpha, n, strings.Repeat("a", n+1), &directory.Projection{Tags: []string{"x"}}))
-		v.Origin(beta).Put(entry(beta, n, "é", &directory.Projection{}))
-	}
-	f.Fuzz(func(t *testing.T, raw string) {
-		values, err := url.ParseQuery(raw)
-		if err != nil {
-			return
-		}
-		q, err := directory.ParseQuery(values)
-		if err != nil {
-			if directory.ProblemOf(err) != directory.BadQuery {
-				t.Fatalf("refused as %v", err)
-			}
-			return
-		}
-		if q.Count < 1 || q.Count > directory.MaxCount || q.Skip < 0 || q.Skip > directory.MaxPages*directory.MaxCount {
-			t.Fatalf("took %+v", q)
-		}
-		p := v.Lookup(q, nil)
-		if len(p.Entries) > q.Count || p.More && len(p.Entries) != q.Count {
-			t.Fatalf("answered %d of %d", len(p.Entries), q.Count)
-		}
-		for _, e := range p.Entries {
-			if !asks(q, e) {
-				t.Fatalf("%+v found %s", q, e.Agent)
-			}
-		}
-	})
-}
-
-// A cursor has one text form.
-func FuzzCursor(f *testing.F) {
-	for _, c := range []directory.Cursor{{Created: 9, RID: rid(1)}, {Origin: beta, RID: rid(1)}} {
-		f.Add([]byte(c.String()))
-	}
-	canonical(f, func(b []byte) (c directory.Cursor, err error) { return c, c.UnmarshalText(b) },
-		func(c directory.Cursor) []byte { return []byte(c.String()) })
 }

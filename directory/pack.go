@@ -45,19 +45,20 @@ func (e *Entry) Unpack(p *Projection) {
 	c.all(p, e.Document.text())
 }
 
-// sought unpacks over p what e is found by and nothing else, and uses p's lists again.
-func (e *Entry) sought(p *Projection) {
+// UnpackFilterable is Unpack of the members alone that lookups filter by. An entry
+// without a projection gives the zero Projection.
+func (e *Entry) UnpackFilterable(p *Projection) {
 	if e.Packed.IsZero() {
 		*p = Projection{}
 		return
 	}
 	c := coder{in: e.Packed.code}
-	c.sought(p)
+	c.filterable(p)
 }
 
-// sameContents reports whether both have the very same document and projection,
-// as a registration has before and after a refresh.
-func (e *Entry) sameContents(o *Entry) bool {
+// SharesContents reports whether both entries share the memory of one document and
+// have the same projection, as a registration has before and after a refresh.
+func (e *Entry) SharesContents(o *Entry) bool {
 	return e.Packed == o.Packed && unsafe.StringData(e.Document.raw) == unsafe.StringData(o.Document.raw)
 }
 
@@ -76,13 +77,13 @@ type coder struct {
 
 // all codes p, whose document has that text.
 func (c *coder) all(p *Projection, doc string) {
-	c.sought(p)
+	c.filterable(p)
 	c.doc = doc
 	c.shown(p)
 }
 
-// sought codes what termsOf and matches look at.
-func (c *coder) sought(p *Projection) {
+// filterable codes the members that lookups filter by.
+func (c *coder) filterable(p *Projection) {
 	c.texts(&p.Status)
 	c.list(&p.Protocols)
 	c.list(&p.Languages)

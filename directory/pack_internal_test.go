@@ -45,7 +45,7 @@ func TestPack(t *testing.T) {
 			if e.Unpack(again); !reflect.DeepEqual(Pack(Document{}, again), Pack(Document{}, want)) {
 				t.Errorf("over another, with %s: got %+v, want %+v", d.Bytes(), again, want)
 			}
-			e.sought(scratch)
+			e.UnpackFilterable(scratch)
 			if fmt.Sprint(scratch.Status, scratch.Protocols, scratch.Languages, scratch.Tags, len(scratch.Capabilities)) !=
 				fmt.Sprint(want.Status, want.Protocols, want.Languages, want.Tags, len(want.Capabilities)) {
 				t.Errorf("over another: got %+v, want %+v", scratch, want)

@@ -25,6 +25,9 @@ const (
 	typeTool  = "tool"
 )
 
+// StatusActive is the status of a document that states none.
+const StatusActive = "active"
+
 // An Example is a request that an agent says it serves.
 type Example struct {
 	ID, Text, Language        string
@@ -104,7 +107,7 @@ func project(agent string, k Kind, doc *object) (*Projection, error) {
 	}
 	p := kind.project(agent, doc)
 	if p.Status == "" {
-		p.Status = statusActive
+		p.Status = StatusActive
 	}
 	return p, nil
 }

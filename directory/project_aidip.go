@@ -164,3 +164,22 @@ func authenticationOfAIDIP(doc *object) []byte {
 	}
 	return o.raw
 }
+
+// ListedCapabilities returns the capabilities of a document as AIDIP shows them: those that
+// it lists, where it has such a list beside its operations, and else the names of
+// all (spec/views.md, 5 and 7).
+func ListedCapabilities(d Document, p *Projection) []string {
+	kind := d.Kind()
+	if kind == KindAIDIP && slices.ContainsFunc(p.Capabilities, func(c Capability) bool {
+		return c.Type == typeTool && slices.Contains(p.Tags, c.Name)
+	}) {
+		return readDocument(d).texts("capabilities")
+	}
+	names := make([]string, 0, len(p.Capabilities))
+	for i := range p.Capabilities {
+		if c := &p.Capabilities[i]; c.Type == typeSkill || kind != KindAIDIP && kind != KindWoA {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}

@@ -97,7 +97,7 @@ func TestAIDIPNamesAreUnique(t *testing.T) {
 	if !slices.Equal(names, []string{"add skill", "sum tool"}) || !slices.Equal(p.Tags, []string{"math", "sum"}) {
 		t.Errorf("capabilities %v, tags %v", names, p.Tags)
 	}
-	if got := directory.Listed(doc, p); !slices.Equal(got, []string{"sum", "add", "sum"}) {
+	if got := directory.ListedCapabilities(doc, p); !slices.Equal(got, []string{"sum", "add", "sum"}) {
 		t.Errorf("listed are %v", got)
 	}
 }

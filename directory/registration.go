@@ -47,6 +47,9 @@ func (r RID) AppendBinary(b []byte) []byte { return append(b, r.u[:]...) }
 // RIDBinary is how long the binary form of a RID is.
 const RIDBinary = len(ulid.ULID{})
 
+// MaxRID is behind all other RIDs in their order.
+var MaxRID = RID{ulid.ULID{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}}
+
 // RIDOf returns the RID of a binary form.
 func RIDOf(b [RIDBinary]byte) RID { return RID{b} }
 
@@ -162,6 +165,9 @@ type Entry struct {
 	Statement    uint64    // revision of the statement: provenance.revision
 	Received     *Received // nil for the own domain's registrations
 }
+
+// AliveAt reports whether e is served at the time now, in Unix milliseconds.
+func (e *Entry) AliveAt(now int64) bool { return now < e.ExpiresAt }
 
 // Received tells how a registration of another domain reached this node.
 type Received struct {

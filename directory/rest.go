@@ -124,6 +124,14 @@ func LoadResting(kind Kind, raw []byte) (Document, error) {
 	return d, nil
 }
 
+// entryOverhead is about how many bytes an entry takes beside its texts.
+const entryOverhead = 512
+
+// HeldBytes returns about how many bytes e takes in memory.
+func (e *Entry) HeldBytes() int {
+	return entryOverhead + len(e.Document.raw) + len(e.Packed.code) + len(e.Agent)
+}
+
 // Rest makes e ready to be held for long, before it is in an Index: its document at
 // rest, and that, the projection and the name in one piece of memory that is as
 // large as they are.

@@ -191,24 +191,3 @@ func TestAtRestAndAwake(t *testing.T) {
 		}
 	}
 }
-
-// Each refresh is held against what was before while somebody watches, as discovery does
-// for good: no document is awakened for it.
-func TestARefreshAwakesNoDocument(t *testing.T) {
-	d := LoadDocument(KindAD, []byte(`{"base":"https://a.example","description":"`+strings.Repeat("An agent. ", 100)+`"}`))
-	before := rested(t, d)
-	after, again, other := *before, *before, *before
-	after.ExpiresAt++
-	again.Document = d // says the same, and is not at rest
-	other.Document = LoadDocument(KindAD, []byte(`{"base":"https://b.example"}`))
-	if n := testing.AllocsPerRun(10, func() {
-		if !alike(before, &after) {
-			t.Error("a refresh is a change of what is watched")
-		}
-	}); n > 0 {
-		t.Errorf("a refresh takes %.0f allocations", n)
-	}
-	if !alike(before, &again) || alike(before, &other) {
-		t.Error("documents are told apart by their form")
-	}
-}

@@ -20,6 +20,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // benchSize is how many registrations the benchmarks have: ROSTER_BENCH_SIZE, or
@@ -169,7 +170,7 @@ func BenchmarkUpdate(b *testing.B) {
 			start, i := cpu(), 0
 			for ; b.Loop(); i++ {
 				j := i % len(next)
-				f.apply([]directory.Event{{Kind: directory.EventUpdated, Old: old[j], Entry: next[j]}})
+				f.apply([]index.Event{{Kind: index.EventUpdated, Old: old[j], Entry: next[j]}})
 				old[j], next[j] = next[j], old[j]
 			}
 			b.ReportMetric(float64((cpu()-start).Nanoseconds())/1000/float64(i), "cpu-µs/update")
@@ -183,9 +184,9 @@ func BenchmarkExpiry(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		_, f := population(b, n)
-		all := make([]directory.Event, n)
+		all := make([]index.Event, n)
 		for i := range all {
-			all[i] = directory.Event{Kind: directory.EventRemoved, Entry: w.entry(i)}
+			all[i] = index.Event{Kind: index.EventRemoved, Entry: w.entry(i)}
 		}
 		runtime.LockOSThread()
 		b.StartTimer()
@@ -207,10 +208,10 @@ func cpu() time.Duration {
 }
 
 // population fills a view and waits until a finder has read it.
-func population(b *testing.B, n int) (*directory.View, *Finder) {
+func population(b *testing.B, n int) (*index.View, *Finder) {
 	b.Helper()
 	w := newWriter(1)
-	v := directory.NewView(alpha)
+	v := index.NewView(alpha)
 	for i := range n {
 		v.Own().Put(w.entry(i))
 	}
@@ -332,7 +333,7 @@ func (t *terms) scatter() {
 // skip returns how many registrations lie before the next that has a word.
 func (w *writer) skip(step float64) float64 { return math.Floor(math.Log(1-w.rand.Float64()) * step) }
 
-func (w *writer) leads(x *index, words, n int) []lead {
+func (w *writer) leads(x *termIndex, words, n int) []lead {
 	var leads []lead
 	asked := map[uint64]bool{}
 	for range words {
@@ -408,7 +409,7 @@ func BenchmarkFindWhileChanging(b *testing.B) {
 func BenchmarkLookupBeside(b *testing.B) {
 	for _, followed := range []bool{false, true} {
 		b.Run(fmt.Sprint("followed ", followed), func(b *testing.B) {
-			n, w, v := min(benchSize(), 20_000), newWriter(1), directory.NewView(alpha)
+			n, w, v := min(benchSize(), 20_000), newWriter(1), index.NewView(alpha)
 			for i := range n {
 				v.Own().Put(w.entry(i))
 			}
@@ -428,7 +429,7 @@ func BenchmarkLookupBeside(b *testing.B) {
 				start := cpu()
 				v.Own().Put(&e)
 				between := cpu()
-				page := v.Lookup(directory.Query{Agent: []directory.Pattern{{Text: e.Agent}}, Count: 10}, nil)
+				page := v.Lookup(index.Query{Agent: []index.Pattern{{Text: e.Agent}}, Count: 10}, nil)
 				looked, put = looked+cpu()-between, put+between-start
 				if len(page.Entries) != 1 {
 					b.Fatalf("%d have the name %s", len(page.Entries), e.Agent)
@@ -441,7 +442,7 @@ func BenchmarkLookupBeside(b *testing.B) {
 }
 
 // follow has a finder follow a view until what it returns is called.
-func follow(b *testing.B, v *directory.View) (stop func()) {
+func follow(b *testing.B, v *index.View) (stop func()) {
 	f, err := New(Config{View: v, Class: byVisibility})
 	if err != nil {
 		b.Fatal(err)

@@ -38,7 +38,7 @@ func (f *Finder) classifyFrom(from uint32) bool {
 
 // reclassify gives a registration the class that it is of by now. One that the
 // view has no more is about to go.
-func (x *index) reclassify(f *Finder, n uint32) {
+func (x *termIndex) reclassify(f *Finder, n uint32) {
 	s := x.slots.At(n)
 	e, ok := f.cfg.View.Peek(x.origins[s.origin], s.rid)
 	if !ok {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -277,7 +278,7 @@ func TestAQueryEndsWithItsContext(t *testing.T) {
 
 func TestAFinderRefusesWeightsThatDoNotAddUp(t *testing.T) {
 	for _, bad := range []discovery.Weights{{Tag: .5, Context: .6}, {Tag: -1, Context: 2}, {Context: .5}} {
-		if _, err := discovery.New(discovery.Config{View: directory.NewView(alpha), Weights: bad}); err == nil {
+		if _, err := discovery.New(discovery.Config{View: index.NewView(alpha), Weights: bad}); err == nil {
 			t.Errorf("a finder was made with the weights %+v", bad)
 		}
 	}

@@ -18,11 +18,12 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // Config is what a Finder needs. View alone has no default.
 type Config struct {
-	View *directory.View
+	View *index.View
 	// Panics counts those on entries that can't be indexed; nil counts nothing.
 	Panics *contain.Panics
 	// Class names what decides who sees an entry: a Reader sees all entries of one
@@ -66,7 +67,7 @@ type Finder struct {
 	readers    readers
 
 	feed    sync.Mutex // comes before mu
-	watcher *directory.Watcher
+	watcher *index.Watcher
 	reader  *analyser
 	// shownBefore is room for what a registration was before a change.
 	shownBefore directory.Projection
@@ -83,7 +84,7 @@ type Finder struct {
 	parts parts
 
 	mu    sync.RWMutex
-	index *index
+	index *termIndex
 	whole bool // everything that was in the view at the beginning is in the index
 }
 
@@ -133,8 +134,8 @@ func New(cfg Config) (*Finder, error) {
 	return f, nil
 }
 
-func (f *Finder) watch() *directory.Watcher {
-	return f.cfg.View.Watch(directory.Query{}, nil, directory.Mark{})
+func (f *Finder) watch() *index.Watcher {
+	return f.cfg.View.Watch(index.Query{}, nil, index.ResumeToken{})
 }
 
 // Close lets go of the view.

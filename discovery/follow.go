@@ -8,6 +8,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // Run follows the view until ctx ends, whose error it returns.
@@ -30,7 +31,7 @@ func (f *Finder) Run(ctx context.Context) error {
 			return err
 		}
 		f.feed.Lock()
-		mark := f.watcher.Mark()
+		mark := f.watcher.ResumeToken()
 		f.feed.Unlock()
 		if err := f.cfg.View.Await(ctx, mark); err != nil {
 			return err
@@ -57,8 +58,8 @@ func (f *Finder) CatchUp(ctx context.Context) error {
 
 // behind reports whether changes before a place are not indexed yet. The caller
 // holds feed.
-func (f *Finder) behind(end directory.Mark) bool {
-	at := f.watcher.Mark()
+func (f *Finder) behind(end index.ResumeToken) bool {
+	at := f.watcher.ResumeToken()
 	return at.IsZero() || at.Before(end)
 }
 
@@ -93,12 +94,12 @@ func (f *Finder) refresh(ctx context.Context) error {
 // The caller holds feed.
 func (f *Finder) follow() bool {
 	ctx := f.ended
-	if f.watcher.Mark().IsZero() {
+	if f.watcher.ResumeToken().IsZero() {
 		ctx = context.Background() // it is told what was there, and does not wait
 	}
 	events, err := f.watcher.Next(ctx)
 	switch {
-	case errors.Is(err, directory.ErrBehind):
+	case errors.Is(err, index.ErrBehind):
 		f.watcher.Close()
 		f.watcher = f.watch()
 		f.begun.Store(false)
@@ -119,7 +120,7 @@ const feedBatch = 16
 
 // A step is a change that was read and is not indexed yet.
 type step struct {
-	event directory.Event
+	event index.Event
 	now   contents
 	has   bool
 	same  bool // what is indexed is as it was, and was not read
@@ -127,7 +128,7 @@ type step struct {
 
 // apply indexes at most feedBatch changes. The texts are read before queries have
 // to wait.
-func (f *Finder) apply(events []directory.Event) {
+func (f *Finder) apply(events []index.Event) {
 	for i := range events {
 		step := &f.batch[i]
 		if !f.cfg.Panics.Do(contain.Discovery, func() { f.prepare(step, &events[i]) }) {
@@ -142,15 +143,15 @@ func (f *Finder) apply(events []directory.Event) {
 			step.has, step.same = false, false
 			f.cfg.Panics.Do(contain.Discovery, func() { f.index1(step) })
 		}
-		f.batch[i].event = directory.Event{}
+		f.batch[i].event = index.Event{}
 	}
 	f.index.tidy()
 }
 
-func (f *Finder) prepare(s *step, e *directory.Event) {
+func (f *Finder) prepare(s *step, e *index.Event) {
 	s.event = *e
 	s.has, s.same = false, false
-	if e.Kind == directory.EventRemoved {
+	if e.Kind == index.EventRemoved {
 		return
 	}
 	is := f.projection(e.Entry, &f.reader.shown)
@@ -182,10 +183,10 @@ func (f *Finder) projection(e *directory.Entry, room *directory.Projection) *dir
 func (f *Finder) index1(s *step) {
 	e := s.event.Entry
 	switch {
-	case s.event.Kind == directory.EventReset:
+	case s.event.Kind == index.EventReset:
 		f.index, f.whole = newIndex(&f.cfg, f.seed, f.wake), false
 		f.readers.forget()
-	case s.event.Kind == directory.EventCurrent:
+	case s.event.Kind == index.EventCurrent:
 		f.whole = true
 		f.begun.Store(true)
 	case s.same:

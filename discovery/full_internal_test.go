@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A mesh that makes up words without end fills no memory without end: words beyond
@@ -13,7 +13,7 @@ import (
 //
 // Requirement: XU-030
 func TestTermsAreBounded(t *testing.T) {
-	v := directory.NewView(alpha)
+	v := index.NewView(alpha)
 	f, err := New(Config{View: v})
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ const maxScan = 1 << 14
 
 // dense compares the query with what the filters leave. It returns the nearest
 // that are near, at most most.
-func (s *search) dense(x *index, ok bitset, most int) []hit {
+func (s *search) dense(x *termIndex, ok bitset, most int) []hit {
 	s.spaceMean = 0
 	if s.meant == nil {
 		return nil
@@ -87,7 +87,7 @@ func (s *search) nearness(cos float64) float64 {
 }
 
 // nearnessOf gives a located registration its dense part.
-func (s *search) nearnessOf(x *index, l *located) {
+func (s *search) nearnessOf(x *termIndex, l *located) {
 	if s.semantic == nil || s.semantic.Source == SourceNone {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -82,7 +83,7 @@ type tester interface {
 // A world is a view and a finder that follows it.
 type world struct {
 	t      tester
-	view   *directory.View
+	view   *index.View
 	finder *discovery.Finder
 	rids   map[string]directory.RID // by agent
 	last   uint64
@@ -90,7 +91,7 @@ type world struct {
 
 func newWorld(t tester, change func(*discovery.Config), agents ...agent) *world {
 	t.Helper()
-	w := &world{t: t, view: directory.NewView(alpha), rids: map[string]directory.RID{}}
+	w := &world{t: t, view: index.NewView(alpha), rids: map[string]directory.RID{}}
 	cfg := discovery.Config{View: w.view}
 	if change != nil {
 		change(&cfg)

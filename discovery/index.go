@@ -9,7 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // BM25F (discovery.md 2). The lengths that fields are compared with are fixed,
@@ -80,9 +80,9 @@ type className struct {
 // changesKept is how many changed slots are remembered for readers' sets.
 const changesKept = 1 << 14
 
-// An index holds what the finder knows of all registrations. It is guarded by
+// An termIndex holds what the finder knows of all registrations. It is guarded by
 // the finder's lock.
-type index struct {
+type termIndex struct {
 	terms   terms
 	slots   table.Pool[slot]
 	byKey   table.Table
@@ -103,13 +103,13 @@ type index struct {
 	flagged map[uint32]Flags // slots with flags
 }
 
-func newIndex(cfg *Config, seed maphash.Seed, wake chan struct{}) *index {
-	return &index{terms: terms{most: maxTerms}, space: newSpace(cfg.Embedder, wake), cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]Flags{}}
+func newIndex(cfg *Config, seed maphash.Seed, wake chan struct{}) *termIndex {
+	return &termIndex{terms: terms{most: maxTerms}, space: newSpace(cfg.Embedder, wake), cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]Flags{}}
 }
 
 // classOf returns an entry's class. The generation is read first: a name that is
 // younger than it counts as one of a generation that is over.
-func (x *index) classOf(e *directory.Entry) className {
+func (x *termIndex) classOf(e *directory.Entry) className {
 	generation := x.cfg.Generation()
 	return className{generation, x.cfg.Class(e)}
 }
@@ -138,7 +138,7 @@ func (c *contents) weight(n counted) byte {
 	return quantum(w)
 }
 
-func (x *index) hashKey(origin uint16, rid directory.RID) uint64 {
+func (x *termIndex) hashKey(origin uint16, rid directory.RID) uint64 {
 	return maphash.Comparable(x.seed, struct {
 		origin uint16
 		rid    directory.RID
@@ -146,17 +146,17 @@ func (x *index) hashKey(origin uint16, rid directory.RID) uint64 {
 }
 
 // hashOwner returns what slots have of an owner.
-func (x *index) hashOwner(id directory.Identity) uint32 {
+func (x *termIndex) hashOwner(id directory.Identity) uint32 {
 	return uint32(maphash.Comparable(x.seed, id))
 }
 
-func (x *index) hashSlot(n uint32) uint64 {
+func (x *termIndex) hashSlot(n uint32) uint64 {
 	s := x.slots.At(n)
 	return x.hashKey(s.origin, s.rid)
 }
 
 // find returns the slot of a registration.
-func (x *index) find(origin spiffeid.TrustDomain, rid directory.RID) (uint32, bool) {
+func (x *termIndex) find(origin spiffeid.TrustDomain, rid directory.RID) (uint32, bool) {
 	o, ok := x.numbers[origin]
 	if !ok {
 		return 0, false
@@ -168,7 +168,7 @@ func (x *index) find(origin spiffeid.TrustDomain, rid directory.RID) (uint32, bo
 }
 
 // number returns the number of an origin.
-func (x *index) number(origin spiffeid.TrustDomain) (uint16, bool) {
+func (x *termIndex) number(origin spiffeid.TrustDomain) (uint16, bool) {
 	o, ok := x.numbers[origin]
 	if !ok {
 		if len(x.origins) > math.MaxUint16 {
@@ -184,7 +184,7 @@ func (x *index) number(origin spiffeid.TrustDomain) (uint16, bool) {
 // put indexes a registration with such contents. One that is there already gets
 // another slot: what it was is removed as any other is. Where the index is full, it
 // is left out.
-func (x *index) put(e *directory.Entry, now *contents) {
+func (x *termIndex) put(e *directory.Entry, now *contents) {
 	class := x.classOf(e)
 	old, had := x.find(e.Origin, e.RID)
 	origin, ok := x.number(e.Origin)
@@ -211,7 +211,7 @@ func (x *index) put(e *directory.Entry, now *contents) {
 }
 
 // renew notes that a registration has changed, but nothing that it is found by.
-func (x *index) renew(e *directory.Entry) {
+func (x *termIndex) renew(e *directory.Entry) {
 	if n, ok := x.find(e.Origin, e.RID); ok {
 		x.reclass(n, x.classOf(e))
 		x.slots.At(n).owner = x.hashOwner(e.Owner)
@@ -220,7 +220,7 @@ func (x *index) renew(e *directory.Entry) {
 }
 
 // reclass puts a slot into a class, and reports whether it was in another.
-func (x *index) reclass(n uint32, name className) bool {
+func (x *termIndex) reclass(n uint32, name className) bool {
 	s := x.slots.At(n)
 	if x.classes.At(s.class).className == name {
 		return false
@@ -231,19 +231,19 @@ func (x *index) reclass(n uint32, name className) bool {
 }
 
 // remove forgets a registration.
-func (x *index) remove(origin spiffeid.TrustDomain, rid directory.RID) {
+func (x *termIndex) remove(origin spiffeid.TrustDomain, rid directory.RID) {
 	if n, ok := x.find(origin, rid); ok {
 		x.kill(n)
 	}
 }
 
-func (x *index) changed(n uint32) {
+func (x *termIndex) changed(n uint32) {
 	x.changes[x.version%changesKept] = n
 	x.version++
 }
 
 // join returns the number of a class for one more registration.
-func (x *index) join(name className) uint32 {
+func (x *termIndex) join(name className) uint32 {
 	n, ok := x.byClass[name]
 	if !ok {
 		n = x.classes.Take()
@@ -254,7 +254,7 @@ func (x *index) join(name className) uint32 {
 	return n
 }
 
-func (x *index) leave(n uint32) {
+func (x *termIndex) leave(n uint32) {
 	c := x.classes.At(n)
 	if c.count--; c.count == 0 {
 		delete(x.byClass, c.className)

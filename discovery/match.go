@@ -69,7 +69,7 @@ func (v *sieve) close() {
 	sieves.Put(v)
 }
 
-func (x *index) hash(l string) uint64 { return maphash.String(x.seed, l) | 1 }
+func (x *termIndex) hash(l string) uint64 { return maphash.String(x.seed, l) | 1 }
 
 func terms1(mark string, texts []string) []string {
 	ts := make([]string, len(texts))
@@ -89,7 +89,7 @@ func (f *Finder) narrower(tag string) []string {
 }
 
 // within leaves those that have one of the terms.
-func (v *sieve) within(reason string, x *index, wanted []string) {
+func (v *sieve) within(reason string, x *termIndex, wanted []string) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
 	for _, t := range wanted {
 		x.mark(t, v.scratch)
@@ -98,7 +98,7 @@ func (v *sieve) within(reason string, x *index, wanted []string) {
 }
 
 // without leaves out those that have a term.
-func (v *sieve) without(reason string, x *index, term string) {
+func (v *sieve) without(reason string, x *termIndex, term string) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
 	x.mark(term, v.scratch)
 	v.leave(reason, ^uint64(0))
@@ -106,7 +106,7 @@ func (v *sieve) without(reason string, x *index, term string) {
 
 // withinOwners leaves what the owners have, of any origin; nothing where the reader
 // isn't told who owns what: that a registration is left would tell.
-func (v *sieve) withinOwners(x *index, owners []string, told bool) {
+func (v *sieve) withinOwners(x *termIndex, owners []string, told bool) {
 	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
 	if told {
 		var wanted []uint32
@@ -127,7 +127,7 @@ func (v *sieve) withinOwners(x *index, owners []string, told bool) {
 // withoutOwners leaves out the registrations of some owners, which no filter does, so
 // it counts none. It goes by the hashes that slots have of owners: one in 2^32 of the
 // others is left out as well.
-func (v *sieve) withoutOwners(x *index, without ownerSet) {
+func (v *sieve) withoutOwners(x *termIndex, without ownerSet) {
 	if len(without) == 0 {
 		return
 	}
@@ -158,7 +158,7 @@ func (v *sieve) withoutOwners(x *index, without ownerSet) {
 }
 
 // mark puts the slots that have a label into a set, and some dead ones.
-func (x *index) mark(label string, set bitset) {
+func (x *termIndex) mark(label string, set bitset) {
 	l, ok := x.terms.get(x.hash(label))
 	switch {
 	case !ok:

@@ -159,7 +159,7 @@ func (q *question) note(t term, said string) {
 
 // weigh gives each word its idf among what the reader sees, and returns the
 // terms to gather candidates by: those that tell most.
-func (q *question) weigh(x *index, s *seen) []lead {
+func (q *question) weigh(x *termIndex, s *seen) []lead {
 	leads := make([]lead, 0, len(q.words))
 	q.total = 0
 	all := s.all(x)

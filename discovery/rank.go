@@ -88,7 +88,7 @@ var gatherers = sync.Pool{New: func() any { return new(gatherer) }}
 
 // gather returns the best of the slots in ok by what terms weigh in them, at most
 // most, the best first.
-func (x *index) gather(leads []lead, ok bitset, most int) []hit {
+func (x *termIndex) gather(leads []lead, ok bitset, most int) []hit {
 	g := gatherers.Get().(*gatherer)
 	defer gatherers.Put(g)
 	slices.SortFunc(leads, func(a, b lead) int {
@@ -130,7 +130,7 @@ func (x *index) gather(leads []lead, ok bitset, most int) []hit {
 
 // before reports whether slot a comes before slot b where scores are the same: by
 // origin, then by rid.
-func (x *index) before(a, b uint32) bool {
+func (x *termIndex) before(a, b uint32) bool {
 	s, t := x.slots.At(a), x.slots.At(b)
 	if s.origin != t.origin {
 		return x.origins[s.origin].Name() < x.origins[t.origin].Name()
@@ -310,7 +310,7 @@ func (g *gatherer) correct(i int, bar uint32) {
 // lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
 // slot.
-func (x *index) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
+func (x *termIndex) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
 	l, ok := x.terms.get(h)
 	if !ok {
 		return lead{}, false

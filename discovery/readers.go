@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A Reader is on whose behalf a query is answered. What it may not see
@@ -60,7 +61,7 @@ type decision struct {
 }
 
 // of returns the set of a reader, up to date. The caller holds the finder's lock.
-func (r *readers) of(x *index, view *directory.View, reader Reader) *seen {
+func (r *readers) of(x *termIndex, view *index.View, reader Reader) *seen {
 	if reader.Sees == nil {
 		return &seen{slots: x.alive, count: x.count}
 	}
@@ -113,7 +114,7 @@ func (r *readers) take(key string, generation uint64) *seen {
 }
 
 // look puts a slot into the set, or out of it.
-func (s *seen) look(x *index, view *directory.View, reader Reader, n uint32) {
+func (s *seen) look(x *termIndex, view *index.View, reader Reader, n uint32) {
 	had, has := s.slots.has(n), x.alive.has(n) && s.sees(x, view, reader, n)
 	switch {
 	case has && !had:
@@ -125,7 +126,7 @@ func (s *seen) look(x *index, view *directory.View, reader Reader, n uint32) {
 	}
 }
 
-func (s *seen) sees(x *index, view *directory.View, reader Reader, n uint32) bool {
+func (s *seen) sees(x *termIndex, view *index.View, reader Reader, n uint32) bool {
 	slot := x.slots.At(n)
 	class := x.classes.At(slot.class)
 	if class.generation != s.generation {
@@ -150,7 +151,7 @@ func (s *seen) sees(x *index, view *directory.View, reader Reader, n uint32) boo
 
 // judge asks whether the reader sees an entry as the finder has it, and notes where it
 // sees it otherwise.
-func (s *seen) judge(x *index, reader Reader, e *directory.Entry) bool {
+func (s *seen) judge(x *termIndex, reader Reader, e *directory.Entry) bool {
 	sight, ok := reader.Sees(e)
 	if ok && sight != x.cfg.sight {
 		if s.others == nil {
@@ -162,4 +163,4 @@ func (s *seen) judge(x *index, reader Reader, e *directory.Entry) bool {
 }
 
 // all reports whether the reader sees everything.
-func (s *seen) all(x *index) bool { return s.count == x.count }
+func (s *seen) all(x *termIndex) bool { return s.count == x.count }

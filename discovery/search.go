@@ -59,7 +59,7 @@ func (s *search) find(want int, without ownerSet) (found []located, more bool) {
 }
 
 // locate returns what the index knows of the registration in a slot.
-func (x *index) locate(n uint32) located {
+func (x *termIndex) locate(n uint32) located {
 	slot := x.slots.At(n)
 	origin := x.origins[slot.origin]
 	l := located{slot: n, origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
@@ -72,7 +72,7 @@ func (x *index) locate(n uint32) located {
 // tagged returns those of ok that have most of the tags that are asked for: a
 // preferred tag makes a candidate of what no word of the query finds. All of ok have
 // those that are required, which tell none from another: they count where words find few.
-func (s *search) tagged(x *index, seen *seen, ok bitset, most int, few bool) []hit {
+func (s *search) tagged(x *termIndex, seen *seen, ok bitset, most int, few bool) []hit {
 	var leads []lead
 	for _, w := range s.rater.wanted {
 		if !w.preferred && !few {

@@ -31,10 +31,10 @@ type graves struct {
 }
 
 // buried counts the dead.
-func (x *index) buried() int { return len(x.graves.dead) + len(x.graves.leaving) }
+func (x *termIndex) buried() int { return len(x.graves.dead) + len(x.graves.leaving) }
 
 // kill takes a slot's registration away, and leaves its postings to be swept.
-func (x *index) kill(n uint32) {
+func (x *termIndex) kill(n uint32) {
 	x.byKey.Remove(n, x.hashSlot)
 	x.leave(x.slots.At(n).class)
 	x.alive.unset(n)
@@ -49,7 +49,7 @@ func (x *index) kill(n uint32) {
 }
 
 // tidy does the share of the sweep that those owe who died since it was called.
-func (x *index) tidy() {
+func (x *termIndex) tidy() {
 	g := &x.graves
 	limit := (x.count+x.buried())/deadShare + deadLeast
 	if !g.sweeping {
@@ -85,7 +85,7 @@ func (t *tally) forget() { t.word.Store(0) }
 const seekCost = 128
 
 // living counts the postings of a list whose slots have a registration.
-func (x *index) living(l *list) int {
+func (x *termIndex) living(l *list) int {
 	g := &x.graves
 	if x.buried() == 0 {
 		return int(l.count)

@@ -32,7 +32,7 @@ func made(r *rand.Rand) *contents {
 func TestTheDeadLeaveNoTrace(t *testing.T) {
 	const names, steps = 4000, 16_000
 	r := rand.New(rand.NewPCG(7, 7))
-	empty := func() *index {
+	empty := func() *termIndex {
 		return newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, maphash.MakeSeed(), nil)
 	}
 	x, model := empty(), map[int]*contents{}
@@ -56,7 +56,7 @@ func TestTheDeadLeaveNoTrace(t *testing.T) {
 				leads, afresh = append(leads, l), append(afresh, want)
 			}
 		}
-		told := func(x *index, hits []hit) (all []any) {
+		told := func(x *termIndex, hits []hit) (all []any) {
 			for _, h := range hits {
 				all = append(all, x.slots.At(h.slot).rid, h.score)
 			}

@@ -1,6 +1,6 @@
 package discovery
 
-import "github.com/roster-mesh/roster/table"
+import "github.com/roster-mesh/roster/directory/table"
 
 // A termInfo is a term in the index. Its text isn't kept: it is known by 64 bits
 // of a hash whose seed nobody else knows. Should two of a million terms have the

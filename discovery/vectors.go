@@ -5,7 +5,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // A vector has a direction alone: its numbers in steps of scale. The zero vector

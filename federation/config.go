@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -65,7 +66,7 @@ type Config struct {
 	Dir       string // of the store; it exists
 	Source    Source
 	Keys      Keyring
-	View      *directory.View
+	View      *index.View
 	Peerings  func() []directory.Peering                   // the domain's, replicated
 	Siblings  func() []string                              // base URLs of the domain's other nodes; nil where there are none
 	Client    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else

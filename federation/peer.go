@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
@@ -37,7 +38,7 @@ func newStream(id streamID) *stream {
 // An origin is another domain as this node follows it.
 type origin struct {
 	domain spiffeid.TrustDomain
-	index  *directory.Index
+	index  *index.Index
 	panics *contain.Panics
 	// defaults bound what is held where the peering doesn't.
 	defaults quota
@@ -105,7 +106,7 @@ type origin struct {
 	removing atomic.Bool        // it is being removed from disk
 }
 
-func newOrigin(own, td spiffeid.TrustDomain, index *directory.Index) *origin {
+func newOrigin(own, td spiffeid.TrustDomain, index *index.Index) *origin {
 	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
 		issuing:  rate.NewLimiter(rate.Every(keysEvery), issueBurst),
 		doubting: rate.NewLimiter(rate.Every(doubtEvery), doubtBurst),

@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/table"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"github.com/roster-mesh/roster/table"
 )
 
 // Records lie on disk in the order in which they came: a first sync writes each page of

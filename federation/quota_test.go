@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
@@ -136,7 +137,7 @@ func TestASmallQuotaMayBeOneOwners(t *testing.T) {
 		{1_000_000, 1 << 30, 2}:    {500_000, 512 << 20},
 		{1_000_000, 1 << 30, 1000}: {10_000, 32 << 20},
 	} {
-		o := newOrigin(beta, alpha, directory.NewIndex())
+		o := newOrigin(beta, alpha, index.New())
 		o.defaults = quota{1_000_000, 4 << 30}
 		o.peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1], OwnerShare: uint32(rules[2])}})
 		if got := o.ownerQuota(); got != want {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -32,7 +33,7 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := newOrigin(beta, alpha, directory.NewView(beta).Origin(alpha))
+				o := newOrigin(beta, alpha, index.NewView(beta).Origin(alpha))
 				s, began := o.beginStint(t.Context()), time.Now()
 				defer s.end()
 				for at := every; at <= quick && s.asking.Err() == nil; at += every {

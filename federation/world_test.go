@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -207,7 +208,7 @@ func (k *keyring) Keys(origin spiffeid.TrustDomain) (*directory.KeyDocument, str
 type site struct {
 	*Mesh
 	cfg  Config
-	view *directory.View
+	view *index.View
 	keys *keyring
 	self *model
 	base string
@@ -257,7 +258,7 @@ func (s *site) reopen(t testing.TB) {
 			t.Fatal(err)
 		}
 	}
-	s.view = directory.NewView(s.self.domain)
+	s.view = index.NewView(s.self.domain)
 	s.keys = &keyring{domain: s.keys.domain, private: s.keys.private, scheme: s.keys.scheme, source: s.keys.source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: s.keys.verified}
 	s.cfg.View, s.cfg.Keys = s.view, s.keys
 	m, err := Open(s.cfg)

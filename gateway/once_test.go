@@ -19,6 +19,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/gateway"
 )
 
@@ -39,7 +40,7 @@ func domain(t testing.TB) *consensus.Store {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", to)
 		},
 		ServerTLS: &tls.Config{Certificates: pair}, ClientTLS: &tls.Config{Certificates: pair, RootCAs: authority.pool()},
-		Index: directory.NewIndex(), Timing: consensus.LocalTiming,
+		Index: index.New(), Timing: consensus.LocalTiming,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -44,6 +44,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
@@ -82,7 +83,7 @@ type Node struct {
 	policy  *policy.Policy
 	callers *trust.Callers
 	trail   *audit.Log
-	view    *directory.View
+	view    *index.View
 	finder  *discovery.Finder
 	store   *consensus.Store
 	mesh    *federation.Mesh

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
 )
@@ -100,7 +101,7 @@ func (fs *findings) put(rid directory.RID, f finding) {
 
 // prune forgets the registrations that are no more. What was found after recent (Unix
 // milliseconds) stays: a member may hear of it before it has the registration.
-func (fs *findings) prune(index *directory.Index, recent int64) {
+func (fs *findings) prune(index *index.Index, recent int64) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for rid, f := range fs.of {

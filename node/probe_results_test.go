@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
 )
@@ -38,11 +39,11 @@ func TestFindingsAreWhatWasFound(t *testing.T) {
 	if f, _ := fs.get(&directory.Entry{RID: rid(0), Statement: 7}); f.at != 1 {
 		t.Error("an older finding takes a newer one's place")
 	}
-	fs.prune(directory.NewIndex(), 3)
+	fs.prune(index.New(), 3)
 	if n := fs.count(); n != [4]int{2: 1} {
 		t.Errorf("what was found of late of what is not here yet is forgotten, or more is left: %v", n)
 	}
-	fs.prune(directory.NewIndex(), 4)
+	fs.prune(index.New(), 4)
 	if n := fs.count(); n != [4]int{} {
 		t.Errorf("of no registrations there are %v findings", n)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/node/memory"
@@ -71,7 +72,7 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 		return err
 	}
 	n.metrics = newMetrics(n)
-	n.view = directory.NewView(n.cfg.TrustDomain)
+	n.view = index.NewView(n.cfg.TrustDomain)
 	if n.cfg.Probe.Enabled {
 		n.found = newFindings()
 	}

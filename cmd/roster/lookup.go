@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // maxAll bounds what lookup --all collects.
@@ -51,8 +51,8 @@ func filterFlags(c *cobra.Command, o *apiclient.LookupOptions) {
 }
 
 func (a *app) lookup(ctx context.Context, o apiclient.LookupOptions, all bool) error {
-	if o.Count < 0 || o.Count > directory.MaxCount {
-		return usage("--count is %d; it is 1 to %d, and --all follows the pages", o.Count, directory.MaxCount)
+	if o.Count < 0 || o.Count > index.MaxCount {
+		return usage("--count is %d; it is 1 to %d, and --all follows the pages", o.Count, index.MaxCount)
 	}
 	client, err := a.client()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -137,22 +137,22 @@ func (f *follower) row(e *apiclient.WatchEvent) error {
 	head := append(append([]string{"EVENT"}, listing(nil).head...), "WHY")
 	cells := make([]string, len(head))
 	switch cells[0] = e.Kind; e.Kind {
-	case string(directory.EventReset):
+	case string(index.EventReset):
 		f.agents = 0
 		if e.Why == "new" {
 			return f.line(table{head: head}, 0)
 		}
 		f.note("The directory can't go on where the stream was: what is there is told anew.")
 		return nil
-	case string(directory.EventCurrent):
+	case string(index.EventCurrent):
 		f.note("That is all now (%d). Changes follow.", f.agents)
 		return nil
-	case string(directory.EventAdded):
+	case string(index.EventAdded):
 		f.agents++
 		copy(cells[1:], listing([]apiclient.Item{*e.Item}).rows[0])
-	case string(directory.EventUpdated):
+	case string(index.EventUpdated):
 		copy(cells[1:], listing([]apiclient.Item{*e.Item}).rows[0])
-	case string(directory.EventRemoved):
+	case string(index.EventRemoved):
 		f.agents--
 		copy(cells[1:], []string{e.Removed.Agent, e.Removed.Origin, e.Removed.RID})
 		cells[len(cells)-1] = e.Removed.Why

@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -16,13 +17,13 @@ var domain = spiffeid.RequireTrustDomainFromString("alpha.test")
 // An engine is the finder over records, each of an owner of its own unless it
 // says otherwise.
 type engine struct {
-	view   *directory.View
+	view   *index.View
 	finder *discovery.Finder
 	ids    map[directory.RID]string
 }
 
 func newEngine(records []record) (*engine, error) {
-	e := &engine{view: directory.NewView(domain), ids: map[directory.RID]string{}}
+	e := &engine{view: index.NewView(domain), ids: map[directory.RID]string{}}
 	var err error
 	if e.finder, err = discovery.New(discovery.Config{View: e.view}); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package directory_test
+package index_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // Each filter must be met by the agent as a whole: capabilities and tags by
@@ -13,7 +14,7 @@ import (
 //
 // Requirement: AI-004, AI-028
 func TestNeedIsOfTheWholeAgent(t *testing.T) {
-	view := directory.NewView(alpha)
+	view := index.NewView(alpha)
 	put := func(n byte, kind directory.Kind, agent, body string) {
 		doc := mustDocument(t, kind, body)
 		view.Own().Put(&directory.Entry{
@@ -30,24 +31,24 @@ func TestNeedIsOfTheWholeAgent(t *testing.T) {
 	put(5, directory.KindAD, "nothing", `{"base":"https://a.test"}`)
 
 	for name, c := range map[string]struct {
-		need directory.Need
+		need index.Requirements
 		want []string
 	}{
-		"nothing asked":       {directory.Need{}, []string{"both", "one", "tool", "ad", "nothing"}},
-		"a capability":        {directory.Need{Capabilities: []string{"translate"}}, []string{"both", "one", "tool", "ad"}},
-		"two, of one or two":  {directory.Need{Capabilities: []string{"detect", "translate"}}, []string{"both", "ad"}},
-		"tags of two":         {directory.Need{Tags: []string{"cloud", "nlp"}}, []string{"both", "ad"}},
-		"capability and tag":  {directory.Need{Capabilities: []string{"translate"}, Tags: []string{"cloud"}}, []string{"both", "ad"}},
-		"a language or none":  {directory.Need{Languages: []string{"zh"}}, []string{"both", "one", "tool", "nothing"}},
-		"in another case":     {directory.Need{Languages: []string{"ZH"}}, []string{"both", "one", "tool", "nothing"}},
-		"languages":           {directory.Need{Languages: []string{"zh", "en"}}, []string{"both", "one", "tool", "nothing"}},
-		"all":                 {directory.Need{Capabilities: []string{"translate"}, Tags: []string{"nlp"}, Languages: []string{"zh"}}, []string{"both", "one"}},
-		"what nobody has":     {directory.Need{Capabilities: []string{"fly"}}, nil},
-		"no text":             {directory.Need{Tags: []string{""}}, nil},
-		"a name is no prefix": {directory.Need{Capabilities: []string{"trans"}}, nil},
+		"nothing asked":       {index.Requirements{}, []string{"both", "one", "tool", "ad", "nothing"}},
+		"a capability":        {index.Requirements{Capabilities: []string{"translate"}}, []string{"both", "one", "tool", "ad"}},
+		"two, of one or two":  {index.Requirements{Capabilities: []string{"detect", "translate"}}, []string{"both", "ad"}},
+		"tags of two":         {index.Requirements{Tags: []string{"cloud", "nlp"}}, []string{"both", "ad"}},
+		"capability and tag":  {index.Requirements{Capabilities: []string{"translate"}, Tags: []string{"cloud"}}, []string{"both", "ad"}},
+		"a language or none":  {index.Requirements{Languages: []string{"zh"}}, []string{"both", "one", "tool", "nothing"}},
+		"in another case":     {index.Requirements{Languages: []string{"ZH"}}, []string{"both", "one", "tool", "nothing"}},
+		"languages":           {index.Requirements{Languages: []string{"zh", "en"}}, []string{"both", "one", "tool", "nothing"}},
+		"all":                 {index.Requirements{Capabilities: []string{"translate"}, Tags: []string{"nlp"}, Languages: []string{"zh"}}, []string{"both", "one"}},
+		"what nobody has":     {index.Requirements{Capabilities: []string{"fly"}}, nil},
+		"no text":             {index.Requirements{Tags: []string{""}}, nil},
+		"a name is no prefix": {index.Requirements{Capabilities: []string{"trans"}}, nil},
 	} {
 		var got []string
-		for _, e := range view.Lookup(directory.Query{Need: c.need}, nil).Entries {
+		for _, e := range view.Lookup(index.Query{Requirements: c.need}, nil).Entries {
 			got = append(got, e.Agent)
 		}
 		if !slices.Equal(got, c.want) {

@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // ParseQuery reads the query parameters of GET /ad/l (jimenez 5.1). It ignores
@@ -27,18 +29,18 @@ func ParseQuery(v url.Values) (Query, error) {
 		Page:     f.number("page", 0, 0),
 	}
 	q.Origin = f.domain("origin")
-	q.Own = f.scope()
+	q.OwnOnly = f.scope()
 	if err := q.After.UnmarshalText([]byte(f.single("after"))); err != nil {
 		f.fail(err)
 	}
 	if q.After.IsZero() {
 		if q.Page >= MaxPages {
-			f.fail(Refuse(BadQuery, "without after=, page is at most %d: follow the next links instead", MaxPages-1))
+			f.fail(directory.Refuse(directory.BadQuery, "without after=, page is at most %d: follow the next links instead", MaxPages-1))
 		}
 		q.Skip = q.Page * q.Count
 	}
 	if f.count > MaxFilters {
-		f.fail(Refuse(BadQuery, "there are %d filters; at most %d are allowed", f.count, MaxFilters))
+		f.fail(directory.Refuse(directory.BadQuery, "there are %d filters; at most %d are allowed", f.count, MaxFilters))
 	}
 	if f.err != nil {
 		return Query{}, f.err
@@ -64,7 +66,7 @@ func (f *filters) texts(name string) []string {
 	var out []string
 	for _, s := range f.values[name] {
 		if !utf8.ValidString(s) {
-			f.fail(Refuse(BadQuery, "%s is not valid UTF-8", name))
+			f.fail(directory.Refuse(directory.BadQuery, "%s is not valid UTF-8", name))
 		}
 		out = append(out, norm.NFC.String(s))
 	}
@@ -78,7 +80,7 @@ func (f *filters) patterns(name string) []Pattern {
 	for _, s := range f.texts(name) {
 		text, prefix := strings.CutSuffix(s, "*")
 		if strings.Contains(text, "*") {
-			f.fail(Refuse(BadQuery, "%s is %.100q; a * may only be its last character", name, s))
+			f.fail(directory.Refuse(directory.BadQuery, "%s is %.100q; a * may only be its last character", name, s))
 		}
 		out = append(out, Pattern{text, prefix})
 	}
@@ -93,7 +95,7 @@ func (f *filters) single(name string) string {
 	case 1:
 		return v[0]
 	default:
-		f.fail(Refuse(BadQuery, "%s is given %d times; once is enough", name, len(v)))
+		f.fail(directory.Refuse(directory.BadQuery, "%s is given %d times; once is enough", name, len(v)))
 		return ""
 	}
 }
@@ -110,7 +112,7 @@ func (f *filters) number(name string, least, def int) int {
 		err = nil // n is the largest
 	}
 	if err != nil || int(n) < least {
-		f.fail(Refuse(BadQuery, "%s is %.40q; it is a whole number from %d", name, s, least))
+		f.fail(directory.Refuse(directory.BadQuery, "%s is %.40q; it is a whole number from %d", name, s, least))
 		return least
 	}
 	return int(n)
@@ -123,7 +125,7 @@ func (f *filters) domain(name string) spiffeid.TrustDomain {
 	}
 	td, err := spiffeid.TrustDomainFromString(s)
 	if err != nil || td.Name() != s {
-		f.fail(Refuse(BadQuery, "%s is %.100q, which is not a domain", name, s))
+		f.fail(directory.Refuse(directory.BadQuery, "%s is %.100q, which is not a domain", name, s))
 	}
 	return td
 }
@@ -134,7 +136,7 @@ func (f *filters) scope() bool {
 	case s == "domain":
 		return true
 	case s != "mesh" && f.values.Has("scope"):
-		f.fail(Refuse(BadQuery, "scope is %.40q; it is mesh or domain", s))
+		f.fail(directory.Refuse(directory.BadQuery, "scope is %.40q; it is mesh or domain", s))
 	}
 	return false
 }

@@ -1,9 +1,11 @@
-package directory
+package index
 
 import (
 	"encoding/binary"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // A Cursor is a position in the stable order of all registrations: the own
@@ -12,7 +14,7 @@ import (
 type Cursor struct {
 	Created uint64               // of an own registration; where Origin is zero
 	Origin  spiffeid.TrustDomain // of another domain's
-	RID     RID
+	RID     directory.RID
 }
 
 // IsZero reports whether c is the beginning.
@@ -28,9 +30,9 @@ func (c Cursor) MarshalText() ([]byte, error) {
 	if c.IsZero() {
 		return nil, nil
 	}
-	b := append([]byte{cursorForm}, c.RID.u[:]...)
+	b := c.RID.AppendBinary([]byte{cursorForm})
 	b = append(binary.AppendUvarint(b, c.Created), c.Origin.Name()...)
-	return B64.AppendEncode(nil, b), nil
+	return directory.B64.AppendEncode(nil, b), nil
 }
 
 // UnmarshalText reads the text form and refuses any other with BadQuery.
@@ -39,13 +41,13 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	refusal := Refuse(BadQuery, "after is %.40q; it is what a next link of this directory said, unchanged", text)
-	b, err := B64.AppendDecode(nil, text)
+	refusal := directory.Refuse(directory.BadQuery, "after is %.40q; it is what a next link of this directory said, unchanged", text)
+	b, err := directory.B64.AppendDecode(nil, text)
 	if err != nil || len(b) < 18 || b[0] != cursorForm {
 		return refusal
 	}
 	var p Cursor
-	copy(p.RID.u[:], b[1:17])
+	p.RID = directory.RIDOf([directory.RIDBinary]byte(b[1:17]))
 	created, n := binary.Uvarint(b[17:])
 	if n <= 0 {
 		return refusal

@@ -1,9 +1,11 @@
-package directory
+package index
 
 import (
 	"iter"
 	"math"
 	"slices"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // Bounds on what one hold of the lock looks at, so that a long lookup keeps no
@@ -68,14 +70,14 @@ func (x *Index) size(r extent) int {
 // find yields the living entries behind the key after that q asks for, in
 // order. It holds no lock while it yields. Its cost follows the smallest of the
 // extents that q names, not the size of the index.
-func (x *Index) find(q *Query, after key) iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
+func (x *Index) find(q *Query, after key) iter.Seq[*directory.Entry] {
+	return func(yield func(*directory.Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
 		along, size, byPrefix, most := x.plan(q)
 		m := &matcher{Query: q, marks: q.marksOf()}
 		last, more, want := after, true, q.wanted()
 		for budget := findFirst; more; budget = min(2*budget, findMost) {
-			var found []*Entry
+			var found []*directory.Entry
 			if most > 0 {
 				budget = min(budget, most)
 				found, last, more = x.scan(along, m, last, now, budget, want)
@@ -132,15 +134,15 @@ func (q *Query) extents() []extent {
 	}
 	add := func(field int, texts []string) {
 		for _, t := range texts {
-			if field != fieldStatus || t != statusActive {
+			if field != fieldStatus || t != directory.StatusActive {
 				rs = append(rs, extent{field: field, text: t})
 			}
 		}
 	}
 	add(fieldCapType, q.CapType)
 	add(fieldTag, q.Tag)
-	add(fieldCapName, q.Need.Capabilities)
-	add(fieldTag, q.Need.Tags)
+	add(fieldCapName, q.Requirements.Capabilities)
+	add(fieldTag, q.Requirements.Tags)
 	add(fieldProtocol, q.Protocol)
 	add(fieldStatus, q.Status)
 	return rs
@@ -158,14 +160,14 @@ func (q *Query) wanted() int {
 // scan looks at up to budget entries of r behind the key after, until it has
 // found as many entries that q asks for as are wanted. It returns them, the key
 // of the last one looked at, and whether there are more.
-func (x *Index) scan(r extent, q *matcher, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
+func (x *Index) scan(r extent, q *matcher, after key, now int64, budget, want int) (found []*directory.Entry, last key, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.scanHeld(r, q, after, now, budget, want)
 }
 
 // scanHeld is scan for who holds the lock.
-func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, want int) (found []*Entry, last key, more bool) {
+func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, want int) (found []*directory.Entry, last key, more bool) {
 	last = after
 	for n := range x.along(r, after).all() {
 		if budget == 0 || len(found) == want {
@@ -175,7 +177,7 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 		q.looked++
 		at := x.stock.slots.At(n)
 		last = at.key
-		if e := at.e; at.marks.has(q.marks) && e.living(now) && q.matches(e) {
+		if e := at.e; at.marks.has(q.marks) && e.AliveAt(now) && q.matches(e) {
 			found = append(found, e)
 		}
 	}
@@ -186,7 +188,7 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 // asks for, in the order of keys. It gives up, and says that there are more, where it has looked
 // at too many: an entry may have several such texts, and plan knows only of some texts how many
 // entries have them.
-func (x *Index) gather(r extent, q *matcher, after key, now int64, most int) (found []*Entry, more bool) {
+func (x *Index) gather(r extent, q *matcher, after key, now int64, most int) (found []*directory.Entry, more bool) {
 	var slots []slot
 	for at, goesOn := (waypoint{text: r.text}), true; goesOn; {
 		at, goesOn = x.gatherSome(&slots, r, q, at, after, now)
@@ -231,7 +233,7 @@ func (x *Index) gatherSome(slots *[]slot, r extent, q *matcher, from waypoint, a
 			}
 			looked++
 			q.looked++
-			if at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.living(now) && q.matches(at.e) {
+			if at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.AliveAt(now) && q.matches(at.e) {
 				*slots = append(*slots, *at)
 			}
 		}

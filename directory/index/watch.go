@@ -1,10 +1,12 @@
-package directory
+package index
 
 import (
 	"context"
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // An EventKind is what happened to a registration that somebody watches.
@@ -16,29 +18,29 @@ const (
 	EventReset   EventKind = "reset"   // forget everything: what is there follows
 	EventAdded   EventKind = "added"   // it has come, or is asked for and visible only now
 	EventUpdated EventKind = "updated" // it says something else now
-	EventRemoved EventKind = "removed" // Why tells the reason
+	EventRemoved EventKind = "removed" // Reason says why
 	EventCurrent EventKind = "current" // what was there is told; from here on come changes
 )
 
 // The reasons for which a registration is removed from what is watched.
 const (
-	WhyRemoved = "removed" // its registrant, its origin or the peering ended it
-	WhyExpired = "expired" // its lifetime has, by its origin's clock
-	WhyHidden  = "hidden"  // it is there, and no longer asked for or no longer visible
+	ReasonRemoved = "removed" // its registrant, its origin or the peering ended it
+	ReasonExpired = "expired" // its lifetime has, by its origin's clock
+	ReasonHidden  = "hidden"  // it is there, and no longer asked for or no longer visible
 )
 
 // An Event is one change of what is watched.
 type Event struct {
-	Kind  EventKind
-	Entry *Entry // as it is now; of a removed one as it was last told
-	Old   *Entry // of an updated one: as it was last told, deadlines aside
-	Why   string // of a removed one
-	Mark  Mark   // where to go on behind it; zero within the state behind a reset
+	Kind   EventKind
+	Entry  *directory.Entry // as it is now; of a removed one as it was last told
+	Old    *directory.Entry // of an updated one: as it was last told, deadlines aside
+	Reason string           // of a removed one
+	Resume ResumeToken      // where to go on behind it; zero within the state behind a reset
 }
 
-// ErrOver is what Next returns when the channel that Until was given is closed, or the
+// ErrWatchEnded is what Next returns when the channel that Until was given is closed, or the
 // query's Spend says no.
-var ErrOver = errors.New("what was watched for is over")
+var ErrWatchEnded = errors.New("what was watched for is over")
 
 // ErrBehind is the end of a watch whose reader was slower than the directory
 // changes, by more than is kept: begin anew.
@@ -53,7 +55,7 @@ const eventBatch = 512
 type Watcher struct {
 	view  *View
 	query matcher
-	show  Show
+	show  Viewer
 	at    uint64 // the next change to read
 	until <-chan struct{}
 	close func()
@@ -75,7 +77,7 @@ type Watcher struct {
 //
 // An entry whose deadlines, signature or way here alone are new has not changed:
 // refreshes are no events.
-func (v *View) Watch(q Query, show Show, behind Mark) *Watcher {
+func (v *View) Watch(q Query, show Viewer, behind ResumeToken) *Watcher {
 	v.log.keep()
 	for _, x := range v.indexes() {
 		x.mind()
@@ -87,23 +89,23 @@ func (v *View) Watch(q Query, show Show, behind Mark) *Watcher {
 	return w
 }
 
-// Until has Next return ErrOver, instead of waiting, once over is closed.
+// Until has Next return ErrWatchEnded, instead of waiting, once over is closed.
 func (w *Watcher) Until(over <-chan struct{}) { w.until = over }
 
 // Close ends the watch. It may be called twice.
 func (w *Watcher) Close() { w.close() }
 
-// Mark returns where to go on behind all that Next has returned; zero where that
+// ResumeToken returns where to go on behind all that Next has returned; zero where that
 // isn't everything that was there at the beginning.
-func (w *Watcher) Mark() Mark {
+func (w *Watcher) ResumeToken() ResumeToken {
 	if w.walk != nil {
-		return Mark{}
+		return ResumeToken{}
 	}
-	return Mark{w.view.log.id, w.at}
+	return ResumeToken{w.view.log.id, w.at}
 }
 
 // End returns the place behind all changes that have happened by now.
-func (w *Watcher) End() Mark { return Mark{w.view.log.id, w.view.log.position()} }
+func (w *Watcher) End() ResumeToken { return ResumeToken{w.view.log.id, w.view.log.position()} }
 
 // Next returns the next events, and waits for one where there is none. It returns
 // ctx's error when that ends first, and then may be called again, or ErrBehind.
@@ -134,7 +136,9 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 // Await waits until there may be changes behind the mark of a Watcher that is
 // open, or for ctx's end, whose error it returns. Other goroutines may read the
 // Watcher meanwhile.
-func (v *View) Await(ctx context.Context, behind Mark) error { return v.wait(ctx, behind.next, nil) }
+func (v *View) Await(ctx context.Context, behind ResumeToken) error {
+	return v.wait(ctx, behind.next, nil)
+}
 
 // wait waits until there may be something new from a position on, or over is closed.
 // One of all who wait minds the deadlines meanwhile.
@@ -172,7 +176,7 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 		case <-keeper:
 			minds = true
 		case <-over:
-			return ErrOver
+			return ErrWatchEnded
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -214,7 +218,7 @@ func (w *Watcher) follow(to uint64) ([]Event, error) {
 				continue // it will be met
 			}
 			if e, ok := w.event(c); ok {
-				e.Mark = w.Mark()
+				e.Resume = w.ResumeToken()
 				events = append(events, e)
 			}
 		}
@@ -234,20 +238,20 @@ func (w *Watcher) event(c *change) (Event, bool) {
 	case now != nil:
 		return Event{Kind: EventUpdated, Entry: now, Old: old}, true
 	}
-	e := Event{Kind: EventRemoved, Entry: old, Why: WhyHidden}
+	e := Event{Kind: EventRemoved, Entry: old, Reason: ReasonHidden}
 	switch {
 	case c.expired:
-		e.Why = WhyExpired
+		e.Reason = ReasonExpired
 	case c.new == nil:
-		e.Why = WhyRemoved
+		e.Reason = ReasonRemoved
 	}
 	return e, true
 }
 
 // shown returns e as it is shown; nil where it is not among what is watched.
-func (w *Watcher) shown(e *Entry) *Entry {
+func (w *Watcher) shown(e *directory.Entry) *directory.Entry {
 	q := w.query.Query
-	if e == nil || q.Own && e.Origin != w.view.domain || !q.Origin.IsZero() && q.Origin != e.Origin || !w.query.matches(e) {
+	if e == nil || q.OwnOnly && e.Origin != w.view.domain || !q.Origin.IsZero() && q.Origin != e.Origin || !w.query.matches(e) {
 		return nil
 	}
 	return w.show.of(e, &w.query)

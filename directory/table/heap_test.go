@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 type rank int

@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"slices"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // Bounds on a lookup.
@@ -23,25 +25,25 @@ const (
 // CapType and Tag must all match on one single capability; the others are the
 // agent's own. All texts are in NFC.
 type Query struct {
-	Agent    []Pattern
-	Protocol []string
-	CapName  []Pattern
-	CapType  []string
-	Tag      []string
-	Status   []string
-	Language []string
-	Need     Need
-	Origin   spiffeid.TrustDomain // zero for all
-	Own      bool                 // scope=domain: the own domain's only
-	After    Cursor               // zero for the beginning
-	Skip     int                  // page*count, where no cursor is given
-	Count    int                  // 1 to MaxCount
-	Page     int                  // as asked; a cursor wins over it
+	Agent        []Pattern
+	Protocol     []string
+	CapName      []Pattern
+	CapType      []string
+	Tag          []string
+	Status       []string
+	Language     []string
+	Requirements Requirements
+	Origin       spiffeid.TrustDomain // zero for all
+	OwnOnly      bool                 // scope=domain: the own domain's only
+	After        Cursor               // zero for the beginning
+	Skip         int                  // page*count, where no cursor is given
+	Count        int                  // 1 to MaxCount
+	Page         int                  // as asked; a cursor wins over it
 
-	// Spend is told how many registrations were looked at, some hundreds at a time, and
+	// Charge is told how many registrations were looked at, some hundreds at a time, and
 	// ends the lookup by false, whose page is worth nothing then. Nil never does. It is
 	// called without a lock. A watch is told of what is there at its beginning alone.
-	Spend func(looked int) bool
+	Charge func(looked int) bool
 }
 
 // A Pattern matches a whole name, or its beginning where Prefix is set.
@@ -80,33 +82,33 @@ func same(registered, asked string) bool {
 type matcher struct {
 	*Query
 	marks  marks
-	p      Projection // of one entry after the other
-	looked int        // since spend
+	p      directory.Projection // of one entry after the other
+	looked int                  // since spend
 }
 
 // spend tells what was looked at, and reports whether to go on.
 func (m *matcher) spend() bool {
 	n := m.looked
 	m.looked = 0
-	return m.Spend == nil || m.Spend(n)
+	return m.Charge == nil || m.Charge(n)
 }
 
 // matches reports whether e is one that q asks for, its place and its deadline
 // aside.
-func (q *matcher) matches(e *Entry) bool {
+func (q *matcher) matches(e *directory.Entry) bool {
 	if slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(e.Agent) }) {
 		return false
 	}
 	p := &q.p
-	e.sought(p)
+	e.UnpackFilterable(p)
 	return hasAll(q.Protocol, p.Protocols) && hasAll(q.Language, p.Languages) &&
-		hasAll(q.Status, []string{p.Status}) && q.matchesCapability(p) && q.Need.unmet(e.Document, p) == ""
+		hasAll(q.Status, []string{p.Status}) && q.matchesCapability(p) && q.Requirements.unmet(e.Document, p) == ""
 }
 
 // matchesCapability reports whether one single capability has everything that q
 // asks of capabilities (AD-029). The agent's own tags are each capability's too;
 // an agent without capabilities is found by its tags alone.
-func (q *Query) matchesCapability(p *Projection) bool {
+func (q *Query) matchesCapability(p *directory.Projection) bool {
 	if len(q.CapName) == 0 && len(q.CapType) == 0 && (len(q.Tag) == 0 || len(p.Capabilities) == 0) {
 		return hasAll(q.Tag, p.Tags)
 	}

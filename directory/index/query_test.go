@@ -1,4 +1,4 @@
-package directory_test
+package index_test
 
 import (
 	"net/url"
@@ -7,29 +7,30 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
-func parseQuery(t testing.TB, raw string) (directory.Query, error) {
+func parseQuery(t testing.TB, raw string) (index.Query, error) {
 	t.Helper()
 	v, err := url.ParseQuery(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return directory.ParseQuery(v)
+	return index.ParseQuery(v)
 }
 
 // Requirement: AD-026, AD-028, AD-030, AD-059, AD-060, AD-061
 func TestParseQuery(t *testing.T) {
-	whole := func(s string) []directory.Pattern { return []directory.Pattern{{Text: s}} }
-	after := directory.Cursor{Created: 7, RID: rid(7)}
-	for raw, want := range map[string]directory.Query{
+	whole := func(s string) []index.Pattern { return []index.Pattern{{Text: s}} }
+	after := index.Cursor{Created: 7, RID: rid(7)}
+	for raw, want := range map[string]index.Query{
 		"":                       {Count: 100},
 		"agent=a&unknown=*x*&=1": {Count: 100, Agent: whole("a")},
-		"agent=a*":               {Count: 100, Agent: []directory.Pattern{{Text: "a", Prefix: true}}},
-		"agent=*":                {Count: 100, Agent: []directory.Pattern{{Prefix: true}}},
+		"agent=a*":               {Count: 100, Agent: []index.Pattern{{Text: "a", Prefix: true}}},
+		"agent=*":                {Count: 100, Agent: []index.Pattern{{Prefix: true}}},
 		"agent=":                 {Count: 100, Agent: whole("")},
 		"Agent=a&CAP_NAME=b":     {Count: 100},
-		"cap_name=purge*&cap_name=x&cap_type=tool&tag=a&tag=b": {Count: 100, CapName: []directory.Pattern{{Text: "purge", Prefix: true}, {Text: "x"}},
+		"cap_name=purge*&cap_name=x&cap_type=tool&tag=a&tag=b": {Count: 100, CapName: []index.Pattern{{Text: "purge", Prefix: true}, {Text: "x"}},
 			CapType: []string{"tool"}, Tag: []string{"a", "b"}},
 		"protocol=mcp*&tag=*&status=a*b&cap_type=**": {Count: 100, Protocol: []string{"mcp*"}, Tag: []string{"*"}, Status: []string{"a*b"}, CapType: []string{"**"}},
 		"language=en&status=active":                  {Count: 100, Language: []string{"en"}, Status: []string{"active"}},
@@ -38,7 +39,7 @@ func TestParseQuery(t *testing.T) {
 		"count=100000000000000000000&page=2":         {Count: 100, Page: 2, Skip: 200},
 		"count=101":                                  {Count: 100},
 		"page=9999&count=100":                        {Count: 100, Page: 9999, Skip: 999900},
-		"scope=domain&origin=beta.test":              {Count: 100, Own: true, Origin: beta},
+		"scope=domain&origin=beta.test":              {Count: 100, OwnOnly: true, Origin: beta},
 		"scope=mesh&after=":                          {Count: 100},
 		"page=123456&after=" + after.String():        {Count: 100, Page: 123456, After: after},
 	} {
@@ -53,18 +54,18 @@ func TestParseQuery(t *testing.T) {
 		"origin=", "origin=BETA.test", "origin=spiffe://beta.test", "origin=a&origin=b", "after=x", "after=%20", "after=AAAA", strings.Repeat("tag=x&", 65),
 	} {
 		_, err := parseQuery(t, raw)
-		wantRefusal(t, err, directory.BadQuery, "")
+		wantRefusal(t, err, directory.BadQuery)
 	}
 }
 
 // Requirement: AD-032
 func TestCursorHasOneText(t *testing.T) {
-	for _, c := range []directory.Cursor{{}, {Created: 1, RID: rid(1)}, {Created: 1 << 63, RID: rid(2)}, {Origin: beta, RID: rid(3)}} {
+	for _, c := range []index.Cursor{{}, {Created: 1, RID: rid(1)}, {Created: 1 << 63, RID: rid(2)}, {Origin: beta, RID: rid(3)}} {
 		text, err := c.MarshalText()
 		if err != nil || url.QueryEscape(string(text)) != string(text) || c.String() != string(text) {
 			t.Errorf("%+v is %q, %v", c, text, err)
 		}
-		var back directory.Cursor
+		var back index.Cursor
 		if err := back.UnmarshalText(text); err != nil || back != c || c.IsZero() != (len(text) == 0) {
 			t.Errorf("%q: got %+v, %v", text, back, err)
 		}
@@ -78,7 +79,7 @@ func TestCursorHasOneText(t *testing.T) {
 
 // Requirement: AD-029
 func TestFiltersMatchJointly(t *testing.T) {
-	v := directory.NewView(alpha)
+	v := index.NewView(alpha)
 	put := func(n int, agent, body string) {
 		d := mustDocument(t, directory.KindAD, body)
 		v.Own().Put(entry(alpha, n, agent, mustProject(t, agent, d)))
@@ -123,7 +124,7 @@ func TestFiltersMatchJointly(t *testing.T) {
 	} {
 		q, err := parseQuery(t, raw)
 		if want == "!" {
-			wantRefusal(t, err, directory.BadQuery, "")
+			wantRefusal(t, err, directory.BadQuery)
 			continue
 		}
 		var got []string
@@ -140,12 +141,12 @@ func TestFiltersMatchJointly(t *testing.T) {
 //
 // Requirement: AD-066
 func TestTheLastPageHasNoNext(t *testing.T) {
-	v := directory.NewView(alpha)
+	v := index.NewView(alpha)
 	for n := range 4 {
 		v.Own().Put(entry(alpha, n, "x", &directory.Projection{}))
 	}
 	for skip, more := range map[int]bool{0: true, 1: true, 2: false, 3: false, 4: false} {
-		if p := v.Lookup(directory.Query{Count: 2, Skip: skip}, nil); p.More != more || p.Next.IsZero() == more {
+		if p := v.Lookup(index.Query{Count: 2, Skip: skip}, nil); p.More != more || p.Next.IsZero() == more {
 			t.Errorf("behind %d: more is %v", skip, p.More)
 		}
 	}

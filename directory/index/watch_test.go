@@ -1,4 +1,4 @@
-package directory_test
+package index_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // Whatever happens between whatever is read, events that are applied to an empty
@@ -23,7 +24,7 @@ import (
 // Requirement: AD-024, AD-035
 func TestWatchAgainstLookup(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := directory.NewView(alpha)
+		v := index.NewView(alpha)
 		start := time.Now()
 		entries := map[anID]*directory.Entry{}
 		statement := uint64(0)
@@ -108,7 +109,7 @@ func TestWatchAgainstLookup(t *testing.T) {
 			},
 			"watch all": func(t *rapid.T) {
 				if len(mirrors) < 4 {
-					mirrors = append(mirrors, newMirror(v, directory.Query{}, notSecret))
+					mirrors = append(mirrors, newMirror(v, index.Query{}, notSecret))
 				}
 			},
 			"read": func(t *rapid.T) {
@@ -154,7 +155,7 @@ func TestWatchAgainstLookup(t *testing.T) {
 // The same while writers write without a pause, watchers come and go, and some
 // fall behind.
 func TestWatchWhileOthersWrite(t *testing.T) {
-	v := directory.NewView(alpha)
+	v := index.NewView(alpha)
 	stop := make(chan struct{})
 	var writers, readers sync.WaitGroup
 	for w := range 2 {
@@ -184,7 +185,7 @@ func TestWatchWhileOthersWrite(t *testing.T) {
 	var mirrors []*mirror
 	for i := range 6 {
 		readers.Go(func() {
-			q := directory.Query{}
+			q := index.Query{}
 			if i%2 == 0 {
 				q.Protocol = []string{"mcp"}
 			}
@@ -199,7 +200,7 @@ func TestWatchWhileOthersWrite(t *testing.T) {
 						return
 					}
 				}
-				if errors.Is(err, directory.ErrBehind) || rand.IntN(9) == 0 {
+				if errors.Is(err, index.ErrBehind) || rand.IntN(9) == 0 {
 					m.again()
 				}
 			}
@@ -226,12 +227,12 @@ func TestWatchWhileOthersWrite(t *testing.T) {
 // Requirement: AD-024
 func TestWatchTellsExpiriesOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := directory.NewView(alpha)
+		v := index.NewView(alpha)
 		own, foreign := entry(alpha, 1, "own", nil), entry(beta, 2, "foreign", nil)
 		own.ExpiresAt, foreign.ExpiresAt = time.Now().Add(time.Minute).UnixMilli(), time.Now().Add(90*time.Second).UnixMilli()
 		v.Own().Put(own)
 		v.Origin(beta).Put(foreign)
-		m := newMirror(v, directory.Query{}, nil)
+		m := newMirror(v, index.Query{}, nil)
 		defer m.watcher.Close()
 		if err := m.drain(); err != nil || len(m.has) != 2 {
 			t.Fatalf("%d told, %v", len(m.has), err)
@@ -246,7 +247,7 @@ func TestWatchTellsExpiriesOnTime(t *testing.T) {
 			agent string
 		}{{90 * time.Second, "foreign"}, {120 * time.Second, "own"}} {
 			events, err := m.watcher.Next(t.Context())
-			if err != nil || len(events) != 1 || events[0].Why != directory.WhyExpired || events[0].Entry.Agent != want.agent || time.Since(started) != want.after {
+			if err != nil || len(events) != 1 || events[0].Reason != index.ReasonExpired || events[0].Entry.Agent != want.agent || time.Since(started) != want.after {
 				t.Fatalf("after %v: %+v, %v; want %+v", time.Since(started), events, err, want)
 			}
 		}
@@ -264,9 +265,9 @@ func TestWatchTellsExpiriesOnTime(t *testing.T) {
 // Requirement: MESH-009
 func TestWatchFollowsTheOriginsClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := directory.NewView(alpha)
+		v := index.NewView(alpha)
 		v.Origin(beta).Put(entry(beta, 1, "foreign", nil)) // for a day
-		m := newMirror(v, directory.Query{}, nil)
+		m := newMirror(v, index.Query{}, nil)
 		defer m.watcher.Close()
 		if err := m.drain(); err != nil {
 			t.Fatal(err)
@@ -274,7 +275,7 @@ func TestWatchFollowsTheOriginsClock(t *testing.T) {
 		time.AfterFunc(10*time.Minute, func() { v.Origin(beta).Clock.Advance(time.Now().Add(25 * time.Hour)) })
 		started := time.Now()
 		events, err := m.watcher.Next(t.Context())
-		if err != nil || len(events) != 1 || events[0].Why != directory.WhyExpired {
+		if err != nil || len(events) != 1 || events[0].Reason != index.ReasonExpired {
 			t.Fatalf("%+v, %v", events, err)
 		}
 		if late := time.Since(started) - 10*time.Minute; late > time.Second {
@@ -287,13 +288,13 @@ func TestWatchFollowsTheOriginsClock(t *testing.T) {
 //
 // Requirement: AD-035
 func TestWatchTellsWhy(t *testing.T) {
-	v := directory.NewView(alpha)
-	m := newMirror(v, directory.Query{Protocol: []string{"a2a"}}, notSecret)
+	v := index.NewView(alpha)
+	m := newMirror(v, index.Query{Protocol: []string{"a2a"}}, notSecret)
 	defer m.watcher.Close()
 	must := func(want string) {
 		t.Helper()
 		events, err := m.watcher.Next(over)
-		if err != nil || len(events) != 1 || string(events[0].Kind)+events[0].Why != want {
+		if err != nil || len(events) != 1 || string(events[0].Kind)+events[0].Reason != want {
 			t.Fatalf("%+v, %v; want %s", events, err, want)
 		}
 	}
@@ -335,8 +336,8 @@ func TestWatchTellsWhy(t *testing.T) {
 // directory with memory. Other nodes' marks, and made-up ones, are a new
 // beginning too.
 func TestWatchFallsBehind(t *testing.T) {
-	v := directory.NewView(alpha)
-	m := newMirror(v, directory.Query{}, nil)
+	v := index.NewView(alpha)
+	m := newMirror(v, index.Query{}, nil)
 	defer m.watcher.Close()
 	if err := m.drain(); err != nil {
 		t.Fatal(err)
@@ -347,23 +348,23 @@ func TestWatchFallsBehind(t *testing.T) {
 		e.Statement = uint64(i)
 		v.Own().Put(e)
 	}
-	if _, err := m.watcher.Next(over); !errors.Is(err, directory.ErrBehind) {
+	if _, err := m.watcher.Next(over); !errors.Is(err, index.ErrBehind) {
 		t.Fatalf("got %v", err)
 	}
-	elsewhere := directory.NewView(alpha)
-	other := newMirror(elsewhere, directory.Query{}, nil)
+	elsewhere := index.NewView(alpha)
+	other := newMirror(elsewhere, index.Query{}, nil)
 	defer other.watcher.Close()
 	if err := other.drain(); err != nil {
 		t.Fatal(err)
 	}
-	for _, from := range []directory.Mark{mark, other.mark, {}, directory.ParseMark("yesterday"), directory.ParseMark("00.1")} {
-		w := v.Watch(directory.Query{}, nil, from)
-		if events, err := w.Next(over); err != nil || events[0].Kind != directory.EventReset {
+	for _, from := range []index.ResumeToken{mark, other.mark, {}, index.ParseResumeToken("yesterday"), index.ParseResumeToken("00.1")} {
+		w := v.Watch(index.Query{}, nil, from)
+		if events, err := w.Next(over); err != nil || events[0].Kind != index.EventReset {
 			t.Errorf("behind %s: %v, %v", from, events, err)
 		}
 		w.Close()
 	}
-	if got := directory.ParseMark(mark.String()); got != mark {
+	if got := index.ParseResumeToken(mark.String()); got != mark {
 		t.Errorf("%s is read as %s", mark, got)
 	}
 }
@@ -371,9 +372,9 @@ func TestWatchFallsBehind(t *testing.T) {
 // Changes are kept for five minutes behind the last watcher, and then no more.
 func TestWatchIsForgottenWhenNobodyWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := directory.NewView(alpha)
+		v := index.NewView(alpha)
 		change := func(n int) { v.Own().Put(entry(alpha, n, "x", nil)) }
-		m := newMirror(v, directory.Query{}, nil)
+		m := newMirror(v, index.Query{}, nil)
 		if err := m.drain(); err != nil {
 			t.Fatal(err)
 		}

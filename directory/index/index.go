@@ -1,16 +1,18 @@
-package directory
+package index
 
 import (
 	"cmp"
 	"iter"
 	"slices"
 	"sync"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // An Index holds one origin's registrations and finds them by what a lookup
 // asks for. It is safe for concurrent use; entries are never modified.
 type Index struct {
-	Clock Clock // the origin's time (rule T4)
+	Clock directory.Clock // the origin's time (rule T4)
 
 	byRID bool // the order: by rid, or else by Created
 
@@ -34,12 +36,9 @@ const (
 	fieldCount
 )
 
-// statusActive is the status of what says nothing else.
-const statusActive = "active"
-
-// NewIndex returns an empty index whose order is that of the own domain's: by
+// New returns an empty index whose order is that of the own domain's: by
 // Created.
-func NewIndex() *Index {
+func New() *Index {
 	x := &Index{}
 	x.clear()
 	return x
@@ -60,7 +59,7 @@ func (x *Index) clear() {
 	x.fields[fieldCapName].sort()
 }
 
-func (x *Index) keyOf(e *Entry) key {
+func (x *Index) keyOf(e *directory.Entry) key {
 	if x.byRID {
 		return key{rid: e.RID}
 	}
@@ -69,13 +68,13 @@ func (x *Index) keyOf(e *Entry) key {
 
 // An Edit is one change of an index: the newest entry of a rid, nil where that is gone.
 type Edit struct {
-	RID   RID
-	Entry *Entry
+	RID   directory.RID
+	Entry *directory.Entry
 }
 
-// Change makes changes in their order, of which readers see all or none. Where there are
+// Apply makes changes in their order, of which readers see all or none. Where there are
 // many it is much quicker than one by one: each would wait for who reads then.
-func (x *Index) Change(edits []Edit) {
+func (x *Index) Apply(edits []Edit) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, o := range edits {
@@ -88,16 +87,16 @@ func (x *Index) Change(edits []Edit) {
 }
 
 // Put adds e, or puts it in the place of the entry of the same rid.
-func (x *Index) Put(e *Entry) {
+func (x *Index) Put(e *directory.Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.put(e)
 }
 
-func (x *Index) put(e *Entry) {
+func (x *Index) put(e *directory.Entry) {
 	k := x.keyOf(e)
 	s, n := x.stock.slot(e.RID)
-	if s != nil && s.key == k && s.e.Agent == e.Agent && s.e.sameContents(e) { // a refresh
+	if s != nil && s.key == k && s.e.Agent == e.Agent && s.e.SharesContents(e) { // a refresh
 		x.note(s.e, e)
 		s.e = e
 		return
@@ -147,13 +146,13 @@ func (x *Index) unlink(t term, n uint32) {
 }
 
 // Delete removes the entry of that rid, if any.
-func (x *Index) Delete(rid RID) {
+func (x *Index) Delete(rid directory.RID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.delete(rid)
 }
 
-func (x *Index) delete(rid RID) {
+func (x *Index) delete(rid directory.RID) {
 	if s, n := x.stock.slot(rid); s != nil {
 		x.drop(s, n)
 	}
@@ -193,7 +192,7 @@ func (x *Index) empty() {
 }
 
 // Get returns the entry of that rid, alive or not.
-func (x *Index) Get(rid RID) (*Entry, bool) {
+func (x *Index) Get(rid directory.RID) (*directory.Entry, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if s, _ := x.stock.slot(rid); s != nil {
@@ -205,10 +204,10 @@ func (x *Index) Get(rid RID) (*Entry, bool) {
 // Named returns the entries of that agent name, alive or not, in the index's
 // order: at most one in the own domain's index, but for one that has expired and
 // is not swept yet.
-func (x *Index) Named(agent string) []*Entry {
+func (x *Index) Named(agent string) []*directory.Entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	var es []*Entry
+	var es []*directory.Entry
 	for n := range x.named(agent, key{}).all() {
 		es = append(es, x.stock.slots.At(n).e)
 	}
@@ -225,11 +224,11 @@ func (x *Index) Len() int {
 // All yields the newest entry of every rid that is there from its call on, alive or
 // not, in no order; of one that comes or goes meanwhile perhaps, as all do where the
 // index is loaded anew. No lock is held while it yields, and none for long.
-func (x *Index) All() iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
-		room := make([]*Entry, 0, findMost)
+func (x *Index) All() iter.Seq[*directory.Entry] {
+	return func(yield func(*directory.Entry) bool) {
+		room := make([]*directory.Entry, 0, findMost)
 		for from, more := uint32(0), true; more; from += findMost {
-			var es []*Entry
+			var es []*directory.Entry
 			es, more = x.some(room, from)
 			for _, e := range es {
 				if !yield(e) {
@@ -242,7 +241,7 @@ func (x *Index) All() iter.Seq[*Entry] {
 
 // some adds the entries of the next slots, from one on, as many as one hold of the lock
 // looks at, and reports whether there are more. A slot keeps its entry's rid.
-func (x *Index) some(es []*Entry, from uint32) (_ []*Entry, more bool) {
+func (x *Index) some(es []*directory.Entry, from uint32) (_ []*directory.Entry, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	all := &x.stock.slots
@@ -255,9 +254,6 @@ func (x *Index) some(es []*Entry, from uint32) (_ []*Entry, more bool) {
 	return es, end < all.Len()
 }
 
-// living reports whether e is served at the time now, in Unix milliseconds.
-func (e *Entry) living(now int64) bool { return now < e.ExpiresAt }
-
 // A term is a text of one field that an entry has.
 type term struct {
 	field int
@@ -269,11 +265,11 @@ func (t term) compare(o term) int {
 }
 
 // soughtRooms has the lists that sought uses again.
-var soughtRooms = sync.Pool{New: func() any { return new(Projection) }}
+var soughtRooms = sync.Pool{New: func() any { return new(directory.Projection) }}
 
 // termsOf returns what e is found by, sorted and each once, in the room that it is given.
 // Texts are in NFC, as those that are asked for (AD-059).
-func termsOf(room *[]term, e *Entry) []term {
+func termsOf(room *[]term, e *directory.Entry) []term {
 	ts := append((*room)[:0], term{fieldAll, ""}, term{fieldAgent, e.Agent})
 	add := func(field int, texts ...string) {
 		for _, t := range texts {
@@ -281,12 +277,12 @@ func termsOf(room *[]term, e *Entry) []term {
 		}
 	}
 	if !e.Packed.IsZero() {
-		p := soughtRooms.Get().(*Projection)
+		p := soughtRooms.Get().(*directory.Projection)
 		defer soughtRooms.Put(p)
-		e.sought(p)
+		e.UnpackFilterable(p)
 		add(fieldTag, p.Tags...)
 		add(fieldProtocol, p.Protocols...)
-		if p.Status != statusActive {
+		if p.Status != directory.StatusActive {
 			add(fieldStatus, p.Status)
 		}
 		for i := range p.Capabilities {

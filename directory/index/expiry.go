@@ -1,10 +1,11 @@
-package directory
+package index
 
 import (
 	"cmp"
 	"time"
 
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // While somebody watches, an index knows which of its entries dies next, so that
@@ -14,10 +15,10 @@ import (
 // one moment can be told some at a time.
 type deadline struct {
 	at  int64 // Unix milliseconds
-	rid RID
+	rid directory.RID
 }
 
-func deadlineOf(e *Entry) deadline { return deadline{e.ExpiresAt, e.RID} }
+func deadlineOf(e *directory.Entry) deadline { return deadline{e.ExpiresAt, e.RID} }
 
 // Compare makes a deadline an item of a table.Heap.
 func (d deadline) Compare(o deadline) int {
@@ -49,7 +50,7 @@ type minder struct {
 }
 
 // dead reports whether the log says that e has expired.
-func (m *minder) dead(e *Entry) bool { return deadlineOf(e).Compare(m.told) <= 0 }
+func (m *minder) dead(e *directory.Entry) bool { return deadlineOf(e).Compare(m.told) <= 0 }
 
 // minds reports whether changes are kept. What was kept in the past is let go.
 func (m *minder) minds() bool {
@@ -66,7 +67,7 @@ func (m *minder) minds() bool {
 
 // note tells the log that the entry of a rid is now another one; nil for none.
 // The caller holds the lock for writing.
-func (x *Index) note(old, new *Entry) {
+func (x *Index) note(old, new *directory.Entry) {
 	m := &x.minder
 	if !m.minds() {
 		return
@@ -85,7 +86,7 @@ func (x *Index) note(old, new *Entry) {
 	case c.old == nil && c.new == nil, c.old != nil && c.new != nil && alike(c.old, c.new):
 		return
 	case c.new == nil:
-		c.expired = !c.old.living(x.Clock.Now().UnixMilli())
+		c.expired = !c.old.AliveAt(x.Clock.Now().UnixMilli())
 	}
 	m.log.append(c)
 }
@@ -101,12 +102,12 @@ func (x *Index) mind() {
 	if m.period == m.log.period.Load() {
 		return
 	}
-	*m = minder{log: m.log, period: m.log.period.Load(), told: deadline{x.Clock.Now().UnixMilli(), lastRID}}
+	*m = minder{log: m.log, period: m.log.period.Load(), told: deadline{x.Clock.Now().UnixMilli(), directory.MaxRID}}
 	// The lock is let go now and then: what is put meanwhile notes its deadline
 	// itself.
 	var all deadlines
 	for last, more := (key{}), true; more; {
-		var found []*Entry
+		var found []*directory.Entry
 		found, last, more = x.scanHeld(extent{field: fieldAll}, &matcher{Query: &Query{}}, last, m.told.at, mindBudget, mindBudget)
 		x.mu.Unlock()
 		for _, e := range found {
@@ -122,9 +123,6 @@ func (x *Index) mind() {
 	}
 	m.agenda, m.whole = all, true
 }
-
-// lastRID is behind all others.
-var lastRID = RID{u: [16]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}}
 
 // expire tells the log who has died by the origin's clock. It returns in how
 // long there is more to do: at most lookAgain, since the clock may leap forward.

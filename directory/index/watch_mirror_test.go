@@ -1,4 +1,4 @@
-package directory_test
+package index_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // over is a context that has ended: Next tells what has happened, and waits for
@@ -28,23 +29,23 @@ func idOf(e *directory.Entry) anID { return anID{e.Origin, e.RID} }
 
 // A mirror is what somebody who watches has made of the events.
 type mirror struct {
-	view    *directory.View
-	query   directory.Query
+	view    *index.View
+	query   index.Query
 	visible func(*directory.Entry) bool
-	watcher *directory.Watcher
-	mark    directory.Mark
+	watcher *index.Watcher
+	mark    index.ResumeToken
 	has     map[anID]*directory.Entry
 	resets  int
 }
 
-func newMirror(v *directory.View, q directory.Query, visible func(*directory.Entry) bool) *mirror {
+func newMirror(v *index.View, q index.Query, visible func(*directory.Entry) bool) *mirror {
 	m := &mirror{view: v, query: q, visible: visible, has: map[anID]*directory.Entry{}}
-	m.watcher = v.Watch(q, only(visible), directory.Mark{})
+	m.watcher = v.Watch(q, only(visible), index.ResumeToken{})
 	return m
 }
 
 // only shows what visible says yes to, as it is.
-func only(visible func(*directory.Entry) bool) directory.Show {
+func only(visible func(*directory.Entry) bool) index.Viewer {
 	if visible == nil {
 		return nil
 	}
@@ -63,28 +64,28 @@ func (m *mirror) again() {
 }
 
 // apply does what the events say, and reports the first that cannot be.
-func (m *mirror) apply(events []directory.Event) error {
+func (m *mirror) apply(events []index.Event) error {
 	for _, e := range events {
-		if !e.Mark.IsZero() {
-			m.mark = e.Mark
+		if !e.Resume.IsZero() {
+			m.mark = e.Resume
 		}
-		if e.Kind == directory.EventReset {
+		if e.Kind == index.EventReset {
 			clear(m.has)
 			m.resets++
 			continue
 		}
-		if e.Kind == directory.EventCurrent {
+		if e.Kind == index.EventCurrent {
 			continue
 		}
 		id := idOf(e.Entry)
 		_, had := m.has[id]
-		if had != (e.Kind != directory.EventAdded) {
+		if had != (e.Kind != index.EventAdded) {
 			return fmt.Errorf("%s of %s, which is told already: %v", e.Kind, e.Entry.RID, had)
 		}
-		if e.Kind == directory.EventUpdated && m.has[id].Statement == e.Entry.Statement {
+		if e.Kind == index.EventUpdated && m.has[id].Statement == e.Entry.Statement {
 			return fmt.Errorf("%s is updated by a refresh", e.Entry.RID)
 		}
-		if m.has[id] = e.Entry; e.Kind == directory.EventRemoved {
+		if m.has[id] = e.Entry; e.Kind == index.EventRemoved {
 			delete(m.has, id)
 		}
 	}
@@ -96,14 +97,14 @@ func (m *mirror) drain() error {
 	for {
 		events, err := m.watcher.Next(over)
 		switch {
-		case errors.Is(err, directory.ErrBehind):
-			m.mark = directory.Mark{}
+		case errors.Is(err, index.ErrBehind):
+			m.mark = index.ResumeToken{}
 			m.again()
 		case err == nil:
 			if err := m.apply(events); err != nil {
 				return err
 			}
-		case !m.watcher.Mark().IsZero():
+		case !m.watcher.ResumeToken().IsZero():
 			return nil
 		}
 	}

@@ -1,13 +1,16 @@
-package directory
+package index
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // A View is what one node answers from: its own domain's index and those of the
@@ -24,7 +27,7 @@ type View struct {
 
 // NewView returns the view of a node of that domain.
 func NewView(domain spiffeid.TrustDomain) *View {
-	v := &View{domain: domain, own: NewIndex(), log: newChangeLog(), others: map[spiffeid.TrustDomain]*Index{}}
+	v := &View{domain: domain, own: New(), log: newChangeLog(), others: map[spiffeid.TrustDomain]*Index{}}
 	v.own.minder.log = v.log
 	return v
 }
@@ -77,28 +80,24 @@ func (v *View) Drop(td spiffeid.TrustDomain) {
 func (v *View) Origins() []spiffeid.TrustDomain {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	tds := make([]spiffeid.TrustDomain, 0, len(v.others))
-	for td := range v.others {
-		tds = append(tds, td)
-	}
-	sortDomains(&tds)
-	return tds
+
+	return slices.SortedFunc(maps.Keys(v.others), spiffeid.TrustDomain.Compare)
 }
 
 // A Page is one page of a lookup's answer.
 type Page struct {
-	Entries []*Entry
+	Entries []*directory.Entry
 	More    bool
 	Next    Cursor // behind the last entry, where More is set
 }
 
-// A Show is how somebody sees an entry: as it is, as Sight.See makes it, or not at
-// all, which is nil. A nil Show shows everything.
-type Show func(*Entry) *Entry
+// A Viewer is how somebody sees an entry: as it is, as Sight.See makes it, or not at
+// all, which is nil. A nil Viewer shows everything.
+type Viewer func(*directory.Entry) *directory.Entry
 
 // of returns what is shown of e that q asks for: members that are withheld match
 // nothing. m, which asks for what q does, is for entries that differ from e.
-func (show Show) of(e *Entry, m *matcher) *Entry {
+func (show Viewer) of(e *directory.Entry, m *matcher) *directory.Entry {
 	if show == nil {
 		return e
 	}
@@ -113,7 +112,7 @@ func (show Show) of(e *Entry, m *matcher) *Entry {
 //
 // With a cursor, following Next while entries come and go neither repeats nor
 // leaves out one that was there throughout (AD-032).
-func (v *View) Lookup(q Query, show Show) Page {
+func (v *View) Lookup(q Query, show Viewer) Page {
 	m := &matcher{Query: &q}
 	count, skip := q.Count, q.Skip
 	if count < 1 || count > MaxCount {
@@ -122,7 +121,7 @@ func (v *View) Lookup(q Query, show Show) Page {
 	if !q.After.IsZero() {
 		skip = 0
 	}
-	p := Page{Entries: make([]*Entry, 0, min(count, 16))}
+	p := Page{Entries: make([]*directory.Entry, 0, min(count, 16))}
 	for found := range v.find(&q) {
 		e := show.of(found, m)
 		switch {
@@ -140,8 +139,8 @@ func (v *View) Lookup(q Query, show Show) Page {
 }
 
 // find yields the entries that q asks for from all indexes, in their order.
-func (v *View) find(q *Query) iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
+func (v *View) find(q *Query) iter.Seq[*directory.Entry] {
+	return func(yield func(*directory.Entry) bool) {
 		if q.After.Origin.IsZero() && (q.Origin.IsZero() || q.Origin == v.domain) {
 			for e := range v.own.find(q, key{q.After.Created, q.After.RID}) {
 				if !yield(e) {
@@ -149,7 +148,7 @@ func (v *View) find(q *Query) iter.Seq[*Entry] {
 				}
 			}
 		}
-		if q.Own {
+		if q.OwnOnly {
 			return
 		}
 		for _, td := range v.Origins() {
@@ -172,7 +171,7 @@ func (v *View) find(q *Query) iter.Seq[*Entry] {
 }
 
 // CursorOf returns the position behind e.
-func (v *View) CursorOf(e *Entry) Cursor {
+func (v *View) CursorOf(e *directory.Entry) Cursor {
 	if e.Origin == v.domain {
 		return Cursor{Created: e.Created, RID: e.RID}
 	}
@@ -182,17 +181,17 @@ func (v *View) CursorOf(e *Entry) Cursor {
 // Find returns what a path's id stands for: a rid or a given name, the own
 // domain's first, and else those of all other domains, sorted by origin. A rid
 // wins over a name. Only what is alive is found.
-func (v *View) Find(id string) []*Entry {
-	return v.FindAmong(id, func(*Entry) bool { return true })
+func (v *View) Find(id string) []*directory.Entry {
+	return v.FindVisible(id, func(*directory.Entry) bool { return true })
 }
 
-// FindAmong is Find among those that are seen, as if there were no others: what is
+// FindVisible is Find among those that are seen, as if there were no others: what is
 // hidden stands in the way of nothing. No lock is held while seen runs.
-func (v *View) FindAmong(id string, seen func(*Entry) bool) []*Entry {
-	rid, err := ParseRID(id)
+func (v *View) FindVisible(id string, seen func(*directory.Entry) bool) []*directory.Entry {
+	rid, err := directory.ParseRID(id)
 	name := norm.NFC.String(id)
 	origins := append([]spiffeid.TrustDomain{v.domain}, v.Origins()...)
-	var found []*Entry
+	var found []*directory.Entry
 	for i, td := range origins {
 		if e, ok := v.Get(td, rid); ok && err == nil && seen(e) {
 			found = append(found, e)
@@ -218,17 +217,17 @@ func (v *View) FindAmong(id string, seen func(*Entry) bool) []*Entry {
 }
 
 // named returns the living registrations of that name.
-func (v *View) named(td spiffeid.TrustDomain, name string) []*Entry {
+func (v *View) named(td spiffeid.TrustDomain, name string) []*directory.Entry {
 	x, ok := v.indexOf(td)
 	if !ok {
 		return nil
 	}
 	now := x.Clock.Now().UnixMilli()
-	return slices.DeleteFunc(x.Named(name), func(e *Entry) bool { return !e.living(now) })
+	return slices.DeleteFunc(x.Named(name), func(e *directory.Entry) bool { return !e.AliveAt(now) })
 }
 
 // Peek returns the registration of that origin and rid, alive or not.
-func (v *View) Peek(origin spiffeid.TrustDomain, rid RID) (*Entry, bool) {
+func (v *View) Peek(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Entry, bool) {
 	if x, ok := v.indexOf(origin); ok {
 		return x.Get(rid)
 	}
@@ -236,13 +235,13 @@ func (v *View) Peek(origin spiffeid.TrustDomain, rid RID) (*Entry, bool) {
 }
 
 // Get returns the living registration of that origin and rid.
-func (v *View) Get(origin spiffeid.TrustDomain, rid RID) (*Entry, bool) {
+func (v *View) Get(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Entry, bool) {
 	x, ok := v.indexOf(origin)
 	if !ok {
 		return nil, false
 	}
 	e, ok := x.Get(rid)
-	if !ok || !e.living(x.Clock.Now().UnixMilli()) {
+	if !ok || !e.AliveAt(x.Clock.Now().UnixMilli()) {
 		return nil, false
 	}
 	return e, true

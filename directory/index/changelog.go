@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // Bounds on what is kept of the past for those who watch a view.
@@ -32,20 +34,17 @@ const (
 // Entries that are past their deadline do not count: an old one that has expired
 // is nil, and so is a new one that is dead already.
 type change struct {
-	old, new *Entry // not both nil
-	expired  bool   // of one that goes: at its deadline
+	old, new *directory.Entry // not both nil
+	expired  bool             // of one that goes: at its deadline
 }
 
 // entry returns the one that the change is about.
-func (c *change) entry() *Entry {
+func (c *change) entry() *directory.Entry {
 	if c.new != nil {
 		return c.new
 	}
 	return c.old
 }
-
-// entryOverhead is about what an entry takes beside its texts.
-const entryOverhead = 512
 
 // weight is about how many bytes the log alone holds for the change: those of the entry
 // that went. The one that came is in the index, or went by a later change.
@@ -53,7 +52,7 @@ func (c *change) weight() int {
 	if c.old == nil {
 		return 0
 	}
-	return entryOverhead + len(c.old.Document.raw) + len(c.old.Packed.code) + len(c.old.Agent)
+	return c.old.HeldBytes()
 }
 
 // A changeLog is the one order of all changes of a view, expiries among them: a
@@ -210,36 +209,36 @@ func (l *changeLog) pass(ctx context.Context) {
 	l.wake = make(chan struct{})
 }
 
-// A Mark is a place in one node's order of changes. The zero value is none.
+// A ResumeToken is a place in one node's order of changes. The zero value is none.
 // Marks of another node, or of one that has started again, are recognised as
 // such.
-type Mark struct{ log, next uint64 }
+type ResumeToken struct{ log, next uint64 }
 
 // IsZero reports whether m is no place.
-func (m Mark) IsZero() bool { return m == Mark{} }
+func (m ResumeToken) IsZero() bool { return m == ResumeToken{} }
 
 // Before reports whether m is a place before o in the same node's order.
-func (m Mark) Before(o Mark) bool { return m.log == o.log && m.next < o.next }
+func (m ResumeToken) Before(o ResumeToken) bool { return m.log == o.log && m.next < o.next }
 
 // String gives the text form: two numbers in base 36 with a dot between.
-func (m Mark) String() string {
+func (m ResumeToken) String() string {
 	return strconv.FormatUint(m.log, 36) + "." + strconv.FormatUint(m.next, 36)
 }
 
-// ParseMark is the reverse of String; what is no mark is the zero value.
-func ParseMark(s string) Mark {
+// ParseResumeToken is the reverse of String; any other text gives the zero value.
+func ParseResumeToken(s string) ResumeToken {
 	log, next, _ := strings.Cut(s, ".")
 	a, err := strconv.ParseUint(log, 36, 64)
 	b, err2 := strconv.ParseUint(next, 36, 64)
-	if m := (Mark{a, b}); err == nil && err2 == nil && m.String() == s {
+	if m := (ResumeToken{a, b}); err == nil && err2 == nil && m.String() == s {
 		return m
 	}
-	return Mark{}
+	return ResumeToken{}
 }
 
 // alike reports whether two entries of one rid say the same but for what a
 // refresh, a renewal or a new signature changes: deadlines and how it came here.
-func alike(a, b *Entry) bool {
+func alike(a, b *directory.Entry) bool {
 	return a == b || a.Statement == b.Statement && a.UpdatedAt == b.UpdatedAt && a.RegisteredAt == b.RegisteredAt &&
 		a.Agent == b.Agent && a.Owner == b.Owner && a.Redacted == b.Redacted &&
 		a.Visibility.Mesh == b.Visibility.Mesh && slices.Equal(a.Visibility.Peers, b.Visibility.Peers) &&

@@ -1,22 +1,24 @@
-package directory
+package index
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // Build makes ready what load puts into x: then it holds es, of different rids, and
 // nothing else. It is for a history read from a snapshot: much less work than Put, and
 // readers wait for none of it unless somebody watches. Nobody else may change x while
 // it loads; it is not looked at before.
-func (x *Index) Build(es []*Entry) (load func()) {
+func (x *Index) Build(es []*directory.Entry) (load func()) {
 	next := x.built(es)
 	return func() { x.take(next, es) }
 }
 
-func (x *Index) take(next *Index, es []*Entry) {
+func (x *Index) take(next *Index, es []*directory.Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.minder.minds() {
@@ -29,7 +31,7 @@ func (x *Index) take(next *Index, es []*Entry) {
 			}
 		}
 		for _, e := range es {
-			var old *Entry
+			var old *directory.Entry
 			if s, _ := x.stock.slot(e.RID); s != nil {
 				old = s.e
 			}
@@ -46,7 +48,7 @@ func (x *Index) take(next *Index, es []*Entry) {
 type (
 	keyed struct {
 		key key
-		e   *Entry
+		e   *directory.Entry
 	}
 	named struct {
 		name string
@@ -56,7 +58,7 @@ type (
 
 // built returns an index of x's order that holds es. Slots are in that order, so those
 // of each text need no sorting.
-func (x *Index) built(es []*Entry) *Index {
+func (x *Index) built(es []*directory.Entry) *Index {
 	next := &Index{byRID: x.byRID}
 	next.clear()
 	t := &next.stock

@@ -1,10 +1,11 @@
-package directory
+package index
 
 import (
 	"hash/maphash"
 	"strings"
 
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // A stock gives an index's entries numbers, so that what they are found by has no
@@ -19,14 +20,14 @@ type stock struct {
 // changes none, swaps one pointer.
 type slot struct {
 	key   key
-	e     *Entry
+	e     *directory.Entry
 	marks marks
 }
 
 func newStock() stock { return stock{seed: maphash.MakeSeed()} }
 
 // slot returns the slot of a rid and its number; nil where it has none.
-func (t *stock) slot(rid RID) (*slot, uint32) {
+func (t *stock) slot(rid directory.RID) (*slot, uint32) {
 	n, ok := t.byRID.Find(t.hash(rid), func(n uint32) bool { return t.slots.At(n).key.rid == rid })
 	if !ok {
 		return nil, 0
@@ -34,7 +35,10 @@ func (t *stock) slot(rid RID) (*slot, uint32) {
 	return t.slots.At(n), n
 }
 
-func (t *stock) hash(rid RID) uint64 { return maphash.Bytes(t.seed, rid.u[:]) }
+func (t *stock) hash(rid directory.RID) uint64 {
+	var b [directory.RIDBinary]byte
+	return maphash.Bytes(t.seed, rid.AppendBinary(b[:0]))
+}
 
 func (t *stock) hashOf(n uint32) uint64 { return t.hash(t.slots.At(n).key.rid) }
 

@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // A walk is how a watcher that begins anew is told what is there, while it
@@ -28,12 +30,12 @@ type walk struct {
 type stride struct {
 	to      uint64 // the position that it is of
 	reached frontier
-	found   []*Entry
+	found   []*directory.Entry
 	last    bool // there are no more
 }
 
 // lastKey is behind all others.
-var lastKey = key{math.MaxUint64, lastRID}
+var lastKey = key{math.MaxUint64, directory.MaxRID}
 
 // step tells the next part of what is there.
 func (w *Watcher) step() ([]Event, error) {
@@ -45,7 +47,7 @@ func (w *Watcher) step() ([]Event, error) {
 	if k.stride == nil {
 		k.stride = w.stride()
 		if !w.query.spend() {
-			return nil, ErrOver
+			return nil, ErrWatchEnded
 		}
 	}
 	s := k.stride
@@ -55,7 +57,7 @@ func (w *Watcher) step() ([]Event, error) {
 	k.reached, k.stride = s.reached, nil
 	if s.last {
 		w.walk = nil
-		return []Event{{Kind: EventCurrent, Mark: w.Mark()}}, nil
+		return []Event{{Kind: EventCurrent, Resume: w.ResumeToken()}}, nil
 	}
 	var events []Event
 	for _, e := range s.found {
@@ -99,7 +101,7 @@ func (w *Watcher) nextOrigin() *stride {
 	s := &stride{to: v.log.position(), last: true}
 	for td := range v.others {
 		name := td.Name()
-		if !w.query.Own && name > k.reached.origin.Name() && (s.last || name < s.reached.origin.Name()) {
+		if !w.query.OwnOnly && name > k.reached.origin.Name() && (s.last || name < s.reached.origin.Name()) {
 			s.reached.origin, s.last = td, false
 		}
 	}
@@ -109,7 +111,7 @@ func (w *Watcher) nextOrigin() *stride {
 
 // read returns some of the entries of r behind a key that q asks for and that
 // have not died as far as the log says, with the log's position that they are of.
-func (x *Index) read(r extent, q *matcher, after key, log *changeLog) (found []*Entry, last key, more bool, at uint64) {
+func (x *Index) read(r extent, q *matcher, after key, log *changeLog) (found []*directory.Entry, last key, more bool, at uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	found, last, more = x.scanHeld(r, q, after, x.minder.told.at-1, eventBatch, eventBatch)
@@ -123,7 +125,7 @@ type frontier struct {
 }
 
 // covers reports whether e's place was passed.
-func (f *frontier) covers(v *View, e *Entry) bool {
+func (f *frontier) covers(v *View, e *directory.Entry) bool {
 	k, own := key{rid: e.RID}, e.Origin == v.domain
 	if own {
 		k.created = e.Created

@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"cmp"
@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // A key is an entry's place in the order of its index: by the revision of its
 // first registration in the own domain's, by rid in others'.
 type key struct {
 	created uint64
-	rid     RID
+	rid     directory.RID
 }
 
 func (k key) compare(o key) int {

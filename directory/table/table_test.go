@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/roster-mesh/roster/table"
+	"github.com/roster-mesh/roster/directory/table"
 )
 
 // A table with a pool against a map, with hashes of which many are the same.

@@ -1,4 +1,4 @@
-package directory_test
+package index_test
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -16,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
 )
 
 // model is what a view must answer, found the slow way.
@@ -47,9 +49,9 @@ func (m *model) all() []*directory.Entry {
 }
 
 // asks is the meaning of a query, said once more (jimenez 5.1).
-func asks(q directory.Query, e *directory.Entry) bool {
+func asks(q index.Query, e *directory.Entry) bool {
 	p := e.Projection()
-	name := func(want directory.Pattern, have string) bool {
+	name := func(want index.Pattern, have string) bool {
 		have = norm.NFC.String(have)
 		if want.Prefix {
 			return strings.HasPrefix(have, want.Text)
@@ -84,7 +86,7 @@ func asks(q directory.Query, e *directory.Entry) bool {
 			return false
 		}
 	}
-	if q.Own && e.Origin != alpha || !q.Origin.IsZero() && q.Origin != e.Origin {
+	if q.OwnOnly && e.Origin != alpha || !q.Origin.IsZero() && q.Origin != e.Origin {
 		return false
 	}
 	capabilities := p.Capabilities
@@ -137,25 +139,25 @@ func drawEntry(t *rapid.T, td spiffeid.TrustDomain, n byte, created uint64) *dir
 	}
 }
 
-func drawQuery(t *rapid.T) directory.Query {
+func drawQuery(t *rapid.T) index.Query {
 	few := func(name string, of ...string) []string {
 		return rapid.SliceOfN(rapid.SampledFrom(of), 0, 1).Draw(t, name)
 	}
-	patterns := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) directory.Pattern {
-		return directory.Pattern{Text: rapid.SampledFrom([]string{"", "a", "ab", "b", "\u00e9", "z", "q"}).Draw(t, "text"), Prefix: rapid.Bool().Draw(t, "prefix")}
+	patterns := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) index.Pattern {
+		return index.Pattern{Text: rapid.SampledFrom([]string{"", "a", "ab", "b", "\u00e9", "z", "q"}).Draw(t, "text"), Prefix: rapid.Bool().Draw(t, "prefix")}
 	}), 0, 2)
-	return directory.Query{
+	return index.Query{
 		Agent: patterns.Draw(t, "agent"), CapName: patterns.Draw(t, "cap_name"),
 		CapType: few("cap_type", "tool", "skill", "", "TOOL"), Tag: append(few("tag", "x", "y", "\u00e9", ""), few("tag", "x")...),
 		Protocol: few("protocol", "a2a", "mcp", ""), Status: few("status", "active", "inactive", ""), Language: few("language", "en"),
-		Origin: rapid.SampledFrom([]spiffeid.TrustDomain{{}, {}, {}, alpha, beta}).Draw(t, "origin"), Own: rapid.Float64Range(0, 1).Draw(t, "own") < 0.2,
+		Origin: rapid.SampledFrom([]spiffeid.TrustDomain{{}, {}, {}, alpha, beta}).Draw(t, "origin"), OwnOnly: rapid.Float64Range(0, 1).Draw(t, "own") < 0.2,
 	}
 }
 
 // Requirement: AD-025, AD-026, AD-029, AD-032, AD-060, AD-061
 func TestLookupAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := directory.NewView(alpha)
+		v := index.NewView(alpha)
 		m := &model{map[spiffeid.TrustDomain]map[directory.RID]*directory.Entry{alpha: {}, beta: {}, gamma: {}}, map[spiffeid.TrustDomain]int64{}}
 		start := time.Now()
 		for td := range m.entries {
@@ -231,7 +233,7 @@ func TestLookupAgainstAModel(t *testing.T) {
 
 // checkLookup walks a random query by cursor and by offset, and asks for single
 // entries.
-func checkLookup(t *rapid.T, v *directory.View, m *model) {
+func checkLookup(t *rapid.T, v *index.View, m *model) {
 	q := drawQuery(t)
 	hidden := directory.RID{}
 	if rapid.Bool().Draw(t, "hide") {
@@ -256,7 +258,7 @@ func checkLookup(t *rapid.T, v *directory.View, m *model) {
 			t.Fatalf("a page of %d has %d and there is more", q.Count, len(p.Entries))
 		}
 		offset := q
-		offset.After, offset.Skip = directory.Cursor{}, (n+1)*q.Count
+		offset.After, offset.Skip = index.Cursor{}, (n+1)*q.Count
 		text, _ := p.Next.MarshalText()
 		if err := q.After.UnmarshalText(text); err != nil {
 			t.Fatal(err)
@@ -271,7 +273,7 @@ func checkLookup(t *rapid.T, v *directory.View, m *model) {
 	checkSingle(t, v, m)
 }
 
-func checkSingle(t *rapid.T, v *directory.View, m *model) {
+func checkSingle(t *rapid.T, v *index.View, m *model) {
 	r := rid(rapid.Byte().Draw(t, "rid"))
 	var holders []*directory.Entry
 	for _, e := range m.all() {
@@ -332,7 +334,7 @@ func entry(td spiffeid.TrustDomain, n int, agent string, p *directory.Projection
 //
 // Requirement: AD-032
 func TestWalkWhileOthersWrite(t *testing.T) {
-	v := directory.NewView(alpha)
+	v := index.NewView(alpha)
 	const n = 12_000
 	const rare = n / 20 * 9 // more than one hold of the lock looks at
 	p := &directory.Projection{Protocols: []string{"a2a"}}
@@ -360,13 +362,13 @@ func TestWalkWhileOthersWrite(t *testing.T) {
 		})
 	}
 	for name, c := range map[string]struct {
-		q    directory.Query
+		q    index.Query
 		want int
 	}{
-		"everything":  {directory.Query{}, n},
-		"a prefix":    {directory.Query{Agent: []directory.Pattern{{Text: "rare-", Prefix: true}}}, rare},
-		"a protocol":  {directory.Query{Protocol: []string{"a2a"}}, n},
-		"most of all": {directory.Query{Agent: []directory.Pattern{{Text: "stay", Prefix: true}}}, n - rare},
+		"everything":  {index.Query{}, n},
+		"a prefix":    {index.Query{Agent: []index.Pattern{{Text: "rare-", Prefix: true}}}, rare},
+		"a protocol":  {index.Query{Protocol: []string{"a2a"}}, n},
+		"most of all": {index.Query{Agent: []index.Pattern{{Text: "stay", Prefix: true}}}, n - rare},
 	} {
 		seen := map[directory.RID]int{}
 		for c.q.Count = 97; ; {
@@ -396,21 +398,21 @@ func TestWalkWhileOthersWrite(t *testing.T) {
 
 // Policy may take its time, and may itself write.
 func TestVisibleRunsWithoutALock(t *testing.T) {
-	v := directory.NewView(alpha)
+	v := index.NewView(alpha)
 	p := &directory.Projection{}
 	for i := range 300 {
 		v.Own().Put(entry(alpha, i, fmt.Sprint(i), p))
 		v.Origin(beta).Put(entry(beta, i, fmt.Sprint(i), p))
 	}
 	n := 0
-	page := v.Lookup(directory.Query{Agent: []directory.Pattern{{Prefix: true}}}, only(func(e *directory.Entry) bool {
+	page := v.Lookup(index.Query{Agent: []index.Pattern{{Prefix: true}}}, only(func(e *directory.Entry) bool {
 		n++
 		v.Own().Put(entry(alpha, 1000+n, "new", p))
 		v.Origin(gamma).Put(entry(gamma, n, "new", p))
 		v.Own().Delete(e.RID)
 		return e.Origin == beta
 	}))
-	if len(page.Entries) != directory.MaxCount || !page.More {
+	if len(page.Entries) != index.MaxCount || !page.More {
 		t.Errorf("got %d entries", len(page.Entries))
 	}
 }
@@ -418,7 +420,7 @@ func TestVisibleRunsWithoutALock(t *testing.T) {
 // An expired registration and the next one of its name live side by side for a
 // while.
 func TestNameOfAnExpiredRegistration(t *testing.T) {
-	v := directory.NewView(alpha)
+	v := index.NewView(alpha)
 	dead, alive := entry(alpha, 1, "x", &directory.Projection{}), entry(alpha, 2, "x", &directory.Projection{})
 	dead.ExpiresAt = time.Now().UnixMilli()
 	v.Own().Put(dead)
@@ -437,19 +439,19 @@ func TestNameOfAnExpiredRegistration(t *testing.T) {
 
 // A changed projection is found by what it says now and by nothing that it said.
 func TestPutReplacesWhatIsFound(t *testing.T) {
-	v := directory.NewView(alpha)
-	find := func(q directory.Query) int { return len(v.Lookup(q, nil).Entries) }
+	v := index.NewView(alpha)
+	find := func(q index.Query) int { return len(v.Lookup(q, nil).Entries) }
 	before := entry(alpha, 1, "x", mustProject(t, "x", mustDocument(t, directory.KindAD, `{"base":"https://a.test","protocols":["old","both"],"status":"testing"}`)))
 	after := entry(alpha, 1, "x", mustProject(t, "x", mustDocument(t, directory.KindAD, `{"base":"https://a.test","protocols":["new","both"]}`)))
 	v.Own().Put(before)
 	v.Own().Put(after)
 	for text, want := range map[string]int{"old": 0, "new": 1, "both": 1} {
-		if got := find(directory.Query{Protocol: []string{text}}); got != want {
+		if got := find(index.Query{Protocol: []string{text}}); got != want {
 			t.Errorf("protocol %s: found %d, want %d", text, got, want)
 		}
 	}
 	for text, want := range map[string]int{"testing": 0, "active": 1} {
-		if got := find(directory.Query{Status: []string{text}}); got != want {
+		if got := find(index.Query{Status: []string{text}}); got != want {
 			t.Errorf("status %s: found %d, want %d", text, got, want)
 		}
 	}
@@ -457,7 +459,7 @@ func TestPutReplacesWhatIsFound(t *testing.T) {
 
 // All lists an index that changes meanwhile: each that stays exactly once, and as it is.
 func TestAllWhileItChanges(t *testing.T) {
-	x := directory.NewView(alpha).Own()
+	x := index.NewView(alpha).Own()
 	const many = 10_000 // more than one hold of the lock looks at
 	for n := range many {
 		x.Put(entry(alpha, n, fmt.Sprint("agent-", n), nil))
@@ -484,4 +486,50 @@ func TestAllWhileItChanges(t *testing.T) {
 			t.Fatalf("%s is listed %d times", rid, times)
 		}
 	}
+}
+
+// A node whose clock is slow serves nothing past a deadline that it could have
+// known.
+//
+// Requirement: AD-024
+func TestTheClockDecidesWhatIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := index.NewView(alpha)
+		e := &directory.Entry{Origin: beta, RID: rid(1), Agent: "a", Packed: directory.Pack(directory.Document{}, &directory.Projection{}), ExpiresAt: time.Now().Add(time.Hour).UnixMilli()}
+		x := v.Origin(beta)
+		x.Put(e)
+		served := func() bool {
+			_, got := v.Get(beta, e.RID)
+			found := len(v.Find("a")) == 1
+			listed := len(v.Lookup(index.Query{}, nil).Entries) == 1
+			if got != found || got != listed {
+				t.Errorf("get %v, find %v, lookup %v", got, found, listed)
+			}
+			return got
+		}
+		time.Sleep(59 * time.Minute)
+		if !served() {
+			t.Error("gone before its deadline")
+		}
+		time.Sleep(time.Minute - time.Millisecond)
+		if !served() {
+			t.Error("gone a millisecond before its deadline")
+		}
+		time.Sleep(time.Millisecond)
+		if served() {
+			t.Error("served at its deadline")
+		}
+
+		e2 := *e
+		e2.ExpiresAt = time.Now().Add(time.Hour).UnixMilli()
+		x.Put(&e2)
+		x.Clock.Advance(time.Now().Add(time.Hour - time.Second))
+		if !served() {
+			t.Error("gone before the origin's time reached its deadline")
+		}
+		time.Sleep(time.Second)
+		if served() {
+			t.Error("served past its deadline by the origin's time")
+		}
+	})
 }

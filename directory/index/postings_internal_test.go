@@ -1,4 +1,4 @@
-package directory
+package index
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // An order against a sorted slice: they hold the same in the same order, find the same
@@ -155,11 +157,11 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 // much nothing is found.
 func TestGatherManyTexts(t *testing.T) {
 	for _, names := range []int{3, 2 * sampled} {
-		x := NewIndex()
+		x := New()
 		const n = 3 * findMost
 		for i := range uint64(n) {
-			p := &Projection{Capabilities: []Capability{{Name: fmt.Sprintf("c%03d", i%uint64(names))}, {Name: "other"}}}
-			x.Put(&Entry{RID: NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: Pack(Document{}, p), ExpiresAt: 1})
+			p := &directory.Projection{Capabilities: []directory.Capability{{Name: fmt.Sprintf("c%03d", i%uint64(names))}, {Name: "other"}}}
+			x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1})
 		}
 		q, r := &Query{CapName: []Pattern{{"c", true}}}, extent{fieldCapName, "c", true}
 		if size, least := x.size(r), min(n, sampled*n/names+names-min(sampled, names)); size != least {
@@ -184,23 +186,23 @@ func TestGatherManyTexts(t *testing.T) {
 // each of which has many such names. Yet a lookup by it costs no more than twice a scan of
 // everything, and finds all there is.
 func TestFindByAPrefixLooksAtNoMoreThanTwice(t *testing.T) {
-	x := NewIndex()
+	x := New()
 	const n = 5000
 	for i := range uint64(n) {
-		p := &Projection{Languages: []string{"en"}}
+		p := &directory.Projection{Languages: []string{"en"}}
 		for c := range 20 {
-			p.Capabilities = append(p.Capabilities, Capability{Name: fmt.Sprintf("cz%d", c)})
+			p.Capabilities = append(p.Capabilities, directory.Capability{Name: fmt.Sprintf("cz%d", c)})
 		}
 		if i <= sampled {
-			p.Capabilities = []Capability{{Name: fmt.Sprintf("c%03d", i)}}
+			p.Capabilities = []directory.Capability{{Name: fmt.Sprintf("c%03d", i)}}
 		}
 		if i%1000 == 999 {
 			p.Languages = []string{"xx"}
 		}
-		x.Put(&Entry{RID: NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: Pack(Document{}, p), ExpiresAt: 1 << 60})
+		x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1 << 60})
 	}
 	looked := 0
-	q := &Query{CapName: []Pattern{{"c", true}}, Language: []string{"xx"}, Count: 10, Spend: func(n int) bool { looked += n; return true }}
+	q := &Query{CapName: []Pattern{{"c", true}}, Language: []string{"xx"}, Count: 10, Charge: func(n int) bool { looked += n; return true }}
 	var found []uint64
 	for e := range x.find(q, key{}) {
 		found = append(found, e.Created)
@@ -216,16 +218,16 @@ func TestFindByAPrefixLooksAtNoMoreThanTwice(t *testing.T) {
 // A lookup looks at what its smallest filter has, and at no more than twice that
 // for a prefix, wherever in the order the matches are.
 func TestFindLooksAtFew(t *testing.T) {
-	x := NewIndex()
+	x := New()
 	const n = 20_000
 	for i := range uint64(n) {
-		p := &Projection{Protocols: []string{"a2a"}, Status: statusActive}
-		p.Capabilities = []Capability{{Name: fmt.Sprintf("c%d", i%10), Type: "tool", Tags: []string{fmt.Sprintf("t%d", i%1000)}}}
+		p := &directory.Projection{Protocols: []string{"a2a"}, Status: directory.StatusActive}
+		p.Capabilities = []directory.Capability{{Name: fmt.Sprintf("c%d", i%10), Type: "tool", Tags: []string{fmt.Sprintf("t%d", i%1000)}}}
 		name := fmt.Sprintf("a%05d", i)
 		if i >= n-50 {
 			name = "zz" + name // bunched at the end
 		}
-		x.Put(&Entry{RID: NewRID(int64(i), [10]byte{}), Agent: name, Created: i + 1, Packed: Pack(Document{}, p), ExpiresAt: 1 << 60})
+		x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: name, Created: i + 1, Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1 << 60})
 	}
 	for name, c := range map[string]struct {
 		q     Query
@@ -241,7 +243,7 @@ func TestFindLooksAtFew(t *testing.T) {
 		"a common prefix":            {Query{Agent: []Pattern{{"a", true}}}, fieldAll, n, n},
 		"a prefix and a tag":         {Query{Agent: []Pattern{{"a0000", true}}, Tag: []string{"t7"}}, fieldTag, 20, 20},
 		"a status nobody has":        {Query{Status: []string{"testing"}}, fieldStatus, 0, 0},
-		"the status nearly all have": {Query{Status: []string{statusActive}}, fieldAll, n, n},
+		"the status nearly all have": {Query{Status: []string{directory.StatusActive}}, fieldAll, n, n},
 	} {
 		t.Run(name, func(t *testing.T) {
 			along, _, _, most := x.plan(&c.q)

@@ -1,0 +1,77 @@
+package index
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// However large the documents are that are replaced, what is kept of them for those who
+// watch is bounded, and who is too far behind is told so.
+//
+// Requirement: FORM-005
+func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
+	l := newChangeLog()
+	l.keep()
+	begin := l.position()
+	entry := func(size int) *directory.Entry {
+		return &directory.Entry{Document: directory.LoadDocument(directory.KindAD, []byte(strings.Repeat("a", size)))}
+	}
+
+	for range logSize + 10 {
+		l.append(change{new: entry(10)}) // which takes nothing from the log
+	}
+	if l.weight != 0 || l.holds(begin) || !l.holds(begin+10) {
+		t.Errorf("%d bytes weigh %d additions, from %d", l.weight, logSize, l.first-begin)
+	}
+
+	large := entry(directory.MaxDocument)
+	for range 2 * logSize {
+		l.append(change{old: large, new: large})
+	}
+	sum := 0
+	for i := range l.ring {
+		sum += l.ring[i].weight()
+	}
+	kept := int(l.next - l.first)
+	if sum != l.weight || sum > logBytes || sum < logBytes/2 || kept != sum/(&change{old: large}).weight() {
+		t.Errorf("%d changes of %d bytes are kept, said to be %d", kept, sum, l.weight)
+	}
+
+	var buf [8]change
+	if _, there := l.read(buf[:], l.first-1, l.next); there {
+		t.Error("what is forgotten is read")
+	}
+	if n, there := l.read(buf[:], l.first, l.next); n != len(buf) || !there || buf[0].old != large {
+		t.Errorf("%d of what is kept are read", n)
+	}
+}
+
+// Each refresh is held against what was before while somebody watches, as discovery does
+// for good: no document is awakened for it.
+func TestARefreshAwakesNoDocument(t *testing.T) {
+	d := directory.LoadDocument(directory.KindAD, []byte(`{"base":"https://a.example","description":"`+strings.Repeat("An agent. ", 100)+`"}`))
+	projection, err := directory.Reproject("agent", d)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	before := &directory.Entry{Agent: "agent", Document: d, Packed: directory.Pack(d, projection)}
+	before.Rest()
+
+	after, again, other := *before, *before, *before
+	after.ExpiresAt++
+	again.Document = d // says the same, and is not at rest
+	other.Document = directory.LoadDocument(directory.KindAD, []byte(`{"base":"https://b.example"}`))
+	if n := testing.AllocsPerRun(10, func() {
+		if !alike(before, &after) {
+			t.Error("a refresh is a change of what is watched")
+		}
+	}); n > 0 {
+		t.Errorf("a refresh takes %.0f allocations", n)
+	}
+	if !alike(before, &again) || alike(before, &other) {
+		t.Error("documents are told apart by their form")
+	}
+}

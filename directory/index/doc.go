@@ -1,0 +1,22 @@
+// Package index holds registrations in memory, answers lookups from them, and reports
+// how the answers change. It does no I/O.
+//
+// A node answers from a [View]: its own domain's [Index] and one for each other
+// origin. [ParseQuery] reads a lookup. [View.Lookup] answers it in an order that is the
+// same on every member, and shows only registrations that are alive by their origin's
+// clock ([directory.Clock]). [View.Watch] reports how such an answer changes:
+//
+//	w := view.Watch(query, viewer, token)   // token: a [ResumeToken], or zero to begin anew
+//	events, err := w.Next(ctx)              // added, updated, removed
+//
+// # Files
+//
+//	index, load, entries      one origin's registrations
+//	postings, sorted, mask    the filters' texts, and the entries that have each
+//	find                      the cheapest way to the entries that match a query
+//	expiry                    the next deadline, while the view is watched
+//	view, cursor              all origins in one order; pages of it
+//	query, parse_query, requirements
+//	                          a lookup's filters
+//	watch, walk, changelog    changes of an answer
+package index

@@ -1,0 +1,49 @@
+package index
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Requirements is what AIDIP's clients filter by (cui 4.3). It is asked of an agent as
+// a whole, and not of one single capability as a lookup's filters are. All texts
+// are in NFC.
+type Requirements struct {
+	Capabilities []string // all of them Listed
+	Tags         []string // all of them the agent's own, or of some capability
+	Languages    []string // all of them supported, or none told (AI-028)
+}
+
+// Unmet returns which part of the need e does not meet: capabilities, tags,
+// languages, or "".
+func (n *Requirements) Unmet(e *directory.Entry) string {
+	p := e.Projection()
+	if p == nil {
+		p = &directory.Projection{}
+	}
+	return n.unmet(e.Document, p)
+}
+
+func (n *Requirements) unmet(d directory.Document, p *directory.Projection) string {
+	if len(n.Capabilities) > 0 && !hasAll(n.Capabilities, directory.ListedCapabilities(d, p)) {
+		return "capabilities"
+	}
+	for _, t := range n.Tags {
+		asked := []string{t}
+		if !hasAll(asked, p.Tags) && !slices.ContainsFunc(p.Capabilities, func(c directory.Capability) bool { return hasAll(asked, c.Tags) }) {
+			return "tags"
+		}
+	}
+	if len(p.Languages) > 0 && slices.ContainsFunc(n.Languages, func(asked string) bool { return !speaks(p, asked) }) {
+		return "languages"
+	}
+	return ""
+}
+
+// speaks reports whether an agent lists a language. Its case means nothing (RFC 5646,
+// 2.1.1).
+func speaks(p *directory.Projection, tag string) bool {
+	return slices.ContainsFunc(p.Languages, func(listed string) bool { return strings.EqualFold(listed, tag) })
+}
