@@ -24,7 +24,7 @@ func TestAClientOfAllNodesLosesNothingWithOne(t *testing.T) {
 		for _, n := range nodes {
 			addresses = append(addresses, n.URL())
 		}
-		c, err := apiclient.New(apiclient.Config{Addresses: addresses, HTTP: m.HTTP(nodes[0], "/agent/ada"), Attempts: 30})
+		c, err := apiclient.New(apiclient.Config{Addresses: addresses, HTTP: nodes[0].HTTP("/agent/ada"), Attempts: 30})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,15 +46,15 @@ func TestAClientOfAllNodesLosesNothingWithOne(t *testing.T) {
 		for i := range rounds {
 			switch i {
 			case rounds / 3:
-				m.Kill(nodeAt(nodes, c.Address()))
+				nodeAt(nodes, c.Address()).Kill()
 			case rounds / 2:
 				for _, n := range nodes {
 					if !n.Lives() {
-						m.Restart(n)
+						n.Restart()
 					}
 				}
 			case rounds * 2 / 3:
-				m.Kill(m.Leader("alpha.test"))
+				m.Domain("alpha.test").Leader().Kill()
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			name := fmt.Sprint("agent-", i)

@@ -30,14 +30,14 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 		m.Eventually(time.Second, "it is seen", func() error { return m.Seen(seen) })
 		first := fingerprintAt(t, m, "beta.test")
 
-		m.AddCA("alpha.test")
+		m.Domain("alpha.test").AddCA()
 		m.Eventually(10*time.Minute, "beta.test believes both CAs", func() error { return fingerprintIsNot(t, m, "beta.test", first) })
 		both := fingerprintAt(t, m, "beta.test")
-		m.UseCA("alpha.test")
+		m.Domain("alpha.test").UseCA()
 		m.Sleep(10 * time.Minute)
 		between := m.Register("alpha.test", "between", 86400)
 		m.Eventually(5*time.Second, "what the new CA's nodes say is taken", func() error { return m.Seen(between) })
-		m.DropCA("alpha.test")
+		m.Domain("alpha.test").DropCA()
 		m.Eventually(10*time.Minute, "beta.test believes the new CA alone", func() error { return fingerprintIsNot(t, m, "beta.test", both) })
 		after := m.Register("alpha.test", "after", 86400)
 		m.Eventually(5*time.Second, "the domains are peers as before", func() error { return m.Seen(seen, between, after) })
@@ -63,7 +63,7 @@ func peersAt(t *testing.T, m *mesh.Mesh, domain string) []apiclient.Peer {
 	n := m.Domain(domain).Nodes[0]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	peers, _, err := apiclient.NewDirect(n.URL(), m.HTTP(n, "/ops/operator")).Peers(ctx)
+	peers, _, err := apiclient.NewDirect(n.URL(), n.HTTP("/ops/operator")).Peers(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestABundleIsServed(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
-		resp, err := m.HTTP(n, "").Get(n.URL() + api.BundlePath)
+		resp, err := n.HTTP("").Get(n.URL() + api.BundlePath)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -98,7 +98,7 @@ func TestCallersShowTokens(t *testing.T) {
 		w, err := trust.OpenWorkload(i.file("wit"), i.file("wit.key"))
 		i.must(err)
 		client := func(n *mesh.Node, show func(http.RoundTripper) http.RoundTripper) *apiclient.Client {
-			return apiclient.NewDirect(n.URL(), &http.Client{Transport: show(m.HTTP(n, "").Transport)})
+			return apiclient.NewDirect(n.URL(), &http.Client{Transport: show(n.HTTP("").Transport)})
 		}
 		workload := func(prove apiclient.WorkloadToken) func(http.RoundTripper) http.RoundTripper {
 			return func(next http.RoundTripper) http.RoundTripper { return apiclient.ShowWorkload(next, prove) }

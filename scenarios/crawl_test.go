@@ -50,7 +50,7 @@ func TestAnOriginIsFollowed(t *testing.T) {
 		m.Eventually(time.Minute, "the domain has "+strings.Join(want, ", "), func() error {
 			agents = map[string]map[string]any{}
 			var names []string
-			got := exchangeOf(t, m.HTTP(n, "/client/reader"), n.URL(), "GET", "/ad/l", "")
+			got := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), "GET", "/ad/l", "")
 			if got.status != 200 {
 				return fmt.Errorf("status %d", got.status)
 			}
@@ -78,9 +78,9 @@ func TestAnOriginIsFollowed(t *testing.T) {
 		t.Error("the trail does not tell who registered what was crawled")
 	}
 
-	m.Kill(n)
+	n.Kill()
 	listed = strings.Join([]string{agent("stays", ``), strings.Replace(agent("changes", ``), `"D"`, `"E"`, 1), agent("comes", ``)}, ",")
-	m.Restart(n)
+	n.Restart()
 	after := see("changes E", "comes D", "stays D")
 	if before["stays@"+host]["href"] != after["stays@"+host]["href"] {
 		t.Error("what stayed was registered anew")

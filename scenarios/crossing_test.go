@@ -68,7 +68,7 @@ func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
 			proof, err = m.Proof(gamma, a)
 			return err
 		})
-		m.KillDomain("alpha.test")
+		m.Domain("alpha.test").Kill()
 		check := func(d *mesh.Domain, at time.Time, code int) {
 			t.Helper()
 			report, err := trust.Verify(proof, trust.VerifyOptions{Bundle: d.Bundle(), At: at})

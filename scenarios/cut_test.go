@@ -29,9 +29,9 @@ func TestARemovedAgentStaysRemoved(t *testing.T) {
 		took := m.Eventually(2*time.Minute, "beta.test has heard of the removal", func() error { return m.Gone(removed) })
 		t.Logf("heard of %v after the heal", took)
 		for _, n := range m.Living() {
-			m.Kill(n)
+			n.Kill()
 			m.Sleep(time.Minute)
-			m.Restart(n)
+			n.Restart()
 			m.Sleep(10 * time.Minute)
 			if err := m.Gone(removed); err != nil {
 				t.Errorf("after %s restarted: %v", n.Name, err)

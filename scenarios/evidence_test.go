@@ -75,7 +75,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					took := m.Eventually(rounds, "all have frozen it", func() error { return m.Frozen("alpha.test") })
 					t.Logf("frozen by all after %v", took)
 					for _, n := range m.Living() {
-						evidence := m.Evidence(n, "alpha.test")
+						evidence := n.Evidence("alpha.test")
 						report, err := trust.Verify(evidence, trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()})
 						if trust.ExitCode(err) != 11 {
 							t.Errorf("%s: exit code %d: %v\n%v", n.Name, trust.ExitCode(err), err, report)
@@ -90,8 +90,8 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 							t.Errorf("%s marks as disputed: %+v, %+v, %v", n.Name, shown[a.RID], shown[b.RID], err)
 						}
 					}
-					m.Kill(m.Domain("delta.test").Nodes[0])
-					m.Restart(m.Domain("delta.test").Nodes[0])
+					m.Domain("delta.test").Nodes[0].Kill()
+					m.Domain("delta.test").Nodes[0].Restart()
 					m.Eventually(time.Minute, "after a restart it is frozen", func() error { return m.Frozen("alpha.test") })
 					if err := m.Release("alpha.test"); err == nil || !strings.Contains(err.Error(), "convicts alpha.test still") {
 						t.Errorf("it is released while its key holds: %v", err)

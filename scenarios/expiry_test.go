@@ -17,10 +17,10 @@ func TestExpiryScript(t *testing.T) {
 		n := m.Domains[0].Nodes[0]
 		clients := map[string]*http.Client{}
 		for _, who := range []string{"ada", "bob", "eve"} {
-			clients[who] = m.HTTP(n, "/agent/"+who)
+			clients[who] = n.HTTP("/agent/" + who)
 		}
-		clients["commissioner"] = m.HTTP(n, "/tool/commissioner")
-		clients["anonymous"] = m.HTTP(n, "")
+		clients["commissioner"] = n.HTTP("/tool/commissioner")
+		clients["anonymous"] = n.HTTP("")
 		runScript(t, "../api/testdata/jimenez-4.4-expiry.txt", scriptEnv{
 			URL: n.URL(), Domain: m.Domains[0].Name, Wait: time.Sleep,
 			Client: func(who string) *http.Client { return clients[who] },

@@ -35,11 +35,11 @@ func TestForeignRecordsAreInNoLog(t *testing.T) {
 			t.Error("the log of beta.test changed")
 		}
 		t.Logf("%d foreign registrations, and not a byte more in the log", len(agents))
-		m.Kill(beta)
+		beta.Kill()
 		if err := os.RemoveAll(filepath.Join(beta.Data(), "federation")); err != nil {
 			t.Fatal(err)
 		}
-		m.Restart(beta)
+		beta.Restart()
 		m.Eventually(2*time.Minute, "beta.test has them again", func() error { return m.Seen(agents...) })
 	})
 }

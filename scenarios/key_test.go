@@ -20,11 +20,11 @@ func TestNewSigningKeysLoseNothing(t *testing.T) {
 		renew := func(what string, nodes ...*mesh.Node) {
 			t.Helper()
 			for _, n := range nodes {
-				m.Kill(n)
-				m.LoseKey(n)
+				n.Kill()
+				n.LoseKey()
 			}
 			for _, n := range nodes {
-				m.Restart(n)
+				n.Restart()
 			}
 			m.Eventually(time.Minute, "the nodes are ready with new keys", func() error {
 				for _, n := range nodes {

@@ -53,7 +53,7 @@ var unfinished = map[string]excess{
 	"scenarios":           {testLines: true},
 	"scenarios/attacks":   {testLines: true},
 	"scenarios/load":      {cycle: 16, lines: true, testLines: true},
-	"scenarios/mesh":      {methods: 79, lines: true, testLines: true},
+	"scenarios/mesh":      {lines: true, testLines: true},
 	"scenarios/quality":   {lines: true, testLines: true},
 	"trust":               {files: 32, cycle: 18, lines: true, testLines: true},
 	"trust/audit":         {lines: true, testLines: true},

@@ -24,16 +24,16 @@ func TestALeaderDiesAndNothingIsLost(t *testing.T) {
 				acknowledged = append(acknowledged, registerUntil(m, round, stop)...)
 			}()
 			time.Sleep(time.Second)
-			leader := m.Leader("alpha.test")
-			m.Kill(leader)
+			leader := m.Domain("alpha.test").Leader()
+			leader.Kill()
 			time.Sleep(10 * time.Second)
 			close(stop)
 			<-done
-			next := m.Leader("alpha.test")
+			next := m.Domain("alpha.test").Leader()
 			if next == leader {
 				t.Fatalf("%s leads after it was killed", leader.Name)
 			}
-			m.Restart(leader)
+			leader.Restart()
 			m.Eventually(time.Minute, leader.Name+" is back and has everything", func() error { return m.Seen(acknowledged...) })
 		}
 		if len(acknowledged) < 30 {

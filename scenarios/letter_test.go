@@ -23,7 +23,7 @@ import (
 type asker func(method, target string) *answer
 
 func askAt(t *testing.T, m *mesh.Mesh, n *mesh.Node, who string) asker {
-	client := m.HTTP(n, who)
+	client := n.HTTP(who)
 	return func(method, target string) *answer {
 		t.Helper()
 		return exchangeOf(t, client, n.URL(), method, target, "")

@@ -20,7 +20,7 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 		short, long := m.Register("alpha.test", "short", 60), m.Register("beta.test", "long", 600)
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(short, long) })
 		peer, refreshes, began := m.Domain("beta.test").Nodes[0], full(60, 10), time.Now()
-		before := m.Received(peer, "alpha.test")["applied"]
+		before := peer.Received("alpha.test")["applied"]
 		for i := range refreshes {
 			m.Refresh(short)
 			if i%10 == 0 {
@@ -34,7 +34,7 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 			}
 		}
 		// Each page is of the one agent: what it costs in a lifetime costs a million in a day.
-		pages := m.Received(peer, "alpha.test")["applied"] - before
+		pages := peer.Received("alpha.test")["applied"] - before
 		perSecond := float64(pages) / (time.Since(began).Seconds() / 60) * 1e6 / 86400
 		t.Logf("%d pages of %d refreshes; of a million that live for a day and are refreshed each half, %.1f digests a second", pages, refreshes, perSecond)
 		if pages == 0 || perSecond > 50 {
@@ -67,7 +67,7 @@ func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 		first, second := m.Register("alpha.test", "first", 120), m.Register("alpha.test", "second", 300)
 		other := m.Register("beta.test", "other", 3600)
 		m.Eventually(time.Second, "all are seen everywhere", func() error { return m.Seen(first, second, other) })
-		m.KillDomain("alpha.test")
+		m.Domain("alpha.test").Kill()
 		m.Abandon(first)
 		m.Abandon(second)
 
@@ -89,7 +89,7 @@ func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 		}
 
 		for _, n := range m.Domain("alpha.test").Nodes {
-			m.Restart(n)
+			n.Restart()
 		}
 		m.Sleep(10 * time.Minute)
 		if err := m.Gone(first, second); err != nil {
@@ -111,9 +111,9 @@ func TestARestartedNodeAnswersAlone(t *testing.T) {
 		soon, late := m.Register("alpha.test", "soon", 120), m.Register("gamma.test", "late", 3600)
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(soon, late) })
 		n := m.Domain("beta.test").Nodes[0]
-		m.Kill(n)
+		n.Kill()
 		m.Isolate(n)
-		m.Restart(n)
+		n.Restart()
 		m.Eventually(time.Minute, n.Name+" is ready", n.Ready)
 		if all, err := m.Lookup(n); err != nil {
 			t.Error(err)

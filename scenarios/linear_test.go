@@ -31,7 +31,7 @@ func TestAReadThatAsksForItIsNeverStale(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		for _, f := range rng.Perm(len(faults))[:full(len(faults), 2)] {
 			time.Sleep(time.Second)
-			leader := m.Leader("alpha.test")
+			leader := m.Domain("alpha.test").Leader()
 			before, _ := h.answers()
 			end := faults[f].begin(m, leader)
 			time.Sleep(2*time.Second + time.Duration(rng.Int64N(int64(4*time.Second))))
@@ -59,13 +59,13 @@ var faults = []struct {
 	}},
 	{"not heard", func(m *mesh.Mesh, leader *mesh.Node) func() {
 		for _, o := range leader.Others() {
-			m.CutOneWay(leader, o)
+			leader.CutOneWay(o)
 		}
 		return m.Heal
 	}},
 	{"deaf", func(m *mesh.Mesh, leader *mesh.Node) func() {
 		for _, o := range leader.Others() {
-			m.CutOneWay(o, leader)
+			o.CutOneWay(leader)
 		}
 		return m.Heal
 	}},
@@ -74,8 +74,8 @@ var faults = []struct {
 		return func() { m.Thaw(leader) }
 	}},
 	{"killed", func(m *mesh.Mesh, leader *mesh.Node) func() {
-		m.Kill(leader)
-		return func() { m.Restart(leader) }
+		leader.Kill()
+		return func() { leader.Restart() }
 	}},
 }
 
@@ -86,7 +86,7 @@ func (h *history) start(t *testing.T, m *mesh.Mesh, seed uint64, consistency str
 	done := make(chan struct{})
 	var clients sync.WaitGroup
 	for i, n := range m.Domain("alpha.test").Nodes {
-		node := apiclient.NewDirect(n.URL(), m.HTTP(n, "/agent/ada"))
+		node := apiclient.NewDirect(n.URL(), n.HTTP("/agent/ada"))
 		for j := range 3 {
 			c := &linearClient{
 				history: h, id: i*3 + j, node: node, names: []string{"one", "two", "three"}, consistency: consistency,
@@ -110,9 +110,9 @@ func TestALeaderThatIsCutOffRefusesLinearizableReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Link: wan})
 		h := newHistory()
-		leader := m.Leader("alpha.test")
+		leader := m.Domain("alpha.test").Leader()
 		at := func(n *mesh.Node, consistency string) *linearClient {
-			return &linearClient{history: h, node: apiclient.NewDirect(n.URL(), m.HTTP(n, "/agent/ada")), consistency: consistency, timeout: 8 * time.Second, rng: rand.New(rand.NewPCG(1, 1))}
+			return &linearClient{history: h, node: apiclient.NewDirect(n.URL(), n.HTTP("/agent/ada")), consistency: consistency, timeout: 8 * time.Second, rng: rand.New(rand.NewPCG(1, 1))}
 		}
 		at(leader, "").register(t, "weather", "old")
 		m.Isolate(leader)
@@ -147,8 +147,8 @@ func TestALeaderThatIsCutOffRefusesLinearizableReads(t *testing.T) {
 func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Link: wan})
-		leader := m.Leader("alpha.test")
-		client := func(n *mesh.Node) *apiclient.Client { return apiclient.NewDirect(n.URL(), m.HTTP(n, "/agent/ada")) }
+		leader := m.Domain("alpha.test").Leader()
+		client := func(n *mesh.Node) *apiclient.Client { return apiclient.NewDirect(n.URL(), n.HTTP("/agent/ada")) }
 		document := []byte(`{"base":"https://agents.example/weather"}`)
 		register := func(n *mesh.Node) (*apiclient.Registered, error) {
 			return client(n).Register(t.Context(), "weather", document, apiclient.RegisterOptions{Lifetime: time.Hour})
@@ -165,7 +165,7 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 				_, err := client(leader).Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
 				return err
 			})
-			leader = m.Leader("alpha.test")
+			leader = m.Domain("alpha.test").Leader()
 			m.Isolate(leader)
 			_, err = register(leader)
 		}
@@ -205,8 +205,8 @@ func TestReadYourWritesInAnotherDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Link: wan})
 		home, abroad := m.Domain("alpha.test").Nodes[0], m.Domain("beta.test").Nodes[0]
-		writer := apiclient.NewDirect(home.URL(), m.HTTP(home, "/agent/ada"))
-		reader := apiclient.NewDirect(abroad.URL(), m.HTTP(abroad, "/client/reader"))
+		writer := apiclient.NewDirect(home.URL(), home.HTTP("/agent/ada"))
+		reader := apiclient.NewDirect(abroad.URL(), abroad.HTTP("/client/reader"))
 		for i := range 20 {
 			name := fmt.Sprint("agent-", i)
 			out, err := writer.Register(t.Context(), name, []byte(`{"base":"https://agents.example/"}`), apiclient.RegisterOptions{Lifetime: 10 * time.Minute})

@@ -62,7 +62,7 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3})
 		nodes := &roundRobin{}
 		for _, n := range m.Domains[0].Nodes {
-			nodes.nodes = append(nodes.nodes, m.HTTP(n, "/agent/ada").Transport)
+			nodes.nodes = append(nodes.nodes, n.HTTP("/agent/ada").Transport)
 			nodes.hosts = append(nodes.hosts, n.URL()[len("https://"):])
 		}
 		transport := &mcp.StreamableClientTransport{

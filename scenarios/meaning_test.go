@@ -87,7 +87,7 @@ func TestANodeRanksByMeaning(t *testing.T) {
 		t.Cleanup(s.Close)
 		c.Discovery.Embeddings = node.Embeddings{URL: s.URL, Model: fmt.Sprint("toy-", i+1)}
 	}})
-	ada := apiclient.NewDirect(m.Domains[0].Nodes[0].URL(), m.HTTP(m.Domains[0].Nodes[0], "/agent/ada"))
+	ada := apiclient.NewDirect(m.Domains[0].Nodes[0].URL(), m.Domains[0].Nodes[0].HTTP("/agent/ada"))
 	for name, says := range map[string]string{"polyglot": "An interpreter for any occasion.", "cashier": "Sends each bill on time."} {
 		doc := fmt.Sprintf(`{"id":%q,"name":%q,"description":%q,"bindings":[{"protocol":"https","endpoint":"https://a.example/"}]}`, name, name, says)
 		if _, err := ada.Register(t.Context(), name, []byte(doc), apiclient.RegisterOptions{Kind: "profile"}); err != nil {
@@ -97,7 +97,7 @@ func TestANodeRanksByMeaning(t *testing.T) {
 	ask := func(d int, query string) (a meant) {
 		t.Helper()
 		n := m.Domains[d].Nodes[0]
-		got := exchangeOf(t, m.HTTP(n, "/client/reader"), n.URL(), http.MethodPost, "/discovery/query", fmt.Sprintf(`{"query":%q}`, query))
+		got := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), http.MethodPost, "/discovery/query", fmt.Sprintf(`{"query":%q}`, query))
 		if err := json.Unmarshal(got.body, &a); err != nil || got.status != http.StatusOK {
 			t.Fatalf("%d: %s: %v", got.status, got.body, err)
 		}

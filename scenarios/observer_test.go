@@ -260,7 +260,7 @@ func (o *observer) ask(as, method, path, body string) (int, http.Header, []byte)
 	if path == "/mcp" {
 		req.Header.Set("Accept", "application/json, text/event-stream")
 	}
-	resp, err := o.m.HTTP(o.node, as).Do(req)
+	resp, err := o.node.HTTP(as).Do(req)
 	if err != nil {
 		o.Fatalf("%s %s: %v", method, path, err)
 	}

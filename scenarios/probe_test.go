@@ -44,7 +44,7 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 	}})
 	n := m.Domain("alpha.test").Nodes[0]
 	register := func(name, base, skill string, lt int) map[string]any {
-		return exchangeOf(t, m.HTTP(n, "/agent/ada"), n.URL(), "POST", fmt.Sprintf("/ad/r?agent=%s&lt=%d", name, lt),
+		return exchangeOf(t, n.HTTP("/agent/ada"), n.URL(), "POST", fmt.Sprintf("/ad/r?agent=%s&lt=%d", name, lt),
 			`{"base":"`+base+`","protocols":["a2a"],"capabilities":[{"name":"`+skill+`","type":"skill"}]}`).want(t, 201)
 	}
 	register("honest", s.URL+"/honest", "hello", 60)
@@ -54,7 +54,7 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 	want := map[string]string{"honest": "verified", "boastful": "mismatch capabilities", "silent": "unreachable nothing", "inward": "unreachable address"}
 	revisions := map[string]any{}
 	see := func(n *mesh.Node) error {
-		got := exchangeOf(t, m.HTTP(n, "/client/reader"), n.URL(), "GET", "/ad/l", "")
+		got := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), "GET", "/ad/l", "")
 		if got.status != 200 {
 			return fmt.Errorf("status %d", got.status)
 		}
@@ -88,8 +88,8 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 	if n := asked.Load(); n > 3 {
 		t.Errorf("the two that are at one place were asked %d times", n)
 	}
-	leader := m.Leader("alpha.test")
-	m.Kill(leader)
+	leader := m.Domain("alpha.test").Leader()
+	leader.Kill()
 	for _, n := range m.Living() {
 		m.Eventually(time.Minute, "it is shown under another leader", func() error { return see(n) })
 	}
@@ -98,7 +98,7 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 	}
 	n = m.Living()[0]
 	ends := func() time.Time {
-		body := exchangeOf(t, m.HTTP(n, "/client/reader"), n.URL(), "GET", "/ad/l?agent=honest", "").want(t, 200)
+		body := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), "GET", "/ad/l?agent=honest", "").want(t, 200)
 		at, err := time.Parse(time.RFC3339, body["agents"].([]any)[0].(map[string]any)["provenance"].(map[string]any)["expires_at"].(string))
 		if err != nil {
 			t.Fatal(err)

@@ -15,35 +15,35 @@ import (
 
 // rekeyings are what may happen to the keys of a domain's node.
 var rekeyings = map[string]func(m *mesh.Mesh, n *mesh.Node){
-	"an SVID is renewed":    func(m *mesh.Mesh, n *mesh.Node) { m.Renew(n.Domain.Name) },
-	"a key is rotated":      func(m *mesh.Mesh, n *mesh.Node) { m.RotateKey(n) },
+	"an SVID is renewed":    func(m *mesh.Mesh, n *mesh.Node) { m.Domain(n.Domain.Name).Renew() },
+	"a key is rotated":      func(m *mesh.Mesh, n *mesh.Node) { n.RotateKey() },
 	"a key is revoked":      revokeKey,
 	"the CA is rotated":     rotateCA,
-	"a key is lost":         func(m *mesh.Mesh, n *mesh.Node) { m.Kill(n); m.LoseKey(n); m.Restart(n) },
-	"the leader hands over": func(m *mesh.Mesh, n *mesh.Node) { m.Restart(killed(m, m.Leader(n.Domain.Name))) },
+	"a key is lost":         func(m *mesh.Mesh, n *mesh.Node) { n.Kill(); n.LoseKey(); n.Restart() },
+	"the leader hands over": func(m *mesh.Mesh, n *mesh.Node) { killed(m, m.Domain(n.Domain.Name).Leader()).Restart() },
 }
 
 // rotateCA gives a domain another CA, as an operator does: both are believed while
 // the nodes' SVIDs change.
 func rotateCA(m *mesh.Mesh, n *mesh.Node) {
 	name := n.Domain.Name
-	m.AddCA(name)
+	m.Domain(name).AddCA()
 	time.Sleep(10 * time.Minute) // until everybody's bundle has both
-	m.UseCA(name)
+	m.Domain(name).UseCA()
 	time.Sleep(time.Minute)
-	m.DropCA(name)
+	m.Domain(name).DropCA()
 }
 
 // revokeKey takes back the key by which a node signs now, which it may just have got.
 func revokeKey(m *mesh.Mesh, n *mesh.Node) {
 	id := ""
 	m.Eventually(time.Minute, n.Name+" has a key", func() error {
-		if id = m.KeyOf(n); id == "" {
+		if id = n.Key(); id == "" {
 			return errors.New("none is listed")
 		}
 		return nil
 	})
-	m.RevokeKey(n, id)
+	n.RevokeKey(id)
 }
 
 // Whatever happens to a domain's keys while agents come and are refreshed all the
@@ -82,7 +82,7 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 			t.Error(err)
 		}
 		for _, n := range m.Domain("beta.test").Nodes {
-			got := m.Received(n, "alpha.test")
+			got := n.Received("alpha.test")
 			t.Logf("%s has received %v", n.Name, got)
 			for code := range got {
 				if !slices.Contains([]string{"applied", "old", "gap", "key_unknown", "key_revoked", "rate"}, code) {
@@ -105,7 +105,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 		everywhere := func(lists bool, of *mesh.Node, ids ...string) error {
 			for _, n := range beta {
 				for _, id := range ids {
-					if m.Lists(n, of, id) != lists {
+					if n.Lists(of, id) != lists {
 						return fmt.Errorf("that %s lists %s is not %v", n.Name, id, lists)
 					}
 				}
@@ -116,9 +116,9 @@ func TestRotatedKeysOverlap(t *testing.T) {
 		defer told.stop()
 		var old []string
 		for _, n := range alpha {
-			was := m.KeyOf(n)
-			m.RotateKey(n)
-			now := m.KeyOf(n)
+			was := n.Key()
+			n.RotateKey()
+			now := n.Key()
 			if now == was {
 				t.Fatalf("%s has the key that it had", n.Name)
 			}
@@ -134,7 +134,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 		for _, n := range beta {
 			// A message may come before any node that can be asked within a second has heard
 			// of its key. It is refused then, and what it announced comes by another.
-			if got := m.Received(n, "alpha.test"); got["key_unknown"] > uint64(len(alpha)) || got["key_revoked"]+got["signature"] > 0 {
+			if got := n.Received("alpha.test"); got["key_unknown"] > uint64(len(alpha)) || got["key_revoked"]+got["signature"] > 0 {
 				t.Errorf("%s has refused what rotated keys signed: %v", n.Name, got)
 			}
 		}

@@ -19,7 +19,7 @@ func TestConnectionsOutliveNoSVID(t *testing.T) {
 		for round := range 6 {
 			m.Sleep(4 * time.Minute)
 			for _, d := range m.Domains {
-				m.Renew(d.Name)
+				m.Domain(d.Name).Renew()
 			}
 			agent := m.Register("alpha.test", "agent-"+string(rune('a'+round)), 86400)
 			// At worst its long poll died with a connection: that is noticed when its time is over.

@@ -42,7 +42,7 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 
 		dead := m.Domain("alpha.test").Nodes[full(3, 1)-1]
 		if full(3, 1) > 1 {
-			m.Kill(dead)
+			dead.Kill()
 		}
 		m.Cut("alpha.test", "gamma.test")
 		m.Cut("beta.test", "gamma.test")
@@ -62,7 +62,7 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 		m.Sleep(5 * time.Minute)
 		m.Heal()
 		if !dead.Lives() {
-			m.Restart(dead)
+			dead.Restart()
 		}
 		m.Eventually(3*time.Minute, "who was cut off has the same", func() error { return m.Shows(gamma, "alpha.test", kept, fresh) })
 
@@ -130,16 +130,16 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 		backup := m.Backup("alpha.test")
 		late := m.Register("alpha.test", "late", 86400)
 		m.Eventually(5*time.Second, "the peer has both", func() error { return m.Shows(beta, "alpha.test", kept, late) })
-		leader := m.Leader("alpha.test")
+		leader := m.Domain("alpha.test").Leader()
 		var restoring sync.WaitGroup
 		var err error
 		restoring.Go(func() { _, err = m.Restore(backup, true) })
 		moment := time.Duration(rng.IntN(250)) * time.Millisecond
 		time.Sleep(moment)
-		m.Kill(leader)
+		leader.Kill()
 		restoring.Wait()
 		time.Sleep(30 * time.Second)
-		m.Restart(leader)
+		leader.Restart()
 		var now []*mesh.Agent
 		m.Eventually(2*time.Minute, "all of its nodes have the same, of one side or the other", func() error {
 			all := m.Shows(leader, "alpha.test", kept, late)
@@ -187,15 +187,15 @@ func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 		backup := m.Backup("alpha.test")
 		late := m.Register("alpha.test", "late", 86400)
 		m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(kept, lost, late) })
-		m.KillDomain("alpha.test")
+		m.Domain("alpha.test").Kill()
 		m.Sleep(4 * time.Minute)
 		if err := m.Seen(kept, lost, late); err != nil {
 			t.Errorf("while it is away: %v", err)
 		}
 		m.Overtaken(backup)
 		for _, n := range alpha.Nodes {
-			m.Wipe(n)
-			m.Restart(n)
+			n.Wipe()
+			n.Restart()
 		}
 		m.Eventually(time.Minute, "it begins anew", func() error {
 			for _, n := range alpha.Nodes {

@@ -30,17 +30,17 @@ func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 		}
 		traffic()
 		for _, n := range alpha.Nodes {
-			before := m.KeyOf(n)
-			m.RotateKey(n)
-			if now := m.KeyOf(n); now == before {
+			before := n.Key()
+			n.RotateKey()
+			if now := n.Key(); now == before {
 				t.Fatalf("%s signs with %s still", n.Name, now)
 			}
 			traffic()
-			stolen := m.KeyOf(n)
-			m.RevokeKey(n, stolen)
+			stolen := n.Key()
+			n.RevokeKey(stolen)
 			took := m.Eventually(5*time.Second, "every node of the peers knows that the key is revoked", func() error {
 				for _, peer := range peers {
-					if err := m.Revoked(peer, n, stolen); err != nil {
+					if err := peer.Revoked(n, stolen); err != nil {
 						return err
 					}
 				}
@@ -48,14 +48,14 @@ func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 			})
 			t.Logf("revoked at all peers after %v", took)
 			m.Eventually(5*time.Second, n.Name+" has another key", func() error {
-				if now := m.KeyOf(n); now == stolen || now == "" {
+				if now := n.Key(); now == stolen || now == "" {
 					return fmt.Errorf("it has %q", now)
 				}
 				return n.Ready()
 			})
 			traffic()
 		}
-		m.Restart(killed(m, alpha.Nodes[0]))
+		killed(m, alpha.Nodes[0]).Restart()
 		m.Eventually(time.Minute, "all is seen after a restart", func() error { return m.Seen(told...) })
 		if err := m.Frozen(); err != nil {
 			t.Error(err)
@@ -65,6 +65,6 @@ func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 
 // killed kills a node and returns it.
 func killed(m *mesh.Mesh, n *mesh.Node) *mesh.Node {
-	m.Kill(n)
+	n.Kill()
 	return n
 }

@@ -60,7 +60,7 @@ func TestSlowClientsAreEnded(t *testing.T) {
 				})
 			}
 		}
-		client := m.HTTP(n, "/client/reader")
+		client := n.HTTP("/client/reader")
 		for range 45 {
 			req, err := http.NewRequestWithContext(ctx, "GET", n.URL()+"/ad/l", nil)
 			if err != nil {
@@ -94,7 +94,7 @@ func TestSlowClientsAreEnded(t *testing.T) {
 // dribble sends what begins a request and then a byte a second, until the node ends the
 // connection, and returns after how long that was.
 func dribble(ctx context.Context, m *mesh.Mesh, n *mesh.Node, as, begins string, plain bool) time.Duration {
-	tr := m.HTTP(n, as).Transport.(*http.Transport)
+	tr := n.HTTP(as).Transport.(*http.Transport)
 	began := time.Now()
 	conn, err := tr.DialContext(ctx, "tcp", strings.TrimPrefix(n.URL(), "https://"))
 	if err != nil {
@@ -152,7 +152,7 @@ func TestASteadyBodyIsWaitedFor(t *testing.T) {
 		req.ContentLength = int64(len(body))
 		req.Header.Set("Content-Type", "application/json")
 		began := time.Now()
-		resp, err := m.HTTP(n, "/agent/ada").Do(req)
+		resp, err := n.HTTP("/agent/ada").Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func (g *shown) register(t *testing.T, m *mesh.Mesh, n *mesh.Node) {
 	}
 	_, path, _ := strings.Cut(g.Owner, "alpha.test")
 	target := fmt.Sprintf("/ad/r?agent=%s&kind=%s&lt=%d", url.QueryEscape(g.Agent), g.Kind, lt.LT)
-	got := exchangeOf(t, m.HTTP(n, path), n.URL(), "POST", target, string(g.Document))
+	got := exchangeOf(t, n.HTTP(path), n.URL(), "POST", target, string(g.Document))
 	got.want(t, 201)
 	g.rid = strings.TrimPrefix(got.header.Get("Location"), "/ad/r/")
 }
@@ -165,7 +165,7 @@ func TestEveryKindOnEverySurface(t *testing.T) {
 			g.register(t, m, home)
 		}
 		m.Eventually(time.Minute, "the peer has them all", func() error {
-			got := exchangeOf(t, m.HTTP(peer, "/client/reader"), peer.URL(), "GET", "/ad/l?origin=alpha.test", "")
+			got := exchangeOf(t, peer.HTTP("/client/reader"), peer.URL(), "GET", "/ad/l?origin=alpha.test", "")
 			if n := len(hrefs(got.want(t, 200))); n != len(all) {
 				return fmt.Errorf("it has %d of %d", n, len(all))
 			}

@@ -23,7 +23,7 @@ func TestAQuietWatchGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := m.HTTP(n, "/client/reader").Do(req)
+		resp, err := n.HTTP("/client/reader").Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

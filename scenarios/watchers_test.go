@@ -67,7 +67,7 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 		m.Eventually(2*time.Minute, "the domains have heard each other", m.Synced)
 		agree(5 * time.Second)
 
-		m.KillDomain("gamma.test")
+		m.Domain("gamma.test").Kill()
 		for _, a := range brief {
 			m.Abandon(a)
 		}
@@ -80,7 +80,7 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 				}
 			}
 		}
-		m.Restart(m.Domain("gamma.test").Nodes[0])
+		m.Domain("gamma.test").Nodes[0].Restart()
 		m.Eventually(2*time.Minute, "the domains have heard each other again", m.Synced)
 		agree(time.Minute) // its clients have to notice, too
 		for _, w := range watchers {

@@ -98,13 +98,13 @@ func (w *weather) fellOrRaise() {
 	for _, d := range w.m.Domains {
 		for _, n := range d.Nodes {
 			if !n.Lives() {
-				w.m.Restart(n)
+				n.Restart()
 				return
 			}
 			all = append(all, n)
 		}
 	}
-	w.m.Kill(all[w.rng.IntN(len(all))])
+	all[w.rng.IntN(len(all))].Kill()
 }
 
 // expire says of whoever's time is over that it will not be refreshed again.
@@ -125,7 +125,7 @@ func (w *weather) clear() {
 	for _, d := range w.m.Domains {
 		for _, n := range d.Nodes {
 			if !n.Lives() {
-				w.m.Restart(n)
+				n.Restart()
 			}
 		}
 	}

@@ -85,15 +85,15 @@ func (w *apart) live(day int) {
 		}
 		w.done(w.ended[len(w.ended)-2], w.remove)
 		w.done(w.refreshed[i], w.m.TryRefresh)
-		w.m.Renew(d.Name)
-		w.m.RotateKey(d.Nodes[w.rng.IntN(len(d.Nodes))])
+		w.m.Domain(d.Name).Renew()
+		d.Nodes[w.rng.IntN(len(d.Nodes))].RotateKey()
 	}
 	if len(w.m.Domains[0].Nodes) > 1 {
 		w.depose()
 	}
 	if day == w.days/2 {
 		for _, d := range w.m.Domains {
-			w.m.Restart(killed(w.m, d.Nodes[w.rng.IntN(len(d.Nodes))]))
+			killed(w.m, d.Nodes[w.rng.IntN(len(d.Nodes))]).Restart()
 		}
 	}
 	sleepUntil(w.m, evening)
@@ -124,16 +124,16 @@ func (w *apart) remove(a *mesh.Agent) error {
 func (w *apart) depose() {
 	before := map[string]*mesh.Node{}
 	for _, d := range w.m.Domains {
-		before[d.Name] = w.m.Leader(d.Name)
+		before[d.Name] = w.m.Domain(d.Name).Leader()
 		w.m.Isolate(before[d.Name])
 	}
 	w.m.Sleep(w.day / 10)
 	for _, n := range before {
-		w.m.Rejoin(n)
+		n.Rejoin()
 	}
 	w.m.Sleep(w.day / 10)
 	for _, d := range w.m.Domains {
-		if w.m.Leader(d.Name) != before[d.Name] {
+		if w.m.Domain(d.Name).Leader() != before[d.Name] {
 			w.changed[d.Name]++
 		}
 	}

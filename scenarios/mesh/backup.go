@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -23,32 +22,15 @@ type Backup struct {
 func (m *Mesh) Backup(name string) *Backup {
 	m.T.Helper()
 	b := &Backup{Taken: time.Now(), domain: name}
-	m.mu.Lock()
-	for _, a := range m.agents {
-		if a.Domain == name && !a.Ended {
-			b.agents = append(b.agents, a)
-		}
-	}
-	m.mu.Unlock()
+	b.agents = m.model.registered(name)
+
 	var file bytes.Buffer
-	ctx, cancel := m.request()
+	ctx, cancel := request()
 	defer cancel()
-	m.must(m.client(m.living(name), operator).SaveSnapshot(ctx, &file))
+	m.must(m.Domain(name).living().client(operator).SaveSnapshot(ctx, &file))
 	b.file = file.Bytes()
 	m.Note("a backup of %s is taken", name)
 	return b
-}
-
-// living returns the first node of a domain that runs.
-func (m *Mesh) living(name string) *Node {
-	m.T.Helper()
-	for _, n := range m.Domain(name).Nodes {
-		if n.Lives() {
-			return n
-		}
-	}
-	m.T.Fatalf("no node of %s runs", name)
-	return nil
 }
 
 // Restore restores a backup at the domain that it is of, once; an error leaves open
@@ -58,35 +40,13 @@ func (m *Mesh) Restore(b *Backup, force bool) (*apiclient.Restored, error) {
 	m.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	done, _, err := m.client(m.living(b.domain), operator).RestoreSnapshot(ctx, bytes.NewReader(b.file), int64(len(b.file)), force, "a story")
+	done, _, err := m.Domain(b.domain).living().client(operator).RestoreSnapshot(ctx, bytes.NewReader(b.file), int64(len(b.file)), force, "a story")
 	return done, m.noted(err, "%s is restored from its backup", b.domain)
 }
 
-// Overtaken says that the domain is at a backup again: what was registered after it
-// is lost, and what was removed after it may be shown at home again, and nowhere else
-// (rule P2).
-func (m *Mesh) Overtaken(b *Backup) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	kept := map[*Agent]bool{}
-	for _, a := range b.agents {
-		kept[a], a.restored = true, true
-	}
-	for _, a := range m.agents {
-		if a.Domain == b.domain && !kept[a] {
-			a.Ended = true
-		}
-	}
-}
-
-// Wipe takes the whole disk of a node that is dead; its SVID stays.
-func (m *Mesh) Wipe(n *Node) {
-	m.T.Helper()
-	n.ending.Wait()
-	m.Note("%s loses its disk", n.Name)
-	m.must(os.RemoveAll(n.cfg.Data))
-	m.must(os.Mkdir(n.cfg.Data, 0o700))
-}
+// Overtaken records that the domain is at a backup again: registrations after it are
+// lost, and those removed after it may be shown again, at home only (rule P2).
+func (m *Mesh) Overtaken(b *Backup) { m.model.restore(b.domain, b.agents) }
 
 // Shows returns nil when a node shows these agents of a domain and no others.
 func (m *Mesh) Shows(n *Node, domain string, agents ...*Agent) error {

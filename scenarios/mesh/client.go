@@ -2,16 +2,10 @@ package mesh
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/trust"
 )
 
 // The identities that stories act by, in each domain.
@@ -36,74 +30,8 @@ type Agent struct {
 }
 
 // request returns the context of one request.
-func (m *Mesh) request() (context.Context, context.CancelFunc) {
+func request() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), requestTimeout)
-}
-
-// client returns a client of one node with one of its domain's identities. Safe
-// for concurrent use.
-func (m *Mesh) client(n *Node, path string) *apiclient.Client {
-	return apiclient.NewDirect(n.URL(), m.HTTP(n, path))
-}
-
-// HTTP returns a client that speaks to one node as one of its domain's
-// identities (/agent/ada), or as nobody where path is empty. Safe for concurrent
-// use.
-func (m *Mesh) HTTP(n *Node, path string) *http.Client {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if c, ok := m.clients[n.Name+path]; ok {
-		return c
-	}
-	var source *trust.Source
-	if path != "" {
-		svid, err := n.Domain.ca.Issue(path, svidTTL, time.Now())
-		m.must(err)
-		source = trust.NewSource(svid)
-	}
-	allow := func(id spiffeid.ID) error {
-		if !trust.IsNode(id, n.Domain.td) {
-			return fmt.Errorf("%s is no node of %s", id, n.Domain.Name)
-		}
-		return nil
-	}
-	host := n.Domain.clients() // beside its nodes: no cut, no delay
-	m.Net.SetLink(host, n.host, Link{})
-	m.Net.SetLink(n.host, host, Link{})
-	tr := &http.Transport{
-		DialContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return m.Net.Dial(ctx, host, addr) },
-		TLSClientConfig:     trust.ClientTLS(source, m.bundles, allow, "h2", "http/1.1"),
-		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: requestTimeout,
-		IdleConnTimeout:     time.Minute,
-	}
-	c := &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	m.transports = append(m.transports, tr)
-	m.clients[n.Name+path] = c
-	return c
-}
-
-// write does one write at the domain: at each living node in turn until one of
-// them answers, a refusal too.
-func (m *Mesh) write(name string, do func(context.Context, *apiclient.Client) error) error {
-	err := errors.New("no node of " + name + " runs")
-	for _, n := range m.Domain(name).Nodes {
-		if !n.Lives() {
-			continue
-		}
-		err = m.writeAt(n, do)
-		var refusal *apiclient.Error
-		if err == nil || errors.As(err, &refusal) && refusal.Status < 500 {
-			return err
-		}
-	}
-	return err
-}
-
-func (m *Mesh) writeAt(n *Node, do func(context.Context, *apiclient.Client) error) error {
-	ctx, cancel := m.request()
-	defer cancel()
-	return do(ctx, m.client(n, registrant))
 }
 
 // Register registers an agent at a domain with a lifetime in seconds.
@@ -121,7 +49,7 @@ func (m *Mesh) Register(domain, name string, lifetime uint32) *Agent {
 // registered. Safe for concurrent use.
 func (m *Mesh) TryRegister(domain, name string, lifetime uint32) (*Agent, error) {
 	a := &Agent{Domain: domain, Name: name, Lifetime: lifetime}
-	return a, m.registered(a, m.write(domain, a.register))
+	return a, m.registered(a, m.Domain(domain).write(a.register))
 }
 
 // RegisterAt registers an agent at one node of a domain, and fails the test where
@@ -129,7 +57,7 @@ func (m *Mesh) TryRegister(domain, name string, lifetime uint32) (*Agent, error)
 func (m *Mesh) RegisterAt(n *Node, name string, lifetime uint32) *Agent {
 	m.T.Helper()
 	a := &Agent{Domain: n.Domain.Name, Name: name, Lifetime: lifetime}
-	m.must(m.registered(a, m.writeAt(n, a.register)))
+	m.must(m.registered(a, n.write(a.register)))
 	return a
 }
 
@@ -147,10 +75,7 @@ func (m *Mesh) registered(a *Agent, err error) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a.Until = a.deadline(0)
-	m.agents[a.RID] = a
+	m.model.add(a)
 	return nil
 }
 
@@ -173,20 +98,13 @@ func (m *Mesh) Refresh(a *Agent) {
 // TryRefresh renews an agent once; an error leaves open whether it is renewed.
 // Safe for concurrent use.
 func (m *Mesh) TryRefresh(a *Agent) error {
-	m.promise(a, time.Minute)
-	err := m.write(a.Domain, func(ctx context.Context, c *apiclient.Client) error {
+	m.model.promise(a, time.Minute)
+	err := m.Domain(a.Domain).write(func(ctx context.Context, c *apiclient.Client) error {
 		_, err := c.Refresh(ctx, a.RID, 0)
 		return err
 	})
-	m.promise(a, 0)
+	m.model.promise(a, 0)
 	return m.noted(err, "%s of %s is refreshed", a.Name, a.Domain)
-}
-
-// promise notes that a's deadline may be set by a write that is answered within d.
-func (m *Mesh) promise(a *Agent, d time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a.Until = a.deadline(d)
 }
 
 // Remove deregisters an agent.
@@ -198,7 +116,7 @@ func (m *Mesh) Remove(a *Agent) {
 // TryRemove deregisters an agent once; an error leaves open whether it is
 // registered. Safe for concurrent use.
 func (m *Mesh) TryRemove(a *Agent) error {
-	err := m.write(a.Domain, func(ctx context.Context, c *apiclient.Client) error {
+	err := m.Domain(a.Domain).write(func(ctx context.Context, c *apiclient.Client) error {
 		_, err := c.Deregister(ctx, a.RID)
 		return err
 	})
@@ -208,12 +126,8 @@ func (m *Mesh) TryRemove(a *Agent) error {
 	return m.noted(err, "%s of %s is removed", a.Name, a.Domain)
 }
 
-// Abandon says that an agent will not be refreshed again.
-func (m *Mesh) Abandon(a *Agent) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a.Ended = true
-}
+// Abandon records that an agent will not be refreshed again.
+func (m *Mesh) Abandon(a *Agent) { m.model.end(a) }
 
 // Proof fetches an agent's proof file at any node of any domain.
 func (m *Mesh) Proof(n *Node, a *Agent) ([]byte, error) {
@@ -225,9 +139,9 @@ func (m *Mesh) Proof(n *Node, a *Agent) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s does not show %s", n.Name, a.Name)
 	}
-	ctx, cancel := m.request()
+	ctx, cancel := request()
 	defer cancel()
-	r, err := m.client(n, reader).Proof(ctx, shown.Href)
+	r, err := n.client(reader).Proof(ctx, shown.Href)
 	if err != nil {
 		return nil, err
 	}

@@ -40,10 +40,10 @@ func (m *Mesh) Heal() {
 	}
 }
 
-// CutOneWay stops what one node sends to another. What the other sends arrives.
-func (m *Mesh) CutOneWay(from, to *Node) {
-	m.Note("%s doesn't reach %s", from.Name, to.Name)
-	m.Net.CutOneWay(from.host, to.host)
+// CutOneWay stops everything from this node to another. The other direction stays open.
+func (n *Node) CutOneWay(to *Node) {
+	n.env.Note("%s doesn't reach %s", n.Name, to.Name)
+	n.env.Net.CutOneWay(n.host, to.host)
 }
 
 // Others returns the other nodes of a node's domain.
@@ -56,21 +56,20 @@ func (n *Node) Others() (others []*Node) {
 	return others
 }
 
-// Rejoin ends an Isolate, as far as the node's own domain goes.
-func (m *Mesh) Rejoin(n *Node) {
-	m.Note("%s reaches its domain again", n.Name)
+// Rejoin ends an Isolate within the node's own domain.
+func (n *Node) Rejoin() {
+	n.env.Note("%s reaches its domain again", n.Name)
 	for _, other := range n.Others() {
-		m.Net.Heal(n.host, other.host)
+		n.env.Net.Heal(n.host, other.host)
 	}
 }
 
-// Freeze stops everything between a node and everybody else, clients too, as
-// when its machine is suspended: connections stay, and what is sent waits until
-// Thaw. The node's own clocks go on.
+// Freeze stops everything between a node and all others, clients too, as if
+// its machine were suspended: connections stay, and data waits until Thaw. The node's own clocks go on.
 func (m *Mesh) Freeze(n *Node) {
 	m.Note("%s is suspended", n.Name)
 	m.Isolate(n)
-	m.Net.Cut(n.host, n.Domain.clients())
+	m.Net.Cut(n.host, n.Domain.clientHost())
 }
 
 // Thaw ends a Freeze.
@@ -79,8 +78,5 @@ func (m *Mesh) Thaw(n *Node) {
 	for _, other := range m.nodes() {
 		m.Net.Heal(n.host, other.host)
 	}
-	m.Net.Heal(n.host, n.Domain.clients())
+	m.Net.Heal(n.host, n.Domain.clientHost())
 }
-
-// clients is the host that a domain's clients are on.
-func (d *Domain) clients() string { return "client." + d.Name }

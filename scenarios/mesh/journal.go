@@ -9,24 +9,22 @@ import (
 	"time"
 )
 
-// A journal is what was done in a story, step by step. Where the story fails, it prints
-// the last of it.
+// A journal lists the steps of a story. If the story fails, it prints the last of them.
 type journal struct {
 	begun time.Time
 
 	mu   sync.Mutex
 	done []string
-	gone int // how many lines are gone
+	gone int // lines dropped from the front
 }
 
-// journalMost bounds the lines that are kept: a person reads no more.
+// journalMost bounds the lines that are printed: a person reads no more.
 const journalMost = 300
 
-// Note writes into the journal. The mesh notes what its own methods do. Safe for
-// concurrent use.
-func (m *Mesh) Note(format string, args ...any) {
-	j := &m.journal
+// note appends a step. Safe for concurrent use.
+func (j *journal) note(format string, args ...any) {
 	line := fmt.Sprintf("%10.1f s  ", time.Since(j.begun).Seconds()) + fmt.Sprintf(format, args...)
+
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.done) == 2*journalMost {
@@ -36,14 +34,13 @@ func (m *Mesh) Note(format string, args ...any) {
 	j.done = append(j.done, line)
 }
 
-// noted notes what became of a step, and returns that.
-func (m *Mesh) noted(err error, format string, args ...any) error {
-	outcome := ""
+// outcome appends a step with the error that it ended with, if any.
+func (j *journal) outcome(err error, format string, args ...any) {
+	step := fmt.Sprintf(format, args...)
 	if err != nil {
-		outcome = ": " + err.Error()
+		step += ": " + err.Error()
 	}
-	m.Note("%s%s", fmt.Sprintf(format, args...), outcome)
-	return err
+	j.note("%s", step)
 }
 
 // print prints the journal of a story that has failed.
@@ -54,5 +51,5 @@ func (j *journal) print(t testing.TB) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	from := max(0, len(j.done)-journalMost)
-	t.Logf("what was done (%d steps before are not shown):\n%s", j.gone+from, strings.Join(j.done[from:], "\n"))
+	t.Logf("steps of the story (%d steps before are not shown):\n%s", j.gone+from, strings.Join(j.done[from:], "\n"))
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A failed is a test that has failed, and keeps what is printed.
+// A failed test keeps its output.
 type failed struct {
 	testing.TB
 	printed string
@@ -16,15 +16,15 @@ type failed struct {
 func (f *failed) Failed() bool                  { return true }
 func (f *failed) Logf(format string, of ...any) { f.printed = fmt.Sprintf(format, of...) }
 
-// However long a story was, the last of what was done is printed, and how much isn't.
+// The last steps of a story of any length are printed, and the number of those before.
 func TestTheJournalHasTheLastSteps(t *testing.T) {
 	for _, n := range []int{0, 1, journalMost, 2 * journalMost, 5*journalMost + 7} {
-		m := &Mesh{journal: journal{begun: time.Now()}}
+		j := &journal{begun: time.Now()}
 		for i := range n {
-			m.Note("step %d.", i)
+			j.note("step %d.", i)
 		}
 		f := &failed{TB: t}
-		m.journal.print(f)
+		j.print(f)
 		before := max(0, n-journalMost)
 		if !strings.Contains(f.printed, fmt.Sprintf("(%d steps before", before)) || strings.Count(f.printed, "step ") != n-before ||
 			n > 0 && !strings.HasSuffix(f.printed, fmt.Sprintf("step %d.", n-1)) {

@@ -16,10 +16,10 @@ type Listing map[string]apiclient.Item
 // Lookup asks one node for all agents of all domains, and judges its answer.
 // Where the node's domain has lost its leader the answer is as fresh as it is.
 func (m *Mesh) Lookup(n *Node) (Listing, error) {
-	ctx, cancel := m.request()
+	ctx, cancel := request()
 	defer cancel()
 	asked := time.Now()
-	c := m.client(n, reader)
+	c := n.client(reader)
 	all := Listing{}
 	page, err := c.Lookup(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}})
 	for ; page != nil && err == nil; page, err = c.Next(ctx, page) {
@@ -30,7 +30,7 @@ func (m *Mesh) Lookup(n *Node) (Listing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.Name, err)
 	}
-	m.judge(n, asked, all)
+	m.model.judge(m.T, n, asked, all)
 	return all, nil
 }
 
@@ -41,37 +41,6 @@ func (m *Mesh) Judge() {
 	for _, n := range m.Living() {
 		if _, err := m.Lookup(n); err != nil {
 			m.T.Error(err)
-		}
-	}
-}
-
-// judge holds a node's answer against the model.
-func (m *Mesh) judge(n *Node, asked time.Time, all Listing) {
-	m.T.Helper()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for rid, r := range all {
-		if err := whole(n, r); err != nil {
-			m.T.Errorf("%s shows %s without its provenance: %v", n.Name, r.Agent, err)
-			continue
-		}
-		expires := r.Provenance.ExpiresAt
-		a := m.agents[rid]
-		switch {
-		case !expires.After(asked):
-			m.T.Errorf("%s shows %s at %v, past its deadline of %v", n.Name, r.Agent, asked, expires)
-		case a == nil: // a registration that was not acknowledged
-		case expires.After(a.Until):
-			m.T.Errorf("%s shows %s until %v; its origin granted no more than %v", n.Name, a.Name, expires, a.Until)
-		case a.Domain != r.Provenance.Authority:
-			m.T.Errorf("%s says that %s is from %s; it is from %s", n.Name, a.Name, r.Provenance.Authority, a.Domain)
-		case m.gone[n.Name+" "+rid] && !(a.restored && a.Domain == n.Domain.Name):
-			m.T.Errorf("%s shows %s again, which had ended", n.Name, a.Name)
-		}
-	}
-	for rid, a := range m.agents {
-		if _, shown := all[rid]; a.Ended && !shown {
-			m.gone[n.Name+" "+rid] = true
 		}
 	}
 }

@@ -31,28 +31,29 @@ func TestJudge(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, want string
-		change     func(*apiclient.Item, *Agent, *Mesh)
+		change     func(*apiclient.Item, *Agent, *model)
 	}{
-		{"honest", "", func(*apiclient.Item, *Agent, *Mesh) {}},
-		{"unknown to the story", "", func(_ *apiclient.Item, _ *Agent, m *Mesh) { clear(m.agents) }},
-		{"at its deadline", "past its deadline", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.ExpiresAt = now }},
-		{"extended", "granted no more than", func(_ *apiclient.Item, a *Agent, _ *Mesh) { a.Until = now.Add(59 * time.Second) }},
-		{"of another domain", "it is from alpha.test", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.Authority = "gamma.test" }},
-		{"back from the dead", "which had ended", func(_ *apiclient.Item, a *Agent, m *Mesh) {
+		{"honest", "", func(*apiclient.Item, *Agent, *model) {}},
+		{"unknown to the story", "", func(_ *apiclient.Item, _ *Agent, m *model) { clear(m.agents) }},
+		{"at its deadline", "past its deadline", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.ExpiresAt = now }},
+		{"extended", "granted no more than", func(_ *apiclient.Item, a *Agent, _ *model) { a.Until = now.Add(59 * time.Second) }},
+		{"of another domain", "it is from alpha.test", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.Authority = "gamma.test" }},
+		{"back from the dead", "which had ended", func(_ *apiclient.Item, a *Agent, m *model) {
 			a.Ended = true
-			m.judge(beta, now, Listing{})
+			m.judge(t, beta, now, Listing{})
 		}},
-		{"without a revision", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.Revision = 0 }},
-		{"without a href", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.Href = "" }},
-		{"without a deadline", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.ExpiresAt = time.Time{} }},
-		{"unverified", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *Mesh) { r.Provenance.Verification.State = "pending" }},
+		{"without a revision", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.Revision = 0 }},
+		{"without a href", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.Href = "" }},
+		{"without a deadline", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.ExpiresAt = time.Time{} }},
+		{"unverified", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.Verification.State = "pending" }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			notes := &noted{TB: t}
 			r, a := honest(), &Agent{Domain: "alpha.test", Name: "ada", RID: "rid", Until: now.Add(time.Minute)}
-			m := &Mesh{T: notes, agents: map[string]*Agent{"rid": a}, gone: map[string]bool{}}
+			m := newModel()
+			m.agents["rid"] = a
 			tc.change(&r, a, m)
-			m.judge(beta, now, Listing{"rid": r})
+			m.judge(notes, beta, now, Listing{"rid": r})
 			switch {
 			case tc.want == "" && len(notes.errors) > 0:
 				t.Errorf("complaints: %q", notes.errors)

@@ -9,14 +9,14 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// KeyOf returns the id of the key by which a node signs, as its domain's key
-// document has it; empty where there is none.
-func (m *Mesh) KeyOf(n *Node) string {
-	m.T.Helper()
-	ctx, cancel := m.request()
+// Key returns the id of the node's signing key in its domain's key document; empty if the
+// document lists none.
+func (n *Node) Key() string {
+	n.env.T.Helper()
+	ctx, cancel := request()
 	defer cancel()
-	all, _, err := m.client(n, operator).Keys(ctx)
-	m.must(err)
+	all, _, err := n.client(operator).Keys(ctx)
+	n.env.must(err)
 	for _, k := range all.Keys {
 		if k.Node == n.source.SVID().ID.String() {
 			return k.ID
@@ -25,62 +25,62 @@ func (m *Mesh) KeyOf(n *Node) string {
 	return ""
 }
 
-// RotateKey gives a node another signing key, by its operator's command, which is
-// repeated where it isn't known whether it was done.
-func (m *Mesh) RotateKey(n *Node) {
-	m.T.Helper()
-	m.Eventually(time.Minute, n.Name+" has another key", func() error {
-		ctx, cancel := m.request()
+// RotateKey gives the node another signing key, by its operator's command. The command is
+// repeated if its outcome is unknown.
+func (n *Node) RotateKey() {
+	n.env.T.Helper()
+	n.env.Eventually(time.Minute, n.Name+" has another key", func() error {
+		ctx, cancel := request()
 		defer cancel()
-		return m.client(n, operator).RotateKey(ctx)
+		return n.client(operator).RotateKey(ctx)
 	})
 }
 
-// RevokeKey takes a key of a node's domain back, by its operator's command.
-func (m *Mesh) RevokeKey(n *Node, id string) {
-	m.T.Helper()
-	ctx, cancel := m.request()
+// RevokeKey revokes a key of the node's domain, by its operator's command.
+func (n *Node) RevokeKey(id string) {
+	n.env.T.Helper()
+	ctx, cancel := request()
 	defer cancel()
-	m.must(m.noted(m.client(n, operator).RevokeKey(ctx, id), "the key %s is revoked at %s", id, n.Name))
+	n.env.must(n.env.noted(n.client(operator).RevokeKey(ctx, id), "the key %s is revoked at %s", id, n.Name))
 }
 
-// Revoked returns nil when the key document that a node has of another node's
-// domain revokes a key.
-func (m *Mesh) Revoked(at, of *Node, id string) error {
-	m.T.Helper()
-	if doc := m.documentAt(at, of); !slices.Contains(doc.Revoked, id) {
-		return fmt.Errorf("%s has issue %d, by which %v are revoked", at.Name, doc.Seq, doc.Revoked)
+// Revoked returns nil if the key document that this node has of another node's domain
+// revokes a key.
+func (n *Node) Revoked(of *Node, id string) error {
+	n.env.T.Helper()
+	if doc := n.documentOf(of); !slices.Contains(doc.Revoked, id) {
+		return fmt.Errorf("%s has issue %d, which revokes %v", n.Name, doc.Seq, doc.Revoked)
 	}
 	return nil
 }
 
-// Lists reports whether the key document that a node has of another node's domain lists
-// a key.
-func (m *Mesh) Lists(at, of *Node, id string) bool {
-	m.T.Helper()
-	_, err := m.documentAt(at, of).Key(id)
+// Lists reports whether the key document that this node has of another node's domain
+// lists a key.
+func (n *Node) Lists(of *Node, id string) bool {
+	n.env.T.Helper()
+	_, err := n.documentOf(of).Key(id)
 	return err == nil
 }
 
-// documentAt returns the key document that a node has of another node's domain.
-func (m *Mesh) documentAt(at, of *Node) *directory.KeyDocument {
-	m.T.Helper()
-	res, err := m.asNode(of, at).Get(at.URL() + "/federation/v1/keys?origin=" + of.Domain.Name)
-	m.must(err)
+// documentOf returns the key document that this node has of another node's domain.
+func (n *Node) documentOf(of *Node) *directory.KeyDocument {
+	n.env.T.Helper()
+	res, err := of.asNode(n).Get(n.URL() + "/federation/v1/keys?origin=" + of.Domain.Name)
+	n.env.must(err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	m.must(err)
-	doc, err := directory.ParseKeyDocument(payloadOf(m, string(b)))
-	m.must(err)
+	n.env.must(err)
+	doc, err := directory.ParseKeyDocument(payloadOf(n.env, string(b)))
+	n.env.must(err)
 	return doc
 }
 
-// Received returns how many pages and heads of a domain a node has taken and refused,
+// Received counts the pages and heads of a domain that this node has applied and refused,
 // by outcome.
-func (m *Mesh) Received(at *Node, of string) map[string]uint64 {
-	m.T.Helper()
-	peers, err := m.peersOf(at)
-	m.must(err)
+func (n *Node) Received(of string) map[string]uint64 {
+	n.env.T.Helper()
+	peers, err := n.peers()
+	n.env.must(err)
 	for _, p := range peers {
 		if p.Domain == of {
 			return p.Received

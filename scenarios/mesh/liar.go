@@ -1,8 +1,6 @@
 package mesh
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -40,7 +38,14 @@ type Liar struct {
 func (m *Mesh) Corrupt(name string) *Liar {
 	m.T.Helper()
 	n := m.Domain(name).Nodes[0]
-	l := &Liar{m: m, node: n, changed: make(chan struct{}), pages: map[string][]directory.Digest{}, alone: map[string][]directory.Digest{}, docs: map[string]*directory.KeyDocument{}}
+	l := &Liar{
+		m:       m,
+		node:    n,
+		changed: make(chan struct{}),
+		pages:   map[string][]directory.Digest{},
+		alone:   map[string][]directory.Digest{},
+		docs:    map[string]*directory.KeyDocument{},
+	}
 	var err error
 	_, payload := l.truth("/federation/v1/keys?origin=" + name)
 	l.Doc, err = directory.ParseKeyDocument(payload)
@@ -49,7 +54,7 @@ func (m *Mesh) Corrupt(name string) *Liar {
 	l.Last, err = directory.ParsePage(payload)
 	m.must(err)
 
-	m.KillDomain(name)
+	m.Domain(name).Kill()
 	n.ending.Wait()
 	key, err := trust.OpenKey(n.cfg.Data)
 	m.must(err)
@@ -74,7 +79,7 @@ func (l *Liar) truth(path string) (text string, payload []byte) {
 	if asker.Domain == l.node.Domain {
 		asker = l.m.Domains[1].Nodes[0]
 	}
-	res, err := l.m.asNode(asker, l.node).Get(l.node.URL() + path)
+	res, err := asker.asNode(l.node).Get(l.node.URL() + path)
 	l.m.must(err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
@@ -82,25 +87,10 @@ func (l *Liar) truth(path string) (text string, payload []byte) {
 	if res.StatusCode != http.StatusOK {
 		l.m.T.Fatalf("%s: %s: %s", path, res.Status, b)
 	}
-	return string(b), payloadOf(l.m, string(b))
+	return string(b), payloadOf(l.m.environment, string(b))
 }
 
-// asNode returns a client that speaks to the node to as the node from would.
-func (m *Mesh) asNode(from, to *Node) *http.Client {
-	allow := func(id spiffeid.ID) error {
-		if id.TrustDomain() != to.Domain.td {
-			return errors.New("another domain answers")
-		}
-		return nil
-	}
-	return &http.Client{Timeout: requestTimeout, Transport: &http.Transport{
-		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return m.Net.Dial(ctx, from.host, addr) },
-		TLSClientConfig:   trust.ClientTLS(from.source, m.bundles, allow, "http/1.1"),
-		DisableKeepAlives: true,
-	}}
-}
-
-func payloadOf(m *Mesh, jws string) []byte {
+func payloadOf(env *environment, jws string) []byte {
 	first, last := 0, 0
 	for i, c := range jws {
 		if c == '.' && first == 0 {
@@ -111,7 +101,7 @@ func payloadOf(m *Mesh, jws string) []byte {
 		}
 	}
 	payload, err := directory.B64.DecodeString(jws[first:last])
-	m.must(err)
+	env.must(err)
 	return payload
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -23,6 +25,7 @@ type Node struct {
 	Name   string // alpha.test/1
 	Domain *Domain
 
+	env     *environment
 	host    string
 	cfg     node.Config
 	source  *trust.Source
@@ -58,19 +61,19 @@ const clusterPort = "8402"
 // hostOf returns the host of node j of domain i; both count from 1.
 func hostOf(i, j int) string { return fmt.Sprintf("10.%d.0.%d", i, j) }
 
-// planNode gives node j of d, which is domain i, its identity, configuration and
-// disk.
-func (m *Mesh) planNode(d *Domain, i, j int) *Node {
-	dir := filepath.Join(m.dir, d.Name, fmt.Sprint(j))
-	m.must(os.MkdirAll(filepath.Join(dir, "data"), 0o700))
-	svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, j), m.options.SVIDs, time.Now())
-	m.must(err)
+// newNode makes node j of d, which is domain i: its identity, configuration and disk.
+func newNode(d *Domain, i, j int) *Node {
+	env := d.env
+	dir := filepath.Join(env.dir, d.Name, fmt.Sprint(j))
+	env.must(os.MkdirAll(filepath.Join(dir, "data"), 0o700))
+	svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, j), env.options.SVIDs, time.Now())
+	env.must(err)
 	bundle, _ := d.ca.PEM()
 	id := node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: filepath.Join(dir, "bundle.pem")}
-	m.must(os.WriteFile(id.Bundle, bundle, 0o600))
-	m.must(trust.WriteSVID(svid, id.Cert, id.Key))
+	env.must(os.WriteFile(id.Bundle, bundle, 0o600))
+	env.must(trust.WriteSVID(svid, id.Cert, id.Key))
 
-	n := &Node{Name: fmt.Sprintf("%s/%d", d.Name, j), Domain: d, host: hostOf(i, j), source: trust.NewSource(svid)}
+	n := &Node{Name: fmt.Sprintf("%s/%d", d.Name, j), Domain: d, env: env, host: hostOf(i, j), source: trust.NewSource(svid)}
 	n.cfg = node.DefaultConfig()
 	n.cfg.TrustDomain = d.td
 	n.cfg.PublicURL = "https://ad." + d.Name
@@ -78,44 +81,43 @@ func (m *Mesh) planNode(d *Domain, i, j int) *Node {
 	n.cfg.Identity = id
 	n.cfg.Policy = "development"
 	n.cfg.Limits = node.Limits{} // many requests have one time here
-	n.cfg.Gossip.Enabled = !m.options.NoGossip
+	n.cfg.Gossip.Enabled = !env.options.NoGossip
 	n.cfg.Listen = node.Listen{
 		API: net.JoinHostPort(n.host, "8400"), Admin: "127.0.0.1:8401",
 		Cluster: net.JoinHostPort(n.host, clusterPort), Gossip: net.JoinHostPort(n.host, "8403"),
 	}
-	for k := 1; k <= m.options.Nodes; k++ {
+	for k := 1; k <= env.options.Nodes; k++ {
 		n.cfg.Members = append(n.cfg.Members, node.Member{
 			ID:      spiffeid.RequireFromPath(d.td, fmt.Sprint(trust.NodePath, k)),
 			Cluster: net.JoinHostPort(hostOf(i, k), clusterPort), API: "https://" + net.JoinHostPort(hostOf(i, k), "8400"),
 		})
 	}
-	if m.options.Configure != nil {
-		m.options.Configure(&n.cfg)
+	if env.options.Configure != nil {
+		env.options.Configure(&n.cfg)
 	}
 	return n
 }
 
-// Restart starts a node on the disk that it has; after a Kill, or for the first
-// time.
-func (m *Mesh) Restart(n *Node) {
-	m.T.Helper()
+// Restart starts the node on its disk: for the first time, or after a Kill.
+func (n *Node) Restart() {
+	n.env.T.Helper()
 	n.ending.Wait()
-	m.Note("%s is started", n.Name)
-	m.Net.Revive(n.host)
-	raft, gossip := m.options.timings()
+	n.env.Note("%s is started", n.Name)
+	n.env.Net.Revive(n.host)
+	raft, gossip := n.env.options.timings()
 	running, err := node.Start(n.cfg, node.Env{
-		Source: n.source, Logger: m.log.With("node", n.Name), Timing: raft, Gossip: gossip, Stretch: m.stretch,
+		Source: n.source, Logger: n.env.log.With("node", n.Name), Timing: raft, Gossip: gossip, Stretch: n.env.stretch,
 		Network: node.Network{
-			Listen: func(addr string) (net.Listener, error) { return m.Net.Listen(n.onHost(addr)) },
+			Listen: func(addr string) (net.Listener, error) { return n.env.Net.Listen(n.onHost(addr)) },
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 				defer cancel()
-				return m.Net.Dial(ctx, n.host, n.onHost(addr))
+				return n.env.Net.Dial(ctx, n.host, n.onHost(addr))
 			},
 		},
 	})
 	if err != nil {
-		m.T.Fatalf("starting %s: %v", n.Name, err)
+		n.env.T.Fatalf("starting %s: %v", n.Name, err)
 	}
 	n.running.Store(running)
 }
@@ -132,49 +134,77 @@ func (n *Node) onHost(addr string) string {
 	return addr
 }
 
-// Kill ends a node as kill -9 does, as far as others and its disk can tell: at
-// once nothing of it reaches anybody. Its parts unwind in the background.
-func (m *Mesh) Kill(n *Node) {
-	m.Note("%s is killed", n.Name)
-	m.Net.Kill(n.host)
+// Kill ends the node as kill -9 does, in the view of others and of its disk: nothing more
+// of it reaches another host. Its parts unwind in the background.
+func (n *Node) Kill() {
+	n.env.Note("%s is killed", n.Name)
+	n.env.Net.Kill(n.host)
 	running := n.running.Swap(nil)
 	n.ending.Go(func() { _ = running.Close() }) // a killed node's last errors are nobody's
 }
 
-// KillDomain kills all nodes of a domain.
-func (m *Mesh) KillDomain(name string) {
-	for _, n := range m.Domain(name).Nodes {
-		if n.Lives() {
-			m.Kill(n)
-		}
-	}
+// Wipe empties the disk of a dead node; its SVID stays.
+func (n *Node) Wipe() {
+	n.env.T.Helper()
+	n.ending.Wait()
+	n.env.Note("%s loses its disk", n.Name)
+	n.env.must(os.RemoveAll(n.cfg.Data))
+	n.env.must(os.Mkdir(n.cfg.Data, 0o700))
 }
 
-// Leader returns the node that leads the domain, as a majority of it sees it.
-func (m *Mesh) Leader(name string) *Node {
-	m.T.Helper()
-	d := m.Domain(name)
-	var leader *Node
-	m.Eventually(m.options.patience(), name+" has a leader", func() error {
-		votes := map[string]int{}
-		for _, n := range d.Nodes {
-			if !n.Lives() {
-				continue
-			}
-			ctx, cancel := m.request()
-			status, _, err := m.client(n, operator).Raft(ctx)
-			cancel()
-			if err == nil {
-				votes[status.Leader]++
-			}
+// HTTP returns a client that speaks to the node as one of its domain's identities
+// (/agent/ada), or anonymously if path is empty. Safe for concurrent use.
+func (n *Node) HTTP(path string) *http.Client { return n.Domain.httpClient(n, path) }
+
+// client returns a client of the node's API for one of its domain's identities. Safe for
+// concurrent use.
+func (n *Node) client(path string) *apiclient.Client {
+	return apiclient.NewDirect(n.URL(), n.HTTP(path))
+}
+
+// write does one write at this node.
+func (n *Node) write(do func(context.Context, *apiclient.Client) error) error {
+	ctx, cancel := request()
+	defer cancel()
+	return do(ctx, n.client(registrant))
+}
+
+// asNode returns a client that speaks to another node with this node's identity.
+func (n *Node) asNode(to *Node) *http.Client {
+	allow := func(id spiffeid.ID) error {
+		if id.TrustDomain() != to.Domain.td {
+			return errors.New("another domain answers")
 		}
-		for _, n := range d.Nodes {
-			if n.Lives() && votes[n.source.SVID().ID.String()] > len(d.Nodes)/2 {
-				leader = n
-				return nil
-			}
-		}
-		return fmt.Errorf("votes: %v", votes)
-	})
-	return leader
+		return nil
+	}
+	return &http.Client{Timeout: requestTimeout, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return n.env.Net.Dial(ctx, n.host, addr)
+		},
+		TLSClientConfig:   trust.ClientTLS(n.source, n.env.bundles, allow, "http/1.1"),
+		DisableKeepAlives: true,
+	}}
+}
+
+// peers returns the node's view of its domain's peers.
+func (n *Node) peers() ([]apiclient.Peer, error) {
+	ctx, cancel := request()
+	defer cancel()
+	peers, _, err := n.client(operator).Peers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.Name, err)
+	}
+	return peers, nil
+}
+
+// Evidence returns the first evidence that the node has against a domain.
+func (n *Node) Evidence(against string) []byte {
+	n.env.T.Helper()
+	ctx, cancel := request()
+	defer cancel()
+	r, err := n.client(operator).Evidence(ctx, against, "")
+	if err != nil {
+		n.env.T.Fatalf("%s: %v", n.Name, err)
+	}
+	return r.Body
 }

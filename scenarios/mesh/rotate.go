@@ -5,66 +5,59 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/trust"
 )
 
-// AddCA gives a domain another CA: its bundle has both from now on, in the files of
-// its nodes, and the old one still issues.
-func (m *Mesh) AddCA(name string) {
-	m.T.Helper()
-	d := m.Domain(name)
-	m.Note("%s has a second CA", name)
+// AddCA gives the domain another CA: its bundle has both from now on, in the files of its
+// nodes, and the old one still issues.
+func (d *Domain) AddCA() {
+	d.env.T.Helper()
+	d.env.Note("%s has a second CA", d.Name)
 	ca, err := trust.NewCA(d.td, time.Now())
-	m.must(err)
+	d.env.must(err)
+
+	d.mu.Lock()
 	d.next = ca
-	m.publish(d, d.ca, ca)
+	old := d.ca
+	d.mu.Unlock()
+	d.publish(old, ca)
 }
 
-// UseCA has all nodes of the domain show SVIDs of the CA that AddCA added, and the
-// domain's clients too.
-func (m *Mesh) UseCA(name string) {
-	m.T.Helper()
-	d := m.Domain(name)
-	m.mu.Lock()
-	d.ca = d.next // clients are made with it meanwhile
-	m.mu.Unlock()
-	m.Renew(name)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for key := range m.clients {
-		if strings.HasPrefix(key, name+"/") {
-			delete(m.clients, key)
-		}
-	}
+// UseCA gives all nodes and clients of the domain SVIDs of the CA that AddCA added.
+func (d *Domain) UseCA() {
+	d.env.T.Helper()
+	d.mu.Lock()
+	d.ca = d.next
+	clear(d.clients) // later ones get SVIDs of the new CA
+	d.mu.Unlock()
+	d.Renew()
 }
 
 // Renew gives all nodes of the domain new SVIDs. Connections keep those that they were
 // made with.
-func (m *Mesh) Renew(name string) {
-	m.T.Helper()
-	d := m.Domain(name)
-	m.Note("the nodes of %s have new SVIDs", name)
+func (d *Domain) Renew() {
+	d.env.T.Helper()
+	d.env.Note("the nodes of %s have new SVIDs", d.Name)
+	ca := d.issuer()
 	for i, n := range d.Nodes {
-		svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, i+1), m.options.SVIDs, time.Now())
-		m.must(err)
+		svid, err := ca.Issue(fmt.Sprint(trust.NodePath, i+1), d.env.options.SVIDs, time.Now())
+		d.env.must(err)
 		n.source.Set(svid)
 	}
 }
 
-// DropCA takes the CA that UseCA took out of use out of the domain's bundle.
-func (m *Mesh) DropCA(name string) {
-	m.T.Helper()
-	d := m.Domain(name)
-	m.Note("%s drops its first CA", name)
-	m.publish(d, d.ca)
+// DropCA removes the CA that UseCA replaced from the domain's bundle.
+func (d *Domain) DropCA() {
+	d.env.T.Helper()
+	d.env.Note("%s drops its first CA", d.Name)
+	d.publish(d.issuer())
 }
 
-// publish puts a domain's bundle into the files of its nodes, and has this mesh's
-// clients believe it.
-func (m *Mesh) publish(d *Domain, cas ...*trust.CA) {
+// publish writes the domain's bundle into the files of its nodes, and has the stories'
+// clients trust it.
+func (d *Domain) publish(cas ...*trust.CA) {
 	var text []byte
 	var authorities []*x509.Certificate
 	for _, ca := range cas {
@@ -72,15 +65,15 @@ func (m *Mesh) publish(d *Domain, cas ...*trust.CA) {
 		text = append(text, pem...)
 		authorities = append(authorities, ca.Bundle().X509Authorities()...)
 	}
-	m.must(m.bundles.SetX509(d.td, authorities))
+	d.env.must(d.env.bundles.SetX509(d.td, authorities))
 	for _, n := range d.Nodes {
-		m.must(os.WriteFile(n.cfg.Identity.Bundle, text, 0o600))
+		d.env.must(os.WriteFile(n.cfg.Identity.Bundle, text, 0o600))
 	}
 }
 
-// LoseKey takes the signing key from the disk of a node that is dead: it makes itself
-// another when it starts.
-func (m *Mesh) LoseKey(n *Node) {
-	m.T.Helper()
-	m.must(os.Remove(filepath.Join(n.cfg.Data, "signing.key")))
+// LoseKey removes the signing key from the disk of a dead node. The node makes another
+// key when it starts.
+func (n *Node) LoseKey() {
+	n.env.T.Helper()
+	n.env.must(os.Remove(filepath.Join(n.cfg.Data, "signing.key")))
 }

@@ -30,7 +30,7 @@ func (m *Mesh) Watch(n *Node) *Watcher {
 	w := &Watcher{Node: n, m: m, has: map[string]apiclient.Item{}, ends: map[string]time.Time{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var following sync.WaitGroup
-	c := m.client(n, reader)
+	c := n.client(reader)
 	following.Go(func() { w.follow(ctx, c) })
 	m.T.Cleanup(func() {
 		cancel()

@@ -53,7 +53,7 @@ func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 	want := s.score(e)
 	m := mesh.Start(t, mesh.Options{RealTime: true})
 	n := m.Domains[0].Nodes[0]
-	client := apiclient.NewDirect(n.URL(), m.HTTP(n, "/agent/quality"))
+	client := apiclient.NewDirect(n.URL(), n.HTTP("/agent/quality"))
 	for range 2 { // what the first has left would rank beside the second's
 		got, err := s.scoreAt(t.Context(), client)
 		if err != nil {
