@@ -11,13 +11,13 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"go.etcd.io/bbolt"
 )
 
 // A fetched record is one whose bytes are what its name says.
 type fetched struct {
-	*storedRecord
+	*store.Record
 	from spiffeid.TrustDomain
 	at   time.Time
 }
@@ -26,15 +26,15 @@ type fetched struct {
 type effect struct {
 	digest directory.Digest
 	entry  *directory.Entry // to show, if it is admitted; nil to take away
-	renew  *held            // to carry an entry that is shown on to a later deadline
+	renew  *store.Entry     // to carry an entry that is shown on to a later deadline
 	want   bool
 }
 
 // changes is what a transaction did to a stream.
 type changes struct {
-	state   streamState
-	delta   usage
-	owners  owners // of the delta
+	state   store.State
+	delta   store.Usage
+	owners  store.Owners // of the delta
 	effects []effect
 }
 
@@ -68,7 +68,7 @@ func (m *Mesh) acceptPage(o *origin, p *verifiedPage, opened map[directory.RID]o
 		return "", m.refused(sender{}, p.text, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: p.Issuer, Err: errUnlisted})
 	}
 
-	st, err := m.streamOf(o, f, streamID{p.Issuer, p.Audience, p.Epoch})
+	st, err := m.streamOf(o, f, store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch})
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +114,7 @@ func (st *stream) classify(p *verifiedPage) protocol.Code {
 func (m *Mesh) writePage(o *origin, st *stream, p *verifiedPage, opened map[directory.RID]openedRecord) (done changes, err error) {
 	floor := o.index.Clock.Now()
 
-	done.state, err = m.store.change(st.id, func(tx *bbolt.Tx, t *streamTx) error {
+	done.state, err = m.store.Change(st.id, func(t *store.Tx) error {
 		for _, d := range p.Digests {
 			e, err := m.applyDigest(o, st, t, p, d, opened[d.RID], floor)
 			if err != nil {
@@ -124,18 +124,18 @@ func (m *Mesh) writePage(o *origin, st *stream, p *verifiedPage, opened map[dire
 			done.effects = append(done.effects, e)
 		}
 
-		if t.state.Live > m.quota(st) && t.state.Live > st.state.Live {
+		if t.State.Live > m.quota(st) && t.State.Live > st.state.Live {
 			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: p.Issuer, Err: errQuota}
 		}
 
-		t.state.Watermark = p.To
-		done.delta, done.owners = t.delta, t.owners
+		t.State.Watermark = p.To
+		done.delta, done.owners = t.Delta, t.Owners
 
-		if err := t.addPage(p.SignedPage, p.text); err != nil {
+		if err := t.AddPage(p.SignedPage, p.text); err != nil {
 			return err
 		}
 
-		return putOrigin(tx, o.domain, o.saved(floor))
+		return t.SaveOrigin(o.domain, o.saved(floor))
 	})
 
 	return done, err
@@ -171,7 +171,7 @@ type openedRecord struct {
 	asked  protocol.RecordName
 	bytes  []byte // as they are kept
 	entry  *directory.Entry
-	format format // of a record that only a later release can open
+	format store.Format // of a record that only a later release can open
 	err    error
 }
 
@@ -182,19 +182,19 @@ func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[proto
 	parallel(len(all), func(i int) {
 		d := p.Digests[i]
 		if rec, ok := records[protocol.NameOf(d)]; ok && d.Live() {
-			opened := openedRecord{fetched: rec, asked: protocol.NameOf(d), bytes: marshal(rec.storedRecord)}
+			opened := openedRecord{fetched: rec, asked: protocol.NameOf(d), bytes: rec.Record.Bytes()}
 			opened.entry, opened.err = m.openContained(contain.Record, func() (*directory.Entry, error) {
-				return m.openEntry(o.domain, p.Epoch, d, rec.storedRecord, directory.Project)
+				return m.openEntry(o.domain, p.Epoch, d, rec.Record, directory.Project)
 			})
 			if errors.Is(opened.err, directory.ErrUnsupported) {
-				opened.format, opened.err = formatOf(opened.err), nil
+				opened.format, opened.err = store.FormatOf(opened.err), nil
 			}
 			all[i] = opened
 		}
 	})
 	out := make(map[directory.RID]openedRecord, len(records))
 	for i, rec := range all {
-		if rec.storedRecord != nil {
+		if rec.Record != nil {
 			out[p.Digests[i].RID] = rec
 		}
 	}
@@ -240,51 +240,51 @@ func parallel(n int, f func(i int)) {
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
 // its record is here (federation.md, "Records on demand").
-func (m *Mesh) applyDigest(o *origin, st *stream, t *streamTx, p *verifiedPage, d directory.Digest, rec openedRecord, now time.Time) (effect, error) {
-	old, err := t.get(d.RID)
+func (m *Mesh) applyDigest(o *origin, st *stream, t *store.Tx, p *verifiedPage, d directory.Digest, rec openedRecord, now time.Time) (effect, error) {
+	old, err := t.Get(d.RID)
 	if err != nil {
 		return effect{}, err
 	}
 	if !d.Live() || freed(d.Deadline, now) {
-		return effect{digest: d}, t.remove(d.RID, old)
+		return effect{digest: d}, t.Remove(d.RID, old)
 	}
 	kid, err := directory.ParseHash(p.kid)
 	if err != nil {
 		return effect{}, fmt.Errorf("federation: the key id %q is no thumbprint", p.kid)
 	}
-	h := &held{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.at.UnixMilli()}
-	if old != nil && old.name() == h.name() && (old.Record != recordWanted || rec.storedRecord == nil) {
+	h := &store.Entry{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.at.UnixMilli()}
+	if old != nil && old.Name() == h.Name() && (old.Record != store.RecordMissing || rec.Record == nil) {
 		h.At, h.From, h.Record, h.Place, h.Format = old.At, old.From, old.Record, old.Place, old.Format
 		h.Owner, h.Size = old.Owner, old.Size
-		return effect{digest: d, renew: h, want: h.Record == recordWanted}, t.put(d.RID, old, h)
+		return effect{digest: d, renew: h, want: h.Record == store.RecordMissing}, t.Put(d.RID, old, h)
 	}
-	if rec.asked != h.name() { // the page names its registration twice, and it is the other one's
+	if rec.asked != h.Name() { // the page names its registration twice, and it is the other one's
 		rec = openedRecord{}
 	}
-	e := effect{digest: d, want: rec.storedRecord == nil}
+	e := effect{digest: d, want: rec.Record == nil}
 	switch {
-	case rec.storedRecord != nil:
+	case rec.Record != nil:
 		e.entry = m.keep(o, st, t, old, h, rec)
-	case (old == nil || old.Record != recordHeld) && o.full(st, t.delta):
+	case (old == nil || old.Record != store.RecordHeld) && o.full(st, t.Delta):
 		e.want = false
 		m.overQuota(o, h)
 	}
-	if h.Record == recordHeld {
-		if err := t.putRecord(h, rec.bytes); err != nil {
+	if h.Record == store.RecordHeld {
+		if err := t.PutRecord(h, rec.bytes); err != nil {
 			return e, err
 		}
 	}
-	return e, t.put(d.RID, old, h)
+	return e, t.Put(d.RID, old, h)
 }
 
 // keep completes h and its entry for a record that came. A record that can't be
 // shown is not asked for again: no other holder could have other bytes by that
 // name. Nor is one for which the peering has no room, as long as it has none; what an
 // entry held before makes room.
-func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec openedRecord) *directory.Entry {
-	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), recordHeld
+func (m *Mesh) keep(o *origin, st *stream, t *store.Tx, old, h *store.Entry, rec openedRecord) *directory.Entry {
+	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), store.RecordHeld
 	if rec.err != nil {
-		h.Record = recordRefused
+		h.Record = store.RecordRefused
 		code := protocol.CodeRecord
 		if errors.Is(rec.err, errOwnerForeign) {
 			code = protocol.CodeOwnerForeign
@@ -296,7 +296,7 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 		return nil
 	}
 
-	h.Owner, h.Size = ownerKeyOf(rec.entry), uint32(len(rec.bytes))
+	h.Owner, h.Size = store.OwnerKeyOf(rec.entry), uint32(len(rec.bytes))
 	if !o.hasRoom(st, t, old, h) {
 		m.overQuota(o, h)
 		return nil
@@ -304,40 +304,40 @@ func (m *Mesh) keep(o *origin, st *stream, t *streamTx, old, h *held, rec opened
 
 	h.Format = rec.format
 
-	return o.describe(rec.entry, st.id.aud, h)
+	return o.describe(rec.entry, st.id.Audience, h)
 }
 
 // overQuota notes that there is no room for an entry's record.
-func (m *Mesh) overQuota(o *origin, h *held) {
-	h.Record = recordOver
+func (m *Mesh) overQuota(o *origin, h *store.Entry) {
+	h.Record = store.RecordOverQuota
 	m.counted(o, protocol.CodeQuota)
 }
 
 // account notes what a transaction changed. o.change and o.mu are held.
 func (o *origin) account(st *stream, done changes) {
 	st.state = done.state
-	st.used = st.used.plus(done.delta)
-	st.owners.absorb(done.owners)
+	st.used = st.used.Plus(done.delta)
+	st.owners.Absorb(done.owners)
 
-	o.room = o.room || done.delta.records < 0 || done.delta.bytes < 0
+	o.room = o.room || done.delta.Records < 0 || done.delta.Bytes < 0
 }
 
 // describe completes an entry, if there is one, with what its stream says of it.
-func (o *origin) describe(e *directory.Entry, aud directory.Audience, h *held) *directory.Entry {
+func (o *origin) describe(e *directory.Entry, aud directory.Audience, h *store.Entry) *directory.Entry {
 	if e == nil {
 		return nil
 	}
 
 	from, _ := spiffeid.TrustDomainFromString(h.From)
 	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M, Private: aud != directory.Mesh}
-	h.describe(e, o.peering.Load().Import.MaxLifetime)
+	describe(h, e, o.peering.Load().Import.MaxLifetime)
 
 	return e
 }
 
 // describe writes into e what a renewal changes; most is the peering's MaxLifetime.
-func (h *held) describe(e *directory.Entry, most uint32) {
-	e.Revision, e.Lifetime, e.ExpiresAt = h.Revision, h.Lifetime, h.deadline(most)*1000
+func describe(h *store.Entry, e *directory.Entry, most uint32) {
+	e.Revision, e.Lifetime, e.ExpiresAt = h.Revision, h.Lifetime, clippedDeadline(h, most)*1000
 	e.Received.Key, e.Received.CheckedAt = h.Key.String(), h.CheckedAt
 }
 
@@ -349,7 +349,7 @@ var errRecord = errors.New("the record is not the one that the page names")
 // entry is nil without an error. So is one of which the error is ErrUnsupported, and
 // that says of itself up to its epoch what the page says. project is directory.Project, or Reproject for
 // what passed once.
-func (m *Mesh) openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *storedRecord,
+func (m *Mesh) openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *store.Record,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
 	c, err := m.cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
 	unsupported := errors.Is(err, directory.ErrUnsupported)
@@ -411,14 +411,14 @@ func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, r
 }
 
 func (m *Mesh) keepRecords(o *origin, st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
-	opened := m.openRecords(o, &directory.SignedPage{Epoch: st.id.epoch, Digests: wanted}, records)
+	opened := m.openRecords(o, &directory.SignedPage{Epoch: st.id.Epoch, Digests: wanted}, records)
 
 	if err := o.change.lock(m.store); err != nil {
 		return err
 	}
 	defer o.change.unlock()
 
-	f := o.feedOf(st.id.aud)
+	f := o.feedOf(st.id.Audience)
 	if o.hasEnded() || (st != f.cur && st != f.next) {
 		return nil
 	}
@@ -436,40 +436,35 @@ func (m *Mesh) keepRecords(o *origin, st *stream, wanted []directory.Digest, rec
 
 // writeRecords writes records of entries that want them still. o.change is held.
 func (m *Mesh) writeRecords(o *origin, st *stream, opened map[directory.RID]openedRecord) (done changes, err error) {
-	done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+	done.state, err = m.store.Change(st.id, func(t *store.Tx) error {
 		for rid, rec := range opened {
-			h, err := t.get(rid)
+			h, err := t.Get(rid)
 			if err != nil {
 				return err
 			}
-			if h == nil || h.Record != recordWanted || h.name() != rec.asked {
+			if h == nil || h.Record != store.RecordMissing || h.Name() != rec.asked {
 				continue // another page changed it meanwhile
 			}
 
 			was := *h
 			entry := m.keep(o, st, t, &was, h, rec)
-			if h.Record == recordHeld {
-				if err := t.putRecord(h, rec.bytes); err != nil {
+			if h.Record == store.RecordHeld {
+				if err := t.PutRecord(h, rec.bytes); err != nil {
 					return err
 				}
 			}
-			if err := t.put(rid, &was, h); err != nil {
+			if err := t.Put(rid, &was, h); err != nil {
 				return err
 			}
 
-			done.effects = append(done.effects, effect{digest: h.digest(rid), entry: entry})
+			done.effects = append(done.effects, effect{digest: h.Digest(rid), entry: entry})
 		}
 
-		done.delta, done.owners = t.delta, t.owners
+		done.delta, done.owners = t.Delta, t.Owners
 		return nil
 	})
 
 	return done, err
-}
-
-// digest is what a page would say of h.
-func (h *held) digest(rid directory.RID) directory.Digest {
-	return directory.Digest{RID: rid, Revision: h.Revision, Op: directory.OpPut, H: h.H, M: h.M, Deadline: h.Deadline, Lifetime: h.Lifetime}
 }
 
 // sweep frees what is dead for a minute, on disk and in the index, and returns
@@ -503,8 +498,8 @@ func (m *Mesh) sweep(o *origin, limit int) (next time.Time, err error) {
 
 func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (next int64, err error) {
 	var rids []directory.RID
-	err = m.store.read(st.id, func(t *streamTx) (err error) {
-		rids, next, err = t.dueBefore(before, limit)
+	err = m.store.Read(st.id, func(t *store.Tx) (err error) {
+		rids, next, err = t.DueBefore(before, limit)
 		return err
 	})
 	if err != nil || len(rids) == 0 {
@@ -519,18 +514,18 @@ func (m *Mesh) removeAll(o *origin, f *feed, st *stream, rids []directory.RID) e
 	var done changes
 	var err error
 
-	done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+	done.state, err = m.store.Change(st.id, func(t *store.Tx) error {
 		for _, rid := range rids {
-			old, err := t.get(rid)
+			old, err := t.Get(rid)
 			if err == nil {
-				err = t.remove(rid, old)
+				err = t.Remove(rid, old)
 			}
 			if err != nil {
 				return err
 			}
 		}
 
-		done.delta, done.owners = t.delta, t.owners
+		done.delta, done.owners = t.Delta, t.Owners
 		return nil
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package federation
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // What comparing may cost: pages of a chain are read at this pace for one origin,
@@ -44,13 +44,13 @@ func (m *Mesh) contradicted(o *origin, p *verifiedPage) (other string, err error
 	if st == nil || len(p.Digests) == 0 || p.Digests[0].Revision > upTo {
 		return "", nil
 	}
-	err = m.store.read(st.id, func(t *streamTx) error {
+	err = m.store.Read(st.id, func(t *store.Tx) error {
 		var page comparedPage
 		for _, d := range p.Digests {
 			if d.Revision > upTo {
 				return nil
 			}
-			switch same, err := t.agrees(d); {
+			switch same, err := agrees(t, d); {
 			case err != nil:
 				return err
 			case same:
@@ -60,7 +60,7 @@ func (m *Mesh) contradicted(o *origin, p *verifiedPage) (other string, err error
 				if !o.comparing.Allow() {
 					return nil
 				}
-				if page, err = t.pageOf(m.cfg.Dialect, d.Revision); err != nil {
+				if page, err = chainedPage(t, m.cfg.Dialect, d.Revision); err != nil {
 					return err
 				}
 			}
@@ -93,7 +93,7 @@ func (m *Mesh) compare(o *origin, p *verifiedPage) error {
 // existing returns the stream of an epoch if there is one.
 func (f *feed) existing(epoch uint64) *stream {
 	for _, st := range []*stream{f.cur, f.next} {
-		if st != nil && st.id.epoch == epoch {
+		if st != nil && st.id.Epoch == epoch {
 			return st
 		}
 	}
@@ -103,12 +103,12 @@ func (f *feed) existing(epoch uint64) *stream {
 // agrees reports whether d is what is held of its registration, which spares
 // reading the chain for what comes twice as a matter of course. Whether it was put
 // or renewed is not held, and makes no difference to what is shown.
-func (t *streamTx) agrees(d directory.Digest) (bool, error) {
-	h, err := t.get(d.RID)
+func agrees(t *store.Tx, d directory.Digest) (bool, error) {
+	h, err := t.Get(d.RID)
 	if err != nil || h == nil || !d.Live() {
 		return false, err
 	}
-	mine := h.digest(d.RID)
+	mine := h.Digest(d.RID)
 	mine.Op = d.Op
 	return mine == d, nil
 }
@@ -120,26 +120,22 @@ type comparedPage struct {
 	digests map[directory.RID]directory.Digest
 }
 
-// pageOf returns the page of the chain that brought revision r here.
-func (t *streamTx) pageOf(dialect directory.Dialect, r uint64) (comparedPage, error) {
-	k, v := t.chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, r))
-	if k == nil {
-		return comparedPage{to: math.MaxUint64}, nil // nothing later either
-	}
-	var stored storedPage
-	if err := unmarshal(v, &stored); err != nil {
-		return comparedPage{}, err
+// chainedPage returns the page of the chain that brought revision r here.
+func chainedPage(t *store.Tx, dialect directory.Dialect, r uint64) (comparedPage, error) {
+	stored, to, err := t.PageOf(r)
+	if err != nil || stored == nil {
+		return comparedPage{to: math.MaxUint64}, err // nothing later either
 	}
 	parts, err := protocol.SplitJWS(stored.JWS)
 	if err != nil {
-		return comparedPage{}, errStore
+		return comparedPage{}, store.ErrStore
 	}
 	page, err := dialect.ParsePage(parts.Payload)
 	if errors.Is(err, directory.ErrUnsupported) { // a later release took it, which ran here before
-		return comparedPage{text: stored.JWS, to: binary.BigEndian.Uint64(k)}, nil
+		return comparedPage{text: stored.JWS, to: to}, nil
 	}
 	if err != nil {
-		return comparedPage{}, errStore
+		return comparedPage{}, store.ErrStore
 	}
 	c := comparedPage{text: stored.JWS, to: page.To, digests: make(map[directory.RID]directory.Digest, len(page.Digests))}
 	for _, d := range page.Digests {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // What an origin says of a revision that is here is compared with what it said when that
@@ -53,8 +54,8 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			"the page that brought this": {nil, false},
 		} {
 			if c.page == nil {
-				must(t, b.beta.store.read(o.cur.id, func(tx *streamTx) error {
-					page, err := tx.pageOf(directory.Dialect{}, first.Revision)
+				must(t, b.beta.store.Read(o.cur.id, func(tx *store.Tx) error {
+					page, err := chainedPage(tx, directory.Dialect{}, first.Revision)
 					c.page = says(epoch, changed(first, later))
 					c.page.text = page.text
 					return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -29,15 +30,15 @@ const crashDir = "ROSTER_CRASH_DIR"
 // there is to be held.
 type chronicle struct{ dir string }
 
-func (c chronicle) file(id streamID, mark uint64) string {
-	return filepath.Join(c.dir, fmt.Sprintf("%s.%d.%d", id.aud, id.epoch, mark))
+func (c chronicle) file(id store.StreamID, mark uint64) string {
+	return filepath.Join(c.dir, fmt.Sprintf("%s.%d.%d", id.Audience, id.Epoch, mark))
 }
 
 // write notes what a stream lists now, up to limit digests.
 func (c chronicle) write(t *testing.T, o *model, aud directory.Audience, limit int) {
 	t.Helper()
 	ds, to, _ := o.Digests(aud, 0, limit)
-	must(t, os.WriteFile(c.file(streamID{alpha, aud, o.epoch}, to), listed(ds), 0o600))
+	must(t, os.WriteFile(c.file(store.StreamID{Origin: alpha, Audience: aud, Epoch: o.epoch}, to), listed(ds), 0o600))
 }
 
 // listed is what live digests say, one a line.
@@ -107,7 +108,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		}
 		b.backlog(t.Context(), o)
 		if i%3 == 0 {
-			must(t, b.store.wipe(true, atOnce))
+			must(t, b.store.Wipe(true, atOnce))
 		}
 		if i%8 == 4 {
 			must(t, b.repull(t.Context(), o, &o.feed, o.cur, n, 1<<20))
@@ -208,12 +209,12 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	b := w.open(t, t.TempDir(), 1, newModel(beta, alpha), active(alpha, 1))
 	b.cfg.Dir = filepath.Join(dir, "node")
 	b.reopen(t)
-	streams, err := b.store.streams(alpha)
+	streams, err := b.store.Streams(alpha)
 	must(t, err)
 	has := map[string]directory.Position{}
 	for _, st := range streams {
-		id, at := st.id, st.state.Watermark
-		if err := b.store.holds(id); err != nil {
+		id, at := st.Id, st.State.Watermark
+		if err := holds(b.store, id); err != nil {
 			t.Errorf("fsync %d: %v", n, err)
 		}
 		if at == 0 {
@@ -223,7 +224,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 		if got := listed(b.held(t, id)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("fsync %d: %v at %d holds\n%sand not\n%s(%v)", n, id, at, got, want, err)
 		}
-		has[id.aud.String()] = directory.Position{Epoch: id.epoch, Revision: at} // epochs ascend
+		has[id.Audience.String()] = directory.Position{Epoch: id.Epoch, Revision: at} // epochs ascend
 	}
 	for line := range strings.Lines(string(out)) {
 		var aud string
@@ -248,19 +249,19 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 }
 
 // held is what is on disk of a stream.
-func (s *site) held(t *testing.T, id streamID) (ds []directory.Digest) {
+func (s *site) held(t *testing.T, id store.StreamID) (ds []directory.Digest) {
 	t.Helper()
-	must(t, s.store.read(id, func(tx *streamTx) error {
-		return tx.entries.ForEach(func(k, v []byte) error {
+	must(t, s.store.Read(id, func(tx *store.Tx) error {
+		return tx.Entries.ForEach(func(k, v []byte) error {
 			rid, err := directory.ParseRID(string(k))
 			if err != nil {
 				return err
 			}
-			var h held
-			if err := unmarshal(v, &h); err != nil {
+			var h store.Entry
+			if err := store.Unmarshal(v, &h); err != nil {
 				return err
 			}
-			ds = append(ds, h.digest(rid))
+			ds = append(ds, h.Digest(rid))
 			return nil
 		})
 	}))

@@ -1,14 +1,12 @@
 package federation
 
 import (
-	"encoding/binary"
 	"errors"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	disk "github.com/roster-mesh/roster/federation/store"
-	"go.etcd.io/bbolt"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // Whoever had a key that its domain has revoked since may have said anything by it: of
@@ -23,9 +21,6 @@ const (
 	doubtEvery = time.Minute
 	doubtBurst = 8
 )
-
-// doubtBatch bounds the pages of a chain that are read at a time.
-const doubtBatch = 64
 
 // doubtRest takes up what doubt put off.
 func (m *Mesh) doubtRest(o *origin) {
@@ -42,7 +37,7 @@ func (m *Mesh) doubtRest(o *origin) {
 	if o.hasEnded() {
 		return
 	}
-	if err := m.doubt(o, doc); err != nil && !errors.Is(err, disk.ErrStalled) {
+	if err := m.doubt(o, doc); err != nil && !errors.Is(err, store.ErrStalled) {
 		m.cfg.Logger.Error("can't look for what revoked keys signed", "peer", o.domain.Name(), "error", err)
 	}
 }
@@ -71,7 +66,7 @@ func (m *Mesh) doubt(o *origin, doc *directory.KeyDocument) error {
 				continue
 			}
 			var err error
-			if bad, err = m.store.restsOn(st.id, revoked); err != nil {
+			if bad, err = m.store.RestsOn(st.id, revoked); err != nil {
 				return err
 			}
 		}
@@ -129,13 +124,13 @@ func (m *Mesh) askAnew(o *origin, doc *directory.KeyDocument) error {
 	nudge(o.ask)
 	m.moved()
 
-	return m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now()))
+	return m.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now()))
 }
 
 // rewind has a feed pulled from its beginning. o.change is held.
 func (m *Mesh) rewind(o *origin, f *feed, doc *directory.KeyDocument) error {
 	if f.next != nil {
-		if err := m.store.discard(f.next.id); err != nil {
+		if err := m.store.Discard(f.next.id); err != nil {
 			return err
 		}
 	}
@@ -145,17 +140,17 @@ func (m *Mesh) rewind(o *origin, f *feed, doc *directory.KeyDocument) error {
 		return nil
 	}
 
-	if f.cur.id.epoch > doc.Epoch { // one that the domain has not reached
-		if err := m.store.dropStreams(o.domain, f.aud); err != nil {
+	if f.cur.id.Epoch > doc.Epoch { // one that the domain has not reached
+		if err := m.store.DropStreams(o.domain, f.aud); err != nil {
 			return err
 		}
 
-		o.replace(f, newStream(streamID{o.domain, f.aud, doc.Epoch}))
+		o.replace(f, newStream(store.StreamID{Origin: o.domain, Audience: f.aud, Epoch: doc.Epoch}))
 		m.hide(o, f, func(*directory.Entry) bool { return true })
 	}
 
 	st, anew := f.cur, max(doc.Seq, 1)
-	state, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.rewind(anew) })
+	state, err := m.store.Change(st.id, func(t *store.Tx) error { return t.BeginRepull(anew) })
 	if err != nil {
 		return err
 	}
@@ -176,29 +171,6 @@ func (o *origin) replace(f *feed, st *stream) {
 	o.reached.Store(nil)
 }
 
-// rewind forgets how far a stream is, and its chain, and notes since when it is anew.
-func (t *streamTx) rewind(anew uint64) error {
-	for _, name := range bucketChains {
-		if t.bucket.Bucket(name) == nil {
-			continue
-		}
-		if err := t.bucket.DeleteBucket(name); err != nil {
-			return err
-		}
-	}
-	t.state.Watermark, t.state.Listed, t.state.Chain = 0, 0, 0
-	_, err := t.bucket.CreateBucket(bucketChains[0])
-	return errors.Join(err, t.bucket.Put(keyAnew, binary.BigEndian.AppendUint64(nil, anew)))
-}
-
-// anew returns what rewind noted; 0 where that is over.
-func (t *streamTx) anew() uint64 {
-	if b := t.bucket.Get(keyAnew); len(b) == 8 {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
 // vouch ends what askAnew began, once the stream is at its origin's present: the
 // entries that rest on revoked keys still are none of the origin's. o.change is held.
 func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
@@ -208,7 +180,7 @@ func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
 	for after, more := []byte(nil), true; more; {
 		var rids []directory.RID
 		var err error
-		after, more, err = m.store.entriesAfter(st.id, after, fillBatch, func(_ *streamTx, rid directory.RID, h *held) error {
+		after, more, err = m.store.EntriesAfter(st.id, after, store.FillBatch, func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
 			if o.doubted[h.Key.String()] {
 				rids = append(rids, rid)
 			}
@@ -221,7 +193,7 @@ func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
 			return err
 		}
 	}
-	_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { return t.bucket.Delete(keyAnew) })
+	_, err := m.store.Change(st.id, func(t *store.Tx) error { return t.EndRepull() })
 	if err != nil {
 		return err
 	}
@@ -232,50 +204,4 @@ func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
 	st.anew = 0
 
 	return nil
-}
-
-var errRests = errors.New("a stream rests on a revoked key")
-
-// restsOn reports whether a page of a stream's chain, or an entry, is by one of the keys.
-func (s *store) restsOn(id streamID, revoked map[string]bool) (bool, error) {
-	var err error
-	for after, more := uint64(0), true; more && err == nil; {
-		after, more, err = s.chainAfter(id, after, doubtBatch, revoked)
-	}
-	for after, more := []byte(nil), true; more && err == nil; {
-		after, more, err = s.entriesAfter(id, after, fillBatch, func(_ *streamTx, _ directory.RID, h *held) error {
-			if revoked[h.Key.String()] {
-				return errRests
-			}
-			return nil
-		})
-	}
-	if errors.Is(err, errRests) {
-		return true, nil
-	}
-	return false, err
-}
-
-// chainAfter looks at up to limit pages of a chain, from one that goes as far as after
-// on, and returns where to go on; errRests where one is by one of the keys.
-func (s *store) chainAfter(id streamID, after uint64, limit int, revoked map[string]bool) (next uint64, more bool, err error) {
-	err = s.read(id, func(t *streamTx) error {
-		c := t.chain().Cursor()
-		for k, v := c.Seek(binary.BigEndian.AppendUint64(nil, after)); k != nil; k, v = c.Next() {
-			next = binary.BigEndian.Uint64(k)
-			if limit--; limit < 0 {
-				more = true
-				return nil
-			}
-			var p storedPage
-			if err := unmarshal(v, &p); err != nil {
-				return err
-			}
-			if parts, err := protocol.SplitJWS(p.JWS); err != nil || revoked[protocol.KeyIDOf(parts.Header)] {
-				return errRests
-			}
-		}
-		return nil
-	})
-	return next, more, err
 }

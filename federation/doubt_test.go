@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // A thief has one of alpha's signing keys, and says what it likes.
@@ -181,8 +182,8 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		h := directory.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64, IssuedAt: time.Now().Unix()}
 		head, _ := th.keys.Sign(directory.TypeHead, h.Payload())
 		must(t, th.beta.takeHead(t.Context(), sender{domain: alpha}, th.giver(), head))
-		if n := len(th.beta.shown(alpha)); o.cur.id.epoch != h.Epoch {
-			t.Fatalf("%d are shown of epoch %d", n, o.cur.id.epoch)
+		if n := len(th.beta.shown(alpha)); o.cur.id.Epoch != h.Epoch {
+			t.Fatalf("%d are shown of epoch %d", n, o.cur.id.Epoch)
 		}
 		var before []string
 		for _, epoch := range []uint64{th.origin.epoch - 1, th.origin.epoch} {
@@ -198,8 +199,8 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		must(t, th.beta.askHead(t.Context(), o, th.giver()))
 		th.pull()
 		th.beta.pullPrivate(t.Context(), o)
-		if shown := th.beta.shown(alpha); len(shown) != 3 || o.cur.id.epoch != th.origin.epoch || o.private.newest().id.epoch != th.origin.epoch {
-			t.Errorf("%d are shown of epoch %d", len(shown), o.cur.id.epoch)
+		if shown := th.beta.shown(alpha); len(shown) != 3 || o.cur.id.Epoch != th.origin.epoch || o.private.newest().id.Epoch != th.origin.epoch {
+			t.Errorf("%d are shown of epoch %d", len(shown), o.cur.id.Epoch)
 		}
 	})
 }
@@ -286,7 +287,7 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 	for _, epochs := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
 			th := newThief(t)
-			for i := range doubtBatch + 1 { // a page each
+			for i := range store.DoubtBatch + 1 { // a page each
 				th.origin.register(fmt.Sprint("agent-", i), 3600)
 				th.pull()
 			}

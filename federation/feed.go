@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // A feed is what an origin announces to one audience, epoch after epoch. All but
@@ -72,16 +72,16 @@ func (f *feed) newest() *stream {
 
 // stream returns the stream that a message of that epoch is about, which may
 // begin one; nil where its epoch is over. The origin's change and mu are held.
-func (f *feed) stream(id streamID) *stream {
+func (f *feed) stream(id store.StreamID) *stream {
 	if f.cur == nil {
 		f.cur = newStream(id)
 	}
 	switch {
-	case id.epoch == f.cur.id.epoch:
+	case id.Epoch == f.cur.id.Epoch:
 		return f.cur
-	case id.epoch < f.newest().id.epoch:
+	case id.Epoch < f.newest().id.Epoch:
 		return nil
-	case f.next == nil || f.next.id.epoch < id.epoch:
+	case f.next == nil || f.next.id.Epoch < id.Epoch:
 		f.next = newStream(id)
 	}
 	return f.next
@@ -90,10 +90,10 @@ func (f *feed) stream(id streamID) *stream {
 // streamOf is feed.stream. What was gathered of an epoch that a newer one ends before
 // its tip is gone from disk first: no quota counts it any more, and nothing that the
 // origin takes back would be looked for there. o.change is held.
-func (m *Mesh) streamOf(o *origin, f *feed, id streamID) (*stream, error) {
+func (m *Mesh) streamOf(o *origin, f *feed, id store.StreamID) (*stream, error) {
 	over := f.next
-	if over != nil && over.id.epoch < id.epoch {
-		if err := m.store.discard(over.id); err != nil {
+	if over != nil && over.id.Epoch < id.Epoch {
+		if err := m.store.Discard(over.id); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +101,7 @@ func (m *Mesh) streamOf(o *origin, f *feed, id streamID) (*stream, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	if over != nil && over.id.epoch < id.epoch {
+	if over != nil && over.id.Epoch < id.Epoch {
 		f.next = nil
 	}
 
@@ -142,7 +142,7 @@ func (o *origin) caughtUp(p directory.Position, since time.Time) bool {
 	if st == nil {
 		return false
 	}
-	have := directory.Position{Epoch: st.id.epoch, Revision: min(st.state.Watermark, st.complete())}
+	have := directory.Position{Epoch: st.id.Epoch, Revision: min(st.state.Watermark, st.complete())}
 	return !have.Before(p)
 }
 
@@ -159,7 +159,7 @@ func (m *Mesh) pullPrivate(ctx context.Context, o *origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := m.pullAll(ctx, o, &o.private, n, endless(ctx)); errors.Is(err, disk.ErrStalled) {
+	if err := m.pullAll(ctx, o, &o.private, n, endless(ctx)); errors.Is(err, store.ErrStalled) {
 		o.complain(err)
 	} else if err != nil && ctx.Err() == nil {
 		o.failed(&o.private, err)

@@ -16,8 +16,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"go.etcd.io/bbolt"
 )
 
 // loopback serves every node of a world on a real socket and sends requests there.
@@ -115,20 +115,20 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 		b := newBench(t, nil)
 		rid, sound := b.origin.register("one", 600), b.origin.register("two", 600)
 		b.pull()
-		_, err := b.beta.store.change(b.beta.origin(alpha).cur.id, func(_ *bbolt.Tx, t *streamTx) error {
-			h, err := t.get(rid)
+		_, err := b.beta.store.Change(b.beta.origin(alpha).cur.id, func(t *store.Tx) error {
+			h, err := t.Get(rid)
 			if err != nil {
 				return err
 			}
-			r, err := t.record(h)
+			r, err := t.Record(h)
 			if err != nil {
 				return err
 			}
 			r.Payload = bytes.Replace(r.Payload, []byte(`"iat":9`), []byte(`"iat":8`), 1)
-			if r.is(h.name()) {
+			if r.Is(h.Name()) {
 				return errors.New("nothing is damaged")
 			}
-			return t.rewrite(h, marshal(r))
+			return t.Rewrite(h, store.Marshal(r))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -355,8 +355,8 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 			}
 		}
 		stop()
-		streams, err := b.beta.store.streams(alpha)
-		origins, err2 := b.beta.store.origins()
+		streams, err := b.beta.store.Streams(alpha)
+		origins, err2 := b.beta.store.Origins()
 		if counted := len(b.beta.counts.of(alpha)) + len(b.beta.refusing.of(alpha)); counted != 0 {
 			t.Errorf("%d counts are left", counted)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
 )
@@ -38,7 +39,7 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 func (s *site) bytes(t *testing.T) [32]byte {
 	t.Helper()
 	h := sha256.New()
-	if err := s.store.db.View(func(tx *bbolt.Tx) error { _, err := tx.WriteTo(h); return err }); err != nil {
+	if err := s.store.File().View(func(tx *bbolt.Tx) error { _, err := tx.WriteTo(h); return err }); err != nil {
 		t.Fatal(err)
 	}
 	return [32]byte(h.Sum(nil))
@@ -281,17 +282,17 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 		rid, other := o.register("one", 600), o.register("other", 600)
 		r := o.regs[rid]
 		good := r.announced
-		record := &storedRecord{Payload: r.payload, Disclosures: r.texts}
+		record := &store.Record{Payload: r.payload, Disclosures: r.texts}
 		ended := *r.change
 		ended.Op = directory.OpEnd
 		payload, err := directory.Statement(directory.StatementFormat, &ended, nil)
 		must(t, err)
-		dated := func(issued, since int64) *storedRecord {
+		dated := func(issued, since int64) *store.Record {
 			c := *r.change
 			c.IssuedAt, c.Since = issued, since
 			payload, err := directory.Statement(directory.StatementFormat, &c, c.Disclosures())
 			must(t, err)
-			return &storedRecord{Payload: payload, Disclosures: r.texts}
+			return &store.Record{Payload: payload, Disclosures: r.texts}
 		}
 		changed := func(f func(*directory.Digest)) directory.Digest {
 			d := good
@@ -302,7 +303,7 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			origin spiffeid.TrustDomain
 			epoch  uint64
 			digest directory.Digest
-			record *storedRecord
+			record *store.Record
 			want   error
 		}{
 			"the same":          {alpha, o.epoch, good, record, nil},
@@ -310,7 +311,7 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			"another epoch's":   {alpha, o.epoch + 1, good, record, errRecord},
 			"another's":         {alpha, o.epoch, changed(func(d *directory.Digest) { d.RID = other }), record, errRecord},
 			"a later one":       {alpha, o.epoch, changed(func(d *directory.Digest) { d.Revision = r.change.Revision - 1 }), record, errRecord},
-			"an end":            {alpha, o.epoch, good, &storedRecord{Payload: payload}, errRecord},
+			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, errRecord},
 			"issued at no time": {alpha, o.epoch, good, dated(maxTime+1, 0), errTime},
 			"since no time":     {alpha, o.epoch, good, dated(0, maxTime+1), errTime},
 		} {

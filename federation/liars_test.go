@@ -18,16 +18,17 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // onDiskOf counts the streams of an origin that are on a node's disk.
 func (s *site) onDiskOf(t *testing.T) (streams, records int) {
 	t.Helper()
-	all, err := s.store.streams(alpha)
+	all, err := s.store.Streams(alpha)
 	must(t, err)
 	for _, st := range all {
-		must(t, s.store.read(st.id, func(tx *streamTx) error { records += tx.records.Stats().KeyN; return nil }))
+		must(t, s.store.Read(st.Id, func(tx *store.Tx) error { records += tx.Records.Stats().KeyN; return nil }))
 	}
 	return len(all), records
 }

@@ -45,7 +45,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -54,7 +54,7 @@ import (
 // for concurrent use.
 type Mesh struct {
 	cfg       Config
-	store     *store
+	store     *store.Store
 	publisher *publisher
 	senders   senders
 	refusals  refusals
@@ -101,7 +101,7 @@ func Open(cfg Config) (*Mesh, error) {
 		judge:   make(chan struct{}, 1),
 	}
 
-	st, err := openStore(cfg.Dir, cfg.noSync, disk.NewDisk(m.stallBegan, m.stallEnded))
+	st, err := store.Open(cfg.Dir, cfg.noSync, store.NewDisk(m.stallBegan, m.stallEnded))
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func Open(cfg Config) (*Mesh, error) {
 	m.close = sync.OnceValue(func() error {
 		m.drain()
 		m.cancel()
-		return errors.Join(m.saveClocks(), st.close())
+		return errors.Join(m.saveClocks(), st.Close())
 	})
 	var pending [][]byte
 	if m.cases, pending, err = openCases(filepath.Join(cfg.Dir, "evidence")); err == nil {
@@ -125,7 +125,7 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 	if err != nil {
 		m.cancel()
-		return nil, errors.Join(err, st.close()) // and nothing is written of what was half read
+		return nil, errors.Join(err, st.Close()) // and nothing is written of what was half read
 	}
 	m.reconcile()
 	m.judgeAll(m.ctx)
@@ -164,7 +164,7 @@ func (m *Mesh) saveClock(o *origin) error {
 		return nil
 	}
 
-	return m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now()))
+	return m.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now()))
 }
 
 // Changed returns a channel that is closed when any origin's Position moves on, or its
@@ -282,7 +282,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 		}
 	}
 	wg.Go(func() { m.sweeper(ctx) })
-	wg.Go(func() { m.wiping(ctx) })
+	wg.Go(func() { m.store.Wiping(ctx, !m.cfg.noSync, m.cfg.Logger) })
 	wg.Go(func() { m.staleness(ctx) })
 	wg.Go(func() { m.judges(ctx) })
 	if m.cfg.Court != nil {
@@ -310,11 +310,11 @@ func (m *Mesh) sweeper(ctx context.Context) {
 		}
 		for _, o := range m.all() {
 			next, err := m.sweep(o, sweepLimit)
-			if err != nil && !errors.Is(err, disk.ErrStalled) {
+			if err != nil && !errors.Is(err, store.ErrStalled) {
 				m.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
 			}
 			if readmits {
-				if err := m.readmit(o); err != nil && !errors.Is(err, disk.ErrStalled) {
+				if err := m.readmit(o); err != nil && !errors.Is(err, store.ErrStalled) {
 					m.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
 				}
 			}
@@ -498,8 +498,8 @@ func (m *Mesh) know(td spiffeid.TrustDomain) *origin {
 // forget removes an origin that has ended, and all that it ever sent, from disk. Its
 // loops have ended.
 func (m *Mesh) forget(o *origin) {
-	if err := m.store.forget(o.domain); err != nil {
-		if !errors.Is(err, disk.ErrStalled) {
+	if err := m.store.Forget(o.domain); err != nil {
+		if !errors.Is(err, store.ErrStalled) {
 			m.cfg.Logger.Error("can't remove a former peer's registrations from disk", "origin", o.domain.Name(), "error", err)
 		}
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"go.etcd.io/bbolt"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // That an origin lists this domain no longer is known after a restart too, and
@@ -37,7 +37,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 		_, keys, _ := b.alpha.keys.Keys(alpha)
 		o := b.beta.origin(alpha)
 		o.keysText = keys // and there the machine stops
-		if err := b.beta.store.setOrigin(alpha, o.saved(time.Now())); err != nil {
+		if err := b.beta.store.SaveOrigin(alpha, o.saved(time.Now())); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // also where there is nothing left to drop
@@ -119,8 +119,8 @@ func TestChainsAreBounded(t *testing.T) {
 			rec.WriteString(text)
 			return rec.Result(), err
 		})
-		_, err := b.beta.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { // so that nothing is new to the stream
-			st.state.Watermark, t.state.Watermark = 1<<30, 1<<30
+		_, err := b.beta.store.Change(st.id, func(t *store.Tx) error { // so that nothing is new to the stream
+			st.state.Watermark, t.State.Watermark = 1<<30, 1<<30
 			return nil
 		})
 		if err != nil {
@@ -136,8 +136,8 @@ func TestChainsAreBounded(t *testing.T) {
 		b.origin.register("first", 6000)
 		b.pull()
 		st := b.beta.origin(alpha).cur
-		_, err := b.beta.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error { // as if it had never been renewed
-			t.state.Listed += chainMost + 10
+		_, err := b.beta.store.Change(st.id, func(t *store.Tx) error { // as if it had never been renewed
+			t.State.Listed += store.ChainMost + 10
 			return nil
 		})
 		if err != nil {
@@ -205,10 +205,11 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	}
 	b.pull()
 	set(directory.PeerRules{Names: []string{"none"}})
-	_, err := b.beta.store.change(b.beta.origin(alpha).cur.id, func(_ *bbolt.Tx, t *streamTx) error { // one can't be shown
-		k, v := t.records.Cursor().First()
+	_, err := b.beta.store.Change(b.beta.origin(alpha).cur.id, func(t *store.Tx) error { // one can't be shown
+		records := t.Bucket.Bucket([]byte("records"))
+		k, v := records.Cursor().First()
 		n := len(protocol.RecordName{}.Bytes())
-		return t.records.Put(k, append(bytes.Clone(v[:n]), marshal(storedRecord{Payload: []byte("{}")})...))
+		return records.Put(k, append(bytes.Clone(v[:n]), (&store.Record{Payload: []byte("{}")}).Bytes()...))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	b.beta.Mesh.cfg.Logger = slog.New(&onWarn{f: func() {
 		warned++
 		wiped := make(chan error, 1)
-		go func() { wiped <- b.beta.store.wipe(false, atOnce) }()
+		go func() { wiped <- b.beta.store.Wipe(false, atOnce) }()
 		select {
 		case err := <-wiped:
 			if err != nil {

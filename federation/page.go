@@ -179,7 +179,7 @@ func (o *origin) admit(c claim) error {
 	switch {
 	case cost > 0 && o.announced.TokensAt(time.Now()) < cost:
 		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: c.issuer, Err: errQuota}
-	case c.epoch < o.feedOf(c.aud).newest().id.epoch:
+	case c.epoch < o.feedOf(c.aud).newest().id.Epoch:
 		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: c.issuer, Err: errEpoch}
 	case c.issuedAt > now.Add(future).Unix(), c.epoch > uint64(now.Add(future).Unix()):
 		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: c.issuer, Err: errFuture}

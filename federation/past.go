@@ -7,7 +7,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"go.etcd.io/bbolt"
 )
 
 // The key documents of an origin that are kept beside the newest: a page is shown to
@@ -131,13 +130,7 @@ func (m *Mesh) replaceKeys(o *origin, doc *directory.KeyDocument, text string) e
 	st := o.saved(o.index.Clock.Now())
 	st.Keys = text
 
-	err = m.store.update(func(tx *bbolt.Tx) error {
-		if err := tx.Bucket(bucketPast).Put([]byte(o.domain.Name()), marshal(texts)); err != nil {
-			return err
-		}
-		return putOrigin(tx, o.domain, st)
-	})
-	if err != nil {
+	if err := m.store.SaveKeys(o.domain, texts, st); err != nil {
 		return err
 	}
 
@@ -162,16 +155,9 @@ func parseKeys(text string) *directory.KeyDocument {
 	return doc
 }
 
-// past returns what replaceKeys kept.
-func (s *store) past(td spiffeid.TrustDomain) (all []pastDocument, err error) {
-	var texts []string
-	err = s.view(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketPast).Get([]byte(td.Name()))
-		if b == nil {
-			return nil
-		}
-		return unmarshal(b, &texts)
-	})
+// loadPast returns the key documents that replaceKeys kept.
+func (m *Mesh) loadPast(td spiffeid.TrustDomain) (all []pastDocument, err error) {
+	texts, err := m.store.PastKeys(td)
 	for _, text := range texts {
 		if doc := parseKeys(text); doc != nil {
 			all = append(all, pastDocument{text, time.Now(), doc})

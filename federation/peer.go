@@ -9,6 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
@@ -22,17 +23,17 @@ type want struct {
 
 // A stream is what memory holds of one stream; the store has the rest.
 type stream struct {
-	id     streamID
-	state  streamState
-	used   usage
-	owners owners // of the records that are held
+	id     store.StreamID
+	state  store.State
+	used   store.Usage
+	owners store.Owners // of the records that are held
 	wanted map[directory.RID]*want
 	anew   uint64       // while it is pulled anew: what was made before that revision is old; else 0
 	again  *readmission // that is under way; nil for none, guarded by change
 }
 
-func newStream(id streamID) *stream {
-	return &stream{id: id, owners: owners{}, wanted: map[directory.RID]*want{}}
+func newStream(id store.StreamID) *stream {
+	return &stream{id: id, owners: store.Owners{}, wanted: map[directory.RID]*want{}}
 }
 
 // An origin is another domain as this node follows it.
@@ -136,31 +137,31 @@ type changeLock struct{ held chan struct{} }
 func newChangeLock() changeLock { return changeLock{held: make(chan struct{}, 1)} }
 
 // lock returns disk.ErrStalled, and does not lock, if the disk stalls meanwhile.
-func (l changeLock) lock(s *store) error { return s.disk.Acquire(l.held) }
+func (l changeLock) lock(s *store.Store) error { return s.Disk.Acquire(l.held) }
 
 func (l changeLock) unlock() { <-l.held }
 
 // renew shows an entry, if it is shown, with its later deadline.
-func (o *origin) renew(rid directory.RID, h *held) {
+func (o *origin) renew(rid directory.RID, h *store.Entry) {
 	old, ok := o.index.Get(rid)
 	if !ok {
 		return
 	}
 	e, r := *old, *old.Received
 	e.Received = &r
-	h.describe(&e, o.peering.Load().Import.MaxLifetime)
+	describe(h, &e, o.peering.Load().Import.MaxLifetime)
 	o.put(&e)
 }
 
 // saved is what is kept on disk of the origin. Its time is rule T4's floor. o.change is
 // held.
-func (o *origin) saved(floor time.Time) originState {
+func (o *origin) saved(floor time.Time) store.Origin {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	st := originState{Floor: floor.UnixMilli(), Head: o.headText, Keys: o.keysText}
+	st := store.Origin{Floor: floor.UnixMilli(), Head: o.headText, Keys: o.keysText}
 	if o.cur != nil {
-		st.Epoch = o.cur.id.epoch
+		st.Epoch = o.cur.id.Epoch
 	}
 	return st
 }

@@ -8,9 +8,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"go.etcd.io/bbolt"
 )
 
 // smallPage is what a page may weigh in a proof file, whose bound is 8 KiB.
@@ -43,19 +42,19 @@ func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid dire
 		return "", err
 	}
 	if r != nil && m.verifies(origin, r) {
-		return r.record().String(), nil
+		return r.Signed().String(), nil
 	}
 	return m.resigned(ctx, o, st, rid, h)
 }
 
-func (m *Mesh) verifies(origin spiffeid.TrustDomain, r *storedRecord) bool {
-	_, _, err := m.cfg.Keys.Verify(origin, directory.TypeRecord, r.record().JWS)
+func (m *Mesh) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
+	_, _, err := m.cfg.Keys.Verify(origin, directory.TypeRecord, r.Signed().JWS)
 	return err == nil
 }
 
 // heldRecord looks a living registration up; r is nil where its record is
 // missing.
-func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *origin, st *stream, h *held, r *storedRecord, err error) {
+func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *origin, st *stream, h *store.Entry, r *store.Record, err error) {
 	if o = m.origin(origin); o == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
@@ -67,40 +66,38 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 		return nil, nil, nil, nil, errNoRegistration
 	}
 	type both struct {
-		held   *held
-		record *storedRecord
+		held   *store.Entry
+		record *store.Record
 	}
-	found, err := readFor(m.store, st.id, func(t *streamTx) (b both, err error) {
-		if b.held, err = t.get(rid); err != nil || b.held == nil {
+	found, err := store.ReadFor(m.store, st.id, func(t *store.Tx) (b both, err error) {
+		if b.held, err = t.Get(rid); err != nil || b.held == nil {
 			return b, err
 		}
-		b.record, err = t.record(b.held)
+		b.record, err = t.Record(b.held)
 		return b, err
 	})
 	h, r, err = found.held, found.record, unavailable(err)
-	if err == nil && (h == nil || h.Record == recordRefused || h.Format != 0 || o.index.Clock.Now().Unix() >= h.Deadline) {
+	if err == nil && (h == nil || h.Record == store.RecordRefused || h.Format != 0 || o.index.Clock.Now().Unix() >= h.Deadline) {
 		err = errNoRegistration
 	}
 	return o, st, h, r, err
 }
 
 // resigned asks holders for a record whose signature holds today, and keeps it.
-func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid directory.RID, h *held) (string, error) {
-	for _, n := range m.holders(o, st.id.aud) {
-		got := m.fetch(ctx, o.domain, []protocol.RecordName{h.name()}, []protocol.Node{n})
-		rec, ok := got[h.name()]
-		if !ok || !m.verifies(o.domain, rec.storedRecord) {
+func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid directory.RID, h *store.Entry) (string, error) {
+	for _, n := range m.holders(o, st.id.Audience) {
+		got := m.fetch(ctx, o.domain, []protocol.RecordName{h.Name()}, []protocol.Node{n})
+		rec, ok := got[h.Name()]
+		if !ok || !m.verifies(o.domain, rec.Record) {
 			continue
 		}
 
-		_, err := disk.Within(m.store.disk, readTime, func() (struct{}, error) {
-			return struct{}{}, m.keepResigned(o, st, rid, h.name(), rec)
-		})
+		err := m.store.Within(func() error { return m.keepResigned(o, st, rid, h.Name(), rec) })
 		if err != nil {
 			m.cfg.Logger.Warn("can't keep a record that was signed again", "origin", o.domain.Name(), "err", err)
 		}
 
-		return rec.record().String(), nil
+		return rec.Signed().String(), nil
 	}
 
 	return "", directory.Refuse(directory.Unavailable, "nobody who can be reached at present signs this record; try again later")
@@ -113,13 +110,13 @@ func (m *Mesh) keepResigned(o *origin, st *stream, rid directory.RID, of protoco
 	}
 	defer o.change.unlock()
 
-	_, err := m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
-		now, err := t.get(rid)
-		if err != nil || now == nil || now.name() != of || now.Record != recordHeld {
+	_, err := m.store.Change(st.id, func(t *store.Tx) error {
+		now, err := t.Get(rid)
+		if err != nil || now == nil || now.Name() != of || now.Record != store.RecordHeld {
 			return err
 		}
 
-		return t.rewrite(now, marshal(rec.storedRecord))
+		return t.Rewrite(now, rec.Record.Bytes())
 	})
 
 	return err
@@ -168,7 +165,7 @@ func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid
 		return "", err
 	}
 
-	link, err := readFor(m.store, st.id, func(t *streamTx) (*storedPage, error) { return t.pageAfter(h.Revision - 1) })
+	link, err := store.ReadFor(m.store, st.id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(h.Revision - 1) })
 	if err != nil {
 		return "", unavailable(err)
 	}
@@ -177,7 +174,7 @@ func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid
 	if chained && len(link.JWS) <= smallPage {
 		return link.JWS, nil
 	}
-	q := url.Values{"origin": {origin.Name()}, "aud": {st.id.aud.String()},
+	q := url.Values{"origin": {origin.Name()}, "aud": {st.id.Audience.String()},
 		"since": {strconv.FormatUint(h.Revision-1, 10)}, "limit": {"1"}}
 	for _, n := range o.nodes() {
 		if text, err := m.client.Get(ctx, n, protocol.PathPages, q, protocol.MaxPage); err == nil && m.proves(origin, text, rid, h) == nil {
@@ -192,7 +189,7 @@ func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid
 
 // proves checks that a page is the origin's, by a key of today, and lists the
 // registration as it is held.
-func (m *Mesh) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, h *held) error {
+func (m *Mesh) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, h *store.Entry) error {
 	payload, _, err := m.cfg.Keys.Verify(origin, directory.TypePage, text)
 	if err != nil {
 		return err
@@ -207,9 +204,9 @@ func (m *Mesh) proves(origin spiffeid.TrustDomain, text string, rid directory.RI
 var errNotListing = errors.New("the page does not list the registration as it is held")
 
 // lists reports whether a page lists a registration as it is held.
-func lists(p *directory.SignedPage, rid directory.RID, h *held) error {
+func lists(p *directory.SignedPage, rid directory.RID, h *store.Entry) error {
 	for _, d := range p.Digests {
-		if d.RID == rid && d.Live() && d.Revision == h.Revision && protocol.NameOf(d) == h.name() && d.Deadline == h.Deadline {
+		if d.RID == rid && d.Live() && d.Revision == h.Revision && protocol.NameOf(d) == h.Name() && d.Deadline == h.Deadline {
 			return nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // proven checks a proof as its reader does, offline, but for the attestation.
@@ -43,7 +44,7 @@ func proven(t *testing.T, b *bench, rid directory.RID, record, page, keys string
 	if err != nil || c.RID != rid {
 		t.Fatalf("record: %+v %v", c, err)
 	}
-	h := &held{Revision: b.origin.regs[rid].announced.Revision, H: c.H, M: c.M, Deadline: b.origin.regs[rid].announced.Deadline}
+	h := &store.Entry{Revision: b.origin.regs[rid].announced.Revision, H: c.H, M: c.M, Deadline: b.origin.regs[rid].announced.Deadline}
 	if err := lists(p, rid, h); err != nil || len(page) > smallPage {
 		t.Fatalf("page of %d bytes: %v", len(page), err)
 	}

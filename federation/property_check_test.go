@@ -1,11 +1,13 @@
 package federation
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // disk holds what is on a receiver's disk against itself.
@@ -15,31 +17,39 @@ func (tr *trial) disk(r *receiver, aud directory.Audience) {
 	if f.cur == nil {
 		return
 	}
-	if err := r.store.holds(f.cur.id); err != nil {
+	if err := holds(r.store, f.cur.id); err != nil {
 		tr.fail("%s: %v", r.base, err)
 	}
 }
 
 // holds checks a stream on disk: one deadline an entry, and one record where it is
 // held.
-func (s *store) holds(id streamID) error {
-	return s.read(id, func(t *streamTx) error {
+func holds(s *store.Store, id store.StreamID) error {
+	return s.Read(id, func(t *store.Tx) error {
 		records, entries := map[string]bool{}, uint64(0)
-		err := t.entries.ForEach(func(k, v []byte) error {
-			var h held
-			if entries++; unmarshal(v, &h) != nil || t.due.Get(append(dueKey(h.Deadline, directory.RID{})[:8], k...)) == nil {
+		due := t.Bucket.Bucket([]byte("due"))
+		err := t.Bucket.Bucket([]byte("entries")).ForEach(func(k, _ []byte) error {
+			rid, err := directory.ParseRID(string(k))
+			if err != nil {
+				return err
+			}
+			h, err := t.Get(rid)
+			if err != nil {
+				return err
+			}
+			if entries++; due.Get(append(binary.BigEndian.AppendUint64(nil, uint64(h.Deadline)), k...)) == nil {
 				return fmt.Errorf("no deadline of %s", k)
 			}
-			if h.Record == recordHeld {
-				records[string(h.name().Bytes())] = true
-				if at := s.places.of(id, h.name()); len(at) != 1 || at[0] != h.Place {
+			if h.Record == store.RecordHeld {
+				records[string(h.Name().Bytes())] = true
+				if at := s.Places.Of(id, h.Name()); len(at) != 1 || at[0] != h.Place {
 					return fmt.Errorf("the record of %s is at %d, and sought at %d", k, h.Place, at)
 				}
 			}
 			return nil
 		})
-		if n, due := t.records.Stats().KeyN, t.due.Stats().KeyN; err != nil || n != len(records) || entries != t.state.Live || due != int(entries) {
-			return fmt.Errorf("%d entries (%d), %d deadlines, %d records for %d (%w)", entries, t.state.Live, due, n, len(records), err)
+		if n, due := t.Bucket.Bucket([]byte("records")).Stats().KeyN, due.Stats().KeyN; err != nil || n != len(records) || entries != t.State.Live || due != int(entries) {
+			return fmt.Errorf("%d entries (%d), %d deadlines, %d records for %d (%w)", entries, t.State.Live, due, n, len(records), err)
 		}
 		return nil
 	})
@@ -48,9 +58,9 @@ func (s *store) holds(id streamID) error {
 // chain follows a receiver's chain from 0 to its watermark.
 func (tr *trial) chain(r *receiver, aud directory.Audience) {
 	tr.Helper()
-	err := r.store.read(r.feed(aud).cur.id, func(t *streamTx) error {
-		for reached := uint64(0); reached < t.state.Watermark; {
-			p, err := t.pageAfter(reached)
+	err := r.store.Read(r.feed(aud).cur.id, func(t *store.Tx) error {
+		for reached := uint64(0); reached < t.State.Watermark; {
+			p, err := t.PageAfter(reached)
 			if err != nil || p == nil || p.From > reached {
 				tr.fail("%s: the chain breaks at %d: %+v (%v)", r.base, reached, p, err)
 			}

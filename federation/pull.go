@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 var (
@@ -63,7 +64,7 @@ func (m *Mesh) obey(o *origin) error {
 		return nil
 	}
 
-	if err := m.store.dropStreams(o.domain, directory.Mesh); err != nil {
+	if err := m.store.DropStreams(o.domain, directory.Mesh); err != nil {
 		return err
 	}
 
@@ -150,11 +151,11 @@ func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
 	}
 
 	o.knowHead(h, text)
-	if err := m.store.setOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
+	if err := m.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
 		return err
 	}
 
-	if st := o.newest(); st.id.epoch == h.Epoch && st.state.Watermark >= h.Tip && h.At >= st.anew { // an origin that announces nothing, yet or any more
+	if st := o.newest(); st.id.Epoch == h.Epoch && st.state.Watermark >= h.Tip && h.At >= st.anew { // an origin that announces nothing, yet or any more
 		if err := m.atTip(o, &o.feed, st); err != nil {
 			return err
 		}
@@ -187,12 +188,12 @@ func newerHead(h, last *directory.Head) bool {
 // is held.
 func (m *Mesh) beginEpoch(o *origin, h *directory.Head) error {
 	if f := &o.private; f.cur != nil { // a new epoch is one of all streams
-		if _, err := m.streamOf(o, f, streamID{h.Issuer, f.aud, h.Epoch}); err != nil {
+		if _, err := m.streamOf(o, f, store.StreamID{Origin: h.Issuer, Audience: f.aud, Epoch: h.Epoch}); err != nil {
 			return err
 		}
 	}
 
-	_, err := m.streamOf(o, &o.feed, streamID{h.Issuer, directory.Mesh, h.Epoch})
+	_, err := m.streamOf(o, &o.feed, store.StreamID{Origin: h.Issuer, Audience: directory.Mesh, Epoch: h.Epoch})
 	return err
 }
 
@@ -202,7 +203,7 @@ func (o *origin) knowHead(h *directory.Head, text string) {
 	defer o.mu.Unlock()
 
 	st := o.feed.existing(h.Epoch)
-	if o.ended || st == nil && h.Epoch >= o.newest().id.epoch || o.head != nil && !newerHead(h, o.head) {
+	if o.ended || st == nil && h.Epoch >= o.newest().id.Epoch || o.head != nil && !newerHead(h, o.head) {
 		return
 	}
 

@@ -12,7 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"go.etcd.io/bbolt"
+	"github.com/roster-mesh/roster/federation/store"
 	"pgregory.net/rapid"
 )
 
@@ -230,42 +230,30 @@ func (b *bench) countedExactly(rt *rapid.T) {
 		return
 	}
 
-	sum, byOwner := usage{}, owners{}
-	must(b.T, b.beta.store.db.View(func(tx *bbolt.Tx) error {
-		t, err := b.beta.store.openStream(tx, st.id)
-		if err != nil || t == nil {
-			return err
+	sum, byOwner := store.Usage{}, store.Owners{}
+	must(b.T, b.beta.store.Scan(st.id, func(_ *store.Tx, _ directory.RID, h *store.Entry) bool {
+		if h.Record == store.RecordOverQuota {
+			sum.OverQuota++
 		}
-		return t.entries.ForEach(func(k, v []byte) error {
-			kept, err := t.kept(k, v)
-			if err != nil {
-				return err
-			}
-			if kept.held.Record == recordOver {
-				sum.over++
-			}
-			if kept.record == nil {
-				return nil
-			}
-			entry, err := b.beta.openEntry(alpha, st.id.epoch, kept.held.digest(kept.rid), kept.record, directory.Project)
-			if err != nil {
-				return err
-			}
-			size := int64(len(marshal(kept.record)))
-			sum = sum.plus(usage{records: 1, bytes: size})
-			byOwner.add(ownerKeyOf(entry), owned{1, size})
-			return nil
-		})
+		return true
+	}, func(batch []store.StoredEntry) {
+		for _, kept := range batch {
+			entry, err := b.beta.openEntry(alpha, st.id.Epoch, kept.Entry.Digest(kept.RID), kept.Record, directory.Project)
+			must(b.T, err)
+			size := int64(len(kept.Record.Bytes()))
+			sum = sum.Plus(store.Usage{Records: 1, Bytes: size})
+			byOwner.Add(store.OwnerKeyOf(entry), store.Share{Records: 1, Bytes: size})
+		}
 	}))
 
 	if st.used != sum || !maps.Equal(st.owners, byOwner) {
 		rt.Fatalf("counted are %+v of %v; held are %+v of %v", st.used, st.owners, sum, byOwner)
 	}
-	if !o.quota().fits(usage{}, sum) {
+	if !o.quota().fits(store.Usage{}, sum) {
 		rt.Fatalf("%+v are held, over the quota", sum)
 	}
 	for key, has := range byOwner {
-		if !o.ownerQuota().fits(usage{}, has.usage()) {
+		if !o.ownerQuota().fits(store.Usage{}, has.Usage()) {
 			rt.Fatalf("%v has %+v, over its share", key, has)
 		}
 	}

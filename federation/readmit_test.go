@@ -7,32 +7,33 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
 
 // overfill adds entries of one owner to what beta has of alpha, for whose records there
 // is no room in that owner's share.
-func (b *bench) overfill(n int, owner ownerKey) {
+func (b *bench) overfill(n int, owner store.OwnerKey) {
 	b.Helper()
 	o := b.beta.origin(alpha)
 	st := o.cur
 
 	var done changes
 	var err error
-	done.state, err = b.beta.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+	done.state, err = b.beta.store.Change(st.id, func(t *store.Tx) error {
 		for i := range n {
 			var entropy [10]byte
 			binary.BigEndian.PutUint64(entropy[:], uint64(i))
-			h := &held{
+			h := &store.Entry{
 				Revision: uint64(i), Deadline: time.Now().Unix() + 6000, Lifetime: 6000,
-				Record: recordOver, Owner: owner, Size: 1000,
+				Record: store.RecordOverQuota, Owner: owner, Size: 1000,
 			}
 			binary.BigEndian.PutUint64(h.H[:], uint64(i))
-			if err := t.put(directory.NewRID(1, entropy), nil, h); err != nil {
+			if err := t.Put(directory.NewRID(1, entropy), nil, h); err != nil {
 				return err
 			}
 		}
-		done.delta = t.delta
+		done.delta = t.Delta
 		return nil
 	})
 	must(b.T, err)
@@ -42,7 +43,7 @@ func (b *bench) overfill(n int, owner ownerKey) {
 // written is the number of the last transaction that has written to beta's store.
 func (b *bench) written() (last int) {
 	b.Helper()
-	must(b.T, b.beta.store.db.View(func(tx *bbolt.Tx) error {
+	must(b.T, b.beta.store.File().View(func(tx *bbolt.Tx) error {
 		last = tx.ID()
 		return nil
 	}))
@@ -67,7 +68,7 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing is shown")
 		}
-		b.overfill(readmitLook+readmitBatch, ownerKeyOf(e))
+		b.overfill(readmitLook+readmitBatch, store.OwnerKeyOf(e))
 		late := b.origin.registerAs("/agent/eve", "eve-late", 10) // its rid is behind all others
 		b.pull()
 

@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // records answers named records, one a line. What doesn't fit into the answer is
@@ -42,7 +42,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 	}
 	defer s.replies.leave(from)
 	if origin != s.cfg.Domain && s.StoreStalled() > 0 {
-		return unavailable(disk.ErrStalled)
+		return unavailable(store.ErrStalled)
 	}
 
 	w.Header().Set("Content-Type", protocol.TypeNDJSON)
@@ -55,7 +55,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		line := protocol.RecordLine{H: n.H, M: n.M}
 		text, ok, err := recordOf(n)
 		switch {
-		case errors.Is(err, disk.ErrStalled):
+		case errors.Is(err, store.ErrStalled):
 			return nil // what is left out of an answer is asked for again
 		case errors.Is(err, errNotReady):
 			line.Error = string(directory.Unavailable)
@@ -103,7 +103,7 @@ func (m *Mesh) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordNa
 				return "", false, err
 			}
 			if r != nil {
-				return r.record().String(), true, nil
+				return r.Signed().String(), true, nil
 			}
 		}
 		return "", false, nil
@@ -121,17 +121,11 @@ func (m *Mesh) ownRecord(to spiffeid.TrustDomain, n protocol.RecordName) (string
 
 // storedRecord returns a record that another domain's stream names; nil where it names
 // none, or there is no such stream.
-func (m *Mesh) storedRecord(st *stream, n protocol.RecordName) (r *storedRecord, err error) {
+func (m *Mesh) storedRecord(st *stream, n protocol.RecordName) (r *store.Record, err error) {
 	if st == nil {
 		return nil, nil
 	}
-	for _, place := range m.store.places.of(st.id, n) {
-		r, err = readFor(m.store, st.id, func(t *streamTx) (*storedRecord, error) { return t.recordAt(place, n) })
-		if r != nil || err != nil {
-			break
-		}
-	}
-	return r, err
+	return m.store.Find(st.id, n)
 }
 
 // maxAnswers bounds what is fetched at a time, each answer being at most maxAnswer:
@@ -182,7 +176,7 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 	return m.client.Records(ctx, n, origin, names, func(line protocol.RecordLine) {
 		named := protocol.RecordName{H: line.H, M: line.M}
 
-		var r *storedRecord
+		var r *store.Record
 		err := m.cfg.Panics.Run(contain.Record, func() (err error) {
 			r, err = readRecord(named, line.Record, header)
 			return err
@@ -205,7 +199,7 @@ var errNotNamed = errors.New("the bytes are not those of that name")
 
 // readRecord takes a record apart and compares it with its name. A JWS header that
 // is the one given was looked at before; "" is none.
-func readRecord(n protocol.RecordName, text, header string) (*storedRecord, error) {
+func readRecord(n protocol.RecordName, text, header string) (*store.Record, error) {
 	rec, err := directory.ParseRecord(text)
 	if err != nil {
 		return nil, err
@@ -220,11 +214,11 @@ func readRecord(n protocol.RecordName, text, header string) (*storedRecord, erro
 		}
 		header = written
 	}
-	r := &storedRecord{
+	r := &store.Record{
 		Header: header, Payload: parts.Payload,
 		Signature: rec.JWS[len(rec.JWS)-directory.B64.EncodedLen(64):], Disclosures: rec.Disclosures,
 	}
-	if !r.is(n) {
+	if !r.Is(n) {
 		return nil, errNotNamed
 	}
 	return r, nil

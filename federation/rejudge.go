@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // Rules for what comes in may change while hundreds of thousands of an origin's
@@ -162,7 +162,7 @@ func (m *Mesh) judgeSome(o *origin) (more bool) {
 	}
 
 	switch err := m.judgeFeed(o, j); {
-	case errors.Is(err, disk.ErrStalled):
+	case errors.Is(err, store.ErrStalled):
 		return false
 	case err != nil:
 		m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
@@ -185,12 +185,12 @@ func (m *Mesh) judgeFeed(o *origin, j *judging) error {
 		j.of, j.after = st, nil
 	}
 
-	var batch []kept
-	after, more, err := m.store.entriesAfter(st.id, j.after, judgeBatch, func(t *streamTx, rid directory.RID, h *held) error {
-		if h.Record != recordHeld || o.shows(st, rid, h) {
+	var batch []store.StoredEntry
+	after, more, err := m.store.EntriesAfter(st.id, j.after, judgeBatch, func(t *store.Tx, rid directory.RID, h *store.Entry) error {
+		if h.Record != store.RecordHeld || o.shows(st, rid, h) {
 			return nil
 		}
-		e, err := t.keptOf(rid, h)
+		e, err := t.StoredEntryOf(rid, h)
 		batch = append(batch, e)
 		return err
 	})
@@ -208,8 +208,8 @@ func (m *Mesh) judgeFeed(o *origin, j *judging) error {
 }
 
 // shows reports whether an entry is shown as it would be now, if it is admitted.
-func (o *origin) shows(st *stream, rid directory.RID, h *held) bool {
+func (o *origin) shows(st *stream, rid directory.RID, h *store.Entry) bool {
 	e, ok := o.index.Get(rid)
-	return ok && e.Received.H == h.H && e.Received.M == h.M && e.Received.Private == (st.id.aud != directory.Mesh) &&
-		e.ExpiresAt == h.deadline(o.peering.Load().Import.MaxLifetime)*1000
+	return ok && e.Received.H == h.H && e.Received.M == h.M && e.Received.Private == (st.id.Audience != directory.Mesh) &&
+		e.ExpiresAt == clippedDeadline(h, o.peering.Load().Import.MaxLifetime)*1000
 }

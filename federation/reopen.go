@@ -5,11 +5,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
-	"go.etcd.io/bbolt"
+	"github.com/roster-mesh/roster/federation/store"
 )
-
-// keyDialect is where the store says by which dialect its records were opened.
-var keyDialect = []byte("dialect")
 
 // reopenBatch bounds the entries that one transaction looks at.
 const reopenBatch = 256
@@ -20,52 +17,45 @@ const reopenBatch = 256
 // that a node that is stopped meanwhile begins again.
 func (m *Mesh) reopen() error {
 	dialect := m.cfg.Dialect.String()
-	judged := ""
-
-	err := m.store.view(func(tx *bbolt.Tx) error {
-		judged = string(tx.Bucket(bucketMeta).Get(keyDialect))
-		return nil
-	})
+	judged, err := m.store.Dialect()
 	if err != nil || judged == dialect {
 		return err
 	}
 
-	origins, err := m.store.origins()
+	origins, err := m.store.Origins()
 	if err != nil {
 		return err
 	}
 
 	for td := range origins {
-		streams, err := m.store.streams(td)
+		streams, err := m.store.Streams(td)
 		if err != nil {
 			return err
 		}
 
 		for _, st := range streams {
-			if err := m.reopenStream(st.id); err != nil {
+			if err := m.reopenStream(st.Id); err != nil {
 				return err
 			}
 		}
 	}
 
-	return m.store.update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketMeta).Put(keyDialect, []byte(dialect))
-	})
+	return m.store.SetDialect(dialect)
 }
 
 // reopenStream opens the records of a stream again.
-func (m *Mesh) reopenStream(id streamID) error {
+func (m *Mesh) reopenStream(id store.StreamID) error {
 	for after, more := []byte(nil), true; more; {
-		var batch []kept
+		var batch []store.StoredEntry
 		var err error
 
-		after, more, err = m.store.entriesAfter(id, after, reopenBatch,
-			func(t *streamTx, rid directory.RID, h *held) error {
-				if h.Record != recordHeld {
+		after, more, err = m.store.EntriesAfter(id, after, reopenBatch,
+			func(t *store.Tx, rid directory.RID, h *store.Entry) error {
+				if h.Record != store.RecordHeld {
 					return nil
 				}
 
-				k, err := t.keptOf(rid, h)
+				k, err := t.StoredEntryOf(rid, h)
 				batch = append(batch, k)
 
 				return err
@@ -85,27 +75,27 @@ func (m *Mesh) reopenStream(id streamID) error {
 // A reopened record is an entry as it is judged now.
 type reopened struct {
 	rid     directory.RID
-	was, is held
+	was, is store.Entry
 }
 
 // reopenBatch writes what has become of some records.
-func (m *Mesh) reopenBatch(id streamID, batch []kept) error {
+func (m *Mesh) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
 	judged := make([]reopened, len(batch))
 	parallel(len(batch), func(i int) { judged[i] = m.judgeAgain(id, batch[i]) })
 
-	_, err := m.store.change(id, func(_ *bbolt.Tx, t *streamTx) error {
+	_, err := m.store.Change(id, func(t *store.Tx) error {
 		for _, r := range judged {
 			if r.was == r.is {
 				continue
 			}
 
-			if r.is.Record == recordRefused {
-				if err := t.dropRecord(&r.was); err != nil {
+			if r.is.Record == store.RecordRefused {
+				if err := t.DropRecord(&r.was); err != nil {
 					return err
 				}
 			}
 
-			if err := t.put(r.rid, &r.was, &r.is); err != nil {
+			if err := t.Put(r.rid, &r.was, &r.is); err != nil {
 				return err
 			}
 		}
@@ -117,34 +107,34 @@ func (m *Mesh) reopenBatch(id streamID, batch []kept) error {
 }
 
 // judgeAgain judges a record that is held by this node's dialect.
-func (m *Mesh) judgeAgain(id streamID, k kept) reopened {
-	r := reopened{rid: k.rid, was: k.held, is: k.held}
-	if k.record == nil || !k.record.is(k.held.name()) {
+func (m *Mesh) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
+	r := reopened{rid: k.RID, was: k.Entry, is: k.Entry}
+	if k.Record == nil || !k.Record.Is(k.Entry.Name()) {
 		return r // the disk has damaged it, and whoever shows it says so
 	}
 
 	// What was opened before passed once; what was not has everything before it.
 	project := directory.Reproject
-	if k.held.Format != 0 {
+	if k.Entry.Format != 0 {
 		project = directory.Project
 	}
 
 	entry, err := m.openContained(contain.Stored, func() (*directory.Entry, error) {
-		return m.openEntry(id.origin, id.epoch, k.held.digest(k.rid), k.record, project)
+		return m.openEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
 	})
 
 	switch {
 	case errors.Is(err, directory.ErrUnsupported):
-		r.is.Format = formatOf(err)
+		r.is.Format = store.FormatOf(err)
 		r.is.Owner = 0
-	case k.held.Format != 0 && err != nil:
+	case k.Entry.Format != 0 && err != nil:
 		r.is.Format = 0
-		r.is.Record = recordRefused
+		r.is.Record = store.RecordRefused
 		m.cfg.Logger.Warn("refused a record that this release can read",
-			"origin", id.origin.Name(), "rid", k.rid.String(), "err", err)
-	case k.held.Format != 0:
+			"origin", id.Origin.Name(), "rid", k.RID.String(), "err", err)
+	case k.Entry.Format != 0:
 		r.is.Format = 0
-		r.is.Owner = ownerKeyOf(entry) // in whose share it counts from now on
+		r.is.Owner = store.OwnerKeyOf(entry) // in whose share it counts from now on
 	}
 
 	return r

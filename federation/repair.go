@@ -9,7 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -26,7 +26,7 @@ func newBackoff() *backoff.ExponentialBackOff {
 // next; when all of them failed, others are asked.
 func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 	b := newBackoff()
-	for fails := 0; wait(ctx, m.store.disk.Answers(), 0); {
+	for fails := 0; wait(ctx, m.store.Disk.Answers(), 0); {
 		n, ok := o.node(f)
 		err := errNoNode
 		if ok {
@@ -35,7 +35,7 @@ func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, disk.ErrStalled) {
+		if errors.Is(err, store.ErrStalled) {
 			o.complain(err) // of which no node of the origin's is guilty
 			continue
 		}
@@ -212,9 +212,9 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 			names[i] = protocol.NameOf(d)
 		}
 		timed, cancel := context.WithTimeout(ctx, protocol.RecordsTime)
-		got := m.fetch(timed, o.domain, names, m.holders(o, st.id.aud))
+		got := m.fetch(timed, o.domain, names, m.holders(o, st.id.Audience))
 		cancel()
-		if err := m.acceptRecords(o, st, wanted, got); errors.Is(err, disk.ErrStalled) {
+		if err := m.acceptRecords(o, st, wanted, got); errors.Is(err, store.ErrStalled) {
 			break // its end wakes this loop
 		} else if err != nil {
 			m.cfg.Logger.Error("can't keep records", "origin", o.domain.Name(), "error", err)

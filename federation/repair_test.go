@@ -11,7 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	"go.etcd.io/bbolt"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // Requirement: MESH-024
@@ -169,15 +169,15 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 		}
 		o := b.beta.origin(alpha)
 		links := func() (n uint64) {
-			must(t, b.beta.store.read(o.cur.id, func(tx *streamTx) error { n = tx.chain().Sequence(); return nil }))
+			must(t, b.beta.store.Read(o.cur.id, func(tx *store.Tx) error { n = tx.Chain().Sequence(); return nil }))
 			return n
 		}
 		b.beta.compact(t.Context(), o, &o.feed)
 		if n := links(); n < agents {
 			t.Fatalf("%d links of %d changes", n, agents)
 		}
-		_, err := b.beta.store.change(o.cur.id, func(_ *bbolt.Tx, tx *streamTx) error {
-			return tx.chain().SetSequence(tx.chain().Sequence() + compactSlack/linkWeight) // as if there had been hundreds more
+		_, err := b.beta.store.Change(o.cur.id, func(tx *store.Tx) error {
+			return tx.Chain().SetSequence(tx.Chain().Sequence() + compactSlack/linkWeight) // as if there had been hundreds more
 		})
 		must(t, err)
 		for range 2 {
@@ -208,7 +208,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		b.pull()
 		st := b.beta.origin(alpha).cur
 		links := func() (n int) {
-			if err := b.beta.store.read(st.id, func(tx *streamTx) error { n = tx.chain().Stats().KeyN; return nil }); err != nil {
+			if err := b.beta.store.Read(st.id, func(tx *store.Tx) error { n = tx.Chain().Stats().KeyN; return nil }); err != nil {
 				t.Fatal(err)
 			}
 			return n

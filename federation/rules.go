@@ -2,63 +2,32 @@ package federation
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
-	"github.com/roster-mesh/roster/federation/protocol"
-	"go.etcd.io/bbolt"
+	"github.com/roster-mesh/roster/federation/store"
 )
-
-// A usage is what a stream holds here, or how that changes.
-type usage struct {
-	records, bytes int64 // on disk
-	over           int64 // entries for whose records there was no room
-	unopened       unopened
-}
-
-func (u usage) plus(o usage) usage {
-	u.records += o.records
-	u.bytes += o.bytes
-	u.over += o.over
-
-	for f := range u.unopened {
-		u.unopened[f] += o.unopened[f]
-	}
-
-	return u
-}
-
-// count adds n times what an entry is besides its record.
-func (u *usage) count(h *held, n int64) {
-	switch {
-	case h.Record == recordOver:
-		u.over += n
-	case h.Record == recordHeld && h.Format != 0:
-		u.unopened[min(h.Format, otherFormats)] += n // a later release may tell more of them apart
-	}
-}
 
 // used returns what is held of the origin when st has changed by delta. A new epoch
 // that is gathered beside an old one is reckoned by itself (rule P3). o.change or o.mu
 // is held.
-func (o *origin) used(st *stream, delta usage) usage {
-	all := st.used.plus(delta)
-	f := o.feedOf(st.id.aud)
+func (o *origin) used(st *stream, delta store.Usage) store.Usage {
+	all := st.used.Plus(delta)
+	f := o.feedOf(st.id.Audience)
 	other := o.other(f)
 	switch {
 	case st == f.next && other.next != nil:
-		return all.plus(other.next.used)
+		return all.Plus(other.next.used)
 	case other.cur != nil:
-		return all.plus(other.cur.used)
+		return all.Plus(other.cur.used)
 	}
 	return all
 }
 
 // full reports whether nothing can be added to st.
-func (o *origin) full(st *stream, delta usage) bool {
-	return !o.quota().fits(o.used(st, delta), usage{records: 1, bytes: 1})
+func (o *origin) full(st *stream, delta store.Usage) bool {
+	return !o.quota().fits(o.used(st, delta), store.Usage{Records: 1, Bytes: 1})
 }
 
 // admits reports whether what an origin announced is shown.
@@ -77,7 +46,7 @@ func (o *origin) admits(e *directory.Entry) bool {
 
 // deadline is h's, clipped to what the peering lets be. What an origin says of the
 // time at which it was set is believed where that is in the past.
-func (h *held) deadline(most uint32) int64 {
+func clippedDeadline(h *store.Entry, most uint32) int64 {
 	if most == 0 {
 		return h.Deadline
 	}
@@ -138,7 +107,7 @@ func (o *origin) newReadmission(st *stream) *readmission {
 	underWay := int64(len(st.wanted))
 
 	return &readmission{
-		reserved: reservation{all: usage{records: underWay}, owners: owners{}},
+		reserved: reservation{all: store.Usage{Records: underWay}, owners: store.Owners{}},
 		asked:    underWay > 0,
 	}
 }
@@ -154,7 +123,7 @@ func (m *Mesh) readmit(o *origin) error {
 	room, freed := o.takeRoom(), false
 	for _, f := range o.feeds() {
 		st := f.cur
-		if st == nil || st.used.over == 0 || o.full(st, usage{}) {
+		if st == nil || st.used.OverQuota == 0 || o.full(st, store.Usage{}) {
 			continue
 		}
 
@@ -190,9 +159,9 @@ func (m *Mesh) readmitSome(o *origin, f *feed, st *stream) error {
 
 	for looked := 0; more && looked < readmitLook && len(rids) < readmitAtOnce; looked += readmitBatch {
 		var err error
-		again.after, more, err = m.store.entriesAfter(st.id, again.after, readmitBatch,
-			func(_ *streamTx, rid directory.RID, h *held) error {
-				if h.Record == recordOver && o.reserve(&again.reserved, st, h) {
+		again.after, more, err = m.store.EntriesAfter(st.id, again.after, readmitBatch,
+			func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
+				if h.Record == store.RecordOverQuota && o.reserve(&again.reserved, st, h) {
 					rids = append(rids, rid)
 				}
 				return nil
@@ -224,25 +193,25 @@ func (m *Mesh) wantAgain(o *origin, f *feed, st *stream, rids []directory.RID) e
 	var done changes
 	var err error
 
-	done.state, err = m.store.change(st.id, func(_ *bbolt.Tx, t *streamTx) error {
+	done.state, err = m.store.Change(st.id, func(t *store.Tx) error {
 		for _, rid := range rids {
-			old, err := t.get(rid)
+			old, err := t.Get(rid)
 			if err != nil {
 				return err
 			}
-			if old == nil || old.Record != recordOver {
+			if old == nil || old.Record != store.RecordOverQuota {
 				continue
 			}
 
 			h := *old
-			h.Record = recordWanted
-			if err := t.put(rid, old, &h); err != nil {
+			h.Record = store.RecordMissing
+			if err := t.Put(rid, old, &h); err != nil {
 				return err
 			}
-			done.effects = append(done.effects, effect{digest: h.digest(rid), want: true})
+			done.effects = append(done.effects, effect{digest: h.Digest(rid), want: true})
 		}
 
-		done.delta = t.delta
+		done.delta = t.Delta
 		return nil
 	})
 	if err != nil {
@@ -271,20 +240,4 @@ func (o *origin) giveRoom() {
 	defer o.mu.Unlock()
 
 	o.room = true
-}
-
-// replacing returns those of the names whose record takes the place of one that is
-// held: where there is no room, nothing else is asked for.
-func (t *streamTx) replacing(ds []directory.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
-	held := map[protocol.RecordName]bool{}
-	for _, d := range ds {
-		h, err := t.get(d.RID)
-		if err != nil {
-			return nil, err
-		}
-		if h != nil && h.Record == recordHeld {
-			held[protocol.NameOf(d)] = true
-		}
-	}
-	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return !held[n] }), nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/federation/protocol"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
@@ -344,7 +344,7 @@ func (m *Mesh) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, 
 		return "", nil
 	}
 
-	page, err := readFor(m.store, st.id, func(t *streamTx) (*storedPage, error) { return t.pageAfter(q.Since) })
+	page, err := store.ReadFor(m.store, st.id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(q.Since) })
 	if page == nil || err != nil {
 		return "", unavailable(err)
 	}
@@ -354,7 +354,7 @@ func (m *Mesh) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, 
 
 // unavailable is the refusal for a disk that does not answer, else the error itself.
 func unavailable(err error) error {
-	if errors.Is(err, disk.ErrStalled) {
+	if errors.Is(err, store.ErrStalled) {
 		return directory.Refuse(directory.Unavailable, "%w", err)
 	}
 

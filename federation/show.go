@@ -5,7 +5,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // An origin may have announced a registration in both of its streams, with other
@@ -67,7 +67,7 @@ type alternatives map[directory.RID][]*directory.Entry
 func (m *Mesh) alternativesTo(o *origin, f *feed, effects []effect) alternatives {
 	found, err := m.readAlternatives(o, f, effects)
 	if err != nil {
-		if !errors.Is(err, disk.ErrStalled) {
+		if !errors.Is(err, store.ErrStalled) {
 			m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
 		}
 		m.showLater(o)
@@ -83,9 +83,9 @@ func (m *Mesh) readAlternatives(o *origin, f *feed, effects []effect) (alternati
 	}
 
 	var both []directory.RID
-	err := m.store.read(other.cur.id, func(t *streamTx) error {
+	err := m.store.Read(other.cur.id, func(t *store.Tx) error {
 		for _, e := range effects {
-			if t.entries.Get([]byte(e.digest.RID.String())) != nil {
+			if t.Has(e.digest.RID) {
 				both = append(both, e.digest.RID)
 			}
 		}
@@ -113,11 +113,9 @@ func (m *Mesh) entriesOf(o *origin, rid directory.RID) (all []*directory.Entry, 
 			continue
 		}
 
-		var k kept
-		err := m.store.read(f.cur.id, func(t *streamTx) (err error) {
-			if v := t.entries.Get([]byte(rid.String())); v != nil {
-				k, err = t.kept([]byte(rid.String()), v)
-			}
+		var k store.StoredEntry
+		err := m.store.Read(f.cur.id, func(t *store.Tx) (err error) {
+			k, err = t.StoredEntry(rid)
 			return err
 		})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // A pulled page is one that passed the gate, and what came of its records.
@@ -63,8 +64,8 @@ func (m *Mesh) lookAt(ctx context.Context, from sender, giver protocol.Node, tex
 
 // fit reports whether a page will be applicable once what is on its way was applied,
 // which stream it goes on, and whether there is room for what it adds.
-func (o *origin) fit(p *verifiedPage, done ahead) (id streamID, full, apt bool) {
-	id = streamID{p.Issuer, p.Audience, p.Epoch}
+func (o *origin) fit(p *verifiedPage, done ahead) (id store.StreamID, full, apt bool) {
+	id = store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch}
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -72,7 +73,7 @@ func (o *origin) fit(p *verifiedPage, done ahead) (id streamID, full, apt bool) 
 	f := o.feedOf(p.Audience)
 	st := f.existing(p.Epoch)
 	if st == nil {
-		if p.Epoch < f.newest().id.epoch {
+		if p.Epoch < f.newest().id.Epoch {
 			return id, false, false
 		}
 		st = newStream(id) // which the page begins
@@ -81,7 +82,7 @@ func (o *origin) fit(p *verifiedPage, done ahead) (id streamID, full, apt bool) 
 	mark := st.state.Watermark
 	apt = mark < p.To && (p.From <= mark || p.Epoch == done.epoch && p.From <= done.watermark)
 
-	return id, apt && o.full(st, usage{}), apt
+	return id, apt && o.full(st, store.Usage{}), apt
 }
 
 // prefetch gets the records that an applicable page names and that aren't here.
@@ -97,9 +98,9 @@ func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver p
 			names = append(names, protocol.NameOf(d))
 		}
 	}
-	err := m.store.read(id, func(t *streamTx) (err error) {
-		if names, err = t.lacking(p.Digests, names); full && err == nil {
-			names, err = t.replacing(p.Digests, names)
+	err := m.store.Read(id, func(t *store.Tx) (err error) {
+		if names, err = t.Missing(p.Digests, names); full && err == nil {
+			names, err = t.Replacing(p.Digests, names)
 		}
 		return err
 	})

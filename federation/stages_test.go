@@ -37,7 +37,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 			}
 			return body
 		}
-		tx, err := b.beta.store.db.Begin(true) // nothing is written as long as it is open
+		tx, err := b.beta.store.File().Begin(true) // nothing is written as long as it is open
 		if err != nil {
 			t.Fatal(err)
 		}

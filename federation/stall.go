@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // A disk that does not answer stops the change that it was given, and nothing else.
@@ -13,12 +13,12 @@ import (
 // is lost, because a stream's watermark says how far it is.
 
 // StoreStalled returns for how long the disk of the store has not answered; 0 if it
-// does, or has not been waited for as long as disk.StallAfter.
-func (m *Mesh) StoreStalled() time.Duration { return m.store.disk.StalledFor() }
+// does, or has not been waited for as long as store.StallAfter.
+func (m *Mesh) StoreStalled() time.Duration { return m.store.Disk.StalledFor() }
 
 func (m *Mesh) stallBegan() {
 	m.cfg.Logger.Error("the disk of the federation store does not answer; reads go on, and nothing new is taken from peers",
-		"dir", m.cfg.Dir, "after", disk.StallAfter.String())
+		"dir", m.cfg.Dir, "after", store.StallAfter.String())
 }
 
 // stallEnded wakes all that gave up on the disk.
@@ -28,7 +28,7 @@ func (m *Mesh) stallEnded(lasted time.Duration) {
 
 	nudge(m.judge)
 	nudge(m.halted)
-	nudge(m.store.wiper.dirty)
+	m.store.Wake()
 	for _, o := range m.all() {
 		nudge(o.kick)
 		nudge(o.ask)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
-	disk "github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
 
@@ -25,7 +25,7 @@ func (s *site) hang(t *testing.T) (release func()) {
 	entered, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	st := s.store
 	go func() {
-		done <- st.update(func(*bbolt.Tx) error {
+		done <- st.Update(func(*bbolt.Tx) error {
 			close(entered)
 			<-end
 			return nil
@@ -182,7 +182,7 @@ func TestAPeeringEndsWhileTheDiskHangs(t *testing.T) {
 
 		release := s.b.hang(t)
 		defer release()
-		time.Sleep(2 * disk.StallAfter)
+		time.Sleep(2 * store.StallAfter)
 		mu.Lock()
 		peerings = []directory.Peering{active(alpha, 1), active(gamma, 1)}
 		peerings[0].State = directory.PeeringTerminated
@@ -221,12 +221,12 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 
 		end, done := make(chan struct{}), make(chan error, 1)
 		go func() {
-			done <- b.beta.store.disk.Read(func() error {
+			done <- b.beta.store.Disk.Read(func() error {
 				<-end
 				return nil
 			})
 		}()
-		time.Sleep(2 * disk.StallAfter)
+		time.Sleep(2 * store.StallAfter)
 
 		// A change that was begun before the stall ends now.
 		b.beta.hide(o, &o.private, func(*directory.Entry) bool { return true })

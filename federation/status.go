@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // A guard is a mutex that publishes what it guards, for readers who take no lock, when
@@ -24,7 +25,7 @@ func (g *guard) Unlock() {
 // place.
 type summary struct {
 	status PeerStatus // but for what depends on the time, the peering and the position
-	waits  unopened
+	waits  store.Unopened
 
 	ended, convicted     bool
 	headIs, heard, level time.Time
@@ -50,10 +51,10 @@ func (o *origin) publish() {
 			continue
 		}
 
-		s.Records += uint64(f.cur.used.records)
-		s.Bytes += uint64(f.cur.used.bytes)
-		s.OverQuota += uint64(f.cur.used.over)
-		for format, n := range f.cur.used.unopened {
+		s.Records += uint64(f.cur.used.Records)
+		s.Bytes += uint64(f.cur.used.Bytes)
+		s.OverQuota += uint64(f.cur.used.OverQuota)
+		for format, n := range f.cur.used.Unopened {
 			seen.waits[format] += n
 		}
 	}
@@ -79,7 +80,7 @@ func (o *origin) status() PeerStatus {
 	s := seen.status
 	s.Position, _ = o.position()
 	s.RecordsLimit, s.BytesLimit = limit.records, limit.bytes
-	s.Unopened = seen.waits.byFormat()
+	s.Unopened = seen.waits.ByFormat()
 	s.State = string(peering.State)
 
 	if !seen.headIs.IsZero() {
@@ -133,7 +134,7 @@ func (o *origin) findPosition() directory.Position {
 		return o.shownUpTo
 	}
 
-	p := directory.Position{Epoch: o.cur.id.epoch, Revision: o.cur.state.Watermark}
+	p := directory.Position{Epoch: o.cur.id.Epoch, Revision: o.cur.state.Watermark}
 	if h := o.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
 		p.Revision = max(p.Revision, h.At) // what lies between changed nothing here (rule G5)
 	}

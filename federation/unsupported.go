@@ -2,7 +2,6 @@ package federation
 
 import (
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -13,49 +12,6 @@ import (
 // time"). Such a page or head can't be applied: its stream stays at its watermark.
 // Such a record is kept under its name, counted, passed on and not shown. Neither
 // is a fault of who sent it, and a release that reads it goes on from here.
-
-// A format says in which format a record is that this node keeps without having
-// opened it. 0 is of a record that it has opened.
-type format uint8
-
-// otherFormats stands for all formats from that one on: who signs the records chooses
-// the number, and each is counted by itself.
-const otherFormats format = 17
-
-// formatOf returns the format of a record that can't be opened; 0 if err is
-// something else.
-func formatOf(err error) format {
-	var unsupported *directory.UnsupportedError
-	if !errors.As(err, &unsupported) {
-		return 0
-	}
-
-	return format(min(unsupported.Format, uint(otherFormats)))
-}
-
-func (f format) String() string {
-	if f == otherFormats {
-		return "other"
-	}
-
-	return strconv.Itoa(int(f))
-}
-
-// unopened counts records by the format in which they wait to be opened.
-type unopened [otherFormats + 1]int64
-
-// byFormat returns the counts that aren't 0.
-func (u *unopened) byFormat() map[string]uint64 {
-	counts := map[string]uint64{}
-
-	for f, n := range u {
-		if n > 0 {
-			counts[format(f).String()] += uint64(n)
-		}
-	}
-
-	return counts
-}
 
 // unsupported is what an origin signed last that this node can't read. Each is nil
 // once something newer was read.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
 
@@ -353,7 +354,7 @@ func TestARecordIsJudgedWhenItIsOpened(t *testing.T) {
 			t.Errorf("it shows %v", is)
 		}
 		_, _, h, _, err := b.beta.heldRecord(alpha, wanted)
-		if err != nil || h.Owner != ownerKeyOf(is[wanted]) || h.Owner == 0 {
+		if err != nil || h.Owner != store.OwnerKeyOf(is[wanted]) || h.Owner == 0 {
 			t.Errorf("it counts for the owner %x: %v", h.Owner, err)
 		}
 		if s.Records != 2 || len(s.Unopened) != 0 || s.Pending != 0 {
@@ -401,7 +402,7 @@ func TestUnsupportedRecordsCountInTheQuota(t *testing.T) {
 // A store of another version is named, and left alone.
 func TestAStoreOfAnotherVersionIsNotOpened(t *testing.T) {
 	b := newBench(t, nil)
-	must(t, b.beta.store.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketMeta).Put(keyVersion, []byte("7")) }))
+	must(t, b.beta.store.File().Update(func(tx *bbolt.Tx) error { return tx.Bucket(store.BucketMeta).Put(store.KeyVersion, []byte("7")) }))
 	must(t, b.beta.Close())
 	if _, err := Open(b.beta.cfg); err == nil || !strings.Contains(err.Error(), "version 7") {
 		t.Errorf("got %v", err)
@@ -455,10 +456,10 @@ func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
 //
 // Requirement: FORM-004
 func TestFormatsThatALaterReleaseTellsApartAreCounted(t *testing.T) {
-	var u usage
-	u.count(&held{Record: recordHeld, Format: 2}, 1)
-	u.count(&held{Record: recordHeld, Format: 200}, 1)
-	if got := u.unopened.byFormat(); got["2"] != 1 || got["other"] != 1 {
+	var u store.Usage
+	u.Count(&store.Entry{Record: store.RecordHeld, Format: 2}, 1)
+	u.Count(&store.Entry{Record: store.RecordHeld, Format: 200}, 1)
+	if got := u.Unopened.ByFormat(); got["2"] != 1 || got["other"] != 1 {
 		t.Errorf("they are counted as %v", got)
 	}
 }

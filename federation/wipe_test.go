@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/store"
 )
 
 // What a peer took back is gone from the file when a pass has ended, however much was
@@ -25,12 +26,12 @@ func TestWipingInSteps(t *testing.T) {
 		}
 		b.pull()
 		secret := []byte(nil)
-		err := b.beta.store.read(b.beta.origin(alpha).cur.id, func(tx *streamTx) error {
-			h, err := tx.get(rids[0])
+		err := b.beta.store.Read(b.beta.origin(alpha).cur.id, func(tx *store.Tx) error {
+			h, err := tx.Get(rids[0])
 			if err != nil {
 				return err
 			}
-			r, err := tx.record(h)
+			r, err := tx.Record(h)
 			if err == nil {
 				secret = bytes.Clone([]byte(r.Signature))
 			}
@@ -54,7 +55,7 @@ func TestWipingInSteps(t *testing.T) {
 		b.pull()
 		steps := 0
 		for id := 2; id > 0; steps++ {
-			if id, err = b.beta.store.wipeSome(id, 64); err != nil {
+			if id, err = b.beta.store.WipeSome(id, 64); err != nil {
 				t.Fatal(err)
 			}
 			b.origin.replace(rids[1+steps%1000], 6000) // and a page is taken between two steps

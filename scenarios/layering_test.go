@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"trust":          {"directory", "trust/workload"},
 	"consensus":      {"directory", "directory/problem", "directory/index", "directory/table", "consensus/disk"},
 	"consensus/disk": {}, // a member's log, votes and snapshots
-	"federation":     {"directory", "directory/contain", "directory/problem", "directory/index", "directory/table", "federation/protocol", "federation/store", "federation/gossip"},
+	"federation":     {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/gossip"},
 	"gateway":        {"directory"},
 	// rooms of gateway
 	"gateway/crawl": {"directory", "gateway"},
@@ -44,8 +44,8 @@ var layers = map[string][]string{
 	"trust/workload": {}, // the client of the SPIFFE Workload API
 	"trust/audit":    {"directory"},
 	// rooms of federation
-	"federation/store":             {},
-	"federation/protocol":          {"directory"}, // messages between nodes, both ends
+	"federation/store":             {"directory", "federation/protocol", "directory/table"}, // other domains' pages and records on disk
+	"federation/protocol":          {"directory"},                                           // messages between nodes, both ends
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
 	"api":                          {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client"},
@@ -83,7 +83,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft":                {"consensus", "consensus/disk", "scenarios", "scenarios/mesh"},
 	"github.com/hashicorp/raft-wal":            {"consensus/disk"},
 	"github.com/hashicorp/memberlist":          {"federation/gossip", "scenarios", "scenarios/mesh"},
-	"go.etcd.io/bbolt":                         {"federation", "consensus/disk"}, // there, whether another process has the log
+	"go.etcd.io/bbolt":                         {"federation/store", "consensus/disk"}, // there, whether another process has the log
 	"github.com/go-jose/go-jose/v4":            {"trust", "trust/workload"},
 	"github.com/cedar-policy/cedar-go":         {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":           {"trust", "trust/workload"},
@@ -114,8 +114,8 @@ var homes = map[string][]string{
 	"github.com/cespare/xxhash/v2":       {"api"},
 	"github.com/klauspost/compress":      {"api", "federation/protocol", "directory"}, // gzip, gzip and S2
 	"github.com/yosida95/uritemplate/v3": {"api"},
-	"github.com/fxamacker/cbor/v2":       {"consensus", "federation"}, // what stays in the domain
-	"golang.org/x/mod":                   {"consensus", "trust"},      // sumdb/tlog
+	"github.com/fxamacker/cbor/v2":       {"consensus", "federation/store"}, // what stays in the domain
+	"golang.org/x/mod":                   {"consensus", "trust"},            // sumdb/tlog
 	"github.com/go-json-experiment/json": {anyone},
 	"github.com/oklog/ulid/v2":           {anyone},
 	"github.com/cenkalti/backoff/v5":     {anyone},

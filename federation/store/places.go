@@ -1,8 +1,6 @@
-package federation
+package store
 
 import (
-	"bytes"
-	"encoding/binary"
 	"hash/maphash"
 	"sync"
 
@@ -21,7 +19,7 @@ type places struct {
 	seed maphash.Seed
 
 	mu      sync.Mutex
-	streams map[streamID]*streamPlaces
+	streams map[StreamID]*streamPlaces
 }
 
 // streamPlaces are those of one stream.
@@ -41,11 +39,11 @@ type move struct {
 }
 
 func newPlaces() places {
-	return places{seed: maphash.MakeSeed(), streams: map[streamID]*streamPlaces{}}
+	return places{seed: maphash.MakeSeed(), streams: map[StreamID]*streamPlaces{}}
 }
 
 // note notes what a transaction moved.
-func (p *places) note(id streamID, moves []move) {
+func (p *places) note(id StreamID, moves []move) {
 	if len(moves) == 0 {
 		return
 	}
@@ -77,7 +75,7 @@ func (s *streamPlaces) note(hash uint64, m move) {
 func (s *streamPlaces) hashOf(n uint32) uint64 { return s.spots.At(n).hash }
 
 // of returns where a stream's record of that name may be: as a rule one place or none.
-func (p *places) of(id streamID, n protocol.RecordName) (at []uint64) {
+func (p *places) Of(id StreamID, n protocol.RecordName) (at []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.streams[id]
@@ -95,7 +93,7 @@ func (p *places) of(id streamID, n protocol.RecordName) (at []uint64) {
 }
 
 // forget lets go of streams that are no longer on disk.
-func (p *places) forget(ids ...streamID) {
+func (p *places) forget(ids ...StreamID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range ids {
@@ -103,50 +101,14 @@ func (p *places) forget(ids ...streamID) {
 	}
 }
 
-// record returns the record that an entry holds; nil where it holds none.
-func (t *streamTx) record(h *held) (*storedRecord, error) {
-	if h.Record != recordHeld {
-		return nil, nil
+// find returns the record of a name; nil if a stream has none.
+func (s *Store) Find(id StreamID, n protocol.RecordName) (r *Record, err error) {
+	for _, place := range s.Places.Of(id, n) {
+		r, err = ReadFor(s, id, func(t *Tx) (*Record, error) { return t.recordAt(place, n) })
+		if r != nil || err != nil {
+			break
+		}
 	}
-	r, err := t.recordAt(h.Place, h.name())
-	if r == nil && err == nil {
-		err = errStore
-	}
+
 	return r, err
 }
-
-// recordAt returns the record at a place, if it is that of the name.
-func (t *streamTx) recordAt(place uint64, n protocol.RecordName) (*storedRecord, error) {
-	b, ok := bytes.CutPrefix(t.records.Get(placeKey(place)), n.Bytes())
-	if !ok {
-		return nil, nil
-	}
-	r := new(storedRecord)
-	return r, unmarshal(b, r)
-}
-
-// putRecord writes a record that h is to hold behind all others.
-func (t *streamTx) putRecord(h *held, b []byte) (err error) {
-	if h.Place, err = t.records.NextSequence(); err != nil {
-		return err
-	}
-	t.delta = t.delta.plus(usage{records: 1, bytes: int64(len(b))})
-	t.owners.add(h.Owner, owned{1, int64(len(b))})
-	t.moves = append(t.moves, move{h.H, h.Place, false})
-	return t.rewrite(h, b)
-}
-
-// rewrite puts b in the place of the record that h holds.
-func (t *streamTx) rewrite(h *held, b []byte) error {
-	return t.records.Put(placeKey(h.Place), append(h.name().Bytes(), b...))
-}
-
-// size is that of the record which an entry holds.
-func (t *streamTx) size(h *held) int64 {
-	if h == nil || h.Record != recordHeld {
-		return 0
-	}
-	return int64(max(0, len(t.records.Get(placeKey(h.Place)))-len(h.name().Bytes())))
-}
-
-func placeKey(place uint64) []byte { return binary.BigEndian.AppendUint64(nil, place) }

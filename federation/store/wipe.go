@@ -1,14 +1,13 @@
-package federation
+package store
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
-
-	disk "github.com/roster-mesh/roster/federation/store"
 )
 
 // What a peer takes back is to be gone from disk too (MESH-025), and bbolt only
@@ -22,6 +21,14 @@ type wiper struct {
 	file  *os.File
 }
 
+// wake has the loop look at the file again.
+func (w *wiper) wake() {
+	select {
+	case w.dirty <- struct{}{}:
+	default:
+	}
+}
+
 // wipePages is how many pages are written at once, and wipeStep how many are looked at
 // while no change is made: 16 MiB of them, of pages of 4 KiB.
 const (
@@ -33,11 +40,11 @@ const (
 // each with the time that it took; where rest says no, it ends. When it has returned
 // without an error, whatever was deleted before it began is gone from the file: a page
 // with it on was free by then, and is overwritten here, or since by what took its place.
-func (s *store) wipe(sync bool, rest func(time.Duration) bool) error {
+func (s *Store) Wipe(sync bool, rest func(time.Duration) bool) error {
 	for id := 2; id > 0; { // the first two have no contents
 		began := time.Now()
-		err := s.disk.Change(func() (err error) {
-			id, err = s.wipeSome(id, wipeStep)
+		err := s.Disk.Change(func() (err error) {
+			id, err = s.WipeSome(id, wipeStep)
 			return err
 		})
 		if err != nil {
@@ -52,7 +59,7 @@ func (s *store) wipe(sync bool, rest func(time.Duration) bool) error {
 		return nil
 	}
 
-	return s.disk.Read(s.wiper.file.Sync) // not a change: others go on meanwhile
+	return s.Disk.Read(s.wiper.file.Sync) // not a change: others go on meanwhile
 }
 
 // wipeSome looks at so many pages from id on, and returns where to go on; 0 for nowhere.
@@ -60,7 +67,7 @@ func (s *store) wipe(sync bool, rest func(time.Duration) bool) error {
 // it waits for them; later ones don't, and no change is made meanwhile. Should the
 // machine stop half way, the free pages are the same by the last commit, which is on
 // disk. The transaction is for the lock that comes with it, and changes nothing.
-func (s *store) wipeSome(id, pages int) (next int, err error) {
+func (s *Store) WipeSome(id, pages int) (next int, err error) {
 	tx, err := s.db.Begin(true)
 	if err != nil {
 		return 0, err
@@ -129,17 +136,43 @@ const (
 
 // wiping wipes after deletions until ctx ends, and once at its beginning for those
 // that a stop left behind.
-func (m *Mesh) wiping(ctx context.Context) {
-	rest := func(took time.Duration) bool { return wait(ctx, nil, wipeShare*took) }
+func (s *Store) Wiping(ctx context.Context, sync bool, log *slog.Logger) {
+	rest := func(took time.Duration) bool { return pause(ctx, wipeShare*took) }
 	for {
-		if err := m.store.wipe(!m.cfg.noSync, rest); errors.Is(err, disk.ErrStalled) {
-			nudge(m.store.wiper.dirty)
+		if err := s.Wipe(sync, rest); errors.Is(err, ErrStalled) {
+			s.wiper.wake()
 		} else if err != nil {
-			m.cfg.Logger.Error("can't overwrite what peers took back", "error", err)
+			log.Error("can't overwrite what peers took back", "err", err)
 		}
-		if !wait(ctx, nil, wipeEvery) || !wait(ctx, m.store.wiper.dirty, 0) || !wait(ctx, m.store.disk.Answers(), 0) {
+		if !pause(ctx, wipeEvery) || !await(ctx, s.wiper.dirty) || !await(ctx, s.Disk.Answers()) {
 			return
 		}
+	}
+}
+
+// wake has the loop that wipes look again.
+func (s *Store) Wake() { s.wiper.wake() }
+
+// pause returns false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// await returns false if ctx ends first.
+func await(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c:
+		return true
 	}
 }
 
@@ -152,4 +185,4 @@ func openWiper(path string) (wiper, error) {
 	return wiper{dirty: make(chan struct{}, 1), file: f}, nil
 }
 
-func (s *store) close() error { return errors.Join(s.wiper.file.Close(), s.db.Close()) }
+func (s *Store) Close() error { return errors.Join(s.wiper.file.Close(), s.db.Close()) }

@@ -1,0 +1,149 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A streamID names one stream.
+type StreamID struct {
+	Origin   spiffeid.TrustDomain
+	Audience directory.Audience
+	Epoch    uint64
+}
+
+// key sorts an origin's streams together and their epochs ascending.
+func (id StreamID) key() []byte {
+	b := append([]byte(id.Origin.Name()), 0)
+	b = append(append(b, id.Audience.String()...), 0)
+	return binary.BigEndian.AppendUint64(b, id.Epoch)
+}
+
+func parseStreamKey(b []byte) (StreamID, error) {
+	parts := bytes.SplitN(b, []byte{0}, 3)
+	if len(parts) != 3 || len(parts[2]) != 8 {
+		return StreamID{}, ErrStore
+	}
+	td, err := spiffeid.TrustDomainFromString(string(parts[0]))
+	if err != nil {
+		return StreamID{}, ErrStore
+	}
+	aud, err := directory.ParseAudience(string(parts[1]))
+	if err != nil {
+		return StreamID{}, ErrStore
+	}
+	return StreamID{td, aud, binary.BigEndian.Uint64(parts[2])}, nil
+}
+
+// streamState is how far a stream has come here. It is written by the
+// transaction that moves it.
+type State struct {
+	_         struct{} `cbor:",toarray"`
+	Watermark uint64
+	Live      uint64 // entries held, the pending ones too
+	Listed    uint64 // digests in the chain
+	Chain     byte   // which of the two buckets holds the chain
+}
+
+// What this node has of an entry's record.
+const (
+	RecordMissing   = 0 // pending: neither shown nor passed on
+	RecordHeld      = 1
+	RecordRefused   = 2 // it is what the origin signed, and not what this node can show
+	RecordOverQuota = 3 // there was no room for it
+)
+
+// held is what a stream says of one registration.
+type Entry struct {
+	_         struct{} `cbor:",toarray"`
+	Revision  uint64
+	H, M      directory.Hash
+	Deadline  int64
+	Lifetime  uint32
+	Key       directory.Hash // thumbprint of the key that signed the page
+	CheckedAt int64          // when that page was verified; Unix milliseconds
+	At        int64          // when the record came, as CheckedAt
+	From      string         // the domain whose node handed it over
+	Record    uint8
+	Place     uint64 // where the record is, if it is held
+	Format    Format // of a record that is held and was not opened
+	// Owner and Size are of the record, if it came: there may have been no room for it.
+	Owner OwnerKey
+	Size  uint32
+}
+
+func (h *Entry) Name() protocol.RecordName { return protocol.RecordName{H: h.H, M: h.M} }
+
+// digest is what a page would say of h.
+func (h *Entry) Digest(rid directory.RID) directory.Digest {
+	return directory.Digest{RID: rid, Revision: h.Revision, Op: directory.OpPut, H: h.H, M: h.M, Deadline: h.Deadline, Lifetime: h.Lifetime}
+}
+
+// storedRecord is a record as it came. Payload and disclosures are what the page
+// vouches for; the signature is verified before it is shown to anyone as proof.
+type Record struct {
+	_           struct{} `cbor:",toarray"`
+	Header      string   // of the JWS, base64url
+	Payload     []byte
+	Signature   string
+	Disclosures []string
+}
+
+// is reports whether r is what has that name, by its hashes.
+func (r *Record) Is(n protocol.RecordName) bool {
+	return directory.HashOf(r.Payload) == n.H && directory.HashDisclosures(r.Disclosures) == n.M
+}
+
+// bytes returns the form that is kept on disk.
+func (r *Record) Bytes() []byte { return Marshal(r) }
+
+func (r *Record) Signed() directory.Record {
+	return directory.Record{JWS: protocol.JoinJWS(r.Header, r.Payload, r.Signature), Disclosures: r.Disclosures}
+}
+
+// storedPage is one link of a chain.
+type Page struct {
+	_      struct{} `cbor:",toarray"`
+	From   uint64
+	Listed uint64
+	JWS    string
+}
+
+// originState is what is known of an origin beside its streams.
+type Origin struct {
+	_     struct{} `cbor:",toarray"`
+	Epoch uint64   // of the stream that is shown
+	Floor int64    // rule T4: the origin's time at the last write; Unix milliseconds
+	Head  string   // the newest verified head
+	Keys  string   // the adopted key document
+}
+
+var encoding = func() cbor.EncMode {
+	m, err := cbor.CoreDetEncOptions().EncMode()
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return m
+}()
+
+func Marshal(v any) []byte {
+	b, err := encoding.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("federation: encode %T: %v", v, err)) // our own types, all of which encode
+	}
+	return b
+}
+
+func Unmarshal(b []byte, v any) error {
+	if err := cbor.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w (%s)", ErrStore, strings.TrimPrefix(err.Error(), "cbor: "))
+	}
+	return nil
+}

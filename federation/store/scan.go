@@ -1,0 +1,117 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A kept entry is one whose record is on disk.
+type StoredEntry struct {
+	RID    directory.RID
+	Entry  Entry
+	Record *Record
+}
+
+// fillBatch bounds the entries that are read at a time while a stream is loaded.
+const FillBatch = 1000
+
+// scan reads a whole stream, notes where its records are, and hands over those that
+// pick says yes to. The stream must not change meanwhile.
+func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, use func([]StoredEntry)) error {
+	for after, more := []byte(nil), true; more; {
+		var batch []StoredEntry
+		var moves []move
+		var err error
+
+		after, more, err = s.EntriesAfter(id, after, FillBatch, func(t *Tx, rid directory.RID, h *Entry) error {
+			picked := pick(t, rid, h)
+			if h.Record != RecordHeld {
+				return nil
+			}
+
+			moves = append(moves, move{h: h.H, place: h.Place})
+			if !picked {
+				return nil
+			}
+
+			e, err := t.StoredEntryOf(rid, h)
+			batch = append(batch, e)
+			return err
+		})
+
+		s.Places.note(id, moves)
+		use(batch)
+		if err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// entriesAfter reads up to limit entries of a stream behind the key after. It returns
+// the key of the last one, and whether there are more. Whatever makes the file larger
+// or wipes it waits for readers, and with it the pages of all other origins: so nobody
+// reads a whole stream at once.
+func (s *Store) EntriesAfter(id StreamID, after []byte, limit int, see func(*Tx, directory.RID, *Entry) error) (last []byte, more bool, err error) {
+	err = s.Read(id, func(t *Tx) error {
+		c := t.Entries.Cursor()
+		k, v := c.Seek(after)
+		if k != nil && bytes.Equal(k, after) {
+			k, v = c.Next()
+		}
+		for n := 0; k != nil; k, v = c.Next() {
+			if more = n == limit; more {
+				return nil
+			}
+			rid, h, err := readHeld(k, v)
+			if err == nil {
+				err = see(t, rid, h)
+			}
+			if err != nil {
+				return err
+			}
+			n++
+			after = bytes.Clone(k)
+		}
+		return nil
+	})
+	return after, more && err == nil, err
+}
+
+// usageOf is what one entry takes.
+func (t *Tx) UsageOf(h *Entry) (u Usage) {
+	switch h.Record {
+	case RecordHeld:
+		u.Records, u.Bytes = 1, t.Size(h)
+	}
+	u.Count(h, 1)
+	return u
+}
+
+// kept reads an entry with its record; the zero value if there is none.
+func (t *Tx) StoredEntry(rid directory.RID) (StoredEntry, error) {
+	h, err := t.Get(rid)
+	if err != nil || h == nil {
+		return StoredEntry{}, err
+	}
+
+	return t.StoredEntryOf(rid, h)
+}
+
+func readHeld(k, v []byte) (directory.RID, *Entry, error) {
+	h := new(Entry)
+	rid, err := directory.ParseRID(string(k))
+	if err = errors.Join(err, Unmarshal(v, h)); err != nil {
+		return rid, nil, ErrStore
+	}
+	return rid, h, nil
+}
+
+func (t *Tx) StoredEntryOf(rid directory.RID, h *Entry) (e StoredEntry, err error) {
+	e = StoredEntry{RID: rid, Entry: *h}
+	e.Record, err = t.Record(h)
+	return e, err
+}

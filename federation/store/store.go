@@ -1,0 +1,368 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.etcd.io/bbolt"
+)
+
+var (
+	BucketMeta    = []byte("meta")
+	bucketOrigins = []byte("origins")
+	bucketStreams = []byte("streams")
+	bucketPast    = []byte("past")    // origin -> key documents before the newest, the newest first
+	bucketEntries = []byte("entries") // rid -> held
+	bucketRecords = []byte("records") // place -> h m storedRecord
+	bucketDue     = []byte("due")     // deadline rid -> nothing
+	bucketChains  = [2][]byte{[]byte("chain0"), []byte("chain1")}
+	keyState      = []byte("state")
+	keyRepull     = []byte("anew") // stream.anew, where it is not 0
+	KeyVersion    = []byte("version")
+	keyDialect    = []byte("dialect") // by which the records were opened
+	storeVersion  = []byte("1")
+
+	ErrStore = errors.New("federation: the store is damaged: remove federation.db, and this node pulls everything again")
+)
+
+// A store keeps what other domains told, in one bbolt file.
+type Store struct {
+	db      *bbolt.DB
+	Disk    *Disk        // through which all of its operations go
+	readers sync.RWMutex // held for reading by whoever reads
+	wiper   wiper
+	Places  places
+}
+
+// view runs f on what is committed. f must not begin another view or change.
+func (s *Store) View(f func(*bbolt.Tx) error) error {
+	return s.Disk.Read(func() error { return s.committed(f) })
+}
+
+func (s *Store) committed(f func(*bbolt.Tx) error) error {
+	s.readers.RLock()
+	defer s.readers.RUnlock()
+
+	return s.db.View(f)
+}
+
+// update runs f in a transaction that is written as a whole or not at all.
+func (s *Store) Update(f func(*bbolt.Tx) error) error {
+	return s.Disk.Change(func() error { return s.db.Update(f) })
+}
+
+// file returns the bbolt file itself, for tests that measure it or break it.
+func (s *Store) File() *bbolt.DB { return s.db }
+
+// readTime bounds how long a request waits for what only the disk has.
+const readTime = 2 * time.Second
+
+// readFor is store.read for requests: when the disk does not answer in time, it
+// returns an error instead. f may go on then, and shares no variable with its caller.
+func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
+	return Within(s.Disk, readTime, func() (found T, err error) {
+		err = s.committed(func(tx *bbolt.Tx) error {
+			t, err := s.openStream(tx, id)
+			if err != nil || t == nil {
+				return err
+			}
+
+			found, err = f(t)
+			return err
+		})
+
+		return found, err
+	})
+}
+
+// within runs an operation of a request, and returns ErrStalled when it takes too
+// long. The operation may go on then, and shares no variable with its caller.
+func (s *Store) Within(operate func() error) error {
+	_, err := Within(s.Disk, readTime, func() (struct{}, error) { return struct{}{}, operate() })
+	return err
+}
+
+func Open(dir string, noSync bool, gate *Disk) (*Store, error) {
+	path := filepath.Join(dir, "federation.db")
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoSync: noSync, NoGrowSync: noSync,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("federation: open %s: %w", path, err)
+	}
+	err = db.Update(begin)
+	s := &Store{db: db, Disk: gate, Places: newPlaces()}
+	if err == nil {
+		s.wiper, err = openWiper(path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+// begin makes what is not there yet.
+func begin(tx *bbolt.Tx) error {
+	for _, b := range [][]byte{BucketMeta, bucketOrigins, bucketStreams, bucketPast} {
+		if _, err := tx.CreateBucketIfNotExists(b); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(BucketMeta)
+	if v := meta.Get(KeyVersion); v != nil && !bytes.Equal(v, storeVersion) {
+		return fmt.Errorf("federation: federation.db has version %s and this release reads %s", v, storeVersion)
+	}
+	return meta.Put(KeyVersion, storeVersion)
+}
+
+func (s *Store) openStream(tx *bbolt.Tx, id StreamID) (*Tx, error) {
+	b := tx.Bucket(bucketStreams).Bucket(id.key())
+	if b == nil {
+		return nil, nil
+	}
+	t := &Tx{tx: tx, Owners: Owners{}, wiper: &s.wiper, Bucket: b, Entries: b.Bucket(bucketEntries), Records: b.Bucket(bucketRecords), due: b.Bucket(bucketDue)}
+	if t.Entries == nil || t.Records == nil || t.due == nil {
+		return nil, ErrStore
+	}
+	t.Entries.FillPercent, t.Records.FillPercent, t.due.FillPercent = packed, packed, packed
+	if err := Unmarshal(b.Get(keyState), &t.State); err != nil || t.State.Chain > 1 || t.Chain() == nil {
+		return nil, ErrStore
+	}
+	return t, nil
+}
+
+func (s *Store) createStream(tx *bbolt.Tx, id StreamID) (*Tx, error) {
+	b, err := tx.Bucket(bucketStreams).CreateBucketIfNotExists(id.key())
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range [][]byte{bucketEntries, bucketRecords, bucketDue, bucketChains[0]} {
+		if _, err := b.CreateBucket(name); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.Put(keyState, Marshal(State{})); err != nil {
+		return nil, err
+	}
+	return s.openStream(tx, id)
+}
+
+// change runs f on a stream, which is made where it isn't there yet, and writes
+// its state with what f did, or nothing of it.
+func (s *Store) Change(id StreamID, f func(*Tx) error) (State, error) {
+	var after State
+	var moves []move
+	err := s.Update(func(tx *bbolt.Tx) error {
+		t, err := s.openStream(tx, id)
+		if err == nil && t == nil {
+			t, err = s.createStream(tx, id)
+		}
+		if err != nil {
+			return err
+		}
+		if err := f(t); err != nil {
+			return err
+		}
+		after, moves = t.State, t.moves
+		return t.Bucket.Put(keyState, Marshal(t.State))
+	})
+	if err == nil {
+		s.Places.note(id, moves)
+	}
+	return after, err
+}
+
+// read runs f on a stream, unless there is none.
+func (s *Store) Read(id StreamID, f func(*Tx) error) error {
+	return s.View(func(tx *bbolt.Tx) error {
+		t, err := s.openStream(tx, id)
+		if err != nil || t == nil {
+			return err
+		}
+		return f(t)
+	})
+}
+
+// origins returns what is known of every origin.
+func (s *Store) Origins() (map[spiffeid.TrustDomain]Origin, error) {
+	all := map[spiffeid.TrustDomain]Origin{}
+	err := s.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketOrigins).ForEach(func(k, v []byte) error {
+			td, err := spiffeid.TrustDomainFromString(string(k))
+			if err != nil {
+				return ErrStore
+			}
+			var st Origin
+			err = Unmarshal(v, &st)
+			all[td] = st
+			return err
+		})
+	})
+	return all, err
+}
+
+// A savedStream is a stream as it is on disk.
+type SavedStream struct {
+	Id          StreamID
+	State       State
+	RepullSince uint64 // what rewind noted; 0 for nothing
+}
+
+// streams returns the streams of an origin as they are on disk, by epoch ascending.
+func (s *Store) Streams(origin spiffeid.TrustDomain) (all []SavedStream, err error) {
+	err = s.View(func(tx *bbolt.Tx) error {
+		prefix := append([]byte(origin.Name()), 0)
+		c := tx.Bucket(bucketStreams).Cursor()
+		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+			id, err := parseStreamKey(k)
+			if err != nil {
+				return err
+			}
+			t, err := s.openStream(tx, id)
+			if err != nil {
+				return err
+			}
+			all = append(all, SavedStream{Id: id, State: t.State, RepullSince: t.repullSince()})
+		}
+		return nil
+	})
+	return all, err
+}
+
+func putOrigin(tx *bbolt.Tx, td spiffeid.TrustDomain, st Origin) error {
+	return tx.Bucket(bucketOrigins).Put([]byte(td.Name()), Marshal(st))
+}
+
+func (s *Store) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {
+	return s.Update(func(tx *bbolt.Tx) error { return putOrigin(tx, td, st) })
+}
+
+// swap puts the stream of a newer epoch in the place of the one before, and writes the
+// state of the origin with it.
+func (s *Store) Swap(old, fresh StreamID, saved Origin) error {
+	err := s.Update(func(tx *bbolt.Tx) error {
+		if streams := tx.Bucket(bucketStreams); streams.Bucket(old.key()) != nil {
+			if err := streams.DeleteBucket(old.key()); err != nil {
+				return err
+			}
+		}
+
+		// An epoch in which nothing was announced is remembered too.
+		if t, err := s.openStream(tx, fresh); t == nil && err == nil {
+			if _, err := s.createStream(tx, fresh); err != nil {
+				return err
+			}
+		}
+
+		return putOrigin(tx, fresh.Origin, saved)
+	})
+	if err != nil {
+		return err
+	}
+
+	s.Places.forget(old)
+	s.wiper.wake()
+
+	return nil
+}
+
+// setKeys writes the key documents of an origin before the newest, and its state.
+func (s *Store) SaveKeys(td spiffeid.TrustDomain, past []string, st Origin) error {
+	return s.Update(func(tx *bbolt.Tx) error {
+		if err := tx.Bucket(bucketPast).Put([]byte(td.Name()), Marshal(past)); err != nil {
+			return err
+		}
+
+		return putOrigin(tx, td, st)
+	})
+}
+
+// pastKeys returns the key documents that setKeys wrote.
+func (s *Store) PastKeys(td spiffeid.TrustDomain) (texts []string, err error) {
+	err = s.View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketPast).Get([]byte(td.Name()))
+		if b == nil {
+			return nil
+		}
+
+		return Unmarshal(b, &texts)
+	})
+
+	return texts, err
+}
+
+// dialect returns the dialect by which the records were opened, "" for none.
+func (s *Store) Dialect() (opened string, err error) {
+	err = s.View(func(tx *bbolt.Tx) error {
+		opened = string(tx.Bucket(BucketMeta).Get(keyDialect))
+		return nil
+	})
+
+	return opened, err
+}
+
+func (s *Store) SetDialect(opened string) error {
+	return s.Update(func(tx *bbolt.Tx) error { return tx.Bucket(BucketMeta).Put(keyDialect, []byte(opened)) })
+}
+
+// dropStreams removes what an origin announced to an audience.
+func (s *Store) DropStreams(origin spiffeid.TrustDomain, aud directory.Audience) error {
+	streams, err := s.Streams(origin)
+	for _, st := range streams {
+		if st.Id.Audience == aud {
+			err = errors.Join(err, s.DropStream(st.Id))
+		}
+	}
+	return err
+}
+
+// forget removes all that an origin ever sent.
+func (s *Store) Forget(origin spiffeid.TrustDomain) error {
+	streams, err := s.Streams(origin)
+	if err != nil {
+		return err
+	}
+	defer s.wiper.wake()
+	var ids []StreamID
+	err = s.Update(func(tx *bbolt.Tx) error {
+		for _, st := range streams {
+			if err := tx.Bucket(bucketStreams).DeleteBucket(st.Id.key()); err != nil {
+				return err
+			}
+			ids = append(ids, st.Id)
+		}
+		return errors.Join(tx.Bucket(bucketPast).Delete([]byte(origin.Name())), tx.Bucket(bucketOrigins).Delete([]byte(origin.Name())))
+	})
+	if err == nil {
+		s.Places.forget(ids...)
+	}
+	return err
+}
+
+func (s *Store) DropStream(id StreamID) error {
+	defer s.wiper.wake()
+	err := s.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
+	if err == nil {
+		s.Places.forget(id)
+	}
+	return err
+}
+
+// discard is dropStream of one that may have nothing on disk yet.
+func (s *Store) Discard(id StreamID) error {
+	there := false
+	err := s.View(func(tx *bbolt.Tx) error {
+		there = tx.Bucket(bucketStreams).Bucket(id.key()) != nil
+		return nil
+	})
+	if err != nil || !there {
+		return err
+	}
+	return s.DropStream(id)
+}

@@ -1,0 +1,200 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.etcd.io/bbolt"
+)
+
+// A streamTx is one stream within a transaction.
+type Tx struct {
+	tx                            *bbolt.Tx
+	wiper                         *wiper
+	Bucket, Entries, Records, due *bbolt.Bucket
+	State                         State
+	Delta                         Usage  // what the transaction changed so far
+	Owners                        Owners // and of whom
+	moves                         []move // and where records came and went
+}
+
+// packed is how much of a page of the file is filled where what comes is mostly behind
+// all that is there; bbolt would leave half of it empty.
+const packed = .9
+
+// has reports whether a stream has an entry.
+func (t *Tx) Has(rid directory.RID) bool { return t.Entries.Get([]byte(rid.String())) != nil }
+
+func (t *Tx) Get(rid directory.RID) (*Entry, error) {
+	b := t.Entries.Get([]byte(rid.String()))
+	if b == nil {
+		return nil, nil
+	}
+	h := new(Entry)
+	return h, Unmarshal(b, h)
+}
+
+// put writes h in the place of old, which is nil or what get returned; where
+// they have other names, old's record is deleted with its disclosures.
+func (t *Tx) Put(rid directory.RID, old, h *Entry) error {
+	switch {
+	case old == nil:
+		t.State.Live++
+		t.Delta.Count(h, 1)
+	case old.Name() != h.Name():
+		if err := t.DropRecord(old); err != nil {
+			return err
+		}
+	}
+	if old != nil {
+		t.Delta.Count(old, -1)
+		t.Delta.Count(h, 1)
+	}
+	if old != nil && old.Deadline != h.Deadline {
+		if err := t.due.Delete(dueKey(old.Deadline, rid)); err != nil {
+			return err
+		}
+	}
+	if old == nil || old.Deadline != h.Deadline {
+		if err := t.due.Put(dueKey(h.Deadline, rid), nil); err != nil {
+			return err
+		}
+	}
+	return t.Entries.Put([]byte(rid.String()), Marshal(h))
+}
+
+func (t *Tx) Remove(rid directory.RID, old *Entry) error {
+	if old == nil {
+		return nil
+	}
+	t.State.Live--
+	t.Delta.Count(old, -1)
+	return errors.Join(t.DropRecord(old), t.due.Delete(dueKey(old.Deadline, rid)), t.Entries.Delete([]byte(rid.String())))
+}
+
+// dropRecord deletes the record of an entry that holds it. A digest may name the
+// record of another registration; the record gate refuses it there, and it is not
+// that digest's to take away.
+func (t *Tx) DropRecord(old *Entry) error {
+	if old.Record != RecordHeld {
+		return nil
+	}
+	t.wiper.wake()
+	size := t.Size(old)
+	t.Delta = t.Delta.Plus(Usage{Records: -1, Bytes: -size})
+	t.Owners.Add(old.Owner, Share{-1, -size})
+	t.moves = append(t.moves, move{old.H, old.Place, true})
+	return t.Records.Delete(placeKey(old.Place))
+}
+
+// lacking returns those of the names of live digests whose record isn't here.
+func (t *Tx) Missing(ds []directory.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
+	here := map[protocol.RecordName]bool{}
+	for _, d := range ds {
+		h, err := t.Get(d.RID)
+		if err != nil {
+			return nil, err
+		}
+		if h != nil && h.Record != RecordMissing {
+			here[h.Name()] = true
+		}
+	}
+	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return here[n] }), nil
+}
+
+// replacing returns those of the names whose record takes the place of one that is
+// held: where there is no room, nothing else is asked for.
+func (t *Tx) Replacing(ds []directory.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
+	held := map[protocol.RecordName]bool{}
+	for _, d := range ds {
+		h, err := t.Get(d.RID)
+		if err != nil {
+			return nil, err
+		}
+		if h != nil && h.Record == RecordHeld {
+			held[protocol.NameOf(d)] = true
+		}
+	}
+	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return !held[n] }), nil
+}
+
+// dueBefore returns up to limit registrations whose deadline lies before limit
+// seconds, and the deadline of the next one, 0 where there is none.
+func (t *Tx) DueBefore(deadline int64, limit int) (rids []directory.RID, next int64, err error) {
+	c := t.due.Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		x := int64(binary.BigEndian.Uint64(k))
+		if x >= deadline || len(rids) == limit {
+			return rids, x, nil
+		}
+		rid, err := directory.ParseRID(string(k[8:]))
+		if err != nil {
+			return nil, 0, ErrStore
+		}
+		rids = append(rids, rid)
+	}
+	return rids, 0, nil
+}
+
+// dueKey sorts by deadline. Deadlines before 1970 don't pass the gate.
+func dueKey(deadline int64, rid directory.RID) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(deadline)), rid.String()...)
+}
+
+// saveOrigin writes the state of an origin in the transaction of one of its streams.
+func (t *Tx) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {
+	return putOrigin(t.tx, td, st)
+}
+
+// record returns the record that an entry holds; nil where it holds none.
+func (t *Tx) Record(h *Entry) (*Record, error) {
+	if h.Record != RecordHeld {
+		return nil, nil
+	}
+	r, err := t.recordAt(h.Place, h.Name())
+	if r == nil && err == nil {
+		err = ErrStore
+	}
+	return r, err
+}
+
+// recordAt returns the record at a place, if it is that of the name.
+func (t *Tx) recordAt(place uint64, n protocol.RecordName) (*Record, error) {
+	b, ok := bytes.CutPrefix(t.Records.Get(placeKey(place)), n.Bytes())
+	if !ok {
+		return nil, nil
+	}
+	r := new(Record)
+	return r, Unmarshal(b, r)
+}
+
+// putRecord writes a record that h is to hold behind all others.
+func (t *Tx) PutRecord(h *Entry, b []byte) (err error) {
+	if h.Place, err = t.Records.NextSequence(); err != nil {
+		return err
+	}
+	t.Delta = t.Delta.Plus(Usage{Records: 1, Bytes: int64(len(b))})
+	t.Owners.Add(h.Owner, Share{1, int64(len(b))})
+	t.moves = append(t.moves, move{h.H, h.Place, false})
+	return t.Rewrite(h, b)
+}
+
+// rewrite puts b in the place of the record that h holds.
+func (t *Tx) Rewrite(h *Entry, b []byte) error {
+	return t.Records.Put(placeKey(h.Place), append(h.Name().Bytes(), b...))
+}
+
+// size is that of the record which an entry holds.
+func (t *Tx) Size(h *Entry) int64 {
+	if h == nil || h.Record != RecordHeld {
+		return 0
+	}
+	return int64(max(0, len(t.Records.Get(placeKey(h.Place)))-len(h.Name().Bytes())))
+}
+
+func placeKey(place uint64) []byte { return binary.BigEndian.AppendUint64(nil, place) }

@@ -1,0 +1,123 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"strconv"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A usage is what a stream holds here, or how that changes.
+type Usage struct {
+	Records, Bytes int64 // on disk
+	OverQuota      int64 // entries for whose records there was no room
+	Unopened       Unopened
+}
+
+func (u Usage) Plus(o Usage) Usage {
+	u.Records += o.Records
+	u.Bytes += o.Bytes
+	u.OverQuota += o.OverQuota
+
+	for f := range u.Unopened {
+		u.Unopened[f] += o.Unopened[f]
+	}
+
+	return u
+}
+
+// count adds n times what an entry is besides its record.
+func (u *Usage) Count(h *Entry, n int64) {
+	switch {
+	case h.Record == RecordOverQuota:
+		u.OverQuota += n
+	case h.Record == RecordHeld && h.Format != 0:
+		u.Unopened[min(h.Format, otherFormats)] += n // a later release may tell more of them apart
+	}
+}
+
+// An ownerKey stands for an owner of an origin's registrations: the beginning of a hash
+// of the identity. All whose owner is withheld, or isn't understood, are one: zero.
+// An owner who looks for another of the same key finds one in 2^64 tries, and shares its
+// share then.
+type OwnerKey uint64
+
+func OwnerKeyOf(e *directory.Entry) OwnerKey {
+	if e == nil || e.Owner.IsZero() {
+		return 0
+	}
+	hash := sha256.Sum256([]byte(e.Owner.String()))
+	return OwnerKey(max(1, binary.BigEndian.Uint64(hash[:])))
+}
+
+// An owned is what the records of one owner take.
+type Share struct{ Records, Bytes int64 }
+
+func (u Share) Plus(o Share) Share { return Share{u.Records + o.Records, u.Bytes + o.Bytes} }
+
+func (u Share) Usage() Usage { return Usage{Records: u.Records, Bytes: u.Bytes} }
+
+// owners are what the records of each owner take, or how that changes.
+type Owners map[OwnerKey]Share
+
+// add adds to what one owner has.
+func (all Owners) Add(key OwnerKey, change Share) {
+	sum := all[key].Plus(change)
+	if sum == (Share{}) {
+		delete(all, key)
+		return
+	}
+	all[key] = sum
+}
+
+// absorb adds all that changed.
+func (all Owners) Absorb(changes Owners) {
+	for key, change := range changes {
+		all.Add(key, change)
+	}
+}
+
+// A format says in which format a record is that this node keeps without having
+// opened it. 0 is of a record that it has opened.
+type Format uint8
+
+// otherFormats stands for all formats from that one on: who signs the records chooses
+// the number, and each is counted by itself.
+const otherFormats Format = 17
+
+// formatOf returns the format of a record that can't be opened; 0 if err is
+// something else.
+func FormatOf(err error) Format {
+	var unsupported *directory.UnsupportedError
+	if !errors.As(err, &unsupported) {
+		return 0
+	}
+
+	return Format(min(unsupported.Format, uint(otherFormats)))
+}
+
+func (f Format) String() string {
+	if f == otherFormats {
+		return "other"
+	}
+
+	return strconv.Itoa(int(f))
+}
+
+// unopened counts records by the format in which they wait to be opened.
+type Unopened [otherFormats + 1]int64
+
+// byFormat returns the counts that aren't 0.
+func (u *Unopened) ByFormat() map[string]uint64 {
+	counts := map[string]uint64{}
+
+	for f, n := range u {
+		if n > 0 {
+			counts[Format(f).String()] += uint64(n)
+		}
+	}
+
+	return counts
+}
