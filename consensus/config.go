@@ -56,8 +56,8 @@ type Config struct {
 	RemoveDead time.Duration
 
 	// Listener is the cluster's, without TLS; Close closes it. One port carries
-	// Raft and the forwarding of writes, told apart by ALPN. A connection of it that has
-	// a method Settled(*tls.ConnectionState) is told when its handshake is over.
+	// Raft and the forwarding of writes, told apart by ALPN. Its connections may have
+	// a method HandshakeDone(*tls.ConnectionState), called after the handshake.
 	Listener net.Listener
 	// Dial connects to a member's Address, without TLS.
 	Dial func(ctx context.Context, address string) (net.Conn, error)

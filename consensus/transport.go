@@ -145,9 +145,9 @@ func (c *cluster) welcome(raw net.Conn) error {
 	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
 	defer cancel()
 	id, proto, err := c.shake(ctx, conn, t, c.server.VerifyConnection)
-	if s, ok := raw.(interface{ Settled(*tls.ConnectionState) }); ok && err == nil {
+	if s, ok := raw.(interface{ HandshakeDone(*tls.ConnectionState) }); ok && err == nil {
 		cs := conn.ConnectionState()
-		s.Settled(&cs)
+		s.HandshakeDone(&cs)
 	}
 	to := c.web
 	switch {

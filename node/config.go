@@ -20,6 +20,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/node/dnssd"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -44,7 +45,7 @@ type Config struct {
 	Voter       bool                 `yaml:"voter"`
 	RemoveDead  time.Duration        `yaml:"remove_dead"`
 	Gossip      Gossip               `yaml:"gossip"`
-	DNSSD       DNSSD                `yaml:"dns_sd"`
+	DNSSD       dnssd.Config         `yaml:"dns_sd"`
 	Callers     Callers              `yaml:"callers"`
 	Crawl       Crawling             `yaml:"crawl"`
 	Probe       Probing              `yaml:"probe"`
@@ -212,6 +213,8 @@ func (c *Config) validateDomain() error {
 	}
 	return nil
 }
+
+func (c *Config) validateDNSSD() error { return c.DNSSD.Validate(c.TrustDomain) }
 
 func (c *Config) validateListen() error {
 	for _, l := range []struct{ key, addr string }{

@@ -2,10 +2,8 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -79,29 +78,15 @@ func bind(n Network, cfg *Config) (l listeners, err error) {
 	return l, nil
 }
 
-// Bounds on a client's time (operations.md, "Running it for real").
-const (
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
-	// answerTimeout is from the end of a request's header to that of its answer,
-	// over the longest wait that one may ask for. Streams of events go on for as
-	// long as their client reads; api bounds each of their writes.
-	answerTimeout = 2 * time.Minute
-	// maxHeader is net/http's own bound; the handler answers 431 from 16 KiB on.
-	maxHeader = 64 << 10
-)
+// maxNodeConns caps the connections of a listener for nodes. The nodes of a domain and of
+// its peers need an eighth of it.
+const maxNodeConns = 1024
 
-// newServer returns an HTTP server of h; with config nil it speaks no TLS.
-func newServer(h http.Handler, config *tls.Config, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		TLSConfig:         config,
-		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+// limited caps the connections of one of the node's listeners, and counts the rejected.
+func (n *Node) limited(name string, ln net.Listener, most, perAddress int) net.Listener {
+	rejected := n.metrics.connections.WithLabelValues(name).Inc
+
+	return listener.Limit(ln, most, perAddress, n.cfg.TrustDomain.Name(), rejected)
 }
 
 // serve runs s on ln until its turn to stop comes.
@@ -147,8 +132,8 @@ func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 		TLSClientConfig:       config,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   4,
-		IdleConnTimeout:       idleTimeout,
-		TLSHandshakeTimeout:   headerTimeout,
+		IdleConnTimeout:       listener.IdleTimeout,
+		TLSHandshakeTimeout:   listener.HeaderTimeout,
 		ResponseHeaderTimeout: 75 * time.Second, // over the longest wait that a pull may ask for
 	}
 	c := &http.Client{

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/roster-mesh/roster/node/listener"
 )
 
 // A one is a listener of one connection.
@@ -31,7 +33,7 @@ func (one) Addr() net.Addr { return &net.TCPAddr{} }
 func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took := make(chan time.Duration, 1)
-		s := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := listener.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
 			for err := error(nil); err == nil; {
 				_, err = w.Write(bytes.Repeat([]byte("x"), 1<<16))

@@ -22,6 +22,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -210,7 +211,7 @@ func (n *Node) stranger(p directory.Peering, as *trust.Source) (*http.Client, fu
 		DialContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return n.net.Dial(ctx, addr) },
 		TLSClientConfig:     trust.ClientTLS(as, believed, AuthorizeNodesOf(p.Domain), "h2", "http/1.1"),
 		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: headerTimeout,
+		TLSHandshakeTimeout: listener.HeaderTimeout,
 	}
 	c := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return c, t.CloseIdleConnections, nil

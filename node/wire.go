@@ -18,6 +18,8 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/node/dnssd"
+	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/node/memory"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
@@ -41,14 +43,14 @@ func (n *Node) wire(env Env) error {
 		return errors.Join(err, ln.close())
 	}
 	n.face = n.wireAPI()
-	server := newServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
-	expire(server, n.callers.Holds)
+	server := listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
+	listener.ExpireWithCertificates(server, n.callers.Holds)
 	server.RegisterOnShutdown(n.mesh.Drain)
 	server.RegisterOnShutdown(n.face.Drain)
 	if n.gateway != nil {
 		server.RegisterOnShutdown(n.gateway.Drain)
 	}
-	n.serve("api", server, n.bounded("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
+	n.serve("api", server, n.limited("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
 	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Metrics: n.metrics.handler(), Ready: n.Ready})
 	n.life.onStop("readiness", func(context.Context) error {
 		n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("stopping") }})
@@ -60,7 +62,24 @@ func (n *Node) wire(env Env) error {
 	if err := n.wireProbe(); err != nil {
 		return err
 	}
-	return n.wireDNSSD(ln.api.Addr(), mdnsResponder{n.log})
+	return n.wireDNSSD(ln.api.Addr())
+}
+
+// wireDNSSD announces the directory on the local network, if that is configured.
+func (n *Node) wireDNSSD(listener net.Addr) error {
+	if !n.cfg.DNSSD.Enabled {
+		return nil
+	}
+
+	announcer, err := dnssd.Announce(
+		n.cfg.DNSSD, dnssd.Directory{Node: n.id, PublicURL: n.cfg.PublicURL, Listener: listener}, n.log)
+	if err != nil {
+		return err
+	}
+
+	n.life.onStop("dns_sd", func(context.Context) error { return announcer.Close() })
+
+	return nil
 }
 
 // wireDirectory starts what the node knows and shares, before anybody can ask for it.
@@ -96,7 +115,7 @@ func (n *Node) wireAdmin() error {
 		return fmt.Errorf("listen.admin: %w", err)
 	}
 	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("starting") }})
-	n.serve("admin", newServer(&n.admin, nil, n.log), ln)
+	n.serve("admin", listener.NewServer(&n.admin, nil, n.log), ln)
 	return nil
 }
 
@@ -139,7 +158,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	own := AuthorizeNodesOf(n.cfg.TrustDomain)
 	cfg := consensus.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: n.cfg.ConsensusDir(),
-		Listener: n.bounded("cluster", ln, nodeConnections, 0), Dial: n.net.Dial,
+		Listener: n.limited("cluster", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Index:     n.view.Own(), Grants: n.grants, Basis: basis(n.cfg.Policy), CheckPolicy: checkPolicy, Policy: n.enact,
@@ -241,7 +260,7 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		return nil
 	}
 	return &gossip.Config{
-		Node: n.id, Listener: n.bounded("gossip", ln, nodeConnections, 0), Dial: n.net.Dial,
+		Node: n.id, Listener: n.limited("gossip", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
 		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log, Timing: env.Gossip,

@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dnssd"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -80,7 +81,7 @@ func (c *cable) command(end int, args ...string) *exec.Cmd {
 
 // serve runs a node of a domain of its own at the first end until stop is called,
 // with DNS-SD as given, and waits until it is ready.
-func (c *cable) serve(program string, dnssd node.DNSSD) (stop func(), stderr *bytes.Buffer) {
+func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stderr *bytes.Buffer) {
 	c.t.Helper()
 	dir := c.t.TempDir()
 	td := spiffeid.RequireTrustDomainFromString("alpha.test")
@@ -103,7 +104,7 @@ func (c *cable) serve(program string, dnssd node.DNSSD) (stop func(), stderr *by
 	check(os.MkdirAll(cfg.Data, 0o700))
 	cfg.Members = []node.Member{{ID: svid.ID, Cluster: "127.0.0.1:8402", API: "https://" + net.JoinHostPort(c.address(0), "8400")}}
 	cfg.Gossip.Enabled = false
-	cfg.DNSSD = dnssd
+	cfg.DNSSD = announced
 	text, err := yaml.Marshal(&cfg)
 	check(err)
 	file := filepath.Join(dir, "node.yaml")
@@ -178,7 +179,7 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, stderr := c.serve(path, node.DNSSD{Enabled: true, Interfaces: []string{device}})
+	stop, stderr := c.serve(path, dnssd.Config{Enabled: true, Interfaces: []string{device}})
 	got := c.find(path, "--interface", device, "--wait", "3s")
 	if len(got) != 1 {
 		t.Fatalf("found %v; the node says %s", got, stderr)
@@ -198,7 +199,7 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 		t.Errorf("found %v although nothing runs", got)
 	}
 
-	c.serve(path, node.DNSSD{})
+	c.serve(path, dnssd.Config{})
 	if got := c.find(path, "--wait", "2s"); len(got) != 0 {
 		t.Errorf("found %v although DNS-SD is off by default", got)
 	}

@@ -54,14 +54,16 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory"},
+	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd"},
 	// rooms of node
-	"node/memory": {},
-	"node/dev":    {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"},    // consensus: the timing of loopback
-	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust"}, // federation: the codes of its refusals
+	"node/memory":   {},
+	"node/listener": {"trust"},                                                                       // limits of connections
+	"node/dnssd":    {},                                                                              // announces the directory on the local network
+	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"},    // consensus: the timing of loopback
+	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust"}, // federation: the codes of its refusals
 	// floor 4
-	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/index", "directory/problem", "gateway", "gateway/crawl", "gateway/probe"}, // the guard: imports fetch through it
-	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh"},
+	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/index", "directory/problem", "gateway", "gateway/crawl", "gateway/probe", "node/dnssd"}, // the guard: imports fetch through it
+	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd"},
 	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip"}, // their timing, which stories of long silence slow
 	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},         // its client: a running node is scored
 	"scenarios/attacks": {"node/dev", "trust", "directory"},
@@ -93,7 +95,7 @@ var homes = map[string][]string{
 	"github.com/getkin/kin-openapi":            {"api"},
 	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client
 	"github.com/prometheus/client_golang":      {"node"},
-	"github.com/hashicorp/mdns":                {"node"}, // DNS-SD, off by default
+	"github.com/hashicorp/mdns":                {"node/dnssd"}, // DNS-SD, off by default
 	"go.yaml.in/yaml/v3":                       {"node", "node/dev", "cmd/roster"},
 	"github.com/spf13/cobra":                   {"cmd/roster"},
 	"filippo.io/age":                           {"cmd/roster"}, // backup files are encrypted and opened there

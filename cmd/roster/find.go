@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dnssd"
 )
 
 // How long roster find looks around.
@@ -17,7 +17,7 @@ const (
 
 // A browser looks for directories on the local network until ctx ends.
 type browser interface {
-	Browse(ctx context.Context) ([]node.Found, error)
+	Browse(ctx context.Context) ([]dnssd.Found, error)
 }
 
 func (a *app) findCommand() *cobra.Command {
@@ -34,7 +34,7 @@ Use a directory only with the bundle of a domain that you trust for other reason
 its certificate must be of that domain, whatever answered here.`,
 		Args: needs(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.find(c.Context(), node.Browser{Interfaces: interfaces}, wait)
+			return a.find(c.Context(), dnssd.Browser{Interfaces: interfaces}, wait)
 		},
 	}
 	c.Flags().DurationVar(&wait, "wait", wait, "how long to wait for answers")

@@ -16,7 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/dnssd"
 )
 
 // A feed answers each request for a stream in turn, in virtual time, and remembers
@@ -162,17 +162,17 @@ func TestWatchPrints(t *testing.T) {
 
 // aNetwork is what a browser finds.
 type aNetwork struct {
-	found []node.Found
+	found []dnssd.Found
 	err   error
 }
 
-func (n aNetwork) Browse(context.Context) ([]node.Found, error) { return n.found, n.err }
+func (n aNetwork) Browse(context.Context) ([]dnssd.Found, error) { return n.found, n.err }
 
 // What is found is printed as what it is: somebody's word.
 //
 // Requirement: AD-007, AD-072
 func TestFindPrints(t *testing.T) {
-	found := aNetwork{found: []node.Found{{
+	found := aNetwork{found: []dnssd.Found{{
 		Domain: spiffeid.RequireTrustDomainFromString("alpha.test"), URL: "https://ad.alpha.test", Host: "10.0.0.1:8400", Path: "/.well-known/ad", Instance: "a\x1bb",
 	}}}
 	for output, want := range map[format]string{

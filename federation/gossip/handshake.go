@@ -143,8 +143,8 @@ func (t *transport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*s
 		t.cfg.Refused("not_allowed")
 		return nil, fmt.Errorf("%s: %w", id, errNotAllowed)
 	}
-	if s, ok := raw.(interface{ Settled(*tls.ConnectionState) }); ok {
-		s.Settled(&state)
+	if s, ok := raw.(interface{ HandshakeDone(*tls.ConnectionState) }); ok {
+		s.HandshakeDone(&state)
 	}
 	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter, traffic: t.cfg.Traffic}, nil
 }

@@ -1,4 +1,4 @@
-package node
+package listener
 
 import (
 	"crypto/tls"
@@ -40,11 +40,11 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	certificate := func(path string, life time.Duration) tls.Certificate { return issued(t, ca, path, life) }
-	s := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
+	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 		&tls.Config{Certificates: []tls.Certificate{certificate("/roster/node/1", time.Hour)}, ClientAuth: tls.RequestClientCert},
 		slog.New(slog.DiscardHandler))
 	holds := func(*tls.ConnectionState, time.Time) bool { return true }
-	expire(s, holds)
+	ExpireWithCertificates(s, holds)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

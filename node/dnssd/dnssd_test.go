@@ -1,4 +1,4 @@
-package node
+package dnssd
 
 import (
 	"net"
@@ -18,7 +18,7 @@ func TestInstanceIsALabel(t *testing.T) {
 		"spiffe://alpha.test/roster/node/1", "spiffe://alpha.test/roster/node/2", "spiffe://alpha-test/roster/node/1",
 		"spiffe://" + strings.Repeat("a.", 100) + "test/roster/node/1", "spiffe://alpha.test/roster/node/A_b",
 	} {
-		name := instanceOf(spiffeid.RequireFromString(id))
+		name := instanceName(spiffeid.RequireFromString(id))
 		if len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || seen[name] {
 			t.Errorf("%s is called %q", id, name)
 		}
@@ -55,7 +55,7 @@ func TestParseFound(t *testing.T) {
 	}
 	e := good()
 	e.AddrV4, e.InfoFields, e.AddrV6IPAddr = nil, []string{"td=alpha.test"}, &net.IPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}
-	if f, ok := parseFound(e); !ok || f.URL != "https://[fe80::1%25eth0]:8400" || f.Path != wellKnown {
+	if f, ok := parseFound(e); !ok || f.URL != "https://[fe80::1%25eth0]:8400" || f.Path != wellKnownPath {
 		t.Errorf("without a URL: %+v, %v", f, ok)
 	}
 }
@@ -73,13 +73,12 @@ func TestDNSSDNeedsAnAddress(t *testing.T) {
 	if ips, err := reachable(lo[0], net.IPv4(192, 0, 2, 1)); err != nil || len(ips) != 0 {
 		t.Errorf("192.0.2.1: %v, %v", ips, err)
 	}
-	n := &Node{id: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1")}
-	n.cfg.DNSSD = DNSSD{Enabled: true, Interfaces: []string{"lo"}}
-	if err := n.wireDNSSD(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8400}, nil); err == nil || !strings.Contains(err.Error(), "192.0.2.1") {
+	ada := Directory{Node: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"), Listener: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8400}}
+	if _, err := announce(Config{Interfaces: []string{"lo"}}, ada, nil, nil); err == nil || !strings.Contains(err.Error(), "192.0.2.1") {
 		t.Errorf("got %v", err)
 	}
-	n.cfg.DNSSD.Interfaces = []string{"nowhere0"}
-	if err := n.wireDNSSD(&net.TCPAddr{IP: net.IPv4zero, Port: 8400}, nil); err == nil || !strings.Contains(err.Error(), "nowhere0") {
+	ada.Listener = &net.TCPAddr{IP: net.IPv4zero, Port: 8400}
+	if _, err := announce(Config{Interfaces: []string{"nowhere0"}}, ada, nil, nil); err == nil || !strings.Contains(err.Error(), "nowhere0") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package listener
 
 import (
 	"crypto/tls"
@@ -18,8 +18,8 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A besieged is a server behind a crowd of 64 connections at most: 40 in the hall, 5 of
-// an address, and 8 at the door.
+// A besieged server accepts at most 64 connections: 40 anonymous ones, 5 of an address,
+// and 8 pending ones.
 type besieged struct {
 	*testing.T
 	ca      *trust.CA
@@ -30,9 +30,9 @@ type besieged struct {
 func besiege(t *testing.T) *besieged {
 	b := &besieged{T: t}
 	b.issuedBy("alpha.test")
-	s := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
+	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 		&tls.Config{Certificates: []tls.Certificate{b.certificate("/roster/node/1")}, ClientAuth: tls.RequestClientCert}, slog.New(slog.DiscardHandler))
-	expire(s, func(*tls.ConnectionState, time.Time) bool { return true })
+	ExpireWithCertificates(s, func(*tls.ConnectionState, time.Time) bool { return true })
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func besiege(t *testing.T) *besieged {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = s.ServeTLS(bounded(inner, 64, 0, "alpha.test", func() { b.refused.Add(1) }), "", "")
+		_ = s.ServeTLS(Limit(inner, 64, 0, "alpha.test", func() { b.refused.Add(1) }), "", "")
 	}()
 	t.Cleanup(func() {
 		_ = s.Close()
@@ -95,11 +95,11 @@ func (b *besieged) ask(from, as, protocol string) (net.Conn, error) {
 	return conn, err
 }
 
-// Who opens connections without end, from a few addresses, keeps out others who show no
-// certificate, and nobody who shows one; what ends makes room.
+// Clients that open connections without end from a few addresses keep out other anonymous
+// clients, but none with a certificate; a closed connection makes room.
 //
 // Requirement: OPS-020
-func TestAFewAddressesCloseANodeToNobodyItKnows(t *testing.T) {
+func TestAFewAddressesDoNotKeepOutKnownCallers(t *testing.T) {
 	b, began := besiege(t), time.Now()
 	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6", "127.0.0.7", "127.0.0.8"} {
 		for range 12 {
@@ -109,7 +109,7 @@ func TestAFewAddressesCloseANodeToNobodyItKnows(t *testing.T) {
 	again := time.Tick(time.Millisecond)
 	for deadline := time.Now().Add(time.Minute); b.refused.Load() < 8*(12-5-1); <-again {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d are refused: each address has five in the hall and one at the door", b.refused.Load())
+			t.Fatalf("%d are refused: each address has five anonymous connections and one pending", b.refused.Load())
 		}
 	}
 	for i, as := range []string{"/roster/node/2", "/agent/ada"} {
@@ -118,25 +118,25 @@ func TestAFewAddressesCloseANodeToNobodyItKnows(t *testing.T) {
 			switch {
 			case err == nil:
 				n++
-			case time.Now().After(began.Add(time.Minute)): // one after the other goes through the door
+			case time.Now().After(began.Add(time.Minute)): // one after the other is pending
 				t.Fatalf("%s, from another address: %v", as, err)
 			}
 		}
 	}
 }
 
-// One identity has an eighth of all inside; what it opens more counts as a stranger's.
+// One identity has an eighth of all connections; more count as anonymous.
 //
 // Requirement: OPS-020
 func TestOneIdentityHasAShareOfConnections(t *testing.T) {
 	b := besiege(t)
-	for i := range 8 + 5 { // inside, and in the hall
-		if _, err := b.ask("127.0.0.1", "/agent/eve", "http/1.1"); err != nil { // the answer comes once it is placed
+	for i := range 8 + 5 { // identified, and anonymous
+		if _, err := b.ask("127.0.0.1", "/agent/eve", "http/1.1"); err != nil { // the answer comes once it is classified
 			t.Fatalf("connection %d: %v", i, err)
 		}
 	}
 	if _, err := b.ask("127.0.0.1", "/agent/eve", "http/1.1"); err == nil {
-		t.Error("it has one more than an eighth of all and an address's share of the hall")
+		t.Error("it has one more than an eighth of all and an address's anonymous share")
 	}
 	if _, err := b.ask("127.0.0.1", "", "http/1.1"); err == nil {
 		t.Error("nobody comes in from an address that has spent its share")
@@ -149,8 +149,8 @@ func TestOneIdentityHasAShareOfConnections(t *testing.T) {
 	}
 }
 
-// Another domain, which makes identities as it likes, has no more inside than one
-// identity at home.
+// Another domain, which can issue any number of identities, has no more connections than
+// one identity of the own domain.
 //
 // Requirement: OPS-020
 func TestAnotherDomainHasAShareOfConnections(t *testing.T) {
@@ -162,7 +162,7 @@ func TestAnotherDomainHasAShareOfConnections(t *testing.T) {
 		}
 	}
 	if _, err := b.ask("127.0.0.1", "/agent/more", "http/1.1"); err == nil {
-		t.Error("a domain has more than an eighth of all and an address's share of the hall")
+		t.Error("a domain has more than an eighth of all and an address's anonymous share")
 	}
 	b.issuedBy("alpha.test")
 	for i := range 8 + 1 {
@@ -172,49 +172,49 @@ func TestAnotherDomainHasAShareOfConnections(t *testing.T) {
 	}
 }
 
-// Who fills the door and says nothing doesn't keep it shut: who comes takes the place of
-// who came first there, and finds the door open however all is full.
+// Silent clients cannot block the pending class: a new connection takes the place of the
+// oldest one, even when all classes are full.
 //
 // Requirement: OPS-020
-func TestTheDoorIsNotKeptShut(t *testing.T) {
-	c := bounded(nil, 64, 0, "alpha.test", func() {}).(*crowd)
+func TestSilentClientsDoNotBlockOthers(t *testing.T) {
+	c := Limit(nil, 64, 0, "alpha.test", func() {}).(*connLimiter)
 	at := func(i int) fixedConn { return fixedConn{addr: fmt.Sprintf("192.0.2.%d:1", i)} }
-	var door []*present
+	var pending []*limitedConn
 	for i := range 8 {
 		for range 5 + 1 {
-			p, first := c.enter(at(i))
+			p, first := c.admit(at(i))
 			if p == nil || first != nil {
 				t.Fatal("there is no room")
 			}
-			if p.in == &c.door {
-				door = append(door, p)
+			if p.class == &c.pending {
+				pending = append(pending, p)
 			}
 		}
 	}
-	var gone []*present
+	var gone []*limitedConn
 	for i := range 64 - 40 { // members come one after the other until all is full
-		p, first := c.enter(at(100 + i))
-		if p == nil || !c.place(p, fmt.Sprint("node", i)) {
+		p, first := c.admit(at(100 + i))
+		if p == nil || !c.classify(p, fmt.Sprint("node", i)) {
 			t.Fatalf("there is no room for member %d", i)
 		}
 		if first != nil {
 			gone = append(gone, first)
 		}
 	}
-	if !slices.Equal(gone, door) {
-		t.Errorf("%d made room of %d that came before", len(gone), len(door))
+	if !slices.Equal(gone, pending) {
+		t.Errorf("%d made room of %d that came before", len(gone), len(pending))
 	}
-	if p, _ := c.enter(at(99)); p != nil || c.all != 64 || c.queue.Len()+c.door.all != 0 {
-		t.Errorf("there are %d, of which %d at the door, and %d in the queue", c.all, c.door.all, c.queue.Len())
+	if p, _ := c.admit(at(99)); p != nil || c.total != 64 || c.queue.Len()+c.pending.total != 0 {
+		t.Errorf("there are %d, of which %d pending, and %d in the queue", c.total, c.pending.total, c.queue.Len())
 	}
 }
 
-// A network that has its share of the door gives the place of one of its own.
-func TestANetworkTakesItsOwnPlacesAtTheDoor(t *testing.T) {
-	c := bounded(nil, 64, 0, "alpha.test", func() {}).(*crowd)
-	enter := func(addr string) (p, first *present) { return c.enter(fixedConn{addr: addr}) }
-	fill := func(addr string) (door *present) {
-		for door == nil || door.in != &c.door {
+// When a network uses its share of the pending class, its own oldest connection is evicted.
+func TestANetworkEvictsItsOwnPendingConnections(t *testing.T) {
+	c := Limit(nil, 64, 0, "alpha.test", func() {}).(*connLimiter)
+	enter := func(addr string) (p, first *limitedConn) { return c.admit(fixedConn{addr: addr}) }
+	fill := func(addr string) (door *limitedConn) {
+		for door == nil || door.class != &c.pending {
 			door, _ = enter(addr)
 		}
 		return door
@@ -227,44 +227,44 @@ func TestANetworkTakesItsOwnPlacesAtTheDoor(t *testing.T) {
 	if p, first := enter("[2001:db8:0:3::1]:1"); p == nil || first != one {
 		t.Error("a /48 with its share takes another's place than that of who came first of it")
 	}
-	if c.door.all != 3 || c.queue.Len() != 3 {
-		t.Errorf("%d are at the door, %d in the queue", c.door.all, c.queue.Len())
+	if c.pending.total != 3 || c.queue.Len() != 3 {
+		t.Errorf("%d are pending, %d in the queue", c.pending.total, c.queue.Len())
 	}
 	for c.queue.Len() > 0 { // whose timers would go on
-		_ = c.queue.Front().Value.(*present).Close()
+		_ = c.queue.Front().Value.(*limitedConn).Close()
 	}
 }
 
-// What a connection takes it gives back, in each room and once.
-func TestRoomsAreGivenBack(t *testing.T) {
-	c := bounded(nil, 64, 0, "alpha.test", func() {}).(*crowd)
+// A closed connection stops counting, in each class and once.
+func TestClosedConnectionsAreNotCounted(t *testing.T) {
+	c := Limit(nil, 64, 0, "alpha.test", func() {}).(*connLimiter)
 	for range 3 {
-		var all []*present
+		var all []*limitedConn
 		for range 5 + 1 {
-			p, _ := c.enter(fixedConn{addr: "192.0.2.1:1"})
+			p, _ := c.admit(fixedConn{addr: "192.0.2.1:1"})
 			if p == nil {
 				t.Fatal("there is no room")
 			}
 			all = append(all, p)
 		}
-		p, first := c.enter(fixedConn{addr: "192.0.2.1:1"})
-		if p == nil || first != all[5] || c.all != 5+1 {
+		p, first := c.admit(fixedConn{addr: "192.0.2.1:1"})
+		if p == nil || first != all[5] || c.total != 5+1 {
 			t.Fatal("who comes where the address's share is full doesn't take the place of who came before")
 		}
 		all[5] = p
-		if !c.place(all[5], "ada") || !c.place(all[4], "ada") || c.ids["ada"] != 2 || c.door.all != 0 || c.hall.all != 4 {
-			t.Fatalf("inside are %v, at the door %d, in the hall %d", c.ids, c.door.all, c.hall.all)
+		if !c.classify(all[5], "ada") || !c.classify(all[4], "ada") || c.byID["ada"] != 2 || c.pending.total != 0 || c.anonymous.total != 4 {
+			t.Fatalf("identified %v, pending %d, anonymous %d", c.byID, c.pending.total, c.anonymous.total)
 		}
 		for _, p := range all {
 			_, _ = p.Close(), p.Close()
 		}
-		if c.all != 0 || c.hall.all != 0 || c.door.all != 0 || len(c.ids)+len(c.hall.near)+len(c.hall.far)+len(c.door.near) != 0 {
+		if c.total != 0 || c.anonymous.total != 0 || c.pending.total != 0 || len(c.byID)+len(c.anonymous.byAddress)+len(c.anonymous.byNetwork)+len(c.pending.byAddress) != 0 {
 			t.Fatalf("when all have gone there are %+v", c)
 		}
 	}
 }
 
-// A fixedConn is a connection from somewhere that nothing is said over.
+// A fixedConn is a silent connection from an address.
 type fixedConn struct {
 	net.Conn
 	addr string
@@ -282,16 +282,16 @@ func (fixedConn) Close() error { return nil }
 // Requirement: OPS-020
 func TestWhereConnectionsAreFrom(t *testing.T) {
 	at := func(s string) origin { return originOf(&net.TCPAddr{IP: net.ParseIP(s), Port: 1}) }
-	if at("2001:db8::1") != at("2001:db8::2:1") || at("2001:db8::1").near == at("2001:db8:0:1::1").near {
+	if at("2001:db8::1") != at("2001:db8::2:1") || at("2001:db8::1").address == at("2001:db8:0:1::1").address {
 		t.Error("a /64 is not one place")
 	}
-	if at("2001:db8::1").far != at("2001:db8:0:1::1").far || at("2001:db8::1").far == at("2001:db8:1::1").far {
+	if at("2001:db8::1").network != at("2001:db8:0:1::1").network || at("2001:db8::1").network == at("2001:db8:1::1").network {
 		t.Error("a /48 is not one network")
 	}
-	if at("::ffff:192.0.2.1") != at("192.0.2.1") || at("192.0.2.1") == at("192.0.2.2") || at("192.0.2.1").far != "" {
+	if at("::ffff:192.0.2.1") != at("192.0.2.1") || at("192.0.2.1") == at("192.0.2.2") || at("192.0.2.1").network != "" {
 		t.Error("IPv4 addresses are not places")
 	}
-	r := newRoom(100, 10)
+	r := newClass(100, 10)
 	in := 0
 	for i := range 100 {
 		if r.enter(at(fmt.Sprintf("2001:db8:0:%x::1", i))) {

@@ -1,4 +1,4 @@
-package node
+package listener
 
 import (
 	"crypto/tls"
@@ -38,7 +38,7 @@ func TestAConnectionEndsWithItsCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &http.Server{Handler: http.NotFoundHandler()}
-	expire(s, callers.Holds)
+	ExpireWithCertificates(s, callers.Holds)
 	told := func() string {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "https://ad.alpha.test/", nil)
 		r.TLS = &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: svid.Certificates}

@@ -1,0 +1,8 @@
+// Package listener bounds what clients can take from a node's listeners: the number of
+// connections, their age and the time of each step of a request.
+//
+//   - limit.go caps connections per class of clients, so that a few addresses cannot
+//     starve the known ones; class.go counts the connections of one class
+//   - expiry.go ends a connection with the certificate that its client presented
+//   - server.go makes HTTP servers with timeouts
+package listener

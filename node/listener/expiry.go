@@ -1,0 +1,92 @@
+package listener
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/trust"
+)
+
+// renewal is how long before its certificate ends a client is asked to connect again;
+// for a certificate of less than eight times that, an eighth of its lifetime.
+const renewal = 30 * time.Second
+
+// ExpireWithCertificates ends the connections of a server with the certificates that
+// their clients presented. For some time before, answers ask the client to connect again,
+// so that one with a renewed certificate loses no request.
+//
+// valid reports whether a certificate would be accepted now. If not, because its CA was
+// removed from the bundle of its domain, the next answer is the connection's last.
+func ExpireWithCertificates(server *http.Server, valid func(*tls.ConnectionState, time.Time) bool) {
+	timers := &expiryTimers{byConn: map[net.Conn]*time.Timer{}}
+	server.ConnState = timers.stateChanged
+
+	next := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if endsSoon(r.TLS) || !trust.Expiry(r.TLS).IsZero() && !valid(r.TLS, time.Now()) {
+			// In HTTP/2, net/http sends GOAWAY for it.
+			w.Header().Set("Connection", "close")
+		}
+
+		next.ServeHTTP(w, r)
+	})
+}
+
+// endsSoon reports whether a client should connect again by a renewed certificate.
+func endsSoon(state *tls.ConnectionState) bool {
+	expiry := trust.Expiry(state)
+	if expiry.IsZero() {
+		return false
+	}
+
+	lifetime := expiry.Sub(state.PeerCertificates[0].NotBefore)
+
+	return time.Until(expiry) < min(renewal, lifetime/8)
+}
+
+// expiryTimers closes connections when their clients' certificates end.
+type expiryTimers struct {
+	mu     sync.Mutex
+	byConn map[net.Conn]*time.Timer // of open connections with a certificate
+}
+
+// stateChanged implements http.Server's ConnState. A connection becomes active after its
+// handshake, and in HTTP/1 again with its first request.
+func (e *expiryTimers) stateChanged(conn net.Conn, state http.ConnState) {
+	secure, ok := conn.(*tls.Conn)
+	if !ok {
+		return
+	}
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+
+	switch state {
+	case http.StateActive:
+		if e.byConn[conn] == nil {
+			e.start(secure)
+		}
+	case http.StateClosed, http.StateHijacked:
+		if timer := e.byConn[conn]; timer != nil {
+			timer.Stop()
+			delete(e.byConn, conn)
+		}
+	}
+}
+
+// start sets the timer of a connection after its handshake, and names the client to the
+// limiter of its listener. The lock is held.
+func (e *expiryTimers) start(conn *tls.Conn) {
+	state := conn.ConnectionState()
+
+	if limited, ok := conn.NetConn().(*limitedConn); ok {
+		limited.HandshakeDone(&state)
+	}
+
+	if expiry := trust.Expiry(&state); !expiry.IsZero() {
+		e.byConn[conn] = time.AfterFunc(time.Until(expiry), func() { _ = conn.Close() })
+	}
+}

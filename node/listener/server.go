@@ -1,0 +1,39 @@
+package listener
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Timeouts of connections.
+const (
+	// HeaderTimeout bounds the TLS handshake, and the arrival of a request's header.
+	HeaderTimeout = 10 * time.Second
+
+	// IdleTimeout is how long a connection without a request stays open.
+	IdleTimeout = 2 * time.Minute
+
+	// answerTimeout is from the end of a request's header to that of its answer, over the
+	// longest wait that a request may ask for. Event streams last as long as their client
+	// reads; api bounds each of their writes.
+	answerTimeout = 2 * time.Minute
+)
+
+// maxHeader is net/http's own bound in bytes; the handler answers 431 from 16 KiB on.
+const maxHeader = 64 << 10
+
+// NewServer returns an HTTP server with the timeouts of this package. It speaks plain
+// HTTP if config is nil.
+func NewServer(handler http.Handler, config *tls.Config, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		TLSConfig:         config,
+		ReadHeaderTimeout: HeaderTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       IdleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
