@@ -16,9 +16,9 @@ import (
 func (b *bench) looked() pulled {
 	b.Helper()
 	o := b.beta.origin(alpha)
-	made, err := b.alpha.publisher.page(directory.Mesh, o.since(&o.feed), 100, false)
+	made, err := b.alpha.publisher.Page(directory.Mesh, o.since(&o.feed), 100, false)
 	must(b.T, err)
-	p := b.beta.look(b.Context(), sender{domain: alpha}, b.giver(), made.text, ahead{})
+	p := b.beta.look(b.Context(), sender{domain: alpha}, b.giver(), made.Text, ahead{})
 	must(b.T, p.err)
 	return p
 }
@@ -46,9 +46,9 @@ func TestAPageThatIsLateForItsStream(t *testing.T) {
 			b.origin.listKeys(nil, b.alpha.keys)
 		}
 		b.origin.register("restored", 600)
-		made, err := b.alpha.publisher.page(directory.Mesh, 0, 100, false)
+		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 100, false)
 		must(t, err)
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text); err != nil || code != protocol.CodeApplied {
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		if code, err := b.accepted(late); err != nil || code != protocol.CodeEpochOld {
@@ -176,9 +176,9 @@ func TestAPageIsASignOfLife(t *testing.T) {
 		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
 		o.complain(errNoNews)
 		time.Sleep(time.Minute)
-		made, err := b.alpha.publisher.page(directory.Mesh, 0, 2, false)
+		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 2, false)
 		must(t, err)
-		if _, _, err := b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), made.text); err != nil {
+		if _, _, err := b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), made.Text); err != nil {
 			t.Fatal(err)
 		}
 		if s := b.beta.Peers()[0]; s.LastHeard != time.Now() || s.LastError != "" {

@@ -13,36 +13,9 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
-
-// A Source is the own domain's committed state, from which what it tells others
-// is made (rules G2, G4, G5). All of it is local and never blocks.
-type Source interface {
-	// Position is the epoch and the revision applied.
-	Position() directory.Position
-	// Changed returns a channel that is closed when Position moves on.
-	Changed() <-chan struct{}
-	// Digests lists those of the stream's entries whose latest announced
-	// revision lies above since, ascending and at most limit of them. The list is
-	// complete up to to, as of revision at.
-	Digests(aud directory.Audience, since uint64, limit int) (ds []directory.Digest, to, at uint64)
-	// Tip is the highest revision ever announced in the stream.
-	Tip(aud directory.Audience) uint64
-	// Record returns the statement and the disclosures of that name that the
-	// stream may have.
-	Record(aud directory.Audience, h, m directory.Hash) (payload []byte, disclosures []string, ok bool)
-	// Current returns a registration's digest in the stream.
-	Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool)
-	// KeyDocument is the newest one; nil until one was issued.
-	KeyDocument() *directory.KeyDocument
-	// Ledger is the size and the root of the domain's log.
-	Ledger() (size uint64, root directory.Hash)
-	// Format is the format in which heads and mesh pages are written.
-	Format(structure directory.Structure) uint
-	// IsLeader reports whether this node leads its domain.
-	IsLeader() bool
-}
 
 // A Keyring signs as this node and verifies by each origin's newest key document.
 type Keyring interface {
@@ -64,7 +37,7 @@ type Config struct {
 	// none their types are relative.
 	PublicURL string
 	Dir       string // of the store; it exists
-	Source    Source
+	Source    publish.Source
 	Keys      Keyring
 	View      *index.View
 	Peerings  func() []directory.Peering                   // the domain's, replicated

@@ -430,11 +430,11 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 		more := b.origin.register("more", 600)
 		b.origin.listKeys(nil, b.alpha.keys)
 		text := func(limit int, since uint64) string {
-			made, err := b.alpha.publisher.page(directory.Mesh, since, limit, true)
+			made, err := b.alpha.publisher.Page(directory.Mesh, since, limit, true)
 			if err != nil || made == nil {
 				t.Fatal(made, err)
 			}
-			return made.text
+			return made.Text
 		}
 		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed))); err != nil || code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)

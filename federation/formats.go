@@ -40,23 +40,3 @@ func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats directory.Formats, 
 
 	return o.reads.formats, o.reads.until, true
 }
-
-// pageFormat returns the format of the next page of a stream: of the mesh's the one
-// that is in force in the domain, of a private one the highest that its audience
-// reads. The audience of which no key document is known reads format 1.
-func (b *publisher) pageFormat(aud directory.Audience) uint {
-	if aud == directory.Mesh {
-		return b.cfg.Source.Format(directory.StructurePage)
-	}
-
-	reader, err := spiffeid.TrustDomainFromString(aud.String())
-	if err != nil {
-		return 1
-	}
-	doc, _, known := b.cfg.Keys.Keys(reader)
-	if !known {
-		return 1
-	}
-
-	return b.cfg.Dialect.Formats.Common(doc.Formats).Highest(directory.StructurePage)
-}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 )
 
 // Requirement: FORM-002
@@ -15,22 +16,20 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 	source.listKeys(nil, ring)
 	rid := source.register("translator", 600)
 	source.grant(rid, directory.Only(beta), true)
-	publisher := &publisher{pages: map[pageKey]madePage{}, cfg: &Config{
-		Domain: alpha, Source: source, Keys: ring,
-		Dialect: directory.Dialect{Formats: directory.Formats{directory.StructurePage: {1, 2, 3}, directory.StructureHead: {1, 2}}},
-	}}
+	publisher := publish.New(alpha, source, ring,
+		directory.Dialect{Formats: directory.Formats{directory.StructurePage: {1, 2, 3}, directory.StructureHead: {1, 2}}})
 
 	formats := func(aud directory.Audience) string {
 		t.Helper()
-		page, err := publisher.page(aud, 0, 10, true)
+		page, err := publisher.Page(aud, 0, 10, true)
 		if err != nil || page == nil {
 			t.Fatalf("no page for %s: %v", aud, err)
 		}
-		head, err := publisher.head()
+		head, err := publisher.Head()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return writtenFormat(t, page.text) + writtenFormat(t, head)
+		return writtenFormat(t, page.Text) + writtenFormat(t, head)
 	}
 	adopts := func(reads directory.Formats) {
 		ring.adopted[beta] = adoptedKeys{doc: &directory.KeyDocument{Issuer: beta, Formats: reads}}

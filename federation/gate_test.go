@@ -176,9 +176,9 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 		b := newBench(t, nil)
 		must(t, b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()))
 		take := func() protocol.Code {
-			made, err := b.alpha.publisher.page(directory.Mesh, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed), 10, false)
+			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed), 10, false)
 			must(t, err)
-			_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text)
+			_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text)
 			if err != nil {
 				return protocol.CodeOf(err)
 			}
@@ -223,10 +223,10 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 		b := newBench(t, nil)
 		rid := b.origin.register("one", 600)
 		b.origin.grant(rid, directory.Only(beta), true)
-		made, err := b.alpha.publisher.page(directory.Only(beta), 0, 10, false)
+		made, err := b.alpha.publisher.Page(directory.Only(beta), 0, 10, false)
 		must(t, err)
 		code := func(from sender) protocol.Code {
-			_, _, err := b.beta.take(t.Context(), from, b.giver(), made.text)
+			_, _, err := b.beta.take(t.Context(), from, b.giver(), made.Text)
 			return protocol.CodeOf(err)
 		}
 		if c := code(sender{domain: alpha, pushed: true}); c != protocol.CodeOriginUnknown {
@@ -257,7 +257,7 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 		b := newBench(t, nil)
 		head := func() string {
 			b.origin.register(fmt.Sprint("agent-", b.origin.rev), 600)
-			text, err := b.alpha.publisher.head()
+			text, err := b.alpha.publisher.Head()
 			must(t, err)
 			return text
 		}
@@ -407,11 +407,11 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		late, err := b.alpha.publisher.page(directory.Mesh, 3, 1, true)
+		late, err := b.alpha.publisher.Page(directory.Mesh, 3, 1, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.text)
+		_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
 		if err != nil || code != protocol.CodeGap || len(b.beta.shown(alpha)) != 0 {
 			t.Fatalf("%s %v", code, err)
 		}
@@ -423,7 +423,7 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 			t.Fatalf("%d shown", len(b.beta.shown(alpha)))
 		}
 		disk := b.beta.bytes(t)
-		_, code, err = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.text)
+		_, code, err = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
 		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk || b.beta.counts.of(alpha)[protocol.CodeOld] != 1 {
 			t.Fatalf("%s %v", code, err)
 		}

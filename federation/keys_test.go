@@ -64,7 +64,7 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 		}
 		select {
 		case got := <-relayed:
-			if want := directory.FormatIndex(alpha, issueOf(b.origin.KeyDocument())); got != want {
+			if want := directory.FormatIndex(alpha, protocol.Issue(b.origin.KeyDocument())); got != want {
 				t.Errorf("the relay says %q and not %q", got, want)
 			}
 		default:
@@ -186,7 +186,7 @@ func TestANodeThatTakesUpItsKeyDocumentLate(t *testing.T) {
 			b := newBench(t, nil)
 			ring := &lateRing{keyring: b.alpha.keys, has: b.origin.KeyDocument()}
 			b.alpha.Mesh.cfg.Keys = ring
-			target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=9&keys=" + directory.FormatIndex(alpha, issueOf(ring.has))
+			target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=9&keys=" + directory.FormatIndex(alpha, protocol.Issue(ring.has))
 			told := make(chan string, 1)
 			go func() {
 				told <- b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", target, "").Header().Get(protocol.HeaderKeys)
@@ -200,7 +200,7 @@ func TestANodeThatTakesUpItsKeyDocumentLate(t *testing.T) {
 			time.Sleep(3 * keysEvery)
 			select {
 			case got := <-told:
-				if want := directory.FormatIndex(alpha, issueOf(b.origin.KeyDocument())); got != want {
+				if want := directory.FormatIndex(alpha, protocol.Issue(b.origin.KeyDocument())); got != want {
 					t.Errorf("after %d looks: told %q and not %q", after, got, want)
 				}
 			default:
@@ -336,7 +336,7 @@ func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
 		if n := *asked - before; n > issueBurst+seconds+2 {
 			t.Errorf("it was asked for %d times", n)
 		}
-		if b.beta.keysIssue(alpha) != issueOf(b.origin.KeyDocument()) {
+		if b.beta.keysIssue(alpha) != protocol.Issue(b.origin.KeyDocument()) {
 			t.Error("the last one isn't here")
 		}
 	})

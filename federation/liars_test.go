@@ -49,9 +49,9 @@ func TestEpochsThatAreNotFinishedLeaveNothing(t *testing.T) {
 			for j := range 5 {
 				b.origin.register(fmt.Sprint("agent-", i, "-", j), 600)
 			}
-			made, err := b.alpha.publisher.page(directory.Mesh, 0, 4, false)
+			made, err := b.alpha.publisher.Page(directory.Mesh, 0, 4, false)
 			must(t, err)
-			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.text); err != nil || code != protocol.CodeApplied || made.To == made.At {
+			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
 				t.Fatal(code, err)
 			}
 		}
@@ -137,9 +137,9 @@ func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
 			rid := b.origin.register(fmt.Sprint("agent-", i), 600)
 			b.origin.grant(rid, directory.Only(beta), true)
 			for _, aud := range []directory.Audience{directory.Mesh, directory.Only(beta)} {
-				made, err := b.alpha.publisher.page(aud, 0, protocol.MaxDigests, true)
+				made, err := b.alpha.publisher.Page(aud, 0, protocol.MaxDigests, true)
 				must(t, err)
-				b.alpha.route(pushed{sender{domain: beta, pushed: true}, string([]byte{protocol.GossipPage}) + made.text})
+				b.alpha.route(pushed{sender{domain: beta, pushed: true}, string([]byte{protocol.GossipPage}) + made.Text})
 			}
 		}
 		time.Sleep(2 * time.Second)
@@ -186,9 +186,9 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 		b.beta.setGossip(told)
 		hear := func() {
 			t.Helper()
-			page, err := b.alpha.publisher.page(directory.Mesh, 0, protocol.MaxDigests, false)
+			page, err := b.alpha.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
 			must(t, err)
-			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + page.text})
+			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + page.Text})
 			o := b.beta.origin(alpha)
 			b.beta.open(t.Context(), o, <-o.mail)
 		}
@@ -225,7 +225,7 @@ func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
 		rid := b.origin.register("agent", 3600)
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.origin.export(rid, false)
-		head, err := b.alpha.publisher.head()
+		head, err := b.alpha.publisher.Head()
 		must(t, err)
 		b.origin.mesh = nil
 		b.origin.listKeys(nil, b.alpha.keys)

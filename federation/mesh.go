@@ -45,6 +45,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -55,7 +56,7 @@ import (
 type Mesh struct {
 	cfg       Config
 	store     *store.Store
-	publisher *publisher
+	publisher *publish.Publisher
 	senders   senders
 	refusals  refusals
 	counts    counts           // by the origin that is known to be named
@@ -108,7 +109,7 @@ func Open(cfg Config) (*Mesh, error) {
 	m.store = st
 
 	m.client = &protocol.Client{HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs}
-	m.publisher = &publisher{cfg: &m.cfg, pages: map[pageKey]madePage{}}
+	m.publisher = publish.New(cfg.Domain, cfg.Source, cfg.Keys, cfg.Dialect)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.drain = sync.OnceFunc(func() { close(m.closing) })
 	m.close = sync.OnceValue(func() error {

@@ -45,9 +45,9 @@ func TestMutantsChangeNothing(t *testing.T) {
 		b.origin.register("agent", 86400)
 		b.pull()
 		b.origin.register("another", 86400) // so that the page is one to apply
-		page, err := b.alpha.publisher.page(directory.Mesh, 0, 10, false)
+		page, err := b.alpha.publisher.Page(directory.Mesh, 0, 10, false)
 		must(t, err)
-		head, err := b.alpha.publisher.head()
+		head, err := b.alpha.publisher.Head()
 		must(t, err)
 		n := protocol.NameOf(page.Digests[0])
 		record, ok, err := b.alpha.recordsOf(alpha, beta)(n)
@@ -60,7 +60,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 		for i := range most {
 			switch text := ""; i % 3 {
 			case 0:
-				if text = mutated(rng, page.text); text == page.text {
+				if text = mutated(rng, page.Text); text == page.Text {
 					continue
 				}
 				if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err == nil {

@@ -29,7 +29,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 6000)
 		b.pull()
-		page, err := b.alpha.publisher.page(directory.Mesh, 0, 10, false)
+		page, err := b.alpha.publisher.Page(directory.Mesh, 0, 10, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 			if n := len(b.beta.shown(alpha)); n != 0 {
 				t.Errorf("%d shown after the restart", n)
 			}
-			if _, code, err := b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), page.text); err == nil {
+			if _, code, err := b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), page.Text); err == nil {
 				t.Errorf("a relay's page was %s", code)
 			}
 			if p := b.beta.Peers()[0]; !p.Unlisted {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"pgregory.net/rapid"
 )
@@ -172,23 +173,23 @@ func (w *odd) rotate() {
 	}
 	w.origin.listKeys(append(slices.Clone(w.origin.revoked), revoked...), rings...)
 	w.nodes[n].keys.private = fresh.private
-	w.nodes[n].publisher.pages = map[pageKey]madePage{}
+	w.nodes[n].publisher.Pages = map[publish.PageKey]publish.Page{}
 }
 
 // says has a node of the origin, which may lag, make a page.
 func (w *odd) says() {
 	n := w.nodes[rapid.IntRange(0, 1).Draw(w.T, "speaker")]
-	n.publisher.cfg.Source = laggard{w.origin, w.origin.rev - min(w.origin.rev, uint64(rapid.IntRange(0, 6).Draw(w.T, "lag")))}
-	defer func() { n.publisher.cfg.Source = w.origin }()
-	n.publisher.pages = map[pageKey]madePage{}
+	n.publisher.Source = laggard{w.origin, w.origin.rev - min(w.origin.rev, uint64(rapid.IntRange(0, 6).Draw(w.T, "lag")))}
+	defer func() { n.publisher.Source = w.origin }()
+	n.publisher.Pages = map[publish.PageKey]publish.Page{}
 	aud := rapid.SampledFrom([]directory.Audience{directory.Mesh, directory.Only(beta), directory.Only(gamma)}).Draw(w.T, "aud")
 	since := uint64(rapid.IntRange(0, int(w.origin.rev)).Draw(w.T, "since"))
-	made, err := n.publisher.page(aud, since, rapid.IntRange(1, 20).Draw(w.T, "limit"), true)
+	made, err := n.publisher.Page(aud, since, rapid.IntRange(1, 20).Draw(w.T, "limit"), true)
 	if err != nil {
 		w.Fatal(err)
 	}
 	if made != nil && made.From < made.To {
-		w.sent = append(w.sent, made.text)
+		w.sent = append(w.sent, made.Text)
 	}
 }
 

@@ -113,7 +113,7 @@ func (o *origin) hear() {
 // and so may be evidence (E3). It isn't adopted, and needs no room.
 func (m *Mesh) contradicts(o *origin, claimed *directory.KeyDocument) bool {
 	doc, _, ok := m.cfg.Keys.Keys(o.domain)
-	return ok && issueOf(doc) == issueOf(claimed)
+	return ok && protocol.Issue(doc) == protocol.Issue(claimed)
 }
 
 // replaceKeys writes an origin's newest key document down. o.change is held.

@@ -28,7 +28,7 @@ func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid dire
 		if !ok || !d.Live() {
 			return "", errNoRegistration
 		}
-		text, ok, err := m.publisher.record(directory.Mesh, protocol.NameOf(d))
+		text, ok, err := m.publisher.Record(directory.Mesh, protocol.NameOf(d))
 		switch {
 		case err != nil:
 			return "", directory.Refuse(directory.Unavailable, "%w", err)
@@ -149,11 +149,11 @@ func (m *Mesh) ownPage(rid directory.RID) (string, error) {
 	if !ok || !d.Live() {
 		return "", errNoRegistration
 	}
-	made, err := m.publisher.page(directory.Mesh, d.Revision-1, 1, true)
+	made, err := m.publisher.Page(directory.Mesh, d.Revision-1, 1, true)
 	if err != nil || made == nil || len(made.Digests) != 1 || made.Digests[0].RID != rid {
 		return "", directory.Refuse(directory.Unavailable, "this registration can't be proved at the moment; try again")
 	}
-	return made.text, nil
+	return made.Text, nil
 }
 
 // listingPage returns a page of another domain that lists a registration as it is

@@ -21,6 +21,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 )
 
 var (
@@ -292,13 +293,13 @@ func (tr *trial) part(r *receiver) {
 	if tr.rand.IntN(3) == 0 && mark > 0 {
 		since = tr.rand.Uint64N(mark + 1)
 	}
-	made, err := tr.source.publisher.page(aud, since, 1+tr.rand.IntN(4), tr.rand.IntN(2) == 0)
+	made, err := tr.source.publisher.Page(aud, since, 1+tr.rand.IntN(4), tr.rand.IntN(2) == 0)
 	if err != nil {
 		tr.fail("page: %v", err)
 	}
 	if made != nil {
 		tr.log("%s gets a page of %v (%d,%d] at %d", r.base, aud, made.From, made.To, made.At)
-		tr.deliver(r, made.text)
+		tr.deliver(r, made.Text)
 	}
 }
 
@@ -308,7 +309,7 @@ func (tr *trial) gossiped() string {
 	if tip := tr.origin.tip; tip > 0 {
 		from = tip - min(tip, 1+tr.rand.Uint64N(12))
 	}
-	made, err := (&tail{from: from}).page(tr.source.publisher)
+	made, err := (&publish.GossipCursor{From: from}).Page(tr.source.publisher)
 	if err != nil {
 		tr.fail("gossip: %v", err)
 	}
@@ -316,7 +317,7 @@ func (tr *trial) gossiped() string {
 		return ""
 	}
 	tr.log("gossip (%d,%d] at %d", made.From, made.To, made.At)
-	return made.text
+	return made.Text
 }
 
 // deliver hands a page over, whatever way it came.

@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -255,7 +256,7 @@ func (m *Mesh) audience(origin spiffeid.TrustDomain) gossip.Audience {
 func (m *Mesh) heads(to spiffeid.TrustDomain) [][]byte {
 	var all [][]byte
 	if m.lists(m.cfg.Domain, to) {
-		if own, err := m.publisher.head(); err == nil {
+		if own, err := m.publisher.Head(); err == nil {
 			all = append(all, []byte(own))
 		}
 	}
@@ -272,18 +273,24 @@ func (m *Mesh) heads(to spiffeid.TrustDomain) [][]byte {
 	return all
 }
 
+// The pace of gossip.
+const (
+	gossipEvery   = time.Second     // at most one page
+	leaderSilence = 2 * time.Second // after which another member speaks
+)
+
 // gossipOut publishes what is new: the leader at once, another member after the
 // leader's silence (federation.md, "Pages"), at most one page a second.
 func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
-	t := &tail{from: m.cfg.Source.Tip(directory.Mesh)}
-	told := t.from
+	t := &publish.GossipCursor{From: m.cfg.Source.Tip(directory.Mesh)}
+	told := t.From
 	var keys directory.Position
 	for ctx.Err() == nil {
 		changed := m.cfg.Source.Changed()
 		again := time.Duration(0)
-		if doc := m.cfg.Source.KeyDocument(); doc != nil && issueOf(doc) != keys {
-			if head, err := m.publisher.head(); err == nil {
-				keys = issueOf(doc)
+		if doc := m.cfg.Source.KeyDocument(); doc != nil && protocol.Issue(doc) != keys {
+			if head, err := m.publisher.Head(); err == nil {
+				keys = protocol.Issue(doc)
 				g.Publish("head", append([]byte{protocol.GossipHead}, head...), m.audience(m.cfg.Domain))
 			} else {
 				again = gossipEvery // this node takes up the key that the document has for it in a moment
@@ -304,17 +311,17 @@ func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
 
 // gossipPage publishes a page of what lies above told, and returns how far the
 // pool is told now.
-func (m *Mesh) gossipPage(g gossiper, t *tail, told uint64) uint64 {
+func (m *Mesh) gossipPage(g gossiper, t *publish.GossipCursor, told uint64) uint64 {
 	tip := m.cfg.Source.Tip(directory.Mesh)
 	if tip <= told {
 		return told
 	}
-	page, err := t.page(m.publisher)
+	page, err := t.Page(m.publisher)
 	switch {
 	case err != nil:
 		m.cfg.Logger.Warn("can't gossip", "error", err)
-	case page != nil && len(page.text) < gossip.MaxMessage:
-		g.Publish(directory.Mesh.String(), append([]byte{protocol.GossipPage}, page.text...), m.audience(m.cfg.Domain))
+	case page != nil && len(page.Text) < gossip.MaxMessage:
+		g.Publish(directory.Mesh.String(), append([]byte{protocol.GossipPage}, page.Text...), m.audience(m.cfg.Domain))
 	}
 	return tip
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -57,7 +58,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		switch {
 		case errors.Is(err, store.ErrStalled):
 			return nil // what is left out of an answer is asked for again
-		case errors.Is(err, errNotReady):
+		case errors.Is(err, publish.ErrNotReady):
 			line.Error = string(directory.Unavailable)
 		case err != nil:
 			s.cfg.Logger.Error("can't serve a record", "origin", origin.Name(), "error", err)
@@ -112,11 +113,11 @@ func (m *Mesh) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordNa
 
 func (m *Mesh) ownRecord(to spiffeid.TrustDomain, n protocol.RecordName) (string, bool, error) {
 	if m.lists(m.cfg.Domain, to) {
-		if text, ok, err := m.publisher.record(directory.Mesh, n); ok || err != nil {
+		if text, ok, err := m.publisher.Record(directory.Mesh, n); ok || err != nil {
 			return text, ok, err
 		}
 	}
-	return m.publisher.record(directory.Only(to), n)
+	return m.publisher.Record(directory.Only(to), n)
 }
 
 // storedRecord returns a record that another domain's stream names; nil where it names

@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
@@ -166,7 +167,7 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		return errNotListed
 	}
 	if origin == s.cfg.Domain {
-		text, err := s.publisher.head()
+		text, err := s.publisher.Head()
 		return jose(w, text, err)
 	}
 	var text string
@@ -186,7 +187,7 @@ func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDo
 	}
 	_, text, ok := s.cfg.Keys.Keys(origin)
 	if !ok && origin == s.cfg.Domain {
-		return jose(w, "", errNotReady)
+		return jose(w, "", publish.ErrNotReady)
 	}
 	if kid := r.URL.Query().Get("key"); kid != "" && origin != s.cfg.Domain {
 		text = s.documentFor(origin, kid)
@@ -197,7 +198,7 @@ func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDo
 // jose answers a JWS, 404 for none.
 func jose(w http.ResponseWriter, text string, err error) error {
 	switch {
-	case errors.Is(err, errNotReady):
+	case errors.Is(err, publish.ErrNotReady):
 		return directory.Refuse(directory.Unavailable, "%w", err)
 	case err != nil:
 		return err
@@ -303,7 +304,7 @@ func (m *Mesh) keysIssue(origin spiffeid.TrustDomain) directory.Position {
 	if !ok {
 		return directory.Position{}
 	}
-	return issueOf(doc)
+	return protocol.Issue(doc)
 }
 
 // unsigned fires in a moment where the own domain has agreed on a key document that this
@@ -312,7 +313,7 @@ func (m *Mesh) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
 	if origin != m.cfg.Domain {
 		return nil
 	}
-	if doc := m.cfg.Source.KeyDocument(); doc == nil || issueOf(doc) == m.keysIssue(origin) {
+	if doc := m.cfg.Source.KeyDocument(); doc == nil || protocol.Issue(doc) == m.keysIssue(origin) {
 		return nil
 	}
 	return time.After(keysEvery)
@@ -329,11 +330,11 @@ func (m *Mesh) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
 // goes on from since; it is passed on as it was received.
 func (m *Mesh) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
 	if q.Origin == m.cfg.Domain {
-		made, err := m.publisher.page(q.Aud, q.Since, q.Limit, q.Wait == 0 && m.lists(m.cfg.Domain, from))
+		made, err := m.publisher.Page(q.Aud, q.Since, q.Limit, q.Wait == 0 && m.lists(m.cfg.Domain, from))
 		if made == nil || err != nil {
 			return "", err
 		}
-		return made.text, nil
+		return made.Text, nil
 	}
 	o := m.origin(q.Origin)
 	if o == nil {

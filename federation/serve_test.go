@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -266,13 +267,13 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		tail := &tail{}
+		tail := &publish.GossipCursor{}
 		for i := range 1050 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		made, err := tail.page(b.alpha.publisher)
-		if err != nil || len(made.text) >= gossip.MaxMessage || len(made.Digests) != gossipDigests || made.To != b.origin.rev {
-			t.Fatalf("%d bytes, %d digests, %v", len(made.text), len(made.Digests), err)
+		made, err := tail.Page(b.alpha.publisher)
+		if err != nil || len(made.Text) >= gossip.MaxMessage || len(made.Digests) != publish.GossipDigests || made.To != b.origin.rev {
+			t.Fatalf("%d bytes, %d digests, %v", len(made.Text), len(made.Digests), err)
 		}
 		if made.From >= made.Digests[0].Revision || made.From < made.Digests[0].Revision-1 {
 			t.Fatalf("it claims (%d, %d] and lists from %d", made.From, made.To, made.Digests[0].Revision)
@@ -282,10 +283,10 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 			for i := range 10 {
 				b.origin.register(fmt.Sprint("more-", b.origin.rev, i), 600)
 			}
-			if made, err = tail.page(b.alpha.publisher); err != nil {
+			if made, err = tail.Page(b.alpha.publisher); err != nil {
 				t.Fatal(err)
 			}
-			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha, pushed: true}, b.giver(), made.text); err != nil || code != protocol.CodeApplied {
+			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha, pushed: true}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
 		}

@@ -2,13 +2,13 @@ package federation
 
 import (
 	"crypto/ed25519"
-	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -97,7 +97,7 @@ func TestNothingIsSignedByTheKeyBefore(t *testing.T) {
 	b.origin.listKeys(nil, b.alpha.keys)
 	b.alpha.keys.private = before
 	for range 2 {
-		if text, _, err := b.alpha.recordsOf(alpha, beta)(n); !errors.Is(err, errNotReady) {
+		if text, _, err := b.alpha.recordsOf(alpha, beta)(n); !errors.Is(err, publish.ErrNotReady) {
 			t.Errorf("by a key that is listed no more: %.40q, %v", text, err)
 		}
 	}
@@ -106,28 +106,5 @@ func TestNothingIsSignedByTheKeyBefore(t *testing.T) {
 	must(t, err)
 	if _, _, err := b.alpha.keys.Verify(alpha, directory.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
 		t.Errorf("by the key that is listed: %v", err)
-	}
-}
-
-// Whatever is asked for, the signatures that are kept are bounded, and those that were
-// asked for last are among them.
-func TestSignaturesAreBounded(t *testing.T) {
-	var s madeSignatures
-	hash := func(i int) (h directory.Hash) {
-		binary.BigEndian.PutUint64(h[:], uint64(i))
-		return h
-	}
-	s.add(hash(0), "header.payload.signature0")
-	for i := 1; i < 5*maxSignatures; i++ {
-		s.add(hash(i), "header.payload.signature")
-		if header, signature := s.of(hash(0)); header != "header" || signature != "signature0" {
-			t.Fatalf("what is asked for all the time is lost after %d", i)
-		}
-		if n := len(s.young) + len(s.aged); n > 2*maxSignatures {
-			t.Fatalf("%d are kept", n)
-		}
-	}
-	if _, signature := s.of(hash(1)); signature != "" {
-		t.Error("what nobody asked for is kept for ever")
 	}
 }

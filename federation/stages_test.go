@@ -218,11 +218,11 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		late, err := b.alpha.publisher.page(directory.Mesh, 2, 10, true)
+		late, err := b.alpha.publisher.Page(directory.Mesh, 2, 10, true)
 		must(t, err)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages {
-				return []byte(late.text)
+				return []byte(late.Text)
 			}
 			return body
 		}

@@ -185,9 +185,9 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 		b.pull()
 		must(t, b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()))
 		b.signing(critical)
-		head, err := b.alpha.publisher.head()
+		head, err := b.alpha.publisher.Head()
 		must(t, err)
-		page, err := b.alpha.publisher.page(directory.Mesh, 0, 10, false)
+		page, err := b.alpha.publisher.Page(directory.Mesh, 0, 10, false)
 		must(t, err)
 
 		before := b.status()
@@ -196,7 +196,7 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 			if err := b.beta.takeHead(t.Context(), from, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
-			if _, _, err := b.beta.take(t.Context(), from, b.giver(), page.text); protocol.CodeOf(err) != protocol.CodeUnsupported {
+			if _, _, err := b.beta.take(t.Context(), from, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
 		}
@@ -221,9 +221,9 @@ func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 		b.signing(critical)
 		b.origin.register("two", 600)
 
-		page, err := b.alpha.publisher.page(directory.Mesh, b.status().Watermark, 10, false)
+		page, err := b.alpha.publisher.Page(directory.Mesh, b.status().Watermark, 10, false)
 		must(t, err)
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), page.text); protocol.CodeOf(err) != protocol.CodeUnsupported {
+		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
 		if b.status().Unsupported == "" {

@@ -115,14 +115,14 @@ func (k *keyring) Verify(origin spiffeid.TrustDomain, typ, text string) ([]byte,
 	k.mu.Lock()
 	v, ok := k.verified[text]
 	k.mu.Unlock()
-	if ok && v.issue == issueOf(doc) && v.typ == typ { // a replay; only the arithmetic is saved
+	if ok && v.issue == protocol.Issue(doc) && v.typ == typ { // a replay; only the arithmetic is saved
 		return v.payload, v.kid, nil
 	}
 	payload, kid, err := k.scheme.verifyBy(doc, typ, text)
 	if err == nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.verified[text] = verified{issueOf(doc), typ, kid, payload}
+		k.verified[text] = verified{protocol.Issue(doc), typ, kid, payload}
 	}
 	return payload, kid, err
 }
@@ -176,9 +176,9 @@ func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*directory.Ke
 	defer k.mu.Unlock()
 	if old := k.adopted[origin]; old.doc != nil {
 		switch {
-		case issueOf(doc).Before(issueOf(old.doc)):
+		case protocol.Issue(doc).Before(protocol.Issue(old.doc)):
 			return nil, errors.New("an old key document")
-		case issueOf(doc) == issueOf(old.doc) && !reflect.DeepEqual(doc.Keys, old.doc.Keys): // a model's expiry is always of now
+		case protocol.Issue(doc) == protocol.Issue(old.doc) && !reflect.DeepEqual(doc.Keys, old.doc.Keys): // a model's expiry is always of now
 			return nil, fork{old.text, text}
 		}
 	}

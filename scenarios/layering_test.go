@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"trust":          {"directory", "trust/workload"},
 	"consensus":      {"directory", "directory/problem", "directory/index", "directory/table", "consensus/disk"},
 	"consensus/disk": {}, // a member's log, votes and snapshots
-	"federation":     {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/gossip"},
+	"federation":     {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/gossip"},
 	"gateway":        {"directory"},
 	// rooms of gateway
 	"gateway/crawl": {"directory", "gateway"},
@@ -45,6 +45,7 @@ var layers = map[string][]string{
 	"trust/audit":    {"directory"},
 	// rooms of federation
 	"federation/store":             {"directory", "federation/protocol", "directory/table"}, // other domains' pages and records on disk
+	"federation/publish":           {"directory", "federation/protocol"},                    // pages, heads and records of the own domain
 	"federation/protocol":          {"directory"},                                           // messages between nodes, both ends
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
@@ -71,7 +72,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"directory", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/workload", "consensus", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
+var lower = []string{"directory", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/workload", "consensus", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract"}
 
 const (
 	anyone    = "*"     // may be imported by all packages

@@ -1,4 +1,4 @@
-package federation
+package publish
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 // madeSignatures are those of the records that were asked for last. Every node of every
 // peer asks for each record, one signature serves them all, and to make it takes
 // longer than all else that is done for an answer. One that is lost is made again.
-type madeSignatures struct {
+type signatureCache struct {
 	header      string // of the JWSs: it names the key
 	young, aged map[directory.Hash]string
 }
@@ -19,7 +19,7 @@ const maxSignatures = 16 << 10
 
 // of returns the signature of a record, and the header that goes before its payload;
 // "" where it isn't known.
-func (s *madeSignatures) of(h directory.Hash) (header, signature string) {
+func (s *signatureCache) of(h directory.Hash) (header, signature string) {
 	signature, ok := s.young[h]
 	if !ok {
 		if signature, ok = s.aged[h]; !ok {
@@ -31,15 +31,15 @@ func (s *madeSignatures) of(h directory.Hash) (header, signature string) {
 }
 
 // add notes what was signed. What another key signed than the one before begins anew.
-func (s *madeSignatures) add(h directory.Hash, jws string) {
+func (s *signatureCache) add(h directory.Hash, jws string) {
 	header, signature := jws[:strings.IndexByte(jws, '.')], jws[strings.LastIndexByte(jws, '.')+1:]
 	if header != s.header {
-		*s = madeSignatures{header: strings.Clone(header)}
+		*s = signatureCache{header: strings.Clone(header)}
 	}
 	s.keep(h, strings.Clone(signature)) // a part of jws would hold the whole of it
 }
 
-func (s *madeSignatures) keep(h directory.Hash, signature string) {
+func (s *signatureCache) keep(h directory.Hash, signature string) {
 	if s.young == nil || len(s.young) >= maxSignatures {
 		s.young, s.aged = map[directory.Hash]string{}, s.young
 	}

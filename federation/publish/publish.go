@@ -1,0 +1,205 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// errNotReady says that this node can't speak for its domain yet: no key document
+// was issued, or none that has this node's key.
+var ErrNotReady = errors.New("this node's key is not in its domain's key document yet")
+
+// A pageKey is one question for a page.
+type PageKey struct {
+	aud    directory.Audience
+	since  uint64
+	limit  int
+	format uint
+}
+
+type Page struct {
+	*directory.SignedPage
+	Text string
+}
+
+// A publisher makes pages and heads of the own domain. Nothing of them is kept:
+// a page is a scan of the state (rule G2). The last ones are remembered, because
+// every subscriber asks the same at the same moment.
+type Publisher struct {
+	domain  spiffeid.TrustDomain
+	Source  Source
+	keys    signer
+	dialect directory.Dialect
+
+	mu    sync.Mutex
+	Pages map[PageKey]Page
+	ready directory.Position // of the key document that was last seen to list the key that signs
+	known signatureCache     // of records, made while that was the newest
+}
+
+// A signer signs as this node, and knows the newest key documents.
+type signer interface {
+	Sign(typ string, payload []byte) (string, error)
+	Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument, jws string, ok bool)
+}
+
+// newPublisher returns a publisher of a domain.
+func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect directory.Dialect) *Publisher {
+	return &Publisher{domain: domain, Source: source, keys: keys, dialect: dialect, Pages: map[PageKey]Page{}}
+}
+
+// maxMade bounds the pages that are remembered; a page is at most MaxPage.
+const maxMade = 32
+
+// page returns a signed page of the own domain's stream, nil where there is
+// nothing above since. Where something was announced, an empty page says that it
+// has ended since (rule G5). No head names the tip of a private stream; so whoever
+// pulls one, and may know where this domain is, is told by an empty page that
+// nothing is new.
+func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell bool) (*Page, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	told := tell && aud != directory.Mesh && b.Source.Position().Revision > since
+	if b.Source.Tip(aud) <= since && !told {
+		return nil, nil
+	}
+	key := PageKey{aud, since, limit, b.pageFormat(aud)}
+	if made, ok := b.Pages[key]; ok && (directory.Position{Epoch: made.Epoch, Revision: made.At}) == b.Source.Position() {
+		return &made, nil
+	}
+	ds, to, at := b.Source.Digests(aud, since, limit)
+	made, err := b.sign(aud, ds, since, to, at)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.Pages) >= maxMade {
+		clear(b.Pages)
+	}
+	b.Pages[key] = *made
+	return made, nil
+}
+
+func (b *Publisher) sign(aud directory.Audience, ds []directory.Digest, from, to, at uint64) (*Page, error) {
+	p := &directory.SignedPage{
+		Format: b.pageFormat(aud), Issuer: b.domain, Epoch: b.Source.Position().Epoch, Audience: aud,
+		From: from, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds,
+	}
+	text, err := b.signed(directory.TypePage, p.Payload())
+	if err != nil {
+		return nil, err
+	}
+	return &Page{p, text}, nil
+}
+
+// signed signs, once this node's own key document vouches for its key: what it
+// said before would be refused everywhere.
+func (b *Publisher) signed(typ string, payload []byte) (string, error) {
+	doc := b.Source.KeyDocument()
+	if doc == nil {
+		return "", ErrNotReady
+	}
+	text, err := b.keys.Sign(typ, payload)
+	if err != nil {
+		return "", fmt.Errorf("federation: sign: %w", err)
+	}
+	if b.ready != protocol.Issue(doc) {
+		// By this document: the keyring may have the one before still.
+		parts, err := protocol.SplitJWS(text)
+		if err == nil {
+			_, err = doc.Key(protocol.KeyIDOf(parts.Header))
+		}
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrNotReady, err)
+		}
+		b.ready, b.known = protocol.Issue(doc), signatureCache{}
+	}
+	return text, nil
+}
+
+// head returns the own domain's signed head (rule G5).
+func (b *Publisher) Head() (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	doc := b.Source.KeyDocument()
+	if doc == nil {
+		return "", ErrNotReady
+	}
+	tip := b.Source.Tip(directory.Mesh) // before the position, so that it doesn't exceed it
+	size, root := b.Source.Ledger()
+	at := b.Source.Position()
+	h := &directory.Head{Format: b.Source.Format(directory.StructureHead), Issuer: b.domain, Epoch: at.Epoch, Tip: tip, At: at.Revision, Size: size, Root: root,
+		Keys: directory.HashOf(doc.Payload()), IssuedAt: time.Now().Unix()}
+	return b.signed(directory.TypeHead, h.Payload())
+}
+
+// record returns a record of the own domain as that stream may have it.
+func (b *Publisher) Record(aud directory.Audience, n protocol.RecordName) (string, bool, error) {
+	payload, disclosures, ok := b.Source.Record(aud, n.H, n.M)
+	if !ok {
+		return "", false, nil
+	}
+	text, err := b.signedRecord(n.H, payload)
+	if err != nil {
+		return "", false, err
+	}
+	return directory.Record{JWS: text, Disclosures: disclosures}.String(), true, nil
+}
+
+// signedRecord is signed for records. They are many, and none waits for another where
+// this node's signature was seen to hold.
+func (b *Publisher) signedRecord(h directory.Hash, payload []byte) (string, error) {
+	doc := b.Source.KeyDocument()
+	b.mu.Lock()
+	if doc == nil || b.ready != protocol.Issue(doc) {
+		defer b.mu.Unlock()
+		return b.signed(directory.TypeRecord, payload)
+	}
+	header, signature := b.known.of(h)
+	b.mu.Unlock()
+	if signature != "" {
+		return protocol.JoinJWS(header, payload, signature), nil
+	}
+	text, err := b.keys.Sign(directory.TypeRecord, payload)
+	if err != nil {
+		return "", fmt.Errorf("federation: sign: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ready == protocol.Issue(doc) { // else it may be by a key that is no longer listed
+		b.known.add(h, text)
+	}
+	return text, nil
+}
+
+// GossipDigests bounds a gossiped page: one of so many digests is under gossip.MaxMessage.
+const GossipDigests = 48
+
+// A tail makes the pages that are gossiped: from just below the tip.
+type GossipCursor struct {
+	From uint64 // revision after which the next page begins
+}
+
+// page returns a page of the newest digests, nil where there is none above what
+// was given before.
+func (t *GossipCursor) Page(b *Publisher) (*Page, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ds, to, at := b.Source.Digests(directory.Mesh, t.From, protocol.MaxDigests)
+	for to < at && len(ds) > 0 {
+		t.From = ds[len(ds)-1].Revision
+		ds, to, at = b.Source.Digests(directory.Mesh, t.From, protocol.MaxDigests)
+	}
+	if n := len(ds) - GossipDigests; n > 0 {
+		t.From, ds = ds[n-1].Revision, ds[n:]
+	}
+	if len(ds) == 0 {
+		return nil, nil
+	}
+	return b.sign(directory.Mesh, ds, t.From, to, at)
+}
