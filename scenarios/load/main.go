@@ -29,21 +29,6 @@ import (
 	"time"
 )
 
-// options say what to measure and how long.
-type options struct {
-	sections []string
-	full     bool
-	turn     time.Duration // of one side in one round
-	rounds   int
-	size     int // registrations of the sections that are about many
-	kills    int
-	binary   string // roster
-	json     string
-	keep     string // where a filled directory is kept between runs
-	etcdTLS  bool
-	profiles string // a directory for processor profiles
-}
-
 // A section measures what belongs together. Its time is bounded by its limit.
 type section struct {
 	name  string
@@ -127,14 +112,6 @@ func parse() options {
 	return o
 }
 
-// A bench is one run: what it has started and what it has found.
-type bench struct {
-	options
-	dir    string
-	report report
-	many   *filled // from the first section that needs it to the last
-}
-
 func run(ctx context.Context, o options) (err error) {
 	for _, name := range o.sections {
 		if !slices.ContainsFunc(sections, func(s section) bool { return s.name == name }) {
@@ -184,9 +161,4 @@ func run(ctx context.Context, o options) (err error) {
 		err = errors.Join(err, b.report.write(o.json))
 	}
 	return err
-}
-
-// note tells people what is going on.
-func (b *bench) note(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }
