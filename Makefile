@@ -27,7 +27,7 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 bench: ## every benchmark
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-requirements: ## which numbered requirements no test names; writes REQUIREMENTS.md
+requirements: ## compare the tests with docs/spec/requirements.tsv; writes docs/spec/requirements.md
 	.ci/requirements
 
 # -count: rapid ends each run of that property after 24 hours of its own virtual time,

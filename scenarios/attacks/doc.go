@@ -1,4 +1,3 @@
-// Package attacks holds the attacks of docs/threats.md that were found to work once,
-// as tests against the real binary (design: threats.md, "How it is tested"). Each names
-// what the attacker has and what must happen instead.
+// Package attacks holds attacks of the actors in docs/threats.md that once worked, as tests
+// against the real binary. Each states what the attacker has and the required outcome.
 package attacks
