@@ -288,11 +288,9 @@ func (s state) Collect(ch chan<- prometheus.Metric) {
 	gauge(descFound, float64(size.Registrations))
 	gauge(descTerms, float64(size.Terms))
 	ch <- prometheus.MustNewConstMetric(descLeftOut, prometheus.CounterValue, float64(size.LeftOut))
-	if n.found != nil {
-		for state, count := range n.found.count() {
-			if name := string(probeStates[state]); name != "" {
-				gauge(descProbed, float64(count), name)
-			}
+	if n.findings != nil {
+		for state, count := range n.findings.Count() {
+			gauge(descProbed, float64(count), string(state))
 		}
 	}
 	s.collectPeers(ch, gauge)

@@ -49,6 +49,7 @@ import (
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
 	"github.com/roster-mesh/roster/trust/policy"
@@ -68,30 +69,30 @@ type Env struct {
 
 // A Node is one running node.
 type Node struct {
-	cfg     Config
-	id      spiffeid.ID
-	net     Network
-	log     *slog.Logger
-	panics  *contain.Panics
-	life    lifecycle
-	admin   front
-	source  *trust.Source
-	bundles *trust.Bundles
-	keys    chan struct{} // holds one: who may change key
-	key     *trust.Key
-	keyring *trust.Keyring
-	policy  *policy.Policy
-	callers *trust.Callers
-	trail   *audit.Log
-	view    *index.View
-	finder  *discovery.Finder
-	store   *consensus.Store
-	mesh    *federation.Mesh
-	meshed  atomic.Pointer[federation.Mesh] // the same, for what runs before it is set
-	found   *findings                       // nil where nothing is probed
-	metrics *metrics
-	face    *api.Server
-	gateway *gateway.Gateway // nil where it is off
+	cfg      Config
+	id       spiffeid.ID
+	net      Network
+	log      *slog.Logger
+	panics   *contain.Panics
+	life     lifecycle
+	admin    front
+	source   *trust.Source
+	bundles  *trust.Bundles
+	keys     chan struct{} // holds one: who may change key
+	key      *trust.Key
+	keyring  *trust.Keyring
+	policy   *policy.Policy
+	callers  *trust.Callers
+	trail    *audit.Log
+	view     *index.View
+	finder   *discovery.Finder
+	store    *consensus.Store
+	mesh     *federation.Mesh
+	meshed   atomic.Pointer[federation.Mesh] // the same, for what runs before it is set
+	findings *probe.Findings                 // nil if nothing is probed
+	metrics  *metrics
+	face     *api.Server
+	gateway  *gateway.Gateway // nil where it is off
 
 	keeper *bundleKeeper
 

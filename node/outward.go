@@ -39,15 +39,16 @@ func readRoots(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// outward returns what is reached on behalf of a block of the configuration: public
-// addresses and those that the operator allows, with certificates of the web's
-// authorities or those of a file.
-func outward(key string, allow []string, ca string) (cfg gateway.GuardConfig, err error) {
+// guardConfig returns the outbound rules of a block of the configuration: public addresses
+// and those that the operator allows, with certificates of the web's CAs or of a file.
+func guardConfig(key string, allow []string, ca string) (cfg gateway.GuardConfig, err error) {
 	if cfg.Allow, err = parseRanges(key+".allow", allow); err != nil {
 		return cfg, err
 	}
+
 	if cfg.Roots, err = readRoots(ca); err != nil {
 		return cfg, fmt.Errorf("%s.ca: %w", key, err)
 	}
+
 	return cfg, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/node/dnssd"
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/node/memory"
@@ -93,7 +94,7 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 	n.metrics = newMetrics(n)
 	n.view = index.NewView(n.cfg.TrustDomain)
 	if n.cfg.Probe.Enabled {
-		n.found = newFindings()
+		n.findings = probe.NewFindings()
 	}
 	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
 		return err
@@ -169,8 +170,8 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
 	}
 	cfg.FormatsOf = n.formatsOf
-	if n.found != nil {
-		cfg.Aside = n.found.answer
+	if n.findings != nil {
+		cfg.Aside = n.findings.Answer
 	}
 	cfg.Join, cfg.Expect, cfg.Reader = n.cfg.Join, n.cfg.Expect, !n.cfg.Voter
 	cfg.API, cfg.RemoveDead = n.member().API, n.cfg.RemoveDead
@@ -290,8 +291,8 @@ func (n *Node) wireAPI() *api.Server {
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse, Shed: n.metrics.requestShed,
 		Limits: apiLimits(n.cfg.Limits.rates()), Terms: n.cfg.Limits.terms(), MinLifetime: n.cfg.Lifetimes.Min,
 	}
-	if n.found != nil {
-		cfg.Probed = n.probed
+	if n.findings != nil {
+		cfg.Probed = n.findings.Of
 	}
 	if n.gateway = n.wireGateway(); n.gateway != nil {
 		g := n.gateway

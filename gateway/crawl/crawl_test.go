@@ -15,18 +15,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/crawl"
+	"github.com/roster-mesh/roster/gateway/gatewaytest"
 )
-
-// woaAgent is the text of an agent; more are members.
-func woaAgent(id, more string) string {
-	return `{"id":"` + id + `","name":"N","description":"D","inputs":{"type":"object","properties":{"password":{"type":"string","default":"x"}}},"outputs":{"type":"object"},"transports":["rest"]` + more + `}`
-}
-
-const woaRest = `{"rest":{"base":"https://api.example.com","invoke_path":"/agents/{agent_id}/invoke"}}`
-
-func woaDocument(transports string, agents ...string) string {
-	return `{"woa_version":"1","agents":[` + strings.Join(agents, ",") + `],"transports":` + transports + `}`
-}
 
 func parseURL(t *testing.T, text string) *url.URL {
 	t.Helper()
@@ -46,27 +36,27 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 		transports, agent string
 		warning, refusal  string // a word of it
 	}{
-		"good":              {woaRest, woaAgent("a", ``), "", ""},
-		"with authz":        {woaRest, woaAgent("a", `,"authz":{"scheme":"south","policy_uri":"https://x.example/p","token_header":"Authorization"}`), "", ""},
-		"an id with a dot":  {woaRest, woaAgent("a.b", ``), "", "letters"},
-		"no id":             {woaRest, `{"name":"N"}`, "", "id"},
-		"no inputs":         {woaRest, `{"id":"a","name":"N","description":"D","outputs":{},"transports":["rest"]}`, "", "inputs"},
-		"remote schema":     {woaRest, strings.Replace(woaAgent("a", ``), `"outputs":{"type":"object"}`, `"outputs":{"$ref":"https://elsewhere.example/schema"}`, 1), "", "$ref"},
-		"slashed base":      {strings.Replace(woaRest, ".com", ".com/", 1), woaAgent("a", ``), "slash", ""},
-		"plain base":        {strings.Replace(woaRest, "https:", "http:", 1), woaAgent("a", ``), "", "HTTP"},
-		"loopback base":     {strings.Replace(woaRest, "https://api.example.com", "http://127.0.0.1", 1), woaAgent("a", ``), "", "HTTP"},
-		"base with query":   {strings.Replace(woaRest, ".com", ".com?a=b", 1), woaAgent("a", ``), "", "query"},
-		"relative path":     {strings.Replace(woaRest, "/agents/", "agents/", 1), woaAgent("a", ``), "", "slash"},
-		"missing transport": {`{}`, woaAgent("a", ``), "", "transport"},
-		"unknown transport": {strings.Replace(woaRest, `{"rest"`, `{"carrier-pigeon":{},"rest"`, 1), strings.Replace(woaAgent("a", ``), `["rest"]`, `["carrier-pigeon","rest"]`, 1), "carrier-pigeon", ""},
-		"private transport": {strings.Replace(woaRest, `{"rest"`, `{"com.example.pigeon":{},"rest"`, 1), strings.Replace(woaAgent("a", ``), `["rest"]`, `["com.example.pigeon","rest"]`, 1), "", ""},
-		"half an mcp":       {`{"mcp":{"server":"https://x.example/mcp","tool_field":"agent"}}`, strings.Replace(woaAgent("a", ``), `["rest"]`, `["mcp"]`, 1), "", "tool_namespace"},
-		"a token":           {woaRest, woaAgent("a", `,"authz":{"access_token":"s3cret"}`), "", "credential"},
-		"a header":          {woaRest, woaAgent("a", `,"authz":{"headers":["Bearer abcdefgh12345678"]}`), "", "credential"},
-		"a hidden header":   {woaRest, woaAgent("a", `,"authz":{"inputs":"Bearer abcdefgh12345678"}`), "", "credential"},
-		"an API key":        {strings.Replace(woaRest, `"base"`, `"X-Api-Key":"k","base"`, 1), woaAgent("a", ``), "", "credential"},
+		"good":              {gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``), "", ""},
+		"with authz":        {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"scheme":"south","policy_uri":"https://x.example/p","token_header":"Authorization"}`), "", ""},
+		"an id with a dot":  {gatewaytest.WoARest, gatewaytest.WoAAgent("a.b", ``), "", "letters"},
+		"no id":             {gatewaytest.WoARest, `{"name":"N"}`, "", "id"},
+		"no inputs":         {gatewaytest.WoARest, `{"id":"a","name":"N","description":"D","outputs":{},"transports":["rest"]}`, "", "inputs"},
+		"remote schema":     {gatewaytest.WoARest, strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{"type":"object"}`, `"outputs":{"$ref":"https://elsewhere.example/schema"}`, 1), "", "$ref"},
+		"slashed base":      {strings.Replace(gatewaytest.WoARest, ".com", ".com/", 1), gatewaytest.WoAAgent("a", ``), "slash", ""},
+		"plain base":        {strings.Replace(gatewaytest.WoARest, "https:", "http:", 1), gatewaytest.WoAAgent("a", ``), "", "HTTP"},
+		"loopback base":     {strings.Replace(gatewaytest.WoARest, "https://api.example.com", "http://127.0.0.1", 1), gatewaytest.WoAAgent("a", ``), "", "HTTP"},
+		"base with query":   {strings.Replace(gatewaytest.WoARest, ".com", ".com?a=b", 1), gatewaytest.WoAAgent("a", ``), "", "query"},
+		"relative path":     {strings.Replace(gatewaytest.WoARest, "/agents/", "agents/", 1), gatewaytest.WoAAgent("a", ``), "", "slash"},
+		"missing transport": {`{}`, gatewaytest.WoAAgent("a", ``), "", "transport"},
+		"unknown transport": {strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"carrier-pigeon":{},"rest"`, 1), strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["carrier-pigeon","rest"]`, 1), "carrier-pigeon", ""},
+		"private transport": {strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"com.example.pigeon":{},"rest"`, 1), strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["com.example.pigeon","rest"]`, 1), "", ""},
+		"half an mcp":       {`{"mcp":{"server":"https://x.example/mcp","tool_field":"agent"}}`, strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["mcp"]`, 1), "", "tool_namespace"},
+		"a token":           {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"access_token":"s3cret"}`), "", "credential"},
+		"a header":          {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"headers":["Bearer abcdefgh12345678"]}`), "", "credential"},
+		"a hidden header":   {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"inputs":"Bearer abcdefgh12345678"}`), "", "credential"},
+		"an API key":        {strings.Replace(gatewaytest.WoARest, `"base"`, `"X-Api-Key":"k","base"`, 1), gatewaytest.WoAAgent("a", ``), "", "credential"},
 	} {
-		agents, err := crawl.Split(at, []byte(woaDocument(c.transports, c.agent, woaAgent("other", ``))))
+		agents, err := crawl.Split(at, []byte(gatewaytest.WoADocument(c.transports, c.agent, gatewaytest.WoAAgent("other", ``))))
 		if err != nil || len(agents) != 2 {
 			t.Errorf("%s: %+v, %v", name, agents, err)
 			continue
@@ -85,7 +75,7 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 			t.Errorf("%s: the other is refused: %v", name, agents[1].Err)
 		}
 	}
-	twice, err := crawl.Split(at, []byte(woaDocument(woaRest, woaAgent("a", ``), woaAgent("a", ``), woaAgent("A", ``))))
+	twice, err := crawl.Split(at, []byte(gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``), gatewaytest.WoAAgent("a", ``), gatewaytest.WoAAgent("A", ``))))
 	if err != nil || twice[0].Err != nil || twice[1].Err == nil || twice[2].Err != nil {
 		t.Errorf("of two with one id, %+v, %v", twice, err)
 	}
@@ -94,7 +84,7 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 // Requirement: WOA-019
 func TestSplitWoARefusesDocuments(t *testing.T) {
 	at := parseURL(t, "https://api.example.com/.well-known/woa.json")
-	good := woaDocument(woaRest, woaAgent("a", ``))
+	good := gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``))
 	for _, text := range []string{
 		strings.Replace(good, `"1"`, `"2"`, 1), strings.Replace(good, `"1"`, `1`, 1), strings.Replace(good, `"woa_version":"1",`, ``, 1),
 		strings.Replace(good, `"agents"`, `"agent"`, 1), `{"woa_version":"1","agents":{},"transports":{}}`, `[]`, `{`, good + good,
@@ -111,9 +101,9 @@ func TestSplitWoAIsBounded(t *testing.T) {
 	at := parseURL(t, "https://api.example.com/.well-known/woa.json")
 	var agents []string
 	for n := range 1000 {
-		agents = append(agents, woaAgent(fmt.Sprint("a", n), ``))
+		agents = append(agents, gatewaytest.WoAAgent(fmt.Sprint("a", n), ``))
 	}
-	document := woaDocument(woaRest, agents...)
+	document := gatewaytest.WoADocument(gatewaytest.WoARest, agents...)
 	if all, err := crawl.Split(at, []byte(document)); err != nil || len(all) != 1000 {
 		t.Errorf("a thousand agents: %d, %v", len(all), err)
 	}
@@ -134,8 +124,8 @@ func TestSplitWoAIsStable(t *testing.T) {
 		}
 		return string(agents[0].Document.Bytes())
 	}
-	one := split(woaDocument(woaRest, woaAgent("a", ``)))
-	two := split(woaDocument(strings.Replace(woaRest, `{"rest"`, `{"mcp":{},"rest"`, 1), woaAgent("a", `,"provenance":{"revision":7},"projected":true`), woaAgent("b", ``)))
+	one := split(gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``)))
+	two := split(gatewaytest.WoADocument(strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"mcp":{},"rest"`, 1), gatewaytest.WoAAgent("a", `,"provenance":{"revision":7},"projected":true`), gatewaytest.WoAAgent("b", ``)))
 	if one != two {
 		t.Errorf("alone it is\n%s\nbeside another\n%s", one, two)
 	}
@@ -176,8 +166,8 @@ type origin struct {
 
 func newOrigin(t *testing.T) (*origin, *gateway.Guard) {
 	o := &origin{}
-	o.Server = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler(w, r) }))
-	return o, newGuard(t, o.Server)
+	o.Server = gatewaytest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler(w, r) }))
+	return o, gatewaytest.NewGuard(t, o.Server)
 }
 
 // Requirement: WOA-012, WOA-032, WOA-037
@@ -197,7 +187,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/woa+json")
-		fmt.Fprint(w, woaDocument(woaRest, woaAgent("a", ``)))
+		fmt.Fprint(w, gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``)))
 	}
 	first, err := crawl.Fetch(t.Context(), g, at, nil)
 	if err != nil || first.Unchanged || len(first.Agents) != 1 || first.Fresh != 5*time.Minute || first.Agents[0].Name != "a@"+at.Host {
@@ -211,7 +201,7 @@ func TestCrawlAsksForWhatChanged(t *testing.T) {
 		o.handler = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")
 			w.Header().Set("Cache-Control", header)
-			fmt.Fprint(w, woaDocument(`{}`))
+			fmt.Fprint(w, gatewaytest.WoADocument(`{}`))
 		}
 		if c, err := crawl.Fetch(t.Context(), g, at, nil); err != nil || c.Fresh != want {
 			t.Errorf("%q: %+v, %v", header, c, err)
@@ -234,7 +224,7 @@ func TestCrawlFollowsPages(t *testing.T) {
 		}
 	}
 	page := func(r *http.Request) string {
-		return woaDocument(woaRest, woaAgent("on"+r.URL.Query().Get("after"), ``), woaAgent("always", ``))
+		return gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("on"+r.URL.Query().Get("after"), ``), gatewaytest.WoAAgent("always", ``))
 	}
 	answer(`<?after=end>; rel="next"`, "application/woa+json", page)
 	c, err := crawl.Fetch(t.Context(), g, at, nil)

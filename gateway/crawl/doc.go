@@ -10,10 +10,11 @@
 // of each agent; an agent that is malformed has an error of its own and does not
 // exclude the others.
 //
-// When to crawl, and what to register and remove, is decided by the caller.
+// A [Follower] keeps the registrations of a directory equal to the list of one origin.
 //
 // # Files
 //
 //	crawl                  an origin's pages, and how long they are fresh
 //	woa                    one document, split into its agents
+//	follower               registering, refreshing and removing by the list
 package crawl

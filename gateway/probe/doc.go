@@ -8,10 +8,13 @@
 // A [Source] is an A2A card, a Web of Agents document or an MCP server. It is found
 // from the base of the registration, and fetched through the gateway's guard.
 //
-// When to probe, and where verdicts are kept, is decided by the caller.
+// A [Prober] does so for all registrations of a domain, at intervals, while its node leads
+// the domain. Its [Findings] are copied by the other members.
 //
 // # Files
 //
 //	probe                  the source of an agent's description, and fetching it
 //	compare                the differences from the registration, and the verdict
+//	prober                 what is due, in rounds, and the renewal of verified registrations
+//	findings               the results, kept in memory and copied between members
 package probe

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/gatewaytest"
 	"github.com/roster-mesh/roster/gateway/probe"
 )
 
@@ -64,14 +65,14 @@ func TestAnAgentIsAskedWhatItIs(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil))
 	mux.Handle("/", served)
-	s := serve(t, mux)
+	s := gatewaytest.Serve(t, mux)
 	at := func(text string) string { return strings.ReplaceAll(text, "URL", s.URL) }
-	woa := woaDocument(strings.Replace(woaRest, "https://api.example.com", "URL", 1), woaAgent("a", `,"version":"1"`))
+	woa := gatewaytest.WoADocument(strings.Replace(gatewaytest.WoARest, "https://api.example.com", "URL", 1), gatewaytest.WoAAgent("a", `,"version":"1"`))
 	served["/a/.well-known/agent-card.json"] = at(probeCard)
-	served["/.well-known/woa.json"] = at(woaDocument(strings.Replace(woaRest, "https://api.example.com", "URL", 1), woaAgent("a", `,"version":"1"`), woaAgent("b", ``), woaAgent("c", `,"authz":{"token":"s"}`)))
+	served["/.well-known/woa.json"] = at(gatewaytest.WoADocument(strings.Replace(gatewaytest.WoARest, "https://api.example.com", "URL", 1), gatewaytest.WoAAgent("a", `,"version":"1"`), gatewaytest.WoAAgent("b", ``), gatewaytest.WoAAgent("c", `,"authz":{"token":"s"}`)))
 	served["/.well-known/agent.json"] = at(strings.ReplaceAll(probeCard, "/a", ""))
 	served["/broken/.well-known/agent-card.json"] = `{"name":"x","name":"y"}`
-	g := newGuard(t, s)
+	g := gatewaytest.NewGuard(t, s)
 	ad := `{"base":"URL/a","protocols":["a2a"],"capabilities":[{"name":"hello","type":"skill"}]}`
 	for what, c := range map[string]struct {
 		kind     directory.Kind
@@ -114,8 +115,8 @@ func TestAnAgentIsAskedWhatItIs(t *testing.T) {
 
 // What has not changed is not sent again.
 func TestAskingAgain(t *testing.T) {
-	s := serve(t, said{probe.CardPath: strings.ReplaceAll(probeCard, "URL/a", "https://x.example")})
-	g := newGuard(t, s)
+	s := gatewaytest.Serve(t, said{probe.CardPath: strings.ReplaceAll(probeCard, "URL/a", "https://x.example")})
+	g := gatewaytest.NewGuard(t, s)
 	source := probe.Source{Kind: directory.KindA2A, URL: s.URL}
 	first, err := probe.Fetch(t.Context(), g, source, "")
 	if err != nil || first.Unchanged || first.At != s.URL+probe.CardPath {

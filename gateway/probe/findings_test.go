@@ -1,4 +1,4 @@
-package node
+package probe
 
 import (
 	"fmt"
@@ -11,7 +11,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/gateway"
-	"github.com/roster-mesh/roster/gateway/probe"
 )
 
 func rid(n int) directory.RID {
@@ -20,10 +19,10 @@ func rid(n int) directory.RID {
 
 // What was found comes out as it was put in, for the statement that was compared.
 func TestFindingsAreWhatWasFound(t *testing.T) {
-	fs := newFindings()
+	fs := NewFindings()
 	for i, p := range []directory.Probe{
 		{State: directory.ProbeVerified, At: 1},
-		{State: directory.ProbeMismatch, Members: probe.Compared, At: 2},
+		{State: directory.ProbeMismatch, Members: Compared, At: 2},
 		{State: directory.ProbeMismatch, Members: []string{"schemas"}, At: 3},
 		{State: directory.ProbeUnreachable, Reason: string(gateway.RuleCertificate), At: 4},
 	} {
@@ -40,11 +39,11 @@ func TestFindingsAreWhatWasFound(t *testing.T) {
 		t.Error("an older finding takes a newer one's place")
 	}
 	fs.prune(index.New(), 3)
-	if n := fs.count(); n != [4]int{2: 1} {
+	if n := fs.Count(); n[directory.ProbeMismatch]+n[directory.ProbeVerified] != 0 || n[directory.ProbeUnreachable] != 1 {
 		t.Errorf("what was found of late of what is not here yet is forgotten, or more is left: %v", n)
 	}
 	fs.prune(index.New(), 4)
-	if n := fs.count(); n != [4]int{} {
+	if n := fs.Count(); n[directory.ProbeMismatch]+n[directory.ProbeVerified]+n[directory.ProbeUnreachable] != 0 {
 		t.Errorf("of no registrations there are %v findings", n)
 	}
 }
@@ -52,39 +51,39 @@ func TestFindingsAreWhatWasFound(t *testing.T) {
 // A member that copies has all in the end, whatever is found meanwhile, and again
 // from another leader.
 func TestFindingsAreCopied(t *testing.T) {
-	leader, copy, last := newFindings(), newFindings(), findingsPage{}
+	leader, copy, last := NewFindings(), NewFindings(), page{}
 	at := int64(0)
 	find := func(n int) {
 		at++
 		leader.put(rid(n), pack(directory.Probe{State: directory.ProbeVerified, At: at}, 1))
 	}
-	catchUp := func(from *findings) (pages int) {
+	catchUp := func(from *Findings) (pages int) {
 		for full := true; full; pages++ {
 			question, err := json.Marshal(last)
-			var page findingsPage
+			var got page
 			if err == nil {
-				err = json.Unmarshal(from.answer(question), &page)
+				err = json.Unmarshal(from.Answer(question), &got)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			for rid, f := range page.each() {
+			for rid, f := range got.each() {
 				copy.put(rid, f)
 			}
-			full = len(page.Items) == maxFindings
-			page.Items, last = nil, page
+			full = len(got.Items) == maxItems
+			got.Items, last = nil, got
 		}
 		return pages
 	}
-	same := func(what string, from *findings) {
+	same := func(what string, from *Findings) {
 		t.Helper()
-		for rid, f := range from.of {
-			if got, ok := copy.of[rid]; !ok || got.at != f.at {
+		for rid, f := range from.byRID {
+			if got, ok := copy.byRID[rid]; !ok || got.at != f.at {
 				t.Fatalf("%s: of %s the copy has %+v, %t", what, rid, got, ok)
 			}
 		}
 	}
-	for n := range 2*maxFindings + 5 {
+	for n := range 2*maxItems + 5 {
 		find(n)
 	}
 	if pages := catchUp(leader); pages != 3 {
@@ -92,7 +91,7 @@ func TestFindingsAreCopied(t *testing.T) {
 	}
 	same("at first", leader)
 	for range 10 { // the order is written anew now and then
-		for n := range maxFindings {
+		for n := range maxItems {
 			find(n)
 		}
 		catchUp(leader)
@@ -101,10 +100,10 @@ func TestFindingsAreCopied(t *testing.T) {
 	if pages := catchUp(leader); pages != 1 {
 		t.Errorf("where nothing is new it took %d pages", pages)
 	}
-	if n := len(leader.log); n > 3*len(leader.of)+1024 {
-		t.Errorf("the order has %d marks of %d registrations", n, len(leader.of))
+	if n := len(leader.log); n > 3*len(leader.byRID)+1024 {
+		t.Errorf("the order has %d marks of %d registrations", n, len(leader.byRID))
 	}
-	next := newFindings()
+	next := NewFindings()
 	next.put(rid(1), pack(directory.Probe{State: directory.ProbeUnreachable, Reason: "network", At: at + 1}, 1))
 	catchUp(next)
 	same("from another leader", next)
@@ -112,9 +111,9 @@ func TestFindingsAreCopied(t *testing.T) {
 
 // What another release says and this one doesn't know is passed over.
 func TestUnknownFindingsArePassedOver(t *testing.T) {
-	page := findingsPage{Items: []findingItem{{State: 99}, {Reason: 99}, {RID: rid(1)}}}
+	foreign := page{Items: []item{{State: 99}, {Reason: 99}, {RID: rid(1)}}}
 	var got []string
-	for rid := range page.each() {
+	for rid := range foreign.each() {
 		got = append(got, rid.String())
 	}
 	if want := []string{rid(1).String()}; !reflect.DeepEqual(got, want) {
@@ -124,7 +123,7 @@ func TestUnknownFindingsArePassedOver(t *testing.T) {
 
 // Agents are asked in the time that is configured, and not all at once.
 func TestAgentsAreAskedInTurn(t *testing.T) {
-	fs, every, since := newFindings(), time.Hour, int64(1e12)
+	fs, every, since := NewFindings(), time.Hour, int64(1e12)
 	times := map[int64]bool{}
 	for n := range 500 {
 		e := &directory.Entry{RID: rid(n), Statement: 1, UpdatedAt: since - 1}
