@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -101,9 +100,9 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 			s := d.nodes[leader]
 			for name, rid := range acked {
 				s.mu.RLock()
-				reg := s.state.regs.get(rid)
+				reg := s.state.Registrations().Get(rid)
 				s.mu.RUnlock()
-				if reg == nil || reg.entry.Agent != name {
+				if reg == nil || reg.Entry().Agent != name {
 					t.Errorf("round %d: %s is lost, which was acknowledged", round, name)
 				}
 			}

@@ -11,9 +11,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A backup is a file: this line, a header, the items of a snapshot, and the SHA-256
@@ -31,21 +31,11 @@ type backupHeader struct {
 
 // A Backup is what is in a backup, without its secrets.
 type Backup struct {
-	Domain        spiffeid.TrustDomain
-	Position      directory.Position
-	Node          spiffeid.ID // that wrote it
-	Taken         time.Time
-	Now           time.Time // the domain's committed time
-	LedgerSize    uint64
-	LedgerRoot    directory.Hash
-	Registrations int
-	Held          int // names that are held for their former owners
-	Peers         []spiffeid.TrustDomain
-	Members       []spiffeid.ID
-	// Hash is over all registrations' contents and deadlines, and nothing else: a
-	// domain that was restored has the same until the next change of one.
-	Hash directory.Hash
-	Size int64 // of the backup, in bytes
+	state.Summary
+
+	Node  spiffeid.ID // that wrote it
+	Taken time.Time
+	Size  int64 // of the backup, in bytes
 }
 
 // Backup writes a backup of the domain to w: all that any member had acknowledged
@@ -55,25 +45,26 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	s.mu.Lock()
-	sealed, sn := s.state.sealed, s.state.snapshot()
+	sealed, sn := s.state.History().Sealed(), s.state.Snapshot()
 	s.mu.Unlock()
 	if sealed != "" { // since
 		return errSealed
 	}
-	return sn.backup(w, backupHeader{backupVersion, s.cfg.Node, s.cfg.clock().Unix()})
+	return writeBackup(w, backupHeader{backupVersion, s.cfg.Node, s.cfg.clock().Unix()}, sn)
 }
 
 var errSealed = directory.Refuse(directory.Unavailable, "the domain was restored a moment ago and its new epoch has not begun yet: try again")
 
-func (sn *snapshot) backup(w io.Writer, h backupHeader) error {
+// writeBackup writes a backup of a snapshot.
+func writeBackup(w io.Writer, h backupHeader, snapshot *state.Snapshot) error {
 	sum := sha256.New()
 	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<16)
 	_, err := out.WriteString(backupMark)
 	if err == nil {
-		err = encoding.NewEncoder(out).Encode(h)
+		err = state.NewEncoder(out).Encode(h)
 	}
 	if err == nil {
-		err = sn.write(out)
+		err = snapshot.Write(out)
 	}
 	if err == nil {
 		err = out.Flush()
@@ -119,7 +110,7 @@ func readBackupHeader(r io.Reader) (h backupHeader, items io.Reader, err error) 
 		return h, nil, fmt.Errorf("%w: it does not begin as a backup does, or is of another release", ErrBackup)
 	}
 
-	dec := decoding.NewDecoder(buffered)
+	dec := state.NewDecoder(buffered)
 	if err := dec.Decode(&h); err != nil {
 		return h, nil, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
@@ -190,81 +181,11 @@ func inspectItems(r io.Reader) (*Backup, error) {
 	if err != nil {
 		return nil, err
 	}
-	var h snapshotHeader
-	b := &Backup{Node: top.Node, Taken: time.Unix(top.Taken, 0)}
-	dec := decoding.NewDecoder(items)
-	if err := dec.Decode(&h); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
-	}
-	if !readsSnapshot(h.Version) {
-		return nil, fmt.Errorf("%w: %w", ErrBackup, newerSnapshot(h.Version, newestSnapshotVersion))
-	}
-	if b.Domain, err = spiffeid.TrustDomainFromString(h.Domain); err != nil {
-		return nil, fmt.Errorf("%w: it is of %q: %w", ErrBackup, h.Domain, err)
-	}
-	if !h.whole() {
-		return nil, fmt.Errorf("%w: its header contradicts itself", ErrBackup)
-	}
-	b.Position = directory.Position{Epoch: h.Epoch, Revision: h.Revision}
-	b.Now, b.LedgerSize, b.Held = time.UnixMilli(h.Now), h.Size, h.Holds
-	b.LedgerRoot = (&frontier{h.Size, h.Edges}).root()
-	contents := sha256.New()
-	var damaged error
-	err = errors.Join(
-		decodeEach(dec, h.Peerings, func(p peer) { b.Peers = append(b.Peers, p.Domain) }),
-		decodeEach(dec, h.Keys, func(k keySnapshot) {
-			if k.Until == 0 {
-				b.Members = append(b.Members, k.Node)
-			}
-		}),
-		decodeEach(dec, h.Formers, func(former) {}),
-		decodeEach(dec, h.Holds, func(hold) {}),
-		decodeEach(dec, h.Members, func(member) {}),
-		decodeEach(dec, h.Admitted, func(admission) {}),
-		decodeEach(dec, h.Spent, func(spend) {}),
-		decodeEach(dec, h.Claims, func(claimed) {}),
-		decodeEach(dec, h.Regs, func(r regSnapshot) {
-			b.Registrations++
-			if damaged == nil {
-				damaged = r.sum(contents)
-			}
-		}),
-	)
-	if err = errors.Join(err, damaged); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
-	}
-	b.Hash = directory.Hash(contents.Sum(nil))
-	return b, nil
-}
 
-// whole reports whether the ledger's edges are as many as its size has bits set.
-func (h *snapshotHeader) whole() bool {
-	bits := 0
-	for n := h.Size; n > 0; n &= n - 1 {
-		bits++
-	}
-	return len(h.Edges) == bits
-}
-
-// sum adds a registration's contents, without what an epoch decides and however its
-// document rests.
-func (w *regSnapshot) sum(to hash.Hash) error {
-	document, err := directory.LoadResting(w.Kind, w.Document)
+	info, err := state.Inspect(items)
 	if err != nil {
-		return fmt.Errorf("registration %s: %w", w.RID, err)
+		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
-	data, err := encoding.Marshal(struct {
-		RID        directory.RID        `cbor:"1,keyasint"`
-		Agent      string               `cbor:"2,keyasint"`
-		Owner      directory.Identity   `cbor:"3,keyasint"`
-		Kind       directory.Kind       `cbor:"4,keyasint"`
-		Document   []byte               `cbor:"5,keyasint"`
-		Visibility directory.Visibility `cbor:"6,keyasint"`
-		Registered int64                `cbor:"7,keyasint"`
-		Expires    int64                `cbor:"8,keyasint"`
-	}{w.RID, w.Agent, w.Owner, w.Kind, document.Bytes(), w.Visibility, w.RegisteredAt, w.ExpiresAt})
-	if err == nil { // always: it was decoded from the same
-		_, _ = to.Write(data)
-	}
-	return err
+
+	return &Backup{Summary: *info, Node: top.Node, Taken: time.Unix(top.Taken, 0)}, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -35,7 +35,7 @@ type proposal struct {
 	command cbor.RawMessage
 	weight  int // how many changes it is
 	taken   atomic.Bool
-	done    chan result // holds one
+	done    chan state.Result // holds one
 }
 
 // What is many changes waits by itself: so one change goes into the next entry,
@@ -61,7 +61,7 @@ func newBatcher() batcher {
 
 // propose puts a command into the log and returns what it did. errNotLeader and
 // Unavailable mean that nothing was changed.
-func (s *Store) propose(ctx context.Context, c *command) (directory.Outcome, error) {
+func (s *Store) propose(ctx context.Context, c *state.Command) (directory.Outcome, error) {
 	p, err := s.submit(ctx, c)
 	if err != nil {
 		return directory.Outcome{}, err
@@ -70,15 +70,15 @@ func (s *Store) propose(ctx context.Context, c *command) (directory.Outcome, err
 }
 
 // submit lets a command wait for its entry.
-func (s *Store) submit(ctx context.Context, c *command) (*proposal, error) {
+func (s *Store) submit(ctx context.Context, c *state.Command) (*proposal, error) {
 	if err := s.failure(); err != nil {
 		return nil, directory.Refuse(directory.Unavailable, "this node cannot write any more; use another: %w", err)
 	}
-	raw, err := encoding.Marshal(c)
+	raw, err := state.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("encode a command: %w", err)
 	}
-	p := &proposal{command: raw, weight: c.weight(), done: make(chan result, 1)}
+	p := &proposal{command: raw, weight: c.Weight(), done: make(chan state.Result, 1)}
 	select {
 	case s.batches.fits(p) <- p:
 		return p, nil
@@ -93,7 +93,7 @@ func (s *Store) submit(ctx context.Context, c *command) (*proposal, error) {
 func (s *Store) outcome(ctx context.Context, p *proposal) (directory.Outcome, error) {
 	select {
 	case r := <-p.done:
-		return r.outcome, r.err
+		return r.Outcome, r.Err
 	case <-ctx.Done():
 	case <-s.closing.Done():
 	}
@@ -102,7 +102,7 @@ func (s *Store) outcome(ctx context.Context, p *proposal) (directory.Outcome, er
 	}
 	select {
 	case r := <-p.done:
-		return r.outcome, r.err
+		return r.Outcome, r.Err
 	default:
 		return directory.Outcome{}, unknown(context.Cause(ctx))
 	}
@@ -221,7 +221,7 @@ func (s *Store) enter(group []*proposal) {
 // applied tells who waits for an entry of this member's what it did. They are told
 // where it is applied, and not where Raft says so to whom it had the entry from: one
 // goroutine less to wake on the way of every write.
-func (b *batcher) applied(entry *raft.Log, results []result) {
+func (b *batcher) applied(entry *raft.Log, results []state.Result) {
 	f := b.flight.Load()
 	if f == nil || len(entry.Data) == 0 || &f.data[0] != &entry.Data[0] {
 		return
@@ -240,13 +240,13 @@ type flight struct {
 
 // answer tells everybody once: of an entry whose outcome Raft doesn't know any more,
 // as of a leader that was overtaken, the machine may hear yet.
-func (f *flight) answer(results []result, err error) {
+func (f *flight) answer(results []state.Result, err error) {
 	if !f.answered.CompareAndSwap(false, true) {
 		return
 	}
 	for i, p := range f.group {
 		if err != nil {
-			p.done <- result{err: err}
+			p.done <- state.Result{Err: err}
 		} else {
 			p.done <- results[i]
 		}
@@ -256,15 +256,12 @@ func (f *flight) answer(results []result, err error) {
 // encodeGroup encodes the batch of commands that are encoded already, in that version
 // of the log.
 func encodeGroup(group []*proposal, version uint, now int64) ([]byte, error) {
-	b := struct {
-		Version  uint              `cbor:"1,keyasint"`
-		Time     int64             `cbor:"2,keyasint"`
-		Commands []cbor.RawMessage `cbor:"3,keyasint"`
-	}{version, now, make([]cbor.RawMessage, len(group))}
+	commands := make([]cbor.RawMessage, len(group))
 	for i, p := range group {
-		b.Commands[i] = p.command
+		commands[i] = p.command
 	}
-	return encoding.Marshal(b)
+
+	return state.EncodeBatch(version, now, commands)
 }
 
 func signal(holdsOne chan<- struct{}) {

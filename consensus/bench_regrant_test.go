@@ -56,7 +56,7 @@ func BenchmarkPolicyChange(b *testing.B) {
 	done := func(all bool) bool {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		return s.state.regs.get(last).grants[0].All == all
+		return s.state.Registrations().Get(last).Grants()[0].All == all
 	}
 	var slowest time.Duration
 	began := used(syscall.RUSAGE_SELF)

@@ -27,7 +27,7 @@ func newClockDomain(t *testing.T, n int) (*domain, []atomic.Int64) {
 func committed(s *Store) (time.Time, int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return time.UnixMilli(s.state.now), s.state.regs.len()
+	return time.UnixMilli(s.state.History().Now()), s.state.Registrations().Len()
 }
 
 // A leader whose clock is more than two seconds off its members' median hands

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
 	"github.com/roster-mesh/roster/directory"
 )
 

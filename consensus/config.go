@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A Member is a node of the domain.

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
 )
 
 // A member that goes on after a panic in apply may disagree with the others for good, so
@@ -21,15 +22,15 @@ func TestAPanicInApplyIsNotContained(t *testing.T) {
 			t.Fatal(err)
 		}
 		entry := raft.Log{Index: member.raft.AppliedIndex()}
-		change := command{Refresh: &refresh{RID: out.RID, Caller: ada, Lifetime: 700}}
-		entry.Data, err = (&batch{Version: 1, Time: member.state.now, Commands: []command{change}}).encode()
+		change := state.Command{Refresh: &state.Refresh{RID: out.RID, Caller: ada, Lifetime: 700}}
+		entry.Data, err = state.Marshal(&state.Batch{Version: 1, Time: member.state.History().Now(), Commands: []state.Command{change}})
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		member.mu.Lock()
-		whole := member.state.index
-		member.state.index = nil // the mistake of the program
+		whole := member.state
+		member.state = nil // the mistake of the program
 		member.mu.Unlock()
 		ended := func() (p any) {
 			defer func() { p = recover() }()
@@ -37,7 +38,7 @@ func TestAPanicInApplyIsNotContained(t *testing.T) {
 			return nil
 		}()
 		member.mu.Lock()
-		member.state.index = whole
+		member.state = whole
 		member.mu.Unlock()
 		if ended == nil {
 			t.Error("apply went on after a panic")

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 
 	"github.com/fxamacker/cbor/v2"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // Bounds of a follower's forwarding: what one message holds, and how many are
@@ -264,7 +264,7 @@ func (s *Store) take(ctx context.Context, from spiffeid.ID, body []byte) *answer
 // of this kind, and come by the dozen.
 type beginning struct {
 	req      *request
-	command  *command
+	command  *state.Command
 	proposal *proposal
 	err      error
 }
@@ -278,7 +278,7 @@ func (s *Store) end(ctx context.Context, b *beginning) (directory.Outcome, error
 		return directory.Outcome{}, b.err
 	}
 	out, err := s.outcome(ctx, b.proposal)
-	if b.command.moved(err) {
+	if b.req.moved(b.command, err) {
 		return s.lead(ctx, b.req)
 	}
 	return out, err

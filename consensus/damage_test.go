@@ -1,8 +1,6 @@
 package consensus
 
 import (
-	"github.com/roster-mesh/roster/consensus/disk"
-
 	"bytes"
 	"errors"
 	"fmt"
@@ -15,6 +13,8 @@ import (
 	"testing/synctest"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/disk"
+	"github.com/roster-mesh/roster/consensus/state"
 )
 
 // A member doesn't begin with what it did not write: with a document that a disk
@@ -100,10 +100,10 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		meta := must(later.List())[0]
 		_, nowhere := raft.NewInmemTransport("")
 		sink := must(later.Create(meta.Version, meta.Index, meta.Term+1, meta.Configuration, meta.ConfigurationIndex, nowhere))
-		if err := errors.Join(encoding.NewEncoder(sink).Encode(&snapshotHeader{Version: newestSnapshotVersion + 1, Domain: alpha.Name()}), sink.Close()); err != nil {
+		if err := errors.Join(state.NewEncoder(sink).Encode(&state.Header{Version: state.NewestSnapshotVersion + 1, Domain: alpha.Name()}), sink.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("has version %d and this release reads versions up to %d", newestSnapshotVersion+1, newestSnapshotVersion)) {
+		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("has version %d and this release reads versions up to %d", state.NewestSnapshotVersion+1, state.NewestSnapshotVersion)) {
 			t.Errorf("with a later release's snapshot: %v", err)
 		}
 		d.dir = filepath.Dir(dir)

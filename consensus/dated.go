@@ -5,16 +5,15 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/mod/semver"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"golang.org/x/mod/semver"
 )
 
-// Documents that say of themselves how old they are and when they end (draft-xu,
-// 4.8 and 9). The leader judges them, by its clock and by what there is: no other
-// member knows both. What it found is pinned in the command by a precondition, so
-// that nothing comes between; the end is in the command, so that apply needs to
-// read no document.
+// Documents may say how old they are and when they end (draft-xu, 4.8 and 9). The leader
+// judges them by its clock and by the registration that they replace, because no other
+// member knows both. It pins the registration that it has compared with by a precondition
+// in the command. The end is in the command, so that apply need not read the document.
 
 // maxAhead is how far ahead of the leader's clock a document's own date may be
 // (XU-061).
@@ -22,15 +21,15 @@ const maxAhead = 60 * time.Second
 
 // prepareDates judges what is to be registered against the clock and held, which
 // has its name and is nil where nothing has, and completes r.
-func prepareDates(r *register, held *directory.Entry, doc directory.Document, now int64) error {
+func prepareDates(r *state.Register, held *directory.Entry, doc directory.Document, now int64) error {
 	d := doc.Dates()
 	switch at := time.UnixMilli(now); {
 	case d.Updated.Sub(at) > maxAhead:
 		return directory.Refuse(directory.BadDocument, "updated_at is %s ahead of this directory's clock; at most %s are allowed",
 			d.Updated.Sub(at).Round(time.Second), maxAhead).At("/updated_at")
 	case !d.Expires.IsZero():
-		r.Until = untilOf(doc)
-		if _, err := capped(r.Lifetime, r.Until, now); err != nil {
+		r.Until = state.EndOf(doc)
+		if _, err := state.CapLifetime(r.Lifetime, r.Until, now); err != nil {
 			return err
 		}
 	}
@@ -41,11 +40,10 @@ func prepareDates(r *register, held *directory.Entry, doc directory.Document, no
 	case held == nil && (r.Present || r.Absent || r.IfMatch != nil):
 		// apply decides what its caller demands
 	case held == nil:
-		r.Absent, r.pinned = true, true
-	case held.Owner != r.owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil && !slices.Contains(r.IfMatch, held.Revision):
+		r.Absent = true
+	case held.Owner != r.Owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil && !slices.Contains(r.IfMatch, held.Revision):
 		// apply refuses it, and says why
 	default:
-		r.pinned = true
 		r.IfMatch = []uint64{held.Revision}
 		return supersedes(d, held.Document.Dates())
 	}
@@ -74,31 +72,4 @@ func isSemVer(s string) bool {
 	core, _, _ := strings.Cut(s, "+")
 	core, _, _ = strings.Cut(core, "-")
 	return semver.IsValid("v"+s) && strings.Count(core, ".") == 2
-}
-
-// pinned says that the leader itself put what it found into c's precondition: where
-// that has moved, the command is prepared anew.
-func (c *command) pinned() bool { return c.Register != nil && c.Register.pinned }
-
-// untilOf returns when a document ends by its own word, in Unix seconds; 0 for
-// never.
-func untilOf(doc directory.Document) int64 {
-	if ends := doc.Dates().Expires; !ends.IsZero() {
-		return max(ends.Unix(), 1)
-	}
-	return 0
-}
-
-// capped returns the lifetime of what ends at until by its own word (XU-047); 0 is
-// never. Times are Unix seconds but now, which is in milliseconds.
-func capped(lifetime uint32, until, now int64) (uint32, error) {
-	if until == 0 {
-		return lifetime, nil
-	}
-	left := until - now/1000
-	if left <= 0 {
-		return 0, directory.Refuse(directory.StaleMetadata, "the document says that it has expired: expires_at is %s",
-			time.Unix(until, 0).UTC().Format(time.RFC3339)).At("/expires_at")
-	}
-	return uint32(min(int64(lifetime), left)), nil
 }

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A faultyLog fails its writes once told to.
@@ -64,7 +64,7 @@ func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
 		s := d.nodes[0]
-		entry := must(encoding.Marshal(map[int]any{1: newestLogVersion + 1, 2: 0, 3: []any{}}))
+		entry := must(state.Marshal(map[int]any{1: state.NewestLogVersion + 1, 2: 0, 3: []any{}}))
 		if err := s.raft.Apply(entry, time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,11 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/disk"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
-
-	"github.com/roster-mesh/roster/consensus/disk"
-	"github.com/roster-mesh/roster/directory"
 )
 
 // keysForgotten is how long after the end of its newest key document a peer's
@@ -81,12 +81,12 @@ func (s *Store) negotiate(ctx context.Context) {
 		return
 	}
 
-	if _, err := s.propose(ctx, &command{Feature: &next}); err != nil {
+	if _, err := s.propose(ctx, &state.Command{Feature: &next}); err != nil {
 		s.log.Debug("versions and formats stay as they are for now", "err", err)
 		return
 	}
 
-	if next.raises(written) {
+	if next.Raises(written) {
 		s.pace.rises.Allow()
 	}
 
@@ -98,8 +98,8 @@ func (s *Store) negotiate(ctx context.Context) {
 // proposeNext proposes what the second version of the log adds, if this build has
 // one and it is in force.
 func (s *Store) proposeNext(ctx context.Context) {
-	next := nextOfReign()
-	if next == nil || s.Written().Log == firstVersion {
+	next := nextOfTerm()
+	if next == nil || s.Written().Log == state.FirstVersion {
 		return
 	}
 
@@ -123,10 +123,10 @@ func (s *Store) holdSeats(ctx context.Context) (release func(), err error) {
 // said what it reads.
 func (s *Store) readByAll(mayRise bool) (next Numbers, known bool) {
 	s.mu.RLock()
-	written := s.state.written
-	members := s.state.memberList()
-	reads := s.state.readByMembers(s.cfg.reads)
-	peers := s.state.activePeers()
+	written := s.state.Members().Written()
+	members := s.state.Members().List()
+	reads := s.state.Members().ReadByAll(s.cfg.reads)
+	peers := s.state.Peerings().Active()
 	s.mu.RUnlock()
 
 	said := map[spiffeid.ID]bool{}
@@ -153,7 +153,7 @@ func (s *Store) readByAll(mayRise bool) (next Numbers, known bool) {
 		}
 	}
 
-	return next.normal(), true
+	return next.Normal(), true
 }
 
 // highestUpTo returns the highest of formats, which ascend from 1, that is no higher
@@ -198,8 +198,8 @@ func (s *Store) readByPeers(
 // members read, because that peer reads no higher one or isn't known to.
 func (s *Store) HeldBack(peer spiffeid.TrustDomain) (structures []directory.Structure) {
 	s.mu.RLock()
-	own := s.state.readable()
-	active := s.state.peerings[peer].State == directory.PeeringActive
+	own := s.state.Members().Readable()
+	active := s.state.Peerings().Get(peer).State == directory.PeeringActive
 	s.mu.RUnlock()
 
 	if !active {
@@ -214,18 +214,6 @@ func (s *Store) HeldBack(peer spiffeid.TrustDomain) (structures []directory.Stru
 	}
 
 	return structures
-}
-
-// activePeers returns the domains with which a peering is active, whether or not they
-// may have the mesh stream.
-func (s *state) activePeers() (peers []spiffeid.TrustDomain) {
-	for domain, p := range s.peerings {
-		if p.State == directory.PeeringActive {
-			peers = append(peers, domain)
-		}
-	}
-
-	return peers
 }
 
 // lookBack bounds how many log entries are read to find the newest with commands.
@@ -267,10 +255,10 @@ func snapshotReadableBy(reads Versions, path string) error {
 		return nil
 	}
 	if header.Version > reads.Snapshot {
-		return newerSnapshot(header.Version, reads.Snapshot)
+		return state.NewerSnapshot(header.Version, reads.Snapshot)
 	}
 
-	return reads.lacks(header.Written)
+	return reads.Lacks(header.Written)
 }
 
 // logReadableBy is readableBy of the newest log entry with commands: versions never
@@ -298,7 +286,7 @@ func logReadableBy(d *disk.Disk, reads Versions) error {
 			Version uint `cbor:"1,keyasint"`
 		}
 		if err := cbor.Unmarshal(entry.Data, &batch); err == nil && batch.Version > reads.Log {
-			return newerLog(batch.Version, reads.Log)
+			return state.NewerLog(batch.Version, reads.Log)
 		}
 
 		return nil

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+
 	httpproblem "github.com/roster-mesh/roster/directory/problem"
 )
 
@@ -21,25 +23,22 @@ type request struct {
 	Register *registerRequest `cbor:"1,keyasint,omitempty"`
 	Refresh  *refreshRequest  `cbor:"2,keyasint,omitempty"`
 	Remove   *removeRequest   `cbor:"3,keyasint,omitempty"`
-	Peer     *peer            `cbor:"4,keyasint,omitempty"`
-	Attest   *attest          `cbor:"5,keyasint,omitempty"`
+	Peer     *state.Peer      `cbor:"4,keyasint,omitempty"`
+	Attest   *state.Attest    `cbor:"5,keyasint,omitempty"`
 	Order    *order           `cbor:"6,keyasint,omitempty"`
 	Renew    *renewRequest    `cbor:"7,keyasint,omitempty"`
-	Redeem   *redeem          `cbor:"8,keyasint,omitempty"`
-	Policy   *policy          `cbor:"9,keyasint,omitempty"`
-	Claim    *claim           `cbor:"10,keyasint,omitempty"`
-	Settle   *settle          `cbor:"11,keyasint,omitempty"`
-	Spend    *spend           `cbor:"12,keyasint,omitempty"`
+	Redeem   *state.Redeem    `cbor:"8,keyasint,omitempty"`
+	Policy   *state.Policy    `cbor:"9,keyasint,omitempty"`
+	Claim    *state.Claim     `cbor:"10,keyasint,omitempty"`
+	Settle   *state.Settle    `cbor:"11,keyasint,omitempty"`
+	Spend    *state.Spend     `cbor:"12,keyasint,omitempty"`
 	Transfer *transferRequest `cbor:"13,keyasint,omitempty"`
-	Rebundle *rebundle        `cbor:"14,keyasint,omitempty"`
-	Revoke   *revoke          `cbor:"15,keyasint,omitempty"`
-	Amend    *amend           `cbor:"16,keyasint,omitempty"`
+	Rebundle *state.Rebundle  `cbor:"14,keyasint,omitempty"`
+	Revoke   *state.Revoke    `cbor:"15,keyasint,omitempty"`
+	Amend    *state.Amend     `cbor:"16,keyasint,omitempty"`
 }
 
 func decodeRequest(raw []byte) (*request, error) {
-	if r, ok := quickRequest(raw); ok {
-		return r, nil
-	}
 	r := &request{}
 	return r, readMessage(raw, r)
 }
@@ -49,9 +48,9 @@ func decodeRequest(raw []byte) (*request, error) {
 func (r *request) weight() int {
 	switch {
 	case r.Renew != nil:
-		return r.Renew.Renewals.count()
+		return r.Renew.Renewals.Count()
 	case r.Claim != nil:
-		return maxChanges * maxAnswer / (maxBody - maxAnswer*4)
+		return maxChanges * state.MaxAnswer / (maxBody - state.MaxAnswer*4)
 	}
 	return 1
 }
@@ -84,7 +83,7 @@ func (r *request) by() caller {
 
 // spend is what the request's caller showed that is good once; nil where it may be
 // shown again.
-func (r *request) spend() *spend {
+func (r *request) spend() *state.Spend {
 	if r.Spend != nil {
 		return r.Spend
 	}
@@ -92,7 +91,7 @@ func (r *request) spend() *spend {
 	if c.Proof.IsZero() {
 		return nil
 	}
-	return &spend{c.Proof, c.ProofUntil}
+	return &state.Spend{Proof: c.Proof, Until: c.ProofUntil}
 }
 
 func callerOf(c directory.Caller) caller { return caller(c) }
@@ -108,7 +107,7 @@ type registerRequest struct {
 	Present    bool                 `cbor:"8,keyasint,omitempty"`
 	Absent     bool                 `cbor:"9,keyasint,omitempty"`
 	Keep       bool                 `cbor:"10,keyasint,omitempty"` // the visibility of what is replaced
-	Packed     *packed              `cbor:"11,keyasint,omitempty"` // nil where the leader is to make it
+	Packed     *state.Packed        `cbor:"11,keyasint,omitempty"` // nil where the leader is to make it
 	For        directory.Identity   `cbor:"12,keyasint,omitzero"`  // on whose behalf
 }
 
@@ -123,8 +122,8 @@ type refreshRequest struct {
 }
 
 type renewRequest struct {
-	Caller   caller   `cbor:"1,keyasint"`
-	Renewals renewals `cbor:"2,keyasint"`
+	Caller   caller         `cbor:"1,keyasint"`
+	Renewals state.Renewals `cbor:"2,keyasint"`
 }
 
 type removeRequest struct {
@@ -149,14 +148,14 @@ type reply struct {
 	Each    []uint32    `cbor:"10,keyasint,omitempty"`
 	Refused []unrenewed `cbor:"11,keyasint,omitempty"`
 	// Of a claim: the first answer to its key.
-	Kept *answer `cbor:"12,keyasint,omitempty"`
+	Kept *state.Answer `cbor:"12,keyasint,omitempty"`
 }
 
 func replyOf(out directory.Outcome, err error) *reply {
 	if err == nil {
 		r := &reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created, Granted: out.Granted}
 		r.Each, r.Refused = packRenewed(out.Each)
-		r.Kept = (*answer)(out.Kept)
+		r.Kept = (*state.Answer)(out.Kept)
 		return r
 	}
 	r := &reply{Problem: directory.ProblemOf(err), Detail: "the leader failed"}
@@ -279,7 +278,7 @@ func (s *Store) handler() http.Handler {
 			if now, err := s.stamp(); err == nil {
 				a.Time = now
 			}
-			if s.Written().Wire > firstVersion {
+			if s.Written().Wire > state.FirstVersion {
 				a.presenceNext = nextPresence()
 			}
 		}
@@ -364,3 +363,52 @@ func (s *Store) answer(w http.ResponseWriter, message wireMessage) {
 	w.Header().Set("Content-Type", typeCBOR)
 	_, _ = w.Write(data) // a member that has gone asks again
 }
+
+type transferRequest struct {
+	Caller    caller             `cbor:"1,keyasint"`
+	RID       directory.RID      `cbor:"2,keyasint"`
+	To        directory.Identity `cbor:"3,keyasint"`
+	Any       bool               `cbor:"4,keyasint,omitempty"`
+	Statement uint64             `cbor:"5,keyasint"`
+	IfMatch   []uint64           `cbor:"6,keyasint"`
+}
+
+func packRenewed(each []directory.Renewed) (granted []uint32, refused []unrenewed) {
+	for i, r := range each {
+		granted = append(granted, r.Granted)
+		if r.Err != nil {
+			why := replyOf(directory.Outcome{}, r.Err)
+			refused = append(refused, unrenewed{uint32(i), why.Problem, why.Detail})
+		}
+	}
+	return granted, refused
+}
+
+func unpackRenewed(granted []uint32, refused []unrenewed) ([]directory.Renewed, error) {
+	if len(granted) == 0 {
+		return nil, nil
+	}
+	each := make([]directory.Renewed, len(granted))
+	for i, g := range granted {
+		each[i].Granted = g
+	}
+	for _, r := range refused {
+		if int(r.Item) >= len(each) {
+			return nil, unknown(fmt.Errorf("the leader refused item %d of %d", r.Item, len(each)))
+		}
+		each[r.Item].Err = &directory.Error{Problem: r.Problem, Detail: r.Detail}
+	}
+	return each, nil
+}
+
+// unrenewed is an item of a RefreshMany that was refused.
+type unrenewed struct {
+	Item    uint32            `cbor:"1,keyasint"`
+	Problem directory.Problem `cbor:"2,keyasint"`
+	Detail  string            `cbor:"3,keyasint"`
+}
+
+// maxChanges is with how many changes a log entry takes no more lists, and a message to
+// the leader nothing more: who waits for the next one waits until all of this are
+// applied. One list is as much.
+const maxChanges = directory.MaxRenewals

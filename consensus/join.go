@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/directory"
 	httpproblem "github.com/roster-mesh/roster/directory/problem"
 )
 
@@ -129,9 +130,9 @@ func (s *Store) stand(err error) string {
 func (s *Store) seated() bool {
 	me, is := s.server(s.cfg.Node)
 	s.mu.RLock()
-	said, told := s.state.members[s.cfg.Node]
+	said, told := s.state.Members().Get(s.cfg.Node)
 	s.mu.RUnlock()
-	return is && told && said.API == s.cfg.API && said.Reads.equal(s.cfg.reads) && me.Address == s.self().Address && (me.voter || s.cfg.Reader) &&
+	return is && told && said.API == s.cfg.API && said.Reads.Equal(s.cfg.reads) && me.Address == s.self().Address && (me.voter || s.cfg.Reader) &&
 		s.Heard() < 10*s.cfg.Timing.Heartbeat
 }
 
@@ -354,15 +355,15 @@ func (s *Store) seat(ctx context.Context, from spiffeid.ID, word *joinWord) erro
 		s.log.Info("the domain's members change", "node", from, "address", word.Address, "voter", is)
 	}
 	s.mu.RLock()
-	said, told := s.state.members[from]
+	said, told := s.state.Members().Get(from)
 	s.mu.RUnlock()
-	if told && said.API == word.API && said.Reads.equal(word.Reads) {
+	if told && said.API == word.API && said.Reads.Equal(word.Reads) {
 		return nil
 	}
 	if told && !s.pace.mayReplace(from, s.servers()) {
 		return directory.Refuse(directory.RateLimited, "%s has changed what it says of itself too often; it asks again later", from)
 	}
-	_, err = s.propose(ctx, &command{Member: &member{ID: from, API: word.API, Reads: word.Reads}})
+	_, err = s.propose(ctx, &state.Command{Member: &state.Member{ID: from, API: word.API, Reads: word.Reads}})
 	return err
 }
 
@@ -379,11 +380,11 @@ func (s *Store) judge(from spiffeid.ID, word *joinWord) error {
 	if word.Address == "" || len(word.Address) > 300 || len(word.API) > 300 {
 		return directory.Refuse(directory.BadRequest, "%s gives no usable address", from)
 	}
-	if err := word.Reads.check(); err != nil {
+	if err := word.Reads.Check(); err != nil {
 		return directory.Refuse(directory.BadRequest, "%s does not say what it reads: %w", from, err)
 	}
-	if err := word.Reads.lacks(s.Written()); err != nil {
-		return tooOld(from, err)
+	if err := word.Reads.Lacks(s.Written()); err != nil {
+		return state.RefuseMember(from, err)
 	}
 	for _, m := range all {
 		if m.Address == word.Address && m.ID != from {
@@ -394,7 +395,8 @@ func (s *Store) judge(from spiffeid.ID, word *joinWord) error {
 		return nil
 	}
 	s.mu.RLock()
-	until, now := s.state.admitted[from], s.state.now/1000
+	until, _ := s.state.Members().Admitted(from)
+	now := s.state.History().Now() / 1000
 	s.mu.RUnlock()
 	switch {
 	case from.TrustDomain() != s.cfg.Domain:

@@ -9,9 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // newcomer starts a node that joins the domain at its first members' addresses,

@@ -1,6 +1,10 @@
 package consensus
 
-import "time"
+import (
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/state"
+)
 
 // maxJump is by how much time may run ahead of this machine's own count between
 // two rounds of the sweep before it is called a jump. An election takes less.
@@ -39,7 +43,7 @@ func (j *jumpWatch) look(t int64, now time.Time) bool {
 // that it is so.
 func (s *Store) hasty(now time.Time, expiring int) bool {
 	s.mu.RLock()
-	committed, held := s.state.now, s.state.regs.len()
+	committed, held := s.state.History().Now(), s.state.Registrations().Len()
 	s.mu.RUnlock()
 	if !s.jumps.look(max(committed, now.UnixMilli()), now) {
 		return false
@@ -49,5 +53,5 @@ func (s *Store) hasty(now time.Time, expiring int) bool {
 		s.jumps.jumped = time.Time{}
 		return false
 	}
-	return expiring > min(surely+held/100, maxLooks-1)
+	return expiring > min(surely+held/100, state.MaxLooks-1)
 }

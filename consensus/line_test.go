@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -136,7 +136,7 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		if err := d.nodes[leader].Expel(t.Context(), d.members[other].ID); err != nil {
 			t.Fatal(err)
 		}
-		raw, err := encoding.Marshal(&request{Remove: &removeRequest{caller{Identity: ada}, out.RID, nil}})
+		raw, err := state.Marshal(&request{Remove: &removeRequest{caller{Identity: ada}, out.RID, nil}})
 		if err != nil {
 			t.Fatal(err)
 		}

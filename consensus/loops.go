@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -94,7 +94,7 @@ func (s *Store) beginHistory(ctx context.Context) error {
 	if c == nil || err != nil {
 		return err
 	}
-	_, err = s.propose(ctx, &command{Epoch: c})
+	_, err = s.propose(ctx, &state.Command{Epoch: c})
 	return err
 }
 
@@ -133,15 +133,15 @@ func (s *Store) sweep() {
 func (s *Store) sweepAt(clock time.Time) {
 	now := clock.Unix()
 	var expired, renewed []directory.RID
-	for range maxLooks / looksAtOnce {
+	for range state.MaxLooks / state.LooksAtOnce {
 		s.mu.Lock()
-		e, r := s.state.due(now)
+		e, r := s.state.Registrations().Due(now)
 		s.mu.Unlock()
 		expired, renewed = append(expired, e...), append(renewed, r...)
 	}
 	s.mu.RLock()
-	doc := s.state.issued
-	rotated := s.state.overlapEnded(clock.UnixMilli())
+	doc := s.state.Keys().Document()
+	rotated := s.state.Keys().OverlapEnded(clock.UnixMilli())
 	s.mu.RUnlock()
 	hasty := s.hasty(clock, len(expired))
 	if !s.leading.Load() {
@@ -153,19 +153,32 @@ func (s *Store) sweepAt(clock time.Time) {
 	}
 	ctx, cancel := context.WithTimeout(s.closing, s.cfg.Timing.Write)
 	defer cancel()
-	for part := range slices.Chunk(expired, maxSwept) {
-		s.sweepWith(ctx, &command{Expire: &sweep{s.statementFormat(), part}})
+	for part := range slices.Chunk(expired, state.MaxSwept) {
+		s.sweepWith(ctx, &state.Command{Expire: &state.Sweep{Format: s.statementFormat(), RIDs: part}})
 	}
-	for part := range slices.Chunk(renewed, maxSwept) {
-		s.sweepWith(ctx, &command{Announce: &sweep{s.statementFormat(), part}})
+	for part := range slices.Chunk(renewed, state.MaxSwept) {
+		s.sweepWith(ctx, &state.Command{Announce: &state.Sweep{Format: s.statementFormat(), RIDs: part}})
 	}
 	if doc != nil && (rotated || doc.Expires-now < reissueAfter) {
-		s.sweepWith(ctx, &command{Issue: &issue{doc.Seq}})
+		s.sweepWith(ctx, &state.Command{Issue: &state.Issue{After: doc.Seq}})
 	}
 }
 
-func (s *Store) sweepWith(ctx context.Context, c *command) {
+func (s *Store) sweepWith(ctx context.Context, c *state.Command) {
 	if _, err := s.propose(ctx, c); err != nil {
 		s.log.Debug("the sweep will try again", "error", err)
 	}
+}
+
+// decree puts this leader's rules in the place of the domain's.
+func (s *Store) decree(ctx context.Context) error {
+	s.mu.RLock()
+	current := s.state.Owners().Rules()
+	s.mu.RUnlock()
+	if current.Equal(&s.cfg.Rules) {
+		return nil
+	}
+	rules := s.cfg.Rules
+	_, err := s.propose(ctx, &state.Command{Rules: &rules})
+	return err
 }

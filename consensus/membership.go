@@ -10,10 +10,10 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
 	"github.com/roster-mesh/roster/consensus/disk"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 func newStore(cfg Config) (*Store, error) {
@@ -25,7 +25,7 @@ func newStore(cfg Config) (*Store, error) {
 		cfg.clock = time.Now
 	}
 	if cfg.reads.Log == 0 {
-		cfg.reads = ReadableVersions()
+		cfg.reads = state.ReadableVersions()
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -37,9 +37,9 @@ func newStore(cfg Config) (*Store, error) {
 		cfg: cfg, log: cfg.Logger, opened: time.Now(),
 		batches: newBatcher(), growth: growth{due: make(chan struct{}, 1)}, courier: newCourier(), lines: newSwitchboard(), regrants: make(chan struct{}, 1), seating: make(chan struct{}, 1),
 		pace:    newNegotiationPace(),
-		failing: make(chan struct{}), state: newState(cfg.Domain, cfg.Index), changed: make(chan struct{}), agreed: make(chan struct{}),
+		failing: make(chan struct{}), state: state.New(cfg.Domain, cfg.Index), changed: make(chan struct{}), agreed: make(chan struct{}),
 	}
-	s.shown.Store(&glimpse{written: firstNumbers()})
+	s.shown.Store(&glimpse{written: state.FirstNumbers()})
 	s.gates = map[spiffeid.ID]chan struct{}{}
 	s.telling = map[raft.ServerID]chan struct{}{}
 	s.presence.seen = map[spiffeid.ID]sighting{}
@@ -101,7 +101,7 @@ func (s *Store) start() (err error) {
 	})
 	if err != nil {
 		switch why, unread := s.failure(), s.unread.Load(); { // which the library told in its own words
-		case errors.Is(why, errNewer):
+		case errors.Is(why, state.ErrNewer):
 			err = why
 		case why != nil:
 			err = disk.AsDamage(why)

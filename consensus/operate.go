@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // An order is what an operator wants of the domain's members, as a follower hands
@@ -87,8 +87,8 @@ func (s *Store) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
 func (s *Store) Admitted() (ids []spiffeid.ID, until []time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for _, a := range s.state.admissions() {
-		if a.Until > s.state.now/1000 {
+	for _, a := range s.state.Members().Admissions() {
+		if a.Until > s.state.History().Now()/1000 {
 			ids, until = append(ids, a.ID), append(until, time.Unix(a.Until, 0))
 		}
 	}
@@ -109,10 +109,10 @@ func (s *Store) obey(ctx context.Context, o *order) (directory.Outcome, error) {
 }
 
 func (s *Store) admit(ctx context.Context, o *order) (directory.Outcome, error) {
-	c := &admission{ID: o.ID}
+	c := &state.Admission{ID: o.ID}
 	s.mu.RLock()
-	_, known := s.state.admitted[o.ID]
-	full := !known && len(s.state.admitted) >= maxAdmissions
+	_, known := s.state.Members().Admitted(o.ID)
+	full := s.state.Members().CheckAdmission(o.ID)
 	s.mu.RUnlock()
 	_, is := s.server(o.ID)
 	switch {
@@ -123,12 +123,12 @@ func (s *Store) admit(ctx context.Context, o *order) (directory.Outcome, error) 
 	case o.Verb == verbWithdraw:
 	case is:
 		return directory.Outcome{}, directory.Refuse(directory.Conflict, "%s is a member already", o.ID)
-	case full:
-		return directory.Outcome{}, directory.Refuse(directory.Conflict, "%d nodes are admitted and have not joined yet", maxAdmissions)
+	case full != nil:
+		return directory.Outcome{}, full
 	default:
 		c.Until = s.cfg.clock().Add(admittedFor).Unix()
 	}
-	return s.propose(ctx, &command{Admit: c})
+	return s.propose(ctx, &state.Command{Admit: c})
 }
 
 // handOver gives the leadership away.

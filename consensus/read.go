@@ -1,10 +1,6 @@
 package consensus
 
 import (
-	"maps"
-	"slices"
-	"strings"
-
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -47,9 +43,8 @@ func (s *Store) Agreed() <-chan struct{} {
 func (s *Store) Peerings() []directory.Peering {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(s.state.peerings), func(a, b directory.Peering) int {
-		return strings.Compare(a.Domain.Name(), b.Domain.Name())
-	})
+
+	return s.state.Peerings().List()
 }
 
 // KeyDocument returns the domain's newest key document, nil until a key was
@@ -58,53 +53,47 @@ func (s *Store) Peerings() []directory.Peering {
 func (s *Store) KeyDocument() *directory.KeyDocument {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.state.sealed != "" {
+	if s.state.History().Sealed() != "" {
 		return nil
 	}
-	return s.state.issued
+	return s.state.Keys().Document()
 }
 
 // Ledger returns the size and root of the domain's Merkle log as applied here.
 func (s *Store) Ledger() (size uint64, root directory.Hash) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.ledger.size, s.state.ledger.root()
+
+	return s.state.History().Ledger()
 }
 
 // Digests returns a stream's digests with revisions in (since, to], ascending, at
 // most limit; to is the last one's revision where they were cut off, otherwise
 // at, the revision applied (rule G2).
-func (s *Store) Digests(aud directory.Audience, since uint64, limit int) (ds []directory.Digest, to, at uint64) {
+func (s *Store) Digests(
+	aud directory.Audience, since uint64, limit int,
+) (digests []directory.Digest, to, at uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	at = s.state.revision
-	ds, to = s.state.streams[aud].scan(since, limit, at)
-	return ds, to, at
+
+	digests, to = s.state.Streams().Scan(aud, since, limit)
+
+	return digests, to, s.state.History().Revision()
 }
 
 // Tip returns the highest revision that was ever announced in a stream (rule G5).
 func (s *Store) Tip(aud directory.Audience) uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.state.tip(aud)
-}
-
-func (s *state) tip(aud directory.Audience) uint64 {
-	if st := s.streams[aud]; st != nil {
-		return st.tip
-	}
-	return 0
+	return s.state.Streams().Tip(aud)
 }
 
 // Current returns the digest by which a registration is in a stream now.
 func (s *Store) Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	a, ok := s.state.streams[aud].live(rid)
-	if !ok {
-		return directory.Digest{}, false
-	}
-	return a.digest(), true
+
+	return s.state.Streams().Current(rid, aud)
 }
 
 // Record returns the record (h, m) of a stream, as long as it is the latest
@@ -112,38 +101,42 @@ func (s *Store) Current(rid directory.RID, aud directory.Audience) (directory.Di
 // for the audience.
 func (s *Store) Record(aud directory.Audience, h, m directory.Hash) (payload []byte, disclosures []string, ok bool) {
 	s.mu.RLock()
-	reg := s.state.regs.stated(h)
-	var a announced
-	if reg != nil {
-		a, ok = s.state.streams[aud].live(reg.entry.RID)
-	}
+	reg, grant, ok := s.state.Registrations().Record(aud, h, m)
 	s.mu.RUnlock()
-	if !ok || a.h != h || a.m != m {
+
+	if !ok {
 		return nil, nil, false
 	}
-	i := slices.IndexFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud })
-	return s.record(reg, reg.grants[i])
+
+	return reg.Statement(grant)
 }
 
 // Own returns the statement of a living registration with all its disclosures.
 func (s *Store) Own(rid directory.RID) (payload []byte, disclosures []string, ok bool) {
 	s.mu.RLock()
-	reg := s.state.regs.get(rid)
+	reg := s.state.Registrations().Get(rid)
 	s.mu.RUnlock()
 	if reg == nil {
 		return nil, nil, false
 	}
-	return s.record(reg, directory.Grant{All: true})
+	return reg.Statement(directory.Grant{All: true})
 }
 
-// record builds the statement again, from what is never modified: the same bytes
-// as in apply.
-func (s *Store) record(reg *registration, g directory.Grant) ([]byte, []string, bool) {
-	change := reg.change(s.cfg.Domain)
-	ds := change.Disclosures()
-	payload, err := directory.Statement(reg.format, change, ds)
-	if err != nil {
-		return nil, nil, false // apply would have stopped at this format
-	}
-	return payload, directory.DisclosedTexts(ds, g), true
+// Quotas returns how much of its quotas the domain uses, as applied here.
+func (s *Store) Quotas() Quotas {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+
+	return s.state.Owners().Quotas()
 }
+
+// Written returns the versions and formats that the domain writes, as far as this
+// member has applied its history.
+func (s *Store) Written() Numbers { return s.shown.Load().written }
+
+func (s *Store) statementFormat() int {
+	return int(s.Written().Format(directory.StructureStatement))
+}
+
+// Format returns the format in which a structure is written.
+func (s *Store) Format(structure directory.Structure) uint { return s.Written().Format(structure) }

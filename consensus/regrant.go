@@ -7,40 +7,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
-
-// A verdict says that all grants are as a leader with that basis (Config.Basis) decides
-// them under that policy: there is nothing for a new leader to decide anew. It is never
-// modified.
-type verdict struct {
-	Policy uint64         `cbor:"1,keyasint"` // state.policy, which grants are good for
-	Basis  directory.Hash `cbor:"2,keyasint"`
-}
-
-// decide concludes that all grants are decided, or takes that back where a leader with
-// another basis begins.
-type decide struct {
-	Verdict *verdict `cbor:"1,keyasint"` // null takes it back
-}
-
-// conclude takes no verdict under a policy that has changed meanwhile.
-func (s *state) conclude(c *decide) {
-	if c.Verdict == nil || c.Verdict.Policy == s.policy {
-		s.verdict = c.Verdict
-	}
-}
 
 // recant takes back what a leader has concluded that decides by something else than this
 // one, before this one decides anything: what both have decided is no whole.
 func (s *Store) recant(ctx context.Context) error {
 	s.mu.RLock()
-	v := s.state.verdict
+	v := s.state.Policy().Verdict()
 	s.mu.RUnlock()
 	if s.cfg.Grants == nil || v == nil || v.Basis == s.cfg.Basis {
 		return nil
 	}
-	_, err := s.propose(ctx, &command{Decide: &decide{}})
+	_, err := s.propose(ctx, &state.Command{Decide: &state.Decide{}})
 	return err
 }
 
@@ -60,21 +40,16 @@ func (s *Store) regrantAll(ctx context.Context) {
 		return
 	}
 	s.mu.Lock()
-	now := verdict{s.state.policy, s.cfg.Basis}
-	if v := s.state.verdict; v != nil && *v == now {
+	now := state.Verdict{Policy: s.state.Policy().Basis(), Basis: s.cfg.Basis}
+	if v := s.state.Policy().Verdict(); v != nil && *v == now {
 		s.mu.Unlock()
 		return
 	}
-	all := s.state.regs.share()
+	all := s.state.Registrations().Share()
 	s.mu.Unlock()
-	rids := make([]directory.RID, 0, all.n)
-	for reg := range present(&all.all) {
-		rids = append(rids, (*reg).entry.RID)
-	}
-	slices.SortFunc(rids, directory.RID.Compare)
-	err := s.regrantThose(ctx, rids)
+	err := s.regrantThose(ctx, all.RIDs())
 	if err == nil {
-		_, err = s.propose(ctx, &command{Decide: &decide{&now}})
+		_, err = s.propose(ctx, &state.Command{Decide: &state.Decide{Verdict: &now}})
 	}
 	if err == nil {
 		return
@@ -108,11 +83,11 @@ func (s *Store) regrantThose(ctx context.Context, rids []directory.RID) error {
 	for range regranters {
 		workers.Go(func() {
 			for part := range parts {
-				c := &regrant{Items: s.decideAnew(part)}
+				c := &state.Regrant{Items: s.decideAnew(part)}
 				if len(c.Items) == 0 {
 					continue
 				}
-				if _, err := s.propose(ctx, &command{Regrant: c}); err != nil {
+				if _, err := s.propose(ctx, &state.Command{Regrant: c}); err != nil {
 					cancel(err)
 					return
 				}
@@ -120,7 +95,7 @@ func (s *Store) regrantThose(ctx context.Context, rids []directory.RID) error {
 		})
 	}
 feed:
-	for part := range slices.Chunk(rids, maxSwept) {
+	for part := range slices.Chunk(rids, state.MaxSwept) {
 		select {
 		case parts <- part:
 		case <-ctx.Done():
@@ -133,16 +108,16 @@ feed:
 }
 
 // decideAnew returns new answers of policy where they differ from the old ones.
-func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
-	var items []regrantItem
+func (s *Store) decideAnew(rids []directory.RID) []state.RegrantItem {
+	var items []state.RegrantItem
 	for _, rid := range rids {
 		s.mu.RLock()
-		reg := s.state.regs.get(rid)
+		reg := s.state.Registrations().Get(rid)
 		s.mu.RUnlock()
-		if reg == nil || reg.entry.Unconfirmed {
+		if reg == nil || reg.Entry().Unconfirmed {
 			continue
 		}
-		e := &reg.entry
+		e := reg.Entry()
 		p := e.Projection()
 		if p.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
 			if _, err := directory.Reproject(e.Agent, e.Document); err != nil {
@@ -151,8 +126,8 @@ func (s *Store) decideAnew(rids []directory.RID) []regrantItem {
 			}
 		}
 		g := s.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
-		if !equalGrants(g.grants(), reg.grants) {
-			items = append(items, regrantItem{rid, e.Statement, g, shownTo(reg.change(s.cfg.Domain), g.grants())})
+		if !state.EqualGrants(g.List(), reg.Grants()) {
+			items = append(items, state.RegrantItem{RID: rid, Statement: e.Statement, Granted: g, Shown: reg.Shown(g.List())})
 		}
 	}
 	return items

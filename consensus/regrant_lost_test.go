@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -18,7 +19,7 @@ import (
 // Requirement: TRUST-013
 func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const many = 6 * maxSwept
+		const many = 6 * state.MaxSwept
 		var narrow atomic.Bool
 		var half atomic.Pointer[directory.RID] // behind it the first leader gets no answers
 		var lost atomic.Pointer[string]
@@ -69,14 +70,15 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 		narrowed := func(s *Store) (n int) {
 			s.mu.RLock()
 			defer s.mu.RUnlock()
-			for reg := range s.state.regs.each() {
-				if len(reg.grants) == 1 && !reg.grants[0].All {
+			for _, rid := range s.state.Registrations().Share().RIDs() {
+				grants := s.state.Registrations().Get(rid).Grants()
+				if len(grants) == 1 && !grants[0].All {
 					n++
 				}
 			}
 			return n
 		}
-		eventually(t, "a part has its new grants", func() bool { return narrowed(d.nodes[other]) >= 2*maxSwept })
+		eventually(t, "a part has its new grants", func() bool { return narrowed(d.nodes[other]) >= 2*state.MaxSwept })
 		if n := narrowed(d.nodes[other]); n > many/2+1 {
 			t.Fatalf("%d of %d have new grants, and the leader wasn't answered about so many", n, many)
 		}
@@ -90,10 +92,11 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 		}
 		s := d.nodes[other]
 		s.mu.RLock()
-		for reg := range s.state.regs.each() {
-			a, in := s.state.streams[directory.Mesh].live(reg.entry.RID)
-			if want := shownOf(reg.change(alpha).Disclosures(), reg.grants); !in || !bytes.Equal(a.m[:], want) {
-				t.Errorf("%s is announced as %v, and shows %x", reg.entry.RID, a, want)
+		for _, rid := range s.state.Registrations().Share().RIDs() {
+			reg := s.state.Registrations().Get(rid)
+			a, in := s.state.Streams().Current(rid, directory.Mesh)
+			if want := reg.Shown(reg.Grants()); !in || !bytes.Equal(a.M[:], want) {
+				t.Errorf("%s is announced as %v, and shows %x", rid, a, want)
 			}
 		}
 		s.mu.RUnlock()

@@ -1,14 +1,13 @@
 package consensus
 
 import (
-	"bytes"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 // A new leader asks policy about nothing that is decided as it would, and about all
@@ -28,7 +27,7 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 			eventually(t, what+": all is decided", func() bool {
 				s.mu.RLock()
 				defer s.mu.RUnlock()
-				return s.leading.Load() && s.state.verdict != nil && *s.state.verdict == verdict{s.state.policy, basis}
+				return s.leading.Load() && s.state.Policy().Verdict() != nil && *s.state.Policy().Verdict() == state.Verdict{Policy: s.state.Policy().Basis(), Basis: basis}
 			})
 			if got := asked.Swap(0); got != n {
 				t.Errorf("%s: policy was asked %d times, want %d", what, got, n)
@@ -57,31 +56,6 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 		again()
 		want("a leader with another basis", registered)
 	})
-}
-
-// What two leaders have decided by different things is never taken for decided by one.
-func TestAVerdictIsTakenBack(t *testing.T) {
-	d := newDrive(t)
-	v := &verdict{d.state.policy, directory.Hash{1}}
-	d.at(1, command{Decide: &decide{v}})
-	if d.state.verdict == nil {
-		t.Fatal("a verdict was not taken")
-	}
-	d.at(2, command{Decide: &decide{}})
-	if d.state.verdict != nil {
-		t.Error("a verdict was not taken back")
-	}
-	d.at(3, command{Policy: &policy{Text: []byte("// another")}})
-	d.at(3, command{Decide: &decide{v}})
-	if d.state.verdict != nil {
-		t.Error("a verdict under an earlier policy was taken")
-	}
-	v = &verdict{d.state.policy, directory.Hash{1}}
-	d.at(4, command{Decide: &decide{v}})
-	back := must(readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &snapshotHeader{}))
-	if back.verdict == nil || *back.verdict != *v {
-		t.Errorf("read from a snapshot, the verdict is %v, want %v", back.verdict, v)
-	}
 }
 
 // A leader that doesn't know yet whether its clock is right writes nothing. What it was

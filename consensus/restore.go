@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/hashicorp/raft"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -173,8 +171,7 @@ func (s *Store) restore(ctx context.Context, file *os.File, size int64, o Restor
 	if err != nil {
 		return done, directory.Refuse(directory.BadRequest, "%w", err)
 	}
-	var h snapshotHeader
-	old, err := readSnapshot(items, s.cfg.Domain, nil, &h)
+	old, h, err := state.Read(items, s.cfg.Domain, nil, processors())
 	switch {
 	case h.Domain != "" && h.Domain != s.cfg.Domain.Name():
 		return done, directory.Refuse(directory.Conflict, "the backup is of %s; this is %s", h.Domain, s.cfg.Domain.Name())
@@ -187,21 +184,22 @@ func (s *Store) restore(ctx context.Context, file *os.File, size int64, o Restor
 	}
 	defer release()
 	s.mu.RLock()
-	live := s.state.outline()
+	live := s.state.Outline()
 	s.mu.RUnlock()
 	if err := s.mayRestore(live, old, o); err != nil {
 		return done, err
 	}
-	done = Restored{Backup: old.position(), Before: live.position(), Registrations: old.regs.len()}
+	done = Restored{Backup: old.History().Position(), Before: live.History().Position(), Registrations: old.Registrations().Len()}
+	ledgerSize, ledgerRoot := old.History().Ledger()
 	reason := fmt.Sprintf("restore of a backup that %s took at %s at position %s of %s, ledger size %d, root %s",
-		top.Node, time.Unix(top.Taken, 0).UTC().Format(time.RFC3339), old.position(), s.cfg.Domain.Name(), old.ledger.size, old.ledger.root())
+		top.Node, time.Unix(top.Taken, 0).UTC().Format(time.RFC3339), old.History().Position(), s.cfg.Domain.Name(), ledgerSize, ledgerRoot)
 	if o.Reason != "" {
 		reason += ": " + o.Reason
 	}
-	if err := live.readByMembers(s.cfg.reads).lacksStatement(old); err != nil {
+	if err := old.Registrations().CheckStatements(live.Members().ReadByAll(s.cfg.reads)); err != nil {
 		return done, directory.Refuse(directory.Conflict, "a member cannot read the backup; nothing was changed: %w", err)
 	}
-	old.succeed(live, reason)
+	old.Succeed(live, reason)
 	s.log.Warn("restoring a backup", "backup", done.Backup, "domain", done.Before, "registrations", done.Registrations, "reason", o.Reason)
 	if err := s.install(old); err != nil {
 		return done, err
@@ -233,76 +231,37 @@ func (s *Store) quiesce(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// outline is the state without its registrations and streams.
-func (s *state) outline() *state {
-	o := newState(s.domain, nil)
-	o.epoch, o.revision, o.now, o.policy, o.rules, o.issued, o.sealed = s.epoch, s.revision, s.now, s.policy, s.rules, s.issued, s.sealed
-	o.law, o.written = s.law, s.written
-	o.ledger = frontier{s.ledger.size, slices.Clone(s.ledger.edges)}
-	o.peerings, o.keys, o.rotated, o.revoked = maps.Clone(s.peerings), maps.Clone(s.keys), s.rotated, s.revoked
-	o.members, o.admitted = maps.Clone(s.members), maps.Clone(s.admitted)
-	o.spent.take(&s.spent)
-	o.claims.take(&s.claims)
-	return o
-}
-
 // mayRestore says why a backup is not restored over the domain as it is.
-func (s *Store) mayRestore(live, old *state, o RestoreOptions) error {
+func (s *Store) mayRestore(live, old *state.State, o RestoreOptions) error {
 	switch {
-	case live.sealed != "" || old.sealed != "":
+	case live.History().Sealed() != "" || old.History().Sealed() != "":
 		return errSealed
-	case old.epoch == 0:
+	case old.History().Position().Epoch == 0:
 		return directory.Refuse(directory.BadRequest, "there is nothing in the backup")
-	case old.epoch > live.epoch && !o.Force:
+	case old.History().Position().Epoch > live.History().Position().Epoch && !o.Force:
 		return directory.Refuse(directory.Conflict,
-			"the backup is of epoch %d, which this domain, in epoch %d, has never been in: it is of another one of the same name, or this one was set back; what is registered here would be lost; repeat it with force if that is meant", old.epoch, live.epoch)
-	case old.position().Before(live.position()) && !o.Force:
+			"the backup is of epoch %d, which this domain, in epoch %d, has never been in: it is of another one of the same name, or this one was set back; what is registered here would be lost; repeat it with force if that is meant", old.History().Position().Epoch, live.History().Position().Epoch)
+	case old.History().Position().Before(live.History().Position()) && !o.Force:
 		return directory.Refuse(directory.Conflict,
-			"the backup is at %s and the domain at %s: what was changed between them would be lost; repeat it with force if that is meant", old.position(), live.position())
+			"the backup is at %s and the domain at %s: what was changed between them would be lost; repeat it with force if that is meant", old.History().Position(), live.History().Position())
 	}
-	known := max(live.epoch, old.epoch)
+	known := max(live.History().Position().Epoch, old.History().Position().Epoch)
 	if limit := s.cfg.clock().Add(directory.Skew).Unix(); known >= uint64(limit) {
 		return directory.Refuse(directory.Conflict, "epoch %d lies ahead of this node's clock: a new one must lie above it; set the clock right", known)
 	}
 	return nil
 }
 
-// succeed makes of a backup's state what the domain goes on with in the place of
-// live: everything that counts up goes on above both, what is agreed stays agreed,
-// what was used once stays used, and nothing is announced. The policy is the backup's
-// only where the domain never made one, as one that lost its disks. It is sealed.
-func (s *state) succeed(live *state, reason string) {
-	s.restored = s.revision
-	if s.position().Before(live.position()) {
-		s.ledger = live.ledger
-	}
-	s.epoch, s.revision = max(s.epoch, live.epoch), max(s.revision, live.revision)
-	s.now, s.policy = max(s.now, live.now), max(s.policy, live.policy)
-	s.rules, s.issued, s.keys, s.rotated, s.members, s.admitted = live.rules, live.issued, live.keys, live.rotated, live.members, live.admitted
-	s.verdict, s.written = nil, live.written
-	if live.law.Revision > 0 {
-		s.law = live.law
-	}
-	maps.Copy(s.peerings, live.peerings)
-	s.spent.take(&live.spent)
-	s.claims.take(&live.claims)
-	s.streams = map[directory.Audience]*stream{}
-	for reg := range s.regs.each() { // nobody else has seen them yet
-		reg.grants = nil
-	}
-	s.sealed = reason
-}
-
 // install gives a state to Raft, which gives it to all members. It returns once a
 // majority has it.
-func (s *Store) install(st *state) error {
+func (s *Store) install(st *state.State) error {
 	file, err := os.CreateTemp(s.cfg.Dir, "restore-*.tmp")
 	if err != nil {
 		return err
 	}
 	defer discard(file)
 	w := bufio.NewWriterSize(file, 1<<16)
-	if err := errors.Join(st.snapshot().write(w), w.Flush()); err != nil {
+	if err := errors.Join(st.Snapshot().Write(w), w.Flush()); err != nil {
 		return fmt.Errorf("write what is restored: %w", err)
 	}
 	size, err := file.Seek(0, io.SeekEnd)
@@ -329,14 +288,14 @@ func restoreUnknown(cause error) error {
 
 // beginning is the epoch with which the domain's history begins, or goes on after
 // a restore; nil where it has begun.
-func (s *Store) beginning() (*epoch, error) {
+func (s *Store) beginning() (*state.Epoch, error) {
 	s.mu.RLock()
-	known, sealed := s.state.epoch, s.state.sealed
+	known, sealed := s.state.History().Position().Epoch, s.state.History().Sealed()
 	s.mu.RUnlock()
 	now := s.cfg.clock()
 	switch {
 	case known == 0:
-		return &epoch{uint64(now.Unix()), "bootstrap"}, nil
+		return &state.Epoch{Epoch: uint64(now.Unix()), Reason: "bootstrap"}, nil
 	case sealed == "":
 		return nil, nil
 	}
@@ -344,7 +303,7 @@ func (s *Store) beginning() (*epoch, error) {
 	if next > uint64(now.Add(directory.Skew).Unix()) {
 		return nil, directory.Refuse(directory.Unavailable, "epoch %d lies ahead of this node's clock", known)
 	}
-	return &epoch{next, sealed}, nil
+	return &state.Epoch{Epoch: next, Reason: sealed}, nil
 }
 
 // isSealed reports whether a restored history has no epoch of its own yet here.
@@ -366,6 +325,6 @@ func (s *Store) checkSeal(leader directory.Position) {
 func (s *Store) unconfirmed(rid directory.RID) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	reg := s.state.regs.get(rid)
-	return reg != nil && reg.entry.Unconfirmed
+	reg := s.state.Registrations().Get(rid)
+	return reg != nil && reg.Entry().Unconfirmed
 }

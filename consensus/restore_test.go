@@ -15,8 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 func (d *domain) backup(i int) []byte {
@@ -141,12 +144,12 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 			}
 		}
 		// Leaf 0 says what came before: the ledger that ended, not the backup's.
-		var want frontier
 		reason := d.nodes[0].lastReason(t, info) + ": a drill"
-		want.append(leafEpoch, epochPayload(alpha, done.Now.Epoch, logOrigin(alpha, before.Epoch), size, root, info.Position.Revision, reason))
-		want.append(leafKeys, d.nodes[0].KeyDocument().Payload())
-		if n, r := d.nodes[0].Ledger(); n != want.size || r != want.root() {
-			t.Errorf("the new ledger is %d %s, want %d %s", n, r, want.size, want.root())
+		began := fmt.Sprintf(`{"v":1,"iss":"spiffe://alpha.test","epoch":%d,"old":"alpha.test/roster/%d","size":%d,"root":"%s","rev":%d,"reason":"%s"}`,
+			done.Now.Epoch, before.Epoch, size, root, info.Position.Revision, reason)
+		want := directory.Hash(tlog.NodeHash(leaf(5, []byte(began)), leaf(3, d.nodes[0].KeyDocument().Payload())))
+		if n, r := d.nodes[0].Ledger(); n != 2 || r != want {
+			t.Errorf("the new ledger is %d %s, want 2 %s", n, r, want)
 		}
 		if got := inspect(t, d.backup(leader)); got.Hash != info.Hash {
 			t.Error("the same registrations have another hash after the restore")
@@ -204,11 +207,11 @@ func (s *Store) lastReason(t testing.TB, b *Backup) string {
 
 // restored returns what s would go on with, were it restored from a backup of now, and
 // what it has.
-func restored(t *testing.T, s *Store) (old, live *state) {
+func restored(t *testing.T, s *Store) (old, live *state.State) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, index.New(), &snapshotHeader{})), s.state.outline()
-	old.succeed(live, "a test")
+	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, index.New())), s.state.Outline()
+	old.Succeed(live, "a test")
 	return old, live
 }
 
@@ -231,10 +234,10 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 		if err := s.install(old); err != nil {
 			t.Fatal(err)
 		}
-		if s.KeyDocument() != nil || s.Position().Epoch != live.epoch {
+		if s.KeyDocument() != nil || s.Position().Epoch != live.History().Position().Epoch {
 			t.Error("a sealed domain can sign")
 		}
-		if _, err := s.propose(t.Context(), &command{Issue: &issue{}}); err == nil {
+		if _, err := s.propose(t.Context(), &state.Command{Issue: &state.Issue{}}); err == nil {
 			t.Error("a sealed domain takes writes")
 		}
 		if err := s.Backup(t.Context(), io.Discard); err == nil {
@@ -246,7 +249,7 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 		d.ready()
 		d.settled()
 		for i, s := range d.nodes {
-			if doc := s.KeyDocument(); s.Position().Epoch <= live.epoch || doc == nil || doc.Epoch != s.Position().Epoch {
+			if doc := s.KeyDocument(); s.Position().Epoch <= live.History().Position().Epoch || doc == nil || doc.Epoch != s.Position().Epoch {
 				t.Errorf("node %d is at %s with %+v", i, s.Position(), doc)
 			}
 		}
@@ -326,9 +329,8 @@ func TestWhatIsNotRestored(t *testing.T) {
 			problem(t, try(bad), directory.BadRequest)
 		}
 		var foreign bytes.Buffer
-		other := newState(beta, index.New())
-		other.epoch, other.revision = before.Epoch+1, 9
-		if err := other.snapshot().backup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}); err != nil {
+		other := began(t, beta, before.Epoch+1)
+		if err := writeBackup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}, other.Snapshot()); err != nil {
 			t.Fatal(err)
 		}
 		err := try(foreign.Bytes())
@@ -336,9 +338,9 @@ func TestWhatIsNotRestored(t *testing.T) {
 		if err != nil && err.Error() != "the backup is of beta.test; this is alpha.test" {
 			t.Errorf("it says %q", err)
 		}
-		other.domain, other.epoch = alpha, uint64(time.Now().Unix()+3600)
+		other = began(t, alpha, uint64(time.Now().Unix()+3600))
 		foreign.Reset()
-		if err := other.snapshot().backup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}); err != nil {
+		if err := writeBackup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}, other.Snapshot()); err != nil {
 			t.Fatal(err)
 		}
 		problem(t, try(foreign.Bytes()), directory.Conflict)
@@ -358,7 +360,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
-		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering(peerBeta)); err != nil {
+		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
@@ -416,11 +418,10 @@ func TestABackupOfNothing(t *testing.T) {
 // A backup is inspected as it arrives, in pieces of any size, and nothing is said of one
 // that is cut off, changed or can't be read.
 func TestABackupIsInspectedAsAStream(t *testing.T) {
-	d := newDrive(t)
-	d.register(3, ada, "kept", 600)
+	s := kept(t)
 	var file bytes.Buffer
 	header := backupHeader{backupVersion, must(alphaNode("n0")), 1}
-	if err := d.state.snapshot().backup(&file, header); err != nil {
+	if err := writeBackup(&file, header, s.Snapshot()); err != nil {
 		t.Fatal(err)
 	}
 	whole := file.Bytes()
@@ -455,10 +456,9 @@ func TestABackupIsInspectedAsAStream(t *testing.T) {
 }
 
 func FuzzInspectBackup(f *testing.F) {
-	d := newDrive(f)
-	d.register(3, ada, "kept", 600)
+	s := kept(f)
 	var b bytes.Buffer
-	if err := d.state.snapshot().backup(&b, backupHeader{backupVersion, must(alphaNode("n0")), 1}); err != nil {
+	if err := writeBackup(&b, backupHeader{backupVersion, must(alphaNode("n0")), 1}, s.Snapshot()); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes()[:b.Len()-32])
@@ -470,34 +470,9 @@ func FuzzInspectBackup(f *testing.F) {
 			t.Error("a backup of no domain")
 		}
 		if _, items, err := openBackup(bytes.NewReader(file), int64(len(file))); err == nil {
-			_, _ = readSnapshot(items, alpha, index.New(), &snapshotHeader{})
+			_, _ = readSnapshot(items, alpha, index.New())
 		}
 	})
-}
-
-// What was used once since the backup stays used: a proof, and the key of a request
-// that an agent has acted on.
-func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
-	d := newDrive(t)
-	again := func(s *state) *state {
-		return must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &snapshotHeader{}))
-	}
-	proof, ends := &spend{directory.Hash{7}, genesis/1000 + 100}, &spend{directory.Hash{8}, genesis/1000 + 100}
-	d.at(1, command{Spend: ends})
-	d.at(1, command{Claim: claimOf(2, 1, 1)})
-	backup := again(d.state)
-	d.at(2, command{Spend: proof})
-	d.at(2, command{Claim: claimOf(1, 1, 1)})
-	d.at(2, command{Settle: &settle{directory.Hash{2}, directory.Hash{1}, false, nil}})
-	backup.succeed(d.state.outline(), "test")
-	d.state = again(backup)
-	if err := d.at(3, command{Epoch: &epoch{uint64(genesis/1000) + 1, "test"}}).err; err != nil {
-		t.Fatal(err)
-	}
-	problem(t, d.at(4, command{Spend: proof}).err, directory.Replayed)
-	problem(t, d.at(4, command{Spend: ends}).err, directory.Replayed)
-	problem(t, d.at(4, command{Claim: claimOf(1, 1, 2)}).err, directory.KeyInUse)
-	problem(t, d.at(4, command{Claim: claimOf(2, 1, 2)}).err, directory.KeySpent)
 }
 
 // A backup of another domain of the same name, such as one for trying out, is of an
@@ -523,4 +498,39 @@ func TestABackupOfAnotherHistoryIsNotRestoredByMistake(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// leaf is the hash of a ledger's leaf of that type.
+func leaf(kind byte, payload []byte) tlog.Hash {
+	digest := directory.HashOf(payload)
+
+	return tlog.RecordHash(append([]byte{kind}, digest[:]...))
+}
+
+// began returns the state of a domain whose history has just begun.
+func began(t testing.TB, domain spiffeid.TrustDomain, at uint64) *state.State {
+	t.Helper()
+	s := state.New(domain, index.New())
+	entry := &state.Batch{Version: state.FirstVersion, Time: 1793491200000, Commands: []state.Command{{Epoch: &state.Epoch{Epoch: at, Reason: "bootstrap"}}}}
+	if results, err := s.Apply(entry, func() {}); err != nil || results[0].Err != nil {
+		t.Fatal(err, results)
+	}
+
+	return s
+}
+
+// kept returns a state with one registration.
+func kept(t testing.TB) *state.State {
+	t.Helper()
+	s := began(t, alpha, 1793491200)
+	doc := document(t, "kept")
+	entry := &state.Batch{Version: state.FirstVersion, Time: 1793491203000, Commands: []state.Command{{Register: &state.Register{
+		Format: directory.StatementFormat, RID: directory.NewRID(1793491200000, [10]byte{1}), Salt: directory.Salt{1},
+		Caller: ada, Agent: "kept", Kind: doc.Kind(), Document: doc.Bytes(), Lifetime: 600, Granted: state.Granted{Owner: ada},
+	}}}}
+	if results, err := s.Apply(entry, func() {}); err != nil || results[0].Err != nil {
+		t.Fatal(err, results)
+	}
+
+	return s
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
 	"github.com/roster-mesh/roster/consensus/disk"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A LogEnd is how far a member's log goes. Of several members the one whose end is of the
@@ -46,12 +46,12 @@ func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, 
 	switch {
 	case err != nil:
 		return end, err
-	case s.sealed != "":
+	case s.History().Sealed() != "":
 		return end, fmt.Errorf("a restore was under way in %s and its epoch has not begun: use that backup, or another node's disk", dir)
-	case s.epoch == 0:
+	case s.History().Position().Epoch == 0:
 		return end, fmt.Errorf("%s has no domain's state yet", dir)
 	}
-	return end, s.snapshot().backup(w, backupHeader{backupVersion, node, time.Now().Unix()})
+	return end, writeBackup(w, backupHeader{backupVersion, node, time.Now().Unix()}, s.Snapshot())
 }
 
 // openStopped opens the disk of a member that doesn't run.
@@ -67,10 +67,10 @@ func openStopped(dir string) (*disk.Disk, error) {
 }
 
 // salvage returns the state that a disk has, to the end of its log.
-func salvage(d *disk.Disk, domain spiffeid.TrustDomain) (*state, LogEnd, error) {
+func salvage(d *disk.Disk, domain spiffeid.TrustDomain) (*state.State, LogEnd, error) {
 	s, end, unread, err := newestSnapshot(d.Snapshots, domain)
 	if err == nil {
-		end, err = s.replay(d.Logs, end)
+		end, err = replay(s, d.Logs, end)
 	}
 	if err == nil && unread != nil && end.Entry < unread.behind { // what was in it is nowhere else
 		err = fmt.Errorf("%w: %w, and the log ends at entry %d", ErrDamaged, unread.err, end.Entry)
@@ -86,7 +86,7 @@ type unreadSnapshots struct {
 
 // newestSnapshot returns the state of the newest snapshot that can be read, and where it
 // ends; an empty one where there is none. Those that are newer can't be read.
-func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*state, LogEnd, *unreadSnapshots, error) {
+func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*state.State, LogEnd, *unreadSnapshots, error) {
 	list, err := store.List() // the newest first
 	if err != nil {
 		return nil, LogEnd{}, nil, err
@@ -106,24 +106,24 @@ func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*sta
 	if unread != nil {
 		return nil, LogEnd{}, nil, unread.err
 	}
-	return newState(domain, index.New()), LogEnd{}, nil, nil
+	return state.New(domain, index.New()), LogEnd{}, nil, nil
 }
 
-func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDomain) (*state, error) {
+func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDomain) (*state.State, error) {
 	_, r, err := store.Open(id)
 	if err != nil {
 		return nil, err
 	}
-	s, err := readSnapshot(r, domain, index.New(), &snapshotHeader{})
+	s, _, err := state.Read(r, domain, index.New(), processors())
 	if err := errors.Join(err, r.Close()); err != nil {
 		return nil, err
 	}
-	s.fillIndex()
+	s.Registrations().FillIndex()
 	return s, nil
 }
 
 // replay applies the log behind a snapshot that ends there, and returns the log's end.
-func (s *state) replay(logs raft.LogStore, end LogEnd) (LogEnd, error) {
+func replay(s *state.State, logs raft.LogStore, end LogEnd) (LogEnd, error) {
 	first, err1 := logs.FirstIndex()
 	last, err2 := logs.LastIndex()
 	if err := errors.Join(err1, err2); err != nil {
@@ -141,9 +141,9 @@ func (s *state) replay(logs raft.LogStore, end LogEnd) (LogEnd, error) {
 		if entry.Type != raft.LogCommand {
 			continue
 		}
-		b, err := decodeBatch(entry.Data)
+		b, err := state.DecodeBatch(entry.Data)
 		if err == nil {
-			_, err = s.apply(b, func() {})
+			_, err = s.Apply(b, func() {})
 		}
 		if err != nil {
 			return end, fmt.Errorf("log entry %d: %w", i, err)

@@ -2,11 +2,11 @@ package consensus
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -200,9 +200,9 @@ func (s *Store) Siblings() []string {
 }
 
 // said returns what the members have said of themselves.
-func (s *Store) said() map[spiffeid.ID]member {
+func (s *Store) said() map[spiffeid.ID]state.Member {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 
-	return maps.Clone(s.state.members)
+	return s.state.Members().All()
 }

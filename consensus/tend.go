@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -40,10 +41,10 @@ func (s *Store) tendLoop() {
 func (s *Store) tidy(ctx context.Context) {
 	s.mu.RLock()
 	ids := map[spiffeid.ID]bool{}
-	for id := range s.state.members {
-		ids[id] = true
+	for _, m := range s.state.Members().List() {
+		ids[m.ID] = true
 	}
-	for id := range s.state.keys {
+	for _, id := range s.state.Keys().Nodes() {
 		ids[id] = true
 	}
 	s.mu.RUnlock()
@@ -52,7 +53,7 @@ func (s *Store) tidy(ctx context.Context) {
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(ids), func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) }) {
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.Timing.Write)
-		s.sweepWith(ctx, &command{Member: &member{ID: id, Gone: true}})
+		s.sweepWith(ctx, &state.Command{Member: &state.Member{ID: id, Gone: true}})
 		cancel()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
 
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -28,7 +29,7 @@ func logVersions(t *testing.T, s *Store) map[uint]int {
 			t.Fatal(err)
 		}
 		if entry.Type == raft.LogCommand {
-			versions[must(decodeBatch(entry.Data)).Version]++
+			versions[must(state.DecodeBatch(entry.Data)).Version]++
 		}
 	}
 
@@ -87,7 +88,7 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 		write("before")
 
 		for i := range d.nodes {
-			reads[i] = ReadableVersions()
+			reads[i] = state.ReadableVersions()
 			d.restart(i)
 			write("during-" + string(rune('0'+i)))
 			if i == len(d.nodes)-1 {
@@ -143,7 +144,7 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 			if _, err := d.open(i); err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("node %d: %v", i, err)
 			}
-			reads[i] = ReadableVersions()
+			reads[i] = state.ReadableVersions()
 			d.restart(i)
 		}
 		newcomer := d.newcomer(func(c *Config) { c.reads = older() })

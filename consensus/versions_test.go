@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
+	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // newer is what a release reads that has a format 2 of pages and heads.
@@ -226,83 +226,6 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 	})
 }
 
-// Requirement: FORM-002
-func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
-	d := newDrive(t)
-	says := func(node string, formats directory.Formats) *directory.KeyDocument {
-		t.Helper()
-		reads := Versions{Log: 1, Snapshot: 1, Wire: 1, Formats: formats}
-		if r := d.at(1, command{Member: &member{ID: must(alphaNode(node)), Reads: reads}}); r.err != nil {
-			t.Fatal(r.err)
-		}
-		return d.state.issued
-	}
-	says("n1", newer().Formats)
-	d.at(1, command{Attest: &attest{must(alphaNode("n1")), make([]byte, 32), []string{"a.b.c"}}})
-
-	first := d.state.issued
-	if !first.Formats.Equal(newer().Formats) {
-		t.Fatalf("the first says %v", first.Formats)
-	}
-	if again := says("n1", newer().Formats); again != first {
-		t.Error("it was issued again and nothing has changed")
-	}
-	second := says("n2", directory.Formats{directory.StructurePage: {1, 2, 3}})
-	if want := (directory.Formats{directory.StructurePage: {1, 2}}); !second.Formats.Equal(want) || second.Seq <= first.Seq {
-		t.Errorf("the second says %v, want %v", second.Formats, want)
-	}
-	if third := says("n2", newer().Formats); !third.Formats.Equal(newer().Formats) || third.Seq <= second.Seq {
-		t.Errorf("the third says %v", third.Formats)
-	}
-	says("n3", nil)
-	d.at(2, command{Member: &member{ID: must(alphaNode("n3")), Gone: true}})
-	if last := d.state.issued; !last.Formats.Equal(newer().Formats) {
-		t.Errorf("after a member has gone it says %v", last.Formats)
-	}
-
-	frozen := bytes.NewReader(freeze(t, d.state))
-	thawed := must(readSnapshot(frozen, alpha, index.New(), &snapshotHeader{}))
-	if !bytes.Equal(thawed.issued.Payload(), d.state.issued.Payload()) || !thawed.readable().Equal(d.state.readable()) {
-		t.Error("a snapshot changes what it says")
-	}
-}
-
-// Whatever a leader proposes, members apply a feature command alike and keep what
-// they could not go on without.
-//
-// Requirement: FORM-002
-func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
-	d := newDrive(t)
-	reads := Versions{Log: 2, Snapshot: 1, Wire: 2, Formats: newer().Formats}
-	d.at(1, command{Member: &member{ID: must(alphaNode("n1")), Reads: reads}})
-
-	for _, n := range []Numbers{
-		{Log: 3, Snapshot: 1, Wire: 1},
-		{Log: 1, Snapshot: 2, Wire: 1},
-		{Log: 1, Snapshot: 1, Wire: 3},
-		{Log: 1, Snapshot: 1, Wire: 1, Formats: map[directory.Structure]uint{directory.StructureStatement: 2}},
-	} {
-		problem(t, d.at(2, command{Feature: &n}).err, directory.Conflict)
-	}
-	if !d.state.written.Equal(firstNumbers()) {
-		t.Errorf("in force is %+v", d.state.written)
-	}
-
-	raised := Numbers{Log: 2, Snapshot: 1, Wire: 2, Formats: map[directory.Structure]uint{directory.StructureHead: 2}}
-	if r := d.at(3, command{Feature: &raised}); r.err != nil || !d.state.written.Equal(raised) {
-		t.Errorf("in force is %+v: %v", d.state.written, r.err)
-	}
-	problem(t, d.at(4, command{Feature: new(firstNumbers())}).err, directory.Conflict)
-
-	// A member that reads less by now stays out, whatever it read before.
-	problem(t, d.at(5, command{Member: &member{ID: must(alphaNode("n1")), Reads: older()}}).err, directory.Forbidden)
-	problem(t, d.at(5, command{Member: &member{ID: must(alphaNode("n2")), Reads: older()}}).err, directory.Forbidden)
-	r := d.at(6, command{Feature: &Numbers{Log: 2, Snapshot: 1, Wire: 2}})
-	if r.err != nil || d.state.written.Format(directory.StructureHead) != 1 {
-		t.Errorf("a format doesn't fall: %v", r.err)
-	}
-}
-
 // A peer may change what it says of its formats as often as it likes. That costs this
 // domain a few log entries, and not one at each look.
 //
@@ -392,26 +315,25 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 			t.Errorf("100 words have caused %d key documents, and %d were refused", issued, refused)
 		}
 		eventually(t, "the member's own word is taken", func() bool {
-			return store.said()[d.members[follower].ID].Reads.equal(newer())
+			return store.said()[d.members[follower].ID].Reads.Equal(newer())
 		})
 	})
 }
 
 // writtenInFormat2 returns a member's state as a release wrote it that had statement format 2 in
 // force at the time.
-func (d *domain) writtenInFormat2(i int) *state {
+func (d *domain) writtenInFormat2(i int) *state.State {
 	d.t.Helper()
-	var header snapshotHeader
 	_, items, err := readBackupHeader(bytes.NewReader(d.backup(i)))
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	s := must(readSnapshot(items, alpha, nil, &header))
-	for reg := range s.regs.each() {
-		reg.format = 2
+	s, _, err := state.Read(items, alpha, nil, state.Parallel{})
+	if err != nil {
+		d.t.Fatal(err)
 	}
 
-	return s
+	return inFormat2(d.t, s)
 }
 
 // A backup that a later release has written is not installed on members that could
@@ -430,7 +352,7 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 
 		var file bytes.Buffer
 		header := backupHeader{backupVersion, d.members[0].ID, time.Now().Unix()}
-		if err := d.writtenInFormat2(leader).snapshot().backup(&file, header); err != nil {
+		if err := writeBackup(&file, header, d.writtenInFormat2(leader).Snapshot()); err != nil {
 			t.Fatal(err)
 		}
 
@@ -470,9 +392,7 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 		d.settled()
 
 		s.mu.Lock()
-		for reg := range s.state.regs.each() {
-			reg.format = 2
-		}
+		s.state = inFormat2(t, s.state)
 		s.mu.Unlock()
 		if err := s.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
@@ -486,4 +406,50 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 			t.Errorf("it starts, or says %v", err)
 		}
 	})
+}
+
+// inFormat2 returns s with statements of format 2.
+func inFormat2(t testing.TB, s *state.State) *state.State {
+	t.Helper()
+	frozen := freeze(t, s)
+	var header struct {
+		Peerings int `cbor:"10,keyasint"`
+		Keys     int `cbor:"11,keyasint"`
+		Formers  int `cbor:"12,keyasint"`
+		Regs     int `cbor:"13,keyasint"`
+		Holds    int `cbor:"16,keyasint"`
+		Members  int `cbor:"17,keyasint"`
+		Admitted int `cbor:"18,keyasint"`
+		Spent    int `cbor:"20,keyasint"`
+		Claims   int `cbor:"22,keyasint"`
+	}
+	if err := cbor.NewDecoder(bytes.NewReader(frozen)).Decode(&header); err != nil {
+		t.Fatal(err)
+	}
+	before := 1 + header.Peerings + header.Keys + header.Formers + header.Holds + header.Members + header.Admitted + header.Spent + header.Claims
+
+	const format = 16 // in a registration's item
+	var out []byte
+	for i := 0; len(frozen) > 0; i++ {
+		var item cbor.RawMessage
+		var err error
+		if frozen, err = cbor.UnmarshalFirst(frozen, &item); err != nil {
+			t.Fatal(err)
+		}
+		if i >= before && i < before+header.Regs {
+			var members map[int]cbor.RawMessage
+			if err := cbor.Unmarshal(item, &members); err != nil {
+				t.Fatal(err)
+			}
+			members[format] = cbor.RawMessage{2}
+			item = must(state.Marshal(members))
+		}
+		out = append(out, item...)
+	}
+	other, _, err := state.Read(bytes.NewReader(out), alpha, nil, state.Parallel{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return other
 }

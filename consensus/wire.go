@@ -1,6 +1,9 @@
 package consensus
 
-import "github.com/fxamacker/cbor/v2"
+import (
+	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/state"
+)
 
 // A wireMessage is what members send each other besides Raft's own messages:
 // requests and answers, each with a method onWire. They grow by members: a reader
@@ -28,18 +31,18 @@ func (*restoreAnswer) onWire()  {}
 
 // lenient reads messages: as decoding does, but members that it doesn't know are
 // passed over.
-var lenient = must(cbor.DecOptions{
+var lenient, _ = cbor.DecOptions{
 	DupMapKey:       cbor.DupMapKeyEnforcedAPF,
 	IndefLength:     cbor.IndefLengthForbidden,
 	TagsMd:          cbor.TagsForbidden,
 	TextUnmarshaler: cbor.TextUnmarshalerTextString,
-}.DecMode())
+}.DecMode()
 
 func readMessage(data []byte, into wireMessage) error { return lenient.Unmarshal(data, into) }
 
 // writeMessage encodes a message to a member, or its answer.
 func (s *Store) writeMessage(m wireMessage) ([]byte, error) {
-	data, err := encoding.Marshal(m)
+	data, err := state.Marshal(m)
 	if err == nil && s.cfg.sent != nil {
 		data = s.cfg.sent(data)
 	}

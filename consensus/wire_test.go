@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/fxamacker/cbor/v2"
-
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -28,7 +28,7 @@ func grown(message []byte) []byte {
 		panic(err)
 	}
 
-	return must(encoding.Marshal(grow(v, true)))
+	return must(state.Marshal(grow(v, true)))
 }
 
 // grow adds the member to v and to what is in it. What has another key than a number
@@ -98,8 +98,8 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 		kind := reflect.TypeOf(sample).Elem()
 		delete(missing, kind.Name())
 
-		larger := grown(must(encoding.Marshal(want)))
-		if decoding.Unmarshal(larger, reflect.New(kind).Interface()) == nil {
+		larger := grown(must(state.Marshal(want)))
+		if state.Unmarshal(larger, reflect.New(kind).Interface()) == nil {
 			t.Errorf("%s: the log's decoder takes a member that nobody knows", kind)
 		}
 		back := reflect.New(kind).Interface().(wireMessage)
@@ -108,7 +108,7 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 			for i := range m.Requests {
 				var request request
 				err = readMessage(m.Requests[i], &request)
-				m.Requests[i] = must(encoding.Marshal(&request))
+				m.Requests[i] = must(state.Marshal(&request))
 			}
 		}
 		if err != nil || !reflect.DeepEqual(back, want) {
@@ -197,7 +197,7 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 func TestARequestOfALaterKind(t *testing.T) {
 	d := newDomain(t, 1, nil)
 	d.ready()
-	raw := must(encoding.Marshal(map[int]any{laterMember: map[int]any{1: "new"}}))
+	raw := must(state.Marshal(map[int]any{laterMember: map[int]any{1: "new"}}))
 	request, err := requestFrom(d.members[0].ID, raw)
 	if err != nil {
 		t.Fatal(err)

@@ -30,12 +30,14 @@ var layers = map[string][]string{
 	"directory/problem": {"directory"}, // the one writer of refusals, for every listener
 	"limit":             {},
 	// floor 2: strangers to each other, but for api's request and response types
-	"discovery":      {"directory", "directory/contain", "directory/index", "directory/table"},
-	"trust":          {"directory", "trust/workload"},
-	"consensus":      {"directory", "directory/problem", "directory/index", "directory/table", "consensus/disk"},
-	"consensus/disk": {}, // a member's log, votes and snapshots
-	"federation":     {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/gossip"},
-	"gateway":        {"directory"},
+	"discovery": {"directory", "directory/contain", "directory/index", "directory/table"},
+	"trust":     {"directory", "trust/workload"},
+	"consensus": {"directory", "directory/problem", "directory/index", "consensus/state", "consensus/disk"},
+	// rooms of consensus
+	"consensus/state": {"directory", "directory/index", "directory/table"}, // the pure state machine
+	"consensus/disk":  {},                                                  // a member's log, votes and snapshots
+	"federation":      {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/gossip"},
+	"gateway":         {"directory"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
 	"gateway/crawl":       {"directory", "gateway"},
@@ -73,7 +75,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"directory", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/workload", "consensus", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+var lower = []string{"directory", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/workload", "consensus", "consensus/state", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -118,8 +120,8 @@ var homes = map[string][]string{
 	"github.com/cespare/xxhash/v2":       {"api"},
 	"github.com/klauspost/compress":      {"api", "federation/protocol", "directory"}, // gzip, gzip and S2
 	"github.com/yosida95/uritemplate/v3": {"api"},
-	"github.com/fxamacker/cbor/v2":       {"consensus", "federation/store"}, // what stays in the domain
-	"golang.org/x/mod":                   {"consensus", "trust"},            // sumdb/tlog
+	"github.com/fxamacker/cbor/v2":       {"consensus", "consensus/state", "federation/store"}, // what stays in the domain
+	"golang.org/x/mod":                   {"consensus", "consensus/state", "trust"},            // semver, sumdb/tlog
 	"github.com/go-json-experiment/json": {anyone},
 	"github.com/oklog/ulid/v2":           {anyone},
 	"github.com/cenkalti/backoff/v5":     {anyone},

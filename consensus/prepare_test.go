@@ -1,0 +1,215 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A text that is too large, or that the checker refuses, is not proposed.
+//
+// Requirement: TRUST-013
+func TestABadLawIsNotProposed(t *testing.T) {
+	s := &Store{cfg: Config{CheckPolicy: func([]byte) error { return directory.Refuse(directory.BadRequest, "no") }}}
+	problem(t, s.checkPolicy(&state.Policy{Text: []byte("permit")}), directory.BadRequest)
+	problem(t, s.checkPolicy(&state.Policy{Text: []byte(strings.Repeat(" ", state.MaxPolicy+1))}), directory.TooLarge)
+	if err := s.checkPolicy(&state.Policy{}); err != nil {
+		t.Errorf("back to what is built in: %v", err)
+	}
+}
+
+// A follower that sends nonsense for a document is refused, and nothing is proposed.
+func TestADamagedDocumentFromAFollower(t *testing.T) {
+	s := &Store{cfg: Config{clock: func() time.Time { return time.UnixMilli(genesis) }}}
+	s.shown.Store(&glimpse{written: state.FirstNumbers()})
+	resting := directory.LoadDocument(directory.KindAD, weighty(1)).AtRest().Resting()
+	_, err := s.prepareRegister(&registerRequest{Agent: "translator", Kind: directory.KindAD, Document: resting[:len(resting)-3]})
+	if directory.ProblemOf(err) != directory.BadRequest {
+		t.Error(err)
+	}
+}
+
+// A node doesn't sign by another's key, nor by one that the other had a moment ago.
+func TestAKeyIsOneNodes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+		key := func(node string, b byte) directory.SigningKey {
+			return directory.SigningKey{Public: append(make([]byte, 31), b), Node: must(alphaNode(node)), Attestations: []string{"a.b.c"}}
+		}
+		for _, tc := range []struct {
+			key     directory.SigningKey
+			problem directory.Problem
+		}{
+			{key("n0", 1), ""}, {key("n1", 1), directory.Conflict}, {key("n0", 2), ""}, {key("n1", 1), directory.Conflict}, {key("n1", 3), ""}, {key("n0", 1), ""},
+		} {
+			err := d.nodes[0].Attest(t.Context(), tc.key)
+			if (err == nil) != (tc.problem == "") || err != nil && directory.ProblemOf(err) != tc.problem {
+				t.Errorf("%s by key %d: %v", tc.key.Node, tc.key.Public[31], err)
+			}
+		}
+		if keys := d.nodes[0].KeyDocument().Keys; len(keys) != 3 || keys[2].Public[31] != 2 {
+			t.Errorf("the document lists %v", keys)
+		}
+	})
+}
+
+func testWhatExceedsAQuotaIsNotLogged(t *testing.T) {
+	d := newDomain(t, 3, func(c *Config) { c.Rules = Rules{BytesPerOwner: 1000} })
+	d.ready()
+	leader, other := d.leader()
+	large := func(agent string) directory.Registering {
+		r := put(t, ada, agent, 600)
+		r.Document = documentOf(t, 900)
+		return r
+	}
+	if _, err := d.nodes[other].Register(t.Context(), large("one")); err != nil {
+		t.Fatal(err)
+	}
+	before := d.nodes[leader].raft.LastIndex()
+	for i := range 20 {
+		_, err := d.nodes[other].Register(t.Context(), large(fmt.Sprint("agent-", i)))
+		quotaExceeded(t, err, "limits.bytes_per_owner", 900, 1000)
+	}
+	if added := d.nodes[leader].raft.LastIndex() - before; added > 5 {
+		t.Errorf("20 refusals left %d entries in the log", added)
+	}
+	if got := d.nodes[leader].Quotas(); got.Registrations != 1 || got.Bytes != 900 || got.Owners != 1 || got.LargestShare != float64(57)/64 {
+		t.Errorf("the quotas are said to be %+v", got)
+	}
+}
+
+// What apply would refuse is refused before it is in the log: else who has used up a
+// quota could fill the log with documents.
+//
+// Requirement: FORM-005
+func TestWhatExceedsAQuotaIsNotLogged(t *testing.T) {
+	synctest.Test(t, testWhatExceedsAQuotaIsNotLogged)
+}
+
+// A change that was permitted by a policy which is in force no more is asked about
+// anew, at whatever member it was permitted.
+//
+// Requirement: TRUST-008, TRUST-013
+func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, other := d.leader()
+		version := uint64(0)
+		judged := func(r directory.Registering) directory.Registering {
+			r.Caller.Judged = &version
+			return r
+		}
+		out, err := d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		give := directory.Transferring{Caller: directory.Caller{Identity: ada, Judged: &version}, RID: out.RID, To: bob, Statement: out.Position.Revision}
+		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
+		problem(t, err, directory.Overtaken)
+		_, err = d.nodes[other].TransferOwner(t.Context(), give)
+		problem(t, err, directory.Overtaken)
+
+		version = d.nodes[leader].Position().Revision
+		give.Statement++
+		_, err = d.nodes[other].TransferOwner(t.Context(), give)
+		problem(t, err, directory.Overtaken)
+		give.Statement--
+		if _, err := d.nodes[other].TransferOwner(t.Context(), give); err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+		problem(t, err, directory.Forbidden)
+		if _, err := d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: bob}, RID: out.RID}); err != nil {
+			t.Errorf("its new owner: %v", err)
+		}
+	})
+}
+
+// Any member takes a list, and each member has it afterwards.
+func TestManyAreRefreshedOnAnyMember(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		mine, err := d.nodes[leader].Register(t.Context(), put(t, ada, "mine", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		others, err := d.nodes[leader].Register(t.Context(), put(t, bob, "others", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []int{leader, follower} {
+			out, err := d.nodes[at].RefreshMany(t.Context(), directory.RefreshingMany{
+				Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: mine.RID, Lifetime: 700 + uint32(at)}, {RID: others.RID}},
+			})
+			if err != nil || len(out.Each) != 2 {
+				t.Fatalf("at %d: %+v, %v", at, out, err)
+			}
+			if out.Each[0] != (directory.Renewed{Granted: 700 + uint32(at)}) || directory.ProblemOf(out.Each[1].Err) != directory.Forbidden {
+				t.Errorf("at %d: %+v", at, out.Each)
+			}
+			if e, _ := d.nodes[at].cfg.Index.Get(mine.RID); e.Lifetime != 700+uint32(at) {
+				t.Errorf("the member that was asked doesn't show it: %+v", e)
+			}
+		}
+		var none *directory.Error
+		if _, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{Caller: directory.Caller{Identity: ada}}); !errors.As(err, &none) || none.Problem != directory.BadRequest {
+			t.Errorf("an empty list: %v", err)
+		}
+	})
+}
+
+// A log entry, and a message to the leader, end where they have changes enough, and one
+// change waits for no list that is not in its entry.
+func TestAnEntryHasBoundedChanges(t *testing.T) {
+	b, c := newBatcher(), newCourier()
+	for range 5 {
+		list := &proposal{weight: directory.MaxRenewals}
+		b.fits(list) <- list
+		parcel := &parcel{weight: directory.MaxRenewals}
+		c.fits(parcel) <- parcel
+	}
+	single := func() {
+		one := &proposal{weight: 1}
+		b.fits(one) <- one
+	}
+	weights := func(first *proposal) (ws []int) {
+		for _, p := range b.gather(first) {
+			ws = append(ws, p.weight)
+		}
+		return ws
+	}
+	single()
+	single()
+	if got, want := weights(<-b.lists), []int{directory.MaxRenewals, 1, 1}; !slices.Equal(got, want) {
+		t.Errorf("an entry that begins with a list has %d, want %d", got, want)
+	}
+	single()
+	single()
+	if got, want := weights(<-b.queue), []int{1, 1, directory.MaxRenewals}; !slices.Equal(got, want) {
+		t.Errorf("an entry that begins with one change has %d, want %d", got, want)
+	}
+	for range 2 {
+		c.queue <- &parcel{weight: 1}
+	}
+	for i, want := range []int{3, 1} {
+		if n := len(c.gather(<-c.lists)); n != want {
+			t.Errorf("message %d, which begins with a list, has %d writes, want %d", i, n, want)
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A batch is one log entry: commands that share a time. golden files hold the
+// encoding of every command; numbers are never reused.
+type Batch struct {
+	Version  uint      `cbor:"1,keyasint"`
+	Time     int64     `cbor:"2,keyasint"` // Unix milliseconds, stamped by the leader
+	Commands []Command `cbor:"3,keyasint"`
+}
+
+// A command is one change that was asked for: exactly one member is set, and
+// Spend beside it, or alone, where the caller's proof is good once.
+type Command struct {
+	Register *Register  `cbor:"1,keyasint,omitempty"`
+	Update   *Update    `cbor:"2,keyasint,omitempty"`
+	Refresh  *Refresh   `cbor:"3,keyasint,omitempty"`
+	Remove   *Remove    `cbor:"4,keyasint,omitempty"`
+	Expire   *Sweep     `cbor:"5,keyasint,omitempty"`
+	Announce *Sweep     `cbor:"6,keyasint,omitempty"`
+	Attest   *Attest    `cbor:"7,keyasint,omitempty"`
+	Issue    *Issue     `cbor:"8,keyasint,omitempty"`
+	Peer     *Peer      `cbor:"9,keyasint,omitempty"`
+	Epoch    *Epoch     `cbor:"10,keyasint,omitempty"`
+	Regrant  *Regrant   `cbor:"11,keyasint,omitempty"`
+	Rules    *Rules     `cbor:"12,keyasint,omitempty"`
+	Member   *Member    `cbor:"13,keyasint,omitempty"`
+	Admit    *Admission `cbor:"14,keyasint,omitempty"`
+	Renew    *Renew     `cbor:"15,keyasint,omitempty"`
+	Spend    *Spend     `cbor:"16,keyasint,omitempty"`
+	Redeem   *Redeem    `cbor:"17,keyasint,omitempty"`
+	Policy   *Policy    `cbor:"18,keyasint,omitempty"`
+	Claim    *Claim     `cbor:"19,keyasint,omitempty"`
+	Settle   *Settle    `cbor:"20,keyasint,omitempty"`
+	Transfer *Transfer  `cbor:"21,keyasint,omitempty"`
+	Rebundle *Rebundle  `cbor:"24,keyasint,omitempty"`
+	Revoke   *Revoke    `cbor:"25,keyasint,omitempty"`
+	Amend    *Amend     `cbor:"26,keyasint,omitempty"`
+	Decide   *Decide    `cbor:"27,keyasint,omitempty"`
+	Feature  *Numbers   `cbor:"28,keyasint,omitempty"`
+
+	commandNext
+}
+
+// weight is how many changes a command is at most.
+func (c *Command) Weight() int {
+	switch {
+	case c.Renew != nil:
+		return c.Renew.Renewals.Count()
+	case c.Expire != nil:
+		return len(c.Expire.RIDs)
+	case c.Announce != nil:
+		return len(c.Announce.RIDs)
+	case c.Regrant != nil:
+		return len(c.Regrant.Items)
+	}
+	return 1
+}
+
+// ofRegistrations reports whether nothing is changed but registrations, and what
+// answers and proofs of requests are kept.
+func (b *Batch) OnlyRegistrations() bool {
+	return !slices.ContainsFunc(b.Commands, func(c Command) bool {
+		switch {
+		case c.Register != nil, c.Update != nil, c.Refresh != nil, c.Renew != nil, c.Remove != nil, c.Transfer != nil,
+			c.Expire != nil, c.Announce != nil, c.Regrant != nil, c.Claim != nil, c.Settle != nil:
+			return false
+		}
+		return c != Command{Spend: c.Spend}
+	})
+}
+
+// register registers a name or replaces what its owner registered.
+type Register struct {
+	Format        int                  `cbor:"1,keyasint"` // of the statement
+	RID           directory.RID        `cbor:"2,keyasint"` // unless the name is held already
+	Salt          directory.Salt       `cbor:"3,keyasint"`
+	Caller        directory.Identity   `cbor:"4,keyasint"`
+	Commissioning bool                 `cbor:"5,keyasint,omitempty"`
+	Agent         string               `cbor:"6,keyasint"`
+	Kind          directory.Kind       `cbor:"7,keyasint"`
+	Document      []byte               `cbor:"8,keyasint"` // may be at rest, so that no member need compress it
+	Lifetime      uint32               `cbor:"9,keyasint"` // seconds, granted
+	Visibility    directory.Visibility `cbor:"10,keyasint"`
+	IfMatch       []uint64             `cbor:"11,keyasint"` // null for any
+	Granted       Granted              `cbor:"12,keyasint"`
+	Present       bool                 `cbor:"13,keyasint,omitempty"` // If-Match: *
+	Absent        bool                 `cbor:"14,keyasint,omitempty"` // If-None-Match: *
+	Until         int64                `cbor:"15,keyasint,omitempty"` // when the document ends by its own word, Unix seconds; 0 for never
+	Made          *Made                `cbor:"16,keyasint,omitempty"`
+	For           directory.Identity   `cbor:"17,keyasint,omitzero"` // on whose behalf; zero for the caller's own
+}
+
+// granted is policy's answer, and what it was given for: an answer for another
+// owner, or from before a peering changed, is asked for again.
+type Granted struct {
+	Owner  directory.Identity `cbor:"1,keyasint"`
+	Policy uint64             `cbor:"2,keyasint"` // revision of the newest peering
+	Grants []grant            `cbor:"3,keyasint"`
+}
+
+type grant struct {
+	Audience directory.Audience `cbor:"1,keyasint"`
+	All      bool               `cbor:"2,keyasint,omitempty"`
+	Reg      []string           `cbor:"3,keyasint,omitempty"`
+	Doc      []string           `cbor:"4,keyasint,omitempty"`
+}
+
+// update puts another document in the place of the one that the statement of
+// revision Statement is about.
+type Update struct {
+	Format        int                `cbor:"1,keyasint"`
+	RID           directory.RID      `cbor:"2,keyasint"`
+	Salt          directory.Salt     `cbor:"3,keyasint"`
+	Caller        directory.Identity `cbor:"4,keyasint"`
+	Commissioning bool               `cbor:"5,keyasint,omitempty"`
+	Statement     uint64             `cbor:"6,keyasint"`
+	Document      []byte             `cbor:"7,keyasint"` // as register's
+	Lifetime      uint32             `cbor:"8,keyasint"` // 0 keeps the granted one
+	IfMatch       []uint64           `cbor:"9,keyasint"`
+	Granted       Granted            `cbor:"10,keyasint"`
+	Until         int64              `cbor:"11,keyasint,omitempty"` // as register's
+	Made          *Made              `cbor:"12,keyasint,omitempty"`
+	Unchanged     bool               `cbor:"13,keyasint,omitempty"` // the document is the one that was restored
+}
+
+// refresh sets a new deadline and nothing else.
+type Refresh struct {
+	RID           directory.RID      `cbor:"1,keyasint"`
+	Caller        directory.Identity `cbor:"2,keyasint"`
+	Commissioning bool               `cbor:"3,keyasint,omitempty"`
+	Lifetime      uint32             `cbor:"4,keyasint"` // 0 keeps the granted one
+	IfMatch       []uint64           `cbor:"5,keyasint"`
+}
+
+// renew sets new deadlines of many registrations and nothing else.
+type Renew struct {
+	Caller        directory.Identity `cbor:"1,keyasint"`
+	Commissioning bool               `cbor:"2,keyasint,omitempty"`
+	Renewals      Renewals           `cbor:"3,keyasint"`
+}
+
+// renewals are registrations and their lifetimes, as compact as can be: a log
+// entry of them is decoded by every member.
+type Renewals struct {
+	RIDs      []byte   `cbor:"1,keyasint"`           // binary, one behind the other
+	Lifetimes []uint32 `cbor:"2,keyasint,omitempty"` // one for each; none where all keep what was granted
+}
+
+type Remove struct {
+	Format        int                `cbor:"1,keyasint"`
+	RID           directory.RID      `cbor:"2,keyasint"`
+	Caller        directory.Identity `cbor:"3,keyasint"`
+	Commissioning bool               `cbor:"4,keyasint,omitempty"`
+	IfMatch       []uint64           `cbor:"5,keyasint"`
+}
+
+// sweep names registrations that the leader found due; apply looks again.
+type Sweep struct {
+	Format int             `cbor:"1,keyasint"`
+	RIDs   []directory.RID `cbor:"2,keyasint"`
+}
+
+// attest adds or replaces a node's signing key and its newest attestations.
+type Attest struct {
+	Node         spiffeid.ID `cbor:"1,keyasint"`
+	Public       []byte      `cbor:"2,keyasint"`
+	Attestations []string    `cbor:"3,keyasint"`
+}
+
+// revoke takes a signing key back, for good.
+type Revoke struct {
+	Key string `cbor:"1,keyasint"` // its RFC 7638 thumbprint
+}
+
+// issue issues the key document again before it ends.
+type Issue struct {
+	After uint64 `cbor:"1,keyasint"` // seq of the one that it replaces
+}
+
+type Peer struct {
+	Domain    spiffeid.TrustDomain   `cbor:"1,keyasint"`
+	State     directory.PeeringState `cbor:"2,keyasint"`
+	Bundle    []byte                 `cbor:"3,keyasint,omitempty"`
+	Addresses []string               `cbor:"4,keyasint,omitempty"`
+	Gossip    []string               `cbor:"5,keyasint,omitempty"`
+	Mesh      bool                   `cbor:"6,keyasint,omitempty"`
+	Secret    directory.Hash         `cbor:"7,keyasint,omitzero"`
+	Until     int64                  `cbor:"8,keyasint,omitempty"`
+	ByPeer    bool                   `cbor:"9,keyasint,omitempty"`
+
+	Endpoint directory.BundleEndpoint `cbor:"20,keyasint,omitzero"`
+	Export   directory.PeerRules      `cbor:"21,keyasint,omitzero"`
+	Import   directory.PeerRules      `cbor:"22,keyasint,omitzero"`
+}
+
+// amend puts a peering in the place of one that is still what it was when it was
+// looked at.
+type Amend struct {
+	Was  Peer `cbor:"1,keyasint"` // without a state where there was none
+	Peer Peer `cbor:"2,keyasint"`
+}
+
+// rebundle is what a peer's bundle endpoint has, where the peering still has the
+// bundle that it was compared with.
+type Rebundle struct {
+	Domain spiffeid.TrustDomain `cbor:"1,keyasint"`
+	Held   directory.Hash       `cbor:"2,keyasint"` // SHA-256 of that
+	Bundle []byte               `cbor:"3,keyasint"`
+}
+
+// redeem makes a pending peering active by its invitation's secret.
+type Redeem struct {
+	Secret directory.Hash `cbor:"1,keyasint"` // its hash
+	Peer   Peer           `cbor:"2,keyasint"`
+}
+
+// policy is the domain's policy, for all members. What its text means is not for the
+// log to say.
+type Policy struct {
+	Text []byte `cbor:"1,keyasint"` // empty for what is built in
+	// Replaces are the revisions of which the policy in force must have one; null for
+	// any.
+	Replaces *[]uint64 `cbor:"2,keyasint,omitempty"`
+}
+
+// epoch begins the domain's history: the first command of every log, and of every
+// history that was restored.
+type Epoch struct {
+	Epoch  uint64 `cbor:"1,keyasint"` // Unix seconds
+	Reason string `cbor:"2,keyasint"`
+}
+
+// regrant puts policy's new answers in the place of the old ones.
+type Regrant struct {
+	Items []RegrantItem `cbor:"1,keyasint"`
+}
+
+type RegrantItem struct {
+	RID       directory.RID `cbor:"1,keyasint"`
+	Statement uint64        `cbor:"2,keyasint"` // which contents policy was asked about
+	Granted   Granted       `cbor:"3,keyasint"`
+	Shown     []byte        `cbor:"4,keyasint,omitempty"` // the m of each grant, as in made; apply makes it where it isn't there
+}
+
+func (b *Batch) encode() ([]byte, error) { return Marshal(b) }
+
+// EncodeBatch encodes a log entry of commands that are encoded already.
+func EncodeBatch(version uint, now int64, commands []cbor.RawMessage) ([]byte, error) {
+	return Marshal(struct {
+		Version  uint              `cbor:"1,keyasint"`
+		Time     int64             `cbor:"2,keyasint"`
+		Commands []cbor.RawMessage `cbor:"3,keyasint"`
+	}{version, now, commands})
+}
+
+// decodeBatch decodes a log entry. It refuses what a newer release may have
+// written, since to skip it would be to disagree with the other members.
+func DecodeBatch(data []byte) (*Batch, error) {
+	var b Batch
+	err := Unmarshal(data, &b)
+	if err == nil && readsLog(b.Version) {
+		return &b, nil
+	}
+	var v struct {
+		Version uint `cbor:"1,keyasint"`
+	}
+	if err := cbor.Unmarshal(data, &v); err != nil {
+		return nil, fmt.Errorf("a log entry is damaged: %w", err)
+	}
+	if !readsLog(v.Version) {
+		return nil, NewerLog(v.Version, NewestLogVersion)
+	}
+	return nil, fmt.Errorf("a log entry of version %d has a command or member that this release does not read: %w: %w", v.Version, ErrNewer, err)
+}
+
+func GrantsOf(gs []directory.Grant) []grant {
+	out := make([]grant, len(gs))
+	for i, g := range gs {
+		out[i] = grant(g)
+	}
+	return out
+}
+
+// wholeMesh is what most registrations are granted; it is kept once for all.
+var wholeMesh = []directory.Grant{{Audience: directory.Mesh, All: true}}
+
+func (g Granted) List() []directory.Grant {
+	out := make([]directory.Grant, len(g.Grants))
+	for i, w := range g.Grants {
+		out[i] = directory.Grant(w)
+	}
+	if EqualGrants(out, wholeMesh) {
+		return wholeMesh
+	}
+	return out
+}

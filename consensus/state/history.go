@@ -1,0 +1,90 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// History is how far a domain's history goes: its epoch, the last revision and the
+// committed time, and the ledger of the epoch.
+type History struct {
+	domain   spiffeid.TrustDomain
+	epoch    uint64 // 0 before the first command
+	revision uint64
+	now      int64 // committed time, Unix milliseconds: the highest time of an entry so far
+	ledger   frontier
+	// sealed is why a new epoch must begin before anything else; empty if none must.
+	sealed string
+	// restored is the revision of the backup whose restore has sealed the state.
+	restored uint64
+}
+
+// Position returns the position of the last change.
+func (h *History) Position() directory.Position {
+	return directory.Position{Epoch: h.epoch, Revision: h.revision}
+}
+
+// Revision returns the last revision.
+func (h *History) Revision() uint64 { return h.revision }
+
+// Now returns the committed time, in Unix milliseconds.
+func (h *History) Now() int64 { return h.now }
+
+// Sealed returns why a new epoch must begin before any other command is applied; empty
+// if none must.
+func (h *History) Sealed() string { return h.sealed }
+
+// Ledger returns the size and root of the epoch's Merkle log.
+func (h *History) Ledger() (size uint64, root directory.Hash) {
+	return h.ledger.size, h.ledger.root()
+}
+
+// next gives the change at hand the domain's next revision.
+func (h *History) next() uint64 {
+	h.revision++
+	return h.revision
+}
+
+// begin begins the domain's history, or a new epoch of one that was restored (rule
+// P1): leaf 0 of the ledger says of which epoch it is and what came before. Any
+// other beginning changes nothing.
+func (s *State) begin(c *Epoch) {
+	if s.history.epoch != 0 && s.history.sealed == "" || c.Epoch <= s.history.epoch {
+		return
+	}
+	old, size, root := "", s.history.ledger.size, s.history.ledger.root()
+	if s.history.epoch != 0 {
+		old = logOrigin(s.history.domain, s.history.epoch)
+	}
+	payload := epochPayload(s.history.domain, c.Epoch, old, size, root, s.history.restored, c.Reason)
+	s.history.epoch, s.history.sealed, s.history.ledger = c.Epoch, "", frontier{}
+	s.history.restored = 0
+	s.history.next()
+	s.history.ledger.append(leafEpoch, payload)
+	if len(s.keys.byNode) > 0 {
+		s.keys.issue()
+	}
+}
+
+// logOrigin is the name of an epoch's ledger.
+func logOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
+	return fmt.Sprintf("%s/roster/%d", domain.Name(), epoch)
+}
+
+// epochPayload is {v, iss, epoch, old, size, root, rev, reason}: old is the log
+// origin of the epoch before, empty for the first, with the size and root that
+// its ledger had; rev is the revision that was restored, 0 for the first.
+func epochPayload(
+	domain spiffeid.TrustDomain, epoch uint64, old string, size uint64, root directory.Hash, rev uint64, reason string,
+) []byte {
+	b := directory.AppendUint([]byte{'{'}, "v", 1)
+	b = directory.AppendText(b, "iss", domain.IDString())
+	b = directory.AppendUint(b, "epoch", epoch)
+	b = directory.AppendText(b, "old", old)
+	b = directory.AppendUint(b, "size", size)
+	b = directory.AppendText(b, "root", root.String())
+	b = directory.AppendUint(b, "rev", rev)
+	return append(directory.AppendText(b, "reason", reason), '}')
+}

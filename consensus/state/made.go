@@ -1,0 +1,113 @@
+package state
+
+import (
+	"crypto/sha256"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// made is what follows from a command's own members, however the state is. The
+// leader makes it once, since every member of the domain would do the same work
+// for every registration. What a statement says besides is known only to apply.
+type Made struct {
+	Reg    []byte  `cbor:"1,keyasint"` // the statement's directory.Digests
+	Doc    []byte  `cbor:"2,keyasint"`
+	Shown  []byte  `cbor:"3,keyasint"` // the m of each grant, in their order
+	Packed *Packed `cbor:"4,keyasint,omitempty"`
+}
+
+// packed is a document's projection. Releases may differ in that, so it is taken
+// only where it was made as this release would.
+type Packed struct {
+	Version uint   `cbor:"1,keyasint"` // directory.PackedVersion
+	Code    []byte `cbor:"2,keyasint"`
+}
+
+func Pack(d directory.Document, p *directory.Projection) *Packed {
+	return &Packed{directory.PackedVersion, directory.Pack(d, p).Code()}
+}
+
+// complete makes the rest, for the owner that policy was asked about.
+func (m *Made) Complete(
+	agent string, doc directory.Document, p directory.Provenance, salt directory.Salt, g Granted,
+) {
+	all := makeOf(&directory.Change{
+		Op: directory.OpPut, Agent: agent, Owner: g.Owner, Document: doc, Salt: salt,
+		Provenance: p,
+	}, g.List())
+	m.Reg, m.Doc, m.Shown = all.Reg, all.Doc, all.Shown
+}
+
+// makeOf makes all but the projection.
+func makeOf(c *directory.Change, grants []directory.Grant) *Made {
+	ds := c.Disclosures()
+	digests := directory.DigestsOf(ds)
+	return &Made{Reg: digests.Reg, Doc: digests.Doc, Shown: shownOf(ds, grants)}
+}
+
+// shownTo is the m of each grant, in their order: all that other grants for the same
+// statement change.
+func shownTo(c *directory.Change, grants []directory.Grant) []byte {
+	return shownOf(c.DisclosuresTo(grants), grants)
+}
+
+// shownOf is shownTo of disclosures that are made.
+func shownOf(ds []directory.Disclosure, grants []directory.Grant) (all []byte) {
+	for _, g := range grants {
+		_, shown := directory.Disclosed(ds, g)
+		all = append(all, shown[:]...)
+	}
+	return all
+}
+
+// fits reports whether m is there, and is of so many grants.
+func (m *Made) fits(grants []directory.Grant) bool {
+	return m != nil && len(m.Reg) > 0 && len(m.Reg)%sha256.Size == 0 && len(m.Doc)%sha256.Size == 0 &&
+		len(m.Shown) == len(grants)*sha256.Size
+}
+
+// shown is the m of the grant of that number.
+func (m *Made) shown(i int) directory.Hash {
+	return directory.Hash(m.Shown[i*sha256.Size:])
+}
+
+// projection never fails in apply: the leader has validated the document, so that
+// it isn't validated again, and nothing that is replicated depends on it.
+func (m *Made) projection(agent string, d directory.Document) directory.Packed {
+	if m != nil && m.Packed != nil && m.Packed.Version == directory.PackedVersion {
+		return directory.LoadPacked(m.Packed.Code)
+	}
+	return project(agent, d)
+}
+
+func project(agent string, d directory.Document) directory.Packed {
+	p, err := directory.Reproject(agent, d)
+	if err != nil {
+		p = &directory.Projection{Name: agent}
+	}
+	return directory.Pack(d, p)
+}
+
+// prepare returns a document's projection: the given one, which the member to which the
+// registrant spoke has made and validated, or one that is made here.
+func Project(agent string, d directory.Document, sent *Packed) (*directory.Projection, *Made, error) {
+	if sent != nil && sent.Version == directory.PackedVersion {
+		p, err := directory.Unpack(d, sent.Code)
+		if err != nil {
+			return nil, nil, Damaged(err)
+		}
+
+		return p, &Made{Packed: sent}, nil
+	}
+
+	p, err := directory.Reproject(agent, d)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	return p, &Made{Packed: Pack(d, p)}, nil
+}
+
+func Damaged(err error) error {
+	return directory.Refuse(directory.BadRequest, "the member that forwards this has damaged it: %w", err)
+}

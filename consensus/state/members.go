@@ -1,0 +1,228 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A member is the address of a member's directory and what its release reads, or says
+// that the node is a member no more: its signing key then stops speaking for the domain.
+// Raft's configuration decides who is a member.
+type Member struct {
+	ID    spiffeid.ID `cbor:"1,keyasint"`
+	API   string      `cbor:"2,keyasint,omitempty"`
+	Gone  bool        `cbor:"3,keyasint,omitempty"`
+	Reads Versions    `cbor:"4,keyasint"`
+}
+
+// An admission is an operator's permission for a node to become a member, once.
+type Admission struct {
+	ID    spiffeid.ID `cbor:"1,keyasint"`
+	Until int64       `cbor:"2,keyasint"` // Unix seconds of committed time; 0 withdraws it
+}
+
+// MaxAdmissions bounds how many admitted nodes may be waiting to join.
+const MaxAdmissions = 64
+
+// Membership is the replicated knowledge of members: their addresses, the versions that
+// they read, the nodes that may join, and the versions and formats that are in force.
+type Membership struct {
+	history *History
+	keys    *Keyring
+
+	byID     map[spiffeid.ID]Member
+	admitted map[spiffeid.ID]int64 // until when, Unix seconds of committed time
+	written  Numbers
+}
+
+func newMembership() Membership {
+	return Membership{
+		byID:     map[spiffeid.ID]Member{},
+		admitted: map[spiffeid.ID]int64{},
+		written:  FirstNumbers(),
+	}
+}
+
+// Get returns a member that has said what it reads.
+func (m *Membership) Get(id spiffeid.ID) (Member, bool) {
+	found, ok := m.byID[id]
+
+	return found, ok
+}
+
+// All returns a copy of the members by their ids.
+func (m *Membership) All() map[spiffeid.ID]Member { return maps.Clone(m.byID) }
+
+// Admitted returns until when a node may join (Unix seconds of committed time), and
+// whether an admission is recorded for it, in time or not.
+func (m *Membership) Admitted(id spiffeid.ID) (until int64, ok bool) {
+	until, ok = m.admitted[id]
+
+	return until, ok
+}
+
+// CheckAdmission refuses an admission for which there is no room.
+func (m *Membership) CheckAdmission(id spiffeid.ID) error {
+	if _, known := m.admitted[id]; !known && len(m.admitted) >= MaxAdmissions {
+		return directory.Refuse(directory.Conflict, "%d nodes are admitted and have not joined yet", MaxAdmissions)
+	}
+
+	return nil
+}
+
+// Written returns the versions and formats in force. Its Formats must not be modified.
+func (m *Membership) Written() Numbers { return m.written }
+
+// update records a member, or removes one. A member whose release doesn't read what the
+// domain writes is refused, because it could not apply the log.
+func (m *Membership) update(c *Member) error {
+	if c.Gone {
+		m.remove(c.ID)
+
+		return nil
+	}
+
+	if err := c.Reads.Lacks(m.written); err != nil {
+		return RefuseMember(c.ID, err)
+	}
+
+	if old, known := m.byID[c.ID]; known && old.API == c.API && old.Reads.Equal(c.Reads) {
+		return nil
+	}
+
+	c.Reads.Formats = c.Reads.Formats.Normal()
+	m.byID[c.ID] = *c
+	delete(m.admitted, c.ID)
+
+	if !m.keys.issueFormats() {
+		m.history.next()
+	}
+
+	return nil
+}
+
+// RefuseMember refuses a node whose release doesn't read what the domain writes.
+func RefuseMember(node spiffeid.ID, why error) error {
+	return directory.Refuse(directory.Forbidden, "%s cannot be a member: %w", node, why)
+}
+
+// remove forgets a former member and its signing keys.
+func (m *Membership) remove(id spiffeid.ID) {
+	_, known := m.byID[id]
+	delete(m.byID, id)
+
+	switch signed := m.keys.drop(id); {
+	case signed:
+		m.keys.issue()
+	case known && !m.keys.issueFormats():
+		m.history.next()
+	}
+}
+
+// admit records or withdraws an admission, and forgets those that have ended.
+func (m *Membership) admit(c *Admission) {
+	now := m.history.now / 1000
+	maps.DeleteFunc(m.admitted, func(_ spiffeid.ID, until int64) bool { return until <= now })
+
+	if c.Until > now {
+		m.admitted[c.ID] = c.Until
+	} else {
+		delete(m.admitted, c.ID)
+	}
+
+	m.history.next()
+}
+
+// List returns the members in the order of their ids.
+func (m *Membership) List() []Member {
+	return slices.SortedFunc(maps.Values(m.byID), func(a, b Member) int {
+		return strings.Compare(a.ID.String(), b.ID.String())
+	})
+}
+
+// Admissions returns the recorded admissions in the order of their ids.
+func (m *Membership) Admissions() []Admission {
+	var all []Admission
+	for id, until := range m.admitted {
+		all = append(all, Admission{id, until})
+	}
+	slices.SortFunc(all, func(a, b Admission) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+
+	return all
+}
+
+// statementFormat returns the format of the next statement.
+func (m *Membership) statementFormat() int {
+	return int(m.written.Format(directory.StructureStatement))
+}
+
+// feature puts versions and formats in force. The versions of the log, of snapshots and
+// of the wire never fall, because what was written in them stays; formats may, when a
+// peering begins. Nothing changes if a member doesn't read all of it.
+func (m *Membership) feature(n *Numbers) error {
+	now := m.written
+
+	if n.Log < now.Log || n.Snapshot < now.Snapshot || n.Wire < now.Wire {
+		return directory.Refuse(directory.Conflict, "the versions of the log, of snapshots and of the wire never fall")
+	}
+
+	for _, one := range m.List() {
+		if err := one.Reads.Lacks(*n); err != nil {
+			return directory.Refuse(directory.Conflict, "%s: %w", one.ID, err)
+		}
+	}
+
+	if next := n.Normal(); !next.Equal(now) {
+		m.written = next
+		m.history.next()
+	}
+
+	return nil
+}
+
+// ReadByAll returns the versions and formats that all members and a node with these own
+// ones read.
+func (m *Membership) ReadByAll(own Versions) Versions {
+	for _, one := range m.byID {
+		own = own.common(one.Reads)
+	}
+
+	return own
+}
+
+// Readable returns the formats that every member of the domain reads.
+func (m *Membership) Readable() directory.Formats {
+	var all directory.Formats
+
+	for i, one := range m.List() {
+		if i == 0 {
+			all = one.Reads.Formats.Normal()
+		} else {
+			all = all.Common(one.Reads.Formats)
+		}
+	}
+
+	return all
+}
+
+// CheckStatements returns why a release that reads these versions cannot take over the
+// registrations: it has to build their statements again. Formats fall and a statement
+// keeps the format in which it was written, so the formats in force do not tell.
+func (r *Registrations) CheckStatements(reads Versions) error {
+	formats := reads.Formats.Of(directory.StructureStatement)
+
+	for reg := range r.regs.each() {
+		if !slices.Contains(formats, uint(reg.format)) {
+			return fmt.Errorf("registration %s has a statement of format %d, and statement formats %v are read: %w",
+				reg.entry.RID, reg.format, formats, ErrNewer)
+		}
+	}
+
+	return nil
+}

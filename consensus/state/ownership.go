@@ -1,0 +1,114 @@
+package state
+
+import (
+	"strings"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Ownership knows who owns how much and who may take a free name, by the domain's rules.
+type Ownership struct {
+	history *History
+
+	rules    Rules
+	holds    holds
+	former   formers
+	holdings holdings // derived from the registrations
+}
+
+func newOwnership() Ownership {
+	return Ownership{
+		holds:    newHolds(),
+		former:   formers{owners: map[directory.RID]former{}},
+		holdings: newHoldings(),
+	}
+}
+
+// Rules returns the rules in force.
+func (o *Ownership) Rules() Rules { return o.rules }
+
+// maxHolds bounds how many names are held; the oldest are freed first.
+const maxHolds = 100_000
+
+// holds are the names that nobody has and that only a former owner may take.
+type holds struct {
+	names map[string]hold
+	queue []hold // in the order in which they became free; what is not in names is done with
+}
+
+type hold struct {
+	Agent    string             `cbor:"1,keyasint"`
+	Owner    directory.Identity `cbor:"2,keyasint"`
+	Until    int64              `cbor:"3,keyasint"` // Unix seconds of committed time
+	Revision uint64             `cbor:"4,keyasint"` // of the change that freed the name
+}
+
+func newHolds() holds { return holds{names: map[string]hold{}} }
+
+// add adds one, and lets at most two go, so that no single change pays for many.
+// What it does depends on all alone, not on what the queue has besides.
+func (h *holds) add(o hold, now int64) {
+	h.names[o.Agent] = o
+	h.queue = append(h.queue, o)
+	if len(h.queue) > 2*len(h.names)+64 {
+		h.queue = h.all()
+	}
+	for gone := 0; gone < 2; {
+		oldest := h.queue[0] // o is behind it, or is it and stays
+		current := h.names[oldest.Agent] == oldest
+		if current {
+			if oldest == o || oldest.Until > now && len(h.names) <= maxHolds {
+				return
+			}
+			delete(h.names, oldest.Agent)
+			gone++
+		}
+		h.queue = h.queue[1:]
+	}
+}
+
+// restore adds one that a snapshot has.
+func (h *holds) restore(o hold) {
+	h.names[o.Agent] = o
+	h.queue = append(h.queue, o)
+}
+
+// all returns what is held, the oldest first.
+func (h *holds) all() []hold {
+	all := make([]hold, 0, len(h.names))
+	for _, o := range h.queue {
+		if h.names[o.Agent] == o {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// hold keeps the name of what ended at that time (Unix seconds) for its owner.
+func (o *Ownership) hold(reg *Registration, at int64) {
+	if o.rules.Hold > 0 {
+		h := o.holdOf(reg, at)
+		h.Agent = strings.Clone(h.Agent) // and not a part of the registration, which goes
+		o.holds.add(h, o.history.now/1000)
+	}
+}
+
+func (o *Ownership) holdOf(reg *Registration, at int64) hold {
+	return hold{reg.entry.Agent, reg.entry.Owner, at + int64(o.rules.Hold), o.history.revision}
+}
+
+// vacant says whether owner may take a name that nobody has. gone is what had it
+// and is past its deadline, but not swept yet; nil where there is none. Quotas are
+// another question.
+func (o *Ownership) vacant(c *Register, owner directory.Identity, gone *Registration) error {
+	h := o.holds.names[c.Agent]
+	if gone != nil {
+		h = o.holdOf(gone, gone.entry.ExpiresAt/1000)
+	}
+	if h.Until > o.history.now/1000 && h.Owner != owner {
+		return directory.Refuse(directory.NameTaken, "Agent name '%s' is held for its former registrant until %s.",
+			c.Agent, time.Unix(h.Until, 0).UTC().Format(time.RFC3339))
+	}
+	return nil
+}

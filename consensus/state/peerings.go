@@ -1,0 +1,162 @@
+package state
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Bounds of peerings.
+const (
+	maxPeerings  = 1000
+	maxBundle    = 512 << 10
+	maxAddresses = 64
+)
+
+// Peerings are the agreements with other domains.
+type Peerings struct {
+	history *History
+	keys    *Keyring
+	policy  *PolicyState
+
+	byDomain map[spiffeid.TrustDomain]directory.Peering
+}
+
+func newPeerings() Peerings {
+	return Peerings{byDomain: map[spiffeid.TrustDomain]directory.Peering{}}
+}
+
+// Get returns the peering with a domain; the zero value if there is none.
+func (p *Peerings) Get(domain spiffeid.TrustDomain) directory.Peering { return p.byDomain[domain] }
+
+// List returns the peerings, sorted by name.
+func (p *Peerings) List() []directory.Peering {
+	return slices.SortedFunc(maps.Values(p.byDomain), func(a, b directory.Peering) int {
+		return strings.Compare(a.Domain.Name(), b.Domain.Name())
+	})
+}
+
+// Active returns the domains with an active peering, with or without the mesh stream.
+func (p *Peerings) Active() (peers []spiffeid.TrustDomain) {
+	for domain, peering := range p.byDomain {
+		if peering.State == directory.PeeringActive {
+			peers = append(peers, domain)
+		}
+	}
+
+	return peers
+}
+
+// Check refuses a peering with an impossible domain, or over a bound.
+func (p *Peerings) Check(c *Peer) error {
+	_, known := p.byDomain[c.Domain]
+
+	switch own := p.history.domain; {
+	case c.Domain == own || c.Domain.IsZero() || c.Domain.Name() == directory.Mesh.String():
+		return directory.Refuse(directory.BadRequest, "%q cannot be a peer of %s", c.Domain.Name(), own.Name())
+	case !known && len(p.byDomain) >= maxPeerings:
+		return directory.Refuse(directory.BadRequest, "there are %d peerings already", maxPeerings)
+	case len(c.Bundle) > maxBundle || len(c.Addresses) > maxAddresses || len(c.Gossip) > maxAddresses:
+		return directory.Refuse(directory.TooLarge,
+			"a peering has a bundle of at most %d bytes and at most %d addresses", maxBundle, maxAddresses)
+	}
+
+	return nil
+}
+
+// CheckBundle refuses a bundle that is too large.
+func CheckBundle(bundle []byte) error {
+	if len(bundle) > maxBundle {
+		return directory.Refuse(directory.TooLarge,
+			"a peer's bundle has at most %d bytes, and this one has %d", maxBundle, len(bundle))
+	}
+
+	return nil
+}
+
+// set replaces the peering with a domain. The grants' basis moves, so that no grant that
+// was decided before is accepted after.
+func (p *Peerings) set(c *Peer) {
+	next := directory.Peering(*c)
+	if old, known := p.byDomain[next.Domain]; known && old.Equal(next) {
+		return
+	}
+
+	p.byDomain[next.Domain] = next
+	p.policy.basis = p.history.next()
+	p.keys.issueMesh()
+}
+
+// amend replaces a peering, unless another change came first.
+func (p *Peerings) amend(c *Amend) error {
+	now, known := p.byDomain[c.Peer.Domain]
+	if !known {
+		now.Domain = c.Peer.Domain
+	}
+
+	if !now.Equal(directory.Peering(c.Was)) {
+		return directory.Refuse(directory.Conflict,
+			"the peering with %s was changed by another meanwhile; nothing was changed by you", c.Peer.Domain.Name())
+	}
+
+	p.set(&c.Peer)
+
+	return nil
+}
+
+// rebundle replaces a peer's bundle, if the peering still has the one that the new one
+// was compared with. Who speaks for the peer does not change what is exported to it, so
+// no grant is decided anew.
+func (p *Peerings) rebundle(c *Rebundle) {
+	peering, known := p.byDomain[c.Domain]
+	live := peering.State == directory.PeeringActive || peering.State == directory.PeeringFrozen
+	if !known || !live || directory.HashOf(peering.Bundle) != c.Held || bytes.Equal(peering.Bundle, c.Bundle) {
+		return
+	}
+
+	peering.Bundle = c.Bundle
+	p.byDomain[c.Domain] = peering
+	p.history.next()
+}
+
+// redeem accepts an invitation once: the first to show its secret is the peer. A
+// repetition by the same peer is no second use.
+func (p *Peerings) redeem(c *Redeem) error {
+	peering, known := p.byDomain[c.Peer.Domain]
+
+	// What the peer may not choose stays as this domain has it.
+	next := c.Peer
+	next.Secret, next.Until, next.Mesh = c.Secret, peering.Until, peering.Mesh
+	next.Export, next.Import = peering.Export, peering.Import
+
+	switch {
+	case !known || peering.Secret != c.Secret || c.Secret.IsZero():
+	case peering.State == directory.PeeringPending && p.history.now/1000 < peering.Until:
+		p.set(&next)
+
+		return nil
+	case peering.State == directory.PeeringActive && bytes.Equal(peering.Bundle, next.Bundle):
+		return nil
+	}
+
+	return directory.Refuse(directory.Forbidden,
+		"the invitation is not one of this domain's for %s, or it was used, or it has ended", c.Peer.Domain.Name())
+}
+
+// mesh returns the domains that get the mesh stream, sorted by name.
+func (p *Peerings) mesh() []spiffeid.TrustDomain {
+	var list []spiffeid.TrustDomain
+	for domain, peering := range p.byDomain {
+		if peering.State == directory.PeeringActive && peering.Mesh {
+			list = append(list, domain)
+		}
+	}
+	slices.SortFunc(list, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
+
+	return list
+}

@@ -1,0 +1,255 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A usage is a number of registrations, and the bytes of their documents as they were
+// written: neither compressed nor with what is kept beside them.
+type usage struct{ records, bytes int64 }
+
+func (u usage) plus(o usage) usage  { return usage{u.records + o.records, u.bytes + o.bytes} }
+func (u usage) minus(o usage) usage { return usage{u.records - o.records, u.bytes - o.bytes} }
+
+// usage is what one registration takes.
+func (r *Registration) usage() usage {
+	if r == nil {
+		return usage{}
+	}
+	return usage{1, int64(r.entry.Document.Size())}
+}
+
+// A quota bounds a usage; 0 is no bound.
+type quota struct{ records, bytes uint64 }
+
+// quotaOf is an identity's quota.
+func (r *Rules) quotaOf(owner directory.Identity) quota {
+	return quota{
+		records: mostOf(r.Owners, owner, uint64(r.PerOwner)),
+		bytes:   mostOf(r.OwnersBytes, owner, r.BytesPerOwner),
+	}
+}
+
+func mostOf(rules []OwnerRule, owner directory.Identity, others uint64) uint64 {
+	i := slices.IndexFunc(rules, func(o OwnerRule) bool { return o.Who.Matches(owner) })
+	if i >= 0 {
+		return rules[i].Most
+	}
+	return others
+}
+
+// A holding is what an identity owns. All its registrations share its text.
+type holding struct {
+	owner directory.Identity
+	usage
+}
+
+// holdings count what the registrations take, by their owners and together.
+type holdings struct {
+	byOwner map[directory.Identity]holding
+	total   usage
+	// shares counts the owners by how much of their quotas they use, in steps, so that
+	// the largest share is known without a look at each of a million owners.
+	shares [shareSteps + 1]int
+}
+
+// shareSteps is how exactly the largest share is known.
+const shareSteps = 64
+
+func newHoldings() holdings { return holdings{byOwner: map[directory.Identity]holding{}} }
+
+// count adds to what an owner holds.
+func (o *Ownership) count(owner directory.Identity, added usage) {
+	if added == (usage{}) {
+		return
+	}
+
+	own := &o.holdings
+	own.total = own.total.plus(added)
+
+	held, known := own.byOwner[owner]
+	limit := o.rules.quotaOf(owner)
+	if known {
+		own.shares[limit.share(held.usage)]--
+	} else {
+		held.owner = owner
+	}
+
+	held.usage = held.usage.plus(added)
+	if held.records == 0 {
+		delete(own.byOwner, owner)
+		return
+	}
+	own.shares[limit.share(held.usage)]++
+	own.byOwner[held.owner] = held
+}
+
+// share is how much of the quota is used, in shareSteps.
+func (q quota) share(used usage) int {
+	of := func(used int64, limit uint64) int {
+		if limit == 0 {
+			return 0
+		}
+		return int(min(float64(used)/float64(limit), 1) * shareSteps)
+	}
+	return max(of(used.records, q.records), of(used.bytes, q.bytes))
+}
+
+// recountShares counts the shares anew, by other rules.
+func (o *Ownership) recountShares() {
+	o.holdings.shares = [shareSteps + 1]int{}
+	for owner, held := range o.holdings.byOwner {
+		o.holdings.shares[o.rules.quotaOf(owner).share(held.usage)]++
+	}
+}
+
+// largestShare is how much of its quota that owner uses who uses most of it, from 0 to 1.
+func (h *holdings) largestShare() float64 {
+	for step := shareSteps; step > 0; step-- {
+		if h.shares[step] > 0 {
+			return float64(step) / shareSteps
+		}
+	}
+	return 0
+}
+
+// shared returns an identity in the memory of those registrations that it owns
+// already.
+func (o *Ownership) shared(owner directory.Identity) directory.Identity {
+	if held, ok := o.holdings.byOwner[owner]; ok {
+		return held.owner
+	}
+	return owner
+}
+
+// A demand is what a change of one registration asks of the quotas.
+type Demand struct {
+	owner directory.Identity
+	asks  directory.Identity // who asks is told how much there is of what is its own alone
+	// ends is what the change ends first: a registration past its deadline that the sweep
+	// has not come to.
+	ends *Registration
+	// forOwner and forDomain are what it adds to what the owner and the domain have.
+	forOwner, forDomain usage
+	// unbound is a commissioning tool that registers for itself: what it owns has no quota.
+	unbound bool
+}
+
+// replaces is the demand of new contents for a registration of owner; old is nil for a
+// new one.
+func replaces(old *Registration, owner directory.Identity, size int) Demand {
+	added := usage{1, int64(size)}.minus(old.usage())
+	return Demand{owner: owner, asks: owner, forOwner: added, forDomain: added}
+}
+
+// demand is what c asks of the quotas. old is what it replaces, and ends what was under
+// the name before; nil for none.
+func (c *Register) demand(old, ends *Registration, owner directory.Identity) Demand {
+	d := replaces(old, owner, directory.LoadDocument(c.Kind, c.Document).Size())
+	d.asks, d.ends = c.Caller, ends
+	d.unbound = c.Commissioning && c.For.IsZero() && owner == c.Caller
+	return d
+}
+
+func (c *Update) Demand(old *Registration) Demand {
+	kind := old.entry.Document.Kind()
+	d := replaces(old, old.entry.Owner, directory.LoadDocument(kind, c.Document).Size())
+	d.asks = c.Caller
+	d.unbound = c.Commissioning && old.entry.Owner == c.Caller
+	return d
+}
+
+func (c *Transfer) Demand(old *Registration) Demand {
+	return Demand{owner: c.Granted.Owner, asks: c.Caller, forOwner: old.usage()}
+}
+
+// affords refuses what a quota has no room for. What adds nothing to a quota's count is
+// never refused for it, though there may be more already, by a quota that was higher
+// before or in a backup.
+func (o *Ownership) Affords(d Demand) error {
+	owned, all := o.holdings.byOwner[d.owner].usage, o.holdings.total
+	if d.ends != nil {
+		all = all.minus(d.ends.usage())
+		if d.ends.entry.Owner == d.owner {
+			owned = owned.minus(d.ends.usage())
+		}
+	}
+
+	if !d.unbound {
+		if err := o.ownerAffords(d, owned); err != nil {
+			return err
+		}
+	}
+
+	limit := quota{o.rules.Registrations, o.rules.Bytes}
+	if !hasRoom(limit.records, all.records, d.forDomain.records) {
+		return directory.Refuse(directory.QuotaExceeded,
+			"limits.registrations_per_domain: the directory holds %d registrations and allows %d; its operator may allow more",
+			all.records, limit.records)
+	}
+	if !hasRoom(limit.bytes, all.bytes, d.forDomain.bytes) {
+		return directory.Refuse(directory.QuotaExceeded,
+			"limits.bytes_per_domain: the directory holds %d bytes of documents and allows %d, and this would add %d; its operator may allow more",
+			all.bytes, limit.bytes, d.forDomain.bytes)
+	}
+	return nil
+}
+
+// ownerAffords is affords of the owner's quotas. How much an owner has is nobody else's
+// to know: part of it may be hidden from who asks.
+func (o *Ownership) ownerAffords(d Demand, owned usage) error {
+	limit := o.rules.quotaOf(d.owner)
+	if !hasRoom(limit.records, owned.records, d.forOwner.records) {
+		if d.asks != d.owner {
+			return directory.Refuse(directory.QuotaExceeded,
+				"limits.registrations_per_owner: %s has no room for another registration; this directory allows %d",
+				d.owner, limit.records)
+		}
+		return directory.Refuse(directory.QuotaExceeded,
+			"limits.registrations_per_owner: %s owns %d registrations; this directory allows %d: remove one, or let one expire",
+			d.owner, owned.records, limit.records)
+	}
+	if !hasRoom(limit.bytes, owned.bytes, d.forOwner.bytes) {
+		if d.asks != d.owner {
+			return directory.Refuse(directory.QuotaExceeded,
+				"limits.bytes_per_owner: %s has no room for %d more bytes of documents; this directory allows %d",
+				d.owner, d.forOwner.bytes, limit.bytes)
+		}
+		return directory.Refuse(directory.QuotaExceeded,
+			"limits.bytes_per_owner: %s has %d bytes of documents and this would add %d; this directory allows %d: "+
+				"remove a registration, or make documents smaller",
+			d.owner, owned.bytes, d.forOwner.bytes, limit.bytes)
+	}
+	return nil
+}
+
+// hasRoom reports whether something may be added to what is used of a limit, of which 0
+// is none.
+func hasRoom(limit uint64, used, added int64) bool {
+	return limit == 0 || added <= 0 || uint64(used+added) <= limit
+}
+
+// Quotas are what the domain's registrations take, and how much they may: 0 is any
+// amount.
+type Quotas struct {
+	Registrations, RegistrationsLimit uint64
+	Bytes, BytesLimit                 uint64
+	Owners                            int
+	LargestShare                      float64 // of its quota, by who uses most of it; to a 64th
+}
+
+// Quotas returns how much of its quotas the domain uses.
+func (o *Ownership) Quotas() Quotas {
+	held, rules := &o.holdings, &o.rules
+
+	return Quotas{
+		Registrations:      uint64(held.total.records),
+		RegistrationsLimit: rules.Registrations,
+		Bytes:              uint64(held.total.bytes),
+		BytesLimit:         rules.Bytes,
+		Owners:             len(held.byOwner),
+		LargestShare:       held.largestShare(),
+	}
+}

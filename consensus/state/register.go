@@ -1,0 +1,288 @@
+package state
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+// ended reports whether reg is past its deadline by committed time, swept or not
+// (rule T3).
+func (r *Registrations) ended(reg *Registration) bool {
+	return reg.entry.ExpiresAt/1000 <= r.history.now/1000
+}
+
+// register is FCFR (jimenez 7.1): the name is the first one's until it is removed
+// or expires, and as long after as the rules hold it; the same owner replaces, and
+// keeps rid and registered_at.
+func (r *Registrations) register(c *Register) (directory.Outcome, error) {
+	old := r.regs.named(c.Agent)
+	var gone *Registration
+	if old != nil && r.ended(old) {
+		old, gone = nil, old
+	}
+	owner := c.Owner()
+	if old != nil && old.entry.Owner != owner {
+		if !c.Commissioning || !c.For.IsZero() {
+			return directory.Outcome{}, directory.Refuse(directory.NameTaken, "Agent name '%s' already registered.", c.Agent)
+		}
+		owner = old.entry.Owner
+	}
+	if err := r.Permits(c, old, gone, owner); err != nil {
+		return directory.Outcome{}, err
+	}
+	if owner != c.Granted.Owner || r.policy.basis != c.Granted.Policy || c.Format != r.members.statementFormat() {
+		return directory.Outcome{}, ErrMoved
+	}
+	lifetime, err := CapLifetime(c.Lifetime, c.Until, r.history.now)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	if gone != nil {
+		if err := r.expire(gone, c.Format); err != nil {
+			return directory.Outcome{}, err
+		}
+	}
+	e := directory.Entry{Origin: r.history.domain, RID: c.RID, Agent: c.Agent, Owner: owner, RegisteredAt: r.history.now}
+	if old != nil {
+		e = old.entry
+	} else {
+		delete(r.owners.holds.names, c.Agent)
+	}
+	e.Visibility = c.Visibility
+	return r.put(old, &e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.List(), c.Until, c.Made, 0, c.Provenance()})
+}
+
+// permits says why c may not register for owner in the place of old, or, where that is
+// nil, of gone, which has ended.
+func (r *Registrations) Permits(c *Register, old, gone *Registration, owner directory.Identity) error {
+	if old == nil {
+		if err := r.owners.vacant(c, owner, gone); err != nil {
+			return err
+		}
+	}
+	if err := c.matches(old); err != nil {
+		return err
+	}
+	return r.owners.Affords(c.demand(old, gone, owner))
+}
+
+// owner is whose a registration is to be, where nobody has the name.
+func (c *Register) Owner() directory.Identity {
+	if c.For.IsZero() {
+		return c.Caller
+	}
+	return c.For
+}
+
+// update replaces the document that the caller meant, and renews the lifetime
+// (AD-056): one change.
+func (r *Registrations) update(c *Update) (directory.Outcome, error) {
+	old, err := r.Owned(c.RID, c.Caller, c.Commissioning, c.IfMatch)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	if old.entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy || c.Format != r.members.statementFormat() {
+		return directory.Outcome{}, ErrMoved
+	}
+	e, lifetime := old.entry, c.Lifetime
+	if lifetime == 0 {
+		lifetime = e.Lifetime
+	}
+	if lifetime, err = CapLifetime(lifetime, c.Until, r.history.now); err != nil {
+		return directory.Outcome{}, err
+	}
+	if err := r.owners.Affords(c.Demand(old)); err != nil {
+		return directory.Outcome{}, err
+	}
+	return r.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.List(), c.Until, c.Made, 0, c.Provenance(old)})
+}
+
+// contents is what a statement's change brings.
+type contents struct {
+	format   int
+	kind     directory.Kind
+	document []byte
+	salt     directory.Salt
+	lifetime uint32
+	grants   []directory.Grant
+	until    int64
+	made     *Made // nil where the leader made nothing
+	deadline int64 // Unix milliseconds; 0 where the lifetime counts from the commit
+
+	provenance directory.Provenance
+}
+
+// put writes a statement: new contents for e, in the place of old if there is
+// one.
+func (r *Registrations) put(old *Registration, e *directory.Entry, c contents) (directory.Outcome, error) {
+	revision := r.history.revision + 1
+	e.Owner, e.Document = r.owners.shared(e.Owner), directory.LoadDocument(c.kind, c.document)
+	e.Packed = c.made.projection(e.Agent, e.Document)
+	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, r.history.now, cmp.Or(c.deadline, directory.Deadline(r.history.now, c.lifetime)*1000)
+	e.Revision, e.Statement, e.Unconfirmed = revision, revision, false
+	if e.Created == 0 {
+		e.Created = revision
+	}
+	reg := &Registration{
+		entry: *e, grants: c.grants, format: c.format, epoch: r.history.epoch,
+		issued: r.history.now / 1000, leaf: r.history.ledger.size, salt: c.salt, until: c.until,
+		others: r.owners.named(c.provenance),
+	}
+	if old != nil {
+		reg.prev, reg.look = old.h, old.look
+	}
+	change := reg.change(r.history.domain)
+	made := c.made
+	if !made.fits(c.grants) {
+		made = makeOf(change, c.grants)
+	}
+	payload, err := directory.StatementOf(c.format, change, directory.Digests{Reg: made.Reg, Doc: made.Doc})
+	if err != nil {
+		return directory.Outcome{}, errors.Join(errUnknownFormat, err)
+	}
+	reg.h = directory.HashOf(payload)
+	r.history.next()
+	r.history.ledger.append(leafStatement, payload)
+	reg.entry.Rest()
+	r.replace(old, reg)
+	r.streams.publish(reg, made, revision, true)
+	r.schedule(reg)
+	return directory.Outcome{RID: e.RID, Created: old == nil, Granted: e.Lifetime}, nil
+}
+
+// replace puts reg into the tables in the place of old.
+func (r *Registrations) replace(old, reg *Registration) {
+	if old != nil && old.entry.Owner == reg.entry.Owner {
+		r.owners.count(reg.entry.Owner, reg.usage().minus(old.usage()))
+	} else {
+		r.owners.count(reg.entry.Owner, reg.usage())
+		if old != nil {
+			r.owners.count(old.entry.Owner, usage{}.minus(old.usage()))
+		}
+	}
+	r.regs.put(reg)
+	r.edits = append(r.edits, index.Edit{RID: reg.entry.RID, Entry: &reg.entry})
+}
+
+// refresh sets a new deadline, which counts from the commit (T1, AD-020). A
+// lower one is announced at once (X1), a later one by the sweep (X2).
+func (r *Registrations) refresh(c *Refresh) (directory.Outcome, error) {
+	old, err := r.Owned(c.RID, c.Caller, c.Commissioning, c.IfMatch)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	if old.entry.Unconfirmed {
+		return directory.Outcome{}, ErrMoved // it takes a statement of this epoch
+	}
+	reg := *old
+	e := &reg.entry
+	if c.Lifetime != 0 {
+		e.Lifetime = c.Lifetime
+	}
+	if e.Lifetime, err = CapLifetime(e.Lifetime, old.until, r.history.now); err != nil {
+		return directory.Outcome{}, err
+	}
+	e.ExpiresAt = directory.Deadline(r.history.now, e.Lifetime) * 1000
+	e.Revision = r.history.next()
+	r.replace(old, &reg)
+	r.streams.renew(&reg, e.Revision, func(x int64) bool { return x > e.ExpiresAt/1000 })
+	r.schedule(&reg)
+	return directory.Outcome{RID: c.RID, Granted: e.Lifetime}, nil
+}
+
+func (r *Registrations) remove(c *Remove) (directory.Outcome, error) {
+	reg, err := r.Owned(c.RID, c.Caller, c.Commissioning, c.IfMatch)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	if c.Format != r.members.statementFormat() {
+		return directory.Outcome{}, ErrMoved
+	}
+	if err = r.end(reg, c.Format, func(announced) bool { return true }); err != nil {
+		return directory.Outcome{}, err
+	}
+	r.owners.hold(reg, r.history.now/1000)
+	return directory.Outcome{RID: c.RID}, nil
+}
+
+// expire ends what is past its deadline. A stream is told where it once had a
+// later one (X3), and its former owner is remembered (AD-058).
+func (r *Registrations) expire(reg *Registration, format int) error {
+	deadline := reg.entry.ExpiresAt / 1000
+	err := r.end(reg, format, func(a announced) bool { return a.highest > deadline })
+	if err == nil {
+		r.owners.former.remember(former{reg.entry.RID, reg.entry.Owner, r.history.now / 1000})
+		r.owners.hold(reg, deadline)
+	}
+	return err
+}
+
+// end writes reg's end statement and takes it out of everything. It says end
+// where say wants it; elsewhere the deadline has said it.
+func (r *Registrations) end(reg *Registration, format int, say func(announced) bool) error {
+	e, revision := &reg.entry, r.history.revision+1
+	payload, err := directory.Statement(format, &directory.Change{
+		Issuer: r.history.domain, RID: e.RID, Op: directory.OpEnd, Epoch: r.history.epoch, Revision: revision, Prev: reg.h,
+		IssuedAt: r.history.now / 1000, Since: e.RegisteredAt / 1000, Leaf: r.history.ledger.size,
+	}, nil)
+	if err != nil {
+		return errors.Join(errUnknownFormat, err)
+	}
+	r.history.next()
+	r.history.ledger.append(leafStatement, payload)
+	for _, aud := range r.streams.audiences(e.RID) {
+		if a, _ := r.streams.byAudience[aud].live(e.RID); say(a) {
+			d := directory.Digest{RID: e.RID, Revision: revision, Op: directory.OpEnd, H: directory.HashOf(payload)}
+			r.streams.announce(aud, d, true)
+		} else {
+			r.streams.byAudience[aud].entries.remove(e.RID)
+		}
+	}
+	r.regs.remove(e.RID)
+	r.owners.count(e.Owner, usage{}.minus(reg.usage()))
+	r.edits = append(r.edits, index.Edit{RID: e.RID})
+	return nil
+}
+
+// owned returns the living registration if the caller may change it now.
+func (r *Registrations) Owned(rid directory.RID, caller directory.Identity, commissioning bool, ifMatch []uint64) (*Registration, error) {
+	reg := r.regs.get(rid)
+	if reg == nil || r.ended(reg) {
+		return nil, r.missing(rid, caller, commissioning)
+	}
+	if reg.entry.Owner != caller && !commissioning {
+		return nil, directory.Refuse(directory.Forbidden, "registration %s belongs to another identity", rid)
+	}
+	return reg, matches(ifMatch, reg)
+}
+
+// missing says what became of a registration to whoever may know (AD-022,
+// AD-058).
+func (r *Registrations) missing(rid directory.RID, caller directory.Identity, commissioning bool) error {
+	owner, known := r.owners.former.owner(rid, r.history.now/1000)
+	if reg := r.regs.get(rid); reg != nil {
+		owner, known = reg.entry.Owner, true
+	}
+	if known && (commissioning || owner == caller) {
+		return directory.Refuse(directory.RegistrationExpired, "registration %s has expired; register the agent again", rid)
+	}
+	return directory.Refuse(directory.NotFound, "there is no registration %s here", rid)
+}
+
+// matches is If-Match: nil demands nothing, otherwise the current revision is
+// among them.
+func matches(revisions []uint64, reg *Registration) error {
+	switch {
+	case revisions == nil:
+		return nil
+	case reg == nil:
+		return directory.Refuse(directory.PreconditionFailed, "If-Match was given, and nothing is registered under this name")
+	case !slices.Contains(revisions, reg.entry.Revision):
+		return directory.Refuse(directory.PreconditionFailed, "registration %s is at revision %d; read it again and repeat the change on that", reg.entry.RID, reg.entry.Revision)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
+// holds, members, admissions, spent proofs, claims, registrations and streams whose numbers
+// it gives, in an order that depends on the state alone, so equal states have equal
+// snapshots. Master salts are
+// inside.
+type Snapshot struct {
+	header   Header
+	peerings []directory.Peering
+	keys     []directory.SigningKey
+	rotated  []rotatedKey
+	former   []former
+	holds    []hold
+	members  []Member
+	admitted []Admission
+	spent    []Spend
+	claims   []*claimed
+	regs     listed[*Registration]
+	streams  []streamSnapshot
+}
+
+type Header struct {
+	Version  uint        `cbor:"1,keyasint"`
+	Domain   string      `cbor:"2,keyasint"`
+	Epoch    uint64      `cbor:"3,keyasint"`
+	Revision uint64      `cbor:"4,keyasint"`
+	Now      int64       `cbor:"5,keyasint"`
+	Policy   uint64      `cbor:"6,keyasint"`
+	Size     uint64      `cbor:"7,keyasint"`
+	Edges    []tlog.Hash `cbor:"8,keyasint"`
+	Issued   []byte      `cbor:"9,keyasint"` // the key document's payload
+	Peerings int         `cbor:"10,keyasint"`
+	Keys     int         `cbor:"11,keyasint"`
+	Formers  int         `cbor:"12,keyasint"`
+	Regs     int         `cbor:"13,keyasint"`
+	Streams  int         `cbor:"14,keyasint"`
+	Rules    *Rules      `cbor:"15,keyasint,omitempty"` // null where there are none
+	Holds    int         `cbor:"16,keyasint,omitempty"`
+	Members  int         `cbor:"17,keyasint,omitempty"`
+	Admitted int         `cbor:"18,keyasint,omitempty"`
+	Sealed   string      `cbor:"19,keyasint,omitempty"`
+	Spent    int         `cbor:"20,keyasint,omitempty"`
+	Text     *policyText `cbor:"21,keyasint,omitempty"` // null where none was made
+	Claims   int         `cbor:"22,keyasint,omitempty"`
+	Verdict  *Verdict    `cbor:"23,keyasint,omitempty"`
+	Restored uint64      `cbor:"24,keyasint,omitempty"` // of what is sealed: the backup's revision
+	Written  Numbers     `cbor:"25,keyasint"`
+
+	headerNext
+}
+
+type regSnapshot struct {
+	RID          directory.RID        `cbor:"1,keyasint"`
+	Agent        string               `cbor:"2,keyasint"`
+	Owner        directory.Identity   `cbor:"3,keyasint"`
+	Kind         directory.Kind       `cbor:"4,keyasint"`
+	Document     []byte               `cbor:"5,keyasint"` // as it rests
+	Visibility   directory.Visibility `cbor:"6,keyasint"`
+	Lifetime     uint32               `cbor:"7,keyasint"`
+	RegisteredAt int64                `cbor:"8,keyasint"`
+	UpdatedAt    int64                `cbor:"9,keyasint"`
+	ExpiresAt    int64                `cbor:"10,keyasint"`
+	Created      uint64               `cbor:"11,keyasint"`
+	Revision     uint64               `cbor:"12,keyasint"`
+	Statement    uint64               `cbor:"13,keyasint"`
+	Grants       []grant              `cbor:"14,keyasint"`
+	H            directory.Hash       `cbor:"15,keyasint"`
+	Format       int                  `cbor:"16,keyasint"`
+	Epoch        uint64               `cbor:"17,keyasint"`
+	Prev         directory.Hash       `cbor:"18,keyasint"`
+	Issued       int64                `cbor:"19,keyasint"`
+	Leaf         uint64               `cbor:"20,keyasint"`
+	Salt         directory.Salt       `cbor:"21,keyasint"`
+	Until        int64                `cbor:"22,keyasint,omitempty"`
+	Packed       Packed               `cbor:"23,keyasint"`
+	Others       *provenance          `cbor:"24,keyasint,omitempty"` // null for nobody
+}
+
+type streamHeader struct {
+	Audience directory.Audience `cbor:"1,keyasint"`
+	Tip      uint64             `cbor:"2,keyasint"`
+	Entries  int                `cbor:"3,keyasint"`
+}
+
+type streamSnapshot struct {
+	streamHeader
+	entries listed[announced]
+}
+
+type announcedSnapshot struct {
+	RID      directory.RID  `cbor:"1,keyasint"`
+	Revision uint64         `cbor:"2,keyasint"`
+	Op       directory.Op   `cbor:"3,keyasint"`
+	H        directory.Hash `cbor:"4,keyasint"`
+	M        directory.Hash `cbor:"5,keyasint"`
+	Deadline int64          `cbor:"6,keyasint"`
+	Lifetime uint32         `cbor:"7,keyasint"`
+	Highest  int64          `cbor:"8,keyasint"`
+}
+
+// snapshot takes the state as it is: what is never modified, and of what there may be
+// 10^6 a list that is copied only where it changes. Nobody else may read s meanwhile.
+func (s *State) Snapshot() *Snapshot {
+	sn := &Snapshot{
+		header: Header{
+			Version: s.members.written.Snapshot, Domain: s.history.domain.Name(), Epoch: s.history.epoch, Revision: s.history.revision, Now: s.history.now,
+			Policy: s.policy.basis, Verdict: s.policy.verdict, Size: s.history.ledger.size, Edges: slices.Clone(s.history.ledger.edges),
+			Written: s.members.written,
+		},
+		peerings: slices.Collect(maps.Values(s.peers.byDomain)),
+		keys:     slices.Collect(maps.Values(s.keys.byNode)),
+		rotated:  s.keys.rotated,
+		former:   slices.Clip(s.owners.former.queue), // it grows behind that, and what is in it stays as it is
+		holds:    s.owners.holds.all(),
+		members:  s.members.List(),
+		admitted: s.members.Admissions(),
+		spent:    s.spent.queue.Items(),
+		claims:   slices.Collect(maps.Values(s.claims.known)),
+		regs:     s.registrations.regs.share(),
+	}
+	if !s.owners.rules.Equal(&Rules{}) {
+		rules := s.owners.rules
+		sn.header.Rules = &rules
+	}
+	if s.policy.current.Revision != 0 {
+		current := s.policy.current
+		sn.header.Text = &current
+	}
+	if s.keys.issued != nil {
+		sn.header.Issued = s.keys.issued.Payload()
+	}
+	for aud, st := range s.streams.byAudience {
+		sn.streams = append(sn.streams, streamSnapshot{streamHeader{aud, st.tip, st.entries.len()}, st.entries.share()})
+	}
+	h := &sn.header
+	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys)+len(sn.rotated), len(sn.former), sn.regs.n, len(sn.streams)
+	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.history.sealed
+	h.Restored = s.history.restored
+	h.Spent, h.Claims = len(sn.spent), len(sn.claims)
+	if h.Version > FirstVersion {
+		h.headerNext = nextHeader()
+	}
+	return sn
+}
+
+// write sorts what maps have shuffled and writes it, one item at a time.
+func (sn *Snapshot) Write(w io.Writer) error {
+	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int { return cmp.Compare(a.Domain.Name(), b.Domain.Name()) })
+	slices.SortFunc(sn.keys, func(a, b directory.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
+	slices.SortFunc(sn.spent, Spend.Compare)
+	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int { return cmp.Compare(a.Audience.String(), b.Audience.String()) })
+	enc := NewEncoder(w)
+	err := enc.Encode(sn.header)
+	put := func(item any) {
+		if err == nil {
+			err = enc.Encode(item)
+		}
+	}
+	for _, p := range sn.peerings {
+		put(Peer(p))
+	}
+	for _, k := range sn.keys {
+		put(keySnapshot{k.Node, k.Public, k.Attestations, 0})
+	}
+	for _, k := range sn.rotated {
+		put(keySnapshot{k.Node, k.Public, k.Attestations, k.until})
+	}
+	for _, f := range sn.former {
+		put(f)
+	}
+	for _, h := range sn.holds {
+		put(h)
+	}
+	for _, m := range sn.members {
+		put(m)
+	}
+	for _, a := range sn.admitted {
+		put(a)
+	}
+	for _, p := range sn.spent {
+		put(p)
+	}
+	for _, c := range sn.claims {
+		put(c)
+	}
+	for _, r := range sn.regs.sorted(func(a, b **Registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {
+		put((*r).freeze())
+	}
+	for _, st := range sn.streams {
+		put(st.streamHeader)
+		for _, a := range st.entries.sorted(func(a, b *announced) int { return cmp.Compare(a.revision, b.revision) }) {
+			put(announcedSnapshot{a.rid, a.revision, ops[a.op], a.h, a.m, a.deadline, a.lifetime, a.highest})
+		}
+	}
+	return err
+}
+
+func (r *Registration) freeze() regSnapshot {
+	e := &r.entry
+	return regSnapshot{
+		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Resting(), e.Visibility, e.Lifetime,
+		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt, e.Created, e.Revision, e.Statement,
+		GrantsOf(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
+		Packed{directory.PackedVersion, e.Packed.Code()}, (*provenance)(r.others),
+	}
+}
+
+// document returns w's document and its projection, made anew where another release
+// made the one that is there.
+func (w *regSnapshot) document() (directory.Document, directory.Packed, error) {
+	if w.Packed.Version == directory.PackedVersion {
+		doc := directory.LoadDocument(w.Kind, w.Document)
+		_, err := directory.Unpack(doc, w.Packed.Code) // which would find damage to either
+		return doc, directory.LoadPacked(w.Packed.Code), err
+	}
+	doc, err := directory.LoadResting(w.Kind, w.Document)
+	if err != nil {
+		return doc, directory.Packed{}, err
+	}
+	return doc, project(w.Agent, doc), nil
+}
+
+func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*Registration, error) {
+	doc, packed, err := w.document()
+	if err != nil {
+		return nil, fmt.Errorf("registration %s: %w", w.RID, err)
+	}
+	e := directory.Entry{
+		Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Packed: packed,
+		Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
+		ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
+	}
+	e.Rest()
+	return &Registration{
+		entry: e, grants: Granted{Grants: w.Grants}.List(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
+		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until,
+		others: (*directory.Provenance)(w.Others),
+	}, nil
+}

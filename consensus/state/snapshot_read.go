@@ -1,0 +1,279 @@
+package state
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+// maxReserved bounds for how many items room is made before any was read.
+const maxReserved = 4 << 20
+
+// Parallel lets Read share its work among processors. The zero value does all of it in
+// the caller's goroutine.
+type Parallel struct {
+	Run   func(task func()) // runs a task beside the caller
+	Ahead int               // how many tasks may be under way at a time
+}
+
+// start runs a task, and returns a channel that is closed once it is done.
+func (p Parallel) start(task func()) <-chan struct{} {
+	done := make(chan struct{})
+	run := p.Run
+	if run == nil {
+		run = func(task func()) { task() }
+	}
+	run(func() {
+		defer close(done)
+		task()
+	})
+
+	return done
+}
+
+// Read reads a snapshot into a new state. The index, if there is one, is left alone until
+// FillIndex. The header is returned with an error too, as far as it was read.
+func Read(
+	r io.Reader, domain spiffeid.TrustDomain, index *index.Index, parallel Parallel,
+) (s *State, h Header, err error) {
+	dec := NewDecoder(bufio.NewReaderSize(r, 1<<16))
+	if err := dec.Decode(&h); err != nil {
+		return nil, h, err
+	}
+
+	switch {
+	case !readsSnapshot(h.Version):
+		return nil, h, NewerSnapshot(h.Version, NewestSnapshotVersion)
+	case h.Domain != domain.Name():
+		return nil, h, fmt.Errorf("it is of %s; this is a member of %s", h.Domain, domain.Name())
+	}
+
+	s = New(domain, index)
+	if err := s.readHeader(&h); err != nil {
+		return nil, h, err
+	}
+	if err := s.readItems(dec, &h, parallel); err != nil {
+		return s, h, err
+	}
+
+	// The index is built beside the streams, which it does not need.
+	built := make(<-chan struct{})
+	if index != nil {
+		built = parallel.start(s.registrations.buildIndex)
+		defer func() { <-built }()
+	}
+	for range h.Streams {
+		if err := s.streams.read(dec, parallel); err != nil {
+			return s, h, err
+		}
+	}
+
+	for reg := range s.registrations.regs.each() {
+		s.registrations.schedule(reg)
+	}
+
+	return s, h, nil
+}
+
+// readHeader takes over what a snapshot's header has.
+func (s *State) readHeader(h *Header) (err error) {
+	s.history.epoch = h.Epoch
+	s.history.revision = h.Revision
+	s.history.now = h.Now
+	s.history.ledger = frontier{h.Size, h.Edges}
+	s.history.sealed = h.Sealed
+	s.history.restored = h.Restored
+	s.policy.basis = h.Policy
+	s.policy.verdict = h.Verdict
+	s.members.written = h.Written
+
+	if h.Rules != nil {
+		s.owners.rules = *h.Rules
+	}
+	if h.Text != nil {
+		s.policy.current = *h.Text
+	}
+	if h.Issued != nil {
+		if s.keys.issued, err = directory.ParseKeyDocument(h.Issued); err != nil {
+			return err
+		}
+		s.keys.revoked = s.keys.issued.Revoked
+	}
+
+	return nil
+}
+
+// readItems reads all items before the streams.
+func (s *State) readItems(dec *cbor.Decoder, h *Header, parallel Parallel) error {
+	thaw := func(item *regSnapshot) (*Registration, error) { return item.thaw(s.history.domain) }
+	s.registrations.regs.reserve(min(h.Regs, maxReserved))
+
+	return errors.Join(
+		decodeEach(dec, h.Peerings, func(p Peer) { s.peers.byDomain[p.Domain] = directory.Peering(p) }),
+		decodeEach(dec, h.Keys, func(k keySnapshot) {
+			if k.Until != 0 {
+				s.keys.rotated = append(s.keys.rotated, rotatedKey{k.key(), k.Until})
+			} else {
+				s.keys.byNode[k.Node] = k.key()
+			}
+		}),
+		decodeEach(dec, h.Formers, s.owners.former.add),
+		decodeEach(dec, h.Holds, s.owners.holds.restore),
+		decodeEach(dec, h.Members, func(m Member) { s.members.byID[m.ID] = m }),
+		decodeEach(dec, h.Admitted, func(a Admission) { s.members.admitted[a.ID] = a.Until }),
+		decodeEach(dec, h.Spent, func(p Spend) { s.spent.add(p) }),
+		decodeEach(dec, h.Claims, func(c claimed) { s.claims.add(&c) }),
+		decodeMany(dec, h.Regs, parallel, thaw, func(reg *Registration) {
+			reg.entry.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
+			reg.entry.Owner = s.owners.shared(reg.entry.Owner)
+			reg.others = s.owners.named(reg.provenance())
+			s.owners.count(reg.entry.Owner, reg.usage())
+			s.registrations.regs.put(reg)
+		}),
+	)
+}
+
+type decoder interface{ Decode(v any) error }
+
+func decodeEach[T any](dec decoder, n int, each func(T)) error {
+	for range n {
+		var v T
+		if err := dec.Decode(&v); err != nil {
+			return err
+		}
+		each(v)
+	}
+
+	return nil
+}
+
+// A part is a run of items that one task decodes.
+type part[U any] struct {
+	raws   []cbor.RawMessage
+	thawed []U
+	err    error
+	done   <-chan struct{}
+}
+
+// partLength is how many items a part has.
+const partLength = 256
+
+// decodeMany is decodeEach of up to 10^6 items: the caller's goroutine reads, tasks
+// decode and thaw, and each gets the items in order, one at a time.
+func decodeMany[T, U any](
+	dec decoder, n int, parallel Parallel, thaw func(*T) (U, error), each func(U),
+) error {
+	var underWay []*part[U]
+	finish := func() error {
+		p := underWay[0]
+		underWay = underWay[1:]
+		<-p.done
+		if p.err != nil {
+			return p.err
+		}
+		for _, v := range p.thawed {
+			each(v)
+		}
+
+		return nil
+	}
+
+	// Tasks that are under way end before their items are let go of.
+	defer func() {
+		for _, p := range underWay {
+			<-p.done
+		}
+	}()
+
+	for n > 0 {
+		p := &part[U]{raws: make([]cbor.RawMessage, min(n, partLength))}
+		n -= len(p.raws)
+		for i := range p.raws {
+			if err := dec.Decode(&p.raws[i]); err != nil {
+				return err
+			}
+		}
+
+		p.done = parallel.start(func() { decodePart(p, thaw) })
+		underWay = append(underWay, p)
+		if len(underWay) > parallel.Ahead {
+			if err := finish(); err != nil {
+				return err
+			}
+		}
+	}
+
+	for len(underWay) > 0 {
+		if err := finish(); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+func decodePart[T, U any](p *part[U], thaw func(*T) (U, error)) {
+	p.thawed = make([]U, len(p.raws))
+	for i, raw := range p.raws {
+		var v T
+		if p.err = Unmarshal(raw, &v); p.err == nil {
+			p.thawed[i], p.err = thaw(&v)
+		}
+		if p.err != nil {
+			return
+		}
+	}
+}
+
+// read reads one stream.
+func (t *Streams) read(dec *cbor.Decoder, parallel Parallel) error {
+	var h streamHeader
+	if err := dec.Decode(&h); err != nil {
+		return err
+	}
+
+	stream := newStream()
+	t.byAudience[h.Audience] = stream
+	stream.entries.reserve(min(h.Entries, maxReserved))
+	err := decodeMany(dec, h.Entries, parallel, (*announcedSnapshot).thaw, func(a announced) {
+		stream.entries.set(a)
+		stream.order.add(place{a.revision, a.rid}, func(place) bool { return false })
+		if d := a.digest(); !d.Live() {
+			t.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, d.RID, d.Revision})
+		}
+	})
+	stream.tip = h.Tip
+
+	return err
+}
+
+func (w *announcedSnapshot) thaw() (announced, error) {
+	d := directory.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}
+	a := announcedAs(d, w.Highest)
+	if a.op == 0 {
+		return a, fmt.Errorf("a digest of registration %s says %.20q, which this release does not know", w.RID, w.Op)
+	}
+	return a, nil
+}
+
+// buildIndex makes ready what the index is to hold: what s holds and nothing else.
+func (r *Registrations) buildIndex() {
+	es := make([]*directory.Entry, 0, r.regs.len())
+	for reg := range r.regs.each() {
+		es = append(es, &reg.entry)
+	}
+	r.load = r.index.Build(es)
+}
+
+// fillIndex makes the index hold what was read. It is called once.
+func (r *Registrations) FillIndex() {
+	r.load()
+	r.load = nil
+}

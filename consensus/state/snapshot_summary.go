@@ -1,0 +1,128 @@
+package state
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Summary describes a snapshot without its secrets.
+type Summary struct {
+	Domain        spiffeid.TrustDomain
+	Position      directory.Position
+	Now           time.Time // the domain's committed time
+	LedgerSize    uint64
+	LedgerRoot    directory.Hash
+	Registrations int
+	Held          int // names that are held for their former owners
+	Peers         []spiffeid.TrustDomain
+	Members       []spiffeid.ID
+	// Hash is over all registrations' contents and deadlines, and nothing else: a
+	// restored domain has the same hash until a registration changes.
+	Hash directory.Hash
+}
+
+// Inspect reads the items of a snapshot up to its streams and describes them, without any
+// directory.
+func Inspect(r io.Reader) (*Summary, error) {
+	var h Header
+	dec := NewDecoder(bufio.NewReaderSize(r, 1<<16))
+	if err := dec.Decode(&h); err != nil {
+		return nil, err
+	}
+	if !readsSnapshot(h.Version) {
+		return nil, NewerSnapshot(h.Version, NewestSnapshotVersion)
+	}
+
+	domain, err := spiffeid.TrustDomainFromString(h.Domain)
+	if err != nil {
+		return nil, fmt.Errorf("the domain is %q: %w", h.Domain, err)
+	}
+	if !h.whole() {
+		return nil, errors.New("the header contradicts itself")
+	}
+
+	info := &Summary{
+		Domain:     domain,
+		Position:   directory.Position{Epoch: h.Epoch, Revision: h.Revision},
+		Now:        time.UnixMilli(h.Now),
+		LedgerSize: h.Size,
+		LedgerRoot: (&frontier{h.Size, h.Edges}).root(),
+		Held:       h.Holds,
+	}
+	if err := info.readItems(dec, &h); err != nil {
+		return nil, err
+	}
+
+	return info, nil
+}
+
+// readItems counts and hashes the items.
+func (s *Summary) readItems(dec decoder, h *Header) error {
+	contents := sha256.New()
+	var damaged error
+
+	err := errors.Join(
+		decodeEach(dec, h.Peerings, func(p Peer) { s.Peers = append(s.Peers, p.Domain) }),
+		decodeEach(dec, h.Keys, func(k keySnapshot) {
+			if k.Until == 0 {
+				s.Members = append(s.Members, k.Node)
+			}
+		}),
+		decodeEach(dec, h.Formers, func(former) {}),
+		decodeEach(dec, h.Holds, func(hold) {}),
+		decodeEach(dec, h.Members, func(Member) {}),
+		decodeEach(dec, h.Admitted, func(Admission) {}),
+		decodeEach(dec, h.Spent, func(Spend) {}),
+		decodeEach(dec, h.Claims, func(claimed) {}),
+		decodeEach(dec, h.Regs, func(item regSnapshot) {
+			s.Registrations++
+			if damaged == nil {
+				damaged = item.sum(contents)
+			}
+		}),
+	)
+	s.Hash = directory.Hash(contents.Sum(nil))
+
+	return errors.Join(err, damaged)
+}
+
+// whole reports whether the ledger's edges are as many as its size has bits set.
+func (h *Header) whole() bool {
+	bits := 0
+	for n := h.Size; n > 0; n &= n - 1 {
+		bits++
+	}
+	return len(h.Edges) == bits
+}
+
+// sum adds a registration's contents, without what an epoch decides and however its
+// document rests.
+func (w *regSnapshot) sum(to hash.Hash) error {
+	document, err := directory.LoadResting(w.Kind, w.Document)
+	if err != nil {
+		return fmt.Errorf("registration %s: %w", w.RID, err)
+	}
+	data, err := Marshal(struct {
+		RID        directory.RID        `cbor:"1,keyasint"`
+		Agent      string               `cbor:"2,keyasint"`
+		Owner      directory.Identity   `cbor:"3,keyasint"`
+		Kind       directory.Kind       `cbor:"4,keyasint"`
+		Document   []byte               `cbor:"5,keyasint"`
+		Visibility directory.Visibility `cbor:"6,keyasint"`
+		Registered int64                `cbor:"7,keyasint"`
+		Expires    int64                `cbor:"8,keyasint"`
+	}{w.RID, w.Agent, w.Owner, w.Kind, document.Bytes(), w.Visibility, w.RegisteredAt, w.ExpiresAt})
+	if err == nil { // always: it was decoded from the same
+		_, _ = to.Write(data)
+	}
+	return err
+}

@@ -1,0 +1,85 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/table"
+)
+
+// maxSpent bounds how many proofs are remembered. A proof holds for a minute or
+// two, so this is over two thousand writes a second for as long as one does. A full
+// set refuses: to forget one that still holds would let it be shown again.
+const maxSpent = 1 << 18
+
+// A spend is a proof that is good for one command, and until when it could be shown
+// again (Unix seconds of committed time).
+type Spend struct {
+	Proof directory.Hash `cbor:"1,keyasint"`
+	Until int64          `cbor:"2,keyasint"`
+}
+
+func (p Spend) Compare(o Spend) int {
+	if c := cmp.Compare(p.Until, o.Until); c != 0 {
+		return c
+	}
+	return bytes.Compare(p.Proof[:], o.Proof[:])
+}
+
+// spent are the proofs by which commands came, of all members: one that was shown
+// to another member is known here (draft-ietf-wimse-wpt-02, 2: jti).
+type spent struct {
+	known map[directory.Hash]bool
+	queue table.Heap[Spend]
+}
+
+func newSpent() spent { return spent{known: map[directory.Hash]bool{}} }
+
+func (p *spent) add(o Spend) {
+	p.known[o.Proof] = true
+	p.queue.Push(o)
+}
+
+// take adds what o has.
+func (p *spent) take(o *spent) {
+	for _, one := range o.queue.Items() {
+		if !p.known[one.Proof] {
+			p.add(one)
+		}
+	}
+}
+
+// forget lets at most two go that have ended, so that no single command pays for
+// many.
+func (p *spent) forget(now int64) {
+	for range 2 {
+		if p.queue.Len() == 0 || p.queue.First().Until > now {
+			return
+		}
+		delete(p.known, p.queue.Pop().Proof)
+	}
+}
+
+// unspent says why a proof is not good for a command; p is nil where none came.
+func (s *State) unspent(p *Spend) error {
+	if p == nil {
+		return nil
+	}
+	s.spent.forget(s.history.now / 1000)
+	switch {
+	case s.spent.known[p.Proof]:
+		return directory.Refuse(directory.Replayed, "the proof that came with the request has been used; make a new one for each request")
+	case len(s.spent.known) >= maxSpent:
+		return directory.Refuse(directory.Unavailable, "the domain remembers as many proofs as it can; nothing was changed: try again, or use a client certificate")
+	}
+	return nil
+}
+
+// spend remembers a proof, whatever its command came to: one that was refused must
+// not be good for another either.
+func (s *State) spend(p *Spend) {
+	if p != nil {
+		s.spent.add(*p)
+	}
+}

@@ -1,0 +1,259 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/table"
+)
+
+// Streams are what was announced to each audience.
+type Streams struct {
+	history *History
+
+	byAudience map[directory.Audience]*stream
+	endings    table.Heap[ending] // derived; may have stale entries
+	uncovered  []uncovered        // empty between commands
+}
+
+func newStreams() Streams {
+	return Streams{byAudience: map[directory.Audience]*stream{}}
+}
+
+// Scan returns the digests of a stream with a revision above since in ascending order,
+// at most limit of them, and the revision up to which they are all (rule G2).
+func (t *Streams) Scan(aud directory.Audience, since uint64, limit int) (digests []directory.Digest, to uint64) {
+	return t.byAudience[aud].scan(since, limit, t.history.revision)
+}
+
+// Current returns the digest by which a registration is in a stream.
+func (t *Streams) Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool) {
+	entry, ok := t.byAudience[aud].live(rid)
+	if !ok {
+		return directory.Digest{}, false
+	}
+
+	return entry.digest(), true
+}
+
+// Tip returns the highest revision that was ever announced in a stream (rule G5).
+func (t *Streams) Tip(aud directory.Audience) uint64 {
+	if stream := t.byAudience[aud]; stream != nil {
+		return stream.tip
+	}
+
+	return 0
+}
+
+// A stream holds what was announced to one audience: each registration's latest
+// digest, and the order of their revisions (rules G2, G4, G5).
+type stream struct {
+	entries ridTable[announced]
+	order   places // also has places that a later change made stale
+	tip     uint64 // the highest revision ever announced, kept when entries are freed
+}
+
+// announced is a registration's latest digest in a stream. It has no pointers: of
+// 10^6 the collector looks at none.
+type announced struct {
+	rid      directory.RID
+	h, m     directory.Hash
+	revision uint64
+	deadline int64
+	highest  int64 // deadline ever announced, in seconds: x_max
+	lifetime uint32
+	op       opCode
+}
+
+// An opCode is the number of a directory.Op in ops.
+type opCode uint8
+
+var ops = [...]directory.Op{"", directory.OpPut, directory.OpRenew, directory.OpEnd, directory.OpDrop}
+
+func announcedAs(d directory.Digest, highest int64) announced {
+	op := opCode(max(0, slices.Index(ops[:], d.Op)))
+	return announced{d.RID, d.H, d.M, d.Revision, d.Deadline, highest, d.Lifetime, op}
+}
+
+func (a *announced) digest() directory.Digest {
+	return directory.Digest{RID: a.rid, Revision: a.revision, Op: ops[a.op], H: a.h, M: a.m, Deadline: a.deadline, Lifetime: a.lifetime}
+}
+
+func (a announced) id() directory.RID { return a.rid }
+
+func newStream() *stream { return &stream{entries: newRIDTable[announced]()} }
+
+// live returns what rid is in the stream by.
+func (s *stream) live(rid directory.RID) (announced, bool) {
+	if s == nil {
+		return announced{}, false
+	}
+	a := s.entries.get(rid)
+	return a, ops[a.op] == directory.OpPut || ops[a.op] == directory.OpRenew
+}
+
+// announce makes d the latest digest of its registration. Its revision is above
+// all that were announced before.
+func (s *stream) announce(d directory.Digest) (a announced) {
+	s.entries.replace(d.RID, func(old announced) announced { // or nothing
+		a = announcedAs(d, max(old.highest, d.Deadline))
+		return a
+	})
+	s.order.add(place{d.Revision, d.RID}, s.stale)
+	s.tip = d.Revision
+	return a
+}
+
+func (s *stream) stale(p place) bool {
+	a := s.entries.get(p.rid)
+	return a.revision != p.revision
+}
+
+// scan returns the digests with a revision above since in ascending order, at
+// most limit of them, and the revision up to which they are all (rule G2); at is
+// the revision applied.
+func (s *stream) scan(since uint64, limit int, at uint64) (ds []directory.Digest, to uint64) {
+	if s == nil {
+		return nil, at
+	}
+	for p := range s.order.above(since) {
+		a := s.entries.get(p.rid)
+		if a.revision != p.revision {
+			continue
+		}
+		if len(ds) == limit {
+			return ds, ds[limit-1].Revision
+		}
+		ds = append(ds, a.digest())
+	}
+	return ds, at
+}
+
+// An ending is an end or drop entry that is kept for a while (rule G4).
+type ending struct {
+	at       int64 // Unix seconds of committed time at which it is freed
+	audience directory.Audience
+	rid      directory.RID
+	revision uint64 // of the entry; another one there makes this stale
+}
+
+func (e ending) Compare(o ending) int {
+	return cmp.Or(cmp.Compare(e.at, o.at), e.rid.Compare(o.rid),
+		cmp.Compare(e.audience.String(), o.audience.String()), cmp.Compare(e.revision, o.revision))
+}
+
+// maxFreed bounds how many entries one log entry frees.
+const maxFreed = 1024
+
+// free drops end and drop entries that no receiver needs any more. How many is
+// a function of the log alone, so all members free the same ones at the same
+// entry.
+func (t *Streams) free() {
+	for freed := 0; freed < maxFreed && t.endings.Len() > 0; {
+		e := t.endings.First()
+		if e.at > t.history.now/1000 {
+			return
+		}
+		t.endings.Pop()
+		st := t.byAudience[e.audience]
+		if a := st.entries.get(e.rid); a.revision == e.revision {
+			st.entries.remove(e.rid)
+			freed++
+		}
+	}
+}
+
+// announce puts a digest into a stream. Where the digest has no statement of its
+// own, the ledger gets it with the others of its command.
+func (t *Streams) announce(aud directory.Audience, d directory.Digest, covered bool) {
+	st := t.byAudience[aud]
+	if st == nil {
+		st = newStream()
+		t.byAudience[aud] = st
+	}
+	a := st.announce(d)
+	if !d.Live() {
+		t.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), aud, d.RID, d.Revision})
+	}
+	if !covered {
+		t.uncovered = append(t.uncovered, uncovered{aud, d})
+	}
+}
+
+// uncovered is a digest that was announced without a statement of its own: a
+// later or lower deadline, other members, or no longer any.
+type uncovered struct {
+	audience directory.Audience
+	digest   directory.Digest
+}
+
+// pin writes one leaf for each audience to which the command at hand announced
+// something without a statement, in the order of the audiences' names: what a
+// domain said about deadlines cannot be unsaid.
+func (t *Streams) pin() {
+	slices.SortStableFunc(t.uncovered, func(a, b uncovered) int {
+		return cmp.Compare(a.audience.String(), b.audience.String())
+	})
+	for rest := t.uncovered; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].audience == rest[0].audience {
+			n++
+		}
+		ds := make([]directory.Digest, n)
+		for i := range ds {
+			ds[i] = rest[i].digest
+		}
+		t.history.ledger.append(leafAnnounced, directory.AppendDigests(nil, ds))
+		rest = rest[n:]
+	}
+	t.uncovered = t.uncovered[:0]
+}
+
+// publish brings every stream to what reg and its grants say, of which made is
+// made. covered is whether this revision has a statement of its own.
+func (t *Streams) publish(reg *Registration, made *Made, revision uint64, covered bool) {
+	e := &reg.entry
+	for i, g := range reg.grants {
+		m := made.shown(i)
+		if was, in := t.byAudience[g.Audience].live(e.RID); in && was.h == reg.h && was.m == m {
+			continue
+		}
+		t.announce(g.Audience, directory.Digest{
+			RID: e.RID, Revision: revision, Op: directory.OpPut,
+			H: reg.h, M: m, Deadline: e.ExpiresAt / 1000, Lifetime: e.Lifetime,
+		}, covered)
+	}
+	for _, aud := range t.audiences(e.RID) {
+		if !slices.ContainsFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud }) {
+			t.announce(aud, directory.Digest{RID: e.RID, Revision: revision, Op: directory.OpDrop}, false)
+		}
+	}
+}
+
+// renew announces reg's deadline wherever pick says yes of what was announced
+// last.
+func (t *Streams) renew(reg *Registration, revision uint64, pick func(x int64) bool) {
+	e := &reg.entry
+	for _, aud := range t.audiences(e.RID) {
+		was, _ := t.byAudience[aud].live(e.RID)
+		if !pick(was.deadline) {
+			continue
+		}
+		d := was.digest()
+		d.Revision, d.Op, d.Deadline, d.Lifetime = revision, directory.OpRenew, e.ExpiresAt/1000, e.Lifetime
+		t.announce(aud, d, false)
+	}
+}
+
+// audiences returns the streams that rid is in, in the order of their names.
+func (t *Streams) audiences(rid directory.RID) []directory.Audience {
+	var in []directory.Audience
+	for aud, st := range t.byAudience {
+		if _, ok := st.live(rid); ok {
+			in = append(in, aud)
+		}
+	}
+	slices.SortFunc(in, func(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) })
+	return in
+}

@@ -1,0 +1,34 @@
+package state
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+// What was used once since the backup stays used: a proof, and the key of a request
+// that an agent has acted on.
+func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
+	d := newDrive(t)
+	again := func(s *State) *State {
+		return must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &Header{}))
+	}
+	proof, ends := &Spend{directory.Hash{7}, genesis/1000 + 100}, &Spend{directory.Hash{8}, genesis/1000 + 100}
+	d.at(1, Command{Spend: ends})
+	d.at(1, Command{Claim: claimOf(2, 1, 1)})
+	backup := again(d.state)
+	d.at(2, Command{Spend: proof})
+	d.at(2, Command{Claim: claimOf(1, 1, 1)})
+	d.at(2, Command{Settle: &Settle{directory.Hash{2}, directory.Hash{1}, false, nil}})
+	backup.Succeed(d.state.Outline(), "test")
+	d.state = again(backup)
+	if err := d.at(3, Command{Epoch: &Epoch{uint64(genesis/1000) + 1, "test"}}).Err; err != nil {
+		t.Fatal(err)
+	}
+	problem(t, d.at(4, Command{Spend: proof}).Err, directory.Replayed)
+	problem(t, d.at(4, Command{Spend: ends}).Err, directory.Replayed)
+	problem(t, d.at(4, Command{Claim: claimOf(1, 1, 2)}).Err, directory.KeyInUse)
+	problem(t, d.at(4, Command{Claim: claimOf(2, 1, 2)}).Err, directory.KeySpent)
+}

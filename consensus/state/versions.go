@@ -1,0 +1,155 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// FirstVersion is the first version of the log, of snapshots and of the messages between members.
+// A domain begins with it, and every release reads every version from it on.
+const FirstVersion = 1
+
+// Versions are what one release reads: the newest version of the log, of snapshots
+// and of the messages between members, each with all before it, and the formats of
+// signed structures (federation.md, "Formats over time").
+type Versions struct {
+	Log      uint              `cbor:"1,keyasint"`
+	Snapshot uint              `cbor:"2,keyasint"`
+	Wire     uint              `cbor:"3,keyasint"`
+	Formats  directory.Formats `cbor:"4,keyasint,omitempty"`
+}
+
+// ReadableVersions returns what this build reads.
+func ReadableVersions() Versions {
+	return Versions{
+		Log: NewestLogVersion, Snapshot: NewestSnapshotVersion, Wire: newestWireVersion,
+		Formats: directory.ReadableFormats(),
+	}
+}
+
+// Numbers are what a domain writes: the version of its log, of its snapshots and of
+// the messages between its members, and the format of each signed structure. They
+// are replicated state, which a feature command changes.
+type Numbers struct {
+	Log      uint                         `cbor:"1,keyasint"`
+	Snapshot uint                         `cbor:"2,keyasint"`
+	Wire     uint                         `cbor:"3,keyasint"`
+	Formats  map[directory.Structure]uint `cbor:"4,keyasint,omitempty"` // absent is 1
+}
+
+// FirstNumbers returns the versions and formats with which a domain begins.
+func FirstNumbers() Numbers {
+	return Numbers{Log: FirstVersion, Snapshot: FirstVersion, Wire: FirstVersion}
+}
+
+// Format returns the format in which a structure is written.
+func (n Numbers) Format(structure directory.Structure) uint {
+	return max(n.Formats[structure], 1)
+}
+
+// Equal reports whether n and other say the same.
+func (n Numbers) Equal(other Numbers) bool {
+	return n.Log == other.Log && n.Snapshot == other.Snapshot && n.Wire == other.Wire &&
+		maps.Equal(n.Normal().Formats, other.Normal().Formats)
+}
+
+// Normal returns n without the structures that are written in format 1: equal
+// numbers have one encoding.
+func (n Numbers) Normal() Numbers {
+	formats := map[directory.Structure]uint{}
+	for structure, format := range n.Formats {
+		if format > 1 {
+			formats[structure] = format
+		}
+	}
+
+	if n.Formats = formats; len(formats) == 0 {
+		n.Formats = nil
+	}
+
+	return n
+}
+
+// raises reports whether n has a higher format of a structure than before.
+func (n Numbers) Raises(before Numbers) bool {
+	for structure := range n.Formats {
+		if n.Format(structure) > before.Format(structure) {
+			return true
+		}
+	}
+
+	return false
+}
+
+// ErrNewer says that a domain, or what a disk has of it, is written by a version or
+// format that this release doesn't read.
+var ErrNewer = errors.New("upgrade the node")
+
+// Lacks returns why a release that reads v cannot take part in a domain that writes
+// n, with both numbers; nil if it can.
+func (v Versions) Lacks(n Numbers) error {
+	for _, one := range []struct {
+		name           string
+		reads, written uint
+	}{
+		{"log", v.Log, n.Log}, {"snapshot", v.Snapshot, n.Snapshot}, {"wire", v.Wire, n.Wire},
+	} {
+		if one.written > one.reads {
+			return fmt.Errorf("it reads %s versions up to %d and the domain writes version %d: %w",
+				one.name, one.reads, one.written, ErrNewer)
+		}
+	}
+
+	for _, structure := range slices.Sorted(maps.Keys(n.Formats)) {
+		if format := n.Formats[structure]; !v.Formats.Reads(structure, format) {
+			return fmt.Errorf("it reads %s formats %v and the domain writes format %d: %w",
+				structure, v.Formats.Of(structure), format, ErrNewer)
+		}
+	}
+
+	return nil
+}
+
+// Check refuses versions that no release reads.
+func (v Versions) Check() error {
+	if v.Log < FirstVersion || v.Snapshot < FirstVersion || v.Wire < FirstVersion {
+		return fmt.Errorf("log version %d, snapshot version %d and wire version %d must be %d or higher",
+			v.Log, v.Snapshot, v.Wire, FirstVersion)
+	}
+
+	return v.Formats.Validate()
+}
+
+func (v Versions) Equal(other Versions) bool {
+	return v.Log == other.Log && v.Snapshot == other.Snapshot && v.Wire == other.Wire && v.Formats.Equal(other.Formats)
+}
+
+// common returns what both v and other read.
+func (v Versions) common(other Versions) Versions {
+	return Versions{
+		Log:      min(v.Log, other.Log),
+		Snapshot: min(v.Snapshot, other.Snapshot),
+		Wire:     min(v.Wire, other.Wire),
+		Formats:  v.Formats.Common(other.Formats),
+	}
+}
+
+// readsLog reports whether this build reads a version of the log.
+func readsLog(version uint) bool { return version >= FirstVersion && version <= NewestLogVersion }
+
+// readsSnapshot reports whether this build reads a version of snapshots.
+func readsSnapshot(version uint) bool {
+	return version >= FirstVersion && version <= NewestSnapshotVersion
+}
+
+func NewerLog(version, newest uint) error {
+	return fmt.Errorf("a log entry has version %d and this release reads versions up to %d: %w", version, newest, ErrNewer)
+}
+
+func NewerSnapshot(version, newest uint) error {
+	return fmt.Errorf("a snapshot has version %d and this release reads versions up to %d: %w", version, newest, ErrNewer)
+}

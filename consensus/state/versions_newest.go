@@ -1,0 +1,23 @@
+//go:build !compatnext
+
+package state
+
+import "github.com/roster-mesh/roster/directory"
+
+// The newest versions that this build reads, and writes once all members read them.
+const (
+	NewestLogVersion      = 1
+	NewestSnapshotVersion = 1
+	newestWireVersion     = 1
+)
+
+// What the version after these adds to a command and to a snapshot's header: nothing in
+// this build (see versions_next.go).
+type (
+	commandNext struct{}
+	headerNext  struct{}
+)
+
+func (s *State) applyNext(commandNext) (directory.Outcome, error) { return directory.Outcome{}, nil }
+
+func nextHeader() (h headerNext) { return h }

@@ -1,0 +1,43 @@
+//go:build compatnext
+
+package state
+
+import "github.com/roster-mesh/roster/directory"
+
+// A build with the tag compatnext plays the next release in the tests of clusters of
+// two releases: it has a version 2 of everything.
+const (
+	NewestLogVersion      = 2
+	NewestSnapshotVersion = 2
+	newestWireVersion     = 2
+)
+
+// commandNext has a command of log version 2.
+type commandNext struct {
+	Note *note `cbor:"29,keyasint,omitempty"`
+}
+
+// note changes nothing but the revision.
+type note struct {
+	Text string `cbor:"1,keyasint"`
+}
+
+// headerNext has a member of snapshot version 2.
+type headerNext struct {
+	Note string `cbor:"29,keyasint,omitempty"`
+}
+
+func (s *State) applyNext(c commandNext) (directory.Outcome, error) {
+	if c.Note != nil {
+		s.history.next()
+	}
+
+	return directory.Outcome{}, nil
+}
+
+func nextHeader() headerNext { return headerNext{Note: "snapshot version 2"} }
+
+// NextCommand returns the command that log version 2 adds.
+func NextCommand() *Command {
+	return &Command{commandNext: commandNext{Note: &note{Text: "log version 2"}}}
+}
