@@ -20,10 +20,12 @@ func TestAClientOfAllNodesLosesNothingWithOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3})
 		nodes := m.Domain("alpha.test").Nodes
+
 		var addresses []string
 		for _, n := range nodes {
 			addresses = append(addresses, n.URL())
 		}
+
 		c, err := apiclient.New(apiclient.Config{Addresses: addresses, HTTP: nodes[0].HTTP("/agent/ada"), Attempts: 30})
 		if err != nil {
 			t.Fatal(err)
@@ -56,30 +58,39 @@ func TestAClientOfAllNodesLosesNothingWithOne(t *testing.T) {
 			case rounds * 2 / 3:
 				m.Domain("alpha.test").Leader().Kill()
 			}
+
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+
 			name := fmt.Sprint("agent-", i)
 			if _, err := c.Register(ctx, name, document, apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 				t.Errorf("registration %d: %v", i, err)
 			}
+
 			if _, err := c.Lookup(ctx, apiclient.LookupOptions{Count: 1}); err != nil {
 				t.Errorf("lookup %d: %v", i, err)
 			}
+
 			cancel()
 			time.Sleep(2 * time.Second)
 		}
 
 		all := 0
+
 		page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "agent-*"})
 		for ; err == nil && page != nil; page, err = c.Next(t.Context(), page) {
 			all += len(page.Agents)
 		}
+
 		if err != nil || all != rounds {
 			t.Errorf("%d of %d registrations are there: %v", all, rounds, err)
 		}
+
 		if r, err := c.Get(t.Context(), "kept"); err != nil || r.Lifetime() != time.Minute || r.ExpiresAt.Before(time.Now()) {
 			t.Errorf("the kept registration: %+v, %v", r, err)
 		}
+
 		stop()
+
 		if err := <-kept; err != nil {
 			t.Error(err)
 		}
@@ -93,5 +104,6 @@ func nodeAt(nodes []*mesh.Node, address string) *mesh.Node {
 			return n
 		}
 	}
+
 	return nil
 }

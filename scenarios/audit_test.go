@@ -24,17 +24,21 @@ type trailLine struct {
 
 func readTrail(t *testing.T, data string) (lines []trailLine, text string) {
 	t.Helper()
+
 	b, err := os.ReadFile(filepath.Join(data, "audit.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for line := range strings.Lines(string(b)) {
 		var l trailLine
 		if err := json.Unmarshal([]byte(line), &l, json.MatchCaseInsensitiveNames(true)); err != nil {
 			t.Errorf("%v: %s", err, line)
 		}
+
 		lines = append(lines, l)
 	}
+
 	return lines, string(b)
 }
 
@@ -50,30 +54,37 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 	ctx := t.Context()
 	victim := p.Domains[0].Nodes[2]
 	ada, eve := p.client(0, 2, "agent/ada"), p.client(0, 2, "agent/eve")
+
 	canary := []byte(`{"base":"https://canary-document.example/"}`)
 	if _, err := ada.Register(ctx, "kept", canary, apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := eve.Register(ctx, "kept", canary, apiclient.RegisterOptions{Lifetime: time.Hour}); err == nil {
 		t.Fatal("a name was taken twice")
 	}
+
 	if _, err := ada.Lookup(ctx, apiclient.LookupOptions{CapName: []string{"canary-query"}}); err != nil {
 		t.Fatal(err)
 	}
+
 	if _, _, err := eve.Raft(ctx); err == nil {
 		t.Fatal("eve is an operator")
 	}
 
 	var w writer
 	writing, stop := context.WithCancel(ctx)
+
 	var writers sync.WaitGroup
 	for _, name := range []string{"a", "b"} {
 		writers.Go(func() { w.run(writing, name, func() []*apiclient.Client { return []*apiclient.Client{ada} }) })
 	}
+
 	p.eventually(30*time.Second, "agents have registered", func() error {
 		if w.count.Load() < 50 {
 			return errors.New("too few yet")
 		}
+
 		return nil
 	})
 	p.kill(victim)
@@ -86,7 +97,9 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 			t.Errorf("the trail has %q in it", canary)
 		}
 	}
+
 	intended := map[string]bool{}
+
 	var ended, taken bool
 	for _, l := range lines {
 		switch {
@@ -98,13 +111,16 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 			taken = strings.HasSuffix(l.Actor, "/agent/eve") && strings.HasSuffix(l.Owner, "/agent/ada") && l.Outcome == "agent-name-taken"
 		}
 	}
+
 	if !ended || !taken {
 		t.Errorf("the outcomes are not told: %.2000s", text)
 	}
+
 	w.acknowledged.Range(func(agent, _ any) bool {
 		if !intended[agent.(string)] {
 			t.Errorf("%s was registered and has no intent", agent)
 		}
+
 		return true
 	})
 
@@ -112,15 +128,19 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 	if err := errors.Join(os.Remove(trail), os.Symlink("/dev/full", trail)); err != nil {
 		t.Fatal(err)
 	}
+
 	p.restart(victim)
 	_, err := ada.Register(ctx, "unseen", canary, apiclient.RegisterOptions{Lifetime: time.Hour})
+
 	var refused *apiclient.Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable || refused.Code != "unavailable" {
 		t.Errorf("without room for the trail: %v", err)
 	}
+
 	if _, err := ada.GetFresh(ctx, "kept", apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
 		t.Errorf("reads don't go on: %v", err)
 	}
+
 	if _, err := p.client(0, 0, "agent/ada").Get(ctx, "unseen"); err == nil {
 		t.Error("something was changed without its line")
 	}

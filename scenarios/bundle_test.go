@@ -50,8 +50,10 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 					return fmt.Errorf("no error: %+v", p)
 				}
 			}
+
 			return nil
 		})
+
 		if got := fingerprintAt(t, m, "beta.test"); got != last {
 			t.Errorf("the last good bundle is gone: %s", got)
 		}
@@ -63,10 +65,12 @@ func peersAt(t *testing.T, m *mesh.Mesh, domain string) []apiclient.Peer {
 	n := m.Domain(domain).Nodes[0]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+
 	peers, _, err := apiclient.NewDirect(n.URL(), n.HTTP("/ops/operator")).Peers(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return peers
 }
 
@@ -79,6 +83,7 @@ func fingerprintIsNot(t *testing.T, m *mesh.Mesh, domain, old string) error {
 	if fingerprintAt(t, m, domain) == old {
 		return errors.New("the bundle is the old one")
 	}
+
 	return nil
 }
 
@@ -90,20 +95,25 @@ func TestABundleIsServed(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
+
 		resp, err := n.HTTP("").Get(n.URL() + api.BundlePath)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
+
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s: %v", resp.Status, body, err)
 		}
+
 		got, err := trust.ParseBundle(spiffeid.RequireTrustDomainFromString("alpha.test"), body)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		seq, _ := got.SequenceNumber()
+
 		want := m.Domain("alpha.test").Bundle().X509Authorities()
 		if seq == 0 || len(got.X509Authorities()) != 1 || !got.X509Authorities()[0].Equal(want[0]) {
 			t.Errorf("served is %s", body)

@@ -22,10 +22,12 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
+
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s := newSpire(t, "alpha.test")
 	s.serve("node.sock", "/roster/node/1")
 	s.serve("agent.sock", "/agent/ada")
@@ -74,6 +76,7 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 		cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+address, "XDG_CONFIG_HOME="+i.dir, c.env)
 		out, err := cmd.CombinedOutput()
 		cancel()
+
 		if got := cmd.ProcessState.ExitCode(); got != c.code || !bytes.Contains(out, []byte(c.want)) {
 			t.Errorf("%s: exit code %d (%v), want %d and %q\n%s", c.name, got, err, c.code, c.want, out)
 		}
@@ -84,9 +87,11 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	s.must(err)
+
 	if !strings.Contains(string(text), `roster_credentials_refused_total{reason="audience"} 1`) {
 		t.Errorf("the refused token is not counted by its reason:\n%s", text)
 	}
+
 	l.tellsOfTokens(l.http(nil, a.bundles, true))
 }
 
@@ -94,30 +99,36 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 func (l *lone) bundle(s *spire) (pem []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, ca := range s.cas {
 		cert, _ := ca.PEM()
 		pem = append(pem, cert...)
 	}
+
 	return pem
 }
 
 // tellsOfTokens fails unless anybody learns whose access tokens are taken (RFC 9728).
 func (l *lone) tellsOfTokens(c *http.Client) {
 	l.Helper()
+
 	resp, err := c.Get("https://" + l.cfg.Listen.API + "/.well-known/oauth-protected-resource")
 	if err != nil {
 		l.Fatal(err)
 	}
 	defer resp.Body.Close()
+
 	var got struct {
 		Resource string   `json:"resource"`
 		Servers  []string `json:"authorization_servers"`
 		Methods  []string `json:"bearer_methods_supported"`
 	}
+
 	body, err := io.ReadAll(resp.Body)
 	if err == nil {
 		err = json.Unmarshal(body, &got)
 	}
+
 	if err != nil || resp.StatusCode != http.StatusOK || got.Resource != l.cfg.PublicURL || len(got.Servers) != 1 || got.Servers[0] != oauthIssuer ||
 		len(got.Methods) != 1 || got.Methods[0] != "header" {
 		l.Errorf("%v: %s: %s", err, resp.Status, body)

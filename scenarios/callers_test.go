@@ -37,6 +37,7 @@ const oauthIssuer = "https://login.alpha.test"
 
 func newIssuer(t *testing.T) *issuer {
 	i := &issuer{t: t, dir: t.TempDir()}
+
 	var err1, err2 error
 	i.key, err1 = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	i.own, err2 = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -51,11 +52,13 @@ func newIssuer(t *testing.T) *issuer {
 		"sub": "spiffe://alpha.test/agent/token", "exp": time.Now().Add(time.Hour).Unix(),
 		"cnf": map[string]any{"jwk": jose.JSONWebKey{Key: i.own.Public(), Algorithm: "ES256"}},
 	})))
+
 	return i
 }
 
 func (i *issuer) must(err error) {
 	i.t.Helper()
+
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -76,6 +79,7 @@ func (i *issuer) sign(typ string, claims map[string]any) string {
 	i.must(err)
 	jws, err := signed.CompactSerialize()
 	i.must(err)
+
 	return jws
 }
 
@@ -111,22 +115,27 @@ func TestCallersShowTokens(t *testing.T) {
 				t.Fatalf("%s: %v", n.Name, err)
 			}
 		}
+
 		got, err := client(nodes[0], fresh).Get(t.Context(), "by-token")
 		i.must(err)
+
 		if got.Provenance.Registrant != "spiffe://alpha.test/agent/token" {
 			t.Errorf("the registrant is %q", got.Provenance.Registrant)
 		}
 
 		wit, proof, err := w.Prove("POST", "https://ad.alpha.test/ad/r", time.Now())
 		i.must(err)
+
 		same := workload(func(string, string) (string, string, error) { return wit, proof, nil })
 		if _, err := client(nodes[0], same).Register(t.Context(), "once", doc, apiclient.RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
+
 		for _, n := range nodes {
 			_, err := client(n, same).Register(t.Context(), "twice", doc, apiclient.RegisterOptions{})
 			refused(t, n.Name+": a used proof", err, 401, directory.Replayed)
 		}
+
 		// What a proof was used for at one node it is good for at no other: to invoke an
 		// agent, were it in vain, and to watch.
 		wit, proof, err = w.Prove("POST", "https://ad.alpha.test/agents/by-token/invoke", time.Now())
@@ -151,14 +160,17 @@ func TestCallersShowTokens(t *testing.T) {
 		bearer := func(claims map[string]any) func(http.RoundTripper) http.RoundTripper {
 			claims["iss"], claims["aud"], claims["exp"] = oauthIssuer, "https://ad.alpha.test", time.Now().Add(time.Hour).Unix()
 			token := i.sign("at+jwt", claims)
+
 			return func(next http.RoundTripper) http.RoundTripper {
 				return apiclient.ShowBearer(next, func() (string, error) { return token, nil })
 			}
 		}
+
 		plain := client(nodes[2], bearer(map[string]any{"sub": "ada"}))
 		if _, err := plain.Get(t.Context(), "by-token"); err != nil {
 			t.Errorf("a plain token does not read: %v", err)
 		}
+
 		_, err = plain.Register(t.Context(), "plain", doc, apiclient.RegisterOptions{})
 		refused(t, "a plain token that writes", err, 403, directory.Forbidden)
 		_, err = client(nodes[2], bearer(map[string]any{})).Get(t.Context(), "by-token")
@@ -172,14 +184,17 @@ func TestCallersShowTokens(t *testing.T) {
 // way to show who one is.
 func refused(t *testing.T, what string, err error, status int, problem directory.Problem) {
 	t.Helper()
+
 	var e *apiclient.Error
 	if !errors.As(err, &e) || e.Status != status || e.Code != string(problem) {
 		t.Errorf("%s: %v, want %d %s", what, err, status, problem)
 		return
 	}
+
 	if status != http.StatusUnauthorized {
 		return
 	}
+
 	challenges := e.Header.Values("Www-Authenticate")
 	for _, scheme := range []string{"WPT", `Bearer realm="alpha.test", resource_metadata="https://ad.alpha.test/.well-known/oauth-protected-resource"`} {
 		if !slices.ContainsFunc(challenges, func(c string) bool { return strings.HasPrefix(c, scheme) }) {

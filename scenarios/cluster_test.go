@@ -28,30 +28,36 @@ func (p *processes) roster(domain, n int, args ...string) (out string, code int)
 	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[n].API, "ROSTER_BUNDLE="+d.Bundle,
 		"ROSTER_CERT="+filepath.Join(dir, "ops-operator.pem"), "ROSTER_KEY="+filepath.Join(dir, "ops-operator.key"))
 	b, err := cmd.CombinedOutput()
+
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) {
 		p.t.Fatal(err)
 	}
+
 	return string(b), cmd.ProcessState.ExitCode()
 }
 
 // must is roster that has to succeed.
 func (p *processes) must(domain, n int, args ...string) string {
 	p.t.Helper()
+
 	out, code := p.roster(domain, n, args...)
 	if code != 0 {
 		p.t.Fatalf("roster %q: exit code %d\n%s", args, code, out)
 	}
+
 	return out
 }
 
 // raft returns a domain's nodes as one of them sees them.
 func (p *processes) raft(domain, n int) *apiclient.RaftStatus {
 	p.t.Helper()
+
 	status, _, err := p.client(domain, n, "ops/operator").Raft(p.t.Context())
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	return status
 }
 
@@ -61,10 +67,12 @@ func (p *processes) plan(domain int, more string) int {
 	p.t.Helper()
 	d := &p.Domains[domain]
 	number := len(d.Nodes) + 1
+
 	out, err := exec.Command(p.path, "dev", "mint", "--dir", p.dir, "--domain", d.TrustDomain, "--path", fmt.Sprint("/roster/node/", number)).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("%v: %s", err, out)
 	}
+
 	id := fmt.Sprintf("spiffe://%s/roster/node/%d", d.TrustDomain, number)
 	ports := p.reserve(id, 4)
 	dir := filepath.Join(filepath.Dir(d.Bundle), fmt.Sprint("node-", number))
@@ -73,6 +81,7 @@ func (p *processes) plan(domain int, more string) int {
 		ID: id, API: "https://" + ports[0], Admin: "http://" + ports[1],
 		Raft: ports[2], Gossip: ports[3], Config: filepath.Join(dir, "node.yaml"), Data: filepath.Join(dir, "data"),
 	}
+
 	text := fmt.Sprintf(`trust_domain: %s
 public_url: %s
 data: data
@@ -88,7 +97,9 @@ log: {format: text}
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(n.Config, []byte(text), 0o600)); err != nil {
 		p.t.Fatal(err)
 	}
+
 	d.Nodes = append(d.Nodes, n)
+
 	return number - 1
 }
 
@@ -104,6 +115,7 @@ func (w *writer) run(ctx context.Context, name string, clients func() []*apiclie
 	for i := 0; ctx.Err() == nil; i++ {
 		all := clients()
 		agent := fmt.Sprintf("kept-%s-%d", name, i)
+
 		_, err := all[i%len(all)].Register(ctx, agent, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
 		if err == nil {
 			w.acknowledged.Store(agent, true)
@@ -120,16 +132,22 @@ func (w *writer) run(ctx context.Context, name string, clients func() []*apiclie
 func TestADomainsNodesComeAndGo(t *testing.T) {
 	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0")
 	ctx, cancel := context.WithCancel(t.Context())
-	var w writer
-	var mu sync.Mutex
+
+	var (
+		w  writer
+		mu sync.Mutex
+	)
 	steady := []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada")}
 	clients := func() []*apiclient.Client { mu.Lock(); defer mu.Unlock(); return steady }
+
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	defer cancel()
+
 	for i := range 4 {
 		writers.Go(func() { w.run(ctx, fmt.Sprint(i), clients) })
 	}
+
 	more := func() {
 		t.Helper()
 		until := w.count.Load() + 20
@@ -137,6 +155,7 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 			if n := w.count.Load(); n < until {
 				return fmt.Errorf("%d acknowledged", n)
 			}
+
 			return nil
 		})
 	}
@@ -145,10 +164,12 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 	// Two more: one that votes, and one that only reads.
 	for _, as := range []string{"", "voter: false"} {
 		i := p.plan(0, as)
+
 		id := p.Domains[0].Nodes[i].ID
 		if out, code := p.roster(0, 0, "raft", "admit", "spiffe://beta.test/roster/node/1"); code == 0 || !strings.Contains(out, "not under spiffe://alpha.test/roster/node/") {
 			t.Errorf("another domain's node: exit code %d\n%s", code, out)
 		}
+
 		p.must(0, 1, "raft", "admit", id)
 		p.restart(p.Domains[0].Nodes[i])
 		p.eventually(20*time.Second, id+" is what it wants to be", func() error {
@@ -157,10 +178,12 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 					return nil
 				}
 			}
+
 			return errors.New("it is not")
 		})
 		more()
 	}
+
 	reader := p.Domains[0].Nodes[4]
 	if out, code := p.roster(0, 0, "raft", "transfer", reader.ID); code != 5 {
 		t.Errorf("the leadership for a reader: exit code %d\n%s", code, out)
@@ -171,8 +194,10 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 		if p.leader(0).ID != p.Domains[0].Nodes[i].ID {
 			p.must(0, i, "raft", "transfer", fmt.Sprint(i+1))
 		}
+
 		more()
 	}
+
 	if err := w.failed.Load(); err != nil {
 		t.Errorf("a write failed: %v", *err)
 	}
@@ -183,6 +208,7 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 	more()
 	p.must(0, 1, "raft", "remove", "3")
 	more()
+
 	if out, code := p.roster(0, 0, "raft", "remove", "3"); code != 3 {
 		t.Errorf("removed twice: exit code %d\n%s", code, out)
 	}
@@ -193,16 +219,20 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 		if ready(reader) == nil {
 			return errors.New("it is ready")
 		}
+
 		return nil
 	})
+
 	if n := len(p.raft(0, 0).Peers); n != 3 {
 		t.Errorf("the domain has %d nodes, want three", n)
 	}
+
 	w.failed.Store(nil)
 	more()
 	cancel()
 	writers.Wait()
 	t.Logf("%d acknowledged", w.count.Load())
+
 	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 3, "agent/ada"), p.client(1, 0, "agent/bob")} {
 		p.eventually(20*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &w.acknowledged) })
 	}
@@ -217,6 +247,7 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 	ada, home, peer := p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")
 	put := func(name string) {
 		t.Helper()
+
 		if _, err := ada.Register(t.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -227,13 +258,16 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 			if err != nil {
 				return err
 			}
+
 			var got []string
 			for _, a := range page.Agents {
 				got = append(got, a.Agent)
 			}
+
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				return fmt.Errorf("it has %q, want %q", got, want)
 			}
+
 			return nil
 		}
 	}
@@ -242,23 +276,28 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 	p.eventually(10*time.Second, "the peer has both", seen(peer, "kept", "removed"))
 	file := filepath.Join(t.TempDir(), "alpha.backup")
 	p.must(0, 1, "snapshot", "save", file, "--plaintext")
+
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup is %v, %v", info.Mode(), err)
 	}
+
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range p.Domains[0].Nodes {
 		key, err := os.ReadFile(filepath.Join(p.Domains[0].Nodes[i].Data, "signing.key"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if bytes.Contains(content, bytes.TrimSpace(key)) {
 			t.Error("a private key is in the backup")
 		}
 	}
+
 	if out := p.must(0, 0, "snapshot", "inspect", file); !strings.Contains(out, "registrations\t2\n") || !strings.Contains(out, "domain\talpha.test\n") {
 		t.Errorf("inspect prints\n%s", out)
 	}
@@ -266,36 +305,49 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 	if _, err := ada.Deregister(t.Context(), "removed"); err != nil {
 		t.Fatal(err)
 	}
+
 	put("late")
 	p.eventually(10*time.Second, "the peer follows", seen(peer, "kept", "late"))
+
 	out, code := p.roster(0, 0, "snapshot", "restore", file)
 	if code != 5 || strings.Count(out, ".") < 2 || !strings.Contains(out, "would be lost") {
 		t.Errorf("an old backup: exit code %d\n%s", code, out)
 	}
+
 	if out, code := p.roster(1, 0, "snapshot", "restore", file, "--force"); code != 5 || !strings.Contains(out, "the backup is of alpha.test; this is beta.test") {
 		t.Errorf("another domain's backup: exit code %d\n%s", code, out)
 	}
+
 	p.must(0, 0, "snapshot", "restore", file, "--force", "--reason", "a drill")
 	p.eventually(10*time.Second, "the domain has what the backup has", seen(home, "kept", "removed"))
+
 	if got, err := home.Get(t.Context(), "kept"); err != nil || !bytes.Contains(got.Body, []byte(`"unconfirmed":true`)) {
 		t.Errorf("at home: %v", err)
 	}
+
 	p.eventually(90*time.Second, "the peer forgets what is not confirmed", seen(peer))
+
 	if _, err := ada.Refresh(t.Context(), "kept", 0); err != nil {
 		t.Fatal(err)
 	}
+
 	p.eventually(10*time.Second, "the peer sees what its owner has refreshed", seen(peer, "kept"))
+
 	if got, err := ada.Get(t.Context(), "kept"); err != nil || bytes.Contains(got.Body, []byte(`"unconfirmed"`)) {
 		t.Errorf("refreshed at home: %v", err)
 	}
+
 	time.Sleep(2 * time.Second) // what the peer must not see has had its time to come
+
 	if err := seen(peer, "kept")(); err != nil {
 		t.Error(err)
 	}
+
 	// The restored domain survives its nodes' kills.
 	leader := p.leader(0)
 	p.kill(leader)
 	p.restart(leader)
+
 	for i := range p.Domains[0].Nodes {
 		p.eventually(10*time.Second, "it is all there", seen(p.client(0, i, "agent/ada"), "kept", "removed"))
 	}

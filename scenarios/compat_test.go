@@ -49,10 +49,12 @@ func previousRelease(t *testing.T) release {
 	dir := t.TempDir()
 	archive := exec.Command("git", "-C", "..", "archive", "--format=tar", commit)
 	extract := exec.Command("tar", "-x", "-C", dir)
+
 	pipe, err := archive.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	extract.Stdin = pipe
 	if err := errors.Join(archive.Start(), extract.Run(), archive.Wait()); err != nil {
 		t.Fatalf("extract %s: %v", commit, err)
@@ -74,6 +76,7 @@ func buildRelease(t *testing.T, name, dir string, flags ...string) release {
 
 	path := filepath.Join(t.TempDir(), name, "roster")
 	build := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "./cmd/roster")...)
+
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the %s release: %v\n%s", name, err, out)
@@ -102,10 +105,12 @@ func (p *processes) stop(n dev.Node) {
 		if err := syscall.Kill(n.PID, syscall.SIGTERM); err != nil {
 			p.t.Fatal(err)
 		}
+
 		p.eventually(30*time.Second, n.ID+" has stopped", func() error {
 			if ready(n) == nil {
 				return errors.New("it still answers")
 			}
+
 			return nil
 		})
 	}
@@ -130,6 +135,7 @@ func (w *compatWriter) run(ctx context.Context) {
 
 	for i := 0; ctx.Err() == nil; i++ {
 		nodes := w.p.Domains[w.domain].Nodes
+
 		name := fmt.Sprintf("kept-%d-%d", w.domain, i)
 		if _, err := registerAt(ctx, hc, nodes[i%len(nodes)].API, name); err == nil {
 			w.acknowledged.Store(name, true)
@@ -150,6 +156,7 @@ func registerAt(ctx context.Context, hc *http.Client, address, name string) (loc
 	if err != nil {
 		return "", err
 	}
+
 	req.Header.Set("Content-Type", "application/json")
 
 	resp, err := hc.Do(req)
@@ -162,6 +169,7 @@ func registerAt(ctx context.Context, hc *http.Client, address, name string) (loc
 	if err != nil {
 		return "", err
 	}
+
 	if resp.StatusCode/100 != 2 {
 		return "", fmt.Errorf("register %s: %s: %s", name, resp.Status, body)
 	}
@@ -178,6 +186,7 @@ func (w *compatWriter) await(more int64) {
 		if n := w.count.Load(); n < until {
 			return fmt.Errorf("%d acknowledged, want %d", n, until)
 		}
+
 		return nil
 	})
 }
@@ -188,6 +197,7 @@ func (p *processes) statementFormat(domain, n int, location string) int {
 	p.t.Helper()
 
 	status, _, body := p.fetch(p.http(domain, "agent/ada"), p.Domains[domain].Nodes[n].API+location+"/record")
+
 	parts := strings.Split(body, ".")
 	if status != http.StatusOK || len(parts) < 3 {
 		p.t.Fatalf("GET %s/record: %d %s", location, status, body)
@@ -197,6 +207,7 @@ func (p *processes) statementFormat(domain, n int, location string) int {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	var statement struct {
 		Format int `json:"format"`
 	}
@@ -231,22 +242,27 @@ func (p *processes) ledger(domain, n int) (at, size uint64, root string) {
 
 	d := p.Domains[domain]
 	dir := filepath.Dir(d.Nodes[n].Config)
+
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key"))
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	hc := p.http(domain, "")
 	hc.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
 
 	status, _, body := p.fetch(hc, d.Nodes[n].API+"/federation/v1/heads?origin="+d.TrustDomain)
+
 	parts := strings.Split(body, ".")
 	if status != http.StatusOK || len(parts) != 3 {
 		p.t.Fatalf("the head of node %d: %d %s", n+1, status, body)
 	}
+
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	var head struct {
 		At   uint64 `json:"at"`
 		Size uint64 `json:"size"`
@@ -269,6 +285,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
+
 	t.Parallel() // most of its time it waits for processes
 
 	previous, next := previousRelease(t), nextRelease(t)
@@ -277,9 +294,11 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	writers := []*compatWriter{{p: p, domain: 0, who: "agent/ada"}, {p: p, domain: 1, who: "agent/bob"}}
+
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
+
 	for _, w := range writers {
 		running.Go(func() { w.run(ctx) })
 	}
@@ -290,10 +309,12 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 		writers[0].await(20)
 		writers[1].await(5)
 	}
+
 	plain := p.register(0, 0, "plain")
 	if got := p.statementFormat(0, 0, plain); got != 1 {
 		t.Errorf("alpha writes format %d while a peer reads format 1 alone", got)
 	}
+
 	p.crosses(0, "plain", 1)
 	p.says(0, beta.TrustDomain, `"holds_back":["head","page","statement"]`)
 
@@ -305,6 +326,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 		if got := p.statementFormat(0, 1, location); got != 2 {
 			return fmt.Errorf("alpha writes format %d", got)
 		}
+
 		return nil
 	})
 	p.refusesToStart(alpha.Nodes[2], previous, next)
@@ -320,14 +342,17 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 		if got := p.statementFormat(0, 2, location); got != 1 {
 			return fmt.Errorf("alpha writes format %d", got)
 		}
+
 		return nil
 	})
 	p.crosses(0, "plain-again", 1)
+
 	for n := range beta.Nodes {
 		if err := p.finds(1, n, "newer"); err == nil {
 			t.Errorf("node %d of beta shows a statement of format 2, which it can't read", n+1)
 		}
 	}
+
 	p.says(1, alpha.TrustDomain, `"unopened":{"2":`)
 
 	// Each node of beta shows all of it as soon as it reads it.
@@ -337,12 +362,14 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 		writers[1].await(20)
 		writers[0].await(5)
 	}
+
 	for domain := range p.Domains {
 		p.eventually(time.Minute, "format 2 is in force everywhere", func() error {
 			location := p.register(domain, 0, fmt.Sprint("newest-", domain))
 			if got := p.statementFormat(domain, 0, location); got != 2 {
 				return fmt.Errorf("%s writes format %d", p.Domains[domain].TrustDomain, got)
 			}
+
 			return nil
 		})
 		p.crosses(domain, fmt.Sprint("newest-", domain), 1-domain)
@@ -350,8 +377,10 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 
 	cancel()
 	running.Wait()
+
 	for _, w := range writers {
 		t.Logf("%d acknowledged at %s", w.count.Load(), p.Domains[w.domain].TrustDomain)
+
 		for domain := range p.Domains {
 			for n := range p.Domains[domain].Nodes {
 				at := p.client(domain, n, w.who)
@@ -359,6 +388,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 			}
 		}
 	}
+
 	for domain := range p.Domains {
 		p.honest(domain)
 		p.equalLedgers(domain)
@@ -397,6 +427,7 @@ func (p *processes) findsOf(domain, n, origin int, name string) error {
 	p.t.Helper()
 
 	url := p.Domains[domain].Nodes[n].API + "/ad/l?agent=" + name + "&origin=" + p.Domains[origin].TrustDomain
+
 	status, _, body := p.fetch(p.http(domain, "agent/ada"), url)
 	if status != http.StatusOK || !strings.Contains(body, `"agent":"`+name+`"`) {
 		return fmt.Errorf("GET %s: %d %.300s", url, status, body)
@@ -414,10 +445,12 @@ func (p *processes) refusesToStart(n dev.Node, previous, next release) {
 	p.release(n.ID)
 	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
 	defer cancel()
+
 	out, err := exec.CommandContext(ctx, previous.path, "serve", "--config", n.Config).CombinedOutput()
 	if err == nil || ctx.Err() != nil || bytes.Contains(out, []byte("panic:")) || bytes.Contains(out, []byte("goroutine ")) {
 		p.t.Errorf("the previous release on an upgraded node's disk: %v, %v\n%s", err, ctx.Err(), out)
 	}
+
 	if !bytes.Contains(out, []byte("version 2")) && !bytes.Contains(out, []byte("format 2")) {
 		p.t.Errorf("the refusal doesn't name what is in force:\n%s", out)
 	}
@@ -434,6 +467,7 @@ func (p *processes) tokenOf(domain int, args ...string) string {
 	var invitation struct {
 		Token string `json:"token"`
 	}
+
 	out := p.must(domain, 0, append(args, "-o", "json")...)
 	if err := json.Unmarshal([]byte(out[strings.IndexByte(out, '{'):strings.LastIndexByte(out, '}')+1]), &invitation); err != nil {
 		p.t.Fatalf("%v in %s", err, out)
@@ -451,6 +485,7 @@ func (p *processes) says(domain int, peer, want string) {
 			if out := p.must(domain, n, "peer", "show", peer, "-o", "json"); !strings.Contains(out, want) {
 				return errors.New(out)
 			}
+
 			return nil
 		})
 	}
@@ -479,7 +514,9 @@ func (p *processes) honest(domain int) {
 		if err := json.Unmarshal([]byte(out), &status); err != nil {
 			p.t.Fatal(err)
 		}
+
 		delete(status.Refused, "origin_unknown")
+
 		if len(status.Refused) > 0 {
 			p.t.Errorf("node %d of %s refused %v of %s", n+1, p.Domains[domain].TrustDomain, status.Refused, other)
 		}
@@ -497,10 +534,12 @@ func (p *processes) equalLedgers(domain int) {
 			if gotAt != at || gotSize != size {
 				return fmt.Errorf("node %d has applied %d, node 1 %d", n+1, gotAt, at)
 			}
+
 			if gotRoot != root {
 				p.t.Fatalf("at size %d node %d has the root %s, node 1 %s", size, n+1, gotRoot, root)
 			}
 		}
+
 		return nil
 	})
 }

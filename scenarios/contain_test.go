@@ -34,6 +34,7 @@ func metric(n dev.Node, series string) (float64, error) {
 // names returns the agents that a node shows of those whose names begin so.
 func names(t *testing.T, c *apiclient.Client, prefix string) (map[string]bool, error) {
 	page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: prefix + "*"})
+
 	found := map[string]bool{}
 	for ; err == nil && page != nil; page, err = c.Next(t.Context(), page) {
 		for _, a := range page.Agents {
@@ -53,6 +54,7 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a mutant and starts processes")
 	}
+
 	t.Parallel() // most of its time it waits for processes
 
 	fixed, err := program()
@@ -67,6 +69,7 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 	register := func(agent, description string) {
 		t.Helper()
 		document := fmt.Appendf(nil, `{"base":"https://%s.alpha.test/","description":%q}`, agent, description)
+
 		_, err := ada.Register(t.Context(), agent, document, apiclient.RegisterOptions{Lifetime: time.Hour})
 		if err != nil {
 			t.Fatal(err)
@@ -79,15 +82,18 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 		if err != nil {
 			return err
 		}
+
 		bad := 0
 		for name := range found {
 			if strings.HasPrefix(name, "kept-marked-") {
 				bad++
 			}
 		}
+
 		if len(found)-bad != good || bad != marked {
 			return fmt.Errorf("%d good ones and %d marked ones are shown", len(found)-bad, bad)
 		}
+
 		return nil
 	}
 
@@ -96,14 +102,17 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 		if err == nil && n < 1 {
 			err = errors.New("no panic is counted")
 		}
+
 		return err
 	}
 
 	register("kept-first", "fine")
 	register("kept-marked-1", "mutant-panic")
+
 	for i := range 20 {
 		register(fmt.Sprint("kept-", i), "fine")
 	}
+
 	register("kept-marked-2", "mutant-panic")
 
 	p.eventually(30*time.Second, "beta shows everything but those with the marker", func() error { return shows(21, 0) })

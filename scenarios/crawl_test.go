@@ -31,10 +31,12 @@ func TestAnOriginIsFollowed(t *testing.T) {
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	defer s.Close()
+
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	agent := func(id, more string) string {
 		return `{"id":"` + id + `","name":"N","description":"D","inputs":{"type":"object"},"outputs":{"type":"object"},"transports":["rest"]` + more + `}`
 	}
@@ -49,23 +51,30 @@ func TestAnOriginIsFollowed(t *testing.T) {
 		t.Helper()
 		m.Eventually(time.Minute, "the domain has "+strings.Join(want, ", "), func() error {
 			agents = map[string]map[string]any{}
+
 			var names []string
+
 			got := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), "GET", "/ad/l", "")
 			if got.status != 200 {
 				return fmt.Errorf("status %d", got.status)
 			}
+
 			for _, a := range got.want(t, 200)["agents"].([]any) {
 				a := a.(map[string]any)
 				name := strings.TrimSuffix(a["agent"].(string), "@"+host) + " " + a["description"].(string)
 				names, agents[a["agent"].(string)] = append(names, name), a
 			}
+
 			if slices.Sort(names); !slices.Equal(names, want) {
 				return fmt.Errorf("it has %q", names)
 			}
+
 			return nil
 		})
+
 		return agents
 	}
+
 	before := see("changes D", "goes D", "stays D")
 	if owner := before["stays@"+host]["provenance"].(map[string]any)["registrant"]; owner != "spiffe://alpha.test/tool/commissioner" {
 		t.Errorf("the registrant is %v", owner)
@@ -81,6 +90,7 @@ func TestAnOriginIsFollowed(t *testing.T) {
 	n.Kill()
 	listed = strings.Join([]string{agent("stays", ``), strings.Replace(agent("changes", ``), `"D"`, `"E"`, 1), agent("comes", ``)}, ",")
 	n.Restart()
+
 	after := see("changes E", "comes D", "stays D")
 	if before["stays@"+host]["href"] != after["stays@"+host]["href"] {
 		t.Error("what stayed was registered anew")

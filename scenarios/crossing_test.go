@@ -27,6 +27,7 @@ func TestARegistrationCrosses(t *testing.T) {
 						t.Logf("%s of %s was everywhere after %v", a.Name, d.Name, took)
 					}
 				}
+
 				if err := m.Equal(); err != nil {
 					t.Error(err)
 				}
@@ -42,13 +43,16 @@ func TestAnyNodeTakesAWrite(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: wan})
 		for i, n := range m.Domains[0].Nodes {
 			a := m.RegisterAt(n, fmt.Sprintf("agent-%d", i), 3600)
+
 			all, err := m.Lookup(n)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if _, shown := all[a.RID]; !shown {
 				t.Errorf("%s took %s and does not show it", n.Name, a.Name)
 			}
+
 			m.Eventually(time.Second, a.Name+" is seen at every node", func() error { return m.Seen(a) })
 		}
 	})
@@ -63,6 +67,7 @@ func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
 		a := m.Register("alpha.test", "ada", 600)
 		m.Eventually(time.Second, "it is seen everywhere", func() error { return m.Seen(a) })
 		gamma := m.Domain("gamma.test").Nodes[0]
+
 		var proof []byte
 		m.Eventually(time.Minute, "gamma.test has the whole record", func() (err error) {
 			proof, err = m.Proof(gamma, a)
@@ -71,10 +76,12 @@ func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
 		m.Domain("alpha.test").Kill()
 		check := func(d *mesh.Domain, at time.Time, code int) {
 			t.Helper()
+
 			report, err := trust.Verify(proof, trust.VerifyOptions{Bundle: d.Bundle(), At: at})
 			if trust.ExitCode(err) != code {
 				t.Errorf("exit code %d, want %d: %v\n%v", trust.ExitCode(err), code, err, report)
 			}
+
 			if err == nil && (report.Subject.Domain != a.Domain || report.Subject.Agent != a.Name || report.Subject.RID != a.RID) {
 				t.Errorf("the proof is of %+v", report.Subject)
 			}
@@ -82,6 +89,7 @@ func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
 		check(m.Domain("alpha.test"), time.Now(), 0)
 		check(m.Domain("beta.test"), time.Now(), 12)
 		check(m.Domain("alpha.test"), a.Until.Add(time.Second), 14)
+
 		tampered := []byte(strings.Replace(string(proof), `"record":"`, `"record":"e`, 1))
 		if _, err := trust.Verify(tampered, trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()}); trust.ExitCode(err) != 10 {
 			t.Errorf("a tampered proof: exit code %d: %v", trust.ExitCode(err), err)

@@ -22,21 +22,26 @@ func TestARemovedAgentStaysRemoved(t *testing.T) {
 		m.Remove(removed)
 		beta := m.Domain("beta.test").Nodes[0]
 		m.Sleep(time.Hour)
+
 		if all, err := m.Lookup(beta); err != nil || len(all) != 2 {
 			t.Errorf("beta.test shows %d of 2 agents while it is cut off: %v", len(all), err)
 		}
+
 		m.Heal()
 		took := m.Eventually(2*time.Minute, "beta.test has heard of the removal", func() error { return m.Gone(removed) })
 		t.Logf("heard of %v after the heal", took)
+
 		for _, n := range m.Living() {
 			n.Kill()
 			m.Sleep(time.Minute)
 			n.Restart()
 			m.Sleep(10 * time.Minute)
+
 			if err := m.Gone(removed); err != nil {
 				t.Errorf("after %s restarted: %v", n.Name, err)
 			}
 		}
+
 		m.Eventually(time.Minute, "the other agent is still seen everywhere", func() error { return m.Seen(kept) })
 	})
 }
@@ -50,18 +55,23 @@ func TestAGapIsPulled(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan})
 		agents := make([]*mesh.Agent, 60)
 		m.Cut("alpha.test", "beta.test")
+
 		for i := range agents {
 			agents[i] = m.Register("alpha.test", fmt.Sprintf("agent-%d", i), 3600)
 		}
+
 		for _, a := range agents[:20] {
 			m.Remove(a)
 		}
+
 		m.Sleep(time.Minute)
 		m.Heal()
 		m.Eventually(2*time.Minute, "the changes are known", func() error { return m.Seen(agents[20:]...) })
+
 		if err := m.Gone(agents[:20]...); err != nil {
 			t.Error(err)
 		}
+
 		if err := m.Equal(); err != nil {
 			t.Error(err)
 		}

@@ -29,6 +29,7 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it mounts a small file system")
 	}
+
 	t.Parallel() // most of its time it waits for processes
 	p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
 	victim := p.Domains[0].Nodes[2]
@@ -47,6 +48,7 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	document := fmt.Appendf(nil, `{"base":"https://large.example/","notes":%q}`, base64.StdEncoding.EncodeToString(notes))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // some hundred writes to two disks, on a machine that may be busy
 	defer cancel()
+
 	var why error
 	for n := 0; ; n++ {
 		// On a slow machine the victim may lead by now. What was under way there when
@@ -55,30 +57,36 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 		if refused := (*apiclient.Error)(nil); err != nil && (!errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable) {
 			t.Fatalf("with one of three nodes short of disk: %v", err)
 		}
+
 		select {
 		case why = <-ended:
 			t.Logf("it ended after %d registrations of 60 kB", n)
 		default:
 			continue
 		}
+
 		break
 	}
+
 	var exit *exec.ExitError
 	if !errors.As(why, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("it ended with %v", why)
 	}
+
 	said := cmd.Stderr.(*bytes.Buffer).String()
 	for _, want := range []string{"this node has ended: write the log:", "no space left on device", "See to the disk of " + victim.Data, "serve --config " + victim.Config} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, last(said, 20))
 		}
 	}
+
 	unmount()
 	p.eventually(30*time.Second, "those that are left take a write", func() error {
 		_, err := ada.Register(ctx, "after", []byte(`{"base":"https://after.example/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
 		return err
 	})
 	p.restart(victim)
+
 	if _, err := p.client(0, 2, "agent/ada").GetFresh(ctx, "after", apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
 		t.Errorf("after it was started again: %v", err)
 	}
@@ -91,6 +99,7 @@ func mountSmall(t *testing.T, dir string) (unmount func()) {
 	kept := dir + ".kept"
 	must := func(err error) {
 		t.Helper()
+
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,6 +114,7 @@ func mountSmall(t *testing.T, dir string) (unmount func()) {
 		}
 	})
 	must(copyFiles(kept, dir))
+
 	return func() {
 		must(os.RemoveAll(kept))
 		must(os.Mkdir(kept, 0o700))
@@ -123,8 +133,10 @@ func copyFiles(from, to string) error {
 		if e == nil {
 			e = os.WriteFile(filepath.Join(to, f.Name()), b, 0o600)
 		}
+
 		err = errors.Join(err, e)
 	}
+
 	return err
 }
 

@@ -41,12 +41,14 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 			d := renewal(l)
 			l.Say("beta.test", d)
 			m.Eventually(time.Minute, "one is told", func() error { return toldUntil(m, "beta.test", d) })
+
 			for range 11 {
 				l.Rotate()
 				d.Revision, d.Deadline = d.Revision+1, d.Deadline-1
 				l.Say("beta.test", d)
 				m.Eventually(time.Minute, "one is told more", func() error { return toldUntil(m, "beta.test", d) })
 			}
+
 			d.Revision, d.Deadline = l.Last.At+1, d.Deadline-5
 			l.Say("gamma.test", d)
 		},
@@ -67,39 +69,50 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					b := m.Register("beta.test", "bob", 600)
 					m.Eventually(time.Minute, "all is seen everywhere", func() error { return m.Seen(a, b) })
 					l := m.Corrupt("alpha.test")
+
 					var first []string
 					for _, k := range l.Doc.Keys {
 						first = append(first, k.KeyID())
 					}
+
 					lie(m, l)
 					took := m.Eventually(rounds, "all have frozen it", func() error { return m.Frozen("alpha.test") })
 					t.Logf("frozen by all after %v", took)
+
 					for _, n := range m.Living() {
 						evidence := n.Evidence("alpha.test")
+
 						report, err := trust.Verify(evidence, trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()})
 						if trust.ExitCode(err) != 11 {
 							t.Errorf("%s: exit code %d: %v\n%v", n.Name, trust.ExitCode(err), err, report)
 						}
 					}
+
 					if err := m.Seen(a, b); err != nil {
 						t.Errorf("what was had of it is not served: %v", err)
 					}
+
 					for _, n := range m.Living() {
 						shown, err := m.Lookup(n)
 						if err != nil || !shown[a.RID].Provenance.Verification.Disputed || shown[b.RID].Provenance.Verification.Disputed {
 							t.Errorf("%s marks as disputed: %+v, %+v, %v", n.Name, shown[a.RID], shown[b.RID], err)
 						}
 					}
+
 					m.Domain("delta.test").Nodes[0].Kill()
 					m.Domain("delta.test").Nodes[0].Restart()
 					m.Eventually(time.Minute, "after a restart it is frozen", func() error { return m.Frozen("alpha.test") })
+
 					if err := m.Release("alpha.test"); err == nil || !strings.Contains(err.Error(), "convicts alpha.test still") {
 						t.Errorf("it is released while its key holds: %v", err)
 					}
+
 					l.Rotate(first...)
+
 					if err := m.Release("alpha.test"); err != nil {
 						t.Errorf("once its keys are revoked: %v", err)
 					}
+
 					again := l.Last.Digests[0]
 					// What is older than the revocation is not believed.
 					again.Op, again.Revision, again.Deadline = directory.OpRenew, l.Doc.Seq+1, again.Deadline-20
@@ -116,6 +129,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 func renewal(l *mesh.Liar) directory.Digest {
 	d := l.Last.Digests[0]
 	d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+
 	return d
 }
 
@@ -134,11 +148,13 @@ func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {
 				a, b := m.Register("alpha.test", "ada", 600), m.Register("beta.test", "bob", 600)
 				m.Eventually(time.Minute, "both are seen", func() error { return m.Seen(a, b) })
 				l := m.Corrupt("alpha.test")
+
 				d := renewal(l)
 				for _, node := range []string{"beta.test/1", "beta.test/2", "beta.test/3"} {
 					say(l, node, d)
 					d.Deadline -= 5
 				}
+
 				took := m.Eventually(rounds, "all have frozen it", func() error { return m.Frozen("alpha.test") })
 				t.Logf("frozen by all after %v", took)
 			})
@@ -152,8 +168,10 @@ func toldUntil(m *mesh.Mesh, domain string, d directory.Digest) error {
 	if err != nil {
 		return err
 	}
+
 	if until := shown[d.RID.String()].Provenance.ExpiresAt; until.Unix() != d.Deadline {
 		return fmt.Errorf("it is shown until %v", until)
 	}
+
 	return nil
 }

@@ -15,10 +15,12 @@ func TestExpiryScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 1, Nodes: 1})
 		n := m.Domains[0].Nodes[0]
+
 		clients := map[string]*http.Client{}
 		for _, who := range []string{"ada", "bob", "eve"} {
 			clients[who] = n.HTTP("/agent/" + who)
 		}
+
 		clients["commissioner"] = n.HTTP("/tool/commissioner")
 		clients["anonymous"] = n.HTTP("")
 		runScript(t, "../api/testdata/jimenez-4.4-expiry.txt", scriptEnv{

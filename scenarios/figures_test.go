@@ -32,6 +32,7 @@ func TestAChangeIsKnownEverywhereInAMoment(t *testing.T) {
 func spread(m *mesh.Mesh, name string, link mesh.Link, bound time.Duration) {
 	m.T.Helper()
 	m.Net.SetAll(link)
+
 	var took []time.Duration
 	for i := range long(100, 10) {
 		d := m.Domains[i%len(m.Domains)]
@@ -41,17 +42,21 @@ func spread(m *mesh.Mesh, name string, link mesh.Link, bound time.Duration) {
 			left = slices.DeleteFunc(left, func(n *mesh.Node) bool {
 				all, err := m.Lookup(n)
 				_, shown := all[a.RID]
+
 				return err == nil && shown
 			})
 			if len(left) > 0 {
 				return fmt.Errorf("%d nodes do not show it", len(left))
 			}
+
 			return nil
 		}))
 		time.Sleep(time.Second)
 	}
+
 	slices.Sort(took)
 	m.T.Logf("%s: half of %d changes took %v, the slowest of 99 of 100 %v, the slowest %v", name, len(took), took[len(took)/2], took[len(took)*99/100-1], took[len(took)-1])
+
 	if p99 := took[len(took)*99/100-1]; p99 >= bound {
 		m.T.Errorf("%s: a change took %v at the 99th percentile", name, p99)
 	}
@@ -64,12 +69,14 @@ func spread(m *mesh.Mesh, name string, link mesh.Link, bound time.Duration) {
 func TestAnIdleMeshIsQuiet(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: long(10, 3), Nodes: long(3, 1), Seed: seed, Link: wan})
+
 		const quiet = 10 * time.Minute
 		time.Sleep(time.Minute) // the last words of the start
 		before := m.FederationSent()
 		time.Sleep(quiet)
 		each := float64(m.FederationSent()-before) / quiet.Seconds() / float64(len(m.Living()))
 		t.Logf("%.0f bytes a second and node", each)
+
 		if each >= 2048 {
 			t.Errorf("a node that has nothing to say sends %.0f bytes a second", each)
 		}

@@ -39,36 +39,45 @@ const device = "cable0"
 // newCable makes the namespaces; they are gone when the test ends.
 func newCable(t *testing.T) *cable {
 	t.Helper()
+
 	if testing.Short() {
 		t.Skip("starts processes in network namespaces")
 	}
+
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces")
 	}
+
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("needs iproute2's ip, for network namespaces")
 	}
+
 	c := &cable{t: t}
 	for end := range c.ends {
 		name := fmt.Sprintf("roster-%d-%d", os.Getpid(), end)
 		if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
 			t.Skipf("network namespaces can't be made here: %v: %s", err, out)
 		}
+
 		t.Cleanup(func() { c.ip("netns", "del", name) })
 		c.ends[end] = name
 	}
+
 	c.ip("-n", c.ends[0], "link", "add", device, "type", "veth", "peer", "name", device, "netns", c.ends[1])
+
 	for end, name := range c.ends {
 		c.ip("-n", name, "link", "set", "lo", "up")
 		c.ip("-n", name, "addr", "add", c.address(end)+"/24", "dev", device)
 		c.ip("-n", name, "link", "set", device, "up")
 		c.ip("-n", name, "route", "add", "default", "via", c.address(1-end)) // as a host has one
 	}
+
 	return c
 }
 
 func (c *cable) ip(args ...string) {
 	c.t.Helper()
+
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		c.t.Errorf("ip %s: %v: %s", strings.Join(args, " "), err, out)
 	}
@@ -87,6 +96,7 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 	td := spiffeid.RequireTrustDomainFromString("alpha.test")
 	check := func(err error) {
 		c.t.Helper()
+
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -129,16 +139,19 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 		}
 	})
 	c.t.Cleanup(stop)
+
 	for bound := time.Now().Add(30 * time.Second); ; {
 		if err := c.command(0, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8401 && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '200 OK' <&3").Run(); err == nil {
 			return stop, stderr
 		}
+
 		select {
 		case err := <-ended:
 			ended <- err
 			c.t.Fatalf("the node ended with %v: %s", err, stderr)
 		case <-time.After(100 * time.Millisecond):
 		}
+
 		if time.Now().After(bound) {
 			c.t.Fatalf("the node is not ready: %s", stderr)
 		}
@@ -149,21 +162,26 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 func (c *cable) find(program string, args ...string) []map[string]any {
 	c.t.Helper()
 	cmd := c.command(1, append([]string{program, "find", "-o", "json"}, args...)...)
+
 	var notes bytes.Buffer
 	cmd.Stderr = &notes
+
 	out, err := cmd.Output()
 	if err != nil {
 		c.t.Fatalf("roster find: %v: %s", err, &notes)
 	}
+
 	var answer struct {
 		Directories []map[string]any `json:"directories"`
 	}
 	if err := json.Unmarshal(out, &answer); err != nil {
 		c.t.Fatalf("%s: %v", out, err)
 	}
+
 	if told := strings.Contains(notes.String(), "not authenticated"); told != (len(answer.Directories) > 0) {
 		c.t.Errorf("%d are found, and the notes are: %s", len(answer.Directories), &notes)
 	}
+
 	return answer.Directories
 }
 
@@ -175,15 +193,19 @@ func (c *cable) find(program string, args ...string) []map[string]any {
 func TestANodeIsFoundByDNSSD(t *testing.T) {
 	t.Parallel()
 	c := newCable(t)
+
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	stop, stderr := c.serve(path, dnssd.Config{Enabled: true, Interfaces: []string{device}})
+
 	got := c.find(path, "--interface", device, "--wait", "3s")
 	if len(got) != 1 {
 		t.Fatalf("found %v; the node says %s", got, stderr)
 	}
+
 	for member, want := range map[string]any{
 		"domain": "alpha.test", "url": "https://ad.alpha.test", "path": "/.well-known/ad", "host": c.address(0) + ":8400", "authenticated": false,
 	} {
@@ -191,18 +213,23 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 			t.Errorf("%s is %v, want %v", member, got[0][member], want)
 		}
 	}
+
 	stop()
+
 	if strings.Contains(stderr.String(), `"level":"ERROR"`) || strings.Contains(stderr.String(), "[ERR]") {
 		t.Errorf("the node complains: %s", stderr)
 	}
+
 	if got := c.find(path, "--wait", "1s"); len(got) != 0 {
 		t.Errorf("found %v although nothing runs", got)
 	}
 
 	c.serve(path, dnssd.Config{})
+
 	if got := c.find(path, "--wait", "2s"); len(got) != 0 {
 		t.Errorf("found %v although DNS-SD is off by default", got)
 	}
+
 	var exit *exec.ExitError
 	if err := c.command(1, path, "find", "--interface", "nowhere0").Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("an interface that isn't there: %v", err)

@@ -24,21 +24,27 @@ func TestForeignRecordsAreInNoLog(t *testing.T) {
 		beta := m.Domain("beta.test").Nodes[0]
 		m.Sleep(time.Minute)
 		m.CutOff("beta.test")
+
 		var agents []*mesh.Agent
 		for i := range long(10_000, 200) {
 			agents = append(agents, m.Register("alpha.test", fmt.Sprint("agent-", i), 86400))
 		}
+
 		before := logOf(t, beta)
 		m.Heal()
 		m.Eventually(2*time.Minute, "beta.test has them", func() error { return m.Seen(agents...) })
+
 		if logOf(t, beta) != before {
 			t.Error("the log of beta.test changed")
 		}
+
 		t.Logf("%d foreign registrations, and not a byte more in the log", len(agents))
 		beta.Kill()
+
 		if err := os.RemoveAll(filepath.Join(beta.Data(), "federation")); err != nil {
 			t.Fatal(err)
 		}
+
 		beta.Restart()
 		m.Eventually(2*time.Minute, "beta.test has them again", func() error { return m.Seen(agents...) })
 	})
@@ -48,10 +54,12 @@ func TestForeignRecordsAreInNoLog(t *testing.T) {
 func logOf(t *testing.T, n *mesh.Node) string {
 	t.Helper()
 	h := sha256.New()
+
 	err := filepath.WalkDir(filepath.Join(n.Data(), "consensus"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
+
 		f, err := os.Open(path)
 		if err != nil {
 			return err
@@ -59,10 +67,12 @@ func logOf(t *testing.T, n *mesh.Node) string {
 		defer f.Close()
 		fmt.Fprintln(h, path)
 		_, err = io.Copy(h, f)
+
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return fmt.Sprintf("%x", h.Sum(nil))
 }

@@ -48,11 +48,13 @@ func mountFreezable(t *testing.T, dir string) *frozenDisk {
 			t.Fatal(err)
 		}
 	}
+
 	if err := run("mount", "-o", "loop", image, dir); err != nil {
 		t.Skipf("a file system can't be mounted here: %v", err)
 	}
 
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+
 	if err := os.CopyFS(dir, os.DirFS(kept)); err != nil {
 		t.Fatal(err)
 	}
@@ -105,11 +107,14 @@ func latencies(t *testing.T, c *apiclient.Client, lookups int) []time.Duration {
 	took := make([]time.Duration, lookups)
 	for i := range took {
 		began := time.Now()
+
 		if _, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "kept-before"}); err != nil {
 			t.Fatal(err)
 		}
+
 		took[i] = time.Since(began)
 	}
+
 	slices.Sort(took)
 
 	return took
@@ -124,6 +129,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it freezes a file system")
 	}
+
 	t.Parallel() // most of its time it waits for processes
 
 	p := startProcesses(t, "--domains", "2", "--nodes", "1", "--sample", "0")
@@ -135,6 +141,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 	register := func(c *apiclient.Client, agent string) {
 		t.Helper()
 		document := fmt.Appendf(nil, `{"base":"https://%s.example/"}`, agent)
+
 		_, err := c.Register(t.Context(), agent, document, apiclient.RegisterOptions{Lifetime: time.Hour})
 		if err != nil {
 			t.Fatal(err)
@@ -146,6 +153,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 			if err == nil && len(found) != n {
 				err = fmt.Errorf("%d are shown", len(found))
 			}
+
 			return err
 		}
 	}
@@ -155,41 +163,51 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 	quiet := latencies(t, bob, 500)
 
 	thaw := disk.freeze()
+
 	for i := range 50 {
 		register(ada, fmt.Sprint("kept-meanwhile-", i))
 	}
+
 	stalled := func() (float64, error) { return metric(victim, "roster_federation_store_stalled_seconds") }
 	p.eventually(30*time.Second, "beta sees that its disk does not answer", func() error {
 		seconds, err := stalled()
 		if err == nil && seconds == 0 {
 			err = errors.New("it does not")
 		}
+
 		return err
 	})
 
 	// It answers whoever asks.
 	frozen := latencies(t, bob, 500)
 	scrape := time.Now()
+
 	resp, err := admin.Get(victim.Admin + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 	t.Logf("lookups: p99 %s quiet, %s frozen; a scrape %s", quiet[495], frozen[495], time.Since(scrape))
+
 	if took := max(frozen[len(frozen)-1], time.Since(scrape)); took > 5*time.Second || resp.StatusCode != http.StatusOK {
 		t.Errorf("an answer took %s; /metrics answers %s", took, resp.Status)
 	}
+
 	if err := ready(victim); err != nil {
 		t.Errorf("/readyz: %v", err)
 	}
+
 	if err := has(bob, 1)(); err != nil {
 		t.Error(err)
 	}
+
 	peers, _, err := operator.Peers(t.Context())
 	if err != nil || len(peers) != 1 || peers[0].State != "behind" || !strings.Contains(peers[0].LastError, "has not answered for") {
 		t.Errorf("peer list: %+v %v", peers, err)
 	}
+
 	out, _ := exec.Command(p.path, "doctor", "--config", victim.Config).CombinedOutput()
 	if !strings.Contains(string(out), "warning\tfederation.store\tits disk has not answered for") {
 		t.Errorf("the doctor says\n%s", out)
@@ -206,10 +224,12 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 		if err != nil || seconds > 0 {
 			return fmt.Errorf("stalled for %.0f s (%w)", seconds, err)
 		}
+
 		peers, _, err := operator.Peers(t.Context())
 		if err == nil && peers[0].State != "active" {
 			err = errors.New(peers[0].State)
 		}
+
 		return err
 	})
 }

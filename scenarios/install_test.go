@@ -33,13 +33,16 @@ func TestTheModuleReplacesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	file, err := modfile.Parse("go.mod", text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, r := range file.Replace {
 		t.Errorf("go.mod replaces %s", r.Old.Path)
 	}
+
 	for _, e := range file.Exclude {
 		t.Errorf("go.mod excludes %s", e.Mod)
 	}
@@ -53,11 +56,13 @@ func TestTheModuleIsInstalledFromAProxy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program from a module proxy")
 	}
+
 	proxy := publish(t)
 	bin := t.TempDir()
 
 	run := goCommand(t, proxy, "GOBIN="+bin)
 	run(t.TempDir(), "install", "-trimpath", module+"/cmd/roster@"+installVersion)
+
 	said := output(t, filepath.Join(bin, executable("roster")), "version")
 	if !strings.Contains(said, installVersion) {
 		t.Errorf("roster version says %q, want %s", said, installVersion)
@@ -65,10 +70,12 @@ func TestTheModuleIsInstalledFromAProxy(t *testing.T) {
 
 	// Another module requires this one and imports the client.
 	dir := t.TempDir()
+
 	source, err := os.ReadFile("../api/client/testdata/lookup/main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	writeTo(t, dir, "main.go", source)
 	gomod := fmt.Appendf(nil, "module example.com/lookup\n\ngo 1.26.0\n\nrequire %s %s\n", module, installVersion)
 	writeTo(t, dir, "go.mod", gomod)
@@ -80,11 +87,14 @@ func TestTheModuleIsInstalledFromAProxy(t *testing.T) {
 // a version of the module, and returns its directory.
 func publish(t *testing.T) string {
 	t.Helper()
+
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	list := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z")
+
 	tracked, err := list.Output()
 	if err != nil {
 		t.Skipf("the work tree is no git repository: %v", err)
@@ -96,27 +106,34 @@ func publish(t *testing.T) string {
 		if os.IsNotExist(err) || err == nil && !info.Mode().IsRegular() {
 			continue // deleted and not committed yet, or a link
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		files = append(files, trackedFile{name: filepath.ToSlash(name), path: filepath.Join(root, name), info: info})
 	}
+
 	version := gomodule.Version{Path: module, Version: installVersion}
+
 	var archive bytes.Buffer
 	if err := modzip.Create(&archive, version, files); err != nil {
 		t.Fatal(err)
 	}
 
 	proxy := t.TempDir()
+
 	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	writeTo(t, dir, "list", []byte(installVersion+"\n"))
 	info := fmt.Appendf(nil, `{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, installVersion)
 	writeTo(t, dir, installVersion+".info", info)
 	writeTo(t, dir, installVersion+".mod", fromZip(t, archive.Bytes(), "go.mod"))
 	writeTo(t, dir, installVersion+".zip", archive.Bytes())
+
 	return proxy
 }
 
@@ -132,19 +149,23 @@ func (f trackedFile) Open() (io.ReadCloser, error) { return os.Open(f.path) }
 
 func fromZip(t *testing.T, archive []byte, name string) []byte {
 	t.Helper()
+
 	r, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f, err := r.Open(module + "@" + installVersion + "/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	b, err := io.ReadAll(f)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b
 }
 
@@ -171,6 +192,7 @@ func goCommand(t *testing.T, proxy string, env ...string) func(dir string, args 
 		defer cancel()
 		c := exec.CommandContext(ctx, "go", args...)
 		c.Dir = dir
+
 		c.Env = env
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -180,15 +202,18 @@ func goCommand(t *testing.T, proxy string, env ...string) func(dir string, args 
 
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
+
 	out, err := exec.CommandContext(t.Context(), name, args...).Output()
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
 	}
+
 	return string(out)
 }
 
 func writeTo(t *testing.T, dir, name string, text []byte) {
 	t.Helper()
+
 	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -198,5 +223,6 @@ func executable(name string) string {
 	if runtime.GOOS == "windows" {
 		return name + ".exe"
 	}
+
 	return name
 }

@@ -32,6 +32,7 @@ func (p *processes) agentOf(domain int, who string, h http.HandlerFunc) *httptes
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	p.t.Cleanup(s.Close)
+
 	return s
 }
 
@@ -44,14 +45,18 @@ func (p *processes) agentOf(domain int, who string, h http.HandlerFunc) *httptes
 func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	t.Parallel() // most of its time it waits for processes
 	p := startProcesses(t, "--domains", "3", "--nodes", "3", "--sample", "0")
-	var calls atomic.Int32
-	var shown atomic.Value
+
+	var (
+		calls atomic.Int32
+		shown atomic.Value
+	)
 	started, ended := make(chan struct{}, 10), make(chan struct{}, 10)
 	agent := p.agentOf(1, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		calls.Add(1)
 		shown.Store(fmt.Sprint(r.TLS.PeerCertificates[0].URIs[0], r.Header))
 		w.Header().Set("Content-Type", "application/json")
+
 		switch {
 		case strings.Contains(r.Header.Get("Accept"), "event-stream"):
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -71,10 +76,12 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 			"input_schema": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
 			"output_schema": {"type": "object", "required": ["text"]}}]}`, at)
 	}
+
 	const nobody = "https://127.0.0.1:1025/"
 	ada := p.client(1, 0, "agent/ada")
 	register := func(at string) {
 		t.Helper()
+
 		if _, err := ada.Register(t.Context(), "translator", document(at), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -88,21 +95,27 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		if status, _, body := invoke(0, `{"text": "a"}`); status != http.StatusBadGateway {
 			return fmt.Errorf("%d %s", status, body)
 		}
+
 		return nil
 	})
 	register(agent.URL + "/a")
+
 	for node := range 2 { // each follows the other domain by itself
 		p.eventually(30*time.Second, "it is called where it is now", func() error {
 			if status, _, body := invoke(node, `{"text": "a"}`); status != http.StatusOK || body != `{"text": "canary-output"}` {
 				return fmt.Errorf("%d at node %d: %s", status, node, body)
 			}
+
 			return nil
 		})
 	}
+
 	if got := shown.Load().(string); !strings.HasPrefix(got, "spiffe://alpha.test/roster/node/") || strings.Contains(got, "bob") {
 		t.Errorf("the agent was shown %s", got)
 	}
+
 	calls.Store(0)
+
 	for name, tc := range map[string]struct {
 		body   string
 		status int
@@ -116,27 +129,34 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 			t.Errorf("%s: %d %s", name, status, body)
 		}
 	}
+
 	if n := calls.Load(); n != 1 {
 		t.Errorf("the agent was called %d times, want for what it was asked rightly alone", n)
 	}
+
 	bob := p.client(0, 0, "agent/bob")
 	calls.Store(0)
 	reply, err := contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": 5}`), nil, apiclient.InvokeOptions{})
+
 	var unfit *directory.Error
 	if !errors.As(err, &unfit) || unfit.Pointer != "/text" || reply != nil {
 		t.Errorf("the client is to judge by the schema of the registration: %v, %v", reply, err)
 	}
+
 	reply, err = contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": "a"}`), nil, apiclient.InvokeOptions{})
 	if err != nil || string(reply.Body) != `{"text": "canary-output"}` || calls.Load() != 1 {
 		t.Errorf("the client invokes: %v, %v; %d calls", reply, err, calls.Load())
 	}
+
 	calls.Store(0)
+
 	for i, want := range []string{"", "true"} {
 		status, header, body := invoke(i, `{"text": "a"}`, "Idempotency-Key", "one")
 		if status != http.StatusOK || header.Get("Idempotency-Replayed") != want || body != `{"text": "canary-output"}` {
 			t.Errorf("with a key at node %d: %d %v %s", i, status, header, body)
 		}
 	}
+
 	if status, _, body := invoke(0, `{"text": "b"}`, "Idempotency-Key", "one"); status != 422 || calls.Load() != 1 {
 		t.Errorf("another body with it: %d %s; %d calls", status, body, calls.Load())
 	}
@@ -144,29 +164,38 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	stream := func(node int) (*http.Response, context.CancelFunc) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
+
 		req, err := http.NewRequestWithContext(ctx, "POST", p.Domains[0].Nodes[node].API+"/agents/translator/invoke", strings.NewReader(`{"text": "a"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "text/event-stream")
+
 		resp, err := p.http(0, "agent/bob").Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { cancel(); resp.Body.Close() })
+
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("the stream begins with %s", resp.Status)
 		}
+
 		<-started
+
 		first := make([]byte, len("data: 1\n\n"))
 		if _, err := io.ReadFull(resp.Body, first); err != nil || string(first) != "data: 1\n\n" {
 			t.Fatalf("the stream begins with %q, %v", first, err)
 		}
+
 		return resp, cancel
 	}
 	over := func(what string) {
 		t.Helper()
+
 		select {
 		case <-ended:
 		case <-time.After(30 * time.Second):
@@ -177,15 +206,19 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	cancel()
 	over("the client has gone")
 	resp, _ := stream(1)
+
 	if err := syscall.Kill(p.Domains[0].Nodes[1].PID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+
 	if rest, err := io.ReadAll(resp.Body); err != nil || !strings.HasPrefix(string(rest), "event: error\ndata: {\"error\":{\"code\":\"Unavailable\"") {
 		t.Errorf("the stream of a node that stops ends with %q, %v", rest, err)
 	}
+
 	over("the node has gone")
 
 	lines, text := readTrail(t, p.Domains[0].Nodes[0].Data)
+
 	var intents, ok int
 	for _, l := range lines {
 		if l.Action == "invoke" && l.Agent == "translator" && strings.HasSuffix(l.Actor, "/agent/bob") && strings.HasPrefix(l.Owner, "spiffe://beta.test/") {
@@ -197,6 +230,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 			}
 		}
 	}
+
 	if intents < 4 || ok < 2 || strings.Contains(text, "canary") {
 		t.Errorf("%d intents and %d that succeeded: %.2000s", intents, ok, text)
 	}
@@ -205,24 +239,30 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 // post sends JSON to a node as one of its domain's identities.
 func (p *processes) post(domain, n int, who, path, body string, header ...string) (status int, got http.Header, answer string) {
 	p.t.Helper()
+
 	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.Domains[domain].Nodes[n].API+path, strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	req.Header.Set("Content-Type", "application/json")
+
 	for i := 0; i+1 < len(header); i += 2 {
 		if header[i+1] != "" {
 			req.Header.Set(header[i], header[i+1])
 		}
 	}
+
 	resp, err := p.http(domain, who).Do(req)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer resp.Body.Close()
+
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	return resp.StatusCode, resp.Header, string(b)
 }

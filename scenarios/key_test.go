@@ -17,21 +17,26 @@ func TestNewSigningKeysLoseNothing(t *testing.T) {
 		alpha := m.Domain("alpha.test")
 		told := []*mesh.Agent{m.Register("alpha.test", "first", 86400)}
 		m.Eventually(5*time.Second, "it is seen", func() error { return m.Seen(told...) })
+
 		renew := func(what string, nodes ...*mesh.Node) {
 			t.Helper()
+
 			for _, n := range nodes {
 				n.Kill()
 				n.LoseKey()
 			}
+
 			for _, n := range nodes {
 				n.Restart()
 			}
+
 			m.Eventually(time.Minute, "the nodes are ready with new keys", func() error {
 				for _, n := range nodes {
 					if err := n.Ready(); err != nil {
 						return err
 					}
 				}
+
 				return nil
 			})
 			told = append(told, m.Register("alpha.test", what, 86400))
@@ -40,8 +45,10 @@ func TestNewSigningKeysLoseNothing(t *testing.T) {
 		for _, n := range alpha.Nodes {
 			renew("after-"+n.Name[len(n.Name)-1:], n)
 		}
+
 		renew("after-all", alpha.Nodes...)
 		m.Sleep(10 * time.Minute)
+
 		if err := m.Seen(told...); err != nil {
 			t.Error(err)
 		}

@@ -142,6 +142,7 @@ func TestLayering(t *testing.T) {
 	if files < 10 {
 		t.Fatalf("only %d Go files found", files)
 	}
+
 	for _, c := range complaints {
 		t.Error(c)
 	}
@@ -154,13 +155,16 @@ func TestTheReadmeShowsTheLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var all []string
 	for from, to := range layers {
 		if strings.Contains(from, "/") && from != "cmd/roster" {
 			continue
 		}
+
 		all = append(all, from)
 		to = slices.DeleteFunc(slices.Clone(to), func(ours string) bool { return strings.Contains(ours, "/") })
+
 		told := strings.Join(to, ", ")
 		switch {
 		case len(to) == 0:
@@ -168,11 +172,13 @@ func TestTheReadmeShowsTheLayers(t *testing.T) {
 		case from == "node":
 			told = "all"
 		}
+
 		row := regexp.MustCompile("(?m)^\\| `" + from + "/` \\| .* \\| " + told + " \\|$")
 		if !row.Match(text) {
 			t.Errorf("README.md has no row of %s/ that imports %s", from, told)
 		}
 	}
+
 	if rows := regexp.MustCompile("(?m)^\\| `[a-z/]+/` \\|").FindAll(text, -1); len(rows) != len(all) {
 		t.Errorf("README.md has %d rows for %d packages", len(rows), len(all))
 	}
@@ -182,6 +188,7 @@ func TestTheReadmeShowsTheLayers(t *testing.T) {
 // files there are and what is wrong with them.
 func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 	t.Helper()
+
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -191,34 +198,42 @@ func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 		case d.IsDir() || filepath.Ext(name) != ".go":
 			return nil
 		}
+
 		files++
+
 		src, err := fs.ReadFile(root, name)
 		if err != nil {
 			return err
 		}
+
 		f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly)
 		if err != nil {
 			return err
 		}
+
 		from := path.Dir(name)
 		if _, ok := layers[from]; !ok {
 			complaints = append(complaints, fmt.Sprintf("%s: package %s is not in the table: give it its floor in scenarios/layering_test.go", name, from))
 			return nil
 		}
+
 		for _, spec := range f.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
 				return err
 			}
+
 			if c := complain(from, imported, strings.HasSuffix(name, "_test.go")); c != "" {
 				complaints = append(complaints, name+": "+c)
 			}
 		}
+
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return files, complaints
 }
 
@@ -227,6 +242,7 @@ func complain(from, imported string, test bool) string {
 	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
 		return "" // the standard library
 	}
+
 	if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
 		switch {
 		case ours == from, slices.Contains(layers[from], ours):
@@ -234,8 +250,10 @@ func complain(from, imported string, test bool) string {
 		case test && slices.Contains(lower, from) && slices.Contains(lower, ours):
 			return "" // the compiler sees to cycles
 		}
+
 		return fmt.Sprintf("%s must not import %s; it may import %s", from, ours, list(layers[from]))
 	}
+
 	home, ok := homeOf(imported)
 	switch {
 	case !ok:
@@ -243,6 +261,7 @@ func complain(from, imported string, test bool) string {
 	case test, slices.Contains(home, anyone), slices.Contains(home, from):
 		return ""
 	}
+
 	return fmt.Sprintf("%s must not import %s, which is for %s", from, imported, list(home))
 }
 
@@ -253,6 +272,7 @@ func homeOf(imported string) ([]string, bool) {
 			return h, true
 		}
 	}
+
 	return nil, false
 }
 
@@ -260,6 +280,7 @@ func list(names []string) string {
 	if len(names) == 0 {
 		return "nothing of ours"
 	}
+
 	return strings.Join(names, ", ")
 }
 
@@ -272,6 +293,7 @@ func TestLayersAreClosed(t *testing.T) {
 			}
 		}
 	}
+
 	for lib, home := range homes {
 		for _, h := range home {
 			if _, ok := layers[h]; !ok && h != anyone && h != testsOnly {
@@ -288,8 +310,10 @@ func TestLayeringFindsViolations(t *testing.T) {
 		for _, i := range imports {
 			src += "import _ " + strconv.Quote(i) + "\n"
 		}
+
 		return &fstest.MapFile{Data: []byte(src)}
 	}
+
 	good := fstest.MapFS{
 		"directory/a.go":           file("fmt", "golang.org/x/text/unicode/norm", "github.com/spiffe/go-spiffe/v2/spiffeid"),
 		"trust/a.go":               file(module+"/directory", "github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"),
@@ -302,6 +326,7 @@ func TestLayeringFindsViolations(t *testing.T) {
 	if _, complaints := judge(t, good); len(complaints) > 0 {
 		t.Errorf("complaints about a good tree: %q", complaints)
 	}
+
 	for _, tc := range []struct{ name, imported, want string }{
 		{"trust/a.go", module + "/federation", "trust/a.go: trust must not import federation; it may import directory"},
 		{"directory/a.go", module + "/trust", "directory must not import trust; it may import nothing of ours"},
@@ -356,22 +381,27 @@ func TestLayersArePure(t *testing.T) {
 		if _, ok := layers[name]; !ok {
 			continue
 		}
+
 		files, err := filepath.Glob(filepath.Join("..", name, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
+
 			src, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			complaints, err := impurities(file, src)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for _, c := range complaints {
 				t.Error(c)
 			}
@@ -383,12 +413,14 @@ func TestLayersArePure(t *testing.T) {
 // statements.
 func impurities(file string, src []byte) ([]string, error) {
 	fset := token.NewFileSet()
+
 	f, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
 
 	var complaints []string
+
 	complain := func(at token.Pos, what string) {
 		complaints = append(complaints, fmt.Sprintf("%s: %s is not for a pure package", fset.Position(at), what))
 	}
@@ -397,10 +429,12 @@ func impurities(file string, src []byte) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if names, ok := impure[imported]; ok && names == nil {
 			complain(spec.Pos(), imported)
 		}
 	}
+
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
@@ -410,8 +444,10 @@ func impurities(file string, src []byte) ([]string, error) {
 				complain(n.Pos(), x.Name+"."+n.Sel.Name)
 			}
 		}
+
 		return true
 	})
+
 	return complaints, nil
 }
 
@@ -431,10 +467,12 @@ func f() time.Duration {
 	return time.Since(time.Unix(0, 0))
 }
 `
+
 	complaints, err := impurities("p.go", []byte(src))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(complaints) != 3 {
 		t.Errorf("%q, want complaints about net, the goroutine and time.Since", complaints)
 	}

@@ -98,7 +98,9 @@ func TestLayerLimits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			t.Log(l)
+
 			for _, complaint := range l.check(allowance(l.Package)) {
 				t.Error(complaint)
 			}
@@ -120,6 +122,7 @@ func allowance(name string) excess {
 		allowed.lines = allowed.lines || unfinished[above].lines
 		allowed.testLines = allowed.testLines || unfinished[above].testLines
 	}
+
 	return allowed
 }
 
@@ -131,20 +134,25 @@ func (l layout) check(allowed excess) []string {
 	if most := max(mostFiles, allowed.files); l.Files > most {
 		complain("%d files, at most %d: move a subject to a package of its own", l.Files, most)
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(l.Methods)) {
 		if most := max(mostMethods, allowed.methods); l.Methods[name] > most {
 			complain("type %s has %d methods, at most %d: give a part its own type", name, l.Methods[name], most)
 		}
 	}
+
 	if most := max(mostInCycle, allowed.cycle); len(l.Cycle) > most {
 		complain("%d files refer to each other, at most %d: %s", len(l.Cycle), most, strings.Join(l.Cycle, " "))
 	}
+
 	if len(l.Long) > 0 && !allowed.lines {
 		complain("lines over %d columns: %s", mostColumns, strings.Join(l.Long, " "))
 	}
+
 	if len(l.LongTest) > 0 && !allowed.testLines {
 		complain("lines over %d columns: %s", mostColumns, strings.Join(l.LongTest, " "))
 	}
+
 	return complaints
 }
 
@@ -164,19 +172,24 @@ func measure(p checkedPackage) (layout, error) {
 			}
 		}
 	}
+
 	graph := map[string][]string{}
+
 	for ident, object := range p.info.Uses {
 		if object.Pkg() != p.types || !global(object) {
 			continue
 		}
+
 		e := edge{filepath.Base(p.fset.Position(ident.Pos()).Filename), filepath.Base(p.fset.Position(object.Pos()).Filename)}
 		if e.from != e.to && !slices.Contains(l.Uses[e], object.Name()) {
 			l.Uses[e] = append(l.Uses[e], object.Name())
 		}
 	}
+
 	for e := range l.Uses {
 		graph[e.from] = append(graph[e.from], e.to)
 	}
+
 	l.Cycle = largestCycle(graph)
 
 	for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) {
@@ -185,12 +198,14 @@ func measure(p checkedPackage) (layout, error) {
 			return l, err
 		}
 	}
+
 	for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
 		var err error
 		if l.LongTest, err = appendLong(l.LongTest, p.Dir, name); err != nil {
 			return l, err
 		}
 	}
+
 	return l, nil
 }
 
@@ -218,7 +233,9 @@ func global(object types.Object) bool {
 	if object.Parent() == object.Pkg().Scope() {
 		return true
 	}
+
 	fn, ok := object.(*types.Func)
+
 	return ok && fn.Signature().Recv() != nil
 }
 
@@ -228,14 +245,17 @@ func appendLong(long []string, dir, name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	number := 0
 	for line := range strings.Lines(string(text)) {
 		number++
+
 		line = strings.TrimRight(line, "\r\n")
 		if len([]rune(line))+3*strings.Count(line, "\t") > mostColumns {
 			long = append(long, fmt.Sprintf("%s:%d", name, number))
 		}
 	}
+
 	return long, nil
 }
 
@@ -250,10 +270,12 @@ func largestCycle(graph map[string][]string) []string {
 		onStack = map[string]bool{}
 		visit   func(string)
 	)
+
 	visit = func(node string) {
 		index[node] = len(index) + 1
 		low[node] = index[node]
 		stack = append(stack, node)
+
 		onStack[node] = true
 		for _, next := range graph[node] {
 			if index[next] == 0 {
@@ -263,15 +285,19 @@ func largestCycle(graph map[string][]string) []string {
 				low[node] = min(low[node], index[next])
 			}
 		}
+
 		if low[node] != index[node] {
 			return
 		}
+
 		start := slices.Index(stack, node)
 		component := slices.Clone(stack[start:])
 		stack = stack[:start]
+
 		for _, member := range component {
 			onStack[member] = false
 		}
+
 		if len(component) > 1 && len(component) > len(largest) {
 			largest = component
 		}
@@ -281,7 +307,9 @@ func largestCycle(graph map[string][]string) []string {
 			visit(node)
 		}
 	}
+
 	slices.Sort(largest)
+
 	return largest
 }
 
@@ -290,27 +318,33 @@ func largestCycle(graph map[string][]string) []string {
 func (l layout) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d files, cycle of %d, long lines %d (tests %d)\n", l.Package, l.Files, len(l.Cycle), len(l.Long), len(l.LongTest))
+
 	names := slices.SortedFunc(maps.Keys(l.Methods), func(a, b string) int { return cmp.Compare(l.Methods[b], l.Methods[a]) })
 	for _, name := range names[:min(3, len(names))] {
 		fmt.Fprintf(&b, "  type %s: %d methods\n", name, l.Methods[name])
 	}
+
 	if len(l.Cycle) > 0 {
 		fmt.Fprintf(&b, "  cycle: %s\n", strings.Join(l.Cycle, " "))
 	}
+
 	var inside []edge
 	for e := range l.Uses {
 		if slices.Contains(l.Cycle, e.from) && slices.Contains(l.Cycle, e.to) {
 			inside = append(inside, e)
 		}
 	}
+
 	slices.SortFunc(inside, func(a, b edge) int {
 		return cmp.Or(cmp.Compare(len(l.Uses[a]), len(l.Uses[b])), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
 	})
+
 	for _, e := range inside {
 		uses := l.Uses[e]
 		slices.Sort(uses)
 		fmt.Fprintf(&b, "  %3d %s -> %s: %s\n", len(uses), e.from, e.to, strings.Join(uses, " "))
 	}
+
 	return b.String()
 }
 
@@ -336,26 +370,32 @@ func TestLayerLimitsFindViolations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	l, err := measure(p)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if l.Files != 4 || l.Methods["one"] != 1 || l.Methods["two"] != 1 {
 		t.Errorf("%d files, methods %v; want 4 and one of each type", l.Files, l.Methods)
 	}
+
 	if !slices.Equal(l.Cycle, []string{"a.go", "b.go", "c.go"}) {
 		t.Errorf("cycle of %q, want a.go, b.go and c.go", l.Cycle)
 	}
+
 	if !slices.Equal(l.Long, []string{"d.go:5"}) || !slices.Equal(l.LongTest, []string{"a_test.go:3"}) {
 		t.Errorf("long lines %q and in tests %q, want d.go:5 and a_test.go:3", l.Long, l.LongTest)
 	}
 
 	l.Files = mostFiles + 1
 	l.Methods["one"] = mostMethods + 1
+
 	l.Cycle = make([]string, mostInCycle+1)
 	if complaints := l.check(excess{}); len(complaints) != 5 {
 		t.Errorf("%d complaints, want one for each limit: %q", len(complaints), complaints)
 	}
+
 	if complaints := l.check(excess{files: 31, methods: 41, cycle: 11, lines: true, testLines: true}); len(complaints) != 0 {
 		t.Errorf("complaints about an unfinished package: %q", complaints)
 	}

@@ -16,6 +16,7 @@ import (
 func TestALeaderDiesAndNothingIsLost(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
+
 		var acknowledged []*mesh.Agent
 		for round := range full(3, 1) {
 			stop, done := make(chan struct{}), make(chan struct{})
@@ -29,17 +30,22 @@ func TestALeaderDiesAndNothingIsLost(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			close(stop)
 			<-done
+
 			next := m.Domain("alpha.test").Leader()
 			if next == leader {
 				t.Fatalf("%s leads after it was killed", leader.Name)
 			}
+
 			leader.Restart()
 			m.Eventually(time.Minute, leader.Name+" is back and has everything", func() error { return m.Seen(acknowledged...) })
 		}
+
 		if len(acknowledged) < 30 {
 			t.Errorf("only %d registrations were acknowledged", len(acknowledged))
 		}
+
 		t.Logf("%d acknowledged", len(acknowledged))
+
 		if err := m.Equal(); err != nil {
 			t.Error(err)
 		}
@@ -49,8 +55,10 @@ func TestALeaderDiesAndNothingIsLost(t *testing.T) {
 // registerUntil registers agents from four clients at once until stop, and
 // returns those that were acknowledged.
 func registerUntil(m *mesh.Mesh, round int, stop <-chan struct{}) (acknowledged []*mesh.Agent) {
-	var mu sync.Mutex
-	var clients sync.WaitGroup
+	var (
+		mu      sync.Mutex
+		clients sync.WaitGroup
+	)
 	for c := range 4 {
 		clients.Go(func() {
 			for i := 0; ; i++ {
@@ -59,6 +67,7 @@ func registerUntil(m *mesh.Mesh, round int, stop <-chan struct{}) (acknowledged 
 					return
 				case <-time.After(400 * time.Millisecond):
 				}
+
 				if a, err := m.TryRegister("alpha.test", fmt.Sprintf("agent-%d-%d-%d", round, c, i), 86400); err == nil {
 					mu.Lock()
 					acknowledged = append(acknowledged, a)
@@ -67,6 +76,8 @@ func registerUntil(m *mesh.Mesh, round int, stop <-chan struct{}) (acknowledged 
 			}
 		})
 	}
+
 	clients.Wait()
+
 	return acknowledged
 }

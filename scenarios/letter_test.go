@@ -24,6 +24,7 @@ type asker func(method, target string) *answer
 
 func askAt(t *testing.T, m *mesh.Mesh, n *mesh.Node, who string) asker {
 	client := n.HTTP(who)
+
 	return func(method, target string) *answer {
 		t.Helper()
 		return exchangeOf(t, client, n.URL(), method, target, "")
@@ -33,40 +34,49 @@ func askAt(t *testing.T, m *mesh.Mesh, n *mesh.Node, who string) asker {
 // exchangeOf sends one request and reads what comes back.
 func exchangeOf(t *testing.T, client *http.Client, url, method, target, body string, header ...string) *answer {
 	t.Helper()
+
 	req, err := http.NewRequestWithContext(t.Context(), method, url+target, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
+
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
+
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return &answer{resp.StatusCode, resp.Header, b}
 }
 
 // want fails unless the answer has that status, and returns its JSON.
 func (a *answer) want(t *testing.T, status int) map[string]any {
 	t.Helper()
+
 	if a.status != status {
 		t.Fatalf("status %d, want %d; body %s", a.status, status, a.body)
 	}
+
 	var v map[string]any
 	if len(a.body) > 0 {
 		if err := json.Unmarshal(a.body, &v); err != nil {
 			t.Fatalf("body %s: %v", a.body, err)
 		}
 	}
+
 	return v
 }
 
@@ -75,6 +85,7 @@ func problemOf(a *answer) string {
 		Type string `json:"type"`
 	}
 	_ = json.Unmarshal(a.body, &v)
+
 	return v.Type[strings.LastIndexByte(v.Type, '/')+1:]
 }
 
@@ -83,6 +94,7 @@ func hrefs(v map[string]any) (paths []string) {
 	for _, item := range v["agents"].([]any) {
 		paths = append(paths, item.(map[string]any)["href"].(string))
 	}
+
 	return paths
 }
 
@@ -93,51 +105,61 @@ func hrefs(v map[string]any) (paths []string) {
 func TestSeveralHoldersAreToldApart(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed})
+
 		var copies []string
 		for _, name := range []string{"beta.test", "gamma.test"} {
 			a := m.Register(name, "twin/one", 3600)
 			copies = append(copies, "/ad/r/"+name+"/"+a.RID)
 			m.Eventually(time.Second, a.Name+" of "+name+" is seen everywhere", func() error { return m.Seen(a) })
 		}
+
 		ask := askAt(t, m, m.Domain("alpha.test").Nodes[0], "/agent/ada")
 		for _, suffix := range []string{"", "/record", "/proof"} {
 			got := ask("GET", "/ad/r/twin%2Fone"+suffix)
 			if paths := hrefs(got.want(t, 300)); !slices.Equal(paths, copies) {
 				t.Errorf("%q: the candidates are %q, want %q", suffix, paths, copies)
 			}
+
 			links := got.header.Values("Link")
 			for i, path := range copies {
 				if want := "<" + path + `>; rel="alternate"`; len(links) != 2 || links[i] != want {
 					t.Errorf("%q: the links are %q", suffix, links)
 				}
 			}
+
 			if head := ask("HEAD", "/ad/r/twin%2Fone"+suffix); head.status != 300 || len(head.body) > 0 {
 				t.Errorf("HEAD: %d", head.status)
 			}
 		}
+
 		for i, path := range copies {
 			v := ask("GET", path).want(t, 200)
 			if got := v["provenance"].(map[string]any)["origin_authority"]; got != []string{"beta.test", "gamma.test"}[i] || v["href"] != path {
 				t.Errorf("%s is of %v, at %v", path, got, v["href"])
 			}
+
 			m.Eventually(time.Minute, "its evidence is here", func() error {
 				for _, suffix := range []string{"/record", "/proof"} {
 					if got := ask("GET", path+suffix); got.status != 200 {
 						return fmt.Errorf("%s%s: %d %s", path, suffix, got.status, got.body)
 					}
 				}
+
 				return nil
 			})
+
 			for _, method := range []string{"POST", "DELETE"} {
 				refused := ask(method, path)
 				if v := refused.want(t, 403); problemOf(refused) != "foreign-registration" || !strings.HasSuffix(v["origin_href"].(string), path[strings.LastIndexByte(path, '/'):]) {
 					t.Errorf("%s %s: %s", method, path, refused.body)
 				}
 			}
+
 			if allow := ask("OPTIONS", path).header.Get("Allow"); allow != "DELETE, GET, HEAD, OPTIONS, POST" {
 				t.Errorf("%s allows %q", path, allow)
 			}
 		}
+
 		own := askAt(t, m, m.Domain("beta.test").Nodes[0], "/agent/ada")("GET", "/ad/r/twin%2Fone")
 		if v := own.want(t, 200); !strings.HasSuffix(copies[0], v["href"].(string)[len("/ad/r"):]) {
 			t.Errorf("a domain that has the name itself answers with %v", v["href"])
@@ -152,34 +174,43 @@ func TestSeveralHoldersAreToldApart(t *testing.T) {
 func TestAnyMemberContinuesAListing(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
+
 		var agents []*mesh.Agent
 		for i := range 12 {
 			for _, d := range m.Domains {
 				agents = append(agents, m.RegisterAt(d.Nodes[i%3], fmt.Sprintf("listed-%d", i), 3600))
 			}
 		}
+
 		for _, a := range agents {
 			m.Eventually(5*time.Second, a.Name+" is seen everywhere", func() error { return m.Seen(a) })
 		}
+
 		var orders [][]string
 		for start := range 3 {
 			var order []string
+
 			nodes := m.Domains[0].Nodes
 			for at, target := start, "/ad/l?agent=listed-*&count=5"; target != ""; at++ {
 				ask := askAt(t, m, nodes[at%3], "/client/reader")
+
 				got := ask("GET", target)
 				for _, item := range got.want(t, 200)["agents"].([]any) {
 					item := item.(map[string]any)
 					order = append(order, item["href"].(string))
+
 					there := askAt(t, m, nodes[(at+1)%3], "/client/reader")("GET", item["href"].(string)).want(t, 200)
 					if a, b := item["provenance"].(map[string]any)["revision"], there["provenance"].(map[string]any)["revision"]; a != b || there["agent"] != item["agent"] {
 						t.Errorf("%s: revision %v in the list, %v there", item["href"], a, b)
 					}
 				}
+
 				target, _, _ = strings.Cut(strings.TrimPrefix(got.header.Get("Link"), "<"), ">")
 			}
+
 			orders = append(orders, order)
 		}
+
 		for _, order := range orders {
 			if len(order) != len(agents) || !slices.Equal(order, orders[0]) {
 				t.Errorf("%d are listed, of %d; the orders are %q", len(order), len(agents), orders)
@@ -192,28 +223,35 @@ func TestAnyMemberContinuesAListing(t *testing.T) {
 func (p *processes) configure(changes map[string]string) {
 	p.t.Helper()
 	n := p.Domains[0].Nodes[0]
+
 	b, err := os.ReadFile(n.Config)
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	text := string(b)
 	for was, is := range changes {
 		if !strings.Contains(text, was) {
 			p.t.Fatalf("%s has no %q", n.Config, was)
 		}
+
 		text = strings.Replace(text, was, is, 1)
 	}
+
 	p.kill(n)
 	p.eventually(10*time.Second, n.ID+" is gone", func() error {
 		ln, err := net.Listen("tcp", strings.TrimPrefix(n.API, "https://"))
 		if err != nil {
 			return err
 		}
+
 		return ln.Close()
 	})
+
 	if err := os.WriteFile(n.Config, []byte(text), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
+
 	p.restart(n)
 }
 
@@ -229,17 +267,21 @@ func TestAnOperatorsLimits(t *testing.T) {
 	clients := map[string]*http.Client{"": p.http(0, "")}
 	do := func(who, method, target string, header ...string) *answer {
 		t.Helper()
+
 		if clients[who] == nil {
 			clients[who] = p.http(0, "agent/"+who)
 		}
+
 		body := ""
 		if method == "POST" && strings.Contains(target, "?agent=") {
 			body = `{"base":"https://agents.example.com/x"}`
 		}
+
 		return exchangeOf(t, clients[who], url, method, target, body, header...)
 	}
 	refused := func(a *answer, status int, problem string) {
 		t.Helper()
+
 		if a.want(t, status); problemOf(a) != problem {
 			t.Errorf("%d %s, want %s", a.status, a.body, problem)
 		}
@@ -260,6 +302,7 @@ func TestAnOperatorsLimits(t *testing.T) {
 	refused(do("", "GET", at, "If-None-Match", "*"), 404, "not-found")
 	refused(do("", "GET", at+"/record"), 404, "not-found")
 	refused(do("", "GET", "/ad/r/one"), 404, "not-found")
+
 	hidden := do("", "GET", "/ad/l?count=1")
 	if found := hrefs(hidden.want(t, 200)); len(found) > 0 || hidden.header.Get("Link") != "" {
 		t.Errorf("an anonymous lookup finds %q, Link %q", found, hidden.header.Get("Link"))
@@ -268,10 +311,13 @@ func TestAnOperatorsLimits(t *testing.T) {
 	do("ada", "DELETE", at).want(t, 204)
 	held := do("bob", "POST", "/ad/r?agent=one")
 	refused(held, 409, "agent-name-taken")
+
 	if !strings.Contains(string(held.body), "is held for its former registrant until") {
 		t.Errorf("the refusal says %s", held.body)
 	}
+
 	do("ada", "POST", "/ad/r?agent=one").want(t, 201)
+
 	for _, target := range []string{at, do("ada", "GET", "/ad/r/two").header.Get("Content-Location")} {
 		_ = do("ada", "DELETE", target)
 	}
@@ -280,22 +326,28 @@ func TestAnOperatorsLimits(t *testing.T) {
 	do("bob", "POST", "/ad/r?agent=two").want(t, 201) // it was held, and isn't any more
 	limited := do("bob", "GET", "/ad/l")
 	limited.want(t, 200)
+
 	if got := limited.header.Get("RateLimit-Policy") + " " + limited.header.Get("RateLimit"); got != `"reads";q=1;w=10 "reads";r=0;t=10` {
 		t.Errorf("the limits are %s", got)
 	}
+
 	limited = do("bob", "GET", "/ad/l")
 	refused(limited, 429, "rate-limited")
+
 	if wait, err := strconv.Atoi(limited.header.Get("Retry-After")); err != nil || wait < 5 || wait > 10 {
 		t.Errorf("Retry-After is %q", limited.header.Get("Retry-After"))
 	}
+
 	do("ada", "GET", "/ad/l").want(t, 200)
 	do("", "GET", "/ad/l").want(t, 200)
+
 	writes := 0 // a name that is taken counts, so that names can't be found out at will
 	for ; writes < 30; writes++ {
 		if do("eve", "POST", "/ad/r?agent=two").status == http.StatusTooManyRequests {
 			break
 		}
 	}
+
 	if writes < 10 || writes > 20 {
 		t.Errorf("%d writes were let through at 10 at once and 1 a second", writes)
 	}
@@ -307,19 +359,23 @@ func TestAnOperatorsLimits(t *testing.T) {
 // Requirement: AD-003, AD-051
 func TestTheDirectoryNeverCallsAnAgent(t *testing.T) {
 	p := startProcesses(t, "--domains", "2", "--sample", "0")
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var calls atomic.Int64
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
+
 			calls.Add(1)
 			_ = c.Close()
 		}
@@ -331,27 +387,34 @@ func TestTheDirectoryNeverCallsAnAgent(t *testing.T) {
 	ada, bob := p.http(0, "agent/ada"), p.http(1, "agent/bob")
 	made := exchangeOf(t, ada, url, "POST", "/ad/r?agent=uncalled", document)
 	made.want(t, 201)
+
 	at := made.header.Get("Location")
 	for _, suffix := range []string{"", "/record", "/proof"} {
 		exchangeOf(t, ada, url, "GET", at+suffix, "").want2xx(t)
 	}
+
 	exchangeOf(t, ada, url, "POST", at, "").want(t, 204)
 	p.eventually(10*time.Second, "the other domain lists it", func() error {
 		found := hrefs(exchangeOf(t, bob, p.Domains[1].Nodes[0].API, "GET", "/ad/l?agent=uncalled", "").want(t, 200))
 		if len(found) != 1 {
 			return errors.New("not there")
 		}
+
 		exchangeOf(t, bob, p.Domains[1].Nodes[0].API, "GET", found[0], "").want2xx(t)
+
 		return nil
 	})
+
 	for _, path := range []string{"/invoke", "/c", "/agent"} { // nor is there a way to make it
 		if got := exchangeOf(t, ada, url, "POST", at+path, `{}`); got.status != 404 && got.status != 405 {
 			t.Errorf("POST %s%s: %d", at, path, got.status)
 		}
 	}
+
 	exchangeOf(t, ada, url, "DELETE", at, "").want(t, 204)
 	_ = ln.Close()
 	<-done
+
 	if n := calls.Load(); n > 0 {
 		t.Errorf("the agent was called %d times", n)
 	}
@@ -359,6 +422,7 @@ func TestTheDirectoryNeverCallsAnAgent(t *testing.T) {
 
 func (a *answer) want2xx(t *testing.T) {
 	t.Helper()
+
 	if a.status/100 != 2 {
 		t.Fatalf("status %d; body %s", a.status, a.body)
 	}

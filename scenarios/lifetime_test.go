@@ -21,35 +21,46 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(short, long) })
 		peer, refreshes, began := m.Domain("beta.test").Nodes[0], full(60, 10), time.Now()
 		before := peer.Received("alpha.test")["applied"]
+
 		for i := range refreshes {
 			m.Refresh(short)
+
 			if i%10 == 0 {
 				m.Refresh(long)
 			}
+
 			for range 3 {
 				m.Sleep(10 * time.Second)
+
 				if err := m.Seen(short, long); err != nil {
 					t.Fatalf("after %d refreshes: %v", i+1, err)
 				}
 			}
 		}
+
 		// Each page is of the one agent: what it costs in a lifetime costs a million in a day.
 		pages := peer.Received("alpha.test")["applied"] - before
 		perSecond := float64(pages) / (time.Since(began).Seconds() / 60) * 1e6 / 86400
 		t.Logf("%d pages of %d refreshes; of a million that live for a day and are refreshed each half, %.1f digests a second", pages, refreshes, perSecond)
+
 		if pages == 0 || perSecond > 50 {
 			t.Errorf("%d refreshes cost %d pages", refreshes, pages)
 		}
+
 		m.Abandon(short)
 		m.Abandon(long)
 		sleepUntil(m, short.Until)
+
 		if err := m.Gone(short); err != nil {
 			t.Error(err)
 		}
+
 		if err := m.Seen(long); err != nil {
 			t.Error(err)
 		}
+
 		sleepUntil(m, long.Until)
+
 		if err := m.Gone(short, long); err != nil {
 			t.Error(err)
 		}
@@ -72,18 +83,25 @@ func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 		m.Abandon(second)
 
 		sleepUntil(m, first.Until.Add(-2*time.Second)) // deadlines are whole seconds
+
 		if err := m.Seen(first, second, other); err != nil {
 			t.Errorf("before the first deadline: %v", err)
 		}
+
 		sleepUntil(m, first.Until)
+
 		if err := m.Gone(first); err != nil {
 			t.Errorf("at the first deadline: %v", err)
 		}
+
 		sleepUntil(m, second.Until.Add(-2*time.Second))
+
 		if err := m.Seen(second, other); err != nil {
 			t.Errorf("before the second deadline: %v", err)
 		}
+
 		sleepUntil(m, second.Until)
+
 		if err := m.Gone(first, second); err != nil {
 			t.Errorf("at the second deadline: %v", err)
 		}
@@ -91,10 +109,13 @@ func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 		for _, n := range m.Domain("alpha.test").Nodes {
 			n.Restart()
 		}
+
 		m.Sleep(10 * time.Minute)
+
 		if err := m.Gone(first, second); err != nil {
 			t.Errorf("after the origin's return: %v", err)
 		}
+
 		if err := m.Seen(other); err != nil {
 			t.Error(err)
 		}
@@ -115,13 +136,16 @@ func TestARestartedNodeAnswersAlone(t *testing.T) {
 		m.Isolate(n)
 		n.Restart()
 		m.Eventually(time.Minute, n.Name+" is ready", n.Ready)
+
 		if all, err := m.Lookup(n); err != nil {
 			t.Error(err)
 		} else if len(all) != 2 {
 			t.Errorf("%s shows %d agents of other domains after its restart, before it has heard anybody; it had 2", n.Name, len(all))
 		}
+
 		m.Abandon(soon)
 		sleepUntil(m, soon.Until)
+
 		if err := m.Gone(soon); err != nil {
 			t.Error(err)
 		}

@@ -65,10 +65,12 @@ var directoryModel = porcupine.Model{
 			name := op.Input.(ask).name
 			byName[name] = append(byName[name], op)
 		}
+
 		var parts [][]porcupine.Operation
 		for _, part := range byName {
 			parts = append(parts, part)
 		}
+
 		return parts
 	},
 	Init: func() any { return place{} },
@@ -94,19 +96,24 @@ func (p place) step(in ask, out told) (bool, place) {
 		case out.created:
 			return !p.taken, next
 		}
+
 		return same(out.rid), next
 	case remove:
 		// Who knows a rid was told it, so that one that nobody was told is another.
 		hit := p.taken && p.rid == in.rid
+
 		next := p
 		if hit {
 			next = place{}
 		}
+
 		return out.unknown || out.ok == hit, next
 	}
+
 	if !out.ok {
 		return !p.taken, p
 	}
+
 	return same(out.rid) && p.version == out.version, place{true, out.rid, out.version}
 }
 
@@ -127,9 +134,11 @@ type history struct {
 func (h *history) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%d reads and %d writes were answered, %d writes have an unknown outcome", h.reads, h.writes, h.unknown)
+
 	if r := verdict(h.ops); r != porcupine.Ok {
 		t.Errorf("the history is not linearizable: %s", r)
 	}
+
 	mutant, ok := h.stale()
 	if !ok {
 		t.Error("the history has no read behind two registrations: it shows too little")
@@ -159,12 +168,14 @@ func (h *history) stale() ([]porcupine.Operation, bool) {
 						mutant := slices.Clone(h.ops)
 						out.rid, out.version = first.Output.(told).rid, first.Input.(ask).version
 						mutant[i].Output = out
+
 						return mutant, true
 					}
 				}
 			}
 		}
 	}
+
 	return nil, false
 }
 
@@ -173,6 +184,7 @@ func (h *history) do(t *testing.T, client int, in ask, run func() (told, error))
 	call := h.clock.Add(1)
 	out, err := run()
 	end := h.clock.Add(1)
+
 	var refusal *apiclient.Error
 	switch {
 	case err == nil:
@@ -186,8 +198,10 @@ func (h *history) do(t *testing.T, client int, in ask, run func() (told, error))
 		t.Errorf("%+v: %v", in, err)
 		return
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: end})
 	switch {
 	case out.unknown:
@@ -197,6 +211,7 @@ func (h *history) do(t *testing.T, client int, in ask, run func() (told, error))
 	default:
 		h.writes++
 	}
+
 	if out.rid != "" {
 		h.rids[in.name] = out.rid
 	}
@@ -207,6 +222,7 @@ func (h *history) rid(name string) (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	rid, ok := h.rids[name]
+
 	return rid, ok
 }
 
@@ -214,6 +230,7 @@ func (h *history) rid(name string) (string, bool) {
 func (h *history) answers() (reads, writes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	return h.reads, h.writes
 }
 
@@ -236,6 +253,7 @@ func (c *linearClient) run(t *testing.T, stop <-chan struct{}) {
 			return
 		case <-time.After(time.Duration(c.rng.Int64N(2*int64(c.pause) + 1))):
 		}
+
 		name := c.names[c.rng.IntN(len(c.names))]
 		switch dice := c.rng.IntN(100); {
 		case dice < 55:
@@ -258,18 +276,23 @@ func (c *linearClient) read(t *testing.T, name string) {
 	c.do(t, c.id, ask{name: name, verb: read}, func() (told, error) {
 		ctx, cancel := c.within()
 		defer cancel()
+
 		if c.rng.IntN(3) == 0 {
 			list, err := c.node.Lookup(ctx, apiclient.LookupOptions{Agent: name, ReadOptions: fresh})
 			if err != nil || len(list.Agents) == 0 {
 				return told{}, err
 			}
+
 			r := list.Agents[0]
+
 			return told{ok: true, rid: r.RID(), version: r.Description}, nil
 		}
+
 		r, err := c.node.GetFresh(ctx, name, fresh)
 		if err != nil {
 			return told{}, unlessMissing(err)
 		}
+
 		return told{ok: true, rid: r.RID(), version: r.Description}, nil
 	})
 }
@@ -279,10 +302,12 @@ func (c *linearClient) register(t *testing.T, name, version string) {
 	c.do(t, c.id, ask{name: name, verb: register, version: version}, func() (told, error) {
 		ctx, cancel := c.within()
 		defer cancel()
+
 		r, err := c.node.Register(ctx, name, document, apiclient.RegisterOptions{Lifetime: 24 * time.Hour})
 		if err != nil {
 			return told{}, err
 		}
+
 		return told{ok: true, created: r.Created, rid: r.RID, version: version}, nil
 	})
 }
@@ -292,10 +317,12 @@ func (c *linearClient) remove(t *testing.T, name string) {
 	if !ok {
 		return
 	}
+
 	c.do(t, c.id, ask{name: name, verb: remove, rid: rid}, func() (told, error) {
 		ctx, cancel := c.within()
 		defer cancel()
 		_, err := c.node.Deregister(ctx, rid)
+
 		return told{ok: err == nil}, unlessMissing(err)
 	})
 }
@@ -306,12 +333,14 @@ func unlessMissing(err error) error {
 	if errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
 		return nil
 	}
+
 	return err
 }
 
 // The model tells what a directory may answer from what it may not.
 func TestTheModelOfADirectory(t *testing.T) {
 	const name = "weather"
+
 	type step struct {
 		in   ask
 		out  told
@@ -330,6 +359,7 @@ func TestTheModelOfADirectory(t *testing.T) {
 	see := func(call, end int64, version, rid string) step {
 		return step{ask{name: name, verb: read}, told{ok: true, rid: rid, version: version}, call, end}
 	}
+
 	none := func(call, end int64) step { return step{ask{name: name, verb: read}, told{}, call, end} }
 	for title, c := range map[string]struct {
 		steps []step
@@ -354,6 +384,7 @@ func TestTheModelOfADirectory(t *testing.T) {
 		for i, s := range c.steps {
 			ops = append(ops, porcupine.Operation{ClientId: i, Input: s.in, Call: s.call, Output: s.out, Return: s.end})
 		}
+
 		if got := verdict(ops); (got == porcupine.Ok) != c.legal {
 			t.Errorf("%s: %s", title, got)
 		}

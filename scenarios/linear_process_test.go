@@ -23,6 +23,7 @@ func TestAStoppedLeaderIsNeverStale(t *testing.T) {
 	p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
 	h := newHistory()
 	done := make(chan struct{})
+
 	var clients sync.WaitGroup
 	for i := range 3 {
 		for j := range 4 {
@@ -33,12 +34,14 @@ func TestAStoppedLeaderIsNeverStale(t *testing.T) {
 			clients.Go(func() { c.run(t, done) })
 		}
 	}
+
 	more := func(what string) {
 		reads, writes := h.answers()
 		p.eventually(20*time.Second, what, func() error {
 			if r, w := h.answers(); r < reads+20 || w < writes+20 {
 				return fmt.Errorf("%d reads and %d writes were answered", r-reads, w-writes)
 			}
+
 			return nil
 		})
 	}
@@ -51,6 +54,7 @@ func TestAStoppedLeaderIsNeverStale(t *testing.T) {
 		resume()
 		time.Sleep(200 * time.Millisecond)
 	}
+
 	close(done)
 	clients.Wait()
 	h.check(t)
@@ -62,18 +66,22 @@ func (p *processes) leader(domain int) (leader dev.Node) {
 	p.eventually(20*time.Second, "there is a leader", func() error {
 		ctx, cancel := context.WithTimeout(p.t.Context(), time.Second)
 		defer cancel()
+
 		s, _, err := p.client(domain, 0, "ops/operator").Raft(ctx)
 		if err != nil {
 			return err
 		}
+
 		for _, n := range p.Domains[domain].Nodes {
 			if n.ID == s.Leader {
 				leader = n
 				return nil
 			}
 		}
+
 		return fmt.Errorf("the leader is %q", s.Leader)
 	})
+
 	return leader
 }
 
@@ -88,5 +96,6 @@ func (p *processes) suspend(n dev.Node) (resume func()) {
 	send(syscall.SIGSTOP)
 	resume = sync.OnceFunc(func() { send(syscall.SIGCONT) })
 	p.t.Cleanup(resume)
+
 	return resume
 }

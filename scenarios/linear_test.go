@@ -28,6 +28,7 @@ func TestAReadThatAsksForItIsNeverStale(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: wan})
 		h := newHistory()
 		stop := h.start(t, m, seed, "linearizable")
+
 		rng := rand.New(rand.NewPCG(seed, 1))
 		for _, f := range rng.Perm(len(faults))[:full(len(faults), 2)] {
 			time.Sleep(time.Second)
@@ -40,9 +41,11 @@ func TestAReadThatAsksForItIsNeverStale(t *testing.T) {
 				if now, _ := h.answers(); now < before+20 {
 					return fmt.Errorf("%d are", now-before)
 				}
+
 				return nil
 			})
 		}
+
 		stop()
 		h.check(t)
 	})
@@ -61,12 +64,14 @@ var faults = []struct {
 		for _, o := range leader.Others() {
 			leader.CutOneWay(o)
 		}
+
 		return m.Heal
 	}},
 	{"deaf", func(m *mesh.Mesh, leader *mesh.Node) func() {
 		for _, o := range leader.Others() {
 			o.CutOneWay(leader)
 		}
+
 		return m.Heal
 	}},
 	{"frozen", func(m *mesh.Mesh, leader *mesh.Node) func() {
@@ -84,6 +89,7 @@ func newHistory() *history { return &history{rids: map[string]string{}} }
 // start has three clients work at each node, until what it returns is called.
 func (h *history) start(t *testing.T, m *mesh.Mesh, seed uint64, consistency string) (stop func()) {
 	done := make(chan struct{})
+
 	var clients sync.WaitGroup
 	for i, n := range m.Domain("alpha.test").Nodes {
 		node := apiclient.NewDirect(n.URL(), n.HTTP("/agent/ada"))
@@ -95,6 +101,7 @@ func (h *history) start(t *testing.T, m *mesh.Mesh, seed uint64, consistency str
 			clients.Go(func() { c.run(t, done) })
 		}
 	}
+
 	return func() {
 		close(done)
 		clients.Wait()
@@ -116,25 +123,33 @@ func TestALeaderThatIsCutOffRefusesLinearizableReads(t *testing.T) {
 		}
 		at(leader, "").register(t, "weather", "old")
 		m.Isolate(leader)
+
 		other := leader.Others()[0]
 		for _, writes := h.answers(); writes < 2; _, writes = h.answers() {
 			at(other, "").register(t, "weather", "new") // until there is a new leader
 		}
+
 		for range 3 {
 			began := time.Now()
 			at(leader, "linearizable").read(t, "weather")
+
 			if took := time.Since(began); took > time.Second {
 				t.Errorf("to refuse took %s", took)
 			}
 		}
+
 		if reads, _ := h.answers(); reads != 0 {
 			t.Error("a linearizable read was answered without a majority")
 		}
+
 		at(other, "linearizable").read(t, "weather")
+
 		if r := verdict(h.ops); r != porcupine.Ok {
 			t.Errorf("the linearizable history is found %s", r)
 		}
+
 		at(leader, "default").read(t, "weather")
+
 		if r := verdict(h.ops); r != porcupine.Illegal {
 			t.Errorf("with a default read at the old leader the history is found %s", r)
 		}
@@ -155,11 +170,13 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 		}
 		m.Isolate(leader)
 		_, err := register(leader)
+
 		var refusal *apiclient.Error
 		for range 20 { // it may lose its lease before the write comes: then it says so
 			if !errors.As(err, &refusal) || refusal.Code != string(directory.Unavailable) {
 				break
 			}
+
 			m.Heal()
 			m.Eventually(time.Minute, "the domain has a leader", func() error {
 				_, err := client(leader).Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
@@ -169,30 +186,38 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 			m.Isolate(leader)
 			_, err = register(leader)
 		}
+
 		if !errors.As(err, &refusal) || refusal.Code != string(directory.OutcomeUnknown) || refusal.Status != 503 {
 			t.Fatalf("the leader that is cut off answers %v", err)
 		}
+
 		if refusal.Header.Get("Retry-After") == "" || refusal.RetryAfter() == 0 || refusal.Detail != "it is not known whether this was done; to repeat it is safe" {
 			t.Errorf("the refusal is %s with Retry-After %q", refusal.Body, refusal.Header.Get("Retry-After"))
 		}
+
 		_, err = register(leader)
 		if !errors.As(err, &refusal) || refusal.Code != string(directory.Unavailable) {
 			t.Errorf("when it knows that it does not lead it answers %v", err)
 		}
+
 		first, err := register(leader.Others()[0])
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		m.Heal()
+
 		for _, n := range m.Living() {
 			m.Eventually(20*time.Second, n.Name+" shows it", func() error {
 				list, err := client(n).Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
 				if err == nil && (len(list.Agents) != 1 || list.Agents[0].RID() != first.RID) {
 					t.Fatalf("%s shows %+v", n.Name, list.Agents)
 				}
+
 				return err
 			})
 		}
+
 		if again, err := register(leader); err != nil || again.Created || again.RID != first.RID {
 			t.Errorf("repeated at the old leader: %+v, %v", again, err)
 		}
@@ -206,41 +231,52 @@ func TestReadYourWritesInAnotherDomain(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Link: wan})
 		home, abroad := m.Domain("alpha.test").Nodes[0], m.Domain("beta.test").Nodes[0]
 		writer := apiclient.NewDirect(home.URL(), home.HTTP("/agent/ada"))
+
 		reader := apiclient.NewDirect(abroad.URL(), abroad.HTTP("/client/reader"))
 		for i := range 20 {
 			name := fmt.Sprint("agent-", i)
+
 			out, err := writer.Register(t.Context(), name, []byte(`{"base":"https://agents.example/"}`), apiclient.RegisterOptions{Lifetime: 10 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got, err := reader.GetFresh(t.Context(), name, apiclient.ReadOptions{Min: []string{out.Index()}})
 			if err != nil || got.RID() != out.RID {
 				t.Fatalf("%s at %s: %+v, %v", name, out.Index(), got, err)
 			}
+
 			if i%2 == 0 {
 				continue
 			}
+
 			// A refresh changes nothing in what the other domain is told; its index is
 			// reached by the head's word.
 			again, err := writer.Refresh(t.Context(), out.RID, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if _, err := reader.Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{again.Index()}}}); err != nil {
 				t.Errorf("a refresh's index %s: %v", again.Index(), err)
 			}
 		}
+
 		m.Cut("alpha.test", "beta.test")
+
 		out, err := writer.Register(t.Context(), "unheard", []byte(`{"base":"https://agents.example/"}`), apiclient.RegisterOptions{Lifetime: 10 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		began := time.Now()
 		_, err = reader.Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{out.Index()}, Wait: 3 * time.Second}})
+
 		var refusal *apiclient.Error
 		if !errors.As(err, &refusal) || refusal.Status != 503 || refusal.Header.Get("Retry-After") == "" || refusal.Index() == "" {
 			t.Errorf("behind a cut: %v", err)
 		}
+
 		if took := time.Since(began).Round(100 * time.Millisecond); took != 3*time.Second {
 			t.Errorf("it waited %s", took)
 		}

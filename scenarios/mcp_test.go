@@ -30,6 +30,7 @@ func (r *roundRobin) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.next++
 	req = req.Clone(req.Context())
 	req.URL.Host = r.hosts[i]
+
 	return r.nodes[i].RoundTrip(req)
 }
 
@@ -41,14 +42,17 @@ func modelClient() *mcp.Client {
 // called calls a tool, which must not fail, and returns its structured content.
 func called(t *testing.T, s *mcp.ClientSession, name string, arguments map[string]any) map[string]any {
 	t.Helper()
+
 	got, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: arguments})
 	if err != nil {
 		t.Fatalf("%s %v: %v", name, arguments, err)
 	}
+
 	body, _ := got.StructuredContent.(map[string]any)
 	if got.IsError {
 		t.Fatalf("%s %v: %v", name, arguments, body)
 	}
+
 	return body
 }
 
@@ -60,53 +64,66 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3})
+
 		nodes := &roundRobin{}
 		for _, n := range m.Domains[0].Nodes {
 			nodes.nodes = append(nodes.nodes, n.HTTP("/agent/ada").Transport)
 			nodes.hosts = append(nodes.hosts, n.URL()[len("https://"):])
 		}
+
 		transport := &mcp.StreamableClientTransport{
 			Endpoint: m.Domains[0].Nodes[0].URL() + "/mcp", HTTPClient: &http.Client{Transport: nodes}, DisableStandaloneSSE: true,
 		}
+
 		s, err := modelClient().Connect(t.Context(), transport, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for range 4 {
 			list, err := s.ListTools(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var names []string
 			for _, tool := range list.Tools {
 				if names = append(names, tool.Name); tool.InputSchema == nil || tool.OutputSchema == nil {
 					t.Errorf("%s has no schemas", tool.Name)
 				}
 			}
+
 			slices.Sort(names)
+
 			if want := []string{"discover_agents", "get_agent", "lookup_agents", "register_agent"}; !slices.Equal(names, want) {
 				t.Fatalf("the tools are %v, want %v", names, want)
 			}
 		}
+
 		for i := range 9 {
 			name := fmt.Sprintf("by-tool-%d", i)
+
 			made := called(t, s, "register_agent", map[string]any{"agent": name, "lt": 600, "document": map[string]any{"base": "https://agents.example/" + name}})
 			if made["created"] != true {
 				t.Errorf("registering %s: %v", name, made)
 			}
+
 			shown := called(t, s, "get_agent", map[string]any{"agent": name, "min": made["roster_index"]})
 			if shown["href"] != made["href"] {
 				t.Errorf("%s is %v, and was registered as %v", name, shown["href"], made["href"])
 			}
+
 			found := called(t, s, "discover_agents", map[string]any{"query": name, "min": made["roster_index"]})
 			if best := found["candidates"].([]any)[0].(map[string]any); best["id"] != name && !strings.HasSuffix(made["href"].(string), best["id"].(string)) {
 				t.Errorf("the best for %s is %v", name, best)
 			}
+
 			listed := called(t, s, "lookup_agents", map[string]any{"agent": "by-tool-*", "consistency": "linearizable"})
 			if got := len(listed["agents"].([]any)); got != i+1 {
 				t.Errorf("%d agents are listed, want %d", got, i+1)
 			}
 		}
+
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
@@ -124,43 +141,53 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 	identity := filepath.Join(filepath.Dir(d.Bundle), "identities", "agent-ada")
 	cmd := exec.Command(p.path, "mcp")
 	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[0].API, "ROSTER_BUNDLE="+d.Bundle, "ROSTER_CERT="+identity+".pem", "ROSTER_KEY="+identity+".key")
+
 	local, err := modelClient().Connect(t.Context(), &mcp.CommandTransport{Command: cmd, TerminateDuration: time.Minute}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	remote, err := modelClient().Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: d.Nodes[0].API + "/mcp", HTTPClient: p.http(0, "agent/ada"), DisableStandaloneSSE: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var offered [][]*mcp.Tool
 	for i, s := range []*mcp.ClientSession{local, remote} {
 		list, err := s.ListTools(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		offered = append(offered, list.Tools)
 		made := called(t, s, "register_agent", map[string]any{"agent": fmt.Sprint("started-", i), "document": map[string]any{"base": "https://agents.example/"}})
+
 		shown := called(t, s, "get_agent", map[string]any{"agent": fmt.Sprint("started-", i)})
 		if shown["href"] != made["href"] || shown["provenance"].(map[string]any)["registrant"] != "spiffe://alpha.test/agent/ada" {
 			t.Errorf("what was registered is shown as %v", shown)
 		}
+
 		if got := called(t, s, "lookup_agents", map[string]any{"origin": p.Domains[1].TrustDomain, "count": 100}); len(got["agents"].([]any)) == 0 {
 			t.Error("no agent of the other domain is found")
 		}
 	}
+
 	if len(offered[0]) != len(offered[1]) {
 		t.Fatalf("%d tools and %d", len(offered[0]), len(offered[1]))
 	}
+
 	for i, tool := range offered[0] {
 		if got, want := fmt.Sprint(tool.Name, tool.Description, tool.InputSchema, tool.OutputSchema), fmt.Sprint(offered[1][i].Name, offered[1][i].Description, offered[1][i].InputSchema, offered[1][i].OutputSchema); got != want {
 			t.Errorf("%s\nis offered at /mcp as\n%s", got, want)
 		}
 	}
+
 	for _, s := range []*mcp.ClientSession{remote, local} {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
+
 	if state := cmd.ProcessState; state == nil || state.ExitCode() != 0 {
 		t.Errorf("the program ended as %v", state)
 	}

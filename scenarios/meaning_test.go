@@ -27,6 +27,7 @@ type fakeModel struct {
 // ServeHTTP implements http.Handler: POST /v1/embeddings.
 func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.asked.Add(1)
+
 	var ask struct {
 		Input []string `json:"input"`
 	}
@@ -34,13 +35,16 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
+
 	type item struct {
 		Index     int       `json:"index"`
 		Embedding []float32 `json:"embedding"`
 	}
+
 	var data []item
 	for i, text := range ask.Input {
 		v := make([]float32, len(m.rows)+1)
+
 		v[0] = .5 // what all texts have in common
 		for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r < 'a' || r > 'z' }) {
 			for j, row := range m.rows {
@@ -49,8 +53,10 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		}
+
 		data = append(data, item{i, v})
 	}
+
 	_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
 }
 
@@ -83,10 +89,12 @@ func TestANodeRanksByMeaning(t *testing.T) {
 		if c.TrustDomain.Name() != "alpha.test" {
 			i = 1
 		}
+
 		s := httptest.NewServer(models[i])
 		t.Cleanup(s.Close)
 		c.Discovery.Embeddings = node.Embeddings{URL: s.URL, Model: fmt.Sprint("toy-", i+1)}
 	}})
+
 	ada := apiclient.NewDirect(m.Domains[0].Nodes[0].URL(), m.Domains[0].Nodes[0].HTTP("/agent/ada"))
 	for name, says := range map[string]string{"polyglot": "An interpreter for any occasion.", "cashier": "Sends each bill on time."} {
 		doc := fmt.Sprintf(`{"id":%q,"name":%q,"description":%q,"bindings":[{"protocol":"https","endpoint":"https://a.example/"}]}`, name, name, says)
@@ -94,13 +102,16 @@ func TestANodeRanksByMeaning(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	ask := func(d int, query string) (a meant) {
 		t.Helper()
 		n := m.Domains[d].Nodes[0]
+
 		got := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), http.MethodPost, "/discovery/query", fmt.Sprintf(`{"query":%q}`, query))
 		if err := json.Unmarshal(got.body, &a); err != nil || got.status != http.StatusOK {
 			t.Fatalf("%d: %s: %v", got.status, got.body, err)
 		}
+
 		return a
 	}
 	for d := range models {
@@ -109,24 +120,31 @@ func TestANodeRanksByMeaning(t *testing.T) {
 			if a.Semantic.Source != "embeddings" || a.Semantic.Model != fmt.Sprint("toy-", d+1) || a.Semantic.Weight <= 0 || len(a.Warnings) > 0 || len(a.Candidates) != 1 || a.Candidates[0].ID != "polyglot" {
 				return fmt.Errorf("%+v", a)
 			}
+
 			return nil
 		})
 	}
+
 	models[0].away.Store(true)
+
 	for range 5 {
 		a := ask(0, "each bill")
 		if a.Semantic.Source != "none" || a.Semantic.Weight != 0 || len(a.Warnings) != 1 || !strings.Contains(a.Warnings[0], "by words alone") || len(a.Candidates) != 1 || a.Candidates[0].ID != "cashier" {
 			t.Errorf("with the source away: %+v", a)
 		}
 	}
+
 	asked := models[0].asked.Load()
+
 	const more = 5
 	for range more {
 		ask(0, "each bill")
 	}
+
 	if now := models[0].asked.Load(); now-asked >= more { // one may have tried again
 		t.Errorf("the source that is away is asked by every query: %d times more", now-asked)
 	}
+
 	if a := ask(1, "german language"); a.Semantic.Source != "embeddings" || len(a.Candidates) != 1 {
 		t.Errorf("the node whose source is there answers %+v", a)
 	}

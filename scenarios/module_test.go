@@ -40,13 +40,16 @@ type checkedPackage struct {
 // ourPackages returns every package of the module, checked once for all tests.
 func ourPackages(t *testing.T) []checkedPackage {
 	t.Helper()
+
 	if testing.Short() {
 		t.Skip("needs the whole module compiled")
 	}
+
 	packages, err := checkedModule()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return packages
 }
 
@@ -59,12 +62,14 @@ func checkModule(dir string) ([]checkedPackage, error) {
 		"-json=Dir,ImportPath,Export,GoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles,Module", "./...")
 	list.Dir = dir
 	list.Stderr = os.Stderr
+
 	out, err := list.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
 
 	exports := map[string]string{}
+
 	var ours []listed
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p listed
@@ -73,6 +78,7 @@ func checkModule(dir string) ([]checkedPackage, error) {
 		} else if err != nil {
 			return nil, err
 		}
+
 		exports[p.ImportPath] = p.Export
 		if p.Module != nil && p.Module.Main {
 			ours = append(ours, p)
@@ -83,14 +89,17 @@ func checkModule(dir string) ([]checkedPackage, error) {
 	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(exports[path])
 	})
+
 	var packages []checkedPackage
 	for _, l := range ours {
 		p, err := checkPackage(fset, imports, l)
 		if err != nil {
 			return nil, err
 		}
+
 		packages = append(packages, p)
 	}
+
 	return packages, nil
 }
 
@@ -106,10 +115,14 @@ func checkPackage(fset *token.FileSet, imports types.Importer, l listed) (checke
 		if err != nil {
 			return p, err
 		}
+
 		p.files = append(p.files, f)
 	}
+
 	config := types.Config{Importer: imports}
+
 	var err error
 	p.types, err = config.Check(l.ImportPath, fset, p.files, p.info)
+
 	return p, err
 }

@@ -32,11 +32,13 @@ func TestHiddenIsAbsent(t *testing.T) {
 		before := o.all()
 		o.register("/agent/eve", o.hidden)
 		o.m.Sleep(2 * time.Second) // what an index does later than at once
+
 		for what, after := range o.all() {
 			if before[what] != after {
 				t.Errorf("%s: before there was something hidden, and after:\n%s", what, differ(before[what], after))
 			}
 		}
+
 		o.same()
 		o.meaningful()
 		t.Logf("%d questions", o.asked)
@@ -63,19 +65,24 @@ type observer struct {
 func newObserver(t *testing.T, seed uint64) *observer {
 	m := mesh.Start(t, mesh.Options{Seed: seed})
 	o := &observer{T: t, m: m, node: m.Domain("alpha.test").Nodes[0], rng: rand.New(rand.NewPCG(seed, 14))}
+
 	kinds := []*[]*subject{&o.shown, &o.hidden, &o.nobodies}
 	for i := range full(90, 18) {
 		s := &subject{name: o.word("n"), capability: o.word("c"), word: o.word("w")}
 		s.rid = directory.NewRID(time.Now().UnixMilli(), [10]byte{byte(o.rng.Uint32()), byte(i)})
+
 		kind := kinds[o.rng.IntN(3)]
 		if i < 3 {
 			kind = kinds[i] // one of each at least
 		}
+
 		*kind = append(*kind, s)
 	}
+
 	o.govern()
 	o.register("/agent/ada", o.shown)
 	m.Sleep(2 * time.Second)
+
 	return o
 }
 
@@ -84,19 +91,23 @@ func (o *observer) word(first string) string { return fmt.Sprintf("%s%08x", firs
 // govern hides what eve registers.
 func (o *observer) govern() {
 	o.Helper()
+
 	development, err := os.ReadFile("../trust/policy/development.cedar")
 	if err != nil {
 		o.Fatal(err)
 	}
+
 	text := string(development) + `
 @id("eves-are-hidden")
 forbid (principal, action in [Action::"read", Action::"invoke", Action::"export"], resource)
 when { resource.owner == "spiffe://alpha.test/agent/eve" };
 `
+
 	body, err := json.Marshal(map[string]string{"policy": text})
 	if err != nil {
 		o.Fatal(err)
 	}
+
 	if status, _, answer := o.ask("/ops/operator", "PUT", "/v1/operator/policy", string(body)); status >= 300 {
 		o.Fatalf("the policy: %d %s", status, answer)
 	}
@@ -106,17 +117,21 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 // one of their own.
 func (o *observer) register(as string, list []*subject) {
 	o.Helper()
+
 	for _, s := range list {
 		doc := fmt.Sprintf(`{"id":%q,"name":"Summarizer %s","description":"Summarizes reports and letters; %s.","tags":["common",%q],"status":"active","examples":[{"id":"e","text":"summarize a letter %s"}],"bindings":[{"protocol":"https","endpoint":"https://%s.example"}]}`,
 			s.name, s.word, s.word, s.capability, s.word, s.name)
+
 		status, header, answer := o.ask(as, "POST", "/discovery/agents?lt=86400", doc)
 		if status != http.StatusCreated {
 			o.Fatalf("registering %s: %d %s", s.name, status, answer)
 		}
+
 		rid, err := directory.ParseRID(header.Get("Location")[strings.LastIndexByte(header.Get("Location"), '/')+1:])
 		if err != nil {
 			o.Fatal(err)
 		}
+
 		s.rid = rid
 	}
 }
@@ -162,6 +177,7 @@ var observers = []string{"/client/reader", ""}
 // same asks everything about everybody whom the observer doesn't see.
 func (o *observer) same() {
 	o.Helper()
+
 	for _, as := range observers {
 		for i, q := range questions {
 			first, of := o.about(o.nobodies[0], as, i), o.nobodies[0].name
@@ -180,6 +196,7 @@ func (o *observer) about(s *subject, as string, i int) string {
 	q := questions[i]
 	fill := strings.NewReplacer("%n", s.name, "%r", s.rid.String(), "%c", s.capability, "%w", s.word)
 	blank := strings.NewReplacer(s.name, "%n", s.rid.String(), "%r", s.capability, "%c", s.word, "%w")
+
 	return blank.Replace(o.answer(as, q.method, fill.Replace(q.path), fill.Replace(q.body)))
 }
 
@@ -187,12 +204,14 @@ func (o *observer) about(s *subject, as string, i int) string {
 // nobody: then it would say little that they don't tell who is hidden.
 func (o *observer) meaningful() {
 	o.Helper()
+
 	telling := 0
 	for i := range questions {
 		if o.about(o.shown[0], observers[0], i) != o.about(o.nobodies[0], observers[0], i) {
 			telling++
 		}
 	}
+
 	if telling < len(questions)*3/4 {
 		o.Errorf("only %d of %d questions tell who is shown", telling, len(questions))
 	}
@@ -205,11 +224,13 @@ func (o *observer) all() map[string]string {
 		for _, q := range rest {
 			answers[as+" "+q.method+" "+q.path+" "+q.body] = o.answer(as, q.method, q.path, q.body)
 		}
+
 		for _, s := range o.hidden {
 			body := fmt.Sprintf(`{"query":"summarize %s %s letters","limit":50,"include_evidence":true}`, s.word, o.shown[0].word)
 			answers[as+" beside "+s.word] = o.answer(as, "POST", "/discovery/query", body)
 		}
 	}
+
 	return answers
 }
 
@@ -223,9 +244,11 @@ func (o *observer) answer(as, method, path, body string) string {
 	for _, name := range whens {
 		header.Del(name)
 	}
+
 	var b bytes.Buffer
 	fmt.Fprintln(&b, status)
 	_ = header.Write(&b) // sorted
+
 	return b.String() + string(moments.ReplaceAll(answer, []byte("-")))
 }
 
@@ -241,6 +264,7 @@ func differ(a, b string) string {
 			return fmt.Sprintf("%.600s\n%.600s", as[i], bs[i])
 		}
 	}
+
 	return fmt.Sprintf("%d lines and %d", len(as), len(bs))
 }
 
@@ -249,28 +273,36 @@ func (o *observer) ask(as, method, path, body string) (int, http.Header, []byte)
 	o.asked++
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+
 	req, err := http.NewRequestWithContext(ctx, method, o.node.URL()+path, strings.NewReader(body))
 	if err != nil {
 		o.Fatal(err)
 	}
+
 	req.Header.Set("X-Request-Id", "observer")
+
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
+
 	if path == "/mcp" {
 		req.Header.Set("Accept", "application/json, text/event-stream")
 	}
+
 	resp, err := o.node.HTTP(as).Do(req)
 	if err != nil {
 		o.Fatalf("%s %s: %v", method, path, err)
 	}
 	defer resp.Body.Close()
+
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") && strings.HasPrefix(path, "/ad/watch") {
 		time.AfterFunc(time.Second, cancel) // what it begins with; it has no end
 	}
+
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil && ctx.Err() == nil {
 		o.Fatalf("%s %s: %v", method, path, err)
 	}
+
 	return resp.StatusCode, resp.Header, answer
 }

@@ -31,9 +31,11 @@ func (p *processes) drive(client *http.Client, loads []load, during time.Duratio
 	ctx, cancel := context.WithTimeout(p.t.Context(), during)
 	defer cancel()
 	tallies := map[string]*tally{}
+
 	var all sync.WaitGroup
 	for _, l := range loads {
 		t := &tally{}
+
 		tallies[l.class] = t
 		for n := range l.clients {
 			all.Go(func() {
@@ -43,7 +45,9 @@ func (p *processes) drive(client *http.Client, loads []load, during time.Duratio
 			})
 		}
 	}
+
 	all.Wait()
+
 	return tallies
 }
 
@@ -51,36 +55,44 @@ func (p *processes) drive(client *http.Client, loads []load, during time.Duratio
 // by the end of the load has none.
 func (p *processes) request(ctx context.Context, client *http.Client, l load, n, i int) (status int, said string) {
 	method, target, body := l.request(n, i)
+
 	r, err := http.NewRequestWithContext(ctx, method, p.Domains[0].Nodes[0].API+target, strings.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
 	}
+
 	if body == "" {
 		r.Body = http.NoBody
 	} else {
 		r.Header.Set("Content-Type", "application/json")
 	}
+
 	resp, err := client.Do(r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return 0, ""
 		}
+
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
+
 	text, err := io.ReadAll(resp.Body)
 	if err != nil && ctx.Err() != nil {
 		return 0, ""
 	}
+
 	if resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "" {
 		return resp.StatusCode, "503 without Retry-After"
 	}
+
 	return resp.StatusCode, string(text)
 }
 
 func (t *tally) count(status int, said string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	switch {
 	case status == 0 && said == "":
 	case status >= 200 && status < 300:
@@ -95,22 +107,27 @@ func (t *tally) count(status int, said string) {
 // shedAt returns what a node has counted of requests that it shed, by class.
 func shedAt(t *testing.T, url string) map[string]int {
 	t.Helper()
+
 	resp, err := admin.Get(url + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+
 	counts := map[string]int{}
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		var n float64
+
 		name, value, _ := strings.Cut(lines.Text(), " ")
 		if class, ok := strings.CutPrefix(name, `roster_requests_shed_total{class="`); ok {
 			if _, err := fmt.Sscan(value, &n); err != nil {
 				t.Fatal(err)
 			}
+
 			counts[strings.TrimSuffix(class, `"}`)] = int(n)
 		}
 	}
+
 	return counts
 }
 
@@ -131,6 +148,7 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 	registration := func(client, i int) (string, string, string) {
 		return "POST", fmt.Sprintf("/ad/r?agent=planner-%d&lt=600", (client*1000+i)%300), document(i)
 	}
+
 	setup := p.drive(ada, []load{{"registrations", 1, func(client, i int) (string, string, string) {
 		return "POST", fmt.Sprintf("/ad/r?agent=planner-%d&lt=600", i%300), document(i)
 	}}}, 4*time.Second)
@@ -149,6 +167,7 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 	watch, done := context.WithCancel(t.Context())
 	defer done()
 	failed := make(chan string, 1)
+
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		for watch.Err() == nil {
@@ -158,8 +177,10 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 					failed <- fmt.Sprintf("%s is answered with %v, %v", target, resp, err)
 					return
 				}
+
 				_ = resp.Body.Close()
 			}
+
 			time.Sleep(50 * time.Millisecond)
 		}
 	})
@@ -176,6 +197,7 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 		got := p.drive(ada, phase.loads, 4*time.Second)
 		for class, t2 := range got {
 			t.Logf("under a flood of %s: of %s %d were served and %d shed", phase.flood, class, t2.served, t2.shed)
+
 			switch {
 			case len(t2.other) > 0:
 				t.Errorf("under a flood of %s, %s were answered with %q", phase.flood, class, t2.other[0])
@@ -186,13 +208,16 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 			}
 		}
 	}
+
 	done()
 	watcher.Wait()
+
 	select {
 	case what := <-failed:
 		t.Error(what)
 	default:
 	}
+
 	after := shedAt(t, n.Admin)
 	if len(after) != 4 || after["queries"] <= before["queries"] || after["lookups"] <= before["lookups"] || after["registrations"] != before["registrations"] || after["refreshes"] != before["refreshes"] {
 		t.Errorf("the node counted %v, and %v before", after, before)

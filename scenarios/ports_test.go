@@ -14,20 +14,24 @@ import (
 // free one, as other tests do meanwhile, until release. Nobody answers at them.
 func (p *processes) hold(n dev.Node) {
 	p.t.Helper()
+
 	for _, address := range []string{n.API, n.Admin, n.Gossip, n.Raft} {
 		_, hostport, found := strings.Cut(address, "://")
 		if !found {
 			hostport = address
 		}
+
 		at, err := netip.ParseAddrPort(hostport)
 		if err != nil {
 			p.t.Fatal(err)
 		}
+
 		p.eventually(5*time.Second, "the killed node's "+address+" is free", func() error {
 			fd, err := bind(at)
 			if err == nil {
 				p.held[n.ID] = append(p.held[n.ID], fd)
 			}
+
 			return err
 		})
 	}
@@ -36,18 +40,23 @@ func (p *processes) hold(n dev.Node) {
 // reserve holds so many free ports for a node that starts later, until release.
 func (p *processes) reserve(id string, many int) (addresses []string) {
 	p.t.Helper()
+
 	for range many {
 		fd, err := bind(netip.MustParseAddrPort("127.0.0.1:0"))
 		if err != nil {
 			p.t.Fatal(err)
 		}
+
 		p.held[id] = append(p.held[id], fd)
+
 		at, err := syscall.Getsockname(fd)
 		if err != nil {
 			p.t.Fatal(err)
 		}
+
 		addresses = append(addresses, fmt.Sprint("127.0.0.1:", at.(*syscall.SockaddrInet4).Port))
 	}
+
 	return addresses
 }
 
@@ -58,13 +67,16 @@ func bind(at netip.AddrPort) (fd int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	if err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err == nil {
 		err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
 	}
+
 	if err != nil {
 		_ = syscall.Close(fd)
 		return 0, err
 	}
+
 	return fd, nil
 }
 
@@ -72,5 +84,6 @@ func (p *processes) release(id string) {
 	for _, fd := range p.held[id] {
 		_ = syscall.Close(fd)
 	}
+
 	delete(p.held, id)
 }

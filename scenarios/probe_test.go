@@ -29,16 +29,19 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 			http.NotFound(w, r)
 			return
 		}
+
 		asked.Add(1)
 		fmt.Fprintf(w, `{"name":"Honest","description":"D","version":"1","url":"https://%s/honest","skills":[{"id":"hello","name":"H","description":"D","tags":[]}]}`, r.Host)
 	}))
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	defer s.Close()
+
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	m := mesh.Start(t, mesh.Options{Nodes: 3, RealTime: true, Configure: func(c *node.Config) {
 		c.Probe = node.Probing{Enabled: true, Every: time.Hour, Concurrent: 2, Renew: true, As: "spiffe://alpha.test/tool/commissioner", Allow: []string{"127.0.0.0/8"}, CA: ca}
 	}})
@@ -53,56 +56,71 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 	register("inward", "https://10.0.0.1/", "hello", 3600)
 	want := map[string]string{"honest": "verified", "boastful": "mismatch capabilities", "silent": "unreachable nothing", "inward": "unreachable address"}
 	revisions := map[string]any{}
+
 	see := func(n *mesh.Node) error {
 		got := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), "GET", "/ad/l", "")
 		if got.status != 200 {
 			return fmt.Errorf("status %d", got.status)
 		}
+
 		for _, a := range got.want(t, 200)["agents"].([]any) {
 			a := a.(map[string]any)
 			name, provenance := a["agent"].(string), a["provenance"].(map[string]any)
 			verification := provenance["verification"].(map[string]any)
 			probe, _ := verification["probe"].(map[string]any)
+
 			found := fmt.Sprint(probe["state"])
 			if members, ok := probe["members"].([]any); ok {
 				found += " " + fmt.Sprint(members...)
 			}
+
 			if reason, ok := probe["reason"].(string); ok {
 				found += " " + reason
 			}
+
 			if found != want[name] || verification["state"] != "local" || !strings.HasSuffix(fmt.Sprint(probe["checked_at"]), "Z") {
 				return fmt.Errorf("%s: of %s it shows %v", n.Name, name, verification)
 			}
+
 			if revisions[name] == nil {
 				revisions[name] = provenance["revision"]
 			}
+
 			if provenance["revision"] != revisions[name] {
 				t.Errorf("the statement on %s has changed", name)
 			}
 		}
+
 		return nil
 	}
 	for _, n := range m.Domain("alpha.test").Nodes {
 		m.Eventually(time.Minute, "what was found is shown", func() error { return see(n) })
 	}
+
 	if n := asked.Load(); n > 3 {
 		t.Errorf("the two that are at one place were asked %d times", n)
 	}
+
 	leader := m.Domain("alpha.test").Leader()
 	leader.Kill()
+
 	for _, n := range m.Living() {
 		m.Eventually(time.Minute, "it is shown under another leader", func() error { return see(n) })
 	}
+
 	if testing.Short() {
 		return // the renewal is half a minute away
 	}
+
 	n = m.Living()[0]
 	ends := func() time.Time {
 		body := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), "GET", "/ad/l?agent=honest", "").want(t, 200)
+
 		at, err := time.Parse(time.RFC3339, body["agents"].([]any)[0].(map[string]any)["provenance"].(map[string]any)["expires_at"].(string))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return at
 	}
 	first := ends()
@@ -110,6 +128,7 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 		if at := ends(); !at.After(first) {
 			return fmt.Errorf("it ends at %s", at)
 		}
+
 		return nil
 	})
 }

@@ -31,11 +31,14 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	path := filepath.Join(dir, "roster")
+
 	out, err := exec.Command("go", "build", "-o", path, "github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
+
 	return path, nil
 })
 
@@ -59,13 +62,16 @@ var starting sync.Mutex
 // startProcesses runs roster dev --processes and waits until it is ready.
 func startProcesses(t *testing.T, flags ...string) *processes {
 	t.Helper()
+
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
+
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return startRelease(t, path, flags...)
 }
 
@@ -88,19 +94,24 @@ func startRelease(t *testing.T, path string, flags ...string) *processes {
 		if err == nil && !m.Ready {
 			err = errors.New("not ready")
 		}
+
 		p.Mesh = m
+
 		return err
 	})
+
 	return p
 }
 
 func (p *processes) run(args ...string) *exec.Cmd {
 	p.t.Helper()
 	cmd := exec.Command(p.path, args...)
+
 	cmd.Stdout, cmd.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
+
 	return cmd
 }
 
@@ -109,6 +120,7 @@ func (p *processes) end(cmd *exec.Cmd) {
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
+
 	if err := cmd.Wait(); err != nil {
 		p.t.Errorf("%v: %v\n%s", cmd.Args, err, cmd.Stderr)
 	}
@@ -117,15 +129,19 @@ func (p *processes) end(cmd *exec.Cmd) {
 // kill ends a node without warning, by its process id, and keeps its ports.
 func (p *processes) kill(n dev.Node) {
 	p.t.Helper()
+
 	if cmd, again := p.started[n.ID]; again {
 		delete(p.started, n.ID)
+
 		if err := cmd.Process.Kill(); err != nil {
 			p.t.Fatal(err)
 		}
+
 		_ = cmd.Wait()
 	} else if err := syscall.Kill(n.PID, syscall.SIGKILL); err != nil {
 		p.t.Fatal(err)
 	}
+
 	p.hold(n)
 }
 
@@ -151,24 +167,29 @@ func ready(n dev.Node) error {
 		return err
 	}
 	defer resp.Body.Close()
+
 	if resp.StatusCode != http.StatusOK {
 		return errors.New(resp.Status)
 	}
+
 	return nil
 }
 
 // eventually tries every 20 ms until try succeeds or the bound is over.
 func (p *processes) eventually(bound time.Duration, what string, try func() error) {
 	p.t.Helper()
+
 	deadline := time.Now().Add(bound)
 	for {
 		err := try()
 		if err == nil {
 			return
 		}
+
 		if time.Now().After(deadline) {
 			p.t.Fatalf("not within %s: %s: %v", bound, what, err)
 		}
+
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -178,26 +199,33 @@ func (p *processes) eventually(bound time.Duration, what string, try func() erro
 func (p *processes) http(domain int, who string) *http.Client {
 	p.t.Helper()
 	d := p.Domains[domain]
+
 	pem, err := os.ReadFile(d.Bundle)
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(pem)
+
 	for _, id := range d.Identities {
 		if id.SPIFFEID == "spiffe://"+d.TrustDomain+"/"+who {
 			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
 			if err != nil {
 				p.t.Fatal(err)
 			}
+
 			config.Certificates = []tls.Certificate{pair}
 		}
 	}
+
 	if len(config.Certificates) == 0 && who != "" {
 		p.t.Fatalf("%s has no identity %s", d.TrustDomain, who)
 	}
+
 	tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	p.t.Cleanup(tr.CloseIdleConnections)
+
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
@@ -211,17 +239,21 @@ func TestScripts(t *testing.T) {
 	p := startProcesses(t, "--domains", "1", "--sample", "0")
 	identities := map[string]string{"ada": "agent/ada", "bob": "agent/bob", "eve": "agent/eve",
 		"commissioner": "tool/commissioner", "operator": "ops/operator", "reader": "client/reader", "anonymous": ""}
+
 	clients := map[string]*http.Client{}
 	for who, path := range identities {
 		clients[who] = p.http(0, path)
 	}
+
 	env := scriptEnv{URL: p.Domains[0].Nodes[0].API, Domain: "alpha.test", Client: func(who string) *http.Client { return clients[who] }}
 	env.Agent = p.summarizer()
 	env.Described = readDescription(t, clients["anonymous"], env.URL).judge
+
 	scripts, err := filepath.Glob("../api/testdata/*.txt")
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
+
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { runScript(t, path, env) })
 	}
@@ -231,6 +263,7 @@ func TestScripts(t *testing.T) {
 // agent of the first domain, and returns where it is.
 func (p *processes) summarizer() string {
 	p.t.Helper()
+
 	return p.agentOf(0, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
 		var envelope struct {
 			Agent string
@@ -238,6 +271,7 @@ func (p *processes) summarizer() string {
 		}
 		err := json.UnmarshalRead(r.Body, &envelope, json.MatchCaseInsensitiveNames(true))
 		w.Header().Set("Content-Type", "application/json")
+
 		switch {
 		case err != nil || envelope.Agent != "summarizer" || r.URL.Path != "/agents/summarizer/invoke":
 			http.Error(w, "not an invocation", http.StatusBadRequest)
@@ -261,14 +295,18 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0")
 	nodes := p.Domains[0].Nodes
 	ctx, cancel := context.WithCancel(t.Context())
-	var acknowledged sync.Map
-	var count atomic.Int64
-	var wg sync.WaitGroup
+
+	var (
+		acknowledged sync.Map
+		count        atomic.Int64
+		wg           sync.WaitGroup
+	)
 	for w := range 4 {
 		clients := []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada")}
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				name := fmt.Sprintf("kept-%d-%d", w, i)
+
 				_, err := clients[i%3].Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
 				if err == nil {
 					acknowledged.Store(name, true)
@@ -277,15 +315,18 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 			}
 		})
 	}
+
 	more := func() {
 		until := count.Load() + 20
 		p.eventually(20*time.Second, "agents can register", func() error {
 			if n := count.Load(); n < until {
 				return fmt.Errorf("%d acknowledged", n)
 			}
+
 			return nil
 		})
 	}
+
 	const kills = 6
 	for round := range kills {
 		more()
@@ -293,9 +334,11 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 		more()
 		p.restart(nodes[round%3])
 	}
+
 	cancel()
 	wg.Wait()
 	t.Logf("%d acknowledged under %d kills", count.Load(), kills)
+
 	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")} {
 		p.eventually(20*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &acknowledged) })
 	}
@@ -304,20 +347,25 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 // shows returns an error that names what is missing of what was acknowledged.
 func shows(t *testing.T, c *apiclient.Client, acknowledged *sync.Map) error {
 	seen := map[string]bool{}
+
 	page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "kept-*"})
 	for ; err == nil && page != nil; page, err = c.Next(t.Context(), page) {
 		for _, a := range page.Agents {
 			seen[a.Agent] = true
 		}
 	}
+
 	if err != nil {
 		return err
 	}
+
 	acknowledged.Range(func(name, _ any) bool {
 		if !seen[name.(string)] {
 			err = fmt.Errorf("%s is missing; %d are there", name, len(seen))
 		}
+
 		return err == nil
 	})
+
 	return err
 }

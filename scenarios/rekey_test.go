@@ -41,6 +41,7 @@ func revokeKey(m *mesh.Mesh, n *mesh.Node) {
 		if id = n.Key(); id == "" {
 			return errors.New("none is listed")
 		}
+
 		return nil
 	})
 	n.RevokeKey(id)
@@ -63,27 +64,34 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 		told := flow(m, "alpha.test")
 		defer told.stop()
 		pairs := long(len(names)*len(names), full(5, 2))
+
 		order := rng.Perm(len(names) * len(names))
 		for _, p := range order[:pairs] {
 			a, b := names[p/len(names)], names[p%len(names)]
 			rekeyings[a](m, alpha.Nodes[rng.IntN(3)])
 			rekeyings[b](m, alpha.Nodes[rng.IntN(3)])
+
 			for _, n := range alpha.Nodes {
 				m.Eventually(time.Minute, n.Name+" can sign", n.Ready)
 			}
+
 			agents := told.sofar()
 			m.Eventually(time.Minute, fmt.Sprintf("%s, and %s: all is seen", a, b), func() error { return m.Seen(agents...) })
 			agent := m.Register("alpha.test", fmt.Sprint("after-", p), 86400)
 			m.Eventually(5*time.Second, fmt.Sprintf("%s, and %s: what is registered then is seen", a, b), func() error { return m.Seen(agent) })
 		}
+
 		told.stop()
 		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(told.sofar()...) })
+
 		if err := m.Frozen(); err != nil {
 			t.Error(err)
 		}
+
 		for _, n := range m.Domain("beta.test").Nodes {
 			got := n.Received("alpha.test")
 			t.Logf("%s has received %v", n.Name, got)
+
 			for code := range got {
 				if !slices.Contains([]string{"applied", "old", "gap", "key_unknown", "key_revoked", "rate"}, code) {
 					t.Errorf("%s has refused %d of %s as %s", n.Name, got[code], "alpha.test", code)
@@ -110,27 +118,34 @@ func TestRotatedKeysOverlap(t *testing.T) {
 					}
 				}
 			}
+
 			return nil
 		}
 		told := flow(m, "alpha.test")
 		defer told.stop()
+
 		var old []string
 		for _, n := range alpha {
 			was := n.Key()
 			n.RotateKey()
+
 			now := n.Key()
 			if now == was {
 				t.Fatalf("%s has the key that it had", n.Name)
 			}
+
 			old = append(old, was)
 			m.Eventually(2*time.Minute, "the new key is believed", func() error { return everywhere(true, n, now) })
+
 			if err := everywhere(true, n, was); err != nil {
 				t.Errorf("beside a new key: %v", err)
 			}
 		}
+
 		m.Eventually(12*time.Minute, "the old keys are believed no longer", func() error { return everywhere(false, alpha[0], old...) })
 		told.stop()
 		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(told.sofar()...) })
+
 		for _, n := range beta {
 			// A message may come before any node that can be asked within a second has heard
 			// of its key. It is refused then, and what it announced comes by another.
@@ -159,31 +174,37 @@ func flow(m *mesh.Mesh, domain string) *registrations {
 	r.ended.Go(func() {
 		tick := time.NewTicker(2 * time.Second)
 		defer tick.Stop()
+
 		for i := 0; ; i++ {
 			select {
 			case <-r.ending:
 				return
 			case <-tick.C:
 			}
+
 			if i%10 == 0 {
 				if a, err := m.TryRegister(domain, fmt.Sprint("flow-", i), 86400); err == nil {
 					r.mu.Lock()
 					r.agents = append(r.agents, a)
 					r.mu.Unlock()
 				}
+
 				continue
 			}
+
 			if all := r.sofar(); len(all) > 0 {
 				_ = m.TryRefresh(all[i%len(all)]) // one that a dying node refuses is refreshed later
 			}
 		}
 	})
+
 	return r
 }
 
 func (r *registrations) sofar() []*mesh.Agent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	return slices.Clone(r.agents)
 }
 

@@ -18,9 +18,11 @@ func TestConnectionsOutliveNoSVID(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, NoGossip: true, SVIDs: 10 * time.Minute})
 		for round := range 6 {
 			m.Sleep(4 * time.Minute)
+
 			for _, d := range m.Domains {
 				m.Domain(d.Name).Renew()
 			}
+
 			agent := m.Register("alpha.test", "agent-"+string(rune('a'+round)), 86400)
 			// At worst its long poll died with a connection: that is noticed when its time is over.
 			m.Eventually(45*time.Second, "the peer has it", func() error { return m.Seen(agent) })

@@ -36,6 +36,7 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 		m.Eventually(5*time.Second, "the peers follow", func() error { return m.Shows(gamma, "alpha.test", kept, second, over, late) })
 		m.Sleep(6 * time.Minute)
 		m.Abandon(over)
+
 		if _, err := m.Restore(backup, false); err == nil || !strings.Contains(err.Error(), "would be lost") {
 			t.Errorf("a backup that is older than the domain: %v", err)
 		}
@@ -44,26 +45,33 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 		if full(3, 1) > 1 {
 			dead.Kill()
 		}
+
 		m.Cut("alpha.test", "gamma.test")
 		m.Cut("beta.test", "gamma.test")
 		restore(m, backup)
+
 		for _, n := range m.Domain("alpha.test").Nodes {
 			if n.Lives() {
 				m.Eventually(time.Minute, "what was restored is shown at home", func() error { return m.Shows(n, "alpha.test", kept, second, removed) })
 			}
 		}
+
 		m.Eventually(3*time.Minute, "the peer forgets what nobody has confirmed", func() error { return m.Shows(beta, "alpha.test") })
 		m.Refresh(kept)
 		fresh := put("new", 86400)
 		m.Eventually(10*time.Second, "the peer has what was confirmed", func() error { return m.Shows(beta, "alpha.test", kept, fresh) })
+
 		if err := m.Shows(gamma, "alpha.test", kept, second, late); err != nil {
 			t.Errorf("who hears nothing has what it had: %v", err)
 		}
+
 		m.Sleep(5 * time.Minute)
 		m.Heal()
+
 		if !dead.Lives() {
 			dead.Restart()
 		}
+
 		m.Eventually(3*time.Minute, "who was cut off has the same", func() error { return m.Shows(gamma, "alpha.test", kept, fresh) })
 
 		restore(m, backup) // the same once more
@@ -73,17 +81,20 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 					return err
 				}
 			}
+
 			return nil
 		})
 		m.Refresh(second)
 		last := put("last", 86400)
 		m.Eventually(10*time.Second, "what is acknowledged is everywhere", func() error { return m.Seen(second, last) })
 		m.Sleep(5 * time.Minute)
+
 		for _, n := range []*mesh.Node{beta, gamma} {
 			if err := m.Shows(n, "alpha.test", second, last); err != nil {
 				t.Error(err)
 			}
 		}
+
 		if err := m.Frozen(); err != nil {
 			t.Error(err)
 		}
@@ -94,11 +105,13 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 func restore(m *mesh.Mesh, b *mesh.Backup) {
 	m.T.Helper()
 	m.Overtaken(b)
+
 	var done *apiclient.Restored
 	m.Eventually(time.Minute, "the backup is restored", func() (err error) { // the leader may be dead
 		done, err = m.Restore(b, true)
 		return err
 	})
+
 	now, was := epochOf(m, done.Now), max(epochOf(m, done.Before), epochOf(m, done.Backup))
 	if now <= was {
 		m.T.Errorf("the epoch after the restore is %d and was %d", now, was)
@@ -108,10 +121,12 @@ func restore(m *mesh.Mesh, b *mesh.Backup) {
 // epochOf is that of a position.
 func epochOf(m *mesh.Mesh, position string) (epoch uint64) {
 	m.T.Helper()
+
 	var revision uint64
 	if _, err := fmt.Sscanf(position, "%d.%d", &epoch, &revision); err != nil {
 		m.T.Errorf("%q is no position: %v", position, err)
 	}
+
 	return epoch
 }
 
@@ -131,8 +146,11 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 		late := m.Register("alpha.test", "late", 86400)
 		m.Eventually(5*time.Second, "the peer has both", func() error { return m.Shows(beta, "alpha.test", kept, late) })
 		leader := m.Domain("alpha.test").Leader()
-		var restoring sync.WaitGroup
-		var err error
+
+		var (
+			restoring sync.WaitGroup
+			err       error
+		)
 		restoring.Go(func() { _, err = m.Restore(backup, true) })
 		moment := time.Duration(rng.IntN(250)) * time.Millisecond
 		time.Sleep(moment)
@@ -140,33 +158,41 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 		restoring.Wait()
 		time.Sleep(30 * time.Second)
 		leader.Restart()
+
 		var now []*mesh.Agent
 		m.Eventually(2*time.Minute, "all of its nodes have the same, of one side or the other", func() error {
 			all := m.Shows(leader, "alpha.test", kept, late)
+
 			now = []*mesh.Agent{kept, late}
 			if all != nil {
 				now = now[:1]
 			}
+
 			for _, n := range alpha.Nodes {
 				if err := m.Shows(n, "alpha.test", now...); err != nil {
 					return fmt.Errorf("%w; and %w", all, err)
 				}
 			}
+
 			return nil
 		})
 		t.Logf("killed after %v: %d of 2 are there; the restore said %v", moment, len(now), err)
+
 		if len(now) == 1 {
 			m.Overtaken(backup)
 		}
+
 		m.Refresh(kept)
 		fresh := m.Register("alpha.test", "new", 86400)
 		m.Eventually(3*time.Minute, "the peer has what was confirmed", func() error {
 			return m.Shows(beta, "alpha.test", append(now[:len(now):len(now)], fresh)...)
 		})
 		m.Sleep(5 * time.Minute)
+
 		if err := m.Shows(beta, "alpha.test", append(now[:len(now):len(now)], fresh)...); err != nil {
 			t.Error(err)
 		}
+
 		if err := m.Frozen(); err != nil {
 			t.Error(err)
 		}
@@ -189,20 +215,25 @@ func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 		m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(kept, lost, late) })
 		m.Domain("alpha.test").Kill()
 		m.Sleep(4 * time.Minute)
+
 		if err := m.Seen(kept, lost, late); err != nil {
 			t.Errorf("while it is away: %v", err)
 		}
+
 		m.Overtaken(backup)
+
 		for _, n := range alpha.Nodes {
 			n.Wipe()
 			n.Restart()
 		}
+
 		m.Eventually(time.Minute, "it begins anew", func() error {
 			for _, n := range alpha.Nodes {
 				if err := n.Ready(); err != nil {
 					return err
 				}
 			}
+
 			return nil
 		})
 		restore(m, backup)
@@ -212,6 +243,7 @@ func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 					return err
 				}
 			}
+
 			return nil
 		})
 		m.Refresh(kept)
@@ -224,15 +256,19 @@ func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 					}
 				}
 			}
+
 			return nil
 		}
 		took := m.Eventually(5*time.Minute, "peers have what was confirmed, and no more", shown)
 		t.Logf("its peers followed after %v", took)
 		m.Sleep(3 * time.Minute)
+
 		if err := shown(); err != nil {
 			t.Error(err)
 		}
+
 		m.Eventually(time.Minute, "it follows its peers again", m.Synced)
+
 		if err := m.Frozen(); err != nil {
 			t.Error(err)
 		}

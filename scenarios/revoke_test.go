@@ -20,21 +20,27 @@ func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
 		peers := slices.Concat(m.Domain("beta.test").Nodes, m.Domain("gamma.test").Nodes)
+
 		var told []*mesh.Agent
 		traffic := func() {
 			t.Helper()
+
 			for range 3 {
 				told = append(told, m.Register("alpha.test", fmt.Sprint("agent-", len(told)), 3600))
 			}
+
 			m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(told...) })
 		}
 		traffic()
+
 		for _, n := range alpha.Nodes {
 			before := n.Key()
 			n.RotateKey()
+
 			if now := n.Key(); now == before {
 				t.Fatalf("%s signs with %s still", n.Name, now)
 			}
+
 			traffic()
 			stolen := n.Key()
 			n.RevokeKey(stolen)
@@ -44,6 +50,7 @@ func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 						return err
 					}
 				}
+
 				return nil
 			})
 			t.Logf("revoked at all peers after %v", took)
@@ -51,12 +58,15 @@ func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 				if now := n.Key(); now == stolen || now == "" {
 					return fmt.Errorf("it has %q", now)
 				}
+
 				return n.Ready()
 			})
 			traffic()
 		}
+
 		killed(m, alpha.Nodes[0]).Restart()
 		m.Eventually(time.Minute, "all is seen after a restart", func() error { return m.Seen(told...) })
+
 		if err := m.Frozen(); err != nil {
 			t.Error(err)
 		}

@@ -66,13 +66,16 @@ type scriptEnv struct {
 // those behind it build on it.
 func runScript(t *testing.T, path string, env scriptEnv) {
 	t.Helper()
+
 	exchanges, err := parseScript(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if env.Wait == nil && slices.ContainsFunc(exchanges, func(x *exchange) bool { return x.wait > 0 }) {
 		t.Skipf("%s lets time pass; it runs in virtual time", filepath.Base(path))
 	}
+
 	vars := map[string]string{"url": env.URL, "domain": env.Domain, "agent": env.Agent}
 	made := map[string]string{} // registrations by location, and who made them
 	defer func() {
@@ -81,15 +84,18 @@ func runScript(t *testing.T, path string, env scriptEnv) {
 			if err == nil && resp.status != http.StatusNoContent && resp.status != http.StatusNotFound {
 				err = fmt.Errorf("status %d", resp.status)
 			}
+
 			if err != nil {
 				t.Errorf("cleaning up %s: %v", location, err)
 			}
 		}
 	}()
+
 	for _, x := range exchanges {
 		if x.wait > 0 {
 			env.Wait(x.wait)
 		}
+
 		if err := x.run(env, vars, made); err != nil {
 			t.Fatalf("%s:%d: %s\n%s %s %s: %v", filepath.Base(path), x.line, x.title, x.who, x.method, x.target, err)
 		}
@@ -123,64 +129,81 @@ func (x *exchange) run(env scriptEnv, vars, made map[string]string) error {
 	if err != nil {
 		return err
 	}
+
 	if env.Described != nil {
 		if err := env.Described(x.method, fill(x.target, vars), got); err != nil {
 			return fmt.Errorf("%w; body %s", err, got.body)
 		}
 	}
+
 	if got.status == http.StatusCreated {
 		made[got.header.Get("Location")] = x.who
 	}
+
 	if got.status != x.status {
 		return fmt.Errorf("status %d, want %d; body %s", got.status, x.status, got.body)
 	}
+
 	for _, h := range x.want {
 		if err := matchText(h[1], strings.Join(got.header.Values(h[0]), ", "), vars); err != nil {
 			return fmt.Errorf("header %s: %w", h[0], err)
 		}
 	}
+
 	for _, name := range x.absent {
 		if v := got.header.Values(name); len(v) > 0 {
 			return fmt.Errorf("header %s is %q, want none", name, v)
 		}
 	}
+
 	if x.empty && len(got.body) > 0 {
 		return fmt.Errorf("body %s, want none", got.body)
 	}
+
 	if x.wantBody == "" {
 		return nil
 	}
+
 	var want, have any
 	if err := json.Unmarshal([]byte(x.wantBody), &want); err != nil {
 		return fmt.Errorf("the script's body: %w", err)
 	}
+
 	if err := json.Unmarshal(got.body, &have); err != nil {
 		return fmt.Errorf("the answer's body %s: %w", got.body, err)
 	}
+
 	if err := matchJSON("", want, have, vars); err != nil {
 		return fmt.Errorf("%w; body %s", err, got.body)
 	}
+
 	return nil
 }
 
 func send(env scriptEnv, x *exchange, vars map[string]string) (*answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+
 	req, err := http.NewRequestWithContext(ctx, x.method, env.URL+fill(x.target, vars), strings.NewReader(fill(x.body, vars)))
 	if err != nil {
 		return nil, err
 	}
+
 	for _, h := range x.header {
 		req.Header.Add(h[0], fill(h[1], vars))
 	}
+
 	client := *env.Client(x.who)
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
+
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
+
 	return &answer{resp.StatusCode, resp.Header, body}, err
 }
 
@@ -193,12 +216,15 @@ func fill(s string, vars map[string]string) string {
 		if rest, ok := strings.CutPrefix(name, "repeat "); ok {
 			count, text, _ := strings.Cut(rest, " ")
 			n, _ := strconv.Atoi(count)
+
 			var b strings.Builder
 			for i := range n {
 				b.WriteString(strings.ReplaceAll(text, "#", strconv.Itoa(i)))
 			}
+
 			return b.String()
 		}
+
 		return cmp.Or(vars[name], p)
 	})
 }
@@ -207,28 +233,34 @@ func fill(s string, vars map[string]string) string {
 // the new ones stand for.
 func matchText(want, have string, vars map[string]string) error {
 	var names []string
+
 	pattern, rest := "^", want
 	for _, at := range placeholder.FindAllStringSubmatchIndex(want, -1) {
 		offset := len(want) - len(rest)
 		pattern += regexp.QuoteMeta(rest[:at[0]-offset])
 		name := want[at[2]:at[3]]
 		rest = want[at[1]:]
+
 		if value, known := vars[name]; known {
 			pattern += regexp.QuoteMeta(value)
 			continue
 		}
+
 		pattern += "(.+?)"
 		names = append(names, name)
 	}
+
 	found := regexp.MustCompile("(?s)" + pattern + regexp.QuoteMeta(rest) + "$").FindStringSubmatch(have)
 	if found == nil {
 		return fmt.Errorf("%q, want %q", have, fill(want, vars))
 	}
+
 	for i, name := range names {
 		if name != "*" {
 			vars[name] = found[i+1]
 		}
 	}
+
 	return nil
 }
 
@@ -240,6 +272,7 @@ func matchJSON(at string, want, have any, vars map[string]string) error {
 		if !ok {
 			return fmt.Errorf("%s is %v, want an object", cmp.Or(at, "the body"), have)
 		}
+
 		for name, value := range w {
 			member, there := h[name]
 			switch {
@@ -259,6 +292,7 @@ func matchJSON(at string, want, have any, vars map[string]string) error {
 		if !ok || len(h) != len(w) {
 			return fmt.Errorf("%s is %v, want an array of %d", at, have, len(w))
 		}
+
 		for i := range w {
 			if err := matchJSON(at+"/"+strconv.Itoa(i), w[i], h[i], vars); err != nil {
 				return err
@@ -268,10 +302,12 @@ func matchJSON(at string, want, have any, vars map[string]string) error {
 		if w == "<<*>>" {
 			return nil
 		}
+
 		h, ok := have.(string)
 		if !ok {
 			return fmt.Errorf("%s is %v, want %q", at, have, w)
 		}
+
 		if err := matchText(w, h, vars); err != nil {
 			return fmt.Errorf("%s is %w", at, err)
 		}
@@ -280,6 +316,7 @@ func matchJSON(at string, want, have any, vars map[string]string) error {
 			return fmt.Errorf("%s is %v, want %v", at, have, want)
 		}
 	}
+
 	return nil
 }
 
@@ -289,19 +326,23 @@ func parseScript(path string) ([]*exchange, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p := scriptParser{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
+
 	for n := 1; lines.Scan(); n++ {
 		if err := p.line(lines.Text(), n); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", filepath.Base(path), n, err)
 		}
 	}
+
 	for _, x := range p.exchanges {
 		if x.method == "" || x.status == 0 {
 			return nil, fmt.Errorf("%s:%d: %s: it needs a request and a status", filepath.Base(path), x.line, x.title)
 		}
 	}
+
 	return p.exchanges, lines.Err()
 }
 
@@ -315,19 +356,25 @@ func (p *scriptParser) line(s string, n int) (err error) {
 	if title, ok := strings.CutPrefix(s, "== "); ok {
 		p.exchanges = append(p.exchanges, &exchange{title: title, line: n, wait: p.wait})
 		p.inBody, p.wait = false, 0
+
 		return nil
 	}
+
 	if s == "" || s[0] == '#' {
 		return nil
 	}
+
 	if d, ok := strings.CutPrefix(s, "* wait "); ok {
 		p.wait, err = time.ParseDuration(d)
 		return err
 	}
+
 	if len(p.exchanges) == 0 {
 		return fmt.Errorf("%q stands before the first exchange", s)
 	}
+
 	x := p.exchanges[len(p.exchanges)-1]
+
 	rest := strings.TrimPrefix(s[1:], " ")
 	switch s[0] {
 	case '>':
@@ -335,6 +382,7 @@ func (p *scriptParser) line(s string, n int) (err error) {
 	case '<':
 		return p.answer(x, rest)
 	}
+
 	return fmt.Errorf("%q is no line of a script", s)
 }
 
@@ -345,6 +393,7 @@ func (p *scriptParser) request(x *exchange, s string) error {
 		if len(parts) != 3 {
 			return fmt.Errorf("%q is not WHO METHOD TARGET", s)
 		}
+
 		x.who, x.method, x.target = parts[0], parts[1], parts[2]
 		p.inBody = false
 	case p.inBody:
@@ -356,8 +405,10 @@ func (p *scriptParser) request(x *exchange, s string) error {
 		if !ok {
 			return fmt.Errorf("%q is no header", s)
 		}
+
 		x.header = append(x.header, [2]string{name, value})
 	}
+
 	return nil
 }
 
@@ -367,6 +418,7 @@ func (p *scriptParser) answer(x *exchange, s string) (err error) {
 		x.body = strings.TrimSuffix(x.body, "\n")
 		p.inBody = false
 		x.status, err = strconv.Atoi(s)
+
 		return err
 	case p.inBody:
 		x.wantBody += s + "\n"
@@ -381,8 +433,10 @@ func (p *scriptParser) answer(x *exchange, s string) (err error) {
 		if !ok {
 			return fmt.Errorf("%q is no header", s)
 		}
+
 		x.want = append(x.want, [2]string{name, value})
 	}
+
 	return nil
 }
 
@@ -397,11 +451,13 @@ func TestScriptsAreWellFormed(t *testing.T) {
 		if err != nil || len(paths) < of.least {
 			t.Fatalf("only %d scripts of %s were found (%v)", len(paths), draft, err)
 		}
+
 		for _, path := range paths {
 			exchanges, err := parseScript(path)
 			if err != nil {
 				t.Error(err)
 			}
+
 			if text, _ := os.ReadFile(path); len(exchanges) == 0 || !bytes.Contains(text, []byte("\n# Requirement: "+of.rows)) {
 				t.Errorf("%s has no exchange, or names no requirement", path)
 			}
@@ -418,6 +474,7 @@ func TestScriptsFailWhereTheAnswerDiffers(t *testing.T) {
 		_, _ = io.WriteString(w, `{"agent": "`+r.URL.Query().Get("agent")+`", "lt": 60, "list": [{"a": 1}, {"b": 2}], "more": true}`)
 	}))
 	defer server.Close()
+
 	env := scriptEnv{URL: server.URL, Domain: "alpha.test", Client: func(string) *http.Client { return server.Client() }}
 	for expectation, right := range map[string]bool{
 		"< 200": true, "< 201": false,
@@ -439,14 +496,17 @@ func TestScriptsFailWhereTheAnswerDiffers(t *testing.T) {
 		"< 200\n< Location: <<*>>/<<one>>\n< Link: n<<two>>t\n<\n" + `< {"agent": "<<*>>x"}`: true,
 	} {
 		path := filepath.Join(t.TempDir(), "one.txt")
+
 		script := "# told by its test\n== one\n> ada GET /x?agent=<<repeat 3 x>>\n" + expectation + "\n"
 		if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		exchanges, err := parseScript(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		err = exchanges[0].run(env, map[string]string{"domain": env.Domain}, map[string]string{})
 		if (err == nil) != right {
 			t.Errorf("%s\nends with %v", expectation, err)

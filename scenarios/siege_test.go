@@ -21,14 +21,17 @@ func TestStrangersCloseNoPortToNodes(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 		ctx, lift := context.WithCancel(t.Context())
+
 		var siege sync.WaitGroup
 		defer func() { lift(); siege.Wait() }()
+
 		lost := m.Domain("alpha.test").Nodes[2]
 		for _, port := range lost.Hears() {
 			for i := range 800 { // 8 addresses fill a hall and its door
 				siege.Go(func() { besiege(ctx, m.Net, fmt.Sprintf("10.99.0.%d", i%8), port) })
 			}
 		}
+
 		m.Isolate(lost)
 		m.Sleep(time.Minute)
 		a := m.Register("alpha.test", "meanwhile", 3600)
@@ -49,6 +52,7 @@ func besiege(ctx context.Context, n *mesh.Network, host, port string) {
 		if err == nil {
 			hold(ctx, conn)
 		}
+
 		select {
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():

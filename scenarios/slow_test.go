@@ -28,9 +28,11 @@ func TestSlowClientsAreEnded(t *testing.T) {
 		post := func(path string) string {
 			return "POST " + path + " HTTP/1.1\r\nHost: ad.alpha.test\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
 		}
+
 		var all sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func() { cancel(); all.Wait() }()
+
 		var mu sync.Mutex
 		ended := map[string][]time.Duration{}
 		slow := []struct {
@@ -49,6 +51,7 @@ func TestSlowClientsAreEnded(t *testing.T) {
 			{"a body of a stranger to nodes", "", post("/federation/v1/records"), false, body},
 			{"a body of a tool", "", post("/mcp"), false, body},
 		}
+
 		const each = 5
 		for _, s := range slow {
 			for range each {
@@ -60,28 +63,35 @@ func TestSlowClientsAreEnded(t *testing.T) {
 				})
 			}
 		}
+
 		client := n.HTTP("/client/reader")
 		for range 45 {
 			req, err := http.NewRequestWithContext(ctx, "GET", n.URL()+"/ad/l", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			resp, err := client.Do(req)
 			if err != nil {
 				t.Fatalf("others are not served: %v", err)
 			}
+
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
 				t.Errorf("others are answered %s", resp.Status)
 			}
+
 			time.Sleep(time.Second)
 		}
+
 		mu.Lock()
 		defer mu.Unlock()
+
 		for _, s := range slow {
 			if len(ended[s.what]) != each {
 				t.Errorf("%s: %d of %d were ended", s.what, len(ended[s.what]), each)
 			}
+
 			for _, took := range ended[s.what] {
 				if took > s.bound+2*time.Second {
 					t.Errorf("%s: held a connection for %v", s.what, took)
@@ -96,24 +106,30 @@ func TestSlowClientsAreEnded(t *testing.T) {
 func dribble(ctx context.Context, m *mesh.Mesh, n *mesh.Node, as, begins string, plain bool) time.Duration {
 	tr := n.HTTP(as).Transport.(*http.Transport)
 	began := time.Now()
+
 	conn, err := tr.DialContext(ctx, "tcp", strings.TrimPrefix(n.URL(), "https://"))
 	if err != nil {
 		m.T.Errorf("no connection: %v", err)
 		return 0
 	}
+
 	if !plain {
 		config := tr.TLSClientConfig.Clone()
 		config.NextProtos = []string{"http/1.1"}
+
 		secure := tls.Client(conn, config)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			m.T.Errorf("no handshake: %v", err)
 		}
+
 		conn = secure
 	}
+
 	var reading sync.WaitGroup
 	gone := make(chan struct{})
 	reading.Go(func() {
 		defer close(gone)
+
 		sink := make([]byte, 4096)
 		for {
 			if _, err := conn.Read(sink); err != nil {
@@ -123,6 +139,7 @@ func dribble(ctx context.Context, m *mesh.Mesh, n *mesh.Node, as, begins string,
 	})
 	defer reading.Wait()
 	defer conn.Close()
+
 	_, err = fmt.Fprint(conn, begins)
 	for err == nil {
 		select {
@@ -134,6 +151,7 @@ func dribble(ctx context.Context, m *mesh.Mesh, n *mesh.Node, as, begins string,
 			_, err = conn.Write([]byte{'x'})
 		}
 	}
+
 	return time.Since(began)
 }
 
@@ -145,17 +163,21 @@ func TestASteadyBodyIsWaitedFor(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
 		body := []byte(`{"base":"https://10.9.9.9/one","notes":"` + strings.Repeat("steady ", 8500) + `"}`)
+
 		req, err := http.NewRequestWithContext(t.Context(), "POST", n.URL()+"/ad/r?agent=steady", &steady{rest: body})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		req.ContentLength = int64(len(body))
 		req.Header.Set("Content-Type", "application/json")
 		began := time.Now()
+
 		resp, err := n.HTTP("/agent/ada").Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		_ = resp.Body.Close()
 		if took := time.Since(began); resp.StatusCode != http.StatusCreated || took < 35*time.Second {
 			t.Errorf("after %v: %s", took, resp.Status)
@@ -170,8 +192,10 @@ func (s *steady) Read(b []byte) (int, error) {
 	if len(s.rest) == 0 {
 		return 0, io.EOF
 	}
+
 	time.Sleep(time.Second)
 	n := copy(b, s.rest[:min(1536, len(s.rest))])
 	s.rest = s.rest[n:]
+
 	return n, nil
 }

@@ -28,7 +28,9 @@ func tell(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
 	if s, err := strconv.Atoi(os.Getenv("STORY_SEEDS")); err == nil {
 		n = s
 	}
+
 	t.Parallel()
+
 	for seed := range uint64(n) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
@@ -43,6 +45,7 @@ func long(n, usual int) int {
 	if os.Getenv("STORY_LONG") == "" {
 		return usual
 	}
+
 	return n
 }
 
@@ -51,6 +54,7 @@ func full(n, short int) int {
 	if testing.Short() {
 		return short
 	}
+
 	return n
 }
 

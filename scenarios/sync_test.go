@@ -26,11 +26,14 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Skip("needs strace to kill a process at an fsync")
 	}
+
 	t.Parallel() // most of its time it waits for processes
 	p := startProcesses(t, "--domains", "2", "--nodes", "1", "--sample", "0")
 	n := p.Domains[0].Nodes[0]
 	home, peer := p.client(0, 0, "agent/ada"), p.client(1, 0, "agent/bob")
+
 	var acknowledged sync.Map
+
 	moments := []int{1, 3, 20}
 	if most := long(60, 0); most > 0 {
 		moments = nil
@@ -38,30 +41,38 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 			moments = append(moments, at+1)
 		}
 	}
+
 	for _, at := range moments {
 		p.kill(n)
 		killed := p.killedAtSync(strace, n, at, func(ctx context.Context, i int) error {
 			name := fmt.Sprintf("kept-%d-%d", at, i)
+
 			_, err := home.Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
 			if err == nil {
 				acknowledged.Store(name, true)
 			}
+
 			return err
 		})
 		p.restart(n)
+
 		for _, c := range []*apiclient.Client{home, peer} {
 			p.eventually(time.Minute, "everything acknowledged is visible", func() error { return shows(t, c, &acknowledged) })
 		}
+
 		if out := p.must(1, 0, "peer", "show", "alpha.test"); strings.Contains(out, "frozen") {
 			t.Fatalf("killed at fsync %d, it is frozen:\n%s", at, out)
 		}
+
 		if !killed {
 			t.Logf("no thread came to its fsync %d", at)
 		}
 	}
+
 	count := 0
 	acknowledged.Range(func(any, any) bool { count++; return true })
 	t.Logf("%d acknowledged between %d kills", count, len(moments))
+
 	if count == 0 {
 		t.Error("nothing was acknowledged")
 	}
@@ -72,11 +83,13 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 // comes so far in a minute or with 400 done; the node is dead then too.
 func (p *processes) killedAtSync(strace string, n dev.Node, at int, do func(context.Context, int) error) bool {
 	p.t.Helper()
+
 	cmd := exec.Command(strace, "-D", "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync",
 		"-e", fmt.Sprintf("inject=fsync,fdatasync:signal=SIGKILL:when=%d", at), p.path, "serve", "--config", n.Config)
 	if err := cmd.Start(); err != nil { // with -D the process is the node, and strace is beside it
 		p.t.Fatal(err)
 	}
+
 	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -84,6 +97,7 @@ func (p *processes) killedAtSync(strace string, n dev.Node, at int, do func(cont
 		ended <- cmd.Wait()
 		cancel()
 	}()
+
 	for i := 0; ctx.Err() == nil && i < 400; {
 		one, stop := context.WithTimeout(ctx, 5*time.Second)
 		if do(one, i) == nil {
@@ -91,13 +105,17 @@ func (p *processes) killedAtSync(strace string, n dev.Node, at int, do func(cont
 		} else { // it isn't ready yet, or no more
 			time.Sleep(20 * time.Millisecond)
 		}
+
 		stop()
 	}
+
 	killed := errors.Is(ctx.Err(), context.Canceled)
 	_ = cmd.Process.Kill()
+
 	var exit *exec.ExitError
 	if err := <-ended; err != nil && !errors.As(err, &exit) {
 		p.t.Fatal(err)
 	}
+
 	return killed
 }

@@ -69,6 +69,7 @@ func textsUnfinished(name string) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -76,6 +77,7 @@ func textsUnfinished(name string) bool {
 // source.
 func textFindings(p checkedPackage) []string {
 	var findings []string
+
 	complain := func(at token.Pos, format string, args ...any) {
 		position := p.fset.Position(at)
 		findings = append(findings, fmt.Sprintf("%s:%d: ", filepath.Base(position.Filename), position.Line)+fmt.Sprintf(format, args...))
@@ -94,9 +96,11 @@ func textFindings(p checkedPackage) []string {
 			case *ast.CallExpr:
 				p.checkCall(n, complain)
 			}
+
 			return true
 		})
 	}
+
 	return findings
 }
 
@@ -106,6 +110,7 @@ func (p checkedPackage) checkCall(call *ast.CallExpr, complain func(token.Pos, s
 	if fn == nil || fn.Pkg() == nil {
 		return
 	}
+
 	switch fn.Pkg().Path() + "." + fn.Name() {
 	case "errors.New", "fmt.Errorf":
 		p.checkSentence(call.Args[0], "error", complain)
@@ -136,7 +141,9 @@ func (p checkedPackage) callee(call *ast.CallExpr) *types.Func {
 	default:
 		return nil
 	}
+
 	fn, _ := p.info.Uses[name].(*types.Func)
+
 	return fn
 }
 
@@ -146,6 +153,7 @@ func (p checkedPackage) text(expr ast.Expr) (string, bool) {
 	if value == nil || value.Kind() != constant.String {
 		return "", false
 	}
+
 	return constant.StringVal(value), true
 }
 
@@ -156,11 +164,14 @@ func (p checkedPackage) checkSentence(expr ast.Expr, kind string, complain func(
 	if !ok || text == "" {
 		return
 	}
+
 	first, size := utf8.DecodeRuneInString(text)
+
 	word, _, _ := strings.Cut(text[size:], " ")
 	if unicode.IsUpper(first) && !strings.ContainsFunc(word, unicode.IsUpper) && !properNames[string(first)+word] {
 		complain(expr.Pos(), "the %s %q begins in upper case", kind, text)
 	}
+
 	if strings.HasSuffix(text, ".") && !strings.HasSuffix(text, "..") {
 		complain(expr.Pos(), "the %s %q ends with a period", kind, text)
 	}
@@ -177,9 +188,11 @@ func (p checkedPackage) checkPairs(args []ast.Expr, complain func(token.Pos, str
 			args = args[1:] // a slog.Attr, or args...
 			continue
 		}
+
 		if key == "error" {
 			complain(args[0].Pos(), `the key of an error is "err"`)
 		}
+
 		value := p.info.Types[args[1]].Type
 		switch {
 		case value == nil:
@@ -188,6 +201,7 @@ func (p checkedPackage) checkPairs(args []ast.Expr, complain func(token.Pos, str
 		case isBareStruct(value):
 			complain(args[1].Pos(), "%q is a %s, which has no text of its own: log its fields", key, value)
 		}
+
 		args = args[2:]
 	}
 }
@@ -198,10 +212,13 @@ func isBareStruct(t types.Type) bool {
 	if pointer, ok := under.Underlying().(*types.Pointer); ok {
 		under = pointer.Elem()
 	}
+
 	if _, ok := under.Underlying().(*types.Struct); !ok {
 		return false
 	}
+
 	methods := types.NewMethodSet(t)
+
 	return !slices.ContainsFunc([]string{"Error", "String", "LogValue", "MarshalText"}, func(name string) bool {
 		return methods.Lookup(nil, name) != nil
 	})
@@ -210,6 +227,7 @@ func isBareStruct(t types.Type) bool {
 // The checks find each kind of fault, and nothing in texts that keep to the form.
 func TestTextsFindsFaults(t *testing.T) {
 	dir := t.TempDir()
+
 	src := `package p
 
 import (
@@ -242,13 +260,16 @@ func bad(log *slog.Logger, err error) {
 	if err := os.WriteFile(filepath.Join(dir, "p.go"), []byte(src), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	packages := ourPackages(t) // for their imports
+
 	p, err := checkPackage(packages[0].fset, importer.ForCompiler(packages[0].fset, "source", nil), listed{
 		Dir: dir, ImportPath: module + "/p", GoFiles: []string{"p.go"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	findings := strings.Join(textFindings(p), "\n")
 	for _, want := range []string{
 		`"Started" begins in upper case`, `"is done." ends with a period`, `p.go:23: the key of an error`,
@@ -259,6 +280,7 @@ func bad(log *slog.Logger, err error) {
 			t.Errorf("no finding %s", want)
 		}
 	}
+
 	if n := strings.Count(findings, "\n") + 1; n != 10 {
 		t.Errorf("%d findings, want 10:\n%s", n, findings)
 	}

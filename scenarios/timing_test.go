@@ -28,12 +28,15 @@ func TestHiddenTakesAsLongAsAbsent(t *testing.T) {
 	if rounds == 0 {
 		t.Skip("a measurement: set STORY_LONG")
 	}
+
 	p := startProcesses(t, "--domains", "1", "--sample", "0")
 	ctx := t.Context()
+
 	development, err := os.ReadFile("../trust/policy/development.cedar")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	text := string(development) + `
 @id("eves-are-hidden")
 forbid (principal, action in [Action::"read", Action::"invoke", Action::"export"], resource)
@@ -42,25 +45,34 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 	if err := p.client(0, 0, "ops/operator").SetPolicy(ctx, text, nil); err != nil {
 		t.Fatal(err)
 	}
+
 	const each = 40
+
 	var kinds [2][]*subject // hidden and nobody's
+
 	eve, ada := p.client(0, 0, "agent/eve"), p.client(0, 0, "agent/ada")
 	for i := range each {
 		hidden := &subject{name: fmt.Sprintf("n%08x", rand.Uint32()), capability: fmt.Sprintf("c%08x", rand.Uint32())}
+
 		out, err := eve.Register(ctx, hidden.name, fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":%q,"type":"skill"}]}`, hidden.capability), apiclient.RegisterOptions{Lifetime: 24 * time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if hidden.rid, err = directory.ParseRID(out.RID); err != nil {
 			t.Fatal(err)
 		}
+
 		nobody := &subject{name: fmt.Sprintf("n%08x", rand.Uint32()), capability: fmt.Sprintf("c%08x", rand.Uint32()), rid: directory.NewRID(time.Now().UnixMilli(), [10]byte{byte(i), 9})}
 		kinds[0], kinds[1] = append(kinds[0], hidden), append(kinds[1], nobody)
+
 		if _, err := ada.Register(ctx, fmt.Sprintf("shown-%d", i), fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":"c%08x","type":"skill"}]}`, i), apiclient.RegisterOptions{Lifetime: 24 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	client, url := p.http(0, "client/reader"), p.Domains[0].Nodes[0].API
+
 	asked := 0
 	for _, q := range []struct{ method, path, body string }{
 		{"GET", "/ad/r/%n", ""}, {"GET", "/ad/r/%r", ""}, {"GET", "/ad/r/%r/record", ""}, {"GET", "/ad/r/alpha.test/%r", ""},
@@ -73,28 +85,35 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 			kind := (i + i/2) % 2 // hidden, absent, absent, hidden: neither always behind the other
 			s := kinds[kind][rand.IntN(each)]
 			fill := strings.NewReplacer("%n", s.name, "%r", s.rid.String(), "%c", s.capability)
+
 			req, err := http.NewRequestWithContext(ctx, q.method, url+fill.Replace(q.path), strings.NewReader(fill.Replace(q.body)))
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			req.Header.Set("Content-Type", "application/json")
 			began := time.Now()
+
 			resp, err := client.Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 			took[kind] = append(took[kind], time.Since(began))
 			asked++
 		}
+
 		share := longer(took[0], took[1])
 		t.Logf("%.3f  %s %s: hidden %v, absent %v (medians)", share, q.method, q.path, took[0][len(took[0])/2], took[1][len(took[1])/2])
+
 		const slack = 0.06 // three standard errors of 450 and 450
 		if share < 0.5-slack || share > 0.5+slack {
 			t.Errorf("%s %s tells hidden from absent by its time: %.3f", q.method, q.path, share)
 		}
 	}
+
 	t.Logf("%d questions", asked)
 }
 
@@ -103,11 +122,13 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 func longer(a, b []time.Duration) float64 {
 	slices.Sort(a)
 	slices.Sort(b)
+
 	sum := 0.0
 	for _, d := range a {
 		less, _ := slices.BinarySearch(b, d)
 		upTo, _ := slices.BinarySearch(b, d+1)
 		sum += float64(less) + float64(upTo-less)/2
 	}
+
 	return sum / float64(len(a)) / float64(len(b))
 }

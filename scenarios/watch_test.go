@@ -19,28 +19,34 @@ func TestAQuietWatchGoesOn(t *testing.T) {
 		n := m.Domain("alpha.test").Nodes[0]
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL()+"/ad/watch", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		resp, err := n.HTTP("/client/reader").Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
+
 		if resp.ProtoMajor != 2 {
 			t.Fatalf("this is about HTTP/2, not %s", resp.Proto)
 		}
+
 		lines, failed := make(chan string, 4096), make(chan error, 1)
 		go func() {
 			in := bufio.NewScanner(resp.Body)
 			for in.Scan() {
 				lines <- in.Text()
 			}
+
 			failed <- in.Err()
 		}()
 		m.Sleep(time.Hour)
 		m.Register("alpha.test", "late", 600)
+
 		bound := time.After(time.Minute)
 		for {
 			select {

@@ -20,10 +20,12 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 	tell(t, 3, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		m.Register("alpha.test", "early", 86400)
+
 		var watchers []*mesh.Watcher
 		for _, n := range m.Living() {
 			watchers = append(watchers, m.Watch(n))
 		}
+
 		agree := func(within time.Duration) {
 			t.Helper()
 			m.Eventually(within, "all watchers agree with lookups", func() error {
@@ -33,6 +35,7 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 						wrong = append(wrong, w.Agrees())
 					}
 				}
+
 				return errors.Join(wrong...)
 			})
 		}
@@ -44,18 +47,23 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 			m.Register(domain, fmt.Sprint("steady-", i), 3600)
 			brief = append(brief, m.Register(domain, fmt.Sprint("brief-", i), 120))
 		}
+
 		for range 5 { // refreshed past their first deadlines: nothing to tell of the end
 			m.Sleep(50 * time.Second)
+
 			for _, a := range brief {
 				m.Refresh(a)
 			}
 		}
+
 		agree(5 * time.Second)
+
 		for _, w := range watchers {
 			if at, told := w.Expired(brief[0]); told {
 				t.Errorf("%s tells at %v that a refreshed agent has expired", w.Node.Name, at)
 			}
 		}
+
 		m.Remove(brief[0])
 
 		m.CutOff("beta.test")
@@ -68,11 +76,14 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 		agree(5 * time.Second)
 
 		m.Domain("gamma.test").Kill()
+
 		for _, a := range brief {
 			m.Abandon(a)
 		}
+
 		m.Sleep(3 * time.Minute)
 		agree(5 * time.Second)
+
 		for _, a := range brief[1:] {
 			for _, w := range watchers {
 				if at, told := w.Expired(a); w.Node.Lives() && (!told || at.After(a.Until.Add(time.Second))) {
@@ -80,14 +91,17 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 				}
 			}
 		}
+
 		m.Domain("gamma.test").Nodes[0].Restart()
 		m.Eventually(2*time.Minute, "the domains have heard each other again", m.Synced)
 		agree(time.Minute) // its clients have to notice, too
+
 		for _, w := range watchers {
 			want := 1
 			if w.Node.Domain.Name == "gamma.test" {
 				want = 2
 			}
+
 			if streams, resets := w.Streams(); streams != want || resets != want {
 				t.Errorf("%s was watched over %d connections and told everything %d times, want %d", w.Node.Name, streams, resets, want)
 			}

@@ -29,6 +29,7 @@ func TestTheWeatherBreaksNoPromise(t *testing.T) {
 			w.m.Sleep(time.Duration(w.rng.IntN(45)+1) * time.Second)
 			w.expire()
 		}
+
 		w.clear()
 	})
 }
@@ -68,6 +69,7 @@ func (w *weather) register() {
 	a, _ := w.two()
 	name, lifetime := fmt.Sprint("agent-", len(w.agents)), []uint32{60, 300, 3600}[w.rng.IntN(3)]
 	sure := time.Now().Add(time.Duration(lifetime) * time.Second)
+
 	agent, err := w.m.TryRegister(a, name, lifetime)
 	if err == nil {
 		w.agents = append(w.agents, agent)
@@ -78,6 +80,7 @@ func (w *weather) register() {
 func (w *weather) refresh() {
 	if a := w.one(); a != nil {
 		sure := time.Now().Add(time.Duration(a.Lifetime) * time.Second)
+
 		err := w.m.TryRefresh(a)
 		if _, held := w.sure[a]; held && err == nil {
 			w.sure[a] = sure
@@ -101,9 +104,11 @@ func (w *weather) fellOrRaise() {
 				n.Restart()
 				return
 			}
+
 			all = append(all, n)
 		}
 	}
+
 	all[w.rng.IntN(len(all))].Kill()
 }
 
@@ -122,6 +127,7 @@ func (w *weather) clear() {
 	w.m.Note("the weather is fine")
 	w.m.Net.SetAll(wan)
 	w.m.Heal()
+
 	for _, d := range w.m.Domains {
 		for _, n := range d.Nodes {
 			if !n.Lives() {
@@ -129,21 +135,26 @@ func (w *weather) clear() {
 			}
 		}
 	}
+
 	w.m.Eventually(5*time.Minute, "all nodes show the same", func() error {
 		if err := w.m.Synced(); err != nil {
 			return err
 		}
+
 		return w.m.Equal()
 	})
+
 	var left []*mesh.Agent
 	for a, until := range w.sure {
 		if time.Until(until) > time.Minute {
 			left = append(left, a)
 		}
 	}
+
 	if err := w.m.Seen(left...); err != nil {
 		w.m.T.Errorf("what was acknowledged is not everywhere: %v", err)
 	}
+
 	if err := w.m.Frozen(); err != nil {
 		w.m.T.Error(err)
 	}
@@ -156,6 +167,7 @@ func (w *weather) one() *mesh.Agent {
 			return a
 		}
 	}
+
 	return nil
 }
 
@@ -163,5 +175,6 @@ func (w *weather) one() *mesh.Agent {
 func (w *weather) two() (a, b string) {
 	i := w.rng.IntN(len(w.m.Domains))
 	j := (i + 1 + w.rng.IntN(len(w.m.Domains)-1)) % len(w.m.Domains)
+
 	return w.m.Domains[i].Name, w.m.Domains[j].Name
 }

@@ -29,19 +29,23 @@ import (
 func TestACutMeshHeals(t *testing.T) {
 	tell(t, 2, func(t *testing.T, seed uint64) {
 		week := long(1, 0) == 1
+
 		w := &apart{rng: rand.New(rand.NewPCG(seed, 15)), day: 10 * time.Minute, days: 1, changed: map[string]int{}}
 		if week {
 			w.day, w.days = 24*time.Hour, 7
 		}
+
 		w.m = mesh.Start(t, mesh.Options{
 			Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan, Unhurried: true, Silent: week, SVIDs: 2*w.day + time.Hour,
 			Configure: func(c *node.Config) { c.Lifetimes.Max = 30 * 86400 },
 		})
 		w.begin()
 		w.m.Drowse(week)
+
 		for i := range w.days {
 			w.live(i)
 		}
+
 		w.m.Drowse(false)
 		w.end(time.Duration(long(70, 5)) * time.Minute) // the longest that a slow node waits is 66 minutes
 	})
@@ -69,8 +73,10 @@ func (w *apart) begin() {
 		w.refreshed = append(w.refreshed, w.m.Register(d.Name, "refreshed", w.lifetime(2)))
 		w.ended = append(w.ended, w.m.Register(d.Name, "expires", w.lifetime(0.5)), w.m.Register(d.Name, "goes", 30*86400))
 	}
+
 	all := append(append(append([]*mesh.Agent(nil), w.stays...), w.refreshed...), w.ended...)
 	w.m.Eventually(2*time.Second, "all are seen everywhere", func() error { return w.m.Seen(all...) })
+
 	for _, d := range w.m.Domains {
 		w.m.CutOff(d.Name)
 	}
@@ -83,20 +89,25 @@ func (w *apart) live(day int) {
 		for _, kind := range []string{"comes-and-goes-", "comes-and-expires-"} {
 			w.ended = append(w.ended, w.m.Register(d.Name, fmt.Sprint(kind, day), w.lifetime(0.4)))
 		}
+
 		w.done(w.ended[len(w.ended)-2], w.remove)
 		w.done(w.refreshed[i], w.m.TryRefresh)
 		w.m.Domain(d.Name).Renew()
 		d.Nodes[w.rng.IntN(len(d.Nodes))].RotateKey()
 	}
+
 	if len(w.m.Domains[0].Nodes) > 1 {
 		w.depose()
 	}
+
 	if day == w.days/2 {
 		for _, d := range w.m.Domains {
 			killed(w.m, d.Nodes[w.rng.IntN(len(d.Nodes))]).Restart()
 		}
 	}
+
 	sleepUntil(w.m, evening)
+
 	for _, a := range w.ended {
 		if !time.Now().Before(a.Until) {
 			w.m.Abandon(a)
@@ -112,11 +123,13 @@ func (w *apart) done(a *mesh.Agent, write func(*mesh.Agent) error) {
 
 func (w *apart) remove(a *mesh.Agent) error {
 	err := w.m.TryRemove(a)
+
 	var refusal *apiclient.Error
 	if errors.As(err, &refusal) && refusal.Status == http.StatusNotFound { // by the time before
 		w.m.Abandon(a)
 		return nil
 	}
+
 	return err
 }
 
@@ -127,11 +140,15 @@ func (w *apart) depose() {
 		before[d.Name] = w.m.Domain(d.Name).Leader()
 		w.m.Isolate(before[d.Name])
 	}
+
 	w.m.Sleep(w.day / 10)
+
 	for _, n := range before {
 		n.Rejoin()
 	}
+
 	w.m.Sleep(w.day / 10)
+
 	for _, d := range w.m.Domains {
 		if w.m.Domain(d.Name).Leader() != before[d.Name] {
 			w.changed[d.Name]++
@@ -146,28 +163,36 @@ func (w *apart) end(after time.Duration) {
 		w.stays = append(w.stays, m.Register(d.Name, "new", 7*86400))
 		w.done(w.ended[2*i+1], w.remove)
 		w.done(w.refreshed[i], m.TryRefresh)
+
 		if len(d.Nodes) > 1 && w.changed[d.Name] == 0 {
 			t.Errorf("%s had one leader all the time", d.Name)
 		}
 	}
+
 	m.Sleep(after)
+
 	if m.Pooled() == nil {
 		t.Error("gossip still holds together: the cut was too short to show anything")
 	}
+
 	m.Heal()
 	took := m.Eventually(rounds, "all views are equal", func() error {
 		if err := m.Gone(w.ended...); err != nil {
 			return err
 		}
+
 		return m.Seen(append(w.stays, w.refreshed...)...)
 	})
 	t.Logf("healed after %v; leaders changed: %v", took, w.changed)
+
 	if err := m.Equal(); err != nil {
 		t.Error(err)
 	}
+
 	if err := m.Frozen(); err != nil {
 		t.Error(err)
 	}
+
 	m.Eventually(5*time.Minute, "gossip has found everybody again", m.Pooled)
 	m.Sleep(30 * time.Second) // who was refused for so long tries again less often
 	last := m.Register("alpha.test", "last", 3600)

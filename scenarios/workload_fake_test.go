@@ -47,17 +47,20 @@ type spire struct {
 func newSpire(t *testing.T, domain string) *spire {
 	t.Helper()
 	s := &spire{t: t, td: spiffeid.RequireTrustDomainFromString(domain), ttl: time.Hour, changed: make(chan struct{})}
+
 	var err1, err2 error
 	s.dir, err1 = os.MkdirTemp("", "wl-") // a socket's path is at most 107 bytes long
 	s.jwt, err2 = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	s.must(errors.Join(err1, err2))
 	t.Cleanup(func() { _ = os.RemoveAll(s.dir) })
 	s.rotate()
+
 	return s
 }
 
 func (s *spire) must(err error) {
 	s.t.Helper()
+
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -81,9 +84,11 @@ func (s *spire) rotate() {
 			if err != nil {
 				panic(err)
 			}
+
 			s.cas = append(s.cas, ca)
 			s.cas = s.cas[max(0, len(s.cas)-3):]
 		}
+
 		s.rotations++
 	})
 }
@@ -97,6 +102,7 @@ func (s *spire) bundle() (der []byte) {
 			der = append(der, c.Raw...)
 		}
 	}
+
 	return der
 }
 
@@ -124,6 +130,7 @@ func (s *spire) serve(name, path string) *socket {
 		_ = k.server.Serve(ln)
 	}()
 	s.t.Cleanup(k.close)
+
 	return k
 }
 
@@ -138,6 +145,7 @@ func secured(ctx context.Context) error {
 	if v := md.Get("workload.spiffe.io"); len(v) != 1 || v[0] != "true" {
 		return status.Error(codes.InvalidArgument, "security header missing")
 	}
+
 	return nil
 }
 
@@ -146,13 +154,16 @@ func (k *socket) stream(ctx context.Context, send func() error) error {
 	if err := secured(ctx); err != nil {
 		return err
 	}
+
 	for {
 		k.mu.Lock()
 		changed := k.changed
 		k.mu.Unlock()
+
 		if err := send(); err != nil {
 			return err
 		}
+
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -167,6 +178,7 @@ func (k *socket) FetchX509SVID(_ *workload.X509SVIDRequest, to grpc.ServerStream
 		if err != nil {
 			return err
 		}
+
 		return to.Send(resp)
 	})
 }
@@ -174,14 +186,17 @@ func (k *socket) FetchX509SVID(_ *workload.X509SVIDRequest, to grpc.ServerStream
 func (k *socket) x509() (*workload.X509SVIDResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	svid, err := k.signer().Issue(k.path, k.ttl, time.Now())
 	if err != nil {
 		return nil, err
 	}
+
 	key, err := x509.MarshalPKCS8PrivateKey(svid.PrivateKey)
 	if err != nil {
 		return nil, err
 	}
+
 	resp := &workload.X509SVIDResponse{
 		Svids:            []*workload.X509SVID{{SpiffeId: svid.ID.String(), X509Svid: svid.Certificates[0].Raw, X509SvidKey: key, Bundle: k.bundle()}},
 		FederatedBundles: k.federated,
@@ -189,6 +204,7 @@ func (k *socket) x509() (*workload.X509SVIDResponse, error) {
 	if k.spoil != nil {
 		k.spoil(resp)
 	}
+
 	return resp, nil
 }
 
@@ -198,6 +214,7 @@ func (k *socket) FetchJWTBundles(_ *workload.JWTBundlesRequest, to grpc.ServerSt
 		if err != nil {
 			return err
 		}
+
 		return to.Send(&workload.JWTBundlesResponse{Bundles: map[string][]byte{k.td.IDString(): set}})
 	})
 }
@@ -208,6 +225,7 @@ func (k *socket) FetchWITBundles(_ *workload.WITBundlesRequest, to grpc.ServerSt
 		if err != nil {
 			return err
 		}
+
 		return to.Send(&workload.WITBundlesResponse{Bundles: map[string]string{k.td.IDString(): string(set)}})
 	})
 }
@@ -218,10 +236,12 @@ func (k *socket) FetchWITSVID(req *workload.WITSVIDRequest, to grpc.ServerStream
 		if err != nil {
 			return err
 		}
+
 		private, err := json.Marshal(jose.JSONWebKey{Key: key, Algorithm: "ES256"})
 		if err != nil {
 			return err
 		}
+
 		return to.Send(&workload.WITSVIDResponse{Svids: []*workload.WITSVID{{SpiffeId: req.GetSpiffeId(), WitSvid: k.wit(k.path, key), WitSvidKey: string(private)}}})
 	})
 }
@@ -229,6 +249,7 @@ func (k *socket) FetchWITSVID(req *workload.WITSVIDRequest, to grpc.ServerStream
 // wit issues a WIT-SVID of a workload for its key.
 func (s *spire) wit(path string, key *ecdsa.PrivateKey) string {
 	s.t.Helper()
+
 	return s.sign("wit+jwt", "w1", map[string]any{
 		"sub": s.td.IDString() + path, "exp": time.Now().Add(time.Hour).Unix(),
 		"cnf": map[string]any{"jwk": jose.JSONWebKey{Key: key.Public(), Algorithm: "ES256"}},
@@ -245,6 +266,7 @@ func (s *spire) sign(typ, kid string, claims map[string]any) string {
 	s.must(err)
 	token, err := signed.CompactSerialize()
 	s.must(err)
+
 	return token
 }
 
@@ -252,22 +274,28 @@ func (k *socket) FetchJWTSVID(ctx context.Context, req *workload.JWTSVIDRequest)
 	if err := secured(ctx); err != nil {
 		return nil, err
 	}
+
 	id := k.td.IDString() + k.path
+
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k.jwt, KeyID: "j1"}}, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	claims, err := json.Marshal(map[string]any{"sub": id, "aud": req.Audience, "iat": time.Now().Unix(), "exp": time.Now().Add(5 * time.Minute).Unix()})
 	if err != nil {
 		return nil, err
 	}
+
 	signed, err := signer.Sign(claims)
 	if err != nil {
 		return nil, err
 	}
+
 	token, err := signed.CompactSerialize()
 	if err != nil {
 		return nil, err
 	}
+
 	return &workload.JWTSVIDResponse{Svids: []*workload.JWTSVID{{SpiffeId: id, Svid: token}}}, nil
 }

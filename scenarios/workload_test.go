@@ -52,15 +52,18 @@ func newLone(t *testing.T, s *spire) *lone {
 	c.Limits = node.Limits{}
 	c.Callers.JWTSVID, c.Callers.WITSVID = true, true
 	c.Listen = node.Listen{API: "10.0.0.1:8400", Admin: "127.0.0.1:8401", Cluster: "10.0.0.1:8402", Gossip: "10.0.0.1:8403"}
+
 	c.Members = []node.Member{{ID: spiffeid.RequireFromPath(s.td, "/roster/node/1"), Cluster: c.Listen.Cluster, API: "https://10.0.0.1:8400"}}
 	for _, addr := range []string{c.Listen.API, c.Listen.Admin, c.Listen.Cluster} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		l.at[addr] = ln
 		t.Cleanup(func() { _ = ln.Close() })
 	}
+
 	return l
 }
 
@@ -77,16 +80,19 @@ func (l *lone) start(ctx context.Context) error {
 		l.node = n
 		l.Cleanup(func() { _ = n.Close() })
 	}
+
 	return err
 }
 
 func (l *lone) eventually(what string, try func() error) {
 	l.Helper()
+
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		err := try()
 		if err == nil {
 			return
 		}
+
 		if time.Now().After(deadline) {
 			l.Fatalf("not within a minute: %s: %v", what, err)
 		}
@@ -100,6 +106,7 @@ func (l *lone) readyz() string {
 	}
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(resp.Body)
+
 	return string(b)
 }
 
@@ -116,6 +123,7 @@ func newAgent(t *testing.T, s *spire, name string) *agent {
 	w, err := trust.OpenWorkloadAPI(s.address(name), a.bundles, func(spiffeid.ID) bool { return true })
 	s.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
+
 	var wg sync.WaitGroup
 	wg.Go(func() { w.Run(ctx, slog.New(slog.DiscardHandler)) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
@@ -123,6 +131,7 @@ func newAgent(t *testing.T, s *spire, name string) *agent {
 	defer cancel2()
 	a.source, err = w.Source(bound)
 	s.must(err)
+
 	return a
 }
 
@@ -132,6 +141,7 @@ func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *h
 		if !trust.IsNode(id, l.cfg.TrustDomain) {
 			return errors.New("no node")
 		}
+
 		return nil
 	}
 	tr := &http.Transport{
@@ -139,6 +149,7 @@ func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *h
 		TLSClientConfig: trust.ClientTLS(source, bundles, allow, "h2", "http/1.1"), ForceAttemptHTTP2: true, DisableKeepAlives: again,
 	}
 	l.Cleanup(tr.CloseIdleConnections)
+
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
@@ -160,18 +171,22 @@ func (l *lone) lookup(c *http.Client, bearer string) error {
 	if err != nil {
 		return err
 	}
+
 	if bearer != "" {
 		req.Header.Set("Authorization", "Bearer "+bearer)
 	}
+
 	resp, err := c.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", resp.Status, body)
 	}
+
 	return err
 }
 
@@ -182,10 +197,12 @@ func (l *lone) serial() (string, error) {
 		return "", err
 	}
 	defer raw.Close()
+
 	c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
 	if err := c.HandshakeContext(l.Context()); err != nil {
 		return "", err
 	}
+
 	return c.ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
 }
 
@@ -217,37 +234,48 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 	rotations, workers, most := long(60, 12), long(330, 6), int64(long(1_000_000, 20_000))
 	each := time.Duration(long(300, 6)) * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
-	var requests, failures atomic.Int64
-	var wg sync.WaitGroup
+
+	var (
+		requests, failures atomic.Int64
+		wg                 sync.WaitGroup
+	)
 	for i := range workers {
 		c := l.http(a.source, a.bundles, i%long(20, 2) == 0)
 		wg.Go(func() {
 			pace := time.NewTicker(each) // a load that others on the machine survive
 			defer pace.Stop()
+
 			for ctx.Err() == nil && requests.Load() < most {
 				requests.Add(1)
+
 				if err := l.lookup(c, ""); err != nil && failures.Add(1) < 5 {
 					t.Errorf("a request failed: %v", err)
 				}
+
 				<-pace.C
 			}
 		})
 	}
+
 	began, seen := time.Now(), map[string]bool{}
 	for i := range rotations {
 		before := a.source.Changed()
 		s.rotate()
+
 		select {
 		case <-before:
 		case <-time.After(time.Minute):
 			t.Fatal("the workload gets no new SVID")
 		}
+
 		l.eventually("the node shows a new SVID", func() error {
 			serial, err := l.serial()
 			if err != nil || seen[serial] {
 				return fmt.Errorf("%s: %w", serial, err)
 			}
+
 			seen[serial] = true
+
 			return nil
 		})
 		s.change(func() { s.spoil = spoils[i%len(spoils)] })
@@ -256,11 +284,14 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 		s.spoil = nil
 		s.mu.Unlock()
 	}
+
 	cancel()
 	wg.Wait()
+
 	if failures.Load() > 0 || requests.Load() < int64(rotations) {
 		t.Errorf("%d of %d requests failed", failures.Load(), requests.Load())
 	}
+
 	t.Logf("%d requests, %.0f a second, %d failed, over %d rotations", requests.Load(), float64(requests.Load())/time.Since(began).Seconds(), failures.Load(), rotations)
 }
 
@@ -278,9 +309,11 @@ func TestWorkloadAPIAway(t *testing.T) {
 		if got := l.readyz(); !strings.Contains(got, "waiting for an SVID: the Workload API at unix://") || !strings.Contains(got, "node.sock") {
 			return errors.New(got)
 		}
+
 		return nil
 	})
 	cancel()
+
 	if err := <-waiting; err == nil || !strings.Contains(err.Error(), "identity: the Workload API at") {
 		t.Fatalf("a start that was given up: %v", err)
 	}
@@ -291,13 +324,16 @@ func TestWorkloadAPIAway(t *testing.T) {
 		if got := l.readyz(); !strings.Contains(got, "waiting") {
 			return errors.New(got)
 		}
+
 		return nil
 	})
 	k := s.serve("node.sock", "/roster/node/1")
 	s.serve("agent.sock", "/agent/ada")
+
 	if err := <-waiting; err != nil {
 		t.Fatal(err)
 	}
+
 	a := newAgent(t, s, "agent.sock")
 	l.eventually("the node is ready", func() error { return l.node.Ready() })
 	c := l.http(a.source, a.bundles, true)
@@ -314,6 +350,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 		if now, err := l.serial(); err != nil || now == old {
 			return fmt.Errorf("%s: %w", now, err)
 		}
+
 		return nil
 	})
 	k.close()
@@ -321,6 +358,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 		if got := l.readyz(); !strings.Contains(got, "identity: SVID expired at") || !strings.Contains(got, "the Workload API at") {
 			return errors.New(got)
 		}
+
 		return nil
 	})
 }
@@ -347,17 +385,22 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 
 	token, until, err := ada.source.JWTSVID(t.Context(), l.cfg.PublicURL)
 	s.must(err)
+
 	if !until.After(time.Now()) {
 		t.Errorf("the JWT-SVID is good until %s", until)
 	}
+
 	nobody := l.http(nil, ada.bundles, true)
 	l.eventually("a JWT-SVID by the bundle's key is taken", func() error { return l.lookup(nobody, token) })
+
 	if token, _, err = ada.source.JWTSVID(t.Context(), "https://elsewhere.test"); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := l.lookup(nobody, token); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("a JWT-SVID for another: %v", err)
 	}
+
 	if _, _, err := trust.NewSource(bob.source.SVID()).JWTSVID(t.Context(), "x"); !errors.Is(err, trust.ErrNoJWTSVID) {
 		t.Errorf("a source of files: %v", err)
 	}
@@ -376,14 +419,17 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	given := l.proving(ada.bundles, ada.prove)
 	s.must(l.lookup(given, ""))
 	s.must(l.lookup(given, ""))
+
 	if !testing.Short() {
 		path, err := program()
 		s.must(err)
+
 		cmd := exec.CommandContext(t.Context(), path, "--wit=workload-api", "--workload-api="+s.address("agent.sock"), "--address="+address, "lookup", "-o", "json")
 		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte(`"agents"`)) {
 			t.Errorf("the program by a WIT-SVID: %v: %s", err, out)
 		}
 	}
+
 	if _, _, err := trust.NewSource(bob.source.SVID()).Prove(t.Context(), "GET", "https://x", time.Now()); !errors.Is(err, trust.ErrNoWITSVID) {
 		t.Errorf("a source of files: %v", err)
 	}
@@ -393,12 +439,14 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 		if err := l.lookup(federated, ""); err == nil {
 			return errors.New("its workload is still believed")
 		}
+
 		return nil
 	})
 
 	socket.close()
 	_, _, err = ada.source.Prove(t.Context(), "GET", "https://x", time.Now().Add(45*time.Minute))
 	s.must(err) // by the WIT-SVID that is good for an hour
+
 	if _, _, err := ada.source.Prove(t.Context(), "GET", "https://x", time.Now().Add(2*time.Hour)); err == nil {
 		t.Error("a WIT-SVID is shown that has ended")
 	}

@@ -56,6 +56,7 @@ func word(rng *rand.Rand, size int) string {
 	for range size {
 		b.WriteByte(letters[rng.IntN(len(letters))])
 	}
+
 	return b.String()
 }
 
@@ -71,10 +72,12 @@ func words(rng *rand.Rand, size int) []byte {
 		for length := 60; length < min(left, 4000); length += 7 {
 			text = append(text, word(rng, 6))
 		}
+
 		said := fmt.Sprintf(`{"name":"%s","type":"skill","description":"%s"}`, word(rng, 8), strings.Join(text, " "))
 		capabilities = append(capabilities, said)
 		left -= len(said) + 1
 	}
+
 	return fmt.Appendf(nil, `{"base":"https://a.example","capabilities":[%s]}`, strings.Join(capabilities, ","))
 }
 
@@ -84,6 +87,7 @@ func tags(rng *rand.Rand, size int) []byte {
 	for range 64 {
 		list = append(list, `"`+word(rng, (size-60)/64-3)+`"`)
 	}
+
 	return fmt.Appendf(nil, `{"base":"https://a.example","tags":[%s]}`, strings.Join(list, ","))
 }
 
@@ -98,10 +102,12 @@ func TestOneIdentityCostsANodeLittle(t *testing.T) {
 			if h.long && os.Getenv("STORY_LONG") == "" {
 				t.Skip("takes minutes; set STORY_LONG=1")
 			}
+
 			most, bound := math.MaxInt, h.bound
 			if testing.Short() {
 				most, bound = shortDocuments, shortBound
 			}
+
 			m := startMesh(t, "--domains", "2")
 			nodes := []dev.Node{m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]}
 			before := []memory{m.memoryOf(nodes[0]), m.memoryOf(nodes[1])}
@@ -111,11 +117,14 @@ func TestOneIdentityCostsANodeLittle(t *testing.T) {
 				if has := m.metric(nodes[1], `roster_registrations{origin="alpha.test"}`); int(has) != len(taken) {
 					return fmt.Errorf("%.0f of %d", has, len(taken))
 				}
+
 				return nil
 			})
+
 			for i, n := range nodes {
 				cost := m.memoryOf(n).minus(before[i])
 				t.Logf("%d documents of %d bytes cost %s %s", len(taken), h.size, n.ID, cost)
+
 				if cost.live > bound {
 					t.Errorf("%s holds %s for it; %d MiB are allowed", n.ID, cost, bound>>20)
 				}
@@ -130,19 +139,24 @@ func TestOneIdentityCostsANodeLittle(t *testing.T) {
 func (m *runningMesh) quotasAreKept(h hoard, taken []string, refusal []byte) {
 	m.t.Helper()
 	own, peer := m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]
+
 	used := m.metric(own, "roster_quota_bytes")
 	if used > bytesPerOwner || used < float64(len(taken)*h.size)*.9 {
 		m.t.Errorf("%.0f bytes are counted of %d documents of %d", used, len(taken), h.size)
 	}
+
 	if limit := m.metric(own, "roster_quota_bytes_limit"); limit != 4<<30 {
 		m.t.Errorf("the domain may have %.0f bytes", limit)
 	}
+
 	if limit := m.metric(peer, `roster_quota_peer_bytes_limit{origin="alpha.test"}`); limit != 4<<30 {
 		m.t.Errorf("%.0f bytes may be held of a peer", limit)
 	}
+
 	if held := m.metric(peer, `roster_quota_peer_bytes{origin="alpha.test"}`); held < used {
 		m.t.Errorf("of a peer that has %.0f bytes %.0f are said to be held", used, held)
 	}
+
 	if testing.Short() {
 		return
 	}
@@ -150,24 +164,29 @@ func (m *runningMesh) quotasAreKept(h hoard, taken []string, refusal []byte) {
 	if share := m.metric(own, "roster_quota_largest_owner_ratio"); share < .9 {
 		m.t.Errorf("the largest share is said to be %.2f", share)
 	}
+
 	var problem struct{ Type, Detail string }
 	must(m.t, json.Unmarshal(refusal, &problem))
+
 	named := regexp.MustCompile(`^limits\.(bytes|registrations)_per_owner: spiffe://alpha\.test/agent/ada .*\d+.* (16777216|10000)\b`)
 	if !strings.HasSuffix(problem.Type, "/problems/quota-exceeded") || !named.MatchString(problem.Detail) {
 		m.t.Errorf("the refusal is %s", refusal)
 	}
 
 	client := m.as(0, "agent/ada")
+
 	status, answer, err := ask(m.t.Context(), client, http.MethodDelete, own.API+taken[0], nil)
 	if err != nil || status != http.StatusNoContent {
 		m.t.Fatalf("a removal: %d %s %v", status, answer, err)
 	}
+
 	document := h.document(rand.New(rand.NewPCG(2, 2)), h.size)
 	eventually(m.t, time.Minute, "another in its place", func() error {
 		status, answer, err := ask(m.t.Context(), client, http.MethodPost, own.API+"/ad/r?agent=another&lt=3600", document)
 		if err == nil && status != http.StatusCreated {
 			err = fmt.Errorf("%d %s", status, answer)
 		}
+
 		return err
 	})
 }
@@ -179,7 +198,9 @@ func (m *runningMesh) hoard(h hoard, most int) (taken []string, refusal []byte) 
 	client, url := m.as(0, "agent/ada"), m.Domains[0].Nodes[0].API
 	ctx, full := context.WithCancel(m.t.Context())
 	defer full()
+
 	var mu sync.Mutex // guards taken and refusal
+
 	var next atomic.Int64
 	register := func(rng *rand.Rand) error {
 		n := next.Add(1)
@@ -187,7 +208,9 @@ func (m *runningMesh) hoard(h hoard, most int) (taken []string, refusal []byte) 
 			full()
 			return nil
 		}
+
 		target := fmt.Sprintf("%s/ad/r?agent=hoard-%d&lt=86400", url, n)
+
 		document := h.document(rng, h.size)
 		for {
 			status, location, answer, err := m.register(client, target, document)
@@ -202,10 +225,13 @@ func (m *runningMesh) hoard(h hoard, most int) (taken []string, refusal []byte) 
 			case status != http.StatusTooManyRequests:
 				err = fmt.Errorf("%d %s", status, answer)
 			}
+
 			mu.Unlock()
+
 			if err != nil || status != http.StatusTooManyRequests {
 				return err
 			}
+
 			time.Sleep(200 * time.Millisecond) // as who is paced does
 		}
 	}
@@ -222,7 +248,9 @@ func (m *runningMesh) hoard(h hoard, most int) (taken []string, refusal []byte) 
 			}
 		})
 	}
+
 	workers.Wait()
+
 	return taken, refusal
 }
 
@@ -232,13 +260,16 @@ func (m *runningMesh) register(client *http.Client, target string, document []by
 	if err != nil {
 		return 0, "", nil, err
 	}
+
 	req.Header.Set("Content-Type", "application/json")
+
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", nil, err
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+
 	return resp.StatusCode, resp.Header.Get("Location"), answer, err
 }
 
@@ -248,22 +279,28 @@ func (m *runningMesh) register(client *http.Client, target string, document []by
 // Requirement: FORM-005
 func TestReplacingAgainAndAgainCostsLittle(t *testing.T) {
 	const names = 8
+
 	rounds := 80
 	if testing.Short() {
 		rounds = 12
 	}
+
 	m := startMesh(t, "--domains", "1")
 	own := m.Domains[0].Nodes[0]
 	before := m.memoryOf(own)
 
 	client := m.as(0, "agent/ada")
-	var sizes [names]int
-	var workers sync.WaitGroup
+
+	var (
+		sizes   [names]int
+		workers sync.WaitGroup
+	)
 	for n := range names {
 		workers.Go(func() {
 			rng := rand.New(rand.NewPCG(3, uint64(n)))
 			for round := 0; round < rounds; {
 				document := noise(rng, []int{64<<10 - 64, 200}[round%2])
+
 				status, _, answer, err := m.register(client, fmt.Sprintf("%s/ad/r?agent=again-%d&lt=3600", own.API, n), document)
 				switch {
 				case err == nil && status == http.StatusTooManyRequests:
@@ -273,21 +310,26 @@ func TestReplacingAgainAndAgainCostsLittle(t *testing.T) {
 					t.Errorf("%d %s %v", status, answer, err)
 					return
 				}
+
 				sizes[n] = len(document)
 				round++
 			}
 		})
 	}
+
 	workers.Wait()
 
 	cost, sum := m.memoryOf(own).minus(before), 0
 	for _, size := range sizes {
 		sum += size
 	}
+
 	t.Logf("%d replacements cost %s", names*rounds, cost)
+
 	if cost.live > 40<<20 {
 		t.Errorf("the node holds %s for %d bytes", cost, sum)
 	}
+
 	if used := m.metric(own, "roster_quota_bytes"); used != float64(sum) {
 		t.Errorf("%.0f bytes are counted of %d", used, sum)
 	}

@@ -33,6 +33,7 @@ func startMesh(t *testing.T, flags ...string) *runningMesh {
 	dir := t.TempDir()
 	args := append([]string{"dev", "--processes", "--port", "0", "--dir", dir, "--sample", "0", "--limits"}, flags...)
 	cmd := exec.Command(programPath, args...)
+
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	must(t, cmd.Start())
@@ -40,6 +41,7 @@ func startMesh(t *testing.T, flags ...string) *runningMesh {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
+
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%q: %v\n%s", args, err, &said)
 		}
@@ -51,24 +53,30 @@ func startMesh(t *testing.T, flags ...string) *runningMesh {
 		if err == nil && !state.Ready {
 			err = errors.New("not ready")
 		}
+
 		m.Mesh = state
+
 		return err
 	})
+
 	return m
 }
 
 // eventually tries every 20 ms until try succeeds or the bound is over.
 func eventually(t *testing.T, bound time.Duration, what string, try func() error) {
 	t.Helper()
+
 	deadline := time.Now().Add(bound)
 	for {
 		err := try()
 		if err == nil {
 			return
 		}
+
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %s: %s: %v", bound, what, err)
 		}
+
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -81,6 +89,7 @@ func (m *runningMesh) as(domain int, who string) *http.Client {
 	must(m.t, err)
 	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()}
 	config.RootCAs.AppendCertsFromPEM(authorities)
+
 	for _, id := range d.Identities {
 		if id.SPIFFEID == "spiffe://"+d.TrustDomain+"/"+who {
 			pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
@@ -88,12 +97,14 @@ func (m *runningMesh) as(domain int, who string) *http.Client {
 			config.Certificates = []tls.Certificate{pair}
 		}
 	}
+
 	if len(config.Certificates) == 0 {
 		m.t.Fatalf("%s has no identity %s", d.TrustDomain, who)
 	}
 
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	m.t.Cleanup(transport.CloseIdleConnections)
+
 	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
@@ -103,6 +114,7 @@ func ask(ctx context.Context, client *http.Client, method, url string, body []by
 	if err != nil {
 		return 0, nil, err
 	}
+
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -113,6 +125,7 @@ func ask(ctx context.Context, client *http.Client, method, url string, body []by
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+
 	return resp.StatusCode, answer, err
 }
 
@@ -132,6 +145,7 @@ func (m memory) minus(o memory) memory { return memory{m.live - o.live, m.reside
 func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 	m.t.Helper()
 	admin := &http.Client{Timeout: time.Minute}
+
 	status, _, err := ask(m.t.Context(), admin, http.MethodGet, n.Admin+"/debug/pprof/heap?gc=1", nil)
 	if err != nil || status != http.StatusOK {
 		m.t.Fatalf("a collection at %s: %d %v", n.ID, status, err)
@@ -140,13 +154,16 @@ func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 	is.live = int64(m.metric(n, "go_memstats_heap_alloc_bytes"))
 	process, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID))
 	must(m.t, err)
+
 	resident := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(process)
 	if resident == nil {
 		m.t.Fatalf("no VmRSS in %s", process)
 	}
+
 	kilobytes, err := strconv.ParseInt(string(resident[1]), 10, 64)
 	must(m.t, err)
 	is.resident = kilobytes << 10
+
 	return is
 }
 
@@ -156,11 +173,14 @@ func (m *runningMesh) metric(n dev.Node, series string) float64 {
 	admin := &http.Client{Timeout: time.Minute}
 	_, page, err := ask(m.t.Context(), admin, http.MethodGet, n.Admin+"/metrics", nil)
 	must(m.t, err)
+
 	line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindSubmatch(page)
 	if line == nil {
 		m.t.Fatalf("%s has no series %s", n.ID, series)
 	}
+
 	value, err := strconv.ParseFloat(string(line[1]), 64)
 	must(m.t, err)
+
 	return value
 }

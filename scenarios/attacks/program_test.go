@@ -29,6 +29,7 @@ func runTests(m *testing.M) int {
 	defer os.RemoveAll(dir)
 
 	programPath = filepath.Join(dir, "roster")
+
 	build := exec.Command("go", "build", "-o", programPath, "github.com/roster-mesh/roster/cmd/roster")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v: %s", err, out)
@@ -45,11 +46,13 @@ func runProgram(t *testing.T, args ...string) (code int, stdout, stderr string) 
 	defer cancel()
 	cmd := exec.CommandContext(ctx, programPath, args...)
 	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+
 	var out, errs bytes.Buffer
 	cmd.Stdout = &out
 	cmd.Stderr = &errs
 
 	err := cmd.Run()
+
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%q: %v", args, err)
@@ -68,6 +71,7 @@ func writeFile(t *testing.T, dir, name string, text []byte) string {
 
 func must(t testing.TB, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}

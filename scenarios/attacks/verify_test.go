@@ -127,9 +127,11 @@ func TestAProofUnderOnesOwnAuthorityIsNotAuthentic(t *testing.T) {
 		if code != 12 || v.Authentic || v.Anchor != "none" {
 			t.Errorf("%s without an anchor: exit code %d: %s", file, code, text)
 		}
+
 		if !strings.Contains(text, "the file's own bundle shows only that the file agrees with itself") {
 			t.Errorf("%s: the text does not say what the file's bundle is worth: %s", file, text)
 		}
+
 		for _, anchor := range [][]string{
 			{"--bundle", bundle},
 			{"--keys", keys},
@@ -148,6 +150,7 @@ func TestAProofUnderOnesOwnAuthorityIsNotAuthentic(t *testing.T) {
 			t.Errorf("the genuine file by %s: exit code %d: %s", want, code, text)
 		}
 	}
+
 	if code, v, text := verify(t, genuineFile); code != 12 || v.Authentic || v.Anchor != "none" {
 		t.Errorf("the genuine file without an anchor: exit code %d: %s", code, text)
 	}
@@ -164,6 +167,7 @@ func TestARecordWithAnyOtherSignatureIsRefused(t *testing.T) {
 	pem, _ := victim.ca.PEM()
 	bundle := writeFile(t, dir, "bank.pem", pem)
 	keys := writeFile(t, dir, "bank.keys", []byte(proof.Keys))
+
 	genuine := writeFile(t, dir, "genuine.sdjwt", []byte(proof.Record))
 	if code, v, text := verify(t, genuine, "--bundle", bundle, "--keys", keys); code != 0 || !v.Authentic {
 		t.Fatalf("the genuine record: exit code %d: %s", code, text)
@@ -173,12 +177,14 @@ func TestARecordWithAnyOtherSignatureIsRefused(t *testing.T) {
 	head := jws[:strings.LastIndexByte(jws, '.')+1]
 	signature, err := directory.B64.DecodeString(jws[len(head):])
 	must(t, err)
+
 	mutants := map[string][]byte{"zeroed": make([]byte, len(signature))}
 	for _, i := range []int{0, len(signature) / 2, len(signature) - 1} {
 		mutant := slices.Clone(signature)
 		mutant[i] ^= 1
 		mutants["byte "+strconv.Itoa(i)] = mutant
 	}
+
 	for name, mutant := range mutants {
 		file := writeFile(t, dir, "mutant.sdjwt", []byte(head+directory.B64.EncodeToString(mutant)+"~"+disclosures))
 		for _, anchor := range [][]string{{}, {"--bundle", bundle}, {"--keys", keys}, {"--bundle", bundle, "--keys", keys}} {
@@ -205,6 +211,7 @@ func TestARecordByAKeyThatNothingAttestsIsRefused(t *testing.T) {
 
 	pem, _ := victim.ca.PEM()
 	bundle := writeFile(t, dir, "bank.pem", pem)
+
 	keys := writeFile(t, dir, "bank.keys", []byte(proof.Keys))
 	for _, args := range [][]string{
 		{writeFile(t, dir, "stolen.json", proof.Bytes()), "--bundle", bundle},

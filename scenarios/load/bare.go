@@ -31,36 +31,44 @@ func serveBare(args []string) error {
 	if len(args) != 6 {
 		return fmt.Errorf("bare: %d arguments, 6 are needed", len(args))
 	}
+
 	body, err := os.ReadFile(args[5])
 	if err != nil {
 		return err
 	}
+
 	source, err := trust.OpenFiles(args[1], args[2])
 	if err != nil {
 		return err
 	}
+
 	td, err := spiffeid.TrustDomainFromString(args[4])
 	if err != nil {
 		return err
 	}
+
 	bundles := trust.NewBundles()
 	if err := bundles.LoadFile(td, args[3]); err != nil {
 		return err
 	}
+
 	l, err := net.Listen("tcp", args[0])
 	if err != nil {
 		return err
 	}
+
 	length := []string{strconv.Itoa(len(body))}
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream") {
 			sendEvents(w, r, body)
 			return
 		}
+
 		w.Header()["Content-Type"], w.Header()["Content-Length"] = []string{"application/json"}, length
 		_, _ = w.Write(body) // the client is gone if it fails
 	}
 	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: 10 * time.Second}
+
 	return s.Serve(tls.NewListener(l, http1(trust.ServerTLS(source, bundles, nil))))
 }
 
@@ -69,13 +77,16 @@ func sendEvents(w http.ResponseWriter, r *http.Request, data []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
+
 	for {
 		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
 			return
 		}
+
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			return
 		}
+
 		select {
 		case <-ticker.C:
 		case <-r.Context().Done():
@@ -97,22 +108,28 @@ func (b *bench) startBare(ctx context.Context, d *domain, path string, body []by
 	if err := os.WriteFile(file, body, 0o600); err != nil {
 		return nil, "", err
 	}
+
 	self, err := os.Executable()
 	if err != nil {
 		return nil, "", err
 	}
+
 	addresses, err := freeAddresses(1)
 	if err != nil {
 		return nil, "", err
 	}
+
 	cert, key := d.nodeFiles(0)
+
 	p, err := begin("the bare handler", filepath.Join(b.dir, "bare.log"), self, bareCommand, addresses[0], cert, key, d.Bundle, d.TrustDomain, file)
 	if err != nil {
 		return nil, "", err
 	}
+
 	url := "https://" + addresses[0] + path
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+
 	err = until(ctx, "the bare handler answers", p, func() error {
 		_, err := d.do(ctx, http.MethodGet, url, nil)
 		return err
@@ -120,5 +137,6 @@ func (b *bench) startBare(ctx context.Context, d *domain, path string, body []by
 	if err != nil {
 		p.end()
 	}
+
 	return p, url, err
 }

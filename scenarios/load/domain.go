@@ -44,6 +44,7 @@ func (b *bench) layOut(ctx context.Context, dir string, nodes int) (*domain, err
 	if err != nil {
 		return nil, err
 	}
+
 	return mesh[0], nil
 }
 
@@ -53,40 +54,51 @@ func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) 
 	if err != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
+
 		command, err := begin("roster dev", filepath.Join(b.dir, "dev.log"), b.binary, "dev", "--processes",
 			"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes), "--sample", "0", "--port", "0", "--dir", dir)
 		if err != nil {
 			return nil, err
 		}
+
 		err = until(ctx, "roster dev is ready", command, func() error {
 			if m, err = dev.ReadMesh(dir); err == nil && !m.Ready {
 				err = errors.New("mesh.json does not say so")
 			}
+
 			return err
 		})
 		command.end()
+
 		if err != nil {
 			return nil, err
 		}
 	}
+
 	if len(m.Domains) != domains || len(m.Domains[0].Nodes) != nodes {
 		return nil, fmt.Errorf("%s holds another mesh than %d domains of %d", dir, domains, nodes)
 	}
+
 	var all []*domain
 	for _, laid := range m.Domains {
 		d := &domain{Domain: laid, binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles(), profiles: b.profiles}
+
 		td, err := spiffeid.TrustDomainFromString(d.TrustDomain)
 		if err != nil {
 			return nil, err
 		}
+
 		if err := d.bundles.LoadFile(td, d.Bundle); err != nil {
 			return nil, err
 		}
+
 		if d.client, err = d.clientAs("/agent/ada"); err != nil {
 			return nil, err
 		}
+
 		all = append(all, d)
 	}
+
 	return all, nil
 }
 
@@ -96,12 +108,15 @@ func (d *domain) clientAs(path string) (*http.Client, error) {
 		if !strings.HasSuffix(id.SPIFFEID, path) {
 			continue
 		}
+
 		source, err := trust.OpenFiles(id.Cert, id.Key)
 		if err != nil {
 			return nil, err
 		}
+
 		return d.clientOf(source), nil
 	}
+
 	return nil, fmt.Errorf("the domain has no identity %s", path)
 }
 
@@ -116,6 +131,7 @@ func isNode(id spiffeid.ID) error {
 	if !trust.IsNode(id, id.TrustDomain()) {
 		return fmt.Errorf("%s is no node", id)
 	}
+
 	return nil
 }
 
@@ -123,6 +139,7 @@ func isNode(id spiffeid.ID) error {
 func (d *domain) clientTLS(protos ...string) *tls.Config {
 	c := d.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	c.NextProtos = protos
+
 	return c
 }
 
@@ -139,11 +156,13 @@ func (d *domain) start(ctx context.Context) error {
 			return err
 		}
 	}
+
 	for i := range d.nodes {
 		if err := d.ready(ctx, i); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -151,6 +170,7 @@ func (d *domain) start(ctx context.Context) error {
 func (d *domain) serve(i int) (err error) {
 	n := d.Nodes[i]
 	d.nodes[i], err = begin(n.ID, filepath.Dir(n.Config)+".log", d.binary, "serve", "--config", n.Config)
+
 	return err
 }
 
@@ -166,9 +186,11 @@ func (d *domain) close() {
 	if d == nil {
 		return
 	}
+
 	for _, p := range d.nodes {
 		p.end()
 	}
+
 	d.client.CloseIdleConnections()
 }
 
@@ -179,24 +201,30 @@ func (d *domain) leader(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer ops.CloseIdleConnections()
+
 	leader := -1
 	for i, p := range d.nodes {
 		if p == nil {
 			continue
 		}
+
 		status, _, err := apiclient.NewDirect(d.Nodes[i].API, ops).Raft(ctx)
 		if err != nil {
 			continue
 		}
+
 		known := slices.IndexFunc(d.Nodes, func(n dev.Node) bool { return n.ID == status.Leader })
 		if known < 0 || leader >= 0 && known != leader {
 			return 0, errors.New("not all nodes know the same leader")
 		}
+
 		leader = known
 	}
+
 	if leader < 0 {
 		return 0, errors.New("no node answers")
 	}
+
 	return leader, nil
 }
 
@@ -206,6 +234,7 @@ func (d *domain) side(name string, op operation) side {
 	if d.profiles != "" {
 		s.profile = func(ctx context.Context, took time.Duration) error { return d.profile(ctx, name, took) }
 	}
+
 	return s
 }
 
@@ -218,9 +247,11 @@ func (d *domain) profile(ctx context.Context, what string, took time.Duration) e
 			if err != nil {
 				return err
 			}
+
 			return os.WriteFile(filepath.Join(d.profiles, fmt.Sprintf("%s-%d.pprof", what, i+1)), b, 0o644)
 		})
 	}
+
 	return all.Wait()
 }
 
@@ -230,6 +261,7 @@ func (d *domain) register(ctx context.Context, at int, name string, lifetime int
 	if err != nil {
 		return "", err
 	}
+
 	return resp.Header.Get("Location"), nil
 }
 
@@ -251,15 +283,18 @@ func (d *domain) body(ctx context.Context, at int, path string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
+
 	b, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = &answered{resp.StatusCode, string(b)}
 	}
+
 	return b, err
 }
 
@@ -269,23 +304,29 @@ func (d *domain) do(ctx context.Context, method, url string, body []byte) (*http
 	if body != nil {
 		sent = bytes.NewReader(body)
 	}
+
 	req, err := http.NewRequestWithContext(ctx, method, url, sent)
 	if err != nil {
 		return nil, err
 	}
+
 	if body != nil {
 		req.Header["Content-Type"] = []string{"application/json"}
 	}
+
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
+
 	if resp.StatusCode >= 300 {
 		why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 		return nil, &answered{resp.StatusCode, string(why)}
 	}
+
 	_, err = io.Copy(io.Discard, resp.Body)
+
 	return resp, err
 }
 
@@ -305,15 +346,18 @@ func askBy(ctx context.Context, client *http.Client, url string) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
+
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
+
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = &answered{resp.StatusCode, string(bytes.TrimSpace(b))}
 	}
+
 	return b, err
 }
 

@@ -34,6 +34,7 @@ func (e *etcd) name() string {
 	if e.tls {
 		return "etcd, 3 members, mTLS"
 	}
+
 	return "etcd, 3 members, no TLS"
 }
 
@@ -44,14 +45,18 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 	if err != nil {
 		return nil, errNoEtcd
 	}
+
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+
 	const count = 3
+
 	addresses, err := freeAddresses(2 * count)
 	if err != nil {
 		return nil, err
 	}
+
 	e = &etcd{tls: d != nil}
 	defer func() {
 		if err != nil {
@@ -61,18 +66,23 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 	scheme := "http://"
 	transport := &http.Transport{Protocols: new(http.Protocols), DisableCompression: true}
 	transport.Protocols.SetUnencryptedHTTP2(true)
+
 	if d != nil {
 		scheme = "https://"
 		transport.Protocols.SetHTTP2(true)
 		transport.TLSClientConfig = d.clientTLS("h2")
 	}
+
 	e.client = &http.Client{Transport: transport}
+
 	var cluster []string
 	for i := range count {
 		cluster = append(cluster, fmt.Sprintf("m%d=%s%s", i, scheme, addresses[count+i]))
 	}
+
 	for i := range count {
 		name, client, peer := fmt.Sprintf("m%d", i), scheme+addresses[i], scheme+addresses[count+i]
+
 		args := []string{
 			"--name", name, "--data-dir", filepath.Join(dir, name), "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client,
@@ -85,19 +95,24 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 				"--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", d.Bundle,
 				"--peer-cert-file", cert, "--peer-key-file", key, "--peer-client-cert-auth", "--peer-trusted-ca-file", d.Bundle)
 		}
+
 		p, err := begin("etcd "+name, filepath.Join(dir, name+".log"), program, args...)
 		if err != nil {
 			return nil, err
 		}
+
 		e.members, e.endpoints = append(e.members, p), append(e.endpoints, client)
 	}
+
 	bound, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
+
 	for i := range e.members {
 		if err := until(bound, "etcd takes a put", e.members[i], func() error { return e.put(bound, i, "warm", nil) }); err != nil {
 			return nil, err
 		}
 	}
+
 	return e, nil
 }
 
@@ -105,6 +120,7 @@ func (e *etcd) close() {
 	if e == nil {
 		return
 	}
+
 	for _, p := range e.members {
 		p.end()
 	}
@@ -116,15 +132,18 @@ func (e *etcd) leader(ctx context.Context) (int, error) {
 	if e.tls {
 		client = e.client
 	}
+
 	for i, endpoint := range e.endpoints {
 		metrics, err := askBy(ctx, client, endpoint+"/metrics")
 		if err != nil {
 			return 0, err
 		}
+
 		if bytes.Contains(metrics, []byte("\netcd_server_is_leader 1\n")) {
 			return i, nil
 		}
 	}
+
 	return 0, errors.New("no member of etcd leads")
 }
 
@@ -132,6 +151,7 @@ func (e *etcd) leader(ctx context.Context) (int, error) {
 func (e *etcd) put(ctx context.Context, member int, key string, value []byte) error {
 	body := appendField(make([]byte, 5, 64+len(key)+len(value)), 1, []byte(key))
 	_, err := e.call(ctx, member, "KV/Put", appendField(body, 2, value))
+
 	return err
 }
 
@@ -144,6 +164,7 @@ func (e *etcd) get(ctx context.Context, member int, key string) error {
 	if err == nil && !bytes.Contains(answer, []byte(key)) {
 		return errAbsent
 	}
+
 	return err
 }
 
@@ -151,26 +172,32 @@ func (e *etcd) get(ctx context.Context, member int, key string) error {
 func appendField(b []byte, number byte, value []byte) []byte {
 	b = append(b, number<<3|2)
 	b = binary.AppendUvarint(b, uint64(len(value)))
+
 	return append(b, value...)
 }
 
 // call makes one gRPC call; body has room for the five bytes before a message.
 func (e *etcd) call(ctx context.Context, member int, method string, body []byte) ([]byte, error) {
 	binary.BigEndian.PutUint32(body[1:5], uint32(len(body)-5))
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoints[member]+"/etcdserverpb."+method, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+
 	req.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
+
 	resp, err := e.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
+
 	answer, err := io.ReadAll(resp.Body)
 	if err == nil && (resp.StatusCode != http.StatusOK || resp.Trailer.Get("Grpc-Status") != "0") {
 		err = fmt.Errorf("etcd answered %s %s %s", resp.Status, resp.Trailer.Get("Grpc-Status"), resp.Trailer.Get("Grpc-Message")+resp.Header.Get("Grpc-Message"))
 	}
+
 	return answer, err
 }
 
@@ -182,10 +209,13 @@ func freeAddresses(n int) (addresses []string, err error) {
 		if err != nil {
 			return nil, err
 		}
+
 		held, addresses = append(held, l), append(addresses, l.Addr().String())
 	}
+
 	for _, l := range held {
 		err = errors.Join(err, l.Close())
 	}
+
 	return addresses, err
 }

@@ -29,23 +29,29 @@ func (b *bench) filled(ctx context.Context) (*filled, error) {
 	if b.many != nil {
 		return b.many, b.many.nodes[0].running()
 	}
+
 	dir := filepath.Join(b.dir, "many")
 	if b.keep != "" {
 		dir = filepath.Join(b.keep, fmt.Sprintf("many-%d", b.size))
 	}
+
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+
 	d, err := b.layOut(ctx, dir, 1)
 	if err != nil {
 		return nil, err
 	}
+
 	f := &filled{domain: d, size: b.size}
 	if err := f.prepare(ctx, b); err != nil {
 		d.close()
 		return nil, err
 	}
+
 	b.many = f
+
 	return f, nil
 }
 
@@ -62,39 +68,52 @@ func (f *filled) prepare(ctx context.Context, b *bench) error {
 	d := f.domain
 	data, kept := d.Nodes[0].Data, d.Nodes[0].Data+".kept"
 	_, err := os.Stat(kept)
+
 	had := err == nil
 	if had {
 		if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept)), private(data)); err != nil {
 			return err
 		}
+
 		syscall.Sync() // else the disk is busy with it while the node writes
 	}
+
 	if err := d.start(ctx); err != nil {
 		return err
 	}
+
 	if had {
 		return nil
 	}
+
 	if f.empty, err = d.live(ctx, 0); err != nil {
 		return err
 	}
+
 	began := time.Now()
+
 	if _, err := d.fill(ctx, "m", 0, b.size, 604800); err != nil {
 		return err
 	}
+
 	took := time.Since(began)
 	b.note("registered %s in %s, %.0f/s", count(b.size), took.Round(time.Second), float64(b.size)/took.Seconds())
+
 	if b.keep == "" {
 		return nil
 	}
+
 	d.nodes[0].end()
+
 	part := kept + ".part" // what is cut short is not taken for the whole
 	if err := errors.Join(os.RemoveAll(part), os.CopyFS(part, os.DirFS(data))); err != nil {
 		return err
 	}
+
 	if err := os.Rename(part, kept); err != nil {
 		return err
 	}
+
 	return d.start(ctx)
 }
 
@@ -104,11 +123,13 @@ func (f *filled) prepare(ctx context.Context, b *bench) error {
 func (d *domain) settled(ctx context.Context, size int) error {
 	bound, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
+
 	return until(bound, "all are in the index of discovery", d.nodes[0], func() error {
 		m, err := d.metrics(ctx, 0)
 		if found := m["roster_discovery_registrations"]; err == nil && found < float64(size) {
 			err = fmt.Errorf("%.0f are", found)
 		}
+
 		return err
 	})
 }
@@ -119,10 +140,12 @@ func private(dir string) error {
 		if err != nil {
 			return err
 		}
+
 		mode := fs.FileMode(0o600)
 		if d.IsDir() {
 			mode = 0o700
 		}
+
 		return os.Chmod(path, mode)
 	})
 }
@@ -131,15 +154,19 @@ func private(dir string) error {
 func (d *domain) fill(ctx context.Context, series string, first, beyond, lifetime int) ([]string, error) {
 	n := beyond - first
 	paths := make([]string, n)
+
 	const clients = 64
+
 	s := measure(ctx, clients, time.Hour, n, func(ctx context.Context, w, i int) (err error) {
 		at := i*clients + w
 		paths[at], err = d.register(ctx, at%len(d.Nodes), name(series, first+at), lifetime, document(first+at))
+
 		return err
 	})
 	if s.done != n {
 		return nil, fmt.Errorf("registered %d of %d: %w", s.done, n, errors.Join(s.reason, ctx.Err()))
 	}
+
 	return paths, nil
 }
 
@@ -151,6 +178,7 @@ func count(n int) string {
 	case n >= 1000 && n%1000 == 0:
 		return fmt.Sprintf("%d,000", n/1000)
 	}
+
 	return strconv.Itoa(n)
 }
 
@@ -159,7 +187,9 @@ func (d *domain) live(ctx context.Context, i int) (float64, error) {
 	if _, err := ask(ctx, d.Nodes[i].Admin+"/debug/pprof/heap?gc=1"); err != nil {
 		return 0, err
 	}
+
 	m, err := d.metrics(ctx, i)
+
 	return m["go_memstats_heap_alloc_bytes"], err
 }
 
@@ -171,6 +201,7 @@ func (d *domain) metrics(ctx context.Context, i int) (map[string]float64, error)
 	if err != nil {
 		return nil, err
 	}
+
 	values := map[string]float64{}
 	for line := range strings.Lines(string(b)) {
 		if m := metricLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
@@ -179,5 +210,6 @@ func (d *domain) metrics(ctx context.Context, i int) (map[string]float64, error)
 			}
 		}
 	}
+
 	return values, nil
 }

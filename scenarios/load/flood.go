@@ -45,37 +45,47 @@ func flood(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+
 	victim, honest, hostile := mesh[0], mesh[1], mesh[2]
 	defer victim.close()
 	defer honest.close()
+
 	for _, d := range []*domain{victim, honest} {
 		if err := d.start(ctx); err != nil {
 			return err
 		}
 	}
+
 	if _, err := victim.fill(ctx, "f", 0, min(b.size, 20_000), 86400); err != nil {
 		return err
 	}
+
 	if err := honest.crosses(ctx, victim, "first"); err != nil {
 		return err
 	}
+
 	long := max(b.turn, 10*time.Second)
 	if b.full {
 		long = floodFor
 	}
+
 	quiet, err := victim.watched(ctx, honest, long)
 	if err != nil {
 		return err
 	}
+
 	f, err := openFlood(ctx, b, victim, honest, hostile)
 	if err != nil {
 		return err
 	}
+
 	loud, err := victim.watched(ctx, honest, long)
 	seconds := f.end()
+
 	if err != nil {
 		return err
 	}
+
 	offered := float64(f.sent.Load()) * bogusEach / seconds.Seconds()
 	note := fmt.Sprintf("%.0f bogus digests a second reached it for %s, of %d that were offered", offered, seconds.Round(time.Second), bogusRate)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -84,6 +94,7 @@ func flood(ctx context.Context, b *bench) error {
 	b.report.add(row{Section: "flood", What: "memory that a flood takes", Value: float64(loud.highest-quiet.highest) / (1 << 20), Unit: "MiB", Bar: atMost(64)})
 	b.report.add(row{Section: "flood", What: "another origin's change is seen, median", Value: ms(loud.lags.at(0.5)), Unit: "ms", Bar: atMost(1000),
 		Note: fmt.Sprintf("%.0f ms at most; without the flood %.0f and %.0f", ms(loud.lags.at(1)), ms(quiet.lags.at(0.5)), ms(quiet.lags.at(1)))})
+
 	return nil
 }
 
@@ -95,6 +106,7 @@ type watched struct {
 
 func (d *domain) watched(ctx context.Context, origin *domain, long time.Duration) (w watched, err error) {
 	stop := make(chan struct{})
+
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		w.reads = &sample{}
@@ -105,7 +117,9 @@ func (d *domain) watched(ctx context.Context, origin *domain, long time.Duration
 				return
 			case <-next.C:
 			}
+
 			sub := measure(ctx, 1, time.Minute, 1, func(ctx context.Context, _, _ int) error { return d.get(ctx, 0, twoFilters) })
+
 			w.reads.done, w.reads.failed, w.reads.took = w.reads.done+sub.done, w.reads.failed+sub.failed, append(w.reads.took, sub.took...)
 			if sub.reason != nil {
 				w.reads.reason = sub.reason
@@ -120,6 +134,7 @@ func (d *domain) watched(ctx context.Context, origin *domain, long time.Duration
 	reading.Wait()
 	slices.Sort(w.reads.took)
 	_, w.highest, err = d.nodes[0].resident()
+
 	return w, errors.Join(err, w.lags.check(), w.reads.check())
 }
 
@@ -128,12 +143,14 @@ func (d *domain) crosses(ctx context.Context, to *domain, agent string) error {
 	if _, err := d.register(ctx, 0, agent, 600, document(1)); err != nil {
 		return err
 	}
+
 	reader := apiclient.NewDirect(to.Nodes[0].API, to.client)
 	for {
 		page, err := reader.Lookup(ctx, apiclient.LookupOptions{Agent: agent, Origin: d.TrustDomain})
 		if err != nil || len(page.Agents) == 1 {
 			return err
 		}
+
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
@@ -153,6 +170,7 @@ type flooding struct {
 func (f *flooding) end() time.Duration {
 	f.cancel()
 	f.nodes.Wait()
+
 	return time.Since(f.began)
 }
 
@@ -160,52 +178,65 @@ func (f *flooding) end() time.Duration {
 func openFlood(ctx context.Context, b *bench, victim, honest, hostile *domain) (*flooding, error) {
 	authority, err1 := os.ReadFile(hostile.Bundle)
 	secret, err2 := os.ReadFile(hostile.CAKey)
+
 	ca, err := trust.LoadCA(authority, secret)
 	if err = errors.Join(err1, err2, err); err != nil {
 		return nil, err
 	}
+
 	for _, d := range []*domain{victim, honest} {
 		if err := hostile.bundles.LoadFile(spiffeid.RequireTrustDomainFromString(d.TrustDomain), d.Bundle); err != nil {
 			return nil, err
 		}
 	}
+
 	kid, err := hostile.kidOf(ctx, honest)
 	if err != nil {
 		return nil, err
 	}
+
 	frame := bogus(honest.TrustDomain, kid)
 	ctx, cancel := context.WithCancel(ctx)
 	f := &flooding{cancel: cancel, began: time.Now()}
+
 	pace := limit.NewLimiter(bogusRate/bogusEach, 100)
 	for i := range floodNodes {
 		svid, err := ca.Issue(fmt.Sprint("/roster/node/flood-", i), time.Hour, time.Now())
+
 		cert, key := filepath.Join(b.dir, fmt.Sprint("flood-", i, ".pem")), filepath.Join(b.dir, fmt.Sprint("flood-", i, ".key"))
 		if err == nil {
 			err = trust.WriteSVID(svid, cert, key)
 		}
+
 		var source *trust.Source
 		if err == nil {
 			source, err = trust.OpenFiles(cert, key)
 		}
+
 		var conn io.ReadWriteCloser
 		if err == nil {
 			conn, err = greet(ctx, victim.Nodes[0].Gossip, trust.ClientTLS(source, hostile.bundles, isNode, "roster-gossip/1"))
 		}
+
 		if err != nil {
 			f.end()
 			return nil, fmt.Errorf("a hostile node: %w", err)
 		}
+
 		f.nodes.Go(func() {
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 			go func() { _, _ = io.Copy(io.Discard, conn) }() // ends with the connection
+
 			for pace.Wait(ctx) == nil {
 				if _, err := conn.Write(frame); err != nil {
 					return
 				}
+
 				f.sent.Add(1)
 			}
 		})
 	}
+
 	return f, nil
 }
 
@@ -215,36 +246,46 @@ func greet(ctx context.Context, address string, c *tls.Config) (io.ReadWriteClos
 	if err != nil {
 		return nil, err
 	}
+
 	const own = "127.0.0.1:9"
 	if _, err := conn.Write(append([]byte{'p', byte(len(own))}, own...)); err != nil {
 		return nil, err
 	}
+
 	theirs := bufio.NewReader(conn)
+
 	n, err := theirs.ReadByte()
 	if err == nil {
 		_, err = theirs.Discard(int(n))
 	}
+
 	return conn, err
 }
 
 // kidOf asks a peer which key signs for it.
 func (d *domain) kidOf(ctx context.Context, peer *domain) (string, error) {
 	cert, key := d.nodeFiles(0)
+
 	source, err := trust.OpenFiles(cert, key)
 	if err != nil {
 		return "", err
 	}
+
 	as := *d
 	as.client = d.clientOf(source)
 	defer as.client.CloseIdleConnections()
 	as.Nodes = peer.Nodes
+
 	text, err := as.body(ctx, 0, "/federation/v1/keys?origin="+peer.TrustDomain)
 	if err != nil {
 		return "", err
 	}
+
 	head, _, _ := strings.Cut(string(text), ".")
 	raw, err := base64.RawURLEncoding.DecodeString(head)
+
 	var h struct{ Kid string }
+
 	return h.Kid, errors.Join(err, json.Unmarshal(raw, &h))
 }
 
@@ -259,9 +300,12 @@ func bogus(origin, kid string) []byte {
 		p.Digests = append(p.Digests, directory.Digest{RID: directory.NewRID(time.Now().UnixMilli(), of), Revision: uint64(2 + i), Op: directory.OpPut,
 			H: h, M: h, Deadline: time.Now().Unix() + 600, Lifetime: 600})
 	}
+
 	header := fmt.Sprintf(`{"alg":"EdDSA","typ":%q,"kid":%q}`, directory.TypePage, kid)
 	jws := directory.B64.EncodeToString([]byte(header)) + "." + directory.B64.EncodeToString(p.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
+
 	const userMessage = 8 // of memberlist
 	body := append([]byte{userMessage, 'p'}, jws...)
+
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }

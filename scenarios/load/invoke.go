@@ -38,22 +38,27 @@ func invocations(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer d.close()
+
 	if err := d.start(ctx); err != nil {
 		return err
 	}
+
 	agent, url, err := b.startBare(ctx, d, "/agent", []byte(agentsAnswer))
 	if err != nil {
 		return err
 	}
 	defer agent.end()
+
 	for i := range agentsCalled {
 		if _, err := d.register(ctx, 0, name("i", i), 86400, callee(url)); err != nil {
 			return err
 		}
 	}
+
 	if err := b.overhead(ctx, d, agent, url); err != nil {
 		return err
 	}
+
 	return b.streams(ctx, d)
 }
 
@@ -70,12 +75,15 @@ func (b *bench) overhead(ctx context.Context, d *domain, agent *process, url str
 	ours := d.side("invocations", func(ctx context.Context, _, i int) error { return post(ctx, d.invokeURL(i)) })
 	ours.processes = append([]*process{agent}, d.nodes...)
 	direct := side{name: "the agent itself", op: func(ctx context.Context, _, _ int) error { return post(ctx, url) }, processes: []*process{agent}}
+
 	p, err := b.pair(ctx, 1, ours, direct, milliseconds(0.5))
 	if err != nil {
 		return err
 	}
+
 	b.report.add(p.row(row{Section: "invoke", What: "invocation, p50, 1 client", Unit: "ms", Note: "ours with the agent's"}))
 	b.report.add(row{Section: "invoke", What: "… more than a direct call", Value: p.more, Unit: "ms", Bar: atMost(0.3)})
+
 	return nil
 }
 
@@ -86,10 +94,13 @@ func (b *bench) streams(ctx context.Context, d *domain) error {
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	var opening errgroup.Group
 	opening.SetLimit(32)
+
 	open := make(chan io.Closer, streamsOpen)
 	for i := range streamsOpen {
 		opening.Go(func() error {
@@ -97,9 +108,11 @@ func (b *bench) streams(ctx context.Context, d *domain) error {
 			if err == nil {
 				open <- body
 			}
+
 			return err
 		})
 	}
+
 	err = opening.Wait()
 	close(open)
 	defer func() {
@@ -107,9 +120,11 @@ func (b *bench) streams(ctx context.Context, d *domain) error {
 			_ = s.Close() // the node is asked to go on anyway
 		}
 	}()
+
 	if err != nil {
 		return err
 	}
+
 	var grown int64
 	for range 5 {
 		select {
@@ -117,14 +132,18 @@ func (b *bench) streams(ctx context.Context, d *domain) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+
 		now, _, err := d.nodes[0].resident()
 		if err != nil {
 			return err
 		}
+
 		grown = max(grown, now-before)
 	}
+
 	b.report.add(row{Section: "invoke", What: count(streamsOpen) + " streams at once, resident growth", Value: float64(grown) / (1 << 20), Unit: "MiB", Bar: atMost(64),
 		Note: "HTTP/1.1 on both sides: a connection for each; an event each second"})
+
 	return nil
 }
 
@@ -134,14 +153,18 @@ func (d *domain) stream(ctx context.Context, i int) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}}
+
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
+
 	first := make([]byte, len("data: ")+len(agentsAnswer)+len("\n\n"))
 	if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK || !bytes.HasSuffix(first, []byte("\n\n")) {
 		return nil, errors.Join(fmt.Errorf("a stream begins with %s, %.200q", resp.Status, first), err, resp.Body.Close())
 	}
+
 	return resp.Body, nil
 }

@@ -22,9 +22,11 @@ func kills(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer d.close()
+
 	if err := d.start(ctx); err != nil {
 		return err
 	}
+
 	for _, by := range []struct {
 		what, series string
 		lose         func(*domain, int) (back func() error, err error)
@@ -35,8 +37,10 @@ func kills(ctx context.Context, b *bench) error {
 			if err != nil {
 				return fmt.Errorf("%s, %d: %w", by.what, k, err)
 			}
+
 			leaders, writes = append(leaders, leader), append(writes, write)
 		}
+
 		for _, l := range []struct {
 			what string
 			took []time.Duration
@@ -47,6 +51,7 @@ func kills(ctx context.Context, b *bench) error {
 				Note: fmt.Sprintf("p50 %.2f s, of %d", s.at(0.5).Seconds(), len(l.took))})
 		}
 	}
+
 	return nil
 }
 
@@ -54,6 +59,7 @@ func kills(ctx context.Context, b *bench) error {
 func (d *domain) killed(i int) (back func() error, err error) {
 	d.nodes[i].kill()
 	d.nodes[i] = nil
+
 	return func() error { return d.serve(i) }, nil
 }
 
@@ -61,6 +67,7 @@ func (d *domain) killed(i int) (back func() error, err error) {
 func (d *domain) suspended(i int) (back func() error, err error) {
 	p := d.nodes[i]
 	d.nodes[i] = nil
+
 	return func() error { d.nodes[i] = p; return p.resume() }, p.suspend()
 }
 
@@ -69,15 +76,19 @@ func (d *domain) suspended(i int) (back func() error, err error) {
 func (d *domain) loseLeader(ctx context.Context, agent string, lose func(*domain, int) (back func() error, err error)) (leader, write time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+
 	old, err := d.leader(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
+
 	began := time.Now()
+
 	back, err := lose(d, old)
 	if err != nil {
 		return 0, 0, errors.Join(err, back())
 	}
+
 	var both sync.WaitGroup
 	errs := make([]error, 2)
 	both.Go(func() {
@@ -85,6 +96,7 @@ func (d *domain) loseLeader(ctx context.Context, agent string, lose func(*domain
 			if now, err := d.leader(ctx); err != nil || now == old {
 				return errors.Join(err, errors.New("no other leader is known"))
 			}
+
 			return nil
 		})
 		leader = time.Since(began)
@@ -97,14 +109,17 @@ func (d *domain) loseLeader(ctx context.Context, agent string, lose func(*domain
 		write = time.Since(began)
 	})
 	both.Wait()
+
 	if err := errors.Join(append(errs, back())...); err != nil {
 		return 0, 0, err
 	}
+
 	// One that was stopped takes itself for the leader until it has heard of the other.
 	return leader, write, errors.Join(d.ready(ctx, old), until(ctx, "the lost node follows", d.nodes[old], func() error {
 		if now, err := d.leader(ctx); err != nil || now == old {
 			return errors.Join(err, errors.New("it leads"))
 		}
+
 		return nil
 	}))
 }
@@ -117,22 +132,30 @@ func lost(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer d.close()
+
 	if err := d.start(ctx); err != nil {
 		return err
 	}
+
 	n := 5000
 	if b.full {
 		n = 100_000
 	}
+
 	const clients = 32
+
 	var next atomic.Int64
 	acked := make([][]string, clients)
 	killing, enough := context.WithCancel(ctx)
 	defer enough()
-	var killed int
-	var failure error
-	var killer sync.WaitGroup
+
+	var (
+		killed  int
+		failure error
+		killer  sync.WaitGroup
+	)
 	killer.Go(func() { killed, failure = d.killAgainAndAgain(killing) })
+
 	var writers sync.WaitGroup
 	for w := range clients {
 		writers.Go(func() {
@@ -141,6 +164,7 @@ func lost(ctx context.Context, b *bench) error {
 				if i > n {
 					return
 				}
+
 				// What is not acknowledged is tried again, elsewhere, as a client would.
 				for at := w; ctx.Err() == nil; at++ {
 					if path, err := d.register(ctx, at%len(d.Nodes), name("x", i), 86400, document(i)); err == nil {
@@ -151,29 +175,38 @@ func lost(ctx context.Context, b *bench) error {
 			}
 		})
 	}
+
 	writers.Wait()
 	enough()
 	killer.Wait()
+
 	if err := errors.Join(failure, ctx.Err()); err != nil {
 		return err
 	}
+
 	all := slices.Concat(acked...)
+
 	var gone atomic.Int64
+
 	s := measure(ctx, clients, time.Hour, len(all), func(ctx context.Context, w, i int) error {
 		at := i*clients + w
 		err := d.get(ctx, at%len(d.Nodes), all[at])
+
 		var a *answered
 		if errors.As(err, &a) && a.status == 404 {
 			gone.Add(1)
 			return nil
 		}
+
 		return err
 	})
 	if s.done != len(all) {
 		return fmt.Errorf("read %d of %d back: %w", s.done, len(all), errors.Join(s.reason, ctx.Err()))
 	}
+
 	b.report.add(row{Section: "lost", What: fmt.Sprintf("acknowledged registrations lost of %s", count(len(all))), Value: float64(gone.Load()), Bar: none(),
 		Note: fmt.Sprintf("%d kill -9 of one node of three meanwhile", killed)})
+
 	return nil
 }
 
@@ -185,19 +218,24 @@ func (d *domain) killAgainAndAgain(ctx context.Context) (kills int, err error) {
 		i := rand.IntN(len(d.nodes))
 		d.nodes[i].kill()
 		kills++
+
 		select {
 		case <-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond):
 		case <-ctx.Done():
 		}
+
 		if err := d.serve(i); err != nil {
 			return kills, err
 		}
+
 		bound, cancel := context.WithTimeout(always, time.Minute)
 		err := d.ready(bound, i)
 		cancel()
+
 		if err != nil {
 			return kills, err
 		}
 	}
+
 	return kills, nil
 }

@@ -22,9 +22,11 @@ func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
 			if r.Method == http.MethodPost {
 				count = &writes
 			}
+
 			if count.Add(1) == 3 {
 				asked <- struct{}{}
 			}
+
 			w.WriteHeader(status)
 		}))
 		defer s.Close()
@@ -32,10 +34,12 @@ func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
 		p := f.watch(t.Context())
 		<-asked
 		<-asked
+
 		took, err := p.end()
 		if (err == nil) != (status == http.StatusOK) {
 			t.Errorf("answered %d, the probe says %v", status, err)
 		}
+
 		for _, one := range took {
 			if done := one.done >= 2; done != (status == http.StatusOK) {
 				t.Errorf("answered %d, %d are done", status, one.done)
@@ -49,16 +53,21 @@ func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
 func TestTheFilledDomainEndsWithTheLastThatMeasuresIt(t *testing.T) {
 	all := sections
 	defer func() { sections = all }()
+
 	var p *process
 	uses := func(_ context.Context, b *bench) (err error) {
 		if b.many != nil {
 			return b.many.nodes[0].running()
 		}
+
 		p, err = begin("sleep", filepath.Join(b.dir, "log"), "sleep", "60")
 		b.many = &filled{domain: &domain{nodes: []*process{p}, client: &http.Client{}}}
+
 		return err
 	}
+
 	var between, after bool
+
 	sections = []section{
 		{"first", time.Minute, uses, true},
 		{"between", time.Minute, func(context.Context, *bench) error { between = p.running() == nil; return nil }, false},
@@ -69,6 +78,7 @@ func TestTheFilledDomainEndsWithTheLastThatMeasuresIt(t *testing.T) {
 	if err := run(t.Context(), options{binary: "none", sections: []string{"first", "between", "second", "after"}}); err == nil {
 		t.Error("a section that fails is told nobody")
 	}
+
 	if !between || after {
 		t.Errorf("it runs between: %v, and after: %v", between, after)
 	}

@@ -60,11 +60,14 @@ func main() {
 			fmt.Fprintln(os.Stderr, "load:", err)
 			os.Exit(1)
 		}
+
 		return
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, parse())
 	stop()
+
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
 		os.Exit(1)
@@ -72,11 +75,14 @@ func main() {
 }
 
 func parse() options {
-	var o options
-	var names []string
+	var (
+		o     options
+		names []string
+	)
 	for _, s := range sections {
 		names = append(names, s.name)
 	}
+
 	list := flag.String("sections", "all", "which to run, separated by commas: "+strings.Join(names, ", "))
 	flag.BoolVar(&o.full, "full", false, "the sizes that the bars name: a million registrations, long turns")
 	flag.DurationVar(&o.turn, "time", 0, "how long one side is measured in one round (3s; 10s with -full)")
@@ -89,9 +95,11 @@ func parse() options {
 	flag.BoolVar(&o.etcdTLS, "etcd-tls", false, "etcd with mutual TLS towards clients and between members, as Roster has; without is the harder yardstick")
 	flag.StringVar(&o.profiles, "profiles", "", "a directory for processor profiles of the nodes while they are measured (go tool pprof)")
 	flag.Parse()
+
 	if *list != "all" {
 		o.sections = strings.Split(*list, ",")
 	}
+
 	for _, d := range []struct {
 		value       *int
 		short, full int
@@ -103,12 +111,14 @@ func parse() options {
 			}
 		}
 	}
+
 	if o.turn == 0 {
 		o.turn = 3 * time.Second
 		if o.full {
 			o.turn = 10 * time.Second
 		}
 	}
+
 	return o
 }
 
@@ -118,25 +128,31 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("there is no section %q", name)
 		}
 	}
+
 	b := &bench{options: o, report: newReport()}
 	if b.dir, err = os.MkdirTemp("", "roster-load-"); err != nil {
 		return err
 	}
+
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	defer b.empty()
+
 	if b.profiles != "" {
 		if err := os.MkdirAll(b.profiles, 0o755); err != nil {
 			return err
 		}
 	}
+
 	if b.binary == "" {
 		b.binary = filepath.Join(b.dir, "roster")
 		b.note("building roster")
+
 		out, err := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("build roster: %w\n%s", err, out)
 		}
 	}
+
 	chosen := slices.DeleteFunc(slices.Clone(sections), func(s section) bool {
 		return len(o.sections) > 0 && !slices.Contains(o.sections, s.name)
 	})
@@ -145,20 +161,26 @@ func run(ctx context.Context, o options) (err error) {
 		bound, cancel := context.WithTimeout(ctx, s.limit)
 		failure := s.run(bound, b)
 		cancel()
+
 		if !slices.ContainsFunc(chosen[i+1:], func(s section) bool { return s.many }) {
 			b.empty() // what is measured from here on has the machine for itself
 		}
+
 		if failure != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", s.name, failure))
 			b.report.fail(s.name, failure)
 		}
+
 		if ctx.Err() != nil {
 			break
 		}
 	}
+
 	b.report.print(os.Stdout)
+
 	if o.json != "" {
 		err = errors.Join(err, b.report.write(o.json))
 	}
+
 	return err
 }

@@ -30,6 +30,7 @@ func (s *sample) at(p float64) time.Duration {
 	if len(s.took) == 0 {
 		return 0
 	}
+
 	return s.took[min(len(s.took)-1, int(p*float64(len(s.took))))]
 }
 
@@ -37,36 +38,47 @@ func (s *sample) at(p float64) time.Duration {
 // are done where count isn't 0.
 func measure(ctx context.Context, workers int, d time.Duration, count int, op operation) *sample {
 	s := &sample{}
+
 	var mu sync.Mutex // guards s
+
 	var all sync.WaitGroup
+
 	began := time.Now()
 	for w := range workers {
 		all.Go(func() {
 			mine := sample{}
 			for i := 0; time.Since(began) < d && ctx.Err() == nil && (count == 0 || i*workers+w < count); i++ {
 				start := time.Now()
+
 				if err := op(ctx, w, i); err != nil {
 					mine.failed++
+
 					mine.reason = errors.Join(err, nil)
 					if mine.failed > 100 {
 						break
 					}
+
 					continue
 				}
+
 				mine.done++
 				mine.took = append(mine.took, time.Since(start))
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
+
 			s.done, s.failed, s.took = s.done+mine.done, s.failed+mine.failed, append(s.took, mine.took...)
 			if s.reason == nil {
 				s.reason = mine.reason
 			}
 		})
 	}
+
 	all.Wait()
 	s.elapsed = time.Since(began)
 	slices.Sort(s.took)
+
 	return s
 }
 
@@ -75,6 +87,7 @@ func (s *sample) check() error {
 	if s.done == 0 || s.failed*100 > s.done {
 		return fmt.Errorf("%d of %d operations failed: %w", s.failed, s.done+s.failed, s.reason)
 	}
+
 	return nil
 }
 
@@ -95,14 +108,17 @@ func (s *side) turn(ctx context.Context, workers int, d time.Duration) (*sample,
 			profiled <- nil
 			return
 		}
+
 		profiled <- s.profile(ctx, d)
 	}()
 	m := measure(ctx, workers, d, 0, s.op)
 	after, err2 := cpuOf(s.processes)
+
 	m.cpu = after - before
 	if err := errors.Join(m.check(), err1, err2, <-profiled); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
+
 	return m, nil
 }
 
@@ -120,13 +136,17 @@ type pairing struct {
 // round: all by their medians.
 func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick func(*sample) float64) (*pairing, error) {
 	p := &pairing{name: theirs.name}
-	var as, bs, more []float64
-	var done [2]int
+
+	var (
+		as, bs, more []float64
+		done         [2]int
+	)
 	for round := range b.rounds + 1 {
 		turn := b.turn
 		if round == 0 {
 			turn = min(turn, time.Second) // connections, caches: not counted
 		}
+
 		var last [2]*sample
 		for i, s := range []side{ours, theirs} {
 			var err error
@@ -134,19 +154,25 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 				return nil, err
 			}
 		}
+
 		if round == 0 {
 			continue
 		}
+
 		for i, s := range last {
 			p.cpu[i], done[i] = p.cpu[i]+s.cpu, done[i]+s.done
 		}
+
 		x, y := pick(last[0]), pick(last[1])
 		as, bs, more, p.rounds = append(as, x), append(bs, y), append(more, x-y), append(p.rounds, x/y)
 	}
+
 	for i := range p.cpu {
 		p.cpu[i] /= time.Duration(max(1, done[i]))
 	}
+
 	p.a, p.b, p.more, p.ratio = median(as), median(bs), median(more), median(p.rounds)
+
 	return p, ctx.Err()
 }
 
@@ -156,9 +182,11 @@ func (p *pairing) row(w row) row {
 	for i, used := range p.cpu {
 		w.CPU[i] = float64(used.Microseconds())
 	}
+
 	if p.cpu[0] > 0 && p.cpu[1] > 0 {
 		w.Note = strings.TrimPrefix(fmt.Sprintf("%s; CPU of the servers %d µs each, theirs %d µs", w.Note, p.cpu[0].Microseconds(), p.cpu[1].Microseconds()), "; ")
 	}
+
 	return w
 }
 
@@ -166,10 +194,12 @@ func median(vs []float64) float64 {
 	if len(vs) == 0 {
 		return 0
 	}
+
 	vs = slices.Sorted(slices.Values(vs))
 	if n := len(vs); n%2 == 0 {
 		return (vs[n/2-1] + vs[n/2]) / 2
 	}
+
 	return vs[len(vs)/2]
 }
 

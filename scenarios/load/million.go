@@ -18,22 +18,28 @@ func million(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+
 	if err := f.settled(ctx, f.size); err != nil {
 		return err
 	}
+
 	c, err := f.collected(ctx, b)
 	if err != nil {
 		return err
 	}
+
 	now, highest, err := f.nodes[0].resident()
 	if err != nil {
 		return err
 	}
+
 	live, err := f.live(ctx, 0)
 	if err != nil {
 		return err
 	}
+
 	each := (live - f.empty) / float64(f.size)
+
 	w := row{Section: "million", What: "resident with 10^6 of 1.4 KB", Value: gigabytes(float64(now)), Unit: "GB", Bar: atMost(3),
 		Note: fmt.Sprintf("highest %.2f GB; live heap %.2f GB", gigabytes(float64(highest)), gigabytes(live))}
 	if f.size != wanted { // what is resident of few is mostly what doesn't grow with them
@@ -43,9 +49,11 @@ func million(ctx context.Context, b *bench) error {
 		w.Value = gigabytes((f.empty + each*wanted) * grown)
 		w.Note = fmt.Sprintf("reckoned: %.2f times the live heap, of which each of %s takes %.0f bytes", grown, count(f.size), each)
 	}
+
 	b.report.add(w)
 	b.report.add(row{Section: "million", What: "the collector's share of CPU under load, with " + count(f.size), Unit: "%", Bar: atMost(5),
 		Value: 100 * c.share, Note: fmt.Sprintf("lookups and refreshes by 16 clients, %.0f collections in %s", c.cycles, c.took.Round(time.Second))})
+
 	return nil
 }
 
@@ -66,28 +74,34 @@ func (f *filled) collected(ctx context.Context, b *bench) (*collection, error) {
 	if _, err := f.live(ctx, 0); err != nil {
 		return nil, err
 	}
+
 	before, err := f.metrics(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	c, began := &collection{}, time.Now()
 	for c.cycles < 1 {
 		if time.Since(began) > collectedFor {
 			return nil, fmt.Errorf("no collection ended within %s", collectedFor)
 		}
+
 		s := measure(ctx, 16, max(b.turn*time.Duration(b.rounds), 10*time.Second), 0, func(ctx context.Context, w, i int) error {
 			if w%2 == 0 {
 				return f.get(ctx, 0, twoFilters)
 			}
+
 			return f.refresh(ctx, 0, f.path(w*7919+i), 604800)
 		})
 		if err := s.check(); err != nil {
 			return nil, err
 		}
+
 		after, err := f.metrics(ctx, 0)
 		if err != nil {
 			return nil, err
 		}
+
 		// The runtime reckons the collector's time by the clock, also while others have
 		// the processors; so it is a share of what it reckons of the rest likewise.
 		spent := func(class string) float64 {
@@ -97,6 +111,7 @@ func (f *filled) collected(ctx context.Context, b *bench) (*collection, error) {
 		c.cycles, c.took = after[cyclesMetric]-before[cyclesMetric], time.Since(began)
 		c.share = spent("gc_total") / (spent("total") - spent("idle"))
 	}
+
 	return c, nil
 }
 
@@ -114,6 +129,7 @@ func restart(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+
 	for _, way := range []struct {
 		what string
 		stop func(*process)
@@ -121,22 +137,29 @@ func restart(ctx context.Context, b *bench) error {
 		way.stop(f.nodes[0])
 		f.client.CloseIdleConnections()
 		began := time.Now()
+
 		if err := f.serve(0); err != nil {
 			return err
 		}
+
 		if err := f.ready(ctx, 0); err != nil {
 			return err
 		}
+
 		if err := f.get(ctx, 0, twoFilters); err != nil {
 			return err
 		}
+
 		took := time.Since(began).Seconds()
+
 		cpu, err := f.nodes[0].cpu()
 		if err != nil {
 			return err
 		}
+
 		b.report.add(row{Section: "restart", What: "serving again with " + count(f.size) + ", " + way.what, Value: took, Unit: "s", Bar: atMost(30),
 			Note: fmt.Sprintf("%.0f s of processor time by then", cpu.Seconds())})
 	}
+
 	return nil
 }

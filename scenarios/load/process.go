@@ -26,15 +26,19 @@ func begin(name, logFile, program string, args ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p := &process{name: name, cmd: exec.Command(program, args...), log: log, done: make(chan struct{})}
+
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
+
 	go func() {
 		_ = p.cmd.Wait() // how it ended is for its log to say
 		close(p.done)
 	}()
+
 	return p, nil
 }
 
@@ -57,6 +61,7 @@ func (p *process) end() {
 	if p == nil {
 		return
 	}
+
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -86,12 +91,15 @@ func (p *process) cpu() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the name before may hold anything
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/%d/stat is not as it should be", p.pid())
 	}
+
 	user, err1 := strconv.ParseInt(string(fields[11]), 10, 64)
 	system, err2 := strconv.ParseInt(string(fields[12]), 10, 64)
+
 	return time.Duration(user+system) * clockTick, errors.Join(err1, err2)
 }
 
@@ -101,6 +109,7 @@ func cpuOf(ps []*process) (sum time.Duration, err error) {
 		one, failed := p.cpu()
 		sum, err = sum+one, errors.Join(err, failed)
 	}
+
 	return sum, err
 }
 
@@ -110,11 +119,13 @@ func (p *process) resident() (now, highest int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+
 	for line := range bytes.Lines(b) {
 		f := bytes.Fields(line)
 		if len(f) < 2 {
 			continue
 		}
+
 		kib, err := strconv.ParseInt(string(f[1]), 10, 64)
 		switch string(f[0]) {
 		case "VmRSS:":
@@ -124,10 +135,12 @@ func (p *process) resident() (now, highest int64, err error) {
 		default:
 			continue
 		}
+
 		if err != nil {
 			return 0, 0, err
 		}
 	}
+
 	return now, highest, nil
 }
 
@@ -138,12 +151,14 @@ func (p *process) own() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	for line := range bytes.Lines(b) {
 		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == "RssAnon:" {
 			kib, err := strconv.ParseInt(string(f[1]), 10, 64)
 			return kib << 10, err
 		}
 	}
+
 	return 0, errors.New("the kernel doesn't tell RssAnon")
 }
 
@@ -154,11 +169,13 @@ func until(ctx context.Context, what string, p *process, try func() error) error
 		if err == nil {
 			return nil
 		}
+
 		if p != nil {
 			if gone := p.running(); gone != nil {
 				return gone
 			}
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("not in time: %s: %w", what, err)

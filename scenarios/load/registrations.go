@@ -20,44 +20,56 @@ func registrations(ctx context.Context, b *bench) error {
 	}
 	defer d.close()
 	defer e.close()
+
 	leader, err := d.leader(ctx)
 	if err != nil {
 		return err
 	}
+
 	var theirLeader int
 	if e != nil {
 		if theirLeader, err = e.leader(ctx); err != nil {
 			return err
 		}
 	}
+
 	var run atomic.Int64 // a series of names of its own for each pairing
 	// The first client speaks to the member that is so far from the leader, on both sides:
 	// one client's figures would else be those of who happens to lead.
 	compare := func(clients, from int, pick func(*sample) float64, w row) error {
 		series := fmt.Sprintf("r%d", run.Add(1))
+
 		var next atomic.Int64
+
 		ours := d.side(fmt.Sprintf("registrations-%d-%d", clients, from), func(ctx context.Context, w, _ int) error {
 			i := int(next.Add(1))
 			_, err := d.register(ctx, (leader+from+w)%len(d.Nodes), name(series, i), 86400, document(i))
+
 			return err
 		})
 		if e == nil {
 			s := measure(ctx, clients, b.turn, 0, ours.op)
 			w.Value, w.Bar, w.Note = pick(s), nil, errNoEtcd.Error()
 			b.report.add(w)
+
 			return s.check()
 		}
+
 		theirs := side{name: e.name(), op: func(ctx context.Context, w, _ int) error {
 			i := int(next.Add(1))
 			return e.put(ctx, (theirLeader+from+w)%len(e.members), name(series, i), document(i))
 		}, processes: e.members}
+
 		p, err := b.pair(ctx, clients, ours, theirs, pick)
 		if err != nil {
 			return err
 		}
+
 		b.report.add(p.row(w))
+
 		return nil
 	}
+
 	return errors.Join(
 		compare(manyClients, 0, rate, row{Section: "registrations", What: "durable registrations, 128 clients", Unit: "/s", Bar: atLeast(1), Note: "goal 2"}),
 		compare(1, 0, rate, row{Section: "registrations", What: "… one client, at the leader", Unit: "/s", Bar: atLeast(1)}),
@@ -73,21 +85,26 @@ func (b *bench) startBoth(ctx context.Context, of string) (*domain, *etcd, error
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if err := d.start(ctx); err != nil {
 		d.close()
 		return nil, nil, err
 	}
+
 	var certificates *domain
 	if b.etcdTLS {
 		certificates = d
 	}
+
 	e, err := startEtcd(ctx, filepath.Join(b.dir, of+"-etcd"), certificates)
 	if errors.Is(err, errNoEtcd) {
 		b.note("%v: its ratios are left out", err)
 		return d, nil, nil
 	}
+
 	if err != nil {
 		d.close()
 	}
+
 	return d, e, err
 }

@@ -45,6 +45,7 @@ func (b *bar) met(v float64) bool {
 	case b.AtLeast > 0:
 		return v >= b.AtLeast
 	}
+
 	return v <= b.AtMost
 }
 
@@ -57,6 +58,7 @@ func (b *bar) String() string {
 	case b.AtLeast > 0:
 		return fmt.Sprintf("≥ %g", b.AtLeast)
 	}
+
 	return fmt.Sprintf("≤ %g", b.AtMost)
 }
 
@@ -82,30 +84,38 @@ func (r *report) add(w row) {
 		if w.Yardstick != "" {
 			v = w.Ratio
 		}
+
 		met := w.Bar.met(v)
 		w.Met = &met
 	}
+
 	r.Rows = append(r.Rows, w)
 }
 
 func (r *report) print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "SECTION\tWHAT\tFIGURE\tYARDSTICK\tITS FIGURE\tRATIO\tBAR\t\tNOTE")
+
 	for _, o := range r.Rows {
 		against, ratio, verdict := "", "", ""
 		if o.Yardstick != "" {
 			against, ratio = figure(o.Against)+" "+o.Unit, fmt.Sprintf("%.2f", o.Ratio)
 		}
+
 		if o.Met != nil {
 			verdict = map[bool]string{true: "met", false: "MISSED"}[*o.Met]
 		}
+
 		fmt.Fprintf(t, "%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			o.Section, o.What, figure(o.Value), o.Unit, o.Yardstick, against, ratio, o.Bar, verdict, o.Note)
 	}
+
 	_ = t.Flush()
+
 	for section, why := range r.Failures {
 		fmt.Fprintf(w, "%s could not be measured: %s\n", section, why)
 	}
+
 	fmt.Fprintf(w, "%d CPUs, shared with whatever else ran; %s; %s\n", r.CPUs, r.Go, r.Began.UTC().Format(time.RFC3339))
 }
 
@@ -117,6 +127,7 @@ func figure(v float64) string {
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
 	}
+
 	return fmt.Sprintf("%.3g", v)
 }
 
@@ -125,5 +136,6 @@ func (r *report) write(file string) error {
 	if err != nil {
 		return err
 	}
+
 	return os.WriteFile(file, append(b, '\n'), 0o644)
 }

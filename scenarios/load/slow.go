@@ -28,45 +28,57 @@ func slow(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer d.close()
+
 	if err := d.start(ctx); err != nil {
 		return err
 	}
+
 	const held = 1000
 	if _, err := d.fill(ctx, "s", 0, held, 86400); err != nil {
 		return err
 	}
+
 	lookup := func(ctx context.Context, w, i int) error {
 		return d.get(ctx, 0, "/ad/l?agent="+name("s", (w*7919+i)%held))
 	}
+
 	count := 1000
 	if b.full {
 		count = 10_000
 	}
+
 	if _, err := measureChecked(ctx, b, lookup); err != nil { // warm
 		return err
 	}
+
 	quiet, err := measureChecked(ctx, b, lookup)
 	if err != nil {
 		return err
 	}
+
 	before, _, err := d.nodes[0].resident()
 	if err != nil {
 		return err
 	}
+
 	c := d.crowd(ctx, count)
 	c.open.Wait()
+
 	crowded, err := measureChecked(ctx, b, lookup)
 	if err != nil {
 		c.cut()
 		return err
 	}
+
 	most, _, err := d.nodes[0].resident()
 	there := c.there()
 	c.all.Wait()
 	at, failed := c.most, c.failed
+
 	if err != nil {
 		return err
 	}
+
 	a, q := crowded.at(.99), quiet.at(.99)
 	b.report.add(row{Section: "slow", What: "lookup p99 with slow clients", Value: ms(a), Unit: "ms", Yardstick: "without", Against: ms(q), Ratio: float64(a) / float64(q), Bar: atMost(2),
 		Note: fmt.Sprintf("of %d, %d were there at once, and %d at the end of the turn; %d got no connection", count, at, there, failed)})
@@ -74,6 +86,7 @@ func slow(ctx context.Context, b *bench) (err error) {
 	b.report.add(row{Section: "slow", What: "the longest that a header was waited for", Value: c.longest[0].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
 	b.report.add(row{Section: "slow", What: "the longest that a body was waited for", Value: c.longest[1].Seconds(), Unit: "s", Bar: atMost((slowBody + slowSlack).Seconds())})
 	b.report.add(row{Section: "slow", What: "the longest that a handshake was waited for", Value: c.longest[2].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
+
 	return nil
 }
 
@@ -115,31 +128,39 @@ func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
 	var shaken sync.WaitGroup
 	shaken.Add(count / 4)
 	c.open.Add(count)
+
 	for i := range count {
 		c.all.Go(func() {
 			dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%slowAddresses))}}
+
 			dial, kind := dialer.DialContext, 2
 			if i < count/4 {
 				dial, kind = (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext, i%2
 			} else {
 				shaken.Wait()
 			}
+
 			opening <- struct{}{}
 			conn, err := dial(ctx, "tcp", address)
 			<-opening
 			c.open.Done()
+
 			if i < count/4 {
 				shaken.Done()
 			}
+
 			if err != nil {
 				c.mu.Lock()
 				c.failed++
 				c.mu.Unlock()
+
 				return
 			}
+
 			c.dribble(ctx, conn, kind)
 		})
 	}
+
 	return c
 }
 
@@ -155,6 +176,7 @@ func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
 	gone := make(chan struct{})
 	go func() { // the answer, where there is one, and the end
 		defer close(gone)
+
 		sink := make([]byte, 512)
 		for {
 			if _, err := conn.Read(sink); err != nil {
@@ -166,6 +188,7 @@ func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
 	_, err := conn.Write([]byte(begins[kind]))
 	pace := time.NewTicker(3 * time.Second)
 	defer pace.Stop()
+
 	for err == nil {
 		select {
 		case <-gone:
@@ -174,11 +197,13 @@ func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
 			_, err = conn.Write([]byte{'x'})
 		}
 	}
+
 	took := time.Since(began)
 	_ = conn.Close()
 	<-gone
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.now--
 	if ctx.Err() == nil {
 		c.longest[kind] = max(c.longest[kind], took)
@@ -188,5 +213,6 @@ func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
 func (c *slowCrowd) there() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return c.now
 }

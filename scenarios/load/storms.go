@@ -17,12 +17,15 @@ func storms(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+
 	if err := f.settled(ctx, f.size); err != nil {
 		return err
 	}
+
 	if err := refreshStorm(ctx, b, f); err != nil {
 		return err
 	}
+
 	return expiryStorm(ctx, b, f)
 }
 
@@ -47,6 +50,7 @@ func (f *filled) watch(bound context.Context) *probe {
 		}
 	}
 	reads := func(ctx context.Context, _, _ int) error { return f.get(ctx, 0, twoFilters) }
+
 	writes := func(ctx context.Context, _, i int) error {
 		_, err := f.register(ctx, 0, name("probe", i%100), 86400, document(i))
 		return err
@@ -59,6 +63,7 @@ func (f *filled) watch(bound context.Context) *probe {
 			})
 		})
 	}
+
 	return p
 }
 
@@ -67,6 +72,7 @@ func (f *filled) watch(bound context.Context) *probe {
 func (p *probe) end() ([2]*sample, error) {
 	p.stop()
 	p.all.Wait()
+
 	return p.took, errors.Join(p.took[0].check(), p.took[1].check())
 }
 
@@ -77,6 +83,7 @@ func (f *filled) quiet(ctx context.Context, d time.Duration) ([2]*sample, error)
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
+
 	return p.end()
 }
 
@@ -84,23 +91,29 @@ func (f *filled) quiet(ctx context.Context, d time.Duration) ([2]*sample, error)
 // machine makes them.
 func refreshStorm(ctx context.Context, b *bench, f *filled) error {
 	n := min(100_000, f.size)
+
 	connect := func(ctx context.Context, w, i int) error { return f.get(ctx, 0, f.path(w)) } // a handshake is no part of a refresh
 	if err := measure(ctx, manyClients, time.Minute, 4*manyClients, connect).check(); err != nil {
 		return err
 	}
+
 	before, err := f.quiet(ctx, 3*time.Second)
 	if err != nil {
 		return err
 	}
+
 	p := f.watch(ctx)
 	s := measure(ctx, manyClients, 2*time.Minute, n, func(ctx context.Context, w, i int) error {
 		return f.refresh(ctx, 0, f.path(i*manyClients+w), 604800)
 	})
+
 	during, err := p.end()
 	if err := errors.Join(err, s.check()); err != nil {
 		return err
 	}
+
 	b.storm(fmt.Sprintf("%s refreshes in %.1f s", count(n), s.elapsed.Seconds()), before, during)
+
 	return nil
 }
 
@@ -120,12 +133,15 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 	deadline := time.Now().Add(75*time.Second + time.Duration(f.size)*60*time.Microsecond).Truncate(time.Second)
 	lists := (f.size + listSize - 1) / listSize
 	client := apiclient.NewDirect(f.Nodes[0].API, f.client)
+
 	s := measure(ctx, listClients, time.Until(deadline)-61*time.Second, lists, func(ctx context.Context, w, i int) error {
 		first := (i*listClients + w) * listSize
+
 		all := make([]apiclient.Renewal, min(listSize, f.size-first))
 		for j := range all {
 			all[j] = apiclient.Renewal{ID: name("m", first+j), Lifetime: time.Until(deadline)}
 		}
+
 		for again := 4; ; again-- { // a busy machine may not answer in time, and to repeat it is safe
 			if _, err := client.RefreshMany(ctx, all); err == nil || again == 0 {
 				return err
@@ -135,16 +151,20 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 	if err := s.check(); err != nil {
 		return err
 	}
+
 	ending := min(f.size, s.done*listSize)
+
 	select {
 	case <-time.After(time.Until(deadline) - 4*time.Second):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	before, err := f.quiet(ctx, 2*time.Second)
 	if err != nil {
 		return err
 	}
+
 	p := f.watch(ctx)
 	bound, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -154,21 +174,28 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 		if err != nil {
 			return err
 		}
+
 		if left = m["roster_registrations"]; left > float64(f.size-ending)+100 {
 			return fmt.Errorf("%.0f are left", left)
 		}
+
 		return nil
 	})
 	took := time.Since(deadline)
+
 	during, err := p.end()
 	if err := errors.Join(f.nodes[0].running(), err); err != nil {
 		return err
 	}
+
 	b.storm(fmt.Sprintf("%s expire in a second", count(ending)), before, during)
+
 	all := row{Section: "storms", What: "until all of them are freed", Value: took.Seconds(), Unit: "s"}
 	if freed != nil {
 		all.Note = fmt.Sprintf("not yet: %.0f are left", left)
 	}
+
 	b.report.add(all)
+
 	return nil
 }

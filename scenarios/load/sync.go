@@ -25,17 +25,22 @@ func firstSync(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+
 	origin, relay, newcomer := mesh[0], mesh[1], mesh[2]
 	for _, d := range mesh {
 		defer d.close()
 	}
+
 	if err := b.arrival(ctx, arrival{from: origin, to: relay, origin: origin}); err != nil {
 		return err
 	}
+
 	origin.close()
+
 	if err := relay.settled(ctx, b.size); err != nil {
 		return err
 	}
+
 	return b.arrival(ctx, arrival{what: " from a relay", from: relay, to: newcomer, origin: origin})
 }
 
@@ -46,27 +51,34 @@ func siblings(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+
 	origin, d := mesh[0], mesh[1]
 	defer origin.close()
 	defer d.close()
+
 	const had = 2 // of its nodes, which is enough of them for it to work
 	for i := range had {
 		if err := d.serve(i); err != nil {
 			return err
 		}
 	}
+
 	for i := range had {
 		if err := d.ready(ctx, i); err != nil {
 			return err
 		}
+
 		if err := d.shows(ctx, i, origin, b.size, new(int64)); err != nil {
 			return err
 		}
 	}
+
 	origin.close()
+
 	if err := d.settled(ctx, b.size); err != nil {
 		return err
 	}
+
 	return b.arrival(ctx, arrival{what: " from siblings", from: d, to: d, at: had, origin: origin})
 }
 
@@ -77,10 +89,12 @@ func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int) (
 	if b.keep != "" {
 		dir = filepath.Join(b.keep, name)
 	}
+
 	mesh, err := b.layOutMesh(ctx, dir, domains, nodes)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, d := range mesh[1:] {
 		for _, n := range d.Nodes {
 			if err := os.RemoveAll(filepath.Join(n.Data, "federation")); err != nil {
@@ -88,18 +102,23 @@ func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int) (
 			}
 		}
 	}
+
 	origin := mesh[0]
+
 	err = origin.start(ctx)
 	if err == nil {
 		err = origin.fillUpTo(ctx, filepath.Join(dir, "filled"), b.size)
 	}
+
 	if err == nil {
 		err = origin.settled(ctx, b.size)
 	}
+
 	if err != nil {
 		origin.close()
 		return nil, err
 	}
+
 	return mesh, nil
 }
 
@@ -113,48 +132,62 @@ type arrival struct {
 
 func (b *bench) arrival(ctx context.Context, a arrival) error {
 	givers := slices.DeleteFunc(slices.Clone(a.from.nodes), func(p *process) bool { return p == nil })
+
 	before, err := cpuOf(givers)
 	if err != nil {
 		return err
 	}
+
 	if err := os.RemoveAll(filepath.Join(a.to.Nodes[a.at].Data, "federation")); err != nil {
 		return err
 	}
+
 	began := time.Now()
+
 	if err := a.to.serve(a.at); err != nil {
 		return err
 	}
+
 	if err := a.to.ready(ctx, a.at); err != nil {
 		return err
 	}
+
 	var watching errgroup.Group
 	if b.profiles != "" {
 		watching.Go(func() error { return a.to.profile(ctx, "sync-newcomer", b.turn) })
 		watching.Go(func() error { return a.from.profile(ctx, "sync-giver", b.turn) })
 	}
+
 	most := int64(0)
 	if err := a.to.shows(ctx, a.at, a.origin, b.size, &most); err != nil {
 		return err
 	}
+
 	took := time.Since(began)
+
 	if err := watching.Wait(); err != nil {
 		return err
 	}
+
 	newcomer := a.to.nodes[a.at]
 	of, err1 := cpuOf(givers)
 	by, err2 := newcomer.cpu()
 	all, _, err3 := newcomer.resident()
+
 	now, err4 := newcomer.own()
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
+
 	limit := 20 * float64(b.size) / 100_000
 	if b.size >= 1_000_000 {
 		limit = 240
 	}
+
 	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records%s", count(b.size), a.what), Value: took.Seconds(), Unit: "s", Bar: atMost(limit),
 		Note: fmt.Sprintf("%.1f s of the givers' CPU and %.1f s of the newcomer's, which has %s MB and had %s of its own at most, %s with its store's file",
 			(of - before).Seconds(), by.Seconds(), figure(float64(now)/1e6), figure(float64(most)/1e6), figure(float64(all)/1e6))})
+
 	return nil
 }
 
@@ -165,9 +198,11 @@ func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		b, err = []byte("0"), nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	had, err := strconv.Atoi(string(b))
 	switch {
 	case err != nil:
@@ -177,9 +212,11 @@ func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
 	case had == size:
 		return nil
 	}
+
 	if _, err := d.fill(ctx, "s", had, size, 604800); err != nil {
 		return err
 	}
+
 	return os.WriteFile(file, []byte(strconv.Itoa(size)), 0o600)
 }
 
@@ -192,24 +229,30 @@ func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, mo
 	}
 	defer ops.CloseIdleConnections()
 	operator, reader := apiclient.NewDirect(d.Nodes[at].API, ops), apiclient.NewDirect(d.Nodes[at].API, d.client)
+
 	return until(ctx, d.TrustDomain+" has what "+origin.TrustDomain+" announced", d.nodes[at], func() error {
 		now, err := d.nodes[at].own()
 		*most = max(*most, now)
+
 		if err != nil {
 			return err
 		}
+
 		peers, _, err := operator.Peers(ctx)
 		if err != nil {
 			return err
 		}
+
 		of := slices.IndexFunc(peers, func(p apiclient.Peer) bool { return p.Domain == origin.TrustDomain })
 		if of < 0 || peers[of].LagRevisions > 0 || peers[of].LastHeard.IsZero() {
 			return fmt.Errorf("it is not there yet: %v", peers)
 		}
+
 		page, err := reader.Lookup(ctx, apiclient.LookupOptions{Agent: name("s", size-1), Origin: origin.TrustDomain})
 		if err == nil && len(page.Agents) != 1 {
 			err = errors.New("it does not show the last registration")
 		}
+
 		return err
 	})
 }

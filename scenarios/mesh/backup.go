@@ -30,6 +30,7 @@ func (m *Mesh) Backup(name string) *Backup {
 	m.must(m.Domain(name).living().client(operator).SaveSnapshot(ctx, &file))
 	b.file = file.Bytes()
 	m.Note("a backup of %s is taken", name)
+
 	return b
 }
 
@@ -41,6 +42,7 @@ func (m *Mesh) Restore(b *Backup, force bool) (*apiclient.Restored, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done, _, err := m.Domain(b.domain).living().client(operator).RestoreSnapshot(ctx, bytes.NewReader(b.file), int64(len(b.file)), force, "a story")
+
 	return done, m.noted(err, "%s is restored from its backup", b.domain)
 }
 
@@ -54,19 +56,23 @@ func (m *Mesh) Shows(n *Node, domain string, agents ...*Agent) error {
 	if err != nil {
 		return err
 	}
+
 	of := 0
 	for _, r := range all {
 		if r.Provenance.Authority == domain {
 			of++
 		}
 	}
+
 	for _, a := range agents {
 		if _, ok := all[a.RID]; !ok {
 			return fmt.Errorf("%s does not show %s", n.Name, a.Name)
 		}
 	}
+
 	if of != len(agents) {
 		return fmt.Errorf("%s shows %d agents of %s and not %d", n.Name, of, domain, len(agents))
 	}
+
 	return nil
 }

@@ -37,11 +37,13 @@ func request() (context.Context, context.CancelFunc) {
 // Register registers an agent at a domain with a lifetime in seconds.
 func (m *Mesh) Register(domain, name string, lifetime uint32) *Agent {
 	m.T.Helper()
+
 	var a *Agent
 	m.Eventually(time.Minute, "registering "+name+" at "+domain, func() (err error) {
 		a, err = m.TryRegister(domain, name, lifetime)
 		return err
 	})
+
 	return a
 }
 
@@ -58,6 +60,7 @@ func (m *Mesh) RegisterAt(n *Node, name string, lifetime uint32) *Agent {
 	m.T.Helper()
 	a := &Agent{Domain: n.Domain.Name, Name: name, Lifetime: lifetime}
 	m.must(m.registered(a, n.write(a.register)))
+
 	return a
 }
 
@@ -66,6 +69,7 @@ func (a *Agent) register(ctx context.Context, c *apiclient.Client) error {
 	if err == nil {
 		a.RID = got.RID
 	}
+
 	return err
 }
 
@@ -75,7 +79,9 @@ func (m *Mesh) registered(a *Agent, err error) error {
 	if err != nil {
 		return err
 	}
+
 	m.model.add(a)
+
 	return nil
 }
 
@@ -104,6 +110,7 @@ func (m *Mesh) TryRefresh(a *Agent) error {
 		return err
 	})
 	m.model.promise(a, 0)
+
 	return m.noted(err, "%s of %s is refreshed", a.Name, a.Domain)
 }
 
@@ -123,6 +130,7 @@ func (m *Mesh) TryRemove(a *Agent) error {
 	if err == nil {
 		m.Abandon(a)
 	}
+
 	return m.noted(err, "%s of %s is removed", a.Name, a.Domain)
 }
 
@@ -135,15 +143,19 @@ func (m *Mesh) Proof(n *Node, a *Agent) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	shown, ok := all[a.RID]
 	if !ok {
 		return nil, fmt.Errorf("%s does not show %s", n.Name, a.Name)
 	}
+
 	ctx, cancel := request()
 	defer cancel()
+
 	r, err := n.client(reader).Proof(ctx, shown.Href)
 	if err != nil {
 		return nil, err
 	}
+
 	return r.Body, nil
 }

@@ -41,14 +41,17 @@ func (c *conn) Read(p []byte) (n int, err error) {
 			in.arrived = in.arrived[n:]
 			in.size -= n
 			c.wire.wake() // there is room for a Write
+
 			return true, nil
 		case in.end != nil:
 			return true, in.end
 		case in.deaf:
 			return true, io.EOF
 		}
+
 		return c.wire.failed != nil, c.wire.failed
 	}, func() time.Time { return sooner(in.readBy, c.wire.turn(1-c.side)) })
+
 	return n, err
 }
 
@@ -70,10 +73,13 @@ func (c *conn) Write(p []byte) (n int, err error) {
 		case out.shut, in.end != nil && c.wire.closed[1-c.side]:
 			return true, syscall.EPIPE
 		}
+
 		sent, err := c.fill(now, p[n:])
 		n += sent
+
 		return n == len(p) || err != nil, err
 	}, func() time.Time { return sooner(out.writeBy, c.wire.turn(1-c.side)) })
+
 	return n, err
 }
 
@@ -84,15 +90,19 @@ func (c *conn) fill(now time.Time, p []byte) (n int, err error) {
 		if out.link.Reset > 0 && out.rng.Float64() < out.link.Reset {
 			c.wire.failed = syscall.ECONNRESET
 			err = c.wire.failed
+
 			break
 		}
+
 		size := min(len(p)-n, segment, window-out.size)
 		out.send(now, p[n:n+size])
 		n += size
 	}
+
 	if n > 0 || err != nil {
 		c.wire.wake()
 	}
+
 	return n, err
 }
 
@@ -107,6 +117,7 @@ func (c *conn) await(op string, try func(now time.Time) (bool, error), next func
 		done, err := try(now)
 		changed, at := w.changed, next()
 		w.mu.Unlock()
+
 		switch {
 		case errors.Is(err, io.EOF):
 			return err
@@ -115,6 +126,7 @@ func (c *conn) await(op string, try func(now time.Time) (bool, error), next func
 		case done:
 			return nil
 		}
+
 		waitFor(changed, at.Sub(now), !at.IsZero())
 	}
 }
@@ -125,8 +137,10 @@ func waitFor(changed <-chan struct{}, d time.Duration, bounded bool) {
 		<-changed
 		return
 	}
+
 	t := time.NewTimer(d)
 	defer t.Stop()
+
 	select {
 	case <-changed:
 	case <-t.C:
@@ -140,6 +154,7 @@ func (c *conn) Close() error {
 	if c.wire.hangUp(c.side, io.EOF) {
 		c.wire.net.forget(c.wire)
 	}
+
 	return nil
 }
 
@@ -171,13 +186,16 @@ func (c *conn) change(f func(now time.Time)) error {
 	w := c.wire
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if w.closed[c.side] {
 		return &net.OpError{Op: "set", Net: c.local.Network(), Source: c.local, Addr: c.remote, Err: net.ErrClosed}
 	}
+
 	now := time.Now()
 	w.settle(now)
 	f(now)
 	w.wake()
+
 	return nil
 }
 
@@ -200,6 +218,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, &net.OpError{Op: "accept", Net: l.addr.Network(), Addr: l.addr, Err: net.ErrClosed}
 	default:
 	}
+
 	select {
 	case c := <-l.queue:
 		return c, nil
@@ -213,6 +232,7 @@ func (l *listener) Close() error {
 	l.net.mu.Lock()
 	defer l.net.mu.Unlock()
 	l.net.end(l)
+
 	return nil
 }
 
@@ -223,6 +243,7 @@ func (n *Network) end(l *listener) {
 	l.once.Do(func() {
 		delete(n.listeners, l.addr.String())
 		close(l.done)
+
 		for len(l.queue) > 0 {
 			select {
 			case c := <-l.queue:

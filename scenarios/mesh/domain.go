@@ -44,6 +44,7 @@ func newDomain(env *environment, i int) *Domain {
 	for j := range env.options.Nodes {
 		d.Nodes = append(d.Nodes, newNode(d, i+1, j+1))
 	}
+
 	return d
 }
 
@@ -51,10 +52,12 @@ func newDomain(env *environment, i int) *Domain {
 func (d *Domain) peerWith(other *Domain) {
 	jwks, err := other.Bundle().Marshal()
 	d.env.must(err)
+
 	p := directory.Peering{Domain: other.td, State: directory.PeeringActive, Bundle: jwks, Mesh: true}
 	if d.env.options.Endpoints {
 		p.Endpoint = directory.BundleEndpoint{URL: other.Nodes[0].URL() + api.BundlePath, Profile: directory.ProfileSPIFFE}
 	}
+
 	for _, n := range other.Nodes {
 		p.Addresses = append(p.Addresses, n.URL())
 		if !d.env.options.NoGossip {
@@ -65,6 +68,7 @@ func (d *Domain) peerWith(other *Domain) {
 	d.env.Eventually(time.Minute, d.Name+" peers with "+other.Name, func() error {
 		ctx, cancel := request()
 		defer cancel()
+
 		return d.Nodes[0].client(operator).SetPeering(ctx, api.WirePeering(p))
 	})
 }
@@ -76,18 +80,22 @@ func (d *Domain) Bundle() *spiffebundle.Bundle { return d.issuer().Bundle() }
 func (d *Domain) issuer() *trust.CA {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	return d.ca
 }
 
 // living returns the first node that runs.
 func (d *Domain) living() *Node {
 	d.env.T.Helper()
+
 	for _, n := range d.Nodes {
 		if n.Lives() {
 			return n
 		}
 	}
+
 	d.env.T.Fatalf("no node of %s runs", d.Name)
+
 	return nil
 }
 
@@ -99,12 +107,15 @@ func (d *Domain) write(do func(context.Context, *apiclient.Client) error) error 
 		if !n.Lives() {
 			continue
 		}
+
 		err = n.write(do)
+
 		var refusal *apiclient.Error
 		if err == nil || errors.As(err, &refusal) && refusal.Status < 500 {
 			return err
 		}
 	}
+
 	return err
 }
 
@@ -120,6 +131,7 @@ func (d *Domain) Kill() {
 // Leader returns the leader in the view of a majority of the nodes.
 func (d *Domain) Leader() *Node {
 	d.env.T.Helper()
+
 	var leader *Node
 	d.env.Eventually(d.env.options.patience(), d.Name+" has a leader", func() error {
 		votes := map[string]int{}
@@ -127,21 +139,26 @@ func (d *Domain) Leader() *Node {
 			if !n.Lives() {
 				continue
 			}
+
 			ctx, cancel := request()
 			status, _, err := n.client(operator).Raft(ctx)
 			cancel()
+
 			if err == nil {
 				votes[status.Leader]++
 			}
 		}
+
 		for _, n := range d.Nodes {
 			if n.Lives() && votes[n.source.SVID().ID.String()] > len(d.Nodes)/2 {
 				leader = n
 				return nil
 			}
 		}
+
 		return fmt.Errorf("votes: %v", votes)
 	})
+
 	return leader
 }
 
@@ -150,6 +167,7 @@ func (d *Domain) Leader() *Node {
 func (d *Domain) httpClient(n *Node, path string) *http.Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if c, ok := d.clients[n.Name+path]; ok {
 		return c
 	}
@@ -160,10 +178,12 @@ func (d *Domain) httpClient(n *Node, path string) *http.Client {
 		d.env.must(err)
 		source = trust.NewSource(svid)
 	}
+
 	allow := func(id spiffeid.ID) error {
 		if !trust.IsNode(id, d.td) {
 			return fmt.Errorf("%s is not a node of %s", id, d.Name)
 		}
+
 		return nil
 	}
 
@@ -186,6 +206,7 @@ func (d *Domain) httpClient(n *Node, path string) *http.Client {
 	}
 	d.transports = append(d.transports, transport)
 	d.clients[n.Name+path] = c
+
 	return c
 }
 
@@ -196,6 +217,7 @@ func (d *Domain) clientHost() string { return "client." + d.Name }
 func (d *Domain) closeClients() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	for _, t := range d.transports {
 		t.CloseIdleConnections()
 	}

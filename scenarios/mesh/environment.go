@@ -36,6 +36,7 @@ func newEnvironment(t testing.TB, o Options) *environment {
 	}
 	e.Net.SetAll(o.Link)
 	t.Cleanup(func() { e.journal.print(t) })
+
 	return e
 }
 
@@ -44,6 +45,7 @@ func logger(t testing.TB) *slog.Logger {
 	if level.UnmarshalText([]byte(os.Getenv("STORY_LOG"))) != nil {
 		return slog.New(slog.DiscardHandler)
 	}
+
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))
 }
 
@@ -58,6 +60,7 @@ func (e *environment) stretch() float64 {
 	if e.drowsing.Load() {
 		return drowsy
 	}
+
 	return 1
 }
 
@@ -65,23 +68,28 @@ func (e *environment) stretch() float64 {
 // the bound. It returns the time that it took, to 50 ms.
 func (e *environment) Eventually(bound time.Duration, what string, try func() error) time.Duration {
 	e.T.Helper()
+
 	start := time.Now()
 	for {
 		err := try()
+
 		took := time.Since(start)
 		if err == nil {
 			e.Note("%s, after %v", what, took)
 			return took
 		}
+
 		if took >= bound {
 			e.T.Fatalf("not within %v: %s: %v", bound, what, err)
 		}
+
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
 func (e *environment) must(err error) {
 	e.T.Helper()
+
 	if err != nil {
 		e.T.Fatal(err)
 	}

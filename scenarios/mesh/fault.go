@@ -3,6 +3,7 @@ package mesh
 // Cut stops everything between two domains, both ways.
 func (m *Mesh) Cut(a, b string) {
 	m.Note("%s and %s are cut from each other", a, b)
+
 	for _, x := range m.Domain(a).Nodes {
 		for _, y := range m.Domain(b).Nodes {
 			m.Net.Cut(x.host, y.host)
@@ -23,6 +24,7 @@ func (m *Mesh) CutOff(name string) {
 // reach it.
 func (m *Mesh) Isolate(n *Node) {
 	m.Note("%s is cut from all other nodes", n.Name)
+
 	for _, other := range m.nodes() {
 		if other != n {
 			m.Net.Cut(n.host, other.host)
@@ -33,6 +35,7 @@ func (m *Mesh) Isolate(n *Node) {
 // Heal ends all cuts.
 func (m *Mesh) Heal() {
 	m.Note("all cuts end")
+
 	for _, a := range m.nodes() {
 		for _, b := range m.nodes() {
 			m.Net.Heal(a.host, b.host)
@@ -53,12 +56,14 @@ func (n *Node) Others() (others []*Node) {
 			others = append(others, o)
 		}
 	}
+
 	return others
 }
 
 // Rejoin ends an Isolate within the node's own domain.
 func (n *Node) Rejoin() {
 	n.env.Note("%s reaches its domain again", n.Name)
+
 	for _, other := range n.Others() {
 		n.env.Net.Heal(n.host, other.host)
 	}
@@ -75,8 +80,10 @@ func (m *Mesh) Freeze(n *Node) {
 // Thaw ends a Freeze.
 func (m *Mesh) Thaw(n *Node) {
 	m.Note("%s goes on", n.Name)
+
 	for _, other := range m.nodes() {
 		m.Net.Heal(n.host, other.host)
 	}
+
 	m.Net.Heal(n.host, n.Domain.clientHost())
 }

@@ -27,10 +27,12 @@ func (j *journal) note(format string, args ...any) {
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
+
 	if len(j.done) == 2*journalMost {
 		j.done = slices.Clone(j.done[journalMost:])
 		j.gone += journalMost
 	}
+
 	j.done = append(j.done, line)
 }
 
@@ -40,6 +42,7 @@ func (j *journal) outcome(err error, format string, args ...any) {
 	if err != nil {
 		step += ": " + err.Error()
 	}
+
 	j.note("%s", step)
 }
 
@@ -48,6 +51,7 @@ func (j *journal) print(t testing.TB) {
 	if !t.Failed() {
 		return
 	}
+
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	from := max(0, len(j.done)-journalMost)

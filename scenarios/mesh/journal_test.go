@@ -23,8 +23,10 @@ func TestTheJournalHasTheLastSteps(t *testing.T) {
 		for i := range n {
 			j.note("step %d.", i)
 		}
+
 		f := &failed{TB: t}
 		j.print(f)
+
 		before := max(0, n-journalMost)
 		if !strings.Contains(f.printed, fmt.Sprintf("(%d steps before", before)) || strings.Count(f.printed, "step ") != n-before ||
 			n > 0 && !strings.HasSuffix(f.printed, fmt.Sprintf("step %d.", n-1)) {

@@ -21,16 +21,20 @@ func (m *Mesh) Lookup(n *Node) (Listing, error) {
 	asked := time.Now()
 	c := n.client(reader)
 	all := Listing{}
+
 	page, err := c.Lookup(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}})
 	for ; page != nil && err == nil; page, err = c.Next(ctx, page) {
 		for _, r := range page.Agents {
 			all[r.RID()] = r
 		}
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.Name, err)
 	}
+
 	m.model.judge(m.T, n, asked, all)
+
 	return all, nil
 }
 
@@ -38,6 +42,7 @@ func (m *Mesh) Lookup(n *Node) (Listing, error) {
 // not answer or breaks a promise.
 func (m *Mesh) Judge() {
 	m.T.Helper()
+
 	for _, n := range m.Living() {
 		if _, err := m.Lookup(n); err != nil {
 			m.T.Error(err)
@@ -48,10 +53,12 @@ func (m *Mesh) Judge() {
 // whole checks that an item's provenance has what every item's must have.
 func whole(n *Node, r apiclient.Item) error {
 	p := r.Provenance
+
 	state := "verified"
 	if p.Authority == n.Domain.Name {
 		state = "local"
 	}
+
 	switch {
 	case p.ExpiresAt.IsZero():
 		return errors.New("no deadline")
@@ -60,6 +67,7 @@ func whole(n *Node, r apiclient.Item) error {
 	case p.Verification.State != state:
 		return fmt.Errorf("verification is %q", p.Verification.State)
 	}
+
 	return nil
 }
 
@@ -76,12 +84,14 @@ func (m *Mesh) shown(want bool, agents []*Agent) error {
 		if err != nil {
 			return err
 		}
+
 		for _, a := range agents {
 			if _, shown := all[a.RID]; shown != want {
 				wrong = append(wrong, fmt.Errorf("%s shows %s of %s: %v", n.Name, a.Name, a.Domain, shown))
 			}
 		}
 	}
+
 	return errors.Join(wrong...)
 }
 
@@ -94,15 +104,18 @@ func (m *Mesh) Equal() error {
 		if err != nil {
 			return err
 		}
+
 		view := map[string]uint64{}
 		for rid, r := range all {
 			view[rid] = r.Provenance.Revision
 		}
+
 		if first == nil {
 			first = view
 		} else if !maps.Equal(first, view) {
 			return fmt.Errorf("%s shows %d agents, others %d: %v", n.Name, len(view), len(first), slices.Sorted(maps.Keys(view)))
 		}
 	}
+
 	return nil
 }

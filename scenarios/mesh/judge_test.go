@@ -22,11 +22,13 @@ func (n *noted) Errorf(f string, args ...any) { n.errors = append(n.errors, fmt.
 func TestJudge(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	beta := &Node{Name: "beta.test/1", Domain: &Domain{Name: "beta.test"}}
+
 	honest := func() apiclient.Item {
 		r := apiclient.Item{Agent: "ada", Href: "/ad/r/alpha.test/rid"}
 		r.Provenance.Authority, r.Provenance.Href, r.Provenance.Revision = "alpha.test", "https://ad.alpha.test/ad/r/rid", 7
 		r.Provenance.ExpiresAt = now.Add(time.Minute)
 		r.Provenance.Verification.State = "verified"
+
 		return r
 	}
 	for _, tc := range []struct {
@@ -54,6 +56,7 @@ func TestJudge(t *testing.T) {
 			m.agents["rid"] = a
 			tc.change(&r, a, m)
 			m.judge(notes, beta, now, Listing{"rid": r})
+
 			switch {
 			case tc.want == "" && len(notes.errors) > 0:
 				t.Errorf("complaints: %q", notes.errors)

@@ -17,11 +17,13 @@ func (n *Node) Key() string {
 	defer cancel()
 	all, _, err := n.client(operator).Keys(ctx)
 	n.env.must(err)
+
 	for _, k := range all.Keys {
 		if k.Node == n.source.SVID().ID.String() {
 			return k.ID
 		}
 	}
+
 	return ""
 }
 
@@ -32,6 +34,7 @@ func (n *Node) RotateKey() {
 	n.env.Eventually(time.Minute, n.Name+" has another key", func() error {
 		ctx, cancel := request()
 		defer cancel()
+
 		return n.client(operator).RotateKey(ctx)
 	})
 }
@@ -48,9 +51,11 @@ func (n *Node) RevokeKey(id string) {
 // revokes a key.
 func (n *Node) Revoked(of *Node, id string) error {
 	n.env.T.Helper()
+
 	if doc := n.documentOf(of); !slices.Contains(doc.Revoked, id) {
 		return fmt.Errorf("%s has issue %d, which revokes %v", n.Name, doc.Seq, doc.Revoked)
 	}
+
 	return nil
 }
 
@@ -59,6 +64,7 @@ func (n *Node) Revoked(of *Node, id string) error {
 func (n *Node) Lists(of *Node, id string) bool {
 	n.env.T.Helper()
 	_, err := n.documentOf(of).Key(id)
+
 	return err == nil
 }
 
@@ -72,6 +78,7 @@ func (n *Node) documentOf(of *Node) *directory.KeyDocument {
 	n.env.must(err)
 	doc, err := directory.ParseKeyDocument(payloadOf(n.env, string(b)))
 	n.env.must(err)
+
 	return doc
 }
 
@@ -81,10 +88,12 @@ func (n *Node) Received(of string) map[string]uint64 {
 	n.env.T.Helper()
 	peers, err := n.peers()
 	n.env.must(err)
+
 	for _, p := range peers {
 		if p.Domain == of {
 			return p.Received
 		}
 	}
+
 	return nil
 }

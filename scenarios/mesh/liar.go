@@ -46,6 +46,7 @@ func (m *Mesh) Corrupt(name string) *Liar {
 		alone:   map[string][]directory.Digest{},
 		docs:    map[string]*directory.KeyDocument{},
 	}
+
 	var err error
 	_, payload := l.truth("/federation/v1/keys?origin=" + name)
 	l.Doc, err = directory.ParseKeyDocument(payload)
@@ -63,30 +64,36 @@ func (m *Mesh) Corrupt(name string) *Liar {
 	ln, err := m.Net.Listen(net.JoinHostPort(n.host, "8400"))
 	m.must(err)
 	l.srv = &http.Server{Handler: l, TLSConfig: trust.ServerTLS(n.source, m.bundles, func(string) {}), ErrorLog: nil}
+
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = l.srv.ServeTLS(ln, "", "") })
 	m.T.Cleanup(func() {
 		_ = l.srv.Close()
 		serving.Wait()
 	})
+
 	return l
 }
 
 // truth asks the node as another domain's node would.
 func (l *Liar) truth(path string) (text string, payload []byte) {
 	l.m.T.Helper()
+
 	asker := l.m.Domains[0].Nodes[0]
 	if asker.Domain == l.node.Domain {
 		asker = l.m.Domains[1].Nodes[0]
 	}
+
 	res, err := asker.asNode(l.node).Get(l.node.URL() + path)
 	l.m.must(err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	l.m.must(err)
+
 	if res.StatusCode != http.StatusOK {
 		l.m.T.Fatalf("%s: %s: %s", path, res.Status, b)
 	}
+
 	return string(b), payloadOf(l.m.environment, string(b))
 }
 
@@ -96,12 +103,15 @@ func payloadOf(env *environment, jws string) []byte {
 		if c == '.' && first == 0 {
 			first = i + 1
 		}
+
 		if c == '.' {
 			last = i
 		}
 	}
+
 	payload, err := directory.B64.DecodeString(jws[first:last])
 	env.must(err)
+
 	return payload
 }
 
@@ -131,9 +141,11 @@ func (l *Liar) Issue(peer string, doc *directory.KeyDocument) {
 func (l *Liar) docFor(peer string) *directory.KeyDocument {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if doc := l.docs[peer]; doc != nil {
 		return doc
 	}
+
 	return l.Doc
 }
 
@@ -164,6 +176,7 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
+
 	peer := hearer{id.TrustDomain().Name(), id.TrustDomain().Name() + strings.TrimPrefix(id.Path(), strings.TrimSuffix(trust.NodePath, "/"))}
 	switch q := r.URL.Query(); r.URL.Path {
 	case "/federation/v1/keys":
@@ -173,6 +186,7 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p := l.page(peer, directory.Mesh.String(), 0); p != nil {
 			tip = p.At
 		}
+
 		h := &directory.Head{Issuer: l.node.Domain.td, Epoch: l.Last.Epoch, Tip: tip, At: tip, Keys: directory.HashOf(l.docFor(peer.domain).Payload()), IssuedAt: time.Now().Unix()}
 		l.answer(w, directory.TypeHead, h.Payload())
 	case "/federation/v1/pages":
@@ -187,14 +201,17 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, aud string, since uint64, wait time.Duration) {
 	end := time.NewTimer(wait)
 	defer end.Stop()
+
 	for {
 		l.mu.Lock()
 		changed := l.changed
 		l.mu.Unlock()
+
 		if p := l.page(peer, aud, since); p != nil {
 			l.answer(w, directory.TypePage, p.Payload())
 			return
 		}
+
 		select {
 		case <-changed:
 		case <-r.Context().Done():
@@ -215,20 +232,25 @@ func (l *Liar) page(peer hearer, aud string, since uint64) *directory.SignedPage
 	defer l.mu.Unlock()
 	p := *l.Last
 	p.From, p.IssuedAt, p.Digests = since, time.Now().Unix(), nil
+
 	all := slices.Concat(l.Last.Digests, l.pages[peer.domain], l.pages[peer.node])
 	if aud != directory.Mesh.String() {
 		p.Audience = directory.Only(spiffeid.RequireTrustDomainFromString(peer.domain))
 		all = l.alone[peer.node]
 	}
+
 	for _, d := range all {
 		if d.Revision > since {
 			p.Digests = append(p.Digests, d)
 		}
+
 		p.At = max(p.At, d.Revision)
 	}
+
 	if p.To = p.At; p.To <= since || aud != directory.Mesh.String() && len(p.Digests) == 0 {
 		return nil
 	}
+
 	return &p
 }
 
@@ -238,6 +260,7 @@ func (l *Liar) answer(w http.ResponseWriter, typ string, payload []byte) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
+
 	w.Header().Set("Content-Type", "application/jose")
 	_, _ = io.WriteString(w, jws)
 }

@@ -33,6 +33,7 @@ func (l Link) travel(rng *rand.Rand) time.Duration {
 	if l.Jitter <= 0 {
 		return l.Delay
 	}
+
 	return l.Delay + time.Duration(rng.Int64N(int64(l.Jitter)+1))
 }
 
@@ -43,6 +44,7 @@ func (l Link) lag(rng *rand.Rand) time.Duration {
 	for i, again := 0, retransmit; i < maxLosses && l.loses(rng); i, again = i+1, again*2 {
 		d += again
 	}
+
 	return d
 }
 
@@ -51,6 +53,7 @@ func (l Link) occupies(size int) time.Duration {
 	if l.Rate <= 0 {
 		return 0
 	}
+
 	return time.Duration(float64(size) / float64(l.Rate) * float64(time.Second))
 }
 
@@ -58,5 +61,6 @@ func (l Link) occupies(size int) time.Duration {
 func hash(d direction) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(d.from + "\x00" + d.to)) // a hash does not fail
+
 	return h.Sum64()
 }

@@ -50,26 +50,33 @@ type Mesh struct {
 // STORY_LOG=debug (or info, warn, error) shows the nodes' logs.
 func Start(t testing.TB, o Options) *Mesh {
 	t.Helper()
+
 	o.Domains, o.Nodes = max(o.Domains, 1), max(o.Nodes, 1)
 	if o.SVIDs == 0 {
 		o.SVIDs = svidTTL
 	}
+
 	m := &Mesh{environment: newEnvironment(t, o), model: newModel()}
 	for i := range o.Domains {
 		m.Domains = append(m.Domains, newDomain(m.environment, i))
 	}
+
 	t.Cleanup(m.stop)
+
 	for _, n := range m.nodes() {
 		n.Restart()
 	}
+
 	m.Eventually(o.patience(), "all nodes are ready", func() error {
 		for _, n := range m.nodes() {
 			if err := n.Ready(); err != nil {
 				return fmt.Errorf("%s: %w", n.Name, err)
 			}
 		}
+
 		return nil
 	})
+
 	for _, d := range m.Domains {
 		for _, other := range m.Domains {
 			if other != d {
@@ -77,7 +84,9 @@ func Start(t testing.TB, o Options) *Mesh {
 			}
 		}
 	}
+
 	m.Eventually(2*time.Minute, "all domains have heard each other", m.Synced)
+
 	return m
 }
 
@@ -89,15 +98,18 @@ func (m *Mesh) Synced() error {
 		if err != nil {
 			return err
 		}
+
 		if len(peers) != len(m.Domains)-1 {
 			return fmt.Errorf("%s has %d peers", n.Name, len(peers))
 		}
+
 		for _, p := range peers {
 			if p.LastHeard.IsZero() || p.LagRevisions > 0 || p.LastError != "" {
 				return fmt.Errorf("%s is %d revisions behind %s, which it heard at %v: %s", n.Name, p.LagRevisions, p.Domain, p.LastHeard, p.LastError)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -109,12 +121,14 @@ func (m *Mesh) Frozen(liars ...string) error {
 		if err != nil {
 			return err
 		}
+
 		for _, p := range peers {
 			if frozen := p.Agreed == string(directory.PeeringFrozen); frozen != slices.Contains(liars, p.Domain) {
 				return fmt.Errorf("%s: %s is %s", n.Name, p.Domain, p.Agreed)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -124,10 +138,12 @@ func (m *Mesh) Release(name string) error {
 		ctx, cancel := request()
 		err := n.client(operator).ChangePeering(ctx, name, apiclient.PeerRelease)
 		cancel()
+
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
 		}
 	}
+
 	return nil
 }
 
@@ -142,25 +158,31 @@ func (m *Mesh) Pooled() error {
 				living++
 			}
 		}
+
 		want += min(living, 3)
 	}
+
 	for _, n := range m.Living() {
 		ctx, cancel := request()
 		members, _, err := n.client(operator).Members(ctx)
 		cancel()
+
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
 		}
+
 		alive := 0
 		for _, member := range members {
 			if member.State == "alive" {
 				alive++
 			}
 		}
+
 		if alive != want {
 			return fmt.Errorf("%s has %d of %d in its pool: %v", n.Name, alive, want, members)
 		}
 	}
+
 	return nil
 }
 
@@ -169,6 +191,7 @@ func (m *Mesh) stop() {
 	for _, d := range m.Domains {
 		d.closeClients()
 	}
+
 	var all sync.WaitGroup
 	for _, n := range m.Living() {
 		all.Go(func() {
@@ -179,14 +202,18 @@ func (m *Mesh) stop() {
 			}
 		})
 	}
+
 	all.Wait()
+
 	for _, n := range m.nodes() {
 		m.Net.Kill(n.host)
 		n.ending.Wait()
 	}
+
 	if m.options.RealTime {
 		return // nobody waits that long for what ends by itself
 	}
+
 	// net/http does not end a dial that nobody needs any more; it gives up by itself.
 	time.Sleep(max(3*time.Minute, m.options.patience()))
 }
@@ -196,6 +223,7 @@ func late(err error) bool {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !late(err) })
 	}
+
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -207,18 +235,22 @@ func (m *Mesh) FederationSent() uint64 {
 	for _, n := range m.nodes() {
 		hosts[n.host] = true
 	}
+
 	return m.Net.Sent(func(f Flow) bool { return hosts[f.From] && hosts[f.To] && f.Port != clusterPort })
 }
 
 // Domain returns the domain of that name.
 func (m *Mesh) Domain(name string) *Domain {
 	m.T.Helper()
+
 	for _, d := range m.Domains {
 		if d.Name == name {
 			return d
 		}
 	}
+
 	m.T.Fatalf("there is no domain %s", name)
+
 	return nil
 }
 
@@ -227,6 +259,7 @@ func (m *Mesh) nodes() (all []*Node) {
 	for _, d := range m.Domains {
 		all = append(all, d.Nodes...)
 	}
+
 	return all
 }
 
@@ -237,6 +270,7 @@ func (m *Mesh) Living() (living []*Node) {
 			living = append(living, n)
 		}
 	}
+
 	return living
 }
 
@@ -244,6 +278,7 @@ func (m *Mesh) Living() (living []*Node) {
 // fifty times, but not more often than every five seconds.
 func (m *Mesh) Sleep(d time.Duration) {
 	m.T.Helper()
+
 	end := time.Now().Add(d)
 	for left := d; left > 0; left = time.Until(end) {
 		time.Sleep(min(left, max(d/50, 5*time.Second)))

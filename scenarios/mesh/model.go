@@ -44,12 +44,14 @@ func (m *model) end(a *Agent) {
 func (m *model) registered(domain string) []*Agent {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	var all []*Agent
 	for _, a := range m.agents {
 		if a.Domain == domain && !a.Ended {
 			all = append(all, a)
 		}
 	}
+
 	return all
 }
 
@@ -58,11 +60,13 @@ func (m *model) registered(domain string) []*Agent {
 func (m *model) restore(domain string, restored []*Agent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	kept := map[*Agent]bool{}
 	for _, a := range restored {
 		kept[a] = true
 		a.restored = true
 	}
+
 	for _, a := range m.agents {
 		if a.Domain == domain && !kept[a] {
 			a.Ended = true
@@ -75,12 +79,15 @@ func (m *model) judge(t testing.TB, n *Node, asked time.Time, all Listing) {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	for rid, r := range all {
 		if err := whole(n, r); err != nil {
 			t.Errorf("%s shows %s without its provenance: %v", n.Name, r.Agent, err)
 			continue
 		}
+
 		expires := r.Provenance.ExpiresAt
+
 		a := m.agents[rid]
 		switch {
 		case !expires.After(asked):
@@ -94,6 +101,7 @@ func (m *model) judge(t testing.TB, n *Node, asked time.Time, all Listing) {
 			t.Errorf("%s shows %s again, which had ended", n.Name, a.Name)
 		}
 	}
+
 	for rid, a := range m.agents {
 		if _, shown := all[rid]; a.Ended && !shown {
 			m.gone[n.Name+" "+rid] = true

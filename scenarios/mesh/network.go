@@ -98,6 +98,7 @@ func (n *Network) Heal(a, b string) { n.setCut(false, direction{a, b}, direction
 func (n *Network) setCut(cut bool, ds ...direction) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for _, d := range ds {
 		if cut {
 			n.cuts[d] = true
@@ -105,6 +106,7 @@ func (n *Network) setCut(cut bool, ds ...direction) {
 			delete(n.cuts, d)
 		}
 	}
+
 	n.relink()
 }
 
@@ -121,9 +123,11 @@ func (n *Network) link(d direction) Link {
 	if l, ok := n.links[d]; ok {
 		return l
 	}
+
 	if d.from == d.to {
 		return Link{}
 	}
+
 	return n.standard
 }
 
@@ -132,16 +136,19 @@ func (n *Network) link(d direction) Link {
 func (n *Network) Kill(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	n.down[host] = true
 	for _, l := range n.listeners {
 		if l.host == host {
 			n.end(l)
 		}
 	}
+
 	for w := range n.wires {
 		if w.path.from == host {
 			w.abort(0)
 		}
+
 		if w.path.to == host {
 			w.abort(1)
 		}
@@ -162,11 +169,14 @@ func (n *Network) Listen(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if port == "0" {
 		addr = n.privateAddr(host)
 	}
+
 	a := address(addr)
 	switch {
 	case n.down[host]:
@@ -174,8 +184,10 @@ func (n *Network) Listen(addr string) (net.Listener, error) {
 	case n.listeners[a.String()] != nil:
 		return nil, &net.OpError{Op: "listen", Net: a.Network(), Addr: a, Err: syscall.EADDRINUSE}
 	}
+
 	l := &listener{net: n, host: host, addr: a, queue: make(chan *conn, backlog), done: make(chan struct{})}
 	n.listeners[a.String()] = l
+
 	return l, nil
 }
 
@@ -198,7 +210,9 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
+
 	a := address(addr)
+
 	fail := func(err error) error {
 		return &net.OpError{Op: "dial", Net: a.Network(), Addr: a, Err: err}
 	}
@@ -207,6 +221,7 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 			if err := sleep(ctx, pause); err != nil {
 				return nil, fail(err)
 			}
+
 			c, err := n.connect(direction{from, to}, a.String())
 			switch {
 			case err != nil:
@@ -215,10 +230,12 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 				return c, nil
 			}
 		}
+
 		if err := sleep(ctx, wait); err != nil {
 			return nil, fail(err)
 		}
 	}
+
 	return nil, fail(syscall.ETIMEDOUT)
 }
 
@@ -227,10 +244,12 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 func (n *Network) knock(d direction) (time.Duration, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	there, back := n.link(d), n.link(d.back())
 	if n.cuts[d] || n.cuts[d.back()] || there.loses(n.rng) || back.loses(n.rng) {
 		return 0, false
 	}
+
 	return there.travel(n.rng) + back.travel(n.rng), true
 }
 
@@ -239,6 +258,7 @@ func (n *Network) knock(d direction) (time.Duration, bool) {
 func (n *Network) connect(d direction, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	l := n.listeners[addr]
 	switch {
 	case n.down[d.from]:
@@ -250,9 +270,11 @@ func (n *Network) connect(d direction, addr string) (net.Conn, error) {
 	case len(l.queue) == cap(l.queue):
 		return nil, nil
 	}
+
 	w := n.newWire(d, addr)
 	here := address(n.privateAddr(d.from))
 	l.queue <- newConn(w, 1, l.addr, here) // has room: only this function fills it, under mu
+
 	return newConn(w, 0, here, l.addr), nil
 }
 
@@ -260,13 +282,16 @@ func (n *Network) connect(d direction, addr string) (net.Conn, error) {
 func (n *Network) newWire(d direction, addr string) *wire {
 	_, port, _ := net.SplitHostPort(addr) // somebody listens there: it has one
 	n.made[d]++
+
 	w := &wire{net: n, path: d, changed: make(chan struct{})}
 	for i, d := range []direction{d, d.back()} {
 		w.ways[i].link = n.link(d)
 		w.ways[i].sent = n.counter(Flow{d.from, d.to, port})
 		w.ways[i].rng = rand.New(rand.NewPCG(n.seed^hash(d), n.made[d]<<1|uint64(i)))
 	}
+
 	n.wires[w] = struct{}{}
+
 	return w
 }
 
@@ -275,6 +300,7 @@ func (n *Network) counter(f Flow) *atomic.Uint64 {
 	if n.sent[f] == nil {
 		n.sent[f] = &atomic.Uint64{}
 	}
+
 	return n.sent[f]
 }
 
@@ -283,11 +309,13 @@ func (n *Network) counter(f Flow) *atomic.Uint64 {
 func (n *Network) Sent(counts func(Flow) bool) (bytes uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for f, c := range n.sent {
 		if counts(f) {
 			bytes += c.Load()
 		}
 	}
+
 	return bytes
 }
 
@@ -303,8 +331,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}
+
 	t := time.NewTimer(d)
 	defer t.Stop()
+
 	select {
 	case <-t.C:
 		return nil
@@ -319,6 +349,7 @@ func address(addr string) net.Addr {
 	if ap, err := netip.ParseAddrPort(addr); err == nil {
 		return net.TCPAddrFromAddrPort(ap)
 	}
+
 	return named(addr)
 }
 

@@ -21,17 +21,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // pair returns the two ends of a connection from a to b.
 func pair(t testing.TB, n *Network) (dialled, accepted net.Conn) {
 	t.Helper()
+
 	l, err := n.Listen("b:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+
 	if dialled, err = n.Dial(t.Context(), "a", l.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
+
 	if accepted, err = l.Accept(); err != nil {
 		t.Fatal(err)
 	}
+
 	return dialled, accepted
 }
 
@@ -41,12 +45,14 @@ func TestConn(t *testing.T) {
 		n := New(1)
 		n.SetAll(Link{Delay: 50 * time.Microsecond, Jitter: 50 * time.Microsecond})
 		a, b := pair(t, n)
+
 		return a, b, func() { a.Close(); b.Close() }, nil
 	})
 }
 
 func write(t *testing.T, c net.Conn, s string) {
 	t.Helper()
+
 	if _, err := io.WriteString(c, s); err != nil {
 		t.Fatalf("writing %q: %v", s, err)
 	}
@@ -54,6 +60,7 @@ func write(t *testing.T, c net.Conn, s string) {
 
 func read(t *testing.T, c net.Conn, want string) {
 	t.Helper()
+
 	b := make([]byte, len(want))
 	if _, err := io.ReadFull(c, b); err != nil || string(b) != want {
 		t.Fatalf("read %q, %v; want %q", b, err, want)
@@ -65,6 +72,7 @@ func took(t *testing.T, want time.Duration, f func()) {
 	t.Helper()
 	start := time.Now()
 	f()
+
 	if d := time.Since(start); d != want {
 		t.Errorf("took %v, want %v", d, want)
 	}
@@ -75,6 +83,7 @@ func TestDelayRateAndOrder(t *testing.T) {
 		n := New(1)
 		n.SetLink("a", "b", Link{Delay: 30 * time.Millisecond, Rate: 1000})
 		n.SetLink("b", "a", Link{Delay: 10 * time.Millisecond})
+
 		var a, b net.Conn
 		took(t, 40*time.Millisecond, func() { a, b = pair(t, n) })
 		defer a.Close()
@@ -99,6 +108,7 @@ func TestLossIsDelayAndSeeded(t *testing.T) {
 			defer a.Close()
 			defer b.Close()
 			n.SetAll(Link{Loss: 0.3})
+
 			for range 100 {
 				start := time.Now()
 				write(t, a, "x")
@@ -106,19 +116,23 @@ func TestLossIsDelayAndSeeded(t *testing.T) {
 				times = append(times, time.Since(start))
 			}
 		})
+
 		return times
 	}
 	first, again, other := run(7), run(7), run(8)
+
 	same, late := true, 0
 	for i := range first {
 		if first[i] != again[i] {
 			t.Fatalf("segment %d took %v and, with the same seed, %v", i, first[i], again[i])
 		}
+
 		same = same && first[i] == other[i]
 		if first[i] > 0 {
 			late++
 		}
 	}
+
 	if same || late < 15 || late > 50 {
 		t.Errorf("%d of 100 segments late at 30 %% loss; another seed gave the same: %v", late, same)
 	}
@@ -163,6 +177,7 @@ func TestLongCutEndsConnections(t *testing.T) {
 			}
 		})
 		n.Heal("a", "b")
+
 		if _, err := a.Write([]byte("x")); !errors.Is(err, syscall.ETIMEDOUT) {
 			t.Errorf("write after a long cut: %v", err)
 		}
@@ -172,6 +187,7 @@ func TestLongCutEndsConnections(t *testing.T) {
 func TestDialAcrossACut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(1)
+
 		l, err := n.Listen("b:1")
 		if err != nil {
 			t.Fatal(err)
@@ -196,6 +212,7 @@ func TestDialAcrossACut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			c.Close()
 		})
 	})
@@ -207,10 +224,12 @@ func TestFullWindowBlocksUntilRead(t *testing.T) {
 		defer a.Close()
 		defer b.Close()
 		a.SetWriteDeadline(time.Now().Add(time.Second))
+
 		n, err := a.Write(make([]byte, window+1))
 		if n != window || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("wrote %d, %v; want the window's %d and a timeout", n, err, window)
 		}
+
 		a.SetWriteDeadline(time.Time{})
 		go func() { time.Sleep(time.Minute); io.CopyN(io.Discard, b, window) }()
 		took(t, time.Minute, func() { write(t, a, "more") })
@@ -223,18 +242,24 @@ func TestCloseHalfCloseAndReset(t *testing.T) {
 		a, b := pair(t, n)
 		write(t, a, "question")
 		a.(*conn).CloseWrite()
+
 		if got, err := io.ReadAll(b); string(got) != "question" || err != nil {
 			t.Fatalf("%q, %v", got, err)
 		}
+
 		if _, err := a.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("write after CloseWrite: %v", err)
 		}
+
 		write(t, b, "answer")
 		b.Close()
+
 		if got, err := io.ReadAll(a); string(got) != "answer" || err != nil {
 			t.Fatalf("%q, %v", got, err)
 		}
+
 		a.Close()
+
 		if len(n.wires) != 0 {
 			t.Errorf("%d connections are still known after both ends closed", len(n.wires))
 		}
@@ -243,6 +268,7 @@ func TestCloseHalfCloseAndReset(t *testing.T) {
 		defer a.Close()
 		defer b.Close()
 		n.SetAll(Link{Reset: 1})
+
 		for _, c := range []net.Conn{a, b} {
 			if _, err := c.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("write on a link that resets: %v", err)
@@ -254,44 +280,59 @@ func TestCloseHalfCloseAndReset(t *testing.T) {
 func TestKillAndRevive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(1)
+
 		l, err := n.Listen("b:1")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := n.Listen("b:1"); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("second listener: %v", err)
 		}
+
 		a, b := pair(t, n)
+
 		waiting, err := n.Dial(t.Context(), "a", "b:1") // nobody accepts it
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		write(t, b, "last words")
 		n.Kill("b")
 		read(t, a, "last words")
+
 		for _, c := range []net.Conn{a, waiting} {
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("read from a killed host: %v", err)
 			}
+
 			c.Close()
 		}
+
 		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("accept on a killed host: %v", err)
 		}
+
 		if _, err := b.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("write on a killed host: %v", err)
 		}
+
 		if _, err := n.Dial(t.Context(), "a", "b:1"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("dial to a killed host: %v", err)
 		}
+
 		if _, err := n.Listen("b:1"); !errors.Is(err, syscall.ENETDOWN) {
 			t.Errorf("listen on a killed host: %v", err)
 		}
+
 		n.Revive("b")
+
 		if l, err = n.Listen("b:1"); err != nil {
 			t.Fatal(err)
 		}
+
 		l.Close()
+
 		if len(n.wires) != 0 || len(n.listeners) != 0 {
 			t.Errorf("%d connections and %d listeners are left", len(n.wires), len(n.listeners))
 		}

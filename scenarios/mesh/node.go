@@ -41,6 +41,7 @@ func (n *Node) Ready() error {
 	if running := n.running.Load(); running != nil {
 		return running.Ready()
 	}
+
 	return errors.New(n.Name + " does not run")
 }
 
@@ -82,6 +83,7 @@ func newNode(d *Domain, i, j int) *Node {
 	n.cfg.Policy = "development"
 	n.cfg.Limits = node.Limits{} // many requests have one time here
 	n.cfg.Gossip.Enabled = !env.options.NoGossip
+
 	n.cfg.Listen = node.Listen{
 		API: net.JoinHostPort(n.host, "8400"), Admin: "127.0.0.1:8401",
 		Cluster: net.JoinHostPort(n.host, clusterPort), Gossip: net.JoinHostPort(n.host, "8403"),
@@ -92,9 +94,11 @@ func newNode(d *Domain, i, j int) *Node {
 			Cluster: net.JoinHostPort(hostOf(i, k), clusterPort), API: "https://" + net.JoinHostPort(hostOf(i, k), "8400"),
 		})
 	}
+
 	if env.options.Configure != nil {
 		env.options.Configure(&n.cfg)
 	}
+
 	return n
 }
 
@@ -105,6 +109,7 @@ func (n *Node) Restart() {
 	n.env.Note("%s is started", n.Name)
 	n.env.Net.Revive(n.host)
 	raft, gossip := n.env.options.timings()
+
 	running, err := node.Start(n.cfg, node.Env{
 		Source: n.source, Logger: n.env.log.With("node", n.Name), Timing: raft, Gossip: gossip, Stretch: n.env.stretch,
 		Network: node.Network{
@@ -112,6 +117,7 @@ func (n *Node) Restart() {
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 				defer cancel()
+
 				return n.env.Net.Dial(ctx, n.host, n.onHost(addr))
 			},
 		},
@@ -119,6 +125,7 @@ func (n *Node) Restart() {
 	if err != nil {
 		n.env.T.Fatalf("starting %s: %v", n.Name, err)
 	}
+
 	n.running.Store(running)
 }
 
@@ -131,6 +138,7 @@ func (n *Node) onHost(addr string) string {
 	if host, port, err := net.SplitHostPort(addr); err == nil && host == "127.0.0.1" {
 		return net.JoinHostPort(n.host, port)
 	}
+
 	return addr
 }
 
@@ -166,6 +174,7 @@ func (n *Node) client(path string) *apiclient.Client {
 func (n *Node) write(do func(context.Context, *apiclient.Client) error) error {
 	ctx, cancel := request()
 	defer cancel()
+
 	return do(ctx, n.client(registrant))
 }
 
@@ -175,8 +184,10 @@ func (n *Node) asNode(to *Node) *http.Client {
 		if id.TrustDomain() != to.Domain.td {
 			return errors.New("another domain answers")
 		}
+
 		return nil
 	}
+
 	return &http.Client{Timeout: requestTimeout, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return n.env.Net.Dial(ctx, n.host, addr)
@@ -190,10 +201,12 @@ func (n *Node) asNode(to *Node) *http.Client {
 func (n *Node) peers() ([]apiclient.Peer, error) {
 	ctx, cancel := request()
 	defer cancel()
+
 	peers, _, err := n.client(operator).Peers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.Name, err)
 	}
+
 	return peers, nil
 }
 
@@ -202,9 +215,11 @@ func (n *Node) Evidence(against string) []byte {
 	n.env.T.Helper()
 	ctx, cancel := request()
 	defer cancel()
+
 	r, err := n.client(operator).Evidence(ctx, against, "")
 	if err != nil {
 		n.env.T.Fatalf("%s: %v", n.Name, err)
 	}
+
 	return r.Body
 }

@@ -62,6 +62,7 @@ func (o *Options) timings() (raft consensus.Timing, mesh gossip.Timing) {
 	case o.Unhurried:
 		return unhurried, mesh
 	}
+
 	return raft, mesh
 }
 
@@ -70,5 +71,6 @@ func (o *Options) patience() time.Duration {
 	if o.Silent {
 		return 6 * silent.Election
 	}
+
 	return time.Minute
 }

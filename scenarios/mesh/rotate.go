@@ -40,6 +40,7 @@ func (d *Domain) UseCA() {
 func (d *Domain) Renew() {
 	d.env.T.Helper()
 	d.env.Note("the nodes of %s have new SVIDs", d.Name)
+
 	ca := d.issuer()
 	for i, n := range d.Nodes {
 		svid, err := ca.Issue(fmt.Sprint(trust.NodePath, i+1), d.env.options.SVIDs, time.Now())
@@ -58,14 +59,18 @@ func (d *Domain) DropCA() {
 // publish writes the domain's bundle into the files of its nodes, and has the stories'
 // clients trust it.
 func (d *Domain) publish(cas ...*trust.CA) {
-	var text []byte
-	var authorities []*x509.Certificate
+	var (
+		text        []byte
+		authorities []*x509.Certificate
+	)
 	for _, ca := range cas {
 		pem, _ := ca.PEM()
 		text = append(text, pem...)
 		authorities = append(authorities, ca.Bundle().X509Authorities()...)
 	}
+
 	d.env.must(d.env.bundles.SetX509(d.td, authorities))
+
 	for _, n := range d.Nodes {
 		d.env.must(os.WriteFile(n.cfg.Identity.Bundle, text, 0o600))
 	}

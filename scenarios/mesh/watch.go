@@ -29,6 +29,7 @@ type Watcher struct {
 func (m *Mesh) Watch(n *Node) *Watcher {
 	w := &Watcher{Node: n, m: m, has: map[string]apiclient.Item{}, ends: map[string]time.Time{}}
 	ctx, cancel := context.WithCancel(context.Background())
+
 	var following sync.WaitGroup
 	c := n.client(reader)
 	following.Go(func() { w.follow(ctx, c) })
@@ -36,6 +37,7 @@ func (m *Mesh) Watch(n *Node) *Watcher {
 		cancel()
 		following.Wait()
 	})
+
 	return w
 }
 
@@ -48,16 +50,20 @@ func (w *Watcher) follow(ctx context.Context, c *apiclient.Client) {
 			w.streams++
 			w.mu.Unlock()
 		}
+
 		for err == nil {
 			var e *apiclient.WatchEvent
 			if e, err = stream.Next(); err == nil {
 				w.apply(e)
 			}
+
 			lastID = stream.ID()
 		}
+
 		if stream != nil {
 			_ = stream.Close()
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -69,6 +75,7 @@ func (w *Watcher) follow(ctx context.Context, c *apiclient.Client) {
 func (w *Watcher) apply(e *apiclient.WatchEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	rid := ""
 	switch {
 	case e.Item != nil:
@@ -82,6 +89,7 @@ func (w *Watcher) apply(e *apiclient.WatchEvent) {
 		clear(w.has)
 		w.resets++
 		w.current = false
+
 		return
 	case e.Kind == "current":
 		w.current = true
@@ -89,13 +97,16 @@ func (w *Watcher) apply(e *apiclient.WatchEvent) {
 	default:
 		return
 	}
+
 	if _, had := w.has[rid]; had != (e.Kind != "added") {
 		w.m.T.Errorf("%s: %s of %s, and it was told before: %v", w.Node.Name, e.Kind, rid, had)
 	}
+
 	if e.Item != nil {
 		w.has[rid] = *e.Item
 		return
 	}
+
 	if delete(w.has, rid); e.Why == "expired" {
 		w.ends[rid] = time.Now()
 	}
@@ -106,6 +117,7 @@ func (w *Watcher) apply(e *apiclient.WatchEvent) {
 func (w *Watcher) Streams() (streams, resets int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	return w.streams, w.resets
 }
 
@@ -114,6 +126,7 @@ func (w *Watcher) Expired(a *Agent) (at time.Time, told bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, told = w.ends[a.RID]
+
 	return at, told
 }
 
@@ -123,20 +136,25 @@ func (w *Watcher) Agrees() error {
 	if err != nil {
 		return err
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if !w.current {
 		return fmt.Errorf("%s has not told everything yet", w.Node.Name)
 	}
+
 	for rid, r := range shown {
 		if told, ok := w.has[rid]; !ok || told.Provenance.Revision != r.Provenance.Revision {
 			return fmt.Errorf("%s shows %s at revision %d and has told %d", w.Node.Name, r.Agent, r.Provenance.Revision, told.Provenance.Revision)
 		}
 	}
+
 	for rid, told := range w.has {
 		if _, ok := shown[rid]; !ok {
 			return fmt.Errorf("%s does not show %s any more and has not told", w.Node.Name, told.Agent)
 		}
 	}
+
 	return nil
 }

@@ -67,6 +67,7 @@ func (w *wire) settle(now time.Time) {
 	for i := range w.ways {
 		w.ways[i].settle(now)
 	}
+
 	if w.failed == nil && !w.cutSince.IsZero() && now.Sub(w.cutSince) >= GiveUp {
 		w.failed = syscall.ETIMEDOUT
 	}
@@ -79,9 +80,11 @@ func (w *wire) turn(i int) time.Time {
 	if !w.cutSince.IsZero() && w.failed == nil {
 		t = w.cutSince.Add(GiveUp)
 	}
+
 	if y := &w.ways[i]; !y.cut && len(y.flight) > 0 {
 		t = sooner(t, y.flight[0].at)
 	}
+
 	return t
 }
 
@@ -91,21 +94,26 @@ func (w *wire) relink(links [2]Link, cuts [2]bool) {
 	defer w.mu.Unlock()
 	now := time.Now()
 	w.settle(now)
+
 	for i := range w.ways {
 		y := &w.ways[i]
+
 		y.link = links[i]
 		if y.cut && !cuts[i] {
 			y.cut = false
 			y.resend(now)
 		}
+
 		y.cut = cuts[i]
 	}
+
 	switch {
 	case !cuts[0] && !cuts[1]:
 		w.cutSince = time.Time{}
 	case w.cutSince.IsZero():
 		w.cutSince = now
 	}
+
 	w.wake()
 }
 
@@ -114,6 +122,7 @@ func (w *wire) relink(links [2]Link, cuts [2]bool) {
 func (w *wire) hangUp(side int, end error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if !w.closed[side] {
 		now := time.Now()
 		w.settle(now)
@@ -122,6 +131,7 @@ func (w *wire) hangUp(side int, end error) bool {
 		w.ways[1-side].ignore()
 		w.wake()
 	}
+
 	return w.closed[1-side]
 }
 
@@ -148,6 +158,7 @@ func (y *way) send(now time.Time, data []byte) {
 	if y.deaf {
 		return
 	}
+
 	y.sent.Add(uint64(len(data)))
 	y.size += len(data)
 	y.flight = append(y.flight, piece{data: append([]byte(nil), data...)})
@@ -159,6 +170,7 @@ func (y *way) finish(now time.Time, end error) {
 	if y.shut && errors.Is(end, io.EOF) {
 		return
 	}
+
 	y.shut = true
 	y.flight = append(y.flight, piece{end: end})
 	y.schedule(now, &y.flight[len(y.flight)-1])
@@ -189,6 +201,7 @@ func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
+
 	return a
 }
 
@@ -196,5 +209,6 @@ func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
 	}
+
 	return a
 }

@@ -36,6 +36,7 @@ func main() {
 	data := flag.String("data", defaultData, "where the sets are")
 	half := flag.String("half", "dev", "which queries are asked: dev or dev-strict")
 	write := flag.String("write", "", "write the figures to this file, of at most 1000 queries of each set")
+
 	var c connection
 	flag.StringVar(&c.node, "node", "", "score the node at https://HOST:PORT instead of the engine alone")
 	flag.BoolVar(&c.remote, "remote", false, "-node may be another machine's")
@@ -44,12 +45,15 @@ func main() {
 	flag.StringVar(&c.key, "key", os.Getenv("ROSTER_KEY"), "PEM file of its private key (ROSTER_KEY)")
 	flag.StringVar(&c.token, "token", os.Getenv("ROSTER_TOKEN_FILE"), "file of a token that may register there (ROSTER_TOKEN_FILE)")
 	flag.Parse()
+
 	names := setNames
 	if flag.NArg() > 0 {
 		names = flag.Args()
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+
 	if err := score(ctx, &c, *data, *half, *write, names); err != nil {
 		fmt.Fprintln(os.Stderr, "quality:", err)
 		os.Exit(1)
@@ -61,39 +65,51 @@ func score(ctx context.Context, c *connection, data, half, write string, names [
 	if c.node == "" {
 		return run(os.Stdout, data, half, write, names, (*set).scoreEngine)
 	}
+
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
+
 	return run(os.Stdout, data, half, write, names, func(s *set) (figures, error) { return s.scoreAt(ctx, client) })
 }
 
 // run scores sets by rank and prints the table.
 func run(w io.Writer, data, half, write string, names []string, rank func(*set) (figures, error)) error {
-	var base strings.Builder
-	var plain, engine []float64
+	var (
+		base          strings.Builder
+		plain, engine []float64
+	)
 	fmt.Fprintf(w, "%-16s %7s %8s   %6s %8s %8s %6s   %s\n", "set", "queries", "plain", "nDCG@5", "Recall@1", "Recall@5", "MRR", "against plain")
+
 	for _, name := range names {
 		s, err := loadSet(data, name, half)
 		if err != nil {
 			return err
 		}
+
 		if write != "" {
 			s.sample(sampled)
 		}
+
 		p := s.score(newPlain(s.records)).nDCG5
+
 		f, err := rank(s)
 		if err != nil {
 			return err
 		}
+
 		fmt.Fprintf(w, "%-16s %7d %8.4f   %6.4f %8.4f %8.4f %6.4f   %+.4f\n", name, len(s.queries), p, f.nDCG5, f.recall1, f.recall5, f.mrr, f.nDCG5-p)
 		fmt.Fprintf(&base, "%s\t%.4f\t%.4f\t%.4f\t%.4f\n", name, f.nDCG5, f.recall1, f.recall5, f.mrr)
 		plain, engine = append(plain, p), append(engine, f.nDCG5)
 	}
+
 	fmt.Fprintf(w, "%-16s %7s %8.4f   %6.4f %35s %+.4f\n", "mean", "", mean(plain), mean(engine), "", mean(engine)-mean(plain))
+
 	if write != "" {
 		return os.WriteFile(write, []byte(base.String()), 0o644)
 	}
+
 	return nil
 }
 
@@ -103,6 +119,7 @@ func (s *set) scoreEngine() (figures, error) {
 		return figures{}, err
 	}
 	defer e.close()
+
 	return s.score(e), nil
 }
 
@@ -111,5 +128,6 @@ func mean(xs []float64) float64 {
 	for _, x := range xs {
 		sum += x
 	}
+
 	return sum / float64(len(xs))
 }

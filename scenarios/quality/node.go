@@ -43,27 +43,33 @@ func (c *connection) client() (*apiclient.Client, error) {
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the node %q is not https://HOST:PORT", c.node)
 	}
+
 	if ip := net.ParseIP(u.Hostname()); !c.remote && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, fmt.Errorf("%s is not on this machine; what is scored is registered there for a while: -remote says that you mean it", u.Host)
 	}
+
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if c.ca != "" {
 		pem, err := os.ReadFile(c.ca)
 		if err != nil {
 			return nil, err
 		}
+
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("%s has no certificate in PEM", c.ca)
 		}
 	}
+
 	if c.cert != "" || c.key != "" {
 		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 		if err != nil {
 			return nil, err
 		}
+
 		config.Certificates = []tls.Certificate{pair}
 	}
+
 	var way http.RoundTripper = &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	if c.token != "" {
 		way = apiclient.ShowBearer(way, func() (string, error) {
@@ -71,6 +77,7 @@ func (c *connection) client() (*apiclient.Client, error) {
 			return strings.TrimSpace(string(text)), err
 		})
 	}
+
 	return apiclient.NewDirect(c.node, &http.Client{Transport: way, Timeout: answerTime}), nil
 }
 
@@ -88,17 +95,22 @@ type stock struct {
 // queries, and removes the records again.
 func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (f figures, err error) {
 	k := &stock{ctx: ctx, client: client, ids: map[string]string{}}
+
 	names := make([]string, len(s.records))
 	for i := range s.records {
 		names[i] = fmt.Sprintf("quality-%s-%d", s.name, i)
 		k.ids[names[i]] = s.records[i].ID
 	}
+
 	defer func() { err = errors.Join(err, k.remove(names)) }()
+
 	first, err := k.register(ctx, names[0], &s.records[0])
 	if err != nil {
 		return f, err
 	}
+
 	k.domain, _, _ = strings.Cut(first.Index(), "=")
+
 	err = each(ctx, len(names)-1, func(ctx context.Context, i int) error {
 		_, err := k.register(ctx, names[i+1], &s.records[i+1])
 		return err
@@ -106,7 +118,9 @@ func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (f figures,
 	if err != nil {
 		return f, err
 	}
+
 	f = s.score(k)
+
 	return f, k.failed
 }
 
@@ -116,14 +130,17 @@ func (k *stock) register(ctx context.Context, name string, r *record) (*apiclien
 	type example struct {
 		Text string `json:"text"`
 	}
+
 	type binding struct {
 		Protocol string `json:"protocol"`
 		Endpoint string `json:"endpoint"`
 	}
+
 	examples := []example{}
 	for _, text := range r.Examples {
 		examples = append(examples, example{text})
 	}
+
 	document, err := json.Marshal(map[string]any{
 		"id": name, "name": r.Name, "description": cmp.Or(r.Description, "-"), "tags": append([]string{}, r.Tags...),
 		"examples": examples, "bindings": []binding{{"https", "https://agent.example/"}},
@@ -131,7 +148,9 @@ func (k *stock) register(ctx context.Context, name string, r *record) (*apiclien
 	if err != nil {
 		return nil, err
 	}
+
 	var out *apiclient.Registered
+
 	err = patiently(ctx, func() (err error) {
 		out, err = k.client.Register(ctx, name, document, apiclient.RegisterOptions{Kind: string(directory.KindProfile), Lifetime: lifetime})
 		return err
@@ -139,6 +158,7 @@ func (k *stock) register(ctx context.Context, name string, r *record) (*apiclien
 	if err != nil {
 		return nil, fmt.Errorf("registering %s: %w", name, err)
 	}
+
 	return out, nil
 }
 
@@ -146,7 +166,9 @@ func (k *stock) register(ctx context.Context, name string, r *record) (*apiclien
 func (k *stock) remove(names []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), removalTime)
 	defer cancel()
+
 	var once sync.Once
+
 	var first error // the others are removed all the same
 	err := each(ctx, len(names), func(ctx context.Context, i int) error {
 		err := patiently(ctx, func() error {
@@ -156,8 +178,10 @@ func (k *stock) remove(names []string) error {
 		if err != nil && !errors.Is(err, apiclient.ErrNotFound) { // which was never registered
 			once.Do(func() { first = fmt.Errorf("removing %s: %w", names[i], err) })
 		}
+
 		return nil
 	})
+
 	return errors.Join(first, err)
 }
 
@@ -167,7 +191,9 @@ func (k *stock) rank(text string, limit int) []string {
 	if k.failed != nil {
 		return nil
 	}
+
 	var found *apiclient.Discovery
+
 	k.failed = patiently(k.ctx, func() (err error) {
 		found, err = k.client.Discover(k.ctx, apiclient.DiscoverOptions{Query: text, Limit: limit, Origins: []string{k.domain}, Detail: discovery.DetailMinimal})
 		return err
@@ -175,10 +201,12 @@ func (k *stock) rank(text string, limit int) []string {
 	if k.failed != nil {
 		return nil
 	}
+
 	var ids []string
 	for i := range found.Candidates {
 		ids = append(ids, k.ids[found.Candidates[i].ID])
 	}
+
 	return ids
 }
 
@@ -186,10 +214,12 @@ func (k *stock) rank(text string, limit int) []string {
 func patiently(ctx context.Context, ask func() error) error {
 	for tries := 1; ; tries++ {
 		err := ask()
+
 		var refused *apiclient.Error
 		if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests || tries == maxTries {
 			return err
 		}
+
 		select {
 		case <-time.After(max(time.Second, refused.RetryAfter())):
 		case <-ctx.Done():
@@ -202,6 +232,7 @@ func patiently(ctx context.Context, ask func() error) error {
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+
 	var all sync.WaitGroup
 	for w := range min(writers, n) {
 		all.Go(func() {
@@ -212,6 +243,8 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 			}
 		})
 	}
+
 	all.Wait()
+
 	return context.Cause(ctx)
 }

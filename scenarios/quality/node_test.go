@@ -15,8 +15,10 @@ func small() *set {
 		for _, id := range ids {
 			m[id] = true
 		}
+
 		return m
 	}
+
 	return &set{
 		name: "small",
 		records: []record{
@@ -45,6 +47,7 @@ func small() *set {
 // there.
 func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 	s := small()
+
 	e, err := newEngine(s.records)
 	if err != nil {
 		t.Fatal(err)
@@ -53,32 +56,38 @@ func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 	want := s.score(e)
 	m := mesh.Start(t, mesh.Options{RealTime: true})
 	n := m.Domains[0].Nodes[0]
+
 	client := apiclient.NewDirect(n.URL(), n.HTTP("/agent/quality"))
 	for range 2 { // what the first has left would rank beside the second's
 		got, err := s.scoreAt(t.Context(), client)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got != want {
 			t.Errorf("the node scores %+v, the engine %+v", got, want)
 		}
 	}
+
 	k := &stock{ctx: t.Context(), client: client}
 	for i := range s.records {
 		if _, err := k.register(t.Context(), s.records[i].ID, &s.records[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for _, q := range s.queries {
 		found, err := client.Discover(t.Context(), apiclient.DiscoverOptions{Query: q.Text, Origins: []string{m.Domains[0].Name}})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		alone := e.find(q.Text, 10)
 		if len(found.Candidates) != len(alone) {
 			t.Errorf("%q: the node finds %d, the engine %d", q.Text, len(found.Candidates), len(alone))
 			continue
 		}
+
 		for i, c := range found.Candidates {
 			if w := alone[i]; c.ID != w.Entry.Agent || math.Abs(c.Score-w.Score) > 1e-9 {
 				t.Errorf("%q: number %d is %s with %v at the node, %s with %v alone", q.Text, i+1, c.ID, c.Score, w.Entry.Agent, w.Score)

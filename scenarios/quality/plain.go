@@ -39,6 +39,7 @@ func newPlain(records []record) *plain {
 	p := &plain{records: records, having: map[string][]int{}}
 	for i := range records {
 		r := &records[i]
+
 		counts, lengths := map[string][4]float64{}, [4]float64{}
 		for f, text := range []string{r.Name, r.Description, strings.Join(r.Tags, "\n"), strings.Join(r.Examples, "\n")} {
 			for _, w := range plainWords(text) {
@@ -46,23 +47,29 @@ func newPlain(records []record) *plain {
 				if !had {
 					p.having[w] = append(p.having[w], i)
 				}
+
 				c[f]++
 				counts[w] = c
 				lengths[f]++
 			}
+
 			p.averages[f] += lengths[f] / float64(len(records))
 		}
+
 		p.counts, p.lengths = append(p.counts, counts), append(p.lengths, lengths)
 	}
+
 	return p
 }
 
 func (p *plain) rank(text string, limit int) []string {
 	words := plainWords(text)
 	slices.Sort(words)
+
 	scores := map[int]float64{}
 	for _, w := range slices.Compact(words) {
 		n, total := float64(len(p.having[w])), float64(len(p.records))
+
 		idf := math.Log(1 + (total-n+.5)/(n+.5))
 		for _, i := range p.having[w] {
 			var sum float64
@@ -71,29 +78,38 @@ func (p *plain) rank(text string, limit int) []string {
 					sum += plainWeights[f] * c / (1 - plainB[f] + plainB[f]*p.lengths[i][f]/p.averages[f])
 				}
 			}
+
 			scores[i] += idf * sum / (plainK1 + sum)
 		}
 	}
+
 	found := make([]int, 0, len(scores))
 	for i := range scores {
 		found = append(found, i)
 	}
+
 	slices.SortFunc(found, func(a, b int) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), cmp.Compare(a, b)) })
+
 	ids := make([]string, 0, limit)
 	for _, i := range found[:min(limit, len(found))] {
 		ids = append(ids, p.records[i].ID)
 	}
+
 	return ids
 }
 
 // plainWords splits at everything that is no letter or digit, and in camelCase.
 func plainWords(text string) []string {
-	var words []string
-	var word []rune
+	var (
+		words []string
+		word  []rune
+	)
+
 	flush := func() {
 		if len(word) > 0 {
 			w := strings.ToLower(string(word))
 			word = word[:0]
+
 			if !slices.Contains(plainStops, w) {
 				env := snowballstem.NewEnv(w)
 				english.Stem(env)
@@ -109,8 +125,11 @@ func plainWords(text string) []string {
 		case unicode.IsUpper(r) && len(word) > 0 && unicode.IsLower(word[len(word)-1]):
 			flush()
 		}
+
 		word = append(word, r)
 	}
+
 	flush()
+
 	return words
 }

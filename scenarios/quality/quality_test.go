@@ -22,23 +22,28 @@ var quick = []string{"toolalpaca", "livemcp-server", "livemcp-tool"}
 // setsToScore returns the sets of this run; a test without the data is skipped.
 func setsToScore(t *testing.T) []*set {
 	t.Helper()
+
 	names := setNames
 	if testing.Short() {
 		names = quick
 		t.Logf("%d of %d sets are left out", len(setNames)-len(names), len(setNames))
 	}
+
 	var all []*set
 	for _, name := range names {
 		s, err := loadSet(data, name, "dev")
 		if absent(err) {
 			t.Skipf("%d sets are not beside the project: %v", len(names), err)
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		s.sample(sampled)
 		all = append(all, s)
 	}
+
 	return all
 }
 
@@ -50,16 +55,19 @@ const tolerance = .01
 // -write scenarios/quality/baseline.tsv.
 func TestQualityHolds(t *testing.T) {
 	base := readBaseline(t)
+
 	var reached []float64
 	for _, s := range setsToScore(t) {
 		got, err := s.scoreEngine()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		was, known := base[s.name]
 		if !known {
 			t.Errorf("%s is not in %s", s.name, baselineFile)
 		}
+
 		for _, c := range []struct {
 			name     string
 			got, was float64
@@ -71,11 +79,14 @@ func TestQualityHolds(t *testing.T) {
 				t.Errorf("%s: %s has risen from %.4f to %.4f: write the baseline anew", s.name, c.name, c.was, c.got)
 			}
 		}
+
 		if plain := s.score(newPlain(s.records)).nDCG5; got.nDCG5 < plain-tolerance {
 			t.Errorf("%s: nDCG@5 is %.4f, under plain BM25F's %.4f", s.name, got.nDCG5, plain)
 		}
+
 		reached = append(reached, got.nDCG5)
 	}
+
 	if m := mean(reached); len(reached) == len(setNames) && m < .49 {
 		t.Errorf("the mean nDCG@5 is %.4f; the bar is .49", m)
 	}
@@ -83,24 +94,30 @@ func TestQualityHolds(t *testing.T) {
 
 func readBaseline(t *testing.T) map[string]figures {
 	t.Helper()
+
 	b, err := os.ReadFile(baselineFile)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	base := map[string]figures{}
 	for line := range strings.Lines(string(b)) {
 		var vs [4]float64
+
 		f := strings.Split(strings.TrimSpace(line), "\t")
 		if len(f) != len(vs)+1 {
 			t.Fatalf("%s: %q is not a set with four figures", baselineFile, line)
 		}
+
 		for i := range vs {
 			if vs[i], err = strconv.ParseFloat(f[i+1], 64); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		base[f[0]] = figures{vs[0], vs[1], vs[2], vs[3]}
 	}
+
 	return base
 }
 
@@ -112,15 +129,18 @@ func TestStuffingDoesNotPay(t *testing.T) {
 	for _, s := range setsToScore(t) {
 		attacks := attacks(s.queries)
 		s.sample(attacked)
+
 		e, err := newEngine(s.records)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, a := range attacks {
 			if got := s.success(e, a); got > .02 {
 				t.Errorf("%s: %s is among the first five of %.1f %% of the queries", s.name, a.name, 100*got)
 			}
 		}
+
 		e.close()
 	}
 }
@@ -134,11 +154,13 @@ func TestNobodyHonestIsFlagged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, f := range e.finder.Flagged(len(s.records)) {
 			if f.Flags&^discovery.FlagDuplicate != 0 {
 				t.Errorf("%s: %s is flagged: %s", s.name, e.ids[f.RID], f.Flags)
 			}
 		}
+
 		e.close()
 	}
 }
@@ -149,7 +171,9 @@ func TestFiguresAreRight(t *testing.T) {
 	if got := strings.Join(p.rank("plan a route", 5), " "); got != "a b" {
 		t.Errorf("the yardstick ranks %s", got)
 	}
+
 	q := query{right: map[string]bool{"x": true, "y": true}}
+
 	f := q.score([]string{"n", "x", "n2", "n3", "n4", "y"})
 	if f.recall1 != 0 || f.recall5 != .5 || f.mrr != .5 || f.nDCG5 < .386 || f.nDCG5 > .387 {
 		t.Errorf("the figures are %+v", f)
@@ -161,10 +185,12 @@ func TestTheTablePrints(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
+
 		file := filepath.Join(dir, "tiny", name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -172,14 +198,18 @@ func TestTheTablePrints(t *testing.T) {
 	write("corpus.jsonl", `{"id":"a","name":"maps","description":"Plans a route."}`+"\n"+`{"id":"b","name":"bread","description":"Bakes."}`+"\n")
 	write("queries.dev.jsonl", `{"id":"q","text":"plan a route"}`+"\n")
 	write("qrels.dev.tsv", "q\ta\t1\n")
+
 	var out bytes.Buffer
+
 	base := filepath.Join(dir, "base.tsv")
 	if err := run(&out, dir, "dev", base, []string{"tiny"}, (*set).scoreEngine); err != nil {
 		t.Fatal(err)
 	}
+
 	if written, err := os.ReadFile(base); err != nil || string(written) != "tiny\t1.0000\t1.0000\t1.0000\t1.0000\n" {
 		t.Errorf("wrote %q, %v", written, err)
 	}
+
 	if !strings.Contains(out.String(), "tiny") || !strings.Contains(out.String(), "mean") {
 		t.Errorf("printed %s", out.String())
 	}
@@ -192,6 +222,7 @@ func TestOnlyNodesOfThisMachineAreScored(t *testing.T) {
 			t.Errorf("%s: %v", node, err)
 		}
 	}
+
 	for _, node := range []string{"https://node.example:8400", "https://192.0.2.1:8400", "http://127.0.0.1:8400", "127.0.0.1:8400"} {
 		if _, err := (&connection{node: node}).client(); err == nil {
 			t.Errorf("%s would be scored", node)

@@ -37,23 +37,28 @@ var setNames = []string{"metatool", "metatool-multi", "sealtools", "gorilla", "t
 // dev-strict.
 func loadSet(dir, name, half string) (*set, error) {
 	s := &set{name: name}
+
 	dir = filepath.Join(dir, name)
 	if err := readLines(filepath.Join(dir, "corpus.jsonl"), &s.records); err != nil {
 		return nil, err
 	}
+
 	if err := readLines(filepath.Join(dir, "queries."+half+".jsonl"), &s.queries); err != nil {
 		return nil, err
 	}
+
 	right, err := readJudgements(filepath.Join(dir, "qrels.dev.tsv"))
 	if err != nil {
 		return nil, err
 	}
+
 	for i := range s.queries {
 		q := &s.queries[i]
 		if q.right = right[q.ID]; len(q.right) == 0 {
 			return nil, fmt.Errorf("%s: query %s has no judgement", name, q.ID)
 		}
 	}
+
 	return s, nil
 }
 
@@ -63,9 +68,11 @@ func (s *set) sample(most int) {
 	if n <= most {
 		return
 	}
+
 	for i := range most {
 		s.queries[i] = s.queries[i*n/most]
 	}
+
 	s.queries = s.queries[:most]
 }
 
@@ -77,13 +84,16 @@ func readLines[T any](file string, to *[]T) error {
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
+
 	for lines.Scan() {
 		var v T
 		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
+
 		*to = append(*to, v)
 	}
+
 	return lines.Err()
 }
 
@@ -92,17 +102,21 @@ func readJudgements(file string) (map[string]map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	right := map[string]map[string]bool{}
 	for line := range strings.Lines(string(b)) {
 		f := strings.Split(strings.TrimSpace(line), "\t")
 		if len(f) < 2 {
 			return nil, fmt.Errorf("%s: %q is no judgement", file, line)
 		}
+
 		if right[f[0]] == nil {
 			right[f[0]] = map[string]bool{}
 		}
+
 		right[f[0]][f[1]] = true
 	}
+
 	return right, nil
 }
 
@@ -127,27 +141,35 @@ func (s *set) score(r ranker) figures {
 		sum.recall5 += f.recall5
 		sum.mrr += f.mrr
 	}
+
 	n := float64(len(s.queries))
+
 	return figures{sum.nDCG5 / n, sum.recall1 / n, sum.recall5 / n, sum.mrr / n}
 }
 
 func (q *query) score(answer []string) figures {
-	var f figures
-	var gain, best float64
+	var (
+		f          figures
+		gain, best float64
+	)
+
 	n := float64(len(q.right))
 	for i := range 5 {
 		worth := 1 / math.Log2(float64(i)+2)
 		if i < len(q.right) {
 			best += worth
 		}
+
 		if i < len(answer) && q.right[answer[i]] {
 			gain += worth
+
 			f.recall5 += 1 / n
 			if i == 0 {
 				f.recall1 = 1 / n
 			}
 		}
 	}
+
 	f.nDCG5 = gain / best
 	for i, id := range answer {
 		if q.right[id] {
@@ -155,5 +177,6 @@ func (q *query) score(answer []string) figures {
 			break
 		}
 	}
+
 	return f
 }
