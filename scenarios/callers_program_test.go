@@ -47,7 +47,8 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 	i.write("plain", plain("ada", l.cfg.PublicURL))
 	i.write("elsewhere", plain("ada", "https://elsewhere.test"))
 
-	api, byBundle := "--workload-api="+s.address("agent.sock"), "--bundle="+i.file("bundle.pem")
+	api := "--workload-api=" + s.address("agent.sock")
+	byBundle := "--bundle=" + i.file("bundle.pem")
 	for _, c := range []struct {
 		name string
 		env  string

@@ -244,7 +244,9 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 // Requirement: MESH-019
 func TestABackupIsSavedAndRestored(t *testing.T) {
 	p := startProcesses(t, "--domains", "2", "--nodes", "3", "--sample", "0")
-	ada, home, peer := p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")
+	ada := p.client(0, 1, "agent/ada")
+	home := p.client(0, 2, "agent/ada")
+	peer := p.client(1, 0, "agent/bob")
 	put := func(name string) {
 		t.Helper()
 

@@ -16,7 +16,8 @@ import (
 func TestARemovedAgentStaysRemoved(t *testing.T) {
 	tell(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
-		removed, kept := m.Register("alpha.test", "removed", 86400), m.Register("alpha.test", "kept", 86400)
+		removed := m.Register("alpha.test", "removed", 86400)
+		kept := m.Register("alpha.test", "kept", 86400)
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(removed, kept) })
 		m.CutOff("beta.test")
 		m.Remove(removed)

@@ -115,7 +115,9 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 
 					again := l.Last.Digests[0]
 					// What is older than the revocation is not believed.
-					again.Op, again.Revision, again.Deadline = directory.OpRenew, l.Doc.Seq+1, again.Deadline-20
+					again.Op = directory.OpRenew
+					again.Revision = l.Doc.Seq + 1
+					again.Deadline = again.Deadline - 20
 					l.Say("beta.test", again)
 					m.Eventually(2*time.Minute, "what it says is taken again", func() error { return toldUntil(m, "beta.test", again) })
 					sleepUntil(m, a.Until)
@@ -128,7 +130,9 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 // renewal is what a liar may say next of its first registration: another deadline.
 func renewal(l *mesh.Liar) directory.Digest {
 	d := l.Last.Digests[0]
-	d.Op, d.Revision, d.Deadline = directory.OpRenew, l.Last.At+1, d.Deadline-5
+	d.Op = directory.OpRenew
+	d.Revision = l.Last.At + 1
+	d.Deadline = d.Deadline - 5
 
 	return d
 }
@@ -145,7 +149,8 @@ func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tell(t, 1, func(t *testing.T, seed uint64) {
 				m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, NoGossip: true})
-				a, b := m.Register("alpha.test", "ada", 600), m.Register("beta.test", "bob", 600)
+				a := m.Register("alpha.test", "ada", 600)
+				b := m.Register("beta.test", "bob", 600)
 				m.Eventually(time.Minute, "both are seen", func() error { return m.Seen(a, b) })
 				l := m.Corrupt("alpha.test")
 

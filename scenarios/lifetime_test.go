@@ -17,9 +17,12 @@ import (
 func TestRefreshesKeepItAliveAcross(t *testing.T) {
 	tell(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
-		short, long := m.Register("alpha.test", "short", 60), m.Register("beta.test", "long", 600)
+		short := m.Register("alpha.test", "short", 60)
+		long := m.Register("beta.test", "long", 600)
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(short, long) })
-		peer, refreshes, began := m.Domain("beta.test").Nodes[0], full(60, 10), time.Now()
+		peer := m.Domain("beta.test").Nodes[0]
+		refreshes := full(60, 10)
+		began := time.Now()
 		before := peer.Received("alpha.test")["applied"]
 
 		for i := range refreshes {
@@ -75,7 +78,8 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 	tell(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
-		first, second := m.Register("alpha.test", "first", 120), m.Register("alpha.test", "second", 300)
+		first := m.Register("alpha.test", "first", 120)
+		second := m.Register("alpha.test", "second", 300)
 		other := m.Register("beta.test", "other", 3600)
 		m.Eventually(time.Second, "all are seen everywhere", func() error { return m.Seen(first, second, other) })
 		m.Domain("alpha.test").Kill()
@@ -129,7 +133,8 @@ func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 func TestARestartedNodeAnswersAlone(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
-		soon, late := m.Register("alpha.test", "soon", 120), m.Register("gamma.test", "late", 3600)
+		soon := m.Register("alpha.test", "soon", 120)
+		late := m.Register("gamma.test", "late", 3600)
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(soon, late) })
 		n := m.Domain("beta.test").Nodes[0]
 		n.Kill()

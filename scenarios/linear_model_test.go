@@ -166,7 +166,8 @@ func (h *history) stale() ([]porcupine.Operation, bool) {
 				for _, first := range done[in.name] {
 					if first.Return < last.Call && last.Return < op.Call {
 						mutant := slices.Clone(h.ops)
-						out.rid, out.version = first.Output.(told).rid, first.Input.(ask).version
+						out.rid = first.Output.(told).rid
+						out.version = first.Input.(ask).version
 						mutant[i].Output = out
 
 						return mutant, true

@@ -229,7 +229,8 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 func TestReadYourWritesInAnotherDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Link: wan})
-		home, abroad := m.Domain("alpha.test").Nodes[0], m.Domain("beta.test").Nodes[0]
+		home := m.Domain("alpha.test").Nodes[0]
+		abroad := m.Domain("beta.test").Nodes[0]
 		writer := apiclient.NewDirect(home.URL(), home.HTTP("/agent/ada"))
 
 		reader := apiclient.NewDirect(abroad.URL(), abroad.HTTP("/client/reader"))

@@ -65,7 +65,8 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 
 		for _, a := range got.want(t, 200)["agents"].([]any) {
 			a := a.(map[string]any)
-			name, provenance := a["agent"].(string), a["provenance"].(map[string]any)
+			name := a["agent"].(string)
+			provenance := a["provenance"].(map[string]any)
 			verification := provenance["verification"].(map[string]any)
 			probe, _ := verification["probe"].(map[string]any)
 

@@ -24,10 +24,14 @@ import (
 func TestARestoredDomainMisleadsNobody(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
-		beta, gamma := m.Domain("beta.test").Nodes[0], m.Domain("gamma.test").Nodes[0]
+		beta := m.Domain("beta.test").Nodes[0]
+		gamma := m.Domain("gamma.test").Nodes[0]
 		put := func(name string, lifetime uint32) *mesh.Agent { return m.Register("alpha.test", name, lifetime) }
 		old := put("removed-before", 86400)
-		kept, second, over, removed := put("kept", 86400), put("second", 86400), put("over", 300), put("removed-after", 86400)
+		kept := put("kept", 86400)
+		second := put("second", 86400)
+		over := put("over", 300)
+		removed := put("removed-after", 86400)
 		m.Remove(old)
 		m.Eventually(5*time.Second, "the peers have all", func() error { return m.Seen(kept, second, over, removed) })
 		backup := m.Backup("alpha.test")
@@ -112,7 +116,8 @@ func restore(m *mesh.Mesh, b *mesh.Backup) {
 		return err
 	})
 
-	now, was := epochOf(m, done.Now), max(epochOf(m, done.Before), epochOf(m, done.Backup))
+	now := epochOf(m, done.Now)
+	was := max(epochOf(m, done.Before), epochOf(m, done.Backup))
 	if now <= was {
 		m.T.Errorf("the epoch after the restore is %d and was %d", now, was)
 	}
@@ -209,7 +214,8 @@ func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
-		kept, lost := m.Register("alpha.test", "kept", 86400), m.Register("alpha.test", "lost", 86400)
+		kept := m.Register("alpha.test", "kept", 86400)
+		lost := m.Register("alpha.test", "lost", 86400)
 		backup := m.Backup("alpha.test")
 		late := m.Register("alpha.test", "late", 86400)
 		m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(kept, lost, late) })

@@ -394,7 +394,9 @@ func (p *scriptParser) request(x *exchange, s string) error {
 			return fmt.Errorf("%q is not WHO METHOD TARGET", s)
 		}
 
-		x.who, x.method, x.target = parts[0], parts[1], parts[2]
+		x.who = parts[0]
+		x.method = parts[1]
+		x.target = parts[2]
 		p.inBody = false
 	case p.inBody:
 		x.body += s + "\n"

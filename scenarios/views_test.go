@@ -120,7 +120,8 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 		}
 	}
 
-	is, was := got["provenance"].(map[string]any), want["provenance"].(map[string]any)
+	is := got["provenance"].(map[string]any)
+	was := want["provenance"].(map[string]any)
 
 	home := n.Domain.Name == "alpha.test"
 	if !home {
@@ -183,7 +184,8 @@ func move(t *testing.T, from, to map[string]any, names ...string) {
 func TestEveryKindOnEverySurface(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan, Configure: func(c *node.Config) { c.Gateway.Enabled = true }})
-		home, peer := m.Domain("alpha.test").Nodes[0], m.Domain("beta.test").Nodes[0]
+		home := m.Domain("alpha.test").Nodes[0]
+		peer := m.Domain("beta.test").Nodes[0]
 
 		all := readShown(t)
 		for _, g := range all {

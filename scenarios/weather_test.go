@@ -67,7 +67,8 @@ func (w *weather) step() {
 
 func (w *weather) register() {
 	a, _ := w.two()
-	name, lifetime := fmt.Sprint("agent-", len(w.agents)), []uint32{60, 300, 3600}[w.rng.IntN(3)]
+	name := fmt.Sprint("agent-", len(w.agents))
+	lifetime := []uint32{60, 300, 3600}[w.rng.IntN(3)]
 	sure := time.Now().Add(time.Duration(lifetime) * time.Second)
 
 	agent, err := w.m.TryRegister(a, name, lifetime)

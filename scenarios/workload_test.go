@@ -231,7 +231,9 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 		func(r *workload.X509SVIDResponse) { r.Svids = nil },
 	}
 	// STORY_LONG asks for 1,000 requests a second over a minute.
-	rotations, workers, most := long(60, 12), long(330, 6), int64(long(1_000_000, 20_000))
+	rotations := long(60, 12)
+	workers := long(330, 6)
+	most := int64(long(1_000_000, 20_000))
 	each := time.Duration(long(300, 6)) * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 

@@ -81,7 +81,9 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 	}
 
 	for i := range count {
-		name, client, peer := fmt.Sprintf("m%d", i), scheme+addresses[i], scheme+addresses[count+i]
+		name := fmt.Sprintf("m%d", i)
+		client := scheme + addresses[i]
+		peer := scheme + addresses[count+i]
 
 		args := []string{
 			"--name", name, "--data-dir", filepath.Join(dir, name), "--log-level", "error",
@@ -101,7 +103,8 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 			return nil, err
 		}
 
-		e.members, e.endpoints = append(e.members, p), append(e.endpoints, client)
+		e.members = append(e.members, p)
+		e.endpoints = append(e.endpoints, client)
 	}
 
 	bound, cancel := context.WithTimeout(ctx, 30*time.Second)

@@ -46,7 +46,9 @@ func flood(ctx context.Context, b *bench) error {
 		return err
 	}
 
-	victim, honest, hostile := mesh[0], mesh[1], mesh[2]
+	victim := mesh[0]
+	honest := mesh[1]
+	hostile := mesh[2]
 	defer victim.close()
 	defer honest.close()
 
@@ -120,7 +122,9 @@ func (d *domain) watched(ctx context.Context, origin *domain, long time.Duration
 
 			sub := measure(ctx, 1, time.Minute, 1, func(ctx context.Context, _, _ int) error { return d.get(ctx, 0, twoFilters) })
 
-			w.reads.done, w.reads.failed, w.reads.took = w.reads.done+sub.done, w.reads.failed+sub.failed, append(w.reads.took, sub.took...)
+			w.reads.done += sub.done
+			w.reads.failed += sub.failed
+			w.reads.took = append(w.reads.took, sub.took...)
 			if sub.reason != nil {
 				w.reads.reason = sub.reason
 			}
@@ -203,7 +207,8 @@ func openFlood(ctx context.Context, b *bench, victim, honest, hostile *domain) (
 	for i := range floodNodes {
 		svid, err := ca.Issue(fmt.Sprint("/roster/node/flood-", i), time.Hour, time.Now())
 
-		cert, key := filepath.Join(b.dir, fmt.Sprint("flood-", i, ".pem")), filepath.Join(b.dir, fmt.Sprint("flood-", i, ".key"))
+		cert := filepath.Join(b.dir, fmt.Sprint("flood-", i, ".pem"))
+		key := filepath.Join(b.dir, fmt.Sprint("flood-", i, ".key"))
 		if err == nil {
 			err = trust.WriteSVID(svid, cert, key)
 		}

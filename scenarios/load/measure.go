@@ -68,7 +68,9 @@ func measure(ctx context.Context, workers int, d time.Duration, count int, op op
 			mu.Lock()
 			defer mu.Unlock()
 
-			s.done, s.failed, s.took = s.done+mine.done, s.failed+mine.failed, append(s.took, mine.took...)
+			s.done += mine.done
+			s.failed += mine.failed
+			s.took = append(s.took, mine.took...)
 			if s.reason == nil {
 				s.reason = mine.reason
 			}
@@ -164,7 +166,10 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 		}
 
 		x, y := pick(last[0]), pick(last[1])
-		as, bs, more, p.rounds = append(as, x), append(bs, y), append(more, x-y), append(p.rounds, x/y)
+		as = append(as, x)
+		bs = append(bs, y)
+		more = append(more, x-y)
+		p.rounds = append(p.rounds, x/y)
 	}
 
 	for i := range p.cpu {
@@ -178,7 +183,11 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 
 // row fills in what the pairing has found.
 func (p *pairing) row(w row) row {
-	w.Value, w.Against, w.Ratio, w.Rounds, w.Yardstick = p.a, p.b, p.ratio, p.rounds, p.name
+	w.Value = p.a
+	w.Against = p.b
+	w.Ratio = p.ratio
+	w.Rounds = p.rounds
+	w.Yardstick = p.name
 	for i, used := range p.cpu {
 		w.CPU[i] = float64(used.Microseconds())
 	}

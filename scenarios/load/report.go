@@ -97,7 +97,9 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintln(t, "SECTION\tWHAT\tFIGURE\tYARDSTICK\tITS FIGURE\tRATIO\tBAR\t\tNOTE")
 
 	for _, o := range r.Rows {
-		against, ratio, verdict := "", "", ""
+		against := ""
+		ratio := ""
+		verdict := ""
 		if o.Yardstick != "" {
 			against, ratio = figure(o.Against)+" "+o.Unit, fmt.Sprintf("%.2f", o.Ratio)
 		}

@@ -135,7 +135,8 @@ func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
 
 			dial, kind := dialer.DialContext, 2
 			if i < count/4 {
-				dial, kind = (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext, i%2
+				dial = (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext
+				kind = i % 2
 			} else {
 				shaken.Wait()
 			}

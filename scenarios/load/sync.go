@@ -26,7 +26,9 @@ func firstSync(ctx context.Context, b *bench) error {
 		return err
 	}
 
-	origin, relay, newcomer := mesh[0], mesh[1], mesh[2]
+	origin := mesh[0]
+	relay := mesh[1]
+	newcomer := mesh[2]
 	for _, d := range mesh {
 		defer d.close()
 	}
@@ -228,7 +230,8 @@ func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, mo
 		return err
 	}
 	defer ops.CloseIdleConnections()
-	operator, reader := apiclient.NewDirect(d.Nodes[at].API, ops), apiclient.NewDirect(d.Nodes[at].API, d.client)
+	operator := apiclient.NewDirect(d.Nodes[at].API, ops)
+	reader := apiclient.NewDirect(d.Nodes[at].API, d.client)
 
 	return until(ctx, d.TrustDomain+" has what "+origin.TrustDomain+" announced", d.nodes[at], func() error {
 		now, err := d.nodes[at].own()

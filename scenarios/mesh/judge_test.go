@@ -25,7 +25,9 @@ func TestJudge(t *testing.T) {
 
 	honest := func() apiclient.Item {
 		r := apiclient.Item{Agent: "ada", Href: "/ad/r/alpha.test/rid"}
-		r.Provenance.Authority, r.Provenance.Href, r.Provenance.Revision = "alpha.test", "https://ad.alpha.test/ad/r/rid", 7
+		r.Provenance.Authority = "alpha.test"
+		r.Provenance.Href = "https://ad.alpha.test/ad/r/rid"
+		r.Provenance.Revision = 7
 		r.Provenance.ExpiresAt = now.Add(time.Minute)
 		r.Provenance.Verification.State = "verified"
 
@@ -51,7 +53,8 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			notes := &noted{TB: t}
-			r, a := honest(), &Agent{Domain: "alpha.test", Name: "ada", RID: "rid", Until: now.Add(time.Minute)}
+			r := honest()
+			a := &Agent{Domain: "alpha.test", Name: "ada", RID: "rid", Until: now.Add(time.Minute)}
 			m := newModel()
 			m.agents["rid"] = a
 			tc.change(&r, a, m)

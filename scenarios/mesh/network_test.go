@@ -119,7 +119,9 @@ func TestLossIsDelayAndSeeded(t *testing.T) {
 
 		return times
 	}
-	first, again, other := run(7), run(7), run(8)
+	first := run(7)
+	again := run(7)
+	other := run(8)
 
 	same, late := true, 0
 	for i := range first {

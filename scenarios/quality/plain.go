@@ -56,7 +56,8 @@ func newPlain(records []record) *plain {
 			p.averages[f] += lengths[f] / float64(len(records))
 		}
 
-		p.counts, p.lengths = append(p.counts, counts), append(p.lengths, lengths)
+		p.counts = append(p.counts, counts)
+		p.lengths = append(p.lengths, lengths)
 	}
 
 	return p
