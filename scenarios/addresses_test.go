@@ -85,7 +85,8 @@ func TestAClientOfAllNodesLosesNothingWithOne(t *testing.T) {
 			t.Errorf("%d of %d registrations are there: %v", all, rounds, err)
 		}
 
-		if r, err := c.Get(t.Context(), "kept"); err != nil || r.Lifetime() != time.Minute || r.ExpiresAt.Before(time.Now()) {
+		if r, err := c.Get(t.Context(), "kept"); err != nil || r.Lifetime() != time.Minute ||
+			r.ExpiresAt.Before(time.Now()) {
 			t.Errorf("the kept registration: %+v, %v", r, err)
 		}
 

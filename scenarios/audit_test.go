@@ -106,9 +106,11 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 		case l.Phase == "intent":
 			intended[l.Agent] = true
 		case l.Agent == "kept" && l.Outcome == "ok":
-			ended = strings.HasSuffix(l.Actor, "/agent/ada") && l.Owner == l.Actor && l.Authn == "x509-svid" && l.Revision != "" && len(l.Policies) > 0
+			ended = strings.HasSuffix(l.Actor, "/agent/ada") && l.Owner == l.Actor && l.Authn == "x509-svid" &&
+				l.Revision != "" && len(l.Policies) > 0
 		case l.Agent == "kept":
-			taken = strings.HasSuffix(l.Actor, "/agent/eve") && strings.HasSuffix(l.Owner, "/agent/ada") && l.Outcome == "agent-name-taken"
+			taken = strings.HasSuffix(l.Actor, "/agent/eve") && strings.HasSuffix(l.Owner, "/agent/ada") &&
+				l.Outcome == "agent-name-taken"
 		}
 	}
 

@@ -31,16 +31,22 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 		first := fingerprintAt(t, m, "beta.test")
 
 		m.Domain("alpha.test").AddCA()
-		m.Eventually(10*time.Minute, "beta.test believes both CAs", func() error { return fingerprintIsNot(t, m, "beta.test", first) })
+		m.Eventually(10*time.Minute, "beta.test believes both CAs", func() error {
+			return fingerprintIsNot(t, m, "beta.test", first)
+		})
 		both := fingerprintAt(t, m, "beta.test")
 		m.Domain("alpha.test").UseCA()
 		m.Sleep(10 * time.Minute)
 		between := m.Register("alpha.test", "between", 86400)
 		m.Eventually(5*time.Second, "what the new CA's nodes say is taken", func() error { return m.Seen(between) })
 		m.Domain("alpha.test").DropCA()
-		m.Eventually(10*time.Minute, "beta.test believes the new CA alone", func() error { return fingerprintIsNot(t, m, "beta.test", both) })
+		m.Eventually(10*time.Minute, "beta.test believes the new CA alone", func() error {
+			return fingerprintIsNot(t, m, "beta.test", both)
+		})
 		after := m.Register("alpha.test", "after", 86400)
-		m.Eventually(5*time.Second, "the domains are peers as before", func() error { return m.Seen(seen, between, after) })
+		m.Eventually(5*time.Second, "the domains are peers as before", func() error {
+			return m.Seen(seen, between, after)
+		})
 
 		last := fingerprintAt(t, m, "beta.test")
 		m.Cut("alpha.test", "beta.test")

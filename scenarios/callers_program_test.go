@@ -42,7 +42,8 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 	i.write("agent.json", []byte(`{"base":"https://agents.example/one"}`))
 	i.write("bundle.pem", l.bundle(s))
 	plain := func(sub, aud string) []byte {
-		return []byte(i.sign("at+jwt", map[string]any{"iss": oauthIssuer, "sub": sub, "aud": aud, "exp": time.Now().Add(time.Hour).Unix()}))
+		return []byte(i.sign("at+jwt", map[string]any{"iss": oauthIssuer, "sub": sub, "aud": aud,
+			"exp": time.Now().Add(time.Hour).Unix()}))
 	}
 	i.write("plain", plain("ada", l.cfg.PublicURL))
 	i.write("elsewhere", plain("ada", "https://elsewhere.test"))
@@ -57,19 +58,25 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 		want string // in what is written
 	}{
 		{"registers with an SVID", "", []string{api, "register", "by-svid", i.file("agent.json")}, 0, "by-svid"},
-		{"by the environment", "SPIFFE_ENDPOINT_SOCKET=" + s.address("agent.sock"), []string{"get", "by-svid", "--provenance", "-o", "json"}, 0, "spiffe://alpha.test/agent/ada"},
+		{"by the environment", "SPIFFE_ENDPOINT_SOCKET=" + s.address("agent.sock"),
+			[]string{"get", "by-svid", "--provenance", "-o", "json"}, 0, "spiffe://alpha.test/agent/ada"},
 		{"keeps a context", "", []string{api, "context", "set", "here"}, 0, ""},
 		{"uses it", "", []string{"get", "by-svid"}, 0, "by-svid"},
 		{"forgets it", "", []string{"context", "remove", "here"}, 0, ""},
 		{"two identities", "", []string{api, "--cert=x", "--key=y", "lookup"}, 2, "not both"},
 		{"no address", "", []string{"--workload-api=/run/x", "lookup"}, 2, "unix:///PATH"},
-		{"registers with a WIT", "", []string{byBundle, "--wit=" + i.file("wit"), "--wit-key=" + i.file("wit.key"), "register", "by-wit", i.file("agent.json")}, 0, "by-wit"},
+		{"registers with a WIT", "", []string{byBundle, "--wit=" + i.file("wit"), "--wit-key=" + i.file("wit.key"),
+			"register", "by-wit", i.file("agent.json")}, 0, "by-wit"},
 		{"a WIT without key", "", []string{byBundle, "--wit=" + i.file("wit"), "lookup"}, 2, "--wit-key"},
-		{"a WIT of the Workload API with a key", "", []string{byBundle, "--wit=workload-api", "--wit-key=" + i.file("wit.key"), "lookup"}, 2, "gives the token's key as well"},
-		{"two tokens", "", []string{byBundle, "--wit=workload-api", "--token-file=" + i.file("wit"), "lookup"}, 2, "one token"},
+		{"a WIT of the Workload API with a key", "",
+			[]string{byBundle, "--wit=workload-api", "--wit-key=" + i.file("wit.key"), "lookup"}, 2,
+			"gives the token's key as well"},
+		{"two tokens", "", []string{byBundle, "--wit=workload-api", "--token-file=" + i.file("wit"), "lookup"}, 2,
+			"one token"},
 		{"a WIT of no Workload API", "", []string{byBundle, "--wit=workload-api", "lookup"}, 2, "--workload-api"},
 		{"reads with a token", "", []string{byBundle, "--token-file=" + i.file("plain"), "lookup"}, 0, ""},
-		{"a token does not write", "", []string{byBundle, "--token-file=" + i.file("plain"), "register", "by-token", i.file("agent.json")}, 4, ""},
+		{"a token does not write", "", []string{byBundle, "--token-file=" + i.file("plain"), "register", "by-token",
+			i.file("agent.json")}, 4, ""},
 		{"a token for another", "", []string{byBundle, "--token-file=" + i.file("elsewhere"), "lookup"}, 4, ""},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -130,7 +137,8 @@ func (l *lone) tellsOfTokens(c *http.Client) {
 		err = json.Unmarshal(body, &got)
 	}
 
-	if err != nil || resp.StatusCode != http.StatusOK || got.Resource != l.cfg.PublicURL || len(got.Servers) != 1 || got.Servers[0] != oauthIssuer ||
+	if err != nil || resp.StatusCode != http.StatusOK || got.Resource != l.cfg.PublicURL || len(got.Servers) != 1 ||
+		got.Servers[0] != oauthIssuer ||
 		len(got.Methods) != 1 || got.Methods[0] != "header" {
 		l.Errorf("%v: %s: %s", err, resp.Status, body)
 	}

@@ -42,7 +42,8 @@ func newIssuer(t *testing.T) *issuer {
 	i.key, err1 = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	i.own, err2 = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	i.must(errors.Join(err1, err2))
-	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: "k1", Use: "sig"}}})
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: "k1",
+		Use: "sig"}}})
 	i.must(err)
 	i.write("jwks.json", set)
 	der, err := x509.MarshalPKCS8PrivateKey(i.own)
@@ -107,11 +108,14 @@ func TestCallersShowTokens(t *testing.T) {
 		workload := func(prove apiclient.WorkloadToken) func(http.RoundTripper) http.RoundTripper {
 			return func(next http.RoundTripper) http.RoundTripper { return apiclient.ShowWorkload(next, prove) }
 		}
-		fresh := workload(func(method, target string) (string, string, error) { return w.Prove(method, target, time.Now()) })
+		fresh := workload(func(method, target string) (string, string, error) {
+			return w.Prove(method, target, time.Now())
+		})
 		doc := []byte(`{"base":"https://10.9.9.9/one"}`)
 
 		for _, n := range nodes {
-			if _, err := client(n, fresh).Register(t.Context(), "by-token", doc, apiclient.RegisterOptions{}); err != nil {
+			if _, err := client(n, fresh).
+				Register(t.Context(), "by-token", doc, apiclient.RegisterOptions{}); err != nil {
 				t.Fatalf("%s: %v", n.Name, err)
 			}
 		}
@@ -127,7 +131,8 @@ func TestCallersShowTokens(t *testing.T) {
 		i.must(err)
 
 		same := workload(func(string, string) (string, string, error) { return wit, proof, nil })
-		if _, err := client(nodes[0], same).Register(t.Context(), "once", doc, apiclient.RegisterOptions{}); err != nil {
+		if _, err := client(nodes[0], same).
+			Register(t.Context(), "once", doc, apiclient.RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
 
@@ -158,7 +163,8 @@ func TestCallersShowTokens(t *testing.T) {
 		refused(t, "a proof for another node", err, 401, directory.Unauthenticated)
 
 		bearer := func(claims map[string]any) func(http.RoundTripper) http.RoundTripper {
-			claims["iss"], claims["aud"], claims["exp"] = oauthIssuer, "https://ad.alpha.test", time.Now().Add(time.Hour).Unix()
+			claims["iss"], claims["aud"], claims["exp"] = oauthIssuer, "https://ad.alpha.test", time.Now().
+				Add(time.Hour).Unix()
 			token := i.sign("at+jwt", claims)
 
 			return func(next http.RoundTripper) http.RoundTripper {
@@ -175,7 +181,8 @@ func TestCallersShowTokens(t *testing.T) {
 		refused(t, "a plain token that writes", err, 403, directory.Forbidden)
 		_, err = client(nodes[2], bearer(map[string]any{})).Get(t.Context(), "by-token")
 		refused(t, "a token without sub", err, 401, directory.Unauthenticated)
-		_, err = client(nodes[2], func(next http.RoundTripper) http.RoundTripper { return next }).Register(t.Context(), "anonymous", doc, apiclient.RegisterOptions{})
+		_, err = client(nodes[2], func(next http.RoundTripper) http.RoundTripper { return next }).
+			Register(t.Context(), "anonymous", doc, apiclient.RegisterOptions{})
 		refused(t, "nobody", err, 401, directory.Unauthenticated)
 	})
 }
@@ -196,7 +203,8 @@ func refused(t *testing.T, what string, err error, status int, problem directory
 	}
 
 	challenges := e.Header.Values("Www-Authenticate")
-	for _, scheme := range []string{"WPT", `Bearer realm="alpha.test", resource_metadata="https://ad.alpha.test/.well-known/oauth-protected-resource"`} {
+	for _, scheme := range []string{"WPT",
+		`Bearer realm="alpha.test", resource_metadata="https://ad.alpha.test/.well-known/oauth-protected-resource"`} {
 		if !slices.ContainsFunc(challenges, func(c string) bool { return strings.HasPrefix(c, scheme) }) {
 			t.Errorf("%s: the challenges %q lack %s", what, challenges, scheme)
 		}

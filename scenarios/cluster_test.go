@@ -68,7 +68,8 @@ func (p *processes) plan(domain int, more string) int {
 	d := &p.Domains[domain]
 	number := len(d.Nodes) + 1
 
-	out, err := exec.Command(p.path, "dev", "mint", "--dir", p.dir, "--domain", d.TrustDomain, "--path", fmt.Sprint("/roster/node/", number)).CombinedOutput()
+	out, err := exec.Command(p.path, "dev", "mint", "--dir", p.dir, "--domain", d.TrustDomain, "--path",
+		fmt.Sprint("/roster/node/", number)).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("%v: %s", err, out)
 	}
@@ -93,7 +94,8 @@ policy: development
 limits: {registrations: 0, lookups: 0, registrations_per_owner: 0}
 log: {format: text}
 %s
-`, d.TrustDomain, n.API, ports[0], ports[1], ports[2], ports[3], identity, identity, d.Bundle, n.ID, n.Raft, n.API, d.Nodes[0].Raft, d.Nodes[1].Raft, more)
+`, d.TrustDomain, n.API, ports[0], ports[1], ports[2], ports[3], identity, identity, d.Bundle, n.ID, n.Raft, n.API,
+		d.Nodes[0].Raft, d.Nodes[1].Raft, more)
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(n.Config, []byte(text), 0o600)); err != nil {
 		p.t.Fatal(err)
 	}
@@ -116,7 +118,8 @@ func (w *writer) run(ctx context.Context, name string, clients func() []*apiclie
 		all := clients()
 		agent := fmt.Sprintf("kept-%s-%d", name, i)
 
-		_, err := all[i%len(all)].Register(ctx, agent, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
+		_, err := all[i%len(all)].Register(ctx, agent, []byte(`{"base":"https://kept.alpha.test/"}`),
+			apiclient.RegisterOptions{Lifetime: time.Hour})
 		if err == nil {
 			w.acknowledged.Store(agent, true)
 			w.count.Add(1)
@@ -166,7 +169,8 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 		i := p.plan(0, as)
 
 		id := p.Domains[0].Nodes[i].ID
-		if out, code := p.roster(0, 0, "raft", "admit", "spiffe://beta.test/roster/node/1"); code == 0 || !strings.Contains(out, "not under spiffe://alpha.test/roster/node/") {
+		if out, code := p.roster(0, 0, "raft", "admit", "spiffe://beta.test/roster/node/1"); code == 0 ||
+			!strings.Contains(out, "not under spiffe://alpha.test/roster/node/") {
 			t.Errorf("another domain's node: exit code %d\n%s", code, out)
 		}
 
@@ -233,8 +237,11 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 	writers.Wait()
 	t.Logf("%d acknowledged", w.count.Load())
 
-	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 3, "agent/ada"), p.client(1, 0, "agent/bob")} {
-		p.eventually(20*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &w.acknowledged) })
+	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"),
+		p.client(0, 3, "agent/ada"), p.client(1, 0, "agent/bob")} {
+		p.eventually(20*time.Second, "everything acknowledged is visible", func() error {
+			return shows(t, at, &w.acknowledged)
+		})
 	}
 }
 
@@ -250,7 +257,8 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 	put := func(name string) {
 		t.Helper()
 
-		if _, err := ada.Register(t.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
+		if _, err := ada.Register(t.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`),
+			apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,7 +308,8 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 		}
 	}
 
-	if out := p.must(0, 0, "snapshot", "inspect", file); !strings.Contains(out, "registrations\t2\n") || !strings.Contains(out, "domain\talpha.test\n") {
+	if out := p.must(0, 0, "snapshot", "inspect", file); !strings.Contains(out, "registrations\t2\n") ||
+		!strings.Contains(out, "domain\talpha.test\n") {
 		t.Errorf("inspect prints\n%s", out)
 	}
 
@@ -316,14 +325,16 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 		t.Errorf("an old backup: exit code %d\n%s", code, out)
 	}
 
-	if out, code := p.roster(1, 0, "snapshot", "restore", file, "--force"); code != 5 || !strings.Contains(out, "the backup is of alpha.test; this is beta.test") {
+	if out, code := p.roster(1, 0, "snapshot", "restore", file, "--force"); code != 5 ||
+		!strings.Contains(out, "the backup is of alpha.test; this is beta.test") {
 		t.Errorf("another domain's backup: exit code %d\n%s", code, out)
 	}
 
 	p.must(0, 0, "snapshot", "restore", file, "--force", "--reason", "a drill")
 	p.eventually(10*time.Second, "the domain has what the backup has", seen(home, "kept", "removed"))
 
-	if got, err := home.Get(t.Context(), "kept"); err != nil || !bytes.Contains(got.Body, []byte(`"unconfirmed":true`)) {
+	if got, err := home.Get(t.Context(), "kept"); err != nil ||
+		!bytes.Contains(got.Body, []byte(`"unconfirmed":true`)) {
 		t.Errorf("at home: %v", err)
 	}
 

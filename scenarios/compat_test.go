@@ -152,7 +152,8 @@ func (w *compatWriter) run(ctx context.Context) {
 
 // registerAt registers a name at a node and returns the registration's path there.
 func registerAt(ctx context.Context, hc *http.Client, address, name string) (location string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/ad/r?lt=3600&agent="+name, strings.NewReader(compatDocument))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/ad/r?lt=3600&agent="+name,
+		strings.NewReader(compatDocument))
 	if err != nil {
 		return "", err
 	}
@@ -384,7 +385,9 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 		for domain := range p.Domains {
 			for n := range p.Domains[domain].Nodes {
 				at := p.client(domain, n, w.who)
-				p.eventually(30*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &w.acknowledged) })
+				p.eventually(30*time.Second, "everything acknowledged is visible", func() error {
+					return shows(t, at, &w.acknowledged)
+				})
 			}
 		}
 	}
@@ -447,7 +450,8 @@ func (p *processes) refusesToStart(n dev.Node, previous, next release) {
 	defer cancel()
 
 	out, err := exec.CommandContext(ctx, previous.path, "serve", "--config", n.Config).CombinedOutput()
-	if err == nil || ctx.Err() != nil || bytes.Contains(out, []byte("panic:")) || bytes.Contains(out, []byte("goroutine ")) {
+	if err == nil || ctx.Err() != nil || bytes.Contains(out, []byte("panic:")) ||
+		bytes.Contains(out, []byte("goroutine ")) {
 		p.t.Errorf("the previous release on an upgraded node's disk: %v, %v\n%s", err, ctx.Err(), out)
 	}
 
@@ -469,7 +473,8 @@ func (p *processes) tokenOf(domain int, args ...string) string {
 	}
 
 	out := p.must(domain, 0, append(args, "-o", "json")...)
-	if err := json.Unmarshal([]byte(out[strings.IndexByte(out, '{'):strings.LastIndexByte(out, '}')+1]), &invitation); err != nil {
+	if err := json.Unmarshal([]byte(out[strings.IndexByte(out, '{'):strings.LastIndexByte(out, '}')+1]),
+		&invitation); err != nil {
 		p.t.Fatalf("%v in %s", err, out)
 	}
 

@@ -115,7 +115,9 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 
 	register("kept-marked-2", "mutant-panic")
 
-	p.eventually(30*time.Second, "beta shows everything but those with the marker", func() error { return shows(21, 0) })
+	p.eventually(30*time.Second, "beta shows everything but those with the marker", func() error {
+		return shows(21, 0)
+	})
 	p.eventually(30*time.Second, "beta counts panics", func() error { return contained("record") })
 
 	p.kill(reader)

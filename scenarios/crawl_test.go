@@ -26,24 +26,31 @@ func TestAnOriginIsFollowed(t *testing.T) {
 	var listed string
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/woa+json")
-		fmt.Fprintf(w, `{"woa_version":"1","agents":[%s],"transports":{"rest":{"base":"https://api.example.com","invoke_path":"/a/{agent_id}"}}}`, listed)
+		fmt.Fprintf(w,
+			`{"woa_version":"1","agents":[%s],`+
+				`"transports":{"rest":{"base":"https://api.example.com","invoke_path":"/a/{agent_id}"}}}`, listed)
 	}))
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	defer s.Close()
 
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 
 	agent := func(id, more string) string {
-		return `{"id":"` + id + `","name":"N","description":"D","inputs":{"type":"object"},"outputs":{"type":"object"},"transports":["rest"]` + more + `}`
+		return `{"id":"` + id +
+			`","name":"N","description":"D","inputs":{"type":"object"},"outputs":{"type":"object"},` +
+			`"transports":["rest"]` + more + `}`
 	}
-	listed = strings.Join([]string{agent("stays", ``), agent("changes", ``), agent("goes", ``), agent("tells", `,"authz":{"password":"p"}`)}, ",")
+	listed = strings.Join([]string{agent("stays", ``), agent("changes", ``), agent("goes", ``),
+		agent("tells", `,"authz":{"password":"p"}`)}, ",")
 
 	m := mesh.Start(t, mesh.Options{Nodes: 1, RealTime: true, Configure: func(c *node.Config) {
-		c.Crawl = node.Crawling{As: "spiffe://alpha.test/tool/commissioner", Origins: []string{s.URL}, Allow: []string{"127.0.0.0/8"}, CA: ca}
+		c.Crawl = node.Crawling{As: "spiffe://alpha.test/tool/commissioner", Origins: []string{s.URL},
+			Allow: []string{"127.0.0.0/8"}, CA: ca}
 	}})
 	n := m.Domain("alpha.test").Nodes[0]
 	host := strings.TrimPrefix(s.URL, "https://")
@@ -76,19 +83,22 @@ func TestAnOriginIsFollowed(t *testing.T) {
 	}
 
 	before := see("changes D", "goes D", "stays D")
-	if owner := before["stays@"+host]["provenance"].(map[string]any)["registrant"]; owner != "spiffe://alpha.test/tool/commissioner" {
+	if owner := before["stays@"+
+		host]["provenance"].(map[string]any)["registrant"]; owner != "spiffe://alpha.test/tool/commissioner" {
 		t.Errorf("the registrant is %v", owner)
 	}
 
 	lines, _ := readTrail(t, n.Data())
 	if !slices.ContainsFunc(lines, func(l trailLine) bool {
-		return l.Action == "register" && l.Actor == "spiffe://alpha.test/tool/commissioner" && l.Agent == "stays@"+host && l.Outcome == "ok"
+		return l.Action == "register" && l.Actor == "spiffe://alpha.test/tool/commissioner" &&
+			l.Agent == "stays@"+host && l.Outcome == "ok"
 	}) {
 		t.Error("the trail does not tell who registered what was crawled")
 	}
 
 	n.Kill()
-	listed = strings.Join([]string{agent("stays", ``), strings.Replace(agent("changes", ``), `"D"`, `"E"`, 1), agent("comes", ``)}, ",")
+	listed = strings.Join([]string{agent("stays", ``), strings.Replace(agent("changes", ``), `"D"`, `"E"`, 1),
+		agent("comes", ``)}, ",")
 	n.Restart()
 
 	after := see("changes E", "comes D", "stays D")

@@ -23,7 +23,9 @@ func TestARegistrationCrosses(t *testing.T) {
 				for i := range 5 {
 					for _, d := range m.Domains {
 						a := m.Register(d.Name, fmt.Sprintf("agent-%d", i), 3600)
-						took := m.Eventually(time.Second, a.Name+" of "+d.Name+" is seen everywhere", func() error { return m.Seen(a) })
+						took := m.Eventually(time.Second, a.Name+" of "+d.Name+" is seen everywhere", func() error {
+							return m.Seen(a)
+						})
 						t.Logf("%s of %s was everywhere after %v", a.Name, d.Name, took)
 					}
 				}
@@ -82,7 +84,8 @@ func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
 				t.Errorf("exit code %d, want %d: %v\n%v", trust.ExitCode(err), code, err, report)
 			}
 
-			if err == nil && (report.Subject.Domain != a.Domain || report.Subject.Agent != a.Name || report.Subject.RID != a.RID) {
+			if err == nil && (report.Subject.Domain != a.Domain || report.Subject.Agent != a.Name ||
+				report.Subject.RID != a.RID) {
 				t.Errorf("the proof is of %+v", report.Subject)
 			}
 		}
@@ -91,7 +94,8 @@ func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
 		check(m.Domain("alpha.test"), a.Until.Add(time.Second), 14)
 
 		tampered := []byte(strings.Replace(string(proof), `"record":"`, `"record":"e`, 1))
-		if _, err := trust.Verify(tampered, trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()}); trust.ExitCode(err) != 10 {
+		if _, err := trust.Verify(tampered,
+			trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()}); trust.ExitCode(err) != 10 {
 			t.Errorf("a tampered proof: exit code %d: %v", trust.ExitCode(err), err)
 		}
 	})

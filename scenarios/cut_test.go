@@ -29,7 +29,9 @@ func TestARemovedAgentStaysRemoved(t *testing.T) {
 		}
 
 		m.Heal()
-		took := m.Eventually(2*time.Minute, "beta.test has heard of the removal", func() error { return m.Gone(removed) })
+		took := m.Eventually(2*time.Minute, "beta.test has heard of the removal", func() error {
+			return m.Gone(removed)
+		})
 		t.Logf("heard of %v after the heal", took)
 
 		for _, n := range m.Living() {

@@ -45,16 +45,20 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	ada := p.client(0, 0, "agent/ada")
 	notes := make([]byte, 45_000)
 	_, _ = rand.Read(notes) // it never fails; and what repeats would be compressed to nothing
-	document := fmt.Appendf(nil, `{"base":"https://large.example/","notes":%q}`, base64.StdEncoding.EncodeToString(notes))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // some hundred writes to two disks, on a machine that may be busy
+	document := fmt.Appendf(nil, `{"base":"https://large.example/","notes":%q}`,
+		base64.StdEncoding.EncodeToString(notes))
+	// some hundred writes to two disks, on a machine that may be busy
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 
 	var why error
 	for n := 0; ; n++ {
 		// On a slow machine the victim may lead by now. What was under way there when
 		// its disk was full is unknown, as it is when any leader dies, and is repeated.
-		_, err := ada.Register(ctx, fmt.Sprint("large-", n%20), document, apiclient.RegisterOptions{Lifetime: time.Hour})
-		if refused := (*apiclient.Error)(nil); err != nil && (!errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable) {
+		_, err := ada.Register(ctx, fmt.Sprint("large-", n%20), document,
+			apiclient.RegisterOptions{Lifetime: time.Hour})
+		if refused := (*apiclient.Error)(nil); err != nil &&
+			(!errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable) {
 			t.Fatalf("with one of three nodes short of disk: %v", err)
 		}
 
@@ -74,7 +78,8 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	}
 
 	said := cmd.Stderr.(*bytes.Buffer).String()
-	for _, want := range []string{"this node has ended: write the log:", "no space left on device", "See to the disk of " + victim.Data, "serve --config " + victim.Config} {
+	for _, want := range []string{"this node has ended: write the log:", "no space left on device",
+		"See to the disk of " + victim.Data, "serve --config " + victim.Config} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, last(said, 20))
 		}
@@ -82,12 +87,14 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 
 	unmount()
 	p.eventually(30*time.Second, "those that are left take a write", func() error {
-		_, err := ada.Register(ctx, "after", []byte(`{"base":"https://after.example/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
+		_, err := ada.Register(ctx, "after", []byte(`{"base":"https://after.example/"}`),
+			apiclient.RegisterOptions{Lifetime: time.Hour})
 		return err
 	})
 	p.restart(victim)
 
-	if _, err := p.client(0, 2, "agent/ada").GetFresh(ctx, "after", apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
+	if _, err := p.client(0, 2, "agent/ada").
+		GetFresh(ctx, "after", apiclient.ReadOptions{Consistency: "linearizable"}); err != nil {
 		t.Errorf("after it was started again: %v", err)
 	}
 }

@@ -82,7 +82,8 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					for _, n := range m.Living() {
 						evidence := n.Evidence("alpha.test")
 
-						report, err := trust.Verify(evidence, trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()})
+						report, err := trust.Verify(evidence,
+							trust.VerifyOptions{Bundle: m.Domain("alpha.test").Bundle()})
 						if trust.ExitCode(err) != 11 {
 							t.Errorf("%s: exit code %d: %v\n%v", n.Name, trust.ExitCode(err), err, report)
 						}
@@ -94,16 +95,20 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 
 					for _, n := range m.Living() {
 						shown, err := m.Lookup(n)
-						if err != nil || !shown[a.RID].Provenance.Verification.Disputed || shown[b.RID].Provenance.Verification.Disputed {
+						if err != nil || !shown[a.RID].Provenance.Verification.Disputed ||
+							shown[b.RID].Provenance.Verification.Disputed {
 							t.Errorf("%s marks as disputed: %+v, %+v, %v", n.Name, shown[a.RID], shown[b.RID], err)
 						}
 					}
 
 					m.Domain("delta.test").Nodes[0].Kill()
 					m.Domain("delta.test").Nodes[0].Restart()
-					m.Eventually(time.Minute, "after a restart it is frozen", func() error { return m.Frozen("alpha.test") })
+					m.Eventually(time.Minute, "after a restart it is frozen", func() error {
+						return m.Frozen("alpha.test")
+					})
 
-					if err := m.Release("alpha.test"); err == nil || !strings.Contains(err.Error(), "convicts alpha.test still") {
+					if err := m.Release("alpha.test"); err == nil ||
+						!strings.Contains(err.Error(), "convicts alpha.test still") {
 						t.Errorf("it is released while its key holds: %v", err)
 					}
 
@@ -119,7 +124,9 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					again.Revision = l.Doc.Seq + 1
 					again.Deadline = again.Deadline - 20
 					l.Say("beta.test", again)
-					m.Eventually(2*time.Minute, "what it says is taken again", func() error { return toldUntil(m, "beta.test", again) })
+					m.Eventually(2*time.Minute, "what it says is taken again", func() error {
+						return toldUntil(m, "beta.test", again)
+					})
 					sleepUntil(m, a.Until)
 				})
 			})

@@ -107,12 +107,14 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 	check(err)
 	cfg := node.DefaultConfig()
 	cfg.TrustDomain, cfg.PublicURL, cfg.Data = td, "https://ad.alpha.test", filepath.Join(dir, "data")
-	cfg.Identity = node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: filepath.Join(dir, "bundle.pem")}
+	cfg.Identity = node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
+		Bundle: filepath.Join(dir, "bundle.pem")}
 	check(trust.WriteSVID(svid, cfg.Identity.Cert, cfg.Identity.Key))
 	bundle, _ := ca.PEM()
 	check(os.WriteFile(cfg.Identity.Bundle, bundle, 0o600))
 	check(os.MkdirAll(cfg.Data, 0o700))
-	cfg.Members = []node.Member{{ID: svid.ID, Cluster: "127.0.0.1:8402", API: "https://" + net.JoinHostPort(c.address(0), "8400")}}
+	cfg.Members = []node.Member{{ID: svid.ID, Cluster: "127.0.0.1:8402",
+		API: "https://" + net.JoinHostPort(c.address(0), "8400")}}
 	cfg.Gossip.Enabled = false
 	cfg.DNSSD = announced
 	text, err := yaml.Marshal(&cfg)
@@ -141,7 +143,9 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 	c.t.Cleanup(stop)
 
 	for bound := time.Now().Add(30 * time.Second); ; {
-		if err := c.command(0, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8401 && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && grep -q '200 OK' <&3").Run(); err == nil {
+		if err := c.command(0, "bash", "-c",
+			"exec 3<>/dev/tcp/127.0.0.1/8401 && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && "+
+				"grep -q '200 OK' <&3").Run(); err == nil {
 			return stop, stderr
 		}
 
@@ -207,7 +211,8 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 	}
 
 	for member, want := range map[string]any{
-		"domain": "alpha.test", "url": "https://ad.alpha.test", "path": "/.well-known/ad", "host": c.address(0) + ":8400", "authenticated": false,
+		"domain": "alpha.test", "url": "https://ad.alpha.test", "path": "/.well-known/ad",
+		"host": c.address(0) + ":8400", "authenticated": false,
 	} {
 		if got[0][member] != want {
 			t.Errorf("%s is %v, want %v", member, got[0][member], want)
@@ -231,7 +236,8 @@ func TestANodeIsFoundByDNSSD(t *testing.T) {
 	}
 
 	var exit *exec.ExitError
-	if err := c.command(1, path, "find", "--interface", "nowhere0").Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+	if err := c.command(1, path, "find", "--interface", "nowhere0").Run(); !errors.As(err, &exit) ||
+		exit.ExitCode() != 1 {
 		t.Errorf("an interface that isn't there: %v", err)
 	}
 }

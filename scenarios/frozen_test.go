@@ -191,7 +191,8 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 	resp.Body.Close()
 	t.Logf("lookups: p99 %s quiet, %s frozen; a scrape %s", quiet[495], frozen[495], time.Since(scrape))
 
-	if took := max(frozen[len(frozen)-1], time.Since(scrape)); took > 5*time.Second || resp.StatusCode != http.StatusOK {
+	if took := max(frozen[len(frozen)-1], time.Since(scrape)); took > 5*time.Second ||
+		resp.StatusCode != http.StatusOK {
 		t.Errorf("an answer took %s; /metrics answers %s", took, resp.Status)
 	}
 
@@ -204,7 +205,8 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 	}
 
 	peers, _, err := operator.Peers(t.Context())
-	if err != nil || len(peers) != 1 || peers[0].State != "behind" || !strings.Contains(peers[0].LastError, "has not answered for") {
+	if err != nil || len(peers) != 1 || peers[0].State != "behind" ||
+		!strings.Contains(peers[0].LastError, "has not answered for") {
 		t.Errorf("peer list: %+v %v", peers, err)
 	}
 

@@ -72,7 +72,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		}
 	})
 	document := func(at string) []byte {
-		return fmt.Appendf(nil, `{"base": %q, "protocols": ["https"], "capabilities": [{"name": "translate", "type": "tool",
+		return fmt.Appendf(nil,
+			`{"base": %q, "protocols": ["https"], "capabilities": [{"name": "translate", "type": "tool",
 			"input_schema": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
 			"output_schema": {"type": "object", "required": ["text"]}}]}`, at)
 	}
@@ -82,7 +83,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	register := func(at string) {
 		t.Helper()
 
-		if _, err := ada.Register(t.Context(), "translator", document(at), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
+		if _, err := ada.Register(t.Context(), "translator", document(at),
+			apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +104,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 
 	for node := range 2 { // each follows the other domain by itself
 		p.eventually(30*time.Second, "it is called where it is now", func() error {
-			if status, _, body := invoke(node, `{"text": "a"}`); status != http.StatusOK || body != `{"text": "canary-output"}` {
+			if status, _, body := invoke(node, `{"text": "a"}`); status != http.StatusOK ||
+				body != `{"text": "canary-output"}` {
 				return fmt.Errorf("%d at node %d: %s", status, node, body)
 			}
 
@@ -110,7 +113,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		})
 	}
 
-	if got := shown.Load().(string); !strings.HasPrefix(got, "spiffe://alpha.test/roster/node/") || strings.Contains(got, "bob") {
+	if got := shown.Load().(string); !strings.HasPrefix(got, "spiffe://alpha.test/roster/node/") ||
+		strings.Contains(got, "bob") {
 		t.Errorf("the agent was shown %s", got)
 	}
 
@@ -136,14 +140,16 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 
 	bob := p.client(0, 0, "agent/bob")
 	calls.Store(0)
-	reply, err := contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": 5}`), nil, apiclient.InvokeOptions{})
+	reply, err := contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": 5}`), nil,
+		apiclient.InvokeOptions{})
 
 	var unfit *directory.Error
 	if !errors.As(err, &unfit) || unfit.Pointer != "/text" || reply != nil {
 		t.Errorf("the client is to judge by the schema of the registration: %v, %v", reply, err)
 	}
 
-	reply, err = contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": "a"}`), nil, apiclient.InvokeOptions{})
+	reply, err = contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": "a"}`), nil,
+		apiclient.InvokeOptions{})
 	if err != nil || string(reply.Body) != `{"text": "canary-output"}` || calls.Load() != 1 {
 		t.Errorf("the client invokes: %v, %v; %d calls", reply, err, calls.Load())
 	}
@@ -152,7 +158,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 
 	for i, want := range []string{"", "true"} {
 		status, header, body := invoke(i, `{"text": "a"}`, "Idempotency-Key", "one")
-		if status != http.StatusOK || header.Get("Idempotency-Replayed") != want || body != `{"text": "canary-output"}` {
+		if status != http.StatusOK || header.Get("Idempotency-Replayed") != want ||
+			body != `{"text": "canary-output"}` {
 			t.Errorf("with a key at node %d: %d %v %s", i, status, header, body)
 		}
 	}
@@ -165,7 +172,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 
-		req, err := http.NewRequestWithContext(ctx, "POST", p.Domains[0].Nodes[node].API+"/agents/translator/invoke", strings.NewReader(`{"text": "a"}`))
+		req, err := http.NewRequestWithContext(ctx, "POST", p.Domains[0].Nodes[node].API+"/agents/translator/invoke",
+			strings.NewReader(`{"text": "a"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +219,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if rest, err := io.ReadAll(resp.Body); err != nil || !strings.HasPrefix(string(rest), "event: error\ndata: {\"error\":{\"code\":\"Unavailable\"") {
+	if rest, err := io.ReadAll(resp.Body); err != nil ||
+		!strings.HasPrefix(string(rest), "event: error\ndata: {\"error\":{\"code\":\"Unavailable\"") {
 		t.Errorf("the stream of a node that stops ends with %q, %v", rest, err)
 	}
 
@@ -221,7 +230,8 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 
 	var intents, ok int
 	for _, l := range lines {
-		if l.Action == "invoke" && l.Agent == "translator" && strings.HasSuffix(l.Actor, "/agent/bob") && strings.HasPrefix(l.Owner, "spiffe://beta.test/") {
+		if l.Action == "invoke" && l.Agent == "translator" && strings.HasSuffix(l.Actor, "/agent/bob") &&
+			strings.HasPrefix(l.Owner, "spiffe://beta.test/") {
 			switch {
 			case l.Phase == "intent":
 				intents++
@@ -237,10 +247,12 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 }
 
 // post sends JSON to a node as one of its domain's identities.
-func (p *processes) post(domain, n int, who, path, body string, header ...string) (status int, got http.Header, answer string) {
+func (p *processes) post(domain, n int, who, path, body string, header ...string) (status int, got http.Header,
+	answer string) {
 	p.t.Helper()
 
-	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.Domains[domain].Nodes[n].API+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.Domains[domain].Nodes[n].API+path,
+		strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -51,11 +51,6 @@ var unfinished = map[string]excess{
 	"node/dev":            {lines: true, testLines: true},
 	"node/doctor":         {lines: true, testLines: true},
 	"node/memory":         {testLines: true},
-	"scenarios":           {testLines: true},
-	"scenarios/attacks":   {testLines: true},
-	"scenarios/load":      {lines: true, testLines: true},
-	"scenarios/mesh":      {lines: true, testLines: true},
-	"scenarios/quality":   {lines: true, testLines: true},
 	"trust":               {files: 32, cycle: 18, lines: true, testLines: true},
 	"trust/audit":         {lines: true, testLines: true},
 	"trust/policy":        {lines: true, testLines: true},
@@ -180,7 +175,8 @@ func measure(p checkedPackage) (layout, error) {
 			continue
 		}
 
-		e := edge{filepath.Base(p.fset.Position(ident.Pos()).Filename), filepath.Base(p.fset.Position(object.Pos()).Filename)}
+		e := edge{filepath.Base(p.fset.Position(ident.Pos()).Filename),
+			filepath.Base(p.fset.Position(object.Pos()).Filename)}
 		if e.from != e.to && !slices.Contains(l.Uses[e], object.Name()) {
 			l.Uses[e] = append(l.Uses[e], object.Name())
 		}
@@ -317,9 +313,12 @@ func largestCycle(graph map[string][]string) []string {
 // names first: the ones to look at when a cycle is to be cut.
 func (l layout) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d files, cycle of %d, long lines %d (tests %d)\n", l.Package, l.Files, len(l.Cycle), len(l.Long), len(l.LongTest))
+	fmt.Fprintf(&b, "%s: %d files, cycle of %d, long lines %d (tests %d)\n", l.Package, l.Files, len(l.Cycle),
+		len(l.Long), len(l.LongTest))
 
-	names := slices.SortedFunc(maps.Keys(l.Methods), func(a, b string) int { return cmp.Compare(l.Methods[b], l.Methods[a]) })
+	names := slices.SortedFunc(maps.Keys(l.Methods), func(a, b string) int {
+		return cmp.Compare(l.Methods[b], l.Methods[a])
+	})
 	for _, name := range names[:min(3, len(names))] {
 		fmt.Fprintf(&b, "  type %s: %d methods\n", name, l.Methods[name])
 	}
@@ -365,7 +364,8 @@ func TestLayerLimitsFindViolations(t *testing.T) {
 	}
 
 	p, err := checkPackage(token.NewFileSet(), importer.Default(), listed{
-		Dir: dir, ImportPath: module + "/p", GoFiles: []string{"a.go", "b.go", "c.go", "d.go"}, TestGoFiles: []string{"a_test.go"},
+		Dir: dir, ImportPath: module + "/p", GoFiles: []string{"a.go", "b.go", "c.go", "d.go"},
+		TestGoFiles: []string{"a_test.go"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -396,7 +396,8 @@ func TestLayerLimitsFindViolations(t *testing.T) {
 		t.Errorf("%d complaints, want one for each limit: %q", len(complaints), complaints)
 	}
 
-	if complaints := l.check(excess{files: 31, methods: 41, cycle: 11, lines: true, testLines: true}); len(complaints) != 0 {
+	if complaints := l.check(excess{files: 31, methods: 41, cycle: 11, lines: true,
+		testLines: true}); len(complaints) != 0 {
 		t.Errorf("complaints about an unfinished package: %q", complaints)
 	}
 }

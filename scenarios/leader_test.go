@@ -37,7 +37,9 @@ func TestALeaderDiesAndNothingIsLost(t *testing.T) {
 			}
 
 			leader.Restart()
-			m.Eventually(time.Minute, leader.Name+" is back and has everything", func() error { return m.Seen(acknowledged...) })
+			m.Eventually(time.Minute, leader.Name+" is back and has everything", func() error {
+				return m.Seen(acknowledged...)
+			})
 		}
 
 		if len(acknowledged) < 30 {
@@ -68,7 +70,8 @@ func registerUntil(m *mesh.Mesh, round int, stop <-chan struct{}) (acknowledged 
 				case <-time.After(400 * time.Millisecond):
 				}
 
-				if a, err := m.TryRegister("alpha.test", fmt.Sprintf("agent-%d-%d-%d", round, c, i), 86400); err == nil {
+				if a, err := m.TryRegister("alpha.test", fmt.Sprintf("agent-%d-%d-%d", round, c, i),
+					86400); err == nil {
 					mu.Lock()
 					acknowledged = append(acknowledged, a)
 					mu.Unlock()

@@ -134,7 +134,8 @@ func TestSeveralHoldersAreToldApart(t *testing.T) {
 
 		for i, path := range copies {
 			v := ask("GET", path).want(t, 200)
-			if got := v["provenance"].(map[string]any)["origin_authority"]; got != []string{"beta.test", "gamma.test"}[i] || v["href"] != path {
+			if got := v["provenance"].(map[string]any)["origin_authority"]; got != []string{"beta.test",
+				"gamma.test"}[i] || v["href"] != path {
 				t.Errorf("%s is of %v, at %v", path, got, v["href"])
 			}
 
@@ -150,7 +151,8 @@ func TestSeveralHoldersAreToldApart(t *testing.T) {
 
 			for _, method := range []string{"POST", "DELETE"} {
 				refused := ask(method, path)
-				if v := refused.want(t, 403); problemOf(refused) != "foreign-registration" || !strings.HasSuffix(v["origin_href"].(string), path[strings.LastIndexByte(path, '/'):]) {
+				if v := refused.want(t, 403); problemOf(refused) != "foreign-registration" ||
+					!strings.HasSuffix(v["origin_href"].(string), path[strings.LastIndexByte(path, '/'):]) {
 					t.Errorf("%s %s: %s", method, path, refused.body)
 				}
 			}
@@ -200,7 +202,8 @@ func TestAnyMemberContinuesAListing(t *testing.T) {
 					order = append(order, item["href"].(string))
 
 					there := askAt(t, m, nodes[(at+1)%3], "/client/reader")("GET", item["href"].(string)).want(t, 200)
-					if a, b := item["provenance"].(map[string]any)["revision"], there["provenance"].(map[string]any)["revision"]; a != b || there["agent"] != item["agent"] {
+					if a, b := item["provenance"].(map[string]any)["revision"],
+						there["provenance"].(map[string]any)["revision"]; a != b || there["agent"] != item["agent"] {
 						t.Errorf("%s: revision %v in the list, %v there", item["href"], a, b)
 					}
 				}
@@ -262,7 +265,8 @@ func (p *processes) configure(changes map[string]string) {
 // Requirement: AD-034, AD-035, AD-041, AD-043, AD-069
 func TestAnOperatorsLimits(t *testing.T) {
 	p := startProcesses(t, "--domains", "1", "--sample", "0")
-	p.configure(map[string]string{"hold: 0s": "hold: 1h", "registrations_per_owner: 0": "registrations_per_owner: 2", "policy: development": "policy: shipped"})
+	p.configure(map[string]string{"hold: 0s": "hold: 1h", "registrations_per_owner: 0": "registrations_per_owner: 2",
+		"policy: development": "policy: shipped"})
 	url := p.Domains[0].Nodes[0].API
 	clients := map[string]*http.Client{"": p.http(0, "")}
 	do := func(who, method, target string, header ...string) *answer {
@@ -322,12 +326,14 @@ func TestAnOperatorsLimits(t *testing.T) {
 		_ = do("ada", "DELETE", target)
 	}
 
-	p.configure(map[string]string{"registrations: 0": "registrations: 1", "lookups: 0": "lookups: 0.1", "hold: 1h": "hold: 0s"})
+	p.configure(map[string]string{"registrations: 0": "registrations: 1", "lookups: 0": "lookups: 0.1",
+		"hold: 1h": "hold: 0s"})
 	do("bob", "POST", "/ad/r?agent=two").want(t, 201) // it was held, and isn't any more
 	limited := do("bob", "GET", "/ad/l")
 	limited.want(t, 200)
 
-	if got := limited.header.Get("RateLimit-Policy") + " " + limited.header.Get("RateLimit"); got != `"reads";q=1;w=10 "reads";r=0;t=10` {
+	if got := limited.header.Get("RateLimit-Policy") + " " +
+		limited.header.Get("RateLimit"); got != `"reads";q=1;w=10 "reads";r=0;t=10` {
 		t.Errorf("the limits are %s", got)
 	}
 
@@ -381,7 +387,8 @@ func TestTheDirectoryNeverCallsAnAgent(t *testing.T) {
 		}
 	}()
 	base := "https://" + ln.Addr().String()
-	document := fmt.Sprintf(`{"base":%q,"identity":%q,"identity_type":"did:web","capabilities":[{"name":"c","type":"tool","input_schema":{"$id":%q,"$ref":"#"}}]}`,
+	document := fmt.Sprintf(`{"base":%q,"identity":%q,"identity_type":"did:web",`+
+		`"capabilities":[{"name":"c","type":"tool","input_schema":{"$id":%q,"$ref":"#"}}]}`,
 		base+"/agent", base+"/identity", base+"/schema.json")
 	url := p.Domains[0].Nodes[0].API
 	ada, bob := p.http(0, "agent/ada"), p.http(1, "agent/bob")

@@ -44,7 +44,8 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 		// Each page is of the one agent: what it costs in a lifetime costs a million in a day.
 		pages := peer.Received("alpha.test")["applied"] - before
 		perSecond := float64(pages) / (time.Since(began).Seconds() / 60) * 1e6 / 86400
-		t.Logf("%d pages of %d refreshes; of a million that live for a day and are refreshed each half, %.1f digests a second", pages, refreshes, perSecond)
+		t.Logf("%d pages of %d refreshes; of a million that live for a day and are refreshed each half, %.1f "+
+			"digests a second", pages, refreshes, perSecond)
 
 		if pages == 0 || perSecond > 50 {
 			t.Errorf("%d refreshes cost %d pages", refreshes, pages)
@@ -145,7 +146,8 @@ func TestARestartedNodeAnswersAlone(t *testing.T) {
 		if all, err := m.Lookup(n); err != nil {
 			t.Error(err)
 		} else if len(all) != 2 {
-			t.Errorf("%s shows %d agents of other domains after its restart, before it has heard anybody; it had 2", n.Name, len(all))
+			t.Errorf("%s shows %d agents of other domains after its restart, before it has heard anybody; it had 2",
+				n.Name, len(all))
 		}
 
 		m.Abandon(soon)

@@ -193,7 +193,8 @@ func (h *history) do(t *testing.T, client int, in ask, run func() (told, error))
 		return
 	case errors.As(err, &refusal) && refusal.Code == string(directory.Unavailable):
 		return // and the checker would find out if something was done
-	case !errors.As(err, &refusal), refusal.Code == string(directory.OutcomeUnknown), refusal.Status == http.StatusGatewayTimeout:
+	case !errors.As(err, &refusal), refusal.Code == string(directory.OutcomeUnknown),
+		refusal.Status == http.StatusGatewayTimeout:
 		out, end = told{unknown: true}, math.MaxInt64
 	default:
 		t.Errorf("%+v: %v", in, err)
@@ -366,20 +367,30 @@ func TestTheModelOfADirectory(t *testing.T) {
 		steps []step
 		legal bool
 	}{
-		"one after the other":          {[]step{none(1, 2), put(3, 4, "v1", "a", true), see(5, 6, "v1", "a"), put(7, 8, "v2", "a", false), see(9, 10, "v2", "a"), drop(11, 12, "a", true), none(13, 14)}, true},
-		"a stale read":                 {[]step{put(1, 2, "v1", "a", true), put(3, 4, "v2", "a", false), see(5, 6, "v1", "a")}, false},
-		"a read during a write":        {[]step{put(1, 2, "v1", "a", true), put(3, 9, "v2", "a", false), see(4, 5, "v2", "a"), see(6, 7, "v2", "a")}, true},
-		"back again":                   {[]step{put(1, 2, "v1", "a", true), put(3, 9, "v2", "a", false), see(4, 5, "v2", "a"), see(6, 7, "v1", "a")}, false},
-		"not seen":                     {[]step{put(1, 2, "v1", "a", true), none(3, 4)}, false},
-		"removed and still seen":       {[]step{put(1, 2, "v1", "a", true), drop(3, 4, "a", true), see(5, 6, "v1", "a")}, false},
-		"removed twice":                {[]step{put(1, 2, "v1", "a", true), drop(3, 4, "a", true), drop(5, 6, "a", true)}, false},
-		"two created it":               {[]step{put(1, 2, "v1", "a", true), put(3, 4, "v2", "b", true)}, false},
-		"it may have happened":         {[]step{put(1, 2, "v1", "a", true), lost(3, "v2"), see(4, 5, "v1", "a"), see(6, 7, "v2", "a")}, true},
-		"or not":                       {[]step{put(1, 2, "v1", "a", true), lost(3, "v2"), see(4, 5, "v1", "a")}, true},
-		"but not undo itself":          {[]step{put(1, 2, "v1", "a", true), lost(3, "v2"), see(4, 5, "v2", "a"), see(6, 7, "v1", "a")}, false},
-		"it happened under a new rid":  {[]step{lost(1, "v1"), see(2, 3, "v1", "a"), drop(4, 5, "a", true), none(6, 7)}, true},
-		"and keeps that":               {[]step{lost(1, "v1"), see(2, 3, "v1", "a"), see(4, 5, "v1", "b")}, false},
-		"an older rid is not that one": {[]step{put(1, 2, "v1", "a", true), drop(3, 4, "a", true), lost(5, "v2"), drop(6, 7, "a", false), see(8, 9, "v2", "b")}, true},
+		"one after the other": {[]step{none(1, 2), put(3, 4, "v1", "a", true), see(5, 6, "v1", "a"),
+			put(7, 8, "v2", "a", false), see(9, 10, "v2", "a"), drop(11, 12, "a", true), none(13, 14)}, true},
+		"a stale read": {[]step{put(1, 2, "v1", "a", true), put(3, 4, "v2", "a", false),
+			see(5, 6, "v1", "a")}, false},
+		"a read during a write": {[]step{put(1, 2, "v1", "a", true), put(3, 9, "v2", "a", false),
+			see(4, 5, "v2", "a"), see(6, 7, "v2", "a")}, true},
+		"back again": {[]step{put(1, 2, "v1", "a", true), put(3, 9, "v2", "a", false),
+			see(4, 5, "v2", "a"), see(6, 7, "v1", "a")}, false},
+		"not seen": {[]step{put(1, 2, "v1", "a", true), none(3, 4)}, false},
+		"removed and still seen": {[]step{put(1, 2, "v1", "a", true), drop(3, 4, "a", true),
+			see(5, 6, "v1", "a")}, false},
+		"removed twice": {[]step{put(1, 2, "v1", "a", true), drop(3, 4, "a", true),
+			drop(5, 6, "a", true)}, false},
+		"two created it": {[]step{put(1, 2, "v1", "a", true), put(3, 4, "v2", "b", true)}, false},
+		"it may have happened": {[]step{put(1, 2, "v1", "a", true), lost(3, "v2"), see(4, 5, "v1", "a"),
+			see(6, 7, "v2", "a")}, true},
+		"or not": {[]step{put(1, 2, "v1", "a", true), lost(3, "v2"), see(4, 5, "v1", "a")}, true},
+		"but not undo itself": {[]step{put(1, 2, "v1", "a", true), lost(3, "v2"), see(4, 5, "v2", "a"),
+			see(6, 7, "v1", "a")}, false},
+		"it happened under a new rid": {[]step{lost(1, "v1"), see(2, 3, "v1", "a"), drop(4, 5, "a", true),
+			none(6, 7)}, true},
+		"and keeps that": {[]step{lost(1, "v1"), see(2, 3, "v1", "a"), see(4, 5, "v1", "b")}, false},
+		"an older rid is not that one": {[]step{put(1, 2, "v1", "a", true), drop(3, 4, "a", true), lost(5, "v2"),
+			drop(6, 7, "a", false), see(8, 9, "v2", "b")}, true},
 	} {
 		var ops []porcupine.Operation
 		for i, s := range c.steps {

@@ -28,7 +28,8 @@ func TestAStoppedLeaderIsNeverStale(t *testing.T) {
 	for i := range 3 {
 		for j := range 4 {
 			c := &linearClient{
-				history: h, id: i*4 + j, node: p.client(0, i, "agent/ada"), names: []string{"one", "two", "three", "four"}, consistency: "linearizable",
+				history: h, id: i*4 + j, node: p.client(0, i, "agent/ada"),
+				names: []string{"one", "two", "three", "four"}, consistency: "linearizable",
 				timeout: 6 * time.Second, pause: 5 * time.Millisecond, rng: rand.New(rand.NewPCG(1, uint64(i*4+j))),
 			}
 			clients.Go(func() { c.run(t, done) })

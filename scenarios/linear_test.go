@@ -96,7 +96,8 @@ func (h *history) start(t *testing.T, m *mesh.Mesh, seed uint64, consistency str
 		for j := range 3 {
 			c := &linearClient{
 				history: h, id: i*3 + j, node: node, names: []string{"one", "two", "three"}, consistency: consistency,
-				timeout: 8 * time.Second, pause: 150 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, uint64(i*3+j+2))),
+				timeout: 8 * time.Second, pause: 150 * time.Millisecond,
+				rng: rand.New(rand.NewPCG(seed, uint64(i*3+j+2))),
 			}
 			clients.Go(func() { c.run(t, done) })
 		}
@@ -119,7 +120,8 @@ func TestALeaderThatIsCutOffRefusesLinearizableReads(t *testing.T) {
 		h := newHistory()
 		leader := m.Domain("alpha.test").Leader()
 		at := func(n *mesh.Node, consistency string) *linearClient {
-			return &linearClient{history: h, node: apiclient.NewDirect(n.URL(), n.HTTP("/agent/ada")), consistency: consistency, timeout: 8 * time.Second, rng: rand.New(rand.NewPCG(1, 1))}
+			return &linearClient{history: h, node: apiclient.NewDirect(n.URL(), n.HTTP("/agent/ada")),
+				consistency: consistency, timeout: 8 * time.Second, rng: rand.New(rand.NewPCG(1, 1))}
 		}
 		at(leader, "").register(t, "weather", "old")
 		m.Isolate(leader)
@@ -179,7 +181,8 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 
 			m.Heal()
 			m.Eventually(time.Minute, "the domain has a leader", func() error {
-				_, err := client(leader).Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
+				_, err := client(leader).Lookup(t.Context(),
+					apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
 				return err
 			})
 			leader = m.Domain("alpha.test").Leader()
@@ -191,7 +194,8 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 			t.Fatalf("the leader that is cut off answers %v", err)
 		}
 
-		if refusal.Header.Get("Retry-After") == "" || refusal.RetryAfter() == 0 || refusal.Detail != "it is not known whether this was done; to repeat it is safe" {
+		if refusal.Header.Get("Retry-After") == "" || refusal.RetryAfter() == 0 ||
+			refusal.Detail != "it is not known whether this was done; to repeat it is safe" {
 			t.Errorf("the refusal is %s with Retry-After %q", refusal.Body, refusal.Header.Get("Retry-After"))
 		}
 
@@ -209,7 +213,8 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 
 		for _, n := range m.Living() {
 			m.Eventually(20*time.Second, n.Name+" shows it", func() error {
-				list, err := client(n).Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
+				list, err := client(n).Lookup(t.Context(),
+					apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
 				if err == nil && (len(list.Agents) != 1 || list.Agents[0].RID() != first.RID) {
 					t.Fatalf("%s shows %+v", n.Name, list.Agents)
 				}
@@ -237,7 +242,8 @@ func TestReadYourWritesInAnotherDomain(t *testing.T) {
 		for i := range 20 {
 			name := fmt.Sprint("agent-", i)
 
-			out, err := writer.Register(t.Context(), name, []byte(`{"base":"https://agents.example/"}`), apiclient.RegisterOptions{Lifetime: 10 * time.Minute})
+			out, err := writer.Register(t.Context(), name, []byte(`{"base":"https://agents.example/"}`),
+				apiclient.RegisterOptions{Lifetime: 10 * time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,23 +264,28 @@ func TestReadYourWritesInAnotherDomain(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if _, err := reader.Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{again.Index()}}}); err != nil {
+			if _, err := reader.Lookup(t.Context(),
+				apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{again.Index()}}}); err != nil {
 				t.Errorf("a refresh's index %s: %v", again.Index(), err)
 			}
 		}
 
 		m.Cut("alpha.test", "beta.test")
 
-		out, err := writer.Register(t.Context(), "unheard", []byte(`{"base":"https://agents.example/"}`), apiclient.RegisterOptions{Lifetime: 10 * time.Minute})
+		out, err := writer.Register(t.Context(), "unheard", []byte(`{"base":"https://agents.example/"}`),
+			apiclient.RegisterOptions{Lifetime: 10 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		began := time.Now()
-		_, err = reader.Lookup(t.Context(), apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{out.Index()}, Wait: 3 * time.Second}})
+		_, err = reader.Lookup(t.Context(),
+			apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Min: []string{out.Index()},
+				Wait: 3 * time.Second}})
 
 		var refusal *apiclient.Error
-		if !errors.As(err, &refusal) || refusal.Status != 503 || refusal.Header.Get("Retry-After") == "" || refusal.Index() == "" {
+		if !errors.As(err, &refusal) || refusal.Status != 503 || refusal.Header.Get("Retry-After") == "" ||
+			refusal.Index() == "" {
 			t.Errorf("behind a cut: %v", err)
 		}
 

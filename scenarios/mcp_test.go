@@ -72,7 +72,8 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 		}
 
 		transport := &mcp.StreamableClientTransport{
-			Endpoint: m.Domains[0].Nodes[0].URL() + "/mcp", HTTPClient: &http.Client{Transport: nodes}, DisableStandaloneSSE: true,
+			Endpoint: m.Domains[0].Nodes[0].URL() + "/mcp", HTTPClient: &http.Client{Transport: nodes},
+			DisableStandaloneSSE: true,
 		}
 
 		s, err := modelClient().Connect(t.Context(), transport, nil)
@@ -95,7 +96,8 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 
 			slices.Sort(names)
 
-			if want := []string{"discover_agents", "get_agent", "lookup_agents", "register_agent"}; !slices.Equal(names, want) {
+			if want := []string{"discover_agents", "get_agent", "lookup_agents",
+				"register_agent"}; !slices.Equal(names, want) {
 				t.Fatalf("the tools are %v, want %v", names, want)
 			}
 		}
@@ -103,7 +105,9 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 		for i := range 9 {
 			name := fmt.Sprintf("by-tool-%d", i)
 
-			made := called(t, s, "register_agent", map[string]any{"agent": name, "lt": 600, "document": map[string]any{"base": "https://agents.example/" + name}})
+			made := called(t, s, "register_agent",
+				map[string]any{"agent": name, "lt": 600,
+					"document": map[string]any{"base": "https://agents.example/" + name}})
 			if made["created"] != true {
 				t.Errorf("registering %s: %v", name, made)
 			}
@@ -114,7 +118,8 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 			}
 
 			found := called(t, s, "discover_agents", map[string]any{"query": name, "min": made["roster_index"]})
-			if best := found["candidates"].([]any)[0].(map[string]any); best["id"] != name && !strings.HasSuffix(made["href"].(string), best["id"].(string)) {
+			if best := found["candidates"].([]any)[0].(map[string]any); best["id"] != name &&
+				!strings.HasSuffix(made["href"].(string), best["id"].(string)) {
 				t.Errorf("the best for %s is %v", name, best)
 			}
 
@@ -140,14 +145,18 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 	d := p.Domains[0]
 	identity := filepath.Join(filepath.Dir(d.Bundle), "identities", "agent-ada")
 	cmd := exec.Command(p.path, "mcp")
-	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[0].API, "ROSTER_BUNDLE="+d.Bundle, "ROSTER_CERT="+identity+".pem", "ROSTER_KEY="+identity+".key")
+	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[0].API, "ROSTER_BUNDLE="+d.Bundle,
+		"ROSTER_CERT="+identity+".pem", "ROSTER_KEY="+identity+".key")
 
-	local, err := modelClient().Connect(t.Context(), &mcp.CommandTransport{Command: cmd, TerminateDuration: time.Minute}, nil)
+	local, err := modelClient().Connect(t.Context(),
+		&mcp.CommandTransport{Command: cmd, TerminateDuration: time.Minute}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	remote, err := modelClient().Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: d.Nodes[0].API + "/mcp", HTTPClient: p.http(0, "agent/ada"), DisableStandaloneSSE: true}, nil)
+	remote, err := modelClient().Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: d.Nodes[0].API + "/mcp", HTTPClient: p.http(0, "agent/ada"),
+			DisableStandaloneSSE: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,14 +169,17 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 		}
 
 		offered = append(offered, list.Tools)
-		made := called(t, s, "register_agent", map[string]any{"agent": fmt.Sprint("started-", i), "document": map[string]any{"base": "https://agents.example/"}})
+		made := called(t, s, "register_agent", map[string]any{"agent": fmt.Sprint("started-", i),
+			"document": map[string]any{"base": "https://agents.example/"}})
 
 		shown := called(t, s, "get_agent", map[string]any{"agent": fmt.Sprint("started-", i)})
-		if shown["href"] != made["href"] || shown["provenance"].(map[string]any)["registrant"] != "spiffe://alpha.test/agent/ada" {
+		if shown["href"] != made["href"] ||
+			shown["provenance"].(map[string]any)["registrant"] != "spiffe://alpha.test/agent/ada" {
 			t.Errorf("what was registered is shown as %v", shown)
 		}
 
-		if got := called(t, s, "lookup_agents", map[string]any{"origin": p.Domains[1].TrustDomain, "count": 100}); len(got["agents"].([]any)) == 0 {
+		if got := called(t, s, "lookup_agents", map[string]any{"origin": p.Domains[1].TrustDomain,
+			"count": 100}); len(got["agents"].([]any)) == 0 {
 			t.Error("no agent of the other domain is found")
 		}
 	}
@@ -177,7 +189,9 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 	}
 
 	for i, tool := range offered[0] {
-		if got, want := fmt.Sprint(tool.Name, tool.Description, tool.InputSchema, tool.OutputSchema), fmt.Sprint(offered[1][i].Name, offered[1][i].Description, offered[1][i].InputSchema, offered[1][i].OutputSchema); got != want {
+		if got, want := fmt.Sprint(tool.Name, tool.Description, tool.InputSchema,
+			tool.OutputSchema), fmt.Sprint(offered[1][i].Name, offered[1][i].Description, offered[1][i].InputSchema,
+			offered[1][i].OutputSchema); got != want {
 			t.Errorf("%s\nis offered at /mcp as\n%s", got, want)
 		}
 	}

@@ -46,7 +46,9 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v := make([]float32, len(m.rows)+1)
 
 		v[0] = .5 // what all texts have in common
-		for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r < 'a' || r > 'z' }) {
+		for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+			return r < 'a' || r > 'z'
+		}) {
 			for j, row := range m.rows {
 				if slices.Contains(strings.Fields(row), word) {
 					v[j+1]++
@@ -96,9 +98,12 @@ func TestANodeRanksByMeaning(t *testing.T) {
 	}})
 
 	ada := apiclient.NewDirect(m.Domains[0].Nodes[0].URL(), m.Domains[0].Nodes[0].HTTP("/agent/ada"))
-	for name, says := range map[string]string{"polyglot": "An interpreter for any occasion.", "cashier": "Sends each bill on time."} {
-		doc := fmt.Sprintf(`{"id":%q,"name":%q,"description":%q,"bindings":[{"protocol":"https","endpoint":"https://a.example/"}]}`, name, name, says)
-		if _, err := ada.Register(t.Context(), name, []byte(doc), apiclient.RegisterOptions{Kind: "profile"}); err != nil {
+	for name, says := range map[string]string{"polyglot": "An interpreter for any occasion.",
+		"cashier": "Sends each bill on time."} {
+		doc := fmt.Sprintf(`{"id":%q,"name":%q,"description":%q,`+
+			`"bindings":[{"protocol":"https","endpoint":"https://a.example/"}]}`, name, name, says)
+		if _, err := ada.Register(t.Context(), name, []byte(doc),
+			apiclient.RegisterOptions{Kind: "profile"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,7 +112,8 @@ func TestANodeRanksByMeaning(t *testing.T) {
 		t.Helper()
 		n := m.Domains[d].Nodes[0]
 
-		got := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), http.MethodPost, "/discovery/query", fmt.Sprintf(`{"query":%q}`, query))
+		got := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), http.MethodPost, "/discovery/query",
+			fmt.Sprintf(`{"query":%q}`, query))
 		if err := json.Unmarshal(got.body, &a); err != nil || got.status != http.StatusOK {
 			t.Fatalf("%d: %s: %v", got.status, got.body, err)
 		}
@@ -117,7 +123,9 @@ func TestANodeRanksByMeaning(t *testing.T) {
 	for d := range models {
 		m.Eventually(time.Minute, "what no word finds is found", func() error {
 			a := ask(d, "german language")
-			if a.Semantic.Source != "embeddings" || a.Semantic.Model != fmt.Sprint("toy-", d+1) || a.Semantic.Weight <= 0 || len(a.Warnings) > 0 || len(a.Candidates) != 1 || a.Candidates[0].ID != "polyglot" {
+			if a.Semantic.Source != "embeddings" || a.Semantic.Model != fmt.Sprint("toy-", d+1) ||
+				a.Semantic.Weight <= 0 || len(a.Warnings) > 0 || len(a.Candidates) != 1 ||
+				a.Candidates[0].ID != "polyglot" {
 				return fmt.Errorf("%+v", a)
 			}
 
@@ -129,7 +137,9 @@ func TestANodeRanksByMeaning(t *testing.T) {
 
 	for range 5 {
 		a := ask(0, "each bill")
-		if a.Semantic.Source != "none" || a.Semantic.Weight != 0 || len(a.Warnings) != 1 || !strings.Contains(a.Warnings[0], "by words alone") || len(a.Candidates) != 1 || a.Candidates[0].ID != "cashier" {
+		if a.Semantic.Source != "none" || a.Semantic.Weight != 0 || len(a.Warnings) != 1 ||
+			!strings.Contains(a.Warnings[0], "by words alone") || len(a.Candidates) != 1 ||
+			a.Candidates[0].ID != "cashier" {
 			t.Errorf("with the source away: %+v", a)
 		}
 	}

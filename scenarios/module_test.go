@@ -111,7 +111,8 @@ func checkPackage(fset *token.FileSet, imports types.Importer, l listed) (checke
 		info:   &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}},
 	}
 	for _, name := range l.GoFiles {
-		f, err := parser.ParseFile(fset, filepath.Join(l.Dir, name), nil, parser.SkipObjectResolution|parser.ParseComments)
+		f, err := parser.ParseFile(fset, filepath.Join(l.Dir, name), nil,
+			parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			return p, err
 		}

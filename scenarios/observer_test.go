@@ -119,7 +119,9 @@ func (o *observer) register(as string, list []*subject) {
 	o.Helper()
 
 	for _, s := range list {
-		doc := fmt.Sprintf(`{"id":%q,"name":"Summarizer %s","description":"Summarizes reports and letters; %s.","tags":["common",%q],"status":"active","examples":[{"id":"e","text":"summarize a letter %s"}],"bindings":[{"protocol":"https","endpoint":"https://%s.example"}]}`,
+		doc := fmt.Sprintf(`{"id":%q,"name":"Summarizer %s","description":"Summarizes reports and letters; %s.",`+
+			`"tags":["common",%q],"status":"active","examples":[{"id":"e","text":"summarize a letter %s"}],`+
+			`"bindings":[{"protocol":"https","endpoint":"https://%s.example"}]}`,
 			s.name, s.word, s.word, s.capability, s.word, s.name)
 
 		status, header, answer := o.ask(as, "POST", "/discovery/agents?lt=86400", doc)
@@ -141,32 +143,46 @@ func (o *observer) register(as string, list []*subject) {
 var questions = []struct{ method, path, body string }{
 	{"GET", "/ad/r/%n", ""}, {"GET", "/ad/r/%r", ""}, {"GET", "/ad/r/alpha.test/%r", ""}, {"HEAD", "/ad/r/%n", ""},
 	{"GET", "/ad/r/%n?consistency=stale", ""}, {"GET", "/ad/r/%r?consistency=linearizable", ""},
-	{"GET", "/ad/r/%r/record", ""}, {"GET", "/ad/r/%r/proof", ""}, {"GET", "/ad/r/alpha.test/%r/record", ""}, {"GET", "/ad/r/%n/proof", ""},
-	{"GET", "/ad/l?agent=%n", ""}, {"GET", "/ad/l?agent=%n*", ""}, {"GET", "/ad/l?cap_name=%c", ""}, {"GET", "/ad/l?tag=%c&count=1&page=0", ""},
+	{"GET", "/ad/r/%r/record", ""}, {"GET", "/ad/r/%r/proof", ""}, {"GET", "/ad/r/alpha.test/%r/record", ""},
+	{"GET", "/ad/r/%n/proof", ""},
+	{"GET", "/ad/l?agent=%n", ""}, {"GET", "/ad/l?agent=%n*", ""}, {"GET", "/ad/l?cap_name=%c", ""},
+	{"GET", "/ad/l?tag=%c&count=1&page=0", ""},
 	{"GET", "/ad/l?tag=%c&tag=common", ""}, {"GET", "/ad/l?agent=%n&origin=alpha.test", ""},
-	{"GET", "/agents/%n", ""}, {"GET", "/agents/%r", ""}, {"GET", "/agents?tags=%c", ""}, {"GET", "/agents?tags=%c&count=1", ""}, {"GET", "/agents?capabilities=%c", ""},
+	{"GET", "/agents/%n", ""}, {"GET", "/agents/%r", ""}, {"GET", "/agents?tags=%c", ""},
+	{"GET", "/agents?tags=%c&count=1", ""}, {"GET", "/agents?capabilities=%c", ""},
 	{"GET", "/discovery/agents/%n", ""}, {"GET", "/discovery/agents/%r", ""},
-	{"POST", "/discovery/query", `{"query":"%w","limit":5}`}, {"POST", "/discovery/query", `{"query":"summarize a letter %w","limit":5,"include_evidence":true}`},
-	{"POST", "/discovery/query", `{"query":"summarize","required_tags":["%c"]}`}, {"POST", "/discovery/query", `{"query":"summarize","excluded_tags":["%c"],"limit":3}`},
-	{"POST", "/agents/search", `{"query":"summarize %w","top":3}`}, {"POST", "/agents/search", `{"filters":{"tags":["%c"]},"top":3}`},
+	{"POST", "/discovery/query", `{"query":"%w","limit":5}`},
+	{"POST", "/discovery/query", `{"query":"summarize a letter %w","limit":5,"include_evidence":true}`},
+	{"POST", "/discovery/query", `{"query":"summarize","required_tags":["%c"]}`},
+	{"POST", "/discovery/query", `{"query":"summarize","excluded_tags":["%c"],"limit":3}`},
+	{"POST", "/agents/search", `{"query":"summarize %w","top":3}`},
+	{"POST", "/agents/search", `{"filters":{"tags":["%c"]},"top":3}`},
 	{"POST", "/agents/resolve", `{"intent":"summarize %w"}`},
-	{"POST", "/discovery/query", `{"query":"summarize a letter","explain":"%n"}`}, {"POST", "/discovery/query", `{"query":"summarize a letter","explain":"%r"}`},
-	{"DELETE", "/ad/r/%r", ""}, {"DELETE", "/ad/r/%n", ""}, {"POST", "/ad/r/%r?lt=600", ""}, {"POST", "/ad/r/alpha.test/%r?lt=600", ""}, {"DELETE", "/discovery/agents/%n", ""},
+	{"POST", "/discovery/query", `{"query":"summarize a letter","explain":"%n"}`},
+	{"POST", "/discovery/query", `{"query":"summarize a letter","explain":"%r"}`},
+	{"DELETE", "/ad/r/%r", ""}, {"DELETE", "/ad/r/%n", ""}, {"POST", "/ad/r/%r?lt=600", ""},
+	{"POST", "/ad/r/alpha.test/%r?lt=600", ""}, {"DELETE", "/discovery/agents/%n", ""},
 	{"POST", "/ad/refresh", `[{"id":"%r","lt":600}]`}, {"POST", "/ad/refresh", `[{"id":"%n"},{"id":"%r"}]`},
 	{"POST", "/agents/%n/invoke", `{}`}, {"DELETE", "/agents/%r", ""},
-	{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_agent","arguments":{"id":"%n"}}}`},
-	{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":{"agent":"%n"}}}`},
-	{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"discover_agents","arguments":{"query":"%w"}}}`},
+	{"POST", "/mcp",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_agent","arguments":{"id":"%n"}}}`},
+	{"POST", "/mcp",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":{"agent":"%n"}}}`},
+	{"POST", "/mcp",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call",` +
+			`"params":{"name":"discover_agents","arguments":{"query":"%w"}}}`},
 	{"GET", "/ad/watch?agent=%n", ""},
 }
 
 // rest is asked about all at once: what is hidden must not change it.
 var rest = []struct{ method, path, body string }{
-	{"GET", "/ad/l", ""}, {"GET", "/ad/l?count=3&page=0", ""}, {"GET", "/ad/l?count=3&page=1", ""}, {"GET", "/ad/l?tag=common&count=2", ""}, {"GET", "/ad/l?agent=n*&count=100", ""},
+	{"GET", "/ad/l", ""}, {"GET", "/ad/l?count=3&page=0", ""}, {"GET", "/ad/l?count=3&page=1", ""},
+	{"GET", "/ad/l?tag=common&count=2", ""}, {"GET", "/ad/l?agent=n*&count=100", ""},
 	{"GET", "/agents", ""}, {"GET", "/agents?count=2", ""}, {"GET", "/agents?tags=common&count=100", ""},
 	{"POST", "/discovery/query", `{"query":"summarize reports","limit":100,"include_evidence":true}`},
 	{"POST", "/discovery/query", `{"query":"letters","required_tags":["common"],"limit":2}`},
-	{"POST", "/agents/search", `{"query":"summarize letters and reports","top":50}`}, {"POST", "/agents/resolve", `{"intent":"summarize reports"}`},
+	{"POST", "/agents/search", `{"query":"summarize letters and reports","top":50}`},
+	{"POST", "/agents/resolve", `{"intent":"summarize reports"}`},
 	{"GET", "/.well-known/woa.json", ""}, {"GET", "/.well-known/agent-discovery", ""},
 	{"GET", "/ad/watch", ""},
 }
@@ -183,7 +199,8 @@ func (o *observer) same() {
 			first, of := o.about(o.nobodies[0], as, i), o.nobodies[0].name
 			for _, s := range append(o.nobodies[1:len(o.nobodies):len(o.nobodies)], o.hidden...) {
 				if got := o.about(s, as, i); got != first {
-					o.Errorf("%s %s %s as %q tells %s from %s:\n%s", q.method, q.path, q.body, as, s.name, of, differ(got, first))
+					o.Errorf("%s %s %s as %q tells %s from %s:\n%s", q.method, q.path, q.body, as, s.name, of,
+						differ(got, first))
 					break
 				}
 			}
@@ -226,7 +243,8 @@ func (o *observer) all() map[string]string {
 		}
 
 		for _, s := range o.hidden {
-			body := fmt.Sprintf(`{"query":"summarize %s %s letters","limit":50,"include_evidence":true}`, s.word, o.shown[0].word)
+			body := fmt.Sprintf(`{"query":"summarize %s %s letters","limit":50,"include_evidence":true}`, s.word,
+				o.shown[0].word)
 			answers[as+" beside "+s.word] = o.answer(as, "POST", "/discovery/query", body)
 		}
 	}

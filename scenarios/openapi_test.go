@@ -60,7 +60,8 @@ func (d *description) judge(method, target string, a *answer) error {
 
 	i := slices.IndexFunc(d.paths, func(p described) bool { return p.pattern.MatchString(path) })
 	if i < 0 {
-		return expect(a, http.StatusNotFound, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge, http.StatusNotImplemented)
+		return expect(a, http.StatusNotFound, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge,
+			http.StatusNotImplemented)
 	}
 
 	if method == http.MethodHead {

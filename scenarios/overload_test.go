@@ -143,7 +143,8 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 	ada, operator := p.http(0, "agent/ada"), p.http(0, "ops/operator")
 
 	document := func(i int) string {
-		return fmt.Sprintf(`{"base":"https://planner.example/%d","description":"Plans the route number %d. %s"}`, i, i, strings.Repeat("It knows roads, rivers and railways. ", 40))
+		return fmt.Sprintf(`{"base":"https://planner.example/%d","description":"Plans the route number %d. %s"}`, i, i,
+			strings.Repeat("It knows roads, rivers and railways. ", 40))
 	}
 	registration := func(client, i int) (string, string, string) {
 		return "POST", fmt.Sprintf("/ad/r?agent=planner-%d&lt=600", (client*1000+i)%300), document(i)
@@ -157,7 +158,8 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 	}
 
 	query := func(client, i int) (string, string, string) {
-		return "POST", "/discovery/query", `{"query":"plan a route by road, river or railway","limit":100,"include_evidence":true}`
+		return "POST", "/discovery/query",
+			`{"query":"plan a route by road, river or railway","limit":100,"include_evidence":true}`
 	}
 	lookup := func(client, i int) (string, string, string) { return "GET", "/ad/l?count=200", "" }
 	refresh := func(client, i int) (string, string, string) {
@@ -171,7 +173,8 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		for watch.Err() == nil {
-			for client, target := range map[*http.Client]string{admin: n.Admin + "/healthz", operator: n.API + "/v1/operator/raft"} {
+			for client, target := range map[*http.Client]string{admin: n.Admin + "/healthz",
+				operator: n.API + "/v1/operator/raft"} {
 				resp, err := client.Get(target)
 				if err != nil || resp.StatusCode != http.StatusOK {
 					failed <- fmt.Sprintf("%s is answered with %v, %v", target, resp, err)
@@ -191,8 +194,10 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 		loads []load
 		lower string // is shed as well
 	}{
-		{"queries", []load{{"queries", 64, query}, {"lookups", 1, lookup}, {"registrations", 2, registration}, {"refreshes", 2, refresh}}, ""},
-		{"lookups", []load{{"queries", 4, query}, {"lookups", 64, lookup}, {"registrations", 2, registration}, {"refreshes", 2, refresh}}, "queries"},
+		{"queries", []load{{"queries", 64, query}, {"lookups", 1, lookup}, {"registrations", 2, registration},
+			{"refreshes", 2, refresh}}, ""},
+		{"lookups", []load{{"queries", 4, query}, {"lookups", 64, lookup}, {"registrations", 2, registration},
+			{"refreshes", 2, refresh}}, "queries"},
 	} {
 		got := p.drive(ada, phase.loads, 4*time.Second)
 		for class, t2 := range got {
@@ -204,7 +209,8 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 			case class == phase.flood && t2.shed == 0, class == phase.lower && t2.shed == 0:
 				t.Errorf("under a flood of %s none of %s were shed", phase.flood, class)
 			case class != phase.flood && class != phase.lower && (t2.shed > 0 || t2.served == 0):
-				t.Errorf("under a flood of %s, of %s %d were shed and %d served", phase.flood, class, t2.shed, t2.served)
+				t.Errorf("under a flood of %s, of %s %d were shed and %d served", phase.flood, class, t2.shed,
+					t2.served)
 			}
 		}
 	}
@@ -219,7 +225,8 @@ func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {
 	}
 
 	after := shedAt(t, n.Admin)
-	if len(after) != 4 || after["queries"] <= before["queries"] || after["lookups"] <= before["lookups"] || after["registrations"] != before["registrations"] || after["refreshes"] != before["refreshes"] {
+	if len(after) != 4 || after["queries"] <= before["queries"] || after["lookups"] <= before["lookups"] ||
+		after["registrations"] != before["registrations"] || after["refreshes"] != before["refreshes"] {
 		t.Errorf("the node counted %v, and %v before", after, before)
 	}
 }

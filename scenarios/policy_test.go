@@ -26,7 +26,9 @@ func TestAPolicyChangeTakesEffect(t *testing.T) {
 
 	ada, eve := p.client(0, 0, "agent/ada"), p.client(0, 0, "agent/eve")
 	for _, agent := range []string{"secret-plan", "open-plan"} {
-		if _, err := ada.Register(ctx, agent, []byte(`{"base":"https://plan.example/","capabilities":[{"name":"planning","type":"tool"}]}`), apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
+		if _, err := ada.Register(ctx, agent,
+			[]byte(`{"base":"https://plan.example/","capabilities":[{"name":"planning","type":"tool"}]}`),
+			apiclient.RegisterOptions{Lifetime: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,14 +76,16 @@ when { resource.agent like "secret-*" };
 
 	p.eventually(30*time.Second, "the peer has what it may have", peers(1))
 
-	if out := p.must(0, 0, "policy", "show"); !strings.Contains(out, "plans-are-secret") || strings.Contains(out, "version 0\n") {
+	if out := p.must(0, 0, "policy", "show"); !strings.Contains(out, "plans-are-secret") ||
+		strings.Contains(out, "version 0\n") {
 		t.Errorf("policy show: %s", out)
 	}
 
 	_, version, _ := strings.Cut(strings.SplitN(p.must(0, 0, "policy", "show"), "\n", 2)[0], "version ")
 
 	lines, _ := readTrail(t, p.Domains[0].Nodes[0].Data)
-	if last := lines[len(lines)-1]; version == "" || last.Action != "policy.write" || last.Outcome != "ok" || !strings.HasSuffix(last.Revision, "."+version) {
+	if last := lines[len(lines)-1]; version == "" || last.Action != "policy.write" || last.Outcome != "ok" ||
+		!strings.HasSuffix(last.Revision, "."+version) {
 		t.Errorf("the trail does not end with the change to version %q: %+v", version, last)
 	}
 
@@ -115,7 +119,8 @@ func noPolicyIsLost(p *processes) {
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
-			if out, code := p.roster(0, 0, "revoke", fmt.Sprintf("spiffe://alpha.test/agent/mallory-%d", i)); code != 0 {
+			if out, code := p.roster(0, 0, "revoke",
+				fmt.Sprintf("spiffe://alpha.test/agent/mallory-%d", i)); code != 0 {
 				p.t.Errorf("revoke exits %d: %s", code, out)
 			}
 		})
@@ -136,7 +141,8 @@ func noPolicyIsLost(p *processes) {
 
 	p.must(0, 0, "policy", "apply", "--replaces", "any", file)
 
-	if again := p.must(0, 0, "policy", "show"); !strings.Contains(again, "// and more") || strings.Count(again, "// version") != 1 {
+	if again := p.must(0, 0, "policy", "show"); !strings.Contains(again, "// and more") ||
+		strings.Count(again, "// version") != 1 {
 		p.t.Errorf("after it was applied in the place of any: %s", again)
 	}
 }

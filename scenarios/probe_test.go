@@ -31,19 +31,23 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 		}
 
 		asked.Add(1)
-		fmt.Fprintf(w, `{"name":"Honest","description":"D","version":"1","url":"https://%s/honest","skills":[{"id":"hello","name":"H","description":"D","tags":[]}]}`, r.Host)
+		fmt.Fprintf(w,
+			`{"name":"Honest","description":"D","version":"1","url":"https://%s/honest",`+
+				`"skills":[{"id":"hello","name":"H","description":"D","tags":[]}]}`, r.Host)
 	}))
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	defer s.Close()
 
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 
 	m := mesh.Start(t, mesh.Options{Nodes: 3, RealTime: true, Configure: func(c *node.Config) {
-		c.Probe = node.Probing{Enabled: true, Every: time.Hour, Concurrent: 2, Renew: true, As: "spiffe://alpha.test/tool/commissioner", Allow: []string{"127.0.0.0/8"}, CA: ca}
+		c.Probe = node.Probing{Enabled: true, Every: time.Hour, Concurrent: 2, Renew: true,
+			As: "spiffe://alpha.test/tool/commissioner", Allow: []string{"127.0.0.0/8"}, CA: ca}
 	}})
 	n := m.Domain("alpha.test").Nodes[0]
 	register := func(name, base, skill string, lt int) map[string]any {
@@ -54,7 +58,8 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 	register("boastful", s.URL+"/honest", "pay", 3600)
 	register("silent", s.URL+"/silent", "hello", 3600)
 	register("inward", "https://10.0.0.1/", "hello", 3600)
-	want := map[string]string{"honest": "verified", "boastful": "mismatch capabilities", "silent": "unreachable nothing", "inward": "unreachable address"}
+	want := map[string]string{"honest": "verified", "boastful": "mismatch capabilities",
+		"silent": "unreachable nothing", "inward": "unreachable address"}
 	revisions := map[string]any{}
 
 	see := func(n *mesh.Node) error {
@@ -79,7 +84,8 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 				found += " " + reason
 			}
 
-			if found != want[name] || verification["state"] != "local" || !strings.HasSuffix(fmt.Sprint(probe["checked_at"]), "Z") {
+			if found != want[name] || verification["state"] != "local" ||
+				!strings.HasSuffix(fmt.Sprint(probe["checked_at"]), "Z") {
 				return fmt.Errorf("%s: of %s it shows %v", n.Name, name, verification)
 			}
 
@@ -117,7 +123,8 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 	ends := func() time.Time {
 		body := exchangeOf(t, n.HTTP("/client/reader"), n.URL(), "GET", "/ad/l?agent=honest", "").want(t, 200)
 
-		at, err := time.Parse(time.RFC3339, body["agents"].([]any)[0].(map[string]any)["provenance"].(map[string]any)["expires_at"].(string))
+		at, err := time.Parse(time.RFC3339,
+			body["agents"].([]any)[0].(map[string]any)["provenance"].(map[string]any)["expires_at"].(string))
 		if err != nil {
 			t.Fatal(err)
 		}

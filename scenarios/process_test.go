@@ -226,7 +226,10 @@ func (p *processes) http(domain int, who string) *http.Client {
 	tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	p.t.Cleanup(tr.CloseIdleConnections)
 
-	return &http.Client{Transport: tr, Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: tr, Timeout: 30 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
 }
 
 func (p *processes) client(domain, n int, who string) *apiclient.Client {
@@ -245,7 +248,9 @@ func TestScripts(t *testing.T) {
 		clients[who] = p.http(0, path)
 	}
 
-	env := scriptEnv{URL: p.Domains[0].Nodes[0].API, Domain: "alpha.test", Client: func(who string) *http.Client { return clients[who] }}
+	env := scriptEnv{URL: p.Domains[0].Nodes[0].API, Domain: "alpha.test", Client: func(who string) *http.Client {
+		return clients[who]
+	}}
 	env.Agent = p.summarizer()
 	env.Described = readDescription(t, clients["anonymous"], env.URL).judge
 
@@ -302,12 +307,14 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 		wg           sync.WaitGroup
 	)
 	for w := range 4 {
-		clients := []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada")}
+		clients := []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"),
+			p.client(0, 2, "agent/ada")}
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				name := fmt.Sprintf("kept-%d-%d", w, i)
 
-				_, err := clients[i%3].Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
+				_, err := clients[i%3].Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`),
+					apiclient.RegisterOptions{Lifetime: time.Hour})
 				if err == nil {
 					acknowledged.Store(name, true)
 					count.Add(1)
@@ -339,8 +346,11 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d acknowledged under %d kills", count.Load(), kills)
 
-	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"), p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")} {
-		p.eventually(20*time.Second, "everything acknowledged is visible", func() error { return shows(t, at, &acknowledged) })
+	for _, at := range []*apiclient.Client{p.client(0, 0, "agent/ada"), p.client(0, 1, "agent/ada"),
+		p.client(0, 2, "agent/ada"), p.client(1, 0, "agent/bob")} {
+		p.eventually(20*time.Second, "everything acknowledged is visible", func() error {
+			return shows(t, at, &acknowledged)
+		})
 	}
 }
 

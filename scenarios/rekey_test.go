@@ -58,7 +58,8 @@ func revokeKey(m *mesh.Mesh, n *mesh.Node) {
 func TestKeysChangeInEveryCombination(t *testing.T) {
 	names := slices.Sorted(maps.Keys(rekeyings))
 	tell(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, SVIDs: 24 * time.Hour, Endpoints: true})
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, SVIDs: 24 * time.Hour,
+			Endpoints: true})
 		alpha := m.Domain("alpha.test")
 		rng := rand.New(rand.NewPCG(seed, 11))
 		told := flow(m, "alpha.test")
@@ -76,9 +77,13 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 			}
 
 			agents := told.sofar()
-			m.Eventually(time.Minute, fmt.Sprintf("%s, and %s: all is seen", a, b), func() error { return m.Seen(agents...) })
+			m.Eventually(time.Minute, fmt.Sprintf("%s, and %s: all is seen", a, b), func() error {
+				return m.Seen(agents...)
+			})
 			agent := m.Register("alpha.test", fmt.Sprint("after-", p), 86400)
-			m.Eventually(5*time.Second, fmt.Sprintf("%s, and %s: what is registered then is seen", a, b), func() error { return m.Seen(agent) })
+			m.Eventually(5*time.Second, fmt.Sprintf("%s, and %s: what is registered then is seen", a, b), func() error {
+				return m.Seen(agent)
+			})
 		}
 
 		told.stop()
@@ -142,14 +147,17 @@ func TestRotatedKeysOverlap(t *testing.T) {
 			}
 		}
 
-		m.Eventually(12*time.Minute, "the old keys are believed no longer", func() error { return everywhere(false, alpha[0], old...) })
+		m.Eventually(12*time.Minute, "the old keys are believed no longer", func() error {
+			return everywhere(false, alpha[0], old...)
+		})
 		told.stop()
 		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(told.sofar()...) })
 
 		for _, n := range beta {
 			// A message may come before any node that can be asked within a second has heard
 			// of its key. It is refused then, and what it announced comes by another.
-			if got := n.Received("alpha.test"); got["key_unknown"] > uint64(len(alpha)) || got["key_revoked"]+got["signature"] > 0 {
+			if got := n.Received("alpha.test"); got["key_unknown"] > uint64(len(alpha)) ||
+				got["key_revoked"]+got["signature"] > 0 {
 				t.Errorf("%s has refused what rotated keys signed: %v", n.Name, got)
 			}
 		}

@@ -37,7 +37,9 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 		backup := m.Backup("alpha.test")
 		m.Remove(removed)
 		late := put("late", 86400)
-		m.Eventually(5*time.Second, "the peers follow", func() error { return m.Shows(gamma, "alpha.test", kept, second, over, late) })
+		m.Eventually(5*time.Second, "the peers follow", func() error {
+			return m.Shows(gamma, "alpha.test", kept, second, over, late)
+		})
 		m.Sleep(6 * time.Minute)
 		m.Abandon(over)
 
@@ -56,14 +58,20 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 
 		for _, n := range m.Domain("alpha.test").Nodes {
 			if n.Lives() {
-				m.Eventually(time.Minute, "what was restored is shown at home", func() error { return m.Shows(n, "alpha.test", kept, second, removed) })
+				m.Eventually(time.Minute, "what was restored is shown at home", func() error {
+					return m.Shows(n, "alpha.test", kept, second, removed)
+				})
 			}
 		}
 
-		m.Eventually(3*time.Minute, "the peer forgets what nobody has confirmed", func() error { return m.Shows(beta, "alpha.test") })
+		m.Eventually(3*time.Minute, "the peer forgets what nobody has confirmed", func() error {
+			return m.Shows(beta, "alpha.test")
+		})
 		m.Refresh(kept)
 		fresh := put("new", 86400)
-		m.Eventually(10*time.Second, "the peer has what was confirmed", func() error { return m.Shows(beta, "alpha.test", kept, fresh) })
+		m.Eventually(10*time.Second, "the peer has what was confirmed", func() error {
+			return m.Shows(beta, "alpha.test", kept, fresh)
+		})
 
 		if err := m.Shows(gamma, "alpha.test", kept, second, late); err != nil {
 			t.Errorf("who hears nothing has what it had: %v", err)
@@ -76,7 +84,9 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 			dead.Restart()
 		}
 
-		m.Eventually(3*time.Minute, "who was cut off has the same", func() error { return m.Shows(gamma, "alpha.test", kept, fresh) })
+		m.Eventually(3*time.Minute, "who was cut off has the same", func() error {
+			return m.Shows(gamma, "alpha.test", kept, fresh)
+		})
 
 		restore(m, backup) // the same once more
 		m.Eventually(3*time.Minute, "the peers begin anew", func() error {
@@ -149,7 +159,9 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 		kept := m.Register("alpha.test", "kept", 86400)
 		backup := m.Backup("alpha.test")
 		late := m.Register("alpha.test", "late", 86400)
-		m.Eventually(5*time.Second, "the peer has both", func() error { return m.Shows(beta, "alpha.test", kept, late) })
+		m.Eventually(5*time.Second, "the peer has both", func() error {
+			return m.Shows(beta, "alpha.test", kept, late)
+		})
 		leader := m.Domain("alpha.test").Leader()
 
 		var (

@@ -184,7 +184,8 @@ func send(env scriptEnv, x *exchange, vars map[string]string) (*answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 
-	req, err := http.NewRequestWithContext(ctx, x.method, env.URL+fill(x.target, vars), strings.NewReader(fill(x.body, vars)))
+	req, err := http.NewRequestWithContext(ctx, x.method, env.URL+fill(x.target, vars),
+		strings.NewReader(fill(x.body, vars)))
 	if err != nil {
 		return nil, err
 	}
@@ -460,7 +461,8 @@ func TestScriptsAreWellFormed(t *testing.T) {
 				t.Error(err)
 			}
 
-			if text, _ := os.ReadFile(path); len(exchanges) == 0 || !bytes.Contains(text, []byte("\n# Requirement: "+of.rows)) {
+			if text, _ := os.ReadFile(path); len(exchanges) == 0 ||
+				!bytes.Contains(text, []byte("\n# Requirement: "+of.rows)) {
 				t.Errorf("%s has no exchange, or names no requirement", path)
 			}
 		}
@@ -473,16 +475,21 @@ func TestScriptsFailWhereTheAnswerDiffers(t *testing.T) {
 		w.Header().Set("Location", "/ad/r/7")
 		w.Header().Set("Link", "next")
 		w.WriteHeader(http.StatusOK)
-		_, _ = io.WriteString(w, `{"agent": "`+r.URL.Query().Get("agent")+`", "lt": 60, "list": [{"a": 1}, {"b": 2}], "more": true}`)
+		_, _ = io.WriteString(w, `{"agent": "`+r.URL.Query().
+			Get("agent")+`", "lt": 60, "list": [{"a": 1}, {"b": 2}], "more": true}`)
 	}))
 	defer server.Close()
 
-	env := scriptEnv{URL: server.URL, Domain: "alpha.test", Client: func(string) *http.Client { return server.Client() }}
+	env := scriptEnv{URL: server.URL, Domain: "alpha.test", Client: func(string) *http.Client {
+		return server.Client()
+	}}
 	for expectation, right := range map[string]bool{
 		"< 200": true, "< 201": false,
-		"< 200\n< Location: /ad/r/<<rid>>": true, "< 200\n< Location: /ad/r/8": false, "< 200\n< Location: <<domain>>": false,
-		"< 200\n< ETag: <<etag>>": false, "< 200\n< !ETag": true, "< 200\n< !Link": false, "< 200\n< (empty)": false,
-		"< 200\n<\n< {}": true, "< 200\n<\n< []": false,
+		"< 200\n< Location: /ad/r/<<rid>>": true, "< 200\n< Location: /ad/r/8": false,
+		"< 200\n< Location: <<domain>>": false,
+		"< 200\n< ETag: <<etag>>":       false, "< 200\n< !ETag": true, "< 200\n< !Link": false,
+		"< 200\n< (empty)": false,
+		"< 200\n<\n< {}":   true, "< 200\n<\n< []": false,
 		`< 200` + "\n<\n" + `< {"agent": "xxx", "lt": 60}`:                                   true,
 		`< 200` + "\n<\n" + `< {"agent": "x<<rest>>"}`:                                       true,
 		`< 200` + "\n<\n" + `< {"agent": "y<<rest>>"}`:                                       false,

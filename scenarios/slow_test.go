@@ -26,7 +26,8 @@ func TestSlowClientsAreEnded(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
 		post := func(path string) string {
-			return "POST " + path + " HTTP/1.1\r\nHost: ad.alpha.test\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
+			return "POST " + path + " HTTP/1.1\r\nHost: ad.alpha.test\r\nContent-Type: application/json\r\n" +
+				"Content-Length: 60000\r\n\r\n"
 		}
 
 		var all sync.WaitGroup
@@ -42,7 +43,8 @@ func TestSlowClientsAreEnded(t *testing.T) {
 		}{
 			{"a handshake", "", "\x16\x03\x01\x02\x00", true, header},
 			{"a header", "", "GET /ad/l HTTP/1.1\r\nHost: ad.alpha.test\r\nX-Slow: ", false, header},
-			{"a header of somebody", "/agent/ada", "GET /ad/l HTTP/1.1\r\nHost: ad.alpha.test\r\nX-Slow: ", false, header},
+			{"a header of somebody", "/agent/ada", "GET /ad/l HTTP/1.1\r\nHost: ad.alpha.test\r\nX-Slow: ", false,
+				header},
 			{"a body", "/agent/ada", post("/ad/r?agent=slow"), false, body},
 			{"a query", "", post("/discovery/query"), false, body},
 			{"a body that was refused", "", post("/ad/r?agent=slow"), false, body},

@@ -47,7 +47,8 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 		killed := p.killedAtSync(strace, n, at, func(ctx context.Context, i int) error {
 			name := fmt.Sprintf("kept-%d-%d", at, i)
 
-			_, err := home.Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`), apiclient.RegisterOptions{Lifetime: time.Hour})
+			_, err := home.Register(ctx, name, []byte(`{"base":"https://kept.alpha.test/"}`),
+				apiclient.RegisterOptions{Lifetime: time.Hour})
 			if err == nil {
 				acknowledged.Store(name, true)
 			}
@@ -57,7 +58,9 @@ func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {
 		p.restart(n)
 
 		for _, c := range []*apiclient.Client{home, peer} {
-			p.eventually(time.Minute, "everything acknowledged is visible", func() error { return shows(t, c, &acknowledged) })
+			p.eventually(time.Minute, "everything acknowledged is visible", func() error {
+				return shows(t, c, &acknowledged)
+			})
 		}
 
 		if out := p.must(1, 0, "peer", "show", "alpha.test"); strings.Contains(out, "frozen") {

@@ -80,7 +80,8 @@ func textFindings(p checkedPackage) []string {
 
 	complain := func(at token.Pos, format string, args ...any) {
 		position := p.fset.Position(at)
-		findings = append(findings, fmt.Sprintf("%s:%d: ", filepath.Base(position.Filename), position.Line)+fmt.Sprintf(format, args...))
+		findings = append(findings, fmt.Sprintf("%s:%d: ", filepath.Base(position.Filename),
+			position.Line)+fmt.Sprintf(format, args...))
 	}
 	for _, f := range p.files {
 		ast.Inspect(f, func(n ast.Node) bool {
@@ -197,7 +198,8 @@ func (p checkedPackage) checkPairs(args []ast.Expr, complain func(token.Pos, str
 		switch {
 		case value == nil:
 		case value.String() == "time.Duration":
-			complain(args[1].Pos(), "%q is a duration: log a number, with its unit in the key (%s_ms or %s_s)", key, key, key)
+			complain(args[1].Pos(), "%q is a duration: log a number, with its unit in the key (%s_ms or %s_s)", key,
+				key, key)
 		case isBareStruct(value):
 			complain(args[1].Pos(), "%q is a %s, which has no text of its own: log its fields", key, value)
 		}

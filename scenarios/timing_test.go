@@ -54,7 +54,9 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 	for i := range each {
 		hidden := &subject{name: fmt.Sprintf("n%08x", rand.Uint32()), capability: fmt.Sprintf("c%08x", rand.Uint32())}
 
-		out, err := eve.Register(ctx, hidden.name, fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":%q,"type":"skill"}]}`, hidden.capability), apiclient.RegisterOptions{Lifetime: 24 * time.Hour})
+		out, err := eve.Register(ctx, hidden.name,
+			fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":%q,"type":"skill"}]}`,
+				hidden.capability), apiclient.RegisterOptions{Lifetime: 24 * time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,10 +65,13 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 			t.Fatal(err)
 		}
 
-		nobody := &subject{name: fmt.Sprintf("n%08x", rand.Uint32()), capability: fmt.Sprintf("c%08x", rand.Uint32()), rid: directory.NewRID(time.Now().UnixMilli(), [10]byte{byte(i), 9})}
+		nobody := &subject{name: fmt.Sprintf("n%08x", rand.Uint32()), capability: fmt.Sprintf("c%08x", rand.Uint32()),
+			rid: directory.NewRID(time.Now().UnixMilli(), [10]byte{byte(i), 9})}
 		kinds[0], kinds[1] = append(kinds[0], hidden), append(kinds[1], nobody)
 
-		if _, err := ada.Register(ctx, fmt.Sprintf("shown-%d", i), fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":"c%08x","type":"skill"}]}`, i), apiclient.RegisterOptions{Lifetime: 24 * time.Hour}); err != nil {
+		if _, err := ada.Register(ctx, fmt.Sprintf("shown-%d", i),
+			fmt.Appendf(nil, `{"base":"https://x.example/","capabilities":[{"name":"c%08x","type":"skill"}]}`, i),
+			apiclient.RegisterOptions{Lifetime: 24 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +80,8 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 
 	asked := 0
 	for _, q := range []struct{ method, path, body string }{
-		{"GET", "/ad/r/%n", ""}, {"GET", "/ad/r/%r", ""}, {"GET", "/ad/r/%r/record", ""}, {"GET", "/ad/r/alpha.test/%r", ""},
+		{"GET", "/ad/r/%n", ""}, {"GET", "/ad/r/%r", ""}, {"GET", "/ad/r/%r/record", ""},
+		{"GET", "/ad/r/alpha.test/%r", ""},
 		{"GET", "/ad/l?agent=%n", ""}, {"GET", "/ad/l?cap_name=%c", ""}, {"GET", "/agents/%n", ""},
 		{"POST", "/discovery/query", `{"query":"%c","limit":5}`},
 		{"DELETE", "/ad/r/%r", ""}, {"DELETE", "/ad/r/%n", ""}, {"POST", "/ad/r/%r?lt=600", ""},
@@ -86,7 +92,8 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 			s := kinds[kind][rand.IntN(each)]
 			fill := strings.NewReplacer("%n", s.name, "%r", s.rid.String(), "%c", s.capability)
 
-			req, err := http.NewRequestWithContext(ctx, q.method, url+fill.Replace(q.path), strings.NewReader(fill.Replace(q.body)))
+			req, err := http.NewRequestWithContext(ctx, q.method, url+fill.Replace(q.path),
+				strings.NewReader(fill.Replace(q.body)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +113,8 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 		}
 
 		share := longer(took[0], took[1])
-		t.Logf("%.3f  %s %s: hidden %v, absent %v (medians)", share, q.method, q.path, took[0][len(took[0])/2], took[1][len(took[1])/2])
+		t.Logf("%.3f  %s %s: hidden %v, absent %v (medians)", share, q.method, q.path, took[0][len(took[0])/2],
+			took[1][len(took[1])/2])
 
 		const slack = 0.06 // three standard errors of 450 and 450
 		if share < 0.5-slack || share > 0.5+slack {

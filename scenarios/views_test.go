@@ -39,7 +39,8 @@ type shown struct {
 
 // odd are members that no kind knows, with bytes that nobody would write again.
 var odd = []directory.Member{
-	{Name: "x-odd", Value: []byte(`{ "big":9007199254740993, "f":1.0e+2,"s":"\u00e9\/\ud83d\ude00" , "null":null,"a":[ ] }`)},
+	{Name: "x-odd",
+		Value: []byte(`{ "big":9007199254740993, "f":1.0e+2,"s":"\u00e9\/\ud83d\ude00" , "null":null,"a":[ ] }`)},
 	{Name: "", Value: []byte(`-0.0`)},
 }
 
@@ -109,7 +110,8 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 		t.Fatal(err)
 	}
 
-	if want["kind"] == nil && (want["lt"] != nil || want["operations"] != nil || want["updated_at"] != nil) { // the document itself
+	// the document itself
+	if want["kind"] == nil && (want["lt"] != nil || want["operations"] != nil || want["updated_at"] != nil) {
 		for _, o := range odd {
 			var v any
 			if err := json.Unmarshal(o.Value, &v); err != nil {
@@ -139,7 +141,8 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 
 	move(t, is, was, "revision", "origin_service", "origin_href")
 
-	if !strings.HasSuffix(is["origin_href"].(string), "/ad/r/"+g.rid) || !strings.HasPrefix(is["origin_href"].(string), is["origin_service"].(string)) {
+	if !strings.HasSuffix(is["origin_href"].(string), "/ad/r/"+g.rid) ||
+		!strings.HasPrefix(is["origin_href"].(string), is["origin_service"].(string)) {
 		t.Errorf("%s: its origin is %v, %v", g.Kind, is["origin_service"], is["origin_href"])
 	}
 
@@ -153,7 +156,8 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 			if at, ok := place[clock].(string); ok && strings.HasSuffix(at, ".000Z") { // not one that the document has
 				move(t, from, place, clock)
 
-				if _, err := time.Parse("2006-01-02T15:04:05.000Z", place[clock].(string)); err != nil || !home && !strings.HasSuffix(place[clock].(string), ".000Z") {
+				if _, err := time.Parse("2006-01-02T15:04:05.000Z", place[clock].(string)); err != nil ||
+					!home && !strings.HasSuffix(place[clock].(string), ".000Z") {
 					t.Errorf("%s: %s is %v at %s", g.Kind, clock, place[clock], n.Name)
 				}
 			}
@@ -183,7 +187,9 @@ func move(t *testing.T, from, to map[string]any, names ...string) {
 // Requirement: AD-015, AD-051, AD-054, AD-063, AI-024, AI-029
 func TestEveryKindOnEverySurface(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan, Configure: func(c *node.Config) { c.Gateway.Enabled = true }})
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan, Configure: func(c *node.Config) {
+			c.Gateway.Enabled = true
+		}})
 		home := m.Domain("alpha.test").Nodes[0]
 		peer := m.Domain("beta.test").Nodes[0]
 
@@ -282,7 +288,8 @@ func (g *shown) recordHolds(t *testing.T, got *answer) {
 		t.Fatal(err)
 	}
 
-	if !bytes.Equal(c.Document.Bytes(), want.Bytes()) || string(c.Document.Kind()) != g.Kind || !bytes.Contains(want.Bytes(), odd[0].Value) {
+	if !bytes.Equal(c.Document.Bytes(), want.Bytes()) || string(c.Document.Kind()) != g.Kind ||
+		!bytes.Contains(want.Bytes(), odd[0].Value) {
 		t.Errorf("%s: the record has\n%s\nwritten was\n%s", g.Kind, c.Document.Bytes(), want.Bytes())
 	}
 }

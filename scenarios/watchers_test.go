@@ -87,7 +87,8 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 		for _, a := range brief[1:] {
 			for _, w := range watchers {
 				if at, told := w.Expired(a); w.Node.Lives() && (!told || at.After(a.Until.Add(time.Second))) {
-					t.Errorf("%s tells of the end of %s of %s at %v (%v); it was due by %v", w.Node.Name, a.Name, a.Domain, at, told, a.Until)
+					t.Errorf("%s tells of the end of %s of %s at %v (%v); it was due by %v", w.Node.Name, a.Name,
+						a.Domain, at, told, a.Until)
 				}
 			}
 		}
@@ -103,7 +104,8 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 			}
 
 			if streams, resets := w.Streams(); streams != want || resets != want {
-				t.Errorf("%s was watched over %d connections and told everything %d times, want %d", w.Node.Name, streams, resets, want)
+				t.Errorf("%s was watched over %d connections and told everything %d times, want %d", w.Node.Name,
+					streams, resets, want)
 			}
 		}
 	})

@@ -59,7 +59,8 @@ func (w *weather) step() {
 	case n < 18:
 		w.fellOrRaise()
 	default:
-		link := []mesh.Link{wan, lossy, {Delay: 100 * time.Millisecond, Jitter: 200 * time.Millisecond, Reset: 0.01}}[w.rng.IntN(3)]
+		link := []mesh.Link{wan, lossy, {Delay: 100 * time.Millisecond, Jitter: 200 * time.Millisecond,
+			Reset: 0.01}}[w.rng.IntN(3)]
 		w.m.Note("the network is now %+v", link)
 		w.m.Net.SetAll(link)
 	}

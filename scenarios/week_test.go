@@ -36,7 +36,8 @@ func TestACutMeshHeals(t *testing.T) {
 		}
 
 		w.m = mesh.Start(t, mesh.Options{
-			Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan, Unhurried: true, Silent: week, SVIDs: 2*w.day + time.Hour,
+			Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan, Unhurried: true, Silent: week,
+			SVIDs:     2*w.day + time.Hour,
 			Configure: func(c *node.Config) { c.Lifetimes.Max = 30 * 86400 },
 		})
 		w.begin()
@@ -71,7 +72,8 @@ func (w *apart) begin() {
 	for _, d := range w.m.Domains {
 		w.stays = append(w.stays, w.m.Register(d.Name, "stays", 30*86400))
 		w.refreshed = append(w.refreshed, w.m.Register(d.Name, "refreshed", w.lifetime(2)))
-		w.ended = append(w.ended, w.m.Register(d.Name, "expires", w.lifetime(0.5)), w.m.Register(d.Name, "goes", 30*86400))
+		w.ended = append(w.ended, w.m.Register(d.Name, "expires", w.lifetime(0.5)),
+			w.m.Register(d.Name, "goes", 30*86400))
 	}
 
 	all := append(append(append([]*mesh.Agent(nil), w.stays...), w.refreshed...), w.ended...)

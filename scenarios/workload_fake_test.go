@@ -172,7 +172,8 @@ func (k *socket) stream(ctx context.Context, send func() error) error {
 	}
 }
 
-func (k *socket) FetchX509SVID(_ *workload.X509SVIDRequest, to grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
+func (k *socket) FetchX509SVID(_ *workload.X509SVIDRequest,
+	to grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
 	return k.stream(to.Context(), func() error {
 		resp, err := k.x509()
 		if err != nil {
@@ -198,7 +199,8 @@ func (k *socket) x509() (*workload.X509SVIDResponse, error) {
 	}
 
 	resp := &workload.X509SVIDResponse{
-		Svids:            []*workload.X509SVID{{SpiffeId: svid.ID.String(), X509Svid: svid.Certificates[0].Raw, X509SvidKey: key, Bundle: k.bundle()}},
+		Svids: []*workload.X509SVID{{SpiffeId: svid.ID.String(), X509Svid: svid.Certificates[0].Raw,
+			X509SvidKey: key, Bundle: k.bundle()}},
 		FederatedBundles: k.federated,
 	}
 	if k.spoil != nil {
@@ -208,9 +210,11 @@ func (k *socket) x509() (*workload.X509SVIDResponse, error) {
 	return resp, nil
 }
 
-func (k *socket) FetchJWTBundles(_ *workload.JWTBundlesRequest, to grpc.ServerStreamingServer[workload.JWTBundlesResponse]) error {
+func (k *socket) FetchJWTBundles(_ *workload.JWTBundlesRequest,
+	to grpc.ServerStreamingServer[workload.JWTBundlesResponse]) error {
 	return k.stream(to.Context(), func() error {
-		set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.jwt.Public(), KeyID: "j1", Use: "jwt-svid"}}})
+		set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.jwt.Public(), KeyID: "j1",
+			Use: "jwt-svid"}}})
 		if err != nil {
 			return err
 		}
@@ -219,9 +223,11 @@ func (k *socket) FetchJWTBundles(_ *workload.JWTBundlesRequest, to grpc.ServerSt
 	})
 }
 
-func (k *socket) FetchWITBundles(_ *workload.WITBundlesRequest, to grpc.ServerStreamingServer[workload.WITBundlesResponse]) error {
+func (k *socket) FetchWITBundles(_ *workload.WITBundlesRequest,
+	to grpc.ServerStreamingServer[workload.WITBundlesResponse]) error {
 	return k.stream(to.Context(), func() error {
-		set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.jwt.Public(), KeyID: "w1", Use: "wit-svid"}}})
+		set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.jwt.Public(), KeyID: "w1",
+			Use: "wit-svid"}}})
 		if err != nil {
 			return err
 		}
@@ -230,7 +236,8 @@ func (k *socket) FetchWITBundles(_ *workload.WITBundlesRequest, to grpc.ServerSt
 	})
 }
 
-func (k *socket) FetchWITSVID(req *workload.WITSVIDRequest, to grpc.ServerStreamingServer[workload.WITSVIDResponse]) error {
+func (k *socket) FetchWITSVID(req *workload.WITSVIDRequest,
+	to grpc.ServerStreamingServer[workload.WITSVIDResponse]) error {
 	return k.stream(to.Context(), func() error {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
@@ -242,7 +249,8 @@ func (k *socket) FetchWITSVID(req *workload.WITSVIDRequest, to grpc.ServerStream
 			return err
 		}
 
-		return to.Send(&workload.WITSVIDResponse{Svids: []*workload.WITSVID{{SpiffeId: req.GetSpiffeId(), WitSvid: k.wit(k.path, key), WitSvidKey: string(private)}}})
+		return to.Send(&workload.WITSVIDResponse{Svids: []*workload.WITSVID{{SpiffeId: req.GetSpiffeId(),
+			WitSvid: k.wit(k.path, key), WitSvidKey: string(private)}}})
 	})
 }
 
@@ -258,7 +266,8 @@ func (s *spire) wit(path string, key *ecdsa.PrivateKey) string {
 
 func (s *spire) sign(typ, kid string, claims map[string]any) string {
 	s.t.Helper()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: s.jwt, KeyID: kid}}, (&jose.SignerOptions{}).WithType(jose.ContentType(typ)))
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: s.jwt, KeyID: kid}},
+		(&jose.SignerOptions{}).WithType(jose.ContentType(typ)))
 	s.must(err)
 	text, err := json.Marshal(claims)
 	s.must(err)
@@ -277,12 +286,14 @@ func (k *socket) FetchJWTSVID(ctx context.Context, req *workload.JWTSVIDRequest)
 
 	id := k.td.IDString() + k.path
 
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: k.jwt, KeyID: "j1"}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256,
+		Key: jose.JSONWebKey{Key: k.jwt, KeyID: "j1"}}, nil)
 	if err != nil {
 		return nil, err
 	}
 
-	claims, err := json.Marshal(map[string]any{"sub": id, "aud": req.Audience, "iat": time.Now().Unix(), "exp": time.Now().Add(5 * time.Minute).Unix()})
+	claims, err := json.Marshal(map[string]any{"sub": id, "aud": req.Audience, "iat": time.Now().Unix(),
+		"exp": time.Now().Add(5 * time.Minute).Unix()})
 	if err != nil {
 		return nil, err
 	}

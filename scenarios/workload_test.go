@@ -51,9 +51,11 @@ func newLone(t *testing.T, s *spire) *lone {
 	c.Gossip.Enabled = false
 	c.Limits = node.Limits{}
 	c.Callers.JWTSVID, c.Callers.WITSVID = true, true
-	c.Listen = node.Listen{API: "10.0.0.1:8400", Admin: "127.0.0.1:8401", Cluster: "10.0.0.1:8402", Gossip: "10.0.0.1:8403"}
+	c.Listen = node.Listen{API: "10.0.0.1:8400", Admin: "127.0.0.1:8401", Cluster: "10.0.0.1:8402",
+		Gossip: "10.0.0.1:8403"}
 
-	c.Members = []node.Member{{ID: spiffeid.RequireFromPath(s.td, "/roster/node/1"), Cluster: c.Listen.Cluster, API: "https://10.0.0.1:8400"}}
+	c.Members = []node.Member{{ID: spiffeid.RequireFromPath(s.td, "/roster/node/1"), Cluster: c.Listen.Cluster,
+		API: "https://10.0.0.1:8400"}}
 	for _, addr := range []string{c.Listen.API, c.Listen.Admin, c.Listen.Cluster} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -146,7 +148,8 @@ func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *h
 	}
 	tr := &http.Transport{
 		DialContext:     func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) },
-		TLSClientConfig: trust.ClientTLS(source, bundles, allow, "h2", "http/1.1"), ForceAttemptHTTP2: true, DisableKeepAlives: again,
+		TLSClientConfig: trust.ClientTLS(source, bundles, allow, "h2", "http/1.1"), ForceAttemptHTTP2: true,
+		DisableKeepAlives: again,
 	}
 	l.Cleanup(tr.CloseIdleConnections)
 
@@ -154,10 +157,12 @@ func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *h
 }
 
 // proving returns a client that shows a workload identity token and its proof.
-func (l *lone) proving(bundles *trust.Bundles, prove func(method, target string) (wit, proof string, err error)) *http.Client {
-	return &http.Client{Transport: apiclient.ShowWorkload(l.http(nil, bundles, true).Transport, func(method, target string) (string, string, error) {
-		return prove(method, strings.Replace(target, "https://"+l.cfg.Listen.API, l.cfg.PublicURL, 1))
-	})}
+func (l *lone) proving(bundles *trust.Bundles, prove func(method, target string) (wit, proof string,
+	err error)) *http.Client {
+	return &http.Client{Transport: apiclient.ShowWorkload(l.http(nil, bundles, true).Transport,
+		func(method, target string) (string, string, error) {
+			return prove(method, strings.Replace(target, "https://"+l.cfg.Listen.API, l.cfg.PublicURL, 1))
+		})}
 }
 
 // prove shows the agent by the WIT-SVIDs that its Workload API gives.
@@ -281,7 +286,8 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 			return nil
 		})
 		s.change(func() { s.spoil = spoils[i%len(spoils)] })
-		time.Sleep(time.Duration(long(800, 100)) * time.Millisecond) // the load goes on over it; nothing is concluded from the time
+		// the load goes on over it; nothing is concluded from the time
+		time.Sleep(time.Duration(long(800, 100)) * time.Millisecond)
 		s.mu.Lock()
 		s.spoil = nil
 		s.mu.Unlock()
@@ -294,7 +300,8 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 		t.Errorf("%d of %d requests failed", failures.Load(), requests.Load())
 	}
 
-	t.Logf("%d requests, %.0f a second, %d failed, over %d rotations", requests.Load(), float64(requests.Load())/time.Since(began).Seconds(), failures.Load(), rotations)
+	t.Logf("%d requests, %.0f a second, %d failed, over %d rotations", requests.Load(),
+		float64(requests.Load())/time.Since(began).Seconds(), failures.Load(), rotations)
 }
 
 // A node whose Workload API is away waits and says so; it goes on with the last good
@@ -308,7 +315,8 @@ func TestWorkloadAPIAway(t *testing.T) {
 	waiting := make(chan error, 1)
 	go func() { waiting <- l.start(ctx) }()
 	l.eventually("readiness says what is waited for", func() error {
-		if got := l.readyz(); !strings.Contains(got, "waiting for an SVID: the Workload API at unix://") || !strings.Contains(got, "node.sock") {
+		if got := l.readyz(); !strings.Contains(got, "waiting for an SVID: the Workload API at unix://") ||
+			!strings.Contains(got, "node.sock") {
 			return errors.New(got)
 		}
 
@@ -357,7 +365,8 @@ func TestWorkloadAPIAway(t *testing.T) {
 	})
 	k.close()
 	l.eventually("readiness says that the SVID has ended", func() error {
-		if got := l.readyz(); !strings.Contains(got, "identity: SVID expired at") || !strings.Contains(got, "the Workload API at") {
+		if got := l.readyz(); !strings.Contains(got, "identity: SVID expired at") ||
+			!strings.Contains(got, "the Workload API at") {
 			return errors.New(got)
 		}
 
@@ -416,7 +425,9 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	s.must(os.WriteFile(dir+"/key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
 	prover, err := trust.OpenWorkload(dir+"/wit", dir+"/key")
 	s.must(err)
-	shown := l.proving(ada.bundles, func(method, target string) (string, string, error) { return prover.Prove(method, target, time.Now()) })
+	shown := l.proving(ada.bundles, func(method, target string) (string, string, error) {
+		return prover.Prove(method, target, time.Now())
+	})
 	l.eventually("a WIT-SVID by the bundle's key is taken with its proof", func() error { return l.lookup(shown, "") })
 	given := l.proving(ada.bundles, ada.prove)
 	s.must(l.lookup(given, ""))
@@ -426,13 +437,15 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 		path, err := program()
 		s.must(err)
 
-		cmd := exec.CommandContext(t.Context(), path, "--wit=workload-api", "--workload-api="+s.address("agent.sock"), "--address="+address, "lookup", "-o", "json")
+		cmd := exec.CommandContext(t.Context(), path, "--wit=workload-api", "--workload-api="+s.address("agent.sock"),
+			"--address="+address, "lookup", "-o", "json")
 		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte(`"agents"`)) {
 			t.Errorf("the program by a WIT-SVID: %v: %s", err, out)
 		}
 	}
 
-	if _, _, err := trust.NewSource(bob.source.SVID()).Prove(t.Context(), "GET", "https://x", time.Now()); !errors.Is(err, trust.ErrNoWITSVID) {
+	if _, _, err := trust.NewSource(bob.source.SVID()).
+		Prove(t.Context(), "GET", "https://x", time.Now()); !errors.Is(err, trust.ErrNoWITSVID) {
 		t.Errorf("a source of files: %v", err)
 	}
 

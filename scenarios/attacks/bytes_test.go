@@ -168,7 +168,8 @@ func (m *runningMesh) quotasAreKept(h hoard, taken []string, refusal []byte) {
 	var problem struct{ Type, Detail string }
 	must(m.t, json.Unmarshal(refusal, &problem))
 
-	named := regexp.MustCompile(`^limits\.(bytes|registrations)_per_owner: spiffe://alpha\.test/agent/ada .*\d+.* (16777216|10000)\b`)
+	named := regexp.MustCompile(`^limits\.(bytes|registrations)_per_owner: ` +
+		`spiffe://alpha\.test/agent/ada .*\d+.* (16777216|10000)\b`)
 	if !strings.HasSuffix(problem.Type, "/problems/quota-exceeded") || !named.MatchString(problem.Detail) {
 		m.t.Errorf("the refusal is %s", refusal)
 	}
@@ -182,7 +183,8 @@ func (m *runningMesh) quotasAreKept(h hoard, taken []string, refusal []byte) {
 
 	document := h.document(rand.New(rand.NewPCG(2, 2)), h.size)
 	eventually(m.t, time.Minute, "another in its place", func() error {
-		status, answer, err := ask(m.t.Context(), client, http.MethodPost, own.API+"/ad/r?agent=another&lt=3600", document)
+		status, answer, err := ask(m.t.Context(), client, http.MethodPost, own.API+"/ad/r?agent=another&lt=3600",
+			document)
 		if err == nil && status != http.StatusCreated {
 			err = fmt.Errorf("%d %s", status, answer)
 		}
@@ -255,7 +257,8 @@ func (m *runningMesh) hoard(h hoard, most int) (taken []string, refusal []byte) 
 }
 
 // register does one registration, and returns where it is.
-func (m *runningMesh) register(client *http.Client, target string, document []byte) (status int, location string, answer []byte, err error) {
+func (m *runningMesh) register(client *http.Client, target string, document []byte) (status int, location string,
+	answer []byte, err error) {
 	req, err := http.NewRequestWithContext(m.t.Context(), http.MethodPost, target, bytes.NewReader(document))
 	if err != nil {
 		return 0, "", nil, err
@@ -301,12 +304,14 @@ func TestReplacingAgainAndAgainCostsLittle(t *testing.T) {
 			for round := 0; round < rounds; {
 				document := noise(rng, []int{64<<10 - 64, 200}[round%2])
 
-				status, _, answer, err := m.register(client, fmt.Sprintf("%s/ad/r?agent=again-%d&lt=3600", own.API, n), document)
+				status, _, answer, err := m.register(client, fmt.Sprintf("%s/ad/r?agent=again-%d&lt=3600", own.API, n),
+					document)
 				switch {
 				case err == nil && status == http.StatusTooManyRequests:
 					time.Sleep(100 * time.Millisecond)
 					continue
-				case err != nil || status != http.StatusCreated && status != http.StatusOK && status != http.StatusNoContent:
+				case err != nil || status != http.StatusCreated && status != http.StatusOK &&
+					status != http.StatusNoContent:
 					t.Errorf("%d %s %v", status, answer, err)
 					return
 				}

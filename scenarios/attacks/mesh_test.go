@@ -109,7 +109,8 @@ func (m *runningMesh) as(domain int, who string) *http.Client {
 }
 
 // ask does one request and returns its status and body.
-func ask(ctx context.Context, client *http.Client, method, url string, body []byte) (status int, answer []byte, err error) {
+func ask(ctx context.Context, client *http.Client, method, url string, body []byte) (status int, answer []byte,
+	err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err

@@ -187,7 +187,8 @@ func TestARecordWithAnyOtherSignatureIsRefused(t *testing.T) {
 
 	for name, mutant := range mutants {
 		file := writeFile(t, dir, "mutant.sdjwt", []byte(head+directory.B64.EncodeToString(mutant)+"~"+disclosures))
-		for _, anchor := range [][]string{{}, {"--bundle", bundle}, {"--keys", keys}, {"--bundle", bundle, "--keys", keys}} {
+		for _, anchor := range [][]string{{}, {"--bundle", bundle}, {"--keys", keys},
+			{"--bundle", bundle, "--keys", keys}} {
 			if code, v, text := verify(t, append(anchor, file)...); code == 0 || v.Authentic {
 				t.Errorf("%s by %q: exit code %d: %s", name, anchor, code, text)
 			}

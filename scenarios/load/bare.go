@@ -25,8 +25,8 @@ const bareName = "bare handler, same TLS"
 
 // serveBare is the yardstick's process: a net/http server behind a node's TLS
 // configuration that answers every request with the same bytes; or with a stream of
-// events that hold them, which doesn't end. Its arguments are an address, a certificate, its key, the bundle, the trust domain and the
-// file with the answer.
+// events that hold them, which doesn't end. Its arguments are an address, a certificate, its key,
+// the bundle, the trust domain and the file with the answer.
 func serveBare(args []string) error {
 	if len(args) != 6 {
 		return fmt.Errorf("bare: %d arguments, 6 are needed", len(args))
@@ -121,7 +121,8 @@ func (b *bench) startBare(ctx context.Context, d *domain, path string, body []by
 
 	cert, key := d.nodeFiles(0)
 
-	p, err := begin("the bare handler", filepath.Join(b.dir, "bare.log"), self, bareCommand, addresses[0], cert, key, d.Bundle, d.TrustDomain, file)
+	p, err := begin("the bare handler", filepath.Join(b.dir, "bare.log"), self, bareCommand, addresses[0], cert, key,
+		d.Bundle, d.TrustDomain, file)
 	if err != nil {
 		return nil, "", err
 	}

@@ -22,14 +22,16 @@ func name(series string, i int) string { return fmt.Sprintf("%s-%08d", series, i
 func document(i int) []byte {
 	const (
 		before = `{"base":"https://agent-%08d.load.example/api","protocols":["%s","https"],"capabilities":[` +
-			`{"name":"summarize-%03d","type":"tool","description":"Summarizes what it is given.","tags":["tag-%02d","text"],` +
-			`"input_schema":{"type":"object","properties":{"text":{"type":"string"},"sentences":{"type":"integer","minimum":1,"maximum":20}},"required":["text"]}},` +
+			`{"name":"summarize-%03d","type":"tool","description":"Summarizes a given document.",` +
+			`"tags":["tag-%02d","text"],"input_schema":{"type":"object","properties":{"text":{"type":"string"},` +
+			`"sentences":{"type":"integer","minimum":1,"maximum":20}},"required":["text"]}},` +
 			`{"name":"translate","type":"tool","tags":["language"]}],"description":"`
 		after = `"}`
 	)
 	// A tag and a protocol are independent of each other.
 	doc := fmt.Sprintf(before, i, protocols[i/tagCount%len(protocols)], i%500, i%tagCount)
-	doc += strings.Repeat("A sample agent that is registered to see how much a directory carries. ", 20)[:max(0, documentSize-len(doc)-len(after))]
+	doc += strings.Repeat("A sample agent that is registered to see how much a directory carries. ",
+		20)[:max(0, documentSize-len(doc)-len(after))]
 
 	return []byte(doc + after)
 }

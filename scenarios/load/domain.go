@@ -56,7 +56,8 @@ func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) 
 		defer cancel()
 
 		command, err := begin("roster dev", filepath.Join(b.dir, "dev.log"), b.binary, "dev", "--processes",
-			"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes), "--sample", "0", "--port", "0", "--dir", dir)
+			"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes), "--sample", "0", "--port", "0", "--dir",
+			dir)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +82,8 @@ func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) 
 
 	var all []*domain
 	for _, laid := range m.Domains {
-		d := &domain{Domain: laid, binary: b.binary, dir: dir, nodes: make([]*process, nodes), bundles: trust.NewBundles(), profiles: b.profiles}
+		d := &domain{Domain: laid, binary: b.binary, dir: dir, nodes: make([]*process, nodes),
+			bundles: trust.NewBundles(), profiles: b.profiles}
 
 		td, err := spiffeid.TrustDomainFromString(d.TrustDomain)
 		if err != nil {
@@ -257,7 +259,8 @@ func (d *domain) profile(ctx context.Context, what string, took time.Duration) e
 
 // register registers a name at a node and returns the registration's path.
 func (d *domain) register(ctx context.Context, at int, name string, lifetime int, document []byte) (string, error) {
-	resp, err := d.do(ctx, http.MethodPost, fmt.Sprintf("%s/ad/r?agent=%s&lt=%d", d.Nodes[at].API, name, lifetime), document)
+	resp, err := d.do(ctx, http.MethodPost, fmt.Sprintf("%s/ad/r?agent=%s&lt=%d", d.Nodes[at].API, name, lifetime),
+		document)
 	if err != nil {
 		return "", err
 	}

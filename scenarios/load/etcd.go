@@ -95,7 +95,8 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 			cert, key := d.nodeFiles(i)
 			args = append(args,
 				"--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", d.Bundle,
-				"--peer-cert-file", cert, "--peer-key-file", key, "--peer-client-cert-auth", "--peer-trusted-ca-file", d.Bundle)
+				"--peer-cert-file", cert, "--peer-key-file", key, "--peer-client-cert-auth", "--peer-trusted-ca-file",
+				d.Bundle)
 		}
 
 		p, err := begin("etcd "+name, filepath.Join(dir, name+".log"), program, args...)
@@ -111,7 +112,9 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 	defer cancel()
 
 	for i := range e.members {
-		if err := until(bound, "etcd takes a put", e.members[i], func() error { return e.put(bound, i, "warm", nil) }); err != nil {
+		if err := until(bound, "etcd takes a put", e.members[i], func() error {
+			return e.put(bound, i, "warm", nil)
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -183,7 +186,8 @@ func appendField(b []byte, number byte, value []byte) []byte {
 func (e *etcd) call(ctx context.Context, member int, method string, body []byte) ([]byte, error) {
 	binary.BigEndian.PutUint32(body[1:5], uint32(len(body)-5))
 
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoints[member]+"/etcdserverpb."+method, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.endpoints[member]+"/etcdserverpb."+method,
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +202,8 @@ func (e *etcd) call(ctx context.Context, member int, method string, body []byte)
 
 	answer, err := io.ReadAll(resp.Body)
 	if err == nil && (resp.StatusCode != http.StatusOK || resp.Trailer.Get("Grpc-Status") != "0") {
-		err = fmt.Errorf("etcd answered %s %s %s", resp.Status, resp.Trailer.Get("Grpc-Status"), resp.Trailer.Get("Grpc-Message")+resp.Header.Get("Grpc-Message"))
+		err = fmt.Errorf("etcd answered %s %s %s", resp.Status, resp.Trailer.Get("Grpc-Status"),
+			resp.Trailer.Get("Grpc-Message")+resp.Header.Get("Grpc-Message"))
 	}
 
 	return answer, err

@@ -89,13 +89,18 @@ func flood(ctx context.Context, b *bench) error {
 	}
 
 	offered := float64(f.sent.Load()) * bogusEach / seconds.Seconds()
-	note := fmt.Sprintf("%.0f bogus digests a second reached it for %s, of %d that were offered", offered, seconds.Round(time.Second), bogusRate)
+	note := fmt.Sprintf("%.0f bogus digests a second reached it for %s, of %d that were offered", offered,
+		seconds.Round(time.Second), bogusRate)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	b.report.add(row{Section: "flood", What: "lookups' p99 under bogus pages, times that without", Value: ms(loud.reads.at(0.99)) / ms(quiet.reads.at(0.99)), Unit: "×", Bar: atMost(2),
+	b.report.add(row{Section: "flood", What: "lookups' p99 under bogus pages, times that without",
+		Value: ms(loud.reads.at(0.99)) / ms(quiet.reads.at(0.99)), Unit: "×", Bar: atMost(2),
 		Note: fmt.Sprintf("%.2f ms, and %.2f without; %s", ms(loud.reads.at(0.99)), ms(quiet.reads.at(0.99)), note)})
-	b.report.add(row{Section: "flood", What: "memory that a flood takes", Value: float64(loud.highest-quiet.highest) / (1 << 20), Unit: "MiB", Bar: atMost(64)})
-	b.report.add(row{Section: "flood", What: "another origin's change is seen, median", Value: ms(loud.lags.at(0.5)), Unit: "ms", Bar: atMost(1000),
-		Note: fmt.Sprintf("%.0f ms at most; without the flood %.0f and %.0f", ms(loud.lags.at(1)), ms(quiet.lags.at(0.5)), ms(quiet.lags.at(1)))})
+	b.report.add(row{Section: "flood", What: "memory that a flood takes",
+		Value: float64(loud.highest-quiet.highest) / (1 << 20), Unit: "MiB", Bar: atMost(64)})
+	b.report.add(row{Section: "flood", What: "another origin's change is seen, median", Value: ms(loud.lags.at(0.5)),
+		Unit: "ms", Bar: atMost(1000),
+		Note: fmt.Sprintf("%.0f ms at most; without the flood %.0f and %.0f", ms(loud.lags.at(1)),
+			ms(quiet.lags.at(0.5)), ms(quiet.lags.at(1)))})
 
 	return nil
 }
@@ -120,7 +125,9 @@ func (d *domain) watched(ctx context.Context, origin *domain, long time.Duration
 			case <-next.C:
 			}
 
-			sub := measure(ctx, 1, time.Minute, 1, func(ctx context.Context, _, _ int) error { return d.get(ctx, 0, twoFilters) })
+			sub := measure(ctx, 1, time.Minute, 1, func(ctx context.Context, _, _ int) error {
+				return d.get(ctx, 0, twoFilters)
+			})
 
 			w.reads.done += sub.done
 			w.reads.failed += sub.failed
@@ -220,7 +227,8 @@ func openFlood(ctx context.Context, b *bench, victim, honest, hostile *domain) (
 
 		var conn io.ReadWriteCloser
 		if err == nil {
-			conn, err = greet(ctx, victim.Nodes[0].Gossip, trust.ClientTLS(source, hostile.bundles, isNode, "roster-gossip/1"))
+			conn, err = greet(ctx, victim.Nodes[0].Gossip,
+				trust.ClientTLS(source, hostile.bundles, isNode, "roster-gossip/1"))
 		}
 
 		if err != nil {
@@ -296,18 +304,21 @@ func (d *domain) kidOf(ctx context.Context, peer *domain) (string, error) {
 
 // bogus is a frame with a gossiped page that nobody signed.
 func bogus(origin, kid string) []byte {
-	p := &directory.SignedPage{Issuer: spiffeid.RequireTrustDomainFromString(origin), Epoch: uint64(time.Now().Unix()), Audience: directory.Mesh,
-		From: 1, To: 1 + bogusEach, At: 1 + bogusEach, IssuedAt: time.Now().Unix()}
+	p := &directory.SignedPage{Issuer: spiffeid.RequireTrustDomainFromString(origin), Epoch: uint64(time.Now().Unix()),
+		Audience: directory.Mesh,
+		From:     1, To: 1 + bogusEach, At: 1 + bogusEach, IssuedAt: time.Now().Unix()}
 	for i := range bogusEach {
 		var of [10]byte
 		_, _ = rand.Read(of[:]) // never fails
 		h := directory.HashOf(of[:])
-		p.Digests = append(p.Digests, directory.Digest{RID: directory.NewRID(time.Now().UnixMilli(), of), Revision: uint64(2 + i), Op: directory.OpPut,
+		p.Digests = append(p.Digests, directory.Digest{RID: directory.NewRID(time.Now().UnixMilli(), of),
+			Revision: uint64(2 + i), Op: directory.OpPut,
 			H: h, M: h, Deadline: time.Now().Unix() + 600, Lifetime: 600})
 	}
 
 	header := fmt.Sprintf(`{"alg":"EdDSA","typ":%q,"kid":%q}`, directory.TypePage, kid)
-	jws := directory.B64.EncodeToString([]byte(header)) + "." + directory.B64.EncodeToString(p.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
+	jws := directory.B64.EncodeToString([]byte(header)) + "." + directory.B64.EncodeToString(p.Payload()) + "." +
+		directory.B64.EncodeToString(make([]byte, 64))
 
 	const userMessage = 8 // of memberlist
 	body := append([]byte{userMessage, 'p'}, jws...)

@@ -25,8 +25,10 @@ const (
 // callee is the document of an agent at a URL.
 func callee(url string) []byte {
 	return fmt.Appendf(nil, `{"base": %q, "protocols": ["https"], "capabilities": [{"name": "summarize", "type": "tool",
-		"input_schema": {"type": "object", "properties": {"text": {"type": "string"}, "sentences": {"type": "integer", "minimum": 1, "maximum": 20}}, "required": ["text"]},
-		"output_schema": {"type": "object", "properties": {"summary": {"type": "string"}, "sentences": {"type": "integer"}}, "required": ["summary"]}}]}`, url)
+		"input_schema": {"type": "object", "required": ["text"],
+			"properties": {"text": {"type": "string"}, "sentences": {"type": "integer", "minimum": 1, "maximum": 20}}},
+		"output_schema": {"type": "object", "required": ["summary"],
+			"properties": {"summary": {"type": "string"}, "sentences": {"type": "integer"}}}}]}`, url)
 }
 
 // invocations measures what a node's gateway adds to a call of an agent, with both
@@ -74,14 +76,17 @@ func (b *bench) overhead(ctx context.Context, d *domain, agent *process, url str
 	}
 	ours := d.side("invocations", func(ctx context.Context, _, i int) error { return post(ctx, d.invokeURL(i)) })
 	ours.processes = append([]*process{agent}, d.nodes...)
-	direct := side{name: "the agent itself", op: func(ctx context.Context, _, _ int) error { return post(ctx, url) }, processes: []*process{agent}}
+	direct := side{name: "the agent itself", op: func(ctx context.Context, _, _ int) error {
+		return post(ctx, url)
+	}, processes: []*process{agent}}
 
 	p, err := b.pair(ctx, 1, ours, direct, milliseconds(0.5))
 	if err != nil {
 		return err
 	}
 
-	b.report.add(p.row(row{Section: "invoke", What: "invocation, p50, 1 client", Unit: "ms", Note: "ours with the agent's"}))
+	b.report.add(p.row(row{Section: "invoke", What: "invocation, p50, 1 client", Unit: "ms",
+		Note: "ours with the agent's"}))
 	b.report.add(row{Section: "invoke", What: "… more than a direct call", Value: p.more, Unit: "ms", Bar: atMost(0.3)})
 
 	return nil
@@ -141,7 +146,8 @@ func (b *bench) streams(ctx context.Context, d *domain) error {
 		grown = max(grown, now-before)
 	}
 
-	b.report.add(row{Section: "invoke", What: count(streamsOpen) + " streams at once, resident growth", Value: float64(grown) / (1 << 20), Unit: "MiB", Bar: atMost(64),
+	b.report.add(row{Section: "invoke", What: count(streamsOpen) + " streams at once, resident growth",
+		Value: float64(grown) / (1 << 20), Unit: "MiB", Bar: atMost(64),
 		Note: "HTTP/1.1 on both sides: a connection for each; an event each second"})
 
 	return nil
@@ -162,8 +168,10 @@ func (d *domain) stream(ctx context.Context, i int) (io.Closer, error) {
 	}
 
 	first := make([]byte, len("data: ")+len(agentsAnswer)+len("\n\n"))
-	if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK || !bytes.HasSuffix(first, []byte("\n\n")) {
-		return nil, errors.Join(fmt.Errorf("a stream begins with %s, %.200q", resp.Status, first), err, resp.Body.Close())
+	if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK ||
+		!bytes.HasSuffix(first, []byte("\n\n")) {
+		return nil, errors.Join(fmt.Errorf("a stream begins with %s, %.200q", resp.Status, first), err,
+			resp.Body.Close())
 	}
 
 	return resp.Body, nil

@@ -47,7 +47,8 @@ func kills(ctx context.Context, b *bench) error {
 		}{{"new leader", leaders}, {"first write", writes}} {
 			slices.Sort(l.took)
 			s := &sample{took: l.took}
-			b.report.add(row{Section: "kills", What: l.what + " after " + by.what + ", p99", Value: s.at(0.99).Seconds(), Unit: "s", Bar: atMost(3),
+			b.report.add(row{Section: "kills", What: l.what + " after " + by.what + ", p99",
+				Value: s.at(0.99).Seconds(), Unit: "s", Bar: atMost(3),
 				Note: fmt.Sprintf("p50 %.2f s, of %d", s.at(0.5).Seconds(), len(l.took))})
 		}
 	}
@@ -73,7 +74,8 @@ func (d *domain) suspended(i int) (back func() error, err error) {
 
 // loseLeader loses the leader, waits for the next one and for a write, and brings
 // the lost node back.
-func (d *domain) loseLeader(ctx context.Context, agent string, lose func(*domain, int) (back func() error, err error)) (leader, write time.Duration, err error) {
+func (d *domain) loseLeader(ctx context.Context, agent string,
+	lose func(*domain, int) (back func() error, err error)) (leader, write time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 
@@ -115,13 +117,14 @@ func (d *domain) loseLeader(ctx context.Context, agent string, lose func(*domain
 	}
 
 	// One that was stopped takes itself for the leader until it has heard of the other.
-	return leader, write, errors.Join(d.ready(ctx, old), until(ctx, "the lost node follows", d.nodes[old], func() error {
-		if now, err := d.leader(ctx); err != nil || now == old {
-			return errors.Join(err, errors.New("it leads"))
-		}
+	return leader, write, errors.Join(d.ready(ctx, old),
+		until(ctx, "the lost node follows", d.nodes[old], func() error {
+			if now, err := d.leader(ctx); err != nil || now == old {
+				return errors.Join(err, errors.New("it leads"))
+			}
 
-		return nil
-	}))
+			return nil
+		}))
 }
 
 // lost counts acknowledged registrations that are gone after nodes of a minority
@@ -204,7 +207,8 @@ func lost(ctx context.Context, b *bench) error {
 		return fmt.Errorf("read %d of %d back: %w", s.done, len(all), errors.Join(s.reason, ctx.Err()))
 	}
 
-	b.report.add(row{Section: "lost", What: fmt.Sprintf("acknowledged registrations lost of %s", count(len(all))), Value: float64(gone.Load()), Bar: none(),
+	b.report.add(row{Section: "lost", What: fmt.Sprintf("acknowledged registrations lost of %s", count(len(all))),
+		Value: float64(gone.Load()), Bar: none(),
 		Note: fmt.Sprintf("%d kill -9 of one node of three meanwhile", killed)})
 
 	return nil

@@ -70,12 +70,19 @@ func TestTheFilledDomainEndsWithTheLastThatMeasuresIt(t *testing.T) {
 
 	sections = []section{
 		{"first", time.Minute, uses, true},
-		{"between", time.Minute, func(context.Context, *bench) error { between = p.running() == nil; return nil }, false},
-		{"second", time.Minute, func(ctx context.Context, b *bench) error { _ = uses(ctx, b); return context.Canceled }, true},
+		{"between", time.Minute, func(context.Context, *bench) error {
+			between = p.running() == nil
+			return nil
+		}, false},
+		{"second", time.Minute, func(ctx context.Context, b *bench) error {
+			_ = uses(ctx, b)
+			return context.Canceled
+		}, true},
 		{"after", time.Minute, func(context.Context, *bench) error { after = p.running() == nil; return nil }, false},
 		{"unchosen", time.Minute, uses, true},
 	}
-	if err := run(t.Context(), options{binary: "none", sections: []string{"first", "between", "second", "after"}}); err == nil {
+	if err := run(t.Context(), options{binary: "none",
+		sections: []string{"first", "between", "second", "after"}}); err == nil {
 		t.Error("a section that fails is told nobody")
 	}
 

@@ -92,8 +92,10 @@ func parse() options {
 	flag.StringVar(&o.binary, "roster", "", "the program to measure; built from this module where it isn't given")
 	flag.StringVar(&o.json, "json", "", "a file for the results in JSON")
 	flag.StringVar(&o.keep, "keep", "", "a directory in which the filled directories stay for the next run")
-	flag.BoolVar(&o.etcdTLS, "etcd-tls", false, "etcd with mutual TLS towards clients and between members, as Roster has; without is the harder yardstick")
-	flag.StringVar(&o.profiles, "profiles", "", "a directory for processor profiles of the nodes while they are measured (go tool pprof)")
+	flag.BoolVar(&o.etcdTLS, "etcd-tls", false,
+		"etcd with mutual TLS towards clients and between members, as Roster has; without is the harder yardstick")
+	flag.StringVar(&o.profiles, "profiles", "",
+		"a directory for processor profiles of the nodes while they are measured (go tool pprof)")
 	flag.Parse()
 
 	if *list != "all" {
@@ -147,7 +149,8 @@ func run(ctx context.Context, o options) (err error) {
 		b.binary = filepath.Join(b.dir, "roster")
 		b.note("building roster")
 
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", b.binary, "github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
+		out, err := exec.CommandContext(ctx, "go", "build", "-o", b.binary,
+			"github.com/roster-mesh/roster/cmd/roster").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("build roster: %w\n%s", err, out)
 		}

@@ -136,7 +136,8 @@ type pairing struct {
 
 // pair measures ours and theirs in turns, and compares what pick makes of each
 // round: all by their medians.
-func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick func(*sample) float64) (*pairing, error) {
+func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick func(*sample) float64) (*pairing,
+	error) {
 	p := &pairing{name: theirs.name}
 
 	var (
@@ -193,7 +194,8 @@ func (p *pairing) row(w row) row {
 	}
 
 	if p.cpu[0] > 0 && p.cpu[1] > 0 {
-		w.Note = strings.TrimPrefix(fmt.Sprintf("%s; CPU of the servers %d µs each, theirs %d µs", w.Note, p.cpu[0].Microseconds(), p.cpu[1].Microseconds()), "; ")
+		w.Note = strings.TrimPrefix(fmt.Sprintf("%s; CPU of the servers %d µs each, theirs %d µs", w.Note,
+			p.cpu[0].Microseconds(), p.cpu[1].Microseconds()), "; ")
 	}
 
 	return w

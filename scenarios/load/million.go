@@ -40,19 +40,23 @@ func million(ctx context.Context, b *bench) error {
 
 	each := (live - f.empty) / float64(f.size)
 
-	w := row{Section: "million", What: "resident with 10^6 of 1.4 KB", Value: gigabytes(float64(now)), Unit: "GB", Bar: atMost(3),
+	w := row{Section: "million", What: "resident with 10^6 of 1.4 KB", Value: gigabytes(float64(now)), Unit: "GB",
+		Bar:  atMost(3),
 		Note: fmt.Sprintf("highest %.2f GB; live heap %.2f GB", gigabytes(float64(highest)), gigabytes(live))}
 	if f.size != wanted { // what is resident of few is mostly what doesn't grow with them
 		// The collector lets the heap grow by a share before it begins, many by
 		// memory.GrowthPercent.
 		grown := 1 + memory.GrowthPercent/100.
 		w.Value = gigabytes((f.empty + each*wanted) * grown)
-		w.Note = fmt.Sprintf("reckoned: %.2f times the live heap, of which each of %s takes %.0f bytes", grown, count(f.size), each)
+		w.Note = fmt.Sprintf("reckoned: %.2f times the live heap, of which each of %s takes %.0f bytes", grown,
+			count(f.size), each)
 	}
 
 	b.report.add(w)
-	b.report.add(row{Section: "million", What: "the collector's share of CPU under load, with " + count(f.size), Unit: "%", Bar: atMost(5),
-		Value: 100 * c.share, Note: fmt.Sprintf("lookups and refreshes by 16 clients, %.0f collections in %s", c.cycles, c.took.Round(time.Second))})
+	b.report.add(row{Section: "million", What: "the collector's share of CPU under load, with " + count(f.size),
+		Unit: "%", Bar: atMost(5),
+		Value: 100 * c.share, Note: fmt.Sprintf("lookups and refreshes by 16 clients, %.0f collections in %s",
+			c.cycles, c.took.Round(time.Second))})
 
 	return nil
 }
@@ -86,13 +90,14 @@ func (f *filled) collected(ctx context.Context, b *bench) (*collection, error) {
 			return nil, fmt.Errorf("no collection ended within %s", collectedFor)
 		}
 
-		s := measure(ctx, 16, max(b.turn*time.Duration(b.rounds), 10*time.Second), 0, func(ctx context.Context, w, i int) error {
-			if w%2 == 0 {
-				return f.get(ctx, 0, twoFilters)
-			}
+		s := measure(ctx, 16, max(b.turn*time.Duration(b.rounds), 10*time.Second), 0,
+			func(ctx context.Context, w, i int) error {
+				if w%2 == 0 {
+					return f.get(ctx, 0, twoFilters)
+				}
 
-			return f.refresh(ctx, 0, f.path(w*7919+i), 604800)
-		})
+				return f.refresh(ctx, 0, f.path(w*7919+i), 604800)
+			})
 		if err := s.check(); err != nil {
 			return nil, err
 		}
@@ -157,7 +162,8 @@ func restart(ctx context.Context, b *bench) error {
 			return err
 		}
 
-		b.report.add(row{Section: "restart", What: "serving again with " + count(f.size) + ", " + way.what, Value: took, Unit: "s", Bar: atMost(30),
+		b.report.add(row{Section: "restart", What: "serving again with " + count(f.size) + ", " + way.what,
+			Value: took, Unit: "s", Bar: atMost(30),
 			Note: fmt.Sprintf("%.0f s of processor time by then", cpu.Seconds())})
 	}
 

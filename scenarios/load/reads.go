@@ -112,7 +112,8 @@ func lookups(ctx context.Context, b *bench) error {
 		return err
 	}
 
-	b.report.add(p.row(row{Section: "lookups", What: "lookup by two filters among " + count(many.size), Unit: "/s", Bar: atLeast(0.6)}))
+	b.report.add(p.row(row{Section: "lookups", What: "lookup by two filters among " + count(many.size), Unit: "/s",
+		Bar: atLeast(0.6)}))
 
 	if p, err = b.pair(ctx, clients, ours, small, milliseconds(0.99)); err != nil {
 		return err

@@ -55,9 +55,11 @@ func refreshes(ctx context.Context, b *bench) error {
 		rates = append(rates, s.rate())
 	}
 
-	b.report.add(row{Section: "refreshes", What: "cores for 10^6 refreshed every 30 s, one request each", Value: median(cores), Unit: "cores",
+	b.report.add(row{Section: "refreshes", What: "cores for 10^6 refreshed every 30 s, one request each",
+		Value: median(cores), Unit: "cores",
 		Note: "all three processes"})
-	b.report.add(row{Section: "refreshes", What: "refreshes, 128 clients", Value: median(rates), Unit: "/s", Note: "on this machine with its clients"})
+	b.report.add(row{Section: "refreshes", What: "refreshes, 128 clients", Value: median(rates), Unit: "/s",
+		Note: "on this machine with its clients"})
 
 	return b.refreshLists(ctx, d, paths)
 }
@@ -117,7 +119,8 @@ func (b *bench) refreshLists(ctx context.Context, d *domain, paths []string) err
 		}
 	}
 
-	b.report.add(row{Section: "refreshes", What: "… in lists of 1000", Value: median(cores), Unit: "cores", Bar: atMost(1),
+	b.report.add(row{Section: "refreshes", What: "… in lists of 1000", Value: median(cores), Unit: "cores",
+		Bar:  atMost(1),
 		Note: fmt.Sprintf("all three processes, at %s/s", figure(median(rates)))})
 
 	return nil

@@ -12,18 +12,19 @@ import (
 
 // A row is one line of the table: a figure, what it is held against, and the bar.
 type row struct {
-	Section   string     `json:"section"`
-	What      string     `json:"what"`
-	Value     float64    `json:"value"`
-	Unit      string     `json:"unit"`
-	Yardstick string     `json:"yardstick,omitempty"`
-	Against   float64    `json:"against,omitempty"` // the yardstick's own figure
-	Ratio     float64    `json:"ratio,omitempty"`   // median of the rounds'
-	Rounds    []float64  `json:"rounds,omitempty"`  // ratio of each round
-	CPU       [2]float64 `json:"cpu_us"`            // microseconds of the servers for one operation, ours and the yardstick's
-	Bar       *bar       `json:"bar,omitempty"`
-	Met       *bool      `json:"met,omitempty"`
-	Note      string     `json:"note,omitempty"`
+	Section   string    `json:"section"`
+	What      string    `json:"what"`
+	Value     float64   `json:"value"`
+	Unit      string    `json:"unit"`
+	Yardstick string    `json:"yardstick,omitempty"`
+	Against   float64   `json:"against,omitempty"` // the yardstick's own figure
+	Ratio     float64   `json:"ratio,omitempty"`   // median of the rounds'
+	Rounds    []float64 `json:"rounds,omitempty"`  // ratio of each round
+	// microseconds of the servers for one operation, ours and the yardstick's
+	CPU  [2]float64 `json:"cpu_us"`
+	Bar  *bar       `json:"bar,omitempty"`
+	Met  *bool      `json:"met,omitempty"`
+	Note string     `json:"note,omitempty"`
 }
 
 // A bar is what is to be reached: by the ratio where there is one, else by the

@@ -80,12 +80,18 @@ func slow(ctx context.Context, b *bench) (err error) {
 	}
 
 	a, q := crowded.at(.99), quiet.at(.99)
-	b.report.add(row{Section: "slow", What: "lookup p99 with slow clients", Value: ms(a), Unit: "ms", Yardstick: "without", Against: ms(q), Ratio: float64(a) / float64(q), Bar: atMost(2),
-		Note: fmt.Sprintf("of %d, %d were there at once, and %d at the end of the turn; %d got no connection", count, at, there, failed)})
-	b.report.add(row{Section: "slow", What: "memory of a slow client", Value: float64(most-before) / 1024 / float64(max(1, there)), Unit: "KiB"})
-	b.report.add(row{Section: "slow", What: "the longest that a header was waited for", Value: c.longest[0].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
-	b.report.add(row{Section: "slow", What: "the longest that a body was waited for", Value: c.longest[1].Seconds(), Unit: "s", Bar: atMost((slowBody + slowSlack).Seconds())})
-	b.report.add(row{Section: "slow", What: "the longest that a handshake was waited for", Value: c.longest[2].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
+	b.report.add(row{Section: "slow", What: "lookup p99 with slow clients", Value: ms(a), Unit: "ms",
+		Yardstick: "without", Against: ms(q), Ratio: float64(a) / float64(q), Bar: atMost(2),
+		Note: fmt.Sprintf("of %d, %d were there at once, and %d at the end of the turn; %d got no connection", count,
+			at, there, failed)})
+	b.report.add(row{Section: "slow", What: "memory of a slow client",
+		Value: float64(most-before) / 1024 / float64(max(1, there)), Unit: "KiB"})
+	b.report.add(row{Section: "slow", What: "the longest that a header was waited for", Value: c.longest[0].Seconds(),
+		Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
+	b.report.add(row{Section: "slow", What: "the longest that a body was waited for", Value: c.longest[1].Seconds(),
+		Unit: "s", Bar: atMost((slowBody + slowSlack).Seconds())})
+	b.report.add(row{Section: "slow", What: "the longest that a handshake was waited for",
+		Value: c.longest[2].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
 
 	return nil
 }
@@ -121,7 +127,8 @@ func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
 	c := &slowCrowd{}
 	ctx, c.cut = context.WithCancel(ctx)
 	address := strings.TrimPrefix(d.Nodes[0].API, "https://")
-	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}} // whom it wastes matters to no such client
+	// whom it wastes matters to no such client
+	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}
 	opening := make(chan struct{}, maxOpening)
 	// Handshakes that end cost so much time that those who made theirs first would be gone
 	// before the last had: three of four begin one alone, when the others are through.
@@ -185,7 +192,9 @@ func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
 			}
 		}
 	}()
-	begins := []string{"GET /ad/l HTTP/1.1\r\nHost: slow\r\nX-Slow: ", "POST /discovery/query HTTP/1.1\r\nHost: slow\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n", "\x16\x03\x01\x02\x00"}
+	begins := []string{"GET /ad/l HTTP/1.1\r\nHost: slow\r\nX-Slow: ",
+		"POST /discovery/query HTTP/1.1\r\nHost: slow\r\nContent-Type: application/json\r\n" +
+			"Content-Length: 60000\r\n\r\n", "\x16\x03\x01\x02\x00"}
 	_, err := conn.Write([]byte(begins[kind]))
 	pace := time.NewTicker(3 * time.Second)
 	defer pace.Stop()

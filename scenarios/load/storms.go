@@ -92,7 +92,8 @@ func (f *filled) quiet(ctx context.Context, d time.Duration) ([2]*sample, error)
 func refreshStorm(ctx context.Context, b *bench, f *filled) error {
 	n := min(100_000, f.size)
 
-	connect := func(ctx context.Context, w, i int) error { return f.get(ctx, 0, f.path(w)) } // a handshake is no part of a refresh
+	// a handshake is no part of a refresh
+	connect := func(ctx context.Context, w, i int) error { return f.get(ctx, 0, f.path(w)) }
 	if err := measure(ctx, manyClients, time.Minute, 4*manyClients, connect).check(); err != nil {
 		return err
 	}
@@ -121,8 +122,10 @@ func refreshStorm(ctx context.Context, b *bench, f *filled) error {
 func (b *bench) storm(what string, before, during [2]*sample) {
 	longest, most := milliseconds(1), milliseconds(0.99)
 	for i, op := range []string{"read", "write"} {
-		b.report.add(row{Section: "storms", What: "longest " + op + " while " + what, Value: longest(during[i]), Unit: "ms", Bar: atMost(pauseBar),
-			Note: fmt.Sprintf("of %d; p99 %.0f ms; longest before, with nothing going on, %.0f ms", during[i].done, most(during[i]), longest(before[i]))})
+		b.report.add(row{Section: "storms", What: "longest " + op + " while " + what, Value: longest(during[i]),
+			Unit: "ms", Bar: atMost(pauseBar),
+			Note: fmt.Sprintf("of %d; p99 %.0f ms; longest before, with nothing going on, %.0f ms", during[i].done,
+				most(during[i]), longest(before[i]))})
 	}
 }
 
@@ -134,20 +137,21 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 	lists := (f.size + listSize - 1) / listSize
 	client := apiclient.NewDirect(f.Nodes[0].API, f.client)
 
-	s := measure(ctx, listClients, time.Until(deadline)-61*time.Second, lists, func(ctx context.Context, w, i int) error {
-		first := (i*listClients + w) * listSize
+	s := measure(ctx, listClients, time.Until(deadline)-61*time.Second, lists,
+		func(ctx context.Context, w, i int) error {
+			first := (i*listClients + w) * listSize
 
-		all := make([]apiclient.Renewal, min(listSize, f.size-first))
-		for j := range all {
-			all[j] = apiclient.Renewal{ID: name("m", first+j), Lifetime: time.Until(deadline)}
-		}
-
-		for again := 4; ; again-- { // a busy machine may not answer in time, and to repeat it is safe
-			if _, err := client.RefreshMany(ctx, all); err == nil || again == 0 {
-				return err
+			all := make([]apiclient.Renewal, min(listSize, f.size-first))
+			for j := range all {
+				all[j] = apiclient.Renewal{ID: name("m", first+j), Lifetime: time.Until(deadline)}
 			}
-		}
-	})
+
+			for again := 4; ; again-- { // a busy machine may not answer in time, and to repeat it is safe
+				if _, err := client.RefreshMany(ctx, all); err == nil || again == 0 {
+					return err
+				}
+			}
+		})
 	if err := s.check(); err != nil {
 		return err
 	}

@@ -186,9 +186,12 @@ func (b *bench) arrival(ctx context.Context, a arrival) error {
 		limit = 240
 	}
 
-	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records%s", count(b.size), a.what), Value: took.Seconds(), Unit: "s", Bar: atMost(limit),
-		Note: fmt.Sprintf("%.1f s of the givers' CPU and %.1f s of the newcomer's, which has %s MB and had %s of its own at most, %s with its store's file",
-			(of - before).Seconds(), by.Seconds(), figure(float64(now)/1e6), figure(float64(most)/1e6), figure(float64(all)/1e6))})
+	b.report.add(row{Section: "sync", What: fmt.Sprintf("first sync of %s records%s", count(b.size), a.what),
+		Value: took.Seconds(), Unit: "s", Bar: atMost(limit),
+		Note: fmt.Sprintf("%.1f s of the givers' CPU and %.1f s of the newcomer's, which has %s MB and had %s of "+
+			"its own at most, %s with its store's file",
+			(of - before).Seconds(), by.Seconds(), figure(float64(now)/1e6), figure(float64(most)/1e6),
+			figure(float64(all)/1e6))})
 
 	return nil
 }

@@ -41,7 +41,8 @@ func (m *Mesh) Restore(b *Backup, force bool) (*apiclient.Restored, error) {
 	m.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	done, _, err := m.Domain(b.domain).living().client(operator).RestoreSnapshot(ctx, bytes.NewReader(b.file), int64(len(b.file)), force, "a story")
+	done, _, err := m.Domain(b.domain).living().client(operator).
+		RestoreSnapshot(ctx, bytes.NewReader(b.file), int64(len(b.file)), force, "a story")
 
 	return done, m.noted(err, "%s is restored from its backup", b.domain)
 }

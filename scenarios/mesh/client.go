@@ -23,8 +23,9 @@ type Agent struct {
 	Domain, Name, RID string
 	Lifetime          uint32 // seconds
 
-	Until time.Time // no node may serve it from here on: its last acknowledged deadline, or a later one that was asked for
-	Ended bool      // removed, or left to expire: whoever has stopped showing it never shows it again
+	// no node may serve it from here on: its last acknowledged deadline, or a later one that was asked for
+	Until time.Time
+	Ended bool // removed, or left to expire: whoever has stopped showing it never shows it again
 
 	restored bool // from a backup: its own domain may show it again
 }
@@ -65,7 +66,8 @@ func (m *Mesh) RegisterAt(n *Node, name string, lifetime uint32) *Agent {
 }
 
 func (a *Agent) register(ctx context.Context, c *apiclient.Client) error {
-	got, err := c.Register(ctx, a.Name, document(a.Name), apiclient.RegisterOptions{Lifetime: time.Duration(a.Lifetime) * time.Second})
+	got, err := c.Register(ctx, a.Name, document(a.Name),
+		apiclient.RegisterOptions{Lifetime: time.Duration(a.Lifetime) * time.Second})
 	if err == nil {
 		a.RID = got.RID
 	}
@@ -92,7 +94,9 @@ func (a *Agent) deadline(d time.Duration) time.Time {
 
 // document is what a story's agents say of themselves.
 func document(name string) []byte {
-	return fmt.Appendf(nil, `{"base":"https://agents.example/%s","protocols":["a2a"],"capabilities":[{"name":"work","type":"skill","tags":["story"]}]}`, name)
+	return fmt.Appendf(nil,
+		`{"base":"https://agents.example/%s","protocols":["a2a"],`+
+			`"capabilities":[{"name":"work","type":"skill","tags":["story"]}]}`, name)
 }
 
 // Refresh renews an agent, and fails the test where its domain does not.

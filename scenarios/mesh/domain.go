@@ -55,7 +55,8 @@ func (d *Domain) peerWith(other *Domain) {
 
 	p := directory.Peering{Domain: other.td, State: directory.PeeringActive, Bundle: jwks, Mesh: true}
 	if d.env.options.Endpoints {
-		p.Endpoint = directory.BundleEndpoint{URL: other.Nodes[0].URL() + api.BundlePath, Profile: directory.ProfileSPIFFE}
+		p.Endpoint = directory.BundleEndpoint{URL: other.Nodes[0].URL() + api.BundlePath,
+			Profile: directory.ProfileSPIFFE}
 	}
 
 	for _, n := range other.Nodes {

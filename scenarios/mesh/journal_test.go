@@ -28,7 +28,8 @@ func TestTheJournalHasTheLastSteps(t *testing.T) {
 		j.print(f)
 
 		before := max(0, n-journalMost)
-		if !strings.Contains(f.printed, fmt.Sprintf("(%d steps before", before)) || strings.Count(f.printed, "step ") != n-before ||
+		if !strings.Contains(f.printed, fmt.Sprintf("(%d steps before", before)) ||
+			strings.Count(f.printed, "step ") != n-before ||
 			n > 0 && !strings.HasSuffix(f.printed, fmt.Sprintf("step %d.", n-1)) {
 			t.Errorf("of %d steps: %s", n, f.printed)
 		}

@@ -113,7 +113,8 @@ func (m *Mesh) Equal() error {
 		if first == nil {
 			first = view
 		} else if !maps.Equal(first, view) {
-			return fmt.Errorf("%s shows %d agents, others %d: %v", n.Name, len(view), len(first), slices.Sorted(maps.Keys(view)))
+			return fmt.Errorf("%s shows %d agents, others %d: %v", n.Name, len(view), len(first),
+				slices.Sorted(maps.Keys(view)))
 		}
 	}
 

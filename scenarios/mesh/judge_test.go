@@ -39,17 +39,31 @@ func TestJudge(t *testing.T) {
 	}{
 		{"honest", "", func(*apiclient.Item, *Agent, *model) {}},
 		{"unknown to the story", "", func(_ *apiclient.Item, _ *Agent, m *model) { clear(m.agents) }},
-		{"at its deadline", "past its deadline", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.ExpiresAt = now }},
-		{"extended", "granted no more than", func(_ *apiclient.Item, a *Agent, _ *model) { a.Until = now.Add(59 * time.Second) }},
-		{"of another domain", "it is from alpha.test", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.Authority = "gamma.test" }},
+		{"at its deadline", "past its deadline", func(r *apiclient.Item, _ *Agent, _ *model) {
+			r.Provenance.ExpiresAt = now
+		}},
+		{"extended", "granted no more than", func(_ *apiclient.Item, a *Agent, _ *model) {
+			a.Until = now.Add(59 * time.Second)
+		}},
+		{"of another domain", "it is from alpha.test", func(r *apiclient.Item, _ *Agent, _ *model) {
+			r.Provenance.Authority = "gamma.test"
+		}},
 		{"back from the dead", "which had ended", func(_ *apiclient.Item, a *Agent, m *model) {
 			a.Ended = true
 			m.judge(t, beta, now, Listing{})
 		}},
-		{"without a revision", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.Revision = 0 }},
-		{"without a href", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.Href = "" }},
-		{"without a deadline", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.ExpiresAt = time.Time{} }},
-		{"unverified", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) { r.Provenance.Verification.State = "pending" }},
+		{"without a revision", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) {
+			r.Provenance.Revision = 0
+		}},
+		{"without a href", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) {
+			r.Provenance.Href = ""
+		}},
+		{"without a deadline", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) {
+			r.Provenance.ExpiresAt = time.Time{}
+		}},
+		{"unverified", "without its provenance", func(r *apiclient.Item, _ *Agent, _ *model) {
+			r.Provenance.Verification.State = "pending"
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			notes := &noted{TB: t}

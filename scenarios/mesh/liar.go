@@ -177,7 +177,8 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	peer := hearer{id.TrustDomain().Name(), id.TrustDomain().Name() + strings.TrimPrefix(id.Path(), strings.TrimSuffix(trust.NodePath, "/"))}
+	peer := hearer{id.TrustDomain().Name(), id.TrustDomain().
+		Name() + strings.TrimPrefix(id.Path(), strings.TrimSuffix(trust.NodePath, "/"))}
 	switch q := r.URL.Query(); r.URL.Path {
 	case "/federation/v1/keys":
 		l.answer(w, directory.TypeKeys, l.docFor(peer.domain).Payload())
@@ -187,7 +188,8 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			tip = p.At
 		}
 
-		h := &directory.Head{Issuer: l.node.Domain.td, Epoch: l.Last.Epoch, Tip: tip, At: tip, Keys: directory.HashOf(l.docFor(peer.domain).Payload()), IssuedAt: time.Now().Unix()}
+		h := &directory.Head{Issuer: l.node.Domain.td, Epoch: l.Last.Epoch, Tip: tip, At: tip,
+			Keys: directory.HashOf(l.docFor(peer.domain).Payload()), IssuedAt: time.Now().Unix()}
 		l.answer(w, directory.TypeHead, h.Payload())
 	case "/federation/v1/pages":
 		since, _ := strconv.ParseUint(q.Get("since"), 10, 64)
@@ -198,7 +200,8 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, aud string, since uint64, wait time.Duration) {
+func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, aud string, since uint64,
+	wait time.Duration) {
 	end := time.NewTimer(wait)
 	defer end.Stop()
 

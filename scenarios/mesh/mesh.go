@@ -105,7 +105,8 @@ func (m *Mesh) Synced() error {
 
 		for _, p := range peers {
 			if p.LastHeard.IsZero() || p.LagRevisions > 0 || p.LastError != "" {
-				return fmt.Errorf("%s is %d revisions behind %s, which it heard at %v: %s", n.Name, p.LagRevisions, p.Domain, p.LastHeard, p.LastError)
+				return fmt.Errorf("%s is %d revisions behind %s, which it heard at %v: %s", n.Name, p.LagRevisions,
+					p.Domain, p.LastHeard, p.LastError)
 			}
 		}
 	}

@@ -62,7 +62,8 @@ func New(seed uint64) *Network {
 	return &Network{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 0)),
 		links: map[direction]Link{}, cuts: map[direction]bool{}, down: map[string]bool{},
-		listeners: map[string]*listener{}, wires: map[*wire]struct{}{}, made: map[direction]uint64{}, sent: map[Flow]*atomic.Uint64{},
+		listeners: map[string]*listener{}, wires: map[*wire]struct{}{}, made: map[direction]uint64{},
+		sent: map[Flow]*atomic.Uint64{},
 	}
 }
 

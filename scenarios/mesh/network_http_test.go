@@ -59,7 +59,8 @@ func serve(t *testing.T, n *Network, h http.Handler, protos ...string) *http.Cli
 		t.Fatal(err)
 	}
 
-	srv := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: protos}, ErrorLog: log.New(io.Discard, "", 0)}
+	srv := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: protos},
+		ErrorLog: log.New(io.Discard, "", 0)}
 
 	var done sync.WaitGroup
 	done.Go(func() { srv.ServeTLS(l, "", "") })
@@ -89,7 +90,9 @@ func TestHTTPAcrossACut(t *testing.T) {
 				n := New(3)
 				n.SetAll(Link{Delay: 20 * time.Millisecond, Jitter: 5 * time.Millisecond, Loss: 0.02})
 				body := make([]byte, 3*window) // does not fit into a connection
-				client := serve(t, n, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(body) }), proto)
+				client := serve(t, n, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Write(body)
+				}), proto)
 
 				get := func() error {
 					resp, err := client.Get("https://10.0.0.2:443/")
@@ -137,7 +140,9 @@ func TestHTTPConcurrently(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := New(4)
 				n.SetAll(Link{Delay: time.Millisecond, Loss: 0.05})
-				client := serve(t, n, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Path) }), proto)
+				client := serve(t, n, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.WriteString(w, r.URL.Path)
+				}), proto)
 
 				var all sync.WaitGroup
 				for i := range 50 {
@@ -150,7 +155,8 @@ func TestHTTPConcurrently(t *testing.T) {
 						}
 						defer resp.Body.Close()
 
-						if b, err := io.ReadAll(resp.Body); err != nil || string(b) == "" || resp.Request.URL.Path != string(b) {
+						if b, err := io.ReadAll(resp.Body); err != nil || string(b) == "" ||
+							resp.Request.URL.Path != string(b) {
 							t.Errorf("%s: %q, %v", path, b, err)
 						}
 					})

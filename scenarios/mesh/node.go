@@ -70,11 +70,13 @@ func newNode(d *Domain, i, j int) *Node {
 	svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, j), env.options.SVIDs, time.Now())
 	env.must(err)
 	bundle, _ := d.ca.PEM()
-	id := node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: filepath.Join(dir, "bundle.pem")}
+	id := node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
+		Bundle: filepath.Join(dir, "bundle.pem")}
 	env.must(os.WriteFile(id.Bundle, bundle, 0o600))
 	env.must(trust.WriteSVID(svid, id.Cert, id.Key))
 
-	n := &Node{Name: fmt.Sprintf("%s/%d", d.Name, j), Domain: d, env: env, host: hostOf(i, j), source: trust.NewSource(svid)}
+	n := &Node{Name: fmt.Sprintf("%s/%d", d.Name, j), Domain: d, env: env, host: hostOf(i, j),
+		source: trust.NewSource(svid)}
 	n.cfg = node.DefaultConfig()
 	n.cfg.TrustDomain = d.td
 	n.cfg.PublicURL = "https://ad." + d.Name
@@ -91,7 +93,8 @@ func newNode(d *Domain, i, j int) *Node {
 	for k := 1; k <= env.options.Nodes; k++ {
 		n.cfg.Members = append(n.cfg.Members, node.Member{
 			ID:      spiffeid.RequireFromPath(d.td, fmt.Sprint(trust.NodePath, k)),
-			Cluster: net.JoinHostPort(hostOf(i, k), clusterPort), API: "https://" + net.JoinHostPort(hostOf(i, k), "8400"),
+			Cluster: net.JoinHostPort(hostOf(i, k), clusterPort),
+			API:     "https://" + net.JoinHostPort(hostOf(i, k), "8400"),
 		})
 	}
 

@@ -44,7 +44,8 @@ func (m *Mesh) Watch(n *Node) *Watcher {
 func (w *Watcher) follow(ctx context.Context, c *apiclient.Client) {
 	lastID := ""
 	for ctx.Err() == nil {
-		stream, err := c.Watch(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}}, lastID)
+		stream, err := c.Watch(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}},
+			lastID)
 		if err == nil {
 			w.mu.Lock()
 			w.streams++
@@ -146,7 +147,8 @@ func (w *Watcher) Agrees() error {
 
 	for rid, r := range shown {
 		if told, ok := w.has[rid]; !ok || told.Provenance.Revision != r.Provenance.Revision {
-			return fmt.Errorf("%s shows %s at revision %d and has told %d", w.Node.Name, r.Agent, r.Provenance.Revision, told.Provenance.Revision)
+			return fmt.Errorf("%s shows %s at revision %d and has told %d", w.Node.Name, r.Agent,
+				r.Provenance.Revision, told.Provenance.Revision)
 		}
 	}
 

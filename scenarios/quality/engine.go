@@ -54,9 +54,11 @@ func (e *engine) add(r *record, owner string) directory.RID {
 
 	now := time.Now().UnixMilli()
 	e.view.Own().Put(&directory.Entry{
-		Origin: domain, RID: rid, Agent: r.ID, Owner: directory.IdentityOf(id), Packed: directory.Pack(directory.Document{}, p),
-		Lifetime: directory.DefaultLifetime, RegisteredAt: now, UpdatedAt: now, ExpiresAt: now + 1000*directory.DefaultLifetime,
-		Created: uint64(n) + 1,
+		Origin: domain, RID: rid, Agent: r.ID, Owner: directory.IdentityOf(id),
+		Packed:   directory.Pack(directory.Document{}, p),
+		Lifetime: directory.DefaultLifetime, RegisteredAt: now, UpdatedAt: now,
+		ExpiresAt: now + 1000*directory.DefaultLifetime,
+		Created:   uint64(n) + 1,
 	})
 	e.ids[rid] = r.ID
 

@@ -40,10 +40,13 @@ func main() {
 	var c connection
 	flag.StringVar(&c.node, "node", "", "score the node at https://HOST:PORT instead of the engine alone")
 	flag.BoolVar(&c.remote, "remote", false, "-node may be another machine's")
-	flag.StringVar(&c.ca, "ca", os.Getenv("ROSTER_BUNDLE"), "PEM file of the authorities that certify it (ROSTER_BUNDLE)")
-	flag.StringVar(&c.cert, "cert", os.Getenv("ROSTER_CERT"), "PEM file of an X.509-SVID that may register there (ROSTER_CERT)")
+	flag.StringVar(&c.ca, "ca", os.Getenv("ROSTER_BUNDLE"),
+		"PEM file of the authorities that certify it (ROSTER_BUNDLE)")
+	flag.StringVar(&c.cert, "cert", os.Getenv("ROSTER_CERT"),
+		"PEM file of an X.509-SVID that may register there (ROSTER_CERT)")
 	flag.StringVar(&c.key, "key", os.Getenv("ROSTER_KEY"), "PEM file of its private key (ROSTER_KEY)")
-	flag.StringVar(&c.token, "token", os.Getenv("ROSTER_TOKEN_FILE"), "file of a token that may register there (ROSTER_TOKEN_FILE)")
+	flag.StringVar(&c.token, "token", os.Getenv("ROSTER_TOKEN_FILE"),
+		"file of a token that may register there (ROSTER_TOKEN_FILE)")
 	flag.Parse()
 
 	names := setNames
@@ -80,7 +83,8 @@ func run(w io.Writer, data, half, write string, names []string, rank func(*set) 
 		base          strings.Builder
 		plain, engine []float64
 	)
-	fmt.Fprintf(w, "%-16s %7s %8s   %6s %8s %8s %6s   %s\n", "set", "queries", "plain", "nDCG@5", "Recall@1", "Recall@5", "MRR", "against plain")
+	fmt.Fprintf(w, "%-16s %7s %8s   %6s %8s %8s %6s   %s\n", "set", "queries", "plain", "nDCG@5", "Recall@1",
+		"Recall@5", "MRR", "against plain")
 
 	for _, name := range names {
 		s, err := loadSet(data, name, half)
@@ -99,12 +103,14 @@ func run(w io.Writer, data, half, write string, names []string, rank func(*set) 
 			return err
 		}
 
-		fmt.Fprintf(w, "%-16s %7d %8.4f   %6.4f %8.4f %8.4f %6.4f   %+.4f\n", name, len(s.queries), p, f.nDCG5, f.recall1, f.recall5, f.mrr, f.nDCG5-p)
+		fmt.Fprintf(w, "%-16s %7d %8.4f   %6.4f %8.4f %8.4f %6.4f   %+.4f\n", name, len(s.queries), p, f.nDCG5,
+			f.recall1, f.recall5, f.mrr, f.nDCG5-p)
 		fmt.Fprintf(&base, "%s\t%.4f\t%.4f\t%.4f\t%.4f\n", name, f.nDCG5, f.recall1, f.recall5, f.mrr)
 		plain, engine = append(plain, p), append(engine, f.nDCG5)
 	}
 
-	fmt.Fprintf(w, "%-16s %7s %8.4f   %6.4f %35s %+.4f\n", "mean", "", mean(plain), mean(engine), "", mean(engine)-mean(plain))
+	fmt.Fprintf(w, "%-16s %7s %8.4f   %6.4f %35s %+.4f\n", "mean", "", mean(plain), mean(engine), "",
+		mean(engine)-mean(plain))
 
 	if write != "" {
 		return os.WriteFile(write, []byte(base.String()), 0o644)

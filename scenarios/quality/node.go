@@ -45,7 +45,8 @@ func (c *connection) client() (*apiclient.Client, error) {
 	}
 
 	if ip := net.ParseIP(u.Hostname()); !c.remote && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("%s is not on this machine; what is scored is registered there for a while: -remote says that you mean it", u.Host)
+		return nil, fmt.Errorf("%s is not on this machine; what is scored is registered there for a while: "+
+			"-remote says that you mean it", u.Host)
 	}
 
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
@@ -152,7 +153,8 @@ func (k *stock) register(ctx context.Context, name string, r *record) (*apiclien
 	var out *apiclient.Registered
 
 	err = patiently(ctx, func() (err error) {
-		out, err = k.client.Register(ctx, name, document, apiclient.RegisterOptions{Kind: string(directory.KindProfile), Lifetime: lifetime})
+		out, err = k.client.Register(ctx, name, document,
+			apiclient.RegisterOptions{Kind: string(directory.KindProfile), Lifetime: lifetime})
 		return err
 	})
 	if err != nil {
@@ -195,7 +197,8 @@ func (k *stock) rank(text string, limit int) []string {
 	var found *apiclient.Discovery
 
 	k.failed = patiently(k.ctx, func() (err error) {
-		found, err = k.client.Discover(k.ctx, apiclient.DiscoverOptions{Query: text, Limit: limit, Origins: []string{k.domain}, Detail: discovery.DetailMinimal})
+		found, err = k.client.Discover(k.ctx, apiclient.DiscoverOptions{Query: text, Limit: limit,
+			Origins: []string{k.domain}, Detail: discovery.DetailMinimal})
 		return err
 	})
 	if k.failed != nil {

@@ -22,12 +22,20 @@ func small() *set {
 	return &set{
 		name: "small",
 		records: []record{
-			{ID: "1", Name: "RoutePlanner", Description: "Plans a walking route between two huts and tells how long it takes.", Tags: []string{"maps", "hiking"}, Examples: []string{"How long is the walk to the next hut?"}},
-			{ID: "2", Name: "hut_finder", Description: "Finds mountain huts with free beds.", Tags: []string{"hiking", "booking"}, Examples: []string{"Is there a bed for two on Friday?"}},
-			{ID: "3", Name: "Forecast", Description: "Tells tomorrow's weather at a place, rain and wind.", Tags: []string{"weather"}},
-			{ID: "4", Name: "AvalancheBulletin", Description: "The danger of avalanches by region, from snow and weather stations.", Tags: []string{"weather", "safety"}},
-			{ID: "5", Name: "Invoices", Description: "Writes invoices and reminds customers of them.", Tags: []string{"billing"}, Examples: []string{"Send the bill for May.", "Who has not paid?"}},
-			{ID: "6", Name: "train-times", Description: "Looks up trains and how late they are.", Tags: []string{"travel", "maps"}},
+			{ID: "1", Name: "RoutePlanner",
+				Description: "Plans a walking route between two huts and tells how long it takes.",
+				Tags:        []string{"maps", "hiking"}, Examples: []string{"How long is the walk to the next hut?"}},
+			{ID: "2", Name: "hut_finder", Description: "Finds mountain huts with free beds.",
+				Tags: []string{"hiking", "booking"}, Examples: []string{"Is there a bed for two on Friday?"}},
+			{ID: "3", Name: "Forecast", Description: "Tells tomorrow's weather at a place, rain and wind.",
+				Tags: []string{"weather"}},
+			{ID: "4", Name: "AvalancheBulletin",
+				Description: "The danger of avalanches by region, from snow and weather stations.",
+				Tags:        []string{"weather", "safety"}},
+			{ID: "5", Name: "Invoices", Description: "Writes invoices and reminds customers of them.",
+				Tags: []string{"billing"}, Examples: []string{"Send the bill for May.", "Who has not paid?"}},
+			{ID: "6", Name: "train-times", Description: "Looks up trains and how late they are.",
+				Tags: []string{"travel", "maps"}},
 			{ID: "7", Name: "Translator", Description: "Translates German, French and Italian."},
 		},
 		queries: []query{
@@ -77,7 +85,8 @@ func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 	}
 
 	for _, q := range s.queries {
-		found, err := client.Discover(t.Context(), apiclient.DiscoverOptions{Query: q.Text, Origins: []string{m.Domains[0].Name}})
+		found, err := client.Discover(t.Context(),
+			apiclient.DiscoverOptions{Query: q.Text, Origins: []string{m.Domains[0].Name}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +99,8 @@ func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 
 		for i, c := range found.Candidates {
 			if w := alone[i]; c.ID != w.Entry.Agent || math.Abs(c.Score-w.Score) > 1e-9 {
-				t.Errorf("%q: number %d is %s with %v at the node, %s with %v alone", q.Text, i+1, c.ID, c.Score, w.Entry.Agent, w.Score)
+				t.Errorf("%q: number %d is %s with %v at the node, %s with %v alone", q.Text, i+1, c.ID, c.Score,
+					w.Entry.Agent, w.Score)
 			}
 		}
 	}

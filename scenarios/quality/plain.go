@@ -41,7 +41,8 @@ func newPlain(records []record) *plain {
 		r := &records[i]
 
 		counts, lengths := map[string][4]float64{}, [4]float64{}
-		for f, text := range []string{r.Name, r.Description, strings.Join(r.Tags, "\n"), strings.Join(r.Examples, "\n")} {
+		for f, text := range []string{r.Name, r.Description, strings.Join(r.Tags, "\n"),
+			strings.Join(r.Examples, "\n")} {
 			for _, w := range plainWords(text) {
 				c, had := counts[w]
 				if !had {

@@ -71,7 +71,8 @@ func TestQualityHolds(t *testing.T) {
 		for _, c := range []struct {
 			name     string
 			got, was float64
-		}{{"nDCG@5", got.nDCG5, was.nDCG5}, {"Recall@1", got.recall1, was.recall1}, {"Recall@5", got.recall5, was.recall5}, {"MRR", got.mrr, was.mrr}} {
+		}{{"nDCG@5", got.nDCG5, was.nDCG5}, {"Recall@1", got.recall1, was.recall1},
+			{"Recall@5", got.recall5, was.recall5}, {"MRR", got.mrr, was.mrr}} {
 			switch {
 			case c.got < c.was-tolerance:
 				t.Errorf("%s: %s has fallen from %.4f to %.4f", s.name, c.name, c.was, c.got)
@@ -167,7 +168,8 @@ func TestNobodyHonestIsFlagged(t *testing.T) {
 
 // The yardstick ranks as arithmetic says, and figures are what they are called.
 func TestFiguresAreRight(t *testing.T) {
-	p := newPlain([]record{{ID: "a", Name: "Maps", Description: "Plans a route."}, {ID: "b", Name: "Bread", Description: "Bakes while you route."}, {ID: "c", Name: "Violin"}})
+	p := newPlain([]record{{ID: "a", Name: "Maps", Description: "Plans a route."},
+		{ID: "b", Name: "Bread", Description: "Bakes while you route."}, {ID: "c", Name: "Violin"}})
 	if got := strings.Join(p.rank("plan a route", 5), " "); got != "a b" {
 		t.Errorf("the yardstick ranks %s", got)
 	}
@@ -195,7 +197,8 @@ func TestTheTablePrints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("corpus.jsonl", `{"id":"a","name":"maps","description":"Plans a route."}`+"\n"+`{"id":"b","name":"bread","description":"Bakes."}`+"\n")
+	write("corpus.jsonl", `{"id":"a","name":"maps","description":"Plans a route."}`+"\n"+
+		`{"id":"b","name":"bread","description":"Bakes."}`+"\n")
 	write("queries.dev.jsonl", `{"id":"q","text":"plan a route"}`+"\n")
 	write("qrels.dev.tsv", "q\ta\t1\n")
 
@@ -217,13 +220,15 @@ func TestTheTablePrints(t *testing.T) {
 
 // A node elsewhere is scored only by who says that it may be: a set is registered there.
 func TestOnlyNodesOfThisMachineAreScored(t *testing.T) {
-	for node, remote := range map[string]bool{"https://127.0.0.1:8400": false, "https://localhost:8400": false, "https://[::1]:8400": false, "https://node.example:8400": true} {
+	for node, remote := range map[string]bool{"https://127.0.0.1:8400": false, "https://localhost:8400": false,
+		"https://[::1]:8400": false, "https://node.example:8400": true} {
 		if _, err := (&connection{node: node, remote: remote}).client(); err != nil {
 			t.Errorf("%s: %v", node, err)
 		}
 	}
 
-	for _, node := range []string{"https://node.example:8400", "https://192.0.2.1:8400", "http://127.0.0.1:8400", "127.0.0.1:8400"} {
+	for _, node := range []string{"https://node.example:8400", "https://192.0.2.1:8400", "http://127.0.0.1:8400",
+		"127.0.0.1:8400"} {
 		if _, err := (&connection{node: node}).client(); err == nil {
 			t.Errorf("%s would be scored", node)
 		}

@@ -31,7 +31,8 @@ type set struct {
 
 // setNames are the sets in the order of discovery.md's table, as far as they are
 // kept beside the project.
-var setNames = []string{"metatool", "metatool-multi", "sealtools", "gorilla", "toolalpaca", "livemcp-server", "livemcp-tool"}
+var setNames = []string{"metatool", "metatool-multi", "sealtools", "gorilla", "toolalpaca", "livemcp-server",
+	"livemcp-tool"}
 
 // loadSet reads a set of a directory, with the queries of that file: dev or
 // dev-strict.

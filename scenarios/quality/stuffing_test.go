@@ -23,8 +23,10 @@ func attacks(queries []query) []attack {
 
 	var all []attack
 	stuffed := strings.TrimSpace(strings.Repeat(strings.Join(words, " ")+" ", 8))
-	all = append(all, attack{"150 terms eight times over", []record{{ID: "attack-0", Name: "Universal Agent", Description: stuffed}}})
-	all = append(all, attack{"150 terms eight times over, as tags too", []record{{ID: "attack-0", Name: "Universal Agent", Description: stuffed, Tags: words}}})
+	all = append(all, attack{"150 terms eight times over",
+		[]record{{ID: "attack-0", Name: "Universal Agent", Description: stuffed}}})
+	all = append(all, attack{"150 terms eight times over, as tags too",
+		[]record{{ID: "attack-0", Name: "Universal Agent", Description: stuffed, Tags: words}}})
 	lists := attack{name: "six records of 25 terms"}
 	tags := attack{name: "six records of 25 terms, as tags"}
 
@@ -32,8 +34,10 @@ func attacks(queries []query) []attack {
 	for i := range 6 {
 		ws := words[min(i*25, len(words)):min(i*25+25, len(words))]
 		id := fmt.Sprintf("attack-%d", i)
-		lists.records = append(lists.records, record{ID: id, Name: fmt.Sprintf("Agent %d", i), Description: strings.Join(ws, " ")})
-		tags.records = append(tags.records, record{ID: id, Name: fmt.Sprintf("Agent %d", i), Description: "An agent.", Tags: ws})
+		lists.records = append(lists.records, record{ID: id, Name: fmt.Sprintf("Agent %d", i),
+			Description: strings.Join(ws, " ")})
+		tags.records = append(tags.records, record{ID: id, Name: fmt.Sprintf("Agent %d", i), Description: "An agent.",
+			Tags: ws})
 		names.records = append(names.records, record{ID: id, Name: strings.Join(ws, " "), Description: "An agent."})
 	}
 
@@ -80,7 +84,9 @@ func (s *set) success(e *engine, a attack) float64 {
 
 	hit := 0
 	for i := range s.queries {
-		if slices.ContainsFunc(e.rank(s.queries[i].Text, 5), func(id string) bool { return strings.HasPrefix(id, "attack-") }) {
+		if slices.ContainsFunc(e.rank(s.queries[i].Text, 5), func(id string) bool {
+			return strings.HasPrefix(id, "attack-")
+		}) {
 			hit++
 		}
 	}
