@@ -52,7 +52,7 @@ func serveBare(args []string) error {
 		return err
 	}
 
-	l, err := net.Listen("tcp", args[0])
+	listener, err := net.Listen("tcp", args[0])
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func serveBare(args []string) error {
 	}
 	s := &http.Server{Handler: http.HandlerFunc(handler), ReadHeaderTimeout: 10 * time.Second}
 
-	return s.Serve(tls.NewListener(l, http1(trust.ServerTLS(source, bundles, nil))))
+	return s.Serve(tls.NewListener(listener, http1(trust.ServerTLS(source, bundles, nil))))
 }
 
 // sendEvents sends an event each second until the client has gone.
@@ -103,7 +103,7 @@ func http1(c *tls.Config) *tls.Config {
 
 // startBare starts the yardstick, which answers with body, and returns the URL of
 // a path at it.
-func (b *bench) startBare(ctx context.Context, d *domain, path string, body []byte) (*process, string, error) {
+func (b *bench) startBare(ctx context.Context, domain *domain, path string, body []byte) (*process, string, error) {
 	file := filepath.Join(b.dir, "answer")
 	if err := os.WriteFile(file, body, 0o600); err != nil {
 		return nil, "", err
@@ -119,10 +119,11 @@ func (b *bench) startBare(ctx context.Context, d *domain, path string, body []by
 		return nil, "", err
 	}
 
-	cert, key := d.nodeFiles(0)
+	cert, key := domain.nodeFiles(0)
 
-	p, err := begin("the bare handler", filepath.Join(b.dir, "bare.log"), self, bareCommand, addresses[0], cert, key,
-		d.Bundle, d.TrustDomain, file)
+	process, err := begin("the bare handler", filepath.Join(b.dir, "bare.log"), self, bareCommand, addresses[0], cert,
+		key,
+		domain.Bundle, domain.TrustDomain, file)
 	if err != nil {
 		return nil, "", err
 	}
@@ -131,13 +132,13 @@ func (b *bench) startBare(ctx context.Context, d *domain, path string, body []by
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 
-	err = until(ctx, "the bare handler answers", p, func() error {
-		_, err := d.do(ctx, http.MethodGet, url, nil)
+	err = until(ctx, "the bare handler answers", process, func() error {
+		_, err := domain.do(ctx, http.MethodGet, url, nil)
 		return err
 	})
 	if err != nil {
-		p.end()
+		process.end()
 	}
 
-	return p, url, err
+	return process, url, err
 }

@@ -50,7 +50,7 @@ func (b *bench) layOut(ctx context.Context, dir string, nodes int) (*domain, err
 
 // layOutMesh makes domains that peer, as layOut makes one.
 func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) ([]*domain, error) {
-	m, err := dev.ReadMesh(dir)
+	mesh, err := dev.ReadMesh(dir)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
@@ -63,7 +63,7 @@ func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) 
 		}
 
 		err = until(ctx, "roster dev is ready", command, func() error {
-			if m, err = dev.ReadMesh(dir); err == nil && !m.Ready {
+			if mesh, err = dev.ReadMesh(dir); err == nil && !mesh.Ready {
 				err = errors.New("mesh.json does not say so")
 			}
 
@@ -76,12 +76,12 @@ func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) 
 		}
 	}
 
-	if len(m.Domains) != domains || len(m.Domains[0].Nodes) != nodes {
+	if len(mesh.Domains) != domains || len(mesh.Domains[0].Nodes) != nodes {
 		return nil, fmt.Errorf("%s holds another mesh than %d domains of %d", dir, domains, nodes)
 	}
 
 	var all []*domain
-	for _, laid := range m.Domains {
+	for _, laid := range mesh.Domains {
 		d := &domain{Domain: laid, binary: b.binary, dir: dir, nodes: make([]*process, nodes),
 			bundles: trust.NewBundles(), profiles: b.profiles}
 
@@ -139,10 +139,10 @@ func isNode(id spiffeid.ID) error {
 
 // clientTLS is agent/ada's, for other protocols.
 func (d *domain) clientTLS(protos ...string) *tls.Config {
-	c := d.client.Transport.(*http.Transport).TLSClientConfig.Clone()
-	c.NextProtos = protos
+	config := d.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.NextProtos = protos
 
-	return c
+	return config
 }
 
 // nodeFiles returns the files of a node's certificate and key.
@@ -245,12 +245,13 @@ func (d *domain) profile(ctx context.Context, what string, took time.Duration) e
 	var all errgroup.Group
 	for i, n := range d.Nodes {
 		all.Go(func() error {
-			b, err := ask(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", n.Admin, max(1, int(took.Seconds()))))
+			data, err := ask(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", n.Admin,
+				max(1, int(took.Seconds()))))
 			if err != nil {
 				return err
 			}
 
-			return os.WriteFile(filepath.Join(d.profiles, fmt.Sprintf("%s-%d.pprof", what, i+1)), b, 0o644)
+			return os.WriteFile(filepath.Join(d.profiles, fmt.Sprintf("%s-%d.pprof", what, i+1)), data, 0o644)
 		})
 	}
 
@@ -293,12 +294,12 @@ func (d *domain) body(ctx context.Context, at int, path string) ([]byte, error) 
 	}
 	defer resp.Body.Close()
 
-	b, err := io.ReadAll(resp.Body)
+	data, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = &answered{resp.StatusCode, string(b)}
+		err = &answered{resp.StatusCode, string(data)}
 	}
 
-	return b, err
+	return data, err
 }
 
 // do makes a request and demands that it succeeds.
@@ -356,12 +357,12 @@ func askBy(ctx context.Context, client *http.Client, url string) ([]byte, error)
 	}
 	defer resp.Body.Close()
 
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = &answered{resp.StatusCode, string(bytes.TrimSpace(b))}
+		err = &answered{resp.StatusCode, string(bytes.TrimSpace(data))}
 	}
 
-	return b, err
+	return data, err
 }
 
 var adminClient = &http.Client{Timeout: 2 * time.Minute}

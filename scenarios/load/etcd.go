@@ -40,7 +40,7 @@ func (e *etcd) name() string {
 
 // startEtcd starts three members that hold their data in dir. With d they speak
 // mutual TLS to clients and to each other, by the certificates of d's nodes.
-func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) {
+func startEtcd(ctx context.Context, dir string, domain *domain) (e *etcd, err error) {
 	program, err := exec.LookPath("etcd")
 	if err != nil {
 		return nil, errNoEtcd
@@ -57,7 +57,7 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 		return nil, err
 	}
 
-	e = &etcd{tls: d != nil}
+	e = &etcd{tls: domain != nil}
 	defer func() {
 		if err != nil {
 			e.close()
@@ -67,10 +67,10 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 	transport := &http.Transport{Protocols: new(http.Protocols), DisableCompression: true}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 
-	if d != nil {
+	if domain != nil {
 		scheme = "https://"
 		transport.Protocols.SetHTTP2(true)
-		transport.TLSClientConfig = d.clientTLS("h2")
+		transport.TLSClientConfig = domain.clientTLS("h2")
 	}
 
 	e.client = &http.Client{Transport: transport}
@@ -91,20 +91,20 @@ func startEtcd(ctx context.Context, dir string, d *domain) (e *etcd, err error) 
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 			"--initial-cluster", strings.Join(cluster, ","), "--quota-backend-bytes", "8589934592",
 		}
-		if d != nil {
-			cert, key := d.nodeFiles(i)
+		if domain != nil {
+			cert, key := domain.nodeFiles(i)
 			args = append(args,
-				"--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", d.Bundle,
+				"--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", domain.Bundle,
 				"--peer-cert-file", cert, "--peer-key-file", key, "--peer-client-cert-auth", "--peer-trusted-ca-file",
-				d.Bundle)
+				domain.Bundle)
 		}
 
-		p, err := begin("etcd "+name, filepath.Join(dir, name+".log"), program, args...)
+		process, err := begin("etcd "+name, filepath.Join(dir, name+".log"), program, args...)
 		if err != nil {
 			return nil, err
 		}
 
-		e.members = append(e.members, p)
+		e.members = append(e.members, process)
 		e.endpoints = append(e.endpoints, client)
 	}
 
@@ -175,11 +175,11 @@ func (e *etcd) get(ctx context.Context, member int, key string) error {
 }
 
 // appendField appends a field of bytes as Protocol Buffers write it.
-func appendField(b []byte, number byte, value []byte) []byte {
-	b = append(b, number<<3|2)
-	b = binary.AppendUvarint(b, uint64(len(value)))
+func appendField(data []byte, number byte, value []byte) []byte {
+	data = append(data, number<<3|2)
+	data = binary.AppendUvarint(data, uint64(len(value)))
 
-	return append(b, value...)
+	return append(data, value...)
 }
 
 // call makes one gRPC call; body has room for the five bytes before a message.
@@ -213,12 +213,12 @@ func (e *etcd) call(ctx context.Context, member int, method string, body []byte)
 func freeAddresses(n int) (addresses []string, err error) {
 	var held []net.Listener
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
 
-		held, addresses = append(held, l), append(addresses, l.Addr().String())
+		held, addresses = append(held, listener), append(addresses, listener.Addr().String())
 	}
 
 	for _, l := range held {

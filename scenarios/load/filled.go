@@ -39,14 +39,14 @@ func (b *bench) filled(ctx context.Context) (*filled, error) {
 		return nil, err
 	}
 
-	d, err := b.layOut(ctx, dir, 1)
+	domain, err := b.layOut(ctx, dir, 1)
 	if err != nil {
 		return nil, err
 	}
 
-	f := &filled{domain: d, size: b.size}
+	f := &filled{domain: domain, size: b.size}
 	if err := f.prepare(ctx, b); err != nil {
-		d.close()
+		domain.close()
 		return nil, err
 	}
 
@@ -64,9 +64,9 @@ func (b *bench) empty() {
 }
 
 // prepare starts f's node with what was kept, or fills it.
-func (f *filled) prepare(ctx context.Context, b *bench) error {
-	d := f.domain
-	data, kept := d.Nodes[0].Data, d.Nodes[0].Data+".kept"
+func (f *filled) prepare(ctx context.Context, bench *bench) error {
+	domain := f.domain
+	data, kept := domain.Nodes[0].Data, domain.Nodes[0].Data+".kept"
 	_, err := os.Stat(kept)
 
 	had := err == nil
@@ -78,7 +78,7 @@ func (f *filled) prepare(ctx context.Context, b *bench) error {
 		syscall.Sync() // else the disk is busy with it while the node writes
 	}
 
-	if err := d.start(ctx); err != nil {
+	if err := domain.start(ctx); err != nil {
 		return err
 	}
 
@@ -86,24 +86,25 @@ func (f *filled) prepare(ctx context.Context, b *bench) error {
 		return nil
 	}
 
-	if f.empty, err = d.live(ctx, 0); err != nil {
+	if f.empty, err = domain.live(ctx, 0); err != nil {
 		return err
 	}
 
 	began := time.Now()
 
-	if _, err := d.fill(ctx, "m", 0, b.size, 604800); err != nil {
+	if _, err := domain.fill(ctx, "m", 0, bench.size, 604800); err != nil {
 		return err
 	}
 
 	took := time.Since(began)
-	b.note("registered %s in %s, %.0f/s", count(b.size), took.Round(time.Second), float64(b.size)/took.Seconds())
+	bench.note("registered %s in %s, %.0f/s", count(bench.size), took.Round(time.Second),
+		float64(bench.size)/took.Seconds())
 
-	if b.keep == "" {
+	if bench.keep == "" {
 		return nil
 	}
 
-	d.nodes[0].end()
+	domain.nodes[0].end()
 
 	part := kept + ".part" // what is cut short is not taken for the whole
 	if err := errors.Join(os.RemoveAll(part), os.CopyFS(part, os.DirFS(data))); err != nil {
@@ -114,7 +115,7 @@ func (f *filled) prepare(ctx context.Context, b *bench) error {
 		return err
 	}
 
-	return d.start(ctx)
+	return domain.start(ctx)
 }
 
 // settled waits until d's first node has nothing left to do of its own accord: after a
@@ -157,14 +158,14 @@ func (d *domain) fill(ctx context.Context, series string, first, beyond, lifetim
 
 	const clients = 64
 
-	s := measure(ctx, clients, time.Hour, n, func(ctx context.Context, w, i int) (err error) {
+	sample := measure(ctx, clients, time.Hour, n, func(ctx context.Context, w, i int) (err error) {
 		at := i*clients + w
 		paths[at], err = d.register(ctx, at%len(d.Nodes), name(series, first+at), lifetime, document(first+at))
 
 		return err
 	})
-	if s.done != n {
-		return nil, fmt.Errorf("registered %d of %d: %w", s.done, n, errors.Join(s.reason, ctx.Err()))
+	if sample.done != n {
+		return nil, fmt.Errorf("registered %d of %d: %w", sample.done, n, errors.Join(sample.reason, ctx.Err()))
 	}
 
 	return paths, nil
@@ -197,13 +198,13 @@ var metricLine = regexp.MustCompile(`^([a-z_]+)(?:\{[^}]*\})? ([^ ]+)$`)
 
 // metrics reads a node's metrics; of those with labels, the last.
 func (d *domain) metrics(ctx context.Context, i int) (map[string]float64, error) {
-	b, err := ask(ctx, d.Nodes[i].Admin+"/metrics")
+	data, err := ask(ctx, d.Nodes[i].Admin+"/metrics")
 	if err != nil {
 		return nil, err
 	}
 
 	values := map[string]float64{}
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(string(data)) {
 		if m := metricLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
 			if v, err := strconv.ParseFloat(m[2], 64); err == nil {
 				values[m[1]] = v

@@ -40,8 +40,8 @@ const (
 // it (MESH-026). The peer is a whole domain of nodes with good certificates; what they
 // send claims to be another origin's, by a key of that origin's, and its signature does
 // not hold.
-func flood(ctx context.Context, b *bench) error {
-	mesh, err := b.layOutMesh(ctx, filepath.Join(b.dir, "flood"), 3, 1)
+func flood(ctx context.Context, bench *bench) error {
+	mesh, err := bench.layOutMesh(ctx, filepath.Join(bench.dir, "flood"), 3, 1)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func flood(ctx context.Context, b *bench) error {
 		}
 	}
 
-	if _, err := victim.fill(ctx, "f", 0, min(b.size, 20_000), 86400); err != nil {
+	if _, err := victim.fill(ctx, "f", 0, min(bench.size, 20_000), 86400); err != nil {
 		return err
 	}
 
@@ -66,8 +66,8 @@ func flood(ctx context.Context, b *bench) error {
 		return err
 	}
 
-	long := max(b.turn, 10*time.Second)
-	if b.full {
+	long := max(bench.turn, 10*time.Second)
+	if bench.full {
 		long = floodFor
 	}
 
@@ -76,29 +76,30 @@ func flood(ctx context.Context, b *bench) error {
 		return err
 	}
 
-	f, err := openFlood(ctx, b, victim, honest, hostile)
+	flooding, err := openFlood(ctx, bench, victim, honest, hostile)
 	if err != nil {
 		return err
 	}
 
 	loud, err := victim.watched(ctx, honest, long)
-	seconds := f.end()
+	seconds := flooding.end()
 
 	if err != nil {
 		return err
 	}
 
-	offered := float64(f.sent.Load()) * bogusEach / seconds.Seconds()
+	offered := float64(flooding.sent.Load()) * bogusEach / seconds.Seconds()
 	note := fmt.Sprintf("%.0f bogus digests a second reached it for %s, of %d that were offered", offered,
 		seconds.Round(time.Second), bogusRate)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	b.report.add(row{Section: "flood", What: "lookups' p99 under bogus pages, times that without",
+	bench.report.add(row{Section: "flood", What: "lookups' p99 under bogus pages, times that without",
 		Value: ms(loud.reads.at(0.99)) / ms(quiet.reads.at(0.99)), Unit: "×", Bar: atMost(2),
 		Note: fmt.Sprintf("%.2f ms, and %.2f without; %s", ms(loud.reads.at(0.99)), ms(quiet.reads.at(0.99)), note)})
-	b.report.add(row{Section: "flood", What: "memory that a flood takes",
+	bench.report.add(row{Section: "flood", What: "memory that a flood takes",
 		Value: float64(loud.highest-quiet.highest) / (1 << 20), Unit: "MiB", Bar: atMost(64)})
-	b.report.add(row{Section: "flood", What: "another origin's change is seen, median", Value: ms(loud.lags.at(0.5)),
-		Unit: "ms", Bar: atMost(1000),
+	bench.report.add(row{Section: "flood", What: "another origin's change is seen, median",
+		Value: ms(loud.lags.at(0.5)),
+		Unit:  "ms", Bar: atMost(1000),
 		Note: fmt.Sprintf("%.0f ms at most; without the flood %.0f and %.0f", ms(loud.lags.at(1)),
 			ms(quiet.lags.at(0.5)), ms(quiet.lags.at(1)))})
 
@@ -186,7 +187,7 @@ func (f *flooding) end() time.Duration {
 }
 
 // openFlood gives the hostile domain's nodes their certificates and lets them begin.
-func openFlood(ctx context.Context, b *bench, victim, honest, hostile *domain) (*flooding, error) {
+func openFlood(ctx context.Context, bench *bench, victim, honest, hostile *domain) (*flooding, error) {
 	authority, err1 := os.ReadFile(hostile.Bundle)
 	secret, err2 := os.ReadFile(hostile.CAKey)
 
@@ -214,8 +215,8 @@ func openFlood(ctx context.Context, b *bench, victim, honest, hostile *domain) (
 	for i := range floodNodes {
 		svid, err := ca.Issue(fmt.Sprint("/roster/node/flood-", i), time.Hour, time.Now())
 
-		cert := filepath.Join(b.dir, fmt.Sprint("flood-", i, ".pem"))
-		key := filepath.Join(b.dir, fmt.Sprint("flood-", i, ".key"))
+		cert := filepath.Join(bench.dir, fmt.Sprint("flood-", i, ".pem"))
+		key := filepath.Join(bench.dir, fmt.Sprint("flood-", i, ".key"))
 		if err == nil {
 			err = trust.WriteSVID(svid, cert, key)
 		}
@@ -304,20 +305,21 @@ func (d *domain) kidOf(ctx context.Context, peer *domain) (string, error) {
 
 // bogus is a frame with a gossiped page that nobody signed.
 func bogus(origin, kid string) []byte {
-	p := &directory.SignedPage{Issuer: spiffeid.RequireTrustDomainFromString(origin), Epoch: uint64(time.Now().Unix()),
+	page := &directory.SignedPage{Issuer: spiffeid.RequireTrustDomainFromString(origin),
+		Epoch:    uint64(time.Now().Unix()),
 		Audience: directory.Mesh,
 		From:     1, To: 1 + bogusEach, At: 1 + bogusEach, IssuedAt: time.Now().Unix()}
 	for i := range bogusEach {
 		var of [10]byte
 		_, _ = rand.Read(of[:]) // never fails
-		h := directory.HashOf(of[:])
-		p.Digests = append(p.Digests, directory.Digest{RID: directory.NewRID(time.Now().UnixMilli(), of),
+		hash := directory.HashOf(of[:])
+		page.Digests = append(page.Digests, directory.Digest{RID: directory.NewRID(time.Now().UnixMilli(), of),
 			Revision: uint64(2 + i), Op: directory.OpPut,
-			H: h, M: h, Deadline: time.Now().Unix() + 600, Lifetime: 600})
+			H: hash, M: hash, Deadline: time.Now().Unix() + 600, Lifetime: 600})
 	}
 
 	header := fmt.Sprintf(`{"alg":"EdDSA","typ":%q,"kid":%q}`, directory.TypePage, kid)
-	jws := directory.B64.EncodeToString([]byte(header)) + "." + directory.B64.EncodeToString(p.Payload()) + "." +
+	jws := directory.B64.EncodeToString([]byte(header)) + "." + directory.B64.EncodeToString(page.Payload()) + "." +
 		directory.B64.EncodeToString(make([]byte, 64))
 
 	const userMessage = 8 // of memberlist

@@ -34,34 +34,34 @@ func callee(url string) []byte {
 // invocations measures what a node's gateway adds to a call of an agent, with both
 // schemas applied, over the same call made directly; and what streams that it passes
 // on cost it in memory.
-func invocations(ctx context.Context, b *bench) error {
-	d, err := b.layOut(ctx, filepath.Join(b.dir, "invoke"), 1)
+func invocations(ctx context.Context, bench *bench) error {
+	domain, err := bench.layOut(ctx, filepath.Join(bench.dir, "invoke"), 1)
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer domain.close()
 
-	if err := d.start(ctx); err != nil {
+	if err := domain.start(ctx); err != nil {
 		return err
 	}
 
-	agent, url, err := b.startBare(ctx, d, "/agent", []byte(agentsAnswer))
+	agent, url, err := bench.startBare(ctx, domain, "/agent", []byte(agentsAnswer))
 	if err != nil {
 		return err
 	}
 	defer agent.end()
 
 	for i := range agentsCalled {
-		if _, err := d.register(ctx, 0, name("i", i), 86400, callee(url)); err != nil {
+		if _, err := domain.register(ctx, 0, name("i", i), 86400, callee(url)); err != nil {
 			return err
 		}
 	}
 
-	if err := b.overhead(ctx, d, agent, url); err != nil {
+	if err := bench.overhead(ctx, domain, agent, url); err != nil {
 		return err
 	}
 
-	return b.streams(ctx, d)
+	return bench.streams(ctx, domain)
 }
 
 // invokeURL is where d's gateway invokes one of the agents.
@@ -69,33 +69,36 @@ func (d *domain) invokeURL(i int) string {
 	return d.Nodes[0].API + "/agents/" + name("i", i%agentsCalled) + "/invoke"
 }
 
-func (b *bench) overhead(ctx context.Context, d *domain, agent *process, url string) error {
+func (b *bench) overhead(ctx context.Context, domain *domain, agent *process, url string) error {
 	post := func(ctx context.Context, url string) error {
-		_, err := d.do(ctx, http.MethodPost, url, []byte(invocation))
+		_, err := domain.do(ctx, http.MethodPost, url, []byte(invocation))
 		return err
 	}
-	ours := d.side("invocations", func(ctx context.Context, _, i int) error { return post(ctx, d.invokeURL(i)) })
-	ours.processes = append([]*process{agent}, d.nodes...)
+	ours := domain.side("invocations", func(ctx context.Context, _, i int) error {
+		return post(ctx, domain.invokeURL(i))
+	})
+	ours.processes = append([]*process{agent}, domain.nodes...)
 	direct := side{name: "the agent itself", op: func(ctx context.Context, _, _ int) error {
 		return post(ctx, url)
 	}, processes: []*process{agent}}
 
-	p, err := b.pair(ctx, 1, ours, direct, milliseconds(0.5))
+	pairing, err := b.pair(ctx, 1, ours, direct, milliseconds(0.5))
 	if err != nil {
 		return err
 	}
 
-	b.report.add(p.row(row{Section: "invoke", What: "invocation, p50, 1 client", Unit: "ms",
+	b.report.add(pairing.row(row{Section: "invoke", What: "invocation, p50, 1 client", Unit: "ms",
 		Note: "ours with the agent's"}))
-	b.report.add(row{Section: "invoke", What: "… more than a direct call", Value: p.more, Unit: "ms", Bar: atMost(0.3)})
+	b.report.add(row{Section: "invoke", What: "… more than a direct call", Value: pairing.more, Unit: "ms",
+		Bar: atMost(0.3)})
 
 	return nil
 }
 
 // streams opens many, each on a connection of its own as clients' are, and takes
 // what the node's memory has grown by once each has brought some events.
-func (b *bench) streams(ctx context.Context, d *domain) error {
-	before, _, err := d.nodes[0].resident()
+func (b *bench) streams(ctx context.Context, domain *domain) error {
+	before, _, err := domain.nodes[0].resident()
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (b *bench) streams(ctx context.Context, d *domain) error {
 	open := make(chan io.Closer, streamsOpen)
 	for i := range streamsOpen {
 		opening.Go(func() error {
-			body, err := d.stream(ctx, i)
+			body, err := domain.stream(ctx, i)
 			if err == nil {
 				open <- body
 			}
@@ -138,7 +141,7 @@ func (b *bench) streams(ctx context.Context, d *domain) error {
 			return ctx.Err()
 		}
 
-		now, _, err := d.nodes[0].resident()
+		now, _, err := domain.nodes[0].resident()
 		if err != nil {
 			return err
 		}

@@ -16,8 +16,8 @@ import (
 // stopped and breaks no connection: from its kill -9 or SIGSTOP until the survivors name
 // another leader, and until a write that was begun after it is acknowledged. Nodes have
 // the timing that they have in production.
-func kills(ctx context.Context, b *bench) error {
-	d, err := b.layOut(ctx, filepath.Join(b.dir, "kills"), 3)
+func kills(ctx context.Context, bench *bench) error {
+	d, err := bench.layOut(ctx, filepath.Join(bench.dir, "kills"), 3)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func kills(ctx context.Context, b *bench) error {
 		lose         func(*domain, int) (back func() error, err error)
 	}{{"a kill -9", "k", (*domain).killed}, {"a SIGSTOP", "s", (*domain).suspended}} {
 		var leaders, writes []time.Duration
-		for k := range b.kills {
+		for k := range bench.kills {
 			leader, write, err := d.loseLeader(ctx, name(by.series, k), by.lose)
 			if err != nil {
 				return fmt.Errorf("%s, %d: %w", by.what, k, err)
@@ -47,7 +47,7 @@ func kills(ctx context.Context, b *bench) error {
 		}{{"new leader", leaders}, {"first write", writes}} {
 			slices.Sort(l.took)
 			s := &sample{took: l.took}
-			b.report.add(row{Section: "kills", What: l.what + " after " + by.what + ", p99",
+			bench.report.add(row{Section: "kills", What: l.what + " after " + by.what + ", p99",
 				Value: s.at(0.99).Seconds(), Unit: "s", Bar: atMost(3),
 				Note: fmt.Sprintf("p50 %.2f s, of %d", s.at(0.5).Seconds(), len(l.took))})
 		}
@@ -66,10 +66,10 @@ func (d *domain) killed(i int) (back func() error, err error) {
 
 // suspended stops a node; back lets it go on.
 func (d *domain) suspended(i int) (back func() error, err error) {
-	p := d.nodes[i]
+	process := d.nodes[i]
 	d.nodes[i] = nil
 
-	return func() error { d.nodes[i] = p; return p.resume() }, p.suspend()
+	return func() error { d.nodes[i] = process; return process.resume() }, process.suspend()
 }
 
 // loseLeader loses the leader, waits for the next one and for a write, and brings
@@ -129,19 +129,19 @@ func (d *domain) loseLeader(ctx context.Context, agent string,
 
 // lost counts acknowledged registrations that are gone after nodes of a minority
 // were killed again and again while clients registered.
-func lost(ctx context.Context, b *bench) error {
-	d, err := b.layOut(ctx, filepath.Join(b.dir, "lost"), 3)
+func lost(ctx context.Context, bench *bench) error {
+	domain, err := bench.layOut(ctx, filepath.Join(bench.dir, "lost"), 3)
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer domain.close()
 
-	if err := d.start(ctx); err != nil {
+	if err := domain.start(ctx); err != nil {
 		return err
 	}
 
 	n := 5000
-	if b.full {
+	if bench.full {
 		n = 100_000
 	}
 
@@ -157,7 +157,7 @@ func lost(ctx context.Context, b *bench) error {
 		failure error
 		killer  sync.WaitGroup
 	)
-	killer.Go(func() { killed, failure = d.killAgainAndAgain(killing) })
+	killer.Go(func() { killed, failure = domain.killAgainAndAgain(killing) })
 
 	var writers sync.WaitGroup
 	for w := range clients {
@@ -170,7 +170,8 @@ func lost(ctx context.Context, b *bench) error {
 
 				// What is not acknowledged is tried again, elsewhere, as a client would.
 				for at := w; ctx.Err() == nil; at++ {
-					if path, err := d.register(ctx, at%len(d.Nodes), name("x", i), 86400, document(i)); err == nil {
+					if path, err := domain.register(ctx, at%len(domain.Nodes), name("x", i), 86400,
+						document(i)); err == nil {
 						acked[w] = append(acked[w], path)
 						break
 					}
@@ -191,9 +192,9 @@ func lost(ctx context.Context, b *bench) error {
 
 	var gone atomic.Int64
 
-	s := measure(ctx, clients, time.Hour, len(all), func(ctx context.Context, w, i int) error {
+	sample := measure(ctx, clients, time.Hour, len(all), func(ctx context.Context, w, i int) error {
 		at := i*clients + w
-		err := d.get(ctx, at%len(d.Nodes), all[at])
+		err := domain.get(ctx, at%len(domain.Nodes), all[at])
 
 		var a *answered
 		if errors.As(err, &a) && a.status == 404 {
@@ -203,11 +204,11 @@ func lost(ctx context.Context, b *bench) error {
 
 		return err
 	})
-	if s.done != len(all) {
-		return fmt.Errorf("read %d of %d back: %w", s.done, len(all), errors.Join(s.reason, ctx.Err()))
+	if sample.done != len(all) {
+		return fmt.Errorf("read %d of %d back: %w", sample.done, len(all), errors.Join(sample.reason, ctx.Err()))
 	}
 
-	b.report.add(row{Section: "lost", What: fmt.Sprintf("acknowledged registrations lost of %s", count(len(all))),
+	bench.report.add(row{Section: "lost", What: fmt.Sprintf("acknowledged registrations lost of %s", count(len(all))),
 		Value: float64(gone.Load()), Bar: none(),
 		Note: fmt.Sprintf("%d kill -9 of one node of three meanwhile", killed)})
 

@@ -124,14 +124,14 @@ func parse() options {
 	return o
 }
 
-func run(ctx context.Context, o options) (err error) {
-	for _, name := range o.sections {
+func run(ctx context.Context, options options) (err error) {
+	for _, name := range options.sections {
 		if !slices.ContainsFunc(sections, func(s section) bool { return s.name == name }) {
 			return fmt.Errorf("there is no section %q", name)
 		}
 	}
 
-	b := &bench{options: o, report: newReport()}
+	b := &bench{options: options, report: newReport()}
 	if b.dir, err = os.MkdirTemp("", "roster-load-"); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 
 	chosen := slices.DeleteFunc(slices.Clone(sections), func(s section) bool {
-		return len(o.sections) > 0 && !slices.Contains(o.sections, s.name)
+		return len(options.sections) > 0 && !slices.Contains(options.sections, s.name)
 	})
 	for i, s := range chosen {
 		b.note("%s …", s.name)
@@ -181,8 +181,8 @@ func run(ctx context.Context, o options) (err error) {
 
 	b.report.print(os.Stdout)
 
-	if o.json != "" {
-		err = errors.Join(err, b.report.write(o.json))
+	if options.json != "" {
+		err = errors.Join(err, b.report.write(options.json))
 	}
 
 	return err

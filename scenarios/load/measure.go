@@ -113,15 +113,15 @@ func (s *side) turn(ctx context.Context, workers int, d time.Duration) (*sample,
 
 		profiled <- s.profile(ctx, d)
 	}()
-	m := measure(ctx, workers, d, 0, s.op)
+	sample := measure(ctx, workers, d, 0, s.op)
 	after, err2 := cpuOf(s.processes)
 
-	m.cpu = after - before
-	if err := errors.Join(m.check(), err1, err2, <-profiled); err != nil {
+	sample.cpu = after - before
+	if err := errors.Join(sample.check(), err1, err2, <-profiled); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 
-	return m, nil
+	return sample, nil
 }
 
 // A pairing is what rounds of A and B gave.

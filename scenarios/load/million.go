@@ -13,50 +13,51 @@ import (
 const wanted = 1_000_000
 
 // million measures what many registrations weigh, and what the collector takes.
-func million(ctx context.Context, b *bench) error {
-	f, err := b.filled(ctx)
+func million(ctx context.Context, bench *bench) error {
+	filled, err := bench.filled(ctx)
 	if err != nil {
 		return err
 	}
 
-	if err := f.settled(ctx, f.size); err != nil {
+	if err := filled.settled(ctx, filled.size); err != nil {
 		return err
 	}
 
-	c, err := f.collected(ctx, b)
+	collection, err := filled.collected(ctx, bench)
 	if err != nil {
 		return err
 	}
 
-	now, highest, err := f.nodes[0].resident()
+	now, highest, err := filled.nodes[0].resident()
 	if err != nil {
 		return err
 	}
 
-	live, err := f.live(ctx, 0)
+	live, err := filled.live(ctx, 0)
 	if err != nil {
 		return err
 	}
 
-	each := (live - f.empty) / float64(f.size)
+	each := (live - filled.empty) / float64(filled.size)
 
 	w := row{Section: "million", What: "resident with 10^6 of 1.4 KB", Value: gigabytes(float64(now)), Unit: "GB",
 		Bar:  atMost(3),
 		Note: fmt.Sprintf("highest %.2f GB; live heap %.2f GB", gigabytes(float64(highest)), gigabytes(live))}
-	if f.size != wanted { // what is resident of few is mostly what doesn't grow with them
+	if filled.size != wanted { // what is resident of few is mostly what doesn't grow with them
 		// The collector lets the heap grow by a share before it begins, many by
 		// memory.GrowthPercent.
 		grown := 1 + memory.GrowthPercent/100.
-		w.Value = gigabytes((f.empty + each*wanted) * grown)
+		w.Value = gigabytes((filled.empty + each*wanted) * grown)
 		w.Note = fmt.Sprintf("reckoned: %.2f times the live heap, of which each of %s takes %.0f bytes", grown,
-			count(f.size), each)
+			count(filled.size), each)
 	}
 
-	b.report.add(w)
-	b.report.add(row{Section: "million", What: "the collector's share of CPU under load, with " + count(f.size),
+	bench.report.add(w)
+	bench.report.add(row{Section: "million",
+		What: "the collector's share of CPU under load, with " + count(filled.size),
 		Unit: "%", Bar: atMost(5),
-		Value: 100 * c.share, Note: fmt.Sprintf("lookups and refreshes by 16 clients, %.0f collections in %s",
-			c.cycles, c.took.Round(time.Second))})
+		Value: 100 * collection.share, Note: fmt.Sprintf("lookups and refreshes by 16 clients, %.0f collections in %s",
+			collection.cycles, collection.took.Round(time.Second))})
 
 	return nil
 }
@@ -74,7 +75,7 @@ const collectedFor = 3 * time.Minute
 // collected lets clients look up and refresh until the collector has ended once more at
 // least. The runtime reckons its times up only then: so it is begun by a collection, and
 // what is counted are whole turns of it, with all that was allocated in between.
-func (f *filled) collected(ctx context.Context, b *bench) (*collection, error) {
+func (f *filled) collected(ctx context.Context, bench *bench) (*collection, error) {
 	if _, err := f.live(ctx, 0); err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func (f *filled) collected(ctx context.Context, b *bench) (*collection, error) {
 			return nil, fmt.Errorf("no collection ended within %s", collectedFor)
 		}
 
-		s := measure(ctx, 16, max(b.turn*time.Duration(b.rounds), 10*time.Second), 0,
+		sample := measure(ctx, 16, max(bench.turn*time.Duration(bench.rounds), 10*time.Second), 0,
 			func(ctx context.Context, w, i int) error {
 				if w%2 == 0 {
 					return f.get(ctx, 0, twoFilters)
@@ -98,7 +99,7 @@ func (f *filled) collected(ctx context.Context, b *bench) (*collection, error) {
 
 				return f.refresh(ctx, 0, f.path(w*7919+i), 604800)
 			})
-		if err := s.check(); err != nil {
+		if err := sample.check(); err != nil {
 			return nil, err
 		}
 
@@ -129,8 +130,8 @@ func (f *filled) path(i int) string { return "/ad/r/" + name("m", i%f.size) }
 
 // restart measures how long a node is away: from its start until it is ready and
 // has answered a lookup.
-func restart(ctx context.Context, b *bench) error {
-	f, err := b.filled(ctx)
+func restart(ctx context.Context, bench *bench) error {
+	filled, err := bench.filled(ctx)
 	if err != nil {
 		return err
 	}
@@ -139,30 +140,30 @@ func restart(ctx context.Context, b *bench) error {
 		what string
 		stop func(*process)
 	}{{"stopped in good order", (*process).end}, {"killed", (*process).kill}} {
-		way.stop(f.nodes[0])
-		f.client.CloseIdleConnections()
+		way.stop(filled.nodes[0])
+		filled.client.CloseIdleConnections()
 		began := time.Now()
 
-		if err := f.serve(0); err != nil {
+		if err := filled.serve(0); err != nil {
 			return err
 		}
 
-		if err := f.ready(ctx, 0); err != nil {
+		if err := filled.ready(ctx, 0); err != nil {
 			return err
 		}
 
-		if err := f.get(ctx, 0, twoFilters); err != nil {
+		if err := filled.get(ctx, 0, twoFilters); err != nil {
 			return err
 		}
 
 		took := time.Since(began).Seconds()
 
-		cpu, err := f.nodes[0].cpu()
+		cpu, err := filled.nodes[0].cpu()
 		if err != nil {
 			return err
 		}
 
-		b.report.add(row{Section: "restart", What: "serving again with " + count(f.size) + ", " + way.what,
+		bench.report.add(row{Section: "restart", What: "serving again with " + count(filled.size) + ", " + way.what,
 			Value: took, Unit: "s", Bar: atMost(30),
 			Note: fmt.Sprintf("%.0f s of processor time by then", cpu.Seconds())})
 	}

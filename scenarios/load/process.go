@@ -87,12 +87,12 @@ const clockTick = 10 * time.Millisecond
 
 // cpu returns the processor time that it has used.
 func (p *process) cpu() (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
 	if err != nil {
 		return 0, err
 	}
 
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the name before may hold anything
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:]) // the name before may hold anything
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("/proc/%d/stat is not as it should be", p.pid())
 	}
@@ -115,19 +115,19 @@ func cpuOf(ps []*process) (sum time.Duration, err error) {
 
 // resident returns its memory in bytes: now, and at its highest.
 func (p *process) resident() (now, highest int64, err error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
 	if err != nil {
 		return 0, 0, err
 	}
 
-	for line := range bytes.Lines(b) {
-		f := bytes.Fields(line)
-		if len(f) < 2 {
+	for line := range bytes.Lines(data) {
+		datas := bytes.Fields(line)
+		if len(datas) < 2 {
 			continue
 		}
 
-		kib, err := strconv.ParseInt(string(f[1]), 10, 64)
-		switch string(f[0]) {
+		kib, err := strconv.ParseInt(string(datas[1]), 10, 64)
+		switch string(datas[0]) {
 		case "VmRSS:":
 			now = kib << 10
 		case "VmHWM:":
@@ -147,12 +147,12 @@ func (p *process) resident() (now, highest int64, err error) {
 // own returns what of its memory is its own: no part of a file that it has mapped,
 // which the kernel takes back where it wants to.
 func (p *process) own() (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
 	if err != nil {
 		return 0, err
 	}
 
-	for line := range bytes.Lines(b) {
+	for line := range bytes.Lines(data) {
 		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == "RssAnon:" {
 			kib, err := strconv.ParseInt(string(f[1]), 10, 64)
 			return kib << 10, err
@@ -163,15 +163,15 @@ func (p *process) own() (int64, error) {
 }
 
 // until repeats try until it succeeds, the process ends, or ctx does.
-func until(ctx context.Context, what string, p *process, try func() error) error {
+func until(ctx context.Context, what string, process *process, try func() error) error {
 	for {
 		err := try()
 		if err == nil {
 			return nil
 		}
 
-		if p != nil {
-			if gone := p.running(); gone != nil {
+		if process != nil {
+			if gone := process.running(); gone != nil {
 				return gone
 			}
 		}

@@ -8,26 +8,26 @@ import (
 )
 
 // linearizable measures reads that are confirmed by a majority.
-func linearizable(ctx context.Context, b *bench) error {
-	d, e, err := b.startBoth(ctx, "linearizable")
+func linearizable(ctx context.Context, bench *bench) error {
+	domain, etcd, err := bench.startBoth(ctx, "linearizable")
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	defer e.close()
+	defer domain.close()
+	defer etcd.close()
 
 	const held, clients = 1000, 64
-	if _, err := d.fill(ctx, "l", 0, held, 86400); err != nil {
+	if _, err := domain.fill(ctx, "l", 0, held, 86400); err != nil {
 		return err
 	}
 
 	read := func(ctx context.Context, w, i int) error {
-		return d.get(ctx, w%len(d.Nodes), "/ad/l?consistency=linearizable&agent="+name("l", (w*7919+i)%held))
+		return domain.get(ctx, w%len(domain.Nodes), "/ad/l?consistency=linearizable&agent="+name("l", (w*7919+i)%held))
 	}
 	if err := read(ctx, 0, 0); err != nil {
 		var a *answered
 		if errors.As(err, &a) && a.status == http.StatusBadRequest {
-			b.note("linearizable: this release refuses such reads")
+			bench.note("linearizable: this release refuses such reads")
 			return nil
 		}
 
@@ -35,46 +35,46 @@ func linearizable(ctx context.Context, b *bench) error {
 	}
 
 	w := row{Section: "linearizable", What: "linearizable lookups by name, 64 clients", Unit: "/s"}
-	if e == nil {
-		s := measure(ctx, clients, b.turn, 0, read)
-		w.Value, w.Note = s.rate(), errNoEtcd.Error()
-		b.report.add(w)
+	if etcd == nil {
+		sample := measure(ctx, clients, bench.turn, 0, read)
+		w.Value, w.Note = sample.rate(), errNoEtcd.Error()
+		bench.report.add(w)
 
-		return s.check()
+		return sample.check()
 	}
 
-	put := measure(ctx, 32, b.turn*10, held, func(ctx context.Context, w, i int) error {
+	put := measure(ctx, 32, bench.turn*10, held, func(ctx context.Context, w, i int) error {
 		n := i*32 + w
-		return e.put(ctx, w%len(e.members), name("l", n), document(n))
+		return etcd.put(ctx, w%len(etcd.members), name("l", n), document(n))
 	})
 	if err := put.check(); err != nil {
 		return err
 	}
 
-	theirs := side{name: e.name(), op: func(ctx context.Context, w, i int) error {
-		return e.get(ctx, w%len(e.members), name("l", (w*7919+i)%held))
-	}, processes: e.members}
+	theirs := side{name: etcd.name(), op: func(ctx context.Context, w, i int) error {
+		return etcd.get(ctx, w%len(etcd.members), name("l", (w*7919+i)%held))
+	}, processes: etcd.members}
 
-	p, err := b.pair(ctx, clients, d.side("linearizable lookups", read), theirs, rate)
+	pairing, err := bench.pair(ctx, clients, domain.side("linearizable lookups", read), theirs, rate)
 	if err != nil {
 		return err
 	}
 
 	w.Bar = atLeast(1)
-	b.report.add(p.row(w))
+	bench.report.add(pairing.row(w))
 
 	return nil
 }
 
 // lookups measures lookups with two filters in a large directory, against a
 // handler that does nothing but answer, and against a small directory.
-func lookups(ctx context.Context, b *bench) error {
-	many, err := b.filled(ctx)
+func lookups(ctx context.Context, bench *bench) error {
+	many, err := bench.filled(ctx)
 	if err != nil {
 		return err
 	}
 
-	few, err := b.layOut(ctx, filepath.Join(b.dir, "few"), 1)
+	few, err := bench.layOut(ctx, filepath.Join(bench.dir, "few"), 1)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func lookups(ctx context.Context, b *bench) error {
 		return err
 	}
 
-	bare, url, err := b.startBare(ctx, many.domain, twoFilters, body)
+	bare, url, err := bench.startBare(ctx, many.domain, twoFilters, body)
 	if err != nil {
 		return err
 	}
@@ -107,19 +107,21 @@ func lookups(ctx context.Context, b *bench) error {
 		return err
 	}, processes: []*process{bare}}
 
-	p, err := b.pair(ctx, clients, ours, plain, rate)
+	pairing, err := bench.pair(ctx, clients, ours, plain, rate)
 	if err != nil {
 		return err
 	}
 
-	b.report.add(p.row(row{Section: "lookups", What: "lookup by two filters among " + count(many.size), Unit: "/s",
-		Bar: atLeast(0.6)}))
+	bench.report.add(pairing.row(row{Section: "lookups", What: "lookup by two filters among " + count(many.size),
+		Unit: "/s",
+		Bar:  atLeast(0.6)}))
 
-	if p, err = b.pair(ctx, clients, ours, small, milliseconds(0.99)); err != nil {
+	if pairing, err = bench.pair(ctx, clients, ours, small, milliseconds(0.99)); err != nil {
 		return err
 	}
 
-	b.report.add(p.row(row{Section: "lookups", What: "… p99 among " + count(many.size), Unit: "ms", Bar: atMost(1.5)}))
+	bench.report.add(pairing.row(row{Section: "lookups", What: "… p99 among " + count(many.size), Unit: "ms",
+		Bar: atMost(1.5)}))
 
 	return nil
 }

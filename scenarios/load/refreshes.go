@@ -17,51 +17,51 @@ const refreshesWanted = 1_000_000 / 30
 
 // refreshes measures what refreshes cost: processor time of all three nodes,
 // which a busy machine does not falsify as it does rates.
-func refreshes(ctx context.Context, b *bench) error {
-	d, err := b.layOut(ctx, filepath.Join(b.dir, "refreshes"), 3)
+func refreshes(ctx context.Context, bench *bench) error {
+	domain, err := bench.layOut(ctx, filepath.Join(bench.dir, "refreshes"), 3)
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer domain.close()
 
-	if err := d.start(ctx); err != nil {
+	if err := domain.start(ctx); err != nil {
 		return err
 	}
 
 	const held = 5000
 
-	paths, err := d.fill(ctx, "f", 0, held, 604800)
+	paths, err := domain.fill(ctx, "f", 0, held, 604800)
 	if err != nil {
 		return err
 	}
 
 	op := func(ctx context.Context, w, i int) error {
-		return d.refresh(ctx, w%len(d.Nodes), paths[(w*7919+i)%held], 604800)
+		return domain.refresh(ctx, w%len(domain.Nodes), paths[(w*7919+i)%held], 604800)
 	}
 
-	busy := d.side("refreshes", op)
+	busy := domain.side("refreshes", op)
 	if _, err := busy.turn(ctx, manyClients, time.Second); err != nil {
 		return err
 	}
 
 	var cores, rates []float64
-	for range b.rounds {
-		s, err := busy.turn(ctx, manyClients, b.turn)
+	for range bench.rounds {
+		sample, err := busy.turn(ctx, manyClients, bench.turn)
 		if err != nil {
 			return err
 		}
 
-		cores = append(cores, refreshesWanted*s.cpu.Seconds()/float64(s.done))
-		rates = append(rates, s.rate())
+		cores = append(cores, refreshesWanted*sample.cpu.Seconds()/float64(sample.done))
+		rates = append(rates, sample.rate())
 	}
 
-	b.report.add(row{Section: "refreshes", What: "cores for 10^6 refreshed every 30 s, one request each",
+	bench.report.add(row{Section: "refreshes", What: "cores for 10^6 refreshed every 30 s, one request each",
 		Value: median(cores), Unit: "cores",
 		Note: "all three processes"})
-	b.report.add(row{Section: "refreshes", What: "refreshes, 128 clients", Value: median(rates), Unit: "/s",
+	bench.report.add(row{Section: "refreshes", What: "refreshes, 128 clients", Value: median(rates), Unit: "/s",
 		Note: "on this machine with its clients"})
 
-	return b.refreshLists(ctx, d, paths)
+	return bench.refreshLists(ctx, domain, paths)
 }
 
 // listClients and listSize are who refreshes in lists: few, each on behalf of
@@ -73,21 +73,21 @@ const (
 
 // refreshLists measures refreshes that come in lists, at all three nodes, as many
 // as the bar names; where this machine does not get so far, its rate says so.
-func (b *bench) refreshLists(ctx context.Context, d *domain, paths []string) error {
+func (b *bench) refreshLists(ctx context.Context, domain *domain, paths []string) error {
 	all := make([]apiclient.Renewal, len(paths))
 	for i, path := range paths {
 		all[i].ID = path[strings.LastIndexByte(path, '/')+1:]
 	}
 
 	var clients []*apiclient.Client
-	for _, n := range d.Nodes {
-		clients = append(clients, apiclient.NewDirect(n.API, d.client))
+	for _, n := range domain.Nodes {
+		clients = append(clients, apiclient.NewDirect(n.API, domain.client))
 	}
 
 	var cores, rates []float64
 	for round := range b.rounds + 1 {
 		began := time.Now()
-		side := d.side("refresh-lists", func(ctx context.Context, w, i int) error {
+		side := domain.side("refresh-lists", func(ctx context.Context, w, i int) error {
 			due := time.Duration(i*listClients+w) * time.Second * listSize / refreshesWanted
 			select {
 			case <-ctx.Done():
@@ -107,15 +107,15 @@ func (b *bench) refreshLists(ctx context.Context, d *domain, paths []string) err
 			return err
 		})
 
-		s, err := side.turn(ctx, listClients, b.turn)
+		sample, err := side.turn(ctx, listClients, b.turn)
 		if err != nil {
 			return err
 		}
 
 		if round > 0 {
-			done := float64(s.done) * listSize
-			cores = append(cores, refreshesWanted*s.cpu.Seconds()/done)
-			rates = append(rates, done/s.elapsed.Seconds())
+			done := float64(sample.done) * listSize
+			cores = append(cores, refreshesWanted*sample.cpu.Seconds()/done)
+			rates = append(rates, done/sample.elapsed.Seconds())
 		}
 	}
 

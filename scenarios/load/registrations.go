@@ -13,22 +13,22 @@ const manyClients = 128
 
 // registrations measures durable registrations against etcd's puts of the same
 // size, both by clients that are spread over three members.
-func registrations(ctx context.Context, b *bench) error {
-	d, e, err := b.startBoth(ctx, "registrations")
+func registrations(ctx context.Context, bench *bench) error {
+	domain, etcd, err := bench.startBoth(ctx, "registrations")
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	defer e.close()
+	defer domain.close()
+	defer etcd.close()
 
-	leader, err := d.leader(ctx)
+	leader, err := domain.leader(ctx)
 	if err != nil {
 		return err
 	}
 
 	var theirLeader int
-	if e != nil {
-		if theirLeader, err = e.leader(ctx); err != nil {
+	if etcd != nil {
+		if theirLeader, err = etcd.leader(ctx); err != nil {
 			return err
 		}
 	}
@@ -41,31 +41,32 @@ func registrations(ctx context.Context, b *bench) error {
 
 		var next atomic.Int64
 
-		ours := d.side(fmt.Sprintf("registrations-%d-%d", clients, from), func(ctx context.Context, w, _ int) error {
-			i := int(next.Add(1))
-			_, err := d.register(ctx, (leader+from+w)%len(d.Nodes), name(series, i), 86400, document(i))
+		ours := domain.side(fmt.Sprintf("registrations-%d-%d", clients, from),
+			func(ctx context.Context, w, _ int) error {
+				i := int(next.Add(1))
+				_, err := domain.register(ctx, (leader+from+w)%len(domain.Nodes), name(series, i), 86400, document(i))
 
-			return err
-		})
-		if e == nil {
-			s := measure(ctx, clients, b.turn, 0, ours.op)
+				return err
+			})
+		if etcd == nil {
+			s := measure(ctx, clients, bench.turn, 0, ours.op)
 			w.Value, w.Bar, w.Note = pick(s), nil, errNoEtcd.Error()
-			b.report.add(w)
+			bench.report.add(w)
 
 			return s.check()
 		}
 
-		theirs := side{name: e.name(), op: func(ctx context.Context, w, _ int) error {
+		theirs := side{name: etcd.name(), op: func(ctx context.Context, w, _ int) error {
 			i := int(next.Add(1))
-			return e.put(ctx, (theirLeader+from+w)%len(e.members), name(series, i), document(i))
-		}, processes: e.members}
+			return etcd.put(ctx, (theirLeader+from+w)%len(etcd.members), name(series, i), document(i))
+		}, processes: etcd.members}
 
-		p, err := b.pair(ctx, clients, ours, theirs, pick)
+		pairing, err := bench.pair(ctx, clients, ours, theirs, pick)
 		if err != nil {
 			return err
 		}
 
-		b.report.add(p.row(w))
+		bench.report.add(pairing.row(w))
 
 		return nil
 	}
@@ -100,7 +101,7 @@ func (b *bench) startBoth(ctx context.Context, of string) (*domain, *etcd, error
 		certificates = d
 	}
 
-	e, err := startEtcd(ctx, filepath.Join(b.dir, of+"-etcd"), certificates)
+	etcd, err := startEtcd(ctx, filepath.Join(b.dir, of+"-etcd"), certificates)
 	if errors.Is(err, errNoEtcd) {
 		b.note("%v: its ratios are left out", err)
 		return d, nil, nil
@@ -110,5 +111,5 @@ func (b *bench) startBoth(ctx context.Context, of string) (*domain, *etcd, error
 		d.close()
 	}
 
-	return d, e, err
+	return d, etcd, err
 }

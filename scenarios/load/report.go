@@ -97,20 +97,21 @@ func (r *report) print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, "SECTION\tWHAT\tFIGURE\tYARDSTICK\tITS FIGURE\tRATIO\tBAR\t\tNOTE")
 
-	for _, o := range r.Rows {
+	for _, row := range r.Rows {
 		against := ""
 		ratio := ""
 		verdict := ""
-		if o.Yardstick != "" {
-			against, ratio = figure(o.Against)+" "+o.Unit, fmt.Sprintf("%.2f", o.Ratio)
+		if row.Yardstick != "" {
+			against, ratio = figure(row.Against)+" "+row.Unit, fmt.Sprintf("%.2f", row.Ratio)
 		}
 
-		if o.Met != nil {
-			verdict = map[bool]string{true: "met", false: "MISSED"}[*o.Met]
+		if row.Met != nil {
+			verdict = map[bool]string{true: "met", false: "MISSED"}[*row.Met]
 		}
 
 		fmt.Fprintf(t, "%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			o.Section, o.What, figure(o.Value), o.Unit, o.Yardstick, against, ratio, o.Bar, verdict, o.Note)
+			row.Section, row.What, figure(row.Value), row.Unit, row.Yardstick, against, ratio, row.Bar, verdict,
+			row.Note)
 	}
 
 	_ = t.Flush()
@@ -135,10 +136,10 @@ func figure(v float64) string {
 }
 
 func (r *report) write(file string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
+	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
 
-	return os.WriteFile(file, append(b, '\n'), 0o644)
+	return os.WriteFile(file, append(data, '\n'), 0o644)
 }

@@ -22,76 +22,78 @@ const (
 // slow measures lookups while thousands of clients hold connections on which a handshake,
 // a header or a body arrives a byte at a time (OPS-020), how long each is let, and what
 // they cost in memory.
-func slow(ctx context.Context, b *bench) (err error) {
-	d, err := b.layOut(ctx, filepath.Join(b.dir, "slow"), 1)
+func slow(ctx context.Context, bench *bench) (err error) {
+	domain, err := bench.layOut(ctx, filepath.Join(bench.dir, "slow"), 1)
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer domain.close()
 
-	if err := d.start(ctx); err != nil {
+	if err := domain.start(ctx); err != nil {
 		return err
 	}
 
 	const held = 1000
-	if _, err := d.fill(ctx, "s", 0, held, 86400); err != nil {
+	if _, err := domain.fill(ctx, "s", 0, held, 86400); err != nil {
 		return err
 	}
 
 	lookup := func(ctx context.Context, w, i int) error {
-		return d.get(ctx, 0, "/ad/l?agent="+name("s", (w*7919+i)%held))
+		return domain.get(ctx, 0, "/ad/l?agent="+name("s", (w*7919+i)%held))
 	}
 
 	count := 1000
-	if b.full {
+	if bench.full {
 		count = 10_000
 	}
 
-	if _, err := measureChecked(ctx, b, lookup); err != nil { // warm
+	if _, err := measureChecked(ctx, bench, lookup); err != nil { // warm
 		return err
 	}
 
-	quiet, err := measureChecked(ctx, b, lookup)
+	quiet, err := measureChecked(ctx, bench, lookup)
 	if err != nil {
 		return err
 	}
 
-	before, _, err := d.nodes[0].resident()
+	before, _, err := domain.nodes[0].resident()
 	if err != nil {
 		return err
 	}
 
-	c := d.crowd(ctx, count)
-	c.open.Wait()
+	crowd := domain.crowd(ctx, count)
+	crowd.open.Wait()
 
-	crowded, err := measureChecked(ctx, b, lookup)
+	crowded, err := measureChecked(ctx, bench, lookup)
 	if err != nil {
-		c.cut()
+		crowd.cut()
 		return err
 	}
 
-	most, _, err := d.nodes[0].resident()
-	there := c.there()
-	c.all.Wait()
-	at, failed := c.most, c.failed
+	most, _, err := domain.nodes[0].resident()
+	there := crowd.there()
+	crowd.all.Wait()
+	at, failed := crowd.most, crowd.failed
 
 	if err != nil {
 		return err
 	}
 
 	a, q := crowded.at(.99), quiet.at(.99)
-	b.report.add(row{Section: "slow", What: "lookup p99 with slow clients", Value: ms(a), Unit: "ms",
+	bench.report.add(row{Section: "slow", What: "lookup p99 with slow clients", Value: ms(a), Unit: "ms",
 		Yardstick: "without", Against: ms(q), Ratio: float64(a) / float64(q), Bar: atMost(2),
 		Note: fmt.Sprintf("of %d, %d were there at once, and %d at the end of the turn; %d got no connection", count,
 			at, there, failed)})
-	b.report.add(row{Section: "slow", What: "memory of a slow client",
+	bench.report.add(row{Section: "slow", What: "memory of a slow client",
 		Value: float64(most-before) / 1024 / float64(max(1, there)), Unit: "KiB"})
-	b.report.add(row{Section: "slow", What: "the longest that a header was waited for", Value: c.longest[0].Seconds(),
-		Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
-	b.report.add(row{Section: "slow", What: "the longest that a body was waited for", Value: c.longest[1].Seconds(),
-		Unit: "s", Bar: atMost((slowBody + slowSlack).Seconds())})
-	b.report.add(row{Section: "slow", What: "the longest that a handshake was waited for",
-		Value: c.longest[2].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
+	bench.report.add(row{Section: "slow", What: "the longest that a header was waited for",
+		Value: crowd.longest[0].Seconds(),
+		Unit:  "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
+	bench.report.add(row{Section: "slow", What: "the longest that a body was waited for",
+		Value: crowd.longest[1].Seconds(),
+		Unit:  "s", Bar: atMost((slowBody + slowSlack).Seconds())})
+	bench.report.add(row{Section: "slow", What: "the longest that a handshake was waited for",
+		Value: crowd.longest[2].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
 
 	return nil
 }

@@ -12,21 +12,21 @@ import (
 
 // storms shows that a node goes on while very many registrations are refreshed, and end,
 // at once. Nothing is left of the filled domain then.
-func storms(ctx context.Context, b *bench) error {
-	f, err := b.filled(ctx)
+func storms(ctx context.Context, bench *bench) error {
+	filled, err := bench.filled(ctx)
 	if err != nil {
 		return err
 	}
 
-	if err := f.settled(ctx, f.size); err != nil {
+	if err := filled.settled(ctx, filled.size); err != nil {
 		return err
 	}
 
-	if err := refreshStorm(ctx, b, f); err != nil {
+	if err := refreshStorm(ctx, bench, filled); err != nil {
 		return err
 	}
 
-	return expiryStorm(ctx, b, f)
+	return expiryStorm(ctx, bench, filled)
 }
 
 // A probe is a client that reads and one that writes, each again and again; what
@@ -78,42 +78,42 @@ func (p *probe) end() ([2]*sample, error) {
 
 // quiet is what the same probe waits while nothing else happens.
 func (f *filled) quiet(ctx context.Context, d time.Duration) ([2]*sample, error) {
-	p := f.watch(ctx)
+	probe := f.watch(ctx)
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
 
-	return p.end()
+	return probe.end()
 }
 
 // refreshStorm lets as many refreshes come as the bar names, as fast as this
 // machine makes them.
-func refreshStorm(ctx context.Context, b *bench, f *filled) error {
-	n := min(100_000, f.size)
+func refreshStorm(ctx context.Context, bench *bench, filled *filled) error {
+	n := min(100_000, filled.size)
 
 	// a handshake is no part of a refresh
-	connect := func(ctx context.Context, w, i int) error { return f.get(ctx, 0, f.path(w)) }
+	connect := func(ctx context.Context, w, i int) error { return filled.get(ctx, 0, filled.path(w)) }
 	if err := measure(ctx, manyClients, time.Minute, 4*manyClients, connect).check(); err != nil {
 		return err
 	}
 
-	before, err := f.quiet(ctx, 3*time.Second)
+	before, err := filled.quiet(ctx, 3*time.Second)
 	if err != nil {
 		return err
 	}
 
-	p := f.watch(ctx)
-	s := measure(ctx, manyClients, 2*time.Minute, n, func(ctx context.Context, w, i int) error {
-		return f.refresh(ctx, 0, f.path(i*manyClients+w), 604800)
+	probe := filled.watch(ctx)
+	sample := measure(ctx, manyClients, 2*time.Minute, n, func(ctx context.Context, w, i int) error {
+		return filled.refresh(ctx, 0, filled.path(i*manyClients+w), 604800)
 	})
 
-	during, err := p.end()
-	if err := errors.Join(err, s.check()); err != nil {
+	during, err := probe.end()
+	if err := errors.Join(err, sample.check()); err != nil {
 		return err
 	}
 
-	b.storm(fmt.Sprintf("%s refreshes in %.1f s", count(n), s.elapsed.Seconds()), before, during)
+	bench.storm(fmt.Sprintf("%s refreshes in %.1f s", count(n), sample.elapsed.Seconds()), before, during)
 
 	return nil
 }
@@ -131,17 +131,17 @@ func (b *bench) storm(what string, before, during [2]*sample) {
 
 // expiryStorm gives all registrations deadlines within one second and looks on
 // as they come.
-func expiryStorm(ctx context.Context, b *bench, f *filled) error {
+func expiryStorm(ctx context.Context, bench *bench, filled *filled) error {
 	// The shortest lifetime, and as long as it takes to say so.
-	deadline := time.Now().Add(75*time.Second + time.Duration(f.size)*60*time.Microsecond).Truncate(time.Second)
-	lists := (f.size + listSize - 1) / listSize
-	client := apiclient.NewDirect(f.Nodes[0].API, f.client)
+	deadline := time.Now().Add(75*time.Second + time.Duration(filled.size)*60*time.Microsecond).Truncate(time.Second)
+	lists := (filled.size + listSize - 1) / listSize
+	client := apiclient.NewDirect(filled.Nodes[0].API, filled.client)
 
-	s := measure(ctx, listClients, time.Until(deadline)-61*time.Second, lists,
+	sample := measure(ctx, listClients, time.Until(deadline)-61*time.Second, lists,
 		func(ctx context.Context, w, i int) error {
 			first := (i*listClients + w) * listSize
 
-			all := make([]apiclient.Renewal, min(listSize, f.size-first))
+			all := make([]apiclient.Renewal, min(listSize, filled.size-first))
 			for j := range all {
 				all[j] = apiclient.Renewal{ID: name("m", first+j), Lifetime: time.Until(deadline)}
 			}
@@ -152,11 +152,11 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 				}
 			}
 		})
-	if err := s.check(); err != nil {
+	if err := sample.check(); err != nil {
 		return err
 	}
 
-	ending := min(f.size, s.done*listSize)
+	ending := min(filled.size, sample.done*listSize)
 
 	select {
 	case <-time.After(time.Until(deadline) - 4*time.Second):
@@ -164,22 +164,22 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 		return ctx.Err()
 	}
 
-	before, err := f.quiet(ctx, 2*time.Second)
+	before, err := filled.quiet(ctx, 2*time.Second)
 	if err != nil {
 		return err
 	}
 
-	p := f.watch(ctx)
+	probe := filled.watch(ctx)
 	bound, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	left := 0.0
-	freed := until(bound, "all have expired", f.nodes[0], func() error {
-		m, err := f.metrics(ctx, 0)
+	freed := until(bound, "all have expired", filled.nodes[0], func() error {
+		m, err := filled.metrics(ctx, 0)
 		if err != nil {
 			return err
 		}
 
-		if left = m["roster_registrations"]; left > float64(f.size-ending)+100 {
+		if left = m["roster_registrations"]; left > float64(filled.size-ending)+100 {
 			return fmt.Errorf("%.0f are left", left)
 		}
 
@@ -187,19 +187,19 @@ func expiryStorm(ctx context.Context, b *bench, f *filled) error {
 	})
 	took := time.Since(deadline)
 
-	during, err := p.end()
-	if err := errors.Join(f.nodes[0].running(), err); err != nil {
+	during, err := probe.end()
+	if err := errors.Join(filled.nodes[0].running(), err); err != nil {
 		return err
 	}
 
-	b.storm(fmt.Sprintf("%s expire in a second", count(ending)), before, during)
+	bench.storm(fmt.Sprintf("%s expire in a second", count(ending)), before, during)
 
 	all := row{Section: "storms", What: "until all of them are freed", Value: took.Seconds(), Unit: "s"}
 	if freed != nil {
 		all.Note = fmt.Sprintf("not yet: %.0f are left", left)
 	}
 
-	b.report.add(all)
+	bench.report.add(all)
 
 	return nil
 }

@@ -20,8 +20,8 @@ import (
 // from its start until it shows them all: the pages, the records, the disk and the
 // index, with both ends on this machine. It has them from their origin, and from the
 // domain that had them so, its relay, while the origin is away.
-func firstSync(ctx context.Context, b *bench) error {
-	mesh, err := b.meshWith(ctx, "sync", 3, 1)
+func firstSync(ctx context.Context, bench *bench) error {
+	mesh, err := bench.meshWith(ctx, "sync", 3, 1)
 	if err != nil {
 		return err
 	}
@@ -33,55 +33,55 @@ func firstSync(ctx context.Context, b *bench) error {
 		defer d.close()
 	}
 
-	if err := b.arrival(ctx, arrival{from: origin, to: relay, origin: origin}); err != nil {
+	if err := bench.arrival(ctx, arrival{from: origin, to: relay, origin: origin}); err != nil {
 		return err
 	}
 
 	origin.close()
 
-	if err := relay.settled(ctx, b.size); err != nil {
+	if err := relay.settled(ctx, bench.size); err != nil {
 		return err
 	}
 
-	return b.arrival(ctx, arrival{what: " from a relay", from: relay, to: newcomer, origin: origin})
+	return bench.arrival(ctx, arrival{what: " from a relay", from: relay, to: newcomer, origin: origin})
 }
 
 // siblings measures the first sync of a node whose domain's other nodes have what the
 // origin announced, which is away.
-func siblings(ctx context.Context, b *bench) error {
-	mesh, err := b.meshWith(ctx, "siblings", 2, 3)
+func siblings(ctx context.Context, bench *bench) error {
+	mesh, err := bench.meshWith(ctx, "siblings", 2, 3)
 	if err != nil {
 		return err
 	}
 
-	origin, d := mesh[0], mesh[1]
+	origin, domain := mesh[0], mesh[1]
 	defer origin.close()
-	defer d.close()
+	defer domain.close()
 
 	const had = 2 // of its nodes, which is enough of them for it to work
 	for i := range had {
-		if err := d.serve(i); err != nil {
+		if err := domain.serve(i); err != nil {
 			return err
 		}
 	}
 
 	for i := range had {
-		if err := d.ready(ctx, i); err != nil {
+		if err := domain.ready(ctx, i); err != nil {
 			return err
 		}
 
-		if err := d.shows(ctx, i, origin, b.size, new(int64)); err != nil {
+		if err := domain.shows(ctx, i, origin, bench.size, new(int64)); err != nil {
 			return err
 		}
 	}
 
 	origin.close()
 
-	if err := d.settled(ctx, b.size); err != nil {
+	if err := domain.settled(ctx, bench.size); err != nil {
 		return err
 	}
 
-	return b.arrival(ctx, arrival{what: " from siblings", from: d, to: d, at: had, origin: origin})
+	return bench.arrival(ctx, arrival{what: " from siblings", from: domain, to: domain, at: had, origin: origin})
 }
 
 // meshWith lays out domains, or takes those that were kept, of which the first has been
@@ -199,16 +199,16 @@ func (b *bench) arrival(ctx context.Context, a arrival) error {
 // fillUpTo registers what is missing for size registrations, as far as the file says
 // which a run before may have left.
 func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
-	b, err := os.ReadFile(file)
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		b, err = []byte("0"), nil
+		data, err = []byte("0"), nil
 	}
 
 	if err != nil {
 		return err
 	}
 
-	had, err := strconv.Atoi(string(b))
+	had, err := strconv.Atoi(string(data))
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", file, err)

@@ -21,30 +21,30 @@ type Backup struct {
 // Backup saves a domain's state while it runs, by its operator's command.
 func (m *Mesh) Backup(name string) *Backup {
 	m.T.Helper()
-	b := &Backup{Taken: time.Now(), domain: name}
-	b.agents = m.model.registered(name)
+	backup := &Backup{Taken: time.Now(), domain: name}
+	backup.agents = m.model.registered(name)
 
 	var file bytes.Buffer
 	ctx, cancel := request()
 	defer cancel()
 	m.must(m.Domain(name).living().client(operator).SaveSnapshot(ctx, &file))
-	b.file = file.Bytes()
+	backup.file = file.Bytes()
 	m.Note("a backup of %s is taken", name)
 
-	return b
+	return backup
 }
 
 // Restore restores a backup at the domain that it is of, once; an error leaves open
 // whether it was restored. Safe for concurrent use with what is not a Restore of the
 // same domain.
-func (m *Mesh) Restore(b *Backup, force bool) (*apiclient.Restored, error) {
+func (m *Mesh) Restore(backup *Backup, force bool) (*apiclient.Restored, error) {
 	m.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	done, _, err := m.Domain(b.domain).living().client(operator).
-		RestoreSnapshot(ctx, bytes.NewReader(b.file), int64(len(b.file)), force, "a story")
+	done, _, err := m.Domain(backup.domain).living().client(operator).
+		RestoreSnapshot(ctx, bytes.NewReader(backup.file), int64(len(backup.file)), force, "a story")
 
-	return done, m.noted(err, "%s is restored from its backup", b.domain)
+	return done, m.noted(err, "%s is restored from its backup", backup.domain)
 }
 
 // Overtaken records that the domain is at a backup again: registrations after it are

@@ -39,13 +39,13 @@ func request() (context.Context, context.CancelFunc) {
 func (m *Mesh) Register(domain, name string, lifetime uint32) *Agent {
 	m.T.Helper()
 
-	var a *Agent
+	var agent *Agent
 	m.Eventually(time.Minute, "registering "+name+" at "+domain, func() (err error) {
-		a, err = m.TryRegister(domain, name, lifetime)
+		agent, err = m.TryRegister(domain, name, lifetime)
 		return err
 	})
 
-	return a
+	return agent
 }
 
 // TryRegister registers an agent once; an error leaves open whether it is
@@ -59,10 +59,10 @@ func (m *Mesh) TryRegister(domain, name string, lifetime uint32) (*Agent, error)
 // that refuses.
 func (m *Mesh) RegisterAt(n *Node, name string, lifetime uint32) *Agent {
 	m.T.Helper()
-	a := &Agent{Domain: n.Domain.Name, Name: name, Lifetime: lifetime}
-	m.must(m.registered(a, n.write(a.register)))
+	agent := &Agent{Domain: n.Domain.Name, Name: name, Lifetime: lifetime}
+	m.must(m.registered(agent, n.write(agent.register)))
 
-	return a
+	return agent
 }
 
 func (a *Agent) register(ctx context.Context, c *apiclient.Client) error {
@@ -76,13 +76,13 @@ func (a *Agent) register(ctx context.Context, c *apiclient.Client) error {
 }
 
 // registered puts an acknowledged agent into the model.
-func (m *Mesh) registered(a *Agent, err error) error {
-	err = m.noted(err, "%s is registered at %s for %d s", a.Name, a.Domain, a.Lifetime)
+func (m *Mesh) registered(agent *Agent, err error) error {
+	err = m.noted(err, "%s is registered at %s for %d s", agent.Name, agent.Domain, agent.Lifetime)
 	if err != nil {
 		return err
 	}
 
-	m.model.add(a)
+	m.model.add(agent)
 
 	return nil
 }
@@ -107,15 +107,15 @@ func (m *Mesh) Refresh(a *Agent) {
 
 // TryRefresh renews an agent once; an error leaves open whether it is renewed.
 // Safe for concurrent use.
-func (m *Mesh) TryRefresh(a *Agent) error {
-	m.model.promise(a, time.Minute)
-	err := m.Domain(a.Domain).write(func(ctx context.Context, c *apiclient.Client) error {
-		_, err := c.Refresh(ctx, a.RID, 0)
+func (m *Mesh) TryRefresh(agent *Agent) error {
+	m.model.promise(agent, time.Minute)
+	err := m.Domain(agent.Domain).write(func(ctx context.Context, c *apiclient.Client) error {
+		_, err := c.Refresh(ctx, agent.RID, 0)
 		return err
 	})
-	m.model.promise(a, 0)
+	m.model.promise(agent, 0)
 
-	return m.noted(err, "%s of %s is refreshed", a.Name, a.Domain)
+	return m.noted(err, "%s of %s is refreshed", agent.Name, agent.Domain)
 }
 
 // Remove deregisters an agent.
@@ -126,31 +126,31 @@ func (m *Mesh) Remove(a *Agent) {
 
 // TryRemove deregisters an agent once; an error leaves open whether it is
 // registered. Safe for concurrent use.
-func (m *Mesh) TryRemove(a *Agent) error {
-	err := m.Domain(a.Domain).write(func(ctx context.Context, c *apiclient.Client) error {
-		_, err := c.Deregister(ctx, a.RID)
+func (m *Mesh) TryRemove(agent *Agent) error {
+	err := m.Domain(agent.Domain).write(func(ctx context.Context, c *apiclient.Client) error {
+		_, err := c.Deregister(ctx, agent.RID)
 		return err
 	})
 	if err == nil {
-		m.Abandon(a)
+		m.Abandon(agent)
 	}
 
-	return m.noted(err, "%s of %s is removed", a.Name, a.Domain)
+	return m.noted(err, "%s of %s is removed", agent.Name, agent.Domain)
 }
 
 // Abandon records that an agent will not be refreshed again.
 func (m *Mesh) Abandon(a *Agent) { m.model.end(a) }
 
 // Proof fetches an agent's proof file at any node of any domain.
-func (m *Mesh) Proof(n *Node, a *Agent) ([]byte, error) {
+func (m *Mesh) Proof(n *Node, agent *Agent) ([]byte, error) {
 	all, err := m.Lookup(n)
 	if err != nil {
 		return nil, err
 	}
 
-	shown, ok := all[a.RID]
+	shown, ok := all[agent.RID]
 	if !ok {
-		return nil, fmt.Errorf("%s does not show %s", n.Name, a.Name)
+		return nil, fmt.Errorf("%s does not show %s", n.Name, agent.Name)
 	}
 
 	ctx, cancel := request()

@@ -26,7 +26,7 @@ func (c *conn) in() *way  { return &c.wire.ways[1-c.side] }
 func (c *conn) out() *way { return &c.wire.ways[c.side] }
 
 // Read waits for bytes, the other end's close (io.EOF), or the deadline.
-func (c *conn) Read(p []byte) (n int, err error) {
+func (c *conn) Read(data []byte) (n int, err error) {
 	in := c.in()
 	err = c.await("read", func(now time.Time) (bool, error) {
 		switch {
@@ -34,10 +34,10 @@ func (c *conn) Read(p []byte) (n int, err error) {
 			return true, net.ErrClosed
 		case past(in.readBy, now):
 			return true, os.ErrDeadlineExceeded
-		case len(p) == 0:
+		case len(data) == 0:
 			return true, nil
 		case len(in.arrived) > 0:
-			n = copy(p, in.arrived)
+			n = copy(data, in.arrived)
 			in.arrived = in.arrived[n:]
 			in.size -= n
 			c.wire.wake() // there is room for a Write
@@ -56,7 +56,7 @@ func (c *conn) Read(p []byte) (n int, err error) {
 }
 
 // Write waits until there is room for all of p, or the deadline.
-func (c *conn) Write(p []byte) (n int, err error) {
+func (c *conn) Write(data []byte) (n int, err error) {
 	c.writing <- struct{}{}
 	defer func() { <-c.writing }()
 	in, out := c.in(), c.out()
@@ -74,19 +74,19 @@ func (c *conn) Write(p []byte) (n int, err error) {
 			return true, syscall.EPIPE
 		}
 
-		sent, err := c.fill(now, p[n:])
+		sent, err := c.fill(now, data[n:])
 		n += sent
 
-		return n == len(p) || err != nil, err
+		return n == len(data) || err != nil, err
 	}, func() time.Time { return sooner(out.writeBy, c.wire.turn(1-c.side)) })
 
 	return n, err
 }
 
 // fill sends as much of p as there is room for.
-func (c *conn) fill(now time.Time, p []byte) (n int, err error) {
+func (c *conn) fill(now time.Time, data []byte) (n int, err error) {
 	out := c.out()
-	for len(p) > n && out.size < window {
+	for len(data) > n && out.size < window {
 		if out.link.Reset > 0 && out.rng.Float64() < out.link.Reset {
 			c.wire.failed = syscall.ECONNRESET
 			err = c.wire.failed
@@ -94,8 +94,8 @@ func (c *conn) fill(now time.Time, p []byte) (n int, err error) {
 			break
 		}
 
-		size := min(len(p)-n, segment, window-out.size)
-		out.send(now, p[n:n+size])
+		size := min(len(data)-n, segment, window-out.size)
+		out.send(now, data[n:n+size])
 		n += size
 	}
 
@@ -239,14 +239,14 @@ func (l *listener) Close() error {
 func (l *listener) Addr() net.Addr { return l.addr }
 
 // end closes a listener. The caller holds mu.
-func (n *Network) end(l *listener) {
-	l.once.Do(func() {
-		delete(n.listeners, l.addr.String())
-		close(l.done)
+func (n *Network) end(listener *listener) {
+	listener.once.Do(func() {
+		delete(n.listeners, listener.addr.String())
+		close(listener.done)
 
-		for len(l.queue) > 0 {
+		for len(listener.queue) > 0 {
 			select {
-			case c := <-l.queue:
+			case c := <-listener.queue:
 				c.wire.abort(c.side)
 			default: // an Accept took it
 			}

@@ -40,12 +40,12 @@ func newDomain(env *environment, i int) *Domain {
 	env.must(err)
 	env.must(env.bundles.SetX509(td, ca.Bundle().X509Authorities()))
 
-	d := &Domain{Name: td.Name(), env: env, td: td, ca: ca, clients: map[string]*http.Client{}}
+	domain := &Domain{Name: td.Name(), env: env, td: td, ca: ca, clients: map[string]*http.Client{}}
 	for j := range env.options.Nodes {
-		d.Nodes = append(d.Nodes, newNode(d, i+1, j+1))
+		domain.Nodes = append(domain.Nodes, newNode(domain, i+1, j+1))
 	}
 
-	return d
+	return domain
 }
 
 // peerWith makes other a peer of d, by its operator's command.
@@ -53,16 +53,16 @@ func (d *Domain) peerWith(other *Domain) {
 	jwks, err := other.Bundle().Marshal()
 	d.env.must(err)
 
-	p := directory.Peering{Domain: other.td, State: directory.PeeringActive, Bundle: jwks, Mesh: true}
+	peering := directory.Peering{Domain: other.td, State: directory.PeeringActive, Bundle: jwks, Mesh: true}
 	if d.env.options.Endpoints {
-		p.Endpoint = directory.BundleEndpoint{URL: other.Nodes[0].URL() + api.BundlePath,
+		peering.Endpoint = directory.BundleEndpoint{URL: other.Nodes[0].URL() + api.BundlePath,
 			Profile: directory.ProfileSPIFFE}
 	}
 
 	for _, n := range other.Nodes {
-		p.Addresses = append(p.Addresses, n.URL())
+		peering.Addresses = append(peering.Addresses, n.URL())
 		if !d.env.options.NoGossip {
-			p.Gossip = append(p.Gossip, n.gossip())
+			peering.Gossip = append(peering.Gossip, n.gossip())
 		}
 	}
 
@@ -70,7 +70,7 @@ func (d *Domain) peerWith(other *Domain) {
 		ctx, cancel := request()
 		defer cancel()
 
-		return d.Nodes[0].client(operator).SetPeering(ctx, api.WirePeering(p))
+		return d.Nodes[0].client(operator).SetPeering(ctx, api.WirePeering(peering))
 	})
 }
 
@@ -201,14 +201,14 @@ func (d *Domain) httpClient(n *Node, path string) *http.Client {
 		TLSHandshakeTimeout: requestTimeout,
 		IdleConnTimeout:     time.Minute,
 	}
-	c := &http.Client{
+	client := &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	d.transports = append(d.transports, transport)
-	d.clients[n.Name+path] = c
+	d.clients[n.Name+path] = client
 
-	return c
+	return client
 }
 
 // clientHost is the host that the domain's clients are on.

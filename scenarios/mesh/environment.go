@@ -24,17 +24,17 @@ type environment struct {
 	drowsing atomic.Bool
 }
 
-func newEnvironment(t testing.TB, o Options) *environment {
+func newEnvironment(t testing.TB, options Options) *environment {
 	e := &environment{
 		T:       t,
-		Net:     New(o.Seed),
-		options: o,
+		Net:     New(options.Seed),
+		options: options,
 		log:     logger(t),
 		bundles: trust.NewBundles(),
 		dir:     t.TempDir(),
 		journal: journal{begun: time.Now()},
 	}
-	e.Net.SetAll(o.Link)
+	e.Net.SetAll(options.Link)
 	t.Cleanup(func() { e.journal.print(t) })
 
 	return e

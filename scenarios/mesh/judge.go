@@ -19,11 +19,11 @@ func (m *Mesh) Lookup(n *Node) (Listing, error) {
 	ctx, cancel := request()
 	defer cancel()
 	asked := time.Now()
-	c := n.client(reader)
+	client := n.client(reader)
 	all := Listing{}
 
-	page, err := c.Lookup(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}})
-	for ; page != nil && err == nil; page, err = c.Next(ctx, page) {
+	page, err := client.Lookup(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}})
+	for ; page != nil && err == nil; page, err = client.Next(ctx, page) {
 		for _, r := range page.Agents {
 			all[r.RID()] = r
 		}
@@ -52,20 +52,21 @@ func (m *Mesh) Judge() {
 
 // whole checks that an item's provenance has what every item's must have.
 func whole(n *Node, r apiclient.Item) error {
-	p := r.Provenance
+	provenance := r.Provenance
 
 	state := "verified"
-	if p.Authority == n.Domain.Name {
+	if provenance.Authority == n.Domain.Name {
 		state = "local"
 	}
 
 	switch {
-	case p.ExpiresAt.IsZero():
+	case provenance.ExpiresAt.IsZero():
 		return errors.New("no deadline")
-	case p.Authority == "", p.Href == "", p.Revision == 0:
-		return fmt.Errorf("authority %q, href %q, revision %d", p.Authority, p.Href, p.Revision)
-	case p.Verification.State != state:
-		return fmt.Errorf("verification is %q", p.Verification.State)
+	case provenance.Authority == "", provenance.Href == "", provenance.Revision == 0:
+		return fmt.Errorf("authority %q, href %q, revision %d", provenance.Authority, provenance.Href,
+			provenance.Revision)
+	case provenance.Verification.State != state:
+		return fmt.Errorf("verification is %q", provenance.Verification.State)
 	}
 
 	return nil

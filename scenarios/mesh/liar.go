@@ -38,7 +38,7 @@ type Liar struct {
 func (m *Mesh) Corrupt(name string) *Liar {
 	m.T.Helper()
 	n := m.Domain(name).Nodes[0]
-	l := &Liar{
+	liar := &Liar{
 		m:       m,
 		node:    n,
 		changed: make(chan struct{}),
@@ -48,31 +48,32 @@ func (m *Mesh) Corrupt(name string) *Liar {
 	}
 
 	var err error
-	_, payload := l.truth("/federation/v1/keys?origin=" + name)
-	l.Doc, err = directory.ParseKeyDocument(payload)
+	_, payload := liar.truth("/federation/v1/keys?origin=" + name)
+	liar.Doc, err = directory.ParseKeyDocument(payload)
 	m.must(err)
-	_, payload = l.truth("/federation/v1/pages?aud=mesh&since=0&origin=" + name)
-	l.Last, err = directory.ParsePage(payload)
+	_, payload = liar.truth("/federation/v1/pages?aud=mesh&since=0&origin=" + name)
+	liar.Last, err = directory.ParsePage(payload)
 	m.must(err)
 
 	m.Domain(name).Kill()
 	n.ending.Wait()
 	key, err := trust.OpenKey(n.cfg.Data)
 	m.must(err)
-	l.ring = trust.NewKeyring(n.Domain.td, key, m.bundles)
+	liar.ring = trust.NewKeyring(n.Domain.td, key, m.bundles)
 	m.Net.Revive(n.host)
 	ln, err := m.Net.Listen(net.JoinHostPort(n.host, "8400"))
 	m.must(err)
-	l.srv = &http.Server{Handler: l, TLSConfig: trust.ServerTLS(n.source, m.bundles, func(string) {}), ErrorLog: nil}
+	liar.srv = &http.Server{Handler: liar, TLSConfig: trust.ServerTLS(n.source, m.bundles, func(string) {}),
+		ErrorLog: nil}
 
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = l.srv.ServeTLS(ln, "", "") })
+	serving.Go(func() { _ = liar.srv.ServeTLS(ln, "", "") })
 	m.T.Cleanup(func() {
-		_ = l.srv.Close()
+		_ = liar.srv.Close()
 		serving.Wait()
 	})
 
-	return l
+	return liar
 }
 
 // truth asks the node as another domain's node would.
@@ -87,14 +88,14 @@ func (l *Liar) truth(path string) (text string, payload []byte) {
 	res, err := asker.asNode(l.node).Get(l.node.URL() + path)
 	l.m.must(err)
 	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
+	data, err := io.ReadAll(res.Body)
 	l.m.must(err)
 
 	if res.StatusCode != http.StatusOK {
-		l.m.T.Fatalf("%s: %s: %s", path, res.Status, b)
+		l.m.T.Fatalf("%s: %s: %s", path, res.Status, data)
 	}
 
-	return string(b), payloadOf(l.m.environment, string(b))
+	return string(data), payloadOf(l.m.environment, string(data))
 }
 
 func payloadOf(env *environment, jws string) []byte {
@@ -123,10 +124,10 @@ func (l *Liar) Say(peer string, d directory.Digest) { l.say(l.pages, peer, d) }
 // that peer alone.
 func (l *Liar) SayAlone(node string, d directory.Digest) { l.say(l.alone, node, d) }
 
-func (l *Liar) say(told map[string][]directory.Digest, to string, d directory.Digest) {
+func (l *Liar) say(told map[string][]directory.Digest, to string, digest directory.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	told[to] = append(told[to], d)
+	told[to] = append(told[to], digest)
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -179,7 +180,7 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	peer := hearer{id.TrustDomain().Name(), id.TrustDomain().
 		Name() + strings.TrimPrefix(id.Path(), strings.TrimSuffix(trust.NodePath, "/"))}
-	switch q := r.URL.Query(); r.URL.Path {
+	switch values := r.URL.Query(); r.URL.Path {
 	case "/federation/v1/keys":
 		l.answer(w, directory.TypeKeys, l.docFor(peer.domain).Payload())
 	case "/federation/v1/heads":
@@ -192,9 +193,9 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Keys: directory.HashOf(l.docFor(peer.domain).Payload()), IssuedAt: time.Now().Unix()}
 		l.answer(w, directory.TypeHead, h.Payload())
 	case "/federation/v1/pages":
-		since, _ := strconv.ParseUint(q.Get("since"), 10, 64)
-		wait, _ := time.ParseDuration(q.Get("wait"))
-		l.awaitPage(w, r, peer, q.Get("aud"), since, wait)
+		since, _ := strconv.ParseUint(values.Get("since"), 10, 64)
+		wait, _ := time.ParseDuration(values.Get("wait"))
+		l.awaitPage(w, r, peer, values.Get("aud"), since, wait)
 	default:
 		w.WriteHeader(http.StatusNotFound)
 	}
@@ -233,28 +234,29 @@ type hearer struct{ domain, node string }
 func (l *Liar) page(peer hearer, aud string, since uint64) *directory.SignedPage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := *l.Last
-	p.From, p.IssuedAt, p.Digests = since, time.Now().Unix(), nil
+	signedPage := *l.Last
+	signedPage.From, signedPage.IssuedAt, signedPage.Digests = since, time.Now().Unix(), nil
 
 	all := slices.Concat(l.Last.Digests, l.pages[peer.domain], l.pages[peer.node])
 	if aud != directory.Mesh.String() {
-		p.Audience = directory.Only(spiffeid.RequireTrustDomainFromString(peer.domain))
+		signedPage.Audience = directory.Only(spiffeid.RequireTrustDomainFromString(peer.domain))
 		all = l.alone[peer.node]
 	}
 
-	for _, d := range all {
-		if d.Revision > since {
-			p.Digests = append(p.Digests, d)
+	for _, digest := range all {
+		if digest.Revision > since {
+			signedPage.Digests = append(signedPage.Digests, digest)
 		}
 
-		p.At = max(p.At, d.Revision)
+		signedPage.At = max(signedPage.At, digest.Revision)
 	}
 
-	if p.To = p.At; p.To <= since || aud != directory.Mesh.String() && len(p.Digests) == 0 {
+	if signedPage.To = signedPage.At; signedPage.To <= since || aud != directory.Mesh.String() &&
+		len(signedPage.Digests) == 0 {
 		return nil
 	}
 
-	return &p
+	return &signedPage
 }
 
 func (l *Liar) answer(w http.ResponseWriter, typ string, payload []byte) {

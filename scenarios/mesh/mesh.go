@@ -48,16 +48,16 @@ type Mesh struct {
 // Start starts a mesh and waits, in virtual time, until every node is ready and
 // every domain peers with every other. It stops the mesh when the test ends.
 // STORY_LOG=debug (or info, warn, error) shows the nodes' logs.
-func Start(t testing.TB, o Options) *Mesh {
+func Start(t testing.TB, options Options) *Mesh {
 	t.Helper()
 
-	o.Domains, o.Nodes = max(o.Domains, 1), max(o.Nodes, 1)
-	if o.SVIDs == 0 {
-		o.SVIDs = svidTTL
+	options.Domains, options.Nodes = max(options.Domains, 1), max(options.Nodes, 1)
+	if options.SVIDs == 0 {
+		options.SVIDs = svidTTL
 	}
 
-	m := &Mesh{environment: newEnvironment(t, o), model: newModel()}
-	for i := range o.Domains {
+	m := &Mesh{environment: newEnvironment(t, options), model: newModel()}
+	for i := range options.Domains {
 		m.Domains = append(m.Domains, newDomain(m.environment, i))
 	}
 
@@ -67,7 +67,7 @@ func Start(t testing.TB, o Options) *Mesh {
 		n.Restart()
 	}
 
-	m.Eventually(o.patience(), "all nodes are ready", func() error {
+	m.Eventually(options.patience(), "all nodes are ready", func() error {
 		for _, n := range m.nodes() {
 			if err := n.Ready(); err != nil {
 				return fmt.Errorf("%s: %w", n.Name, err)
@@ -77,10 +77,10 @@ func Start(t testing.TB, o Options) *Mesh {
 		return nil
 	})
 
-	for _, d := range m.Domains {
+	for _, domain := range m.Domains {
 		for _, other := range m.Domains {
-			if other != d {
-				d.peerWith(other)
+			if other != domain {
+				domain.peerWith(other)
 			}
 		}
 	}
@@ -103,10 +103,10 @@ func (m *Mesh) Synced() error {
 			return fmt.Errorf("%s has %d peers", n.Name, len(peers))
 		}
 
-		for _, p := range peers {
-			if p.LastHeard.IsZero() || p.LagRevisions > 0 || p.LastError != "" {
-				return fmt.Errorf("%s is %d revisions behind %s, which it heard at %v: %s", n.Name, p.LagRevisions,
-					p.Domain, p.LastHeard, p.LastError)
+		for _, peer := range peers {
+			if peer.LastHeard.IsZero() || peer.LagRevisions > 0 || peer.LastError != "" {
+				return fmt.Errorf("%s is %d revisions behind %s, which it heard at %v: %s", n.Name, peer.LagRevisions,
+					peer.Domain, peer.LastHeard, peer.LastError)
 			}
 		}
 	}

@@ -19,25 +19,25 @@ func newModel() *model {
 }
 
 // add records an acknowledged registration.
-func (m *model) add(a *Agent) {
+func (m *model) add(agent *Agent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a.Until = a.deadline(0)
-	m.agents[a.RID] = a
+	agent.Until = agent.deadline(0)
+	m.agents[agent.RID] = agent
 }
 
 // promise records that a write, answered within d, may set a's deadline.
-func (m *model) promise(a *Agent, d time.Duration) {
+func (m *model) promise(agent *Agent, d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a.Until = a.deadline(d)
+	agent.Until = agent.deadline(d)
 }
 
 // end records that a is removed, or will not be refreshed again.
-func (m *model) end(a *Agent) {
+func (m *model) end(agent *Agent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a.Ended = true
+	agent.Ended = true
 }
 
 // registered returns a domain's registrations that have not ended.
@@ -88,17 +88,19 @@ func (m *model) judge(t testing.TB, n *Node, asked time.Time, all Listing) {
 
 		expires := r.Provenance.ExpiresAt
 
-		a := m.agents[rid]
+		agent := m.agents[rid]
 		switch {
 		case !expires.After(asked):
 			t.Errorf("%s shows %s at %v, past its deadline of %v", n.Name, r.Agent, asked, expires)
-		case a == nil: // a registration that was not acknowledged
-		case expires.After(a.Until):
-			t.Errorf("%s shows %s until %v; its origin granted no more than %v", n.Name, a.Name, expires, a.Until)
-		case a.Domain != r.Provenance.Authority:
-			t.Errorf("%s says that %s is from %s; it is from %s", n.Name, a.Name, r.Provenance.Authority, a.Domain)
-		case m.gone[n.Name+" "+rid] && !(a.restored && a.Domain == n.Domain.Name):
-			t.Errorf("%s shows %s again, which had ended", n.Name, a.Name)
+		case agent == nil: // a registration that was not acknowledged
+		case expires.After(agent.Until):
+			t.Errorf("%s shows %s until %v; its origin granted no more than %v", n.Name, agent.Name, expires,
+				agent.Until)
+		case agent.Domain != r.Provenance.Authority:
+			t.Errorf("%s says that %s is from %s; it is from %s", n.Name, agent.Name, r.Provenance.Authority,
+				agent.Domain)
+		case m.gone[n.Name+" "+rid] && !(agent.restored && agent.Domain == n.Domain.Name):
+			t.Errorf("%s shows %s again, which had ended", n.Name, agent.Name)
 		}
 	}
 

@@ -69,19 +69,19 @@ func New(seed uint64) *Network {
 
 // SetAll sets how every direction behaves that SetLink does not name. A host's
 // way to itself is always perfect.
-func (n *Network) SetAll(l Link) {
+func (n *Network) SetAll(link Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.standard = l
+	n.standard = link
 	n.relink()
 }
 
 // SetLink sets how the one direction between two hosts behaves, for the
 // connections that exist too.
-func (n *Network) SetLink(from, to string, l Link) {
+func (n *Network) SetLink(from, to string, link Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.links[direction{from, to}] = l
+	n.links[direction{from, to}] = link
 	n.relink()
 }
 
@@ -100,11 +100,11 @@ func (n *Network) setCut(cut bool, ds ...direction) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	for _, d := range ds {
+	for _, direction := range ds {
 		if cut {
-			n.cuts[d] = true
+			n.cuts[direction] = true
 		} else {
-			delete(n.cuts, d)
+			delete(n.cuts, direction)
 		}
 	}
 
@@ -120,12 +120,12 @@ func (n *Network) relink() {
 }
 
 // link returns how a direction behaves. The caller holds mu.
-func (n *Network) link(d direction) Link {
-	if l, ok := n.links[d]; ok {
+func (n *Network) link(direction direction) Link {
+	if l, ok := n.links[direction]; ok {
 		return l
 	}
 
-	if d.from == d.to {
+	if direction.from == direction.to {
 		return Link{}
 	}
 
@@ -223,12 +223,12 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 				return nil, fail(err)
 			}
 
-			c, err := n.connect(direction{from, to}, a.String())
+			conn, err := n.connect(direction{from, to}, a.String())
 			switch {
 			case err != nil:
 				return nil, fail(err)
-			case c != nil:
-				return c, nil
+			case conn != nil:
+				return conn, nil
 			}
 		}
 
@@ -242,12 +242,12 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 
 // knock sends a SYN: it returns how long the answer takes, or false where none
 // will come.
-func (n *Network) knock(d direction) (time.Duration, bool) {
+func (n *Network) knock(direction direction) (time.Duration, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	there, back := n.link(d), n.link(d.back())
-	if n.cuts[d] || n.cuts[d.back()] || there.loses(n.rng) || back.loses(n.rng) {
+	there, back := n.link(direction), n.link(direction.back())
+	if n.cuts[direction] || n.cuts[direction.back()] || there.loses(n.rng) || back.loses(n.rng) {
 		return 0, false
 	}
 
@@ -256,27 +256,27 @@ func (n *Network) knock(d direction) (time.Duration, bool) {
 
 // connect makes the connection, or returns neither connection nor error where
 // the SYN must be sent again.
-func (n *Network) connect(d direction, addr string) (net.Conn, error) {
+func (n *Network) connect(direction direction, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	l := n.listeners[addr]
+	listener := n.listeners[addr]
 	switch {
-	case n.down[d.from]:
+	case n.down[direction.from]:
 		return nil, syscall.ENETDOWN
-	case n.cuts[d] || n.cuts[d.back()]:
+	case n.cuts[direction] || n.cuts[direction.back()]:
 		return nil, nil
-	case l == nil:
+	case listener == nil:
 		return nil, syscall.ECONNREFUSED
-	case len(l.queue) == cap(l.queue):
+	case len(listener.queue) == cap(listener.queue):
 		return nil, nil
 	}
 
-	w := n.newWire(d, addr)
-	here := address(n.privateAddr(d.from))
-	l.queue <- newConn(w, 1, l.addr, here) // has room: only this function fills it, under mu
+	w := n.newWire(direction, addr)
+	here := address(n.privateAddr(direction.from))
+	listener.queue <- newConn(w, 1, listener.addr, here) // has room: only this function fills it, under mu
 
-	return newConn(w, 0, here, l.addr), nil
+	return newConn(w, 0, here, listener.addr), nil
 }
 
 // newWire makes the inside of a connection to addr. The caller holds mu.
@@ -297,12 +297,12 @@ func (n *Network) newWire(d direction, addr string) *wire {
 }
 
 // counter returns what counts a flow's bytes. The caller holds mu.
-func (n *Network) counter(f Flow) *atomic.Uint64 {
-	if n.sent[f] == nil {
-		n.sent[f] = &atomic.Uint64{}
+func (n *Network) counter(flow Flow) *atomic.Uint64 {
+	if n.sent[flow] == nil {
+		n.sent[flow] = &atomic.Uint64{}
 	}
 
-	return n.sent[f]
+	return n.sent[flow]
 }
 
 // Sent returns how many bytes were sent so far in the flows that count: those

@@ -63,23 +63,23 @@ const clusterPort = "8402"
 func hostOf(i, j int) string { return fmt.Sprintf("10.%d.0.%d", i, j) }
 
 // newNode makes node j of d, which is domain i: its identity, configuration and disk.
-func newNode(d *Domain, i, j int) *Node {
-	env := d.env
-	dir := filepath.Join(env.dir, d.Name, fmt.Sprint(j))
+func newNode(domain *Domain, i, j int) *Node {
+	env := domain.env
+	dir := filepath.Join(env.dir, domain.Name, fmt.Sprint(j))
 	env.must(os.MkdirAll(filepath.Join(dir, "data"), 0o700))
-	svid, err := d.ca.Issue(fmt.Sprint(trust.NodePath, j), env.options.SVIDs, time.Now())
+	svid, err := domain.ca.Issue(fmt.Sprint(trust.NodePath, j), env.options.SVIDs, time.Now())
 	env.must(err)
-	bundle, _ := d.ca.PEM()
+	bundle, _ := domain.ca.PEM()
 	id := node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
 		Bundle: filepath.Join(dir, "bundle.pem")}
 	env.must(os.WriteFile(id.Bundle, bundle, 0o600))
 	env.must(trust.WriteSVID(svid, id.Cert, id.Key))
 
-	n := &Node{Name: fmt.Sprintf("%s/%d", d.Name, j), Domain: d, env: env, host: hostOf(i, j),
+	n := &Node{Name: fmt.Sprintf("%s/%d", domain.Name, j), Domain: domain, env: env, host: hostOf(i, j),
 		source: trust.NewSource(svid)}
 	n.cfg = node.DefaultConfig()
-	n.cfg.TrustDomain = d.td
-	n.cfg.PublicURL = "https://ad." + d.Name
+	n.cfg.TrustDomain = domain.td
+	n.cfg.PublicURL = "https://ad." + domain.Name
 	n.cfg.Data = filepath.Join(dir, "data")
 	n.cfg.Identity = id
 	n.cfg.Policy = "development"
@@ -92,7 +92,7 @@ func newNode(d *Domain, i, j int) *Node {
 	}
 	for k := 1; k <= env.options.Nodes; k++ {
 		n.cfg.Members = append(n.cfg.Members, node.Member{
-			ID:      spiffeid.RequireFromPath(d.td, fmt.Sprint(trust.NodePath, k)),
+			ID:      spiffeid.RequireFromPath(domain.td, fmt.Sprint(trust.NodePath, k)),
 			Cluster: net.JoinHostPort(hostOf(i, k), clusterPort),
 			API:     "https://" + net.JoinHostPort(hostOf(i, k), "8400"),
 		})

@@ -41,10 +41,11 @@ func (m *Mesh) Watch(n *Node) *Watcher {
 	return w
 }
 
-func (w *Watcher) follow(ctx context.Context, c *apiclient.Client) {
+func (w *Watcher) follow(ctx context.Context, client *apiclient.Client) {
 	lastID := ""
 	for ctx.Err() == nil {
-		stream, err := c.Watch(ctx, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}},
+		stream, err := client.Watch(ctx,
+			apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}},
 			lastID)
 		if err == nil {
 			w.mu.Lock()
@@ -73,42 +74,42 @@ func (w *Watcher) follow(ctx context.Context, c *apiclient.Client) {
 }
 
 // apply does what an event says, and fails the test where that can't be.
-func (w *Watcher) apply(e *apiclient.WatchEvent) {
+func (w *Watcher) apply(event *apiclient.WatchEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	rid := ""
 	switch {
-	case e.Item != nil:
-		rid = e.Item.RID()
-		if err := whole(w.Node, *e.Item); err != nil {
-			w.m.T.Errorf("%s tells %s without its provenance: %v", w.Node.Name, e.Item.Agent, err)
+	case event.Item != nil:
+		rid = event.Item.RID()
+		if err := whole(w.Node, *event.Item); err != nil {
+			w.m.T.Errorf("%s tells %s without its provenance: %v", w.Node.Name, event.Item.Agent, err)
 		}
-	case e.Removed != nil:
-		rid = e.Removed.RID
-	case e.Kind == "reset":
+	case event.Removed != nil:
+		rid = event.Removed.RID
+	case event.Kind == "reset":
 		clear(w.has)
 		w.resets++
 		w.current = false
 
 		return
-	case e.Kind == "current":
+	case event.Kind == "current":
 		w.current = true
 		return
 	default:
 		return
 	}
 
-	if _, had := w.has[rid]; had != (e.Kind != "added") {
-		w.m.T.Errorf("%s: %s of %s, and it was told before: %v", w.Node.Name, e.Kind, rid, had)
+	if _, had := w.has[rid]; had != (event.Kind != "added") {
+		w.m.T.Errorf("%s: %s of %s, and it was told before: %v", w.Node.Name, event.Kind, rid, had)
 	}
 
-	if e.Item != nil {
-		w.has[rid] = *e.Item
+	if event.Item != nil {
+		w.has[rid] = *event.Item
 		return
 	}
 
-	if delete(w.has, rid); e.Why == "expired" {
+	if delete(w.has, rid); event.Why == "expired" {
 		w.ends[rid] = time.Now()
 	}
 }
@@ -123,10 +124,10 @@ func (w *Watcher) Streams() (streams, resets int) {
 }
 
 // Expired returns when the watcher was told that an agent has expired.
-func (w *Watcher) Expired(a *Agent) (at time.Time, told bool) {
+func (w *Watcher) Expired(agent *Agent) (at time.Time, told bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at, told = w.ends[a.RID]
+	at, told = w.ends[agent.RID]
 
 	return at, told
 }

@@ -76,16 +76,16 @@ func (w *wire) settle(now time.Time) {
 // turn returns when settle has something to do next for a reader of way i, with
 // no deadline of its own; zero is never.
 func (w *wire) turn(i int) time.Time {
-	var t time.Time
+	var at time.Time
 	if !w.cutSince.IsZero() && w.failed == nil {
-		t = w.cutSince.Add(GiveUp)
+		at = w.cutSince.Add(GiveUp)
 	}
 
 	if y := &w.ways[i]; !y.cut && len(y.flight) > 0 {
-		t = sooner(t, y.flight[0].at)
+		at = sooner(at, y.flight[0].at)
 	}
 
-	return t
+	return at
 }
 
 // relink takes over how the two ways behave from now on.
@@ -96,15 +96,15 @@ func (w *wire) relink(links [2]Link, cuts [2]bool) {
 	w.settle(now)
 
 	for i := range w.ways {
-		y := &w.ways[i]
+		way := &w.ways[i]
 
-		y.link = links[i]
-		if y.cut && !cuts[i] {
-			y.cut = false
-			y.resend(now)
+		way.link = links[i]
+		if way.cut && !cuts[i] {
+			way.cut = false
+			way.resend(now)
 		}
 
-		y.cut = cuts[i]
+		way.cut = cuts[i]
 	}
 
 	switch {
@@ -146,10 +146,10 @@ func (w *wire) abort(side int) {
 // settle moves what has arrived by now to the reader.
 func (y *way) settle(now time.Time) {
 	for !y.cut && len(y.flight) > 0 && !y.flight[0].at.After(now) {
-		p := y.flight[0]
+		piece := y.flight[0]
 		y.flight = y.flight[1:]
-		y.arrived = append(y.arrived, p.data...)
-		y.end = p.end
+		y.arrived = append(y.arrived, piece.data...)
+		y.end = piece.end
 	}
 }
 
@@ -190,25 +190,25 @@ func (y *way) resend(now time.Time) {
 	}
 }
 
-func (y *way) schedule(now time.Time, p *piece) {
-	y.free = later(now, y.free).Add(y.link.occupies(len(p.data)))
+func (y *way) schedule(now time.Time, piece *piece) {
+	y.free = later(now, y.free).Add(y.link.occupies(len(piece.data)))
 	y.last = later(y.last, y.free.Add(y.link.lag(y.rng)))
-	p.at = y.last
+	piece.at = y.last
 }
 
 // sooner returns the earlier one of two times, where zero is never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
+func sooner(at, b time.Time) time.Time {
+	if at.IsZero() || !b.IsZero() && b.Before(at) {
 		return b
 	}
 
-	return a
+	return at
 }
 
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
+func later(at, b time.Time) time.Time {
+	if at.Before(b) {
 		return b
 	}
 
-	return a
+	return at
 }

@@ -42,9 +42,9 @@ func (e *engine) add(r *record, owner string) directory.RID {
 	n := len(e.ids)
 	rid := directory.NewRID(int64(n), [10]byte{})
 
-	p := &directory.Projection{Name: r.Name, Description: r.Description, Tags: r.Tags, Status: "active"}
+	projection := &directory.Projection{Name: r.Name, Description: r.Description, Tags: r.Tags, Status: "active"}
 	for _, text := range r.Examples {
-		p.Examples = append(p.Examples, directory.Example{Text: text})
+		projection.Examples = append(projection.Examples, directory.Example{Text: text})
 	}
 
 	id, err := spiffeid.FromPath(domain, "/agent/"+owner)
@@ -55,7 +55,7 @@ func (e *engine) add(r *record, owner string) directory.RID {
 	now := time.Now().UnixMilli()
 	e.view.Own().Put(&directory.Entry{
 		Origin: domain, RID: rid, Agent: r.ID, Owner: directory.IdentityOf(id),
-		Packed:   directory.Pack(directory.Document{}, p),
+		Packed:   directory.Pack(directory.Document{}, projection),
 		Lifetime: directory.DefaultLifetime, RegisteredAt: now, UpdatedAt: now,
 		ExpiresAt: now + 1000*directory.DefaultLifetime,
 		Created:   uint64(n) + 1,

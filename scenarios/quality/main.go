@@ -64,12 +64,12 @@ func main() {
 }
 
 // score scores the engine, or a node where one is given.
-func score(ctx context.Context, c *connection, data, half, write string, names []string) error {
-	if c.node == "" {
+func score(ctx context.Context, connection *connection, data, half, write string, names []string) error {
+	if connection.node == "" {
 		return run(os.Stdout, data, half, write, names, (*set).scoreEngine)
 	}
 
-	client, err := c.client()
+	client, err := connection.client()
 	if err != nil {
 		return err
 	}
@@ -87,26 +87,27 @@ func run(w io.Writer, data, half, write string, names []string, rank func(*set) 
 		"Recall@5", "MRR", "against plain")
 
 	for _, name := range names {
-		s, err := loadSet(data, name, half)
+		set, err := loadSet(data, name, half)
 		if err != nil {
 			return err
 		}
 
 		if write != "" {
-			s.sample(sampled)
+			set.sample(sampled)
 		}
 
-		p := s.score(newPlain(s.records)).nDCG5
+		p := set.score(newPlain(set.records)).nDCG5
 
-		f, err := rank(s)
+		figures, err := rank(set)
 		if err != nil {
 			return err
 		}
 
-		fmt.Fprintf(w, "%-16s %7d %8.4f   %6.4f %8.4f %8.4f %6.4f   %+.4f\n", name, len(s.queries), p, f.nDCG5,
-			f.recall1, f.recall5, f.mrr, f.nDCG5-p)
-		fmt.Fprintf(&base, "%s\t%.4f\t%.4f\t%.4f\t%.4f\n", name, f.nDCG5, f.recall1, f.recall5, f.mrr)
-		plain, engine = append(plain, p), append(engine, f.nDCG5)
+		fmt.Fprintf(w, "%-16s %7d %8.4f   %6.4f %8.4f %8.4f %6.4f   %+.4f\n", name, len(set.queries), p, figures.nDCG5,
+			figures.recall1, figures.recall5, figures.mrr, figures.nDCG5-p)
+		fmt.Fprintf(&base, "%s\t%.4f\t%.4f\t%.4f\t%.4f\n", name, figures.nDCG5, figures.recall1, figures.recall5,
+			figures.mrr)
+		plain, engine = append(plain, p), append(engine, figures.nDCG5)
 	}
 
 	fmt.Fprintf(w, "%-16s %7s %8.4f   %6.4f %35s %+.4f\n", "mean", "", mean(plain), mean(engine), "",
@@ -120,13 +121,13 @@ func run(w io.Writer, data, half, write string, names []string, rank func(*set) 
 }
 
 func (s *set) scoreEngine() (figures, error) {
-	e, err := newEngine(s.records)
+	engine, err := newEngine(s.records)
 	if err != nil {
 		return figures{}, err
 	}
-	defer e.close()
+	defer engine.close()
 
-	return s.score(e), nil
+	return s.score(engine), nil
 }
 
 func mean(xs []float64) float64 {

@@ -39,14 +39,15 @@ const (
 
 // client returns a client of the node.
 func (c *connection) client() (*apiclient.Client, error) {
-	u, err := url.Parse(c.node)
-	if err != nil || u.Scheme != "https" || u.Host == "" {
+	target, err := url.Parse(c.node)
+	if err != nil || target.Scheme != "https" || target.Host == "" {
 		return nil, fmt.Errorf("the node %q is not https://HOST:PORT", c.node)
 	}
 
-	if ip := net.ParseIP(u.Hostname()); !c.remote && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if ip := net.ParseIP(target.Hostname()); !c.remote && target.Hostname() != "localhost" &&
+		(ip == nil || !ip.IsLoopback()) {
 		return nil, fmt.Errorf("%s is not on this machine; what is scored is registered there for a while: "+
-			"-remote says that you mean it", u.Host)
+			"-remote says that you mean it", target.Host)
 	}
 
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
@@ -94,7 +95,7 @@ type stock struct {
 
 // scoreAt scores a running node: registers the set's records there, asks its
 // queries, and removes the records again.
-func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (f figures, err error) {
+func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (figures figures, err error) {
 	k := &stock{ctx: ctx, client: client, ids: map[string]string{}}
 
 	names := make([]string, len(s.records))
@@ -107,7 +108,7 @@ func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (f figures,
 
 	first, err := k.register(ctx, names[0], &s.records[0])
 	if err != nil {
-		return f, err
+		return figures, err
 	}
 
 	k.domain, _, _ = strings.Cut(first.Index(), "=")
@@ -117,12 +118,12 @@ func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (f figures,
 		return err
 	})
 	if err != nil {
-		return f, err
+		return figures, err
 	}
 
-	f = s.score(k)
+	figures = s.score(k)
 
-	return f, k.failed
+	return figures, k.failed
 }
 
 // register publishes a record as metadata of the discovery profile, which a

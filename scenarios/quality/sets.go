@@ -99,13 +99,13 @@ func readLines[T any](file string, to *[]T) error {
 }
 
 func readJudgements(file string) (map[string]map[string]bool, error) {
-	b, err := os.ReadFile(file)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 
 	right := map[string]map[string]bool{}
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(string(data)) {
 		f := strings.Split(strings.TrimSpace(line), "\t")
 		if len(f) < 2 {
 			return nil, fmt.Errorf("%s: %q is no judgement", file, line)
