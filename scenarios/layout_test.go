@@ -51,6 +51,7 @@ var unfinished = map[string]excess{
 	"node/dev":            {lines: true, testLines: true},
 	"node/doctor":         {lines: true, testLines: true},
 	"node/memory":         {testLines: true},
+	"scenarios":           {testLines: true},
 	"trust":               {files: 32, cycle: 18, lines: true, testLines: true},
 	"trust/audit":         {lines: true, testLines: true},
 	"trust/policy":        {lines: true, testLines: true},
