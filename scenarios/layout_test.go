@@ -47,7 +47,7 @@ var unfinished = map[string]excess{
 	"gateway/crawl":       {lines: true, testLines: true},
 	"gateway/probe":       {lines: true, testLines: true},
 	"limit":               {testLines: true},
-	"node":                {files: 32, methods: 64, cycle: 26, lines: true, testLines: true},
+	"node":                {files: 32, methods: 70, cycle: 26, lines: true, testLines: true},
 	"node/dev":            {lines: true, testLines: true},
 	"node/doctor":         {lines: true, testLines: true},
 	"node/memory":         {testLines: true},
@@ -95,7 +95,9 @@ func TestLayerLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			t.Log(l)
+			if testing.Verbose() {
+				t.Log(l)
+			}
 
 			for _, complaint := range l.check(allowance(l.Package)) {
 				t.Error(complaint)
