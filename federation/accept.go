@@ -42,19 +42,19 @@ type changes struct {
 // in the index, and returns CodeApplied, CodeOld or CodeGap. Opened are the records
 // that the caller fetched for it already; the others are wanted from now on. It
 // returns disk.ErrStalled if the page can't be written now; it is pulled again then.
-func (m *Mesh) accept(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (code protocol.Code, err error) {
+func (o *origin) accept(p *verifiedPage, opened map[directory.RID]openedRecord) (code protocol.Code, err error) {
 	defer nudge(o.kick)
 
-	err = m.cfg.Panics.Run(contain.Page, func() (err error) {
-		code, err = m.acceptPage(o, p, opened)
+	err = o.cfg.Panics.Run(contain.Page, func() (err error) {
+		code, err = o.acceptPage(p, opened)
 		return err
 	})
 
 	return code, err
 }
 
-func (m *Mesh) acceptPage(o *origin, p *verifiedPage, opened map[directory.RID]openedRecord) (protocol.Code, error) {
-	if err := o.change.lock(m.store); err != nil {
+func (o *origin) acceptPage(p *verifiedPage, opened map[directory.RID]openedRecord) (protocol.Code, error) {
+	if err := o.change.lock(o.store); err != nil {
 		return "", err
 	}
 	defer o.change.unlock()
@@ -65,33 +65,33 @@ func (m *Mesh) acceptPage(o *origin, p *verifiedPage, opened map[directory.RID]o
 
 	f := o.feedOf(p.Audience)
 	if o.unlisted && f == &o.feed {
-		return "", m.refused(sender{}, p.text, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: p.Issuer, Err: errUnlisted})
+		return "", o.refusals.refused(sender{}, p.text, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: p.Issuer, Err: errUnlisted})
 	}
 
-	st, err := m.streamOf(o, f, store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch})
+	st, err := o.streamOf(f, store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch})
 	if err != nil {
 		return "", err
 	}
 	if code := st.classify(p); code != protocol.CodeApplied {
-		return m.counted(o, code), nil
+		return o.counted(code), nil
 	}
 
-	done, err := m.writePage(o, st, p, opened)
+	done, err := o.writePage(st, p, opened)
 	if err != nil {
-		return "", m.refused(sender{}, p.text, err)
+		return "", o.refusals.refused(sender{}, p.text, err)
 	}
 
 	o.announced.AllowN(time.Now(), len(p.Digests)) // of which the gate found room for as many
-	m.apply(o, f, st, done, func() { o.heardPage(f, st, p) })
+	o.apply(f, st, done, func() { o.heardPage(f, st, p) })
 
 	if p.To == p.At {
-		if err := m.atTip(o, f, st); err != nil {
+		if err := o.atTip(f, st); err != nil {
 			return "", err
 		}
 	}
 
-	m.moved()
-	return m.counted(o, protocol.CodeApplied), nil
+	o.moved()
+	return o.counted(protocol.CodeApplied), nil
 }
 
 // classify returns CodeApplied for a page that goes on from where the stream is. The
@@ -111,12 +111,12 @@ func (st *stream) classify(p *verifiedPage) protocol.Code {
 
 // writePage writes what a page says in one transaction: a page is taken whole or not
 // at all. o.change is held.
-func (m *Mesh) writePage(o *origin, st *stream, p *verifiedPage, opened map[directory.RID]openedRecord) (done changes, err error) {
+func (o *origin) writePage(st *stream, p *verifiedPage, opened map[directory.RID]openedRecord) (done changes, err error) {
 	floor := o.index.Clock.Now()
 
-	done.state, err = m.store.Change(st.id, func(t *store.Tx) error {
+	done.state, err = o.store.Change(st.id, func(t *store.Tx) error {
 		for _, d := range p.Digests {
-			e, err := m.applyDigest(o, st, t, p, d, opened[d.RID], floor)
+			e, err := o.applyDigest(st, t, p, d, opened[d.RID], floor)
 			if err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func (m *Mesh) writePage(o *origin, st *stream, p *verifiedPage, opened map[dire
 			done.effects = append(done.effects, e)
 		}
 
-		if t.State.Live > m.quota(st) && t.State.Live > st.state.Live {
+		if t.State.Live > o.entryLimit(st) && t.State.Live > st.state.Live {
 			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: p.Issuer, Err: errQuota}
 		}
 
@@ -143,24 +143,24 @@ func (m *Mesh) writePage(o *origin, st *stream, p *verifiedPage, opened map[dire
 
 // quota is how many entries a stream may hold. While it is pulled anew there are those
 // beside its origin's that go then, and may be as many as it was let have.
-func (m *Mesh) quota(st *stream) uint64 {
+func (o *origin) entryLimit(st *stream) uint64 {
 	if st.anew > 0 {
-		return 2 * uint64(m.cfg.Quota)
+		return 2 * uint64(o.cfg.Quota)
 	}
-	return uint64(m.cfg.Quota)
+	return uint64(o.cfg.Quota)
 }
 
 // atTip does what waited for a stream to hold all that its origin announced. o.change
 // is held.
-func (m *Mesh) atTip(o *origin, f *feed, st *stream) error {
+func (o *origin) atTip(f *feed, st *stream) error {
 	if st == f.next {
-		return m.swap(o, f)
+		return o.swap(f)
 	}
-	return m.vouch(o, f, st)
+	return o.vouch(f, st)
 }
 
-func (m *Mesh) counted(o *origin, c protocol.Code) protocol.Code {
-	m.counts.add(o.domain, c)
+func (o *origin) counted(c protocol.Code) protocol.Code {
+	o.refusals.byOrigin.add(o.domain, c)
 	return c
 }
 
@@ -177,14 +177,14 @@ type openedRecord struct {
 
 // openRecords puts the fetched records through the record gate, outside of any
 // lock or transaction.
-func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[protocol.RecordName]fetched) map[directory.RID]openedRecord {
+func (g *recordGate) openRecords(o *origin, p *directory.SignedPage, records map[protocol.RecordName]fetched) map[directory.RID]openedRecord {
 	all := make([]openedRecord, len(p.Digests))
 	parallel(len(all), func(i int) {
 		d := p.Digests[i]
 		if rec, ok := records[protocol.NameOf(d)]; ok && d.Live() {
 			opened := openedRecord{fetched: rec, asked: protocol.NameOf(d), bytes: rec.Record.Bytes()}
-			opened.entry, opened.err = m.openContained(contain.Record, func() (*directory.Entry, error) {
-				return m.openEntry(o.domain, p.Epoch, d, rec.Record, directory.Project)
+			opened.entry, opened.err = g.openContained(contain.Record, func() (*directory.Entry, error) {
+				return g.openEntry(o.domain, p.Epoch, d, rec.Record, directory.Project)
 			})
 			if errors.Is(opened.err, directory.ErrUnsupported) {
 				opened.format, opened.err = store.FormatOf(opened.err), nil
@@ -201,11 +201,15 @@ func (m *Mesh) openRecords(o *origin, p *directory.SignedPage, records map[proto
 	return out
 }
 
+// A recordGate judges records behind their names: whether a record is a good document of
+// its kind, and says of itself what its page says.
+type recordGate struct{ cfg *Config }
+
 // openContained opens a record. One that makes this release panic is no fault of its
 // sender's: it is kept and passed on, and not shown, so the entry is nil without an
 // error. It is opened again at the next start, by a release that may be a later one.
-func (m *Mesh) openContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry, err error) {
-	err = m.cfg.Panics.Run(place, func() (err error) {
+func (g *recordGate) openContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry, err error) {
+	err = g.cfg.Panics.Run(place, func() (err error) {
 		entry, err = open()
 		return err
 	})
@@ -240,7 +244,7 @@ func parallel(n int, f func(i int)) {
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
 // its record is here (federation.md, "Records on demand").
-func (m *Mesh) applyDigest(o *origin, st *stream, t *store.Tx, p *verifiedPage, d directory.Digest, rec openedRecord, now time.Time) (effect, error) {
+func (o *origin) applyDigest(st *stream, t *store.Tx, p *verifiedPage, d directory.Digest, rec openedRecord, now time.Time) (effect, error) {
 	old, err := t.Get(d.RID)
 	if err != nil {
 		return effect{}, err
@@ -264,10 +268,10 @@ func (m *Mesh) applyDigest(o *origin, st *stream, t *store.Tx, p *verifiedPage, 
 	e := effect{digest: d, want: rec.Record == nil}
 	switch {
 	case rec.Record != nil:
-		e.entry = m.keep(o, st, t, old, h, rec)
+		e.entry = o.keep(st, t, old, h, rec)
 	case (old == nil || old.Record != store.RecordHeld) && o.full(st, t.Delta):
 		e.want = false
-		m.overQuota(o, h)
+		o.overQuota(h)
 	}
 	if h.Record == store.RecordHeld {
 		if err := t.PutRecord(h, rec.bytes); err != nil {
@@ -281,7 +285,7 @@ func (m *Mesh) applyDigest(o *origin, st *stream, t *store.Tx, p *verifiedPage, 
 // shown is not asked for again: no other holder could have other bytes by that
 // name. Nor is one for which the peering has no room, as long as it has none; what an
 // entry held before makes room.
-func (m *Mesh) keep(o *origin, st *stream, t *store.Tx, old, h *store.Entry, rec openedRecord) *directory.Entry {
+func (o *origin) keep(st *stream, t *store.Tx, old, h *store.Entry, rec openedRecord) *directory.Entry {
 	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), store.RecordHeld
 	if rec.err != nil {
 		h.Record = store.RecordRefused
@@ -289,16 +293,16 @@ func (m *Mesh) keep(o *origin, st *stream, t *store.Tx, old, h *store.Entry, rec
 		if errors.Is(rec.err, errOwnerForeign) {
 			code = protocol.CodeOwnerForeign
 		}
-		m.counted(o, code)
-		if m.refusals.allow(code, rec.from) {
-			m.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
+		o.counted(code)
+		if o.refusals.lines.allow(code, rec.from) {
+			o.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
 		}
 		return nil
 	}
 
 	h.Owner, h.Size = store.OwnerKeyOf(rec.entry), uint32(len(rec.bytes))
 	if !o.hasRoom(st, t, old, h) {
-		m.overQuota(o, h)
+		o.overQuota(h)
 		return nil
 	}
 
@@ -308,9 +312,9 @@ func (m *Mesh) keep(o *origin, st *stream, t *store.Tx, old, h *store.Entry, rec
 }
 
 // overQuota notes that there is no room for an entry's record.
-func (m *Mesh) overQuota(o *origin, h *store.Entry) {
+func (o *origin) overQuota(h *store.Entry) {
 	h.Record = store.RecordOverQuota
-	m.counted(o, protocol.CodeQuota)
+	o.counted(protocol.CodeQuota)
 }
 
 // account notes what a transaction changed. o.change and o.mu are held.
@@ -349,9 +353,9 @@ var errRecord = errors.New("the record is not the one that the page names")
 // entry is nil without an error. So is one of which the error is ErrUnsupported, and
 // that says of itself up to its epoch what the page says. project is directory.Project, or Reproject for
 // what passed once.
-func (m *Mesh) openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *store.Record,
+func (g *recordGate) openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *store.Record,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
-	c, err := m.cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
+	c, err := g.cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
 	unsupported := errors.Is(err, directory.ErrUnsupported)
 	if err != nil && !unsupported {
 		return nil, err
@@ -362,7 +366,7 @@ func (m *Mesh) openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.
 	if unsupported {
 		return nil, err
 	}
-	if err := m.refuseOwnIdentities(c); err != nil {
+	if err := g.refuseOwnIdentities(c); err != nil {
 		return nil, err
 	}
 	if max(c.IssuedAt, c.Since) > maxTime { // a statement has none before 1970
@@ -390,9 +394,9 @@ var errOwnerForeign = errors.New("a peer names an identity of this domain as own
 // refuseOwnIdentities refuses a record that names an identity of this domain as its
 // owner or as having a part in it: only this domain says what those did
 // (threats.md, S5).
-func (m *Mesh) refuseOwnIdentities(c *directory.Contents) error {
+func (g *recordGate) refuseOwnIdentities(c *directory.Contents) error {
 	for _, named := range append(c.Provenance.Identities(), c.Owner) {
-		if named.MemberOf(m.cfg.Domain) {
+		if named.MemberOf(g.cfg.Domain) {
 			return fmt.Errorf("%w: %.100q", errOwnerForeign, named)
 		}
 	}
@@ -406,14 +410,14 @@ func freed(deadline int64, now time.Time) bool {
 }
 
 // acceptRecords takes records that came for wanted entries.
-func (m *Mesh) acceptRecords(o *origin, st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
-	return m.cfg.Panics.Run(contain.Record, func() error { return m.keepRecords(o, st, wanted, records) })
+func (o *origin) acceptRecords(st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
+	return o.cfg.Panics.Run(contain.Record, func() error { return o.keepRecords(st, wanted, records) })
 }
 
-func (m *Mesh) keepRecords(o *origin, st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
-	opened := m.openRecords(o, &directory.SignedPage{Epoch: st.id.Epoch, Digests: wanted}, records)
+func (o *origin) keepRecords(st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
+	opened := o.records.openRecords(o, &directory.SignedPage{Epoch: st.id.Epoch, Digests: wanted}, records)
 
-	if err := o.change.lock(m.store); err != nil {
+	if err := o.change.lock(o.store); err != nil {
 		return err
 	}
 	defer o.change.unlock()
@@ -423,20 +427,20 @@ func (m *Mesh) keepRecords(o *origin, st *stream, wanted []directory.Digest, rec
 		return nil
 	}
 
-	done, err := m.writeRecords(o, st, opened)
+	done, err := o.writeRecords(st, opened)
 	if err != nil {
 		return err
 	}
 
-	m.apply(o, f, st, done, nil)
-	m.moved()
+	o.apply(f, st, done, nil)
+	o.moved()
 
 	return nil
 }
 
 // writeRecords writes records of entries that want them still. o.change is held.
-func (m *Mesh) writeRecords(o *origin, st *stream, opened map[directory.RID]openedRecord) (done changes, err error) {
-	done.state, err = m.store.Change(st.id, func(t *store.Tx) error {
+func (o *origin) writeRecords(st *stream, opened map[directory.RID]openedRecord) (done changes, err error) {
+	done.state, err = o.store.Change(st.id, func(t *store.Tx) error {
 		for rid, rec := range opened {
 			h, err := t.Get(rid)
 			if err != nil {
@@ -447,7 +451,7 @@ func (m *Mesh) writeRecords(o *origin, st *stream, opened map[directory.RID]open
 			}
 
 			was := *h
-			entry := m.keep(o, st, t, &was, h, rec)
+			entry := o.keep(st, t, &was, h, rec)
 			if h.Record == store.RecordHeld {
 				if err := t.PutRecord(h, rec.bytes); err != nil {
 					return err
@@ -469,8 +473,8 @@ func (m *Mesh) writeRecords(o *origin, st *stream, opened map[directory.RID]open
 
 // sweep frees what is dead for a minute, on disk and in the index, and returns
 // when the next is due.
-func (m *Mesh) sweep(o *origin, limit int) (next time.Time, err error) {
-	if err := o.change.lock(m.store); err != nil {
+func (o *origin) sweep(limit int) (next time.Time, err error) {
+	if err := o.change.lock(o.store); err != nil {
 		return next, err
 	}
 	defer o.change.unlock()
@@ -482,7 +486,7 @@ func (m *Mesh) sweep(o *origin, limit int) (next time.Time, err error) {
 			}
 
 			before := o.index.Clock.Now().Add(-directory.Skew)
-			due, err := st.sweep(m, o, f, before.Unix()+1, limit)
+			due, err := o.sweepStream(f, st, before.Unix()+1, limit)
 			if err != nil {
 				return next, err
 			}
@@ -496,9 +500,9 @@ func (m *Mesh) sweep(o *origin, limit int) (next time.Time, err error) {
 	return next, nil
 }
 
-func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (next int64, err error) {
+func (o *origin) sweepStream(f *feed, st *stream, before int64, limit int) (next int64, err error) {
 	var rids []directory.RID
-	err = m.store.Read(st.id, func(t *store.Tx) (err error) {
+	err = o.store.Read(st.id, func(t *store.Tx) (err error) {
 		rids, next, err = t.DueBefore(before, limit)
 		return err
 	})
@@ -506,15 +510,15 @@ func (st *stream) sweep(m *Mesh, o *origin, f *feed, before int64, limit int) (n
 		return next, err
 	}
 
-	return next, m.removeAll(o, f, st, rids)
+	return next, o.removeAll(f, st, rids)
 }
 
 // removeAll takes entries of a stream away, on disk and in the index. o.change is held.
-func (m *Mesh) removeAll(o *origin, f *feed, st *stream, rids []directory.RID) error {
+func (o *origin) removeAll(f *feed, st *stream, rids []directory.RID) error {
 	var done changes
 	var err error
 
-	done.state, err = m.store.Change(st.id, func(t *store.Tx) error {
+	done.state, err = o.store.Change(st.id, func(t *store.Tx) error {
 		for _, rid := range rids {
 			old, err := t.Get(rid)
 			if err == nil {
@@ -535,7 +539,7 @@ func (m *Mesh) removeAll(o *origin, f *feed, st *stream, rids []directory.RID) e
 	for _, rid := range rids {
 		done.effects = append(done.effects, effect{digest: directory.Digest{RID: rid}})
 	}
-	m.apply(o, f, st, done, nil)
+	o.apply(f, st, done, nil)
 
 	return nil
 }

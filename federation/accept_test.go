@@ -15,7 +15,7 @@ import (
 // looked takes a page of alpha's mesh stream through the gate, and gets its records.
 func (b *bench) looked() pulled {
 	b.Helper()
-	o := b.beta.origin(alpha)
+	o := b.beta.origins.get(alpha)
 	made, err := b.alpha.publisher.Page(directory.Mesh, o.since(&o.feed), 100, false)
 	must(b.T, err)
 	p := b.beta.look(b.Context(), sender{domain: alpha}, b.giver(), made.Text, ahead{})
@@ -25,7 +25,7 @@ func (b *bench) looked() pulled {
 
 // accepted is the rest of a page's way.
 func (b *bench) accepted(p pulled) (protocol.Code, error) {
-	return b.beta.accept(p.origin, p.verifiedPage, b.beta.openRecords(p.origin, p.SignedPage, p.records))
+	return p.origin.accept(p.verifiedPage, b.beta.records.openRecords(p.origin, p.SignedPage, p.records))
 }
 
 // A page that passed the gate is nobody's any more once its peering has ended, or its
@@ -91,7 +91,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 		},
 		"replaced": func(b *bench, _ *directory.Peering, rid directory.RID) { b.origin.replace(rid, 600); b.pull() },
 		"here": func(b *bench, _ *directory.Peering, _ directory.RID) {
-			b.beta.backlog(b.Context(), b.beta.origin(alpha))
+			b.beta.backlog(b.Context(), b.beta.origins.get(alpha))
 		},
 		"a new epoch": func(b *bench, _ *directory.Peering, _ directory.RID) {
 			b.origin.restore()
@@ -111,7 +111,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			rid := b.origin.register("agent", 600)
 			b.pull()
 			withhold(b, false)
-			o := b.beta.origin(alpha)
+			o := b.beta.origins.get(alpha)
 			st, wanted := o.cur, b.origin.regs[rid].announced
 			records := b.beta.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)}, []protocol.Node{b.giver()})
 			if len(records) != 1 {
@@ -121,7 +121,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			change(b, &p, rid)
 			streams, kept := b.beta.onDiskOf(t)
 			shown := fmt.Sprint(b.beta.shown(alpha))
-			must(t, b.beta.acceptRecords(o, st, []directory.Digest{wanted}, records))
+			must(t, o.acceptRecords(st, []directory.Digest{wanted}, records))
 			if what == "in time" {
 				if len(b.beta.shown(alpha)) != 1 || b.beta.Peers()[0].Records != 1 {
 					t.Error("a record that is in time isn't shown")
@@ -156,7 +156,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 			t.Errorf("%d are shown", n)
 		}
 		b.origin.register("more", 600)
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}
@@ -172,7 +172,7 @@ func TestAPageIsASignOfLife(t *testing.T) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
 		o.complain(errNoNews)
 		time.Sleep(time.Minute)

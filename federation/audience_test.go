@@ -269,7 +269,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr := newTrio(t)
 		tr.origin.list(beta, gamma)
 		tr.canary()
-		o, giver := tr.b.origin(alpha), protocol.Node{Domain: alpha, Base: tr.a.base}
+		o, giver := tr.b.origins.get(alpha), protocol.Node{Domain: alpha, Base: tr.a.base}
 		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
 		codes := make(chan int, 2)
 		for _, s := range []*site{tr.a, tr.b} {

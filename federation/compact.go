@@ -82,7 +82,7 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n pro
 			return err
 		})
 		if err != nil {
-			return m.refused(sender{domain: n.Domain}, text, err)
+			return m.refuse(sender{domain: n.Domain}, text, err)
 		}
 		if p.From != since || p.Audience != f.aud || p.Epoch != st.id.Epoch {
 			return errGap
@@ -96,7 +96,7 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n pro
 			return errLonger
 		}
 		since = p.To
-		done, err := m.link(o, f, st, p)
+		done, err := o.link(f, st, p)
 		if done || err != nil {
 			return err
 		}
@@ -105,8 +105,8 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n pro
 
 // link adds a page to the fresh chain, and switches to it where it reaches as far
 // as the stream.
-func (m *Mesh) link(o *origin, f *feed, st *stream, p *verifiedPage) (done bool, err error) {
-	if err := o.change.lock(m.store); err != nil {
+func (o *origin) link(f *feed, st *stream, p *verifiedPage) (done bool, err error) {
+	if err := o.change.lock(o.store); err != nil {
 		return false, err
 	}
 	defer o.change.unlock()
@@ -115,7 +115,7 @@ func (m *Mesh) link(o *origin, f *feed, st *stream, p *verifiedPage) (done bool,
 		return true, nil
 	}
 
-	state, err := m.store.Change(st.id, func(t *store.Tx) error {
+	state, err := o.store.Change(st.id, func(t *store.Tx) error {
 		if err := t.AddFresh(p.SignedPage, p.text); err != nil {
 			return err
 		}

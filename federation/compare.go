@@ -33,7 +33,7 @@ const (
 // contradicted returns the page of the chain that says otherwise than p of the
 // same registration and revision (evidence E1); "" for none. What is newer than
 // the stream is here can't be compared, and that is nearly all that comes.
-func (m *Mesh) contradicted(o *origin, p *verifiedPage) (other string, err error) {
+func (o *origin) contradicted(p *verifiedPage) (other string, err error) {
 	o.mu.Lock()
 	st := o.feedOf(p.Audience).existing(p.Epoch)
 	var upTo uint64
@@ -44,7 +44,7 @@ func (m *Mesh) contradicted(o *origin, p *verifiedPage) (other string, err error
 	if st == nil || len(p.Digests) == 0 || p.Digests[0].Revision > upTo {
 		return "", nil
 	}
-	err = m.store.Read(st.id, func(t *store.Tx) error {
+	err = o.store.Read(st.id, func(t *store.Tx) error {
 		var page comparedPage
 		for _, d := range p.Digests {
 			if d.Revision > upTo {
@@ -60,7 +60,7 @@ func (m *Mesh) contradicted(o *origin, p *verifiedPage) (other string, err error
 				if !o.comparing.Allow() {
 					return nil
 				}
-				if page, err = chainedPage(t, m.cfg.Dialect, d.Revision); err != nil {
+				if page, err = chainedPage(t, o.cfg.Dialect, d.Revision); err != nil {
 					return err
 				}
 			}
@@ -80,7 +80,7 @@ func (m *Mesh) compare(o *origin, p *verifiedPage) error {
 	if m.cfg.Court == nil {
 		return nil
 	}
-	other, err := m.contradicted(o, p)
+	other, err := o.contradicted(p)
 	if err != nil || other == "" {
 		return err
 	}
@@ -318,7 +318,7 @@ func (m *Mesh) crossPage(ctx context.Context, o *origin, n protocol.Node, text s
 
 	var other string
 	err = m.cfg.Panics.Run(contain.Page, func() (err error) {
-		other, err = m.contradicted(o, old)
+		other, err = o.contradicted(old)
 		return err
 	})
 	if err == nil && other != "" {

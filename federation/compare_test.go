@@ -28,7 +28,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 		b.origin.replace(rids[0], 600)
 		b.pull()
 		now := b.origin.regs[rids[1]].announced
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		says := func(epoch uint64, ds ...directory.Digest) *verifiedPage {
 			return &verifiedPage{SignedPage: &directory.SignedPage{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, To: 100, At: 100, Digests: ds}, text: "said"}
 		}
@@ -61,7 +61,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 					return err
 				}))
 			}
-			other, err := b.beta.contradicted(o, c.page)
+			other, err := o.contradicted(c.page)
 			if err != nil || (other != "") != c.want {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
@@ -70,7 +70,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			}
 		}
 		o.comparing.AllowN(time.Now(), int(o.comparing.TokensAt(time.Now())))
-		if other, err := b.beta.contradicted(o, says(epoch, changed(now, later))); err != nil || other != "" {
+		if other, err := o.contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
 			t.Errorf("beyond its pace: %v", err)
 		}
 	})
@@ -88,7 +88,7 @@ func TestComparingIsBounded(t *testing.T) {
 			b.pull()
 		}
 		self := protocol.Node{Domain: beta, Base: b.beta.base}
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		must(t, b.beta.askHead(t.Context(), o, b.giver()))
 		upTo := o.since(&o.feed)
 		reached, whole, err := b.beta.crossCheck(t.Context(), o, &o.feed, self, 0, upTo)

@@ -79,7 +79,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	}
 	b.reopen(t)
 	told := chronicle{dir}
-	o, n, rng := b.origin(alpha), protocol.Node{Domain: alpha, Base: source.base}, rand.New(rand.NewPCG(1, 1))
+	o, n, rng := b.origins.get(alpha), protocol.Node{Domain: alpha, Base: source.base}, rand.New(rand.NewPCG(1, 1))
 	for i := range agents { // a first sync of several pages, three of them at a time in hand
 		origin.register(fmt.Sprint("first-", i), 86400)
 	}
@@ -236,7 +236,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	for i := range 5 {
 		origin.register(fmt.Sprint("later-", i), 600)
 	}
-	o := b.origin(alpha)
+	o := b.origins.get(alpha)
 	if o == nil {
 		return // killed before it knew anybody
 	}

@@ -23,13 +23,13 @@ const (
 )
 
 // doubtRest takes up what doubt put off.
-func (m *Mesh) doubtRest(o *origin) {
-	doc, _, ok := m.cfg.Keys.Keys(o.domain)
+func (o *origin) doubtRest() {
+	doc, _, ok := o.cfg.Keys.Keys(o.domain)
 	if !ok {
 		return
 	}
 
-	if o.change.lock(m.store) != nil {
+	if o.change.lock(o.store) != nil {
 		return // tend sees to it again
 	}
 	defer o.change.unlock()
@@ -37,15 +37,15 @@ func (m *Mesh) doubtRest(o *origin) {
 	if o.hasEnded() {
 		return
 	}
-	if err := m.doubt(o, doc); err != nil && !errors.Is(err, store.ErrStalled) {
-		m.cfg.Logger.Error("can't look for what revoked keys signed", "peer", o.domain.Name(), "error", err)
+	if err := o.doubt(doc); err != nil && !errors.Is(err, store.ErrStalled) {
+		o.cfg.Logger.Error("can't look for what revoked keys signed", "peer", o.domain.Name(), "error", err)
 	}
 }
 
 // doubt looks for what the newly revoked keys of an origin's document signed. It is
 // safe to repeat, and is repeated after a start: what was begun may not have ended.
 // o.change is held.
-func (m *Mesh) doubt(o *origin, doc *directory.KeyDocument) error {
+func (o *origin) doubt(doc *directory.KeyDocument) error {
 	o.renumber(doc)
 
 	revoked := map[string]bool{}
@@ -66,13 +66,13 @@ func (m *Mesh) doubt(o *origin, doc *directory.KeyDocument) error {
 				continue
 			}
 			var err error
-			if bad, err = m.store.RestsOn(st.id, revoked); err != nil {
+			if bad, err = o.store.RestsOn(st.id, revoked); err != nil {
 				return err
 			}
 		}
 	}
 	if bad {
-		if err := m.askAnew(o, doc); err != nil {
+		if err := o.askAnew(doc); err != nil {
 			return err
 		}
 	}
@@ -107,11 +107,11 @@ func (o *origin) newestHead() string {
 }
 
 // askAnew has both streams of an origin pulled from their beginning. o.change is held.
-func (m *Mesh) askAnew(o *origin, doc *directory.KeyDocument) error {
-	m.cfg.Logger.Warn("a peer has revoked a key by which it was believed; what it announces is pulled anew", "peer", o.domain.Name())
+func (o *origin) askAnew(doc *directory.KeyDocument) error {
+	o.cfg.Logger.Warn("a peer has revoked a key by which it was believed; what it announces is pulled anew", "peer", o.domain.Name())
 
 	for _, f := range o.feeds() {
-		if err := m.rewind(o, f, doc); err != nil {
+		if err := o.rewind(f, doc); err != nil {
 			return err
 		}
 	}
@@ -122,15 +122,15 @@ func (m *Mesh) askAnew(o *origin, doc *directory.KeyDocument) error {
 	o.mu.Unlock()
 
 	nudge(o.ask)
-	m.moved()
+	o.moved()
 
-	return m.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now()))
+	return o.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now()))
 }
 
 // rewind has a feed pulled from its beginning. o.change is held.
-func (m *Mesh) rewind(o *origin, f *feed, doc *directory.KeyDocument) error {
+func (o *origin) rewind(f *feed, doc *directory.KeyDocument) error {
 	if f.next != nil {
-		if err := m.store.Discard(f.next.id); err != nil {
+		if err := o.store.Discard(f.next.id); err != nil {
 			return err
 		}
 	}
@@ -141,16 +141,16 @@ func (m *Mesh) rewind(o *origin, f *feed, doc *directory.KeyDocument) error {
 	}
 
 	if f.cur.id.Epoch > doc.Epoch { // one that the domain has not reached
-		if err := m.store.DropStreams(o.domain, f.aud); err != nil {
+		if err := o.store.DropStreams(o.domain, f.aud); err != nil {
 			return err
 		}
 
 		o.replace(f, newStream(store.StreamID{Origin: o.domain, Audience: f.aud, Epoch: doc.Epoch}))
-		m.hide(o, f, func(*directory.Entry) bool { return true })
+		o.hide(f, func(*directory.Entry) bool { return true })
 	}
 
 	st, anew := f.cur, max(doc.Seq, 1)
-	state, err := m.store.Change(st.id, func(t *store.Tx) error { return t.BeginRepull(anew) })
+	state, err := o.store.Change(st.id, func(t *store.Tx) error { return t.BeginRepull(anew) })
 	if err != nil {
 		return err
 	}
@@ -173,27 +173,27 @@ func (o *origin) replace(f *feed, st *stream) {
 
 // vouch ends what askAnew began, once the stream is at its origin's present: the
 // entries that rest on revoked keys still are none of the origin's. o.change is held.
-func (m *Mesh) vouch(o *origin, f *feed, st *stream) error {
+func (o *origin) vouch(f *feed, st *stream) error {
 	if st.anew == 0 {
 		return nil
 	}
 	for after, more := []byte(nil), true; more; {
 		var rids []directory.RID
 		var err error
-		after, more, err = m.store.EntriesAfter(st.id, after, store.FillBatch, func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
+		after, more, err = o.store.EntriesAfter(st.id, after, store.FillBatch, func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
 			if o.doubted[h.Key.String()] {
 				rids = append(rids, rid)
 			}
 			return nil
 		})
 		if err == nil && len(rids) > 0 {
-			err = m.removeAll(o, f, st, rids)
+			err = o.removeAll(f, st, rids)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	_, err := m.store.Change(st.id, func(t *store.Tx) error { return t.EndRepull() })
+	_, err := o.store.Change(st.id, func(t *store.Tx) error { return t.EndRepull() })
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func newThief(t *testing.T) *thief {
 func (th *thief) says(change func(*directory.SignedPage)) {
 	th.Helper()
 	text, _ := th.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) {
-		p.From, p.Digests = th.beta.origin(alpha).since(&th.beta.origin(alpha).feed), nil
+		p.From, p.Digests = th.beta.origins.get(alpha).since(&th.beta.origins.get(alpha).feed), nil
 		change(p)
 	}))
 	if _, code, err := th.beta.take(th.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
@@ -41,7 +41,7 @@ func (th *thief) says(change func(*directory.SignedPage)) {
 func (th *thief) revoke() {
 	th.Helper()
 	th.origin.listKeys([]string{directory.KeyID(th.keys.public())}, th.alpha.keys)
-	must(th.T, th.beta.refreshKeys(th.Context(), th.beta.origin(alpha), th.giver()))
+	must(th.T, th.beta.refreshKeys(th.Context(), th.beta.origins.get(alpha), th.giver()))
 }
 
 // asAnnounced checks that beta shows what alpha announces, and holds nothing else.
@@ -159,7 +159,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			th.pull()
 			th.asAnnounced()
 			th.beta.reopen(t)
-			if o := th.beta.origin(alpha); o.cur.anew != 0 {
+			if o := th.beta.origins.get(alpha); o.cur.anew != 0 {
 				t.Error("it is pulled anew for ever")
 			}
 		})
@@ -175,7 +175,7 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		for i := range 3 {
 			th.origin.grant(th.origin.register(fmt.Sprint("agent-", i), 3600), directory.Only(beta), true)
 		}
-		o := th.beta.origin(alpha)
+		o := th.beta.origins.get(alpha)
 		th.pull()
 		th.beta.pullPrivate(t.Context(), o)
 		time.Sleep(time.Minute)
@@ -214,7 +214,7 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		th := newThief(t)
 		th.origin.register("agent", 3600)
 		th.pull()
-		o, from, compared := th.beta.origin(alpha), uint64(math.MaxUint64), seen{}
+		o, from, compared := th.beta.origins.get(alpha), uint64(math.MaxUint64), seen{}
 		compares := func() {
 			now := o.seen(&o.feed)
 			compared.compare(now, func(since uint64) (uint64, bool) { from = since; return now.upTo, true })
@@ -272,7 +272,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.pull()
 		th.asAnnounced()
 		th.origin.register("one too many", 3600)
-		o := th.beta.origin(alpha)
+		o := th.beta.origins.get(alpha)
 		if err := th.beta.pullAll(t.Context(), o, &o.feed, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
@@ -291,7 +291,7 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 				th.origin.register(fmt.Sprint("agent-", i), 3600)
 				th.pull()
 			}
-			o := th.beta.origin(alpha)
+			o := th.beta.origins.get(alpha)
 			if epochs == 1 {
 				th.says(func(p *directory.SignedPage) { p.To, p.At = p.At+1, p.At+1 })
 			} else {
@@ -323,13 +323,13 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 		th := newThief(t)
 		th.origin.register("agent", 3600)
 		th.pull()
-		o := th.beta.origin(alpha)
+		o := th.beta.origins.get(alpha)
 		for _, doc := range []*directory.KeyDocument{
 			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{directory.KeyID(th.alpha.keys.public())}},
 			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{directory.KeyID(th.keys.public())}},
 		} {
 			must(t, o.change.lock(th.beta.store))
-			must(t, th.beta.doubt(o, doc))
+			must(t, o.doubt(doc))
 			o.change.unlock()
 		}
 		th.pull()
@@ -347,7 +347,7 @@ func TestDoubtsArePaced(t *testing.T) {
 		th.origin.register("agent", 3600)
 		th.pull()
 		th.says(func(p *directory.SignedPage) { p.To, p.At = p.At+1, p.At+1 })
-		o := th.beta.origin(alpha)
+		o := th.beta.origins.get(alpha)
 		var revoked []string
 		for i := range doubtBurst {
 			revoked = append(revoked, directory.KeyID(newKeyring(alpha, fmt.Sprint(i), nil).public()))
@@ -359,7 +359,7 @@ func TestDoubtsArePaced(t *testing.T) {
 			t.Error("it is looked through at once each time")
 		}
 		time.Sleep(doubtEvery)
-		if th.beta.doubtRest(o); o.since(&o.feed) != 0 {
+		if o.doubtRest(); o.since(&o.feed) != 0 {
 			t.Error("what was put off is not seen to")
 		}
 		th.pull()

@@ -18,7 +18,7 @@ import (
 func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		if err := b.beta.askHead(t.Context(), o, b.giver()); err != nil { // all that the first epoch ever says
 			t.Fatal(err)
 		}

@@ -248,7 +248,7 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 	if err == nil {
 		fresh, err = m.convict(evidence, true)
 	}
-	if err != nil && m.refusals.allow(protocol.CodeEquivocation, o.domain) {
+	if err != nil && m.refusals.lines.allow(protocol.CodeEquivocation, o.domain) {
 		m.cfg.Logger.Warn("what an origin signed differs, and is no evidence", "origin", o.domain.Name(), "error", err)
 	}
 	return fresh
@@ -271,7 +271,7 @@ func (m *Mesh) judgeEvidence(evidence []byte, news bool) (fresh bool, err error)
 	if err != nil {
 		return false, err
 	}
-	o := m.origin(v.Origin)
+	o := m.origins.get(v.Origin)
 	if o == nil {
 		return false, errNoCase
 	}
@@ -288,7 +288,7 @@ func (m *Mesh) judgeEvidence(evidence []byte, news bool) (fresh bool, err error)
 	o.convicted = true
 	o.mu.Unlock()
 	m.noteFrozen()
-	m.counted(o, protocol.CodeEquivocation)
+	o.counted(protocol.CodeEquivocation)
 	m.cfg.Logger.Error("a peer contradicts itself and is frozen; its evidence is kept", "peer", o.domain.Name(), "evidence", v.ID)
 	return true, nil
 }
@@ -302,7 +302,7 @@ func (m *Mesh) noteFrozen() {
 	m.freezing.Lock()
 	defer m.freezing.Unlock()
 	var all []spiffeid.TrustDomain
-	for _, o := range m.all() {
+	for _, o := range m.origins.all() {
 		o.mu.Lock()
 		if o.convicted || o.peering.Load().State == directory.PeeringFrozen {
 			all = append(all, o.domain)

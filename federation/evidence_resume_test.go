@@ -56,7 +56,7 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 		}
 		p.State = directory.PeeringActive
 		b.beta.reopen(t)
-		if b.beta.reconcile(); !b.beta.origin(alpha).accepts() {
+		if b.beta.reconcile(); !b.beta.origins.get(alpha).accepts() {
 			t.Error("a start has undone the release")
 		}
 	})
@@ -81,7 +81,7 @@ func TestAnotherPeeringIsNoWayOutOfEvidence(t *testing.T) {
 		b.beta.reconcile()
 		p.State = directory.PeeringActive
 		b.beta.reconcile()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
 		open := b.beta.cases.open()
 		if o.accepts() || len(open) != 1 || court.news != 0 {
@@ -129,7 +129,7 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 		}
 		court.against = alpha
 		for _, state := range []directory.PeeringState{directory.PeeringPending, directory.PeeringTerminated} {
-			o := b.beta.origin(alpha)
+			o := b.beta.origins.get(alpha)
 			p.State = state
 			b.beta.reconcile()
 			if _, err := b.beta.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
@@ -137,19 +137,19 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 			}
 			p.State = directory.PeeringActive
 			b.beta.reconcile()
-			if o == nil || !b.beta.origin(alpha).accepts() {
+			if o == nil || !b.beta.origins.get(alpha).accepts() {
 				t.Errorf("it is frozen once it is a peer")
 			}
 		}
 		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
-		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.counts.of(alpha)[protocol.CodeEquivocation] != 1 {
+		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeEquivocation] != 1 {
 			t.Errorf("frozen: %v", frozen)
 		}
 		must(t, b.beta.freeze(t.Context(), b.beta.cases.open()[0]))
 		b.beta.reconcile() // and it was released
-		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || fresh || !b.beta.origin(alpha).accepts() {
+		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || fresh || !b.beta.origins.get(alpha).accepts() {
 			t.Errorf("what was judged freezes it again: %v %v", fresh, err)
 		}
 	})

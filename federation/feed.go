@@ -90,10 +90,10 @@ func (f *feed) stream(id store.StreamID) *stream {
 // streamOf is feed.stream. What was gathered of an epoch that a newer one ends before
 // its tip is gone from disk first: no quota counts it any more, and nothing that the
 // origin takes back would be looked for there. o.change is held.
-func (m *Mesh) streamOf(o *origin, f *feed, id store.StreamID) (*stream, error) {
+func (o *origin) streamOf(f *feed, id store.StreamID) (*stream, error) {
 	over := f.next
 	if over != nil && over.id.Epoch < id.Epoch {
-		if err := m.store.Discard(over.id); err != nil {
+		if err := o.store.Discard(over.id); err != nil {
 			return nil, err
 		}
 	}

@@ -115,7 +115,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 		b := newBench(t, nil)
 		rid, sound := b.origin.register("one", 600), b.origin.register("two", 600)
 		b.pull()
-		_, err := b.beta.store.Change(b.beta.origin(alpha).cur.id, func(t *store.Tx) error {
+		_, err := b.beta.store.Change(b.beta.origins.get(alpha).cur.id, func(t *store.Tx) error {
 			h, err := t.Get(rid)
 			if err != nil {
 				return err
@@ -175,7 +175,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
 		rid := b.origin.register("agent", 600)
-		if err := g.pullAll(t.Context(), g.origin(alpha), &g.origin(alpha).feed, b.giver(), endless(t.Context())); err != nil {
+		if err := g.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).feed, b.giver(), endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		bad := 0
@@ -203,7 +203,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		if at, _ := b.beta.Position(alpha); at.Revision >= b.origin.regs[rid].announced.Revision {
 			t.Fatalf("readers are promised what is pending: %v", at)
 		}
-		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
 		e := b.beta.shown(alpha)[rid]
 		if e == nil || e.Received.From != gamma {
 			t.Fatalf("%+v", e)
@@ -290,7 +290,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		}
 		gone := func(d directory.Digest) {
 			t.Helper()
-			if r, err := b.beta.storedRecord(b.beta.origin(alpha).shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
+			if r, err := b.beta.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
 				t.Fatalf("on disk: %+v %v", r, err)
 			}
 		}
@@ -357,7 +357,7 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 		stop()
 		streams, err := b.beta.store.Streams(alpha)
 		origins, err2 := b.beta.store.Origins()
-		if counted := len(b.beta.counts.of(alpha)) + len(b.beta.refusing.of(alpha)); counted != 0 {
+		if counted := len(b.beta.refusals.byOrigin.of(alpha)) + len(b.beta.refusals.bySender.of(alpha)); counted != 0 {
 			t.Errorf("%d counts are left", counted)
 		}
 		if len(streams)+len(origins)+len(b.beta.Peers()) != 0 || err != nil || err2 != nil {
@@ -385,7 +385,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			g.put(rid, r, at)
 		})
 		b.pull()
-		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
@@ -394,7 +394,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			}
 		}
 		g.remove(rid)
-		if err := b.beta.pullAll(t.Context(), b.beta.origin(gamma), &b.beta.origin(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {
@@ -436,7 +436,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 			}
 			return made.Text
 		}
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed))); err != nil || code != protocol.CodeGap {
+		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed))); err != nil || code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
 		}
 		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != protocol.CodeApplied {

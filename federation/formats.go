@@ -19,7 +19,7 @@ type readFormats struct {
 // FormatsOf returns which formats a peer reads and until when that holds, by its
 // newest key document, also if that has ended; known is false if none was received.
 func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats directory.Formats, until time.Time, known bool) {
-	o := m.origin(peer)
+	o := m.origins.get(peer)
 	if o == nil {
 		return nil, until, false
 	}

@@ -74,7 +74,7 @@ func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
 	b.Helper()
-	if err := b.beta.pullAll(b.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed, b.giver(), endless(b.Context())); err != nil {
+	if err := b.beta.pullAll(b.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed, b.giver(), endless(b.Context())); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -174,9 +174,9 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		must(t, b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()))
+		must(t, b.beta.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		take := func() protocol.Code {
-			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origin(alpha).since(&b.beta.origin(alpha).feed), 10, false)
+			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed), 10, false)
 			must(t, err)
 			_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text)
 			if err != nil {
@@ -184,7 +184,7 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 			}
 			return code
 		}
-		b.beta.origin(alpha).announced.AllowN(time.Now(), originBurst-2)
+		b.beta.origins.get(alpha).announced.AllowN(time.Now(), originBurst-2)
 		b.origin.register("one", 600)
 		b.origin.register("two", 600)
 		if code := take(); code != protocol.CodeApplied {
@@ -194,7 +194,7 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 		if code := take(); code != protocol.CodeQuota {
 			t.Fatalf("beyond its rate: %s", code)
 		}
-		must(t, b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()))
+		must(t, b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		time.Sleep(time.Second)
 		if code := take(); code != protocol.CodeApplied || len(b.beta.shown(alpha)) != 3 {
 			t.Errorf("a second later: %s", code)
@@ -232,7 +232,7 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 		if c := code(sender{domain: alpha, pushed: true}); c != protocol.CodeOriginUnknown {
 			t.Errorf("a private page that is pushed: %q", c)
 		}
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		o.mu.Lock()
 		o.convicted = true
 		o.mu.Unlock()
@@ -265,8 +265,8 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 		for _, text := range []string{newer, older} {
 			must(t, b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text))
 		}
-		if o := b.beta.origin(alpha); !o.holds(newer) || b.beta.counts.of(alpha)[protocol.CodeOld] != 1 {
-			t.Errorf("the older head is held; %v", b.beta.counts.of(alpha))
+		if o := b.beta.origins.get(alpha); !o.holds(newer) || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeOld] != 1 {
+			t.Errorf("the older head is held; %v", b.beta.refusals.byOrigin.of(alpha))
 		}
 	})
 }
@@ -318,7 +318,7 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			if errors.Is(c.want, errTime) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
-			if e, err := b.beta.openEntry(c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
+			if e, err := b.beta.records.openEntry(c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, e, err)
 			}
 		}
@@ -330,9 +330,9 @@ func refuse(b *bench, code protocol.Code, text string) {
 	b.Helper()
 	time.Sleep(time.Second) // a line a second and code
 	disk, shown, logged := b.beta.bytes(b.T), len(b.beta.shown(alpha)), b.log.n.Load()
-	counts := &b.beta.refusing
+	counts := &b.beta.refusals.bySender
 	if code == protocol.CodeQuota { // is the origin's, whoever brings its pages
-		counts = &b.beta.counts
+		counts = &b.beta.refusals.byOrigin
 	}
 	counted := counts.of(alpha)[code]
 	_, got, err := b.beta.take(b.Context(), sender{domain: alpha}, b.giver(), text)
@@ -371,16 +371,16 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 		b.origin.register("one", 600)
 		large, _ := b.alpha.keys.Sign(directory.TypePage, b.page(listing(200)))
 		b.beta.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
-		if b.beta.refusing.of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origin(alpha).mail) != 0 {
-			t.Fatalf("a message over the bound: %v", b.beta.refusing.of(gamma))
+		if b.beta.refusals.bySender.of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origins.get(alpha).mail) != 0 {
+			t.Fatalf("a message over the bound: %v", b.beta.refusals.bySender.of(gamma))
 		}
 		text := string(b.page(nil)) // no JWS: only that it is looked at matters
 		refused := func(n int, from spiffeid.TrustDomain) uint64 {
-			before := b.beta.refusing.of(from)[protocol.CodeRate]
+			before := b.beta.refusals.bySender.of(from)[protocol.CodeRate]
 			for range n {
 				b.beta.route(pushed{sender{domain: from, pushed: true}, "p" + text})
 			}
-			return b.beta.refusing.of(from)[protocol.CodeRate] - before
+			return b.beta.refusals.bySender.of(from)[protocol.CodeRate] - before
 		}
 		if refused(senderBurst, gamma) != 0 {
 			t.Fatal("refused within its rate")
@@ -424,7 +424,7 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		}
 		disk := b.beta.bytes(t)
 		_, code, err = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
-		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk || b.beta.counts.of(alpha)[protocol.CodeOld] != 1 {
+		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeOld] != 1 {
 			t.Fatalf("%s %v", code, err)
 		}
 	})

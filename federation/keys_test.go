@@ -26,7 +26,7 @@ func (b *bench) revoke() (id string) {
 
 // follow has beta subscribe to both of alpha's streams, until the test ends.
 func (b *bench) follow() {
-	o := b.beta.origin(alpha)
+	o := b.beta.origins.get(alpha)
 	for _, f := range o.feeds() {
 		go b.beta.subscribe(b.Context(), o, f, b.giver(), func() {})
 	}
@@ -92,7 +92,7 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 			}
 			return body
 		}
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		go b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
 		time.Sleep(time.Second)
 		withheld.Store(true)
@@ -134,7 +134,7 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 		}
 		b.beta.reopen(t)
 		b.pull()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		if err := b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {}); !errors.Is(err, errNoNews) {
 			t.Error(err)
 		}
@@ -236,7 +236,7 @@ func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		if err := b.beta.subscribe(ctx, o, &o.feed, b.giver(), func() {}); ctx.Err() == nil {
 			t.Error(err)
 		}
@@ -259,7 +259,7 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 			}
 			return nil, nil
 		})
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		go b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
 		time.Sleep(time.Second)
 		fails.Store(true)

@@ -66,7 +66,7 @@ func (o *origin) putOff() (due bool) {
 // there is no room is refused now.
 func (m *Mesh) putAside(o *origin, p pushed) {
 	if len(o.late) == lateMost {
-		_ = m.refused(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: errLate})
+		_ = m.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: errLate})
 		return
 	}
 	p.from.again = true

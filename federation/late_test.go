@@ -48,7 +48,7 @@ func TestWhoRotatesIsRefusedNothing(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 		time.Sleep(keysEvery)
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		for i := range 3 {
 			b.beta.open(t.Context(), o, b.rotated(i))
 		}
@@ -61,7 +61,7 @@ func TestWhoRotatesIsRefusedNothing(t *testing.T) {
 		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.late) != 0 {
 			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.late))
 		}
-		if got := b.beta.counts.of(alpha); got[protocol.CodeKeyUnknown] != 0 {
+		if got := b.beta.refusals.byOrigin.of(alpha); got[protocol.CodeKeyUnknown] != 0 {
 			t.Errorf("%v", got)
 		}
 	})
@@ -76,7 +76,7 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		go b.beta.tend(t.Context(), o)
 		synctest.Wait()
 		asked := b.keysAsked()
@@ -93,7 +93,7 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		}
 		time.Sleep(2 * keysEvery)
 		synctest.Wait()
-		if got := b.beta.counts.of(alpha)[protocol.CodeKeyUnknown]; got != seconds*each || *asked > seconds+2 || *asked == 0 {
+		if got := b.beta.refusals.byOrigin.of(alpha)[protocol.CodeKeyUnknown]; got != seconds*each || *asked > seconds+2 || *asked == 0 {
 			t.Errorf("%d of %d were refused; the key document was asked for %d times", got, seconds*each, *asked)
 		}
 		if o.headIs.IsZero() {

@@ -89,7 +89,7 @@ func TestARelayCannotInflateRecords(t *testing.T) {
 			t.Errorf("%d bytes are held of one agent, and %d records were refused", s.Bytes, s.Received[protocol.CodeRecord])
 		}
 		inflate = false
-		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
 		if b.beta.shown(alpha)[rid] == nil {
 			t.Error("the record is not taken from who gives it as it is")
 		}
@@ -189,13 +189,13 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 			page, err := b.alpha.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
 			must(t, err)
 			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + page.Text})
-			o := b.beta.origin(alpha)
+			o := b.beta.origins.get(alpha)
 			b.beta.open(t.Context(), o, <-o.mail)
 		}
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		if err := b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()); err != nil {
+		if err := b.beta.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		hear()
@@ -204,7 +204,7 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 		b.origin.rev, b.origin.tip = 1, 1
 		b.origin.history = map[directory.RID][]directory.Digest{}
 		b.origin.listKeys(nil, b.alpha.keys)
-		must(t, b.beta.refreshKeys(t.Context(), b.beta.origin(alpha), b.giver()))
+		must(t, b.beta.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		b.origin.register("again", 600)
 		hear()
 		if n := told.count(protocol.GossipPage); n != 2 {
@@ -304,11 +304,11 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 		for i := range 3 {
 			set(directory.PeeringActive)
 			b.beta.reconcile()
-			if !b.beta.origin(alpha).accepts() {
+			if !b.beta.origins.get(alpha).accepts() {
 				t.Fatal("not released")
 			}
 			fresh, err := b.beta.convict(fmt.Append(nil, "E1-later-", i), true)
-			if b.beta.reopen(t); !fresh || err != nil || b.beta.origin(alpha).accepts() {
+			if b.beta.reopen(t); !fresh || err != nil || b.beta.origins.get(alpha).accepts() {
 				t.Errorf("after release %d: fresh %v, %v", i, fresh, err)
 			}
 			acts()

@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"log/slog"
 	"sync"
 	"time"
 
@@ -30,10 +31,19 @@ func (s *senders) allow(td spiffeid.TrustDomain) bool {
 	return l.Allow()
 }
 
+// A refusalLog counts the messages that were refused and those that were taken, and
+// writes refusals down.
+type refusalLog struct {
+	log      *slog.Logger
+	byOrigin counts // by the origin that a message names, if that is known
+	bySender counts // refusals, by the domain whose node brought the message
+	lines    logLimiter
+}
+
 // refusals lets one line a second through for each code and domain that caused it, so
 // that nobody's messages keep another's out of the log. Only peers and the own domain
 // cause any; the zero domain is for what isn't known to be of one.
-type refusals struct {
+type logLimiter struct {
 	mu   sync.Mutex
 	last map[refusal]time.Time
 }
@@ -43,7 +53,7 @@ type refusal struct {
 	from spiffeid.TrustDomain
 }
 
-func (r *refusals) allow(c protocol.Code, from spiffeid.TrustDomain) bool {
+func (r *logLimiter) allow(c protocol.Code, from spiffeid.TrustDomain) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, key := time.Now(), refusal{c, from}

@@ -33,7 +33,7 @@ func (m *Mesh) load() error {
 			o.index.Clock.Advance(time.UnixMilli(saved.Floor))
 			o.base.Advance(time.UnixMilli(saved.Floor))
 		}
-		if o.past, err = m.loadPast(td); err != nil {
+		if o.past, err = o.loadPast(td); err != nil {
 			return err
 		}
 		if o.keysText = saved.Keys; saved.Keys != "" {
@@ -41,16 +41,16 @@ func (m *Mesh) load() error {
 				m.cfg.Logger.Info("the key document on disk no longer holds; the peer is asked for its newest", "origin", td.Name(), "error", err)
 			}
 		}
-		if err := m.loadStreams(o, saved); err != nil {
+		if err := o.loadStreams(saved); err != nil {
 			return err
 		}
-		m.loadHead(o, saved.Head)
+		o.loadHead(saved.Head)
 		if doc, _, ok := m.cfg.Keys.Keys(td); ok {
-			if err := m.doubt(o, doc); err != nil {
+			if err := o.doubt(doc); err != nil {
 				return err
 			}
 		}
-		if err := m.obey(o); err != nil { // the machine may have stopped before it was done
+		if err := o.obey(); err != nil { // the machine may have stopped before it was done
 			return err
 		}
 		o.publish()
@@ -59,20 +59,20 @@ func (m *Mesh) load() error {
 }
 
 // loadHead takes a head that was verified before it was written.
-func (m *Mesh) loadHead(o *origin, text string) {
+func (o *origin) loadHead(text string) {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return
 	}
-	if h, err := m.cfg.Dialect.ParseHead(parts.Payload); err == nil {
+	if h, err := o.cfg.Dialect.ParseHead(parts.Payload); err == nil {
 		o.head, o.headText, o.headIs, o.tip = h, text, time.Unix(h.IssuedAt, 0), h.Tip
 	}
 }
 
 // loadStreams takes the stream of the epoch that is shown and the newest beyond
 // it, and deletes what else was left.
-func (m *Mesh) loadStreams(o *origin, saved store.Origin) error {
-	streams, err := m.store.Streams(o.domain)
+func (o *origin) loadStreams(saved store.Origin) error {
+	streams, err := o.store.Streams(o.domain)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (m *Mesh) loadStreams(o *origin, saved store.Origin) error {
 		shown := f == &o.feed && id.Epoch == saved.Epoch || f == &o.private && f.cur == nil
 		switch {
 		case f == nil || !shown && id.Epoch != last[id.Audience] || f == &o.feed && id.Epoch < saved.Epoch:
-			if err := m.store.DropStream(id); err != nil {
+			if err := o.store.DropStream(id); err != nil {
 				return err
 			}
 			continue
@@ -97,7 +97,7 @@ func (m *Mesh) loadStreams(o *origin, saved store.Origin) error {
 		default:
 			f.next = st
 		}
-		if err := m.fill(o, f, st); err != nil {
+		if err := o.fill(f, st); err != nil {
 			return err
 		}
 	}
@@ -110,8 +110,8 @@ func (m *Mesh) loadStreams(o *origin, saved store.Origin) error {
 
 // fill notes what a stream wants and how much it holds, and shows what it holds if it
 // is the one that is shown. Nothing runs yet.
-func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
-	return m.store.Scan(st.id, func(t *store.Tx, rid directory.RID, h *store.Entry) bool {
+func (o *origin) fill(f *feed, st *stream) error {
+	return o.store.Scan(st.id, func(t *store.Tx, rid directory.RID, h *store.Entry) bool {
 		takes := t.UsageOf(h)
 		st.used = st.used.Plus(takes)
 		if h.Record == store.RecordHeld {
@@ -123,13 +123,13 @@ func (m *Mesh) fill(o *origin, f *feed, st *stream) error {
 		}
 
 		return st == f.cur
-	}, func(batch []store.StoredEntry) { m.showAll(o, st, batch) })
+	}, func(batch []store.StoredEntry) { o.showAll(st, batch) })
 }
 
 // showAll shows what was accepted before.
-func (m *Mesh) showAll(o *origin, st *stream, batch []store.StoredEntry) {
+func (o *origin) showAll(st *stream, batch []store.StoredEntry) {
 	entries := make([]*directory.Entry, len(batch))
-	parallel(len(batch), func(i int) { entries[i] = m.entryOf(o, st, batch[i]) })
+	parallel(len(batch), func(i int) { entries[i] = o.entryOf(st, batch[i]) })
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,19 +143,19 @@ func (m *Mesh) showAll(o *origin, st *stream, batch []store.StoredEntry) {
 
 // entryOf is a kept record as it is shown if import policy admits it; nil where it
 // can't be.
-func (m *Mesh) entryOf(o *origin, st *stream, k store.StoredEntry) *directory.Entry {
+func (o *origin) entryOf(st *stream, k store.StoredEntry) *directory.Entry {
 	if k.Record == nil || k.Entry.Format != 0 {
 		return nil
 	}
 
 	entry, err := (*directory.Entry)(nil), errRecord
 	if k.Record.Is(k.Entry.Name()) { // a disk may damage what it holds
-		entry, err = m.openContained(contain.Stored, func() (*directory.Entry, error) {
-			return m.openEntry(o.domain, st.id.Epoch, k.Entry.Digest(k.RID), k.Record, directory.Reproject)
+		entry, err = o.records.openContained(contain.Stored, func() (*directory.Entry, error) {
+			return o.records.openEntry(o.domain, st.id.Epoch, k.Entry.Digest(k.RID), k.Record, directory.Reproject)
 		})
 	}
 	if err != nil {
-		m.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.RID.String(), "error", err)
+		o.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.RID.String(), "error", err)
 		return nil
 	}
 
@@ -164,17 +164,17 @@ func (m *Mesh) entryOf(o *origin, st *stream, k store.StoredEntry) *directory.En
 
 // swap puts the new epoch's stream in the old one's place, once it has reached
 // its tip: what the new one lacks is dropped (rule P3). o.change is held.
-func (m *Mesh) swap(o *origin, f *feed) error {
+func (o *origin) swap(f *feed) error {
 	old, fresh := f.cur, f.next
 	saved := o.saved(o.index.Clock.Now())
 	if f == &o.feed {
 		saved.Epoch = fresh.id.Epoch
 	}
-	if err := m.store.Swap(old.id, fresh.id, saved); err != nil {
+	if err := o.store.Swap(old.id, fresh.id, saved); err != nil {
 		return err
 	}
 
-	m.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
+	o.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
 		"origin", o.domain.Name(), "stream", fresh.id.Audience.String(), "from", old.id.Epoch, "to", fresh.id.Epoch)
 
 	before := map[*directory.Entry]bool{}
@@ -196,13 +196,13 @@ func (m *Mesh) swap(o *origin, f *feed) error {
 	}()
 
 	all := func(*store.Tx, directory.RID, *store.Entry) bool { return true }
-	err := m.store.Scan(fresh.id, all, func(batch []store.StoredEntry) { m.showAll(o, fresh, batch) })
+	err := o.store.Scan(fresh.id, all, func(batch []store.StoredEntry) { o.showAll(fresh, batch) })
 	if err != nil {
-		m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
-		m.showLater(o)
+		o.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+		o.showLater()
 	}
 
-	m.hide(o, f, func(e *directory.Entry) bool { return before[e] })
+	o.hide(f, func(e *directory.Entry) bool { return before[e] })
 
 	return nil
 }

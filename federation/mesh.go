@@ -37,8 +37,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,13 +56,13 @@ type Mesh struct {
 	store     *store.Store
 	publisher *publish.Publisher
 	senders   senders
-	refusals  refusals
-	counts    counts           // by the origin that is known to be named
-	refusing  counts           // what was refused, by who brought it
 	traffic   protocol.Traffic // of answers
 	gossiped  protocol.Traffic
 	codecs    protocol.Codecs
 	client    *protocol.Client
+	refusals  *refusalLog
+	records   *recordGate
+	origins *originSet
 	judge     chan struct{} // has room for one: rules have changed
 	cases     *cases
 	freezing  sync.Mutex // held while frozen is made
@@ -79,10 +77,8 @@ type Mesh struct {
 
 	halted chan struct{} // has room for one: loops that manage ended have ended
 
-	mu      sync.Mutex // guards what follows
-	origins map[spiffeid.TrustDomain]*origin
-	changed chan struct{} // closed when a position moves, or a key document is replaced
-	gossip  gossiper      // nil while gossip is off
+	mu     sync.Mutex // guards what follows
+	gossip gossiper   // nil while gossip is off
 }
 
 // Open opens the store in cfg.Dir and fills cfg.View with what it holds, before
@@ -96,11 +92,12 @@ func Open(cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg:     cfg,
 		closing: make(chan struct{}),
-		changed: make(chan struct{}),
 		halted:  make(chan struct{}, 1),
-		origins: map[spiffeid.TrustDomain]*origin{},
 		judge:   make(chan struct{}, 1),
+		origins: newOriginSet(),
 	}
+	m.refusals = &refusalLog{log: cfg.Logger}
+	m.records = &recordGate{cfg: &m.cfg}
 
 	st, err := store.Open(cfg.Dir, cfg.noSync, store.NewDisk(m.stallBegan, m.stallEnded))
 	if err != nil {
@@ -148,15 +145,15 @@ func (m *Mesh) Close() error { return m.close() }
 // clock that is set back while the node is down extends nothing.
 func (m *Mesh) saveClocks() error {
 	var errs []error
-	for _, o := range m.all() {
-		errs = append(errs, m.saveClock(o))
+	for _, o := range m.origins.all() {
+		errs = append(errs, o.saveClock())
 	}
 
 	return errors.Join(errs...)
 }
 
-func (m *Mesh) saveClock(o *origin) error {
-	if err := o.change.lock(m.store); err != nil {
+func (o *origin) saveClock() error {
+	if err := o.change.lock(o.store); err != nil {
 		return err
 	}
 	defer o.change.unlock()
@@ -165,42 +162,12 @@ func (m *Mesh) saveClock(o *origin) error {
 		return nil
 	}
 
-	return m.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now()))
+	return o.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now()))
 }
 
 // Changed returns a channel that is closed when any origin's Position moves on, or its
 // key document is replaced.
-func (m *Mesh) Changed() <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.changed
-}
-
-func (m *Mesh) moved() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	close(m.changed)
-	m.changed = make(chan struct{})
-}
-
-// origin returns an origin that there is a peering or anything on disk of, or nil.
-func (m *Mesh) origin(td spiffeid.TrustDomain) *origin {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.origins[td]
-}
-
-// all returns the origins by name.
-func (m *Mesh) all() []*origin {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	os := make([]*origin, 0, len(m.origins))
-	for _, o := range m.origins {
-		os = append(os, o)
-	}
-	slices.SortFunc(os, func(a, b *origin) int { return strings.Compare(a.domain.Name(), b.domain.Name()) })
-	return os
-}
+func (m *Mesh) Changed() <-chan struct{} { return m.origins.changed() }
 
 // Position returns how far this node is with another domain's history: all that
 // the domain announced up to there is shown here. It is false for a domain that
@@ -209,7 +176,7 @@ func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 	if td == m.cfg.Domain {
 		return m.cfg.Source.Position(), true
 	}
-	o := m.origin(td)
+	o := m.origins.get(td)
 	if o == nil {
 		return directory.Position{}, false
 	}
@@ -229,7 +196,7 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.P
 	defer ask.Stop()
 	for {
 		changed := m.changedOf(td)
-		o := m.origin(td)
+		o := m.origins.get(td)
 		if have, ok := m.Position(td); ok && !have.Before(p) && (o == nil || o.caughtUp(p, began)) {
 			return nil
 		}
@@ -249,7 +216,7 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.P
 // Peers returns what this node knows of each peering, by name.
 func (m *Mesh) Peers() []PeerStatus {
 	var all []PeerStatus
-	for _, o := range m.all() {
+	for _, o := range m.origins.all() {
 		s := o.status()
 		if stalled := m.stalledError(); stalled != "" {
 			s.LastError = stalled
@@ -258,7 +225,7 @@ func (m *Mesh) Peers() []PeerStatus {
 			}
 		}
 
-		s.Received, s.Refused = m.counts.of(o.domain), m.refusing.of(o.domain)
+		s.Received, s.Refused = m.refusals.byOrigin.of(o.domain), m.refusals.bySender.of(o.domain)
 		s.BytesIn, s.BytesOut = m.traffic.Of(o.domain)
 		s.GossipIn, s.GossipOut = m.gossiped.Of(o.domain)
 		all = append(all, s)
@@ -309,13 +276,13 @@ func (m *Mesh) sweeper(ctx context.Context) {
 		if readmits {
 			readmitted = time.Now()
 		}
-		for _, o := range m.all() {
-			next, err := m.sweep(o, sweepLimit)
+		for _, o := range m.origins.all() {
+			next, err := o.sweep(sweepLimit)
 			if err != nil && !errors.Is(err, store.ErrStalled) {
 				m.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
 			}
 			if readmits {
-				if err := m.readmit(o); err != nil && !errors.Is(err, store.ErrStalled) {
+				if err := o.readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
 					m.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
 				}
 			}
@@ -332,7 +299,7 @@ func (m *Mesh) manage(ctx context.Context) {
 	var removals sync.WaitGroup
 	defer removals.Wait()
 	defer func() {
-		for _, o := range m.all() {
+		for _, o := range m.origins.all() {
 			o.wait()
 		}
 	}()
@@ -349,7 +316,7 @@ func (m *Mesh) manage(ctx context.Context) {
 			}
 		}
 
-		for _, o := range m.all() {
+		for _, o := range m.origins.all() {
 			switch {
 			case !o.accepts():
 				o.halt()
@@ -448,13 +415,13 @@ func (m *Mesh) takePeerings() (former []*origin) {
 			continue
 		}
 
-		o := m.origin(p.Domain)
+		o := m.origins.get(p.Domain)
 		switch {
 		case p.State != directory.PeeringTerminated && o == nil:
 			o = m.know(p.Domain)
 			o.again = true
 		case o != nil && (p.State == directory.PeeringTerminated || o.hasEnded()):
-			m.end(o)
+			o.end()
 			former = append(former, o)
 			continue
 		case o == nil:
@@ -464,7 +431,7 @@ func (m *Mesh) takePeerings() (former []*origin) {
 		o.mu.Lock()
 		changed := !o.peering.Load().Import.Equal(p.Import)
 		if o.peering.Store(&p); changed {
-			m.rejudge(o)
+			o.rejudge()
 		}
 		o.convicted = against(open, p.Domain) || against(m.cases.open(), p.Domain) // until the domain has acted
 		o.mu.Unlock()
@@ -475,24 +442,24 @@ func (m *Mesh) takePeerings() (former []*origin) {
 }
 
 // end hides what a former peer told, which waits for no disk, and takes no more of it.
-func (m *Mesh) end(o *origin) {
+func (o *origin) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
 	if !o.ended {
 		o.ended = true
-		m.cfg.View.Drop(o.domain)
+		o.cfg.View.Drop(o.domain)
 	}
 }
 
 // know adds an origin.
 func (m *Mesh) know(td spiffeid.TrustDomain) *origin {
-	o := newOrigin(m.cfg.Domain, td, m.cfg.View.Origin(td))
-	o.defaults = quota{m.cfg.Records, m.cfg.Bytes}
-	o.panics = m.cfg.Panics
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.origins[td] = o
+	o := newOrigin(td, m.cfg.View.Origin(td), replica{
+		cfg: &m.cfg, store: m.store, records: m.records, refusals: m.refusals,
+		moved: m.origins.notify, judge: m.judge,
+	})
+	m.origins.add(o)
+
 	return o
 }
 
@@ -506,12 +473,9 @@ func (m *Mesh) forget(o *origin) {
 		return
 	}
 
-	m.counts.forget(o.domain) // another peering begins without them
-	m.refusing.forget(o.domain)
+	m.refusals.byOrigin.forget(o.domain) // another peering begins without them
+	m.refusals.bySender.forget(o.domain)
 
-	m.mu.Lock()
-	defer m.mu.Unlock()
-
-	delete(m.origins, o.domain)
+	m.origins.remove(o.domain)
 	nudge(m.halted) // the domain may be a peer again
 }

@@ -35,7 +35,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 		}
 		b.origin.list(gamma)
 		_, keys, _ := b.alpha.keys.Keys(alpha)
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		o.keysText = keys // and there the machine stops
 		if err := b.beta.store.SaveOrigin(alpha, o.saved(time.Now())); err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		b.origin.list(beta, gamma)
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
-			if err := g.pullAll(t.Context(), g.origin(alpha), &g.origin(alpha).feed, b.giver(), endless(t.Context())); err != nil {
+			if err := g.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).feed, b.giver(), endless(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -78,13 +78,13 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 			}
 			return body
 		}
-		if err := g.askHead(t.Context(), g.origin(alpha), b.giver()); err != nil {
+		if err := g.askHead(t.Context(), g.origins.get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		peering := active(gamma, 1)
 		b.beta.know(gamma).peering.Store(&peering)
 		began := time.Now()
-		b.beta.pullFromOthers(t.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed)
+		b.beta.pullFromOthers(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed)
 		if took := time.Since(began); took > relayTime+10*time.Second {
 			t.Errorf("the relay was asked for %s", took)
 		}
@@ -103,7 +103,7 @@ func TestChainsAreBounded(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 6000)
 		b.pull()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		st := o.cur
 		st.state.Listed += 2 * compactSlack
 		asked := 0
@@ -135,7 +135,7 @@ func TestChainsAreBounded(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("first", 6000)
 		b.pull()
-		st := b.beta.origin(alpha).cur
+		st := b.beta.origins.get(alpha).cur
 		_, err := b.beta.store.Change(st.id, func(t *store.Tx) error { // as if it had never been renewed
 			t.State.Listed += store.ChainMost + 10
 			return nil
@@ -179,7 +179,7 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d shown by another's record", n)
 		}
-		if r, err := b.beta.storedRecord(b.beta.origin(alpha).shownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
+		if r, err := b.beta.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
 			t.Errorf("kept under a name that isn't its own: %v", err)
 		}
 	})
@@ -205,7 +205,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	}
 	b.pull()
 	set(directory.PeerRules{Names: []string{"none"}})
-	_, err := b.beta.store.Change(b.beta.origin(alpha).cur.id, func(t *store.Tx) error { // one can't be shown
+	_, err := b.beta.store.Change(b.beta.origins.get(alpha).cur.id, func(t *store.Tx) error { // one can't be shown
 		records := t.Bucket.Bucket([]byte("records"))
 		k, v := records.Cursor().First()
 		n := len(protocol.RecordName{}.Bytes())
@@ -244,7 +244,7 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 		b.origin.register("agent", 600)
 		good, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		flood := func(n int) {
 			for range n {
 				b.beta.route(pushed{sender{domain: gamma, pushed: true}, "p" + forged})
@@ -256,8 +256,8 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 		for len(o.mail) > 0 {
 			b.beta.open(t.Context(), o, <-o.mail)
 		}
-		if len(b.beta.shown(alpha)) != 1 || b.beta.refusing.of(gamma)[protocol.CodeRate] < senderBurst || b.beta.refusing.of(alpha)[protocol.CodeRate] != 0 {
-			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.refusing.of(gamma))
+		if len(b.beta.shown(alpha)) != 1 || b.beta.refusals.bySender.of(gamma)[protocol.CodeRate] < senderBurst || b.beta.refusals.bySender.of(alpha)[protocol.CodeRate] != 0 {
+			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.refusals.bySender.of(gamma))
 		}
 	})
 }

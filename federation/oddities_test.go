@@ -204,7 +204,7 @@ func (w *odd) hears() {
 }
 
 func (w *odd) pulls(r *site, n protocol.Node) {
-	o := r.origin(alpha)
+	o := r.origins.get(alpha)
 	_ = r.askHead(context.Background(), o, n)
 	for _, f := range o.feeds() {
 		_ = r.pullAll(context.Background(), o, f, n, endless(context.Background()))
@@ -214,7 +214,7 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 
 // compares has somebody hold what it was told against what others were.
 func (w *odd) compares(r *site) {
-	o := r.origin(alpha)
+	o := r.origins.get(alpha)
 	for _, f := range o.feeds() {
 		r.crossFeed(context.Background(), o, f, new(crossed))
 	}
@@ -252,14 +252,14 @@ func (w *odd) happens() {
 			w.step = time.Duration(rapid.IntRange(-20, 50).Draw(w.T, "step")) * time.Second
 		default:
 			r := w.receiver()
-			o := r.origin(alpha)
+			o := r.origins.get(alpha)
 			if st := o.cur; st != nil {
 				_ = r.repull(context.Background(), o, &o.feed, st, w.giver(), 1<<20)
 			}
 		}
 	default:
 		r := w.receiver()
-		r.pullFromOthers(context.Background(), r.origin(alpha), &r.origin(alpha).feed)
+		r.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).feed)
 	}
 }
 
@@ -307,7 +307,7 @@ func (w *odd) lies() {
 	d, _ := w.origin.Current(rid, directory.Mesh)
 	epoch, now := w.origin.epoch, time.Now().Unix()
 	for i, r := range w.to {
-		o := r.origin(alpha)
+		o := r.origins.get(alpha)
 		d.Deadline--
 		page := &directory.SignedPage{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, From: o.since(&o.feed), To: d.Revision, At: d.Revision, IssuedAt: now, Digests: []directory.Digest{d}}
 		text, err := w.nodes[0].keys.Sign(directory.TypePage, page.Payload())

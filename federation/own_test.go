@@ -43,7 +43,7 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 		forged := good[:cut] + strings.Repeat("A", len(good)-cut)
 		for i, text := range []string{good, says(b.alpha), forged} {
 			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
-			if n := b.beta.refusing.of(gamma)[protocol.CodeSignature]; n != uint64(i/2) {
+			if n := b.beta.refusals.bySender.of(gamma)[protocol.CodeSignature]; n != uint64(i/2) {
 				t.Errorf("after %d messages %d are counted as forged", i+1, n)
 			}
 		}
@@ -69,7 +69,7 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 		if keys.verified > senderBurst {
 			t.Errorf("%d signatures were looked at for one sender at one moment", keys.verified)
 		}
-		if n := b.beta.refusing.of(alpha)[protocol.CodeRate]; n != 4*senderBurst {
+		if n := b.beta.refusals.bySender.of(alpha)[protocol.CodeRate]; n != 4*senderBurst {
 			t.Errorf("%d were counted as too many", n)
 		}
 	})

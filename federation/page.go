@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -133,7 +134,7 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 	if err != nil {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeJSON, Err: err}
 	}
-	o := m.origin(c.issuer)
+	o := m.origins.get(c.issuer)
 	if o == nil || !o.accepts() {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}
@@ -192,19 +193,15 @@ func (o *origin) admit(c claim) error {
 // refused counts a refusal, at who brought the message and at the origin that it names
 // where that is known, and writes it down; each code once a second at most for each
 // sender, so that a flood of messages is no flood of lines.
-func (m *Mesh) refused(from sender, text string, err error) error {
+func (l *refusalLog) refused(from sender, text string, err error) error {
 	var r *protocol.Refusal
 	if !errors.As(err, &r) {
 		return err
 	}
-	if r.Code == protocol.CodeUnsupported {
-		m.unsupported(from, r)
-		return r
-	}
-	m.counts.add(r.Origin, r.Code)
-	m.refusing.add(from.domain, r.Code)
-	if m.refusals.allow(r.Code, from.domain) {
-		m.cfg.Logger.LogAttrs(m.ctx, slog.LevelWarn, "refused a message", slog.String("code", string(r.Code)),
+	l.byOrigin.add(r.Origin, r.Code)
+	l.bySender.add(from.domain, r.Code)
+	if l.lines.allow(r.Code, from.domain) {
+		l.log.LogAttrs(context.Background(), slog.LevelWarn, "refused a message", slog.String("code", string(r.Code)),
 			slog.String("origin", r.Origin.Name()), slog.String("from", from.domain.Name()), slog.Any("error", r.Err),
 			slog.Int("bytes", len(text)), slog.String("sha256", fmt.Sprintf("%x", directory.HashOf([]byte(text)))))
 	}

@@ -66,8 +66,8 @@ func (o *origin) superseded(doc *directory.KeyDocument) ([]pastDocument, error) 
 // superseded returns. One that there is no room for is not adopted. One that is known
 // is a sign of life where a node of the origin shows it (first-hand): others may
 // repeat it for as long as it holds.
-func (m *Mesh) adopt(o *origin, text string, firstHand bool) error {
-	if err := o.change.lock(m.store); err != nil {
+func (o *origin) adopt(text string, firstHand bool) error {
+	if err := o.change.lock(o.store); err != nil {
 		return err
 	}
 	defer o.change.unlock()
@@ -75,30 +75,30 @@ func (m *Mesh) adopt(o *origin, text string, firstHand bool) error {
 	if o.hasEnded() {
 		return nil
 	}
-	if claimed := parseKeys(text); claimed != nil && text != o.keysText && !m.contradicts(o, claimed) {
+	if claimed := parseKeys(text); claimed != nil && text != o.keysText && !o.contradicts(claimed) {
 		if _, err := o.superseded(claimed); err != nil {
 			return err
 		}
 	}
-	if _, err := m.cfg.Keys.Adopt(o.domain, text); err != nil {
+	if _, err := o.cfg.Keys.Adopt(o.domain, text); err != nil {
 		return err
 	}
 	if firstHand {
 		o.hear()
 	}
-	if doc, kept, ok := m.cfg.Keys.Keys(o.domain); ok {
-		if err := m.doubt(o, doc); err != nil {
+	if doc, kept, ok := o.cfg.Keys.Keys(o.domain); ok {
+		if err := o.doubt(doc); err != nil {
 			return err
 		}
 		if kept != o.keysText {
 			o.hear()
-			if err := m.replaceKeys(o, doc, kept); err != nil {
+			if err := o.replaceKeys(doc, kept); err != nil {
 				return err
 			}
-			m.moved() // subscribers hear of it
+			o.moved() // subscribers hear of it
 		}
 	}
-	return m.obey(o)
+	return o.obey()
 }
 
 // hear notes that something verified came.
@@ -111,13 +111,13 @@ func (o *origin) hear() {
 
 // contradicts reports whether a document says that it is the newest one that is here,
 // and so may be evidence (E3). It isn't adopted, and needs no room.
-func (m *Mesh) contradicts(o *origin, claimed *directory.KeyDocument) bool {
-	doc, _, ok := m.cfg.Keys.Keys(o.domain)
+func (o *origin) contradicts(claimed *directory.KeyDocument) bool {
+	doc, _, ok := o.cfg.Keys.Keys(o.domain)
 	return ok && protocol.Issue(doc) == protocol.Issue(claimed)
 }
 
 // replaceKeys writes an origin's newest key document down. o.change is held.
-func (m *Mesh) replaceKeys(o *origin, doc *directory.KeyDocument, text string) error {
+func (o *origin) replaceKeys(doc *directory.KeyDocument, text string) error {
 	past, err := o.superseded(doc)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (m *Mesh) replaceKeys(o *origin, doc *directory.KeyDocument, text string) e
 	st := o.saved(o.index.Clock.Now())
 	st.Keys = text
 
-	if err := m.store.SaveKeys(o.domain, texts, st); err != nil {
+	if err := o.store.SaveKeys(o.domain, texts, st); err != nil {
 		return err
 	}
 
@@ -156,8 +156,8 @@ func parseKeys(text string) *directory.KeyDocument {
 }
 
 // loadPast returns the key documents that replaceKeys kept.
-func (m *Mesh) loadPast(td spiffeid.TrustDomain) (all []pastDocument, err error) {
-	texts, err := m.store.PastKeys(td)
+func (o *origin) loadPast(td spiffeid.TrustDomain) (all []pastDocument, err error) {
+	texts, err := o.store.PastKeys(td)
 	for _, text := range texts {
 		if doc := parseKeys(text); doc != nil {
 			all = append(all, pastDocument{text, time.Now(), doc})
@@ -197,7 +197,7 @@ func (o *origin) issuedFor(kid string) string {
 
 // documentFor is issuedFor of another domain.
 func (m *Mesh) documentFor(td spiffeid.TrustDomain, kid string) string {
-	if o := m.origin(td); o != nil {
+	if o := m.origins.get(td); o != nil {
 		return o.issuedFor(kid)
 	}
 	return ""

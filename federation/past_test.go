@@ -36,13 +36,13 @@ func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (
 		doc.Revoked = append(doc.Revoked, directory.KeyID(k))
 	}
 	text = directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
-	o := s.beta.origin(alpha)
+	o := s.beta.origins.get(alpha)
 	if err := o.change.lock(s.beta.store); err != nil {
 		return "", err
 	}
 	defer o.change.unlock()
 
-	return text, s.beta.replaceKeys(o, doc, text)
+	return text, o.replaceKeys(doc, text)
 }
 
 func newSuccessor(t *testing.T) *successor {
@@ -70,7 +70,7 @@ func TestPastKeyDocumentsAreKept(t *testing.T) {
 			last = append([]string{text}, last...)
 		}
 		s.beta.reopen(t)
-		issued := s.beta.origin(alpha).issued()
+		issued := s.beta.origins.get(alpha).issued()
 		if len(issued) != 12+1 { // and the one that it began with
 			t.Fatalf("%d are kept", len(issued))
 		}
@@ -104,7 +104,7 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 		if kid := directory.KeyID(first); s.beta.documentFor(alpha, kid) != text {
 			t.Error("the first key's document is gone")
 		}
-		revoked := []ed25519.PublicKey{first, parseKeys(s.beta.origin(alpha).keysText).Keys[0].Public}
+		revoked := []ed25519.PublicKey{first, parseKeys(s.beta.origins.get(alpha).keysText).Keys[0].Public}
 		for range maxPast {
 			key := s.key()
 			if _, err := s.issue(key, revoked...); err != nil {
@@ -150,7 +150,7 @@ func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
 			}
 			return body
 		}
-		if err := s.beta.refreshKeys(t.Context(), s.beta.origin(alpha), s.giver()); !errors.As(err, new(fork)) {
+		if err := s.beta.refreshKeys(t.Context(), s.beta.origins.get(alpha), s.giver()); !errors.As(err, new(fork)) {
 			t.Errorf("a fork is refused with %v", err)
 		}
 		if len(court.accused) != 1 || !slices.Contains(court.accused[0], text) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
@@ -36,19 +35,27 @@ func newStream(id store.StreamID) *stream {
 	return &stream{id: id, owners: store.Owners{}, wanted: map[directory.RID]*want{}}
 }
 
+// A replica is what all origins share.
+type replica struct {
+	cfg      *Config
+	store    *store.Store
+	records  *recordGate
+	refusals *refusalLog
+	moved    func()        // wakes those who wait for a position
+	judge    chan struct{} // has room for one: rules have changed
+}
+
 // An origin is another domain as this node follows it.
 type origin struct {
+	replica
 	domain spiffeid.TrustDomain
 	index  *index.Index
-	panics *contain.Panics
-	// defaults bound what is held where the peering doesn't.
-	defaults quota
-	base     directory.Clock // what its messages are judged by: they don't move it
-	mail     chan pushed     // gossiped messages; dropped when full, a pull brings what they said
-	late     []pushed        // of which some wait for the key document; tend's own
-	kick     chan struct{}   // something is wanted
-	ask      chan struct{}   // somebody waits for the origin's newest word
-	pull     chan struct{}   // something may be missing
+	base   directory.Clock // what its messages are judged by: they don't move it
+	mail   chan pushed     // gossiped messages; dropped when full, a pull brings what they said
+	late   []pushed        // of which some wait for the key document; tend's own
+	kick   chan struct{}   // something is wanted
+	ask    chan struct{}   // somebody waits for the origin's newest word
+	pull   chan struct{}   // something may be missing
 	// Has one item while a key document is pulled of which a subscription told: both may.
 	following chan struct{}
 
@@ -107,12 +114,12 @@ type origin struct {
 	removing atomic.Bool        // it is being removed from disk
 }
 
-func newOrigin(own, td spiffeid.TrustDomain, index *index.Index) *origin {
-	o := &origin{domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
+func newOrigin(td spiffeid.TrustDomain, index *index.Index, shared replica) *origin {
+	o := &origin{replica: shared, domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
 		issuing:  rate.NewLimiter(rate.Every(keysEvery), issueBurst),
 		doubting: rate.NewLimiter(rate.Every(doubtEvery), doubtBurst),
 		mail:     make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1), following: make(chan struct{}, 1),
-		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(own)), change: newChangeLock()}
+		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(shared.cfg.Domain)), change: newChangeLock()}
 	o.peering.Store(&directory.Peering{})
 	o.level = time.Now()       // so that the lag of a first sync is counted from its beginning
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen

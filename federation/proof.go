@@ -55,7 +55,7 @@ func (m *Mesh) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
 // heldRecord looks a living registration up; r is nil where its record is
 // missing.
 func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *origin, st *stream, h *store.Entry, r *store.Record, err error) {
-	if o = m.origin(origin); o == nil {
+	if o = m.origins.get(origin); o == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
 	aud := directory.Mesh

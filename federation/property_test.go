@@ -87,7 +87,7 @@ func (r *receiver) audiences() [2]directory.Audience {
 	return [2]directory.Audience{directory.Mesh, r.own()}
 }
 
-func (r *receiver) feed(aud directory.Audience) *feed { return r.origin(alpha).feedOf(aud) }
+func (r *receiver) feed(aud directory.Audience) *feed { return r.origins.get(alpha).feedOf(aud) }
 
 func newTrial(t *testing.T, seed uint64) *trial {
 	tr := &trial{T: t, rand: rand.New(rand.NewPCG(seed, 2)), world: newWorld()}
@@ -210,15 +210,15 @@ func (tr *trial) step() []*receiver {
 		tr.restart(r)
 	case n < 95:
 		tr.log("%s frees", r.base)
-		if _, err := r.sweep(r.origin(alpha), 1+tr.rand.IntN(5)); err != nil {
+		if _, err := r.origins.get(alpha).sweep(1 + tr.rand.IntN(5)); err != nil {
 			tr.fail("sweep: %v", err)
 		}
 	case n < 97:
 		tr.log("%s asks for missing records", r.base)
-		r.backlog(context.Background(), r.origin(alpha))
+		r.backlog(context.Background(), r.origins.get(alpha))
 	default:
 		tr.log("%s asks others", r.base)
-		r.pullFromOthers(context.Background(), r.origin(alpha), &r.origin(alpha).feed)
+		r.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).feed)
 	}
 	return []*receiver{r}
 }
@@ -270,7 +270,7 @@ func (r *receiver) state(aud directory.Audience) (mark uint64, wanted map[direct
 // pull brings a receiver to the origin's tip.
 func (tr *trial) pull(r *receiver) {
 	tr.Helper()
-	o, n := r.origin(alpha), protocol.Node{Domain: alpha, Base: tr.source.base}
+	o, n := r.origins.get(alpha), protocol.Node{Domain: alpha, Base: tr.source.base}
 	for _, aud := range r.audiences() {
 		if err := r.pullAll(context.Background(), o, r.feed(aud), n, endless(context.Background())); err != nil {
 			tr.fail("pull: %v", err)

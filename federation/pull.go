@@ -37,7 +37,7 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n protocol.Node) erro
 	if err != nil {
 		return err
 	}
-	err = m.cfg.Panics.Run(contain.Keys, func() error { return m.adopt(o, text, n.Domain == o.domain) })
+	err = m.cfg.Panics.Run(contain.Keys, func() error { return o.adopt(text, n.Domain == o.domain) })
 	var two forked
 	if errors.As(err, &two) {
 		held, other := two.Forked()
@@ -53,18 +53,18 @@ func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n protocol.Node) erro
 // obey drops what an origin told the mesh, where its key document lists this domain
 // no longer: it isn't to be had here any more (MESH-025). The origin's time and its
 // key document stay, and what it told this domain alone. o.change is held.
-func (m *Mesh) obey(o *origin) error {
-	doc, _, ok := m.cfg.Keys.Keys(o.domain)
+func (o *origin) obey() error {
+	doc, _, ok := o.cfg.Keys.Keys(o.domain)
 
 	o.mu.Lock()
-	o.unlisted = ok && !slices.Contains(doc.Mesh, m.cfg.Domain)
+	o.unlisted = ok && !slices.Contains(doc.Mesh, o.cfg.Domain)
 	o.mu.Unlock()
 
 	if !o.unlisted || o.cur == nil && o.next == nil {
 		return nil
 	}
 
-	if err := m.store.DropStreams(o.domain, directory.Mesh); err != nil {
+	if err := o.store.DropStreams(o.domain, directory.Mesh); err != nil {
 		return err
 	}
 
@@ -73,9 +73,9 @@ func (m *Mesh) obey(o *origin) error {
 	o.head, o.headText = nil, ""
 	o.mu.Unlock()
 
-	m.cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.domain.Name())
-	m.moved()
-	m.hide(o, &o.feed, func(*directory.Entry) bool { return true })
+	o.cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.domain.Name())
+	o.moved()
+	o.hide(&o.feed, func(*directory.Entry) bool { return true })
 
 	return nil
 }
@@ -114,9 +114,9 @@ func (m *Mesh) judgeHead(ctx context.Context, from sender, giver protocol.Node, 
 		return o, err
 	})
 	if err != nil {
-		return m.refused(from, text, err)
+		return m.refuse(from, text, err)
 	}
-	if err := m.acceptHead(o, h, text); err != nil {
+	if err := o.acceptHead(h, text); err != nil {
 		return err
 	}
 	if doc, _, ok := m.cfg.Keys.Keys(o.domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.mayRefresh(from) {
@@ -130,8 +130,8 @@ func (m *Mesh) judgeHead(ctx context.Context, from sender, giver protocol.Node, 
 // acceptHead keeps a newer head. A lower one is ignored and counted: being behind
 // is no crime. While the disk doesn't answer, what a head says is known all the same,
 // unless it begins an epoch: it tells how far this node is behind.
-func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
-	if err := o.change.lock(m.store); err != nil {
+func (o *origin) acceptHead(h *directory.Head, text string) error {
+	if err := o.change.lock(o.store); err != nil {
 		o.knowHead(h, text)
 		return err
 	}
@@ -141,26 +141,26 @@ func (m *Mesh) acceptHead(o *origin, h *directory.Head, text string) error {
 		return errPeeringEnd
 	}
 	if o.hasNewer(h) {
-		m.counted(o, protocol.CodeOld)
+		o.counted(protocol.CodeOld)
 		return nil
 	}
 
 	o.hear()
-	if err := m.beginEpoch(o, h); err != nil {
+	if err := o.beginEpoch(h); err != nil {
 		return err
 	}
 
 	o.knowHead(h, text)
-	if err := m.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
+	if err := o.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
 		return err
 	}
 
 	if st := o.newest(); st.id.Epoch == h.Epoch && st.state.Watermark >= h.Tip && h.At >= st.anew { // an origin that announces nothing, yet or any more
-		if err := m.atTip(o, &o.feed, st); err != nil {
+		if err := o.atTip(&o.feed, st); err != nil {
 			return err
 		}
 	}
-	m.moved()
+	o.moved()
 
 	return nil
 }
@@ -186,14 +186,14 @@ func newerHead(h, last *directory.Head) bool {
 
 // beginEpoch begins streams of the epoch that a head names, if it is a new one. o.change
 // is held.
-func (m *Mesh) beginEpoch(o *origin, h *directory.Head) error {
+func (o *origin) beginEpoch(h *directory.Head) error {
 	if f := &o.private; f.cur != nil { // a new epoch is one of all streams
-		if _, err := m.streamOf(o, f, store.StreamID{Origin: h.Issuer, Audience: f.aud, Epoch: h.Epoch}); err != nil {
+		if _, err := o.streamOf(f, store.StreamID{Origin: h.Issuer, Audience: f.aud, Epoch: h.Epoch}); err != nil {
 			return err
 		}
 	}
 
-	_, err := m.streamOf(o, &o.feed, store.StreamID{Origin: h.Issuer, Audience: directory.Mesh, Epoch: h.Epoch})
+	_, err := o.streamOf(&o.feed, store.StreamID{Origin: h.Issuer, Audience: directory.Mesh, Epoch: h.Epoch})
 	return err
 }
 

@@ -43,7 +43,7 @@ var _ gossip.Mesh = (*gossipQueue)(nil)
 func (q *gossipQueue) Deliver(from spiffeid.ID, msg []byte) {
 	p := pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}
 	for _, lost := range enqueue(q.waiting, p) {
-		q.mesh.refusing.add(lost.from.domain, protocol.CodeRate)
+		q.mesh.refusals.bySender.add(lost.from.domain, protocol.CodeRate)
 	}
 }
 
@@ -119,11 +119,11 @@ func (m *Mesh) gossipIn(ctx context.Context, in <-chan pushed) {
 // of; the gate is that loop's.
 func (m *Mesh) route(p pushed) {
 	if len(p.msg) < 2 || len(p.msg) > gossip.MaxMessage {
-		_ = m.refused(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge})
+		_ = m.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge})
 		return
 	}
 	if !m.senders.allow(p.from.domain) { // before anything of it is parsed (rule G6)
-		_ = m.refused(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeRate, Err: errSender})
+		_ = m.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeRate, Err: errSender})
 		return
 	}
 	issuer := peek(p.msg[1:])
@@ -131,15 +131,15 @@ func (m *Mesh) route(p pushed) {
 		m.hearOwn(p)
 		return
 	}
-	if o := m.origin(issuer); o != nil && o.accepts() {
+	if o := m.origins.get(issuer); o != nil && o.accepts() {
 		for _, lost := range enqueue(o.mail, p) {
-			m.counts.add(o.domain, protocol.CodeRate)
-			m.refusing.add(lost.from.domain, protocol.CodeRate)
+			m.refusals.byOrigin.add(o.domain, protocol.CodeRate)
+			m.refusals.bySender.add(lost.from.domain, protocol.CodeRate)
 		}
 		return
 	}
 	if _, _, err := m.openPage(p.from, p.msg[1:]); err != nil {
-		_ = m.refused(p.from, p.msg, err)
+		_ = m.refuse(p.from, p.msg, err)
 	}
 }
 
@@ -170,7 +170,7 @@ func (m *Mesh) hearOwn(p pushed) {
 	payload, _, err := m.cfg.Keys.Verify(m.cfg.Domain, directory.TypePage, p.msg[1:])
 	if err != nil {
 		if keyCode(err) == protocol.CodeSignature {
-			_ = m.refused(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeSignature, Err: err})
+			_ = m.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeSignature, Err: err})
 		}
 		return
 	}
@@ -190,7 +190,7 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 	switch text := p.msg[1:]; p.msg[0] {
 	case protocol.GossipHead:
 		if o.holds(text) { // siblings tell the last head again and again, also when its key is listed no longer
-			m.counted(o, protocol.CodeOld)
+			o.counted(protocol.CodeOld)
 			return
 		}
 		switch err := m.takeHead(ctx, p.from, giver, text); {
@@ -215,7 +215,7 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 			m.passOn(o.domain, p.msg)
 		}
 	default: // of a later release, which tells all that counts by pulls as well
-		m.counted(o, protocol.CodeUnsupported)
+		o.counted(protocol.CodeUnsupported)
 	}
 }
 
@@ -260,7 +260,7 @@ func (m *Mesh) heads(to spiffeid.TrustDomain) [][]byte {
 			all = append(all, []byte(own))
 		}
 	}
-	for _, o := range m.all() {
+	for _, o := range m.origins.all() {
 		if !m.lists(o.domain, to) {
 			continue
 		}

@@ -119,7 +119,7 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 		good, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
 		stranger, _ := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.Issuer = delta }))
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		for _, msg := range []string{"", "p", "x" + good, "p" + forged, "h" + forged, "p" + stranger, "p" + flipped(good), "h" + good} {
 			b.beta.route(pushed{from, msg})
 			select {
@@ -135,14 +135,14 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 			t.Fatal("something was believed")
 		}
 		counted := uint64(0)
-		for _, n := range b.beta.refusing.of(gamma) {
+		for _, n := range b.beta.refusals.bySender.of(gamma) {
 			counted += n
 		}
-		if b.beta.counts.of(alpha)[protocol.CodeUnsupported] != 1 {
-			t.Errorf("a kind of message that only a later release has is counted as %v", b.beta.counts.of(alpha))
+		if b.beta.refusals.byOrigin.of(alpha)[protocol.CodeUnsupported] != 1 {
+			t.Errorf("a kind of message that only a later release has is counted as %v", b.beta.refusals.byOrigin.of(alpha))
 		}
-		if counted != 7 || len(b.beta.refusing.of(alpha)) != 0 {
-			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusing.of(gamma), b.beta.refusing.of(alpha))
+		if counted != 7 || len(b.beta.refusals.bySender.of(alpha)) != 0 {
+			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusals.bySender.of(gamma), b.beta.refusals.bySender.of(alpha))
 		}
 		b.beta.route(pushed{from, "p" + good})
 		b.beta.open(t.Context(), o, <-o.mail)

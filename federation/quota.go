@@ -22,7 +22,7 @@ var leastShare = quota{records: 10_000, bytes: 32 << 20}
 // quota bounds what is held of the origin.
 func (o *origin) quota() quota {
 	rules := &o.peering.Load().Import
-	limit := o.defaults
+	limit := quota{o.cfg.Records, o.cfg.Bytes}
 	if rules.Records > 0 {
 		limit.records = rules.Records
 	}

@@ -61,8 +61,8 @@ func (b *bench) shownOf() map[string]int {
 // readmit asks again for what there is room for.
 func (b *bench) readmit() {
 	b.Helper()
-	must(b.T, b.beta.readmit(b.beta.origin(alpha)))
-	b.beta.backlog(b.Context(), b.beta.origin(alpha))
+	must(b.T, b.beta.origins.get(alpha).readmit())
+	b.beta.backlog(b.Context(), b.beta.origins.get(alpha))
 }
 
 // One owner, and all together whose owner is withheld, have their share of a peer's
@@ -99,7 +99,7 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 			t.Errorf("after a restart there are %v", got)
 		}
 
-		shown := slices.IndexFunc(eves, func(rid directory.RID) bool { _, ok := b.beta.origin(alpha).index.Get(rid); return ok })
+		shown := slices.IndexFunc(eves, func(rid directory.RID) bool { _, ok := b.beta.origins.get(alpha).index.Get(rid); return ok })
 		b.origin.remove(eves[shown])
 		b.pull()
 		b.readmit()
@@ -137,8 +137,7 @@ func TestASmallQuotaMayBeOneOwners(t *testing.T) {
 		{1_000_000, 1 << 30, 2}:    {500_000, 512 << 20},
 		{1_000_000, 1 << 30, 1000}: {10_000, 32 << 20},
 	} {
-		o := newOrigin(beta, alpha, index.New())
-		o.defaults = quota{1_000_000, 4 << 30}
+		o := newOrigin(alpha, index.New(), replica{cfg: &Config{Domain: beta, Records: 1_000_000, Bytes: 4 << 30}})
 		o.peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1], OwnerShare: uint32(rules[2])}})
 		if got := o.ownerQuota(); got != want {
 			t.Errorf("by %v an owner has %+v, want %+v", rules, got, want)
@@ -224,7 +223,7 @@ func TestAPeersQuotasAreCountedExactly(t *testing.T) {
 // countedExactly compares what is counted with what is on disk.
 func (b *bench) countedExactly(rt *rapid.T) {
 	b.Helper()
-	o := b.beta.origin(alpha)
+	o := b.beta.origins.get(alpha)
 	st := o.cur
 	if st == nil {
 		return
@@ -238,7 +237,7 @@ func (b *bench) countedExactly(rt *rapid.T) {
 		return true
 	}, func(batch []store.StoredEntry) {
 		for _, kept := range batch {
-			entry, err := b.beta.openEntry(alpha, st.id.Epoch, kept.Entry.Digest(kept.RID), kept.Record, directory.Project)
+			entry, err := b.beta.records.openEntry(alpha, st.id.Epoch, kept.Entry.Digest(kept.RID), kept.Record, directory.Project)
 			must(b.T, err)
 			size := int64(len(kept.Record.Bytes()))
 			sum = sum.Plus(store.Usage{Records: 1, Bytes: size})

@@ -15,7 +15,7 @@ import (
 // is no room in that owner's share.
 func (b *bench) overfill(n int, owner store.OwnerKey) {
 	b.Helper()
-	o := b.beta.origin(alpha)
+	o := b.beta.origins.get(alpha)
 	st := o.cur
 
 	var done changes
@@ -37,7 +37,7 @@ func (b *bench) overfill(n int, owner store.OwnerKey) {
 		return nil
 	})
 	must(b.T, err)
-	b.beta.apply(o, &o.feed, st, done, nil)
+	o.apply(&o.feed, st, done, nil)
 }
 
 // written is the number of the last transaction that has written to beta's store.
@@ -63,7 +63,7 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		full := b.origin.registerAs("/agent/eve", "eve-0", 10)
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 32}) // one for each owner
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		e, ok := o.index.Get(full)
 		if !ok {
 			t.Fatal("nothing is shown")
@@ -75,7 +75,7 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		before := b.written()
 		for range 3 {
 			o.giveRoom()
-			must(t, b.beta.readmit(o))
+			must(t, o.readmit())
 		}
 		if after := b.written(); after != before {
 			t.Errorf("%d transactions were written and there was room for nothing", after-before)
@@ -85,14 +85,14 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		b.origin.remove(full)
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 31})
-		must(t, b.beta.readmit(o))
+		must(t, o.readmit())
 		if o.cur.again == nil {
 			t.Error("one step looks at all entries")
 		}
 
 		set(directory.PeerRules{Records: 1_000_000, OwnerShare: 1})
 		for range 2 * readmitLook / readmitAtOnce {
-			must(t, b.beta.readmit(o))
+			must(t, o.readmit())
 		}
 		if _, wanted := o.cur.wanted[late]; !wanted {
 			t.Errorf("the last entry isn't asked for: %d are", len(o.cur.wanted))

@@ -92,7 +92,7 @@ func (m *Mesh) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordNa
 		auds = append(auds, directory.Only(to))
 	}
 	var shown []*stream
-	if o := m.origin(origin); o != nil {
+	if o := m.origins.get(origin); o != nil {
 		for _, aud := range auds {
 			shown = append(shown, o.shownStream(aud))
 		}
@@ -183,9 +183,9 @@ func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, name
 			return err
 		})
 		if err != nil {
-			m.counts.add(origin, protocol.CodeRecord)
-			m.refusing.add(n.Domain, protocol.CodeRecord)
-			if m.refusals.allow(protocol.CodeRecord, n.Domain) {
+			m.refusals.byOrigin.add(origin, protocol.CodeRecord)
+			m.refusals.bySender.add(n.Domain, protocol.CodeRecord)
+			if m.refusals.lines.allow(protocol.CodeRecord, n.Domain) {
 				m.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", n.Base, "h", line.H.String(), "err", err)
 			}
 			return

@@ -30,23 +30,23 @@ type judging struct {
 
 // rejudge has what the origin told shown by the rules of now. o.mu is held; judges does
 // the work.
-func (m *Mesh) rejudge(o *origin) {
+func (o *origin) rejudge() {
 	o.room = true
 	o.judging = nil
 
 	if o.stale {
 		o.unshown = false // nothing is to be shown
 		o.index.Clear()
-		m.moved()
+		o.moved()
 		return
 	}
 	o.judging = &judging{rules: true}
-	nudge(m.judge)
+	nudge(o.judge)
 }
 
 // showLater has the judges show what is held and isn't shown, because it could not be
 // read when it was to be. Until then the origin's position stays.
-func (m *Mesh) showLater(o *origin) {
+func (o *origin) showLater() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -60,7 +60,7 @@ func (m *Mesh) showLater(o *origin) {
 		anew.rules, anew.shown = o.judging.rules, o.judging.shown
 	}
 	o.judging = anew
-	nudge(m.judge)
+	nudge(o.judge)
 }
 
 // judges brings in line what is shown, after the rules have changed, until ctx ends.
@@ -76,21 +76,21 @@ func (m *Mesh) judges(ctx context.Context) {
 func (m *Mesh) judgeAll(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
-		for _, o := range m.all() {
-			more = m.hideSome(o) || more
+		for _, o := range m.origins.all() {
+			more = o.hideSome() || more
 		}
 	}
 
 	for more := true; more && ctx.Err() == nil; {
 		more = false
-		for _, o := range m.all() {
-			more = m.judgeSome(o) || more
+		for _, o := range m.origins.all() {
+			more = o.judgeSome() || more
 		}
 	}
 }
 
 // hideSome looks at entries that may have to go, and reports whether there are more.
-func (m *Mesh) hideSome(o *origin) (more bool) {
+func (o *origin) hideSome() (more bool) {
 	o.listShown()
 
 	o.mu.Lock()
@@ -135,12 +135,12 @@ func (o *origin) listShown() {
 }
 
 // judgeSome takes one step, and reports whether there is more to do.
-func (m *Mesh) judgeSome(o *origin) (more bool) {
-	if m.hideSome(o) {
+func (o *origin) judgeSome() (more bool) {
+	if o.hideSome() {
 		return true
 	}
 
-	if o.change.lock(m.store) != nil {
+	if o.change.lock(o.store) != nil {
 		return false // the end of the stall wakes the judges
 	}
 	defer o.change.unlock()
@@ -152,7 +152,7 @@ func (m *Mesh) judgeSome(o *origin) (more bool) {
 		o.unshown = false
 		o.reached.Store(nil)
 		o.mu.Unlock()
-		m.moved()
+		o.moved()
 		return false
 	}
 	o.mu.Unlock()
@@ -161,11 +161,11 @@ func (m *Mesh) judgeSome(o *origin) (more bool) {
 		return false
 	}
 
-	switch err := m.judgeFeed(o, j); {
+	switch err := o.judgeFeed(j); {
 	case errors.Is(err, store.ErrStalled):
 		return false
 	case err != nil:
-		m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+		o.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
 		j.next()
 	}
 
@@ -175,7 +175,7 @@ func (m *Mesh) judgeSome(o *origin) (more bool) {
 func (j *judging) next() { j.feed, j.of, j.after = j.feed+1, nil, nil }
 
 // judgeFeed looks at the next entries of a feed. o.change is held.
-func (m *Mesh) judgeFeed(o *origin, j *judging) error {
+func (o *origin) judgeFeed(j *judging) error {
 	st := o.feeds()[j.feed].cur
 	if st == nil {
 		j.next()
@@ -186,7 +186,7 @@ func (m *Mesh) judgeFeed(o *origin, j *judging) error {
 	}
 
 	var batch []store.StoredEntry
-	after, more, err := m.store.EntriesAfter(st.id, j.after, judgeBatch, func(t *store.Tx, rid directory.RID, h *store.Entry) error {
+	after, more, err := o.store.EntriesAfter(st.id, j.after, judgeBatch, func(t *store.Tx, rid directory.RID, h *store.Entry) error {
 		if h.Record != store.RecordHeld || o.shows(st, rid, h) {
 			return nil
 		}
@@ -194,7 +194,7 @@ func (m *Mesh) judgeFeed(o *origin, j *judging) error {
 		batch = append(batch, e)
 		return err
 	})
-	m.showAll(o, st, batch)
+	o.showAll(st, batch)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 // over (federation.md, "Evidence"). Where no node that answers has any evidence, and
 // one doesn't answer, it is a directory.Unavailable: that one may have it.
 func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
-	o := m.origin(td)
+	o := m.origins.get(td)
 	if o == nil || m.cfg.Court == nil {
 		return nil
 	}

@@ -119,8 +119,8 @@ func (m *Mesh) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
 		project = directory.Project
 	}
 
-	entry, err := m.openContained(contain.Stored, func() (*directory.Entry, error) {
-		return m.openEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
+	entry, err := m.records.openContained(contain.Stored, func() (*directory.Entry, error) {
+		return m.records.openEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
 	})
 
 	switch {

@@ -81,7 +81,7 @@ func (m *Mesh) pullFromOthers(ctx context.Context, o *origin, f *feed) (more boo
 // others returns one node of each other active peer, in random order.
 func (m *Mesh) others(but spiffeid.TrustDomain) []protocol.Node {
 	var all []protocol.Node
-	for _, o := range m.all() {
+	for _, o := range m.origins.all() {
 		if o.domain == but || !o.accepts() {
 			continue
 		}
@@ -117,7 +117,7 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 			m.askNextHead(ctx, o)
 		case <-heads.C:
 			m.openLate(ctx, o)
-			m.doubtRest(o)
+			o.doubtRest()
 			for _, f := range o.feeds() {
 				m.compact(ctx, o, f)
 			}
@@ -214,14 +214,14 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 		timed, cancel := context.WithTimeout(ctx, protocol.RecordsTime)
 		got := m.fetch(timed, o.domain, names, m.holders(o, st.id.Audience))
 		cancel()
-		if err := m.acceptRecords(o, st, wanted, got); errors.Is(err, store.ErrStalled) {
+		if err := o.acceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
 			break // its end wakes this loop
 		} else if err != nil {
 			m.cfg.Logger.Error("can't keep records", "origin", o.domain.Name(), "error", err)
 			return wantLonger
 		}
 		o.postpone(st, wanted)
-		m.moved()
+		m.origins.notify()
 		if len(got) == 0 {
 			return wantPause // nobody is there: the rest would be asked for in vain
 		}

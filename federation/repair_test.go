@@ -52,7 +52,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 		b.origin.listKeys(nil, b.alpha.keys, b.world.sites["https://alpha.test-2.test"].keys)
 		defer b.beta.run(t)()
 		eventually(t, time.Second, "heard", func() bool { return !b.beta.Peers()[0].LastHeard.IsZero() })
-		at, _ := b.beta.origin(alpha).node(&b.beta.origin(alpha).feed)
+		at, _ := b.beta.origins.get(alpha).node(&b.beta.origins.get(alpha).feed)
 		b.world.mu.Lock()
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
 			if to == at.Base && r.URL.Path == protocol.PathPages {
@@ -84,7 +84,7 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 			}
 			return body
 		}
-		began, o := time.Now(), b.beta.origin(alpha)
+		began, o := time.Now(), b.beta.origins.get(alpha)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loops sync.WaitGroup // without the subscription, which would pull as well
 		loops.Go(func() { b.beta.tend(ctx, o) })
@@ -167,7 +167,7 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 			b.pull()
 		}
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		links := func() (n uint64) {
 			must(t, b.beta.store.Read(o.cur.id, func(tx *store.Tx) error { n = tx.Chain().Sequence(); return nil }))
 			return n
@@ -206,7 +206,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		b.origin.sweep() // … and frees it
 		last := b.origin.register("last", 600)
 		b.pull()
-		st := b.beta.origin(alpha).cur
+		st := b.beta.origins.get(alpha).cur
 		links := func() (n int) {
 			if err := b.beta.store.Read(st.id, func(tx *store.Tx) error { n = tx.Chain().Stats().KeyN; return nil }); err != nil {
 				t.Fatal(err)
@@ -217,7 +217,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 			t.Fatalf("%d links", n)
 		}
 		st.state.Listed += compactSlack // as if there had been thousands more
-		b.beta.compact(t.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed)
+		b.beta.compact(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed)
 		if n := links(); n != 1 || st.state.Listed != 1 {
 			t.Fatalf("%d links that list %d", n, st.state.Listed)
 		}

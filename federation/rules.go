@@ -37,7 +37,7 @@ func (o *origin) admits(e *directory.Entry) bool {
 	}
 
 	admitted := false
-	o.panics.Do(contain.Policy, func() {
+	o.cfg.Panics.Do(contain.Policy, func() {
 		admitted = o.peering.Load().Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
 	})
 
@@ -61,11 +61,11 @@ const staleEvery = 500 * time.Millisecond
 // shows it again when they speak (MESH-008).
 func (m *Mesh) staleness(ctx context.Context) {
 	for ok := true; ok; ok = wait(ctx, nil, m.cfg.Stretch.of(staleEvery)) {
-		for _, o := range m.all() {
+		for _, o := range m.origins.all() {
 			o.mu.Lock()
 			if stale := o.silent() && o.peering.Load().Import.OnStale == directory.OnStaleHide; stale != o.stale && !o.ended {
 				o.stale = stale
-				m.rejudge(o)
+				o.rejudge()
 				m.cfg.Logger.Warn("a peer's registrations are hidden, or shown again", "origin", o.domain.Name(), "hidden", stale)
 			}
 			o.mu.Unlock()
@@ -114,8 +114,8 @@ func (o *origin) newReadmission(st *stream) *readmission {
 
 // readmit wants records again for which there was no room, once there is. What is
 // too large still is refused again, and not asked for before more was freed.
-func (m *Mesh) readmit(o *origin) error {
-	if err := o.change.lock(m.store); err != nil {
+func (o *origin) readmit() error {
+	if err := o.change.lock(o.store); err != nil {
 		return err
 	}
 	defer o.change.unlock()
@@ -136,7 +136,7 @@ func (m *Mesh) readmit(o *origin) error {
 			freed = freed || room // behind what it has looked at, too
 		}
 
-		if err := m.readmitSome(o, f, st); err != nil {
+		if err := o.readmitSome(f, st); err != nil {
 			st.again = nil
 			o.giveRoom()
 			return err
@@ -153,13 +153,13 @@ func (m *Mesh) readmit(o *origin) error {
 // readmitSome takes one step of a stream's readmission. Entries are read without a
 // transaction that writes, which would keep the pages of all origins waiting. o.change
 // is held.
-func (m *Mesh) readmitSome(o *origin, f *feed, st *stream) error {
+func (o *origin) readmitSome(f *feed, st *stream) error {
 	again, more := st.again, true
 	var rids []directory.RID
 
 	for looked := 0; more && looked < readmitLook && len(rids) < readmitAtOnce; looked += readmitBatch {
 		var err error
-		again.after, more, err = m.store.EntriesAfter(st.id, again.after, readmitBatch,
+		again.after, more, err = o.store.EntriesAfter(st.id, again.after, readmitBatch,
 			func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
 				if h.Record == store.RecordOverQuota && o.reserve(&again.reserved, st, h) {
 					rids = append(rids, rid)
@@ -173,7 +173,7 @@ func (m *Mesh) readmitSome(o *origin, f *feed, st *stream) error {
 
 	if len(rids) > 0 {
 		again.asked = true
-		if err := m.wantAgain(o, f, st, rids); err != nil {
+		if err := o.wantAgain(f, st, rids); err != nil {
 			return err
 		}
 	}
@@ -189,11 +189,11 @@ func (m *Mesh) readmitSome(o *origin, f *feed, st *stream) error {
 }
 
 // wantAgain makes entries wanted for which there was no room. o.change is held.
-func (m *Mesh) wantAgain(o *origin, f *feed, st *stream, rids []directory.RID) error {
+func (o *origin) wantAgain(f *feed, st *stream, rids []directory.RID) error {
 	var done changes
 	var err error
 
-	done.state, err = m.store.Change(st.id, func(t *store.Tx) error {
+	done.state, err = o.store.Change(st.id, func(t *store.Tx) error {
 		for _, rid := range rids {
 			old, err := t.Get(rid)
 			if err != nil {
@@ -218,7 +218,7 @@ func (m *Mesh) wantAgain(o *origin, f *feed, st *stream, rids []directory.RID) e
 		return err
 	}
 
-	m.apply(o, f, st, done, nil)
+	o.apply(f, st, done, nil)
 	nudge(o.kick)
 
 	return nil

@@ -73,7 +73,7 @@ func TestImportRulesFilterWhatIsHeld(t *testing.T) {
 func TestQuotasBoundWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, set := ruled(t)
-		o := func() *origin { return b.beta.origin(alpha) }
+		o := func() *origin { return b.beta.origins.get(alpha) }
 		held := func() PeerStatus { return b.beta.Peers()[0] }
 		set(directory.PeerRules{Records: 3})
 		var rids []directory.RID
@@ -92,7 +92,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		}
 		b.origin.remove(rids[1])
 		b.pull()
-		must(t, b.beta.readmit(o()))
+		must(t, o().readmit())
 		b.beta.backlog(t.Context(), o())
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || len(b.agents()) != 3 {
 			t.Errorf("after a removal: %+v", s)
@@ -103,13 +103,13 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 			t.Errorf("after a restart: %+v and not %d bytes", s, bytes)
 		}
 		set(directory.PeerRules{Bytes: bytes + 10}) // no room for a fourth
-		must(t, b.beta.readmit(o()))
+		must(t, o().readmit())
 		b.beta.backlog(t.Context(), o())
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes > bytes+10 {
 			t.Errorf("by bytes: %+v", s)
 		}
 		set(directory.PeerRules{})
-		must(t, b.beta.readmit(o()))
+		must(t, o().readmit())
 		b.beta.backlog(t.Context(), o())
 		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
 			t.Errorf("without: %+v", s)
@@ -134,7 +134,7 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		b.origin.register("long", 6000)
 		b.pull()
 		withheld = false
-		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
 		if s := held(); s.Records != 1 || s.OverQuota != 1 || s.Pending != 0 {
 			t.Fatalf("of two that came later: %+v", s)
 		}
@@ -145,10 +145,10 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 			b.pull()
 		}
 		time.Sleep(3 * time.Minute)
-		_, err := b.beta.sweep(b.beta.origin(alpha), sweepLimit)
+		_, err := b.beta.origins.get(alpha).sweep(sweepLimit)
 		must(t, err)
-		must(t, b.beta.readmit(b.beta.origin(alpha)))
-		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		must(t, b.beta.origins.get(alpha).readmit())
+		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
 		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
 			t.Errorf("once the other has expired: %+v", s)
 		}
@@ -172,7 +172,7 @@ func TestAReplacementThatComesLaterHasRoom(t *testing.T) {
 		b.origin.replace(rid, 600)
 		b.pull()
 		withheld = false
-		b.beta.backlog(t.Context(), b.beta.origin(alpha))
+		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 0 || !b.agents()["agent"] {
 			t.Errorf("%+v", s)
 		}
@@ -222,7 +222,7 @@ func TestQuotasCountBothStreams(t *testing.T) {
 		b.origin.grant(ours, directory.Mesh, false)
 		b.origin.grant(ours, directory.Only(beta), true)
 		b.pull()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		must(t, b.beta.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
 			t.Errorf("%+v", s)
@@ -286,11 +286,11 @@ func TestRulesChangeInSteps(t *testing.T) {
 			b.origin.register(fmt.Sprintf("stocks-%d", i), 6000)
 		}
 		b.pull()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		steps := func(rules directory.PeerRules, meanwhile string) (n int) {
 			p.Import = rules
 			b.beta.reconcile()
-			for before := len(b.agents()); b.beta.judgeSome(o); n++ {
+			for before := len(b.agents()); o.judgeSome(); n++ {
 				if n == 1 { // one step of several is done: nobody holds the origin
 					if _, ok := o.position(); !ok {
 						t.Fatal("no position")
@@ -331,11 +331,11 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 			b.origin.register(fmt.Sprintf("agent-%d", i), 6000)
 		}
 		b.pull()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		for _, names := range [][]string{{"none"}, {"agent-1*"}, nil} {
 			p.Import.Names = names
 			b.beta.reconcile()
-			b.beta.judgeSome(o)
+			o.judgeSome()
 		}
 		b.beta.judgeAll(t.Context())
 		if n := len(b.agents()); n != 2*judgeBatch {

@@ -127,7 +127,7 @@ func (m *Mesh) speaksTo(td spiffeid.TrustDomain) bool {
 	if td == m.cfg.Domain {
 		return true
 	}
-	o := m.origin(td)
+	o := m.origins.get(td)
 	return o != nil && o.accepts()
 }
 
@@ -171,7 +171,7 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		return jose(w, text, err)
 	}
 	var text string
-	if o := s.origin(origin); o != nil {
+	if o := s.origins.get(origin); o != nil {
 		text = o.newestHead()
 	}
 	return jose(w, text, nil)
@@ -336,7 +336,7 @@ func (m *Mesh) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, 
 		}
 		return made.Text, nil
 	}
-	o := m.origin(q.Origin)
+	o := m.origins.get(q.Origin)
 	if o == nil {
 		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
 	}

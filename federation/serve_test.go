@@ -219,7 +219,7 @@ func TestWhoSaysFarewell(t *testing.T) {
 func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		other := newKeyring(alpha, "another", b.origin)
 		var texts []string
 		for _, rings := range [][]*keyring{{b.alpha.keys, other}, {b.alpha.keys}} {
@@ -251,10 +251,10 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 			t.Fatal("not freed")
 		}
 		b.pull()
-		if err := b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()); err != nil {
+		if err := b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
-		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origin(alpha).behind() {
+		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origins.get(alpha).behind() {
 			t.Fatalf("%+v, tip %d", p, b.origin.tip)
 		}
 	})

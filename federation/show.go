@@ -15,10 +15,10 @@ import (
 // apply does in memory what a transaction did on disk, and calls also, if it isn't nil,
 // at the same moment for readers. A stream that isn't shown yet changes no index.
 // o.change is held.
-func (m *Mesh) apply(o *origin, f *feed, st *stream, done changes, also func()) {
+func (o *origin) apply(f *feed, st *stream, done changes, also func()) {
 	var twice alternatives
 	if st == f.cur {
-		twice = m.alternativesTo(o, f, done.effects)
+		twice = o.alternativesTo(f, done.effects)
 	}
 
 	o.mu.Lock()
@@ -64,26 +64,26 @@ type alternatives map[directory.RID][]*directory.Entry
 
 // alternativesTo reads the alternatives to effects on a feed. What can't be read is
 // shown later by the judges. o.change is held.
-func (m *Mesh) alternativesTo(o *origin, f *feed, effects []effect) alternatives {
-	found, err := m.readAlternatives(o, f, effects)
+func (o *origin) alternativesTo(f *feed, effects []effect) alternatives {
+	found, err := o.readAlternatives(f, effects)
 	if err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			m.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+			o.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
 		}
-		m.showLater(o)
+		o.showLater()
 	}
 
 	return found
 }
 
-func (m *Mesh) readAlternatives(o *origin, f *feed, effects []effect) (alternatives, error) {
+func (o *origin) readAlternatives(f *feed, effects []effect) (alternatives, error) {
 	other := o.other(f)
 	if !other.live() || len(effects) == 0 {
 		return nil, nil
 	}
 
 	var both []directory.RID
-	err := m.store.Read(other.cur.id, func(t *store.Tx) error {
+	err := o.store.Read(other.cur.id, func(t *store.Tx) error {
 		for _, e := range effects {
 			if t.Has(e.digest.RID) {
 				both = append(both, e.digest.RID)
@@ -97,7 +97,7 @@ func (m *Mesh) readAlternatives(o *origin, f *feed, effects []effect) (alternati
 
 	found := alternatives{}
 	for _, rid := range both {
-		if found[rid], err = m.entriesOf(o, rid); err != nil {
+		if found[rid], err = o.entriesOf(rid); err != nil {
 			return nil, err
 		}
 	}
@@ -107,14 +107,14 @@ func (m *Mesh) readAlternatives(o *origin, f *feed, effects []effect) (alternati
 
 // entriesOf returns what the streams that are shown hold of a registration. o.change is
 // held.
-func (m *Mesh) entriesOf(o *origin, rid directory.RID) (all []*directory.Entry, err error) {
+func (o *origin) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
 	for _, f := range o.feeds() {
 		if f.cur == nil {
 			continue
 		}
 
 		var k store.StoredEntry
-		err := m.store.Read(f.cur.id, func(t *store.Tx) (err error) {
+		err := o.store.Read(f.cur.id, func(t *store.Tx) (err error) {
 			k, err = t.StoredEntry(rid)
 			return err
 		})
@@ -122,7 +122,7 @@ func (m *Mesh) entriesOf(o *origin, rid directory.RID) (all []*directory.Entry, 
 			return nil, err
 		}
 
-		if e := m.entryOf(o, f.cur, k); e != nil {
+		if e := o.entryOf(f.cur, k); e != nil {
 			all = append(all, e)
 		}
 	}
@@ -149,8 +149,8 @@ func (o *origin) show(rid directory.RID, entries ...*directory.Entry) {
 
 // put enters an entry into the index. One that can't be entered is left out.
 func (o *origin) put(e *directory.Entry) {
-	if !o.panics.Do(contain.Index, func() { o.index.Put(e) }) {
-		o.panics.Do(contain.Index, func() { o.index.Delete(e.RID) })
+	if !o.cfg.Panics.Do(contain.Index, func() { o.index.Put(e) }) {
+		o.cfg.Panics.Do(contain.Index, func() { o.index.Delete(e.RID) })
 	}
 }
 
@@ -181,7 +181,7 @@ func (o *origin) offer(e *directory.Entry) {
 
 // hide takes away what the index shows of a feed and pick says yes to, and shows
 // of it what the other feed has. o.change is held.
-func (m *Mesh) hide(o *origin, f *feed, pick func(*directory.Entry) bool) {
+func (o *origin) hide(f *feed, pick func(*directory.Entry) bool) {
 	private := f == &o.private
 
 	var effects []effect
@@ -191,7 +191,7 @@ func (m *Mesh) hide(o *origin, f *feed, pick func(*directory.Entry) bool) {
 		}
 	}
 
-	twice := m.alternativesTo(o, f, effects)
+	twice := o.alternativesTo(f, effects)
 
 	o.mu.Lock()
 	defer o.mu.Unlock()

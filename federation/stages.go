@@ -28,7 +28,7 @@ func (m *Mesh) take(ctx context.Context, from sender, giver protocol.Node, text 
 	if p.err != nil {
 		return nil, "", p.err
 	}
-	code, err := m.accept(p.origin, p.verifiedPage, m.openRecords(p.origin, p.SignedPage, p.records))
+	code, err := p.origin.accept(p.verifiedPage, m.records.openRecords(p.origin, p.SignedPage, p.records))
 	return p.verifiedPage, code, err
 }
 
@@ -39,7 +39,7 @@ func (m *Mesh) look(ctx context.Context, from sender, giver protocol.Node, text 
 		return nil
 	})
 	if err != nil {
-		return pulled{err: m.refused(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: err})}
+		return pulled{err: m.refuse(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: err})}
 	}
 
 	return p
@@ -55,7 +55,7 @@ func (m *Mesh) lookAt(ctx context.Context, from sender, giver protocol.Node, tex
 		err = m.compare(o, page)
 	}
 	if err != nil {
-		return pulled{err: m.refused(from, text, err)}
+		return pulled{err: m.refuse(from, text, err)}
 	}
 	p = pulled{verifiedPage: page, origin: o}
 	p.records, p.err = m.prefetch(ctx, o, page, giver, done)
@@ -141,7 +141,7 @@ func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n protocol.Node, 
 		if p.err != nil {
 			return false, p.err
 		}
-		code, err := m.accept(p.origin, p.verifiedPage, p.opened)
+		code, err := p.origin.accept(p.verifiedPage, p.opened)
 		if err != nil || code != protocol.CodeApplied {
 			return false, err
 		}
@@ -175,7 +175,7 @@ func (m *Mesh) bring(ctx context.Context, o *origin, f *feed, n protocol.Node, s
 		for p := range asked {
 			j := judged{pulled: p}
 			if p.err == nil {
-				j.opened = m.openRecords(p.origin, p.SignedPage, p.records)
+				j.opened = m.records.openRecords(p.origin, p.SignedPage, p.records)
 			}
 			if !hand(ctx, all, j) {
 				return

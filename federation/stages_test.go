@@ -29,7 +29,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		for i := range protocol.MaxDigests + 10 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		first := int(b.beta.origin(alpha).since(&b.beta.origin(alpha).feed))
+		first := int(b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed))
 		second := make(chan struct{}, 1)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > first {
@@ -43,7 +43,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- b.beta.pullAll(t.Context(), b.beta.origin(alpha), &b.beta.origin(alpha).feed, b.giver(), endless(t.Context()))
+			done <- b.beta.pullAll(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed, b.giver(), endless(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
 		if err := tx.Rollback(); err != nil {
@@ -71,7 +71,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 			}
 			return body
 		}
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
@@ -192,7 +192,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 				})}
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			o := b.beta.origin(alpha)
+			o := b.beta.origins.get(alpha)
 			all, end := b.beta.bring(ctx, o, &o.feed, b.giver(), endless(ctx), o.since(&o.feed))
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
@@ -226,7 +226,7 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 			}
 			return body
 		}
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}

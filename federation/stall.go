@@ -29,11 +29,11 @@ func (m *Mesh) stallEnded(lasted time.Duration) {
 	nudge(m.judge)
 	nudge(m.halted)
 	m.store.Wake()
-	for _, o := range m.all() {
+	for _, o := range m.origins.all() {
 		nudge(o.kick)
 		nudge(o.ask)
 	}
-	m.moved()
+	m.origins.notify()
 }
 
 // stalledError says for how long the disk has not answered, for an operator; "" if it

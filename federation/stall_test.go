@@ -190,13 +190,13 @@ func TestAPeeringEndsWhileTheDiskHangs(t *testing.T) {
 		s.b.self.register("own", 600)
 
 		eventually(t, 5*time.Second, "alpha's are hidden and gamma is known", func() bool {
-			return len(s.b.shown(alpha)) == 0 && s.b.origin(gamma) != nil
+			return len(s.b.shown(alpha)) == 0 && s.b.origins.get(gamma) != nil
 		})
 
 		release()
-		eventually(t, 30*time.Second, "nothing of alpha's is kept", func() bool { return s.b.origin(alpha) == nil })
+		eventually(t, 30*time.Second, "nothing of alpha's is kept", func() bool { return s.b.origins.get(alpha) == nil })
 		eventually(t, 30*time.Second, "nothing of it is on disk", func() bool { return !s.b.onDisk(t, note) })
-		eventually(t, 30*time.Second, "gamma's head is known", func() bool { return s.b.origin(gamma).newestHead() != "" })
+		eventually(t, 30*time.Second, "gamma's head is known", func() bool { return s.b.origins.get(gamma).newestHead() != "" })
 	})
 }
 
@@ -212,7 +212,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		rid := b.origin.register("agent", 86400)
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.pull()
-		o := b.beta.origin(alpha)
+		o := b.beta.origins.get(alpha)
 		must(t, b.beta.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)
@@ -229,7 +229,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		time.Sleep(2 * store.StallAfter)
 
 		// A change that was begun before the stall ends now.
-		b.beta.hide(o, &o.private, func(*directory.Entry) bool { return true })
+		o.hide(&o.private, func(*directory.Entry) bool { return true })
 		o.mu.Lock()
 		o.cur.state.Watermark += 10
 		o.reached.Store(nil)

@@ -33,7 +33,7 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := newOrigin(beta, alpha, index.NewView(beta).Origin(alpha))
+				o := newOrigin(alpha, index.NewView(beta).Origin(alpha), replica{cfg: &Config{Domain: beta}})
 				s, began := o.beginStint(t.Context()), time.Now()
 				defer s.end()
 				for at := every; at <= quick && s.asking.Err() == nil; at += every {
@@ -63,7 +63,7 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 		for i := range 3 * each {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 		}
-		o, dial := b.beta.origin(alpha), b.beta.Mesh.client.HTTP
+		o, dial := b.beta.origins.get(alpha), b.beta.Mesh.client.HTTP
 		b.beta.Mesh.client.HTTP = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
 			return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				r.URL.RawQuery += fmt.Sprint("&limit=", each)
@@ -101,7 +101,7 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		alone := p.origin.register("alone", 86400)
 		p.origin.grant(alone, directory.Only(beta), true)
 		p.origin.export(alone, false)
-		o := p.b2.origin(alpha)
+		o := p.b2.origins.get(alpha)
 		must(t, p.b2.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
 		for _, f := range o.feeds() {
 			must(t, p.b2.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, endless(t.Context())))

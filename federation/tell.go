@@ -49,7 +49,7 @@ func (m *Mesh) tell(ctx context.Context, p *pendingCase, n protocol.Node) {
 	tries := 0
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		to := n
-		if o := m.origin(n.Domain); o != nil {
+		if o := m.origins.get(n.Domain); o != nil {
 			if all := o.nodes(); len(all) > 0 {
 				to = all[tries%len(all)]
 			}

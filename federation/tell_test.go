@@ -19,7 +19,7 @@ func TestWhoIsToldOfEvidence(t *testing.T) {
 		s.b.cfg.Siblings = func() []string { return []string{"https://sibling.beta.test"} }
 		s.b.reopen(t)
 		sibling, peer := protocol.Node{Domain: beta, Base: "https://sibling.beta.test"}, protocol.Node{Domain: gamma, Base: s.g.base}
-		o := s.b.origin(alpha)
+		o := s.b.origins.get(alpha)
 		listed := func(to ...*site) {
 			s.origin.mesh = nil
 			for _, n := range to {

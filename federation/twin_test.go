@@ -26,7 +26,7 @@ func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 				b := newBench(t, nil)
 				rid := b.origin.register("agent", 600)
 				b.pull()
-				w := b.beta.origin(alpha).since(&b.beta.origin(alpha).feed)
+				w := b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed)
 				twin, _ := b.origin.Current(rid, directory.Mesh)
 				twin.RID = directory.NewRID(time.Now().UnixMilli(), [10]byte{1, 2, 3})
 				twin.Revision = w + 1

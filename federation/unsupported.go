@@ -50,23 +50,34 @@ func (o *origin) noteUnsupported(err *directory.UnsupportedError) (first bool) {
 	return first
 }
 
+// refuse counts and logs a refusal.
+func (m *Mesh) refuse(from sender, text string, err error) error {
+	var r *protocol.Refusal
+	if errors.As(err, &r) && r.Code == protocol.CodeUnsupported {
+		m.unsupported(from, r)
+		return r
+	}
+
+	return m.refusals.refused(from, text, err)
+}
+
 // unsupported counts a message that this node can't read. It counts as no refusal of
 // who brought it. The origin's own nodes tell by it what the origin announces now, and
 // the first of each kind is written down. Others may repeat an old one for ever: what
 // would date it can't be read.
 func (m *Mesh) unsupported(from sender, r *protocol.Refusal) {
-	m.counts.add(r.Origin, protocol.CodeUnsupported)
+	m.refusals.byOrigin.add(r.Origin, protocol.CodeUnsupported)
 
 	if from.domain != r.Origin {
 		return
 	}
 
 	var unsupported *directory.UnsupportedError
-	o := m.origin(r.Origin)
+	o := m.origins.get(r.Origin)
 	if o == nil || !errors.As(r.Err, &unsupported) {
 		return
 	}
-	if first := o.noteUnsupported(unsupported); !first || !m.refusals.allow(protocol.CodeUnsupported, r.Origin) {
+	if first := o.noteUnsupported(unsupported); !first || !m.refusals.lines.allow(protocol.CodeUnsupported, r.Origin) {
 		return
 	}
 

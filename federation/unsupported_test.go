@@ -78,7 +78,7 @@ func TestWhatALaterReleaseAddsChangesNoOutcome(t *testing.T) {
 		b.origin.rewrite = withTail(ignored)
 		rid := b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()))
+		must(t, b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
 
 		if is := b.beta.shown(alpha); len(is) != 1 || is[rid] == nil {
 			t.Fatalf("it shows %v", is)
@@ -137,7 +137,7 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 		b := newBench(t, nil)
 		rid := b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()))
+		must(t, b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		before := b.status()
 
 		b.signing(critical)
@@ -183,7 +183,7 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.askHead(t.Context(), b.beta.origin(alpha), b.giver()))
+		must(t, b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		b.signing(critical)
 		head, err := b.alpha.publisher.Head()
 		must(t, err)
