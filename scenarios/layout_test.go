@@ -34,7 +34,7 @@ var unfinished = map[string]excess{
 	"api/client/contract": {lines: true},
 	"cmd/roster":          {files: 47, methods: 123, cycle: 44, lines: true, testLines: true},
 	"consensus":           {files: 42, methods: 200, cycle: 33, lines: true, testLines: true},
-	"consensus/state":     {files: 35, cycle: 24, lines: true, testLines: true},
+	"consensus/state":     {lines: true, testLines: true},
 	"consensus/disk":      {lines: true, testLines: true},
 	"directory":           {files: 66, cycle: 34, lines: true, testLines: true},
 	"directory/contain":   {lines: true},

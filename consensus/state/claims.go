@@ -20,42 +20,6 @@ const (
 	maxAnswerHeader = 2 << 10  // bytes of what is beside its body
 )
 
-// claim makes a request the first with its key, or finds the first one's answer. Its
-// members are directory.Claim's.
-type Claim struct {
-	Key    directory.Hash `cbor:"1,keyasint"`
-	Caller directory.Hash `cbor:"2,keyasint"`
-	Body   directory.Hash `cbor:"3,keyasint"`
-	Holder directory.Hash `cbor:"4,keyasint"`
-	Lease  uint32         `cbor:"5,keyasint"`
-	Window uint32         `cbor:"6,keyasint"`
-}
-
-// settle says what came of a claim. Its members are directory.Settlement's.
-type Settle struct {
-	Key     directory.Hash `cbor:"1,keyasint"`
-	Holder  directory.Hash `cbor:"2,keyasint"`
-	Release bool           `cbor:"3,keyasint,omitempty"`
-	Answer  *Answer        `cbor:"4,keyasint,omitempty"`
-}
-
-// answer is a directory.KeptAnswer.
-type Answer struct {
-	Status      int               `cbor:"1,keyasint,omitempty"`
-	ContentType string            `cbor:"2,keyasint,omitempty"`
-	Body        []byte            `cbor:"3,keyasint,omitempty"`
-	Problem     directory.Problem `cbor:"4,keyasint,omitempty"`
-	Detail      string            `cbor:"5,keyasint,omitempty"`
-	Pointer     string            `cbor:"6,keyasint,omitempty"`
-}
-
-func (a *Answer) size() int {
-	if a == nil {
-		return 0
-	}
-	return len(a.Body) + len(a.ContentType) + len(a.Detail) + len(a.Pointer)
-}
-
 // claimed is a key that is known. It is never modified: a change puts another in its
 // place, so that a snapshot may read it while changes go on.
 type claimed struct {
@@ -141,21 +105,20 @@ func (c *claims) forget(now int64) {
 }
 
 // claim is first come, first served, as names are.
-func (s *State) claim(c *Claim) (directory.Outcome, error) {
-	now := s.history.now / 1000
-	k := &claimed{Key: c.Key, Caller: c.Caller, Body: c.Body, Holder: c.Holder, Until: now + int64(max(c.Window, c.Lease)), Leased: now + int64(c.Lease)}
-	switch old := s.claims.known[c.Key]; {
-	case old == nil && s.claims.by[c.Caller] >= maxClaimsEach:
+func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
+	k := &claimed{Key: wanted.Key, Caller: wanted.Caller, Body: wanted.Body, Holder: wanted.Holder, Until: now + int64(max(wanted.Window, wanted.Lease)), Leased: now + int64(wanted.Lease)}
+	switch old := c.known[wanted.Key]; {
+	case old == nil && c.by[wanted.Caller] >= maxClaimsEach:
 		return directory.Outcome{}, directory.Refuse(directory.RateLimited, "you have used %d Idempotency-Keys within their window, as many as one caller may; nothing was sent: wait for some to end", maxClaimsEach)
-	case old == nil && len(s.claims.known) >= maxClaims:
+	case old == nil && len(c.known) >= maxClaims:
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "the domain keeps as many Idempotency-Keys as it can; nothing was sent: try without one, or later")
 	case old == nil:
-		s.claims.add(k)
+		c.add(k)
 	case old.Released:
 		k.Until = max(k.Until, old.Until) // where it is queued, which no snapshot tells
-		s.claims.replace(k)
-	case old.Holder == c.Holder: // by whom it is held already
-	case old.Body != c.Body:
+		c.replace(k)
+	case old.Holder == wanted.Holder: // by whom it is held already
+	case old.Body != wanted.Body:
 		return directory.Outcome{}, directory.Refuse(directory.KeyReused, "the Idempotency-Key was used for another request before; use a new key for a new request")
 	case old.Answer != nil:
 		return directory.Outcome{Kept: (*directory.KeptAnswer)(old.Answer)}, nil
@@ -170,29 +133,15 @@ func (s *State) claim(c *Claim) (directory.Outcome, error) {
 }
 
 // settle takes the first word of whoever holds the claim.
-func (s *State) settle(c *Settle) {
-	old := s.claims.known[c.Key]
-	if old == nil || old.Holder != c.Holder || old.Settled || old.Released {
+func (c *claims) settle(word *Settle) {
+	old := c.known[word.Key]
+	if old == nil || old.Holder != word.Holder || old.Settled || old.Released {
 		return
 	}
 	k := *old
-	k.Settled, k.Released = !c.Release, c.Release
-	if s.claims.bytes+c.Answer.size() <= maxAnswers {
-		k.Answer = c.Answer
+	k.Settled, k.Released = !word.Release, word.Release
+	if c.bytes+word.Answer.size() <= maxAnswers {
+		k.Answer = word.Answer
 	}
-	s.claims.replace(&k)
-}
-
-func (c *Claim) Check() error {
-	if c.Window == 0 || c.Window > maxWindow || c.Lease == 0 || c.Lease > 2*maxWindow {
-		return directory.Refuse(directory.BadRequest, "an Idempotency-Key is kept for 1 to %d seconds", maxWindow)
-	}
-	return nil
-}
-
-func (c *Settle) Check() error {
-	if c.Answer != nil && (len(c.Answer.Body) > MaxAnswer || c.Answer.size()-len(c.Answer.Body) > maxAnswerHeader) {
-		return directory.Refuse(directory.TooLarge, "an answer to an Idempotency-Key is kept up to %d bytes", MaxAnswer)
-	}
-	return nil
+	c.replace(&k)
 }

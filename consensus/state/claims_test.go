@@ -115,11 +115,11 @@ func TestKeysAreBounded(t *testing.T) {
 	full := &Answer{Status: 200, Body: make([]byte, MaxAnswer)}
 	for caller := range maxClaims / maxClaimsEach {
 		for i := range maxClaimsEach {
-			if _, err := d.state.claim(key(caller, i)); err != nil {
+			if _, err := d.state.claims.claim(key(caller, i), d.state.history.now/1000); err != nil {
 				t.Fatal(err)
 			}
 			if caller == 0 && i <= maxAnswers/MaxAnswer {
-				d.state.settle(&Settle{key(caller, i).Key, directory.Hash{1}, false, full})
+				d.state.claims.settle(&Settle{key(caller, i).Key, directory.Hash{1}, false, full})
 			}
 		}
 	}

@@ -1,7 +1,10 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/fxamacker/cbor/v2"
@@ -303,4 +306,252 @@ func (g Granted) List() []directory.Grant {
 		return wholeMesh
 	}
 	return out
+}
+
+// claim makes a request the first with its key, or finds the first one's answer. Its
+// members are directory.Claim's.
+type Claim struct {
+	Key    directory.Hash `cbor:"1,keyasint"`
+	Caller directory.Hash `cbor:"2,keyasint"`
+	Body   directory.Hash `cbor:"3,keyasint"`
+	Holder directory.Hash `cbor:"4,keyasint"`
+	Lease  uint32         `cbor:"5,keyasint"`
+	Window uint32         `cbor:"6,keyasint"`
+}
+
+func (c *Claim) Check() error {
+	if c.Window == 0 || c.Window > maxWindow || c.Lease == 0 || c.Lease > 2*maxWindow {
+		return directory.Refuse(directory.BadRequest, "an Idempotency-Key is kept for 1 to %d seconds", maxWindow)
+	}
+	return nil
+}
+
+// settle says what came of a claim. Its members are directory.Settlement's.
+type Settle struct {
+	Key     directory.Hash `cbor:"1,keyasint"`
+	Holder  directory.Hash `cbor:"2,keyasint"`
+	Release bool           `cbor:"3,keyasint,omitempty"`
+	Answer  *Answer        `cbor:"4,keyasint,omitempty"`
+}
+
+func (c *Settle) Check() error {
+	if c.Answer != nil && (len(c.Answer.Body) > MaxAnswer || c.Answer.size()-len(c.Answer.Body) > maxAnswerHeader) {
+		return directory.Refuse(directory.TooLarge, "an answer to an Idempotency-Key is kept up to %d bytes", MaxAnswer)
+	}
+	return nil
+}
+
+// answer is a directory.KeptAnswer.
+type Answer struct {
+	Status      int               `cbor:"1,keyasint,omitempty"`
+	ContentType string            `cbor:"2,keyasint,omitempty"`
+	Body        []byte            `cbor:"3,keyasint,omitempty"`
+	Problem     directory.Problem `cbor:"4,keyasint,omitempty"`
+	Detail      string            `cbor:"5,keyasint,omitempty"`
+	Pointer     string            `cbor:"6,keyasint,omitempty"`
+}
+
+func (a *Answer) size() int {
+	if a == nil {
+		return 0
+	}
+	return len(a.Body) + len(a.ContentType) + len(a.Detail) + len(a.Pointer)
+}
+
+// A spend is a proof that is good for one command, and until when it could be shown
+// again (Unix seconds of committed time).
+type Spend struct {
+	Proof directory.Hash `cbor:"1,keyasint"`
+	Until int64          `cbor:"2,keyasint"`
+}
+
+func (p Spend) Compare(o Spend) int {
+	if c := cmp.Compare(p.Until, o.Until); c != 0 {
+		return c
+	}
+	return bytes.Compare(p.Proof[:], o.Proof[:])
+}
+
+// transfer makes a registration another identity's and changes nothing else of it:
+// nothing else changes an owner (TRUST-008).
+type Transfer struct {
+	Format    int                `cbor:"1,keyasint"`
+	RID       directory.RID      `cbor:"2,keyasint"`
+	Salt      directory.Salt     `cbor:"3,keyasint"`
+	Caller    directory.Identity `cbor:"4,keyasint"`
+	Any       bool               `cbor:"5,keyasint,omitempty"` // the caller may give away what others own
+	Statement uint64             `cbor:"6,keyasint"`           // which contents policy was asked about
+	IfMatch   []uint64           `cbor:"7,keyasint"`
+	Granted   Granted            `cbor:"8,keyasint"` // its owner is the new one
+	Made      *Made              `cbor:"9,keyasint,omitempty"`
+}
+
+// A member is the address of a member's directory and what its release reads, or says
+// that the node is a member no more: its signing key then stops speaking for the domain.
+// Raft's configuration decides who is a member.
+type Member struct {
+	ID    spiffeid.ID `cbor:"1,keyasint"`
+	API   string      `cbor:"2,keyasint,omitempty"`
+	Gone  bool        `cbor:"3,keyasint,omitempty"`
+	Reads Versions    `cbor:"4,keyasint"`
+}
+
+// An admission is an operator's permission for a node to become a member, once.
+type Admission struct {
+	ID    spiffeid.ID `cbor:"1,keyasint"`
+	Until int64       `cbor:"2,keyasint"` // Unix seconds of committed time; 0 withdraws it
+}
+
+// A verdict says that all grants are as a leader with that basis (consensus.Config.Basis)
+// decides them under the policy and peerings of that revision, so a new leader need not
+// decide them anew. It is never modified.
+type Verdict struct {
+	Policy uint64         `cbor:"1,keyasint"` // PolicyState.Basis
+	Basis  directory.Hash `cbor:"2,keyasint"`
+}
+
+// decide records that all grants are decided, or that they are not, when a leader with
+// another basis begins.
+type Decide struct {
+	Verdict *Verdict `cbor:"1,keyasint"` // null withdraws the last one
+}
+
+func (p *Renewals) Count() int { return len(p.RIDs) / directory.RIDBinary }
+
+// at returns one of them.
+func (p *Renewals) At(i int) directory.Renewal {
+	r := directory.Renewal{RID: directory.RIDOf([directory.RIDBinary]byte(p.RIDs[i*directory.RIDBinary:]))}
+	if p.Lifetimes != nil {
+		r.Lifetime = p.Lifetimes[i]
+	}
+	return r
+}
+
+// check refuses what no member of this release sends.
+func (p *Renewals) Check() error {
+	n := p.Count()
+	if n == 0 || n > directory.MaxRenewals || len(p.RIDs)%directory.RIDBinary != 0 || p.Lifetimes != nil && len(p.Lifetimes) != n {
+		return directory.Refuse(directory.BadRequest, "1 to %d registrations are refreshed at once", directory.MaxRenewals)
+	}
+	return nil
+}
+
+func PackRenewals(items []directory.Renewal) Renewals {
+	var p Renewals
+	for i, item := range items {
+		p.RIDs = item.RID.AppendBinary(p.RIDs)
+		if item.Lifetime != 0 && p.Lifetimes == nil {
+			p.Lifetimes = make([]uint32, len(items))
+		}
+		if item.Lifetime != 0 {
+			p.Lifetimes[i] = item.Lifetime
+		}
+	}
+	return p
+}
+
+// Rules are what a domain's operator decides about names and their owners. A
+// leader whose configuration has others than the domain puts its own into the
+// log, so that all members judge every registration alike, and none can race
+// another.
+type Rules struct {
+	// Hold is for how many seconds a name that was removed or has expired is for
+	// its former owner alone (jimenez 7.1, AD-034); 0 frees it at once.
+	Hold uint32 `cbor:"1,keyasint,omitempty"`
+	// PerOwner is how many registrations one identity may own; 0 is any number.
+	// Commissioning tools own what they must.
+	PerOwner uint32 `cbor:"2,keyasint,omitempty"`
+	// Owners are those of whom another number holds; of several the first that matches.
+	Owners []OwnerRule `cbor:"3,keyasint,omitempty"`
+	// BytesPerOwner bounds the documents of one identity, and OwnersBytes says of whom
+	// another bound holds, as Owners does.
+	BytesPerOwner uint64      `cbor:"4,keyasint,omitempty"`
+	OwnersBytes   []OwnerRule `cbor:"5,keyasint,omitempty"`
+	// Registrations and Bytes bound what the whole domain registers.
+	Registrations uint64 `cbor:"6,keyasint,omitempty"`
+	Bytes         uint64 `cbor:"7,keyasint,omitempty"`
+}
+
+// An OwnerRule is how much each of some identities may own; 0 is any amount.
+type OwnerRule struct {
+	Who  directory.IdentityPattern `cbor:"1,keyasint"`
+	Most uint64                    `cbor:"2,keyasint"`
+}
+
+func (r *Rules) Equal(o *Rules) bool {
+	return r.Hold == o.Hold && r.PerOwner == o.PerOwner && r.BytesPerOwner == o.BytesPerOwner &&
+		r.Registrations == o.Registrations && r.Bytes == o.Bytes &&
+		slices.Equal(r.Owners, o.Owners) && slices.Equal(r.OwnersBytes, o.OwnersBytes)
+}
+
+// Numbers are what a domain writes: the version of its log, of its snapshots and of
+// the messages between its members, and the format of each signed structure. They
+// are replicated state, which a feature command changes.
+type Numbers struct {
+	Log      uint                         `cbor:"1,keyasint"`
+	Snapshot uint                         `cbor:"2,keyasint"`
+	Wire     uint                         `cbor:"3,keyasint"`
+	Formats  map[directory.Structure]uint `cbor:"4,keyasint,omitempty"` // absent is 1
+}
+
+// Format returns the format in which a structure is written.
+func (n Numbers) Format(structure directory.Structure) uint {
+	return max(n.Formats[structure], 1)
+}
+
+// Equal reports whether n and other say the same.
+func (n Numbers) Equal(other Numbers) bool {
+	return n.Log == other.Log && n.Snapshot == other.Snapshot && n.Wire == other.Wire &&
+		maps.Equal(n.Normal().Formats, other.Normal().Formats)
+}
+
+// Normal returns n without the structures that are written in format 1: equal
+// numbers have one encoding.
+func (n Numbers) Normal() Numbers {
+	formats := map[directory.Structure]uint{}
+	for structure, format := range n.Formats {
+		if format > 1 {
+			formats[structure] = format
+		}
+	}
+
+	if n.Formats = formats; len(formats) == 0 {
+		n.Formats = nil
+	}
+
+	return n
+}
+
+// raises reports whether n has a higher format of a structure than before.
+func (n Numbers) Raises(before Numbers) bool {
+	for structure := range n.Formats {
+		if n.Format(structure) > before.Format(structure) {
+			return true
+		}
+	}
+
+	return false
+}
+
+// FirstNumbers returns the versions and formats with which a domain begins.
+func FirstNumbers() Numbers {
+	return Numbers{Log: FirstVersion, Snapshot: FirstVersion, Wire: FirstVersion}
+}
+
+// FirstVersion is the first version of the log, of snapshots and of the messages between members.
+// A domain begins with it, and every release reads every version from it on.
+const FirstVersion = 1
+
+func EqualGrants(a, b []directory.Grant) bool {
+	return slices.EqualFunc(a, b, func(x, y directory.Grant) bool {
+		return x.Audience == y.Audience && x.All == y.All && slices.Equal(x.Reg, y.Reg) && slices.Equal(x.Doc, y.Doc)
+	})
+}
+
+// owner is whose a registration is to be, where nobody has the name.
+func (c *Register) Owner() directory.Identity {
+	if c.For.IsZero() {
+		return c.Caller
+	}
+	return c.For
 }

@@ -47,27 +47,6 @@ func (h *History) next() uint64 {
 	return h.revision
 }
 
-// begin begins the domain's history, or a new epoch of one that was restored (rule
-// P1): leaf 0 of the ledger says of which epoch it is and what came before. Any
-// other beginning changes nothing.
-func (s *State) begin(c *Epoch) {
-	if s.history.epoch != 0 && s.history.sealed == "" || c.Epoch <= s.history.epoch {
-		return
-	}
-	old, size, root := "", s.history.ledger.size, s.history.ledger.root()
-	if s.history.epoch != 0 {
-		old = logOrigin(s.history.domain, s.history.epoch)
-	}
-	payload := epochPayload(s.history.domain, c.Epoch, old, size, root, s.history.restored, c.Reason)
-	s.history.epoch, s.history.sealed, s.history.ledger = c.Epoch, "", frontier{}
-	s.history.restored = 0
-	s.history.next()
-	s.history.ledger.append(leafEpoch, payload)
-	if len(s.keys.byNode) > 0 {
-		s.keys.issue()
-	}
-}
-
 // logOrigin is the name of an epoch's ledger.
 func logOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
 	return fmt.Sprintf("%s/roster/%d", domain.Name(), epoch)

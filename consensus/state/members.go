@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,22 +9,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 )
-
-// A member is the address of a member's directory and what its release reads, or says
-// that the node is a member no more: its signing key then stops speaking for the domain.
-// Raft's configuration decides who is a member.
-type Member struct {
-	ID    spiffeid.ID `cbor:"1,keyasint"`
-	API   string      `cbor:"2,keyasint,omitempty"`
-	Gone  bool        `cbor:"3,keyasint,omitempty"`
-	Reads Versions    `cbor:"4,keyasint"`
-}
-
-// An admission is an operator's permission for a node to become a member, once.
-type Admission struct {
-	ID    spiffeid.ID `cbor:"1,keyasint"`
-	Until int64       `cbor:"2,keyasint"` // Unix seconds of committed time; 0 withdraws it
-}
 
 // MaxAdmissions bounds how many admitted nodes may be waiting to join.
 const MaxAdmissions = 64
@@ -209,20 +192,4 @@ func (m *Membership) Readable() directory.Formats {
 	}
 
 	return all
-}
-
-// CheckStatements returns why a release that reads these versions cannot take over the
-// registrations: it has to build their statements again. Formats fall and a statement
-// keeps the format in which it was written, so the formats in force do not tell.
-func (r *Registrations) CheckStatements(reads Versions) error {
-	formats := reads.Formats.Of(directory.StructureStatement)
-
-	for reg := range r.regs.each() {
-		if !slices.Contains(formats, uint(reg.format)) {
-			return fmt.Errorf("registration %s has a statement of format %d, and statement formats %v are read: %w",
-				reg.entry.RID, reg.format, formats, ErrNewer)
-		}
-	}
-
-	return nil
 }

@@ -112,3 +112,70 @@ func (o *Ownership) vacant(c *Register, owner directory.Identity, gone *Registra
 	}
 	return nil
 }
+
+// rule puts new rules in force. Names that are held stay so for as long as they
+// were, unless names are not held any more.
+func (o *Ownership) setRules(r *Rules) {
+	o.rules = *r
+	o.recountShares()
+	if r.Hold == 0 {
+		o.holds = newHolds()
+	}
+}
+
+// named returns p for a registration to keep: nil for nobody, which is nearly
+// every one, else in the memory of what the identities own already.
+func (o *Ownership) named(p directory.Provenance) *directory.Provenance {
+	if p.IsZero() {
+		return nil
+	}
+
+	p.Registrant = o.shared(p.Registrant)
+	p.RegisteredBy = o.shared(p.RegisteredBy)
+	p.TransferredBy = o.shared(p.TransferredBy)
+
+	return &p
+}
+
+// formers remembers who owned what has expired, the oldest first.
+type formers struct {
+	owners map[directory.RID]former
+	queue  []former
+}
+
+type former struct {
+	RID   directory.RID      `cbor:"1,keyasint"`
+	Owner directory.Identity `cbor:"2,keyasint"`
+	At    int64              `cbor:"3,keyasint"` // Unix seconds of committed time
+}
+
+// add adds one that a snapshot has.
+func (f *formers) add(o former) {
+	f.owners[o.RID] = o
+	f.queue = append(f.queue, o)
+}
+
+// remember adds one, and forgets at most two, so that no single expiry pays for
+// many.
+func (f *formers) remember(o former) {
+	f.add(o)
+	for range 2 {
+		if oldest := f.queue[0]; len(f.queue) > formerCount || oldest.At+formerSeconds <= o.At {
+			delete(f.owners, oldest.RID)
+			f.queue = f.queue[1:]
+		}
+	}
+}
+
+// owner returns who owned the registration that expired under this rid.
+func (f *formers) owner(rid directory.RID, now int64) (directory.Identity, bool) {
+	o, ok := f.owners[rid]
+	return o.Owner, ok && o.At+formerSeconds > now
+}
+
+// Expired registrations' owners are remembered for that long, and so many of them
+// (AD-058). They are constants, because the configurations of two members may differ.
+const (
+	formerSeconds = directory.MaxLifetime
+	formerCount   = 100_000
+)

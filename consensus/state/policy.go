@@ -17,20 +17,6 @@ type policyText struct {
 // MaxPolicy bounds a policy's text, in bytes.
 const MaxPolicy = 256 << 10
 
-// A verdict says that all grants are as a leader with that basis (consensus.Config.Basis)
-// decides them under the policy and peerings of that revision, so a new leader need not
-// decide them anew. It is never modified.
-type Verdict struct {
-	Policy uint64         `cbor:"1,keyasint"` // PolicyState.Basis
-	Basis  directory.Hash `cbor:"2,keyasint"`
-}
-
-// decide records that all grants are decided, or that they are not, when a leader with
-// another basis begins.
-type Decide struct {
-	Verdict *Verdict `cbor:"1,keyasint"` // null withdraws the last one
-}
-
 // PolicyState is the domain's policy and how far grants are decided by it.
 type PolicyState struct {
 	history *History

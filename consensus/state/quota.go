@@ -6,21 +6,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A usage is a number of registrations, and the bytes of their documents as they were
-// written: neither compressed nor with what is kept beside them.
-type usage struct{ records, bytes int64 }
-
-func (u usage) plus(o usage) usage  { return usage{u.records + o.records, u.bytes + o.bytes} }
-func (u usage) minus(o usage) usage { return usage{u.records - o.records, u.bytes - o.bytes} }
-
-// usage is what one registration takes.
-func (r *Registration) usage() usage {
-	if r == nil {
-		return usage{}
-	}
-	return usage{1, int64(r.entry.Document.Size())}
-}
-
 // A quota bounds a usage; 0 is no bound.
 type quota struct{ records, bytes uint64 }
 

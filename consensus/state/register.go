@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
@@ -68,14 +69,6 @@ func (r *Registrations) Permits(c *Register, old, gone *Registration, owner dire
 		return err
 	}
 	return r.owners.Affords(c.demand(old, gone, owner))
-}
-
-// owner is whose a registration is to be, where nobody has the name.
-func (c *Register) Owner() directory.Identity {
-	if c.For.IsZero() {
-		return c.Caller
-	}
-	return c.For
 }
 
 // update replaces the document that the caller meant, and renews the lifetime
@@ -285,4 +278,39 @@ func matches(revisions []uint64, reg *Registration) error {
 		return directory.Refuse(directory.PreconditionFailed, "registration %s is at revision %d; read it again and repeat the change on that", reg.entry.RID, reg.entry.Revision)
 	}
 	return nil
+}
+
+// untilOf returns when a document ends by its own word, in Unix seconds; 0 for
+// never.
+func EndOf(doc directory.Document) int64 {
+	if ends := doc.Dates().Expires; !ends.IsZero() {
+		return max(ends.Unix(), 1)
+	}
+	return 0
+}
+
+// capped returns the lifetime of what ends at until by its own word (XU-047); 0 is
+// never. Times are Unix seconds but now, which is in milliseconds.
+func CapLifetime(lifetime uint32, until, now int64) (uint32, error) {
+	if until == 0 {
+		return lifetime, nil
+	}
+	left := until - now/1000
+	if left <= 0 {
+		return 0, directory.Refuse(directory.StaleMetadata, "the document says that it has expired: expires_at is %s",
+			time.Unix(until, 0).UTC().Format(time.RFC3339)).At("/expires_at")
+	}
+	return uint32(min(int64(lifetime), left)), nil
+}
+
+// matches is If-Match and If-None-Match of a registration, against what has the
+// name: nil for none.
+func (c *Register) matches(old *Registration) error {
+	switch {
+	case c.Present && old == nil:
+		return directory.Refuse(directory.PreconditionFailed, "If-Match is *, and nothing is registered under the name '%s'", c.Agent)
+	case c.Absent && old != nil:
+		return directory.Refuse(directory.PreconditionFailed, "If-None-Match is *, and registration %s has the name '%s' already", old.entry.RID, c.Agent)
+	}
+	return matches(c.IfMatch, old)
 }

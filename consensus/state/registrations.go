@@ -1,9 +1,8 @@
 package state
 
 import (
+	"fmt"
 	"slices"
-
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
@@ -75,62 +74,6 @@ func (r *Registrations) Record(aud directory.Audience, h, m directory.Hash) (*Re
 	return reg, reg.grants[i], true
 }
 
-// A registration is one of the domain's own, whether or not its deadline has
-// passed. But for look it is never modified: a change puts another in its place,
-// so that a snapshot may read it while changes go on. Its entry is a part of it,
-// which the index points to: of 10^6 each is one thing less for the collector.
-type Registration struct {
-	entry  directory.Entry
-	grants []directory.Grant
-	h      directory.Hash // of its statement, which is made of what follows
-	format int
-	epoch  uint64
-	prev   directory.Hash
-	issued int64 // Unix seconds
-	leaf   uint64
-	salt   directory.Salt
-	until  int64                 // when the document ends by its own word, Unix seconds; 0 for never
-	others *directory.Provenance // who had a part in it besides its owner; nil for nobody
-
-	look int64 // the agenda's valid appointment for it
-}
-
-// Entry returns the registration's entry, which must not be modified.
-func (r *Registration) Entry() *directory.Entry { return &r.entry }
-
-// Grants returns the registration's grants, which must not be modified.
-func (r *Registration) Grants() []directory.Grant { return r.grants }
-
-// Statement builds the registration's statement again, with the disclosures of a grant:
-// the same bytes as in Apply. It may be called beside Apply.
-func (r *Registration) Statement(grant directory.Grant) (payload []byte, disclosures []string, ok bool) {
-	change := r.change(r.entry.Origin)
-	all := change.Disclosures()
-
-	payload, err := directory.Statement(r.format, change, all)
-	if err != nil {
-		return nil, nil, false // Apply would have stopped at this format
-	}
-
-	return payload, directory.DisclosedTexts(all, grant), true
-}
-
-// Shown returns the m of each of some grants for the registration's statement.
-func (r *Registration) Shown(grants []directory.Grant) []byte {
-	return shownTo(r.change(r.entry.Origin), grants)
-}
-
-// change is what reg's statement says.
-func (r *Registration) change(domain spiffeid.TrustDomain) *directory.Change {
-	e := &r.entry
-	return &directory.Change{
-		Issuer: domain, RID: e.RID, Op: directory.OpPut, Epoch: r.epoch, Revision: e.Statement, Prev: r.prev,
-		IssuedAt: r.issued, Since: e.RegisteredAt / 1000, Leaf: r.leaf,
-		Agent: e.Agent, Owner: e.Owner, Document: e.Document, Salt: r.salt,
-		Provenance: r.provenance(),
-	}
-}
-
 // atOneGo is after how many changes of one log entry those who wait for the state get
 // it before the rest is applied. To end a registration of 10^6 takes up to 60 µs.
 const atOneGo = 64
@@ -160,4 +103,59 @@ func (r *Registrations) show() {
 	r.index.Apply(r.edits)
 	clear(r.edits)
 	r.edits = r.edits[:0]
+}
+
+// CheckStatements returns why a release that reads these versions cannot take over the
+// registrations: it has to build their statements again. Formats fall and a statement
+// keeps the format in which it was written, so the formats in force do not tell.
+func (r *Registrations) CheckStatements(reads Versions) error {
+	formats := reads.Formats.Of(directory.StructureStatement)
+
+	for reg := range r.regs.each() {
+		if !slices.Contains(formats, uint(reg.format)) {
+			return fmt.Errorf("registration %s has a statement of format %d, and statement formats %v are read: %w",
+				reg.entry.RID, reg.format, formats, ErrNewer)
+		}
+	}
+
+	return nil
+}
+
+// transfer gives a registration a statement with another owner. Its deadline stays.
+func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
+	old, err := r.Owned(c.RID, c.Caller, c.Any, c.IfMatch)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	e, owner := old.entry, c.Granted.Owner
+	switch {
+	case e.Owner == owner:
+		return directory.Outcome{RID: e.RID, Granted: e.Lifetime}, nil
+	case e.Statement != c.Statement || r.policy.basis != c.Granted.Policy || c.Format != r.members.statementFormat():
+		return directory.Outcome{}, ErrMoved
+	}
+	if err := r.owners.Affords(c.Demand(old)); err != nil {
+		return directory.Outcome{}, err
+	}
+	e.Owner = owner
+	return r.put(old, &e, contents{
+		format: c.Format, kind: e.Document.Kind(), document: e.Document.Bytes(), salt: c.Salt,
+		lifetime: e.Lifetime, deadline: e.ExpiresAt, grants: c.Granted.List(), until: old.until, made: c.Made,
+		provenance: c.Provenance(old),
+	})
+}
+
+// renewMany refreshes each by itself, in one command.
+func (r *Registrations) renewMany(c *Renew) (directory.Outcome, error) {
+	if err := c.Renewals.Check(); err != nil {
+		return directory.Outcome{}, err
+	}
+	each := make([]directory.Renewed, c.Renewals.Count())
+	for i := range each {
+		r.step()
+		item := c.Renewals.At(i)
+		out, err := r.refresh(&Refresh{item.RID, c.Caller, c.Commissioning, item.Lifetime, nil})
+		each[i] = directory.Renewed{Granted: out.Granted, Err: err}
+	}
+	return directory.Outcome{Each: each}, nil
 }

@@ -17,8 +17,6 @@ type registry struct {
 
 func newRegistry() registry { return registry{ridTable: newRIDTable[*Registration]()} }
 
-func (r *Registration) id() directory.RID { return r.entry.RID }
-
 func (r *registry) nameOf(n uint32) uint64      { return maphash.String(r.seed, (*r.all.At(n)).entry.Agent) }
 func (r *registry) statementOf(n uint32) uint64 { return maphash.Bytes(r.seed, (*r.all.At(n)).h[:]) }
 

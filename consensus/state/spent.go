@@ -1,9 +1,6 @@
 package state
 
 import (
-	"bytes"
-	"cmp"
-
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/table"
 )
@@ -12,20 +9,6 @@ import (
 // two, so this is over two thousand writes a second for as long as one does. A full
 // set refuses: to forget one that still holds would let it be shown again.
 const maxSpent = 1 << 18
-
-// A spend is a proof that is good for one command, and until when it could be shown
-// again (Unix seconds of committed time).
-type Spend struct {
-	Proof directory.Hash `cbor:"1,keyasint"`
-	Until int64          `cbor:"2,keyasint"`
-}
-
-func (p Spend) Compare(o Spend) int {
-	if c := cmp.Compare(p.Until, o.Until); c != 0 {
-		return c
-	}
-	return bytes.Compare(p.Proof[:], o.Proof[:])
-}
 
 // spent are the proofs by which commands came, of all members: one that was shown
 // to another member is known here (draft-ietf-wimse-wpt-02, 2: jti).
@@ -61,16 +44,16 @@ func (p *spent) forget(now int64) {
 	}
 }
 
-// unspent says why a proof is not good for a command; p is nil where none came.
-func (s *State) unspent(p *Spend) error {
-	if p == nil {
+// check refuses a proof that was used, or that cannot be remembered; nil is no proof.
+func (p *spent) check(proof *Spend, now int64) error {
+	if proof == nil {
 		return nil
 	}
-	s.spent.forget(s.history.now / 1000)
+	p.forget(now)
 	switch {
-	case s.spent.known[p.Proof]:
+	case p.known[proof.Proof]:
 		return directory.Refuse(directory.Replayed, "the proof that came with the request has been used; make a new one for each request")
-	case len(s.spent.known) >= maxSpent:
+	case len(p.known) >= maxSpent:
 		return directory.Refuse(directory.Unavailable, "the domain remembers as many proofs as it can; nothing was changed: try again, or use a client certificate")
 	}
 	return nil
@@ -78,8 +61,8 @@ func (s *State) unspent(p *Spend) error {
 
 // spend remembers a proof, whatever its command came to: one that was refused must
 // not be good for another either.
-func (s *State) spend(p *Spend) {
-	if p != nil {
-		s.spent.add(*p)
+func (p *spent) spend(proof *Spend) {
+	if proof != nil {
+		p.add(*proof)
 	}
 }

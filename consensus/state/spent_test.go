@@ -32,7 +32,7 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	problem(t, back.unspent(&first), directory.Replayed)
+	problem(t, back.spent.check(&first, back.history.now/1000), directory.Replayed)
 
 	moved := Command{Register: d.registering(ada, "another", 600), Spend: &Spend{directory.Hash{3}, genesis/1000 + 60}}
 	moved.Register.Granted.Policy++

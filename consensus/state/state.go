@@ -122,12 +122,12 @@ func (s *State) do(c *Command) (directory.Outcome, error) {
 	if (s.history.epoch == 0 || s.history.sealed != "") && c.Epoch == nil {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "the domain's history has not begun")
 	}
-	if err := s.unspent(c.Spend); err != nil {
+	if err := s.spent.check(c.Spend, s.history.now/1000); err != nil {
 		return directory.Outcome{}, err
 	}
 	out, err := s.change(c)
 	if !errors.Is(err, ErrMoved) { // else the same proof comes again, with the command prepared anew
-		s.spend(c.Spend)
+		s.spent.spend(c.Spend)
 	}
 	return out, err
 }
@@ -181,11 +181,32 @@ func (s *State) change(c *Command) (directory.Outcome, error) {
 	case c.Admit != nil:
 		s.members.admit(c.Admit)
 	case c.Claim != nil:
-		return s.claim(c.Claim)
+		return s.claims.claim(c.Claim, s.history.now/1000)
 	case c.Settle != nil:
-		s.settle(c.Settle)
+		s.claims.settle(c.Settle)
 	default:
-		return s.applyNext(c.commandNext)
+		c.apply(&s.history)
 	}
 	return directory.Outcome{}, nil
+}
+
+// begin begins the domain's history, or a new epoch of one that was restored (rule
+// P1): leaf 0 of the ledger says of which epoch it is and what came before. Any
+// other beginning changes nothing.
+func (s *State) begin(c *Epoch) {
+	if s.history.epoch != 0 && s.history.sealed == "" || c.Epoch <= s.history.epoch {
+		return
+	}
+	old, size, root := "", s.history.ledger.size, s.history.ledger.root()
+	if s.history.epoch != 0 {
+		old = logOrigin(s.history.domain, s.history.epoch)
+	}
+	payload := epochPayload(s.history.domain, c.Epoch, old, size, root, s.history.restored, c.Reason)
+	s.history.epoch, s.history.sealed, s.history.ledger = c.Epoch, "", frontier{}
+	s.history.restored = 0
+	s.history.next()
+	s.history.ledger.append(leafEpoch, payload)
+	if len(s.keys.byNode) > 0 {
+		s.keys.issue()
+	}
 }

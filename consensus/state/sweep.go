@@ -1,8 +1,8 @@
 package state
 
 import (
+	"cmp"
 	"crypto/sha256"
-	"slices"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -45,16 +45,6 @@ func (r *Registrations) announceAll(c *Sweep) {
 	}
 }
 
-// announced returns the lowest deadline by which rid is in a stream.
-func (t *Streams) announced(rid directory.RID) (x int64, in bool) {
-	for _, st := range t.byAudience {
-		if a, ok := st.live(rid); ok && (!in || a.deadline < x) {
-			x, in = a.deadline, true
-		}
-	}
-	return x, in
-}
-
 // regrant puts policy's new answers in the place of the old ones, each change
 // with a revision of its own. What has other contents by now was asked about
 // when it got them.
@@ -81,8 +71,70 @@ func (r *Registrations) regrant(c *Regrant) {
 	}
 }
 
-func EqualGrants(a, b []directory.Grant) bool {
-	return slices.EqualFunc(a, b, func(x, y directory.Grant) bool {
-		return x.Audience == y.Audience && x.All == y.All && slices.Equal(x.Reg, y.Reg) && slices.Equal(x.Doc, y.Doc)
-	})
+// An appointment says when to look at a registration next: whether it is past
+// its deadline, or its announced deadline is near and a later one stands behind
+// it. The agenda is derived from the state, and each member keeps its own.
+type expiryCheck struct {
+	at  int64 // Unix seconds
+	rid directory.RID
 }
+
+func (a expiryCheck) Compare(b expiryCheck) int {
+	return cmp.Or(cmp.Compare(a.at, b.at), a.rid.Compare(b.rid))
+}
+
+// plan sees to it that reg is looked at in time. An appointment that is too
+// early costs one look, so that a refresh usually costs nothing.
+func (r *Registrations) schedule(reg *Registration) {
+	at := reg.entry.ExpiresAt / 1000
+	if x, in := r.streams.announced(reg.entry.RID); in {
+		at = min(at, x-directory.AnnounceBefore(reg.entry.Lifetime))
+	}
+	if at = max(at, r.history.now/1000); reg.look == 0 || at < reg.look {
+		r.scheduleAt(reg, at)
+	}
+}
+
+func (r *Registrations) scheduleAt(reg *Registration, at int64) {
+	reg.look = at
+	r.expiries.Push(expiryCheck{at, reg.entry.RID})
+}
+
+// due returns what the leader is to end and to announce at now (Unix seconds),
+// as far as it sees by so many looks.
+// What it returns is looked at again a second later, so that nothing depends on
+// whether the command is ever committed.
+func (r *Registrations) Due(now int64) (expired, renewed []directory.RID) {
+	for looks := 0; looks < LooksAtOnce && r.expiries.Len() > 0 && r.expiries.First().at <= now; looks++ {
+		a := r.expiries.Pop()
+		reg := r.regs.get(a.rid)
+		if reg == nil || reg.look != a.at {
+			continue
+		}
+		deadline := reg.entry.ExpiresAt / 1000
+		x, in := r.streams.announced(a.rid)
+		near := x - directory.AnnounceBefore(reg.entry.Lifetime)
+		switch {
+		case deadline <= now:
+			expired = append(expired, a.rid)
+			r.scheduleAt(reg, now+1)
+		case in && x < deadline && near <= now:
+			renewed = append(renewed, a.rid)
+			r.scheduleAt(reg, now+1)
+		case in && near > now:
+			r.scheduleAt(reg, min(near, deadline))
+		default:
+			r.scheduleAt(reg, deadline)
+		}
+	}
+	return expired, renewed
+}
+
+// Bounds of the sweep: how many registrations one of its commands names, for which other
+// writes wait; how many it looks at in one round; and how many of these while it holds
+// the state.
+const (
+	MaxSwept    = 128
+	MaxLooks    = 20_000
+	LooksAtOnce = 250
+)

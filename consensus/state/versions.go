@@ -9,10 +9,6 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// FirstVersion is the first version of the log, of snapshots and of the messages between members.
-// A domain begins with it, and every release reads every version from it on.
-const FirstVersion = 1
-
 // Versions are what one release reads: the newest version of the log, of snapshots
 // and of the messages between members, each with all before it, and the formats of
 // signed structures (federation.md, "Formats over time").
@@ -29,60 +25,6 @@ func ReadableVersions() Versions {
 		Log: NewestLogVersion, Snapshot: NewestSnapshotVersion, Wire: newestWireVersion,
 		Formats: directory.ReadableFormats(),
 	}
-}
-
-// Numbers are what a domain writes: the version of its log, of its snapshots and of
-// the messages between its members, and the format of each signed structure. They
-// are replicated state, which a feature command changes.
-type Numbers struct {
-	Log      uint                         `cbor:"1,keyasint"`
-	Snapshot uint                         `cbor:"2,keyasint"`
-	Wire     uint                         `cbor:"3,keyasint"`
-	Formats  map[directory.Structure]uint `cbor:"4,keyasint,omitempty"` // absent is 1
-}
-
-// FirstNumbers returns the versions and formats with which a domain begins.
-func FirstNumbers() Numbers {
-	return Numbers{Log: FirstVersion, Snapshot: FirstVersion, Wire: FirstVersion}
-}
-
-// Format returns the format in which a structure is written.
-func (n Numbers) Format(structure directory.Structure) uint {
-	return max(n.Formats[structure], 1)
-}
-
-// Equal reports whether n and other say the same.
-func (n Numbers) Equal(other Numbers) bool {
-	return n.Log == other.Log && n.Snapshot == other.Snapshot && n.Wire == other.Wire &&
-		maps.Equal(n.Normal().Formats, other.Normal().Formats)
-}
-
-// Normal returns n without the structures that are written in format 1: equal
-// numbers have one encoding.
-func (n Numbers) Normal() Numbers {
-	formats := map[directory.Structure]uint{}
-	for structure, format := range n.Formats {
-		if format > 1 {
-			formats[structure] = format
-		}
-	}
-
-	if n.Formats = formats; len(formats) == 0 {
-		n.Formats = nil
-	}
-
-	return n
-}
-
-// raises reports whether n has a higher format of a structure than before.
-func (n Numbers) Raises(before Numbers) bool {
-	for structure := range n.Formats {
-		if n.Format(structure) > before.Format(structure) {
-			return true
-		}
-	}
-
-	return false
 }
 
 // ErrNewer says that a domain, or what a disk has of it, is written by a version or

@@ -2,8 +2,6 @@
 
 package state
 
-import "github.com/roster-mesh/roster/directory"
-
 // A build with the tag compatnext plays the next release in the tests of clusters of
 // two releases: it has a version 2 of everything.
 const (
@@ -27,12 +25,10 @@ type headerNext struct {
 	Note string `cbor:"29,keyasint,omitempty"`
 }
 
-func (s *State) applyNext(c commandNext) (directory.Outcome, error) {
+func (c commandNext) apply(h *History) {
 	if c.Note != nil {
-		s.history.next()
+		h.next()
 	}
-
-	return directory.Outcome{}, nil
 }
 
 func nextHeader() headerNext { return headerNext{Note: "snapshot version 2"} }

@@ -1,0 +1,142 @@
+package state
+
+import (
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A registration is one of the domain's own, whether or not its deadline has
+// passed. But for look it is never modified: a change puts another in its place,
+// so that a snapshot may read it while changes go on. Its entry is a part of it,
+// which the index points to: of 10^6 each is one thing less for the collector.
+type Registration struct {
+	entry  directory.Entry
+	grants []directory.Grant
+	h      directory.Hash // of its statement, which is made of what follows
+	format int
+	epoch  uint64
+	prev   directory.Hash
+	issued int64 // Unix seconds
+	leaf   uint64
+	salt   directory.Salt
+	until  int64                 // when the document ends by its own word, Unix seconds; 0 for never
+	others *directory.Provenance // who had a part in it besides its owner; nil for nobody
+
+	look int64 // the agenda's valid appointment for it
+}
+
+// Entry returns the registration's entry, which must not be modified.
+func (r *Registration) Entry() *directory.Entry { return &r.entry }
+
+// Grants returns the registration's grants, which must not be modified.
+func (r *Registration) Grants() []directory.Grant { return r.grants }
+
+// Statement builds the registration's statement again, with the disclosures of a grant:
+// the same bytes as in Apply. It may be called beside Apply.
+func (r *Registration) Statement(grant directory.Grant) (payload []byte, disclosures []string, ok bool) {
+	change := r.change(r.entry.Origin)
+	all := change.Disclosures()
+
+	payload, err := directory.Statement(r.format, change, all)
+	if err != nil {
+		return nil, nil, false // Apply would have stopped at this format
+	}
+
+	return payload, directory.DisclosedTexts(all, grant), true
+}
+
+// Shown returns the m of each of some grants for the registration's statement.
+func (r *Registration) Shown(grants []directory.Grant) []byte {
+	return shownTo(r.change(r.entry.Origin), grants)
+}
+
+// change is what reg's statement says.
+func (r *Registration) change(domain spiffeid.TrustDomain) *directory.Change {
+	e := &r.entry
+	return &directory.Change{
+		Issuer: domain, RID: e.RID, Op: directory.OpPut, Epoch: r.epoch, Revision: e.Statement, Prev: r.prev,
+		IssuedAt: r.issued, Since: e.RegisteredAt / 1000, Leaf: r.leaf,
+		Agent: e.Agent, Owner: e.Owner, Document: e.Document, Salt: r.salt,
+		Provenance: r.provenance(),
+	}
+}
+
+// provenance returns who had a part in r's contents besides its owner.
+func (r *Registration) provenance() directory.Provenance {
+	if r.others == nil {
+		return directory.Provenance{}
+	}
+
+	return *r.others
+}
+
+// provenance is a directory.Provenance in a snapshot.
+type provenance struct {
+	Registrant    directory.Identity `cbor:"1,keyasint,omitzero"`
+	RegisteredBy  directory.Identity `cbor:"2,keyasint,omitzero"`
+	TransferredBy directory.Identity `cbor:"3,keyasint,omitzero"`
+	ImportedFrom  string             `cbor:"4,keyasint,omitempty"`
+}
+
+// registeredBy returns the provenance of contents that caller registers for
+// owner: who isn't the owner is a commissioning tool (threats.md, S5).
+func registeredBy(caller, owner directory.Identity) directory.Provenance {
+	if caller == owner {
+		return directory.Provenance{}
+	}
+
+	return directory.Provenance{Registrant: caller, RegisteredBy: caller}
+}
+
+// provenance returns who had a part in what c registers.
+func (c *Register) Provenance() directory.Provenance {
+	return registeredBy(c.Caller, c.Granted.Owner)
+}
+
+// provenance returns who had a part in the contents of old once they are c's. A
+// refresh of what was restored registers nothing.
+func (c *Update) Provenance(old *Registration) directory.Provenance {
+	if c.Unchanged {
+		return old.provenance()
+	}
+
+	return registeredBy(c.Caller, old.entry.Owner)
+}
+
+// provenance returns who had a part in the contents of old once c has given them
+// to another owner: the registrant stays, and an operator is named.
+func (c *Transfer) Provenance(old *Registration) directory.Provenance {
+	p := old.provenance()
+
+	if p.Registrant.IsZero() {
+		p.Registrant = old.entry.Owner
+	}
+	if p.Registrant == c.Granted.Owner {
+		p.Registrant = directory.Identity{}
+	}
+
+	p.TransferredBy = directory.Identity{}
+	if c.Caller != old.entry.Owner {
+		p.TransferredBy = c.Caller
+	}
+
+	return p
+}
+
+// usage is what one registration takes.
+func (r *Registration) usage() usage {
+	if r == nil {
+		return usage{}
+	}
+	return usage{1, int64(r.entry.Document.Size())}
+}
+
+// A usage is a number of registrations, and the bytes of their documents as they were
+// written: neither compressed nor with what is kept beside them.
+type usage struct{ records, bytes int64 }
+
+func (u usage) plus(o usage) usage { return usage{u.records + o.records, u.bytes + o.bytes} }
+
+func (u usage) minus(o usage) usage { return usage{u.records - o.records, u.bytes - o.bytes} }
+
+func (r *Registration) id() directory.RID { return r.entry.RID }
