@@ -14,27 +14,13 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// BundleExchange is how this domain's trust bundle reaches peers, and theirs this
-// domain.
-type BundleExchange struct {
-	Serve    bool                     `yaml:"serve"`
-	Endpoint directory.BundleEndpoint `yaml:"endpoint"`
-	CA       string                   `yaml:"ca"`
-}
-
-func (c *Config) validateBundles() error {
-	if err := c.Bundles.Endpoint.Check(); err != nil {
-		return fmt.Errorf("bundles.endpoint: %w", err)
+// bundleEndpoint is where peers get this domain's bundle; zero for nowhere.
+func (n *Node) bundleEndpoint() directory.BundleEndpoint {
+	if n.cfg.Bundles.Endpoint.IsZero() && n.cfg.Bundles.Serve {
+		return directory.BundleEndpoint{URL: n.cfg.PublicURL + api.BundlePath, Profile: directory.ProfileSPIFFE}
 	}
-	return nil
-}
 
-// bundleEndpoint is where peers have this domain's bundle; zero for nowhere.
-func (c *Config) bundleEndpoint() directory.BundleEndpoint {
-	if c.Bundles.Endpoint.IsZero() && c.Bundles.Serve {
-		return directory.BundleEndpoint{URL: c.PublicURL + api.BundlePath, Profile: directory.ProfileSPIFFE}
-	}
-	return c.Bundles.Endpoint
+	return n.cfg.Bundles.Endpoint
 }
 
 // How often endpoints are asked.

@@ -2,112 +2,14 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
-
-// Callers are the tokens by which callers may show who they are, besides client
-// certificates.
-type Callers struct {
-	Addresses []string `yaml:"addresses"`
-	Audiences []string `yaml:"audiences"`
-	WITSVID   bool     `yaml:"wit_svid"`
-	JWTSVID   bool     `yaml:"jwt_svid"`
-	WIMSE     []WIMSE  `yaml:"wimse"`
-	OAuth     []OAuth  `yaml:"oauth"`
-}
-
-// WIMSE is who issues the workload identity tokens of one trust domain.
-type WIMSE struct {
-	Domain     string   `yaml:"domain"`
-	Issuer     string   `yaml:"issuer"`
-	JWKS       string   `yaml:"jwks"`
-	CA         string   `yaml:"ca"`
-	Algorithms []string `yaml:"algorithms"`
-	Own        bool     `yaml:"own"`
-}
-
-// OAuth is an authorization server whose access tokens are taken.
-type OAuth struct {
-	Issuer     string   `yaml:"issuer"`
-	JWKS       string   `yaml:"jwks"`
-	CA         string   `yaml:"ca"`
-	Algorithms []string `yaml:"algorithms"`
-	Plain      string   `yaml:"plain"`
-	Own        bool     `yaml:"own"`
-}
-
-// maxIssuers bounds how many issuers of one kind are configured.
-const maxIssuers = 64
-
-// relativeTo makes the files that c names relative to a directory.
-func (c *Callers) relativeTo(dir string) {
-	place := func(file *string) {
-		if *file != "" && !filepath.IsAbs(*file) && !strings.Contains(*file, "://") {
-			*file = filepath.Join(dir, *file)
-		}
-	}
-	for i := range c.WIMSE {
-		place(&c.WIMSE[i].JWKS)
-		place(&c.WIMSE[i].CA)
-	}
-	for i := range c.OAuth {
-		place(&c.OAuth[i].JWKS)
-		place(&c.OAuth[i].CA)
-	}
-}
-
-func (c *Config) validateCallers() error {
-	for i, a := range c.Callers.Addresses {
-		if !isBase(a) {
-			return fmt.Errorf("callers.addresses[%d]: %q is not https://HOST[:PORT] without a path", i, a)
-		}
-	}
-	if slices.ContainsFunc(c.Callers.Audiences, func(a string) bool { return a == "" || strings.Contains(a, "*") }) {
-		return errors.New("callers.audiences: an audience is empty or has a *: a token that is for anybody is for nobody")
-	}
-	if len(c.Callers.WIMSE) > maxIssuers || len(c.Callers.OAuth) > maxIssuers {
-		return fmt.Errorf("callers: over %d issuers of one kind", maxIssuers)
-	}
-	for i, w := range c.Callers.WIMSE {
-		if w.JWKS == "" {
-			return fmt.Errorf("callers.wimse[%d].jwks: missing: a file or an https URL", i)
-		}
-		if slices.ContainsFunc(c.Callers.WIMSE[:i], func(o WIMSE) bool { return o.Domain == w.Domain }) {
-			return fmt.Errorf("callers.wimse[%d].domain: %q occurs twice", i, w.Domain)
-		}
-	}
-	for i, o := range c.Callers.OAuth {
-		u, err := url.Parse(o.Issuer)
-		switch {
-		case err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || strings.Contains(o.Issuer, "#"):
-			return fmt.Errorf("callers.oauth[%d].issuer: %q is not an https URL without query and fragment", i, o.Issuer)
-		case o.JWKS == "":
-			return fmt.Errorf("callers.oauth[%d].jwks: missing: a file or an https URL", i)
-		case !slices.Contains([]string{"", trust.PlainNever, trust.PlainReads, trust.PlainAlways}, o.Plain):
-			return fmt.Errorf("callers.oauth[%d].plain: %q is none of never, reads, always", i, o.Plain)
-		case slices.ContainsFunc(c.Callers.OAuth[:i], func(p OAuth) bool { return p.Issuer == o.Issuer }):
-			return fmt.Errorf("callers.oauth[%d].issuer: %q occurs twice", i, o.Issuer)
-		}
-	}
-	return nil
-}
-
-// isBase reports whether s is https://HOST[:PORT].
-func isBase(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && u.Scheme == "https" && u.Host != "" && u.Path == "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil
-}
 
 // wireCallers makes the judge of who calls, and keeps the keys of the issuers that
 // it believes.

@@ -3,13 +3,13 @@ package node
 import (
 	"context"
 	"io"
-	"path/filepath"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -59,13 +59,9 @@ var ErrBackup = consensus.ErrBackup
 // ErrDamaged says that a node's log or snapshots are not as it wrote them.
 var ErrDamaged = consensus.ErrDamaged
 
-// ConsensusDir is where a node keeps its part of the domain's own state: its log, votes and
-// snapshots.
-func (c *Config) ConsensusDir() string { return filepath.Join(c.Data, "consensus") }
-
 // SalvageBackup writes a backup of what a stopped node has on its disk, where its domain
 // has lost its majority for good, and returns how far its log goes.
-func SalvageBackup(cfg Config, w io.Writer) (consensus.LogEnd, error) {
+func SalvageBackup(cfg config.Config, w io.Writer) (consensus.LogEnd, error) {
 	return consensus.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, w)
 }
 

@@ -13,30 +13,6 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// Identity says where the node's X.509-SVID and its domain's bundle come from: three
-// files, or a SPIFFE Workload API.
-type Identity struct {
-	Cert        string `yaml:"cert"`
-	Key         string `yaml:"key"`
-	Bundle      string `yaml:"bundle"`
-	WorkloadAPI string `yaml:"workload_api"`
-}
-
-func (i *Identity) validate() error {
-	none := i.Cert == "" && i.Key == "" && i.Bundle == ""
-	switch {
-	case i.WorkloadAPI != "" && !none:
-		return errors.New("identity: workload_api stands instead of cert, key and bundle: give one or the other")
-	case i.WorkloadAPI != "":
-		if err := trust.CheckWorkloadAPI(i.WorkloadAPI); err != nil {
-			return fmt.Errorf("identity.workload_api: %q is neither unix:///PATH nor tcp://IP:PORT: %w", i.WorkloadAPI, err)
-		}
-	case i.Cert == "" || i.Key == "" || i.Bundle == "":
-		return errors.New("identity: cert, key and bundle are all needed: files in PEM, the bundle may be a SPIFFE JWKS; or workload_api instead")
-	}
-	return nil
-}
-
 // wireIdentity finds out who this node is, and has its SVID renewed. A Workload API
 // that is not there is waited for until env.Context ends.
 func (n *Node) wireIdentity(env Env) (err error) {

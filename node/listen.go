@@ -11,6 +11,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -53,7 +54,7 @@ type listeners struct {
 }
 
 // bind binds all of these listeners, or none.
-func bind(n Network, cfg *Config) (l listeners, err error) {
+func bind(n Network, cfg *config.Config) (l listeners, err error) {
 	var bound []net.Listener
 	for _, b := range []struct {
 		key, addr string

@@ -2,7 +2,7 @@
 // knows the others, and introduces them to each other: wire.go starts the parts
 // in one straight line, each beside its stop.
 //
-//	cfg, err := node.LoadConfig("node.yaml")
+//	cfg, err := config.Load("node.yaml")
 //	n, err := node.Start(cfg, node.Env{})
 //	<-ctx.Done()
 //	err = n.Close()
@@ -50,6 +50,7 @@ import (
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
 	"github.com/roster-mesh/roster/trust/policy"
@@ -69,7 +70,7 @@ type Env struct {
 
 // A Node is one running node.
 type Node struct {
-	cfg      Config
+	cfg      config.Config
 	id       spiffeid.ID
 	net      Network
 	log      *slog.Logger
@@ -109,7 +110,7 @@ const CloseTimeout = 15 * time.Second
 // been loaded. Where a Workload API gives the identity and is not there yet, it waits
 // for that first, and the admin listener says so. Ready tells when the node can
 // serve. What was started is stopped again when the start fails half way.
-func Start(cfg Config, env Env) (*Node, error) {
+func Start(cfg config.Config, env Env) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

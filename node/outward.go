@@ -3,24 +3,11 @@ package node
 import (
 	"crypto/x509"
 	"fmt"
-	"net/netip"
 	"os"
 
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/node/config"
 )
-
-// parseRanges parses ranges of addresses that a key of the configuration opens.
-func parseRanges(key string, texts []string) ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for i, text := range texts {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s[%d]: %q is no range of addresses, such as 10.0.0.0/8", key, i, text)
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
 
 // readRoots reads certificate authorities in PEM; nil, which is the system's, where
 // no file is named.
@@ -42,7 +29,7 @@ func readRoots(file string) (*x509.CertPool, error) {
 // guardConfig returns the outbound rules of a block of the configuration: public addresses
 // and those that the operator allows, with certificates of the web's CAs or of a file.
 func guardConfig(key string, allow []string, ca string) (cfg gateway.GuardConfig, err error) {
-	if cfg.Allow, err = parseRanges(key+".allow", allow); err != nil {
+	if cfg.Allow, err = config.ParseRanges(key+".allow", allow); err != nil {
 		return cfg, err
 	}
 

@@ -78,7 +78,7 @@ func (n *Node) exportsTo(td spiffeid.TrustDomain) bool {
 
 // ourselves is what another domain needs to know of this one.
 func (n *Node) ourselves() (directory.Peering, error) {
-	p := directory.Peering{Domain: n.cfg.TrustDomain, Endpoint: n.cfg.bundleEndpoint()}
+	p := directory.Peering{Domain: n.cfg.TrustDomain, Endpoint: n.bundleEndpoint()}
 	var err error
 	if p.Bundle, err = n.bundles.Publish(p.Domain); err != nil {
 		return p, err

@@ -3,9 +3,7 @@ package node
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -14,44 +12,6 @@ import (
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/trust"
 )
-
-// Probing is whether a domain asks its agents, at their base, what they say of
-// themselves, and how often.
-type Probing struct {
-	Enabled    bool          `yaml:"enabled"`
-	Every      time.Duration `yaml:"every"`
-	Concurrent int           `yaml:"concurrent"`
-	Renew      bool          `yaml:"renew"`
-	As         string        `yaml:"as"`
-	Allow      []string      `yaml:"allow"`
-	CA         string        `yaml:"ca"`
-}
-
-func defaultProbing() Probing { return Probing{Every: time.Hour, Concurrent: 8} }
-
-// Bounds of what a Probing may be configured to.
-const (
-	minProbeEvery      = time.Minute
-	maxProbeEvery      = 30 * 24 * time.Hour
-	maxProbeConcurrent = 256
-)
-
-func (c *Config) validateProbe() error {
-	p := &c.Probe
-	switch {
-	case p.Every < minProbeEvery || p.Every > maxProbeEvery:
-		return fmt.Errorf("probe.every: %s is not from %s to %s", p.Every, minProbeEvery, maxProbeEvery)
-	case p.Concurrent < 1 || p.Concurrent > maxProbeConcurrent:
-		return fmt.Errorf("probe.concurrent: %d is not from 1 to %d", p.Concurrent, maxProbeConcurrent)
-	case p.Renew && !p.Enabled:
-		return errors.New("probe.renew: nothing is renewed where probe.enabled is false")
-	}
-	if _, err := directory.ParseIdentity(p.As); p.Renew && err != nil {
-		return fmt.Errorf("probe.as: %q is no identity: say as whom what answers is renewed", p.As)
-	}
-	_, err := parseRanges("probe.allow", p.Allow)
-	return err
-}
 
 // wireProbe starts to probe the domain's agents, if that is configured.
 func (n *Node) wireProbe() error {

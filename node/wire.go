@@ -19,6 +19,7 @@ import (
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/gateway/probe"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/dnssd"
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/node/memory"
@@ -152,7 +153,7 @@ func (n *Node) wireAudit() error {
 }
 
 // member returns this node among the members.
-func (n *Node) member() *Member { return n.cfg.Member(n.id) }
+func (n *Node) member() *config.Member { return n.cfg.Member(n.id) }
 
 // wireConsensus starts the domain's own state.
 func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
@@ -164,7 +165,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Index:     n.view.Own(), Grants: n.grants, Basis: basis(n.cfg.Policy), CheckPolicy: checkPolicy, Policy: n.enact,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
-		Rules: n.cfg.rules(),
+		Rules: consensusRules(&n.cfg),
 	}
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
@@ -289,7 +290,7 @@ func (n *Node) wireAPI() *api.Server {
 		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
 		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse, Shed: n.metrics.requestShed,
-		Limits: apiLimits(n.cfg.Limits.rates()), Terms: n.cfg.Limits.terms(), MinLifetime: n.cfg.Lifetimes.Min,
+		Limits: n.cfg.Limits.Rates(), Terms: n.cfg.Limits.CallerTerms(), MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.findings != nil {
 		cfg.Probed = n.findings.Of

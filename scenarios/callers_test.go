@@ -21,7 +21,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -84,10 +84,10 @@ func (i *issuer) sign(typ string, claims map[string]any) string {
 	return jws
 }
 
-func (i *issuer) configure(c *node.Config) {
+func (i *issuer) configure(c *config.Config) {
 	c.Gateway.Enabled = true
-	c.Callers.WIMSE = []node.WIMSE{{Domain: "spiffe://alpha.test", JWKS: i.file("jwks.json")}}
-	c.Callers.OAuth = []node.OAuth{{Issuer: oauthIssuer, JWKS: i.file("jwks.json"), Plain: trust.PlainReads}}
+	c.Callers.WIMSE = []config.WIMSE{{Domain: "spiffe://alpha.test", JWKS: i.file("jwks.json")}}
+	c.Callers.OAuth = []config.OAuth{{Issuer: oauthIssuer, JWKS: i.file("jwks.json"), Plain: trust.PlainReads}}
 }
 
 // Callers show tokens instead of certificates: a workload its identity token with a

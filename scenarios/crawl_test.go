@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -48,8 +48,8 @@ func TestAnOriginIsFollowed(t *testing.T) {
 	listed = strings.Join([]string{agent("stays", ``), agent("changes", ``), agent("goes", ``),
 		agent("tells", `,"authz":{"password":"p"}`)}, ",")
 
-	m := mesh.Start(t, mesh.Options{Nodes: 1, RealTime: true, Configure: func(c *node.Config) {
-		c.Crawl = node.Crawling{As: "spiffe://alpha.test/tool/commissioner", Origins: []string{s.URL},
+	m := mesh.Start(t, mesh.Options{Nodes: 1, RealTime: true, Configure: func(c *config.Config) {
+		c.Crawl = config.Crawl{As: "spiffe://alpha.test/tool/commissioner", Origins: []string{s.URL},
 			Allow: []string{"127.0.0.0/8"}, CA: ca}
 	}})
 	n := m.Domain("alpha.test").Nodes[0]

@@ -18,7 +18,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/dnssd"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -105,15 +105,15 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 	check(err)
 	svid, err := ca.Issue(trust.NodePath+"1", time.Hour, time.Now())
 	check(err)
-	cfg := node.DefaultConfig()
+	cfg := config.Default()
 	cfg.TrustDomain, cfg.PublicURL, cfg.Data = td, "https://ad.alpha.test", filepath.Join(dir, "data")
-	cfg.Identity = node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
+	cfg.Identity = config.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
 		Bundle: filepath.Join(dir, "bundle.pem")}
 	check(trust.WriteSVID(svid, cfg.Identity.Cert, cfg.Identity.Key))
 	bundle, _ := ca.PEM()
 	check(os.WriteFile(cfg.Identity.Bundle, bundle, 0o600))
 	check(os.MkdirAll(cfg.Data, 0o700))
-	cfg.Members = []node.Member{{ID: svid.ID, Cluster: "127.0.0.1:8402",
+	cfg.Members = []config.Member{{ID: svid.ID, Cluster: "127.0.0.1:8402",
 		API: "https://" + net.JoinHostPort(c.address(0), "8400")}}
 	cfg.Gossip.Enabled = false
 	cfg.DNSSD = announced

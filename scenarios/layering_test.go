@@ -58,18 +58,19 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd"},
+	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config"},
 	// rooms of node
 	"node/memory":   {},
-	"node/listener": {"trust"},                                                                       // limits of connections
-	"node/dnssd":    {},                                                                              // announces the directory on the local network
-	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust"},    // consensus: the timing of loopback
-	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust"}, // federation: the codes of its refusals
+	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd"}, // defaults and bounds
+	"node/listener": {"trust"},                                                                                         // limits of connections
+	"node/dnssd":    {},                                                                                                // announces the directory on the local network
+	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config"},       // consensus: the timing of loopback
+	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},    // federation: the codes of its refusals
 	// floor 4
-	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/index", "directory/problem", "gateway", "gateway/crawl", "gateway/probe", "node/dnssd"}, // the guard: imports fetch through it
-	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd"},
-	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip"}, // their timing, which stories of long silence slow
-	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},         // its client: a running node is scored
+	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/index", "directory/problem", "gateway", "gateway/crawl", "gateway/probe", "node/dnssd", "node/config"}, // the guard: imports fetch through it
+	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config"},
+	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config"}, // their timing, which stories of long silence slow
+	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                        // its client: a running node is scored
 	"scenarios/attacks": {"node/dev", "trust", "directory"},
 	"scenarios/load":    {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh"},
 }
@@ -100,7 +101,7 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client
 	"github.com/prometheus/client_golang":      {"node"},
 	"github.com/hashicorp/mdns":                {"node/dnssd"}, // DNS-SD, off by default
-	"go.yaml.in/yaml/v3":                       {"node", "node/dev", "cmd/roster"},
+	"go.yaml.in/yaml/v3":                       {"node/config", "node/dev", "cmd/roster"},
 	"github.com/spf13/cobra":                   {"cmd/roster"},
 	"filippo.io/age":                           {"cmd/roster"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
@@ -321,7 +322,7 @@ func TestLayeringFindsViolations(t *testing.T) {
 		"federation/testdata/a.go": file(module + "/node"),
 		"cmd/roster/main.go":       file(module+"/node", "github.com/spf13/cobra"),
 		"scenarios/mesh/a.go":      file(module+"/node", "github.com/hashicorp/raft"),
-		"node/a.go":                file(module+"/api", "go.yaml.in/yaml/v3", "github.com/prometheus/client_golang/prometheus"),
+		"node/a.go":                file(module+"/api", "github.com/prometheus/client_golang/prometheus"),
 	}
 	if _, complaints := judge(t, good); len(complaints) > 0 {
 		t.Errorf("complaints about a good tree: %q", complaints)

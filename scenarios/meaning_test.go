@@ -12,7 +12,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -86,7 +86,7 @@ func TestANodeRanksByMeaning(t *testing.T) {
 		{rows: []string{"interpreter language german", "bill invoice payment"}},
 		{rows: []string{"rain", "interpreter language german", "bill invoice payment", "map"}},
 	}
-	m := mesh.Start(t, mesh.Options{Domains: 2, RealTime: true, Configure: func(c *node.Config) {
+	m := mesh.Start(t, mesh.Options{Domains: 2, RealTime: true, Configure: func(c *config.Config) {
 		i := 0
 		if c.TrustDomain.Name() != "alpha.test" {
 			i = 1
@@ -94,7 +94,7 @@ func TestANodeRanksByMeaning(t *testing.T) {
 
 		s := httptest.NewServer(models[i])
 		t.Cleanup(s.Close)
-		c.Discovery.Embeddings = node.Embeddings{URL: s.URL, Model: fmt.Sprint("toy-", i+1)}
+		c.Discovery.Embeddings = config.Embeddings{URL: s.URL, Model: fmt.Sprint("toy-", i+1)}
 	}})
 
 	ada := apiclient.NewDirect(m.Domains[0].Nodes[0].URL(), m.Domains[0].Nodes[0].HTTP("/agent/ada"))

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -45,8 +45,8 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	m := mesh.Start(t, mesh.Options{Nodes: 3, RealTime: true, Configure: func(c *node.Config) {
-		c.Probe = node.Probing{Enabled: true, Every: time.Hour, Concurrent: 2, Renew: true,
+	m := mesh.Start(t, mesh.Options{Nodes: 3, RealTime: true, Configure: func(c *config.Config) {
+		c.Probe = config.Probe{Enabled: true, Every: time.Hour, Concurrent: 2, Renew: true,
 			As: "spiffe://alpha.test/tool/commissioner", Allow: []string{"127.0.0.0/8"}, CA: ca}
 	}})
 	n := m.Domain("alpha.test").Nodes[0]

@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -187,7 +187,7 @@ func move(t *testing.T, from, to map[string]any, names ...string) {
 // Requirement: AD-015, AD-051, AD-054, AD-063, AI-024, AI-029
 func TestEveryKindOnEverySurface(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
-		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan, Configure: func(c *node.Config) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan, Configure: func(c *config.Config) {
 			c.Gateway.Enabled = true
 		}})
 		home := m.Domain("alpha.test").Nodes[0]

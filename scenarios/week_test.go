@@ -9,7 +9,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -38,7 +38,7 @@ func TestACutMeshHeals(t *testing.T) {
 		w.m = mesh.Start(t, mesh.Options{
 			Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan, Unhurried: true, Silent: week,
 			SVIDs:     2*w.day + time.Hour,
-			Configure: func(c *node.Config) { c.Lifetimes.Max = 30 * 86400 },
+			Configure: func(c *config.Config) { c.Lifetimes.Max = 30 * 86400 },
 		})
 		w.begin()
 		w.m.Drowse(week)

@@ -28,6 +28,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -35,26 +36,26 @@ import (
 // identity from a Workload API.
 type lone struct {
 	*testing.T
-	cfg  node.Config
+	cfg  config.Config
 	node *node.Node
 	at   map[string]net.Listener // by the address that is configured
 }
 
 func newLone(t *testing.T, s *spire) *lone {
 	t.Helper()
-	l := &lone{T: t, cfg: node.DefaultConfig(), at: map[string]net.Listener{}}
+	l := &lone{T: t, cfg: config.Default(), at: map[string]net.Listener{}}
 	c := &l.cfg
 	c.TrustDomain = s.td
 	c.PublicURL = "https://ad.alpha.test"
 	c.Data = t.TempDir()
-	c.Identity = node.Identity{WorkloadAPI: s.address("node.sock")}
+	c.Identity = config.Identity{WorkloadAPI: s.address("node.sock")}
 	c.Gossip.Enabled = false
-	c.Limits = node.Limits{}
+	c.Limits = config.Limits{}
 	c.Callers.JWTSVID, c.Callers.WITSVID = true, true
-	c.Listen = node.Listen{API: "10.0.0.1:8400", Admin: "127.0.0.1:8401", Cluster: "10.0.0.1:8402",
+	c.Listen = config.Listen{API: "10.0.0.1:8400", Admin: "127.0.0.1:8401", Cluster: "10.0.0.1:8402",
 		Gossip: "10.0.0.1:8403"}
 
-	c.Members = []node.Member{{ID: spiffeid.RequireFromPath(s.td, "/roster/node/1"), Cluster: c.Listen.Cluster,
+	c.Members = []config.Member{{ID: spiffeid.RequireFromPath(s.td, "/roster/node/1"), Cluster: c.Listen.Cluster,
 		API: "https://10.0.0.1:8400"}}
 	for _, addr := range []string{c.Listen.API, c.Listen.Admin, c.Listen.Cluster} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

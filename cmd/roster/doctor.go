@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/doctor"
 )
 
@@ -29,7 +29,7 @@ could be looked at, and something could not be.`,
 			if file == "" {
 				return usage("no configuration is given").because("--config FILE names that of the node on this machine.")
 			}
-			cfg, err := node.LoadConfig(file)
+			cfg, err := config.Load(file)
 			if err != nil {
 				return usage("the configuration can't be used: %w", err).try(a.program + " config")
 			}
@@ -46,7 +46,7 @@ could be looked at, and something could not be.`,
 
 // operatorOf returns the client that asks as the operator; nil where no identity is
 // given. Without an address it asks the node itself, by the bundle that it has.
-func (a *app) operatorOf(cfg node.Config) (*apiclient.Client, error) {
+func (a *app) operatorOf(cfg config.Config) (*apiclient.Client, error) {
 	if err := a.choose(); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/memory"
 )
 
@@ -37,7 +38,7 @@ GOMEMLIMIT is set.`,
 }
 
 func (a *app) serve(ctx context.Context, file string) error {
-	cfg, err := node.LoadConfig(file)
+	cfg, err := config.Load(file)
 	if err != nil {
 		return usage("the configuration can't be used: %w", err).try(a.program + " config")
 	}
@@ -70,7 +71,7 @@ func (a *app) serve(ctx context.Context, file string) error {
 }
 
 // mend says what an operator does about a disk that doesn't hold what the node wrote.
-func mend(f *failure, why error, cfg *node.Config) *failure {
+func mend(f *failure, why error, cfg *config.Config) *failure {
 	if !errors.Is(why, node.ErrDamaged) {
 		return f
 	}
@@ -83,7 +84,7 @@ func (a *app) configCommand() *cobra.Command {
 		Short: "Print a node's configuration with every key explained",
 		Args:  needs(),
 		RunE: func(*cobra.Command, []string) error {
-			_, err := io.WriteString(a.stdout, node.SampleConfig)
+			_, err := io.WriteString(a.stdout, config.Sample)
 			return err
 		},
 	}

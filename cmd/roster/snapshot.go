@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 )
 
 func (a *app) snapshotCommand() *cobra.Command {
@@ -41,7 +42,7 @@ acknowledged before. A file that exists is not overwritten.
 }
 
 func (a *app) snapshotSalvageCommand() *cobra.Command {
-	var config string
+	var file string
 	var seal sealing
 	c := &cobra.Command{
 		Use:   "salvage FILE --config FILE (--recipient KEY | --plaintext)",
@@ -66,10 +67,10 @@ What was acknowledged by none but the nodes that are lost is lost with them.
 			"  roster snapshot restore left.backup --identity key.txt --force --reason 'three disks lost'",
 		Args: needs("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if config == "" {
+			if file == "" {
 				return usage("no configuration is given").because("--config FILE names that of the stopped node on this machine.")
 			}
-			cfg, err := node.LoadConfig(config)
+			cfg, err := config.Load(file)
 			if err != nil {
 				return usage("the configuration can't be used: %w", err).try(a.program + " config")
 			}
@@ -90,7 +91,7 @@ What was acknowledged by none but the nodes that are lost is lost with them.
 			return nil
 		},
 	}
-	c.Flags().StringVar(&config, "config", "", "the node's configuration, YAML")
+	c.Flags().StringVar(&file, "config", "", "the node's configuration, YAML")
 	seal.flags(c)
 
 	return c

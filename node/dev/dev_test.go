@@ -16,6 +16,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -177,14 +178,14 @@ func TestDevNamesATakenPort(t *testing.T) {
 //
 // Requirement: FORM-005
 func TestLimitsAreThoseOfServeOrNone(t *testing.T) {
-	for limited, want := range map[bool]node.Limits{false: {}, true: node.DefaultConfig().Limits} {
+	for limited, want := range map[bool]config.Limits{false: {}, true: config.Default().Limits} {
 		mesh, ports, err := (&Options{Domains: 1, Nodes: 1, Dir: t.TempDir(), Limits: limited}).plan()
 		if err != nil {
 			t.Fatal(err)
 		}
 		ports.close()
 
-		config, err := node.LoadConfig(mesh.Domains[0].Nodes[0].Config)
+		config, err := config.Load(mesh.Domains[0].Nodes[0].Config)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 )
 
 // A startedNode is one started node of a development mesh.
@@ -26,7 +27,7 @@ type inProcess struct {
 }
 
 func startInProcess(d *Node) (startedNode, error) {
-	cfg, err := node.LoadConfig(d.Config)
+	cfg, err := config.Load(d.Config)
 	if err != nil {
 		return nil, err
 	}

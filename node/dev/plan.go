@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -179,23 +180,23 @@ func (d *Domain) writeNode(ca *trust.CA, i int, o *Options) error {
 	if err != nil {
 		return err
 	}
-	cfg := node.DefaultConfig()
+	cfg := config.Default()
 	cfg.TrustDomain = id.TrustDomain()
 	cfg.PublicURL = n.API
 	cfg.Data = n.Data
-	cfg.Listen = node.Listen{API: strings.TrimPrefix(n.API, "https://"), Admin: strings.TrimPrefix(n.Admin, "http://"), Cluster: n.Raft, Gossip: n.Gossip}
-	cfg.Identity = node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: d.Bundle}
+	cfg.Listen = config.Listen{API: strings.TrimPrefix(n.API, "https://"), Admin: strings.TrimPrefix(n.Admin, "http://"), Cluster: n.Raft, Gossip: n.Gossip}
+	cfg.Identity = config.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: d.Bundle}
 	cfg.Policy = "development"
 	cfg.Gossip.Enabled = !o.noGossip
 	if o.Gateway {
 		cfg.Gateway = openGateway()
 	}
 	if !o.Limits {
-		cfg.Limits = node.Limits{}
+		cfg.Limits = config.Limits{}
 	}
 	cfg.Log.Format = "text"
 	for _, m := range d.Nodes {
-		cfg.Members = append(cfg.Members, node.Member{ID: spiffeid.RequireFromString(m.ID), Cluster: m.Raft, API: m.API})
+		cfg.Members = append(cfg.Members, config.Member{ID: spiffeid.RequireFromString(m.ID), Cluster: m.Raft, API: m.API})
 	}
 	b, err := yaml.Marshal(cfg)
 	if err != nil {
@@ -206,8 +207,8 @@ func (d *Domain) writeNode(ca *trust.CA, i int, o *Options) error {
 
 // openGateway is the gateway of a development mesh: agents on loopback, with the mesh's
 // own certificates (operations.md, "The development setting").
-func openGateway() node.Gateway {
-	gateway := node.DefaultConfig().Gateway
+func openGateway() config.Gateway {
+	gateway := config.Default().Gateway
 	gateway.Enabled = true
 	gateway.AnyBundle = true
 	gateway.AllowNetworks = []string{"127.0.0.0/8", "::1/128"}

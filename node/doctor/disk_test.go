@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 )
 
 // What lives for over ten times as long as the credential that it was asked for with is
@@ -35,7 +35,7 @@ func TestDoctorWarnsOfWhatOutlivesItsCredential(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(c.trail), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d := &diagnosis{cfg: node.Config{Data: dir}, now: time.Now()}
+		d := &diagnosis{cfg: config.Config{Data: dir}, now: time.Now()}
 		d.trail(t.Context())
 		var found Finding
 		for _, f := range d.findings {

@@ -21,6 +21,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -44,7 +45,7 @@ type Finding struct {
 // files, and what it and the others answer. It changes nothing, whether the node runs or
 // not.
 type diagnosis struct {
-	cfg      node.Config
+	cfg      config.Config
 	operator *apiclient.Client // asks the node as its operator; nil for nobody
 	now      time.Time
 
@@ -68,7 +69,7 @@ const (
 
 // Diagnose looks at everything that a node needs, in the order in which it needs it.
 // operator may be nil: what only an operator is told is unknown then.
-func Diagnose(ctx context.Context, cfg node.Config, operator *apiclient.Client) []Finding {
+func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client) []Finding {
 	d := &diagnosis{
 		cfg: cfg, operator: operator, now: time.Now(), bundles: trust.NewBundles(),
 		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
@@ -258,7 +259,7 @@ func (d *diagnosis) ports(ctx context.Context) {
 	}
 	for _, l := range list {
 		if d.runs {
-			conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", node.LocalAddress(l.address))
+			conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", config.LocalAddress(l.address))
 			if err != nil {
 				d.say(
 					l.key,

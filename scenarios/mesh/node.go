@@ -16,6 +16,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -27,7 +28,7 @@ type Node struct {
 
 	env     *environment
 	host    string
-	cfg     node.Config
+	cfg     config.Config
 	source  *trust.Source
 	running atomic.Pointer[node.Node] // nil while it is dead
 	ending  sync.WaitGroup            // the parts of a killed node, which still unwind
@@ -70,28 +71,28 @@ func newNode(domain *Domain, i, j int) *Node {
 	svid, err := domain.ca.Issue(fmt.Sprint(trust.NodePath, j), env.options.SVIDs, time.Now())
 	env.must(err)
 	bundle, _ := domain.ca.PEM()
-	id := node.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
+	id := config.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
 		Bundle: filepath.Join(dir, "bundle.pem")}
 	env.must(os.WriteFile(id.Bundle, bundle, 0o600))
 	env.must(trust.WriteSVID(svid, id.Cert, id.Key))
 
 	n := &Node{Name: fmt.Sprintf("%s/%d", domain.Name, j), Domain: domain, env: env, host: hostOf(i, j),
 		source: trust.NewSource(svid)}
-	n.cfg = node.DefaultConfig()
+	n.cfg = config.Default()
 	n.cfg.TrustDomain = domain.td
 	n.cfg.PublicURL = "https://ad." + domain.Name
 	n.cfg.Data = filepath.Join(dir, "data")
 	n.cfg.Identity = id
 	n.cfg.Policy = "development"
-	n.cfg.Limits = node.Limits{} // many requests have one time here
+	n.cfg.Limits = config.Limits{} // many requests have one time here
 	n.cfg.Gossip.Enabled = !env.options.NoGossip
 
-	n.cfg.Listen = node.Listen{
+	n.cfg.Listen = config.Listen{
 		API: net.JoinHostPort(n.host, "8400"), Admin: "127.0.0.1:8401",
 		Cluster: net.JoinHostPort(n.host, clusterPort), Gossip: net.JoinHostPort(n.host, "8403"),
 	}
 	for k := 1; k <= env.options.Nodes; k++ {
-		n.cfg.Members = append(n.cfg.Members, node.Member{
+		n.cfg.Members = append(n.cfg.Members, config.Member{
 			ID:      spiffeid.RequireFromPath(domain.td, fmt.Sprint(trust.NodePath, k)),
 			Cluster: net.JoinHostPort(hostOf(i, k), clusterPort),
 			API:     "https://" + net.JoinHostPort(hostOf(i, k), "8400"),

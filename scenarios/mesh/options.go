@@ -5,7 +5,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/federation/gossip"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
 )
 
 // Options say what mesh to start. The zero value is one domain of one node.
@@ -30,7 +30,7 @@ type Options struct {
 	// say to each other all the time.
 	Silent bool
 	// Configure changes the configuration of every node before it starts; may be nil.
-	Configure func(*node.Config)
+	Configure func(*config.Config)
 }
 
 // svidTTL outlasts every story; rotation is not what most are about.

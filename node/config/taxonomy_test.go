@@ -1,4 +1,4 @@
-package node
+package config
 
 import (
 	"os"
@@ -15,8 +15,8 @@ func TestTaxonomies(t *testing.T) {
 		"JSON":         {`{"id": "https://alpha.test/tags", "broader": {"Hiking": ["out_doors"]}}`, ""},
 		"no id":        {"broader: {a: [b]}", "id must have"},
 		"unknown key":  {"id: x\nnarrower: {a: [b]}", "narrower not found"},
-		"an empty tag": {"id: x\nbroader: {a: ['']}", "is no tag"},
-		"a long tag":   {"id: x\nbroader: {a: [" + strings.Repeat("b", 2000) + "]}", "is no tag"},
+		"an empty tag": {"id: x\nbroader: {a: ['']}", "is not a tag"},
+		"a long tag":   {"id: x\nbroader: {a: [" + strings.Repeat("b", 2000) + "]}", "is not a tag"},
 		"too many":     {"id: x\nbroader: {a: [b" + strings.Repeat(", b", 64) + "]}", "at most 64"},
 		"too large":    {"id: x\n#" + strings.Repeat("x", maxTaxonomy), "has over"},
 		"nothing":      {"", "EOF"},
@@ -26,7 +26,7 @@ func TestTaxonomies(t *testing.T) {
 			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := loadTaxonomy(file)
+			got, err := LoadTaxonomy(file)
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
 					t.Errorf("%v, want %q", err, c.want)
@@ -42,11 +42,11 @@ func TestTaxonomies(t *testing.T) {
 
 // The files that discovery names are relative to the configuration.
 func TestDiscoveryFilesAreRelative(t *testing.T) {
-	text := strings.Replace(SampleConfig, "taxonomies: []", "taxonomies: [tags.yaml]", 1)
+	text := strings.Replace(Sample, "taxonomies: []", "taxonomies: [tags.yaml]", 1)
 	text = strings.Replace(text, `key_file: ""`, "key_file: model.key", 1)
 	text = strings.Replace(text, `url: ""`, "url: http://127.0.0.1:9/v1/embeddings", 1)
 	path := writeConfig(t, strings.Replace(text, `model: ""`, "model: toy", 1))
-	cfg, err := LoadConfig(path)
+	cfg, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package node
+package config
 
 import (
 	"os"
@@ -23,12 +23,12 @@ func writeConfig(t *testing.T, text string) string {
 }
 
 // The sample documents every key, and its values are the defaults.
-func TestSampleConfigIsTheDefault(t *testing.T) {
-	cfg, err := LoadConfig(writeConfig(t, SampleConfig))
+func TestSampleIsTheDefault(t *testing.T) {
+	cfg, err := Load(writeConfig(t, Sample))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := DefaultConfig()
+	want := Default()
 	if cfg.Listen != want.Listen || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes || cfg.Names != want.Names || len(cfg.Limits.Callers) != 0 || !reflect.DeepEqual(cfg.Limits.rates(), want.Limits.rates()) || cfg.Limits.RegistrationsPerOwner != want.Limits.RegistrationsPerOwner || cfg.Limits.BytesPerOwner != want.Limits.BytesPerOwner ||
 		cfg.Limits.RegistrationsPerDomain != want.Limits.RegistrationsPerDomain || cfg.Limits.BytesPerDomain != want.Limits.BytesPerDomain ||
 		cfg.Limits.RecordsPerPeer != want.Limits.RecordsPerPeer || cfg.Limits.BytesPerPeer != want.Limits.BytesPerPeer || cfg.Limits.Connections != want.Limits.Connections ||
@@ -38,7 +38,7 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 		t.Errorf("the sample has other values than the defaults: %+v", cfg)
 	}
 	var keys map[string]any
-	if err := yaml.Unmarshal([]byte(SampleConfig), &keys); err != nil {
+	if err := yaml.Unmarshal([]byte(Sample), &keys); err != nil {
 		t.Fatal(err)
 	}
 	requireKeys(t, "", reflect.TypeFor[Config](), keys)
@@ -66,7 +66,7 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"unknown key":              {"policy: shipped", "polcy: shipped", "line 83: field polcy not found"},
 		"wrong type":               {"max: 604800", "max: soon", "cannot unmarshal"},
 		"no domain":                {"trust_domain: alpha.test", "", "trust_domain: missing"},
-		"a domain mesh":            {"trust_domain: alpha.test", "trust_domain: mesh", "trust_domain: no domain may be called mesh"},
+		"a domain mesh":            {"trust_domain: alpha.test", "trust_domain: mesh", "trust_domain: \"mesh\" is reserved"},
 		"plain http":               {"https://ad.alpha.test:8400", "http://ad.alpha.test", "public_url"},
 		"a path":                   {"https://ad.alpha.test:8400", "https://ad.alpha.test/x", "public_url"},
 		"a name and a password":    {"https://ad.alpha.test:8400", "https://u:p@ad.alpha.test", "public_url"},
@@ -121,14 +121,14 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"credentials passed":       {"pass_headers: {}", `pass_headers: {"a": ["Authorization"]}`, "what callers show to this node"},
 		"a profile of none":        {`profile: ""`, "profile: https_web", "bundles.endpoint"},
 		"no key":                   {"key: node.key", "", "identity"},
-		"two identities":           {`workload_api: ""`, "workload_api: unix:///run/spire.sock", "identity: workload_api stands instead"},
+		"two identities":           {`workload_api: ""`, "workload_api: unix:///run/spire.sock", "identity: workload_api replaces"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !strings.Contains(SampleConfig, c.old) {
+			if !strings.Contains(Sample, c.old) {
 				t.Fatalf("the sample has no %q", c.old)
 			}
-			path := writeConfig(t, strings.Replace(SampleConfig, c.old, c.new, 1))
-			if _, err := LoadConfig(path); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+			path := writeConfig(t, strings.Replace(Sample, c.old, c.new, 1))
+			if _, err := Load(path); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 				t.Errorf("got %v, want the file and %q", err, c.want)
 			}
 		})
@@ -144,11 +144,11 @@ func TestOneSourceOfIdentity(t *testing.T) {
 	}{
 		{files, ""},
 		{Identity{WorkloadAPI: "unix:///run/spire/agent.sock"}, ""},
-		{Identity{Cert: "c", WorkloadAPI: "unix:///run/spire/agent.sock"}, "stands instead"},
+		{Identity{Cert: "c", WorkloadAPI: "unix:///run/spire/agent.sock"}, "replaces"},
 		{Identity{WorkloadAPI: "/run/spire/agent.sock"}, "identity.workload_api"},
 		{Identity{WorkloadAPI: "https://spire.test"}, "identity.workload_api"},
-		{Identity{Cert: "c", Key: "k"}, "all needed"},
-		{Identity{}, "workload_api instead"},
+		{Identity{Cert: "c", Key: "k"}, "are needed"},
+		{Identity{}, "or workload_api"},
 	} {
 		err := c.identity.validate()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -158,17 +158,17 @@ func TestOneSourceOfIdentity(t *testing.T) {
 }
 
 func TestMembersAreListedOnce(t *testing.T) {
-	cfg, err := LoadConfig(writeConfig(t, SampleConfig))
+	cfg, err := Load(writeConfig(t, Sample))
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/2"), Cluster: "10.0.0.2:8402"}
 	third := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/3"), Cluster: "10.0.0.3:8402"}
 	for want, members := range map[string][]Member{
-		"members: 2":   {cfg.Members[0], second},
-		"members[2]":   {cfg.Members[0], second, cfg.Members[0]},
-		"members: 0":   nil,
-		"no complaint": {cfg.Members[0], second, third},
+		"members: must be 1, 3 or 5, got 2": {cfg.Members[0], second},
+		"members[2]":                        {cfg.Members[0], second, cfg.Members[0]},
+		"members: must be 1, 3 or 5, got 0": nil,
+		"no complaint":                      {cfg.Members[0], second, third},
 	} {
 		cfg.Members = members
 		got := "no complaint"
@@ -188,11 +188,11 @@ func TestConfigsThatJoin(t *testing.T) {
 		"joins":           {"join: [10.0.0.2:8402]", ""},
 		"reads only":      {"join: [10.0.0.2:8402]\nvoter: false", ""},
 		"begins by three": {"join: [10.0.0.1:8402, 10.0.0.2:8402]\nbootstrap_expect: 3", ""},
-		"by two":          {"join: [10.0.0.2:8402]\nbootstrap_expect: 2", "bootstrap_expect: 2 is none of"},
+		"by two":          {"join: [10.0.0.2:8402]\nbootstrap_expect: 2", "bootstrap_expect: must be 0, 1, 3 or 5, got 2"},
 		"by readers":      {"join: [10.0.0.2:8402]\nbootstrap_expect: 3\nvoter: false", "voter: a node without a vote"},
 	} {
 		var keys map[string]any
-		if err := yaml.Unmarshal([]byte(SampleConfig), &keys); err != nil {
+		if err := yaml.Unmarshal([]byte(Sample), &keys); err != nil {
 			t.Fatal(err)
 		}
 		if err := yaml.Unmarshal([]byte(c.text), &keys); err != nil {
@@ -202,7 +202,7 @@ func TestConfigsThatJoin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = LoadConfig(writeConfig(t, string(text)))
+		_, err = Load(writeConfig(t, string(text)))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -212,7 +212,7 @@ func TestConfigsThatJoin(t *testing.T) {
 			map[string]string{"id": "spiffe://alpha.test/roster/node/3", "cluster": "c:1"},
 		}
 		text, _ = yaml.Marshal(keys)
-		if _, err := LoadConfig(writeConfig(t, string(text))); err == nil {
+		if _, err := Load(writeConfig(t, string(text))); err == nil {
 			t.Errorf("%s: with three members", name)
 		}
 	}
@@ -222,9 +222,9 @@ func TestConfigsThatJoin(t *testing.T) {
 //
 // Requirement: OPS-020
 func TestLimitsAreOnByDefault(t *testing.T) {
-	l := DefaultConfig().Limits
+	l := Default().Limits
 	for _, r := range l.rates() {
-		if *r.perSecond <= 0 {
+		if *r.value <= 0 {
 			t.Errorf("limits.%s is off", r.key)
 		}
 	}

@@ -1,0 +1,255 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+)
+
+const (
+	maxRate        = 1_000_000 // requests per second
+	maxCallers     = 256       // entries of limits.callers
+	minConnections = 64
+	maxConnections = 1 << 20
+	maxWorkers     = 1 << 14
+	maxWaiting     = 1 << 20
+	maxQuota       = 1 << 50 // bytes or registrations
+)
+
+// Limits bounds what one caller, one owner, one peer and all of them may use. 0 is no
+// limit.
+type Limits struct {
+	Registrations          float64        `yaml:"registrations"`
+	Lookups                float64        `yaml:"lookups"`
+	Queries                float64        `yaml:"queries"`
+	Invocations            float64        `yaml:"invocations"`
+	Operations             float64        `yaml:"operations"`
+	Federation             float64        `yaml:"federation"`
+	Public                 float64        `yaml:"public"`
+	RegistrationsPerOwner  uint32         `yaml:"registrations_per_owner"`
+	BytesPerOwner          uint64         `yaml:"bytes_per_owner"`
+	RegistrationsPerDomain uint64         `yaml:"registrations_per_domain"`
+	BytesPerDomain         uint64         `yaml:"bytes_per_domain"`
+	RecordsPerPeer         uint64         `yaml:"records_per_peer"`
+	BytesPerPeer           uint64         `yaml:"bytes_per_peer"`
+	Workers                int            `yaml:"workers"`
+	Waiting                int            `yaml:"waiting"`
+	Connections            int            `yaml:"connections"`
+	ConnectionsPerAddress  int            `yaml:"connections_per_address"`
+	Callers                []CallerLimits `yaml:"callers"`
+}
+
+// CallerLimits replace the limits for some callers; those that are not given are as for
+// all.
+type CallerLimits struct {
+	Who                   directory.IdentityPattern `yaml:"who"`
+	By                    []string                  `yaml:"by"`
+	Registrations         *float64                  `yaml:"registrations,omitempty"`
+	Lookups               *float64                  `yaml:"lookups,omitempty"`
+	Queries               *float64                  `yaml:"queries,omitempty"`
+	Invocations           *float64                  `yaml:"invocations,omitempty"`
+	Operations            *float64                  `yaml:"operations,omitempty"`
+	Federation            *float64                  `yaml:"federation,omitempty"`
+	Public                *float64                  `yaml:"public,omitempty"`
+	RegistrationsPerOwner *uint32                   `yaml:"registrations_per_owner,omitempty"`
+	BytesPerOwner         *uint64                   `yaml:"bytes_per_owner,omitempty"`
+	MinLifetime           uint32                    `yaml:"min_lifetime,omitempty"`
+	MaxLifetime           uint32                    `yaml:"max_lifetime,omitempty"`
+}
+
+// A rate is one rate of a section; value is nil if it is not given.
+type rate struct {
+	key   string
+	class api.Class
+	value *float64
+}
+
+type rates []rate
+
+func (l *Limits) rates() rates {
+	return rates{
+		{"registrations", api.Writes, &l.Registrations},
+		{"lookups", api.Reads, &l.Lookups},
+		{"queries", api.Queries, &l.Queries},
+		{"invocations", api.Invocations, &l.Invocations},
+		{"operations", api.Operations, &l.Operations},
+		{"federation", api.Federation, &l.Federation},
+		{"public", api.Public, &l.Public},
+	}
+}
+
+func (l *CallerLimits) rates() rates {
+	return rates{
+		{"registrations", api.Writes, l.Registrations},
+		{"lookups", api.Reads, l.Lookups},
+		{"queries", api.Queries, l.Queries},
+		{"invocations", api.Invocations, l.Invocations},
+		{"operations", api.Operations, l.Operations},
+		{"federation", api.Federation, l.Federation},
+		{"public", api.Public, l.Public},
+	}
+}
+
+// byClass returns the rates that are given, in requests per second; 0 is no limit.
+func (r rates) byClass() api.Limits {
+	limits := api.Limits{}
+
+	for _, each := range r {
+		if each.value != nil {
+			limits[each.class] = *each.value
+		}
+	}
+
+	return limits
+}
+
+// validate checks the rates under a key.
+func (r rates) validate(at string) error {
+	for _, each := range r {
+		// Written so that NaN is refused.
+		if each.value != nil && !(*each.value >= 0 && *each.value <= maxRate) {
+			return fmt.Errorf("%s.%s: must be from 0 to %d requests per second, got %v", at, each.key, maxRate, *each.value)
+		}
+	}
+
+	return nil
+}
+
+// Rates returns the rates for all callers.
+func (l *Limits) Rates() api.Limits { return l.rates().byClass() }
+
+// CallerTerms returns the limits of the callers with limits of their own.
+func (l *Limits) CallerTerms() []api.Terms {
+	terms := make([]api.Terms, len(l.Callers))
+
+	for i := range l.Callers {
+		caller := &l.Callers[i]
+		terms[i] = api.Terms{
+			Who:         caller.Who,
+			By:          caller.By,
+			Limits:      caller.rates().byClass(),
+			MinLifetime: caller.MinLifetime,
+			MaxLifetime: caller.MaxLifetime,
+		}
+	}
+
+	return terms
+}
+
+func defaultLimits() Limits {
+	return Limits{
+		Registrations:          50,
+		Lookups:                500,
+		Queries:                50,
+		Invocations:            50,
+		Operations:             50,
+		Federation:             1000,
+		Public:                 200,
+		RegistrationsPerOwner:  10_000,
+		BytesPerOwner:          16 << 20,
+		RegistrationsPerDomain: 1_000_000,
+		BytesPerDomain:         4 << 30,
+		RecordsPerPeer:         1_000_000,
+		BytesPerPeer:           4 << 30,
+		Connections:            1 << 15,
+	}
+}
+
+func (l *Limits) validate(lifetimes Lifetimes) error {
+	if err := l.rates().validate("limits"); err != nil {
+		return err
+	}
+
+	switch {
+	case l.Connections != 0 && (l.Connections < minConnections || l.Connections > maxConnections):
+		return fmt.Errorf("limits.connections: must be 0 or from %d to %d, got %d",
+			minConnections, maxConnections, l.Connections)
+	case l.ConnectionsPerAddress < 0 || l.ConnectionsPerAddress > maxConnections:
+		return fmt.Errorf("limits.connections_per_address: must be from 0 to %d, got %d",
+			maxConnections, l.ConnectionsPerAddress)
+	case l.Workers < 0 || l.Workers > maxWorkers:
+		return fmt.Errorf("limits.workers: must be from 0 to %d, got %d", maxWorkers, l.Workers)
+	case l.Waiting < 0 || l.Waiting > maxWaiting:
+		return fmt.Errorf("limits.waiting: must be from 0 to %d, got %d", maxWaiting, l.Waiting)
+	case len(l.Callers) > maxCallers:
+		return fmt.Errorf("limits.callers: at most %d are allowed, got %d", maxCallers, len(l.Callers))
+	}
+
+	for _, quota := range []struct {
+		key   string
+		value uint64
+	}{
+		{"bytes_per_owner", l.BytesPerOwner},
+		{"bytes_per_domain", l.BytesPerDomain},
+		{"registrations_per_domain", l.RegistrationsPerDomain},
+		{"records_per_peer", l.RecordsPerPeer},
+		{"bytes_per_peer", l.BytesPerPeer},
+	} {
+		if quota.value > maxQuota {
+			return fmt.Errorf("limits.%s: must be from 0 to %d, got %d", quota.key, uint64(maxQuota), quota.value)
+		}
+	}
+
+	for i := range l.Callers {
+		if err := l.Callers[i].validate(fmt.Sprintf("limits.callers[%d]", i), lifetimes); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// authMethods are the ways to authenticate, as CallerLimits.By names them.
+var authMethods = []string{
+	trust.MethodSVID, trust.MethodWPT, trust.MethodOAuth, trust.MethodBearer, trust.MethodJWTSVID, api.MethodNone,
+}
+
+func (l *CallerLimits) validate(at string, lifetimes Lifetimes) error {
+	if err := l.rates().validate(at); err != nil {
+		return err
+	}
+
+	for _, by := range l.By {
+		if !slices.Contains(authMethods, by) {
+			return fmt.Errorf("%s.by: must be of %s, got %q", at, strings.Join(authMethods, ", "), by)
+		}
+	}
+
+	shortest := max(l.MinLifetime, lifetimes.Min)
+	longest := lifetimes.Max
+
+	if l.MaxLifetime > 0 {
+		longest = min(longest, l.MaxLifetime)
+	}
+
+	switch {
+	case l.Who.IsZero() && len(l.By) == 0:
+		return fmt.Errorf("%s: it has neither who nor by, so it is for all callers: change the limits themselves", at)
+	case !l.Who.IsZero() && slices.Contains(l.By, api.MethodNone):
+		return fmt.Errorf("%s.by: %q is for callers without an identity, which can't match %s", at, api.MethodNone, l.Who)
+	case l.MinLifetime > 0 && l.MinLifetime < directory.MinLifetime, shortest > longest:
+		return fmt.Errorf("%s.min_lifetime: no lifetime of at least %d s is from %d s to %d s",
+			at, directory.MinLifetime, shortest, longest)
+	}
+
+	return l.validateQuotas(at)
+}
+
+func (l *CallerLimits) validateQuotas(at string) error {
+	forIdentity := !l.Who.IsZero() && len(l.By) == 0
+
+	switch {
+	case l.RegistrationsPerOwner != nil && !forIdentity:
+		return fmt.Errorf("%s.registrations_per_owner: quotas are by identity: give who, and not by", at)
+	case l.BytesPerOwner != nil && !forIdentity:
+		return fmt.Errorf("%s.bytes_per_owner: quotas are by identity: give who, and not by", at)
+	case l.BytesPerOwner != nil && *l.BytesPerOwner > maxQuota:
+		return fmt.Errorf("%s.bytes_per_owner: must be from 0 to %d, got %d", at, uint64(maxQuota), *l.BytesPerOwner)
+	}
+
+	return nil
+}

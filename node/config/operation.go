@@ -1,0 +1,124 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+const (
+	maxHold       = 365 * 24 * time.Hour
+	minHandOver   = 2 * time.Second // a new leader takes a second or two
+	maxAuditSize  = 10_000          // MiB
+	maxAuditFiles = 10_000
+	minAuditKeep  = time.Hour
+	maxAuditKeep  = 100 * maxHold
+)
+
+// Lifetimes bounds the lifetimes that registrations are granted: in seconds, and in
+// multiples of the lifetime of the registrant's credential; 0 of these is no bound.
+// Shorter ones than Min are refused.
+type Lifetimes struct {
+	Min         uint32 `yaml:"min"`
+	Max         uint32 `yaml:"max"`
+	Credentials uint32 `yaml:"credentials"`
+}
+
+func (l *Lifetimes) validate() error {
+	switch {
+	case l.Max < directory.MinLifetime:
+		return fmt.Errorf("lifetimes.max: must be at least %d s, got %d", directory.MinLifetime, l.Max)
+	case l.Min < directory.MinLifetime || l.Min > l.Max:
+		return fmt.Errorf("lifetimes.min: must be from %d s to lifetimes.max, got %d", directory.MinLifetime, l.Min)
+	}
+
+	return nil
+}
+
+// Names has the rules for agent names, equal on all nodes of a domain.
+type Names struct {
+	Hold time.Duration `yaml:"hold"`
+}
+
+func (n *Names) validate() error {
+	if n.Hold < 0 || n.Hold > maxHold || n.Hold%time.Second != 0 {
+		return fmt.Errorf("names.hold: must be whole seconds from 0s to %s, got %s", maxHold, n.Hold)
+	}
+
+	return nil
+}
+
+// Disk says when a leader transfers leadership because its disk is slow: each write to the
+// log took longer than Slow for all of HandOverAfter. Slow of 0 is never.
+type Disk struct {
+	Slow          time.Duration `yaml:"slow"`
+	HandOverAfter time.Duration `yaml:"hand_over_after"`
+}
+
+func (d *Disk) validate() error {
+	switch {
+	case d.Slow < 0:
+		return fmt.Errorf("disk.slow: must not be negative, got %s", d.Slow)
+	case d.HandOverAfter < minHandOver:
+		return fmt.Errorf("disk.hand_over_after: must be at least %s, got %s", minHandOver, d.HandOverAfter)
+	}
+
+	return nil
+}
+
+// Audit bounds the audit log: MiB of one file, the number of files, and the time for
+// which they are kept; a Keep of 0 is as long as there is room.
+type Audit struct {
+	Size  int64         `yaml:"size"`
+	Files int           `yaml:"files"`
+	Keep  time.Duration `yaml:"keep"`
+}
+
+func (a *Audit) validate() error {
+	switch {
+	case a.Size < 1 || a.Size > maxAuditSize:
+		return fmt.Errorf("audit.size: must be from 1 to %d MiB, got %d", maxAuditSize, a.Size)
+	case a.Files < 1 || a.Files > maxAuditFiles:
+		return fmt.Errorf("audit.files: must be from 1 to %d, got %d", maxAuditFiles, a.Files)
+	case a.Keep != 0 && (a.Keep < minAuditKeep || a.Keep > maxAuditKeep):
+		return fmt.Errorf("audit.keep: must be 0s or from %s to %s, got %s", minAuditKeep, maxAuditKeep, a.Keep)
+	case a.Keep != 0 && a.Files == 1:
+		return errors.New("audit.keep: with audit.files of 1 there is no older file to remove; allow at least 2")
+	}
+
+	return nil
+}
+
+// Log says how a node logs.
+type Log struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
+}
+
+func (l *Log) validate() error {
+	switch {
+	case new(slog.Level).UnmarshalText([]byte(l.Level)) != nil:
+		return fmt.Errorf("log.level: must be debug, info, warn or error, got %q", l.Level)
+	case l.Format != "json" && l.Format != "text":
+		return fmt.Errorf("log.format: must be json or text, got %q", l.Format)
+	}
+
+	return nil
+}
+
+// Logger returns a logger that writes to w.
+func (l Log) Logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.Level)) // Validate has checked it
+
+	options := &slog.HandlerOptions{Level: level}
+	if l.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+
+	return slog.New(slog.NewJSONHandler(w, options))
+}

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+const (
+	maxTaxonomy   = 4 << 20 // bytes of a file
+	maxBroader    = 64      // broader tags of one tag
+	maxTaxonomyID = 256     // bytes
+)
+
+// LoadTaxonomy reads a taxonomy in YAML or JSON: {id, broader: {TAG: [TAG, …]}}.
+func LoadTaxonomy(file string) (discovery.Taxonomy, error) {
+	text, err := readAtMost(file, maxTaxonomy)
+	if err != nil {
+		return discovery.Taxonomy{}, err
+	}
+
+	var written struct {
+		ID      string              `yaml:"id"`
+		Broader map[string][]string `yaml:"broader"`
+	}
+
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+
+	if err := decoder.Decode(&written); err != nil {
+		return discovery.Taxonomy{}, fmt.Errorf("%s: %w", file, err)
+	}
+
+	// Answers name the taxonomy by its id.
+	if written.ID == "" || len(written.ID) > maxTaxonomyID {
+		return discovery.Taxonomy{}, fmt.Errorf("%s: id must have 1 to %d bytes, got %d", file, maxTaxonomyID, len(written.ID))
+	}
+
+	for tag, broader := range written.Broader {
+		if len(broader) > maxBroader {
+			return discovery.Taxonomy{}, fmt.Errorf("%s: %.40q has %d broader tags; at most %d are allowed",
+				file, tag, len(broader), maxBroader)
+		}
+
+		for _, each := range append(broader[:len(broader):len(broader)], tag) {
+			if len(each) > directory.MaxTag || discovery.NormalTag(each) == "" {
+				return discovery.Taxonomy{}, fmt.Errorf("%s: %.40q is not a tag: it must have 1 to %d bytes",
+					file, each, directory.MaxTag)
+			}
+		}
+	}
+
+	return discovery.Taxonomy{ID: written.ID, Broader: written.Broader}, nil
+}
+
+func readAtMost(file string, limit int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s has over %d bytes", file, limit)
+	}
+
+	return text, err
+}
