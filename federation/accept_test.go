@@ -18,7 +18,7 @@ func (b *bench) looked() pulled {
 	o := b.beta.origins.get(alpha)
 	made, err := b.alpha.publisher.Page(directory.Mesh, o.since(&o.feed), 100, false)
 	must(b.T, err)
-	p := b.beta.look(b.Context(), sender{domain: alpha}, b.giver(), made.Text, ahead{})
+	p := b.beta.receiver.look(b.Context(), sender{domain: alpha}, b.giver(), made.Text, ahead{})
 	must(b.T, p.err)
 	return p
 }
@@ -48,7 +48,7 @@ func TestAPageThatIsLateForItsStream(t *testing.T) {
 		b.origin.register("restored", 600)
 		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 100, false)
 		must(t, err)
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
+		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		if code, err := b.accepted(late); err != nil || code != protocol.CodeEpochOld {
@@ -91,7 +91,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 		},
 		"replaced": func(b *bench, _ *directory.Peering, rid directory.RID) { b.origin.replace(rid, 600); b.pull() },
 		"here": func(b *bench, _ *directory.Peering, _ directory.RID) {
-			b.beta.backlog(b.Context(), b.beta.origins.get(alpha))
+			b.beta.follower.backlog(b.Context(), b.beta.origins.get(alpha))
 		},
 		"a new epoch": func(b *bench, _ *directory.Peering, _ directory.RID) {
 			b.origin.restore()
@@ -113,7 +113,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			withhold(b, false)
 			o := b.beta.origins.get(alpha)
 			st, wanted := o.cur, b.origin.regs[rid].announced
-			records := b.beta.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)}, []protocol.Node{b.giver()})
+			records := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)}, []protocol.Node{b.giver()})
 			if len(records) != 1 {
 				t.Fatalf("%d records came", len(records))
 			}
@@ -157,7 +157,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 		}
 		b.origin.register("more", 600)
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}
 	})
@@ -173,12 +173,12 @@ func TestAPageIsASignOfLife(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
 		o := b.beta.origins.get(alpha)
-		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
+		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
 		o.complain(errNoNews)
 		time.Sleep(time.Minute)
 		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 2, false)
 		must(t, err)
-		if _, _, err := b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), made.Text); err != nil {
+		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), made.Text); err != nil {
 			t.Fatal(err)
 		}
 		if s := b.beta.Peers()[0]; s.LastHeard != time.Now() || s.LastError != "" {

@@ -247,7 +247,7 @@ func TestAChangedListTakesEffectAtOnce(t *testing.T) {
 		}
 
 		tr.origin.list(beta)
-		eventually(t, 5*time.Second, "beta knows the new list", func() bool { return !tr.b.lists(alpha, gamma) })
+		eventually(t, 5*time.Second, "beta knows the new list", func() bool { return !tr.b.access.lists(alpha, gamma) })
 		tr.tell = nil
 		tr.ear.forget()
 		second := tr.canary()
@@ -270,7 +270,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr.origin.list(beta, gamma)
 		tr.canary()
 		o, giver := tr.b.origins.get(alpha), protocol.Node{Domain: alpha, Base: tr.a.base}
-		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
+		must(t, tr.b.puller.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
 		codes := make(chan int, 2)
 		for _, s := range []*site{tr.a, tr.b} {
 			go func() {
@@ -283,9 +283,9 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		}
 		synctest.Wait()
 		tr.origin.list(beta)
-		must(t, tr.b.refreshKeys(t.Context(), o, giver))
+		must(t, tr.b.receiver.refreshKeys(t.Context(), o, giver))
 		tr.canary()
-		must(t, tr.b.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
+		must(t, tr.b.puller.pullAll(t.Context(), o, &o.feed, giver, endless(t.Context())))
 		if a, b := <-codes, <-codes; a != http.StatusForbidden || b != http.StatusForbidden {
 			t.Errorf("%d %d", a, b)
 		}

@@ -28,7 +28,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) == protocol.CodeFuture {
+			if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) == protocol.CodeFuture {
 				refused++
 			}
 		}

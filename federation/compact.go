@@ -23,7 +23,7 @@ var errLonger = errors.New("its fresh pages list more than those that they would
 // compact pulls an origin's chain anew from 0 where it weighs more than twice what
 // is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
 // take its place once they reach as far.
-func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
+func (pl *puller) compact(ctx context.Context, o *origin, f *feed) {
 	o.mu.Lock()
 	st := f.cur
 	var state store.State
@@ -37,13 +37,13 @@ func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 		return
 	}
 	weighs := state.Listed
-	err := m.store.Read(st.id, func(t *store.Tx) error {
+	err := pl.store.Read(st.id, func(t *store.Tx) error {
 		weighs += linkWeight * t.Links()
 		return nil
 	})
 	if err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			m.cfg.Logger.Error("can't read a chain", "origin", o.domain.Name(), "error", err)
+			pl.cfg.Logger.Error("can't read a chain", "origin", o.domain.Name(), "error", err)
 		}
 		return
 	}
@@ -57,19 +57,19 @@ func (m *Mesh) compact(ctx context.Context, o *origin, f *feed) {
 	default:
 		return
 	}
-	if err := m.repull(ctx, o, f, st, n, weighs+compactSlack); err != nil {
-		m.cfg.Logger.Debug("can't renew a chain", "origin", o.domain.Name(), "node", n.Base, "error", err)
+	if err := pl.repull(ctx, o, f, st, n, weighs+compactSlack); err != nil {
+		pl.cfg.Logger.Debug("can't renew a chain", "origin", o.domain.Name(), "node", n.Base, "error", err)
 	}
 }
 
 // repull gathers a fresh chain. An origin that goes on for ever fills no disk: most
 // is what the chain may weigh.
-func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n protocol.Node, most uint64) error {
-	if _, err := m.store.Change(st.id, func(t *store.Tx) error { return t.BeginFreshChain() }); err != nil {
+func (pl *puller) repull(ctx context.Context, o *origin, f *feed, st *stream, n protocol.Node, most uint64) error {
+	if _, err := pl.store.Change(st.id, func(t *store.Tx) error { return t.BeginFreshChain() }); err != nil {
 		return err
 	}
 	for since, weighs := uint64(0), uint64(0); ; {
-		text, err := m.client.Page(ctx, n, o.domain, f.aud, since)
+		text, err := pl.client.Page(ctx, n, o.domain, f.aud, since)
 		if err != nil {
 			return err
 		}
@@ -77,18 +77,18 @@ func (m *Mesh) repull(ctx context.Context, o *origin, f *feed, st *stream, n pro
 			return errGap
 		}
 		var p *verifiedPage
-		err = m.cfg.Panics.Run(contain.Page, func() (err error) {
-			_, p, err = m.openPage(sender{domain: n.Domain}, text)
+		err = pl.cfg.Panics.Run(contain.Page, func() (err error) {
+			_, p, err = pl.gate.openPage(sender{domain: n.Domain}, text)
 			return err
 		})
 		if err != nil {
-			return m.refuse(sender{domain: n.Domain}, text, err)
+			return pl.receiver.refuse(sender{domain: n.Domain}, text, err)
 		}
 		if p.From != since || p.Audience != f.aud || p.Epoch != st.id.Epoch {
 			return errGap
 		}
 		if p.To > o.since(f) { // new to the stream as well
-			if _, _, err := m.take(ctx, sender{domain: n.Domain}, n, text); err != nil {
+			if _, _, err := pl.receiver.take(ctx, sender{domain: n.Domain}, n, text); err != nil {
 				return err
 			}
 		}

@@ -76,15 +76,15 @@ func (o *origin) contradicted(p *verifiedPage) (other string, err error) {
 
 // compare refuses a page that contradicts what is here, where that convicts its
 // origin.
-func (m *Mesh) compare(o *origin, p *verifiedPage) error {
-	if m.cfg.Court == nil {
+func (rc *receiver) compare(o *origin, p *verifiedPage) error {
+	if rc.cfg.Court == nil {
 		return nil
 	}
 	other, err := o.contradicted(p)
 	if err != nil || other == "" {
 		return err
 	}
-	if m.accuse(o, []string{other, p.text}, o.issued()) {
+	if rc.evidence.accuse(o, []string{other, p.text}, o.issued()) {
 		return &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: o.domain, Err: errOffence}
 	}
 	return nil
@@ -154,11 +154,11 @@ func (c *comparedPage) denies(d directory.Digest) bool {
 // new, what the origin told them: who is told two things is told them apart. Of a
 // busy stream it compares a part. The two go on by themselves: while no other domain
 // can be reached, nobody asks his siblings again and again.
-func (m *Mesh) crossChecks(ctx context.Context, o *origin) {
+func (c *crossChecker) crossChecks(ctx context.Context, o *origin) {
 	var done [2]crossed
-	for wait(ctx, nil, m.headPause()) {
+	for wait(ctx, nil, c.cfg.headPause()) {
 		for i, f := range o.feeds() {
-			m.crossFeed(ctx, o, f, &done[i])
+			c.crossFeed(ctx, o, f, &done[i])
 		}
 	}
 }
@@ -166,11 +166,11 @@ func (m *Mesh) crossChecks(ctx context.Context, o *origin) {
 // crossed is how far a stream was compared with whom.
 type crossed struct{ siblings, domains seen }
 
-func (m *Mesh) crossFeed(ctx context.Context, o *origin, f *feed, done *crossed) {
+func (c *crossChecker) crossFeed(ctx context.Context, o *origin, f *feed, done *crossed) {
 	now := o.seen(f)
-	done.siblings.compare(now, func(since uint64) (uint64, bool) { return m.crossSiblings(ctx, o, f, since, now.upTo) })
+	done.siblings.compare(now, func(since uint64) (uint64, bool) { return c.crossSiblings(ctx, o, f, since, now.upTo) })
 	if f == &o.feed {
-		done.domains.compare(now, func(since uint64) (uint64, bool) { return m.crossDomains(ctx, o, since, now.upTo) })
+		done.domains.compare(now, func(since uint64) (uint64, bool) { return c.crossDomains(ctx, o, since, now.upTo) })
 	}
 }
 
@@ -195,12 +195,12 @@ func (s *seen) compare(now seen, with func(since uint64) (reached uint64, enough
 
 // crossSiblings compares with nodes of the own domain, and returns how far, and whether
 // all who answer are as far.
-func (m *Mesh) crossSiblings(ctx context.Context, o *origin, f *feed, since, upTo uint64) (reached uint64, enough bool) {
+func (c *crossChecker) crossSiblings(ctx context.Context, o *origin, f *feed, since, upTo uint64) (reached uint64, enough bool) {
 	reached, enough = upTo, true
-	for _, n := range m.siblings(crossSiblings) {
-		switch as, whole, err := m.crossCheck(ctx, o, f, n, since, upTo); {
+	for _, n := range c.neighbours.siblings(crossSiblings) {
+		switch as, whole, err := c.crossCheck(ctx, o, f, n, since, upTo); {
 		case err != nil: // it asks this node once it is there again
-			m.notCompared(o, n, err)
+			c.notCompared(o, n, err)
 		case whole:
 			reached = min(reached, as)
 		default:
@@ -212,16 +212,16 @@ func (m *Mesh) crossSiblings(ctx context.Context, o *origin, f *feed, since, upT
 
 // crossDomains compares with nodes of other domains, and returns how far, and whether
 // with as many as there are to be.
-func (m *Mesh) crossDomains(ctx context.Context, o *origin, since, upTo uint64) (reached uint64, enough bool) {
-	others, asked := m.others(o.domain), 0
+func (c *crossChecker) crossDomains(ctx context.Context, o *origin, since, upTo uint64) (reached uint64, enough bool) {
+	others, asked := c.neighbours.others(o.domain), 0
 	reached = upTo
 	for i, n := range others {
 		if asked == crossDomains || i == crossTries {
 			break
 		}
-		as, whole, err := m.crossCheck(ctx, o, &o.feed, n, since, upTo)
+		as, whole, err := c.crossCheck(ctx, o, &o.feed, n, since, upTo)
 		if err != nil {
-			m.notCompared(o, n, err)
+			c.notCompared(o, n, err)
 		} else if whole {
 			asked++
 			reached = min(reached, as)
@@ -230,19 +230,19 @@ func (m *Mesh) crossDomains(ctx context.Context, o *origin, since, upTo uint64) 
 	return reached, asked == min(crossDomains, len(others))
 }
 
-func (m *Mesh) notCompared(o *origin, n protocol.Node, err error) {
-	m.cfg.Logger.Debug("can't compare with another", "origin", o.domain.Name(), "node", n.Base, "error", err)
+func (c *crossChecker) notCompared(o *origin, n protocol.Node, err error) {
+	c.cfg.Logger.Debug("can't compare with another", "origin", o.domain.Name(), "node", n.Base, "error", err)
 }
 
 // siblings returns up to n other nodes of the own domain, in random order.
-func (m *Mesh) siblings(n int) (some []protocol.Node) {
-	if m.cfg.Siblings == nil {
+func (nb *neighbours) siblings(n int) (some []protocol.Node) {
+	if nb.cfg.Siblings == nil {
 		return nil
 	}
-	bases := slices.Clone(m.cfg.Siblings())
+	bases := slices.Clone(nb.cfg.Siblings())
 	rand.Shuffle(len(bases), func(i, j int) { bases[i], bases[j] = bases[j], bases[i] })
 	for _, base := range bases[:min(n, len(bases))] {
-		some = append(some, protocol.Node{Domain: m.cfg.Domain, Base: base})
+		some = append(some, protocol.Node{Domain: nb.cfg.Domain, Base: base})
 	}
 	return some
 }
@@ -274,13 +274,13 @@ func (o *origin) seen(f *feed) (s seen) {
 // crossCheck compares what the node n has of a stream between two revisions with what
 // is here, and of the mesh's its origin's key document. It returns how far it came, and
 // whether that is all, or as much as is compared at a time.
-func (m *Mesh) crossCheck(ctx context.Context, o *origin, f *feed, n protocol.Node, since, upTo uint64) (reached uint64, whole bool, err error) {
+func (c *crossChecker) crossCheck(ctx context.Context, o *origin, f *feed, n protocol.Node, since, upTo uint64) (reached uint64, whole bool, err error) {
 	for pages, size := 0, 0; since < upTo && pages < crossPages && size < crossSize; pages++ {
-		text, err := m.client.Page(ctx, n, o.domain, f.aud, since)
+		text, err := c.client.Page(ctx, n, o.domain, f.aud, since)
 		if err != nil || text == "" {
 			return since, false, err
 		}
-		to, err := m.crossPage(ctx, o, n, text)
+		to, err := c.crossPage(ctx, o, n, text)
 		if err != nil {
 			return since, false, err
 		}
@@ -290,7 +290,7 @@ func (m *Mesh) crossCheck(ctx context.Context, o *origin, f *feed, n protocol.No
 		since, size = to, size+len(text)
 	}
 	if f == &o.feed {
-		err = m.askHead(ctx, o, n)
+		err = c.receiver.askHead(ctx, o, n)
 	}
 	return min(since, upTo), true, err
 }
@@ -299,16 +299,16 @@ func (m *Mesh) crossCheck(ctx context.Context, o *origin, f *feed, n protocol.No
 // key that is listed no longer is shown to nobody, but it may be one half of a
 // contradiction; the court checks who signed it. One by a key that is revoked convicts
 // nobody, and hides nothing that comes after it.
-func (m *Mesh) crossPage(ctx context.Context, o *origin, n protocol.Node, text string) (to uint64, err error) {
-	p, _, err := m.take(ctx, sender{domain: n.Domain}, n, text)
+func (c *crossChecker) crossPage(ctx context.Context, o *origin, n protocol.Node, text string) (to uint64, err error) {
+	p, _, err := c.receiver.take(ctx, sender{domain: n.Domain}, n, text)
 	if err == nil {
 		return p.To, nil
 	}
 	code := protocol.CodeOf(err)
 	var old *verifiedPage
-	m.cfg.Panics.Do(contain.Page, func() { old = m.oldPage(o, text) })
+	c.cfg.Panics.Do(contain.Page, func() { old = c.gate.oldPage(o, text) })
 	switch {
-	case old == nil || m.cfg.Court == nil:
+	case old == nil || c.cfg.Court == nil:
 		return 0, err
 	case code == protocol.CodeKeyRevoked:
 		return old.To, nil
@@ -317,27 +317,27 @@ func (m *Mesh) crossPage(ctx context.Context, o *origin, n protocol.Node, text s
 	}
 
 	var other string
-	err = m.cfg.Panics.Run(contain.Page, func() (err error) {
+	err = c.cfg.Panics.Run(contain.Page, func() (err error) {
 		other, err = o.contradicted(old)
 		return err
 	})
 	if err == nil && other != "" {
-		m.accuse(o, []string{other, text}, append(o.issued(), m.keysFor(ctx, o, n, old.kid)...))
+		c.evidence.accuse(o, []string{other, text}, append(o.issued(), c.keysFor(ctx, o, n, old.kid)...))
 	}
 	return old.To, err
 }
 
 // keysFor asks who was told something for the key document that it was told with,
 // where none that this node was told lists that key.
-func (m *Mesh) keysFor(ctx context.Context, o *origin, n protocol.Node, kid string) []string {
+func (c *crossChecker) keysFor(ctx context.Context, o *origin, n protocol.Node, kid string) []string {
 	if o.issuedFor(kid) != "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := m.client.Get(ctx, n, protocol.PathKeys, url.Values{"origin": {o.domain.Name()}, "key": {kid}}, protocol.MaxKeys)
+	text, err := c.client.Get(ctx, n, protocol.PathKeys, url.Values{"origin": {o.domain.Name()}, "key": {kid}}, protocol.MaxKeys)
 	if err != nil {
-		m.notCompared(o, n, err)
+		c.notCompared(o, n, err)
 		return nil
 	}
 	return []string{text}

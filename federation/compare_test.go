@@ -65,7 +65,7 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			if err != nil || (other != "") != c.want {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
-			if c.want && b.beta.oldPage(o, other) == nil {
+			if c.want && b.beta.gate.oldPage(o, other) == nil {
 				t.Errorf("%s: it is contradicted by %q", name, other)
 			}
 		}
@@ -89,16 +89,16 @@ func TestComparingIsBounded(t *testing.T) {
 		}
 		self := protocol.Node{Domain: beta, Base: b.beta.base}
 		o := b.beta.origins.get(alpha)
-		must(t, b.beta.askHead(t.Context(), o, b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
 		upTo := o.since(&o.feed)
-		reached, whole, err := b.beta.crossCheck(t.Context(), o, &o.feed, self, 0, upTo)
+		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.feed, self, 0, upTo)
 		if err != nil || !whole || reached != upTo-more {
 			t.Errorf("it is compared up to %d of %d: %v %v", reached, upTo, whole, err)
 		}
-		if reached, whole, err := b.beta.crossCheck(t.Context(), o, &o.feed, self, reached, upTo); err != nil || !whole || reached != upTo {
+		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.feed, self, reached, upTo); err != nil || !whole || reached != upTo {
 			t.Errorf("and then up to %d: %v %v", reached, whole, err)
 		}
-		if _, whole, err := b.beta.crossCheck(t.Context(), o, &o.feed, self, upTo, upTo+1); err != nil || whole {
+		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.feed, self, upTo, upTo+1); err != nil || whole {
 			t.Errorf("one that is behind: %v %v", whole, err)
 		}
 	})

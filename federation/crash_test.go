@@ -86,8 +86,8 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	for most := each; most < agents+each; most += each {
 		told.write(t, origin, directory.Mesh, most)
 	}
-	must(t, b.askHead(t.Context(), o, n))
-	must(t, b.pullAll(t.Context(), o, &o.feed, n, endless(t.Context())))
+	must(t, b.receiver.askHead(t.Context(), o, n))
+	must(t, b.puller.pullAll(t.Context(), o, &o.feed, n, endless(t.Context())))
 	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.since(&o.feed))
 	limit = ""
 	for i := range 24 {
@@ -101,17 +101,17 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		for _, f := range o.feeds() {
 			told.write(t, origin, f.aud, protocol.MaxDigests)
 			if f == &o.feed {
-				must(t, b.askHead(t.Context(), o, n))
+				must(t, b.receiver.askHead(t.Context(), o, n))
 			}
-			must(t, b.pullAll(t.Context(), o, f, n, endless(t.Context())))
+			must(t, b.puller.pullAll(t.Context(), o, f, n, endless(t.Context())))
 			fmt.Fprintln(os.Stdout, "at", f.aud, origin.epoch, o.since(f))
 		}
-		b.backlog(t.Context(), o)
+		b.follower.backlog(t.Context(), o)
 		if i%3 == 0 {
 			must(t, b.store.Wipe(true, atOnce))
 		}
 		if i%8 == 4 {
-			must(t, b.repull(t.Context(), o, &o.feed, o.cur, n, 1<<20))
+			must(t, b.puller.repull(t.Context(), o, &o.feed, o.cur, n, 1<<20))
 		}
 	}
 }
@@ -240,8 +240,8 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	if o == nil {
 		return // killed before it knew anybody
 	}
-	must(t, b.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
-	must(t, b.pullAll(t.Context(), o, &o.feed, protocol.Node{Domain: alpha, Base: source.base}, endless(t.Context())))
+	must(t, b.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
+	must(t, b.puller.pullAll(t.Context(), o, &o.feed, protocol.Node{Domain: alpha, Base: source.base}, endless(t.Context())))
 	if shown := b.shown(alpha); len(shown) < 5 {
 		t.Errorf("fsync %d: %d of 5 are shown after it goes on", n, len(shown))
 	}

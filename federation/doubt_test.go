@@ -32,7 +32,7 @@ func (th *thief) says(change func(*directory.SignedPage)) {
 		p.From, p.Digests = th.beta.origins.get(alpha).since(&th.beta.origins.get(alpha).feed), nil
 		change(p)
 	}))
-	if _, code, err := th.beta.take(th.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
+	if _, code, err := th.beta.receiver.take(th.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
 		th.Fatal(code, err)
 	}
 }
@@ -41,7 +41,7 @@ func (th *thief) says(change func(*directory.SignedPage)) {
 func (th *thief) revoke() {
 	th.Helper()
 	th.origin.listKeys([]string{directory.KeyID(th.keys.public())}, th.alpha.keys)
-	must(th.T, th.beta.refreshKeys(th.Context(), th.beta.origins.get(alpha), th.giver()))
+	must(th.T, th.beta.receiver.refreshKeys(th.Context(), th.beta.origins.get(alpha), th.giver()))
 }
 
 // asAnnounced checks that beta shows what alpha announces, and holds nothing else.
@@ -97,7 +97,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			if restarts {
 				th.beta.reopen(t)
 			}
-			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
+			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 			if n := len(th.beta.shown(alpha)); n != 4 {
@@ -108,7 +108,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			th.origin.register("last", 3600)
 			th.pull()
 			th.asAnnounced()
-			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
+			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
 				t.Error("an old page after all", code, err)
 			}
 		})
@@ -142,7 +142,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			remembers := func(when string) {
 				th.Helper()
 				th.beta.reopen(t)
-				if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), before); err != nil || code != protocol.CodeOld {
+				if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: gamma}, th.giver(), before); err != nil || code != protocol.CodeOld {
 					t.Errorf("%s: a page from before the revocation: %v %v", when, code, err)
 				}
 				if th.beta.shown(alpha)[gone] != nil {
@@ -152,7 +152,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			remembers("before anything came")
 			ds, to, at := th.origin.Digests(directory.Mesh, 0, 2)
 			some, _ := th.alpha.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Digests, p.To, p.At = ds, to, at }))
-			if _, code, err := th.beta.take(t.Context(), sender{domain: alpha}, th.giver(), some); err != nil || code != protocol.CodeApplied {
+			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: alpha}, th.giver(), some); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
 			remembers("half way")
@@ -177,11 +177,11 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		}
 		o := th.beta.origins.get(alpha)
 		th.pull()
-		th.beta.pullPrivate(t.Context(), o)
+		th.beta.puller.pullPrivate(t.Context(), o)
 		time.Sleep(time.Minute)
 		h := directory.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64, IssuedAt: time.Now().Unix()}
 		head, _ := th.keys.Sign(directory.TypeHead, h.Payload())
-		must(t, th.beta.takeHead(t.Context(), sender{domain: alpha}, th.giver(), head))
+		must(t, th.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, th.giver(), head))
 		if n := len(th.beta.shown(alpha)); o.cur.id.Epoch != h.Epoch {
 			t.Fatalf("%d are shown of epoch %d", n, o.cur.id.Epoch)
 		}
@@ -192,13 +192,13 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		}
 		th.revoke()
 		for _, text := range before {
-			if _, code, err := th.beta.take(t.Context(), sender{domain: gamma}, th.giver(), text); code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
+			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: gamma}, th.giver(), text); code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 		}
-		must(t, th.beta.askHead(t.Context(), o, th.giver()))
+		must(t, th.beta.receiver.askHead(t.Context(), o, th.giver()))
 		th.pull()
-		th.beta.pullPrivate(t.Context(), o)
+		th.beta.puller.pullPrivate(t.Context(), o)
 		if shown := th.beta.shown(alpha); len(shown) != 3 || o.cur.id.Epoch != th.origin.epoch || o.private.newest().id.Epoch != th.origin.epoch {
 			t.Errorf("%d are shown of epoch %d", len(shown), o.cur.id.Epoch)
 		}
@@ -221,7 +221,7 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		}
 		gossips := func(k *keyring, change func(*directory.SignedPage)) {
 			text, _ := k.Sign(directory.TypePage, th.page(change))
-			th.beta.open(t.Context(), o, pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
+			th.beta.follower.open(t.Context(), o, pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
 		}
 		gossips(th.keys, func(p *directory.SignedPage) { p.To, p.At = math.MaxUint64, math.MaxUint64 })
 		if compares(); o.passedOn.Revision != math.MaxUint64 {
@@ -273,7 +273,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.asAnnounced()
 		th.origin.register("one too many", 3600)
 		o := th.beta.origins.get(alpha)
-		if err := th.beta.pullAll(t.Context(), o, &o.feed, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := th.beta.puller.pullAll(t.Context(), o, &o.feed, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
 	})
@@ -297,7 +297,7 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 			} else {
 				time.Sleep(time.Minute)
 				text, _ := th.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Epoch, p.At = p.Epoch+1, p.At+1 }))
-				if _, code, err := th.beta.take(t.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
+				if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
 					t.Fatal(code, err)
 				}
 			}
@@ -352,7 +352,7 @@ func TestDoubtsArePaced(t *testing.T) {
 		for i := range doubtBurst {
 			revoked = append(revoked, directory.KeyID(newKeyring(alpha, fmt.Sprint(i), nil).public()))
 			th.origin.listKeys(revoked, th.alpha.keys, th.keys)
-			must(t, th.beta.refreshKeys(t.Context(), o, th.giver()))
+			must(t, th.beta.receiver.refreshKeys(t.Context(), o, th.giver()))
 		}
 		th.revoke()
 		if o.since(&o.feed) == 0 {

@@ -19,7 +19,7 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.askHead(t.Context(), o, b.giver()); err != nil { // all that the first epoch ever says
+		if err := b.beta.receiver.askHead(t.Context(), o, b.giver()); err != nil { // all that the first epoch ever says
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -28,14 +28,14 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 		for i := range protocol.MaxDigests + 10 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 		}
-		if err := b.beta.askHead(t.Context(), o, b.giver()); err != nil {
+		if err := b.beta.receiver.askHead(t.Context(), o, b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		text, err := b.beta.client.Page(t.Context(), b.giver(), alpha, directory.Mesh, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied || p.To == p.At {
+		if p, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied || p.To == p.At {
 			t.Fatal(code, err)
 		}
 		b.beta.reopen(t)
@@ -65,7 +65,7 @@ func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 		b.beta.reopen(t)
 		page := &directory.SignedPage{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: at, At: at, IssuedAt: time.Now().Unix()}
 		late, _ := b.alpha.keys.Sign(directory.TypePage, page.Payload())
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
+		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

@@ -208,12 +208,14 @@ func (c *cases) against(td spiffeid.TrustDomain) []EvidenceFile {
 
 // Evidence lists the evidence that this node has against a domain, the oldest
 // first.
-func (m *Mesh) Evidence(td spiffeid.TrustDomain) []EvidenceFile { return m.cases.against(td) }
+func (pr *prosecutor) evidenceOf(td spiffeid.TrustDomain) []EvidenceFile {
+	return pr.cases.against(td)
+}
 
 // EvidenceFile returns a file that Evidence lists, the oldest where id is empty; a
 // directory.NotFound for none.
-func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) {
-	all := m.cases.against(td)
+func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
+	all := pr.cases.against(td)
 	switch {
 	case len(all) == 0:
 		return nil, directory.Refuse(directory.NotFound, "this node has no evidence against %s", td.Name())
@@ -222,9 +224,9 @@ func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) 
 	case !slices.ContainsFunc(all, func(f EvidenceFile) bool { return f.ID == id }):
 		return nil, directory.Refuse(directory.NotFound, "this node has no evidence %.40q against %s", id, td.Name())
 	}
-	b, err := os.ReadFile(m.cases.file(td, id, keptSuffix))
+	b, err := os.ReadFile(pr.cases.file(td, id, keptSuffix))
 	if errors.Is(err, os.ErrNotExist) {
-		b, err = os.ReadFile(m.cases.file(td, id, pendingSuffix))
+		b, err = os.ReadFile(pr.cases.file(td, id, pendingSuffix))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("federation: %w", err)
@@ -234,22 +236,22 @@ func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) 
 
 // accuse has the court look at what an origin signed twice, and reports whether
 // that convicts it. What convicts nobody is written down and nothing more.
-func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
-	if m.cfg.Court == nil {
+func (pr *prosecutor) accuse(o *origin, pages, keys []string) bool {
+	if pr.cfg.Court == nil {
 		return false
 	}
 
 	var fresh bool
 	var evidence []byte
-	err := m.cfg.Panics.Run(contain.Evidence, func() (err error) {
-		evidence, err = m.cfg.Court.Accuse(o.domain, pages, keys)
+	err := pr.cfg.Panics.Run(contain.Evidence, func() (err error) {
+		evidence, err = pr.cfg.Court.Accuse(o.domain, pages, keys)
 		return err
 	})
 	if err == nil {
-		fresh, err = m.convict(evidence, true)
+		fresh, err = pr.convict(evidence, true)
 	}
-	if err != nil && m.refusals.lines.allow(protocol.CodeEquivocation, o.domain) {
-		m.cfg.Logger.Warn("what an origin signed differs, and is no evidence", "origin", o.domain.Name(), "error", err)
+	if err != nil && pr.refusals.lines.allow(protocol.CodeEquivocation, o.domain) {
+		pr.cfg.Logger.Warn("what an origin signed differs, and is no evidence", "origin", o.domain.Name(), "error", err)
 	}
 	return fresh
 }
@@ -257,21 +259,21 @@ func (m *Mesh) accuse(o *origin, pages, keys []string) bool {
 // convict judges evidence, which is news or is taken up from disk. Where it holds and is
 // not known, the origin is frozen at this node at once, and the domain and the mesh are
 // told by enforce.
-func (m *Mesh) convict(evidence []byte, news bool) (fresh bool, err error) {
-	err = m.cfg.Panics.Run(contain.Evidence, func() (err error) {
-		fresh, err = m.judgeEvidence(evidence, news)
+func (pr *prosecutor) convict(evidence []byte, news bool) (fresh bool, err error) {
+	err = pr.cfg.Panics.Run(contain.Evidence, func() (err error) {
+		fresh, err = pr.judgeEvidence(evidence, news)
 		return err
 	})
 
 	return fresh, err
 }
 
-func (m *Mesh) judgeEvidence(evidence []byte, news bool) (fresh bool, err error) {
-	v, err := m.cfg.Court.Judge(evidence, news)
+func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err error) {
+	v, err := pr.cfg.Court.Judge(evidence, news)
 	if err != nil {
 		return false, err
 	}
-	o := m.origins.get(v.Origin)
+	o := pr.origins.get(v.Origin)
 	if o == nil {
 		return false, errNoCase
 	}
@@ -281,43 +283,43 @@ func (m *Mesh) judgeEvidence(evidence []byte, news bool) (fresh bool, err error)
 	if ended || state != directory.PeeringActive && state != directory.PeeringFrozen {
 		return false, errNoCase
 	}
-	if fresh, err = m.cases.take(v, evidence, news && (convicted || state == directory.PeeringFrozen)); !fresh || err != nil {
+	if fresh, err = pr.cases.take(v, evidence, news && (convicted || state == directory.PeeringFrozen)); !fresh || err != nil {
 		return false, err
 	}
 	o.mu.Lock()
 	o.convicted = true
 	o.mu.Unlock()
-	m.noteFrozen()
+	pr.noteFrozen()
 	o.counted(protocol.CodeEquivocation)
-	m.cfg.Logger.Error("a peer contradicts itself and is frozen; its evidence is kept", "peer", o.domain.Name(), "evidence", v.ID)
+	pr.cfg.Logger.Error("a peer contradicts itself and is frozen; its evidence is kept", "peer", o.domain.Name(), "evidence", v.ID)
 	return true, nil
 }
 
 // Frozen returns the domains that nothing is taken from any more. It is quick, and
 // nobody may change what it returns.
-func (m *Mesh) Frozen() []spiffeid.TrustDomain { return *m.frozen.Load() }
+func (m *Mesh) Frozen() []spiffeid.TrustDomain { return *m.evidence.frozen.Load() }
 
 // noteFrozen brings what Frozen returns up to date.
-func (m *Mesh) noteFrozen() {
-	m.freezing.Lock()
-	defer m.freezing.Unlock()
+func (pr *prosecutor) noteFrozen() {
+	pr.freezing.Lock()
+	defer pr.freezing.Unlock()
 	var all []spiffeid.TrustDomain
-	for _, o := range m.origins.all() {
+	for _, o := range pr.origins.all() {
 		o.mu.Lock()
 		if o.convicted || o.peering.Load().State == directory.PeeringFrozen {
 			all = append(all, o.domain)
 		}
 		o.mu.Unlock()
 	}
-	m.frozen.Store(&all)
+	pr.frozen.Store(&all)
 }
 
 // resume takes up the cases that the node stopped in the middle of. They were judged, and
 // have a file already: one that was left here would freeze the origin again after a release.
-func (m *Mesh) resume(pending [][]byte) {
+func (pr *prosecutor) resume(pending [][]byte) {
 	for _, evidence := range pending {
-		if _, err := m.convict(evidence, false); err != nil {
-			m.cfg.Logger.Warn("evidence on disk convicts nobody now", "error", err)
+		if _, err := pr.convict(evidence, false); err != nil {
+			pr.cfg.Logger.Warn("evidence on disk convicts nobody now", "error", err)
 		}
 	}
 }
@@ -325,25 +327,25 @@ func (m *Mesh) resume(pending [][]byte) {
 // recall freezes a domain that is a peer once more, and that evidence from before convicts
 // still: to end a peering, and to begin another, is no way out of it. It needs the key
 // document of the domain's now.
-func (m *Mesh) recall(o *origin) {
+func (pr *prosecutor) recall(o *origin) {
 	o.mu.Lock()
 	again := o.again
 	o.again = false
 	o.mu.Unlock()
-	if !again || m.cfg.Court == nil {
+	if !again || pr.cfg.Court == nil {
 		return
 	}
-	for _, f := range m.Evidence(o.domain) {
-		evidence, err := m.EvidenceFile(o.domain, f.ID)
-		if err == nil && !m.judged(evidence) {
+	for _, f := range pr.evidenceOf(o.domain) {
+		evidence, err := pr.file(o.domain, f.ID)
+		if err == nil && !pr.judged(evidence) {
 			continue
 		}
 		if err == nil {
-			m.cases.reopen(o.domain, f.ID)
-			_, err = m.convict(evidence, false)
+			pr.cases.reopen(o.domain, f.ID)
+			_, err = pr.convict(evidence, false)
 		}
 		if err != nil {
-			m.cfg.Logger.Error("can't take up evidence from before", "peer", o.domain.Name(), "evidence", f.ID, "error", err)
+			pr.cfg.Logger.Error("can't take up evidence from before", "peer", o.domain.Name(), "evidence", f.ID, "error", err)
 		}
 	}
 }
@@ -364,22 +366,22 @@ const freezeTime = 10 * time.Second
 
 // enforce has the domain act on what was found, and tells the others, until ctx
 // ends.
-func (m *Mesh) enforce(ctx context.Context) {
+func (pr *prosecutor) enforce(ctx context.Context) {
 	var tellers sync.WaitGroup
 	defer tellers.Wait()
 	b := newBackoff()
 	for {
 		left := false
-		for _, p := range m.cases.open() {
+		for _, p := range pr.cases.open() {
 			if !p.told {
 				p.told = true
-				for _, n := range m.toTell(p.Conviction) {
-					tellers.Go(func() { m.tell(ctx, p, n) })
+				for _, n := range pr.toTell(p.Conviction) {
+					tellers.Go(func() { pr.tell(ctx, p, n) })
 				}
 			}
-			if err := m.freeze(ctx, p); err != nil {
+			if err := pr.freeze(ctx, p); err != nil {
 				left = true
-				m.cfg.Logger.Warn("the domain hasn't frozen a peer yet; this node has", "peer", p.Origin.Name(), "error", err)
+				pr.cfg.Logger.Warn("the domain hasn't frozen a peer yet; this node has", "peer", p.Origin.Name(), "error", err)
 			}
 		}
 		pause := time.Duration(0)
@@ -388,17 +390,17 @@ func (m *Mesh) enforce(ctx context.Context) {
 		} else {
 			b.Reset()
 		}
-		if !wait(ctx, m.cases.news, pause) {
+		if !wait(ctx, pr.cases.news, pause) {
 			return
 		}
 	}
 }
 
-func (m *Mesh) freeze(ctx context.Context, p *pendingCase) error {
+func (pr *prosecutor) freeze(ctx context.Context, p *pendingCase) error {
 	ctx, cancel := context.WithTimeout(ctx, freezeTime)
 	defer cancel()
-	if err := m.cfg.Court.Freeze(ctx, p.Origin); err != nil {
+	if err := pr.cfg.Court.Freeze(ctx, p.Origin); err != nil {
 		return err
 	}
-	return m.cases.settle(p)
+	return pr.cases.settle(p)
 }

@@ -42,16 +42,16 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 		}
 		write("E1-last", pendingSuffix)
 		b.beta.reopen(t)
-		open := b.beta.cases.open()
+		open := b.beta.evidence.cases.open()
 		if len(open) != 1 || court.news != 0 {
 			t.Fatalf("%d cases are open, %d were judged as news", len(open), court.news)
 		}
 		for _, c := range open {
-			if err := b.beta.freeze(t.Context(), c); err != nil {
+			if err := b.beta.evidence.freeze(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := len(b.beta.Evidence(alpha)); n != maxFiles {
+		if n := len(b.beta.evidence.evidenceOf(alpha)); n != maxFiles {
 			t.Errorf("%d files are kept", n)
 		}
 		p.State = directory.PeeringActive
@@ -82,18 +82,18 @@ func TestAnotherPeeringIsNoWayOutOfEvidence(t *testing.T) {
 		p.State = directory.PeeringActive
 		b.beta.reconcile()
 		o := b.beta.origins.get(alpha)
-		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
-		open := b.beta.cases.open()
+		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
+		open := b.beta.evidence.cases.open()
 		if o.accepts() || len(open) != 1 || court.news != 0 {
 			t.Fatalf("it is believed again: %v; %d cases are open, %d were judged as news", o.accepts(), len(open), court.news)
 		}
-		must(t, b.beta.freeze(t.Context(), open[0]))
-		if files := b.beta.Evidence(alpha); len(files) != 1 || files[0].ID != "E1-0" {
+		must(t, b.beta.evidence.freeze(t.Context(), open[0]))
+		if files := b.beta.evidence.evidenceOf(alpha); len(files) != 1 || files[0].ID != "E1-0" {
 			t.Errorf("kept: %v", files)
 		}
 		b.beta.reconcile()
-		must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
-		if !o.accepts() || len(b.beta.cases.open()) != 0 {
+		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
+		if !o.accepts() || len(b.beta.evidence.cases.open()) != 0 {
 			t.Error("a release doesn't last")
 		}
 	})
@@ -124,7 +124,7 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 			c.Court = court
 			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
 		})
-		if _, err := b.beta.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
+		if _, err := b.beta.evidence.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
 			t.Errorf("a stranger: %v", err)
 		}
 		court.against = alpha
@@ -132,7 +132,7 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 			o := b.beta.origins.get(alpha)
 			p.State = state
 			b.beta.reconcile()
-			if _, err := b.beta.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
+			if _, err := b.beta.evidence.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
 				t.Errorf("a peering that is %s: %v", state, err)
 			}
 			p.State = directory.PeeringActive
@@ -141,15 +141,15 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 				t.Errorf("it is frozen once it is a peer")
 			}
 		}
-		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || !fresh {
+		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
 		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeEquivocation] != 1 {
 			t.Errorf("frozen: %v", frozen)
 		}
-		must(t, b.beta.freeze(t.Context(), b.beta.cases.open()[0]))
+		must(t, b.beta.evidence.freeze(t.Context(), b.beta.evidence.cases.open()[0]))
 		b.beta.reconcile() // and it was released
-		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || fresh || !b.beta.origins.get(alpha).accepts() {
+		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || fresh || !b.beta.origins.get(alpha).accepts() {
 			t.Errorf("what was judged freezes it again: %v %v", fresh, err)
 		}
 	})
@@ -175,9 +175,9 @@ func TestTheDomainActsAtOnce(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer stop()
-		go b.beta.enforce(ctx)
+		go b.beta.evidence.enforce(ctx)
 		synctest.Wait()
-		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || !fresh {
+		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
 		if synctest.Wait(); !slices.Equal(acted, []spiffeid.TrustDomain{alpha}) {
@@ -199,7 +199,7 @@ func TestEvidenceThatIsKept(t *testing.T) {
 		}
 		b.beta.reopen(t)
 		listed := func() (ids []string) {
-			for _, f := range b.beta.Evidence(alpha) {
+			for _, f := range b.beta.evidence.evidenceOf(alpha) {
 				ids = append(ids, f.ID)
 			}
 			return ids
@@ -208,23 +208,23 @@ func TestEvidenceThatIsKept(t *testing.T) {
 			t.Errorf("after a start it lists %v", ids)
 		}
 		time.Sleep(time.Hour)
-		if fresh, err := b.beta.convict([]byte("E1-0"), true); err != nil || !fresh {
+		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
 		if ids := listed(); !slices.Equal(ids, []string{"E1-2", "E1-1", "E1-0"}) {
 			t.Errorf("it lists %v", ids)
 		}
 		for id, want := range map[string]string{"": "alpha.test.E1-2.json", "E1-1": "alpha.test.E1-1.json", "E1-0": "E1-0"} {
-			if got, err := b.beta.EvidenceFile(alpha, id); err != nil || string(got) != want {
+			if got, err := b.beta.evidence.file(alpha, id); err != nil || string(got) != want {
 				t.Errorf("%q is %q, %v", id, got, err)
 			}
 		}
 		for _, id := range []string{"e1", "/../../secret"} {
-			if got, err := b.beta.EvidenceFile(alpha, id); directory.ProblemOf(err) != directory.NotFound {
+			if got, err := b.beta.evidence.file(alpha, id); directory.ProblemOf(err) != directory.NotFound {
 				t.Errorf("%q is %q, %v", id, got, err)
 			}
 		}
-		if _, err := b.beta.EvidenceFile(gamma, ""); directory.ProblemOf(err) != directory.NotFound {
+		if _, err := b.beta.evidence.file(gamma, ""); directory.ProblemOf(err) != directory.NotFound {
 			t.Errorf("against gamma: %v", err)
 		}
 	})

@@ -148,7 +148,7 @@ func (o *origin) caughtUp(p directory.Position, since time.Time) bool {
 
 // pullPrivate brings what the origin announces to this domain alone up to the
 // origin's present: an empty page says that nothing is new (rule G5).
-func (m *Mesh) pullPrivate(ctx context.Context, o *origin) {
+func (pl *puller) pullPrivate(ctx context.Context, o *origin) {
 	n, ok := o.node(&o.private)
 	if !ok {
 		return
@@ -159,10 +159,10 @@ func (m *Mesh) pullPrivate(ctx context.Context, o *origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := m.pullAll(ctx, o, &o.private, n, endless(ctx)); errors.Is(err, store.ErrStalled) {
+	if err := pl.pullAll(ctx, o, &o.private, n, endless(ctx)); errors.Is(err, store.ErrStalled) {
 		o.complain(err)
 	} else if err != nil && ctx.Err() == nil {
 		o.failed(&o.private, err)
-		m.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.domain.Name(), "node", n.Base, "error", err)
+		pl.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.domain.Name(), "node", n.Base, "error", err)
 	}
 }

@@ -151,7 +151,7 @@ func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
 		b.alpha.self.start = func() time.Time { return time.Now().Add(50 * time.Second) }
 		b.origin.register("agent", 60)
 		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.IssuedAt += 50 }))
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
+		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		time.Sleep(30 * time.Second)
@@ -175,7 +175,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
 		rid := b.origin.register("agent", 600)
-		if err := g.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).feed, b.giver(), endless(t.Context())); err != nil {
+		if err := g.puller.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).feed, b.giver(), endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		bad := 0
@@ -203,7 +203,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		if at, _ := b.beta.Position(alpha); at.Revision >= b.origin.regs[rid].announced.Revision {
 			t.Fatalf("readers are promised what is pending: %v", at)
 		}
-		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
 		e := b.beta.shown(alpha)[rid]
 		if e == nil || e.Received.From != gamma {
 			t.Fatalf("%+v", e)
@@ -260,7 +260,7 @@ func TestAnUnknownKindIsKeptAndNotShown(t *testing.T) {
 		if len(b.beta.shown(alpha)) != 0 || p.Entries != 1 || p.Pending != 0 || p.Received[protocol.CodeRecord] != 0 {
 			t.Fatalf("%+v", p)
 		}
-		if _, err := b.beta.Record(t.Context(), alpha, rid); err != nil {
+		if _, err := b.beta.prover.record(t.Context(), alpha, rid); err != nil {
 			t.Fatalf("not passed on: %v", err)
 		}
 		b.beta.reopen(t)
@@ -290,7 +290,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		}
 		gone := func(d directory.Digest) {
 			t.Helper()
-			if r, err := b.beta.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
+			if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
 				t.Fatalf("on disk: %+v %v", r, err)
 			}
 		}
@@ -364,7 +364,7 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 			t.Fatalf("left: %v %v %v %v %v", streams, origins, b.beta.Peers(), err, err2)
 		}
 		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
+		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			t.Fatalf("heard: %v", err)
 		}
 	})
@@ -385,7 +385,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			g.put(rid, r, at)
 		})
 		b.pull()
-		if err := b.beta.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
@@ -394,7 +394,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			}
 		}
 		g.remove(rid)
-		if err := b.beta.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {
@@ -436,10 +436,10 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 			}
 			return made.Text
 		}
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed))); err != nil || code != protocol.CodeGap {
+		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed))); err != nil || code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
 		}
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != protocol.CodeApplied {
+		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		if len(b.beta.shown(alpha)) != 6 {
@@ -459,7 +459,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 		}
 		page := &directory.SignedPage{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: 50, At: 50, IssuedAt: time.Now().Unix()}
 		late, _ := b.alpha.keys.Sign(directory.TypePage, page.Payload())
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
+		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

@@ -74,7 +74,7 @@ func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
 	b.Helper()
-	if err := b.beta.pullAll(b.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed, b.giver(), endless(b.Context())); err != nil {
+	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed, b.giver(), endless(b.Context())); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -174,11 +174,11 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		must(t, b.beta.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		take := func() protocol.Code {
 			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed), 10, false)
 			must(t, err)
-			_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text)
+			_, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text)
 			if err != nil {
 				return protocol.CodeOf(err)
 			}
@@ -194,7 +194,7 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 		if code := take(); code != protocol.CodeQuota {
 			t.Fatalf("beyond its rate: %s", code)
 		}
-		must(t, b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		time.Sleep(time.Second)
 		if code := take(); code != protocol.CodeApplied || len(b.beta.shown(alpha)) != 3 {
 			t.Errorf("a second later: %s", code)
@@ -226,7 +226,7 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 		made, err := b.alpha.publisher.Page(directory.Only(beta), 0, 10, false)
 		must(t, err)
 		code := func(from sender) protocol.Code {
-			_, _, err := b.beta.take(t.Context(), from, b.giver(), made.Text)
+			_, _, err := b.beta.receiver.take(t.Context(), from, b.giver(), made.Text)
 			return protocol.CodeOf(err)
 		}
 		if c := code(sender{domain: alpha, pushed: true}); c != protocol.CodeOriginUnknown {
@@ -263,7 +263,7 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 		}
 		older, newer := head(), head()
 		for _, text := range []string{newer, older} {
-			must(t, b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text))
+			must(t, b.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text))
 		}
 		if o := b.beta.origins.get(alpha); !o.holds(newer) || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeOld] != 1 {
 			t.Errorf("the older head is held; %v", b.beta.refusals.byOrigin.of(alpha))
@@ -335,7 +335,7 @@ func refuse(b *bench, code protocol.Code, text string) {
 		counts = &b.beta.refusals.byOrigin
 	}
 	counted := counts.of(alpha)[code]
-	_, got, err := b.beta.take(b.Context(), sender{domain: alpha}, b.giver(), text)
+	_, got, err := b.beta.receiver.take(b.Context(), sender{domain: alpha}, b.giver(), text)
 	var r *protocol.Refusal
 	if !errors.As(err, &r) || r.Code != code || got != "" {
 		b.Fatalf("%q %v, and not %s: %s", got, err, code, text)
@@ -370,7 +370,7 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("one", 600)
 		large, _ := b.alpha.keys.Sign(directory.TypePage, b.page(listing(200)))
-		b.beta.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
+		b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
 		if b.beta.refusals.bySender.of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origins.get(alpha).mail) != 0 {
 			t.Fatalf("a message over the bound: %v", b.beta.refusals.bySender.of(gamma))
 		}
@@ -378,7 +378,7 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 		refused := func(n int, from spiffeid.TrustDomain) uint64 {
 			before := b.beta.refusals.bySender.of(from)[protocol.CodeRate]
 			for range n {
-				b.beta.route(pushed{sender{domain: from, pushed: true}, "p" + text})
+				b.beta.gossip.route(pushed{sender{domain: from, pushed: true}, "p" + text})
 			}
 			return b.beta.refusals.bySender.of(from)[protocol.CodeRate] - before
 		}
@@ -411,7 +411,7 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
+		_, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
 		if err != nil || code != protocol.CodeGap || len(b.beta.shown(alpha)) != 0 {
 			t.Fatalf("%s %v", code, err)
 		}
@@ -423,7 +423,7 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 			t.Fatalf("%d shown", len(b.beta.shown(alpha)))
 		}
 		disk := b.beta.bytes(t)
-		_, code, err = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
+		_, code, err = b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
 		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeOld] != 1 {
 			t.Fatalf("%s %v", code, err)
 		}

@@ -28,7 +28,7 @@ func (b *bench) revoke() (id string) {
 func (b *bench) follow() {
 	o := b.beta.origins.get(alpha)
 	for _, f := range o.feeds() {
-		go b.beta.subscribe(b.Context(), o, f, b.giver(), func() {})
+		go b.beta.follower.subscribe(b.Context(), o, f, b.giver(), func() {})
 	}
 }
 
@@ -46,7 +46,7 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 		b.follow()
 		relayed := make(chan string, 1)
 		go func() {
-			had := directory.FormatIndex(alpha, b.beta.keysIssue(alpha))
+			had := directory.FormatIndex(alpha, b.beta.access.keysIssue(alpha))
 			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+had, "")
 			relayed <- w.Header().Get(protocol.HeaderKeys)
 		}()
@@ -93,7 +93,7 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.get(alpha)
-		go b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
+		go b.beta.follower.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
 		time.Sleep(time.Second)
 		withheld.Store(true)
 		b.revoke()
@@ -135,7 +135,7 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 		b.beta.reopen(t)
 		b.pull()
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {}); !errors.Is(err, errNoNews) {
+		if err := b.beta.follower.subscribe(t.Context(), o, &o.feed, b.giver(), func() {}); !errors.Is(err, errNoNews) {
 			t.Error(err)
 		}
 		if asked > 5 {
@@ -237,7 +237,7 @@ func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.subscribe(ctx, o, &o.feed, b.giver(), func() {}); ctx.Err() == nil {
+		if err := b.beta.follower.subscribe(ctx, o, &o.feed, b.giver(), func() {}); ctx.Err() == nil {
 			t.Error(err)
 		}
 	})
@@ -260,7 +260,7 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 			return nil, nil
 		})
 		o := b.beta.origins.get(alpha)
-		go b.beta.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
+		go b.beta.follower.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
 		time.Sleep(time.Second)
 		fails.Store(true)
 		b.revoke()
@@ -336,7 +336,7 @@ func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
 		if n := *asked - before; n > issueBurst+seconds+2 {
 			t.Errorf("it was asked for %d times", n)
 		}
-		if b.beta.keysIssue(alpha) != protocol.Issue(b.origin.KeyDocument()) {
+		if b.beta.access.keysIssue(alpha) != protocol.Issue(b.origin.KeyDocument()) {
 			t.Error("the last one isn't here")
 		}
 	})

@@ -22,13 +22,13 @@ var errLate = errors.New("it is by a key that is not known yet")
 // can't be asked for now, or came from a node that hasn't heard of its domain's newest
 // itself: who rotates his key is seldom refused anything for that. A second time it isn't put
 // off, so that who forges gains a second.
-func (m *Mesh) withKeys(ctx context.Context, from sender, giver protocol.Node, judge func() (*origin, error)) (*origin, error) {
+func (rc *receiver) withKeys(ctx context.Context, from sender, giver protocol.Node, judge func() (*origin, error)) (*origin, error) {
 	o, err := judge()
 	if protocol.CodeOf(err) != protocol.CodeKeyUnknown {
 		return o, err
 	}
 	if o.mayRefresh(from) {
-		if failed := m.refreshKeys(ctx, o, giver); failed != nil {
+		if failed := rc.refreshKeys(ctx, o, giver); failed != nil {
 			err = &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: failed}
 		} else {
 			o, err = judge()
@@ -64,9 +64,9 @@ func (o *origin) putOff() (due bool) {
 
 // putAside keeps a message that is to be judged later, which tend sees to. One for which
 // there is no room is refused now.
-func (m *Mesh) putAside(o *origin, p pushed) {
+func (fl *follower) putAside(o *origin, p pushed) {
 	if len(o.late) == lateMost {
-		_ = m.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: errLate})
+		_ = fl.receiver.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: errLate})
 		return
 	}
 	p.from.again = true
@@ -75,11 +75,11 @@ func (m *Mesh) putAside(o *origin, p pushed) {
 
 // openLate asks another node of the origin than before for its head, and with that for
 // its key document, and judges what waited for it.
-func (m *Mesh) openLate(ctx context.Context, o *origin) {
-	m.askNextHead(ctx, o)
+func (fl *follower) openLate(ctx context.Context, o *origin) {
+	fl.askNextHead(ctx, o)
 	late := o.late
 	o.late = nil
 	for _, p := range late {
-		m.open(ctx, o, p)
+		fl.open(ctx, o, p)
 	}
 }

@@ -50,14 +50,14 @@ func TestWhoRotatesIsRefusedNothing(t *testing.T) {
 		time.Sleep(keysEvery)
 		o := b.beta.origins.get(alpha)
 		for i := range 3 {
-			b.beta.open(t.Context(), o, b.rotated(i))
+			b.beta.follower.open(t.Context(), o, b.rotated(i))
 		}
 		if len(o.late) != 2 || len(b.beta.shown(alpha)) != 2 {
 			t.Fatalf("%d wait and %d are shown", len(o.late), len(b.beta.shown(alpha)))
 		}
 		asked := b.keysAsked()
 		time.Sleep(keysEvery)
-		b.beta.openLate(t.Context(), o)
+		b.beta.follower.openLate(t.Context(), o)
 		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.late) != 0 {
 			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.late))
 		}
@@ -77,14 +77,14 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 		o := b.beta.origins.get(alpha)
-		go b.beta.tend(t.Context(), o)
+		go b.beta.follower.tend(t.Context(), o)
 		synctest.Wait()
 		asked := b.keysAsked()
 		forged, err := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
 		must(t, err)
 		const seconds, each = 20, 10
 		for range seconds * each {
-			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
+			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
 			time.Sleep(time.Second / each)
 			synctest.Wait()
 			if len(o.late) > lateMost {

@@ -51,7 +51,7 @@ func TestEpochsThatAreNotFinishedLeaveNothing(t *testing.T) {
 			}
 			made, err := b.alpha.publisher.Page(directory.Mesh, 0, 4, false)
 			must(t, err)
-			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
+			if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
 				t.Fatal(code, err)
 			}
 		}
@@ -89,7 +89,7 @@ func TestARelayCannotInflateRecords(t *testing.T) {
 			t.Errorf("%d bytes are held of one agent, and %d records were refused", s.Bytes, s.Received[protocol.CodeRecord])
 		}
 		inflate = false
-		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
 		if b.beta.shown(alpha)[rid] == nil {
 			t.Error("the record is not taken from who gives it as it is")
 		}
@@ -110,7 +110,7 @@ func TestALiarCannotSilenceAnotherOrigin(t *testing.T) {
 		lie, _ := newKeyring(alpha, "liar", b.origin).Sign(directory.TypePage, b.page(nil))
 		for i := range 4 * 240 {
 			time.Sleep(250 * time.Millisecond)
-			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + lie})
+			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + lie})
 			if s := b.beta.Peers()[0]; i%40 == 0 && (s.State != "active" || s.Hidden || b.beta.shown(alpha)[rid] == nil) {
 				t.Fatalf("after a head of %v: %+v", s.HeadAge, s)
 			}
@@ -131,7 +131,7 @@ func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
-		go b.alpha.gossipOut(ctx, told)
+		go b.alpha.gossip.gossipOut(ctx, told)
 		for i := range 3 {
 			time.Sleep(2 * time.Second)
 			rid := b.origin.register(fmt.Sprint("agent-", i), 600)
@@ -139,7 +139,7 @@ func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
 			for _, aud := range []directory.Audience{directory.Mesh, directory.Only(beta)} {
 				made, err := b.alpha.publisher.Page(aud, 0, protocol.MaxDigests, true)
 				must(t, err)
-				b.alpha.route(pushed{sender{domain: beta, pushed: true}, string([]byte{protocol.GossipPage}) + made.Text})
+				b.alpha.gossip.route(pushed{sender{domain: beta, pushed: true}, string([]byte{protocol.GossipPage}) + made.Text})
 			}
 		}
 		time.Sleep(2 * time.Second)
@@ -183,19 +183,19 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		told := &teller{}
-		b.beta.setGossip(told)
+		b.beta.gossip.setGossip(told)
 		hear := func() {
 			t.Helper()
 			page, err := b.alpha.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
 			must(t, err)
-			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + page.Text})
+			b.beta.gossip.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + page.Text})
 			o := b.beta.origins.get(alpha)
-			b.beta.open(t.Context(), o, <-o.mail)
+			b.beta.follower.open(t.Context(), o, <-o.mail)
 		}
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		if err := b.beta.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
+		if err := b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		hear()
@@ -204,7 +204,7 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 		b.origin.rev, b.origin.tip = 1, 1
 		b.origin.history = map[directory.RID][]directory.Digest{}
 		b.origin.listKeys(nil, b.alpha.keys)
-		must(t, b.beta.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		b.origin.register("again", 600)
 		hear()
 		if n := told.count(protocol.GossipPage); n != 2 {
@@ -240,7 +240,7 @@ func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
 		b.world.mu.Unlock()
 		for range 5 * 60 {
 			time.Sleep(time.Second)
-			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipHead}) + head})
+			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipHead}) + head})
 		}
 		if s := b.beta.Peers()[0]; !s.Hidden || b.beta.shown(alpha)[rid] != nil || time.Since(s.LastHeard) < 4*time.Minute {
 			t.Errorf("five minutes after its last word: %+v", s)
@@ -285,20 +285,20 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 		})
 		acts := func() {
 			ctx, stop := context.WithCancel(t.Context())
-			go b.beta.enforce(ctx)
+			go b.beta.evidence.enforce(ctx)
 			synctest.Wait()
 			stop()
 			synctest.Wait()
 			b.beta.reconcile()
 		}
 		for i := range 2 * maxFiles {
-			_, _ = b.beta.convict(fmt.Append(nil, "E1-", i), true)
+			_, _ = b.beta.evidence.convict(fmt.Append(nil, "E1-", i), true)
 		}
 		acts()
-		if _, err := b.beta.convict([]byte("E1-more"), true); !errors.Is(err, errManyKept) {
+		if _, err := b.beta.evidence.convict([]byte("E1-more"), true); !errors.Is(err, errManyKept) {
 			t.Errorf("of an origin that the domain has frozen: %v", err)
 		}
-		if _, err := b.beta.EvidenceFile(alpha, "E1-0"); err != nil {
+		if _, err := b.beta.evidence.file(alpha, "E1-0"); err != nil {
 			t.Errorf("what convicted first gave way to what nobody needs: %v", err)
 		}
 		for i := range 3 {
@@ -307,15 +307,15 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			if !b.beta.origins.get(alpha).accepts() {
 				t.Fatal("not released")
 			}
-			fresh, err := b.beta.convict(fmt.Append(nil, "E1-later-", i), true)
+			fresh, err := b.beta.evidence.convict(fmt.Append(nil, "E1-later-", i), true)
 			if b.beta.reopen(t); !fresh || err != nil || b.beta.origins.get(alpha).accepts() {
 				t.Errorf("after release %d: fresh %v, %v", i, fresh, err)
 			}
 			acts()
-			if n := len(b.beta.Evidence(alpha)); n > maxFiles {
+			if n := len(b.beta.evidence.evidenceOf(alpha)); n > maxFiles {
 				t.Errorf("%d files are kept", n)
 			}
-			if _, err := b.beta.EvidenceFile(alpha, fmt.Sprint("E1-later-", i)); err != nil {
+			if _, err := b.beta.evidence.file(alpha, fmt.Sprint("E1-later-", i)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -359,13 +359,13 @@ func TestNobodysRefusalsHideAnothers(t *testing.T) {
 		b := newBench(t, nil)
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
 		for range 10 {
-			_, _, _ = b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
+			_, _, _ = b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
 			time.Sleep(100 * time.Millisecond)
 		}
 		before := b.log.n.Load()
-		_, _, _ = b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
+		_, _, _ = b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
 		for range 10 {
-			_, _, _ = b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), forged)
+			_, _, _ = b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), forged)
 		}
 		if n := b.log.n.Load() - before; n != 2 {
 			t.Errorf("%d lines of two senders", n)

@@ -38,7 +38,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -55,19 +54,27 @@ type Mesh struct {
 	cfg       Config
 	store     *store.Store
 	publisher *publish.Publisher
-	senders   senders
 	traffic   protocol.Traffic // of answers
-	gossiped  protocol.Traffic
 	codecs    protocol.Codecs
 	client    *protocol.Client
 	refusals  *refusalLog
 	records   *recordGate
-	origins *originSet
+	origins   *originSet
 	judge     chan struct{} // has room for one: rules have changed
-	cases     *cases
-	freezing  sync.Mutex // held while frozen is made
-	frozen    atomic.Pointer[[]spiffeid.TrustDomain]
-	ownHeard  atomic.Uint64 // how far another member gossiped the own stream
+
+	access       *access
+	gate         *gate
+	receiver     *receiver
+	neighbours   *neighbours
+	puller       *puller
+	follower     *follower
+	crossChecker *crossChecker
+	evidence     *prosecutor
+	gossip       *gossipFeed
+	prover       *prover
+	holdings     *holdings
+	reopener     *reopener
+	upkeep       *upkeep
 
 	ctx     context.Context // ends with Close, for work that outlives its request
 	cancel  context.CancelFunc
@@ -77,8 +84,6 @@ type Mesh struct {
 
 	halted chan struct{} // has room for one: loops that manage ended have ended
 
-	mu     sync.Mutex // guards what follows
-	gossip gossiper   // nil while gossip is off
 }
 
 // Open opens the store in cfg.Dir and fills cfg.View with what it holds, before
@@ -105,8 +110,7 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 	m.store = st
 
-	m.client = &protocol.Client{HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs}
-	m.publisher = publish.New(cfg.Domain, cfg.Source, cfg.Keys, cfg.Dialect)
+	m.connect()
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.drain = sync.OnceFunc(func() { close(m.closing) })
 	m.close = sync.OnceValue(func() error {
@@ -115,8 +119,8 @@ func Open(cfg Config) (*Mesh, error) {
 		return errors.Join(m.saveClocks(), st.Close())
 	})
 	var pending [][]byte
-	if m.cases, pending, err = openCases(filepath.Join(cfg.Dir, "evidence")); err == nil {
-		err = m.reopen()
+	if m.evidence.cases, pending, err = openCases(filepath.Join(cfg.Dir, "evidence")); err == nil {
+		err = m.reopener.reopen()
 	}
 	if err == nil {
 		err = m.load()
@@ -126,11 +130,57 @@ func Open(cfg Config) (*Mesh, error) {
 		return nil, errors.Join(err, st.Close()) // and nothing is written of what was half read
 	}
 	m.reconcile()
-	m.judgeAll(m.ctx)
+	m.upkeep.judgeAll(m.ctx)
 	if cfg.Court != nil {
-		m.resume(pending)
+		m.evidence.resume(pending)
 	}
 	return m, nil
+}
+
+// connect makes the parts and gives each the others that it needs.
+func (m *Mesh) connect() {
+	cfg := &m.cfg
+
+	m.client = &protocol.Client{HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs}
+	m.publisher = publish.New(cfg.Domain, cfg.Source, cfg.Keys, cfg.Dialect)
+	m.access = &access{cfg: cfg, origins: m.origins}
+	m.neighbours = &neighbours{cfg: cfg, origins: m.origins}
+	m.gate = &gate{cfg: cfg, origins: m.origins}
+	m.reopener = &reopener{cfg: cfg, store: m.store, records: m.records}
+	m.upkeep = &upkeep{cfg: cfg, origins: m.origins, judge: m.judge}
+	m.holdings = &holdings{
+		cfg: cfg, store: m.store, publisher: m.publisher, origins: m.origins, access: m.access,
+	}
+
+	m.receiver = &receiver{
+		cfg: cfg, store: m.store, client: m.client, origins: m.origins, access: m.access,
+		refusals: m.refusals, records: m.records, gate: m.gate,
+	}
+	m.evidence = &prosecutor{
+		cfg: cfg, client: m.client, origins: m.origins, access: m.access,
+		neighbours: m.neighbours, receiver: m.receiver, refusals: m.refusals,
+	}
+	m.receiver.evidence = m.evidence
+
+	m.puller = &puller{
+		cfg: cfg, store: m.store, client: m.client, receiver: m.receiver, gate: m.gate, records: m.records,
+	}
+	m.gossip = &gossipFeed{
+		cfg: cfg, publisher: m.publisher, origins: m.origins, access: m.access,
+		gate: m.gate, receiver: m.receiver, refusals: m.refusals,
+	}
+	m.follower = &follower{
+		cfg: cfg, store: m.store, client: m.client, origins: m.origins, access: m.access,
+		neighbours: m.neighbours, receiver: m.receiver, puller: m.puller, gossip: m.gossip,
+	}
+	m.crossChecker = &crossChecker{
+		cfg: cfg, client: m.client, neighbours: m.neighbours, receiver: m.receiver,
+		gate: m.gate, evidence: m.evidence,
+	}
+	m.prover = &prover{
+		cfg: cfg, store: m.store, client: m.client, publisher: m.publisher, origins: m.origins,
+		neighbours: m.neighbours, receiver: m.receiver,
+	}
 }
 
 // Drain ends the long polls that other nodes hold here, and answers those that
@@ -195,7 +245,7 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.P
 	ask := time.NewTimer(0)
 	defer ask.Stop()
 	for {
-		changed := m.changedOf(td)
+		changed := m.access.changedOf(td)
 		o := m.origins.get(td)
 		if have, ok := m.Position(td); ok && !have.Before(p) && (o == nil || o.caughtUp(p, began)) {
 			return nil
@@ -227,7 +277,7 @@ func (m *Mesh) Peers() []PeerStatus {
 
 		s.Received, s.Refused = m.refusals.byOrigin.of(o.domain), m.refusals.bySender.of(o.domain)
 		s.BytesIn, s.BytesOut = m.traffic.Of(o.domain)
-		s.GossipIn, s.GossipOut = m.gossiped.Of(o.domain)
+		s.GossipIn, s.GossipOut = m.gossip.gossiped.Of(o.domain)
 		all = append(all, s)
 	}
 	return all
@@ -245,16 +295,16 @@ func (m *Mesh) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if m.cfg.Gossip != nil {
-		if err := m.startGossip(ctx, &wg); err != nil {
+		if err := m.gossip.start(ctx, &wg); err != nil {
 			return fmt.Errorf("federation: %w", err)
 		}
 	}
-	wg.Go(func() { m.sweeper(ctx) })
+	wg.Go(func() { m.upkeep.sweeper(ctx) })
 	wg.Go(func() { m.store.Wiping(ctx, !m.cfg.noSync, m.cfg.Logger) })
-	wg.Go(func() { m.staleness(ctx) })
-	wg.Go(func() { m.judges(ctx) })
+	wg.Go(func() { m.upkeep.staleness(ctx) })
+	wg.Go(func() { m.upkeep.judges(ctx) })
 	if m.cfg.Court != nil {
-		wg.Go(func() { m.enforce(ctx) })
+		wg.Go(func() { m.evidence.enforce(ctx) })
 	}
 	m.manage(ctx)
 	return nil
@@ -268,22 +318,22 @@ const (
 )
 
 // sweeper frees what is dead, a bounded number at a time.
-func (m *Mesh) sweeper(ctx context.Context) {
+func (u *upkeep) sweeper(ctx context.Context) {
 	var readmitted time.Time
-	for pause := sweepEvery; wait(ctx, nil, m.cfg.Stretch.of(pause)); {
+	for pause := sweepEvery; wait(ctx, nil, u.cfg.Stretch.of(pause)); {
 		pause = sweepEvery
 		readmits := time.Since(readmitted) >= sweepEvery // however often something is due to be freed
 		if readmits {
 			readmitted = time.Now()
 		}
-		for _, o := range m.origins.all() {
+		for _, o := range u.origins.all() {
 			next, err := o.sweep(sweepLimit)
 			if err != nil && !errors.Is(err, store.ErrStalled) {
-				m.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
+				u.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
 			}
 			if readmits {
 				if err := o.readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
-					m.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
+					u.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
 				}
 			}
 			if !next.IsZero() {
@@ -352,14 +402,14 @@ func (m *Mesh) start(ctx context.Context, o *origin) {
 	go func() {
 		defer nudge(m.halted)
 		defer close(o.done)
-		m.seed(ctx, o)
+		m.follower.seed(ctx, o)
 		var wg sync.WaitGroup
-		wg.Go(func() { m.follow(ctx, o, &o.feed) })
-		wg.Go(func() { m.follow(ctx, o, &o.private) })
-		wg.Go(func() { m.tend(ctx, o) })
-		wg.Go(func() { m.catchUp(ctx, o) })
+		wg.Go(func() { m.follower.follow(ctx, o, &o.feed) })
+		wg.Go(func() { m.follower.follow(ctx, o, &o.private) })
+		wg.Go(func() { m.follower.tend(ctx, o) })
+		wg.Go(func() { m.follower.catchUp(ctx, o) })
 		if m.cfg.Court != nil {
-			wg.Go(func() { m.crossChecks(ctx, o) })
+			wg.Go(func() { m.crossChecker.crossChecks(ctx, o) })
 		}
 		wg.Wait()
 	}()
@@ -408,7 +458,7 @@ func (m *Mesh) reconcile() {
 // terminated, and not when a peering is merely absent: at start the domain's own state
 // may not be read yet.
 func (m *Mesh) takePeerings() (former []*origin) {
-	open := m.cases.open() // first: what the domain acted on before is in the peerings
+	open := m.evidence.cases.open() // first: what the domain acted on before is in the peerings
 
 	for _, p := range m.cfg.Peerings() {
 		if p.Domain == m.cfg.Domain {
@@ -433,11 +483,11 @@ func (m *Mesh) takePeerings() (former []*origin) {
 		if o.peering.Store(&p); changed {
 			o.rejudge()
 		}
-		o.convicted = against(open, p.Domain) || against(m.cases.open(), p.Domain) // until the domain has acted
+		o.convicted = against(open, p.Domain) || against(m.evidence.cases.open(), p.Domain) // until the domain has acted
 		o.mu.Unlock()
 	}
 
-	m.noteFrozen()
+	m.evidence.noteFrozen()
 	return former
 }
 

@@ -50,7 +50,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 		head, err := b.alpha.publisher.Head()
 		must(t, err)
 		n := protocol.NameOf(page.Digests[0])
-		record, ok, err := b.alpha.recordsOf(alpha, beta)(n)
+		record, ok, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 		if err != nil || !ok {
 			t.Fatal(err)
 		}
@@ -63,14 +63,14 @@ func TestMutantsChangeNothing(t *testing.T) {
 				if text = mutated(rng, page.Text); text == page.Text {
 					continue
 				}
-				if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); err == nil {
+				if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); err == nil {
 					t.Fatalf("mutant %d is %s: %s", i, code, text)
 				}
 			case 1:
 				if text = mutated(rng, head); text == head {
 					continue
 				}
-				if err := b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text); err == nil {
+				if err := b.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text); err == nil {
 					t.Fatalf("mutant %d of a head is taken: %s", i, text)
 				}
 			default:

@@ -45,7 +45,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 			if n := len(b.beta.shown(alpha)); n != 0 {
 				t.Errorf("%d shown after the restart", n)
 			}
-			if _, code, err := b.beta.take(t.Context(), sender{domain: gamma}, b.giver(), page.Text); err == nil {
+			if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), page.Text); err == nil {
 				t.Errorf("a relay's page was %s", code)
 			}
 			if p := b.beta.Peers()[0]; !p.Unlisted {
@@ -67,7 +67,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		b.origin.list(beta, gamma)
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
-			if err := g.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).feed, b.giver(), endless(t.Context())); err != nil {
+			if err := g.puller.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).feed, b.giver(), endless(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -78,13 +78,13 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 			}
 			return body
 		}
-		if err := g.askHead(t.Context(), g.origins.get(alpha), b.giver()); err != nil {
+		if err := g.receiver.askHead(t.Context(), g.origins.get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		peering := active(gamma, 1)
 		b.beta.know(gamma).peering.Store(&peering)
 		began := time.Now()
-		b.beta.pullFromOthers(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed)
+		b.beta.follower.pullFromOthers(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed)
 		if took := time.Since(began); took > relayTime+10*time.Second {
 			t.Errorf("the relay was asked for %s", took)
 		}
@@ -126,7 +126,7 @@ func TestChainsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.beta.compact(t.Context(), o, &o.feed)
+		b.beta.puller.compact(t.Context(), o, &o.feed)
 		if asked < 2*compactSlack/(linkWeight+1) || asked > 3*compactSlack/(linkWeight+1)+10 {
 			t.Errorf("%d pages were asked for", asked)
 		}
@@ -150,7 +150,7 @@ func TestChainsAreBounded(t *testing.T) {
 			t.Errorf("the chain lists %d", st.state.Listed)
 		}
 		for since, want := range map[uint64]bool{0: false, mark: true} {
-			text, err := b.beta.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh, Since: since})
+			text, err := b.beta.holdings.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh, Since: since})
 			if err != nil || (text != "") != want {
 				t.Errorf("a page from %d: %.20q, %v", since, text, err)
 			}
@@ -173,13 +173,13 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), text); code != protocol.CodeApplied || err != nil {
+		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); code != protocol.CodeApplied || err != nil {
 			t.Fatal(code, err)
 		}
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d shown by another's record", n)
 		}
-		if r, err := b.beta.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
+		if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
 			t.Errorf("kept under a name that isn't its own: %v", err)
 		}
 	})
@@ -247,14 +247,14 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 		o := b.beta.origins.get(alpha)
 		flood := func(n int) {
 			for range n {
-				b.beta.route(pushed{sender{domain: gamma, pushed: true}, "p" + forged})
+				b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, "p" + forged})
 			}
 		}
 		flood(senderBurst)
-		b.beta.route(pushed{sender{domain: alpha, pushed: true}, "p" + good})
+		b.beta.gossip.route(pushed{sender{domain: alpha, pushed: true}, "p" + good})
 		flood(senderBurst)
 		for len(o.mail) > 0 {
-			b.beta.open(t.Context(), o, <-o.mail)
+			b.beta.follower.open(t.Context(), o, <-o.mail)
 		}
 		if len(b.beta.shown(alpha)) != 1 || b.beta.refusals.bySender.of(gamma)[protocol.CodeRate] < senderBurst || b.beta.refusals.bySender.of(alpha)[protocol.CodeRate] != 0 {
 			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.refusals.bySender.of(gamma))
@@ -275,7 +275,7 @@ func TestEmptyFramesEnd(t *testing.T) {
 	b.world.carry = roundTripper(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {protocol.CodingZstd}}, Body: io.NopCloser(endless)}, nil
 	})
-	if got := b.beta.fetch(t.Context(), alpha, []protocol.RecordName{n}, []protocol.Node{b.giver()}); len(got) != 0 || endless.read > protocol.MaxCoded+1<<20 {
+	if got := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{n}, []protocol.Node{b.giver()}); len(got) != 0 || endless.read > protocol.MaxCoded+1<<20 {
 		t.Errorf("%d records of %d bytes", len(got), endless.read)
 	}
 }

@@ -200,23 +200,23 @@ func (w *odd) hears() {
 	}
 	r, text := w.receiver(), rapid.SampledFrom(w.sent).Draw(w.T, "said")
 	from := rapid.SampledFrom([]spiffeid.TrustDomain{alpha, beta, gamma}).Draw(w.T, "from")
-	_, _, _ = r.take(context.Background(), sender{domain: from}, w.giver(), text) // refused or not: not accused
+	_, _, _ = r.receiver.take(context.Background(), sender{domain: from}, w.giver(), text) // refused or not: not accused
 }
 
 func (w *odd) pulls(r *site, n protocol.Node) {
 	o := r.origins.get(alpha)
-	_ = r.askHead(context.Background(), o, n)
+	_ = r.receiver.askHead(context.Background(), o, n)
 	for _, f := range o.feeds() {
-		_ = r.pullAll(context.Background(), o, f, n, endless(context.Background()))
+		_ = r.puller.pullAll(context.Background(), o, f, n, endless(context.Background()))
 	}
-	r.backlog(context.Background(), o)
+	r.follower.backlog(context.Background(), o)
 }
 
 // compares has somebody hold what it was told against what others were.
 func (w *odd) compares(r *site) {
 	o := r.origins.get(alpha)
 	for _, f := range o.feeds() {
-		r.crossFeed(context.Background(), o, f, new(crossed))
+		r.crossChecker.crossFeed(context.Background(), o, f, new(crossed))
 	}
 }
 
@@ -254,12 +254,12 @@ func (w *odd) happens() {
 			r := w.receiver()
 			o := r.origins.get(alpha)
 			if st := o.cur; st != nil {
-				_ = r.repull(context.Background(), o, &o.feed, st, w.giver(), 1<<20)
+				_ = r.puller.repull(context.Background(), o, &o.feed, st, w.giver(), 1<<20)
 			}
 		}
 	default:
 		r := w.receiver()
-		r.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).feed)
+		r.follower.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).feed)
 	}
 }
 
@@ -314,7 +314,7 @@ func (w *odd) lies() {
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, code, err := r.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
+		if _, code, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
 			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.since(&o.feed), d.Revision, code, err)
 		}
 	}

@@ -42,7 +42,7 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 		cut := strings.LastIndexByte(good, '.') + 1
 		forged := good[:cut] + strings.Repeat("A", len(good)-cut)
 		for i, text := range []string{good, says(b.alpha), forged} {
-			b.beta.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
+			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
 			if n := b.beta.refusals.bySender.of(gamma)[protocol.CodeSignature]; n != uint64(i/2) {
 				t.Errorf("after %d messages %d are counted as forged", i+1, n)
 			}
@@ -64,7 +64,7 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 5 * senderBurst {
-			b.beta.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
+			b.beta.gossip.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
 		}
 		if keys.verified > senderBurst {
 			t.Errorf("%d signatures were looked at for one sender at one moment", keys.verified)

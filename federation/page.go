@@ -69,10 +69,10 @@ type verifiedPage struct {
 // openPage is the gate (rule G6): the checks in their order, one code each, and
 // nothing changed. Whoever calls it counts what it refuses. What is pushed was paced
 // and found to be no larger than gossip may be before (route).
-func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error) {
+func (g *gate) openPage(from sender, text string) (*origin, *verifiedPage, error) {
 	var page *directory.SignedPage
-	o, kid, err := m.verify(from, directory.TypePage, text, protocol.MaxPage, func(payload []byte) (c claim, err error) {
-		page, err = m.cfg.Dialect.ParsePage(payload)
+	o, kid, err := g.verify(from, directory.TypePage, text, protocol.MaxPage, func(payload []byte) (c claim, err error) {
+		page, err = g.cfg.Dialect.ParsePage(payload)
 		if errors.Is(err, directory.ErrUnsupported) {
 			return claim{issuer: page.Issuer, aud: directory.Mesh, epoch: page.Epoch}, err
 		}
@@ -91,10 +91,10 @@ func (m *Mesh) openPage(from sender, text string) (*origin, *verifiedPage, error
 }
 
 // openHead is the same gate for heads.
-func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, error) {
+func (g *gate) openHead(from sender, text string) (*origin, *directory.Head, error) {
 	var head *directory.Head
-	o, _, err := m.verify(from, directory.TypeHead, text, gossip.MaxHead, func(payload []byte) (c claim, err error) {
-		head, err = m.cfg.Dialect.ParseHead(payload)
+	o, _, err := g.verify(from, directory.TypeHead, text, gossip.MaxHead, func(payload []byte) (c claim, err error) {
+		head, err = g.cfg.Dialect.ParseHead(payload)
 		if errors.Is(err, directory.ErrUnsupported) {
 			return claim{issuer: head.Issuer, aud: directory.Mesh, epoch: head.Epoch}, err
 		}
@@ -112,7 +112,7 @@ func (m *Mesh) openHead(from sender, text string) (*origin, *directory.Head, err
 // verify is what the gate checks of pages and heads alike. What parse returns with an
 // error that is ErrUnsupported is what the message says up to its epoch: that it can't
 // be read is found once its origin is known to have signed it.
-func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byte) (claim, error)) (*origin, string, error) {
+func (g *gate) verify(from sender, typ, text string, limit int, parse func([]byte) (claim, error)) (*origin, string, error) {
 	if len(text) > limit {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge}
 	}
@@ -134,7 +134,7 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 	if err != nil {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeJSON, Err: err}
 	}
-	o := m.origins.get(c.issuer)
+	o := g.origins.get(c.issuer)
 	if o == nil || !o.accepts() {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}
@@ -143,7 +143,7 @@ func (m *Mesh) verify(from sender, typ, text string, limit int, parse func([]byt
 	if o.feedOf(c.aud) == nil || from.pushed && c.aud != directory.Mesh {
 		return o, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: c.issuer, Err: errOrigin}
 	}
-	_, kid, err := m.cfg.Keys.Verify(c.issuer, typ, text)
+	_, kid, err := g.cfg.Keys.Verify(c.issuer, typ, text)
 	if err != nil {
 		return o, "", &protocol.Refusal{Code: keyCode(err), Origin: c.issuer, Err: err}
 	}
@@ -206,4 +206,11 @@ func (l *refusalLog) refused(from sender, text string, err error) error {
 			slog.Int("bytes", len(text)), slog.String("sha256", fmt.Sprintf("%x", directory.HashOf([]byte(text)))))
 	}
 	return r
+}
+
+// A gate judges messages of other domains (rule G6). It changes nothing but the clock of
+// an origin.
+type gate struct {
+	cfg     *Config
+	origins *originSet
 }

@@ -196,8 +196,8 @@ func (o *origin) issuedFor(kid string) string {
 }
 
 // documentFor is issuedFor of another domain.
-func (m *Mesh) documentFor(td spiffeid.TrustDomain, kid string) string {
-	if o := m.origins.get(td); o != nil {
+func (h *holdings) documentFor(td spiffeid.TrustDomain, kid string) string {
+	if o := h.origins.get(td); o != nil {
 		return o.issuedFor(kid)
 	}
 	return ""
@@ -205,12 +205,12 @@ func (m *Mesh) documentFor(td spiffeid.TrustDomain, kid string) string {
 
 // oldPage takes a page of one of the origin's streams apart whose signature can't be
 // checked by the newest key document; nil for what is no such page.
-func (m *Mesh) oldPage(o *origin, text string) *verifiedPage {
+func (g *gate) oldPage(o *origin, text string) *verifiedPage {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil
 	}
-	page, err := m.cfg.Dialect.ParsePage(parts.Payload)
+	page, err := g.cfg.Dialect.ParsePage(parts.Payload)
 	if err != nil || page.Issuer != o.domain || o.feedOf(page.Audience) == nil {
 		return nil
 	}

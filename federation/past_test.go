@@ -101,7 +101,7 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 		if !errors.Is(err, errKeysPace) || tries > maxPast+1 {
 			t.Fatalf("after %d keys: %v", tries, err)
 		}
-		if kid := directory.KeyID(first); s.beta.documentFor(alpha, kid) != text {
+		if kid := directory.KeyID(first); s.beta.holdings.documentFor(alpha, kid) != text {
 			t.Error("the first key's document is gone")
 		}
 		revoked := []ed25519.PublicKey{first, parseKeys(s.beta.origins.get(alpha).keysText).Keys[0].Public}
@@ -112,7 +112,7 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 			}
 			revoked = append(revoked, key)
 		}
-		if s.beta.documentFor(alpha, directory.KeyID(first)) != "" {
+		if s.beta.holdings.documentFor(alpha, directory.KeyID(first)) != "" {
 			t.Error("a revoked key's document is kept")
 		}
 		time.Sleep(pastFor - time.Since(began))
@@ -150,7 +150,7 @@ func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
 			}
 			return body
 		}
-		if err := s.beta.refreshKeys(t.Context(), s.beta.origins.get(alpha), s.giver()); !errors.As(err, new(fork)) {
+		if err := s.beta.receiver.refreshKeys(t.Context(), s.beta.origins.get(alpha), s.giver()); !errors.As(err, new(fork)) {
 			t.Errorf("a fork is refused with %v", err)
 		}
 		if len(court.accused) != 1 || !slices.Contains(court.accused[0], text) {

@@ -22,13 +22,13 @@ var errNoRegistration = directory.Refuse(directory.NotFound, "this node holds no
 // this one. Its signature was verified; where the one on disk no longer holds,
 // because the key was rotated, it is signed again by a holder. The error is
 // directory.NotFound or Unavailable.
-func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
-	if origin == m.cfg.Domain {
-		d, ok := m.cfg.Source.Current(rid, directory.Mesh)
+func (pv *prover) record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	if origin == pv.cfg.Domain {
+		d, ok := pv.cfg.Source.Current(rid, directory.Mesh)
 		if !ok || !d.Live() {
 			return "", errNoRegistration
 		}
-		text, ok, err := m.publisher.Record(directory.Mesh, protocol.NameOf(d))
+		text, ok, err := pv.publisher.Record(directory.Mesh, protocol.NameOf(d))
 		switch {
 		case err != nil:
 			return "", directory.Refuse(directory.Unavailable, "%w", err)
@@ -37,30 +37,30 @@ func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid dire
 		}
 		return text, nil
 	}
-	o, st, h, r, err := m.heldRecord(origin, rid)
+	o, st, h, r, err := pv.heldRecord(origin, rid)
 	if err != nil {
 		return "", err
 	}
-	if r != nil && m.verifies(origin, r) {
+	if r != nil && pv.verifies(origin, r) {
 		return r.Signed().String(), nil
 	}
-	return m.resigned(ctx, o, st, rid, h)
+	return pv.resigned(ctx, o, st, rid, h)
 }
 
-func (m *Mesh) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
-	_, _, err := m.cfg.Keys.Verify(origin, directory.TypeRecord, r.Signed().JWS)
+func (pv *prover) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
+	_, _, err := pv.cfg.Keys.Verify(origin, directory.TypeRecord, r.Signed().JWS)
 	return err == nil
 }
 
 // heldRecord looks a living registration up; r is nil where its record is
 // missing.
-func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *origin, st *stream, h *store.Entry, r *store.Record, err error) {
-	if o = m.origins.get(origin); o == nil {
+func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *origin, st *stream, h *store.Entry, r *store.Record, err error) {
+	if o = pv.origins.get(origin); o == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
 	aud := directory.Mesh
 	if e, ok := o.index.Get(rid); ok && e.Received.Private {
-		aud = directory.Only(m.cfg.Domain)
+		aud = directory.Only(pv.cfg.Domain)
 	}
 	if st = o.shownStream(aud); st == nil {
 		return nil, nil, nil, nil, errNoRegistration
@@ -69,7 +69,7 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 		held   *store.Entry
 		record *store.Record
 	}
-	found, err := store.ReadFor(m.store, st.id, func(t *store.Tx) (b both, err error) {
+	found, err := store.ReadFor(pv.store, st.id, func(t *store.Tx) (b both, err error) {
 		if b.held, err = t.Get(rid); err != nil || b.held == nil {
 			return b, err
 		}
@@ -84,17 +84,17 @@ func (m *Mesh) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *or
 }
 
 // resigned asks holders for a record whose signature holds today, and keeps it.
-func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid directory.RID, h *store.Entry) (string, error) {
-	for _, n := range m.holders(o, st.id.Audience) {
-		got := m.fetch(ctx, o.domain, []protocol.RecordName{h.Name()}, []protocol.Node{n})
+func (pv *prover) resigned(ctx context.Context, o *origin, st *stream, rid directory.RID, h *store.Entry) (string, error) {
+	for _, n := range pv.neighbours.holders(o, st.id.Audience) {
+		got := pv.receiver.fetch(ctx, o.domain, []protocol.RecordName{h.Name()}, []protocol.Node{n})
 		rec, ok := got[h.Name()]
-		if !ok || !m.verifies(o.domain, rec.Record) {
+		if !ok || !pv.verifies(o.domain, rec.Record) {
 			continue
 		}
 
-		err := m.store.Within(func() error { return m.keepResigned(o, st, rid, h.Name(), rec) })
+		err := pv.store.Within(func() error { return pv.keepResigned(o, st, rid, h.Name(), rec) })
 		if err != nil {
-			m.cfg.Logger.Warn("can't keep a record that was signed again", "origin", o.domain.Name(), "err", err)
+			pv.cfg.Logger.Warn("can't keep a record that was signed again", "origin", o.domain.Name(), "err", err)
 		}
 
 		return rec.Signed().String(), nil
@@ -104,13 +104,13 @@ func (m *Mesh) resigned(ctx context.Context, o *origin, st *stream, rid director
 }
 
 // keepResigned puts a record in the place of the one of that name that is held.
-func (m *Mesh) keepResigned(o *origin, st *stream, rid directory.RID, of protocol.RecordName, rec fetched) error {
-	if err := o.change.lock(m.store); err != nil {
+func (pv *prover) keepResigned(o *origin, st *stream, rid directory.RID, of protocol.RecordName, rec fetched) error {
+	if err := o.change.lock(pv.store); err != nil {
 		return err
 	}
 	defer o.change.unlock()
 
-	_, err := m.store.Change(st.id, func(t *store.Tx) error {
+	_, err := pv.store.Change(st.id, func(t *store.Tx) error {
 		now, err := t.Get(rid)
 		if err != nil || now == nil || now.Name() != of || now.Record != store.RecordHeld {
 			return err
@@ -125,31 +125,31 @@ func (m *Mesh) keepResigned(o *origin, st *stream, rid directory.RID, of protoco
 // Proof returns what proves a registration offline, but for the origin's bundle:
 // its record, a page that lists it, and the key document that holds for both. The
 // error is directory.NotFound or Unavailable.
-func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page, keys string, err error) {
-	if record, err = m.Record(ctx, origin, rid); err != nil {
+func (pv *prover) proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page, keys string, err error) {
+	if record, err = pv.record(ctx, origin, rid); err != nil {
 		return "", "", "", err
 	}
-	if origin == m.cfg.Domain {
-		page, err = m.ownPage(rid)
+	if origin == pv.cfg.Domain {
+		page, err = pv.ownPage(rid)
 	} else {
-		page, err = m.listingPage(ctx, origin, rid)
+		page, err = pv.listingPage(ctx, origin, rid)
 	}
 	if err != nil {
 		return "", "", "", err
 	}
-	_, keys, ok := m.cfg.Keys.Keys(origin)
+	_, keys, ok := pv.cfg.Keys.Keys(origin)
 	if !ok {
 		return "", "", "", directory.Refuse(directory.Unavailable, "no key document of %s is known", origin.Name())
 	}
 	return record, page, keys, nil
 }
 
-func (m *Mesh) ownPage(rid directory.RID) (string, error) {
-	d, ok := m.cfg.Source.Current(rid, directory.Mesh)
+func (pv *prover) ownPage(rid directory.RID) (string, error) {
+	d, ok := pv.cfg.Source.Current(rid, directory.Mesh)
 	if !ok || !d.Live() {
 		return "", errNoRegistration
 	}
-	made, err := m.publisher.Page(directory.Mesh, d.Revision-1, 1, true)
+	made, err := pv.publisher.Page(directory.Mesh, d.Revision-1, 1, true)
 	if err != nil || made == nil || len(made.Digests) != 1 || made.Digests[0].RID != rid {
 		return "", directory.Refuse(directory.Unavailable, "this registration can't be proved at the moment; try again")
 	}
@@ -159,25 +159,25 @@ func (m *Mesh) ownPage(rid directory.RID) (string, error) {
 // listingPage returns a page of another domain that lists a registration as it is
 // held: the one in the chain where it is small, else one that lists nothing else,
 // made by the origin for the purpose.
-func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
-	o, st, h, _, err := m.heldRecord(origin, rid)
+func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	o, st, h, _, err := pv.heldRecord(origin, rid)
 	if err != nil {
 		return "", err
 	}
 
-	link, err := store.ReadFor(m.store, st.id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(h.Revision - 1) })
+	link, err := store.ReadFor(pv.store, st.id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(h.Revision - 1) })
 	if err != nil {
 		return "", unavailable(err)
 	}
 
-	chained := link != nil && m.proves(origin, link.JWS, rid, h) == nil
+	chained := link != nil && pv.proves(origin, link.JWS, rid, h) == nil
 	if chained && len(link.JWS) <= smallPage {
 		return link.JWS, nil
 	}
 	q := url.Values{"origin": {origin.Name()}, "aud": {st.id.Audience.String()},
 		"since": {strconv.FormatUint(h.Revision-1, 10)}, "limit": {"1"}}
 	for _, n := range o.nodes() {
-		if text, err := m.client.Get(ctx, n, protocol.PathPages, q, protocol.MaxPage); err == nil && m.proves(origin, text, rid, h) == nil {
+		if text, err := pv.client.Get(ctx, n, protocol.PathPages, q, protocol.MaxPage); err == nil && pv.proves(origin, text, rid, h) == nil {
 			return text, nil
 		}
 	}
@@ -189,12 +189,12 @@ func (m *Mesh) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid
 
 // proves checks that a page is the origin's, by a key of today, and lists the
 // registration as it is held.
-func (m *Mesh) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, h *store.Entry) error {
-	payload, _, err := m.cfg.Keys.Verify(origin, directory.TypePage, text)
+func (pv *prover) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, h *store.Entry) error {
+	payload, _, err := pv.cfg.Keys.Verify(origin, directory.TypePage, text)
 	if err != nil {
 		return err
 	}
-	p, err := m.cfg.Dialect.ParsePage(payload)
+	p, err := pv.cfg.Dialect.ParsePage(payload)
 	if err != nil {
 		return err
 	}

@@ -62,18 +62,18 @@ func TestARegistrationIsProvedAtHomeAndAtAMirror(t *testing.T) {
 			b.origin.register(fmt.Sprint("more-", i), 600)
 		}
 		b.pull()
-		if link, err := b.beta.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh}); err != nil || len(link) < smallPage {
+		if link, err := b.beta.holdings.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh}); err != nil || len(link) < smallPage {
 			t.Fatalf("the chain's own page is small: %d, %v", len(link), err)
 		}
 		for name, s := range map[string]*site{"home": b.alpha, "mirror": b.beta} {
-			record, page, keys, err := s.Proof(t.Context(), alpha, rid)
+			record, page, keys, err := s.prover.proof(t.Context(), alpha, rid)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			proven(t, b, rid, record, page, keys)
 		}
 		b.world.cut = func(string, string) bool { return true }
-		if _, page, _, err := b.beta.Proof(t.Context(), alpha, rid); err != nil || len(page) < smallPage {
+		if _, page, _, err := b.beta.prover.proof(t.Context(), alpha, rid); err != nil || len(page) < smallPage {
 			t.Fatalf("alone, from the chain: %d bytes, %v", len(page), err)
 		}
 	})
@@ -85,31 +85,31 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 		b := newBench(t, nil)
 		rid := b.origin.register("agent", 600)
 		b.pull()
-		old, err := b.beta.Record(t.Context(), alpha, rid)
+		old, err := b.beta.prover.record(t.Context(), alpha, rid)
 		if err != nil {
 			t.Fatal(err)
 		}
 		retired := directory.KeyID(b.alpha.keys.public())
 		b.alpha.keys.private = newKeyring(alpha, "next", b.origin).private
 		b.origin.listKeys([]string{retired}, b.alpha.keys)
-		if err := b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
+		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		b.world.cut = func(string, string) bool { return true }
-		if _, err := b.beta.Record(t.Context(), alpha, rid); directory.ProblemOf(err) != directory.Unavailable {
+		if _, err := b.beta.prover.record(t.Context(), alpha, rid); directory.ProblemOf(err) != directory.Unavailable {
 			t.Fatalf("handed out by a revoked key, or %v", err)
 		}
 		if len(b.beta.shown(alpha)) != 1 {
 			t.Fatal("the registration itself is gone")
 		}
 		b.world.cut = nil
-		record, page, keys, err := b.beta.Proof(t.Context(), alpha, rid)
+		record, page, keys, err := b.beta.prover.proof(t.Context(), alpha, rid)
 		if err != nil || record == old {
 			t.Fatal(err)
 		}
 		proven(t, b, rid, record, page, keys)
 		b.world.cut = func(string, string) bool { return true }
-		if kept, err := b.beta.Record(t.Context(), alpha, rid); err != nil || kept != record {
+		if kept, err := b.beta.prover.record(t.Context(), alpha, rid); err != nil || kept != record {
 			t.Fatalf("not kept: %v", err)
 		}
 	})
@@ -125,12 +125,12 @@ func TestNothingIsProvedThatIsNotAlive(t *testing.T) {
 		b.pull()
 		for name, s := range map[string]*site{"home": b.alpha, "mirror": b.beta} {
 			for _, id := range []directory.RID{rid, ridOf(alpha, 99)} {
-				if _, _, _, err := s.Proof(t.Context(), alpha, id); directory.ProblemOf(err) != directory.NotFound {
+				if _, _, _, err := s.prover.proof(t.Context(), alpha, id); directory.ProblemOf(err) != directory.NotFound {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
 		}
-		if _, err := b.beta.Record(t.Context(), delta, rid); directory.ProblemOf(err) != directory.NotFound {
+		if _, err := b.beta.prover.record(t.Context(), delta, rid); directory.ProblemOf(err) != directory.NotFound {
 			t.Error(err)
 		}
 	})

@@ -11,7 +11,7 @@ import (
 )
 
 // disk holds what is on a receiver's disk against itself.
-func (tr *trial) disk(r *receiver, aud directory.Audience) {
+func (tr *trial) disk(r *subscriber, aud directory.Audience) {
 	tr.Helper()
 	f := r.feed(aud)
 	if f.cur == nil {
@@ -56,7 +56,7 @@ func holds(s *store.Store, id store.StreamID) error {
 }
 
 // chain follows a receiver's chain from 0 to its watermark.
-func (tr *trial) chain(r *receiver, aud directory.Audience) {
+func (tr *trial) chain(r *subscriber, aud directory.Audience) {
 	tr.Helper()
 	err := r.store.Read(r.feed(aud).cur.id, func(t *store.Tx) error {
 		for reached := uint64(0); reached < t.State.Watermark; {
@@ -79,7 +79,7 @@ func (tr *trial) chain(r *receiver, aud directory.Audience) {
 }
 
 // check holds receivers against what the origin announced.
-func (tr *trial) check(receivers ...*receiver) {
+func (tr *trial) check(receivers ...*subscriber) {
 	tr.Helper()
 	now := time.Now().Unix()
 	for _, r := range receivers {
@@ -115,7 +115,7 @@ func (tr *trial) check(receivers ...*receiver) {
 }
 
 // announced returns what the origin ever announced to a receiver's domain.
-func (tr *trial) announced(r *receiver) map[directory.RID]bool {
+func (tr *trial) announced(r *subscriber) map[directory.RID]bool {
 	all := map[directory.RID]bool{}
 	for _, aud := range r.audiences() {
 		for rid := range tr.origin.historyOf(aud) {
@@ -128,7 +128,7 @@ func (tr *trial) announced(r *receiver) map[directory.RID]bool {
 // best is what a receiver is to show of a registration, by the pages that it has
 // applied: of what is alive the newer statement, and of one statement what is for
 // its domain alone. It is not live where nothing is to be shown.
-func (tr *trial) best(r *receiver, rid directory.RID, now int64) (best directory.Digest) {
+func (tr *trial) best(r *subscriber, rid directory.RID, now int64) (best directory.Digest) {
 	for _, aud := range r.audiences() {
 		ds := tr.origin.historyOf(aud)[rid]
 		if len(ds) == 0 {
@@ -150,7 +150,7 @@ func (tr *trial) best(r *receiver, rid directory.RID, now int64) (best directory
 
 // checkShown: what is shown was announced so, is not past that deadline, and what
 // ended below the watermark never comes back.
-func (tr *trial) checkShown(r *receiver, rid directory.RID, e *directory.Entry, now int64) {
+func (tr *trial) checkShown(r *subscriber, rid directory.RID, e *directory.Entry, now int64) {
 	tr.Helper()
 	aud := directory.Mesh
 	if e.Received.Private {
@@ -170,7 +170,7 @@ func (tr *trial) checkShown(r *receiver, rid directory.RID, e *directory.Entry, 
 }
 
 // equal holds the view of a receiver that was healed against the origin's truth.
-func (tr *trial) equal(r *receiver) {
+func (tr *trial) equal(r *subscriber) {
 	tr.Helper()
 	shown := r.shown(alpha)
 	for rid, reg := range tr.origin.regs {

@@ -68,12 +68,12 @@ type trial struct {
 	world     *world
 	origin    *model
 	source    *site
-	receivers []*receiver
+	receivers []*subscriber
 	sent      []string // every page that was ever made
 	trace     []string
 }
 
-type receiver struct {
+type subscriber struct {
 	*site
 	cut   bool
 	marks map[directory.Audience]uint64
@@ -81,13 +81,13 @@ type receiver struct {
 }
 
 // own is the audience of a receiver's domain alone.
-func (r *receiver) own() directory.Audience { return directory.Only(r.self.domain) }
+func (r *subscriber) own() directory.Audience { return directory.Only(r.self.domain) }
 
-func (r *receiver) audiences() [2]directory.Audience {
+func (r *subscriber) audiences() [2]directory.Audience {
 	return [2]directory.Audience{directory.Mesh, r.own()}
 }
 
-func (r *receiver) feed(aud directory.Audience) *feed { return r.origins.get(alpha).feedOf(aud) }
+func (r *subscriber) feed(aud directory.Audience) *feed { return r.origins.get(alpha).feedOf(aud) }
 
 func newTrial(t *testing.T, seed uint64) *trial {
 	tr := &trial{T: t, rand: rand.New(rand.NewPCG(seed, 2)), world: newWorld()}
@@ -101,10 +101,10 @@ func newTrial(t *testing.T, seed uint64) *trial {
 		tr.world.open(t, t.TempDir(), 2, b, active(alpha, 1), active(gamma, 1)),
 		tr.world.open(t, t.TempDir(), 1, g, active(alpha, 1), active(beta, 1)),
 	} {
-		tr.receivers = append(tr.receivers, &receiver{site: s, marks: map[directory.Audience]uint64{}})
+		tr.receivers = append(tr.receivers, &subscriber{site: s, marks: map[directory.Audience]uint64{}})
 	}
 	tr.world.cut = func(from, to string) bool {
-		return to == tr.source.base && slices.ContainsFunc(tr.receivers, func(r *receiver) bool { return r.base == from && r.cut })
+		return to == tr.source.base && slices.ContainsFunc(tr.receivers, func(r *subscriber) bool { return r.base == from && r.cut })
 	}
 	tr.world.tap = tr.tap
 	return tr
@@ -173,7 +173,7 @@ func (tr *trial) sleep(seconds int) {
 }
 
 // step does something and returns whom that may concern.
-func (tr *trial) step() []*receiver {
+func (tr *trial) step() []*subscriber {
 	r := tr.receivers[tr.rand.IntN(len(tr.receivers))]
 	switch n := tr.rand.IntN(100); {
 	case n < 30:
@@ -215,12 +215,12 @@ func (tr *trial) step() []*receiver {
 		}
 	case n < 97:
 		tr.log("%s asks for missing records", r.base)
-		r.backlog(context.Background(), r.origins.get(alpha))
+		r.follower.backlog(context.Background(), r.origins.get(alpha))
 	default:
 		tr.log("%s asks others", r.base)
-		r.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).feed)
+		r.follower.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).feed)
 	}
-	return []*receiver{r}
+	return []*subscriber{r}
 }
 
 // change is one committed change at the origin.
@@ -259,7 +259,7 @@ func (tr *trial) change() {
 	}
 }
 
-func (r *receiver) state(aud directory.Audience) (mark uint64, wanted map[directory.RID]*want) {
+func (r *subscriber) state(aud directory.Audience) (mark uint64, wanted map[directory.RID]*want) {
 	f := r.feed(aud)
 	if f.cur == nil {
 		return 0, nil
@@ -268,15 +268,15 @@ func (r *receiver) state(aud directory.Audience) (mark uint64, wanted map[direct
 }
 
 // pull brings a receiver to the origin's tip.
-func (tr *trial) pull(r *receiver) {
+func (tr *trial) pull(r *subscriber) {
 	tr.Helper()
 	o, n := r.origins.get(alpha), protocol.Node{Domain: alpha, Base: tr.source.base}
 	for _, aud := range r.audiences() {
-		if err := r.pullAll(context.Background(), o, r.feed(aud), n, endless(context.Background())); err != nil {
+		if err := r.puller.pullAll(context.Background(), o, r.feed(aud), n, endless(context.Background())); err != nil {
 			tr.fail("pull: %v", err)
 		}
 	}
-	r.backlog(context.Background(), o)
+	r.follower.backlog(context.Background(), o)
 	for _, aud := range r.audiences() {
 		if mark, _ := r.state(aud); mark < tr.origin.tips[aud] {
 			tr.fail("pulled %v to %d and the tip is %d", aud, mark, tr.origin.tips[aud])
@@ -286,7 +286,7 @@ func (tr *trial) pull(r *receiver) {
 }
 
 // part pulls one page of a few digests, which is cut off below the tip.
-func (tr *trial) part(r *receiver) {
+func (tr *trial) part(r *subscriber) {
 	aud := r.audiences()[tr.rand.IntN(2)]
 	mark, _ := r.state(aud)
 	since := mark
@@ -321,7 +321,7 @@ func (tr *trial) gossiped() string {
 }
 
 // deliver hands a page over, whatever way it came.
-func (tr *trial) deliver(r *receiver, text string) {
+func (tr *trial) deliver(r *subscriber, text string) {
 	if text == "" {
 		return
 	}
@@ -329,13 +329,13 @@ func (tr *trial) deliver(r *receiver, text string) {
 	parts, _ := protocol.SplitJWS(text)
 	page, _ := directory.ParsePage(parts.Payload)
 	if aud := page.Audience; aud != directory.Mesh && aud != r.own() {
-		if _, _, err := r.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
+		if _, _, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			tr.fail("%s took a page for %v: %v", r.base, aud, err)
 		}
 		return
 	}
 	before, _ := r.state(page.Audience)
-	p, code, err := r.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text)
+	p, code, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text)
 	if err != nil {
 		if protocol.CodeOf(err) == protocol.CodeKeyUnknown && r.cut {
 			return // the key document could not be asked for
@@ -357,14 +357,14 @@ func (tr *trial) deliver(r *receiver, text string) {
 }
 
 // mutant hands over a page with one byte changed.
-func (tr *trial) mutant(r *receiver) {
+func (tr *trial) mutant(r *subscriber) {
 	if len(tr.sent) == 0 {
 		return
 	}
 	b := []byte(tr.sent[tr.rand.IntN(len(tr.sent))])
 	b[tr.rand.IntN(len(b))] ^= byte(1 + tr.rand.IntN(255))
 	before := tr.marks(r)
-	if _, code, err := r.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, string(b)); err == nil {
+	if _, code, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, string(b)); err == nil {
 		tr.fail("%s took a mutant: %s: %s", r.base, code, b)
 	}
 	if tr.marks(r) != before {
@@ -372,7 +372,7 @@ func (tr *trial) mutant(r *receiver) {
 	}
 }
 
-func (tr *trial) marks(r *receiver) (marks [2]uint64) {
+func (tr *trial) marks(r *subscriber) (marks [2]uint64) {
 	for i, aud := range r.audiences() {
 		marks[i], _ = r.state(aud)
 	}
@@ -380,7 +380,7 @@ func (tr *trial) marks(r *receiver) (marks [2]uint64) {
 }
 
 // restart closes a receiver and opens it again: all that it knows comes from disk.
-func (tr *trial) restart(r *receiver) {
+func (tr *trial) restart(r *subscriber) {
 	tr.log("%s restarts", r.base)
 	for _, aud := range r.audiences() {
 		tr.disk(r, aud)

@@ -30,23 +30,23 @@ type forked interface {
 
 // refreshKeys pulls an origin's key document from a node that has it. A document
 // that doesn't hold changes nothing.
-func (m *Mesh) refreshKeys(ctx context.Context, o *origin, n protocol.Node) error {
+func (rc *receiver) refreshKeys(ctx context.Context, o *origin, n protocol.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := m.client.Get(ctx, n, protocol.PathKeys, url.Values{"origin": {o.domain.Name()}}, protocol.MaxKeys)
+	text, err := rc.client.Get(ctx, n, protocol.PathKeys, url.Values{"origin": {o.domain.Name()}}, protocol.MaxKeys)
 	if err != nil {
 		return err
 	}
-	err = m.cfg.Panics.Run(contain.Keys, func() error { return o.adopt(text, n.Domain == o.domain) })
+	err = rc.cfg.Panics.Run(contain.Keys, func() error { return o.adopt(text, n.Domain == o.domain) })
 	var two forked
 	if errors.As(err, &two) {
 		held, other := two.Forked()
-		m.accuse(o, nil, []string{held, other})
+		rc.evidence.accuse(o, nil, []string{held, other})
 	}
 	if err != nil {
 		return fmt.Errorf("key document of %s: %w", o.domain.Name(), err)
 	}
-	m.recall(o)
+	rc.evidence.recall(o)
 	return nil
 }
 
@@ -82,12 +82,12 @@ func (o *origin) obey() error {
 
 // askHead asks a node for an origin's head, and for the key document where the
 // head names another one than is known.
-func (m *Mesh) askHead(ctx context.Context, o *origin, n protocol.Node) error {
+func (rc *receiver) askHead(ctx context.Context, o *origin, n protocol.Node) error {
 	timed, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := m.client.Get(timed, n, protocol.PathHeads, url.Values{"origin": {o.domain.Name()}}, gossip.MaxHead)
+	text, err := rc.client.Get(timed, n, protocol.PathHeads, url.Values{"origin": {o.domain.Name()}}, gossip.MaxHead)
 	if errors.Is(err, protocol.ErrDenied) && n.Domain == o.domain {
-		if failed := m.refreshKeys(ctx, o, n); failed != nil { // which says whether this domain is still listed
+		if failed := rc.refreshKeys(ctx, o, n); failed != nil { // which says whether this domain is still listed
 			return failed
 		}
 		o.mu.Lock()
@@ -100,27 +100,27 @@ func (m *Mesh) askHead(ctx context.Context, o *origin, n protocol.Node) error {
 	if err != nil {
 		return err
 	}
-	return m.takeHead(ctx, sender{domain: n.Domain}, n, text)
+	return rc.takeHead(ctx, sender{domain: n.Domain}, n, text)
 }
 
-func (m *Mesh) takeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
-	return m.cfg.Panics.Run(contain.Head, func() error { return m.judgeHead(ctx, from, giver, text) })
+func (rc *receiver) takeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
+	return rc.cfg.Panics.Run(contain.Head, func() error { return rc.judgeHead(ctx, from, giver, text) })
 }
 
-func (m *Mesh) judgeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
+func (rc *receiver) judgeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
 	var h *directory.Head
-	o, err := m.withKeys(ctx, from, giver, func() (o *origin, err error) {
-		o, h, err = m.openHead(from, text)
+	o, err := rc.withKeys(ctx, from, giver, func() (o *origin, err error) {
+		o, h, err = rc.gate.openHead(from, text)
 		return o, err
 	})
 	if err != nil {
-		return m.refuse(from, text, err)
+		return rc.refuse(from, text, err)
 	}
 	if err := o.acceptHead(h, text); err != nil {
 		return err
 	}
-	if doc, _, ok := m.cfg.Keys.Keys(o.domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.mayRefresh(from) {
-		if err := m.refreshKeys(ctx, o, giver); err != nil { // pages may be by keys that are known, as the head is
+	if doc, _, ok := rc.cfg.Keys.Keys(o.domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.mayRefresh(from) {
+		if err := rc.refreshKeys(ctx, o, giver); err != nil { // pages may be by keys that are known, as the head is
 			o.complain(err)
 		}
 	}
@@ -230,11 +230,11 @@ func (o *origin) behind() bool {
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.
-func (m *Mesh) pullInTurn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint) error {
+func (pl *puller) pullInTurn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint) error {
 	select {
 	case f.busy <- struct{}{}:
 		defer func() { <-f.busy }()
-		return m.pullAll(ctx, o, f, n, s)
+		return pl.pullAll(ctx, o, f, n, s)
 	case <-s.asking.Done():
 		return context.Cause(s.asking)
 	}

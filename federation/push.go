@@ -33,7 +33,7 @@ const pushQueue = 256
 
 // A gossipQueue holds what came by gossip until gossipIn takes it (gossip.Mesh).
 type gossipQueue struct {
-	mesh    *Mesh
+	feed    *gossipFeed
 	waiting chan pushed
 }
 
@@ -43,12 +43,12 @@ var _ gossip.Mesh = (*gossipQueue)(nil)
 func (q *gossipQueue) Deliver(from spiffeid.ID, msg []byte) {
 	p := pushed{sender{domain: from.TrustDomain(), pushed: true}, string(msg)}
 	for _, lost := range enqueue(q.waiting, p) {
-		q.mesh.refusals.bySender.add(lost.from.domain, protocol.CodeRate)
+		q.feed.refusals.bySender.add(lost.from.domain, protocol.CodeRate)
 	}
 }
 
 // Heads implements gossip.Mesh.
-func (q *gossipQueue) Heads(to spiffeid.TrustDomain) [][]byte { return q.mesh.heads(to) }
+func (q *gossipQueue) Heads(to spiffeid.TrustDomain) [][]byte { return q.feed.heads(to) }
 
 // MergeHeads implements gossip.Mesh.
 func (q *gossipQueue) MergeHeads(from spiffeid.ID, heads [][]byte) {
@@ -58,33 +58,33 @@ func (q *gossipQueue) MergeHeads(from spiffeid.ID, heads [][]byte) {
 }
 
 // startGossip joins the pool and runs what lives on it.
-func (m *Mesh) startGossip(ctx context.Context, wg *sync.WaitGroup) error {
+func (gf *gossipFeed) start(ctx context.Context, wg *sync.WaitGroup) error {
 	in := make(chan pushed, pushQueue)
-	cfg := *m.cfg.Gossip
-	cfg.Traffic = m.gossiped.Add
-	cfg.Panics = m.cfg.Panics
-	cfg.Stretch = m.cfg.Stretch.of
+	cfg := *gf.cfg.Gossip
+	cfg.Traffic = gf.gossiped.Add
+	cfg.Panics = gf.cfg.Panics
+	cfg.Stretch = gf.cfg.Stretch.of
 
-	g, err := gossip.Start(&cfg, &gossipQueue{mesh: m, waiting: in})
+	g, err := gossip.Start(&cfg, &gossipQueue{feed: gf, waiting: in})
 	if err != nil {
 		return err
 	}
-	m.setGossip(g)
-	wg.Go(func() { m.gossipOut(ctx, g) })
+	gf.setGossip(g)
+	wg.Go(func() { gf.gossipOut(ctx, g) })
 	wg.Go(func() {
-		m.gossipIn(ctx, in)
-		m.setGossip(nil)
+		gf.gossipIn(ctx, in)
+		gf.setGossip(nil)
 		if err := g.Close(); err != nil {
-			m.cfg.Logger.Warn("can't leave the pool", "error", err)
+			gf.cfg.Logger.Warn("can't leave the pool", "error", err)
 		}
 	})
 	return nil
 }
 
-func (m *Mesh) setGossip(g gossiper) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.gossip = g
+func (gf *gossipFeed) setGossip(g gossiper) {
+	gf.mu.Lock()
+	defer gf.mu.Unlock()
+	gf.pool = g
 }
 
 // enqueue puts p into a queue, where it is full in the place of the oldest: of more than
@@ -104,42 +104,42 @@ func enqueue(c chan pushed, p pushed) (lost []pushed) {
 	}
 }
 
-func (m *Mesh) gossipIn(ctx context.Context, in <-chan pushed) {
+func (gf *gossipFeed) gossipIn(ctx context.Context, in <-chan pushed) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case p := <-in:
-			m.cfg.Panics.Do(contain.Gossip, func() { m.route(p) })
+			gf.cfg.Panics.Do(contain.Gossip, func() { gf.route(p) })
 		}
 	}
 }
 
 // route hands a gossiped message to the loop of the origin that it claims to be
 // of; the gate is that loop's.
-func (m *Mesh) route(p pushed) {
+func (gf *gossipFeed) route(p pushed) {
 	if len(p.msg) < 2 || len(p.msg) > gossip.MaxMessage {
-		_ = m.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge})
+		_ = gf.receiver.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge})
 		return
 	}
-	if !m.senders.allow(p.from.domain) { // before anything of it is parsed (rule G6)
-		_ = m.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeRate, Err: errSender})
+	if !gf.senders.allow(p.from.domain) { // before anything of it is parsed (rule G6)
+		_ = gf.receiver.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeRate, Err: errSender})
 		return
 	}
 	issuer := peek(p.msg[1:])
-	if !issuer.IsZero() && issuer == m.cfg.Domain {
-		m.hearOwn(p)
+	if !issuer.IsZero() && issuer == gf.cfg.Domain {
+		gf.hearOwn(p)
 		return
 	}
-	if o := m.origins.get(issuer); o != nil && o.accepts() {
+	if o := gf.origins.get(issuer); o != nil && o.accepts() {
 		for _, lost := range enqueue(o.mail, p) {
-			m.refusals.byOrigin.add(o.domain, protocol.CodeRate)
-			m.refusals.bySender.add(lost.from.domain, protocol.CodeRate)
+			gf.refusals.byOrigin.add(o.domain, protocol.CodeRate)
+			gf.refusals.bySender.add(lost.from.domain, protocol.CodeRate)
 		}
 		return
 	}
-	if _, _, err := m.openPage(p.from, p.msg[1:]); err != nil {
-		_ = m.refuse(p.from, p.msg, err)
+	if _, _, err := gf.gate.openPage(p.from, p.msg[1:]); err != nil {
+		_ = gf.receiver.refuse(p.from, p.msg, err)
 	}
 }
 
@@ -163,26 +163,26 @@ func peek(text string) (issuer spiffeid.TrustDomain) {
 // echo what it alone was told, or pulled before it was gossiped: so this silences
 // nobody but a member that speaks in the leader's place. By a key that this domain has
 // none but its members sign.
-func (m *Mesh) hearOwn(p pushed) {
+func (gf *gossipFeed) hearOwn(p pushed) {
 	if p.msg[0] != protocol.GossipPage {
 		return
 	}
-	payload, _, err := m.cfg.Keys.Verify(m.cfg.Domain, directory.TypePage, p.msg[1:])
+	payload, _, err := gf.cfg.Keys.Verify(gf.cfg.Domain, directory.TypePage, p.msg[1:])
 	if err != nil {
 		if keyCode(err) == protocol.CodeSignature {
-			_ = m.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeSignature, Err: err})
+			_ = gf.receiver.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeSignature, Err: err})
 		}
 		return
 	}
-	page, err := m.cfg.Dialect.ParsePage(payload)
-	if err == nil && page.Audience == directory.Mesh && page.Epoch == m.cfg.Source.Position().Epoch && page.To > m.ownHeard.Load() {
-		m.ownHeard.Store(page.To)
+	page, err := gf.cfg.Dialect.ParsePage(payload)
+	if err == nil && page.Audience == directory.Mesh && page.Epoch == gf.cfg.Source.Position().Epoch && page.To > gf.ownHeard.Load() {
+		gf.ownHeard.Store(page.To)
 	}
 }
 
 // open takes a gossiped message. What is newer than all that was passed on before
 // is passed on, and nothing that wasn't verified.
-func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
+func (fl *follower) open(ctx context.Context, o *origin, p pushed) {
 	giver, ok := o.node(&o.feed)
 	if !ok {
 		return
@@ -193,26 +193,26 @@ func (m *Mesh) open(ctx context.Context, o *origin, p pushed) {
 			o.counted(protocol.CodeOld)
 			return
 		}
-		switch err := m.takeHead(ctx, p.from, giver, text); {
+		switch err := fl.receiver.takeHead(ctx, p.from, giver, text); {
 		case errors.Is(err, errLate):
-			m.putAside(o, p)
+			fl.putAside(o, p)
 		case err == nil && o.behind():
 			nudge(o.ask)
 		}
 	case protocol.GossipPage:
-		if m.StoreStalled() > 0 {
+		if fl.store.Disk.StalledFor() > 0 {
 			return // it is pulled once the disk answers
 		}
 
-		page, code, err := m.take(ctx, p.from, giver, text)
+		page, code, err := fl.receiver.take(ctx, p.from, giver, text)
 		switch {
 		case errors.Is(err, errLate):
-			m.putAside(o, p)
+			fl.putAside(o, p)
 		case err != nil: // counted and written down by the gate
 		case code == protocol.CodeGap:
 			nudge(o.ask)
 		case o.furthest(page):
-			m.passOn(o.domain, p.msg)
+			fl.gossip.passOn(o.domain, p.msg)
 		}
 	default: // of a later release, which tells all that counts by pulls as well
 		o.counted(protocol.CodeUnsupported)
@@ -234,34 +234,40 @@ func (o *origin) furthest(p *verifiedPage) bool {
 // holds reports whether a head is the one that is held, byte for byte.
 func (o *origin) holds(head string) bool { return o.newestHead() == head }
 
-func (m *Mesh) passOn(origin spiffeid.TrustDomain, msg string) {
-	m.mu.Lock()
-	g := m.gossip
-	m.mu.Unlock()
+func (gf *gossipFeed) passOn(origin spiffeid.TrustDomain, msg string) {
+	g := gf.joined()
 	if g != nil {
-		g.Publish(origin.Name(), []byte(msg), m.audience(origin))
+		g.Publish(origin.Name(), []byte(msg), gf.audience(origin))
 	}
+}
+
+// joined returns the pool; nil while gossip is off.
+func (gf *gossipFeed) joined() gossiper {
+	gf.mu.Lock()
+	defer gf.mu.Unlock()
+
+	return gf.pool
 }
 
 // audience is who may have what an origin says on its mesh stream, pages and
 // heads: the domains that its newest key document lists (federation.md, "Pages").
 // A head is of no use without the stream whose tip it names, and would tell
 // others how much goes on in it.
-func (m *Mesh) audience(origin spiffeid.TrustDomain) gossip.Audience {
-	return func(td spiffeid.TrustDomain) bool { return m.lists(origin, td) }
+func (gf *gossipFeed) audience(origin spiffeid.TrustDomain) gossip.Audience {
+	return func(td spiffeid.TrustDomain) bool { return gf.access.lists(origin, td) }
 }
 
 // heads returns the newest verified head of each origin and the own domain's, of
 // those that a domain may have.
-func (m *Mesh) heads(to spiffeid.TrustDomain) [][]byte {
+func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
 	var all [][]byte
-	if m.lists(m.cfg.Domain, to) {
-		if own, err := m.publisher.Head(); err == nil {
+	if gf.access.lists(gf.cfg.Domain, to) {
+		if own, err := gf.publisher.Head(); err == nil {
 			all = append(all, []byte(own))
 		}
 	}
-	for _, o := range m.origins.all() {
-		if !m.lists(o.domain, to) {
+	for _, o := range gf.origins.all() {
+		if !gf.access.lists(o.domain, to) {
 			continue
 		}
 		o.mu.Lock()
@@ -281,47 +287,47 @@ const (
 
 // gossipOut publishes what is new: the leader at once, another member after the
 // leader's silence (federation.md, "Pages"), at most one page a second.
-func (m *Mesh) gossipOut(ctx context.Context, g gossiper) {
-	t := &publish.GossipCursor{From: m.cfg.Source.Tip(directory.Mesh)}
+func (gf *gossipFeed) gossipOut(ctx context.Context, g gossiper) {
+	t := &publish.GossipCursor{From: gf.cfg.Source.Tip(directory.Mesh)}
 	told := t.From
 	var keys directory.Position
 	for ctx.Err() == nil {
-		changed := m.cfg.Source.Changed()
+		changed := gf.cfg.Source.Changed()
 		again := time.Duration(0)
-		if doc := m.cfg.Source.KeyDocument(); doc != nil && protocol.Issue(doc) != keys {
-			if head, err := m.publisher.Head(); err == nil {
+		if doc := gf.cfg.Source.KeyDocument(); doc != nil && protocol.Issue(doc) != keys {
+			if head, err := gf.publisher.Head(); err == nil {
 				keys = protocol.Issue(doc)
-				g.Publish("head", append([]byte{protocol.GossipHead}, head...), m.audience(m.cfg.Domain))
+				g.Publish("head", append([]byte{protocol.GossipHead}, head...), gf.audience(gf.cfg.Domain))
 			} else {
 				again = gossipEvery // this node takes up the key that the document has for it in a moment
 			}
 		}
-		if m.cfg.Source.Tip(directory.Mesh) <= told {
+		if gf.cfg.Source.Tip(directory.Mesh) <= told {
 			wait(ctx, changed, again)
 			continue
 		}
-		if !m.cfg.Source.IsLeader() {
+		if !gf.cfg.Source.IsLeader() {
 			wait(ctx, nil, leaderSilence)
-			told = max(told, m.ownHeard.Load())
+			told = max(told, gf.ownHeard.Load())
 		}
-		told = m.gossipPage(g, t, told)
+		told = gf.gossipPage(g, t, told)
 		wait(ctx, nil, gossipEvery)
 	}
 }
 
 // gossipPage publishes a page of what lies above told, and returns how far the
 // pool is told now.
-func (m *Mesh) gossipPage(g gossiper, t *publish.GossipCursor, told uint64) uint64 {
-	tip := m.cfg.Source.Tip(directory.Mesh)
+func (gf *gossipFeed) gossipPage(g gossiper, t *publish.GossipCursor, told uint64) uint64 {
+	tip := gf.cfg.Source.Tip(directory.Mesh)
 	if tip <= told {
 		return told
 	}
-	page, err := t.Page(m.publisher)
+	page, err := t.Page(gf.publisher)
 	switch {
 	case err != nil:
-		m.cfg.Logger.Warn("can't gossip", "error", err)
+		gf.cfg.Logger.Warn("can't gossip", "error", err)
 	case page != nil && len(page.Text) < gossip.MaxMessage:
-		g.Publish(directory.Mesh.String(), append([]byte{protocol.GossipPage}, page.Text...), m.audience(m.cfg.Domain))
+		g.Publish(directory.Mesh.String(), append([]byte{protocol.GossipPage}, page.Text...), gf.audience(gf.cfg.Domain))
 	}
 	return tip
 }
@@ -329,13 +335,12 @@ func (m *Mesh) gossipPage(g gossiper, t *publish.GossipCursor, told uint64) uint
 // Members returns the mesh's pool as this node sees it; nil while gossip is off.
 // Membership is a hint: it changes only whom a node asks.
 func (m *Mesh) Members() []gossip.MemberStatus {
-	m.mu.Lock()
-	g := m.gossip
-	m.mu.Unlock()
-	if g == nil {
+	pool := m.gossip.joined()
+	if pool == nil {
 		return nil
 	}
-	return g.Members()
+
+	return pool.Members()
 }
 
 // wait returns false when ctx ends first. A nil channel or a zero time is for

@@ -39,7 +39,7 @@ func (s *site) gossips(t *testing.T, n *gossipNet, address string, seeds ...stri
 		Node: s.cfg.Node, Listener: n.wire.Listen(address), Dial: n.wire.DialFrom(address),
 		ServerTLS: server, ClientTLS: client,
 		Advertise: address, Seeds: func() []string { return seeds },
-		Allow: func(id spiffeid.ID) bool { return s.speaksTo(id.TrustDomain()) },
+		Allow: func(id spiffeid.ID) bool { return s.access.speaksTo(id.TrustDomain()) },
 	}
 	s.reopen(t)
 }
@@ -121,15 +121,15 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 		stranger, _ := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.Issuer = delta }))
 		o := b.beta.origins.get(alpha)
 		for _, msg := range []string{"", "p", "x" + good, "p" + forged, "h" + forged, "p" + stranger, "p" + flipped(good), "h" + good} {
-			b.beta.route(pushed{from, msg})
+			b.beta.gossip.route(pushed{from, msg})
 			select {
 			case p := <-o.mail:
-				b.beta.open(t.Context(), o, p)
+				b.beta.follower.open(t.Context(), o, p)
 			default:
 			}
 		}
 		for _, p := range o.late {
-			b.beta.open(t.Context(), o, p)
+			b.beta.follower.open(t.Context(), o, p)
 		}
 		if len(b.beta.shown(alpha)) != 0 {
 			t.Fatal("something was believed")
@@ -144,8 +144,8 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 		if counted != 7 || len(b.beta.refusals.bySender.of(alpha)) != 0 {
 			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusals.bySender.of(gamma), b.beta.refusals.bySender.of(alpha))
 		}
-		b.beta.route(pushed{from, "p" + good})
-		b.beta.open(t.Context(), o, <-o.mail)
+		b.beta.gossip.route(pushed{from, "p" + good})
+		b.beta.follower.open(t.Context(), o, <-o.mail)
 		if len(b.beta.shown(alpha)) != 1 {
 			t.Fatal("the truth was not believed")
 		}

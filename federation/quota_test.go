@@ -62,7 +62,7 @@ func (b *bench) shownOf() map[string]int {
 func (b *bench) readmit() {
 	b.Helper()
 	must(b.T, b.beta.origins.get(alpha).readmit())
-	b.beta.backlog(b.Context(), b.beta.origins.get(alpha))
+	b.beta.follower.backlog(b.Context(), b.beta.origins.get(alpha))
 }
 
 // One owner, and all together whose owner is withheld, have their share of a peer's

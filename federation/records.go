@@ -35,14 +35,14 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 	if err != nil {
 		return err
 	}
-	if !s.lists(origin, from) && origin != s.cfg.Domain {
+	if !s.access.lists(origin, from) && origin != s.cfg.Domain {
 		return errNotListed
 	}
 	if !s.replies.take(from) {
 		return errTurns
 	}
 	defer s.replies.leave(from)
-	if origin != s.cfg.Domain && s.StoreStalled() > 0 {
+	if origin != s.cfg.Domain && s.store.Disk.StalledFor() > 0 {
 		return unavailable(store.ErrStalled)
 	}
 
@@ -50,7 +50,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 	w.Header().Set("Cache-Control", "no-store")
 	out, done := s.codecs.Compress(w, r)
 	defer done()
-	written, recordOf := 0, s.recordsOf(origin, from)
+	written, recordOf := 0, s.holdings.recordsOf(origin, from)
 	for _, hm := range req.Names {
 		n := protocol.RecordName{H: hm[0], M: hm[1]}
 		line := protocol.RecordLine{H: n.H, M: n.M}
@@ -83,23 +83,23 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 // one of its streams names, of another what its mesh stream does; and what was announced
 // to this domain alone, where it is a node of this domain that asks. The streams of
 // another are looked up once: while one is pulled, its lock is held most of the time.
-func (m *Mesh) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordName) (string, bool, error) {
-	if origin == m.cfg.Domain {
-		return func(n protocol.RecordName) (string, bool, error) { return m.ownRecord(to, n) }
+func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordName) (string, bool, error) {
+	if origin == h.cfg.Domain {
+		return func(n protocol.RecordName) (string, bool, error) { return h.ownRecord(to, n) }
 	}
 	auds := []directory.Audience{directory.Mesh}
-	if to == m.cfg.Domain {
+	if to == h.cfg.Domain {
 		auds = append(auds, directory.Only(to))
 	}
 	var shown []*stream
-	if o := m.origins.get(origin); o != nil {
+	if o := h.origins.get(origin); o != nil {
 		for _, aud := range auds {
 			shown = append(shown, o.shownStream(aud))
 		}
 	}
 	return func(n protocol.RecordName) (string, bool, error) {
 		for _, st := range shown {
-			r, err := m.storedRecord(st, n)
+			r, err := h.storedRecord(st, n)
 			if err != nil {
 				return "", false, err
 			}
@@ -111,22 +111,22 @@ func (m *Mesh) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordNa
 	}
 }
 
-func (m *Mesh) ownRecord(to spiffeid.TrustDomain, n protocol.RecordName) (string, bool, error) {
-	if m.lists(m.cfg.Domain, to) {
-		if text, ok, err := m.publisher.Record(directory.Mesh, n); ok || err != nil {
+func (h *holdings) ownRecord(to spiffeid.TrustDomain, n protocol.RecordName) (string, bool, error) {
+	if h.access.lists(h.cfg.Domain, to) {
+		if text, ok, err := h.publisher.Record(directory.Mesh, n); ok || err != nil {
 			return text, ok, err
 		}
 	}
-	return m.publisher.Record(directory.Only(to), n)
+	return h.publisher.Record(directory.Only(to), n)
 }
 
 // storedRecord returns a record that another domain's stream names; nil where it names
 // none, or there is no such stream.
-func (m *Mesh) storedRecord(st *stream, n protocol.RecordName) (r *store.Record, err error) {
+func (h *holdings) storedRecord(st *stream, n protocol.RecordName) (r *store.Record, err error) {
 	if st == nil {
 		return nil, nil
 	}
-	return m.store.Find(st.id, n)
+	return h.store.Find(st.id, n)
 }
 
 // maxAnswers bounds what is fetched at a time, each answer being at most maxAnswer:
@@ -136,7 +136,7 @@ const maxAnswers = 4
 // fetch asks holders in turn for records until none is missing. What a holder
 // gives is what its name says, or it is not taken and the next one is asked; what
 // else is wrong with it is for the record gate to find.
-func (m *Mesh) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName, holders []protocol.Node) map[protocol.RecordName]fetched {
+func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName, holders []protocol.Node) map[protocol.RecordName]fetched {
 	got := make(map[protocol.RecordName]fetched, len(names))
 	answers := 0
 	for _, h := range holders {
@@ -146,8 +146,8 @@ func (m *Mesh) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []p
 				return got
 			}
 			before := len(got)
-			if err := m.askRecords(ctx, origin, missing, h, got); err != nil {
-				m.cfg.Logger.Debug("can't get records", "origin", origin.Name(), "from", h.Base, "error", err)
+			if err := rc.askRecords(ctx, origin, missing, h, got); err != nil {
+				rc.cfg.Logger.Debug("can't get records", "origin", origin.Name(), "from", h.Base, "error", err)
 				break
 			}
 			if len(got) == before {
@@ -171,22 +171,22 @@ func without(names []protocol.RecordName, got map[protocol.RecordName]fetched) [
 }
 
 // askRecords asks one holder and adds to got what it gives.
-func (m *Mesh) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName, n protocol.Node, got map[protocol.RecordName]fetched) error {
+func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName, n protocol.Node, got map[protocol.RecordName]fetched) error {
 	var header string // of the record before: as a rule it is the same
 
-	return m.client.Records(ctx, n, origin, names, func(line protocol.RecordLine) {
+	return rc.client.Records(ctx, n, origin, names, func(line protocol.RecordLine) {
 		named := protocol.RecordName{H: line.H, M: line.M}
 
 		var r *store.Record
-		err := m.cfg.Panics.Run(contain.Record, func() (err error) {
+		err := rc.cfg.Panics.Run(contain.Record, func() (err error) {
 			r, err = readRecord(named, line.Record, header)
 			return err
 		})
 		if err != nil {
-			m.refusals.byOrigin.add(origin, protocol.CodeRecord)
-			m.refusals.bySender.add(n.Domain, protocol.CodeRecord)
-			if m.refusals.lines.allow(protocol.CodeRecord, n.Domain) {
-				m.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", n.Base, "h", line.H.String(), "err", err)
+			rc.refusals.byOrigin.add(origin, protocol.CodeRecord)
+			rc.refusals.bySender.add(n.Domain, protocol.CodeRecord)
+			if rc.refusals.lines.allow(protocol.CodeRecord, n.Domain) {
+				rc.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", n.Base, "h", line.H.String(), "err", err)
 			}
 			return
 		}

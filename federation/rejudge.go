@@ -65,25 +65,25 @@ func (o *origin) showLater() {
 
 // judges brings in line what is shown, after the rules have changed, until ctx ends.
 // While the disk doesn't answer it hides what the rules don't admit, and no more.
-func (m *Mesh) judges(ctx context.Context) {
-	for wait(ctx, m.judge, 0) {
-		m.judgeAll(ctx)
+func (u *upkeep) judges(ctx context.Context) {
+	for wait(ctx, u.judge, 0) {
+		u.judgeAll(ctx)
 	}
 }
 
 // judgeAll does all that is to be done, of one origin a step after the other's. What
 // is to be hidden comes first: it waits for no disk.
-func (m *Mesh) judgeAll(ctx context.Context) {
+func (u *upkeep) judgeAll(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
-		for _, o := range m.origins.all() {
+		for _, o := range u.origins.all() {
 			more = o.hideSome() || more
 		}
 	}
 
 	for more := true; more && ctx.Err() == nil; {
 		more = false
-		for _, o := range m.origins.all() {
+		for _, o := range u.origins.all() {
 			more = o.judgeSome() || more
 		}
 	}

@@ -18,25 +18,25 @@ import (
 // the domain has: none of the keys that signed it is revoked, and its epoch isn't
 // over (federation.md, "Evidence"). Where no node that answers has any evidence, and
 // one doesn't answer, it is a directory.Unavailable: that one may have it.
-func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
-	o := m.origins.get(td)
-	if o == nil || m.cfg.Court == nil {
+func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
+	o := pr.origins.get(td)
+	if o == nil || pr.cfg.Court == nil {
 		return nil
 	}
-	asked := m.newestKeys(ctx, o)
-	id, holds, known, err := m.convictingStill(td)
+	asked := pr.receiver.newestKeys(ctx, o)
+	id, holds, known, err := pr.convictingStill(td)
 	silent := ""
-	for _, n := range m.siblings(maxSiblings) {
+	for _, n := range pr.neighbours.siblings(maxSiblings) {
 		if holds || err != nil {
 			break
 		}
-		found, evidence, failed := m.askEvidence(ctx, n, td)
+		found, evidence, failed := pr.askEvidence(ctx, n, td)
 		switch {
 		case failed != nil:
 			silent = n.Base
-			m.cfg.Logger.Warn("can't ask another node for its evidence", "node", n.Base, "error", failed)
+			pr.cfg.Logger.Warn("can't ask another node for its evidence", "node", n.Base, "error", failed)
 		case evidence != nil:
-			if v, judged := m.cfg.Court.Judge(evidence, false); judged == nil && v.Origin == td {
+			if v, judged := pr.cfg.Court.Judge(evidence, false); judged == nil && v.Origin == td {
 				id, holds = v.ID, true
 			}
 		}
@@ -60,38 +60,38 @@ const maxSiblings = 64
 
 // convictingStill returns the first evidence that this node has and that convicts an
 // origin now, and whether it has any.
-func (m *Mesh) convictingStill(td spiffeid.TrustDomain) (id string, holds, known bool, err error) {
-	for _, f := range m.Evidence(td) {
-		evidence, err := m.EvidenceFile(td, f.ID)
+func (pr *prosecutor) convictingStill(td spiffeid.TrustDomain) (id string, holds, known bool, err error) {
+	for _, f := range pr.evidenceOf(td) {
+		evidence, err := pr.file(td, f.ID)
 		if err != nil {
 			return "", false, true, err
 		}
-		if known = true; m.judged(evidence) {
+		if known = true; pr.judged(evidence) {
 			return f.ID, true, true, nil
 		}
 	}
 	return "", false, known, nil
 }
 
-func (m *Mesh) judged(evidence []byte) bool {
-	_, err := m.cfg.Court.Judge(evidence, false)
+func (pr *prosecutor) judged(evidence []byte) bool {
+	_, err := pr.cfg.Court.Judge(evidence, false)
 	return err == nil
 }
 
 // newestKeys takes an origin's key document from the first of its nodes that gives
 // one.
-func (m *Mesh) newestKeys(ctx context.Context, o *origin) (err error) {
+func (rc *receiver) newestKeys(ctx context.Context, o *origin) (err error) {
 	for _, n := range o.nodes() {
-		if err = m.refreshKeys(ctx, o, n); err == nil {
+		if err = rc.refreshKeys(ctx, o, n); err == nil {
 			break
 		}
 	}
 	return err
 }
 
-// heldEvidence answers a node of the own domain what convictingStill finds: 204 where
+// giveEvidence answers a node of the own domain what convictingStill finds: 204 where
 // there is evidence that convicts nobody any more, 404 where there is none.
-func (s *server) heldEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+func (s *server) giveEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	td, err := protocol.ParseOrigin(r.URL.Query())
 	switch {
 	case err != nil:
@@ -99,7 +99,7 @@ func (s *server) heldEvidence(w http.ResponseWriter, r *http.Request, from spiff
 	case from != s.cfg.Domain:
 		return directory.Refuse(directory.Forbidden, "evidence is given to nodes of this domain alone; operators get it by their own route")
 	}
-	id, holds, known, err := s.convictingStill(td)
+	id, holds, known, err := s.evidence.convictingStill(td)
 	switch {
 	case err != nil:
 		return err
@@ -109,7 +109,7 @@ func (s *server) heldEvidence(w http.ResponseWriter, r *http.Request, from spiff
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	evidence, err := s.EvidenceFile(td, id)
+	evidence, err := s.evidence.file(td, id)
 	if err != nil {
 		return err
 	}
@@ -121,10 +121,10 @@ func (s *server) heldEvidence(w http.ResponseWriter, r *http.Request, from spiff
 
 // askEvidence is the other end: found says whether the node has any evidence, which
 // is returned where it convicts by what that node knows.
-func (m *Mesh) askEvidence(ctx context.Context, n protocol.Node, td spiffeid.TrustDomain) (found bool, evidence []byte, err error) {
+func (pr *prosecutor) askEvidence(ctx context.Context, n protocol.Node, td spiffeid.TrustDomain) (found bool, evidence []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := m.client.Get(ctx, n, protocol.PathEvidence, url.Values{"origin": {td.Name()}}, maxEvidence)
+	text, err := pr.client.Get(ctx, n, protocol.PathEvidence, url.Values{"origin": {td.Name()}}, maxEvidence)
 	switch {
 	case errors.Is(err, protocol.ErrNotFound):
 		return false, nil, nil

@@ -15,41 +15,41 @@ const reopenBatch = 256
 // an older release kept unopened is judged now, and what only a newer one can read
 // is kept until it is back. Nothing else runs yet. The dialect is written last, so
 // that a node that is stopped meanwhile begins again.
-func (m *Mesh) reopen() error {
-	dialect := m.cfg.Dialect.String()
-	judged, err := m.store.Dialect()
+func (re *reopener) reopen() error {
+	dialect := re.cfg.Dialect.String()
+	judged, err := re.store.Dialect()
 	if err != nil || judged == dialect {
 		return err
 	}
 
-	origins, err := m.store.Origins()
+	origins, err := re.store.Origins()
 	if err != nil {
 		return err
 	}
 
 	for td := range origins {
-		streams, err := m.store.Streams(td)
+		streams, err := re.store.Streams(td)
 		if err != nil {
 			return err
 		}
 
 		for _, st := range streams {
-			if err := m.reopenStream(st.Id); err != nil {
+			if err := re.reopenStream(st.Id); err != nil {
 				return err
 			}
 		}
 	}
 
-	return m.store.SetDialect(dialect)
+	return re.store.SetDialect(dialect)
 }
 
 // reopenStream opens the records of a stream again.
-func (m *Mesh) reopenStream(id store.StreamID) error {
+func (re *reopener) reopenStream(id store.StreamID) error {
 	for after, more := []byte(nil), true; more; {
 		var batch []store.StoredEntry
 		var err error
 
-		after, more, err = m.store.EntriesAfter(id, after, reopenBatch,
+		after, more, err = re.store.EntriesAfter(id, after, reopenBatch,
 			func(t *store.Tx, rid directory.RID, h *store.Entry) error {
 				if h.Record != store.RecordHeld {
 					return nil
@@ -64,7 +64,7 @@ func (m *Mesh) reopenStream(id store.StreamID) error {
 			return err
 		}
 
-		if err := m.reopenBatch(id, batch); err != nil {
+		if err := re.reopenBatch(id, batch); err != nil {
 			return err
 		}
 	}
@@ -79,11 +79,11 @@ type reopened struct {
 }
 
 // reopenBatch writes what has become of some records.
-func (m *Mesh) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
+func (re *reopener) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
 	judged := make([]reopened, len(batch))
-	parallel(len(batch), func(i int) { judged[i] = m.judgeAgain(id, batch[i]) })
+	parallel(len(batch), func(i int) { judged[i] = re.judgeAgain(id, batch[i]) })
 
-	_, err := m.store.Change(id, func(t *store.Tx) error {
+	_, err := re.store.Change(id, func(t *store.Tx) error {
 		for _, r := range judged {
 			if r.was == r.is {
 				continue
@@ -107,7 +107,7 @@ func (m *Mesh) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
 }
 
 // judgeAgain judges a record that is held by this node's dialect.
-func (m *Mesh) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
+func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
 	r := reopened{rid: k.RID, was: k.Entry, is: k.Entry}
 	if k.Record == nil || !k.Record.Is(k.Entry.Name()) {
 		return r // the disk has damaged it, and whoever shows it says so
@@ -119,8 +119,8 @@ func (m *Mesh) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
 		project = directory.Project
 	}
 
-	entry, err := m.records.openContained(contain.Stored, func() (*directory.Entry, error) {
-		return m.records.openEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
+	entry, err := re.records.openContained(contain.Stored, func() (*directory.Entry, error) {
+		return re.records.openEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
 	})
 
 	switch {
@@ -130,7 +130,7 @@ func (m *Mesh) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
 	case k.Entry.Format != 0 && err != nil:
 		r.is.Format = 0
 		r.is.Record = store.RecordRefused
-		m.cfg.Logger.Warn("refused a record that this release can read",
+		re.cfg.Logger.Warn("refused a record that this release can read",
 			"origin", id.Origin.Name(), "rid", k.RID.String(), "err", err)
 	case k.Entry.Format != 0:
 		r.is.Format = 0

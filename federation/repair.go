@@ -24,13 +24,13 @@ func newBackoff() *backoff.ExponentialBackOff {
 
 // follow holds one subscription to a stream. A node that fails gives way to the
 // next; when all of them failed, others are asked.
-func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
+func (fl *follower) follow(ctx context.Context, o *origin, f *feed) {
 	b := newBackoff()
-	for fails := 0; wait(ctx, m.store.Disk.Answers(), 0); {
+	for fails := 0; wait(ctx, fl.store.Disk.Answers(), 0); {
 		n, ok := o.node(f)
 		err := errNoNode
 		if ok {
-			err = m.subscribe(ctx, o, f, n, func() { fails = 0; b.Reset() })
+			err = fl.subscribe(ctx, o, f, n, func() { fails = 0; b.Reset() })
 		}
 		if ctx.Err() != nil {
 			return
@@ -41,15 +41,15 @@ func (m *Mesh) follow(ctx context.Context, o *origin, f *feed) {
 		}
 
 		o.failed(f, err)
-		m.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.Base, "error", err)
+		fl.cfg.Logger.Debug("a subscription ended", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.Base, "error", err)
 		if protocol.CodeOf(err) == protocol.CodeUnsupported { // whoever is asked has the same, until this node is upgraded
-			wait(ctx, nil, m.headPause())
+			wait(ctx, nil, fl.cfg.headPause())
 			continue
 		}
-		if fails++; fails >= len(o.nodes()) && m.pullFromOthers(ctx, o, f) {
+		if fails++; fails >= len(o.nodes()) && fl.pullFromOthers(ctx, o, f) {
 			b.Reset()
 		}
-		wait(ctx, nil, m.cfg.Stretch.of(b.NextBackOff()))
+		wait(ctx, nil, fl.cfg.Stretch.of(b.NextBackOff()))
 	}
 }
 
@@ -64,14 +64,14 @@ const (
 // which may have heard it while this node was away, and other peers, but for what is for
 // this domain alone. Signatures decide, channels never do. It reports whether one of
 // them has more.
-func (m *Mesh) pullFromOthers(ctx context.Context, o *origin, f *feed) (more bool) {
-	all := m.siblings(askSiblings)
+func (fl *follower) pullFromOthers(ctx context.Context, o *origin, f *feed) (more bool) {
+	all := fl.neighbours.siblings(askSiblings)
 	if f == &o.feed {
-		others := m.others(o.domain)
+		others := fl.neighbours.others(o.domain)
 		all = append(all, others[:min(askOthers, len(others))]...)
 	}
 	for _, n := range all {
-		if m.pullFromAnother(ctx, o, f, n) {
+		if fl.puller.pullFromAnother(ctx, o, f, n) {
 			more = true
 		}
 	}
@@ -79,9 +79,9 @@ func (m *Mesh) pullFromOthers(ctx context.Context, o *origin, f *feed) (more boo
 }
 
 // others returns one node of each other active peer, in random order.
-func (m *Mesh) others(but spiffeid.TrustDomain) []protocol.Node {
+func (nb *neighbours) others(but spiffeid.TrustDomain) []protocol.Node {
 	var all []protocol.Node
-	for _, o := range m.origins.all() {
+	for _, o := range nb.origins.all() {
 		if o.domain == but || !o.accepts() {
 			continue
 		}
@@ -95,8 +95,8 @@ func (m *Mesh) others(but spiffeid.TrustDomain) []protocol.Node {
 
 // tend does for an origin all but what pulls page by page: heads, gossiped messages
 // and missing records.
-func (m *Mesh) tend(ctx context.Context, o *origin) {
-	heads := newAlarm(m.headPause())
+func (fl *follower) tend(ctx context.Context, o *origin) {
+	heads := newAlarm(fl.cfg.headPause())
 	defer heads.Stop()
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -105,23 +105,23 @@ func (m *Mesh) tend(ctx context.Context, o *origin) {
 		case <-ctx.Done():
 			return
 		case msg := <-o.mail:
-			m.open(ctx, o, msg)
+			fl.open(ctx, o, msg)
 			if o.putOff() || len(o.late) > 0 {
 				heads.sooner(keysEvery)
 			}
 		case <-o.kick:
-			retry.Reset(m.backlog(ctx, o))
+			retry.Reset(fl.backlog(ctx, o))
 		case <-retry.C:
-			retry.Reset(m.backlog(ctx, o))
+			retry.Reset(fl.backlog(ctx, o))
 		case <-o.ask:
-			m.askNextHead(ctx, o)
+			fl.askNextHead(ctx, o)
 		case <-heads.C:
-			m.openLate(ctx, o)
+			fl.openLate(ctx, o)
 			o.doubtRest()
 			for _, f := range o.feeds() {
-				m.compact(ctx, o, f)
+				fl.puller.compact(ctx, o, f)
 			}
-			heads.set(m.headPause())
+			heads.set(fl.cfg.headPause())
 		}
 	}
 }
@@ -147,14 +147,14 @@ func (a *alarm) sooner(d time.Duration) {
 }
 
 // headPause is HeadEvery with a tenth of jitter.
-func (m *Mesh) headPause() time.Duration {
-	return time.Duration(float64(m.cfg.Stretch.of(m.cfg.HeadEvery)) * (0.9 + 0.2*rand.Float64()))
+func (c *Config) headPause() time.Duration {
+	return time.Duration(float64(c.Stretch.of(c.HeadEvery)) * (0.9 + 0.2*rand.Float64()))
 }
 
 // askNextHead asks another node of the origin than the last time, so that a
 // subscription to one that lags is noticed, and has what is missing pulled.
-func (m *Mesh) askNextHead(ctx context.Context, o *origin) {
-	if n, ok := o.headNode(); ok && m.askHead(ctx, o, n) == nil {
+func (fl *follower) askNextHead(ctx context.Context, o *origin) {
+	if n, ok := o.headNode(); ok && fl.receiver.askHead(ctx, o, n) == nil {
 		o.headFrom(n)
 	}
 	nudge(o.pull)
@@ -162,21 +162,21 @@ func (m *Mesh) askNextHead(ctx context.Context, o *origin) {
 
 // catchUp pulls what heads say there is, and what is for this domain alone. It is a
 // loop of its own: a first sync takes minutes, and heads and gossip are heard meanwhile.
-func (m *Mesh) catchUp(ctx context.Context, o *origin) {
+func (fl *follower) catchUp(ctx context.Context, o *origin) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-o.pull:
-			m.pullBehind(ctx, o)
-			m.pullPrivate(ctx, o)
+			fl.puller.pullBehind(ctx, o)
+			fl.puller.pullPrivate(ctx, o)
 		}
 	}
 }
 
 // pullBehind pulls from the node whose head came last, if that says that something is
 // missing.
-func (m *Mesh) pullBehind(ctx context.Context, o *origin) {
+func (pl *puller) pullBehind(ctx context.Context, o *origin) {
 	n, ok := o.lastHeadFrom()
 	if !ok || !o.behind() {
 		return
@@ -187,8 +187,8 @@ func (m *Mesh) pullBehind(ctx context.Context, o *origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := m.pullAll(ctx, o, &o.feed, n, endless(ctx)); err != nil {
-		m.cfg.Logger.Debug("can't pull", "origin", o.domain.Name(), "node", n.Base, "error", err)
+	if err := pl.pullAll(ctx, o, &o.feed, n, endless(ctx)); err != nil {
+		pl.cfg.Logger.Debug("can't pull", "origin", o.domain.Name(), "node", n.Base, "error", err)
 	}
 }
 
@@ -201,8 +201,8 @@ const (
 
 // backlog asks for missing records: siblings first, then the origin, then others
 // (federation.md, "Records on demand"). It returns when to try again.
-func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
-	for ctx.Err() == nil && m.StoreStalled() == 0 {
+func (fl *follower) backlog(ctx context.Context, o *origin) time.Duration {
+	for ctx.Err() == nil && fl.store.Disk.StalledFor() == 0 {
 		st, wanted, next := o.due(wantBatch)
 		if len(wanted) == 0 {
 			return next
@@ -212,16 +212,16 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 			names[i] = protocol.NameOf(d)
 		}
 		timed, cancel := context.WithTimeout(ctx, protocol.RecordsTime)
-		got := m.fetch(timed, o.domain, names, m.holders(o, st.id.Audience))
+		got := fl.receiver.fetch(timed, o.domain, names, fl.neighbours.holders(o, st.id.Audience))
 		cancel()
 		if err := o.acceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
 			break // its end wakes this loop
 		} else if err != nil {
-			m.cfg.Logger.Error("can't keep records", "origin", o.domain.Name(), "error", err)
+			fl.cfg.Logger.Error("can't keep records", "origin", o.domain.Name(), "error", err)
 			return wantLonger
 		}
 		o.postpone(st, wanted)
-		m.origins.notify()
+		fl.origins.notify()
 		if len(got) == 0 {
 			return wantPause // nobody is there: the rest would be asked for in vain
 		}
@@ -230,15 +230,15 @@ func (m *Mesh) backlog(ctx context.Context, o *origin) time.Duration {
 }
 
 // holders returns who may have a stream's records.
-func (m *Mesh) holders(o *origin, aud directory.Audience) []protocol.Node {
+func (nb *neighbours) holders(o *origin, aud directory.Audience) []protocol.Node {
 	var all []protocol.Node
-	if m.cfg.Siblings != nil {
-		for _, base := range m.cfg.Siblings() {
-			all = append(all, protocol.Node{Domain: m.cfg.Domain, Base: base})
+	if nb.cfg.Siblings != nil {
+		for _, base := range nb.cfg.Siblings() {
+			all = append(all, protocol.Node{Domain: nb.cfg.Domain, Base: base})
 		}
 	}
 	if all = append(all, o.nodes()...); aud == directory.Mesh {
-		all = append(all, m.others(o.domain)...)
+		all = append(all, nb.others(o.domain)...)
 	}
 	return all
 }

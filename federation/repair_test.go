@@ -87,8 +87,8 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 		began, o := time.Now(), b.beta.origins.get(alpha)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loops sync.WaitGroup // without the subscription, which would pull as well
-		loops.Go(func() { b.beta.tend(ctx, o) })
-		loops.Go(func() { b.beta.catchUp(ctx, o) })
+		loops.Go(func() { b.beta.follower.tend(ctx, o) })
+		loops.Go(func() { b.beta.follower.catchUp(ctx, o) })
 		defer loops.Wait()
 		defer cancel()
 		eventually(t, 5*time.Second, "its head is known", func() bool { return b.beta.Peers()[0].HeadAge > 0 })
@@ -172,7 +172,7 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 			must(t, b.beta.store.Read(o.cur.id, func(tx *store.Tx) error { n = tx.Chain().Sequence(); return nil }))
 			return n
 		}
-		b.beta.compact(t.Context(), o, &o.feed)
+		b.beta.puller.compact(t.Context(), o, &o.feed)
 		if n := links(); n < agents {
 			t.Fatalf("%d links of %d changes", n, agents)
 		}
@@ -181,7 +181,7 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 		})
 		must(t, err)
 		for range 2 {
-			b.beta.compact(t.Context(), o, &o.feed)
+			b.beta.puller.compact(t.Context(), o, &o.feed)
 			if n := links(); n != 1 || o.cur.state.Listed != agents {
 				t.Fatalf("%d links that list %d", n, o.cur.state.Listed)
 			}
@@ -217,7 +217,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 			t.Fatalf("%d links", n)
 		}
 		st.state.Listed += compactSlack // as if there had been thousands more
-		b.beta.compact(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed)
+		b.beta.puller.compact(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed)
 		if n := links(); n != 1 || st.state.Listed != 1 {
 			t.Fatalf("%d links that list %d", n, st.state.Listed)
 		}
@@ -225,7 +225,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[last] == nil {
 			t.Fatalf("%v", shown)
 		}
-		made, err := b.beta.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh})
+		made, err := b.beta.holdings.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh})
 		if err != nil || made == "" {
 			t.Fatal(made, err)
 		}

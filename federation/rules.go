@@ -59,14 +59,14 @@ const staleEvery = 500 * time.Millisecond
 
 // staleness hides what silent origins told, where their peerings want that, and
 // shows it again when they speak (MESH-008).
-func (m *Mesh) staleness(ctx context.Context) {
-	for ok := true; ok; ok = wait(ctx, nil, m.cfg.Stretch.of(staleEvery)) {
-		for _, o := range m.origins.all() {
+func (u *upkeep) staleness(ctx context.Context) {
+	for ok := true; ok; ok = wait(ctx, nil, u.cfg.Stretch.of(staleEvery)) {
+		for _, o := range u.origins.all() {
 			o.mu.Lock()
 			if stale := o.silent() && o.peering.Load().Import.OnStale == directory.OnStaleHide; stale != o.stale && !o.ended {
 				o.stale = stale
 				o.rejudge()
-				m.cfg.Logger.Warn("a peer's registrations are hidden, or shown again", "origin", o.domain.Name(), "hidden", stale)
+				u.cfg.Logger.Warn("a peer's registrations are hidden, or shown again", "origin", o.domain.Name(), "hidden", stale)
 			}
 			o.mu.Unlock()
 		}

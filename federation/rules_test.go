@@ -19,7 +19,7 @@ func ruled(t *testing.T) (b *bench, set func(directory.PeerRules)) {
 	return b, func(r directory.PeerRules) {
 		p.Import = r
 		b.beta.reconcile()
-		b.beta.judgeAll(t.Context())
+		b.beta.upkeep.judgeAll(t.Context())
 	}
 }
 
@@ -93,7 +93,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		b.origin.remove(rids[1])
 		b.pull()
 		must(t, o().readmit())
-		b.beta.backlog(t.Context(), o())
+		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || len(b.agents()) != 3 {
 			t.Errorf("after a removal: %+v", s)
 		}
@@ -104,13 +104,13 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		}
 		set(directory.PeerRules{Bytes: bytes + 10}) // no room for a fourth
 		must(t, o().readmit())
-		b.beta.backlog(t.Context(), o())
+		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes > bytes+10 {
 			t.Errorf("by bytes: %+v", s)
 		}
 		set(directory.PeerRules{})
 		must(t, o().readmit())
-		b.beta.backlog(t.Context(), o())
+		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
 			t.Errorf("without: %+v", s)
 		}
@@ -134,7 +134,7 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		b.origin.register("long", 6000)
 		b.pull()
 		withheld = false
-		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
 		if s := held(); s.Records != 1 || s.OverQuota != 1 || s.Pending != 0 {
 			t.Fatalf("of two that came later: %+v", s)
 		}
@@ -148,7 +148,7 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		_, err := b.beta.origins.get(alpha).sweep(sweepLimit)
 		must(t, err)
 		must(t, b.beta.origins.get(alpha).readmit())
-		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
 		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
 			t.Errorf("once the other has expired: %+v", s)
 		}
@@ -172,7 +172,7 @@ func TestAReplacementThatComesLaterHasRoom(t *testing.T) {
 		b.origin.replace(rid, 600)
 		b.pull()
 		withheld = false
-		b.beta.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 0 || !b.agents()["agent"] {
 			t.Errorf("%+v", s)
 		}
@@ -223,7 +223,7 @@ func TestQuotasCountBothStreams(t *testing.T) {
 		b.origin.grant(ours, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.get(alpha)
-		must(t, b.beta.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
 			t.Errorf("%+v", s)
 		}
@@ -337,7 +337,7 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 			b.beta.reconcile()
 			o.judgeSome()
 		}
-		b.beta.judgeAll(t.Context())
+		b.beta.upkeep.judgeAll(t.Context())
 		if n := len(b.agents()); n != 2*judgeBatch {
 			t.Errorf("%d are shown, and all are admitted", n)
 		}

@@ -11,19 +11,19 @@ import (
 // that a sibling has names the epoch, and its chain brings the watermark. A node
 // whose siblings have nothing, or don't answer, begins at 0; what a sibling didn't
 // have is pulled from the origin afterwards.
-func (m *Mesh) seed(ctx context.Context, o *origin) {
+func (fl *follower) seed(ctx context.Context, o *origin) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, f := range o.feeds() {
 		if o.blank(f) {
-			wg.Go(func() { m.seedFeed(ctx, o, f) })
+			wg.Go(func() { fl.seedFeed(ctx, o, f) })
 		}
 	}
 }
 
-func (m *Mesh) seedFeed(ctx context.Context, o *origin, f *feed) {
-	for _, n := range m.siblings(seedSiblings) {
-		m.pullFromAnother(ctx, o, f, n)
+func (fl *follower) seedFeed(ctx context.Context, o *origin, f *feed) {
+	for _, n := range fl.neighbours.siblings(seedSiblings) {
+		fl.puller.pullFromAnother(ctx, o, f, n)
 	}
 }
 

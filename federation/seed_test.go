@@ -126,27 +126,27 @@ func TestAReleaseAsksAllNodes(t *testing.T) {
 			n.cfg.Court = court
 			n.reopen(t)
 		}
-		problem := func() directory.Problem { return directory.ProblemOf(p.b.MayRelease(t.Context(), alpha)) }
-		if err := p.b.MayRelease(t.Context(), alpha); err != nil {
+		problem := func() directory.Problem { return directory.ProblemOf(p.b.evidence.mayRelease(t.Context(), alpha)) }
+		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("nobody has anything: %v", err)
 		}
-		must(t, os.WriteFile(p.b2.cases.file(alpha, "E1-a", keptSuffix), []byte("{}"), 0o600))
+		must(t, os.WriteFile(p.b2.evidence.cases.file(alpha, "E1-a", keptSuffix), []byte("{}"), 0o600))
 		p.b2.reopen(t)
-		if err := p.b.MayRelease(t.Context(), alpha); directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), "E1-a") {
+		if err := p.b.evidence.mayRelease(t.Context(), alpha); directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), "E1-a") {
 			t.Errorf("the other node has evidence: %v", err)
 		}
 		p.cut(between(p.b.base, p.b2.base))
 		if got := problem(); got != directory.Unavailable {
 			t.Errorf("the other node doesn't answer: %q", got)
 		}
-		must(t, os.WriteFile(p.b.cases.file(alpha, "E1-b", keptSuffix), []byte("{}"), 0o600))
+		must(t, os.WriteFile(p.b.evidence.cases.file(alpha, "E1-b", keptSuffix), []byte("{}"), 0o600))
 		p.b.reopen(t)
 		court.acquits = true
-		if err := p.b.MayRelease(t.Context(), alpha); err != nil {
+		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("it knows the evidence, which convicts no more: %v", err)
 		}
 		p.cut(nil)
-		if err := p.b.MayRelease(t.Context(), alpha); err != nil {
+		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("none of all convicts: %v", err)
 		}
 		court.acquits = false

@@ -30,15 +30,22 @@ const (
 // verified to make a request. Only nodes of the own domain and of active peers
 // are answered; others get 403.
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
-	s := &server{Mesh: m, caller: caller, polls: newTurns(m.cfg.Domain, maxWaiters, maxOfOne), replies: newTurns(m.cfg.Domain, maxReplies, maxToOne), shows: map[spiffeid.TrustDomain]*rate.Limiter{}}
+	s := &server{
+		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, access: m.access,
+		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
+		caller:  caller,
+		polls:   newTurns(m.cfg.Domain, maxWaiters, maxOfOne),
+		replies: newTurns(m.cfg.Domain, maxReplies, maxToOne),
+		shows:   map[spiffeid.TrustDomain]*rate.Limiter{},
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+protocol.PathHeads, s.admit(s.heads))
 	mux.HandleFunc("GET "+protocol.PathKeys, s.admit(s.keys))
 	mux.HandleFunc("GET "+protocol.PathPages, s.admit(s.pages))
 	mux.HandleFunc("POST "+protocol.PathRecords, s.admit(s.records))
 	if m.cfg.Court != nil {
-		mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.evidence))
-		mux.HandleFunc("GET "+protocol.PathEvidence, s.admit(s.heldEvidence))
+		mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.takeEvidence))
+		mux.HandleFunc("GET "+protocol.PathEvidence, s.admit(s.giveEvidence))
 	}
 	if m.cfg.Farewell != nil {
 		mux.HandleFunc("POST "+protocol.PathFarewell, s.admit(s.farewell))
@@ -46,9 +53,19 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	return problem.Routes(mux, m.cfg.PublicURL)
 }
 
+// A server answers the routes of /federation/v1.
 type server struct {
-	*Mesh
-	caller func(*http.Request) (spiffeid.ID, bool)
+	cfg       *Config
+	store     *store.Store
+	origins   *originSet
+	publisher *publish.Publisher
+	access    *access
+	holdings  *holdings
+	evidence  *prosecutor
+	codecs    *protocol.Codecs
+	traffic   *protocol.Traffic
+	closing   <-chan struct{} // closed when long polls are to return
+	caller    func(*http.Request) (spiffeid.ID, bool)
 
 	polls   *turns // that wait, and are answered
 	replies *turns // of those that don't wait
@@ -98,11 +115,11 @@ func (t *turns) leave(td spiffeid.TrustDomain) {
 func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.TrustDomain) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, ok := s.caller(r)
-		if !ok || !isNode(id) || !s.speaksTo(id.TrustDomain()) {
+		if !ok || !isNode(id) || !s.access.speaksTo(id.TrustDomain()) {
 			s.refuse(w, directory.Refuse(directory.Forbidden, "these routes are for nodes of this domain and of its active peers"))
 			return
 		}
-		out := &protocol.MeteredWriter{ResponseWriter: w, Traffic: &s.traffic, To: id.TrustDomain()}
+		out := &protocol.MeteredWriter{ResponseWriter: w, Traffic: s.traffic, To: id.TrustDomain()}
 		err := s.cfg.Panics.Run(contain.Request, func() error { return next(out, r, id.TrustDomain()) })
 		if err != nil {
 			s.refuse(out, err)
@@ -123,25 +140,25 @@ func isNode(id spiffeid.ID) bool {
 	return len(id.Path()) > len(nodePath) && strings.HasPrefix(id.Path(), nodePath)
 }
 
-func (m *Mesh) speaksTo(td spiffeid.TrustDomain) bool {
-	if td == m.cfg.Domain {
+func (a *access) speaksTo(td spiffeid.TrustDomain) bool {
+	if td == a.cfg.Domain {
 		return true
 	}
-	o := m.origins.get(td)
+	o := a.origins.get(td)
 	return o != nil && o.accepts()
 }
 
 // lists reports whether a domain may have the mesh stream of origin, which the
 // origin's own key document says.
-func (m *Mesh) lists(origin, td spiffeid.TrustDomain) bool {
-	if td == m.cfg.Domain || td == origin {
+func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
+	if td == a.cfg.Domain || td == origin {
 		return true
 	}
 	var doc *directory.KeyDocument
-	if origin == m.cfg.Domain {
-		doc = m.cfg.Source.KeyDocument()
+	if origin == a.cfg.Domain {
+		doc = a.cfg.Source.KeyDocument()
 	} else {
-		doc, _, _ = m.cfg.Keys.Keys(origin)
+		doc, _, _ = a.cfg.Keys.Keys(origin)
 	}
 	if doc == nil {
 		return false
@@ -163,7 +180,7 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	if err != nil {
 		return err
 	}
-	if !s.lists(origin, from) {
+	if !s.access.lists(origin, from) {
 		return errNotListed
 	}
 	if origin == s.cfg.Domain {
@@ -190,7 +207,7 @@ func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDo
 		return jose(w, "", publish.ErrNotReady)
 	}
 	if kid := r.URL.Query().Get("key"); kid != "" && origin != s.cfg.Domain {
-		text = s.documentFor(origin, kid)
+		text = s.holdings.documentFor(origin, kid)
 	}
 	return jose(w, text, nil)
 }
@@ -232,7 +249,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	defer turns.leave(from)
 	text, err := s.nextPage(r, from, q)
 	if q.Keys != nil {
-		if issue := s.keysIssue(q.Origin); q.Keys.Before(issue) {
+		if issue := s.access.keysIssue(q.Origin); q.Keys.Before(issue) {
 			w.Header().Set(protocol.HeaderKeys, directory.FormatIndex(q.Origin, issue))
 		}
 	}
@@ -250,10 +267,10 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 // now.
 func (s *server) mayHave(from spiffeid.TrustDomain, q protocol.PageQuery) bool {
 	switch {
-	case !s.speaksTo(from):
+	case !s.access.speaksTo(from):
 		return false
 	case q.Aud == directory.Mesh:
-		return s.lists(q.Origin, from)
+		return s.access.lists(q.Origin, from)
 	default: // a node of the own domain may have what is for that
 		return q.Aud == directory.Only(from) && (q.Origin == s.cfg.Domain || from == s.cfg.Domain)
 	}
@@ -277,12 +294,12 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q protocol
 	defer end.Stop()
 	for {
 		// Before looking, so that nothing is missed.
-		changed, unsigned := s.changedOf(q.Origin), s.unsigned(q.Origin)
+		changed, unsigned := s.access.changedOf(q.Origin), s.access.unsigned(q.Origin)
 		if !s.mayHave(from, q) { // who waits is to learn that at once (MESH-025)
 			return "", errNotListed
 		}
-		text, err := s.pageOf(from, q)
-		if err != nil || text != "" || q.Wait == 0 || q.Keys != nil && q.Keys.Before(s.keysIssue(q.Origin)) {
+		text, err := s.holdings.pageOf(from, q)
+		if err != nil || text != "" || q.Wait == 0 || q.Keys != nil && q.Keys.Before(s.access.keysIssue(q.Origin)) {
 			return text, err
 		}
 		select {
@@ -299,8 +316,8 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q protocol
 }
 
 // keysIssue returns which issue of a domain's key document this node can give; zero for none.
-func (m *Mesh) keysIssue(origin spiffeid.TrustDomain) directory.Position {
-	doc, _, ok := m.cfg.Keys.Keys(origin)
+func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {
+	doc, _, ok := a.cfg.Keys.Keys(origin)
 	if !ok {
 		return directory.Position{}
 	}
@@ -309,34 +326,34 @@ func (m *Mesh) keysIssue(origin spiffeid.TrustDomain) directory.Position {
 
 // unsigned fires in a moment where the own domain has agreed on a key document that this
 // node doesn't sign yet, of which nothing else tells.
-func (m *Mesh) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
-	if origin != m.cfg.Domain {
+func (a *access) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
+	if origin != a.cfg.Domain {
 		return nil
 	}
-	if doc := m.cfg.Source.KeyDocument(); doc == nil || protocol.Issue(doc) == m.keysIssue(origin) {
+	if doc := a.cfg.Source.KeyDocument(); doc == nil || protocol.Issue(doc) == a.keysIssue(origin) {
 		return nil
 	}
 	return time.After(keysEvery)
 }
 
-func (m *Mesh) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
-	if origin == m.cfg.Domain {
-		return m.cfg.Source.Changed()
+func (a *access) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
+	if origin == a.cfg.Domain {
+		return a.cfg.Source.Changed()
 	}
-	return m.Changed()
+	return a.origins.changed()
 }
 
 // pageOf returns a page of the own domain, or the link of another's chain that
 // goes on from since; it is passed on as it was received.
-func (m *Mesh) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
-	if q.Origin == m.cfg.Domain {
-		made, err := m.publisher.Page(q.Aud, q.Since, q.Limit, q.Wait == 0 && m.lists(m.cfg.Domain, from))
+func (h *holdings) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
+	if q.Origin == h.cfg.Domain {
+		made, err := h.publisher.Page(q.Aud, q.Since, q.Limit, q.Wait == 0 && h.access.lists(h.cfg.Domain, from))
 		if made == nil || err != nil {
 			return "", err
 		}
 		return made.Text, nil
 	}
-	o := m.origins.get(q.Origin)
+	o := h.origins.get(q.Origin)
 	if o == nil {
 		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
 	}
@@ -345,7 +362,7 @@ func (m *Mesh) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, 
 		return "", nil
 	}
 
-	page, err := store.ReadFor(m.store, st.id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(q.Since) })
+	page, err := store.ReadFor(h.store, st.id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(q.Since) })
 	if page == nil || err != nil {
 		return "", unavailable(err)
 	}

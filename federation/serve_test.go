@@ -224,7 +224,7 @@ func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 		var texts []string
 		for _, rings := range [][]*keyring{{b.alpha.keys, other}, {b.alpha.keys}} {
 			b.origin.listKeys(nil, rings...)
-			must(t, b.beta.refreshKeys(t.Context(), o, b.giver()))
+			must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
 			texts = append(texts, o.keysText)
 		}
 		for key, want := range map[string]string{"": texts[1], directory.KeyID(b.alpha.keys.public()): texts[1], directory.KeyID(other.public()): texts[0], "none": ""} {
@@ -251,7 +251,7 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 			t.Fatal("not freed")
 		}
 		b.pull()
-		if err := b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
+		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origins.get(alpha).behind() {
@@ -286,7 +286,7 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 			if made, err = tail.Page(b.alpha.publisher); err != nil {
 				t.Fatal(err)
 			}
-			if _, code, err := b.beta.take(t.Context(), sender{domain: alpha, pushed: true}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
+			if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha, pushed: true}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
 		}

@@ -37,7 +37,7 @@ func TestARecordIsSignedOnceForAll(t *testing.T) {
 	}
 	ask := func() (texts []string) {
 		for _, n := range names {
-			text, ok, err := b.alpha.recordsOf(alpha, beta)(n)
+			text, ok, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 			if !ok || err != nil {
 				t.Fatal(ok, err)
 			}
@@ -97,12 +97,12 @@ func TestNothingIsSignedByTheKeyBefore(t *testing.T) {
 	b.origin.listKeys(nil, b.alpha.keys)
 	b.alpha.keys.private = before
 	for range 2 {
-		if text, _, err := b.alpha.recordsOf(alpha, beta)(n); !errors.Is(err, publish.ErrNotReady) {
+		if text, _, err := b.alpha.holdings.recordsOf(alpha, beta)(n); !errors.Is(err, publish.ErrNotReady) {
 			t.Errorf("by a key that is listed no more: %.40q, %v", text, err)
 		}
 	}
 	b.alpha.keys.private = next
-	text, _, err := b.alpha.recordsOf(alpha, beta)(n)
+	text, _, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 	must(t, err)
 	if _, _, err := b.alpha.keys.Verify(alpha, directory.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
 		t.Errorf("by the key that is listed: %v", err)

@@ -44,11 +44,11 @@ func TestTheGateGivesSpecVectorsTheirVerdicts(t *testing.T) {
 
 		gates := map[string]func(text string) error{
 			"page.json": func(text string) error {
-				_, _, err := reader.openPage(sender{domain: alpha}, text)
+				_, _, err := reader.gate.openPage(sender{domain: alpha}, text)
 				return err
 			},
 			"head.json": func(text string) error {
-				_, _, err := reader.openHead(sender{domain: alpha}, text)
+				_, _, err := reader.gate.openHead(sender{domain: alpha}, text)
 				return err
 			},
 		}

@@ -23,42 +23,42 @@ type pulled struct {
 type ahead struct{ epoch, watermark uint64 }
 
 // take is the whole way of a page: the gate, its records, the stream.
-func (m *Mesh) take(ctx context.Context, from sender, giver protocol.Node, text string) (*verifiedPage, protocol.Code, error) {
-	p := m.look(ctx, from, giver, text, ahead{})
+func (rc *receiver) take(ctx context.Context, from sender, giver protocol.Node, text string) (*verifiedPage, protocol.Code, error) {
+	p := rc.look(ctx, from, giver, text, ahead{})
 	if p.err != nil {
 		return nil, "", p.err
 	}
-	code, err := p.origin.accept(p.verifiedPage, m.records.openRecords(p.origin, p.SignedPage, p.records))
+	code, err := p.origin.accept(p.verifiedPage, rc.records.openRecords(p.origin, p.SignedPage, p.records))
 	return p.verifiedPage, code, err
 }
 
 // look takes a page through the gate and asks for its records.
-func (m *Mesh) look(ctx context.Context, from sender, giver protocol.Node, text string, done ahead) (p pulled) {
-	err := m.cfg.Panics.Run(contain.Page, func() error {
-		p = m.lookAt(ctx, from, giver, text, done)
+func (rc *receiver) look(ctx context.Context, from sender, giver protocol.Node, text string, done ahead) (p pulled) {
+	err := rc.cfg.Panics.Run(contain.Page, func() error {
+		p = rc.lookAt(ctx, from, giver, text, done)
 		return nil
 	})
 	if err != nil {
-		return pulled{err: m.refuse(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: err})}
+		return pulled{err: rc.refuse(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: err})}
 	}
 
 	return p
 }
 
-func (m *Mesh) lookAt(ctx context.Context, from sender, giver protocol.Node, text string, done ahead) (p pulled) {
+func (rc *receiver) lookAt(ctx context.Context, from sender, giver protocol.Node, text string, done ahead) (p pulled) {
 	var page *verifiedPage
-	o, err := m.withKeys(ctx, from, giver, func() (o *origin, err error) {
-		o, page, err = m.openPage(from, text)
+	o, err := rc.withKeys(ctx, from, giver, func() (o *origin, err error) {
+		o, page, err = rc.gate.openPage(from, text)
 		return o, err
 	})
 	if err == nil {
-		err = m.compare(o, page)
+		err = rc.compare(o, page)
 	}
 	if err != nil {
-		return pulled{err: m.refuse(from, text, err)}
+		return pulled{err: rc.refuse(from, text, err)}
 	}
 	p = pulled{verifiedPage: page, origin: o}
-	p.records, p.err = m.prefetch(ctx, o, page, giver, done)
+	p.records, p.err = rc.prefetch(ctx, o, page, giver, done)
 	return p
 }
 
@@ -86,7 +86,7 @@ func (o *origin) fit(p *verifiedPage, done ahead) (id store.StreamID, full, apt 
 }
 
 // prefetch gets the records that an applicable page names and that aren't here.
-func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver protocol.Node, done ahead) (map[protocol.RecordName]fetched, error) {
+func (rc *receiver) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver protocol.Node, done ahead) (map[protocol.RecordName]fetched, error) {
 	id, full, apt := o.fit(p, done)
 	if !apt {
 		return nil, nil
@@ -98,7 +98,7 @@ func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver p
 			names = append(names, protocol.NameOf(d))
 		}
 	}
-	err := m.store.Read(id, func(t *store.Tx) (err error) {
+	err := rc.store.Read(id, func(t *store.Tx) (err error) {
 		if names, err = t.Missing(p.Digests, names); full && err == nil {
 			names, err = t.Replacing(p.Digests, names)
 		}
@@ -109,14 +109,14 @@ func (m *Mesh) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver p
 	}
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
 	defer cancel()
-	return m.fetch(ctx, o.domain, names, []protocol.Node{giver}), nil
+	return rc.fetch(ctx, o.domain, names, []protocol.Node{giver}), nil
 }
 
 // pullAll pulls page by page until a node has no more, or its stint ends.
-func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint) error {
+func (pl *puller) pullAll(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint) error {
 	for stuck := 0; ; {
 		since := o.since(f)
-		if done, err := m.pullOn(ctx, o, f, n, s, since); done || err != nil {
+		if done, err := pl.pullOn(ctx, o, f, n, s, since); done || err != nil {
 			return err
 		}
 		if o.since(f) == since {
@@ -132,9 +132,9 @@ func (m *Mesh) pullAll(ctx context.Context, o *origin, f *feed, n protocol.Node,
 // page brings the stream no further. Up to three pages are on their way: while one is
 // written to disk, the records of the next are judged, and the node is asked for those
 // of the one behind it. So all processors of both ends have something to do.
-func (m *Mesh) pullOn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64) (done bool, err error) {
+func (pl *puller) pullOn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	all, end := m.bring(ctx, o, f, n, s, since)
+	all, end := pl.bring(ctx, o, f, n, s, since)
 	defer end()
 	defer cancel()
 	for p := range all {
@@ -162,20 +162,20 @@ type judged struct {
 // bring starts the first two stages, and returns the pages that are ready to be written
 // and what waits for the stages' end, which reports whether the node has no more. Two
 // pages wait at most to be taken, one in each stage.
-func (m *Mesh) bring(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64) (_ <-chan judged, end func() bool) {
+func (pl *puller) bring(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64) (_ <-chan judged, end func() bool) {
 	asked, all := make(chan pulled), make(chan judged)
 	var stages sync.WaitGroup
 	whole := false // of the first stage until that has ended
 	stages.Go(func() {
 		defer close(asked)
-		whole = m.askOn(ctx, o, f, n, s, since, asked)
+		whole = pl.askOn(ctx, o, f, n, s, since, asked)
 	})
 	stages.Go(func() {
 		defer close(all)
 		for p := range asked {
 			j := judged{pulled: p}
 			if p.err == nil {
-				j.opened = m.records.openRecords(p.origin, p.SignedPage, p.records)
+				j.opened = pl.records.openRecords(p.origin, p.SignedPage, p.records)
 			}
 			if !hand(ctx, all, j) {
 				return
@@ -194,14 +194,14 @@ func (p *verifiedPage) last(n protocol.Node) bool { return p.To == p.At && n.Dom
 
 // askOn asks for page after page, each with its records, and hands them on. It reports
 // whether the node has no more.
-func (m *Mesh) askOn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64, to chan<- pulled) bool {
+func (pl *puller) askOn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint, since uint64, to chan<- pulled) bool {
 	for done := (ahead{}); ; {
 		var p pulled
-		text, err := m.client.Page(s.asking, n, o.domain, f.aud, since)
+		text, err := pl.client.Page(s.asking, n, o.domain, f.aud, since)
 		if err != nil {
 			p.err = err
 		} else if text != "" {
-			p = m.look(s.asking, sender{domain: n.Domain}, n, text, done)
+			p = pl.receiver.look(s.asking, sender{domain: n.Domain}, n, text, done)
 		} else {
 			return true
 		}

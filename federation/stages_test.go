@@ -43,7 +43,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- b.beta.pullAll(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed, b.giver(), endless(t.Context()))
+			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed, b.giver(), endless(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
 		if err := tx.Rollback(); err != nil {
@@ -72,7 +72,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
 		if n := b.beta.view.Origin(alpha).Len(); n != 2*protocol.MaxDigests {
@@ -128,7 +128,7 @@ func TestARecordHasAHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		n := protocol.NameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
-		record, _, err := b.alpha.recordsOf(alpha, beta)(n)
+		record, _, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 		must(t, err)
 		good, err := readRecord(n, record, "")
 		must(t, err)
@@ -193,7 +193,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			o := b.beta.origins.get(alpha)
-			all, end := b.beta.bring(ctx, o, &o.feed, b.giver(), endless(ctx), o.since(&o.feed))
+			all, end := b.beta.puller.bring(ctx, o, &o.feed, b.giver(), endless(ctx), o.since(&o.feed))
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 				if want := min(taken+2, pages); came[protocol.PathPages] != want || came[protocol.PathRecords] != want {
@@ -227,7 +227,7 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}
 	})

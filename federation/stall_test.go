@@ -131,7 +131,7 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 				t.Errorf("%s %s: %d %s", c.method, c.target, got.Code, got.Body)
 			}
 		}
-		if _, err := s.b.Record(t.Context(), alpha, first); directory.ProblemOf(err) != directory.Unavailable {
+		if _, err := s.b.prover.record(t.Context(), alpha, first); directory.ProblemOf(err) != directory.Unavailable {
 			t.Errorf("a record that only the disk has: %v", err)
 		}
 		if took := time.Since(began); took > 0 {
@@ -213,7 +213,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.get(alpha)
-		must(t, b.beta.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)
 		}
@@ -237,14 +237,14 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		if at, ok := b.beta.Position(alpha); at != before || !ok {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)
 		}
-		b.beta.judgeAll(t.Context())
+		b.beta.upkeep.judgeAll(t.Context())
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d are shown", n)
 		}
 
 		close(end)
 		must(t, <-done)
-		b.beta.judgeAll(t.Context())
+		b.beta.upkeep.judgeAll(t.Context())
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Errorf("%+v is shown", e)
 		}

@@ -70,18 +70,18 @@ func (s *stint) bring(digests int) {
 
 // pullFromAnother pulls from a node that isn't the origin's. It reports whether that has
 // more, and only its time has ended.
-func (m *Mesh) pullFromAnother(ctx context.Context, o *origin, f *feed, n protocol.Node) (more bool) {
+func (pl *puller) pullFromAnother(ctx context.Context, o *origin, f *feed, n protocol.Node) (more bool) {
 	s := o.beginStint(ctx)
 	defer s.end()
 	err := error(nil)
 	if f == &o.feed {
-		err = m.askHead(s.asking, o, n)
+		err = pl.receiver.askHead(s.asking, o, n)
 	}
 	if err == nil {
-		err = m.pullInTurn(ctx, o, f, n, s)
+		err = pl.pullInTurn(ctx, o, f, n, s)
 	}
 	if err != nil {
-		m.cfg.Logger.Debug("can't pull all from another", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.Base, "digests", s.brought, "error", err)
+		pl.cfg.Logger.Debug("can't pull all from another", "origin", o.domain.Name(), "audience", f.aud.String(), "node", n.Base, "digests", s.brought, "error", err)
 	}
 	return s.over() && s.brought > 0
 }

@@ -80,7 +80,7 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 			}
 			return body
 		}
-		if err := b.beta.pullAll(t.Context(), o, &o.feed, b.giver(), s); !errors.Is(err, context.Canceled) || !s.over() {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.feed, b.giver(), s); !errors.Is(err, context.Canceled) || !s.over() {
 			t.Errorf("it ended by %v", err)
 		}
 		if n := len(b.beta.shown(alpha)); n != 1+2*each || s.brought != 2*each {
@@ -102,9 +102,9 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		p.origin.grant(alone, directory.Only(beta), true)
 		p.origin.export(alone, false)
 		o := p.b2.origins.get(alpha)
-		must(t, p.b2.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
+		must(t, p.b2.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
 		for _, f := range o.feeds() {
-			must(t, p.b2.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, endless(t.Context())))
+			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, endless(t.Context())))
 		}
 		p.origin.register("second", 86400)
 		more := p.origin.register("more", 86400)

@@ -15,7 +15,11 @@ const uselessMost = 3
 
 // A subscription is one long poll after the other at one of an origin's nodes.
 type subscription struct {
-	*Mesh
+	cfg      *Config
+	client   *protocol.Client
+	access   *access
+	receiver *receiver
+	puller   *puller
 	o       *origin
 	f       *feed
 	n       protocol.Node
@@ -28,17 +32,17 @@ type subscription struct {
 // subscribe follows a stream at one of its origin's nodes: what was missed first, and
 // then pages and key documents as they are made. It returns only with an error; well is
 // called whenever the node proves to be of use.
-func (m *Mesh) subscribe(ctx context.Context, o *origin, f *feed, n protocol.Node, well func()) error {
+func (fl *follower) subscribe(ctx context.Context, o *origin, f *feed, n protocol.Node, well func()) error {
 	if f == &o.feed {
-		if err := m.askHead(ctx, o, n); err != nil && protocol.CodeOf(err) != protocol.CodeUnsupported {
+		if err := fl.receiver.askHead(ctx, o, n); err != nil && protocol.CodeOf(err) != protocol.CodeUnsupported {
 			return err // of a head that can't be read the pages may be
 		}
 	}
-	if err := m.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {
+	if err := fl.puller.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {
 		return err
 	}
 	well()
-	for s := (&subscription{Mesh: m, o: o, f: f, n: n}); ctx.Err() == nil; well() {
+	for s := (&subscription{cfg: fl.cfg, client: fl.client, access: fl.access, receiver: fl.receiver, puller: fl.puller, o: o, f: f, n: n}); ctx.Err() == nil; well() {
 		if err := s.next(ctx); err != nil {
 			return err
 		}
@@ -57,14 +61,14 @@ func (s *subscription) next(ctx context.Context) error {
 	if text == "" {
 		return s.judge(news || time.Since(asked) >= s.cfg.LongPoll/2) // no two clocks go alike
 	}
-	p, code, err := s.take(ctx, sender{domain: s.n.Domain}, s.n, text)
+	p, code, err := s.receiver.take(ctx, sender{domain: s.n.Domain}, s.n, text)
 	if err == nil {
 		err = s.judge(code == protocol.CodeApplied)
 	}
 	if err != nil || code == protocol.CodeApplied && p.To == p.At {
 		return err
 	}
-	return s.pullInTurn(ctx, s.o, s.f, s.n, endless(ctx))
+	return s.puller.pullInTurn(ctx, s.o, s.f, s.n, endless(ctx))
 }
 
 // judge counts the answers that bring nothing.
@@ -81,7 +85,7 @@ func (s *subscription) judge(useful bool) error {
 
 // known is the issue of the key document beyond which the node is to tell of one.
 func (s *subscription) known() directory.Position {
-	held := s.keysIssue(s.o.domain)
+	held := s.access.keysIssue(s.o.domain)
 	if held.Before(s.told) && time.Since(s.tried) < s.cfg.LongPoll/2 {
 		return s.told
 	}
@@ -110,7 +114,7 @@ func (s *subscription) await(ctx context.Context, known directory.Position) (tex
 // follow pulls the issue of the key document of which the node tells, and reports whether
 // it is here. Where it can't be had, pages may be by keys that are known.
 func (s *subscription) follow(ctx context.Context, issue directory.Position) bool {
-	err := s.followKeys(ctx, s.o, s.n, issue)
+	err := s.receiver.followKeys(ctx, s.o, s.n, issue)
 	if err == nil {
 		return true
 	}
@@ -123,7 +127,7 @@ func (s *subscription) follow(ctx context.Context, issue directory.Position) boo
 
 // followKeys pulls the issue of the key document of which a node tells. It is by this that
 // each node hears of a revocation as soon as of a change; gossip leaves out some.
-func (m *Mesh) followKeys(ctx context.Context, o *origin, n protocol.Node, issue directory.Position) error {
+func (rc *receiver) followKeys(ctx context.Context, o *origin, n protocol.Node, issue directory.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime) // pages wait meanwhile
 	defer cancel()
 	select {
@@ -132,16 +136,16 @@ func (m *Mesh) followKeys(ctx context.Context, o *origin, n protocol.Node, issue
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if !m.keysIssue(o.domain).Before(issue) {
+	if !rc.access.keysIssue(o.domain).Before(issue) {
 		return nil
 	}
 	if err := o.issuing.Wait(ctx); err != nil {
 		return err
 	}
-	if err := m.refreshKeys(ctx, o, n); err != nil {
+	if err := rc.refreshKeys(ctx, o, n); err != nil {
 		return err
 	}
-	if m.keysIssue(o.domain).Before(issue) {
+	if rc.access.keysIssue(o.domain).Before(issue) {
 		return errNoNews
 	}
 	return nil

@@ -27,14 +27,14 @@ const (
 // toTell returns whom to tell of a conviction: the domain's other nodes; and of
 // what was for the mesh those peers that may have it. What a page for one domain
 // alone lists goes to nobody else, evidence or not.
-func (m *Mesh) toTell(v Conviction) (all []protocol.Node) {
-	if m.cfg.Siblings != nil {
-		for _, base := range m.cfg.Siblings() {
-			all = append(all, protocol.Node{Domain: m.cfg.Domain, Base: base})
+func (pr *prosecutor) toTell(v Conviction) (all []protocol.Node) {
+	if pr.cfg.Siblings != nil {
+		for _, base := range pr.cfg.Siblings() {
+			all = append(all, protocol.Node{Domain: pr.cfg.Domain, Base: base})
 		}
 	}
-	for _, n := range m.others(v.Origin) {
-		if v.Audience == (directory.Audience{}) || v.Audience == directory.Mesh && m.lists(v.Origin, n.Domain) {
+	for _, n := range pr.neighbours.others(v.Origin) {
+		if v.Audience == (directory.Audience{}) || v.Audience == directory.Mesh && pr.access.lists(v.Origin, n.Domain) {
 			all = append(all, n)
 		}
 	}
@@ -45,27 +45,27 @@ var errNotTaken = errors.New("the evidence was not taken")
 
 // tell shows a domain's nodes evidence until one has looked at it. It judges for
 // itself; what it makes of it is its own affair.
-func (m *Mesh) tell(ctx context.Context, p *pendingCase, n protocol.Node) {
+func (pr *prosecutor) tell(ctx context.Context, p *pendingCase, n protocol.Node) {
 	tries := 0
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		to := n
-		if o := m.origins.get(n.Domain); o != nil {
+		if o := pr.origins.get(n.Domain); o != nil {
 			if all := o.nodes(); len(all) > 0 {
 				to = all[tries%len(all)]
 			}
 		}
 		tries++
-		return struct{}{}, m.showEvidence(ctx, to, p.evidence)
+		return struct{}{}, pr.showEvidence(ctx, to, p.evidence)
 	}, backoff.WithMaxElapsedTime(tellFor), backoff.WithBackOff(newBackoff()))
 	if err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Warn("a domain was not told of evidence", "origin", p.Origin.Name(), "to", n.Domain.Name(), "error", err)
+		pr.cfg.Logger.Warn("a domain was not told of evidence", "origin", p.Origin.Name(), "to", n.Domain.Name(), "error", err)
 	}
 }
 
-func (m *Mesh) showEvidence(ctx context.Context, n protocol.Node, evidence []byte) error {
+func (pr *prosecutor) showEvidence(ctx context.Context, n protocol.Node, evidence []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	res, err := m.client.Post(ctx, n, protocol.PathEvidence, evidence, "")
+	res, err := pr.client.Post(ctx, n, protocol.PathEvidence, evidence, "")
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func (m *Mesh) showEvidence(ctx context.Context, n protocol.Node, evidence []byt
 	return nil
 }
 
-// evidence takes evidence that a peer or another node of the domain shows. It is
+// takeEvidence takes evidence that a peer or another node of the domain shows. It is
 // judged here: who shows it says nothing.
-func (s *server) evidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	if !s.mayShow(from) {
 		return directory.Refuse(directory.Unavailable, "this node looks at so much evidence from one domain and no more; show it again in a while")
 	}
@@ -91,7 +91,7 @@ func (s *server) evidence(w http.ResponseWriter, r *http.Request, from spiffeid.
 	case err != nil:
 		return directory.Refuse(directory.BadRequest, "the body didn't come whole")
 	}
-	if _, err := s.convict(body, true); err != nil {
+	if _, err := s.evidence.convict(body, true); err != nil {
 		s.cfg.Logger.Warn("evidence convicts nobody", "from", from.Name(), "error", err)
 		return directory.Refuse(directory.BadRequest, "this convicts nobody here: %w", err)
 	}

@@ -26,11 +26,11 @@ func TestWhoIsToldOfEvidence(t *testing.T) {
 				s.origin.mesh = append(s.origin.mesh, n.cfg.Domain)
 			}
 			s.origin.listKeys(nil, s.a.keys)
-			must(t, s.b.refreshKeys(t.Context(), o, protocol.Node{Domain: alpha, Base: s.a.base}))
+			must(t, s.b.receiver.refreshKeys(t.Context(), o, protocol.Node{Domain: alpha, Base: s.a.base}))
 		}
 		told := func(aud directory.Audience, want ...protocol.Node) {
 			t.Helper()
-			if got := s.b.toTell(Conviction{Origin: alpha, Audience: aud}); !slices.Equal(got, want) {
+			if got := s.b.evidence.toTell(Conviction{Origin: alpha, Audience: aud}); !slices.Equal(got, want) {
 				t.Errorf("of a page for %q are told %v", aud, got)
 			}
 		}

@@ -52,7 +52,7 @@ func (b *bench) apply(from uint64, d directory.Digest) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, code, err := b.beta.take(b.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
+	if _, code, err := b.beta.receiver.take(b.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
 		b.Fatal(code, err)
 	}
 }

@@ -51,37 +51,37 @@ func (o *origin) noteUnsupported(err *directory.UnsupportedError) (first bool) {
 }
 
 // refuse counts and logs a refusal.
-func (m *Mesh) refuse(from sender, text string, err error) error {
+func (rc *receiver) refuse(from sender, text string, err error) error {
 	var r *protocol.Refusal
 	if errors.As(err, &r) && r.Code == protocol.CodeUnsupported {
-		m.unsupported(from, r)
+		rc.unsupported(from, r)
 		return r
 	}
 
-	return m.refusals.refused(from, text, err)
+	return rc.refusals.refused(from, text, err)
 }
 
 // unsupported counts a message that this node can't read. It counts as no refusal of
 // who brought it. The origin's own nodes tell by it what the origin announces now, and
 // the first of each kind is written down. Others may repeat an old one for ever: what
 // would date it can't be read.
-func (m *Mesh) unsupported(from sender, r *protocol.Refusal) {
-	m.refusals.byOrigin.add(r.Origin, protocol.CodeUnsupported)
+func (rc *receiver) unsupported(from sender, r *protocol.Refusal) {
+	rc.refusals.byOrigin.add(r.Origin, protocol.CodeUnsupported)
 
 	if from.domain != r.Origin {
 		return
 	}
 
 	var unsupported *directory.UnsupportedError
-	o := m.origins.get(r.Origin)
+	o := rc.origins.get(r.Origin)
 	if o == nil || !errors.As(r.Err, &unsupported) {
 		return
 	}
-	if first := o.noteUnsupported(unsupported); !first || !m.refusals.lines.allow(protocol.CodeUnsupported, r.Origin) {
+	if first := o.noteUnsupported(unsupported); !first || !rc.refusals.lines.allow(protocol.CodeUnsupported, r.Origin) {
 		return
 	}
 
-	m.cfg.Logger.Warn("a peer announces what this release can't read; upgrade this node",
+	rc.cfg.Logger.Warn("a peer announces what this release can't read; upgrade this node",
 		"origin", r.Origin.Name(), "structure", string(unsupported.Structure), "format", unsupported.Format,
 		"err", unsupported)
 }

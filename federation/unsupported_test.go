@@ -78,14 +78,14 @@ func TestWhatALaterReleaseAddsChangesNoOutcome(t *testing.T) {
 		b.origin.rewrite = withTail(ignored)
 		rid := b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
 
 		if is := b.beta.shown(alpha); len(is) != 1 || is[rid] == nil {
 			t.Fatalf("it shows %v", is)
 		}
 
 		// What was signed is what is kept and relayed.
-		record, err := b.beta.Record(t.Context(), alpha, rid)
+		record, err := b.beta.prover.record(t.Context(), alpha, rid)
 		if err != nil || !strings.Contains(record, directory.B64.EncodeToString(b.origin.regs[rid].payload)) {
 			t.Errorf("got %q, %v", record, err)
 		}
@@ -123,7 +123,7 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 			refuse(b, protocol.CodeSignature, flipped(by(b.alpha.keys)))
 			refuse(b, protocol.CodeJSON, noJSON)
 
-			_, code, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), by(b.alpha.keys))
+			_, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), by(b.alpha.keys))
 			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, directory.ErrUnsupported) || code != "" {
 				t.Errorf("got %q, %v", code, err)
 			}
@@ -137,7 +137,7 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 		b := newBench(t, nil)
 		rid := b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		before := b.status()
 
 		b.signing(critical)
@@ -183,7 +183,7 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		b.signing(critical)
 		head, err := b.alpha.publisher.Head()
 		must(t, err)
@@ -193,17 +193,17 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 		before := b.status()
 		time.Sleep(time.Minute)
 		for _, from := range []sender{{domain: gamma}, {domain: gamma, pushed: true}} {
-			if err := b.beta.takeHead(t.Context(), from, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
+			if err := b.beta.receiver.takeHead(t.Context(), from, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
-			if _, _, err := b.beta.take(t.Context(), from, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
+			if _, _, err := b.beta.receiver.take(t.Context(), from, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
 		}
 		if after := b.status(); after.State != before.State || after.Unsupported != "" || after.LastHeard != before.LastHeard {
 			t.Errorf("the peer is %q, last heard %v: %q", after.State, after.LastHeard, after.Unsupported)
 		}
-		if err := b.beta.takeHead(t.Context(), sender{domain: alpha}, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
+		if err := b.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
 		if after := b.status(); after.State != "unsupported" {
@@ -223,7 +223,7 @@ func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 
 		page, err := b.alpha.publisher.Page(directory.Mesh, b.status().Watermark, 10, false)
 		must(t, err)
-		if _, _, err := b.beta.take(t.Context(), sender{domain: alpha}, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
+		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
 		if b.status().Unsupported == "" {
@@ -288,7 +288,7 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 				t.Errorf("the record of %s is not relayed", b.origin.regs[rid].agent)
 			}
 		}
-		if _, err := b.beta.Record(t.Context(), alpha, later); directory.ProblemOf(err) != directory.NotFound {
+		if _, err := b.beta.prover.record(t.Context(), alpha, later); directory.ProblemOf(err) != directory.NotFound {
 			t.Errorf("it is shown as a registration: %v", err)
 		}
 
@@ -353,7 +353,7 @@ func TestARecordIsJudgedWhenItIsOpened(t *testing.T) {
 		if len(is) != 1 || is[wanted] == nil || is[unwanted] != nil || is[bad] != nil || is[wrong] != nil {
 			t.Errorf("it shows %v", is)
 		}
-		_, _, h, _, err := b.beta.heldRecord(alpha, wanted)
+		_, _, h, _, err := b.beta.prover.heldRecord(alpha, wanted)
 		if err != nil || h.Owner != store.OwnerKeyOf(is[wanted]) || h.Owner == 0 {
 			t.Errorf("it counts for the owner %x: %v", h.Owner, err)
 		}
