@@ -8,6 +8,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // get answers GET /ad/r/{id} and its mirror /ad/r/{origin}/{id} (jimenez 4.3).
@@ -26,7 +28,7 @@ func (s *Server) record(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	if record, err = directory.WithholdRecord(record, sight); err != nil {
+	if record, err = signed.RedactRecord(record, sight); err != nil {
 		return err
 	}
 	return send(w, c, "application/sd-jwt", strongTag(e.Revision, []byte(record)), []byte(record))
@@ -40,7 +42,7 @@ func (s *Server) proof(w http.ResponseWriter, c *call) error {
 	if e == nil {
 		return err
 	}
-	if sight.See(e) != e {
+	if kinds.Redact(e, sight) != e {
 		return directory.Refuse(directory.Forbidden, "A proof shows the whole registration, and you see a part of it; its record, at %s/record, shows that part.", s.href(e))
 	}
 	proof, err := s.cfg.Records.Proof(c.Context(), e.Origin, e.RID)
@@ -53,8 +55,8 @@ func (s *Server) proof(w http.ResponseWriter, c *call) error {
 // find returns the one registration that the path names and its caller may
 // read, and what they see of it. Where several domains hold it, it answers 300
 // itself, with links to each, and returns nil (spec/views.md, 2).
-func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry) string) (*directory.Entry, directory.Sight, error) {
-	sights := map[*directory.Entry]directory.Sight{} // asked once, since policy may change meanwhile
+func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry) string) (*directory.Entry, directory.Redaction, error) {
+	sights := map[*directory.Entry]directory.Redaction{} // asked once, since policy may change meanwhile
 	readable := s.named(c, func(e *directory.Entry) bool {
 		sight, ok := s.sight(c, e)
 		sights[e] = sight
@@ -62,7 +64,7 @@ func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry
 	})
 	switch len(readable) {
 	case 0:
-		return nil, directory.Sight{}, notFound(c)
+		return nil, directory.Redaction{}, notFound(c)
 	case 1:
 		s.reached(w, readable[0])
 		return readable[0], sights[readable[0]], nil
@@ -71,9 +73,9 @@ func (s *Server) find(w http.ResponseWriter, c *call, href func(*directory.Entry
 		w.Header().Add("Link", "<"+href(e)+`>; rel="alternate"`)
 	}
 	l := look{registrant: !c.id.IsZero()}
-	b := list([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, sights[e].See(e), l) })
+	b := list([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte { return s.appendItem(b, kinds.Redact(e, sights[e]), l) })
 	write(w, c.Request, http.StatusMultipleChoices, "application/json", append(b, '}', '\n'))
-	return nil, directory.Sight{}, nil
+	return nil, directory.Redaction{}, nil
 }
 
 // named returns what the path's variables stand for among those that are seen.

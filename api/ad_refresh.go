@@ -8,6 +8,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // renewalsAToken is how many renewals count as one write against a caller's
@@ -114,13 +115,13 @@ func appendRenewed(items []wire.Renewal, told []wire.Renewed) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = directory.AppendText(append(b, '{'), "id", items[i].ID)
-		b = directory.AppendUint(b, "status", uint64(r.Status))
+		b = strictjson.AppendText(append(b, '{'), "id", items[i].ID)
+		b = strictjson.AppendUint(b, "status", uint64(r.Status))
 		if r.Problem == "" {
-			b = directory.AppendUint(b, "lt", uint64(r.LifetimeSeconds))
+			b = strictjson.AppendUint(b, "lt", uint64(r.LifetimeSeconds))
 		} else {
-			b = directory.AppendText(b, "problem", r.Problem)
-			b = directory.AppendText(b, "detail", r.Detail)
+			b = strictjson.AppendText(b, "problem", r.Problem)
+			b = strictjson.AppendText(b, "detail", r.Detail)
 		}
 		b = append(b, '}')
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/api/wire"
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // The pace of a stream of events.
@@ -257,7 +257,7 @@ func (st *stream) end(why error) error {
 		return why // it was the client
 	}
 	st.begin("end", index.ResumeToken{})
-	st.buf = append(directory.AppendText(append(st.buf, '{'), "why", why.Error()), "}\n\n"...)
+	st.buf = append(strictjson.AppendText(append(st.buf, '{'), "why", why.Error()), "}\n\n"...)
 	return errors.Join(why, st.flush())
 }
 
@@ -281,16 +281,16 @@ func (st *stream) event(e *index.Event) {
 	case index.EventReset:
 		b = append(b[:len(b)-len("data: ")], "id\ndata: "...) // the one that the client has is of no use any more
 		st.told = 0
-		b = append(directory.AppendText(append(b, '{'), "why", st.why), '}')
+		b = append(strictjson.AppendText(append(b, '{'), "why", st.why), '}')
 	case index.EventCurrent:
-		b = append(directory.AppendUint(append(b, '{'), "agents", uint64(st.told)), '}')
+		b = append(strictjson.AppendUint(append(b, '{'), "agents", uint64(st.told)), '}')
 	case index.EventRemoved:
 		st.told--
-		b = directory.AppendText(append(b, '{'), "agent", e.Entry.Agent)
-		b = directory.AppendText(b, "href", s.href(e.Entry))
-		b = directory.AppendText(b, "rid", e.Entry.RID.String())
-		b = directory.AppendText(b, "origin", e.Entry.Origin.Name())
-		b = append(directory.AppendText(b, "why", e.Reason), '}')
+		b = strictjson.AppendText(append(b, '{'), "agent", e.Entry.Agent)
+		b = strictjson.AppendText(b, "href", s.href(e.Entry))
+		b = strictjson.AppendText(b, "rid", e.Entry.RID.String())
+		b = strictjson.AppendText(b, "origin", e.Entry.Origin.Name())
+		b = append(strictjson.AppendText(b, "why", e.Reason), '}')
 	default:
 		if e.Kind == index.EventAdded {
 			st.told++

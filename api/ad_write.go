@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // register answers POST /ad/r (jimenez 4.1, 4.2).
@@ -156,7 +158,7 @@ func (s *Server) judgePatch(c *call, e *directory.Entry, body []byte) error {
 	if err != nil {
 		return err
 	}
-	p, err := directory.Project(e.Agent, merged)
+	p, err := kinds.Project(e.Agent, merged)
 	if err != nil {
 		return err
 	}
@@ -268,7 +270,7 @@ func (s *Server) foreign(e *directory.Entry) error {
 		"This is a copy of a registration of %s; only its origin changes it.", e.Origin)}
 	if href := s.originHref(e); href != "" {
 		r.Err.Detail += " It is at " + href + "."
-		r.Members = []directory.Member{{Name: "origin_href", Value: directory.AppendString(nil, href)}}
+		r.Members = []strictjson.Member{{Name: "origin_href", Value: strictjson.AppendString(nil, href)}}
 	}
 	return r
 }
@@ -305,5 +307,5 @@ func sunset(e *directory.Entry) string {
 // granted is the body that says that a shorter lifetime was granted than the
 // one that was asked for (AD-011, AD-055).
 func granted(out directory.Outcome) []byte {
-	return append(directory.AppendUint([]byte{'{'}, "lt", uint64(out.Granted)), '}', '\n')
+	return append(strictjson.AppendUint([]byte{'{'}, "lt", uint64(out.Granted)), '}', '\n')
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // AdminConfig is what the admin listener shows.
@@ -31,7 +32,7 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 	})
 	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := cfg.Ready(); err != nil {
-			b := directory.AppendText([]byte(`{"ready":false`), "failing", err.Error())
+			b := strictjson.AppendText([]byte(`{"ready":false`), "failing", err.Error())
 			write(w, r, http.StatusServiceUnavailable, "application/json", append(b, '}', '\n'))
 			return
 		}

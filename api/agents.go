@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // The AIDIP registry (draft-cui-ai-agent-discovery-invocation, 4): the same
@@ -55,7 +56,7 @@ func (s *Server) parsePublishing(w http.ResponseWriter, c *call) (ask directory.
 // an id of the registration that has it by that name, and of no other: then there
 // must be one (AI-021; spec/views.md, 2).
 func (s *Server) givenID(c *call, ask directory.Registering) (id string, present bool) {
-	if given, ok := directory.FindMember(ask.Document.Members(), "id"); ok && json.Unmarshal(given, &id) != nil {
+	if given, ok := strictjson.FindMember(ask.Document.Members(), "id"); ok && json.Unmarshal(given, &id) != nil {
 		return "", ask.Present
 	}
 	if rid, err := directory.ParseRID(id); err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -142,16 +143,16 @@ func (s *Server) resolved(ask *resolution, result *discovery.Result) []byte {
 		}
 		excluded[reason] += n
 	}
-	b = append(directory.AppendRaw(b, "excluded", nil), '{')
+	b = append(strictjson.AppendRaw(b, "excluded", nil), '{')
 	for _, reason := range slices.Sorted(maps.Keys(excluded)) {
-		b = directory.AppendUint(b, reason, uint64(excluded[reason]))
+		b = strictjson.AppendUint(b, reason, uint64(excluded[reason]))
 	}
 	b = append(b, '}')
 	warnings := slices.Clone(result.Warnings)
 	for _, name := range ask.ignored {
 		warnings = append(warnings, strings.ToValidUTF8("the context's "+name+" has no meaning here", "\uFFFD"))
 	}
-	return append(appendStrings(directory.AppendRaw(b, "warnings", nil), warnings), '}', '\n')
+	return append(appendStrings(strictjson.AppendRaw(b, "warnings", nil), warnings), '}', '\n')
 }
 
 // appendResolved appends a candidate: who it is, how to invoke it, why it is one,
@@ -160,14 +161,14 @@ func (s *Server) appendResolved(b []byte, ask *resolution, x *discovery.Candidat
 	e := x.Entry
 	p := projection(e)
 	way := preferred(p, ask.protocols)
-	b = directory.AppendText(append(b, '{'), "id", publicID(e))
-	b = directory.AppendText(b, "name", title(e, p))
-	b = directory.AppendText(b, "endpoint", way.Endpoint)
-	b = appendInvocation(directory.AppendRaw(b, "invocation", nil), e, p, way)
+	b = strictjson.AppendText(append(b, '{'), "id", publicID(e))
+	b = strictjson.AppendText(b, "name", title(e, p))
+	b = strictjson.AppendText(b, "endpoint", way.Endpoint)
+	b = appendInvocation(strictjson.AppendRaw(b, "invocation", nil), e, p, way)
 	b = appendNumber(b, "score", x.Score)
-	b = appendReasons(directory.AppendRaw(b, "reasons", nil), x)
+	b = appendReasons(strictjson.AppendRaw(b, "reasons", nil), x)
 	if flags := x.Flags.Names(); len(flags) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "flags", nil), flags)
+		b = appendStrings(strictjson.AppendRaw(b, "flags", nil), flags)
 	}
 	b = appendDeclared(b, p, len(ask.need.Languages) > 0)
 	return s.appendMarks(b, e, look{registrant: true}, directory.KindAIDIP)
@@ -198,29 +199,29 @@ func preferred(p *directory.Projection, protocols []string) directory.Binding {
 func appendInvocation(b []byte, e *directory.Entry, p *directory.Projection, way directory.Binding) []byte {
 	b = append(b, '{')
 	if strings.HasPrefix(way.Endpoint, "http") {
-		b = directory.AppendText(b, "method", http.MethodPost) // all that is spoken over HTTP is invoked by it
+		b = strictjson.AppendText(b, "method", http.MethodPost) // all that is spoken over HTTP is invoked by it
 	}
 	b = appendOptional(b, "transport", way.Protocol)
 	b = appendOptional(b, "envelope", way.Envelope)
 	tools := toolsOf(p)
 	switch len(tools) {
 	case 0:
-		b = directory.AppendRaw(b, "schema", inputsOf(e))
+		b = strictjson.AppendRaw(b, "schema", inputsOf(e))
 	case 1:
-		b = directory.AppendText(b, "operation", operationName(tools[0]))
-		b = directory.AppendRaw(b, "schema", schemaOr(tools[0].InputSchema))
+		b = strictjson.AppendText(b, "operation", operationName(tools[0]))
+		b = strictjson.AppendRaw(b, "schema", schemaOr(tools[0].InputSchema))
 	default:
-		b = directory.AppendRaw(b, "schema", anyObject)
-		b = list(directory.AppendRaw(b, "operations", nil), tools, func(b []byte, t directory.Capability) []byte {
-			b = directory.AppendText(append(b, '{'), "name", operationName(t))
-			return append(directory.AppendRaw(b, "schema", schemaOr(t.InputSchema)), '}')
+		b = strictjson.AppendRaw(b, "schema", anyObject)
+		b = list(strictjson.AppendRaw(b, "operations", nil), tools, func(b []byte, t directory.Capability) []byte {
+			b = strictjson.AppendText(append(b, '{'), "name", operationName(t))
+			return append(strictjson.AppendRaw(b, "schema", schemaOr(t.InputSchema)), '}')
 		})
 	}
 	switch {
 	case p.Authentication != nil:
-		b = directory.AppendRaw(b, "auth", p.Authentication)
+		b = strictjson.AppendRaw(b, "auth", p.Authentication)
 	case e.Document.Kind() == directory.KindAIDIP && !e.Redacted: // AI-022
-		b = directory.AppendRaw(b, "auth", []byte(`{"type":"none"}`))
+		b = strictjson.AppendRaw(b, "auth", []byte(`{"type":"none"}`))
 	}
 	return append(b, '}')
 }
@@ -228,7 +229,7 @@ func appendInvocation(b []byte, e *directory.Entry, p *directory.Projection, way
 // inputsOf is the schema of what an agent without operations takes.
 func inputsOf(e *directory.Entry) []byte {
 	if e.Document.Kind() == directory.KindAIDIP {
-		if inputs, ok := directory.FindMember(e.Document.Members(), "inputs"); ok {
+		if inputs, ok := strictjson.FindMember(e.Document.Members(), "inputs"); ok {
 			return inputs
 		}
 	}
@@ -243,10 +244,10 @@ func appendReasons(b []byte, x *discovery.Candidate) []byte {
 		if b[len(b)-1] != '[' {
 			b = append(b, ',')
 		}
-		b = directory.AppendText(append(b, '{'), "matched", what)
-		b = directory.AppendText(b, "value", value)
+		b = strictjson.AppendText(append(b, '{'), "matched", what)
+		b = strictjson.AppendText(b, "value", value)
 		if fields != nil {
-			b = appendStrings(directory.AppendRaw(b, "fields", nil), fields)
+			b = appendStrings(strictjson.AppendRaw(b, "fields", nil), fields)
 		}
 		b = append(b, '}')
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 func contextWith(r *http.Request, c *call) context.Context {
@@ -93,7 +93,7 @@ func roomFor(c *call) (room *[]byte, release func()) {
 }
 
 // appendStrings appends a JSON array of strings.
-func appendStrings(b []byte, ss []string) []byte { return list(b, ss, directory.AppendString) }
+func appendStrings(b []byte, ss []string) []byte { return list(b, ss, strictjson.AppendString) }
 
 // list appends a JSON array of what each item appends.
 func list[T any](b []byte, items []T, each func([]byte, T) []byte) []byte {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -159,7 +160,7 @@ func entryOf(t testing.TB, kind directory.Kind, origin spiffeid.TrustDomain, rid
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := directory.Project(agent, d)
+	p, err := kinds.Project(agent, d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,11 +19,11 @@ import (
 type Trail interface {
 	// Intend is told of a change before it is proposed. Where it fails, which is
 	// Unavailable, the change is not made.
-	Intend(directory.Audited) error
+	Intend(directory.AuditEvent) error
 	// Done is told what became of it.
-	Done(directory.Audited)
+	Done(directory.AuditEvent)
 	// Refused is told of what was refused before it came so far. It doesn't wait.
-	Refused(directory.Audited)
+	Refused(directory.AuditEvent)
 }
 
 // audit puts the trail around everything that changes something, so that no route
@@ -52,7 +52,7 @@ type trailed struct {
 }
 
 // by completes what is told of a call.
-func (c *call) by(e directory.Audited) directory.Audited {
+func (c *call) by(e directory.AuditEvent) directory.AuditEvent {
 	e.RequestID, e.Actor, e.Policies = c.requestID, c.id, c.decided
 	if e.Authn = c.credential.Method; e.Authn != "" && c.credential.ReadOnly {
 		e.Authn += ", for reads"
@@ -61,7 +61,7 @@ func (c *call) by(e directory.Audited) directory.Audited {
 }
 
 // do has a change made between its intent and its outcome.
-func (t *trailed) do(ctx context.Context, e directory.Audited, change func() (directory.Outcome, error)) (directory.Outcome, error) {
+func (t *trailed) do(ctx context.Context, e directory.AuditEvent, change func() (directory.Outcome, error)) (directory.Outcome, error) {
 	c, _ := ctx.Value(callKey{}).(*call)
 	if c == nil { // the node's own doing
 		c = &call{}
@@ -95,8 +95,8 @@ func outcomeOf(err error) string {
 }
 
 // of tells of a registration of the domain, where this node has it.
-func (t *trailed) of(rid directory.RID, action string, by directory.Caller) directory.Audited {
-	e := directory.Audited{Action: action, RID: rid, Actor: by.Identity, RequestID: by.RequestID}
+func (t *trailed) of(rid directory.RID, action string, by directory.Caller) directory.AuditEvent {
+	e := directory.AuditEvent{Action: action, RID: rid, Actor: by.Identity, RequestID: by.RequestID}
 	if entry, ok := t.view.Get(t.own, rid); ok {
 		e.Owner, e.Agent = entry.Owner, entry.Agent
 	}
@@ -113,7 +113,7 @@ type auditedRegistry struct {
 }
 
 func (a auditedRegistry) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
-	e := directory.Audited{Action: "register", Agent: r.Agent, Owner: cmp.Or(r.Owner, r.Caller.Identity), Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
+	e := directory.AuditEvent{Action: "register", Agent: r.Agent, Owner: cmp.Or(r.Owner, r.Caller.Identity), Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
 	for _, held := range a.view.Find(r.Agent) {
 		if held.Origin == a.own {
 			e.Owner = held.Owner
@@ -131,7 +131,7 @@ func (a auditedRegistry) Refresh(ctx context.Context, r directory.Refreshing) (d
 }
 
 func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
-	e := directory.Audited{Action: "refresh", Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
+	e := directory.AuditEvent{Action: "refresh", Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
 	for _, item := range r.Items {
 		e.RIDs = append(e.RIDs, item.RID)
 	}
@@ -150,7 +150,7 @@ func (a auditedRegistry) TransferOwner(ctx context.Context, r directory.Transfer
 
 // operate is do for what an operator does.
 func (t *trailed) operate(ctx context.Context, action, target string, change func() error) error {
-	_, err := t.do(ctx, directory.Audited{Action: action, Target: target}, func() (directory.Outcome, error) { return directory.Outcome{}, change() })
+	_, err := t.do(ctx, directory.AuditEvent{Action: action, Target: target}, func() (directory.Outcome, error) { return directory.Outcome{}, change() })
 	return err
 }
 
@@ -164,7 +164,7 @@ func (a auditedOperator) SetPeering(ctx context.Context, p directory.Peering) er
 }
 
 func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error) {
-	e := directory.Audited{Action: "policy.write"}
+	e := directory.AuditEvent{Action: "policy.write"}
 	return a.do(ctx, e, func() (directory.Outcome, error) { return a.Operator.SetPolicy(ctx, by, text, replaces) })
 }
 
@@ -257,5 +257,5 @@ func (s *Server) refused(c *call, row row, err error) {
 	if action == "" {
 		action = row.method + " " + row.path
 	}
-	s.cfg.Trail.Refused(c.by(directory.Audited{Action: action, Outcome: outcomeOf(err)}))
+	s.cfg.Trail.Refused(c.by(directory.AuditEvent{Action: action, Outcome: outcomeOf(err)}))
 }

@@ -10,7 +10,10 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // An access says who may call a route.
@@ -104,7 +107,7 @@ func (s *Server) admit(w http.ResponseWriter, c *call, who access) error {
 // was asked for, since a crawled document may name it so; to be asked again by an agent
 // of the own domain, or through a third gateway, is how loops begin.
 func (s *Server) ofGateway(c *call, who access) error {
-	n := directory.Gateways(c.Header)
+	n := invoke.Gateways(c.Header)
 	caller, _ := c.id.SPIFFE()
 	reads := c.Method == http.MethodGet || c.Method == http.MethodHead // which is not how agents are called
 	if n == 0 || reads || n == 1 && who.calls && caller.TrustDomain() != s.cfg.Domain {
@@ -166,18 +169,18 @@ func (c *call) denied(d directory.Decision, format string, args ...any) error {
 	}
 	names := slices.Sorted(slices.Values(d.Policies))
 	e.Detail += "; decided by " + strings.Join(names, ", ")
-	r.Members = append(r.Members, directory.Member{Name: "policies", Value: appendStrings(nil, names)})
+	r.Members = append(r.Members, strictjson.Member{Name: "policies", Value: appendStrings(nil, names)})
 	return r
 }
 
 // sight is policy's word on what c's caller sees of e, if anything. Who owns a
 // registration, and who may change any, sees all of it.
-func (s *Server) sight(c *call, e *directory.Entry) (sight directory.Sight, ok bool) {
+func (s *Server) sight(c *call, e *directory.Entry) (sight directory.Redaction, ok bool) {
 	if s.mayWrite(c, e) {
 		return sight, true
 	}
 	d := s.cfg.Policy.Read(c.id, e)
-	return d.Sight, d.Allow
+	return d.Redaction, d.Allow
 }
 
 // mayRead is whether c's caller sees anything of e.
@@ -190,7 +193,7 @@ func (s *Server) mayRead(c *call, e *directory.Entry) bool {
 func (s *Server) showTo(c *call) index.Viewer {
 	return func(e *directory.Entry) *directory.Entry {
 		if sight, ok := s.sight(c, e); ok {
-			return sight.See(e)
+			return kinds.Redact(e, sight)
 		}
 		return nil
 	}

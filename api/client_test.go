@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // quietOperator is a node with one peer, which takes any peering.
@@ -58,14 +59,14 @@ func (o quietOperator) SetPeering(_ context.Context, p directory.Peering) error 
 	return nil
 }
 
-// signed hands out evidence that a test can tell apart.
-type signed struct{}
+// signedRequests hands out evidence that a test can tell apart.
+type signedRequests struct{}
 
-func (signed) Record(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+func (signedRequests) Record(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
 	return "record of " + origin.Name() + " " + rid.String(), nil
 }
 
-func (signed) Proof(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
+func (signedRequests) Proof(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
 	return []byte(`{"record":"` + origin.Name() + `"}`), nil
 }
 
@@ -92,7 +93,7 @@ func TestClientReads(t *testing.T) {
 		entries = append(entries, entry(t, alpha, rid(i), "agent "+strconv.Itoa(i), uint64(i+1), aDocument))
 	}
 	entries = append(entries, entry(t, beta, rid(9), "foreign", 9, aDocument))
-	s := newTestServer(t, func(cfg *Config) { cfg.Records, cfg.Operator = signed{}, quietOperator{} }, entries...)
+	s := newTestServer(t, func(cfg *Config) { cfg.Records, cfg.Operator = signedRequests{}, quietOperator{} }, entries...)
 	c := newTestClient(t, s, "/ops/operator")
 
 	var names []string
@@ -237,15 +238,15 @@ func TestClientJudgesInvocations(t *testing.T) {
 		"input_schema":{"type":"object","required":["n"]},"output_schema":{"type":"object","required":["sum"]}}]}`)
 	asked := 0
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.Gateway = answering(func() (*directory.Reply, error) {
+		cfg.Gateway = answering(func() (*invoke.Reply, error) {
 			asked++
-			return &directory.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{"total":1}`)}, nil
+			return &invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{"total":1}`)}, nil
 		})
 	}, e)
 	server := httptest.NewServer(s.Handler())
 	defer server.Close()
 	c := apiclient.NewDirect(server.URL, &http.Client{Transport: asCaller("/agent/bob")})
-	by := directory.ContractOf(e)
+	by := invoke.ContractOf(e)
 	var unfit *directory.Error
 	if _, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"m":1}`), by, apiclient.InvokeOptions{}); !errors.As(err, &unfit) || unfit.Problem != directory.BadInput || asked != 0 {
 		t.Errorf("an input against the schema: %v; asked %d times", err, asked)

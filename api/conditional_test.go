@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // What a 200 says besides its body, a 304 says too (RFC 9110, 15.4.5).
@@ -271,7 +272,7 @@ func TestOneOverEachLimit(t *testing.T) {
 		}, directory.MaxCapabilityType, directory.BadDocument, 400},
 		{"bytes of a description", func(n int) string { return doc(`,"description":"` + strings.Repeat("d", n) + `"`) }, directory.MaxDescription, directory.BadDocument, 400},
 		{"members", members, directory.MaxMembers, directory.BadDocument, 400},
-		{"levels of nesting", func(n int) string { return doc(`,"deep":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1)) }, directory.MaxDepth, directory.BadRequest, 400},
+		{"levels of nesting", func(n int) string { return doc(`,"deep":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1)) }, strictjson.MaxDepth, directory.BadRequest, 400},
 	} {
 		wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r?agent=one", x.body(x.most)), 503)
 		body := wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r?agent=one", x.body(x.most+1)), x.status)

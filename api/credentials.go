@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A Credential is what was verified of a request.
@@ -112,17 +113,17 @@ func (s *Server) challenges(c *call) []string {
 // plain_bearer is ours: for what tokens are good that are bound to nothing.
 func (s *Server) protectedResource(w http.ResponseWriter, c *call) error {
 	t := s.cfg.Takes
-	b := directory.AppendText([]byte{'{'}, "resource", s.cfg.PublicURL)
-	b = directory.AppendRaw(b, "authorization_servers", appendStrings(nil, t.Issuers))
-	b = directory.AppendRaw(b, "bearer_methods_supported", []byte(`["header"]`))
+	b := strictjson.AppendText([]byte{'{'}, "resource", s.cfg.PublicURL)
+	b = strictjson.AppendRaw(b, "authorization_servers", appendStrings(nil, t.Issuers))
+	b = strictjson.AppendRaw(b, "bearer_methods_supported", []byte(`["header"]`))
 	bound := "true"
 	if t.Plain != "" {
 		bound = "false"
 	}
-	b = directory.AppendRaw(b, "tls_client_certificate_bound_access_tokens", []byte(bound))
-	b = directory.AppendText(b, "resource_name", "Agent directory of "+s.cfg.Domain.Name())
+	b = strictjson.AppendRaw(b, "tls_client_certificate_bound_access_tokens", []byte(bound))
+	b = strictjson.AppendText(b, "resource_name", "Agent directory of "+s.cfg.Domain.Name())
 	if t.Plain != "" {
-		b = directory.AppendText(b, "plain_bearer", t.Plain)
+		b = strictjson.AppendText(b, "plain_bearer", t.Plain)
 	}
 	return sendPublic(w, c, "application/json", append(b, '}', '\n'))
 }

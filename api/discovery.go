@@ -11,7 +11,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -44,7 +46,7 @@ func (s *Server) saveProfile(w http.ResponseWriter, c *call, save func(*call, di
 	if ask.Document, err = s.parseProfile(body); err != nil {
 		return err
 	}
-	if ask.Agent, err = directory.DefaultName(ask.Document); err != nil {
+	if ask.Agent, err = kinds.DefaultName(ask.Document); err != nil {
 		return err
 	}
 	out, err := save(c, ask)
@@ -75,11 +77,11 @@ func (s *Server) parseProfile(body []byte) (directory.Document, error) {
 		return d, nil // Project says what is wrong with it
 	}
 	for _, e := range s.cfg.View.Own().Named(shown.ID) {
-		if !e.Document.Dates().Expires.IsZero() {
+		if !kinds.DatesOf(e.Document).Expires.IsZero() {
 			return d, nil
 		}
 	}
-	members := slices.DeleteFunc(d.Members(), func(m directory.Member) bool { return m.Name == "expires_at" })
+	members := slices.DeleteFunc(d.Members(), func(m strictjson.Member) bool { return m.Name == "expires_at" })
 	return directory.NewDocument(directory.KindProfile, members)
 }
 
@@ -121,7 +123,7 @@ func (s *Server) discover(c *call, r *discovery.Request) (*discovery.Result, err
 	if errors.As(err, &unsupported) {
 		return nil, &problem.Refusal{
 			Err:     directory.Refuse(problem.UnsupportedFilter, "%v", unsupported),
-			Members: []directory.Member{{Name: "unsupported_filters", Value: appendStrings(nil, unsupported.Names)}},
+			Members: []strictjson.Member{{Name: "unsupported_filters", Value: appendStrings(nil, unsupported.Names)}},
 		}
 	}
 	return result, err
@@ -135,30 +137,30 @@ func (s *Server) question(c *call, r *discovery.Request) discovery.Query {
 
 // reader is what c's caller may see, for a Finder.
 func (s *Server) reader(c *call) discovery.Reader {
-	return discovery.Reader{Key: c.id.String(), Sees: func(e *directory.Entry) (directory.Sight, bool) { return s.sight(c, e) }}
+	return discovery.Reader{Key: c.id.String(), Sees: func(e *directory.Entry) (directory.Redaction, bool) { return s.sight(c, e) }}
 }
 
 // response writes a Discovery Response (xu 6.1).
 func (s *Server) response(c *call, r *discovery.Request, result *discovery.Result, x *Explanation) []byte {
 	l := look{registrant: !c.id.IsZero()}
-	b := directory.AppendText([]byte{'{'}, "level", levelD2)
-	b = directory.AppendText(b, "request_id", c.requestID)
+	b := strictjson.AppendText([]byte{'{'}, "level", levelD2)
+	b = strictjson.AppendText(b, "request_id", c.requestID)
 	b = appendStamp(b, "generated_at", time.Now().UnixMilli())
-	b = append(directory.AppendRaw(b, "applied_filters", nil), '{')
+	b = append(strictjson.AppendRaw(b, "applied_filters", nil), '{')
 	for _, name := range slices.Sorted(maps.Keys(result.Applied)) {
-		b = directory.AppendRaw(b, name, result.Applied[name])
+		b = strictjson.AppendRaw(b, name, result.Applied[name])
 	}
 	b = append(b, '}')
-	b = appendStrings(directory.AppendRaw(b, "unsupported_filters", nil), result.Unsupported)
-	b = appendStrings(directory.AppendRaw(b, "warnings", nil), s.warnings(result))
-	b = list(directory.AppendRaw(b, "candidates", nil), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
+	b = appendStrings(strictjson.AppendRaw(b, "unsupported_filters", nil), result.Unsupported)
+	b = appendStrings(strictjson.AppendRaw(b, "warnings", nil), s.warnings(result))
+	b = list(strictjson.AppendRaw(b, "candidates", nil), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
 		return s.appendCandidate(b, &x, r, l)
 	})
 	if result.Semantic != nil {
-		b = directory.AppendRaw(b, "semantic", encoded(result.Semantic))
+		b = strictjson.AppendRaw(b, "semantic", encoded(result.Semantic))
 	}
 	if x != nil {
-		b = directory.AppendRaw(b, "explanation", encoded(x))
+		b = strictjson.AppendRaw(b, "explanation", encoded(x))
 	}
 	return append(b, '}', '\n')
 }
@@ -172,7 +174,7 @@ func (s *Server) warnings(result *discovery.Result) []string {
 		if e.Redacted {
 			all = union(all, []string{"fields withheld by " + s.withholder(e).Name()})
 		}
-		if at := directory.IgnoredLanguage(e.Document); at != "" {
+		if at := kinds.IgnoredLanguage(e.Document); at != "" {
 			all = append(all, at+" of "+publicID(e)+" is no language tag (BCP 47) and is ignored")
 		}
 	}

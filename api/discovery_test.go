@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -91,7 +92,7 @@ func TestFederatedCandidatesKeepTheirProvenance(t *testing.T) {
 	theirs := entry(t, beta, rid(1), "theirs", 17, `{"base":"https://a.example","description":"Translates invoices."}`)
 	theirs.Redacted, theirs.Lifetime = true, 600
 	ours := entry(t, alpha, rid(2), "ours", 18, `{"base":"https://b.example","description":"Translates invoices too."}`)
-	s := newTestServer(t, func(cfg *Config) { cfg.Records = signed{} }, theirs, ours)
+	s := newTestServer(t, func(cfg *Config) { cfg.Records = signedRequests{} }, theirs, ours)
 	for _, detail := range []string{"minimal", "summary", "full"} {
 		for _, evidence := range []string{"false", "true"} {
 			_, body := found(t, s, "", `{"query":"translate invoices","detail":"`+detail+`","include_evidence":`+evidence+`}`)
@@ -273,12 +274,12 @@ func TestWhatWasShownIsWrittenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(d.Bytes(), e.Document.Bytes()) || d.Dates().Expires.IsZero() == kept {
+		if !bytes.Equal(d.Bytes(), e.Document.Bytes()) || kinds.DatesOf(d).Expires.IsZero() == kept {
 			t.Errorf("%s is written back as %s", e.Agent, d.Bytes())
 		}
 	}
 	d, err := s.parseProfile([]byte(`{"id":"leased","expires_at":"2030-01-01T00:00:00Z"}`))
-	if err != nil || d.Dates().Expires.Year() != 2030 {
+	if err != nil || kinds.DatesOf(d).Expires.Year() != 2030 {
 		t.Errorf("an end that is the registrant's word is read as %s, %v", d.Bytes(), err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // clientGone is what metrics and the log have as the status of a request whose
@@ -53,9 +54,9 @@ func (s *Server) problemPage(w http.ResponseWriter, c *call) error {
 	if rule.Status == 0 {
 		return directory.Refuse(directory.NotFound, "There is no problem called %.100q.", name)
 	}
-	b := directory.AppendText([]byte{'{'}, "type", problem.TypeURI(s.cfg.PublicURL, name))
-	b = directory.AppendText(b, "title", rule.Title)
-	b = directory.AppendUint(b, "status", uint64(rule.Status))
-	b = append(directory.AppendText(b, "explanation", rule.Explanation), '}', '\n')
+	b := strictjson.AppendText([]byte{'{'}, "type", problem.TypeURI(s.cfg.PublicURL, name))
+	b = strictjson.AppendText(b, "title", rule.Title)
+	b = strictjson.AppendUint(b, "status", uint64(rule.Status))
+	b = append(strictjson.AppendText(b, "explanation", rule.Explanation), '}', '\n')
 	return sendPublic(w, c, "application/json", b)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A form is the JSON object of a request, or one within it, under way of being
@@ -16,7 +17,7 @@ import (
 // of the latter is remembered, and err returns it.
 type form struct {
 	at      string // its JSON pointer
-	members []directory.Member
+	members []strictjson.Member
 	asked   *[]string // the pointers that were asked for
 	wrong   *error
 }
@@ -41,7 +42,7 @@ func (f form) refuse(name, format string, args ...any) {
 // read decodes a member into v, and reports whether there is one and it is good.
 func (f form) read(name, begins string, v any, what string) bool {
 	*f.asked = append(*f.asked, f.at+"/"+name)
-	value, ok := directory.FindMember(f.members, name)
+	value, ok := strictjson.FindMember(f.members, name)
 	if ok && (!slices.Contains([]byte(begins), value[0]) || json.Unmarshal(value, v) != nil) {
 		f.refuse(name, "%s must be %s", name, what)
 		return false
@@ -59,7 +60,7 @@ func (f form) text(name string) (s string) {
 func (f form) texts(name string) []string {
 	var one string
 	var all []string
-	if value, ok := directory.FindMember(f.members, name); ok && value[0] == '"' {
+	if value, ok := strictjson.FindMember(f.members, name); ok && value[0] == '"' {
 		if f.read(name, `"`, &one, "a string or an array of strings") {
 			all = []string{one}
 		}
@@ -100,7 +101,7 @@ func (f form) flagOr(name string, yes bool) bool {
 func (f form) object(name string) form {
 	in := form{at: f.at + "/" + name, asked: f.asked, wrong: f.wrong}
 	*f.asked = append(*f.asked, in.at)
-	switch value, ok := directory.FindMember(f.members, name); {
+	switch value, ok := strictjson.FindMember(f.members, name); {
 	case ok && value[0] != '{':
 		f.refuse(name, "%s must be an object", name)
 	case ok:

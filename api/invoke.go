@@ -12,14 +12,16 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A Gateway invokes agents for this node's callers. Its errors are
 // *directory.Error, or the context's.
 type Gateway interface {
 	// Invoke has e's agent do what is asked for. e is the registration as it is now.
-	Invoke(ctx context.Context, e *directory.Entry, in directory.Invocation) (*directory.Reply, error)
+	Invoke(ctx context.Context, e *directory.Entry, in invoke.Request) (*invoke.Reply, error)
 }
 
 // DefaultMaxInvocation is how many bytes the body of an invocation has, at most.
@@ -53,7 +55,7 @@ func (s *Server) noting(c *call, e *directory.Entry, call func() error) (err err
 	if s.cfg.Trail == nil {
 		return call()
 	}
-	line := c.by(directory.Audited{Action: "invoke", Owner: e.Owner, Agent: e.Agent, RID: e.RID})
+	line := c.by(directory.AuditEvent{Action: "invoke", Owner: e.Owner, Agent: e.Agent, RID: e.RID})
 	if e.Origin != s.cfg.Domain {
 		line.Target = e.Origin.Name()
 	}
@@ -70,7 +72,7 @@ func (s *Server) noting(c *call, e *directory.Entry, call func() error) (err err
 }
 
 // call has the gateway call an agent, and passes its answer on.
-func (s *Server) call(w http.ResponseWriter, c *call, e *directory.Entry, in directory.Invocation) error {
+func (s *Server) call(w http.ResponseWriter, c *call, e *directory.Entry, in invoke.Request) error {
 	rc := http.NewResponseController(w)
 	ctx, cut := context.WithCancel(c.Context())
 	defer cut()
@@ -122,7 +124,7 @@ func (s *Server) mayInvoke(c *call, e *directory.Entry) error {
 }
 
 // invocation reads what is asked for.
-func (s *Server) invocation(w http.ResponseWriter, c *call) (in directory.Invocation, err error) {
+func (s *Server) invocation(w http.ResponseWriter, c *call) (in invoke.Request, err error) {
 	if media, _, _ := mime.ParseMediaType(c.Header.Get("Content-Type")); strings.HasPrefix(media, "multipart/") {
 		return in, directory.Refuse(problem.MediaType, "Invocations are JSON, and not %s: name large or binary content by a URL, or put it into the JSON in base64.", media)
 	}
@@ -134,7 +136,7 @@ func (s *Server) invocation(w http.ResponseWriter, c *call) (in directory.Invoca
 	if most == 0 {
 		most = DefaultMaxInvocation
 	}
-	in = directory.Invocation{
+	in = invoke.Request{
 		Operation: c.vars["operation"], Caller: c.id, Header: c.Header, RequestID: c.requestID,
 		Proof: c.credential.Proof, ProofUntil: c.credential.ProofUntil,
 		More:   func(n int) error { return s.paceMore(c, Invocations, n) },
@@ -157,7 +159,7 @@ func lastSegment(c *call) string {
 
 // pass sends a stream on as it comes. Why one of events ended early it tells as an
 // event, and where it ends because this node does, that is its end.
-func pass(w http.ResponseWriter, rc *http.ResponseController, reply *directory.Reply) error {
+func pass(w http.ResponseWriter, rc *http.ResponseController, reply *invoke.Reply) error {
 	p := passage{w: w, rc: rc}
 	_ = rc.Flush()
 	buf := make([]byte, 4<<10)
@@ -215,8 +217,8 @@ func (p *passage) between() bool {
 
 // errorEvent is draft-cui's error object as an event.
 func errorEvent(e *directory.Error) []byte {
-	told := directory.AppendText([]byte{'{'}, "code", problem.RuleOf(e.Problem).ErrorCode)
-	told = append(directory.AppendText(told, "message", e.Error()), '}')
+	told := strictjson.AppendText([]byte{'{'}, "code", problem.RuleOf(e.Problem).ErrorCode)
+	told = append(strictjson.AppendText(told, "message", e.Error()), '}')
 	return fmt.Appendf(nil, "event: error\ndata: {\"error\":%s}\n\n", told)
 }
 
@@ -225,5 +227,5 @@ func (s *Server) appendGateway(b []byte, e *directory.Entry) []byte {
 	if s.cfg.Fronts == nil || !s.cfg.Fronts(e) {
 		return b
 	}
-	return directory.AppendText(b, "gateway", agentHref(e)+"/invoke")
+	return strictjson.AppendText(b, "gateway", agentHref(e)+"/invoke")
 }

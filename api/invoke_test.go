@@ -18,18 +18,19 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // The agents that are invoked here answer what the tests say: package gateway's
 // own tests and the scenarios call real ones.
 
 type quietGateway struct {
-	reply directory.Reply
+	reply invoke.Reply
 	err   error
-	asked func(directory.Invocation)
+	asked func(invoke.Request)
 }
 
-func (g quietGateway) Invoke(_ context.Context, _ *directory.Entry, in directory.Invocation) (*directory.Reply, error) {
+func (g quietGateway) Invoke(_ context.Context, _ *directory.Entry, in invoke.Request) (*invoke.Reply, error) {
 	if g.asked != nil {
 		g.asked(in)
 	}
@@ -46,9 +47,9 @@ func TestInvoke(t *testing.T) {
 	e := entry(t, alpha, rid, "agent", 1, invocable)
 	secret := entry(t, alpha, "01JWNTC0000000000000000AD2", "secret", 2, invocable)
 	reserved := entry(t, alpha, "01JWNTC0000000000000000AD3", "reserved", 3, invocable)
-	var in directory.Invocation
+	var in invoke.Request
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.Gateway = quietGateway{reply: directory.Reply{Status: 202, ContentType: "application/json", Body: []byte(`{"done":true}`), Replayed: true}, asked: func(got directory.Invocation) { in = got }}
+		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 202, ContentType: "application/json", Body: []byte(`{"done":true}`), Replayed: true}, asked: func(got invoke.Request) { in = got }}
 		cfg.Fronts = func(*directory.Entry) bool { return true }
 		cfg.MaxInvocation = 100
 	}, e, secret, reserved)
@@ -111,11 +112,11 @@ func TestInvocationsAreAudited(t *testing.T) {
 	foreign := entry(t, beta, "01JWNTC0000000000000000AD2", "foreign", 1, invocable)
 	var trail invocationTrail
 	asked, reads := 0, false
-	reply, failure := directory.Reply{Status: 200, ContentType: "application/json", Body: []byte(`"canary"`)}, error(nil)
+	reply, failure := invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte(`"canary"`)}, error(nil)
 	var log bytes.Buffer
 	s := newTestServer(t, func(cfg *Config) {
 		cfg.Trail, cfg.Logger = &trail, slog.New(slog.NewTextHandler(&log, nil))
-		cfg.Gateway = answering(func() (*directory.Reply, error) { asked++; return &reply, failure })
+		cfg.Gateway = answering(func() (*invoke.Reply, error) { asked++; return &reply, failure })
 		identify := cfg.Identify
 		cfg.Identify = func(r *http.Request) (Credential, error) {
 			c, err := identify(r)
@@ -123,10 +124,10 @@ func TestInvocationsAreAudited(t *testing.T) {
 			return c, err
 		}
 	}, e, foreign)
-	invoke := func(id string) int {
+	call := func(id string) int {
 		return ask(t, s, "/agent/bob", "POST", "/agents/"+id+"/invoke", `{"canary":1}`, "Content-Type", "application/json").StatusCode
 	}
-	want := func(what string, status, got int, lines ...directory.Audited) {
+	want := func(what string, status, got int, lines ...directory.AuditEvent) {
 		t.Helper()
 		if len(trail.lines) != len(lines) || status != got {
 			t.Fatalf("%s: %d, want %d; the lines are %+v", what, got, status, trail.lines)
@@ -141,30 +142,30 @@ func TestInvocationsAreAudited(t *testing.T) {
 		}
 		trail.lines = nil
 	}
-	intent := directory.Audited{Action: "invoke", Agent: "agent", RID: e.RID, Authn: "x509-svid"}
-	outcome := func(of directory.Audited, is string) directory.Audited { of.Outcome = is; return of }
-	want("one that succeeds", 200, invoke("agent"), intent, outcome(intent, "ok"))
+	intent := directory.AuditEvent{Action: "invoke", Agent: "agent", RID: e.RID, Authn: "x509-svid"}
+	outcome := func(of directory.AuditEvent, is string) directory.AuditEvent { of.Outcome = is; return of }
+	want("one that succeeds", 200, call("agent"), intent, outcome(intent, "ok"))
 	if log.Len() > 0 {
 		t.Errorf("what the trail has is logged as well: %s", &log)
 	}
 	failure = directory.Refuse(directory.AgentFailed, "canary")
-	want("one that fails", 502, invoke("agent"), intent, outcome(intent, "agent-failed"))
+	want("one that fails", 502, call("agent"), intent, outcome(intent, "agent-failed"))
 	if failure = nil; !strings.Contains(log.String(), "status=502") {
 		t.Errorf("one that fails is not logged: %s", &log)
 	}
-	away := directory.Audited{Action: "invoke", Agent: "foreign", RID: foreign.RID, Authn: "x509-svid", Target: "beta.test"}
-	want("another domain's agent", 200, invoke("foreign"), away, outcome(away, "ok"))
-	reply = directory.Reply{Status: 200, ContentType: "text/event-stream", Stream: io.NopCloser(failing{})}
+	away := directory.AuditEvent{Action: "invoke", Agent: "foreign", RID: foreign.RID, Authn: "x509-svid", Target: "beta.test"}
+	want("another domain's agent", 200, call("foreign"), away, outcome(away, "ok"))
+	reply = invoke.Reply{Status: 200, ContentType: "text/event-stream", Stream: io.NopCloser(failing{})}
 	func() {
 		defer func() { _ = recover() }()
-		invoke("agent")
+		call("agent")
 	}()
 	want("a stream that breaks", 0, 0, intent, outcome(intent, "cut off"))
 	trail.err = directory.Refuse(directory.Unavailable, "the disk is full")
 	asked = 0
-	want("a trail that can't be written", 503, invoke("agent"))
+	want("a trail that can't be written", 503, call("agent"))
 	trail.err, reads = nil, true
-	if status := invoke("agent"); status != 403 || len(trail.lines) != 1 || trail.lines[0].Outcome != "forbidden" {
+	if status := call("agent"); status != 403 || len(trail.lines) != 1 || trail.lines[0].Outcome != "forbidden" {
 		t.Errorf("by a token for reads: %d, %+v", status, trail.lines)
 	}
 	if asked != 0 {
@@ -172,25 +173,25 @@ func TestInvocationsAreAudited(t *testing.T) {
 	}
 }
 
-type answering func() (*directory.Reply, error)
+type answering func() (*invoke.Reply, error)
 
-func (f answering) Invoke(context.Context, *directory.Entry, directory.Invocation) (*directory.Reply, error) {
+func (f answering) Invoke(context.Context, *directory.Entry, invoke.Request) (*invoke.Reply, error) {
 	return f()
 }
 
 type invocationTrail struct {
-	lines []directory.Audited
+	lines []directory.AuditEvent
 	err   error
 }
 
-func (k *invocationTrail) Intend(e directory.Audited) error {
+func (k *invocationTrail) Intend(e directory.AuditEvent) error {
 	if k.err == nil {
 		k.lines = append(k.lines, e)
 	}
 	return k.err
 }
-func (k *invocationTrail) Done(e directory.Audited)    { k.lines = append(k.lines, e) }
-func (k *invocationTrail) Refused(e directory.Audited) { k.lines = append(k.lines, e) }
+func (k *invocationTrail) Done(e directory.AuditEvent)    { k.lines = append(k.lines, e) }
+func (k *invocationTrail) Refused(e directory.AuditEvent) { k.lines = append(k.lines, e) }
 
 // A stream is passed on; one that breaks is not ended as if it were whole, and says
 // why where that is an event of its own. A node that stops ends it so.
@@ -216,7 +217,7 @@ func TestInvokeStreams(t *testing.T) {
 		"late":              {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("\n"), failing{slow}), eventStream, one + strings.NewReplacer("Unavailable", "Timeout", "the node stops", "too slow").Replace(unavailable), true},
 	} {
 		s := newTestServer(t, func(cfg *Config) {
-			cfg.Gateway = quietGateway{reply: directory.Reply{Status: 200, ContentType: tc.media, Stream: io.NopCloser(tc.stream)}}
+			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: tc.media, Stream: io.NopCloser(tc.stream)}}
 		}, e)
 		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke", strings.NewReader("{}"))
 		r.Header.Set("Test-Caller", "/agent/bob")
@@ -261,11 +262,11 @@ func TestInvokedStreamsEndWithTheCredential(t *testing.T) {
 // endless is a gateway to an agent that goes on for an hour.
 type endless struct{}
 
-func (endless) Invoke(ctx context.Context, _ *directory.Entry, _ directory.Invocation) (*directory.Reply, error) {
+func (endless) Invoke(ctx context.Context, _ *directory.Entry, _ invoke.Request) (*invoke.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	from, to := io.Pipe()
 	context.AfterFunc(ctx, func() { cancel(); _ = to.CloseWithError(ctx.Err()) })
-	return &directory.Reply{Status: 200, ContentType: eventStream, Stream: from}, nil
+	return &invoke.Reply{Status: 200, ContentType: eventStream, Stream: from}, nil
 }
 
 type failing struct{ err error }
@@ -280,7 +281,7 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable)
 	s := newTestServer(t, func(cfg *Config) {
 		whole(cfg)
-		cfg.Gateway = quietGateway{reply: directory.Reply{Status: 200, ContentType: "application/json", Body: []byte("{}")}}
+		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte("{}")}}
 		ours := cfg.Identify
 		cfg.Identify = func(r *http.Request) (Credential, error) {
 			if r.Header.Get("Test-Caller") == "beta" {
@@ -295,7 +296,7 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 				continue // which no agent is called by
 			}
 			for _, caller := range []string{"/ops/operator", "beta", ""} {
-				if resp := ask(t, s, caller, method, concrete.Replace(res.path), "", "Via", directory.ViaGateway); resp.StatusCode != 403 && !(row.who.calls && caller != "/ops/operator") {
+				if resp := ask(t, s, caller, method, concrete.Replace(res.path), "", "Via", invoke.ViaGateway); resp.StatusCode != 403 && !(row.who.calls && caller != "/ops/operator") {
 					t.Errorf("%s %s of the gateway of %q: %d", method, res.path, caller, resp.StatusCode)
 				}
 			}
@@ -306,9 +307,9 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 		status      int
 	}{
 		{"/node/1", "1.1 proxy", 200},
-		{"/node/1", directory.ViaGateway, 403},
-		{"beta", directory.ViaGateway, 200},
-		{"beta", directory.ViaGateway + ", 1.1 proxy, " + directory.ViaGateway, 403},
+		{"/node/1", invoke.ViaGateway, 403},
+		{"beta", invoke.ViaGateway, 200},
+		{"beta", invoke.ViaGateway + ", 1.1 proxy, " + invoke.ViaGateway, 403},
 	} {
 		wantStatus(t, ask(t, s, tc.caller, "POST", "/agents/agent/invoke", "{}", "Via", tc.via), tc.status)
 	}
@@ -320,7 +321,7 @@ func TestWhatIsRefusedToGatewaysCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := registry(t, func(cfg *Config) { cfg.Limits = Limits{Queries: .2} })
 		for i, status := range []int{403, 403, 429} {
-			if resp := ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`, "Via", directory.ViaGateway); resp.StatusCode != status {
+			if resp := ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`, "Via", invoke.ViaGateway); resp.StatusCode != status {
 				t.Errorf("%d: %d, want %d", i, resp.StatusCode, status)
 			}
 		}

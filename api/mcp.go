@@ -21,6 +21,7 @@ import (
 	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // POST /mcp: the tools over MCP's streamable HTTP, without sessions, so that any
@@ -151,7 +152,7 @@ func (m message) unknownMethod(why string) []byte {
 	if len(m.id) == 0 {
 		m.id = []byte("null")
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":%s}}`, m.id, directory.AppendString(nil, why))
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":%s}}`, m.id, strictjson.AppendString(nil, why))
 }
 
 // offer lists to a caller only tools that it may use. All policies that there are
@@ -275,7 +276,7 @@ func (a *captured) forward(w http.ResponseWriter, c *call, unchanged bool) error
 	return nil
 }
 
-func valuesOf(members []directory.Member) map[string]jsontext.Value {
+func valuesOf(members []strictjson.Member) map[string]jsontext.Value {
 	values := map[string]jsontext.Value{}
 	for _, m := range members {
 		values[m.Name] = m.Value

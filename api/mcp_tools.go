@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // The tools that a model client may call, over MCP at /mcp and on standard input
@@ -156,17 +157,17 @@ func askToRegister(args arguments) (*request, error) {
 
 // tellRegistered says in a body what a registration's answer says in its header.
 func tellRegistered(r *client.Reply) []byte {
-	b := directory.AppendText([]byte{'{'}, "href", r.Header.Get("Location"))
+	b := strictjson.AppendText([]byte{'{'}, "href", r.Header.Get("Location"))
 	created := []byte("false")
 	if r.Status == http.StatusCreated {
 		created = []byte("true")
 	}
-	b = directory.AppendRaw(b, "created", created)
+	b = strictjson.AppendRaw(b, "created", created)
 	b = appendOptional(b, "sunset", r.Header.Get("Sunset"))
 	b = appendOptional(b, "roster_index", r.Index())
 	var granted wire.Granted
 	if json.Unmarshal(r.Body, &granted) == nil && granted.LifetimeSeconds > 0 {
-		b = directory.AppendUint(b, "lt", uint64(granted.LifetimeSeconds))
+		b = strictjson.AppendUint(b, "lt", uint64(granted.LifetimeSeconds))
 	}
 	return append(b, '}', '\n')
 }
@@ -287,13 +288,13 @@ func (args arguments) post(path string) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	var members []directory.Member
+	var members []strictjson.Member
 	for _, a := range args.of.arguments {
 		if value, given := args.given[a.name]; given && a.named == "" {
-			members = append(members, directory.Member{Name: a.name, Value: value})
+			members = append(members, strictjson.Member{Name: a.name, Value: value})
 		}
 	}
-	r.method, r.body = http.MethodPost, directory.AppendObject(nil, members)
+	r.method, r.body = http.MethodPost, strictjson.AppendObject(nil, members)
 	return r, nil
 }
 

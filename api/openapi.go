@@ -13,6 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // What a node says of its own surface. It is made once from the table of routes,
@@ -47,23 +48,23 @@ func (s *Server) apiCatalog(w http.ResponseWriter, c *call) error {
 // catalog writes the linkset of the APIs that a node has (RFC 9264, 4.2): their
 // description, what they implement, and their interfaces (RFC 8631).
 func (s *Server) catalog() []byte {
-	link := func(rel, href, mediaType string) directory.Member {
-		target := directory.AppendText([]byte{'{'}, "href", href)
-		target = directory.AppendText(target, "type", mediaType)
-		return directory.Member{Name: rel, Value: append(append([]byte{'['}, target...), '}', ']')}
+	link := func(rel, href, mediaType string) strictjson.Member {
+		target := strictjson.AppendText([]byte{'{'}, "href", href)
+		target = strictjson.AppendText(target, "type", mediaType)
+		return strictjson.Member{Name: rel, Value: append(append([]byte{'['}, target...), '}', ']')}
 	}
 	desc := link("service-desc", s.cfg.PublicURL+"/openapi.json", "application/json")
-	draft := func(name string) directory.Member {
+	draft := func(name string) strictjson.Member {
 		return link("service-doc", "https://datatracker.ietf.org/doc/html/"+name, "text/html")
 	}
-	anchor := func(path string) directory.Member {
-		return directory.Member{Name: "anchor", Value: directory.AppendString(nil, s.cfg.PublicURL+path)}
+	anchor := func(path string) strictjson.Member {
+		return strictjson.Member{Name: "anchor", Value: strictjson.AppendString(nil, s.cfg.PublicURL+path)}
 	}
-	b := list([]byte(`{"linkset":`), [][]directory.Member{
+	b := list([]byte(`{"linkset":`), [][]strictjson.Member{
 		{anchor("/ad"), desc, draft("draft-jimenez-agent-directory-01"), link("service-meta", s.cfg.PublicURL+"/.well-known/ad", "application/json")},
 		{anchor("/discovery"), desc, draft("draft-xu-efficient-agent-discovery-profile"), link("service-meta", s.cfg.PublicURL+"/.well-known/agent-discovery", "application/json")},
 		{anchor("/agents"), desc, draft("draft-cui-ai-agent-discovery-invocation"), link("describedby", s.cfg.PublicURL+"/schemas/aidip.json", "application/schema+json")},
-	}, directory.AppendObject)
+	}, strictjson.AppendObject)
 	return append(b, '}', '\n')
 }
 

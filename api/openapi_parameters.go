@@ -17,7 +17,7 @@ var parameters = map[string]*openapi3.Parameter{
 
 	"agent":      required(inQuery("agent", "The agent's name: 1 to 255 bytes of UTF-8, unique in the directory.", text("", directory.MaxName, 1))),
 	"lt":         inQuery("lt", "The lifetime in seconds. What exceeds the directory's maximum is granted the maximum.", lifetimes()),
-	"kind":       inQuery("kind", "The document's kind; ad by default.", kinds()),
+	"kind":       inQuery("kind", "The document's kind; ad by default.", kindNames()),
 	"visibility": inQuery("visibility", "Who beyond the domain may have it: domain, mesh, or peers:DOMAIN,…. Without it, what is replaced keeps its own, and what is new gets the default of policy.", text("", 0)),
 	"owner":      inQuery("owner", "Of a commissioning tool: on whose behalf it registers, who then owns it; itself by default. Policy decides.", uri("")),
 
@@ -101,8 +101,8 @@ func repeated(name, description string) *openapi3.Parameter {
 	return inQuery(name, description+" May be repeated: all must match.", array(text("", 0), "", 0))
 }
 
-// kinds is one of the kinds of documents.
-func kinds() *openapi3.Schema {
+// kindNames is one of the kinds of documents.
+func kindNames() *openapi3.Schema {
 	s := &openapi3.Schema{Type: &openapi3.Types{"string"}}
 	for _, name := range directory.KindNames() {
 		s.Enum = append(s.Enum, name)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/problem"
 )
 
@@ -281,10 +282,10 @@ func TestSchemasAgreeWithTheDirectory(t *testing.T) {
 		if direct == nil {
 			agent := "one"
 			if kind == directory.KindProfile {
-				agent, direct = directory.DefaultName(d)
+				agent, direct = kinds.DefaultName(d)
 			}
 			if direct == nil {
-				_, direct = directory.Project(agent, d)
+				_, direct = kinds.Project(agent, d)
 			}
 		}
 		return schemas[string(kind)].Validate(v), direct

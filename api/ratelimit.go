@@ -18,6 +18,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A Class is a group of routes for which callers have one quota.
@@ -292,7 +293,7 @@ func tooOften(q quota, wait time.Duration) error {
 		Err: directory.Refuse(directory.RateLimited, "You may make %d requests of this class (%s) in %d s; wait for %d s.",
 			q.burst, q.class, q.window(), seconds(wait)),
 		Retry:   seconds(wait),
-		Members: []directory.Member{{Name: "violated-policies", Value: appendStrings(nil, []string{string(q.class)})}},
+		Members: []strictjson.Member{{Name: "violated-policies", Value: appendStrings(nil, []string{string(q.class)})}},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // limited returns a server with those limits, and a function that asks it as
@@ -149,10 +150,10 @@ func TestWhatIsWorthManyRequests(t *testing.T) {
 			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 503) // it gets as far as the leader that isn't there
 			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 429)
 		}
-		var in directory.Invocation
+		var in invoke.Request
 		s := newTestServer(t, func(cfg *Config) {
 			cfg.Limits = Limits{Invocations: 1} // a burst of 10
-			cfg.Gateway = quietGateway{reply: directory.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{}`)}, asked: func(got directory.Invocation) { in = got }}
+			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{}`)}, asked: func(got invoke.Request) { in = got }}
 			cfg.Fronts = func(*directory.Entry) bool { return true }
 		}, entry(t, alpha, rid(1), "agent", 1, invocable))
 		wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `[1]`, "Content-Type", "application/json"), 200)

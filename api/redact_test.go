@@ -14,6 +14,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -24,13 +25,13 @@ type partPolicy struct {
 }
 
 type partRules struct {
-	sight   directory.Sight
+	sight   directory.Redaction
 	hidden  string // an agent that nobody sees
 	changed chan struct{}
 	version uint64
 }
 
-func newPartPolicy(sight directory.Sight) partPolicy {
+func newPartPolicy(sight directory.Redaction) partPolicy {
 	p := partPolicy{now: new(atomic.Pointer[partRules])}
 	p.now.Store(&partRules{sight: sight, changed: make(chan struct{})})
 	return p
@@ -46,7 +47,7 @@ func (p partPolicy) set(r partRules) {
 
 func (p partPolicy) Read(_ directory.Identity, e *directory.Entry) directory.Decision {
 	r := p.now.Load()
-	return directory.Decision{Allow: e.Agent != r.hidden, Sight: r.sight}
+	return directory.Decision{Allow: e.Agent != r.hidden, Redaction: r.sight}
 }
 
 func (p partPolicy) Generation() uint64       { return p.now.Load().version }
@@ -59,11 +60,11 @@ type notary struct {
 
 func (n notary) Record(_ context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
 	e, _ := n.view.Get(origin, rid)
-	c := &directory.Change{Issuer: origin, RID: rid, Op: directory.OpPut, Epoch: 1, Revision: e.Statement, IssuedAt: 1, Since: 1,
+	c := &signed.Change{Issuer: origin, RID: rid, Op: signed.OpPut, Epoch: 1, Revision: e.Statement, IssuedAt: 1, Since: 1,
 		Agent: e.Agent, Owner: e.Owner, Document: e.Document}
 	ds := c.Disclosures()
-	payload, err := directory.Statement(directory.StatementFormat, c, ds)
-	r := directory.Record{JWS: "e30." + directory.B64.EncodeToString(payload) + ".AA"}
+	payload, err := signed.Statement(signed.StatementFormat, c, ds)
+	r := signed.Record{JWS: "e30." + directory.B64.EncodeToString(payload) + ".AA"}
 	for _, d := range ds {
 		r.Disclosures = append(r.Disclosures, d.Text)
 	}
@@ -98,7 +99,7 @@ func partServer(t testing.TB, p partPolicy) *Server {
 			"description":"canary","capabilities":["canary"],"tags":["travel"],"inputs":{"type":"object"},"outputs":{"type":"object"}}`))
 }
 
-var noCanary = directory.SightWithout("description", "x-canary", "capabilities", "publisher", directory.SightRegistrant)
+var noCanary = directory.Withhold("description", "x-canary", "capabilities", "publisher", directory.MemberRegistrant)
 
 func textOf(t testing.TB, resp *http.Response) string {
 	t.Helper()
@@ -195,7 +196,7 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 // Requirement: AD-035, TRUST-013
 func TestWatchFollowsPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPartPolicy(directory.Sight{})
+		p := newPartPolicy(directory.Redaction{})
 		s := partServer(t, p)
 		client := inBubble(t, s)("/client/reader")
 		w := watching(t, client, apiclient.LookupOptions{}, "")

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // All surfaces write and read the same registrations (http.md): a surface brings
@@ -148,7 +149,7 @@ func (s *Server) asking(c *call, def uint32) (ask directory.Registering, err err
 // upsert registers a document under its name, or puts it in the place of what its
 // owner registered there, of whatever kind that is (spec/views.md, 17).
 func (s *Server) upsert(c *call, ask directory.Registering) (directory.Outcome, error) {
-	p, err := directory.Project(ask.Agent, ask.Document)
+	p, err := kinds.Project(ask.Agent, ask.Document)
 	if err != nil {
 		return directory.Outcome{}, err
 	}
@@ -237,6 +238,6 @@ func (s *Server) show(w http.ResponseWriter, c *call, f surface) error {
 		w.Header().Set("Content-Location", href)
 	}
 	w.Header().Set("Sunset", sunset(e))
-	body := append(f.view(nil, sight.See(e), look{registrant: !c.id.IsZero()}), '\n')
+	body := append(f.view(nil, kinds.Redact(e, sight), look{registrant: !c.id.IsZero()}), '\n')
 	return send(w, c, "application/json", strongTag(e.Revision, body), body)
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // vet asks policy whether an identity may have a registration that says p. A
@@ -20,7 +21,7 @@ func (s *Server) vet(c *call, id directory.Identity, agent string, p *directory.
 	claimed := c.denied(d, "%s may not claim the capability %q of type %q", id, claim.Name, claim.Type)
 	r := problem.Explain(claimed)
 	r.Err.Problem = directory.CapabilityNotPermitted
-	r.Members = append(r.Members, directory.Member{Name: "capability", Value: directory.AppendString(nil, claim.Name)})
+	r.Members = append(r.Members, strictjson.Member{Name: "capability", Value: strictjson.AppendString(nil, claim.Name)})
 	return r
 }
 

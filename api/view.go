@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // The AD surface's out-functions: a registration of any kind as draft-jimenez
@@ -15,7 +16,7 @@ import (
 // 1970, as all our times are written: RFC 3339 in UTC with milliseconds. The
 // layout without them is formatted much faster than any of one's own.
 func appendStamp(b []byte, name string, ms int64) []byte {
-	b = append(directory.AppendRaw(b, name, nil), '"')
+	b = append(strictjson.AppendRaw(b, name, nil), '"')
 	b = time.UnixMilli(ms).UTC().AppendFormat(b, time.RFC3339)
 	return append(b[:len(b)-len("Z")], '.', '0'+byte(ms/100%10), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z', '"')
 }
@@ -67,17 +68,17 @@ func projection(e *directory.Entry) *directory.Projection {
 
 // appendResource appends the full registration (jimenez 4.3).
 func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
-	b = directory.AppendText(append(b, '{'), "agent", e.Agent)
+	b = strictjson.AppendText(append(b, '{'), "agent", e.Agent)
 	if e.Document.Kind() == directory.KindAD {
 		for _, m := range e.Document.Members() {
-			b = append(directory.AppendString(append(b, ','), m.Name), ':')
+			b = append(strictjson.AppendString(append(b, ','), m.Name), ':')
 			b = append(b, m.Value...)
 		}
 	} else {
 		b = appendProjection(b, projection(e))
 	}
-	b = directory.AppendText(b, "href", s.href(e))
-	b = directory.AppendUint(b, "lt", uint64(e.Lifetime))
+	b = strictjson.AppendText(b, "href", s.href(e))
+	b = strictjson.AppendUint(b, "lt", uint64(e.Lifetime))
 	b = appendStamp(b, "expires_at", e.ExpiresAt)
 	b = appendStamp(b, "registered_at", e.RegisteredAt)
 	b = appendStamp(b, "updated_at", e.UpdatedAt)
@@ -88,18 +89,18 @@ func (s *Server) appendResource(b []byte, e *directory.Entry, l look) []byte {
 // where it isn't the usual one (AD-025).
 func (s *Server) appendItem(b []byte, e *directory.Entry, l look) []byte {
 	p := projection(e)
-	b = directory.AppendText(append(b, '{'), "agent", e.Agent)
-	b = directory.AppendText(b, "base", p.Base)
+	b = strictjson.AppendText(append(b, '{'), "agent", e.Agent)
+	b = strictjson.AppendText(b, "base", p.Base)
 	b = appendOptional(b, "description", p.Description)
-	b = appendStrings(directory.AppendRaw(b, "protocols", nil), p.Protocols)
-	b = list(directory.AppendRaw(b, "capabilities", nil), p.Capabilities, func(b []byte, c directory.Capability) []byte {
-		b = directory.AppendText(append(b, '{'), "name", c.Name)
-		return append(directory.AppendText(b, "type", c.Type), '}')
+	b = appendStrings(strictjson.AppendRaw(b, "protocols", nil), p.Protocols)
+	b = list(strictjson.AppendRaw(b, "capabilities", nil), p.Capabilities, func(b []byte, c directory.Capability) []byte {
+		b = strictjson.AppendText(append(b, '{'), "name", c.Name)
+		return append(strictjson.AppendText(b, "type", c.Type), '}')
 	})
 	if p.Status != active {
-		b = directory.AppendText(b, "status", p.Status)
+		b = strictjson.AppendText(b, "status", p.Status)
 	}
-	b = directory.AppendText(b, "href", s.href(e))
+	b = strictjson.AppendText(b, "href", s.href(e))
 	return s.appendMarks(b, e, l, directory.KindAD)
 }
 
@@ -107,47 +108,47 @@ func (s *Server) appendItem(b []byte, e *directory.Entry, l look) []byte {
 // another kind than the surface's own, it is a projection.
 func (s *Server) appendMarks(b []byte, e *directory.Entry, l look, own directory.Kind) []byte {
 	if kind := e.Document.Kind(); kind != own {
-		b = directory.AppendRaw(b, "projected", []byte("true"))
-		b = directory.AppendText(b, "kind", string(kind))
+		b = strictjson.AppendRaw(b, "projected", []byte("true"))
+		b = strictjson.AppendText(b, "kind", string(kind))
 	}
 	if e.Redacted {
-		b = directory.AppendRaw(b, "redacted", []byte("true"))
+		b = strictjson.AppendRaw(b, "redacted", []byte("true"))
 	}
-	return append(s.appendProvenance(directory.AppendRaw(b, "provenance", nil), e, l), '}')
+	return append(s.appendProvenance(strictjson.AppendRaw(b, "provenance", nil), e, l), '}')
 }
 
 // appendProjection appends the members of a document of another kind.
 func appendProjection(b []byte, p *directory.Projection) []byte {
 	b = appendOptional(b, "name", p.Name)
-	b = directory.AppendText(b, "base", p.Base)
+	b = strictjson.AppendText(b, "base", p.Base)
 	b = appendOptional(b, "description", p.Description)
-	b = appendStrings(directory.AppendRaw(b, "protocols", nil), p.Protocols)
-	b = list(directory.AppendRaw(b, "capabilities", nil), p.Capabilities, func(b []byte, c directory.Capability) []byte {
+	b = appendStrings(strictjson.AppendRaw(b, "protocols", nil), p.Protocols)
+	b = list(strictjson.AppendRaw(b, "capabilities", nil), p.Capabilities, func(b []byte, c directory.Capability) []byte {
 		return appendCapability(b, c, p.Tags)
 	})
 	b = appendOptional(b, "version", p.Version)
 	b = appendOptional(b, "vendor", p.Vendor)
 	if len(p.Languages) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "supported_languages", nil), p.Languages)
+		b = appendStrings(strictjson.AppendRaw(b, "supported_languages", nil), p.Languages)
 	}
 	b = appendOptionalRaw(b, "authentication", p.Authentication)
 	b = appendOptionalRaw(b, "constraints", p.Constraints)
 	if len(p.Examples) > 0 {
-		b = list(directory.AppendRaw(b, "examples", nil), p.Examples, appendExample)
+		b = list(strictjson.AppendRaw(b, "examples", nil), p.Examples, appendExample)
 	}
-	return directory.AppendText(b, "status", p.Status)
+	return strictjson.AppendText(b, "status", p.Status)
 }
 
 // appendCapability appends a capability with its tags and the agent's own, which
 // count as each capability's (model.md, "How a view is made").
 func appendCapability(b []byte, c directory.Capability, own []string) []byte {
-	b = directory.AppendText(append(b, '{'), "name", c.Name)
-	b = directory.AppendText(b, "type", c.Type)
+	b = strictjson.AppendText(append(b, '{'), "name", c.Name)
+	b = strictjson.AppendText(b, "type", c.Type)
 	b = appendOptional(b, "description", c.Description)
 	b = appendOptionalRaw(b, "input_schema", c.InputSchema)
 	b = appendOptionalRaw(b, "output_schema", c.OutputSchema)
 	if tags := union(c.Tags, own); len(tags) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "tags", nil), tags)
+		b = appendStrings(strictjson.AppendRaw(b, "tags", nil), tags)
 	}
 	return append(b, '}')
 }
@@ -166,10 +167,10 @@ func union(a, b []string) []string {
 func appendExample(b []byte, x directory.Example) []byte {
 	b = append(b, '{')
 	b = appendOptional(b, "id", x.ID)
-	b = directory.AppendText(b, "text", x.Text)
+	b = strictjson.AppendText(b, "text", x.Text)
 	b = appendOptional(b, "language", x.Language)
 	if len(x.Tags) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "tags", nil), x.Tags)
+		b = appendStrings(strictjson.AppendRaw(b, "tags", nil), x.Tags)
 	}
 	b = appendOptionalRaw(b, "input_schema", x.InputSchema)
 	b = appendOptionalRaw(b, "output_schema", x.OutputSchema)
@@ -179,16 +180,16 @@ func appendExample(b []byte, x directory.Example) []byte {
 // appendProvenance appends where a registration comes from, who vouches for it,
 // and how fresh it is (model.md, "Provenance").
 func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
-	b = directory.AppendText(append(b, '{'), "origin_authority", e.Origin.Name())
+	b = strictjson.AppendText(append(b, '{'), "origin_authority", e.Origin.Name())
 	if !l.brief {
 		b = appendOptional(b, "origin_service", s.service(e))
 		b = appendOptional(b, "origin_href", s.originHref(e))
-		b = directory.AppendText(b, "origin_signature", s.href(e)+"/record")
+		b = strictjson.AppendText(b, "origin_signature", s.href(e)+"/record")
 		if l.registrant {
 			b = appendOptional(b, "registrant", e.Owner.String())
 		}
 	}
-	b = directory.AppendUint(b, "revision", e.Statement)
+	b = strictjson.AppendUint(b, "revision", e.Statement)
 	if !l.brief {
 		b = appendStamp(b, "registered_at", e.RegisteredAt)
 		b = appendStamp(b, "updated_at", e.UpdatedAt)
@@ -197,13 +198,13 @@ func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
 	if !l.brief {
 		if e.Received != nil {
 			b = appendStamp(b, "received_at", e.Received.At)
-			b = directory.AppendText(b, "received_from", e.Received.From.Name())
+			b = strictjson.AppendText(b, "received_from", e.Received.From.Name())
 		}
 		if v := e.Visibility.String(); l.registrant && s.isOwn(e) && !e.Owner.IsZero() && v != s.cfg.Policy.DefaultVisibility().String() {
-			b = directory.AppendText(b, "visibility", v)
+			b = strictjson.AppendText(b, "visibility", v)
 		}
 	}
-	return append(s.appendVerification(directory.AppendRaw(b, "verification", nil), e, l), '}')
+	return append(s.appendVerification(strictjson.AppendRaw(b, "verification", nil), e, l), '}')
 }
 
 // appendVerification appends by which key a foreign registration was verified,
@@ -220,16 +221,16 @@ func (s *Server) appendVerification(b []byte, e *directory.Entry, l look) []byte
 	case l.brief:
 		b = append(b, `{"state":"verified"`...)
 	default:
-		b = directory.AppendText(append(b, '{'), "state", "verified")
-		b = directory.AppendText(b, "key", r.Key)
-		b = directory.AppendRaw(b, "logged", []byte("false"))
+		b = strictjson.AppendText(append(b, '{'), "state", "verified")
+		b = strictjson.AppendText(b, "key", r.Key)
+		b = strictjson.AppendRaw(b, "logged", []byte("false"))
 		b = appendStamp(b, "checked_at", r.CheckedAt)
 	}
 	if s.disputed(e) {
 		b = append(b, `,"disputed":true`...)
 	}
 	if p, ok := s.probed(e); ok {
-		b = appendProbe(directory.AppendRaw(b, "probe", nil), p, l)
+		b = appendProbe(strictjson.AppendRaw(b, "probe", nil), p, l)
 	}
 	return append(b, '}')
 }
@@ -249,10 +250,10 @@ func (s *Server) disputed(e *directory.Entry) bool {
 
 // appendProbe appends what asking an agent came to (AD-044).
 func appendProbe(b []byte, p directory.Probe, l look) []byte {
-	b = directory.AppendText(append(b, '{'), "state", string(p.State))
+	b = strictjson.AppendText(append(b, '{'), "state", string(p.State))
 	if !l.brief {
 		if len(p.Members) > 0 {
-			b = appendStrings(directory.AppendRaw(b, "members", nil), p.Members)
+			b = appendStrings(strictjson.AppendRaw(b, "members", nil), p.Members)
 		}
 		b = appendOptional(b, "reason", p.Reason)
 		if !l.timeless {
@@ -266,12 +267,12 @@ func appendOptional(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
 	}
-	return directory.AppendText(b, name, value)
+	return strictjson.AppendText(b, name, value)
 }
 
 func appendOptionalRaw(b []byte, name string, value []byte) []byte {
 	if value == nil {
 		return b
 	}
-	return directory.AppendRaw(b, name, value)
+	return strictjson.AppendRaw(b, name, value)
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // AIDIP's out-functions: a registration of any kind as draft-cui shows it, in
@@ -39,11 +41,11 @@ var anyObject = []byte(`{"type":"object"}`)
 
 // appendAgent appends an agent's metadata in full (cui 3).
 func (s *Server) appendAgent(b []byte, e *directory.Entry, l look) []byte {
-	b = directory.AppendText(append(b, '{'), "id", publicID(e))
+	b = strictjson.AppendText(append(b, '{'), "id", publicID(e))
 	if e.Document.Kind() == directory.KindAIDIP {
 		for _, m := range e.Document.Members() {
 			if m.Name != "id" {
-				b = append(directory.AppendString(append(b, ','), m.Name), ':')
+				b = append(strictjson.AppendString(append(b, ','), m.Name), ':')
 				b = append(b, m.Value...)
 			}
 		}
@@ -59,22 +61,22 @@ func appendAsAgent(b []byte, e *directory.Entry, p *directory.Projection) []byte
 	for i := range p.Capabilities {
 		tags = union(tags, p.Capabilities[i].Tags)
 	}
-	b = directory.AppendText(b, "name", title(e, p))
-	b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
-	b = directory.AppendText(b, "version", cmp.Or(p.Version, strconv.FormatUint(e.Statement, 10)))
-	b = directory.AppendText(b, "publisher", cmp.Or(p.Vendor, e.Origin.Name()))
-	b = appendStrings(directory.AppendRaw(b, "capabilities", nil), directory.ListedCapabilities(e.Document, p))
-	b = appendStrings(directory.AppendRaw(b, "tags", nil), tags)
-	b = directory.AppendText(b, "endpoint", endpoint(p))
+	b = strictjson.AppendText(b, "name", title(e, p))
+	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
+	b = strictjson.AppendText(b, "version", cmp.Or(p.Version, strconv.FormatUint(e.Statement, 10)))
+	b = strictjson.AppendText(b, "publisher", cmp.Or(p.Vendor, e.Origin.Name()))
+	b = appendStrings(strictjson.AppendRaw(b, "capabilities", nil), kinds.ListedCapabilities(e.Document, p))
+	b = appendStrings(strictjson.AppendRaw(b, "tags", nil), tags)
+	b = strictjson.AppendText(b, "endpoint", endpoint(p))
 	if len(p.Languages) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "supported_languages", nil), p.Languages)
+		b = appendStrings(strictjson.AppendRaw(b, "supported_languages", nil), p.Languages)
 	}
 	b = appendOptionalRaw(b, "authentication", p.Authentication)
-	b = directory.AppendText(b, "status", p.Status)
+	b = strictjson.AppendText(b, "status", p.Status)
 	if tools := toolsOf(p); len(tools) > 0 {
-		return list(directory.AppendRaw(b, "operations", nil), tools, appendOperation)
+		return list(strictjson.AppendRaw(b, "operations", nil), tools, appendOperation)
 	}
-	return directory.AppendRaw(directory.AppendRaw(b, "inputs", anyObject), "outputs", anyObject)
+	return strictjson.AppendRaw(strictjson.AppendRaw(b, "inputs", anyObject), "outputs", anyObject)
 }
 
 // toolsOf returns the capabilities that can be called.
@@ -92,10 +94,10 @@ func toolsOf(p *directory.Projection) []directory.Capability {
 func operationName(c directory.Capability) string { return cmp.Or(c.Operation, c.Name) }
 
 func appendOperation(b []byte, c directory.Capability) []byte {
-	b = directory.AppendText(append(b, '{'), "name", operationName(c))
-	b = directory.AppendText(b, "description", cmp.Or(c.Description, operationName(c)))
-	b = directory.AppendRaw(b, "inputs", schemaOr(c.InputSchema))
-	return append(directory.AppendRaw(b, "outputs", schemaOr(c.OutputSchema)), '}')
+	b = strictjson.AppendText(append(b, '{'), "name", operationName(c))
+	b = strictjson.AppendText(b, "description", cmp.Or(c.Description, operationName(c)))
+	b = strictjson.AppendRaw(b, "inputs", schemaOr(c.InputSchema))
+	return append(strictjson.AppendRaw(b, "outputs", schemaOr(c.OutputSchema)), '}')
 }
 
 func schemaOr(schema []byte) []byte {
@@ -116,13 +118,13 @@ type hit struct {
 // it isn't the usual one.
 func (s *Server) appendSummary(b []byte, e *directory.Entry, l look, h hit) []byte {
 	p := projection(e)
-	b = directory.AppendText(append(b, '{'), "id", publicID(e))
-	b = directory.AppendText(b, "name", title(e, p))
-	b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
-	b = directory.AppendText(b, "endpoint", endpoint(p))
-	b = appendStrings(directory.AppendRaw(b, "capabilities", nil), directory.ListedCapabilities(e.Document, p))
+	b = strictjson.AppendText(append(b, '{'), "id", publicID(e))
+	b = strictjson.AppendText(b, "name", title(e, p))
+	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
+	b = strictjson.AppendText(b, "endpoint", endpoint(p))
+	b = appendStrings(strictjson.AppendRaw(b, "capabilities", nil), kinds.ListedCapabilities(e.Document, p))
 	if p.Status != active {
-		b = directory.AppendText(b, "status", p.Status)
+		b = strictjson.AppendText(b, "status", p.Status)
 	}
 	if h.ranked {
 		b = appendNumber(b, "score", h.score)
@@ -135,11 +137,11 @@ func (s *Server) appendSummary(b []byte, e *directory.Entry, l look, h hit) []by
 // asked for: it is not filtered out (AI-028).
 func appendDeclared(b []byte, p *directory.Projection, asked bool) []byte {
 	if asked && len(p.Languages) == 0 {
-		b = directory.AppendRaw(b, "language_declared", []byte("false"))
+		b = strictjson.AppendRaw(b, "language_declared", []byte("false"))
 	}
 	return b
 }
 
 func appendNumber(b []byte, name string, n float64) []byte {
-	return directory.AppendRaw(b, name, strconv.AppendFloat(nil, n, 'g', -1, 64))
+	return strictjson.AppendRaw(b, name, strconv.AppendFloat(nil, n, 'g', -1, 64))
 }

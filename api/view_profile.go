@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -27,7 +29,7 @@ func (s *Server) appendMetadata(b []byte, e *directory.Entry, l look) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(directory.AppendString(b, m.Name), ':')
+			b = append(strictjson.AppendString(b, m.Name), ':')
 			b = append(b, m.Value...)
 			ends = ends || m.Name == "expires_at"
 		}
@@ -43,20 +45,20 @@ func (s *Server) appendMetadata(b []byte, e *directory.Entry, l look) []byte {
 
 // appendAsMetadata appends the members of a document of another kind.
 func appendAsMetadata(b []byte, e *directory.Entry, p *directory.Projection) []byte {
-	b = directory.AppendText(b, "id", publicID(e))
-	b = directory.AppendText(b, "name", title(e, p))
-	b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
-	b = appendStrings(directory.AppendRaw(b, "tags", nil), metadataTags(e, p))
+	b = strictjson.AppendText(b, "id", publicID(e))
+	b = strictjson.AppendText(b, "name", title(e, p))
+	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
+	b = appendStrings(strictjson.AppendRaw(b, "tags", nil), metadataTags(e, p))
 	if len(p.Examples) > 0 {
-		b = list(directory.AppendRaw(b, "examples", nil), p.Examples, appendExample)
+		b = list(strictjson.AppendRaw(b, "examples", nil), p.Examples, appendExample)
 	}
-	b = list(directory.AppendRaw(b, "bindings", nil), p.Bindings, appendBinding)
+	b = list(strictjson.AppendRaw(b, "bindings", nil), p.Bindings, appendBinding)
 	b = appendOptionalRaw(b, "auth", p.Authentication)
 	b = appendOptionalRaw(b, "constraints", p.Constraints)
 	if len(p.Languages) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "supported_languages", nil), p.Languages)
+		b = appendStrings(strictjson.AppendRaw(b, "supported_languages", nil), p.Languages)
 	}
-	b = directory.AppendText(b, "status", p.Status)
+	b = strictjson.AppendText(b, "status", p.Status)
 	return appendOptional(b, "version", p.Version)
 }
 
@@ -67,14 +69,14 @@ func metadataTags(e *directory.Entry, p *directory.Projection) []string {
 	for i := range p.Capabilities {
 		tags = union(tags, p.Capabilities[i].Tags)
 	}
-	return union(tags, directory.ListedCapabilities(e.Document, p))
+	return union(tags, kinds.ListedCapabilities(e.Document, p))
 }
 
 func appendBinding(b []byte, x directory.Binding) []byte {
-	b = directory.AppendText(append(b, '{'), "protocol", x.Protocol)
-	b = directory.AppendText(b, "endpoint", x.Endpoint)
+	b = strictjson.AppendText(append(b, '{'), "protocol", x.Protocol)
+	b = strictjson.AppendText(b, "endpoint", x.Endpoint)
 	if len(x.MediaTypes) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "media_types", nil), x.MediaTypes)
+		b = appendStrings(strictjson.AppendRaw(b, "media_types", nil), x.MediaTypes)
 	}
 	b = appendOptional(b, "interaction_model", x.InteractionModel)
 	b = appendOptional(b, "transport", x.Transport)
@@ -86,34 +88,34 @@ func appendBinding(b []byte, x directory.Binding) []byte {
 func (s *Server) appendCandidate(b []byte, c *discovery.Candidate, r *discovery.Request, l look) []byte {
 	e := c.Entry
 	p := projection(e)
-	b = directory.AppendText(append(b, '{'), "id", publicID(e))
+	b = strictjson.AppendText(append(b, '{'), "id", publicID(e))
 	if r.Detail != discovery.DetailMinimal {
-		b = directory.AppendText(b, "name", title(e, p))
-		b = directory.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
+		b = strictjson.AppendText(b, "name", title(e, p))
+		b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
 	}
 	show := appendPlainBinding
 	if r.Detail == discovery.DetailFull {
 		show = appendBinding
 	}
-	b = list(directory.AppendRaw(b, "bindings", nil), acceptableFirst(p.Bindings, r.Protocols), show)
+	b = list(strictjson.AppendRaw(b, "bindings", nil), acceptableFirst(p.Bindings, r.Protocols), show)
 	b = appendNumber(b, "score", c.Score)
-	b = directory.AppendText(b, "status", p.Status)
+	b = strictjson.AppendText(b, "status", p.Status)
 	if r.Detail != discovery.DetailMinimal || r.IncludeEvidence {
-		b = appendStrings(directory.AppendRaw(b, "matched_tags", nil), c.MatchedTags)
+		b = appendStrings(strictjson.AppendRaw(b, "matched_tags", nil), c.MatchedTags)
 		b = appendFreshness(b, c, r)
 	}
 	if r.IncludeEvidence {
-		b = directory.AppendRaw(b, "score_components", encoded(c.Components))
-		b = directory.AppendRaw(b, "matched_examples", encoded(c.MatchedExamples))
-		b = directory.AppendRaw(b, "evidence", encoded(c.Evidence))
+		b = strictjson.AppendRaw(b, "score_components", encoded(c.Components))
+		b = strictjson.AppendRaw(b, "matched_examples", encoded(c.MatchedExamples))
+		b = strictjson.AppendRaw(b, "evidence", encoded(c.Evidence))
 	}
 	if flags := c.Flags.Names(); len(flags) > 0 {
-		b = appendStrings(directory.AppendRaw(b, "flags", nil), flags)
+		b = appendStrings(strictjson.AppendRaw(b, "flags", nil), flags)
 	}
 	if r.Detail == discovery.DetailFull {
 		record := s.href(e) + "/record"
-		b = appendStrings(directory.AppendRaw(b, "credential_refs", nil), []string{record})
-		b = directory.AppendRaw(b, "metadata", e.Document.Bytes())
+		b = appendStrings(strictjson.AppendRaw(b, "credential_refs", nil), []string{record})
+		b = strictjson.AppendRaw(b, "metadata", e.Document.Bytes())
 	}
 	return s.appendMarks(b, e, l, directory.KindProfile)
 }
@@ -121,16 +123,16 @@ func (s *Server) appendCandidate(b []byte, c *discovery.Candidate, r *discovery.
 // appendFreshness appends how old a candidate is (XU-009). A profile says itself
 // when its metadata were made.
 func appendFreshness(b []byte, c *discovery.Candidate, r *discovery.Request) []byte {
-	made := directory.AppendString(nil, c.Freshness.MetadataUpdatedAt)
-	if d := c.Entry.Document; d.Kind() == directory.KindProfile && !d.Dates().Updated.IsZero() {
+	made := strictjson.AppendString(nil, c.Freshness.MetadataUpdatedAt)
+	if d := c.Entry.Document; d.Kind() == directory.KindProfile && !kinds.DatesOf(d).Updated.IsZero() {
 		ms := d.Members()
-		made = ms[slices.IndexFunc(ms, func(m directory.Member) bool { return m.Name == "updated_at" })].Value
+		made = ms[slices.IndexFunc(ms, func(m strictjson.Member) bool { return m.Name == "updated_at" })].Value
 	}
-	b = directory.AppendRaw(directory.AppendRaw(b, "freshness", []byte{'{'}), "metadata_updated_at", made)
-	b = directory.AppendText(b, "indexed_at", c.Freshness.IndexedAt)
-	b = directory.AppendUint(b, "age_seconds", uint64(c.Freshness.AgeSeconds))
+	b = strictjson.AppendRaw(strictjson.AppendRaw(b, "freshness", []byte{'{'}), "metadata_updated_at", made)
+	b = strictjson.AppendText(b, "indexed_at", c.Freshness.IndexedAt)
+	b = strictjson.AppendUint(b, "age_seconds", uint64(c.Freshness.AgeSeconds))
 	if r.Constraints.MaxAge >= 0 {
-		b = directory.AppendRaw(b, "stale", strconv.AppendBool(nil, c.Freshness.Stale))
+		b = strictjson.AppendRaw(b, "stale", strconv.AppendBool(nil, c.Freshness.Stale))
 	}
 	return append(b, '}')
 }
@@ -155,8 +157,8 @@ func acceptableFirst(bs []directory.Binding, protocols []string) []directory.Bin
 // appendPlainBinding appends enough of a binding to go on with, and nothing that
 // may be a secret: no user information and no query.
 func appendPlainBinding(b []byte, x directory.Binding) []byte {
-	b = directory.AppendText(append(b, '{'), "protocol", x.Protocol)
-	return append(directory.AppendText(b, "endpoint", plainEndpoint(x.Endpoint)), '}')
+	b = strictjson.AppendText(append(b, '{'), "protocol", x.Protocol)
+	return append(strictjson.AppendText(b, "endpoint", plainEndpoint(x.Endpoint)), '}')
 }
 
 func plainEndpoint(s string) string {

@@ -7,20 +7,21 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // wellKnown answers GET /.well-known/ad: the AD's interfaces, the same on every
 // node (jimenez 3.1, AD-006, AD-047). refresh and max_refresh are ours: where many
 // are refreshed at once, and how many.
 func (s *Server) wellKnown(w http.ResponseWriter, c *call) error {
-	b := directory.AppendText([]byte{'{'}, "registration", "/ad/r")
-	b = directory.AppendText(b, "lookup", "/ad/l{?"+strings.Join(append(slices.Clip(lookupParams), "min", "wait"), ",")+"}")
-	b = directory.AppendText(b, "refresh", "/ad/refresh")
-	b = directory.AppendUint(b, "max_refresh", directory.MaxRenewals)
-	b = directory.AppendUint(b, "max_count", index.MaxCount)
-	b = directory.AppendRaw(b, "authentication", appendStrings(nil, s.cfg.Takes.methods()))
+	b := strictjson.AppendText([]byte{'{'}, "registration", "/ad/r")
+	b = strictjson.AppendText(b, "lookup", "/ad/l{?"+strings.Join(append(slices.Clip(lookupParams), "min", "wait"), ",")+"}")
+	b = strictjson.AppendText(b, "refresh", "/ad/refresh")
+	b = strictjson.AppendUint(b, "max_refresh", directory.MaxRenewals)
+	b = strictjson.AppendUint(b, "max_count", index.MaxCount)
+	b = strictjson.AppendRaw(b, "authentication", appendStrings(nil, s.cfg.Takes.methods()))
 	if s.cfg.Takes.Plain != "" {
-		b = directory.AppendText(b, "plain_bearer", s.cfg.Takes.Plain)
+		b = strictjson.AppendText(b, "plain_bearer", s.cfg.Takes.Plain)
 	}
 	return sendPublic(w, c, "application/json", append(b, '}', '\n'))
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 const (
@@ -139,8 +141,8 @@ func (s *Server) renderWoA(q index.Query) *woaPage {
 // appendTransports appends the one transport that all agents have: this
 // directory's gateway (gaikwad 4.3.1).
 func (s *Server) appendTransports(b []byte) []byte {
-	b = directory.AppendText(append(b, `{"rest":{`...), "base", s.cfg.PublicURL)
-	return append(directory.AppendText(b, "invoke_path", "/agents/{agent_id}/invoke"), "}}}\n"...)
+	b = strictjson.AppendText(append(b, `{"rest":{`...), "base", s.cfg.PublicURL)
+	return append(strictjson.AppendText(b, "invoke_path", "/agents/{agent_id}/invoke"), "}}}\n"...)
 }
 
 // appendAllFronted appends agents until there are no more, or the document has
@@ -184,5 +186,5 @@ func (s *Server) fronts(e *directory.Entry) *directory.Entry {
 			return nil
 		}
 	}
-	return d.Sight.See(e)
+	return kinds.Redact(e, d.Redaction)
 }

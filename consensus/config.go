@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -86,7 +87,7 @@ type Config struct {
 	// FormatsOf returns which formats of signed structures a peer reads and until when
 	// that holds, by its newest key document; known is false if there is none. Nil asks
 	// of no peer.
-	FormatsOf func(peer spiffeid.TrustDomain) (formats directory.Formats, until time.Time, known bool)
+	FormatsOf func(peer spiffeid.TrustDomain) (formats signed.Formats, until time.Time, known bool)
 	// MaxLifetime is the longest lifetime that is granted, in seconds; 0 is
 	// directory.MaxLifetime.
 	MaxLifetime uint32

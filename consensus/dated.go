@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"golang.org/x/mod/semver"
 )
 
@@ -22,7 +23,7 @@ const maxAhead = 60 * time.Second
 // prepareDates judges what is to be registered against the clock and held, which
 // has its name and is nil where nothing has, and completes r.
 func prepareDates(r *state.Register, held *directory.Entry, doc directory.Document, now int64) error {
-	d := doc.Dates()
+	d := kinds.DatesOf(doc)
 	switch at := time.UnixMilli(now); {
 	case d.Updated.Sub(at) > maxAhead:
 		return directory.Refuse(directory.BadDocument, "updated_at is %s ahead of this directory's clock; at most %s are allowed",
@@ -45,7 +46,7 @@ func prepareDates(r *state.Register, held *directory.Entry, doc directory.Docume
 		// apply refuses it, and says why
 	default:
 		r.IfMatch = []uint64{held.Revision}
-		return supersedes(d, held.Document.Dates())
+		return supersedes(d, kinds.DatesOf(held.Document))
 	}
 	return nil
 }
@@ -53,7 +54,7 @@ func prepareDates(r *state.Register, held *directory.Entry, doc directory.Docume
 // supersedes refuses what is older than that which it would replace (XU-023). Two
 // documents are compared by updated_at; where one has none, by their versions, if
 // both are SemVer.
-func supersedes(d, old directory.Dates) error {
+func supersedes(d, old kinds.Dates) error {
 	switch {
 	case !d.Updated.IsZero() && !old.Updated.IsZero():
 		if d.Updated.Before(old.Updated) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // profile is a registering of draft-xu's minimal metadata, with further members.
@@ -88,7 +89,7 @@ func TestTheNewestOfManyStays(t *testing.T) {
 		}
 		all.Wait()
 		found := s.cfg.Index.Named("minimal")
-		if len(found) != 1 || found[0].Document.Dates().Updated.Second() != writers-1 {
+		if len(found) != 1 || kinds.DatesOf(found[0].Document).Updated.Second() != writers-1 {
 			t.Errorf("what stays is %v", found)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -131,7 +132,7 @@ func TestAMemberAttestsItsOwnKeyOnly(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, follower := d.leader()
-		key := directory.SigningKey{Public: make([]byte, 32), Node: d.members[leader].ID, Attestations: []string{"a.b.c"}}
+		key := signed.SigningKey{Public: make([]byte, 32), Node: d.members[leader].ID, Attestations: []string{"a.b.c"}}
 		problem(t, d.nodes[follower].Attest(t.Context(), key), directory.Forbidden)
 		key.Node = d.members[follower].ID
 		if err := d.nodes[follower].Attest(t.Context(), key); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 )
@@ -144,9 +145,9 @@ func (s *Store) readByAll(mayRise bool) (next Numbers, known bool) {
 		Log:      max(reads.Log, written.Log),
 		Snapshot: max(reads.Snapshot, written.Snapshot),
 		Wire:     max(reads.Wire, written.Wire),
-		Formats:  map[directory.Structure]uint{},
+		Formats:  map[signed.Structure]uint{},
 	}
-	for _, structure := range directory.Structures() {
+	for _, structure := range signed.Structures() {
 		next.Formats[structure] = formats.Highest(structure)
 		if silent || !mayRise {
 			next.Formats[structure] = highestUpTo(formats.Of(structure), written.Format(structure))
@@ -173,8 +174,8 @@ func highestUpTo(formats []uint, most uint) uint {
 // and whether it isn't known of one of them what it reads: such a peer lets nothing
 // rise.
 func (s *Store) readByPeers(
-	formats directory.Formats, peers []spiffeid.TrustDomain,
-) (common directory.Formats, silent bool) {
+	formats signed.Formats, peers []spiffeid.TrustDomain,
+) (common signed.Formats, silent bool) {
 	if s.cfg.FormatsOf == nil {
 		return formats, false
 	}
@@ -196,7 +197,7 @@ func (s *Store) readByPeers(
 
 // HeldBack returns the structures that the domain writes in a lower format than its
 // members read, because that peer reads no higher one or isn't known to.
-func (s *Store) HeldBack(peer spiffeid.TrustDomain) (structures []directory.Structure) {
+func (s *Store) HeldBack(peer spiffeid.TrustDomain) (structures []signed.Structure) {
 	s.mu.RLock()
 	own := s.state.Members().Readable()
 	active := s.state.Peerings().Get(peer).State == directory.PeeringActive
@@ -207,7 +208,7 @@ func (s *Store) HeldBack(peer spiffeid.TrustDomain) (structures []directory.Stru
 	}
 
 	common, silent := s.readByPeers(own, []spiffeid.TrustDomain{peer})
-	for _, structure := range directory.Structures() {
+	for _, structure := range signed.Structures() {
 		if highest := own.Highest(structure); highest > 1 && (silent || common.Highest(structure) < highest) {
 			structures = append(structures, structure)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -343,7 +344,7 @@ func TestARemovedMembersKeyGoes(t *testing.T) {
 		d.ready()
 		leader, follower := d.leader()
 		for _, i := range []int{leader, follower} {
-			if err := d.nodes[i].Attest(t.Context(), directory.SigningKey{Public: append(make([]byte, 31), byte(i)), Node: d.members[i].ID, Attestations: []string{"a.b.c"}}); err != nil {
+			if err := d.nodes[i].Attest(t.Context(), signed.SigningKey{Public: append(make([]byte, 31), byte(i)), Node: d.members[i].ID, Attestations: []string{"a.b.c"}}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // maxPrepared bounds how often a command is prepared anew because the state
@@ -204,7 +206,7 @@ func (s *Store) prepareUpdate(r *refreshRequest) (*state.Command, error) {
 			return nil, err
 		}
 	}
-	p, err := directory.Project(e.Agent, doc)
+	p, err := kinds.Project(e.Agent, doc)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +261,7 @@ func newRID(now int64) directory.RID {
 	return directory.NewRID(now, entropy)
 }
 
-func newSalt() (salt directory.Salt) {
+func newSalt() (salt signed.Salt) {
 	_, _ = rand.Read(salt[:]) // never fails
 	return salt
 }
@@ -309,7 +311,7 @@ func (s *Store) prepareTransfer(r *transferRequest) (*state.Command, error) {
 	if e.Statement != r.Statement {
 		return nil, overtaken("registration %s has changed since policy was asked about it", e.RID)
 	}
-	p, err := directory.Reproject(e.Agent, e.Document)
+	p, err := kinds.Reproject(e.Agent, e.Document)
 	if err != nil {
 		return nil, err
 	}

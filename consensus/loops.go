@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // leadershipLoop does what a leader must do before and while it leads.
@@ -100,7 +101,7 @@ func (s *Store) beginHistory(ctx context.Context) error {
 
 // reissueAfter is how long before the key document's end the leader issues the
 // next one.
-const reissueAfter = directory.KeyDocumentLifetime / 2
+const reissueAfter = signed.KeyDocumentLifetime / 2
 
 // sweepLoop looks at the agenda on every member, and on the leader proposes what
 // has come due.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A text that is too large, or that the checker refuses, is not proposed.
@@ -42,11 +43,11 @@ func TestAKeyIsOneNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
-		key := func(node string, b byte) directory.SigningKey {
-			return directory.SigningKey{Public: append(make([]byte, 31), b), Node: must(alphaNode(node)), Attestations: []string{"a.b.c"}}
+		key := func(node string, b byte) signed.SigningKey {
+			return signed.SigningKey{Public: append(make([]byte, 31), b), Node: must(alphaNode(node)), Attestations: []string{"a.b.c"}}
 		}
 		for _, tc := range []struct {
-			key     directory.SigningKey
+			key     signed.SigningKey
 			problem directory.Problem
 		}{
 			{key("n0", 1), ""}, {key("n1", 1), directory.Conflict}, {key("n0", 2), ""}, {key("n1", 1), directory.Conflict}, {key("n1", 3), ""}, {key("n0", 1), ""},

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // Position returns how far this member has applied the domain's history.
@@ -50,7 +51,7 @@ func (s *Store) Peerings() []directory.Peering {
 // KeyDocument returns the domain's newest key document, nil until a key was
 // attested, and while a restored history has no epoch of its own: nothing is signed
 // then (rule P1). It must not be modified.
-func (s *Store) KeyDocument() *directory.KeyDocument {
+func (s *Store) KeyDocument() *signed.KeyDocument {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.state.History().Sealed() != "" {
@@ -72,7 +73,7 @@ func (s *Store) Ledger() (size uint64, root directory.Hash) {
 // at, the revision applied (rule G2).
 func (s *Store) Digests(
 	aud directory.Audience, since uint64, limit int,
-) (digests []directory.Digest, to, at uint64) {
+) (digests []signed.Digest, to, at uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 
@@ -89,7 +90,7 @@ func (s *Store) Tip(aud directory.Audience) uint64 {
 }
 
 // Current returns the digest by which a registration is in a stream now.
-func (s *Store) Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool) {
+func (s *Store) Current(rid directory.RID, aud directory.Audience) (signed.Digest, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 
@@ -135,8 +136,8 @@ func (s *Store) Quotas() Quotas {
 func (s *Store) Written() Numbers { return s.shown.Load().written }
 
 func (s *Store) statementFormat() int {
-	return int(s.Written().Format(directory.StructureStatement))
+	return int(s.Written().Format(signed.StructureStatement))
 }
 
 // Format returns the format in which a structure is written.
-func (s *Store) Format(structure directory.Structure) uint { return s.Written().Format(structure) }
+func (s *Store) Format(structure signed.Structure) uint { return s.Written().Format(structure) }

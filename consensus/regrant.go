@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // recant takes back what a leader has concluded that decides by something else than this
@@ -120,7 +121,7 @@ func (s *Store) decideAnew(rids []directory.RID) []state.RegrantItem {
 		e := reg.Entry()
 		p := e.Projection()
 		if p.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
-			if _, err := directory.Reproject(e.Agent, e.Document); err != nil {
+			if _, err := kinds.Reproject(e.Agent, e.Document); err != nil {
 				s.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
 				continue
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -44,7 +45,7 @@ func inspect(t testing.TB, b []byte) *Backup {
 func (d *domain) attestAll() {
 	d.t.Helper()
 	for i, s := range d.nodes {
-		key := directory.SigningKey{Public: bytes.Repeat([]byte{byte(i + 1)}, 32), Node: d.members[i].ID, Attestations: []string{"a.b.c"}}
+		key := signed.SigningKey{Public: bytes.Repeat([]byte{byte(i + 1)}, 32), Node: d.members[i].ID, Attestations: []string{"a.b.c"}}
 		if err := s.Attest(d.t.Context(), key); err != nil {
 			d.t.Fatal(err)
 		}
@@ -168,7 +169,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 				t.Errorf("node %d: it is still unconfirmed", i)
 			}
 			ds, _, _ := s.Digests(directory.Mesh, 0, 10)
-			if len(ds) != 1 || ds[0].RID != kept.RID || ds[0].Op != directory.OpPut {
+			if len(ds) != 1 || ds[0].RID != kept.RID || ds[0].Op != signed.OpPut {
 				t.Fatalf("node %d announces %v", i, ds)
 			}
 			payload, _, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M)
@@ -525,7 +526,7 @@ func kept(t testing.TB) *state.State {
 	s := began(t, alpha, 1793491200)
 	doc := document(t, "kept")
 	entry := &state.Batch{Version: state.FirstVersion, Time: 1793491203000, Commands: []state.Command{{Register: &state.Register{
-		Format: directory.StatementFormat, RID: directory.NewRID(1793491200000, [10]byte{1}), Salt: directory.Salt{1},
+		Format: signed.StatementFormat, RID: directory.NewRID(1793491200000, [10]byte{1}), Salt: signed.Salt{1},
 		Caller: ada, Agent: "kept", Kind: doc.Kind(), Document: doc.Bytes(), Lifetime: 600, Granted: state.Granted{Owner: ada},
 	}}}}
 	if results, err := s.Apply(entry, func() {}); err != nil || results[0].Err != nil {

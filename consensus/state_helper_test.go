@@ -19,13 +19,14 @@ import (
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // genesis is a committed time: 2026-11-01, in Unix milliseconds.
 const genesis = int64(1793491200000)
 
 // nextReads are the versions that a later release may read.
-var nextReads = Versions{Log: 2, Snapshot: 3, Wire: 4, Formats: directory.Formats{directory.StructurePage: {1, 2}}}
+var nextReads = Versions{Log: 2, Snapshot: 3, Wire: 4, Formats: signed.Formats{signed.StructurePage: {1, 2}}}
 
 var updateGolden = flag.Bool("update", false, "write the golden files anew")
 

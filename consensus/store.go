@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -166,7 +167,7 @@ func (s *Store) Revoke(ctx context.Context, key string) error {
 
 // Attest puts this node's signing key with its newest attestation in the place
 // of what the domain had of this node, and thereby issues a key document.
-func (s *Store) Attest(ctx context.Context, k directory.SigningKey) error {
+func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 	_, err := s.write(ctx, &request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
 	return err
 }

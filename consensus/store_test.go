@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // Requirement: AD-053
@@ -24,14 +25,14 @@ func TestOneNodeServesWhatItRegistered(t *testing.T) {
 			t.Errorf("the outcome is %+v at %s", out, s.Position())
 		}
 		ds, to, at := s.Digests(directory.Mesh, 0, 10)
-		if len(ds) != 1 || to != at || ds[0].RID != out.RID || ds[0].Op != directory.OpPut {
+		if len(ds) != 1 || to != at || ds[0].RID != out.RID || ds[0].Op != signed.OpPut {
 			t.Fatalf("the mesh stream has %+v to %d at %d", ds, to, at)
 		}
 		payload, disclosures, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M)
 		if !ok || directory.HashOf(payload) != ds[0].H {
 			t.Fatal("the record is not the one that its digest names")
 		}
-		c, err := directory.OpenRecord(payload, disclosures)
+		c, err := signed.OpenRecord(payload, disclosures)
 		if err != nil || c.Agent != "translator" || c.Owner != ada || c.RID != out.RID {
 			t.Errorf("the record says %+v, %v", c, err)
 		}

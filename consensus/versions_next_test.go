@@ -16,6 +16,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // logVersions returns the versions of the log entries with commands that a member has.
@@ -96,7 +97,7 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			for j, s := range d.nodes {
-				n, format := logVersions(t, s), s.Written().Format(directory.StructureStatement)
+				n, format := logVersions(t, s), s.Written().Format(signed.StructureStatement)
 				if n[2] > 0 || snapshotVersion(t, s) != 1 || format != 1 {
 					t.Errorf("with %d of 3 upgraded node %d has written version 2: %v", i+1, j, n)
 				}
@@ -104,7 +105,7 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 		}
 		eventually(t, "version 2 is in force everywhere", func() bool {
 			for _, s := range d.nodes {
-				if w := s.Written(); w.Log != 2 || w.Snapshot != 2 || w.Wire != 2 || w.Format(directory.StructureStatement) != 2 {
+				if w := s.Written(); w.Log != 2 || w.Snapshot != 2 || w.Wire != 2 || w.Format(signed.StructureStatement) != 2 {
 					return false
 				}
 			}

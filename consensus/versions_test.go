@@ -12,13 +12,14 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // newer is what a release reads that has a format 2 of pages and heads.
 func newer() Versions {
 	reads := older()
-	reads.Formats = directory.Formats{directory.StructureHead: {1, 2}, directory.StructurePage: {1, 2}}
+	reads.Formats = signed.Formats{signed.StructureHead: {1, 2}, signed.StructurePage: {1, 2}}
 
 	return reads
 }
@@ -54,7 +55,7 @@ func (d *domain) eventuallyWritten(page uint) {
 	d.t.Helper()
 	eventually(d.t, "the format of pages is in force", func() bool {
 		for _, s := range d.nodes {
-			if s != nil && s.Written().Format(directory.StructurePage) != page {
+			if s != nil && s.Written().Format(signed.StructurePage) != page {
 				return false
 			}
 		}
@@ -97,7 +98,7 @@ func TestAFormatIsInForceOnceAllMembersReadIt(t *testing.T) {
 		for i := range d.nodes {
 			time.Sleep(2 * time.Second) // several rounds in which the leader could raise it
 			synctest.Wait()
-			if got := d.nodes[0].Written().Format(directory.StructurePage); got != 1 {
+			if got := d.nodes[0].Written().Format(signed.StructurePage); got != 1 {
 				t.Fatalf("pages are in format %d before node %d reads it", got, i)
 			}
 			reads[i] = newer()
@@ -185,8 +186,8 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 		began := time.Now()
 		d := newDomain(t, 3, func(c *Config) {
 			c.reads = newer()
-			c.FormatsOf = func(peer spiffeid.TrustDomain) (directory.Formats, time.Time, bool) {
-				return directory.Formats{}, began.Add(time.Minute - keysForgotten), peer == beta
+			c.FormatsOf = func(peer spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
+				return signed.Formats{}, began.Add(time.Minute - keysForgotten), peer == beta
 			}
 		})
 		d.ready()
@@ -236,7 +237,7 @@ func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
 		var steady atomic.Bool
 		d := newDomain(t, 3, func(c *Config) {
 			c.reads = newer()
-			c.FormatsOf = func(spiffeid.TrustDomain) (directory.Formats, time.Time, bool) {
+			c.FormatsOf = func(spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
 				if looks.Add(1)%2 == 0 || steady.Load() {
 					return newer().Formats, time.Now().Add(time.Hour), true
 				}
@@ -282,7 +283,7 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, func(c *Config) {
 			c.reads = newer()
-			c.FormatsOf = func(spiffeid.TrustDomain) (directory.Formats, time.Time, bool) {
+			c.FormatsOf = func(spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
 				return nil, time.Now().Add(time.Hour), true // so that a member may read less as well
 			}
 		})

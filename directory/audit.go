@@ -1,8 +1,8 @@
 package directory
 
-// An Audited is what the audit trail tells of one change, or of one refusal
+// An AuditEvent is what the audit trail tells of one change, or of one refusal
 // (trust.md, "Audit"): who asked for what, never what was in it.
-type Audited struct {
+type AuditEvent struct {
 	RequestID string   `json:"request_id,omitzero"`
 	Action    string   `json:"action"` // such as register, refresh, peer.write
 	Owner     Identity `json:"owner,omitzero"`
@@ -19,4 +19,14 @@ type Audited struct {
 	// good as a whole, of a token what is left of it: both in seconds.
 	Lifetime   uint32 `json:"lt,omitzero"`
 	Credential int64  `json:"credential_s,omitzero"`
+}
+
+// A Decision is policy's answer to one question, with the names of the policies
+// that decided it.
+type Decision struct {
+	Allow    bool
+	Policies []string
+	// Redaction is which members are seen, where the answer is yes and the question one
+	// about a registration: read, or export.
+	Redaction Redaction
 }

@@ -2,11 +2,13 @@ package directory
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // ImportedFrom is the member in which a document that was imported says where it
@@ -27,27 +29,42 @@ const (
 	KindOASF    Kind = "oasf"    // an OASF record
 )
 
+// kinds are all kinds that this release takes.
+var kinds = [...]Kind{KindA2A, KindAD, KindAIDIP, KindMCP, KindOASF, KindProfile, KindWoA}
+
+// KindNames returns the kinds that documents can be registered as by this
+// release, sorted.
+func KindNames() []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k)
+	}
+
+	return names
+}
+
+// shared returns k in memory that all documents share, unless no release before
+// this one knew it.
+func (k Kind) shared() Kind {
+	for _, known := range kinds {
+		if k == known {
+			return known
+		}
+	}
+
+	return k
+}
+
 // ParseKind parses a kind that documents can be registered as by this release;
 // an empty text is KindAD.
 func ParseKind(s string) (Kind, error) {
 	if s == "" {
 		return KindAD, nil
 	}
-	if _, ok := projectors[Kind(s)]; !ok {
+	if !slices.Contains(kinds[:], Kind(s)) {
 		return "", Refuse(BadRequest, "kind is %.40q; this node takes %s", s, strings.Join(KindNames(), ", "))
 	}
 	return Kind(s), nil
-}
-
-// KindNames returns the kinds that documents can be registered as by this
-// release, sorted.
-func KindNames() []string {
-	var names []string
-	for k := range projectors {
-		names = append(names, string(k))
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Bounds on a document (AD-042).
@@ -109,26 +126,42 @@ func ParseDocument(kind Kind, body []byte) (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
-	if slices.ContainsFunc(members, func(m Member) bool { return m.Name == "projected" && string(m.Value) == "true" }) {
+	if slices.ContainsFunc(members, func(m strictjson.Member) bool { return m.Name == "projected" && string(m.Value) == "true" }) {
 		return Document{}, Refuse(WrongKind, "this body is a projection of a registration of another kind; write that through its own surface").At("/projected")
 	}
-	members = slices.DeleteFunc(members, func(m Member) bool { return kind.isReserved(m.Name) })
+	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return kind.isReserved(m.Name) })
 	return NewDocument(kind, members)
+}
+
+// ParseObject is strictjson.ParseObject of a request's body: its errors are BadRequest,
+// with a pointer to the fault.
+func ParseObject(body []byte) ([]strictjson.Member, error) {
+	members, err := strictjson.ParseObject(body)
+
+	var fault *strictjson.Error
+	if errors.As(err, &fault) {
+		refusal := Refuse(BadRequest, "%s", fault.Detail).At(fault.Pointer)
+		refusal.Err = fault.Err
+
+		return nil, refusal
+	}
+
+	return members, nil
 }
 
 // NewDocument makes a document of members that are strict JSON already. It
 // refuses the node's own members, names that SD-JWT uses, and what is over the
 // bounds.
-func NewDocument(kind Kind, members []Member) (Document, error) {
+func NewDocument(kind Kind, members []strictjson.Member) (Document, error) {
 	for _, m := range members {
 		if kind.isReserved(m.Name) {
-			return Document{}, Refuse(BadDocument, "the member %q is the directory's own", m.Name).At(pointer("", m.Name))
+			return Document{}, Refuse(BadDocument, "the member %q is the directory's own", m.Name).At(strictjson.Pointer("", m.Name))
 		}
 	}
 	if len(members) > MaxMembers {
 		return Document{}, Refuse(BadDocument, "the document has %d members; at most %d are allowed", len(members), MaxMembers)
 	}
-	raw := AppendObject(nil, members)
+	raw := strictjson.AppendObject(nil, members)
 	if len(raw) > MaxDocument {
 		return Document{}, Refuse(TooLarge, "the document has %d bytes; at most %d are allowed", len(raw), MaxDocument)
 	}
@@ -161,38 +194,21 @@ func usesSDJWT(raw []byte) (string, bool) {
 // LoadDocument returns a document from its own Bytes, as a log or a store kept
 // them. It keeps raw, which must not be modified any more.
 func LoadDocument(kind Kind, raw []byte) Document {
-	return Document{kind.shared(), textOf(raw)}
-}
-
-// shared returns k in memory that all documents share, unless no release before
-// this one knew it.
-func (k Kind) shared() Kind {
-	for _, known := range [...]Kind{KindAD, KindProfile, KindAIDIP, KindWoA, KindA2A, KindMCP, KindOASF} {
-		if k == known {
-			return known
-		}
-	}
-	return k
+	return Document{kind.shared(), strictjson.TextOf(raw)}
 }
 
 // Kind returns the document's shape.
 func (d Document) Kind() Kind { return d.kind }
 
 // Bytes returns the document as one JSON object. It must not be modified.
-func (d Document) Bytes() []byte { return bytesOf(d.text()) }
-
-// bytesOf returns the bytes of s, which must not be modified.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
-
-// textOf returns b, which must not be modified any more.
-func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func (d Document) Bytes() []byte { return strictjson.BytesOf(d.text()) }
 
 // IsZero reports whether there is no document.
 func (d Document) IsZero() bool { return d.raw == "" }
 
 // Members returns the top-level members in written order. Their values are bytes
 // of d that others may read, and must not be modified.
-func (d Document) Members() []Member { return membersOf(d.Bytes()) }
+func (d Document) Members() []strictjson.Member { return strictjson.SplitObject(d.Bytes()) }
 
 // Merge returns d with the members of body in place of its own of the same
 // names, new ones at the end (jimenez 4.4, AD-021). A null does not stand for a
@@ -204,7 +220,7 @@ func (d Document) Merge(body []byte) (Document, error) {
 	}
 	members := d.Members()
 	for _, p := range patch.Members() {
-		if i := slices.IndexFunc(members, func(m Member) bool { return m.Name == p.Name }); i >= 0 {
+		if i := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == p.Name }); i >= 0 {
 			members[i] = p
 		} else {
 			members = append(members, p)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // Requirement: AD-015
@@ -102,7 +103,7 @@ func TestMergeReplacesTopLevelMembers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = directory.Project("a", m)
+	_, err = kinds.Project("a", m)
 	wantRefusal(t, err, directory.BadDocument, "/base")
 
 	half := `{"big":"` + strings.Repeat("x", 40_000) + `"}`

@@ -86,7 +86,7 @@ const MaxViolations = 32
 type Violation struct {
 	Pointer string // JSON pointer
 	Detail  string
-	missing bool // it is that there is nothing
+	Missing bool // the fault is that a required member is absent
 }
 
 func (e *Error) Error() string {

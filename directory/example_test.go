@@ -9,6 +9,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A registration comes in, is projected and indexed, and is found.
@@ -18,7 +20,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	proj, err := directory.Project("maps", doc)
+	proj, err := kinds.Project("maps", doc)
 	if err != nil {
 		panic(err)
 	}
@@ -43,7 +45,7 @@ func Example() {
 // What a registrant gets to read when a document is wrong.
 func ExampleProject_refused() {
 	doc, _ := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://a.test","capabilities":[{"name":"purge*","type":"tool"}]}`))
-	_, err := directory.Project("cdn", doc)
+	_, err := kinds.Project("cdn", doc)
 	fmt.Println(err)
 	// Output: the name "purge*" has a *, which lookups use for prefixes (at /capabilities/0/name)
 }
@@ -51,14 +53,14 @@ func ExampleProject_refused() {
 // One signature, two audiences: what is withheld is visibly withheld.
 func ExampleOpenRecord() {
 	doc, _ := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://a.test","price":"secret"}`))
-	change := &directory.Change{
-		Issuer: spiffeid.RequireTrustDomainFromString("alpha.test"), RID: directory.NewRID(1780315200000, [10]byte{}), Op: directory.OpPut,
-		Epoch: 1780315200, Revision: 7, Agent: "cdn", Document: doc, Salt: directory.Salt{1, 2, 3},
+	change := &signed.Change{
+		Issuer: spiffeid.RequireTrustDomainFromString("alpha.test"), RID: directory.NewRID(1780315200000, [10]byte{}), Op: signed.OpPut,
+		Epoch: 1780315200, Revision: 7, Agent: "cdn", Document: doc, Salt: signed.Salt{1, 2, 3},
 	}
 	disclosures := change.Disclosures()
-	payload, _ := directory.Statement(directory.StatementFormat, change, disclosures)
-	shown, _ := directory.Disclosed(disclosures, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"base"}})
-	contents, err := directory.OpenRecord(payload, shown)
+	payload, _ := signed.Statement(signed.StatementFormat, change, disclosures)
+	shown, _ := signed.Disclosed(disclosures, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"base"}})
+	contents, err := signed.OpenRecord(payload, shown)
 	fmt.Println(contents.Agent, string(contents.Document.Bytes()), contents.Redacted, err)
 	// Output: cdn {"base":"https://a.test"} true <nil>
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // update writes the golden files anew. A format that peers have seen never
@@ -52,7 +53,7 @@ func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Docu
 
 func mustProject(t testing.TB, agent string, d directory.Document) *directory.Projection {
 	t.Helper()
-	p, err := directory.Project(agent, d)
+	p, err := kinds.Project(agent, d)
 	if err != nil {
 		t.Fatalf("%.200s: %v", d.Bytes(), err)
 	}

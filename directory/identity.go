@@ -17,14 +17,14 @@ type Identity struct{ uri string }
 
 var errIdentity = errors.New("not a spiffe:, wimse: or oauth: identity")
 
-// maxIdentity bounds an identity in bytes (draft-ietf-wimse-identifier-03, 4.1,
+// MaxIdentity bounds an identity in bytes (draft-ietf-wimse-identifier-03, 4.1,
 // asks that 2,048 are accepted).
-const maxIdentity = 2048
+const MaxIdentity = 2048
 
 // ParseIdentity parses the text form of an identity. Nothing is normalised:
 // what is not in canonical form is refused.
 func ParseIdentity(s string) (Identity, error) {
-	if len(s) > maxIdentity || !utf8.ValidString(s) {
+	if len(s) > MaxIdentity || !utf8.ValidString(s) {
 		return Identity{}, errIdentity
 	}
 	scheme, rest, _ := strings.Cut(s, ":")

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // Requirement: AD-046, AD-049
@@ -73,7 +74,7 @@ func TestParseObjectKeepsOrderAndBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []directory.Member{{Name: "z", Value: []byte(`[ 1.0e2,  "\u0041" ]`)}, {Name: "a", Value: []byte(`{ "q":1 }`)}}
+	want := []strictjson.Member{{Name: "z", Value: []byte(`[ 1.0e2,  "\u0041" ]`)}, {Name: "a", Value: []byte(`{ "q":1 }`)}}
 	if len(members) != 2 {
 		t.Fatalf("got %v", members)
 	}
@@ -85,7 +86,7 @@ func TestParseObjectKeepsOrderAndBytes(t *testing.T) {
 }
 
 func TestAppendStringEscapesOnlyWhatJSONDemands(t *testing.T) {
-	got := string(directory.AppendString(nil, "a\"\\/\x00\n\x1f\x7f\u2028é😀<>&"))
+	got := string(strictjson.AppendString(nil, "a\"\\/\x00\n\x1f\x7f\u2028é😀<>&"))
 	if want := `"a\"\\/\u0000\u000a\u001f` + "\x7f\u2028é😀<>&" + `"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -111,7 +112,7 @@ func TestAppendStringWhereverAByteStands(t *testing.T) {
 	for c := range 128 {
 		for at := range 20 {
 			s := strings.Repeat("a", at) + string(rune(c)) + strings.Repeat("é", 9)
-			got := directory.AppendString(nil, s)
+			got := strictjson.AppendString(nil, s)
 			escaped := c < 0x20 || c == '"' || c == '\\'
 			if back, err := jsontext.AppendUnquote(nil, got); err != nil || string(back) != s || (len(got) > len(s)+2) != escaped {
 				t.Errorf("%q is written as %s (%v)", s, got, err)

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"strings"
 	"unsafe"
+
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // Packed is a projection as an Entry keeps it: numbers and texts one behind the
@@ -175,14 +177,14 @@ func (c *coder) take() string {
 // raws codes JSON; nil is as no bytes.
 func (c *coder) raws(raws ...*[]byte) {
 	for _, b := range raws {
-		s := textOf(*b)
+		s := strictjson.TextOf(*b)
 		c.texts(&s)
 		switch {
 		case c.packing:
 		case s == "":
 			*b = nil
 		default:
-			*b = bytesOf(s)
+			*b = strictjson.BytesOf(s)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A Provenance says who had a part in the current contents of a registration
@@ -34,11 +36,12 @@ const (
 	memberImportedFrom  = "imported_from"
 )
 
-// memberOwner is the name in reg with which those of Provenance are disclosed.
-const memberOwner = "owner"
+// MemberOwner is the name in a statement's reg with which those of Provenance are
+// disclosed.
+const MemberOwner = "owner"
 
-// isProvenance reports whether a name in reg is one of Provenance's.
-func isProvenance(name string) bool {
+// IsProvenanceMember reports whether a name in reg is one of Provenance's.
+func IsProvenanceMember(name string) bool {
 	switch name {
 	case memberRegistrant, memberRegisteredBy, memberTransferredBy, memberImportedFrom:
 		return true
@@ -47,13 +50,13 @@ func isProvenance(name string) bool {
 	return false
 }
 
-// members returns the members of reg that p has.
-func (p Provenance) members() []Member {
-	var members []Member
+// Members returns the members of reg that p has.
+func (p Provenance) Members() []strictjson.Member {
+	var members []strictjson.Member
 
 	add := func(name, value string) {
 		if value != "" {
-			members = append(members, Member{name, AppendString(nil, value)})
+			members = append(members, strictjson.Member{Name: name, Value: strictjson.AppendString(nil, value)})
 		}
 	}
 	add(memberRegistrant, p.Registrant.String())
@@ -64,8 +67,8 @@ func (p Provenance) members() []Member {
 	return members
 }
 
-// set takes the value of one of p's members.
-func (p *Provenance) set(name, value string) (err error) {
+// SetMember sets the member of that name from its value in reg.
+func (p *Provenance) SetMember(name, value string) (err error) {
 	switch name {
 	case memberRegistrant:
 		p.Registrant, err = ParseIdentity(value)
@@ -80,13 +83,13 @@ func (p *Provenance) set(name, value string) (err error) {
 	return err
 }
 
-// maxSource bounds the URI of a source in bytes.
-const maxSource = 2048
+// MaxSource bounds the URI of a source in bytes.
+const MaxSource = 2048
 
 // checkSource refuses what is not an absolute URI without a password.
 func checkSource(source string) error {
-	if len(source) > maxSource || !utf8.ValidString(source) {
-		return fmt.Errorf("the URI of a source has over %d bytes", maxSource)
+	if len(source) > MaxSource || !utf8.ValidString(source) {
+		return fmt.Errorf("the URI of a source has over %d bytes", MaxSource)
 	}
 
 	uri, err := url.Parse(source)
@@ -95,4 +98,14 @@ func checkSource(source string) error {
 	}
 
 	return nil
+}
+
+// IsRegMember reports whether this release knows a name in a statement's reg.
+func IsRegMember(name string) bool {
+	switch name {
+	case "agent", "kind", MemberOwner:
+		return true
+	}
+
+	return IsProvenanceMember(name)
 }

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -177,4 +178,10 @@ type Received struct {
 	CheckedAt int64                // when that page was verified; Unix milliseconds
 	H, M      Hash                 // the record's name
 	Private   bool                 // it was announced to the own domain alone
+}
+
+// sortDomains sorts domains by name, each once.
+func sortDomains(ds *[]spiffeid.TrustDomain) {
+	slices.SortFunc(*ds, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
+	*ds = slices.Compact(*ds)
 }

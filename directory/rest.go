@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/s2"
+
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A document at rest is compressed where that makes it much smaller: to a byte that no
@@ -36,7 +38,7 @@ var restRooms = sync.Pool{New: func() any {
 
 // atRest returns d's bytes at rest, which may be in room.
 func (d Document) atRest(room []byte) []byte {
-	raw := bytesOf(d.raw)
+	raw := strictjson.BytesOf(d.raw)
 	if len(raw) < minRest || len(raw) > MaxDocument || raw[0] != jsonObject {
 		return raw
 	}
@@ -82,7 +84,7 @@ func (d Document) text() string {
 }
 
 func awaken(raw string) (string, error) {
-	small := bytesOf(raw[1:])
+	small := strictjson.BytesOf(raw[1:])
 	if n, err := s2.DecodedLen(small); err != nil || n > MaxDocument {
 		return "", fmt.Errorf("a document of %d bytes at rest is damaged", len(raw))
 	}
@@ -93,7 +95,7 @@ func awaken(raw string) (string, error) {
 	if len(text) == 0 || text[0] != jsonObject { // nothing else was ever put to rest, nor one at rest again
 		return "", fmt.Errorf("a document of %d bytes at rest is no object", len(raw))
 	}
-	return textOf(text), nil
+	return strictjson.TextOf(text), nil
 }
 
 // Size is how many bytes the document has as one JSON object, which it is not made into
@@ -103,7 +105,7 @@ func (d Document) Size() int {
 		return len(d.raw)
 	}
 
-	size, err := s2.DecodedLen(bytesOf(d.raw[1:]))
+	size, err := s2.DecodedLen(strictjson.BytesOf(d.raw[1:]))
 	if err != nil || size > MaxDocument {
 		return len(d.raw) // as text, which finds the same damage
 	}
@@ -112,7 +114,7 @@ func (d Document) Size() int {
 
 // Resting returns the document as it is held, for LoadResting: as a rule it is at
 // rest. It must not be modified.
-func (d Document) Resting() []byte { return bytesOf(d.raw) }
+func (d Document) Resting() []byte { return strictjson.BytesOf(d.raw) }
 
 // LoadResting returns a document of its Resting bytes, which may be damaged. It
 // keeps raw, which must not be modified any more.

@@ -3,6 +3,8 @@ package directory
 import (
 	"errors"
 	"fmt"
+
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // PackedVersion tells apart what releases make of a document: it grows whenever a
@@ -11,7 +13,7 @@ import (
 const PackedVersion = 2
 
 // Code returns p's bytes, for LoadPacked. They must not be modified.
-func (p Packed) Code() []byte { return bytesOf(p.code) }
+func (p Packed) Code() []byte { return strictjson.BytesOf(p.code) }
 
 // LoadPacked returns what has that code in a release of this PackedVersion, with
 // the same document. Where it comes from must be trusted, or have been read by

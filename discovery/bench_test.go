@@ -234,14 +234,14 @@ func (w *writer) question() *Request {
 // The processor time of a query, in the middle and at the 99th percentile.
 func BenchmarkFind(b *testing.B) {
 	_, f := population(b, benchSize())
-	hide := func(e *directory.Entry) (s directory.Sight, ok bool) { return s, e.Visibility.Mesh }
+	hide := func(e *directory.Entry) (s directory.Redaction, ok bool) { return s, e.Visibility.Mesh }
 	for _, c := range []struct {
 		name   string
 		reader Reader
 		change func(*Request)
 	}{
 		{"plain", Reader{}, func(*Request) {}},
-		{"policy", Reader{Key: "everything", Sees: func(*directory.Entry) (s directory.Sight, ok bool) { return s, true }}, func(*Request) {}},
+		{"policy", Reader{Key: "everything", Sees: func(*directory.Entry) (s directory.Redaction, ok bool) { return s, true }}, func(*Request) {}},
 		{"nothing-seen", Reader{Key: "nothing", Sees: hide}, func(*Request) {}},
 		{"filters", Reader{}, func(r *Request) {
 			r.Protocols, r.RequiredTags = []string{"mcp"}, []string{vocabulary()[40]}

@@ -140,8 +140,8 @@ func TestATransferMovesARegistrationToTheShareOfItsNewOwner(t *testing.T) {
 // Requirement: FIND-001, XU-021
 func TestAnOwnerThatIsWithheldIsNotFoundByIt(t *testing.T) {
 	w := newWorld(t, nil, agent{name: "planner", owner: "ada", description: "Plans a route."})
-	masked := discovery.Reader{Key: "masked", Sees: func(*directory.Entry) (directory.Sight, bool) {
-		return directory.SightWithout(directory.SightRegistrant), true
+	masked := discovery.Reader{Key: "masked", Sees: func(*directory.Entry) (directory.Redaction, bool) {
+		return directory.Withhold(directory.MemberRegistrant), true
 	}}
 	expect(t, w.askAs(masked, `{"query":"route"}`), "planner")
 	mine := w.askAs(masked, `{"query":"route","constraints":{"owners":"spiffe://alpha.test/ada"}}`)
@@ -162,11 +162,11 @@ func TestSharesAreOfAllThatAReaderSees(t *testing.T) {
 	for i := range 4 {
 		w.put(agent{name: fmt.Sprintf("rival-%d", i), description: "Plans a route by rail.", peersOnly: i%2 == 1})
 	}
-	reader := discovery.Reader{Key: "some", Sees: func(e *directory.Entry) (directory.Sight, bool) {
+	reader := discovery.Reader{Key: "some", Sees: func(e *directory.Entry) (directory.Redaction, bool) {
 		if e.Visibility.Mesh {
-			return directory.Sight{}, true
+			return directory.Redaction{}, true
 		}
-		return directory.SightWithout("tags"), true
+		return directory.Withhold("tags"), true
 	}}
 	res := w.askAs(reader, `{"query":"plan a route","limit":7}`)
 	busy := func(c discovery.Candidate) bool { return strings.HasPrefix(c.Entry.Agent, "planner-") }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // What became of a registration in a query: one of these, or the name of the
@@ -103,7 +104,7 @@ func (s *selection) became(c *Candidate, rank int) string {
 func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
 	l, why, ok := s.sift(e)
 	sight := s.finder.cfg.sight
-	v := sight.See(e)
+	v := kinds.Redact(e, sight)
 	if !s.query.Reader.sees(e, sight) || !ok || v.Packed.IsZero() {
 		return nil, "", false
 	}

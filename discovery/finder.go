@@ -19,6 +19,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // Config is what a Finder needs. View alone has no default.
@@ -46,7 +47,7 @@ type Config struct {
 	Weights    Weights // DefaultWeights where it is zero
 	Taxonomies []Taxonomy
 	// sight is what is indexed of each registration.
-	sight directory.Sight
+	sight directory.Redaction
 	// PerOwner is how many candidates of one owner of one origin an answer has before
 	// those of others that match about as well. DefaultPerOwner where it is 0.
 	PerOwner int
@@ -232,7 +233,7 @@ type search struct {
 
 	excluded map[string]int
 	warnings []string
-	others   []directory.Sight // by which the reader sees what is not searched
+	others   []directory.Redaction // by which the reader sees what is not searched
 	rated    []*Candidate
 	semantic *Semantic // nil without a source
 	meant    *meant    // nil where the source is away
@@ -285,7 +286,7 @@ func (s *search) gather(want int, without ownerSet) bool {
 		if !ok {
 			continue // it has died since
 		}
-		v := s.finder.cfg.sight.See(e)
+		v := kinds.Redact(e, s.finder.cfg.sight)
 		if v.Packed.IsZero() {
 			continue
 		}

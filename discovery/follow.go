@@ -9,6 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // Run follows the view until ctx ends, whose error it returns.
@@ -172,7 +173,7 @@ func (f *Finder) projection(e *directory.Entry, room *directory.Projection) *dir
 	if e == nil || e.Packed.IsZero() {
 		return nil
 	}
-	v := f.cfg.sight.See(e)
+	v := kinds.Redact(e, f.cfg.sight)
 	if v.Packed.IsZero() {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -113,7 +114,7 @@ func (w *world) put(a agent) *directory.Entry {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p, err := directory.Project(a.name, doc)
+	p, err := kinds.Project(a.name, doc)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -207,8 +208,8 @@ func names(res *discovery.Result) []string {
 var public = discovery.Reader{Key: "public", Sees: whole(func(e *directory.Entry) bool { return e.Visibility.Mesh })}
 
 // whole shows what allowed says yes to, whole.
-func whole(allowed func(*directory.Entry) bool) func(*directory.Entry) (directory.Sight, bool) {
-	return func(e *directory.Entry) (directory.Sight, bool) { return directory.Sight{}, allowed(e) }
+func whole(allowed func(*directory.Entry) bool) func(*directory.Entry) (directory.Redaction, bool) {
+	return func(e *directory.Entry) (directory.Redaction, bool) { return directory.Redaction{}, allowed(e) }
 }
 
 func ridOf(i int) directory.RID { return directory.NewRID(int64(1000+i), [10]byte{}) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // A sieve is the hard filters of a request: what is in ok may be a candidate.
@@ -210,7 +211,7 @@ func (f *Finder) late(q *Query, e *directory.Entry, status string, now time.Time
 	case f.cfg.Verification(e) < c.MinVerification:
 		return "min_verification"
 	case q.Where != nil:
-		return q.Where(f.cfg.sight.See(e))
+		return q.Where(kinds.Redact(e, f.cfg.sight))
 	}
 	return ""
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // What a reader sees a part of is found by that part alone: a word that is withheld
-// matches nothing, and counts for nothing. So there is another index for each Sight
-// that policy gives readers, of all registrations as that Sight shows them, made when
+// matches nothing, and counts for nothing. So there is another index for each Redaction
+// that policy gives readers, of all registrations as that Redaction shows them, made when
 // the first reader with it asks. A reader that sees some registrations whole and some
 // in part is answered from several, whose candidates are put together by their scores.
 // In those of parts, words alone rank.
@@ -29,7 +29,7 @@ const WarnParts = "policy shows parts of registrations in too many ways: not eve
 // parts are a finder's indexes of parts.
 type parts struct {
 	mu      sync.Mutex
-	all     map[directory.Sight]*part
+	all     map[directory.Redaction]*part
 	leaving []*Finder // made room, and were following the view when they were to be closed
 	closed  bool
 }
@@ -40,7 +40,7 @@ type part struct {
 }
 
 // as returns the finder of a sight; nil where there is no room for one more.
-func (f *Finder) as(sight directory.Sight) *Finder {
+func (f *Finder) as(sight directory.Redaction) *Finder {
 	f.parts.mu.Lock()
 	defer f.parts.mu.Unlock()
 	now := time.Now()
@@ -58,7 +58,7 @@ func (f *Finder) as(sight directory.Sight) *Finder {
 		return nil // of a configuration that was taken for f
 	}
 	if f.parts.all == nil {
-		f.parts.all = map[directory.Sight]*part{}
+		f.parts.all = map[directory.Redaction]*part{}
 	}
 	f.parts.all[sight] = &part{finder, now}
 	return finder
@@ -71,7 +71,7 @@ func (ps *parts) room(now time.Time) bool {
 	if len(ps.all) < maxParts {
 		return true
 	}
-	var oldest directory.Sight
+	var oldest directory.Redaction
 	at := now
 	for sight, p := range ps.all {
 		if p.used.Before(at) {
@@ -136,11 +136,11 @@ func (f *Finder) followParts(ctx context.Context) error {
 }
 
 // sights returns by what a reader sees what is not in its set, in a fixed order.
-func (s *seen) sights() []directory.Sight {
-	var all []directory.Sight
+func (s *seen) sights() []directory.Redaction {
+	var all []directory.Redaction
 	for sight := range s.others {
 		all = append(all, sight)
 	}
-	slices.SortFunc(all, directory.Sight.Compare)
+	slices.SortFunc(all, directory.Redaction.Compare)
 	return all
 }

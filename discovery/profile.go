@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // Bounds on a request (XU-049, XU-053).
@@ -233,7 +234,7 @@ func (c *Constraints) readVerification(at string, value []byte) error {
 	return nil
 }
 
-func readObject(at string, value []byte) ([]directory.Member, error) {
+func readObject(at string, value []byte) ([]strictjson.Member, error) {
 	if value[0] != '{' {
 		return nil, refuse(at, "%s must be an object", last(at))
 	}

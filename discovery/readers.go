@@ -18,7 +18,7 @@ type Reader struct {
 	// Sees is policy's word on whether an entry is seen, and what of it; nil lets
 	// everything be seen. It answers the same for entries of one class
 	// (Config.Class).
-	Sees func(*directory.Entry) (directory.Sight, bool)
+	Sees func(*directory.Entry) (directory.Redaction, bool)
 }
 
 // maxReaders bounds the readers whose sets are remembered.
@@ -31,9 +31,9 @@ type readers struct {
 }
 
 // sees reports whether the reader sees an entry, and exactly what sight shows of it.
-func (r *Reader) sees(e *directory.Entry, sight directory.Sight) bool {
+func (r *Reader) sees(e *directory.Entry, sight directory.Redaction) bool {
 	if r.Sees == nil {
-		return sight.IsWhole()
+		return sight.ShowsAll()
 	}
 	s, ok := r.Sees(e)
 	return ok && s == sight
@@ -51,7 +51,7 @@ type seen struct {
 	count   int
 	version uint64 // of the index
 	made    bool
-	others  map[directory.Sight]bool // by which the reader sees what is not in the set
+	others  map[directory.Redaction]bool // by which the reader sees what is not in the set
 }
 
 // A decision is what policy said about a class.
@@ -155,7 +155,7 @@ func (s *seen) judge(x *termIndex, reader Reader, e *directory.Entry) bool {
 	sight, ok := reader.Sees(e)
 	if ok && sight != x.cfg.sight {
 		if s.others == nil {
-			s.others = map[directory.Sight]bool{}
+			s.others = map[directory.Redaction]bool{}
 		}
 		s.others[sight] = true
 	}

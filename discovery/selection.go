@@ -143,7 +143,7 @@ func (s *selection) arrange() {
 }
 
 // searchParts begins the searches of what the reader sees a part of.
-func (s *selection) searchParts(ctx context.Context, sights []directory.Sight) error {
+func (s *selection) searchParts(ctx context.Context, sights []directory.Redaction) error {
 	if s.alone {
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -24,7 +26,7 @@ type fetched struct {
 
 // An effect is what a transaction on disk leaves to do in memory.
 type effect struct {
-	digest directory.Digest
+	digest signed.Digest
 	entry  *directory.Entry // to show, if it is admitted; nil to take away
 	renew  *store.Entry     // to carry an entry that is shown on to a later deadline
 	want   bool
@@ -131,7 +133,7 @@ func (o *origin) writePage(st *stream, p *verifiedPage, opened map[directory.RID
 		t.State.Watermark = p.To
 		done.delta, done.owners = t.Delta, t.Owners
 
-		if err := t.AddPage(p.SignedPage, p.text); err != nil {
+		if err := t.AddPage(p.Page, p.text); err != nil {
 			return err
 		}
 
@@ -177,16 +179,16 @@ type openedRecord struct {
 
 // openRecords puts the fetched records through the record gate, outside of any
 // lock or transaction.
-func (g *recordGate) openRecords(o *origin, p *directory.SignedPage, records map[protocol.RecordName]fetched) map[directory.RID]openedRecord {
+func (g *recordGate) openRecords(o *origin, p *signed.Page, records map[protocol.RecordName]fetched) map[directory.RID]openedRecord {
 	all := make([]openedRecord, len(p.Digests))
 	parallel(len(all), func(i int) {
 		d := p.Digests[i]
 		if rec, ok := records[protocol.NameOf(d)]; ok && d.Live() {
 			opened := openedRecord{fetched: rec, asked: protocol.NameOf(d), bytes: rec.Record.Bytes()}
 			opened.entry, opened.err = g.openContained(contain.Record, func() (*directory.Entry, error) {
-				return g.openEntry(o.domain, p.Epoch, d, rec.Record, directory.Project)
+				return g.openEntry(o.domain, p.Epoch, d, rec.Record, kinds.Project)
 			})
-			if errors.Is(opened.err, directory.ErrUnsupported) {
+			if errors.Is(opened.err, signed.ErrUnsupported) {
 				opened.format, opened.err = store.FormatOf(opened.err), nil
 			}
 			all[i] = opened
@@ -244,7 +246,7 @@ func parallel(n int, f func(i int)) {
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
 // its record is here (federation.md, "Records on demand").
-func (o *origin) applyDigest(st *stream, t *store.Tx, p *verifiedPage, d directory.Digest, rec openedRecord, now time.Time) (effect, error) {
+func (o *origin) applyDigest(st *stream, t *store.Tx, p *verifiedPage, d signed.Digest, rec openedRecord, now time.Time) (effect, error) {
 	old, err := t.Get(d.RID)
 	if err != nil {
 		return effect{}, err
@@ -353,14 +355,14 @@ var errRecord = errors.New("the record is not the one that the page names")
 // entry is nil without an error. So is one of which the error is ErrUnsupported, and
 // that says of itself up to its epoch what the page says. project is directory.Project, or Reproject for
 // what passed once.
-func (g *recordGate) openEntry(origin spiffeid.TrustDomain, epoch uint64, d directory.Digest, r *store.Record,
+func (g *recordGate) openEntry(origin spiffeid.TrustDomain, epoch uint64, d signed.Digest, r *store.Record,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
 	c, err := g.cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
-	unsupported := errors.Is(err, directory.ErrUnsupported)
+	unsupported := errors.Is(err, signed.ErrUnsupported)
 	if err != nil && !unsupported {
 		return nil, err
 	}
-	if c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != directory.OpPut {
+	if c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != signed.OpPut {
 		return nil, errRecord
 	}
 	if unsupported {
@@ -394,7 +396,7 @@ var errOwnerForeign = errors.New("a peer names an identity of this domain as own
 // refuseOwnIdentities refuses a record that names an identity of this domain as its
 // owner or as having a part in it: only this domain says what those did
 // (threats.md, S5).
-func (g *recordGate) refuseOwnIdentities(c *directory.Contents) error {
+func (g *recordGate) refuseOwnIdentities(c *signed.Contents) error {
 	for _, named := range append(c.Provenance.Identities(), c.Owner) {
 		if named.MemberOf(g.cfg.Domain) {
 			return fmt.Errorf("%w: %.100q", errOwnerForeign, named)
@@ -410,12 +412,12 @@ func freed(deadline int64, now time.Time) bool {
 }
 
 // acceptRecords takes records that came for wanted entries.
-func (o *origin) acceptRecords(st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
+func (o *origin) acceptRecords(st *stream, wanted []signed.Digest, records map[protocol.RecordName]fetched) error {
 	return o.cfg.Panics.Run(contain.Record, func() error { return o.keepRecords(st, wanted, records) })
 }
 
-func (o *origin) keepRecords(st *stream, wanted []directory.Digest, records map[protocol.RecordName]fetched) error {
-	opened := o.records.openRecords(o, &directory.SignedPage{Epoch: st.id.Epoch, Digests: wanted}, records)
+func (o *origin) keepRecords(st *stream, wanted []signed.Digest, records map[protocol.RecordName]fetched) error {
+	opened := o.records.openRecords(o, &signed.Page{Epoch: st.id.Epoch, Digests: wanted}, records)
 
 	if err := o.change.lock(o.store); err != nil {
 		return err
@@ -537,7 +539,7 @@ func (o *origin) removeAll(f *feed, st *stream, rids []directory.RID) error {
 	}
 
 	for _, rid := range rids {
-		done.effects = append(done.effects, effect{digest: directory.Digest{RID: rid}})
+		done.effects = append(done.effects, effect{digest: signed.Digest{RID: rid}})
 	}
 	o.apply(f, st, done, nil)
 

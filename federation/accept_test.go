@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -25,7 +26,7 @@ func (b *bench) looked() pulled {
 
 // accepted is the rest of a page's way.
 func (b *bench) accepted(p pulled) (protocol.Code, error) {
-	return p.origin.accept(p.verifiedPage, b.beta.records.openRecords(p.origin, p.SignedPage, p.records))
+	return p.origin.accept(p.verifiedPage, b.beta.records.openRecords(p.origin, p.Page, p.records))
 }
 
 // A page that passed the gate is nobody's any more once its peering has ended, or its
@@ -121,7 +122,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			change(b, &p, rid)
 			streams, kept := b.beta.onDiskOf(t)
 			shown := fmt.Sprint(b.beta.shown(alpha))
-			must(t, o.acceptRecords(st, []directory.Digest{wanted}, records))
+			must(t, o.acceptRecords(st, []signed.Digest{wanted}, records))
 			if what == "in time" {
 				if len(b.beta.shown(alpha)) != 1 || b.beta.Peers()[0].Records != 1 {
 					t.Error("a record that is in time isn't shown")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -88,7 +89,7 @@ func (tr *trio) run() (stop func()) {
 
 // signed returns how a JWS of that type begins when alpha has signed it.
 func (tr *trio) signed(typ string) string {
-	return directory.B64.EncodeToString([]byte(headerOf(typ, directory.KeyID(tr.a.keys.public()))))
+	return directory.B64.EncodeToString([]byte(headerOf(typ, signed.KeyID(tr.a.keys.public()))))
 }
 
 // canary registers one more agent at alpha.
@@ -132,7 +133,7 @@ func TestAnOriginsStreamReachesNobodyItDoesNotList(t *testing.T) {
 		eventually(t, 10*time.Second, "gamma shows beta's", func() bool { return tr.g.shown(beta)[theirs] != nil })
 
 		// The same search finds all of it where it may be.
-		for what, texts := range map[string][]string{"pages": {tr.signed(directory.TypePage)}, "heads": {tr.signed(directory.TypeHead)}, "rids": tr.tell} {
+		for what, texts := range map[string][]string{"pages": {tr.signed(signed.TypePage)}, "heads": {tr.signed(signed.TypeHead)}, "rids": tr.tell} {
 			if gossip, answers := tr.ear.heard(beta, texts...); gossip == 0 || answers == 0 {
 				t.Errorf("beta received alpha's %s in %d connections and %d answers", what, gossip, answers)
 			}
@@ -154,7 +155,7 @@ func TestAnOriginsStreamReachesNobodyItDoesNotList(t *testing.T) {
 // silent fails where a domain has received anything of alpha's mesh stream.
 func (tr *trio) silent(td spiffeid.TrustDomain) {
 	tr.Helper()
-	texts := append([]string{tr.signed(directory.TypePage), tr.signed(directory.TypeHead), tr.signed(directory.TypeRecord)}, tr.tell...)
+	texts := append([]string{tr.signed(signed.TypePage), tr.signed(signed.TypeHead), tr.signed(signed.TypeRecord)}, tr.tell...)
 	for _, text := range texts {
 		if gossip, answers := tr.ear.heard(td, text); gossip != 0 || answers != 0 {
 			tr.Errorf("%s received %s in %d connections and %d answers", td, text, gossip, answers)
@@ -275,7 +276,7 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		for _, s := range []*site{tr.a, tr.b} {
 			go func() {
 				w := s.ask(t.Context(), tr.g.cfg.Node.String(), "GET", fmt.Sprintf("%s?origin=alpha.test&aud=mesh&wait=60&since=%d", protocol.PathPages, tr.origin.rev), "")
-				if strings.Contains(w.Body.String(), tr.signed(directory.TypePage)) {
+				if strings.Contains(w.Body.String(), tr.signed(signed.TypePage)) {
 					t.Errorf("%s gave a page", s.base)
 				}
 				codes <- w.Code

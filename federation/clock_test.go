@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -21,7 +21,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 		w := b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed)
 		refused := 0
 		for i := range uint64(20) {
-			text, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) {
+			text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
 				p.From, p.To, p.At, p.Digests = w+i, w+i+1, w+i+1, nil
 				p.IssuedAt = time.Now().Unix() + 60*int64(i+1)
 			}))

@@ -92,7 +92,7 @@ func (pl *puller) repull(ctx context.Context, o *origin, f *feed, st *stream, n 
 				return err
 			}
 		}
-		if weighs += linkWeight + store.Weight(p.SignedPage); weighs > most {
+		if weighs += linkWeight + store.Weight(p.Page); weighs > most {
 			return errLonger
 		}
 		since = p.To
@@ -116,7 +116,7 @@ func (o *origin) link(f *feed, st *stream, p *verifiedPage) (done bool, err erro
 	}
 
 	state, err := o.store.Change(st.id, func(t *store.Tx) error {
-		if err := t.AddFresh(p.SignedPage, p.text); err != nil {
+		if err := t.AddFresh(p.Page, p.text); err != nil {
 			return err
 		}
 		if done = p.To >= t.State.Watermark; !done {

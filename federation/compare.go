@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -103,7 +104,7 @@ func (f *feed) existing(epoch uint64) *stream {
 // agrees reports whether d is what is held of its registration, which spares
 // reading the chain for what comes twice as a matter of course. Whether it was put
 // or renewed is not held, and makes no difference to what is shown.
-func agrees(t *store.Tx, d directory.Digest) (bool, error) {
+func agrees(t *store.Tx, d signed.Digest) (bool, error) {
 	h, err := t.Get(d.RID)
 	if err != nil || h == nil || !d.Live() {
 		return false, err
@@ -117,11 +118,11 @@ func agrees(t *store.Tx, d directory.Digest) (bool, error) {
 type comparedPage struct {
 	text    string
 	to      uint64
-	digests map[directory.RID]directory.Digest
+	digests map[directory.RID]signed.Digest
 }
 
 // chainedPage returns the page of the chain that brought revision r here.
-func chainedPage(t *store.Tx, dialect directory.Dialect, r uint64) (comparedPage, error) {
+func chainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, error) {
 	stored, to, err := t.PageOf(r)
 	if err != nil || stored == nil {
 		return comparedPage{to: math.MaxUint64}, err // nothing later either
@@ -131,13 +132,13 @@ func chainedPage(t *store.Tx, dialect directory.Dialect, r uint64) (comparedPage
 		return comparedPage{}, store.ErrStore
 	}
 	page, err := dialect.ParsePage(parts.Payload)
-	if errors.Is(err, directory.ErrUnsupported) { // a later release took it, which ran here before
+	if errors.Is(err, signed.ErrUnsupported) { // a later release took it, which ran here before
 		return comparedPage{text: stored.JWS, to: to}, nil
 	}
 	if err != nil {
 		return comparedPage{}, store.ErrStore
 	}
-	c := comparedPage{text: stored.JWS, to: page.To, digests: make(map[directory.RID]directory.Digest, len(page.Digests))}
+	c := comparedPage{text: stored.JWS, to: page.To, digests: make(map[directory.RID]signed.Digest, len(page.Digests))}
 	for _, d := range page.Digests {
 		c.digests[d.RID] = d
 	}
@@ -145,7 +146,7 @@ func chainedPage(t *store.Tx, dialect directory.Dialect, r uint64) (comparedPage
 }
 
 // denies reports whether the page lists another change by the number of d.
-func (c *comparedPage) denies(d directory.Digest) bool {
+func (c *comparedPage) denies(d signed.Digest) bool {
 	mine, ok := c.digests[d.RID]
 	return ok && mine.Revision == d.Revision && mine != d
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -29,11 +30,11 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 		b.pull()
 		now := b.origin.regs[rids[1]].announced
 		o := b.beta.origins.get(alpha)
-		says := func(epoch uint64, ds ...directory.Digest) *verifiedPage {
-			return &verifiedPage{SignedPage: &directory.SignedPage{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, To: 100, At: 100, Digests: ds}, text: "said"}
+		says := func(epoch uint64, ds ...signed.Digest) *verifiedPage {
+			return &verifiedPage{Page: &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, To: 100, At: 100, Digests: ds}, text: "said"}
 		}
-		changed := func(d directory.Digest, f func(*directory.Digest)) directory.Digest { f(&d); return d }
-		later := func(d *directory.Digest) { d.Deadline++ }
+		changed := func(d signed.Digest, f func(*signed.Digest)) signed.Digest { f(&d); return d }
+		later := func(d *signed.Digest) { d.Deadline++ }
 		epoch := b.origin.epoch
 		for name, c := range map[string]struct {
 			page *verifiedPage
@@ -42,20 +43,20 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			"the same":                   {says(epoch, first, now), false},
 			"nothing":                    {says(epoch), false},
 			"another deadline":           {says(epoch, changed(now, later)), true},
-			"another end":                {says(epoch, directory.Digest{RID: now.RID, Revision: now.Revision, Op: directory.OpEnd, H: now.H}), true},
+			"another end":                {says(epoch, signed.Digest{RID: now.RID, Revision: now.Revision, Op: signed.OpEnd, H: now.H}), true},
 			"of what was replaced":       {says(epoch, changed(first, later)), true},
 			"after what is the same":     {says(epoch, first, changed(now, later)), true},
-			"renewed":                    {says(epoch, changed(now, func(d *directory.Digest) { d.Op = directory.OpRenew })), false},
-			"another registration":       {says(epoch, changed(now, func(d *directory.Digest) { d.RID = ridOf(alpha, 99) })), false},
-			"another revision":           {says(epoch, changed(now, func(d *directory.Digest) { d.Revision-- })), false},
-			"newer":                      {says(epoch, changed(now, func(d *directory.Digest) { d.Revision = 99 })), false},
-			"newer, and after the same":  {says(epoch, now, changed(now, func(d *directory.Digest) { d.Revision = 99 })), false},
+			"renewed":                    {says(epoch, changed(now, func(d *signed.Digest) { d.Op = signed.OpRenew })), false},
+			"another registration":       {says(epoch, changed(now, func(d *signed.Digest) { d.RID = ridOf(alpha, 99) })), false},
+			"another revision":           {says(epoch, changed(now, func(d *signed.Digest) { d.Revision-- })), false},
+			"newer":                      {says(epoch, changed(now, func(d *signed.Digest) { d.Revision = 99 })), false},
+			"newer, and after the same":  {says(epoch, now, changed(now, func(d *signed.Digest) { d.Revision = 99 })), false},
 			"another epoch":              {says(epoch+1, changed(now, later)), false},
 			"the page that brought this": {nil, false},
 		} {
 			if c.page == nil {
 				must(t, b.beta.store.Read(o.cur.id, func(tx *store.Tx) error {
-					page, err := chainedPage(tx, directory.Dialect{}, first.Revision)
+					page, err := chainedPage(tx, signed.Dialect{}, first.Revision)
 					c.page = says(epoch, changed(first, later))
 					c.page.text = page.text
 					return err

@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
@@ -24,9 +25,9 @@ type Keyring interface {
 	// ErrSignature for anything else.
 	Verify(origin spiffeid.TrustDomain, typ, jws string) (payload []byte, kid string, err error)
 	// Adopt verifies a key document and keeps the newer one.
-	Adopt(origin spiffeid.TrustDomain, jws string) (*directory.KeyDocument, error)
+	Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDocument, error)
 	// Keys is what was adopted; for the own domain the newest, signed by this node.
-	Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument, jws string, ok bool)
+	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
 }
 
 // Config is what a Mesh needs. Fields without a default are required.
@@ -47,14 +48,14 @@ type Config struct {
 	// Farewell is called when a node of a peer says that its domain has ended the
 	// peering; nil takes no such word.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error
-	Court     Court             // nil compares nothing and takes no evidence
-	Dialect   directory.Dialect // what this node reads; zero is format 1 of everything
-	Logger    *slog.Logger      // nil discards
-	Panics    *contain.Panics   // counts those on foreign bytes; nil is one of its own
-	HeadEvery time.Duration     // between heads of one origin; 60 s by default
-	LongPoll  time.Duration     // a subscription's wait, at most a minute; 30 s by default
-	Stretch   Stretch           // of this node's pace; nil is 1
-	Quota     int               // registrations of one origin; 2,000,000 by default
+	Court     Court           // nil compares nothing and takes no evidence
+	Dialect   signed.Dialect  // what this node reads; zero is format 1 of everything
+	Logger    *slog.Logger    // nil discards
+	Panics    *contain.Panics // counts those on foreign bytes; nil is one of its own
+	HeadEvery time.Duration   // between heads of one origin; 60 s by default
+	LongPoll  time.Duration   // a subscription's wait, at most a minute; 30 s by default
+	Stretch   Stretch         // of this node's pace; nil is 1
+	Quota     int             // registrations of one origin; 2,000,000 by default
 	// Records and Bytes are how many records of one origin are held, and how large they
 	// are together, where its peering doesn't say so; 0 for any.
 	Records, Bytes uint64

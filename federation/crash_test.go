@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -42,7 +43,7 @@ func (c chronicle) write(t *testing.T, o *model, aud directory.Audience, limit i
 }
 
 // listed is what live digests say, one a line.
-func listed(ds []directory.Digest) []byte {
+func listed(ds []signed.Digest) []byte {
 	var all []string
 	for _, d := range ds {
 		if d.Live() {
@@ -249,7 +250,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 }
 
 // held is what is on disk of a stream.
-func (s *site) held(t *testing.T, id store.StreamID) (ds []directory.Digest) {
+func (s *site) held(t *testing.T, id store.StreamID) (ds []signed.Digest) {
 	t.Helper()
 	must(t, s.store.Read(id, func(tx *store.Tx) error {
 		return tx.Entries.ForEach(func(k, v []byte) error {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -45,7 +46,7 @@ func (o *origin) doubtRest() {
 // doubt looks for what the newly revoked keys of an origin's document signed. It is
 // safe to repeat, and is repeated after a start: what was begun may not have ended.
 // o.change is held.
-func (o *origin) doubt(doc *directory.KeyDocument) error {
+func (o *origin) doubt(doc *signed.KeyDocument) error {
 	o.renumber(doc)
 
 	revoked := map[string]bool{}
@@ -87,7 +88,7 @@ func (o *origin) doubt(doc *directory.KeyDocument) error {
 
 // renumber bounds since when streams are pulled anew: no page may ever be as new as a
 // document had it that a thief numbered. o.change is held.
-func (o *origin) renumber(doc *directory.KeyDocument) {
+func (o *origin) renumber(doc *signed.KeyDocument) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -107,7 +108,7 @@ func (o *origin) newestHead() string {
 }
 
 // askAnew has both streams of an origin pulled from their beginning. o.change is held.
-func (o *origin) askAnew(doc *directory.KeyDocument) error {
+func (o *origin) askAnew(doc *signed.KeyDocument) error {
 	o.cfg.Logger.Warn("a peer has revoked a key by which it was believed; what it announces is pulled anew", "peer", o.domain.Name())
 
 	for _, f := range o.feeds() {
@@ -128,7 +129,7 @@ func (o *origin) askAnew(doc *directory.KeyDocument) error {
 }
 
 // rewind has a feed pulled from its beginning. o.change is held.
-func (o *origin) rewind(f *feed, doc *directory.KeyDocument) error {
+func (o *origin) rewind(f *feed, doc *signed.KeyDocument) error {
 	if f.next != nil {
 		if err := o.store.Discard(f.next.id); err != nil {
 			return err

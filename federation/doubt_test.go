@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -26,9 +27,9 @@ func newThief(t *testing.T) *thief {
 }
 
 // says has beta take a page by the thief's key.
-func (th *thief) says(change func(*directory.SignedPage)) {
+func (th *thief) says(change func(*signed.Page)) {
 	th.Helper()
-	text, _ := th.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) {
+	text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
 		p.From, p.Digests = th.beta.origins.get(alpha).since(&th.beta.origins.get(alpha).feed), nil
 		change(p)
 	}))
@@ -40,7 +41,7 @@ func (th *thief) says(change func(*directory.SignedPage)) {
 // revoke has alpha revoke the key, and beta told so.
 func (th *thief) revoke() {
 	th.Helper()
-	th.origin.listKeys([]string{directory.KeyID(th.keys.public())}, th.alpha.keys)
+	th.origin.listKeys([]string{signed.KeyID(th.keys.public())}, th.alpha.keys)
 	must(th.T, th.beta.receiver.refreshKeys(th.Context(), th.beta.origins.get(alpha), th.giver()))
 }
 
@@ -77,14 +78,14 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 				rids = append(rids, th.origin.register(fmt.Sprint("agent-", i), 3600))
 			}
 			th.pull()
-			honest, _ := th.alpha.keys.Sign(directory.TypePage, th.page(nil))
+			honest, _ := th.alpha.keys.Sign(signed.TypePage, th.page(nil))
 			ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
-			th.says(func(p *directory.SignedPage) {
+			th.says(func(p *signed.Page) {
 				longer, made := ds[1], ds[2]
-				longer.Op, longer.Revision, longer.Deadline = directory.OpRenew, p.At+1, maxTime
+				longer.Op, longer.Revision, longer.Deadline = signed.OpRenew, p.At+1, maxTime
 				made.RID, made.Revision, made.H, made.Deadline = ridOf(alpha, 999), p.At+2, directory.Hash{9}, maxTime
-				end := directory.Digest{RID: rids[0], Revision: p.At + 3, Op: directory.OpEnd, H: directory.Hash{1}}
-				p.Digests, p.To, p.At = []directory.Digest{longer, made, end}, math.MaxUint64, math.MaxUint64
+				end := signed.Digest{RID: rids[0], Revision: p.At + 3, Op: signed.OpEnd, H: directory.Hash{1}}
+				p.Digests, p.To, p.At = []signed.Digest{longer, made, end}, math.MaxUint64, math.MaxUint64
 			})
 			shown := th.beta.shown(alpha)
 			if shown[rids[0]] != nil || shown[rids[1]].ExpiresAt != maxTime*1000 || len(shown) != 4 {
@@ -126,7 +127,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			th := newThief(t)
 			gone := th.origin.register("gone", 3600)
 			th.pull()
-			before, _ := th.alpha.keys.Sign(directory.TypePage, th.page(nil))
+			before, _ := th.alpha.keys.Sign(signed.TypePage, th.page(nil))
 			th.origin.remove(gone)
 			for i := range 3 {
 				th.origin.register(fmt.Sprint("agent-", i), 3600)
@@ -134,9 +135,9 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			th.pull()
 			if beyond {
 				time.Sleep(time.Minute)
-				th.says(func(p *directory.SignedPage) { p.From, p.Epoch, p.To, p.At = 0, uint64(time.Now().Unix()), 1, 1 })
+				th.says(func(p *signed.Page) { p.From, p.Epoch, p.To, p.At = 0, uint64(time.Now().Unix()), 1, 1 })
 			} else {
-				th.says(func(p *directory.SignedPage) { p.To, p.At = p.At+1, p.At+1 })
+				th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
 			}
 			th.revoke()
 			remembers := func(when string) {
@@ -151,7 +152,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			}
 			remembers("before anything came")
 			ds, to, at := th.origin.Digests(directory.Mesh, 0, 2)
-			some, _ := th.alpha.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Digests, p.To, p.At = ds, to, at }))
+			some, _ := th.alpha.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) { p.Digests, p.To, p.At = ds, to, at }))
 			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: alpha}, th.giver(), some); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
@@ -179,15 +180,15 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		th.pull()
 		th.beta.puller.pullPrivate(t.Context(), o)
 		time.Sleep(time.Minute)
-		h := directory.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64, IssuedAt: time.Now().Unix()}
-		head, _ := th.keys.Sign(directory.TypeHead, h.Payload())
+		h := signed.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64, IssuedAt: time.Now().Unix()}
+		head, _ := th.keys.Sign(signed.TypeHead, h.Payload())
 		must(t, th.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, th.giver(), head))
 		if n := len(th.beta.shown(alpha)); o.cur.id.Epoch != h.Epoch {
 			t.Fatalf("%d are shown of epoch %d", n, o.cur.id.Epoch)
 		}
 		var before []string
 		for _, epoch := range []uint64{th.origin.epoch - 1, th.origin.epoch} {
-			text, _ := th.alpha.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Epoch = epoch }))
+			text, _ := th.alpha.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) { p.Epoch = epoch }))
 			before = append(before, text)
 		}
 		th.revoke()
@@ -219,11 +220,11 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 			now := o.seen(&o.feed)
 			compared.compare(now, func(since uint64) (uint64, bool) { from = since; return now.upTo, true })
 		}
-		gossips := func(k *keyring, change func(*directory.SignedPage)) {
-			text, _ := k.Sign(directory.TypePage, th.page(change))
+		gossips := func(k *keyring, change func(*signed.Page)) {
+			text, _ := k.Sign(signed.TypePage, th.page(change))
 			th.beta.follower.open(t.Context(), o, pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
 		}
-		gossips(th.keys, func(p *directory.SignedPage) { p.To, p.At = math.MaxUint64, math.MaxUint64 })
+		gossips(th.keys, func(p *signed.Page) { p.To, p.At = math.MaxUint64, math.MaxUint64 })
 		if compares(); o.passedOn.Revision != math.MaxUint64 {
 			t.Fatal("the thief is not believed")
 		}
@@ -255,16 +256,16 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		}
 		th.pull()
 		ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
-		th.says(func(p *directory.SignedPage) {
+		th.says(func(p *signed.Page) {
 			for i, d := range ds {
-				p.Digests = append(p.Digests, directory.Digest{RID: d.RID, Revision: p.At + uint64(i) + 1, Op: directory.OpEnd, H: directory.Hash{1}})
+				p.Digests = append(p.Digests, signed.Digest{RID: d.RID, Revision: p.At + uint64(i) + 1, Op: signed.OpEnd, H: directory.Hash{1}})
 			}
 			p.To, p.At = p.At+most, p.At+most
 		})
-		th.says(func(p *directory.SignedPage) {
+		th.says(func(p *signed.Page) {
 			at := p.From
 			for i := range uint64(most) {
-				p.Digests = append(p.Digests, directory.Digest{RID: ridOf(alpha, 900+at+i), Revision: at + i + 1, Op: directory.OpPut, H: directory.Hash{9}, Deadline: maxTime})
+				p.Digests = append(p.Digests, signed.Digest{RID: ridOf(alpha, 900+at+i), Revision: at + i + 1, Op: signed.OpPut, H: directory.Hash{9}, Deadline: maxTime})
 			}
 			p.To, p.At = at+most, at+most
 		})
@@ -293,10 +294,10 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 			}
 			o := th.beta.origins.get(alpha)
 			if epochs == 1 {
-				th.says(func(p *directory.SignedPage) { p.To, p.At = p.At+1, p.At+1 })
+				th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
 			} else {
 				time.Sleep(time.Minute)
-				text, _ := th.keys.Sign(directory.TypePage, th.page(func(p *directory.SignedPage) { p.Epoch, p.At = p.Epoch+1, p.At+1 }))
+				text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) { p.Epoch, p.At = p.Epoch+1, p.At+1 }))
 				if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
 					t.Fatal(code, err)
 				}
@@ -324,9 +325,9 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 		th.origin.register("agent", 3600)
 		th.pull()
 		o := th.beta.origins.get(alpha)
-		for _, doc := range []*directory.KeyDocument{
-			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{directory.KeyID(th.alpha.keys.public())}},
-			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{directory.KeyID(th.keys.public())}},
+		for _, doc := range []*signed.KeyDocument{
+			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{signed.KeyID(th.alpha.keys.public())}},
+			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{signed.KeyID(th.keys.public())}},
 		} {
 			must(t, o.change.lock(th.beta.store))
 			must(t, o.doubt(doc))
@@ -346,11 +347,11 @@ func TestDoubtsArePaced(t *testing.T) {
 		th := newThief(t)
 		th.origin.register("agent", 3600)
 		th.pull()
-		th.says(func(p *directory.SignedPage) { p.To, p.At = p.At+1, p.At+1 })
+		th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
 		o := th.beta.origins.get(alpha)
 		var revoked []string
 		for i := range doubtBurst {
-			revoked = append(revoked, directory.KeyID(newKeyring(alpha, fmt.Sprint(i), nil).public()))
+			revoked = append(revoked, signed.KeyID(newKeyring(alpha, fmt.Sprint(i), nil).public()))
 			th.origin.listKeys(revoked, th.alpha.keys, th.keys)
 			must(t, th.beta.receiver.refreshKeys(t.Context(), o, th.giver()))
 		}

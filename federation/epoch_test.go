@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -63,8 +64,8 @@ func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 		eventually(t, 2*time.Minute, "none is shown", func() bool { return len(b.beta.shown(alpha)) == 0 })
 		stop()
 		b.beta.reopen(t)
-		page := &directory.SignedPage{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: at, At: at, IssuedAt: time.Now().Unix()}
-		late, _ := b.alpha.keys.Sign(directory.TypePage, page.Payload())
+		page := &signed.Page{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: at, At: at, IssuedAt: time.Now().Unix()}
+		late, _ := b.alpha.keys.Sign(signed.TypePage, page.Payload())
 		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -150,7 +151,7 @@ func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
 		b := newBench(t, nil)
 		b.alpha.self.start = func() time.Time { return time.Now().Add(50 * time.Second) }
 		b.origin.register("agent", 60)
-		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.IssuedAt += 50 }))
+		text, _ := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.IssuedAt += 50 }))
 		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
@@ -231,7 +232,7 @@ func TestARecordThatContradictsItsPageIsNotShown(t *testing.T) {
 		o.do(func(int64) { // announces first's record under second's rid
 			d := o.regs[first].announced
 			o.rev++
-			o.announce(second, o.regs[second], directory.Digest{Op: directory.OpPut, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime})
+			o.announce(second, o.regs[second], signed.Digest{Op: signed.OpPut, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime})
 			o.named[protocol.NameOf(d)] = o.regs[first]
 		})
 		b.pull()
@@ -288,7 +289,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		if e == nil || !e.Redacted || !e.Owner.IsZero() || e.Received.M != narrow.M {
 			t.Fatalf("%+v", e)
 		}
-		gone := func(d directory.Digest) {
+		gone := func(d signed.Digest) {
 			t.Helper()
 			if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
 				t.Fatalf("on disk: %+v %v", r, err)
@@ -363,7 +364,7 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 		if len(streams)+len(origins)+len(b.beta.Peers()) != 0 || err != nil || err2 != nil {
 			t.Fatalf("left: %v %v %v %v %v", streams, origins, b.beta.Peers(), err, err2)
 		}
-		text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
+		text, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
 		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			t.Fatalf("heard: %v", err)
 		}
@@ -423,7 +424,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 		}
 		for rid, r := range b.origin.regs { // the rest is restored, unconfirmed and not announced
 			if rid != kept {
-				r.announced = directory.Digest{}
+				r.announced = signed.Digest{}
 				r.exported = false
 			}
 		}
@@ -457,8 +458,8 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 		if p, _ := b.beta.Position(alpha); p.Epoch != b.origin.epoch {
 			t.Fatalf("%v", p)
 		}
-		page := &directory.SignedPage{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: 50, At: 50, IssuedAt: time.Now().Unix()}
-		late, _ := b.alpha.keys.Sign(directory.TypePage, page.Payload())
+		page := &signed.Page{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: 50, At: 50, IssuedAt: time.Now().Unix()}
+		late, _ := b.alpha.keys.Sign(signed.TypePage, page.Payload())
 		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}

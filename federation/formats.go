@@ -5,20 +5,20 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // readFormats is what an origin's newest key document says of the formats that the
 // origin reads.
 type readFormats struct {
 	text    string // of the document
-	formats directory.Formats
+	formats signed.Formats
 	until   time.Time
 }
 
 // FormatsOf returns which formats a peer reads and until when that holds, by its
 // newest key document, also if that has ended; known is false if none was received.
-func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats directory.Formats, until time.Time, known bool) {
+func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, until time.Time, known bool) {
 	o := m.origins.get(peer)
 	if o == nil {
 		return nil, until, false

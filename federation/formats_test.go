@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 )
@@ -17,7 +18,7 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 	rid := source.register("translator", 600)
 	source.grant(rid, directory.Only(beta), true)
 	publisher := publish.New(alpha, source, ring,
-		directory.Dialect{Formats: directory.Formats{directory.StructurePage: {1, 2, 3}, directory.StructureHead: {1, 2}}})
+		signed.Dialect{Formats: signed.Formats{signed.StructurePage: {1, 2, 3}, signed.StructureHead: {1, 2}}})
 
 	formats := func(aud directory.Audience) string {
 		t.Helper()
@@ -31,16 +32,16 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 		}
 		return writtenFormat(t, page.Text) + writtenFormat(t, head)
 	}
-	adopts := func(reads directory.Formats) {
-		ring.adopted[beta] = adoptedKeys{doc: &directory.KeyDocument{Issuer: beta, Formats: reads}}
+	adopts := func(reads signed.Formats) {
+		ring.adopted[beta] = adoptedKeys{doc: &signed.KeyDocument{Issuer: beta, Formats: reads}}
 	}
 
 	// The mesh's are in the format in force, whatever this node or the peer reads.
 	if got := formats(directory.Mesh); got != "11" {
 		t.Errorf("page and head are in %s", got)
 	}
-	adopts(directory.Formats{directory.StructurePage: {1, 2}})
-	source.formats = map[directory.Structure]uint{directory.StructureHead: 2}
+	adopts(signed.Formats{signed.StructurePage: {1, 2}})
+	source.formats = map[signed.Structure]uint{signed.StructureHead: 2}
 	if got := formats(directory.Mesh); got != "12" {
 		t.Errorf("with heads of format 2 in force page and head are in %s", got)
 	}
@@ -48,11 +49,11 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 	// A private stream's are in the highest that its audience reads and this node writes.
 	private := directory.Only(beta)
 	for _, c := range []struct {
-		reads directory.Formats
+		reads signed.Formats
 		want  string
 	}{
-		{directory.Formats{directory.StructurePage: {1, 2}}, "2"},
-		{directory.Formats{directory.StructurePage: {1, 2, 3, 4}}, "3"},
+		{signed.Formats{signed.StructurePage: {1, 2}}, "2"},
+		{signed.Formats{signed.StructurePage: {1, 2, 3, 4}}, "3"},
 		{nil, "1"},
 	} {
 		adopts(c.reads)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -80,9 +82,9 @@ func (b *bench) pull() {
 }
 
 // page returns a page that alpha could have signed, changed.
-func (b *bench) page(change func(*directory.SignedPage)) []byte {
+func (b *bench) page(change func(*signed.Page)) []byte {
 	ds, to, at := b.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
-	p := &directory.SignedPage{Issuer: alpha, Epoch: b.origin.epoch, Audience: directory.Mesh, From: 0, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds}
+	p := &signed.Page{Issuer: alpha, Epoch: b.origin.epoch, Audience: directory.Mesh, From: 0, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds}
 	if change != nil {
 		change(p)
 	}
@@ -95,30 +97,30 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 		code protocol.Code
 		text func(b *bench) string
 	}
-	signed := func(change func(*directory.SignedPage)) func(b *bench) string {
+	signedWith := func(change func(*signed.Page)) func(b *bench) string {
 		return func(b *bench) string {
-			text, _ := b.alpha.keys.Sign(directory.TypePage, b.page(change))
+			text, _ := b.alpha.keys.Sign(signed.TypePage, b.page(change))
 			return text
 		}
 	}
 	headed := func(header string) func(b *bench) string {
 		return func(b *bench) string {
-			return sign(b.alpha.keys.private, strings.ReplaceAll(header, "KID", directory.KeyID(b.alpha.keys.public())), b.page(nil))
+			return sign(b.alpha.keys.private, strings.ReplaceAll(header, "KID", signed.KeyID(b.alpha.keys.public())), b.page(nil))
 		}
 	}
 	paid := func(change func(string) string) func(b *bench) string {
 		return func(b *bench) string {
-			text, _ := b.alpha.keys.Sign(directory.TypePage, []byte(change(string(b.page(nil)))))
+			text, _ := b.alpha.keys.Sign(signed.TypePage, []byte(change(string(b.page(nil)))))
 			return text
 		}
 	}
 	for name, m := range map[string]message{
-		"too large":           {protocol.CodeFormat, signed(listing(6 * protocol.MaxDigests))},
-		"too many digests":    {protocol.CodeJSON, signed(listing(protocol.MaxDigests + 1))},
+		"too large":           {protocol.CodeFormat, signedWith(listing(6 * protocol.MaxDigests))},
+		"too many digests":    {protocol.CodeJSON, signedWith(listing(protocol.MaxDigests + 1))},
 		"no JWS":              {protocol.CodeFormat, func(*bench) string { return "a.b" }},
-		"a line end":          {protocol.CodeFormat, func(b *bench) string { return strings.Replace(signed(nil)(b), ".", "\n.", 1) }},
-		"padding":             {protocol.CodeFormat, func(b *bench) string { return signed(nil)(b) + "==" }},
-		"spare bits":          {protocol.CodeFormat, func(b *bench) string { return spareBits(signed(nil)(b)) }},
+		"a line end":          {protocol.CodeFormat, func(b *bench) string { return strings.Replace(signedWith(nil)(b), ".", "\n.", 1) }},
+		"padding":             {protocol.CodeFormat, func(b *bench) string { return signedWith(nil)(b) + "==" }},
+		"spare bits":          {protocol.CodeFormat, func(b *bench) string { return spareBits(signedWith(nil)(b)) }},
 		"alg none":            {protocol.CodeHeader, headed(`{"alg":"none","typ":"adpage+jws","kid":"KID"}`)},
 		"another typ":         {protocol.CodeHeader, headed(`{"alg":"EdDSA","typ":"adhead+jws","kid":"KID"}`)},
 		"a further member":    {protocol.CodeHeader, headed(`{"alg":"EdDSA","typ":"adpage+jws","kid":"KID","crit":[]}`)},
@@ -127,36 +129,36 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 		"white space":         {protocol.CodeJSON, paid(func(s string) string { return s + " " })},
 		"another case":        {protocol.CodeJSON, paid(func(s string) string { return strings.Replace(s, `"at"`, `"At"`, 1) })},
 		"a twin":              {protocol.CodeJSON, paid(func(s string) string { return strings.Replace(s, `"v":1`, `"v":1,"v":1`, 1) })},
-		"no range":            {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.To = p.From })},
-		"out of order":        {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
-		"no time":             {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.Digests[0].Deadline = 1 << 50 })},
-		"issued too early":    {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.IssuedAt = -1 })},
-		"issued at no time":   {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.IssuedAt = maxTime + 1 })},
-		"an epoch at no time": {protocol.CodeJSON, signed(func(p *directory.SignedPage) { p.Epoch = maxTime + 1 })},
-		"a stranger": {protocol.CodeOriginUnknown, signed(func(p *directory.SignedPage) {
+		"no range":            {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.To = p.From })},
+		"out of order":        {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
+		"no time":             {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Digests[0].Deadline = 1 << 50 })},
+		"issued too early":    {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = -1 })},
+		"issued at no time":   {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = maxTime + 1 })},
+		"an epoch at no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Epoch = maxTime + 1 })},
+		"a stranger": {protocol.CodeOriginUnknown, signedWith(func(p *signed.Page) {
 			p.Issuer = nodeID(alpha, 1).TrustDomain()
 			p.Audience = directory.Only(gamma)
 		})},
-		"another's issuer": {protocol.CodeKeyUnknown, signed(func(p *directory.SignedPage) { p.Issuer = gamma })},
+		"another's issuer": {protocol.CodeKeyUnknown, signedWith(func(p *signed.Page) { p.Issuer = gamma })},
 		"an unknown key": {protocol.CodeKeyUnknown, func(b *bench) string {
-			s, _ := newKeyring(alpha, "else", b.origin).Sign(directory.TypePage, b.page(nil))
+			s, _ := newKeyring(alpha, "else", b.origin).Sign(signed.TypePage, b.page(nil))
 			return s
 		}},
 		"a revoked key": {protocol.CodeKeyRevoked, func(b *bench) string {
-			s, _ := newKeyring(alpha, "lost", b.origin).Sign(directory.TypePage, b.page(nil))
+			s, _ := newKeyring(alpha, "lost", b.origin).Sign(signed.TypePage, b.page(nil))
 			return s
 		}},
-		"another signature": {protocol.CodeSignature, func(b *bench) string { return flipped(signed(nil)(b)) }},
-		"too much":          {protocol.CodeQuota, func(b *bench) string { b.origin.register("more", 600); return signed(nil)(b) }},
-		"an epoch before":   {protocol.CodeEpochOld, signed(func(p *directory.SignedPage) { p.Epoch-- })},
-		"of the future":     {protocol.CodeFuture, signed(func(p *directory.SignedPage) { p.IssuedAt += 600 })},
-		"a future epoch":    {protocol.CodeFuture, signed(func(p *directory.SignedPage) { p.Epoch += 1 << 20 })},
+		"another signature": {protocol.CodeSignature, func(b *bench) string { return flipped(signedWith(nil)(b)) }},
+		"too much":          {protocol.CodeQuota, func(b *bench) string { b.origin.register("more", 600); return signedWith(nil)(b) }},
+		"an epoch before":   {protocol.CodeEpochOld, signedWith(func(p *signed.Page) { p.Epoch-- })},
+		"of the future":     {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.IssuedAt += 600 })},
+		"a future epoch":    {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.Epoch += 1 << 20 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, func(c *Config) { c.Quota = 2 })
 				lost := newKeyring(alpha, "lost", b.origin)
-				b.origin.listKeys([]string{directory.KeyID(lost.public())}, b.alpha.keys, lost)
+				b.origin.listKeys([]string{signed.KeyID(lost.public())}, b.alpha.keys, lost)
 				b.origin.register("one", 600)
 				b.origin.register("two", 600)
 				b.pull()
@@ -203,8 +205,8 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 }
 
 // listing makes a page list its first digest so many times.
-func listing(n int) func(*directory.SignedPage) {
-	return func(p *directory.SignedPage) {
+func listing(n int) func(*signed.Page) {
+	return func(p *signed.Page) {
 		p.Digests = slices.Repeat(p.Digests[:1], n)
 		for i := range p.Digests {
 			p.Digests[i].Revision = uint64(i + 1)
@@ -284,17 +286,17 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 		good := r.announced
 		record := &store.Record{Payload: r.payload, Disclosures: r.texts}
 		ended := *r.change
-		ended.Op = directory.OpEnd
-		payload, err := directory.Statement(directory.StatementFormat, &ended, nil)
+		ended.Op = signed.OpEnd
+		payload, err := signed.Statement(signed.StatementFormat, &ended, nil)
 		must(t, err)
 		dated := func(issued, since int64) *store.Record {
 			c := *r.change
 			c.IssuedAt, c.Since = issued, since
-			payload, err := directory.Statement(directory.StatementFormat, &c, c.Disclosures())
+			payload, err := signed.Statement(signed.StatementFormat, &c, c.Disclosures())
 			must(t, err)
 			return &store.Record{Payload: payload, Disclosures: r.texts}
 		}
-		changed := func(f func(*directory.Digest)) directory.Digest {
+		changed := func(f func(*signed.Digest)) signed.Digest {
 			d := good
 			f(&d)
 			return d
@@ -302,15 +304,15 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 		for name, c := range map[string]struct {
 			origin spiffeid.TrustDomain
 			epoch  uint64
-			digest directory.Digest
+			digest signed.Digest
 			record *store.Record
 			want   error
 		}{
 			"the same":          {alpha, o.epoch, good, record, nil},
 			"another domain's":  {gamma, o.epoch, good, record, errRecord},
 			"another epoch's":   {alpha, o.epoch + 1, good, record, errRecord},
-			"another's":         {alpha, o.epoch, changed(func(d *directory.Digest) { d.RID = other }), record, errRecord},
-			"a later one":       {alpha, o.epoch, changed(func(d *directory.Digest) { d.Revision = r.change.Revision - 1 }), record, errRecord},
+			"another's":         {alpha, o.epoch, changed(func(d *signed.Digest) { d.RID = other }), record, errRecord},
+			"a later one":       {alpha, o.epoch, changed(func(d *signed.Digest) { d.Revision = r.change.Revision - 1 }), record, errRecord},
 			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, errRecord},
 			"issued at no time": {alpha, o.epoch, good, dated(maxTime+1, 0), errTime},
 			"since no time":     {alpha, o.epoch, good, dated(0, maxTime+1), errTime},
@@ -318,7 +320,7 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			if errors.Is(c.want, errTime) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
-			if e, err := b.beta.records.openEntry(c.origin, c.epoch, c.digest, c.record, directory.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
+			if e, err := b.beta.records.openEntry(c.origin, c.epoch, c.digest, c.record, kinds.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, e, err)
 			}
 		}
@@ -369,7 +371,7 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("one", 600)
-		large, _ := b.alpha.keys.Sign(directory.TypePage, b.page(listing(200)))
+		large, _ := b.alpha.keys.Sign(signed.TypePage, b.page(listing(200)))
 		b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
 		if b.beta.refusals.bySender.of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origins.get(alpha).mail) != 0 {
 			t.Fatalf("a message over the bound: %v", b.beta.refusals.bySender.of(gamma))

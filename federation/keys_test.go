@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -19,7 +20,7 @@ import (
 // revoke has alpha's key document revoke a key of another node, which announces nothing.
 func (b *bench) revoke() (id string) {
 	b.Helper()
-	id = directory.KeyID(newKeyring(alpha, "stolen", b.origin).public())
+	id = signed.KeyID(newKeyring(alpha, "stolen", b.origin).public())
 	b.origin.listKeys([]string{id}, b.alpha.keys)
 	return id
 }
@@ -149,7 +150,7 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 type lateRing struct {
 	*keyring
 	mu    sync.Mutex
-	has   *directory.KeyDocument
+	has   *signed.KeyDocument
 	looks int
 	after int // looks, after which it has the newest
 }
@@ -162,7 +163,7 @@ func (k *lateRing) catchUp(after int) {
 	}
 }
 
-func (k *lateRing) Keys(td spiffeid.TrustDomain) (*directory.KeyDocument, string, bool) {
+func (k *lateRing) Keys(td spiffeid.TrustDomain) (*signed.KeyDocument, string, bool) {
 	if td != k.domain {
 		return k.keyring.Keys(td)
 	}
@@ -172,7 +173,7 @@ func (k *lateRing) Keys(td spiffeid.TrustDomain) (*directory.KeyDocument, string
 	if k.looks++; k.looks == k.after {
 		k.has = k.source.KeyDocument()
 	}
-	text, _ := k.Sign(directory.TypeKeys, doc.Payload())
+	text, _ := k.Sign(signed.TypeKeys, doc.Payload())
 	return doc, text, true
 }
 

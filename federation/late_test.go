@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -20,7 +20,7 @@ func (b *bench) rotated(i int) pushed {
 	b.origin.listKeys(nil, fresh, &keyring{private: b.alpha.keys.private})
 	b.alpha.keys.private = fresh.private
 	b.origin.register(fmt.Sprint("agent-", i), 600)
-	text, err := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
+	text, err := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
 	must(b.T, err)
 	return pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text}
 }
@@ -80,7 +80,7 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		go b.beta.follower.tend(t.Context(), o)
 		synctest.Wait()
 		asked := b.keysAsked()
-		forged, err := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
+		forged, err := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		must(t, err)
 		const seconds, each = 20, 10
 		for range seconds * each {

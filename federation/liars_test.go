@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
@@ -107,7 +108,7 @@ func TestALiarCannotSilenceAnotherOrigin(t *testing.T) {
 		rid := b.origin.register("agent", 3600)
 		defer b.beta.run(t)()
 		eventually(t, 10*time.Second, "it is shown", func() bool { return b.beta.shown(alpha)[rid] != nil })
-		lie, _ := newKeyring(alpha, "liar", b.origin).Sign(directory.TypePage, b.page(nil))
+		lie, _ := newKeyring(alpha, "liar", b.origin).Sign(signed.TypePage, b.page(nil))
 		for i := range 4 * 240 {
 			time.Sleep(250 * time.Millisecond)
 			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + lie})
@@ -202,7 +203,7 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		b.origin.restore()
 		b.origin.rev, b.origin.tip = 1, 1
-		b.origin.history = map[directory.RID][]directory.Digest{}
+		b.origin.history = map[directory.RID][]signed.Digest{}
 		b.origin.listKeys(nil, b.alpha.keys)
 		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		b.origin.register("again", 600)
@@ -357,7 +358,7 @@ func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
 func TestNobodysRefusalsHideAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
+		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		for range 10 {
 			_, _, _ = b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
 			time.Sleep(100 * time.Millisecond)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -151,7 +152,7 @@ func (o *origin) entryOf(st *stream, k store.StoredEntry) *directory.Entry {
 	entry, err := (*directory.Entry)(nil), errRecord
 	if k.Record.Is(k.Entry.Name()) { // a disk may damage what it holds
 		entry, err = o.records.openContained(contain.Stored, func() (*directory.Entry, error) {
-			return o.records.openEntry(o.domain, st.id.Epoch, k.Entry.Digest(k.RID), k.Record, directory.Reproject)
+			return o.records.openEntry(o.domain, st.id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
 		})
 	}
 	if err != nil {

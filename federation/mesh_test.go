@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // eventually waits for a condition within a bubble's virtual time.
@@ -49,7 +49,7 @@ func TestARegistrationCrossesBySubscription(t *testing.T) {
 		rid := a.register("translator", 600)
 		eventually(t, time.Second, "beta shows alpha's agent", func() bool { return len(sb.shown(alpha)) == 1 })
 		e := sb.shown(alpha)[rid]
-		if e.Origin != alpha || e.Agent != "translator" || e.Projection() == nil || e.Received.From != alpha || e.Received.Key != directory.KeyID(sa.keys.public()) {
+		if e.Origin != alpha || e.Agent != "translator" || e.Projection() == nil || e.Received.From != alpha || e.Received.Key != signed.KeyID(sa.keys.public()) {
 			t.Fatalf("%+v %+v", e, e.Received)
 		}
 		if want := a.regs[rid].announced; e.ExpiresAt != want.Deadline*1000 || e.Revision != want.Revision || e.Lifetime != 600 {

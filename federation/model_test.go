@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -30,12 +31,12 @@ type model struct {
 	last    int64 // committed time, Unix milliseconds
 	regs    map[directory.RID]*registration
 	named   map[protocol.RecordName]*registration
-	history map[directory.RID][]directory.Digest // of the mesh's stream
-	private map[directory.Audience]map[directory.RID][]directory.Digest
+	history map[directory.RID][]signed.Digest // of the mesh's stream
+	private map[directory.Audience]map[directory.RID][]signed.Digest
 	meant   map[protocol.RecordName]map[directory.Audience]bool // which streams ever named a record
 	written map[directory.Hash]uint64                           // the revision of each statement
-	keys    []directory.SigningKey
-	formats map[directory.Structure]uint // that are in force; absent is 1
+	keys    []signed.SigningKey
+	formats map[signed.Structure]uint // that are in force; absent is 1
 	revoked []string
 	mesh    []spiffeid.TrustDomain
 	seq     uint64
@@ -43,7 +44,7 @@ type model struct {
 	made    uint64
 
 	// rewrite makes of statements what a later release writes; nil leaves them.
-	forge   func(*directory.Change) // what a domain with modified software says
+	forge   func(*signed.Change) // what a domain with modified software says
 	rewrite func([]byte) []byte
 }
 
@@ -55,7 +56,7 @@ type registration struct {
 	lifetime uint32
 	deadline int64 // the real one
 	alive    bool
-	change   *directory.Change
+	change   *signed.Change
 	payload  []byte
 	told           // to the mesh
 	late     int64 // when it was last refreshed with less than the margin left, or exported
@@ -67,14 +68,14 @@ type told struct {
 	exported  bool
 	granted   []string // members of the document that the stream discloses; none for all of everything
 	texts     []string
-	announced directory.Digest
+	announced signed.Digest
 	max       int64 // the highest deadline ever announced
 }
 
 func newModel(td spiffeid.TrustDomain, mesh ...spiffeid.TrustDomain) *model {
 	return &model{domain: td, epoch: uint64(time.Now().Unix()), start: time.Now, mesh: mesh, regs: map[directory.RID]*registration{},
-		named: map[protocol.RecordName]*registration{}, history: map[directory.RID][]directory.Digest{},
-		private: map[directory.Audience]map[directory.RID][]directory.Digest{}, tips: map[directory.Audience]uint64{},
+		named: map[protocol.RecordName]*registration{}, history: map[directory.RID][]signed.Digest{},
+		private: map[directory.Audience]map[directory.RID][]signed.Digest{}, tips: map[directory.Audience]uint64{},
 		meant: map[protocol.RecordName]map[directory.Audience]bool{}, written: map[directory.Hash]uint64{}, changed: make(chan struct{}), seq: 1}
 }
 
@@ -88,11 +89,11 @@ func (o *model) do(f func(t int64)) {
 	o.changed = make(chan struct{})
 }
 
-func (o *model) announce(rid directory.RID, r *registration, d directory.Digest) {
+func (o *model) announce(rid directory.RID, r *registration, d signed.Digest) {
 	o.announceTo(directory.Mesh, rid, r, d)
 }
 
-func (o *model) announceTo(aud directory.Audience, rid directory.RID, r *registration, d directory.Digest) {
+func (o *model) announceTo(aud directory.Audience, rid directory.RID, r *registration, d signed.Digest) {
 	d.RID, d.Revision = rid, o.rev
 	t := r.to(aud)
 	t.announced, o.tips[aud] = d, o.rev
@@ -132,27 +133,27 @@ func (r *registration) streams() []directory.Audience {
 	})...)
 }
 
-func (o *model) historyOf(aud directory.Audience) map[directory.RID][]directory.Digest {
+func (o *model) historyOf(aud directory.Audience) map[directory.RID][]signed.Digest {
 	if aud == directory.Mesh {
 		return o.history
 	}
 	if o.private[aud] == nil {
-		o.private[aud] = map[directory.RID][]directory.Digest{}
+		o.private[aud] = map[directory.RID][]signed.Digest{}
 	}
 	return o.private[aud]
 }
 
 func (o *model) put(rid directory.RID, r *registration, t int64) {
 	o.made++
-	salt := directory.Salt(sha256.Sum256(fmt.Append(nil, o.domain, o.made)))
-	change := &directory.Change{Issuer: o.domain, RID: rid, Op: directory.OpPut, Epoch: o.epoch, Revision: o.rev, IssuedAt: t,
+	salt := signed.Salt(sha256.Sum256(fmt.Append(nil, o.domain, o.made)))
+	change := &signed.Change{Issuer: o.domain, RID: rid, Op: signed.OpPut, Epoch: o.epoch, Revision: o.rev, IssuedAt: t,
 		Since: r.since, Leaf: o.rev, Agent: r.agent, Owner: directory.IdentityOf(spiffeid.RequireFromPath(o.domain, cmp.Or(r.owner, "/agent/ada"))),
 		Document: r.document, Salt: salt}
 	if o.forge != nil {
 		o.forge(change)
 	}
 	ds := change.Disclosures()
-	payload, err := directory.Statement(directory.StatementFormat, change, ds)
+	payload, err := signed.Statement(signed.StatementFormat, change, ds)
 	if err != nil {
 		panic(err)
 	}
@@ -172,9 +173,9 @@ func (o *model) tell(aud directory.Audience, rid directory.RID, r *registration)
 	to := r.to(aud)
 	var m directory.Hash
 	grant := directory.Grant{Audience: aud, All: len(to.granted) == 0, Reg: []string{"agent", "kind"}, Doc: to.granted}
-	to.texts, m = directory.Disclosed(r.change.Disclosures(), grant)
+	to.texts, m = signed.Disclosed(r.change.Disclosures(), grant)
 	if to.exported {
-		o.announceTo(aud, rid, r, directory.Digest{Op: directory.OpPut, H: directory.HashOf(r.payload), M: m, Deadline: r.deadline, Lifetime: r.lifetime})
+		o.announceTo(aud, rid, r, signed.Digest{Op: signed.OpPut, H: directory.HashOf(r.payload), M: m, Deadline: r.deadline, Lifetime: r.lifetime})
 	}
 }
 
@@ -230,7 +231,7 @@ func (o *model) refresh(rid directory.RID, lifetime uint32) {
 		r.lifetime, r.deadline = lifetime, t+int64(lifetime)
 		for _, aud := range r.streams() {
 			if d := r.to(aud).announced; r.to(aud).exported && r.deadline < d.Deadline {
-				d.Op, d.Deadline, d.Lifetime = directory.OpRenew, r.deadline, lifetime
+				d.Op, d.Deadline, d.Lifetime = signed.OpRenew, r.deadline, lifetime
 				o.announceTo(aud, rid, r, d)
 			}
 		}
@@ -245,7 +246,7 @@ func (o *model) end(rid directory.RID, r *registration) {
 	r.alive = false
 	for _, aud := range r.streams() {
 		if r.to(aud).announced.Live() {
-			o.announceTo(aud, rid, r, directory.Digest{Op: directory.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
+			o.announceTo(aud, rid, r, signed.Digest{Op: signed.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
 		}
 	}
 }
@@ -264,7 +265,7 @@ func (o *model) grant(rid directory.RID, aud directory.Audience, yes bool, membe
 			return
 		}
 		if to.exported, to.granted = yes, members; !yes {
-			o.announceTo(aud, rid, r, directory.Digest{Op: directory.OpDrop})
+			o.announceTo(aud, rid, r, signed.Digest{Op: signed.OpDrop})
 			return
 		}
 		o.tell(aud, rid, r)
@@ -289,7 +290,7 @@ func (o *model) sweep() {
 				r.alive = false
 				for _, aud := range r.streams() {
 					if to := r.to(aud); to.max > r.deadline && to.announced.Live() {
-						o.announceTo(aud, rid, r, directory.Digest{Op: directory.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
+						o.announceTo(aud, rid, r, signed.Digest{Op: signed.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
 					}
 				}
 			case due:
@@ -297,7 +298,7 @@ func (o *model) sweep() {
 				for _, aud := range r.streams() {
 					if to := r.to(aud); o.due(r, to, t) {
 						d := to.announced
-						d.Op, d.Deadline, d.Lifetime = directory.OpRenew, r.deadline, r.lifetime
+						d.Op, d.Deadline, d.Lifetime = signed.OpRenew, r.deadline, r.lifetime
 						o.announceTo(aud, rid, r, d)
 					}
 				}
@@ -326,7 +327,7 @@ func (o *model) Changed() <-chan struct{} {
 	return o.changed
 }
 
-func (o *model) Digests(aud directory.Audience, since uint64, limit int) (ds []directory.Digest, to, at uint64) {
+func (o *model) Digests(aud directory.Audience, since uint64, limit int) (ds []signed.Digest, to, at uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range o.regs {
@@ -334,7 +335,7 @@ func (o *model) Digests(aud directory.Audience, since uint64, limit int) (ds []d
 			ds = append(ds, r.to(aud).announced)
 		}
 	}
-	slices.SortFunc(ds, func(a, b directory.Digest) int { return int(a.Revision) - int(b.Revision) })
+	slices.SortFunc(ds, func(a, b signed.Digest) int { return int(a.Revision) - int(b.Revision) })
 	if len(ds) > limit {
 		return ds[:limit], ds[limit-1].Revision, o.rev
 	}
@@ -357,27 +358,27 @@ func (o *model) Record(aud directory.Audience, h, m directory.Hash) ([]byte, []s
 	return r.payload, r.to(aud).texts, true
 }
 
-func (o *model) Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool) {
+func (o *model) Current(rid directory.RID, aud directory.Audience) (signed.Digest, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r := o.regs[rid]
 	if r == nil || !slices.Contains(r.streams(), aud) {
-		return directory.Digest{}, false
+		return signed.Digest{}, false
 	}
 	return r.to(aud).announced, true
 }
 
-func (o *model) KeyDocument() *directory.KeyDocument {
+func (o *model) KeyDocument() *signed.KeyDocument {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return &directory.KeyDocument{Issuer: o.domain, Epoch: o.epoch, Seq: o.seq, Expires: o.start().Unix()/3600*3600 + 7200,
+	return &signed.KeyDocument{Issuer: o.domain, Epoch: o.epoch, Seq: o.seq, Expires: o.start().Unix()/3600*3600 + 7200,
 		Mesh: o.mesh, Revoked: o.revoked, Keys: o.keys}
 }
 
 func (o *model) Ledger() (uint64, directory.Hash) { return 0, directory.Hash{} }
 func (o *model) IsLeader() bool                   { return true }
 
-func (o *model) Format(structure directory.Structure) uint {
+func (o *model) Format(structure signed.Structure) uint {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return max(o.formats[structure], 1)
@@ -411,7 +412,7 @@ func (o *model) listKeys(revoked []string, rings ...*keyring) {
 		o.rev++
 		o.seq, o.revoked, o.keys = o.rev, revoked, nil
 		for i, k := range rings {
-			o.keys = append(o.keys, directory.SigningKey{Public: k.public(), Node: nodeID(o.domain, i+1)})
+			o.keys = append(o.keys, signed.SigningKey{Public: k.public(), Node: nodeID(o.domain, i+1)})
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -112,7 +113,7 @@ func TestChainsAreBounded(t *testing.T) {
 				return nil, errCut
 			}
 			since, _ := strconv.ParseUint(r.URL.Query().Get("since"), 10, 64)
-			text, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) {
+			text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
 				p.From, p.To, p.At, p.Digests = since, since+1, 1<<40, nil
 			}))
 			rec := httptest.NewRecorder()
@@ -167,8 +168,8 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 		real, _ := b.origin.Current(rid, directory.Mesh)
 		other := real
 		other.Revision, other.H = real.Revision+1, directory.HashOf([]byte("of nothing"))
-		text, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) {
-			p.To, p.At, p.Digests = other.Revision, other.Revision, []directory.Digest{real, other}
+		text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
+			p.To, p.At, p.Digests = other.Revision, other.Revision, []signed.Digest{real, other}
 		}))
 		if err != nil {
 			t.Fatal(err)
@@ -242,8 +243,8 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
-		good, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
-		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
+		good, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
+		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		o := b.beta.origins.get(alpha)
 		flood := func(n int) {
 			for range n {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -40,12 +41,12 @@ func (l laggard) Position() directory.Position {
 	return p
 }
 
-func (l laggard) Digests(aud directory.Audience, since uint64, limit int) (ds []directory.Digest, to, at uint64) {
+func (l laggard) Digests(aud directory.Audience, since uint64, limit int) (ds []signed.Digest, to, at uint64) {
 	at = l.Position().Revision
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, history := range l.historyOf(aud) {
-		i := slices.IndexFunc(history, func(d directory.Digest) bool { return d.Revision > at })
+		i := slices.IndexFunc(history, func(d signed.Digest) bool { return d.Revision > at })
 		if i < 0 {
 			i = len(history)
 		}
@@ -53,7 +54,7 @@ func (l laggard) Digests(aud directory.Audience, since uint64, limit int) (ds []
 			ds = append(ds, history[i-1])
 		}
 	}
-	slices.SortFunc(ds, func(a, b directory.Digest) int { return int(a.Revision) - int(b.Revision) })
+	slices.SortFunc(ds, func(a, b signed.Digest) int { return int(a.Revision) - int(b.Revision) })
 	if len(ds) > limit {
 		return ds[:limit], ds[limit-1].Revision, at
 	}
@@ -169,7 +170,7 @@ func (w *odd) rotate() {
 	case 0:
 		rings = append(rings, old)
 	case 1:
-		revoked = append(slices.Clone(w.origin.revoked), directory.KeyID(old.public()))
+		revoked = append(slices.Clone(w.origin.revoked), signed.KeyID(old.public()))
 	}
 	w.origin.listKeys(append(slices.Clone(w.origin.revoked), revoked...), rings...)
 	w.nodes[n].keys.private = fresh.private
@@ -309,8 +310,8 @@ func (w *odd) lies() {
 	for i, r := range w.to {
 		o := r.origins.get(alpha)
 		d.Deadline--
-		page := &directory.SignedPage{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, From: o.since(&o.feed), To: d.Revision, At: d.Revision, IssuedAt: now, Digests: []directory.Digest{d}}
-		text, err := w.nodes[0].keys.Sign(directory.TypePage, page.Payload())
+		page := &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, From: o.since(&o.feed), To: d.Revision, At: d.Revision, IssuedAt: now, Digests: []signed.Digest{d}}
+		text, err := w.nodes[0].keys.Sign(signed.TypePage, page.Payload())
 		if err != nil {
 			w.Fatal(err)
 		}

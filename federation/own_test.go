@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -32,7 +32,7 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 		own.listKeys(nil, b.beta.keys)
 		b.beta.Mesh.cfg.Keys = &behind{b.beta.keys, own.KeyDocument()}
 		says := func(by *site) string {
-			text, err := by.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.Issuer = beta }))
+			text, err := by.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Issuer = beta }))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 		b := newBench(t, nil)
 		keys := &countingKeys{Keyring: b.beta.keys}
 		b.beta.Mesh.cfg.Keys = keys
-		forged, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.Issuer = beta }))
+		forged, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Issuer = beta }))
 		if err != nil {
 			t.Fatal(err)
 		}

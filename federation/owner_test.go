@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -19,12 +20,12 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 		return identity
 	}
 
-	forgeries := map[string]func(*directory.Change){
-		"owner":          func(c *directory.Change) { c.Owner = named("spiffe://beta.test/agent/bob") },
-		"wimse-owner":    func(c *directory.Change) { c.Owner = named("wimse://beta.test/agent/bob") },
-		"registrant":     func(c *directory.Change) { c.Provenance.Registrant = named("spiffe://beta.test/agent/bob") },
-		"registered-by":  func(c *directory.Change) { c.Provenance.RegisteredBy = named("spiffe://beta.test/tool/t") },
-		"transferred-by": func(c *directory.Change) { c.Provenance.TransferredBy = named("spiffe://beta.test/ops/o") },
+	forgeries := map[string]func(*signed.Change){
+		"owner":          func(c *signed.Change) { c.Owner = named("spiffe://beta.test/agent/bob") },
+		"wimse-owner":    func(c *signed.Change) { c.Owner = named("wimse://beta.test/agent/bob") },
+		"registrant":     func(c *signed.Change) { c.Provenance.Registrant = named("spiffe://beta.test/agent/bob") },
+		"registered-by":  func(c *signed.Change) { c.Provenance.RegisteredBy = named("spiffe://beta.test/tool/t") },
+		"transferred-by": func(c *signed.Change) { c.Provenance.TransferredBy = named("spiffe://beta.test/ops/o") },
 	}
 
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 			b.origin.forge = forge
 			b.origin.register(name, 600)
 		}
-		b.origin.forge = func(c *directory.Change) { c.Owner = named("spiffe://gamma.test/agent/eve") }
+		b.origin.forge = func(c *signed.Change) { c.Owner = named("spiffe://gamma.test/agent/eve") }
 		other := b.origin.register("of-another-domain", 600)
 		b.origin.forge = nil
 		honest := b.origin.register("honest", 600)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -60,7 +61,7 @@ type claim struct {
 
 // A verifiedPage is one that passed the gate; accept has the last word (G3).
 type verifiedPage struct {
-	*directory.SignedPage
+	*signed.Page
 	text string
 	kid  string
 	at   time.Time
@@ -70,10 +71,10 @@ type verifiedPage struct {
 // nothing changed. Whoever calls it counts what it refuses. What is pushed was paced
 // and found to be no larger than gossip may be before (route).
 func (g *gate) openPage(from sender, text string) (*origin, *verifiedPage, error) {
-	var page *directory.SignedPage
-	o, kid, err := g.verify(from, directory.TypePage, text, protocol.MaxPage, func(payload []byte) (c claim, err error) {
+	var page *signed.Page
+	o, kid, err := g.verify(from, signed.TypePage, text, protocol.MaxPage, func(payload []byte) (c claim, err error) {
 		page, err = g.cfg.Dialect.ParsePage(payload)
-		if errors.Is(err, directory.ErrUnsupported) {
+		if errors.Is(err, signed.ErrUnsupported) {
 			return claim{issuer: page.Issuer, aud: directory.Mesh, epoch: page.Epoch}, err
 		}
 		if err != nil {
@@ -91,11 +92,11 @@ func (g *gate) openPage(from sender, text string) (*origin, *verifiedPage, error
 }
 
 // openHead is the same gate for heads.
-func (g *gate) openHead(from sender, text string) (*origin, *directory.Head, error) {
-	var head *directory.Head
-	o, _, err := g.verify(from, directory.TypeHead, text, gossip.MaxHead, func(payload []byte) (c claim, err error) {
+func (g *gate) openHead(from sender, text string) (*origin, *signed.Head, error) {
+	var head *signed.Head
+	o, _, err := g.verify(from, signed.TypeHead, text, gossip.MaxHead, func(payload []byte) (c claim, err error) {
 		head, err = g.cfg.Dialect.ParseHead(payload)
-		if errors.Is(err, directory.ErrUnsupported) {
+		if errors.Is(err, signed.ErrUnsupported) {
 			return claim{issuer: head.Issuer, aud: directory.Mesh, epoch: head.Epoch}, err
 		}
 		if err != nil {
@@ -125,7 +126,7 @@ func (g *gate) verify(from sender, typ, text string, limit int, parse func([]byt
 	}
 	c, err := parse(parts.Payload)
 	var unsupported error
-	if errors.Is(err, directory.ErrUnsupported) {
+	if errors.Is(err, signed.ErrUnsupported) {
 		unsupported, err = err, nil
 	}
 	if err == nil && (c.issuedAt < 0 || c.issuedAt > maxTime || c.epoch > maxTime) {
@@ -158,11 +159,11 @@ func (g *gate) verify(from sender, typ, text string, limit int, parse func([]byt
 
 func keyCode(err error) protocol.Code {
 	switch {
-	case errors.Is(err, directory.ErrKeyUnknown):
+	case errors.Is(err, signed.ErrKeyUnknown):
 		return protocol.CodeKeyUnknown
-	case errors.Is(err, directory.ErrKeyRevoked):
+	case errors.Is(err, signed.ErrKeyRevoked):
 		return protocol.CodeKeyRevoked
-	case errors.Is(err, directory.ErrHeader):
+	case errors.Is(err, signed.ErrHeader):
 		return protocol.CodeHeader
 	}
 	return protocol.CodeSignature

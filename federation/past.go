@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -27,13 +27,13 @@ var errKeysPace = errors.New("it drops keys faster than what they signed can be 
 type pastDocument struct {
 	text  string
 	until time.Time // when another took its place, or this node started
-	doc   *directory.KeyDocument
+	doc   *signed.KeyDocument
 }
 
 // superseded returns what is kept of an origin once doc is its newest key document:
 // of each key that was listed and isn't mentioned any more, the newest document that
 // listed it. o.change is held.
-func (o *origin) superseded(doc *directory.KeyDocument) ([]pastDocument, error) {
+func (o *origin) superseded(doc *signed.KeyDocument) ([]pastDocument, error) {
 	old := o.past
 	if was := parseKeys(o.keysText); was != nil {
 		old = append([]pastDocument{{o.keysText, time.Now(), was}}, old...)
@@ -44,7 +44,7 @@ func (o *origin) superseded(doc *directory.KeyDocument) ([]pastDocument, error) 
 		needed := false
 		for _, k := range d.doc.Keys {
 			id := k.KeyID()
-			if _, err := doc.Key(id); errors.Is(err, directory.ErrKeyUnknown) && !covered[id] {
+			if _, err := doc.Key(id); errors.Is(err, signed.ErrKeyUnknown) && !covered[id] {
 				covered[id], needed = true, true
 			}
 		}
@@ -111,13 +111,13 @@ func (o *origin) hear() {
 
 // contradicts reports whether a document says that it is the newest one that is here,
 // and so may be evidence (E3). It isn't adopted, and needs no room.
-func (o *origin) contradicts(claimed *directory.KeyDocument) bool {
+func (o *origin) contradicts(claimed *signed.KeyDocument) bool {
 	doc, _, ok := o.cfg.Keys.Keys(o.domain)
 	return ok && protocol.Issue(doc) == protocol.Issue(claimed)
 }
 
 // replaceKeys writes an origin's newest key document down. o.change is held.
-func (o *origin) replaceKeys(doc *directory.KeyDocument, text string) error {
+func (o *origin) replaceKeys(doc *signed.KeyDocument, text string) error {
 	past, err := o.superseded(doc)
 	if err != nil {
 		return err
@@ -143,12 +143,12 @@ func (o *origin) replaceKeys(doc *directory.KeyDocument, text string) error {
 }
 
 // parseKeys takes a document apart, and verifies nothing; nil for what is none.
-func parseKeys(text string) *directory.KeyDocument {
+func parseKeys(text string) *signed.KeyDocument {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil
 	}
-	doc, err := directory.ParseKeyDocument(parts.Payload)
+	doc, err := signed.ParseKeyDocument(parts.Payload)
 	if err != nil {
 		return nil
 	}
@@ -214,5 +214,5 @@ func (g *gate) oldPage(o *origin, text string) *verifiedPage {
 	if err != nil || page.Issuer != o.domain || o.feedOf(page.Audience) == nil {
 		return nil
 	}
-	return &verifiedPage{SignedPage: page, text: text, kid: protocol.KeyIDOf(parts.Header)}
+	return &verifiedPage{Page: page, text: text, kid: protocol.KeyIDOf(parts.Header)}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -30,10 +31,10 @@ func (s *successor) key() ed25519.PublicKey {
 // issue has beta take the next key document.
 func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (text string, err error) {
 	s.seq++
-	doc := &directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: s.seq, Expires: time.Now().Unix() + 60,
-		Keys: []directory.SigningKey{{Public: key, Node: nodeID(alpha, 1)}}}
+	doc := &signed.KeyDocument{Issuer: alpha, Epoch: 1, Seq: s.seq, Expires: time.Now().Unix() + 60,
+		Keys: []signed.SigningKey{{Public: key, Node: nodeID(alpha, 1)}}}
 	for _, k := range revoked {
-		doc.Revoked = append(doc.Revoked, directory.KeyID(k))
+		doc.Revoked = append(doc.Revoked, signed.KeyID(k))
 	}
 	text = directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
 	o := s.beta.origins.get(alpha)
@@ -101,7 +102,7 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 		if !errors.Is(err, errKeysPace) || tries > maxPast+1 {
 			t.Fatalf("after %d keys: %v", tries, err)
 		}
-		if kid := directory.KeyID(first); s.beta.holdings.documentFor(alpha, kid) != text {
+		if kid := signed.KeyID(first); s.beta.holdings.documentFor(alpha, kid) != text {
 			t.Error("the first key's document is gone")
 		}
 		revoked := []ed25519.PublicKey{first, parseKeys(s.beta.origins.get(alpha).keysText).Keys[0].Public}
@@ -112,7 +113,7 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 			}
 			revoked = append(revoked, key)
 		}
-		if s.beta.holdings.documentFor(alpha, directory.KeyID(first)) != "" {
+		if s.beta.holdings.documentFor(alpha, signed.KeyID(first)) != "" {
 			t.Error("a revoked key's document is kept")
 		}
 		time.Sleep(pastFor - time.Since(began))
@@ -142,8 +143,8 @@ func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
 		public, private, err := ed25519.GenerateKey(rand.Reader)
 		must(t, err)
 		forked := *s.origin.KeyDocument()
-		forked.Keys = []directory.SigningKey{{Public: public, Node: nodeID(alpha, 1)}}
-		text := sign(private, headerOf(directory.TypeKeys, directory.KeyID(public)), forked.Payload())
+		forked.Keys = []signed.SigningKey{{Public: public, Node: nodeID(alpha, 1)}}
+		text := sign(private, headerOf(signed.TypeKeys, signed.KeyID(public)), forked.Payload())
 		s.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathKeys {
 				return []byte(text)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -15,7 +16,7 @@ import (
 
 // A want is an entry whose record isn't here.
 type want struct {
-	digest directory.Digest
+	digest signed.Digest
 	tries  int
 	next   time.Time // not before
 }
@@ -89,10 +90,10 @@ type origin struct {
 	feed                         // its mesh stream
 	private   feed               // what it announces to this domain alone
 	announced *rate.Limiter
-	issuing   *rate.Limiter   // pulls of key documents of which subscriptions tell; as the next
-	doubting  *rate.Limiter   // looks for what revoked keys signed; as the next
-	comparing *rate.Limiter   // pages of a chain that are read to compare; not guarded
-	head      *directory.Head // the newest verified one
+	issuing   *rate.Limiter // pulls of key documents of which subscriptions tell; as the next
+	doubting  *rate.Limiter // looks for what revoked keys signed; as the next
+	comparing *rate.Limiter // pages of a chain that are read to compare; not guarded
+	head      *signed.Head  // the newest verified one
 	headText  string
 	headIs    time.Time          // when it was issued, by the origin's clock
 	passedOn  directory.Position // how far pages of the origin were gossiped on by this node

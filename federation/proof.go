@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -48,7 +49,7 @@ func (pv *prover) record(ctx context.Context, origin spiffeid.TrustDomain, rid d
 }
 
 func (pv *prover) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
-	_, _, err := pv.cfg.Keys.Verify(origin, directory.TypeRecord, r.Signed().JWS)
+	_, _, err := pv.cfg.Keys.Verify(origin, signed.TypeRecord, r.Signed().JWS)
 	return err == nil
 }
 
@@ -190,7 +191,7 @@ func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, 
 // proves checks that a page is the origin's, by a key of today, and lists the
 // registration as it is held.
 func (pv *prover) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, h *store.Entry) error {
-	payload, _, err := pv.cfg.Keys.Verify(origin, directory.TypePage, text)
+	payload, _, err := pv.cfg.Keys.Verify(origin, signed.TypePage, text)
 	if err != nil {
 		return err
 	}
@@ -204,7 +205,7 @@ func (pv *prover) proves(origin spiffeid.TrustDomain, text string, rid directory
 var errNotListing = errors.New("the page does not list the registration as it is held")
 
 // lists reports whether a page lists a registration as it is held.
-func lists(p *directory.SignedPage, rid directory.RID, h *store.Entry) error {
+func lists(p *signed.Page, rid directory.RID, h *store.Entry) error {
 	for _, d := range p.Digests {
 		if d.RID == rid && d.Live() && d.Revision == h.Revision && protocol.NameOf(d) == h.Name() && d.Deadline == h.Deadline {
 			return nil

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -17,30 +18,30 @@ func proven(t *testing.T, b *bench, rid directory.RID, record, page, keys string
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := directory.ParseKeyDocument(parts.Payload)
+	doc, err := signed.ParseKeyDocument(parts.Payload)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := verifyBy(doc, directory.TypeKeys, keys); err != nil {
+	if _, _, err := verifyBy(doc, signed.TypeKeys, keys); err != nil {
 		t.Fatalf("keys: %v", err)
 	}
-	payload, _, err := verifyBy(doc, directory.TypePage, page)
+	payload, _, err := verifyBy(doc, signed.TypePage, page)
 	if err != nil {
 		t.Fatalf("page: %v", err)
 	}
-	p, err := directory.ParsePage(payload)
+	p, err := signed.ParsePage(payload)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec, err := directory.ParseRecord(record)
+	rec, err := signed.ParseRecord(record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	payload, _, err = verifyBy(doc, directory.TypeRecord, rec.JWS)
+	payload, _, err = verifyBy(doc, signed.TypeRecord, rec.JWS)
 	if err != nil {
 		t.Fatalf("record: %v", err)
 	}
-	c, err := directory.OpenRecord(payload, rec.Disclosures)
+	c, err := signed.OpenRecord(payload, rec.Disclosures)
 	if err != nil || c.RID != rid {
 		t.Fatalf("record: %+v %v", c, err)
 	}
@@ -89,7 +90,7 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		retired := directory.KeyID(b.alpha.keys.public())
+		retired := signed.KeyID(b.alpha.keys.public())
 		b.alpha.keys.private = newKeyring(alpha, "next", b.origin).private
 		b.origin.listKeys([]string{retired}, b.alpha.keys)
 		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {

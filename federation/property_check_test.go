@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -64,8 +65,8 @@ func (tr *trial) chain(r *subscriber, aud directory.Audience) {
 			if err != nil || p == nil || p.From > reached {
 				tr.fail("%s: the chain breaks at %d: %+v (%v)", r.base, reached, p, err)
 			}
-			payload, _, err := r.keys.Verify(alpha, directory.TypePage, p.JWS)
-			page, err2 := directory.ParsePage(payload)
+			payload, _, err := r.keys.Verify(alpha, signed.TypePage, p.JWS)
+			page, err2 := signed.ParsePage(payload)
 			if err != nil || err2 != nil {
 				tr.fail("%s: the chain holds what doesn't verify: %v %v", r.base, err, err2)
 			}
@@ -128,7 +129,7 @@ func (tr *trial) announced(r *subscriber) map[directory.RID]bool {
 // best is what a receiver is to show of a registration, by the pages that it has
 // applied: of what is alive the newer statement, and of one statement what is for
 // its domain alone. It is not live where nothing is to be shown.
-func (tr *trial) best(r *subscriber, rid directory.RID, now int64) (best directory.Digest) {
+func (tr *trial) best(r *subscriber, rid directory.RID, now int64) (best signed.Digest) {
 	for _, aud := range r.audiences() {
 		ds := tr.origin.historyOf(aud)[rid]
 		if len(ds) == 0 {
@@ -136,10 +137,10 @@ func (tr *trial) best(r *subscriber, rid directory.RID, now int64) (best directo
 		}
 		last := ds[len(ds)-1]
 		if last.Revision > r.marks[aud] {
-			return directory.Digest{} // what is here is one before it, or none: a page lists latest changes only
+			return signed.Digest{} // what is here is one before it, or none: a page lists latest changes only
 		}
 		if last.Live() && now >= last.Deadline && best.Live() {
-			return directory.Digest{} // until it is freed it keeps its place, beyond the margin of all lag
+			return signed.Digest{} // until it is freed it keeps its place, beyond the margin of all lag
 		}
 		if last.Live() && now < last.Deadline && (!best.Live() || tr.origin.written[last.H] >= tr.origin.written[best.H]) {
 			best = last
@@ -157,7 +158,7 @@ func (tr *trial) checkShown(r *subscriber, rid directory.RID, e *directory.Entry
 		aud = r.own()
 	}
 	ds, mark := tr.origin.historyOf(aud)[rid], r.marks[aud]
-	i := slices.IndexFunc(ds, func(d directory.Digest) bool { return d.Revision == e.Revision })
+	i := slices.IndexFunc(ds, func(d signed.Digest) bool { return d.Revision == e.Revision })
 	if i < 0 || !ds[i].Live() || ds[i].Revision > mark {
 		tr.fail("%s at %d shows revision %d of %s, announced: %+v", r.base, mark, e.Revision, rid, ds)
 	}
@@ -174,7 +175,7 @@ func (tr *trial) equal(r *subscriber) {
 	tr.Helper()
 	shown := r.shown(alpha)
 	for rid, reg := range tr.origin.regs {
-		var want directory.Digest
+		var want signed.Digest
 		for _, aud := range r.audiences() {
 			if slices.Contains(reg.streams(), aud) {
 				if d := reg.to(aud).announced; d.Live() && time.Now().Unix() < d.Deadline {

@@ -20,6 +20,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 )
@@ -119,7 +120,7 @@ func (tr *trial) tap(to string, r *http.Request, body []byte) []byte {
 		if err != nil {
 			return body // a refusal, or nothing
 		}
-		if p, err := directory.ParsePage(parts.Payload); err != nil || p.Issuer == alpha && p.Audience != directory.Mesh && p.Audience != directory.Only(from) {
+		if p, err := signed.ParsePage(parts.Payload); err != nil || p.Issuer == alpha && p.Audience != directory.Mesh && p.Audience != directory.Only(from) {
 			tr.fail("%s gave %s a page for %v (%v)", to, from, p.Audience, err)
 		}
 	case protocol.PathRecords:
@@ -327,7 +328,7 @@ func (tr *trial) deliver(r *subscriber, text string) {
 	}
 	tr.sent = append(tr.sent, text)
 	parts, _ := protocol.SplitJWS(text)
-	page, _ := directory.ParsePage(parts.Payload)
+	page, _ := signed.ParsePage(parts.Payload)
 	if aud := page.Audience; aud != directory.Mesh && aud != r.own() {
 		if _, _, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			tr.fail("%s took a page for %v: %v", r.base, aud, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
@@ -108,7 +109,7 @@ func (rc *receiver) takeHead(ctx context.Context, from sender, giver protocol.No
 }
 
 func (rc *receiver) judgeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
-	var h *directory.Head
+	var h *signed.Head
 	o, err := rc.withKeys(ctx, from, giver, func() (o *origin, err error) {
 		o, h, err = rc.gate.openHead(from, text)
 		return o, err
@@ -130,7 +131,7 @@ func (rc *receiver) judgeHead(ctx context.Context, from sender, giver protocol.N
 // acceptHead keeps a newer head. A lower one is ignored and counted: being behind
 // is no crime. While the disk doesn't answer, what a head says is known all the same,
 // unless it begins an epoch: it tells how far this node is behind.
-func (o *origin) acceptHead(h *directory.Head, text string) error {
+func (o *origin) acceptHead(h *signed.Head, text string) error {
 	if err := o.change.lock(o.store); err != nil {
 		o.knowHead(h, text)
 		return err
@@ -166,14 +167,14 @@ func (o *origin) acceptHead(h *directory.Head, text string) error {
 }
 
 // hasNewer reports whether a head says nothing that isn't known.
-func (o *origin) hasNewer(h *directory.Head) bool {
+func (o *origin) hasNewer(h *signed.Head) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
 	return o.head != nil && !newerHead(h, o.head)
 }
 
-func newerHead(h, last *directory.Head) bool {
+func newerHead(h, last *signed.Head) bool {
 	switch {
 	case h.Epoch != last.Epoch:
 		return h.Epoch > last.Epoch
@@ -186,7 +187,7 @@ func newerHead(h, last *directory.Head) bool {
 
 // beginEpoch begins streams of the epoch that a head names, if it is a new one. o.change
 // is held.
-func (o *origin) beginEpoch(h *directory.Head) error {
+func (o *origin) beginEpoch(h *signed.Head) error {
 	if f := &o.private; f.cur != nil { // a new epoch is one of all streams
 		if _, err := o.streamOf(f, store.StreamID{Origin: h.Issuer, Audience: f.aud, Epoch: h.Epoch}); err != nil {
 			return err
@@ -198,7 +199,7 @@ func (o *origin) beginEpoch(h *directory.Head) error {
 }
 
 // knowHead notes what a newer head of an epoch that has begun here says.
-func (o *origin) knowHead(h *directory.Head, text string) {
+func (o *origin) knowHead(h *signed.Head, text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 

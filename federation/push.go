@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
@@ -167,7 +168,7 @@ func (gf *gossipFeed) hearOwn(p pushed) {
 	if p.msg[0] != protocol.GossipPage {
 		return
 	}
-	payload, _, err := gf.cfg.Keys.Verify(gf.cfg.Domain, directory.TypePage, p.msg[1:])
+	payload, _, err := gf.cfg.Keys.Verify(gf.cfg.Domain, signed.TypePage, p.msg[1:])
 	if err != nil {
 		if keyCode(err) == protocol.CodeSignature {
 			_ = gf.receiver.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeSignature, Err: err})

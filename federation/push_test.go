@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
 	"github.com/roster-mesh/roster/federation/protocol"
@@ -116,9 +117,9 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		from := sender{domain: gamma, pushed: true}
-		good, _ := b.alpha.keys.Sign(directory.TypePage, b.page(nil))
-		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(directory.TypePage, b.page(nil))
-		stranger, _ := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) { p.Issuer = delta }))
+		good, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
+		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
+		stranger, _ := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Issuer = delta }))
 		o := b.beta.origins.get(alpha)
 		for _, msg := range []string{"", "p", "x" + good, "p" + forged, "h" + forged, "p" + stranger, "p" + flipped(good), "h" + good} {
 			b.beta.gossip.route(pushed{from, msg})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"pgregory.net/rapid"
@@ -237,7 +238,7 @@ func (b *bench) countedExactly(rt *rapid.T) {
 		return true
 	}, func(batch []store.StoredEntry) {
 		for _, kept := range batch {
-			entry, err := b.beta.records.openEntry(alpha, st.id.Epoch, kept.Entry.Digest(kept.RID), kept.Record, directory.Project)
+			entry, err := b.beta.records.openEntry(alpha, st.id.Epoch, kept.Entry.Digest(kept.RID), kept.Record, kinds.Project)
 			must(b.T, err)
 			size := int64(len(kept.Record.Bytes()))
 			sum = sum.Plus(store.Usage{Records: 1, Bytes: size})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/store"
@@ -201,7 +202,7 @@ var errNotNamed = errors.New("the bytes are not those of that name")
 // readRecord takes a record apart and compares it with its name. A JWS header that
 // is the one given was looked at before; "" is none.
 func readRecord(n protocol.RecordName, text, header string) (*store.Record, error) {
-	rec, err := directory.ParseRecord(text)
+	rec, err := signed.ParseRecord(text)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +211,7 @@ func readRecord(n protocol.RecordName, text, header string) (*store.Record, erro
 		return nil, err
 	}
 	if written, _, _ := strings.Cut(rec.JWS, "."); written == "" || written != header {
-		if err := protocol.CheckHeader(parts.Header, directory.TypeRecord); err != nil {
+		if err := protocol.CheckHeader(parts.Header, signed.TypeRecord); err != nil {
 			return nil, err
 		}
 		header = written

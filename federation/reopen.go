@@ -5,6 +5,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -114,9 +116,9 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 	}
 
 	// What was opened before passed once; what was not has everything before it.
-	project := directory.Reproject
+	project := kinds.Reproject
 	if k.Entry.Format != 0 {
-		project = directory.Project
+		project = kinds.Project
 	}
 
 	entry, err := re.records.openContained(contain.Stored, func() (*directory.Entry, error) {
@@ -124,7 +126,7 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 	})
 
 	switch {
-	case errors.Is(err, directory.ErrUnsupported):
+	case errors.Is(err, signed.ErrUnsupported):
 		r.is.Format = store.FormatOf(err)
 		r.is.Owner = 0
 	case k.Entry.Format != 0 && err != nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -244,7 +245,7 @@ func (nb *neighbours) holders(o *origin, aud directory.Audience) []protocol.Node
 }
 
 // due returns wanted entries that may be asked for now, and when there are more.
-func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
+func (o *origin) due(limit int) (*stream, []signed.Digest, time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, next, clock := time.Now(), wantLonger, o.index.Clock.Now().Unix()
@@ -252,7 +253,7 @@ func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
 		if st == nil {
 			continue
 		}
-		var ds []directory.Digest
+		var ds []signed.Digest
 		for _, w := range st.wanted {
 			if clock >= w.digest.Deadline { // nobody gives it, and nothing waits for it
 				o.reached.Store(nil)
@@ -271,7 +272,7 @@ func (o *origin) due(limit int) (*stream, []directory.Digest, time.Duration) {
 }
 
 // postpone notes what nobody gave, to ask again later and more seldom.
-func (o *origin) postpone(st *stream, asked []directory.Digest) {
+func (o *origin) postpone(st *stream, asked []signed.Digest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.reached.Store(nil)

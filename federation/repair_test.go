@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -121,7 +122,7 @@ func TestAnOriginThatIsOutOfReachIsFollowedThroughOthers(t *testing.T) {
 		defer g.run(t)()
 		rid := b.origin.register("agent", 600)
 		eventually(t, time.Minute, "alpha's agent at gamma, by beta", func() bool { return g.shown(alpha)[rid] != nil })
-		if e := g.shown(alpha)[rid]; e.Received.From != beta || e.Received.Key != directory.KeyID(b.alpha.keys.public()) {
+		if e := g.shown(alpha)[rid]; e.Received.From != beta || e.Received.Key != signed.KeyID(b.alpha.keys.public()) {
 			t.Fatalf("%+v", e.Received)
 		}
 		b.origin.remove(rid)

@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/store"
@@ -154,7 +155,7 @@ func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
 	if td == a.cfg.Domain || td == origin {
 		return true
 	}
-	var doc *directory.KeyDocument
+	var doc *signed.KeyDocument
 	if origin == a.cfg.Domain {
 		doc = a.cfg.Source.KeyDocument()
 	} else {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
@@ -227,7 +228,7 @@ func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 			must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
 			texts = append(texts, o.keysText)
 		}
-		for key, want := range map[string]string{"": texts[1], directory.KeyID(b.alpha.keys.public()): texts[1], directory.KeyID(other.public()): texts[0], "none": ""} {
+		for key, want := range map[string]string{"": texts[1], signed.KeyID(b.alpha.keys.public()): texts[1], signed.KeyID(other.public()): texts[0], "none": ""} {
 			w := b.askWithin(b.beta, nodeID(gamma, 1).String(), "GET", protocol.PathKeys+"?origin=alpha.test&key="+key, "")
 			if want == "" && w.Code != http.StatusNotFound || want != "" && w.Body.String() != want {
 				t.Errorf("%q: %d", key, w.Code)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -187,7 +188,7 @@ func (o *origin) hide(f *feed, pick func(*directory.Entry) bool) {
 	var effects []effect
 	for e := range o.index.All() {
 		if e.Received.Private == private && pick(e) {
-			effects = append(effects, effect{digest: directory.Digest{RID: e.RID}})
+			effects = append(effects, effect{digest: signed.Digest{RID: e.RID}})
 		}
 	}
 

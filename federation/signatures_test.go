@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -41,7 +41,7 @@ func TestARecordIsSignedOnceForAll(t *testing.T) {
 			if !ok || err != nil {
 				t.Fatal(ok, err)
 			}
-			if _, _, err := b.alpha.keys.Verify(alpha, directory.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
+			if _, _, err := b.alpha.keys.Verify(alpha, signed.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
 				t.Errorf("a record's signature: %v", err)
 			}
 			texts = append(texts, text)
@@ -58,14 +58,14 @@ func TestARecordIsSignedOnceForAll(t *testing.T) {
 		change()
 		ask() // and the first of them shows that this node's key is listed
 		ask()
-		before := c.signed[directory.TypeRecord]
+		before := c.signed[signed.TypeRecord]
 		texts := ask()
 		for i, again := range ask() {
 			if again != texts[i] {
 				t.Error("the same record is another")
 			}
 		}
-		if n := c.signed[directory.TypeRecord]; n != before {
+		if n := c.signed[signed.TypeRecord]; n != before {
 			t.Errorf("what was signed was signed %d times more", n-before)
 		}
 	}
@@ -75,7 +75,7 @@ func TestARecordIsSignedOnceForAll(t *testing.T) {
 // has it, as a node's is.
 type behind struct {
 	*keyring
-	doc *directory.KeyDocument
+	doc *signed.KeyDocument
 }
 
 func (k *behind) Verify(_ spiffeid.TrustDomain, typ, text string) ([]byte, string, error) {
@@ -104,7 +104,7 @@ func TestNothingIsSignedByTheKeyBefore(t *testing.T) {
 	b.alpha.keys.private = next
 	text, _, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 	must(t, err)
-	if _, _, err := b.alpha.keys.Verify(alpha, directory.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
+	if _, _, err := b.alpha.keys.Verify(alpha, signed.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
 		t.Errorf("by the key that is listed: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func (rc *receiver) take(ctx context.Context, from sender, giver protocol.Node, 
 	if p.err != nil {
 		return nil, "", p.err
 	}
-	code, err := p.origin.accept(p.verifiedPage, rc.records.openRecords(p.origin, p.SignedPage, p.records))
+	code, err := p.origin.accept(p.verifiedPage, rc.records.openRecords(p.origin, p.Page, p.records))
 	return p.verifiedPage, code, err
 }
 
@@ -175,7 +175,7 @@ func (pl *puller) bring(ctx context.Context, o *origin, f *feed, n protocol.Node
 		for p := range asked {
 			j := judged{pulled: p}
 			if p.err == nil {
-				j.opened = pl.records.openRecords(p.origin, p.SignedPage, p.records)
+				j.opened = pl.records.openRecords(p.origin, p.Page, p.records)
 			}
 			if !hand(ctx, all, j) {
 				return

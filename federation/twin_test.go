@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -15,11 +16,11 @@ import (
 //
 // Requirement: MESH-015, MESH-018
 func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
-	for what, last := range map[string]func(*directory.Digest){
-		"ends": func(d *directory.Digest) {
-			*d = directory.Digest{RID: d.RID, Revision: d.Revision, Op: directory.OpEnd, H: d.M}
+	for what, last := range map[string]func(*signed.Digest){
+		"ends": func(d *signed.Digest) {
+			*d = signed.Digest{RID: d.RID, Revision: d.Revision, Op: signed.OpEnd, H: d.M}
 		},
-		"changes": func(d *directory.Digest) { d.M = d.H },
+		"changes": func(d *signed.Digest) { d.M = d.H },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -44,10 +45,10 @@ func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 }
 
 // apply hands beta a page of one digest, as alpha's key signs it.
-func (b *bench) apply(from uint64, d directory.Digest) {
+func (b *bench) apply(from uint64, d signed.Digest) {
 	b.Helper()
-	text, err := b.alpha.keys.Sign(directory.TypePage, b.page(func(p *directory.SignedPage) {
-		p.From, p.To, p.At, p.Digests = from, d.Revision, d.Revision, []directory.Digest{d}
+	text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
+		p.From, p.To, p.At, p.Digests = from, d.Revision, d.Revision, []signed.Digest{d}
 	}))
 	if err != nil {
 		b.Fatal(err)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -16,7 +16,7 @@ import (
 // unsupported is what an origin signed last that this node can't read. Each is nil
 // once something newer was read.
 type unsupported struct {
-	page, head *directory.UnsupportedError
+	page, head *signed.UnsupportedError
 }
 
 // why returns what a newer release is needed for; "" if nothing is.
@@ -33,14 +33,14 @@ func (u *unsupported) why() string {
 
 // noteUnsupported notes a verified message that this node can't read, which is a sign
 // of life, and reports whether it is the first of its kind.
-func (o *origin) noteUnsupported(err *directory.UnsupportedError) (first bool) {
+func (o *origin) noteUnsupported(err *signed.UnsupportedError) (first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
 	o.heard = time.Now()
 
 	last := &o.unread.page
-	if err.Structure == directory.StructureHead {
+	if err.Structure == signed.StructureHead {
 		last = &o.unread.head
 	}
 
@@ -72,7 +72,7 @@ func (rc *receiver) unsupported(from sender, r *protocol.Refusal) {
 		return
 	}
 
-	var unsupported *directory.UnsupportedError
+	var unsupported *signed.UnsupportedError
 	o := rc.origins.get(r.Origin)
 	if o == nil || !errors.As(r.Err, &unsupported) {
 		return

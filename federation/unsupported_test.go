@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
 
 // newer is what a later release understands.
-var newer = directory.Dialect{Critical: []string{"colour"}}
+var newer = signed.Dialect{Critical: []string{"colour"}}
 
 // grown returns a payload with what a later release adds to it.
 func grown(payload []byte, tail string) []byte {
@@ -41,7 +42,7 @@ func inFormat99(payload []byte) []byte {
 // signing has alpha's node sign what a later release signs.
 func (b *bench) signing(tail string) {
 	b.alpha.keys.rewrite = func(typ string, payload []byte) []byte {
-		if typ == directory.TypePage || typ == directory.TypeHead {
+		if typ == signed.TypePage || typ == signed.TypeHead {
 			return grown(payload, tail)
 		}
 		return payload
@@ -49,7 +50,7 @@ func (b *bench) signing(tail string) {
 }
 
 // upgrade starts beta again with another dialect.
-func (b *bench) upgrade(to directory.Dialect) {
+func (b *bench) upgrade(to signed.Dialect) {
 	b.Helper()
 	b.beta.cfg.Dialect = to
 	b.beta.reopen(b)
@@ -101,7 +102,7 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		lost := newKeyring(alpha, "lost", b.origin)
-		b.origin.listKeys([]string{directory.KeyID(lost.public())}, b.alpha.keys, lost)
+		b.origin.listKeys([]string{signed.KeyID(lost.public())}, b.alpha.keys, lost)
 		b.origin.register("one", 600)
 		b.pull()
 
@@ -110,12 +111,12 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 			grown(bytes.Replace(b.page(nil), []byte(`"v":1`), []byte(`"v":99`), 1), `,"more":1`),
 		} {
 			by := func(k *keyring) string {
-				text, _ := k.Sign(directory.TypePage, payload)
+				text, _ := k.Sign(signed.TypePage, payload)
 				return text
 			}
 			stranger := bytes.Replace(payload, []byte("alpha.test"), []byte("delta.test"), 1)
-			ofStranger, _ := b.alpha.keys.Sign(directory.TypePage, stranger)
-			noJSON, _ := b.alpha.keys.Sign(directory.TypePage, append(payload, ' ', 'x'))
+			ofStranger, _ := b.alpha.keys.Sign(signed.TypePage, stranger)
+			noJSON, _ := b.alpha.keys.Sign(signed.TypePage, append(payload, ' ', 'x'))
 
 			refuse(b, protocol.CodeOriginUnknown, ofStranger)
 			refuse(b, protocol.CodeKeyUnknown, by(newKeyring(alpha, "else", b.origin)))
@@ -124,7 +125,7 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 			refuse(b, protocol.CodeJSON, noJSON)
 
 			_, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), by(b.alpha.keys))
-			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, directory.ErrUnsupported) || code != "" {
+			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, signed.ErrUnsupported) || code != "" {
 				t.Errorf("got %q, %v", code, err)
 			}
 		}
@@ -300,7 +301,7 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 		check(true)
 		b.upgrade(newer)
 		check(true)
-		b.upgrade(directory.Dialect{}) // and back: what can't be read any more waits again
+		b.upgrade(signed.Dialect{}) // and back: what can't be read any more waits again
 		check(false)
 		b.upgrade(newer)
 		check(true)
@@ -309,7 +310,7 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 		}
 
 		// What takes a record's place, or ends, is counted no more.
-		b.upgrade(directory.Dialect{})
+		b.upgrade(signed.Dialect{})
 		b.origin.replace(later, 600)
 		b.origin.remove(never)
 		b.pull()

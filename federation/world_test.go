@@ -17,6 +17,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -76,7 +77,7 @@ func sumOf(public ed25519.PublicKey, message []byte) []byte {
 }
 
 type adoptedKeys struct {
-	doc  *directory.KeyDocument
+	doc  *signed.KeyDocument
 	text string
 }
 
@@ -104,13 +105,13 @@ func (k *keyring) Sign(typ string, payload []byte) (string, error) {
 	if k.rewrite != nil {
 		payload = k.rewrite(typ, payload)
 	}
-	return k.scheme.jws(k.private, headerOf(typ, directory.KeyID(k.public())), payload), nil
+	return k.scheme.jws(k.private, headerOf(typ, signed.KeyID(k.public())), payload), nil
 }
 
 func (k *keyring) Verify(origin spiffeid.TrustDomain, typ, text string) ([]byte, string, error) {
 	doc, _, ok := k.Keys(origin)
 	if !ok {
-		return nil, "", directory.ErrKeyUnknown
+		return nil, "", signed.ErrKeyUnknown
 	}
 	k.mu.Lock()
 	v, ok := k.verified[text]
@@ -134,19 +135,19 @@ type verified struct {
 	payload []byte
 }
 
-func verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, string, error) {
+func verifyBy(doc *signed.KeyDocument, typ, text string) ([]byte, string, error) {
 	return signatures.verifyBy(doc, typ, text)
 }
 
-func (s scheme) verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, string, error) {
+func (s scheme) verifyBy(doc *signed.KeyDocument, typ, text string) ([]byte, string, error) {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
-		return nil, "", directory.ErrSignature
+		return nil, "", signed.ErrSignature
 	}
 	kid, ok1 := bytes.CutPrefix(parts.Header, []byte(`{"alg":"EdDSA","typ":"`+typ+`","kid":"`))
 	kid, ok2 := bytes.CutSuffix(kid, []byte(`"}`))
 	if !ok1 || !ok2 {
-		return nil, "", directory.ErrHeader
+		return nil, "", signed.ErrHeader
 	}
 	key, err := doc.Key(string(kid))
 	if err != nil {
@@ -155,21 +156,21 @@ func (s scheme) verifyBy(doc *directory.KeyDocument, typ, text string) ([]byte, 
 	dot := len(text) - directory.B64.EncodedLen(64)
 	signature, _ := directory.B64.DecodeString(text[dot:])
 	if !s.verify(key.Public, []byte(text[:dot-1]), signature) {
-		return nil, "", directory.ErrSignature
+		return nil, "", signed.ErrSignature
 	}
 	return parts.Payload, string(kid), nil
 }
 
-func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*directory.KeyDocument, error) {
+func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*signed.KeyDocument, error) {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := directory.ParseKeyDocument(parts.Payload)
+	doc, err := signed.ParseKeyDocument(parts.Payload)
 	if err != nil || doc.Issuer != origin {
 		return nil, errors.New("not a key document of that origin")
 	}
-	if _, _, err := k.scheme.verifyBy(doc, directory.TypeKeys, text); err != nil {
+	if _, _, err := k.scheme.verifyBy(doc, signed.TypeKeys, text); err != nil {
 		return nil, err
 	}
 	k.mu.Lock()
@@ -192,10 +193,10 @@ type fork [2]string
 func (f fork) Error() string         { return "two key documents of one epoch and seq" }
 func (f fork) Forked() (_, _ string) { return f[0], f[1] }
 
-func (k *keyring) Keys(origin spiffeid.TrustDomain) (*directory.KeyDocument, string, bool) {
+func (k *keyring) Keys(origin spiffeid.TrustDomain) (*signed.KeyDocument, string, bool) {
 	if origin == k.domain {
 		doc := k.source.KeyDocument()
-		text, _ := k.Sign(directory.TypeKeys, doc.Payload())
+		text, _ := k.Sign(signed.TypeKeys, doc.Payload())
 		return doc, text, true
 	}
 	k.mu.Lock()

@@ -11,6 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A dialect is how one version of A2A says the same.
@@ -30,7 +32,7 @@ var (
 // callA2A sends the input as a message (A2A 0.3 and 1.0: JSON-RPC, HTTP+JSON). An
 // input with a member message is a message's own parameters; one with text alone is
 // said as text, and any other as data.
-func (i *invoking) callA2A(ctx context.Context, w *work) (*directory.Reply, error) {
+func (i *invoking) callA2A(ctx context.Context, w *work) (*invoke.Reply, error) {
 	d := i.dialect()
 	params, err := d.params(w)
 	if err != nil {
@@ -55,10 +57,10 @@ func (i *invoking) callA2A(ctx context.Context, w *work) (*directory.Reply, erro
 	if i.in.Stream {
 		method = d.stream
 	}
-	body := directory.AppendText([]byte{'{'}, "jsonrpc", "2.0")
-	body = directory.AppendText(body, "id", "1")
-	body = directory.AppendText(body, "method", method)
-	body = append(directory.AppendRaw(body, "params", params), '}')
+	body := strictjson.AppendText([]byte{'{'}, "jsonrpc", "2.0")
+	body = strictjson.AppendText(body, "id", "1")
+	body = strictjson.AppendText(body, "method", method)
+	body = append(strictjson.AppendRaw(body, "params", params), '}')
 	a, err := i.post(ctx, w, i.binding.Endpoint, body, header)
 	if err != nil {
 		return nil, err
@@ -94,52 +96,52 @@ func (i *invoking) dialect() dialect {
 
 // params returns the parameters of a message with the input.
 func (d dialect) params(w *work) ([]byte, error) {
-	var members []directory.Member
+	var members []strictjson.Member
 	if w.Value[0] == '{' {
 		var err error
 		if members, err = directory.ParseObject(w.Value); err != nil {
 			return nil, err
 		}
 	}
-	if own, ok := directory.FindMember(members, "message"); ok && own[0] == '{' {
+	if own, ok := strictjson.FindMember(members, "message"); ok && own[0] == '{' {
 		message, err := directory.ParseObject(own)
 		if err != nil {
 			return nil, err
 		}
-		if _, named := directory.FindMember(message, "messageId"); !named {
-			message = append(message, directory.Member{Name: "messageId", Value: directory.AppendString(nil, rand.Text())})
+		if _, named := strictjson.FindMember(message, "messageId"); !named {
+			message = append(message, strictjson.Member{Name: "messageId", Value: strictjson.AppendString(nil, rand.Text())})
 		}
-		n := slices.IndexFunc(members, func(m directory.Member) bool { return m.Name == "message" })
-		members[n].Value = directory.AppendObject(nil, message)
-		return directory.AppendObject(nil, members), nil
+		n := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == "message" })
+		members[n].Value = strictjson.AppendObject(nil, message)
+		return strictjson.AppendObject(nil, members), nil
 	}
-	message := directory.AppendText([]byte{'{'}, "messageId", rand.Text())
-	message = directory.AppendText(message, "role", d.role)
+	message := strictjson.AppendText([]byte{'{'}, "messageId", rand.Text())
+	message = strictjson.AppendText(message, "role", d.role)
 	if d.discriminators {
-		message = directory.AppendText(message, "kind", "message")
+		message = strictjson.AppendText(message, "kind", "message")
 	}
-	message = append(directory.AppendRaw(message, "parts", nil), '[')
+	message = append(strictjson.AppendRaw(message, "parts", nil), '[')
 	message = append(append(message, d.part(members, w.Value)...), ']')
 	if w.Name != "" {
-		message = directory.AppendRaw(message, "metadata", append(directory.AppendText([]byte{'{'}, "skillId", w.Name), '}'))
+		message = strictjson.AppendRaw(message, "metadata", append(strictjson.AppendText([]byte{'{'}, "skillId", w.Name), '}'))
 	}
-	return append(directory.AppendRaw([]byte{'{'}, "message", append(message, '}')), '}'), nil
+	return append(strictjson.AppendRaw([]byte{'{'}, "message", append(message, '}')), '}'), nil
 }
 
 // part returns the input as one part.
-func (d dialect) part(members []directory.Member, input []byte) []byte {
+func (d dialect) part(members []strictjson.Member, input []byte) []byte {
 	b, name := []byte{'{'}, "data"
-	text, is := directory.TextMember(members, "text")
+	text, is := strictjson.TextMember(members, "text")
 	if is = is && len(members) == 1; is {
 		name = "text"
 	}
 	if d.discriminators {
-		b = directory.AppendText(b, "kind", name)
+		b = strictjson.AppendText(b, "kind", name)
 	}
 	if is {
-		return append(directory.AppendText(b, name, text), '}')
+		return append(strictjson.AppendText(b, name, text), '}')
 	}
-	return append(directory.AppendRaw(b, name, input), '}')
+	return append(strictjson.AppendRaw(b, name, input), '}')
 }
 
 // resultOf returns the result in a JSON-RPC answer.

@@ -12,12 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // batch invokes the agent with each item of an array, eight at a time, and answers
 // with an array of the outputs in the same order, or errors (AI-011). What is not done
 // when its time is over has that for an answer.
-func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
+func (i *invoking) batch(ctx context.Context) (*invoke.Reply, error) {
 	var items []jsontext.Value
 	if err := json.Unmarshal(i.in.Body, &items); err != nil {
 		return nil, directory.Refuse(directory.BadRequest, "the body is not JSON")
@@ -34,7 +36,7 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 	group.SetLimit(itemsAtOnce)
 	for n, item := range items {
 		group.Go(func() error {
-			reply, err := i.item(within, bytes.TrimSpace(item), directory.ItemAt(n))
+			reply, err := i.item(within, bytes.TrimSpace(item), invoke.ItemAt(n))
 			if err != nil && ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -49,7 +51,7 @@ func (i *invoking) batch(ctx context.Context) (*directory.Reply, error) {
 		return nil, directory.Refuse(directory.AgentFailed, "the batch's answer has %d bytes, which is more than this gateway passes on; the agent has acted on each item", size)
 	}
 	body := append(append([]byte{'['}, bytes.Join(outputs, []byte{','})...), ']')
-	return &directory.Reply{Status: 200, ContentType: "application/json", Body: body}, nil
+	return &invoke.Reply{Status: 200, ContentType: "application/json", Body: body}, nil
 }
 
 // count has the items of a batch counted as the invocations that they are.
@@ -65,7 +67,7 @@ func (i *invoking) count(items []jsontext.Value) error {
 
 // item invokes the agent with one item. One that is itself an array, or whose
 // answer streams, is refused.
-func (i *invoking) item(ctx context.Context, item []byte, at string) (reply *directory.Reply, err error) {
+func (i *invoking) item(ctx context.Context, item []byte, at string) (reply *invoke.Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil { // no server is below this goroutine to do it
 			i.g.cfg.Logger.Error("an item of a batch panicked", "request_id", i.in.RequestID, "item", at, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -81,20 +83,20 @@ func (i *invoking) item(ctx context.Context, item []byte, at string) (reply *dir
 }
 
 // outputOf is an item of a batch's answer.
-func outputOf(r *directory.Reply, err error) []byte {
+func outputOf(r *invoke.Reply, err error) []byte {
 	if err == nil && len(r.Body) > 0 {
 		return r.Body
 	}
 	if err == nil {
 		return []byte("null")
 	}
-	b := directory.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
+	b := strictjson.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
 	var told *directory.Error
 	message := "something went wrong"
 	if errors.As(err, &told) {
 		message = told.Error()
 	}
-	return append(append([]byte(`{"error":`), append(directory.AppendText(b, "message", message), '}')...), '}')
+	return append(append([]byte(`{"error":`), append(strictjson.AppendText(b, "message", message), '}')...), '}')
 }
 
 // codeOf is draft-cui's word for what went wrong with an item (cui 5), as the whole

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // A real MCP server's tools, known to the registration or not.
@@ -67,7 +68,7 @@ func TestMCP(t *testing.T) {
 		{"woa, by a member", woa(prefixed.URL, "tool"), "", `{"agent":"tr","tool":"x","input":{"text":"a"}}`, `{"text":"ns_x:a"}`, ""},
 		{"woa, the member is missing", woa(prefixed.URL, "tool"), "", `{"agent":"tr","input":{"text":"a"}}`, "", directory.BadRequest},
 	} {
-		got, err := invoke(s, tc.e, tc.operation, tc.body)
+		got, err := invokeAgent(s, tc.e, tc.operation, tc.body)
 		if got != tc.want || tc.problem != "" && directory.ProblemOf(err) != tc.problem || err != nil && (tc.problem == "" || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%s: %s, %v (%s)", tc.name, got, err, directory.ProblemOf(err))
 		}
@@ -123,7 +124,7 @@ func TestA2A(t *testing.T) {
 		{"0.3, an endless event", card(`"url": "URL/rpc"`), "", `{"text":"hi"}`, true, strings.Repeat("data: 1\n", 1<<18) + "\n", "/rpc", "", nil, "", ""},
 	} {
 		answer, got, path, version = tc.answer, "", "", ""
-		r, err := s.Invoke(t.Context(), tc.e, directory.Invocation{Operation: tc.operation, Body: []byte(tc.body), Stream: tc.stream})
+		r, err := s.Invoke(t.Context(), tc.e, invoke.Request{Operation: tc.operation, Body: []byte(tc.body), Stream: tc.stream})
 		output := ""
 		if err == nil {
 			output = string(r.Body)
@@ -151,15 +152,15 @@ func TestA2AThatIsGuessedToBeText(t *testing.T) {
 	answer := `{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`
 	agent := s.agent(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) })
 	e := entry(t, directory.KindA2A, "a", fmt.Sprintf(`{"name": "A", "description": "D", "version": "1", "url": %q, "skills": []}`, agent.URL))
-	r, err := s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(`{"text":"hi"}`)})
+	r, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(`{"text":"hi"}`)})
 	if err != nil || string(r.Body) != `{"kind":"message"}` || r.ContentType != "application/json" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := invoke(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
+	if _, err := invokeAgent(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
 		t.Errorf("another agent's text: %v", err)
 	}
 	answer = "hello"
-	if _, err := invoke(s, e, "", `{"text":"hi"}`); directory.ProblemOf(err) != directory.AgentFailed {
+	if _, err := invokeAgent(s, e, "", `{"text":"hi"}`); directory.ProblemOf(err) != directory.AgentFailed {
 		t.Errorf("text that is no JSON: %v", err)
 	}
 }
@@ -187,7 +188,7 @@ func TestMCPSessionsEnd(t *testing.T) {
 	e := entry(t, directory.KindMCP, "m", fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http", "url": %q}]}`, agent.URL))
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-called; cancel() }()
-	if _, err := s.Invoke(ctx, e, directory.Invocation{Body: []byte(`{}`)}); !errors.Is(err, context.Canceled) {
+	if _, err := s.Invoke(ctx, e, invoke.Request{Body: []byte(`{}`)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that has gone: %v", err)
 	}
 	select {

@@ -237,7 +237,7 @@ func BenchmarkInvoke(b *testing.B) {
 	})
 	b.Run("gateway", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := invoke(s, e, "", `{"text":"a"}`); err != nil {
+			if _, err := invokeAgent(s, e, "", `{"text":"a"}`); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // Bounds of a Gateway, where its configuration names none.
@@ -103,7 +104,7 @@ func invocable(status string) bool {
 // Invoke has e's agent do what in asks for. e is the registration as it is now.
 // An array is a batch, unless the operation takes arrays. Errors are
 // *directory.Error, or the context's.
-func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in directory.Invocation) (*directory.Reply, error) {
+func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in invoke.Request) (*invoke.Reply, error) {
 	p := g.plans.of(e)
 	if status := p.contract.Projection.Status; !invocable(status) { // XU-065
 		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", status)
@@ -137,7 +138,7 @@ func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in directory.I
 }
 
 // begin uses up what the request came with that is good once, and calls the agent.
-func (i *invoking) begin(ctx context.Context) (*directory.Reply, error) {
+func (i *invoking) begin(ctx context.Context) (*invoke.Reply, error) {
 	claims := i.g.cfg.Claims
 	if claims == nil && (i.in.Key != "" || !i.in.Proof.IsZero()) {
 		return nil, directory.Refuse(directory.Unavailable, "this gateway keeps neither Idempotency-Keys nor proofs; use a client certificate, and no key")
@@ -158,17 +159,17 @@ type invoking struct {
 	*plan   // of e
 	g       *Gateway
 	e       *directory.Entry
-	in      directory.Invocation
+	in      invoke.Request
 	reached atomic.Bool // a request with a key may have reached the agent
 }
 
 // A work is what an agent is to do, as a part of an invocation.
 type work struct {
-	directory.Task
+	invoke.Task
 	number string // of an item of a batch
 }
 
-func (i *invoking) run(ctx context.Context) (*directory.Reply, error) {
+func (i *invoking) run(ctx context.Context) (*invoke.Reply, error) {
 	if i.contract.Batches(i.in.Operation, i.in.Body) {
 		return i.batch(ctx)
 	}
@@ -177,7 +178,7 @@ func (i *invoking) run(ctx context.Context) (*directory.Reply, error) {
 
 // one invokes the agent with one body. at is where in the request it stands, and
 // patient is whether it waits for its turn.
-func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool) (*directory.Reply, error) {
+func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool) (*invoke.Reply, error) {
 	task, err := i.contract.Choose(i.in.Operation, body, at)
 	if err != nil {
 		return nil, err
@@ -210,7 +211,7 @@ func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool
 
 // checkOutput refuses an answer that is no success by the operation's schema
 // (AI-035, WOA-009).
-func (w *work) checkOutput(r *directory.Reply) error {
+func (w *work) checkOutput(r *invoke.Reply) error {
 	vs, err := w.JudgeOutput(r.Body, "")
 	switch {
 	case err != nil:
@@ -233,7 +234,7 @@ func (r *releasing) Close() error {
 }
 
 // drive speaks to the agent by its protocol.
-func (i *invoking) drive(ctx context.Context, w *work) (*directory.Reply, error) {
+func (i *invoking) drive(ctx context.Context, w *work) (*invoke.Reply, error) {
 	switch i.binding.Protocol {
 	case protocolMCP:
 		return i.callMCP(ctx, w)
@@ -267,7 +268,7 @@ func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
 	if token := i.g.tokens.of(ctx, i.binding.Endpoint); token != "" {
 		h.Set("Authorization", "Bearer "+token)
 	}
-	h["Via"] = slices.Repeat([]string{directory.ViaGateway}, 1+directory.Gateways(i.in.Header))
+	h["Via"] = slices.Repeat([]string{invoke.ViaGateway}, 1+invoke.Gateways(i.in.Header))
 	if i.in.RequestID != "" {
 		h.Set("X-Request-Id", i.in.RequestID)
 	}

@@ -19,6 +19,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/gateway"
 )
 
@@ -59,7 +62,7 @@ func entry(t testing.TB, kind directory.Kind, name, document string) *directory.
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := directory.Project(name, doc)
+	p, err := kinds.Project(name, doc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +79,8 @@ func aidip(t testing.TB, endpoint, rest string) *directory.Entry {
 	return entry(t, directory.KindAIDIP, "translator", fmt.Sprintf(`{"name": "T", "description": "D", "endpoint": %q, %s}`, endpoint, rest))
 }
 
-func invoke(s *stage, e *directory.Entry, operation, body string) (string, error) {
-	r, err := s.Invoke(context.Background(), e, directory.Invocation{Operation: operation, Body: []byte(body), Caller: directory.IdentityOf(beta)})
+func invokeAgent(s *stage, e *directory.Entry, operation, body string) (string, error) {
+	r, err := s.Invoke(context.Background(), e, invoke.Request{Operation: operation, Body: []byte(body), Caller: directory.IdentityOf(beta)})
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +91,7 @@ func invoke(s *stage, e *directory.Entry, operation, body string) (string, error
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"text": %s}`, directory.AppendString(nil, string(body)))
+	fmt.Fprintf(w, `{"text": %s}`, strictjson.AppendString(nil, string(body)))
 }
 
 // Which operation is meant, what its input is, and what the agent gets.
@@ -143,10 +146,10 @@ func TestChoosing(t *testing.T) {
 		{"woa, an input that is no object", woa, "", `{"agent":"tr","input":"a"}`, "", directory.BadRequest, "/input"},
 		{"woa, another's", woa, "", `{"agent":"other","input":{"text":"a"}}`, "", directory.BadRequest, "/agent"},
 	} {
-		got, err := invoke(s, tc.e, tc.operation, tc.body)
+		got, err := invokeAgent(s, tc.e, tc.operation, tc.body)
 		want := ""
 		if tc.want != "" {
-			want = `{"text": ` + string(directory.AppendString(nil, tc.want)) + `}`
+			want = `{"text": ` + string(strictjson.AppendString(nil, tc.want)) + `}`
 		}
 		var told *directory.Error
 		if got != want || tc.problem != "" && (!errors.As(err, &told) || told.Problem != tc.problem || told.Pointer != tc.pointer) {
@@ -191,7 +194,7 @@ func TestAnswers(t *testing.T) {
 			w.WriteHeader(tc.status)
 			io.WriteString(w, strings.ReplaceAll(tc.body, "\n", `\n`))
 		})
-		_, err := invoke(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`)
+		_, err := invokeAgent(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`)
 		if tc.problem == "" && err == nil {
 			continue
 		}
@@ -210,7 +213,7 @@ func TestAnswers(t *testing.T) {
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	e.Agent = "keyed"
-	_, err := s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(`{"text":"a"}`), Header: http.Header{"X-Api-Key": {"mine"}, "Authorization": {"Bearer x"}}})
+	_, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(`{"text":"a"}`), Header: http.Header{"X-Api-Key": {"mine"}, "Authorization": {"Bearer x"}}})
 	if directory.ProblemOf(err) != directory.AgentUnauthorized {
 		t.Errorf("the caller's own credentials are refused: %v", err)
 	}
@@ -236,7 +239,7 @@ func TestNotInvocable(t *testing.T) {
 		"a port":       {aidip(t, "https://127.0.0.1:25/", operations), directory.EndpointRefused},
 		"nobody there": {aidip(t, gone.URL, operations), directory.AgentFailed},
 	} {
-		_, err := invoke(s, tc.e, "", `{"text":"a"}`)
+		_, err := invokeAgent(s, tc.e, "", `{"text":"a"}`)
 		if directory.ProblemOf(err) != tc.want || strings.Contains(err.Error(), "169.254") {
 			t.Errorf("%s: %v (%s)", name, err, directory.ProblemOf(err))
 		}
@@ -260,16 +263,16 @@ func TestBatch(t *testing.T) {
 		echo(w, r)
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
-	got, err := invoke(s, e, "", `[{"text":"a"}, {"text":5}, {"text":"c"}, []]`)
+	got, err := invokeAgent(s, e, "", `[{"text":"a"}, {"text":5}, {"text":"c"}, []]`)
 	want := `[{"text": "{\"text\":\"a\"}"},{"error":{"code":"InvalidInput",`
 	if err != nil || !strings.HasPrefix(got, want) || !strings.Contains(got, `(at /1/text)`) || !strings.Contains(got, `,{"text": "{\"text\":\"c\"}"},`) {
 		t.Errorf("%s, %v", got, err)
 	}
-	if _, err := invoke(s, e, "translate", `[`+strings.Repeat(`{"text":"a"},`, 99)+`{"text":"a"}]`); err != nil || most.Load() > 8 {
+	if _, err := invokeAgent(s, e, "translate", `[`+strings.Repeat(`{"text":"a"},`, 99)+`{"text":"a"}]`); err != nil || most.Load() > 8 {
 		t.Errorf("100 items: %v; %d at once", err, most.Load())
 	}
 	for _, body := range []string{`[]`, `[` + strings.Repeat(`{"text":"a"},`, 100) + `{"text":"a"}]`} {
-		if _, err := invoke(s, e, "", body); directory.ProblemOf(err) != directory.BadRequest {
+		if _, err := invokeAgent(s, e, "", body); directory.ProblemOf(err) != directory.BadRequest {
 			t.Errorf("%.20s: %v", body, err)
 		}
 	}
@@ -306,7 +309,7 @@ func TestABatchIsPassedOn(t *testing.T) {
 	} {
 		asked = ""
 		e := aidip(t, agent.URL+"/?answer="+url.QueryEscape(tc.answer), `"operations": [`+tc.operations+`]`)
-		got, err := invoke(s, e, tc.operation, tc.body)
+		got, err := invokeAgent(s, e, tc.operation, tc.body)
 		var told *directory.Error
 		if asked != tc.asked || tc.problem == "" && got != tc.answer ||
 			tc.problem != "" && (!errors.As(err, &told) || told.Problem != tc.problem || told.Pointer != tc.pointer) {
@@ -332,7 +335,7 @@ func TestBatchesEndWell(t *testing.T) {
 		c.Tokens, c.Logger = panicking{}, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	e := aidip(t, s.agent(t, echo).URL, `"operations": [`+translate+`]`)
-	got, err := invoke(s, e, "", `[{"text":5}, {"text":"a"}]`)
+	got, err := invokeAgent(s, e, "", `[{"text":5}, {"text":"a"}]`)
 	if err != nil || !strings.Contains(got, `,{"error":{"code":"InternalError",`) || strings.Contains(got, "no token") || !strings.Contains(log.String(), "no token for https://127.0.0.1") {
 		t.Errorf("%s, %v; logged %s", got, err, &log)
 	}
@@ -347,14 +350,14 @@ func TestBatchesEndWell(t *testing.T) {
 		fmt.Fprint(w, `{"text": "then"}`)
 	})
 	e = aidip(t, silent.URL, `"operations": [`+translate+`]`)
-	got, err = invoke(s, e, "", `[{"text":"now"}, {"text":"a"}]`)
+	got, err = invokeAgent(s, e, "", `[{"text":"now"}, {"text":"a"}]`)
 	if err != nil || !strings.HasPrefix(got, `[{"text": "then"},{"error":{"code":"Timeout",`) {
 		t.Errorf("%s, %v", got, err)
 	}
 	<-ended // the agent learns that nobody waits any more
 	e = aidip(t, silent.URL, `"operations": [`+translate+`], "rate_limit": {"max_concurrent": 2}`)
 	e.RID = directory.NewRID(2, [10]byte{})
-	got, err = invoke(s, e, "", `[{"text":"a"}, {"text":"b"}, {"text":"c"}]`)
+	got, err = invokeAgent(s, e, "", `[{"text":"a"}, {"text":"b"}, {"text":"c"}]`)
 	if err != nil || strings.Count(got, `"Timeout"`) != 3 || strings.Count(got, "was not asked") != 1 {
 		t.Errorf("%s, %v", got, err)
 	}
@@ -378,7 +381,7 @@ func TestItemsOfABatchCount(t *testing.T) {
 		{`[{"text":"a"}, {"text":"b"}, {"text":"c"}, {"text":"d"}]`, []int{3}, 0},
 	} {
 		var counts []int
-		_, err := s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(tc.body), Caller: directory.IdentityOf(beta), More: func(n int) error {
+		_, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(tc.body), Caller: directory.IdentityOf(beta), More: func(n int) error {
 			counts = append(counts, n)
 			if n > 2 {
 				return directory.Refuse(directory.RateLimited, "too many")
@@ -403,9 +406,9 @@ func TestPlansFollowRegistrations(t *testing.T) {
 	two := aidip(t, agent.URL, `"operations": [`+strings.ReplaceAll(translate, `"text"`, `"words"`)+`]`)
 	off := aidip(t, agent.URL, `"operations": [`+translate+`], "status": "suspended"`)
 	for range 3 {
-		_, first := invoke(s, one, "", `{"text":"a"}`)
-		_, second := invoke(s, two, "", `{"text":"a"}`)
-		_, third := invoke(s, off, "", `{"text":"a"}`)
+		_, first := invokeAgent(s, one, "", `{"text":"a"}`)
+		_, second := invokeAgent(s, two, "", `{"text":"a"}`)
+		_, third := invokeAgent(s, off, "", `{"text":"a"}`)
 		if first != nil || directory.ProblemOf(second) != directory.BadInput || directory.ProblemOf(third) != directory.AgentUnavailable {
 			t.Fatalf("%v; then %v; then %v", first, second, third)
 		}
@@ -419,10 +422,10 @@ func TestPace(t *testing.T) {
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) { started <- struct{}{}; <-goOn; echo(w, r) })
 	e := aidip(t, agent.URL, `"operations": [`+translate+`], "rate_limit": {"max_concurrent": 1, "requests_per_second": 1000}`)
 	done := make(chan error, 1)
-	go func() { _, err := invoke(s, e, "", `{"text":"a"}`); done <- err }()
+	go func() { _, err := invokeAgent(s, e, "", `{"text":"a"}`); done <- err }()
 	<-started
 	var told *directory.Error
-	if _, err := invoke(s, e, "", `{"text":"a"}`); !errors.As(err, &told) || told.Problem != directory.RateLimited || told.RetryAfter != 1 {
+	if _, err := invokeAgent(s, e, "", `{"text":"a"}`); !errors.As(err, &told) || told.Problem != directory.RateLimited || told.RetryAfter != 1 {
 		t.Errorf("a second one at once: %v", err)
 	}
 	close(goOn)
@@ -431,15 +434,15 @@ func TestPace(t *testing.T) {
 	}
 	slow := aidip(t, "https://127.0.0.1:1025", `"operations": [`+translate+`], "max_calls_per_minute": 1`)
 	slow.RID = directory.NewRID(2, [10]byte{})
-	_, first := invoke(s, slow, "", `{"text":"a"}`)
-	_, second := invoke(s, slow, "", `{"text":"a"}`)
+	_, first := invokeAgent(s, slow, "", `{"text":"a"}`)
+	_, second := invokeAgent(s, slow, "", `{"text":"a"}`)
 	if directory.ProblemOf(first) != directory.AgentFailed || !errors.As(second, &told) || told.Problem != directory.RateLimited || told.RetryAfter != 60 {
 		t.Errorf("once a minute: %v, then %v", first, second)
 	}
 	never := aidip(t, "https://127.0.0.1:1025", `"operations": [`+translate+`], "rate_limit": {"requests_per_second": 1e-300}`)
 	never.RID = directory.NewRID(3, [10]byte{})
-	_, _ = invoke(s, never, "", `{"text":"a"}`)
-	if _, err := invoke(s, never, "", `{"text":"a"}`); !errors.As(err, &told) || told.RetryAfter != 24*3600 {
+	_, _ = invokeAgent(s, never, "", `{"text":"a"}`)
+	if _, err := invokeAgent(s, never, "", `{"text":"a"}`); !errors.As(err, &told) || told.RetryAfter != 24*3600 {
 		t.Errorf("hardly ever: %v", err)
 	}
 }
@@ -462,7 +465,7 @@ func TestStream(t *testing.T) {
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := s.Invoke(ctx, e, directory.Invocation{Body: []byte(`{"text":"a"}`), Stream: true})
+	r, err := s.Invoke(ctx, e, invoke.Request{Body: []byte(`{"text":"a"}`), Stream: true})
 	if err != nil {
 		t.Fatal(err)
 	}

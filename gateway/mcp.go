@@ -12,12 +12,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // callMCP calls a tool of the agent's MCP server (gaikwad 5.3). Where the
 // registration doesn't tell the tools, the server is asked. A session that was kept
 // and that the server has forgotten meanwhile is replaced, once: nothing was done in it.
-func (i *invoking) callMCP(ctx context.Context, w *work) (*directory.Reply, error) {
+func (i *invoking) callMCP(ctx context.Context, w *work) (*invoke.Reply, error) {
 	target := i.target()
 	target.MaxBody, target.Timeout = i.g.cfg.MaxBody, i.g.cfg.Timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, target.Timeout, refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", target.Timeout))
@@ -43,7 +45,7 @@ func (i *invoking) callMCP(ctx context.Context, w *work) (*directory.Reply, erro
 }
 
 // ask calls the tool that is meant, in a session.
-func (i *invoking) ask(ctx context.Context, s *session, use *exchange, w *work) (*directory.Reply, error) {
+func (i *invoking) ask(ctx context.Context, s *session, use *exchange, w *work) (*invoke.Reply, error) {
 	ctx = context.WithValue(ctx, askedKey{}, use)
 	name, remembered, err := i.tool(ctx, s, w)
 	if err != nil {
@@ -100,14 +102,14 @@ func (i *invoking) among(tools []tool, w *work) (string, error) {
 }
 
 // toolOf returns what the envelope's tool_field says (WOA-027).
-func toolOf(woa directory.WoATerms, w *work) (string, error) {
+func toolOf(woa invoke.WoATerms, w *work) (string, error) {
 	switch woa.ToolField {
 	case "agent":
 		return woa.ID, nil
 	case "operation":
 		return w.Name, nil
 	}
-	if name, ok := directory.TextMember(w.Envelope, woa.ToolField); ok && name != "" {
+	if name, ok := strictjson.TextMember(w.Envelope, woa.ToolField); ok && name != "" {
 		return name, nil
 	}
 	return "", directory.Refuse(directory.BadRequest, "the agent's tool is named by the envelope's member %q, which is missing", woa.ToolField).At("/" + woa.ToolField)
@@ -126,7 +128,7 @@ func pick(tools []tool, w *work) (string, error) {
 		if t.name != w.Name && (w.Name != "" || len(tools) > 1) {
 			continue
 		}
-		w.Operation = directory.Operation{Name: t.name, Input: t.input, Output: t.output}
+		w.Operation = invoke.Operation{Name: t.name, Input: t.input, Output: t.output}
 		return t.name, w.CheckInput()
 	}
 	list := strings.Join(names, ", ")
@@ -138,8 +140,8 @@ func pick(tools []tool, w *work) (string, error) {
 
 // replyOf returns a tool's output: what is structured, else text that is JSON, else
 // the content as it is. A tool's error is the agent's failure (AI-035).
-func replyOf(r *mcp.CallToolResult) (*directory.Reply, error) {
-	reply := &directory.Reply{Status: http.StatusOK, ContentType: "application/json"}
+func replyOf(r *mcp.CallToolResult) (*invoke.Reply, error) {
+	reply := &invoke.Reply{Status: http.StatusOK, ContentType: "application/json"}
 	if r.IsError {
 		return nil, directory.Refuse(directory.AgentFailed, "the agent's tool answered with an error")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/gateway"
 )
 
@@ -108,9 +109,9 @@ func (ts *toolServer) entry(t *testing.T, statement uint64) *directory.Entry {
 }
 
 // say invokes the agent, and fails unless it answers.
-func (ts *toolServer) say(t *testing.T, s *stage, caller directory.Identity, change ...func(*directory.Entry, *directory.Invocation)) {
+func (ts *toolServer) say(t *testing.T, s *stage, caller directory.Identity, change ...func(*directory.Entry, *invoke.Request)) {
 	t.Helper()
-	e, in := ts.entry(t, 1), directory.Invocation{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller}
+	e, in := ts.entry(t, 1), invoke.Request{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller}
 	for _, f := range change {
 		f(e, &in)
 	}
@@ -136,8 +137,8 @@ func end(t *testing.T, s *stage) {
 func TestMCPSessionsAreTheCallersOwn(t *testing.T) {
 	s := newStage(t, func(c *gateway.Config) { c.PassHeaders = map[string][]string{"m": {"X-Secret"}} })
 	ts := newToolServer(t, s, false, "say", "hum")
-	secret := func(text string) func(*directory.Entry, *directory.Invocation) {
-		return func(_ *directory.Entry, in *directory.Invocation) { in.Header = http.Header{"X-Secret": {text}} }
+	secret := func(text string) func(*directory.Entry, *invoke.Request) {
+		return func(_ *directory.Entry, in *invoke.Request) { in.Header = http.Header{"X-Secret": {text}} }
 	}
 	one, two := directory.IdentityOf(beta), directory.IdentityOf(alpha)
 	for range 3 {
@@ -150,7 +151,7 @@ func TestMCPSessionsAreTheCallersOwn(t *testing.T) {
 		ts.say(t, s, two)
 		ts.say(t, s, one, secret("1"))
 		ts.say(t, s, one, secret("2"))
-		ts.say(t, s, one, func(e *directory.Entry, _ *directory.Invocation) { e.Statement = 2 })
+		ts.say(t, s, one, func(e *directory.Entry, _ *invoke.Request) { e.Statement = 2 })
 		if got := ts.count("initialize"); got != 5 {
 			t.Errorf("calls that share nothing, time %d: %d sessions", n, got)
 		}
@@ -186,7 +187,7 @@ func TestMCPSessionsThatServersForget(t *testing.T) {
 			ts.say(t, s, caller)
 			ts.restart("say", "sing")
 		}
-		ts.say(t, s, caller, func(_ *directory.Entry, in *directory.Invocation) { in.Operation = "sing" })
+		ts.say(t, s, caller, func(_ *directory.Entry, in *invoke.Request) { in.Operation = "sing" })
 		if ts.calls != 3 {
 			t.Errorf("modern %t: three calls are %d", modern, ts.calls)
 		}
@@ -205,7 +206,7 @@ func TestMCPSessionsThatServersForget(t *testing.T) {
 			real.ServeHTTP(w, r)
 		})
 		ts.mu.Unlock()
-		_, err := s.Invoke(t.Context(), ts.entry(t, 1), directory.Invocation{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller})
+		_, err := s.Invoke(t.Context(), ts.entry(t, 1), invoke.Request{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller})
 		if want := map[bool]int{false: 2, true: 1}[modern]; directory.ProblemOf(err) != directory.AgentFailed || tries != want {
 			t.Errorf("modern %t: a server that knows none: %v after %d tries, want %d", modern, err, tries, want)
 		}
@@ -229,7 +230,7 @@ func TestMCPToolsThatAreNew(t *testing.T) {
 	for n, name := range []string{"say", "sing"} {
 		add(name)
 		for range 2 {
-			ts.say(t, s, caller, func(_ *directory.Entry, in *directory.Invocation) { in.Operation = name })
+			ts.say(t, s, caller, func(_ *directory.Entry, in *invoke.Request) { in.Operation = name })
 		}
 		if got := ts.count("tools/list"); got != n+1 || ts.count("initialize") != 1 {
 			t.Errorf("%d lists of tools, want %d: %+v", got, n+1, ts.asked)
@@ -258,7 +259,7 @@ func TestMCPToolsThatAnswerOtherwise(t *testing.T) {
 		ts.handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, &mcp.StreamableHTTPOptions{Stateless: true})
 		ts.mu.Unlock()
 		for range 2 {
-			if _, err := s.Invoke(t.Context(), ts.entry(t, 1), directory.Invocation{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller}); err != nil {
+			if _, err := s.Invoke(t.Context(), ts.entry(t, 1), invoke.Request{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller}); err != nil {
 				t.Errorf("with %s: %v", schema, err)
 			}
 		}
@@ -298,7 +299,7 @@ func TestMCPSessionsAtOnce(t *testing.T) {
 		all.Go(func() {
 			caller := directory.IdentityOf(spiffeid.RequireFromString(fmt.Sprintf("spiffe://beta.test/agent/%d", n%3)))
 			for range 4 {
-				r, err := s.Invoke(t.Context(), ts.entry(t, 1), directory.Invocation{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller})
+				r, err := s.Invoke(t.Context(), ts.entry(t, 1), invoke.Request{Operation: "say", Body: []byte(`{"text":"a"}`), Caller: caller})
 				if err != nil || string(r.Body) != `{"text":"say:a"}` {
 					t.Errorf("%+v, %v", r, err)
 				}

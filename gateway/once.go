@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // Claims are what the domain's members know together of what was shown or used once.
@@ -34,7 +35,7 @@ const (
 
 // once has run called for the first request with a key alone (AI-012). The others get
 // its answer, or learn why there is none.
-func (i *invoking) once(ctx context.Context) (*directory.Reply, error) {
+func (i *invoking) once(ctx context.Context) (*invoke.Reply, error) {
 	limit := i.g.cfg.Timeout
 	switch {
 	case i.in.Body[0] == '[':
@@ -98,7 +99,7 @@ func (i *invoking) first(ctx context.Context, c directory.Claim) (kept *director
 
 // within calls the agent within a time. Whoever repeats a request is to find its
 // answer, so that one who has gone away ends no call but a stream's.
-func (i *invoking) within(ctx context.Context, limit time.Duration) (*directory.Reply, error) {
+func (i *invoking) within(ctx context.Context, limit time.Duration) (*invoke.Reply, error) {
 	if i.in.Stream {
 		return i.run(ctx)
 	}
@@ -123,7 +124,7 @@ func (i *invoking) traced(ctx context.Context) context.Context {
 
 // settlement is what there is to tell of a call. What has not reached the agent, or
 // what the agent says that it can't do now, is asked again by the next.
-func settlement(c directory.Claim, r *directory.Reply, err error, reached bool) directory.Settlement {
+func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) directory.Settlement {
 	s := directory.Settlement{Key: c.Key, Holder: c.Holder}
 	var told *directory.Error
 	switch problem := directory.ProblemOf(err); {
@@ -151,9 +152,9 @@ func (i *invoking) settle(ctx context.Context, s directory.Settlement) {
 	}
 }
 
-func replay(k *directory.KeptAnswer) (*directory.Reply, error) {
+func replay(k *directory.KeptAnswer) (*invoke.Reply, error) {
 	if k.Problem != "" {
 		return nil, &directory.Error{Problem: k.Problem, Detail: k.Detail, Pointer: k.Pointer}
 	}
-	return &directory.Reply{Status: k.Status, ContentType: k.ContentType, Body: k.Body, Replayed: true}, nil
+	return &invoke.Reply{Status: k.Status, ContentType: k.ContentType, Body: k.Body, Replayed: true}, nil
 }

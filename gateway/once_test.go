@@ -20,6 +20,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/gateway"
 )
 
@@ -81,14 +82,14 @@ func TestIdempotencyKey(t *testing.T) {
 	server := agent(here)
 	there := &stage{gateway.New(gateway.Config{Claims: keys, Guard: newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": here.authority})})}), here.authority}
 	e := aidip(t, server.URL, `"operations": [`+translate+`]`)
-	ask := func(s *stage, who spiffeid.ID, key, body string) (*directory.Reply, error) {
-		return s.Invoke(t.Context(), e, directory.Invocation{Body: []byte(body), Caller: directory.IdentityOf(who), Key: key})
+	ask := func(s *stage, who spiffeid.ID, key, body string) (*invoke.Reply, error) {
+		return s.Invoke(t.Context(), e, invoke.Request{Body: []byte(body), Caller: directory.IdentityOf(who), Key: key})
 	}
 	const hello, want = `{"text":"a"}`, `{"text": "{\"text\":\"a\"}"}`
 
 	goOn = make(chan struct{})
 	type result struct {
-		r   *directory.Reply
+		r   *invoke.Reply
 		err error
 	}
 	first := make(chan result, 1)
@@ -146,7 +147,7 @@ func TestIdempotencyKey(t *testing.T) {
 	if _, err := ask(here, alpha, "unasked", hello); directory.ProblemOf(err) != directory.AgentFailed {
 		t.Errorf("a stream that was not asked for: %v", err)
 	}
-	r, err := here.Invoke(t.Context(), e, directory.Invocation{Body: []byte(hello), Caller: directory.IdentityOf(alpha), Key: "stream", Stream: true})
+	r, err := here.Invoke(t.Context(), e, invoke.Request{Body: []byte(hello), Caller: directory.IdentityOf(alpha), Key: "stream", Stream: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func TestACallOutlivesItsCaller(t *testing.T) {
 		echo(w, r)
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
-	in := directory.Invocation{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(alpha), Key: "k"}
+	in := invoke.Request{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(alpha), Key: "k"}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { _, err := s.Invoke(ctx, e, in); done <- err }()
@@ -232,7 +233,7 @@ func TestClose(t *testing.T) {
 		<-r.Context().Done()
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
-	in := directory.Invocation{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(alpha)}
+	in := invoke.Request{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(alpha)}
 	streamed := in
 	streamed.Stream = true
 	r, err := s.Invoke(t.Context(), e, streamed)
@@ -297,7 +298,7 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 		c.PassHeaders = map[string][]string{"translator": {"X-API-Key"}}
 	})
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Clone(); echo(w, r) })
-	in := directory.Invocation{Body: []byte(`{"text":"a"}`), Header: http.Header{
+	in := invoke.Request{Body: []byte(`{"text":"a"}`), Header: http.Header{
 		"Authorization": {"Bearer callers"}, "Cookie": {"callers"}, "X-Api-Key": {"callers"}, "Workload-Identity-Token": {"callers"},
 		"X-Forwarded-For": {"callers"}, "Traceparent": {"callers"}, "Host": {"callers"},
 	}}
@@ -319,11 +320,11 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 			t.Errorf("%s is the caller's", name)
 		}
 	}
-	if directory.Gateways(got) != 1 {
+	if invoke.Gateways(got) != 1 {
 		t.Errorf("a gateway is not told by Via: %v", got)
 	}
-	in.Header["Via"] = []string{"1.1 proxy, " + directory.ViaGateway}
-	if show(e); directory.Gateways(got) != 2 {
+	in.Header["Via"] = []string{"1.1 proxy, " + invoke.ViaGateway}
+	if show(e); invoke.Gateways(got) != 2 {
 		t.Errorf("the second of two gateways is not told by Via: %v", got)
 	}
 	in.Header["Traceparent"] = []string{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
@@ -365,7 +366,7 @@ func TestAudiences(t *testing.T) {
 	cancel() // whether it is there doesn't matter
 	for _, endpoint := range []string{"https://[::1]:8443/x", "https://[::1:8443]:443/x", "https://A.test/x", "https://a.test:443/y", "https://a.test:8443"} {
 		e := aidip(t, endpoint, `"operations": [`+translate+`]`)
-		if _, err := s.Invoke(ended, e, directory.Invocation{Body: []byte(`{"text":"a"}`)}); err == nil {
+		if _, err := s.Invoke(ended, e, invoke.Request{Body: []byte(`{"text":"a"}`)}); err == nil {
 			t.Errorf("%s answered", endpoint)
 		}
 	}
@@ -383,7 +384,7 @@ func TestPackedAnswers(t *testing.T) {
 			w.Header().Set("Content-Encoding", "gzip")
 			io.WriteString(w, `{"text":"a"}`)
 		})
-		if _, err := invoke(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
+		if _, err := invokeAgent(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
 			t.Errorf("%s: %v", media, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // maxPaces bounds how many agents are known. An agent that nobody is calling is
@@ -88,7 +89,7 @@ func (p *paces) of(e *directory.Entry) *pace {
 	if a, ok := p.all[key]; ok && a.revision == e.Statement {
 		return a
 	}
-	own := directory.PaceOf(e.Document)
+	own := invoke.PaceOf(e.Document)
 	concurrent, perSecond := p.cfg.Concurrent, p.cfg.PerSecond
 	if own.Concurrent > 0 {
 		concurrent = min(concurrent, own.Concurrent)

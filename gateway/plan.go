@@ -7,13 +7,14 @@ import (
 	"sync"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // A plan is how an agent is called, as far as its registration's contents say: it is
 // made once for all invocations of a version.
 type plan struct {
 	of       contents
-	contract *directory.Contract
+	contract *invoke.Contract
 	binding  directory.Binding // zero where there is none with a driver
 	endpoint *url.URL          // the binding's; nil where that is no URL. Requests share it: nobody changes it
 	mutual   bool              // the agent says that it speaks mTLS
@@ -63,7 +64,7 @@ func (p *plans) of(e *directory.Entry) *plan {
 }
 
 func planOf(e *directory.Entry, is contents) *plan {
-	p := &plan{of: is, contract: directory.ContractOf(e)}
+	p := &plan{of: is, contract: invoke.ContractOf(e)}
 	// The contract's parts are of the document's text, twice, however small that is at rest.
 	p.size = len(is.document.Resting()) + 2*len(is.document.Bytes()) + 1024
 	p.binding, _ = bindingOf(p.contract.Projection)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // A plan counts as what it holds: the text of its document, however small that is at rest.
@@ -13,7 +14,7 @@ func TestPlansAreBoundedByWhatTheyHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := directory.Project("agent", doc)
+	p, err := kinds.Project("agent", doc)
 	if err != nil {
 		t.Fatal(err)
 	}

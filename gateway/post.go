@@ -12,10 +12,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
 )
 
 // post sends JSON to the agent, and returns its answer where that is a success.
-func (i *invoking) post(ctx context.Context, w *work, address string, body []byte, header http.Header) (*directory.Reply, error) {
+func (i *invoking) post(ctx context.Context, w *work, address string, body []byte, header http.Header) (*invoke.Reply, error) {
 	to := i.endpoint
 	if address != i.binding.Endpoint || to == nil {
 		var err error
@@ -53,9 +54,9 @@ func (i *invoking) post(ctx context.Context, w *work, address string, body []byt
 }
 
 // read returns a success's body: whole if it is JSON, and else as it comes.
-func (i *invoking) read(resp *http.Response) (*directory.Reply, error) {
+func (i *invoking) read(resp *http.Response) (*invoke.Reply, error) {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	reply := &directory.Reply{Status: resp.StatusCode, ContentType: media}
+	reply := &invoke.Reply{Status: resp.StatusCode, ContentType: media}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		defer resp.Body.Close()
 		return nil, directory.Refuse(directory.AgentFailed, "the agent packed its answer, which was not asked for")

@@ -9,20 +9,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // callREST posts the input to the agent's endpoint: alone, or within WoA's
 // envelope. An agent with several operations at one endpoint learns by a member
 // which is meant (draft-cui, 5).
-func (i *invoking) callREST(ctx context.Context, w *work) (*directory.Reply, error) {
+func (i *invoking) callREST(ctx context.Context, w *work) (*invoke.Reply, error) {
 	body := w.Value
 	switch {
 	case i.binding.Envelope == "woa":
-		body = directory.AppendText([]byte{'{'}, "agent", i.contract.WoA.ID)
+		body = strictjson.AppendText([]byte{'{'}, "agent", i.contract.WoA.ID)
 		if w.Name != "" {
-			body = directory.AppendText(body, "operation", w.Name)
+			body = strictjson.AppendText(body, "operation", w.Name)
 		}
-		body = append(directory.AppendRaw(body, "input", w.Value), '}')
+		body = append(strictjson.AppendRaw(body, "input", w.Value), '}')
 	case len(i.contract.Operations) > 1 && !w.Declares("operation"):
 		var err error
 		if body, err = naming(w); err != nil {
@@ -68,12 +70,12 @@ func nameIn(input []byte, operation string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	members = slices.DeleteFunc(members, func(m directory.Member) bool { return m.Name == "operation" })
-	return directory.AppendObject(nil, append(members, directory.Member{Name: "operation", Value: directory.AppendString(nil, operation)})), nil
+	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return m.Name == "operation" })
+	return strictjson.AppendObject(nil, append(members, strictjson.Member{Name: "operation", Value: strictjson.AppendString(nil, operation)})), nil
 }
 
 // noError refuses a 2xx answer that tells of an error (AI-035).
-func noError(body []byte, o directory.Operation) error {
+func noError(body []byte, o invoke.Operation) error {
 	if len(body) == 0 || body[0] != '{' || !bytes.Contains(body, []byte("error")) && !bytes.ContainsRune(body, '\\') {
 		return nil // it has no such member, however that is written
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/trust"
@@ -39,11 +40,11 @@ func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid di
 	if !ok {
 		return "", err
 	}
-	jws, err := r.n.keyring.Sign(directory.TypeRecord, payload)
+	jws, err := r.n.keyring.Sign(signed.TypeRecord, payload)
 	if err != nil {
 		return "", directory.Refuse(directory.Unavailable, "this node can't sign at the moment: %w", err)
 	}
-	return directory.Record{JWS: jws, Disclosures: disclosures}.String(), nil
+	return signed.Record{JWS: jws, Disclosures: disclosures}.String(), nil
 }
 
 // Proof implements api.Records: it puts a record, the page that lists it, the

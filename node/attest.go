@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -36,7 +36,7 @@ func (n *Node) attest(ctx context.Context) {
 // attestationDue waits until the key is to be attested again.
 func (n *Node) attestationDue(ctx context.Context, rotated <-chan struct{}, wait time.Duration) {
 	due := time.After(wait)
-	var doc *directory.KeyDocument
+	var doc *signed.KeyDocument
 	for {
 		changed := n.store.Agreed()
 		if next := n.store.KeyDocument(); next != nil && next != doc && wait > time.Second {
@@ -79,7 +79,7 @@ func (n *Node) attestKey(ctx context.Context, key *trust.Key) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return n.store.Attest(ctx, directory.SigningKey{
+	return n.store.Attest(ctx, signed.SigningKey{
 		Public: key.Public(), Node: n.id, Attestations: []string{statement},
 	})
 }

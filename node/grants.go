@@ -61,7 +61,7 @@ func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) 
 			alike = false
 			return
 		}
-		g := directory.GrantOf(directory.Only(td), d.Sight, s.Document)
+		g := directory.GrantOf(directory.Only(td), d.Redaction, s.Document)
 		alike = alike && (len(own) == 0 || sameMembers(own[0], g))
 		own = append(own, g)
 	}

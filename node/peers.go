@@ -14,13 +14,14 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
 // follow carries what the domain has agreed into the parts that don't read the
 // log: the newest key document, and the bundles of peers.
 func (n *Node) follow(ctx context.Context) {
-	var keys *directory.KeyDocument
+	var keys *signed.KeyDocument
 	peers := map[spiffeid.TrustDomain]directory.Peering{}
 	var farewells sync.WaitGroup
 	defer farewells.Wait()

@@ -14,8 +14,8 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/gateway/probe"
@@ -193,7 +193,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 
 // formatsOf returns which formats a peer reads and until when that holds. Nothing is
 // known of any before this node knows its peers.
-func (n *Node) formatsOf(peer spiffeid.TrustDomain) (formats directory.Formats, until time.Time, known bool) {
+func (n *Node) formatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, until time.Time, known bool) {
 	mesh := n.meshed.Load()
 	if mesh == nil {
 		return nil, until, false
@@ -224,7 +224,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
-		Siblings: n.store.Siblings, Client: n.client, Dialect: directory.OwnDialect(), Logger: n.log, Farewell: n.endedByPeer, Court: court{n}, Stretch: env.Stretch,
+		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Farewell: n.endedByPeer, Court: court{n}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
 	}
 	if ln != nil {

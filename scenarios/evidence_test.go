@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -120,7 +120,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 
 					again := l.Last.Digests[0]
 					// What is older than the revocation is not believed.
-					again.Op = directory.OpRenew
+					again.Op = signed.OpRenew
 					again.Revision = l.Doc.Seq + 1
 					again.Deadline = again.Deadline - 20
 					l.Say("beta.test", again)
@@ -135,9 +135,9 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 }
 
 // renewal is what a liar may say next of its first registration: another deadline.
-func renewal(l *mesh.Liar) directory.Digest {
+func renewal(l *mesh.Liar) signed.Digest {
 	d := l.Last.Digests[0]
-	d.Op = directory.OpRenew
+	d.Op = signed.OpRenew
 	d.Revision = l.Last.At + 1
 	d.Deadline = d.Deadline - 5
 
@@ -150,7 +150,7 @@ func renewal(l *mesh.Liar) directory.Digest {
 //
 // Requirement: MESH-022
 func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {
-	for name, say := range map[string]func(*mesh.Liar, string, directory.Digest){
+	for name, say := range map[string]func(*mesh.Liar, string, signed.Digest){
 		"mesh": (*mesh.Liar).Say, "alone": (*mesh.Liar).SayAlone,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {
 }
 
 // toldUntil returns nil when a domain shows a registration to the digest's deadline.
-func toldUntil(m *mesh.Mesh, domain string, d directory.Digest) error {
+func toldUntil(m *mesh.Mesh, domain string, d signed.Digest) error {
 	shown, err := m.Lookup(m.Domain(domain).Nodes[0])
 	if err != nil {
 		return err

@@ -23,42 +23,47 @@ const module = "github.com/roster-mesh/roster"
 // edge is one reviewed line here.
 var layers = map[string][]string{
 	// floor 1
-	"directory":         {},
-	"directory/table":   {}, // many things by number, at little cost for the garbage collector
-	"directory/index":   {"directory", "directory/table"},
-	"directory/contain": {},            // panics on foreign bytes
-	"directory/problem": {"directory"}, // the one writer of refusals, for every listener
-	"limit":             {},
+	"directory":            {"directory/strictjson"},
+	"directory/table":      {},                                                        // many things by number, at little cost for the garbage collector
+	"directory/strictjson": {},                                                        // strict JSON: the gate for bytes from outside, and its writer
+	"directory/schema":     {"directory", "directory/strictjson"},                     // JSON Schema
+	"directory/kinds":      {"directory", "directory/schema", "directory/strictjson"}, // documents of each draft and registry, and their projections
+	"directory/invoke":     {"directory", "directory/schema", "directory/strictjson"}, // how an agent is invoked
+	"directory/signed":     {"directory", "directory/strictjson"},                     // statements, records, pages, heads, key documents
+	"directory/index":      {"directory", "directory/table", "directory/kinds"},
+	"directory/contain":    {},                                    // panics on foreign bytes
+	"directory/problem":    {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
+	"limit":                {},
 	// floor 2: strangers to each other, but for api's request and response types
-	"discovery": {"directory", "directory/contain", "directory/index", "directory/table"},
-	"trust":     {"directory", "trust/workload"},
-	"consensus": {"directory", "directory/problem", "directory/index", "consensus/state", "consensus/disk"},
+	"discovery": {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds", "directory/strictjson"},
+	"trust":     {"directory", "trust/workload", "directory/signed", "directory/strictjson"},
+	"consensus": {"directory", "directory/problem", "directory/index", "consensus/state", "consensus/disk", "directory/kinds", "directory/signed"},
 	// rooms of consensus
-	"consensus/state": {"directory", "directory/index", "directory/table"}, // the pure state machine
-	"consensus/disk":  {},                                                  // a member's log, votes and snapshots
-	"federation":      {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/gossip"},
-	"gateway":         {"directory"},
+	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed", "directory/strictjson"}, // the pure state machine
+	"consensus/disk":  {},                                                                                                                 // a member's log, votes and snapshots
+	"federation":      {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "directory/kinds", "directory/signed"},
+	"gateway":         {"directory", "directory/invoke", "directory/strictjson"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
-	"gateway/crawl":       {"directory", "gateway"},
-	"gateway/probe":       {"directory", "gateway", "gateway/crawl"},
+	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
+	"gateway/probe":       {"directory", "gateway", "gateway/crawl", "directory/invoke", "directory/kinds"},
 	// rooms of trust
 	"trust/policy":   {"directory"},
 	"trust/workload": {}, // the client of the SPIFFE Workload API
-	"trust/audit":    {"directory"},
+	"trust/audit":    {"directory", "directory/strictjson"},
 	// rooms of federation
-	"federation/store":             {"directory", "federation/protocol", "directory/table"}, // other domains' pages and records on disk
-	"federation/publish":           {"directory", "federation/protocol"},                    // pages, heads and records of the own domain
-	"federation/protocol":          {"directory"},                                           // messages between nodes, both ends
+	"federation/store":             {"directory", "federation/protocol", "directory/table", "directory/signed"}, // other domains' pages and records on disk
+	"federation/publish":           {"directory", "federation/protocol", "directory/signed"},                    // pages, heads and records of the own domain
+	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},                   // messages between nodes, both ends
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
-	"api":                          {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client"},
+	"api":                          {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client", "directory/invoke", "directory/kinds", "directory/signed", "directory/strictjson"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":            {},
 	"api/client":          {"api/wire"},
-	"api/client/contract": {"api/client", "directory"}, // apart, since it has a schema validator
+	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config"},
+	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed"},
 	// rooms of node
 	"node/memory":   {},
 	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd"}, // defaults and bounds
@@ -67,16 +72,16 @@ var layers = map[string][]string{
 	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config"},       // consensus: the timing of loopback
 	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},    // federation: the codes of its refusals
 	// floor 4
-	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/index", "directory/problem", "gateway", "gateway/crawl", "gateway/probe", "node/dnssd", "node/config"}, // the guard: imports fetch through it
-	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config"},
-	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config"}, // their timing, which stories of long silence slow
-	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                        // its client: a running node is scored
-	"scenarios/attacks": {"node/dev", "trust", "directory"},
-	"scenarios/load":    {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh"},
+	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/index", "directory/problem", "gateway", "gateway/crawl", "gateway/probe", "node/dnssd", "node/config", "directory/kinds", "directory/signed", "directory/strictjson"}, // the guard: imports fetch through it
+	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson"},
+	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config", "directory/signed"}, // their timing, which stories of long silence slow
+	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                                            // its client: a running node is scored
+	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed"},
+	"scenarios/load":    {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh", "directory/signed"},
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"directory", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/workload", "consensus", "consensus/state", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/workload", "consensus", "consensus/state", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -106,7 +111,7 @@ var homes = map[string][]string{
 	"filippo.io/age":                           {"cmd/roster"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
 	"github.com/blevesearch/snowballstem":      {"discovery", "scenarios/quality"},
-	"github.com/santhosh-tekuri/jsonschema/v6": {"directory"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"directory/schema"},
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
 	// values of trust's own interface, which node, its rooms and the harness hand on
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid":       {"trust", "trust/workload", "node/doctor", "scenarios/mesh"},
@@ -330,7 +335,7 @@ func TestLayeringFindsViolations(t *testing.T) {
 
 	for _, tc := range []struct{ name, imported, want string }{
 		{"trust/a.go", module + "/federation", "trust/a.go: trust must not import federation; it may import directory"},
-		{"directory/a.go", module + "/trust", "directory must not import trust; it may import nothing of ours"},
+		{"directory/a.go", module + "/trust", "directory must not import trust; it may import directory/strictjson"},
 		{"directory/table/a.go", module + "/directory", "directory/table must not import directory; it may import nothing of ours"},
 		{"consensus/a_test.go", module + "/node", "consensus must not import node"},
 		{"util/a.go", "fmt", "package util is not in the table"},

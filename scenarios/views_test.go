@@ -15,6 +15,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
@@ -38,7 +40,7 @@ type shown struct {
 }
 
 // odd are members that no kind knows, with bytes that nobody would write again.
-var odd = []directory.Member{
+var odd = []strictjson.Member{
 	{Name: "x-odd",
 		Value: []byte(`{ "big":9007199254740993, "f":1.0e+2,"s":"\u00e9\/\ud83d\ude00" , "null":null,"a":[ ] }`)},
 	{Name: "", Value: []byte(`-0.0`)},
@@ -83,7 +85,7 @@ func (g *shown) register(t *testing.T, m *mesh.Mesh, n *mesh.Node) {
 		t.Fatal(err)
 	}
 
-	g.Document = directory.AppendObject(nil, append(members, odd...))
+	g.Document = strictjson.AppendObject(nil, append(members, odd...))
 
 	var lt struct {
 		LT int `json:"lt"`
@@ -268,7 +270,7 @@ func (g *shown) recordHolds(t *testing.T, got *answer) {
 		t.Fatalf("%s: its record: %d %s", g.Kind, got.status, got.body)
 	}
 
-	r, err := directory.ParseRecord(string(got.body))
+	r, err := signed.ParseRecord(string(got.body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +280,7 @@ func (g *shown) recordHolds(t *testing.T, got *answer) {
 		t.Fatal(err)
 	}
 
-	c, err := directory.OpenRecord(payload, r.Disclosures)
+	c, err := signed.OpenRecord(payload, r.Disclosures)
 	if err != nil {
 		t.Fatal(err)
 	}

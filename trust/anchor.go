@@ -12,7 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // An Anchor is what a verdict rests on. The verifier chooses it, never the file:
@@ -210,11 +210,11 @@ func namesDomain(bundle *spiffebundle.Bundle, td spiffeid.TrustDomain) bool {
 
 // readKeys takes a key document apart and looks at no signature.
 func (v *verification) readKeys(text string) error {
-	jws, kid, err := parseOwn(text, directory.TypeKeys, MaxJWS)
+	jws, kid, err := parseOwn(text, signed.TypeKeys, MaxJWS)
 	if err != nil {
 		return fmt.Errorf("%w: the key document: %w", ErrFormat, err)
 	}
-	doc, err := directory.ParseKeyDocument(jws.payload)
+	doc, err := signed.ParseKeyDocument(jws.payload)
 	if err != nil {
 		return malformed("the key document", err)
 	}

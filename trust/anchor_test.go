@@ -17,6 +17,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // Whoever forges a proof under a CA of the same name makes a file that agrees with
@@ -210,11 +211,11 @@ func TestABareRecordByAnUnattestedKeyIsRefused(t *testing.T) {
 	k := newProofKit(t)
 	thief, err := OpenKey(t.TempDir())
 	must(t, err)
-	jws, err := thief.sign(directory.TypeRecord, k.statement(t))
+	jws, err := thief.sign(signed.TypeRecord, k.statement(t))
 	must(t, err)
-	record := []byte(directory.Record{JWS: jws, Disclosures: k.texts}.String())
+	record := []byte(signed.Record{JWS: jws, Disclosures: k.texts}.String())
 
-	k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
+	k.o.issue(t, 2, k.o.signingKey(t), signed.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
 	opts := VerifyOptions{Bundle: k.o.ca.Bundle(), Keys: k.o.jws(t)}
 	var failed *StepError
 	_, err = Verify(record, opts)
@@ -259,7 +260,7 @@ func TestLifetimesAreJudgedAsOfATime(t *testing.T) {
 			{"a record by pinned keys, now", record, VerifyOptions{Keys: keys}, 14},
 			{"a record by pinned keys, after the SVID", record, VerifyOptions{Keys: keys, At: at(61 * time.Minute)}, 0},
 			{"a record by pinned keys, at their end", record,
-				VerifyOptions{Keys: keys, At: at(directory.KeyDocumentLifetime * time.Second)}, 14},
+				VerifyOptions{Keys: keys, At: at(signed.KeyDocumentLifetime * time.Second)}, 14},
 			{"a record, before it was made", record, VerifyOptions{Keys: keys, At: at(-time.Hour)}, 10},
 		} {
 			report, err := Verify(row.input, row.opts)
@@ -286,7 +287,7 @@ func TestExtensionsOfAProofFile(t *testing.T) {
 
 	p.Crit = []string{"later"}
 	report, err = Verify(p.Bytes(), opts)
-	if !errors.Is(err, directory.ErrUnsupported) || errors.Is(err, ErrFormat) || ExitCode(err) != 10 || report.Authentic {
+	if !errors.Is(err, signed.ErrUnsupported) || errors.Is(err, ErrFormat) || ExitCode(err) != 10 || report.Authentic {
 		t.Errorf("an unknown name in crit: exit code %d: %v", ExitCode(err), err)
 	}
 	if err != nil && !strings.Contains(err.Error(), `"later"`) {
@@ -322,12 +323,12 @@ func TestExtensionsOfAProofFile(t *testing.T) {
 //
 // Requirement: SEC-017, FORM-001
 func TestExtensionsOfSignedParts(t *testing.T) {
-	extension := func(critical ...string) directory.Extension {
-		return must2(directory.NewExtension([]byte(`{"colour":"red"}`), critical...))
+	extension := func(critical ...string) signed.Extension {
+		return must2(signed.NewExtension([]byte(`{"colour":"red"}`), critical...))
 	}
-	for name, add := range map[string]func(*proofKit, directory.Extension){
-		"page":      func(k *proofKit, e directory.Extension) { k.page.Extension = e },
-		"statement": func(k *proofKit, e directory.Extension) { k.change.Extension = e },
+	for name, add := range map[string]func(*proofKit, signed.Extension){
+		"page":      func(k *proofKit, e signed.Extension) { k.page.Extension = e },
+		"statement": func(k *proofKit, e signed.Extension) { k.change.Extension = e },
 	} {
 		k := newProofKit(t)
 		add(k, extension())
@@ -340,7 +341,7 @@ func TestExtensionsOfSignedParts(t *testing.T) {
 		add(k, extension("colour"))
 		k.page.Digests[0].H = directory.HashOf(k.statement(t))
 		report, err = Verify(k.proof(t).Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()})
-		if !errors.Is(err, directory.ErrUnsupported) || errors.Is(err, ErrFormat) || ExitCode(err) != 10 || report.Authentic {
+		if !errors.Is(err, signed.ErrUnsupported) || errors.Is(err, ErrFormat) || ExitCode(err) != 10 || report.Authentic {
 			t.Errorf("%s with a critical ext: exit code %d: %v", name, ExitCode(err), err)
 		}
 	}

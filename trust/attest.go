@@ -22,6 +22,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 const (
@@ -51,7 +53,7 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 	for i, c := range svid.Certificates {
 		chain[i] = base64.StdEncoding.EncodeToString(c.Raw)
 	}
-	options := (&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", chain)
+	options := (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", chain)
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: svid.PrivateKey}, options)
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
@@ -74,7 +76,7 @@ type attestation struct {
 	public ed25519.PublicKey
 	time   int64 // Unix seconds
 
-	extension directory.Extension
+	extension signed.Extension
 }
 
 func (a *attestation) payload() []byte {
@@ -83,11 +85,11 @@ func (a *attestation) payload() []byte {
 
 // listed returns the members that every attestation has, without a closing brace.
 func (a *attestation) listed() []byte {
-	b := directory.AppendText([]byte{'{'}, "domain", a.node.TrustDomain().Name())
-	b = directory.AppendText(b, "node", a.node.String())
-	b = directory.AppendRaw(b, "jwk", directory.AppendJWK(nil, a.public))
+	b := strictjson.AppendText([]byte{'{'}, "domain", a.node.TrustDomain().Name())
+	b = strictjson.AppendText(b, "node", a.node.String())
+	b = strictjson.AppendRaw(b, "jwk", signed.AppendJWK(nil, a.public))
 
-	return directory.AppendRaw(b, "time", strconv.AppendInt(nil, a.time, 10))
+	return strictjson.AppendRaw(b, "time", strconv.AppendInt(nil, a.time, 10))
 }
 
 // parseAttestation reads an attestation's payload and refuses any bytes that no
@@ -111,11 +113,11 @@ func parseAttestation(payload []byte) (*attestation, error) {
 	if a.public, err = directory.B64.DecodeString(w.JWK.X); err != nil || len(a.public) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("%w: its key is not Ed25519", errAttestation)
 	}
-	if a.extension, err = directory.ExtensionBehind(a.listed(), payload); err != nil {
+	if a.extension, err = signed.ExtensionBehind(a.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAttestation, err)
 	}
 
-	err = directory.OwnDialect().Supports(directory.StructureAttestation, 1, a.extension)
+	err = signed.OwnDialect().Supports(signed.StructureAttestation, 1, a.extension)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errAttestation, err)
 	}
@@ -125,8 +127,8 @@ func parseAttestation(payload []byte) (*attestation, error) {
 
 // verifyAttestation checks that jws attests key at the time now, by an SVID that
 // the domain's authorities certify then, and returns when that ends.
-func verifyAttestation(jws string, key directory.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) (until time.Time, err error) {
-	c, err := parseCompact(jws, directory.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) (until time.Time, err error) {
+	c, err := parseCompact(jws, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -165,10 +167,10 @@ func verifyLeaf(jws string, c *compact, key crypto.PublicKey) error {
 		return fmt.Errorf("%w: %w", errAttestation, err)
 	}
 	if alg, err := c.text("alg"); err != nil || alg != string(want) {
-		return fmt.Errorf("%w: alg is not %s, which the certificate's key has", directory.ErrHeader, want)
+		return fmt.Errorf("%w: alg is not %s, which the certificate's key has", signed.ErrHeader, want)
 	}
 	if public, ok := key.(*ecdsa.PublicKey); ok && highS(c.signature, public) {
-		return fmt.Errorf("%w: the twin of an ECDSA signature", directory.ErrSignature)
+		return fmt.Errorf("%w: the twin of an ECDSA signature", signed.ErrSignature)
 	}
 	return verifySignature(jws, want, key)
 }
@@ -178,19 +180,19 @@ func verifyLeaf(jws string, c *compact, key crypto.PublicKey) error {
 func (c *compact) chain() ([]*x509.Certificate, error) {
 	var texts []string
 	if err := json.Unmarshal(member(c.header, "x5c"), &texts); err != nil || len(texts) == 0 || len(texts) > maxChain {
-		return nil, fmt.Errorf("%w: x5c is not a chain", directory.ErrHeader)
+		return nil, fmt.Errorf("%w: x5c is not a chain", signed.ErrHeader)
 	}
 	chain := make([]*x509.Certificate, len(texts))
 	for i, text := range texts {
 		der, err := base64.StdEncoding.Strict().DecodeString(text)
 		if err != nil || strings.ContainsAny(text, "\r\n") {
-			return nil, fmt.Errorf("%w: x5c is not in base64", directory.ErrHeader)
+			return nil, fmt.Errorf("%w: x5c is not in base64", signed.ErrHeader)
 		}
 		if chain[i], err = x509.ParseCertificate(der); err != nil {
-			return nil, fmt.Errorf("%w: x5c: %w", directory.ErrHeader, err)
+			return nil, fmt.Errorf("%w: x5c: %w", signed.ErrHeader, err)
 		}
 		if !affordable(chain[i].PublicKey) {
-			return nil, fmt.Errorf("%w: x5c has %w", directory.ErrHeader, errLargeKey)
+			return nil, fmt.Errorf("%w: x5c has %w", signed.ErrHeader, errLargeKey)
 		}
 	}
 	return chain, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // CardKeys are the public keys by which signed A2A agent cards are judged. Whoever
@@ -103,8 +104,8 @@ func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
 	if len(signatures) == 0 {
 		return "", ErrUnsigned
 	}
-	members = slices.DeleteFunc(members, func(m directory.Member) bool { return m.Name == "signatures" })
-	forms, err := canonicalForms(directory.AppendObject(nil, members))
+	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return m.Name == "signatures" })
+	forms, err := canonicalForms(strictjson.AppendObject(nil, members))
 	if err != nil {
 		return "", err
 	}
@@ -197,7 +198,7 @@ func prune(v jsontext.Value, path []string, drop func([]string, jsontext.Value) 
 				kept = append(kept, m)
 			}
 		}
-		return directory.AppendObject(nil, kept)
+		return strictjson.AppendObject(nil, kept)
 	case '[':
 		var elements []jsontext.Value
 		if json.Unmarshal(v, &elements) != nil {

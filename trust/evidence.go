@@ -15,6 +15,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // An Offence is a way in which a domain contradicts itself (federation.md,
@@ -104,7 +105,7 @@ func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]b
 func listing(pages, docs []string) []string {
 	var used []string
 	for _, page := range pages {
-		_, kid, err := parseOwn(page, directory.TypePage, MaxJWS)
+		_, kid, err := parseOwn(page, signed.TypePage, MaxJWS)
 		if err != nil {
 			continue
 		}
@@ -120,11 +121,11 @@ func listing(pages, docs []string) []string {
 }
 
 func lists(text, kid string) bool {
-	c, _, err := parseOwn(text, directory.TypeKeys, MaxJWS)
+	c, _, err := parseOwn(text, signed.TypeKeys, MaxJWS)
 	if err != nil {
 		return false
 	}
-	doc, err := directory.ParseKeyDocument(c.payload)
+	doc, err := signed.ParseKeyDocument(c.payload)
 	if err != nil {
 		return false
 	}
@@ -166,7 +167,7 @@ func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
 		return found, nil
 	}
 	for _, kid := range found.Keys {
-		if _, err := held.doc.Key(kid); errors.Is(err, directory.ErrKeyRevoked) {
+		if _, err := held.doc.Key(kid); errors.Is(err, signed.ErrKeyRevoked) {
 			return nil, fmt.Errorf("%w: %s", err, kid)
 		}
 	}
@@ -182,7 +183,7 @@ func (v *verification) recent(held *keys) error {
 	least := time.Now().Add(-directory.MaxLifetime * time.Second)
 	for _, s := range v.trial.signed {
 		if held != nil {
-			if _, err := held.doc.Key(s.kid); !errors.Is(err, directory.ErrKeyUnknown) {
+			if _, err := held.doc.Key(s.kid); !errors.Is(err, signed.ErrKeyUnknown) {
 				continue // one that is revoked is refused by itself
 			}
 		}
@@ -210,8 +211,8 @@ var trialSteps = []step{
 // A trial is what the steps have found of an evidence file.
 type trial struct {
 	evidence *Evidence
-	docs     []*directory.KeyDocument
-	pages    []*directory.SignedPage
+	docs     []*signed.KeyDocument
+	pages    []*signed.Page
 	signed   []signedBy // the documents, then the pages
 	issues   [][]byte   // the documents' payloads, as they were signed
 	found    *Conviction
@@ -228,11 +229,11 @@ func (v *verification) evidenceFormat() (string, error) {
 	}
 	v.checkLayout(t.evidence.Bytes(), encodeCompact(t.evidence))
 	for _, text := range t.evidence.Keys {
-		c, kid, err := parseOwn(text, directory.TypeKeys, MaxJWS)
+		c, kid, err := parseOwn(text, signed.TypeKeys, MaxJWS)
 		if err != nil {
 			return "", fmt.Errorf("%w: a key document: %w", ErrFormat, err)
 		}
-		doc, err := directory.ParseKeyDocument(c.payload)
+		doc, err := signed.ParseKeyDocument(c.payload)
 		if err == nil {
 			err = checkLimits(doc)
 		}
@@ -244,11 +245,11 @@ func (v *verification) evidenceFormat() (string, error) {
 		t.signed = append(t.signed, signedBy{text, kid})
 	}
 	for _, text := range t.evidence.Pages {
-		c, kid, err := parseOwn(text, directory.TypePage, MaxJWS)
+		c, kid, err := parseOwn(text, signed.TypePage, MaxJWS)
 		if err != nil {
 			return "", fmt.Errorf("%w: a page: %w", ErrFormat, err)
 		}
-		page, err := directory.ParsePage(c.payload)
+		page, err := signed.ParsePage(c.payload)
 		if err != nil {
 			return "", malformed("a page", err)
 		}
@@ -282,7 +283,7 @@ func (v *verification) pinnedKeys() (string, error) {
 			return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
 		}
 		for _, doc := range v.trial.docs {
-			if _, err := doc.Key(s.kid); errors.Is(err, directory.ErrKeyRevoked) {
+			if _, err := doc.Key(s.kid); errors.Is(err, signed.ErrKeyRevoked) {
 				return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
 			}
 		}
@@ -295,10 +296,10 @@ func (v *verification) pinnedKeys() (string, error) {
 // was made. A page may be older or newer than the attestations of the document that is
 // at hand: the question is whose key it is.
 func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Source) (until time.Time, err error) {
-	err = directory.ErrKeyUnknown
+	err = signed.ErrKeyUnknown
 	for _, doc := range t.docs {
 		key, missing := doc.Key(kid)
-		if errors.Is(missing, directory.ErrKeyRevoked) {
+		if errors.Is(missing, signed.ErrKeyRevoked) {
 			return time.Time{}, missing
 		}
 		if missing != nil {
@@ -326,7 +327,7 @@ func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Sourc
 
 // attestedAt is when an attestation says that it was made.
 func attestedAt(jws string) (time.Time, error) {
-	c, err := parseCompact(jws, directory.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+	c, err := parseCompact(jws, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -351,13 +352,13 @@ func (v *verification) evidenceSignatures() (string, error) {
 	return fmt.Sprintf("%d, all by keys of %s", len(v.trial.signed), v.issuer.Name()), nil
 }
 
-func (t *trial) key(kid string) (directory.SigningKey, error) {
+func (t *trial) key(kid string) (signed.SigningKey, error) {
 	for _, doc := range t.docs {
 		if key, err := doc.Key(kid); err == nil {
 			return key, nil
 		}
 	}
-	return directory.SigningKey{}, fmt.Errorf("%w: %w", ErrKey, directory.ErrKeyUnknown)
+	return signed.SigningKey{}, fmt.Errorf("%w: %w", ErrKey, signed.ErrKeyUnknown)
 }
 
 var errNoContradiction = fmt.Errorf("%w: the two do not contradict each other", ErrFormat)
@@ -405,13 +406,13 @@ func (t *trial) twoDigests() *Conviction {
 		return nil
 	}
 	for _, x := range a.Digests {
-		i := slices.IndexFunc(b.Digests, func(y directory.Digest) bool { return y.RID == x.RID && y.Revision == x.Revision && y != x })
+		i := slices.IndexFunc(b.Digests, func(y signed.Digest) bool { return y.RID == x.RID && y.Revision == x.Revision && y != x })
 		if i < 0 {
 			continue
 		}
 		return &Conviction{ID: fmt.Sprint(a.Epoch, " ", a.Audience, " ", x.RID, " ", x.Revision), Epoch: a.Epoch, Audience: a.Audience,
 			What: fmt.Sprintf("%s announced registration %s of revision %d twice, as %s and as %s",
-				a.Issuer.Name(), x.RID, x.Revision, directory.AppendDigest(nil, x), directory.AppendDigest(nil, b.Digests[i]))}
+				a.Issuer.Name(), x.RID, x.Revision, signed.AppendDigest(nil, x), signed.AppendDigest(nil, b.Digests[i]))}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A liar is an origin with a reader that believes it, and what there is to say.
@@ -20,7 +21,7 @@ type liar struct {
 	*origin
 	ring  *Keyring
 	trust *spiffebundle.Bundle
-	page  directory.SignedPage
+	page  signed.Page
 }
 
 func newLiar(t testing.TB) *liar {
@@ -28,13 +29,13 @@ func newLiar(t testing.TB) *liar {
 	ring, _ := reader(t, o)
 	now := time.Now().Unix()
 	rid := func(b byte) directory.RID { return directory.NewRID(now*1000, [10]byte{b}) }
-	l := &liar{o, ring, o.ca.Bundle(), directory.SignedPage{
+	l := &liar{o, ring, o.ca.Bundle(), signed.Page{
 		Issuer: alpha, Epoch: 1, Audience: directory.Mesh, To: 9, At: 9, IssuedAt: now,
-		Digests: []directory.Digest{
-			{RID: rid(1), Revision: 4, Op: directory.OpPut, H: directory.Hash{1}, M: directory.Hash{2}, Deadline: now + 60, Lifetime: 60},
-			{RID: rid(2), Revision: 6, Op: directory.OpRenew, H: directory.Hash{3}, M: directory.Hash{4}, Deadline: now + 90, Lifetime: 90},
-			{RID: rid(3), Revision: 7, Op: directory.OpEnd, H: directory.Hash{5}},
-			{RID: rid(4), Revision: 9, Op: directory.OpDrop},
+		Digests: []signed.Digest{
+			{RID: rid(1), Revision: 4, Op: signed.OpPut, H: directory.Hash{1}, M: directory.Hash{2}, Deadline: now + 60, Lifetime: 60},
+			{RID: rid(2), Revision: 6, Op: signed.OpRenew, H: directory.Hash{3}, M: directory.Hash{4}, Deadline: now + 90, Lifetime: 90},
+			{RID: rid(3), Revision: 7, Op: signed.OpEnd, H: directory.Hash{5}},
+			{RID: rid(4), Revision: 9, Op: signed.OpDrop},
 		}}}
 	_, err := ring.Adopt(alpha, o.jws(t))
 	must(t, err)
@@ -42,14 +43,14 @@ func newLiar(t testing.TB) *liar {
 }
 
 // says signs the page as it is after change.
-func (l *liar) says(t testing.TB, by *Key, change func(*directory.SignedPage)) string {
+func (l *liar) says(t testing.TB, by *Key, change func(*signed.Page)) string {
 	t.Helper()
 	p := l.page
-	p.Digests = append([]directory.Digest(nil), p.Digests...)
+	p.Digests = append([]signed.Digest(nil), p.Digests...)
 	if change != nil {
 		change(&p)
 	}
-	jws, err := by.sign(directory.TypePage, p.Payload())
+	jws, err := by.sign(signed.TypePage, p.Payload())
 	must(t, err)
 	return jws
 }
@@ -61,7 +62,7 @@ func (l *liar) against(t testing.TB, pages, keys []string) []byte {
 	return evidence
 }
 
-func later(p *directory.SignedPage) { p.Digests[1].Deadline++ }
+func later(p *signed.Page) { p.Digests[1].Deadline++ }
 
 // Both kinds of evidence convict: here, and of a stranger who has nothing but the
 // file and the domain's bundle.
@@ -73,8 +74,8 @@ func TestEvidenceConvicts(t *testing.T) {
 	other.Mesh = nil
 	for name, evidence := range map[string][]byte{
 		"E1, another deadline": l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, later)}, []string{l.jws(t)}),
-		"E1, another operation": l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, func(p *directory.SignedPage) {
-			p.From, p.Digests = 8, []directory.Digest{{RID: p.Digests[3].RID, Revision: 9, Op: directory.OpEnd, H: directory.Hash{9}}}
+		"E1, another operation": l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, func(p *signed.Page) {
+			p.From, p.Digests = 8, []signed.Digest{{RID: p.Digests[3].RID, Revision: 9, Op: signed.OpEnd, H: directory.Hash{9}}}
 		})}, []string{l.jws(t)}),
 		"E3": l.against(t, nil, []string{l.jws(t), l.signKeys(t, &other)}),
 	} {
@@ -136,13 +137,13 @@ func TestARotatedKeyConvicts(t *testing.T) {
 	l.origin.ring.SetOwn(l.doc)
 	_, err = l.ring.Adopt(alpha, l.jws(t))
 	must(t, err)
-	if _, err := l.ring.Judge(evidence, true); !errors.Is(err, directory.ErrKeyRevoked) {
+	if _, err := l.ring.Judge(evidence, true); !errors.Is(err, signed.ErrKeyRevoked) {
 		t.Errorf("once the first is revoked: %v", err)
 	}
 	// The document that revokes it says so to strangers too, beside one that doesn't.
 	evidence = l.against(t, []string{said, l.says(t, second, later)}, []string{l.jws(t), before})
 	stranger, _ := reader(t, l.origin)
-	if _, err := stranger.Judge(evidence, true); !errors.Is(err, directory.ErrKeyRevoked) {
+	if _, err := stranger.Judge(evidence, true); !errors.Is(err, signed.ErrKeyRevoked) {
 		t.Errorf("a stranger, by the document that revokes it: %v", err)
 	}
 	if _, err := Verify(evidence, VerifyOptions{Bundle: l.trust}); ExitCode(err) != 12 {
@@ -171,7 +172,7 @@ func TestEvidenceHasTheDocumentsThatItNeeds(t *testing.T) {
 func TestAContradictionHasOneName(t *testing.T) {
 	l := newLiar(t)
 	a, b := l.says(t, l.key, nil), l.says(t, l.key, later)
-	shorter := l.says(t, l.key, func(p *directory.SignedPage) { later(p); p.From, p.Digests = 5, p.Digests[1:] })
+	shorter := l.says(t, l.key, func(p *signed.Page) { later(p); p.From, p.Digests = 5, p.Digests[1:] })
 	var first string
 	for _, pages := range [][]string{{a, b}, {b, a}, {shorter, a}} {
 		found, err := l.ring.Judge(l.against(t, pages, []string{l.jws(t)}), true)
@@ -194,28 +195,28 @@ func TestNothingElseConvicts(t *testing.T) {
 	must(t, err)
 	attestation, err := second.Attest(l.svid, time.Now())
 	must(t, err)
-	l.issue(t, 2, l.signingKey(t), directory.SigningKey{Public: second.Public(), Node: l.svid.ID, Attestations: []string{attestation}})
+	l.issue(t, 2, l.signingKey(t), signed.SigningKey{Public: second.Public(), Node: l.svid.ID, Attestations: []string{attestation}})
 	keys := []string{l.jws(t)}
 	forger := newOrigin(t, alpha) // of another CA
 	said := l.says(t, l.key, nil)
 	for name, pages := range map[string][]string{
 		"the same page twice":         {said, said},
 		"signed again by another key": {said, l.says(t, second, nil)},
-		"signed again later":          {said, l.says(t, l.key, func(p *directory.SignedPage) { p.IssuedAt += 5 })},
-		"another range":               {said, l.says(t, l.key, func(p *directory.SignedPage) { p.From, p.At, p.Digests = 5, 20, p.Digests[1:] })},
-		"less of the same range":      {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Digests = p.Digests[2:] })},
-		"a later change": {said, l.says(t, l.key, func(p *directory.SignedPage) {
-			p.Digests = []directory.Digest{p.Digests[0], p.Digests[2], p.Digests[1]}
+		"signed again later":          {said, l.says(t, l.key, func(p *signed.Page) { p.IssuedAt += 5 })},
+		"another range":               {said, l.says(t, l.key, func(p *signed.Page) { p.From, p.At, p.Digests = 5, 20, p.Digests[1:] })},
+		"less of the same range":      {said, l.says(t, l.key, func(p *signed.Page) { p.Digests = p.Digests[2:] })},
+		"a later change": {said, l.says(t, l.key, func(p *signed.Page) {
+			p.Digests = []signed.Digest{p.Digests[0], p.Digests[2], p.Digests[1]}
 			p.Digests[2].Revision, p.Digests[2].Deadline = 8, p.Digests[2].Deadline+9
 		})},
-		"another registration": {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Digests[1].RID = p.Digests[0].RID; p.Digests = p.Digests[1:] })},
-		"another epoch":        {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Epoch++; later(p) })},
-		"another stream":       {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Audience = directory.Only(beta); later(p) })},
+		"another registration": {said, l.says(t, l.key, func(p *signed.Page) { p.Digests[1].RID = p.Digests[0].RID; p.Digests = p.Digests[1:] })},
+		"another epoch":        {said, l.says(t, l.key, func(p *signed.Page) { p.Epoch++; later(p) })},
+		"another stream":       {said, l.says(t, l.key, func(p *signed.Page) { p.Audience = directory.Only(beta); later(p) })},
 		"another's key":        {said, l.says(t, forger.key, later)},
-		"another's names":      {said, l.says(t, l.key, func(p *directory.SignedPage) { p.Issuer = beta; later(p) })},
+		"another's names":      {said, l.says(t, l.key, func(p *signed.Page) { p.Issuer = beta; later(p) })},
 		"all in another's name": {
-			l.says(t, l.key, func(p *directory.SignedPage) { p.Issuer = beta }),
-			l.says(t, l.key, func(p *directory.SignedPage) { p.Issuer = beta; later(p) }),
+			l.says(t, l.key, func(p *signed.Page) { p.Issuer = beta }),
+			l.says(t, l.key, func(p *signed.Page) { p.Issuer = beta; later(p) }),
 		},
 	} {
 		convictsNobody(t, l, name, l.against(t, pages, keys))
@@ -226,11 +227,11 @@ func TestNothingElseConvicts(t *testing.T) {
 	restored, named := *l.doc, *l.doc
 	restored.Epoch++
 	named.Issuer, named.Keys = beta, nil
-	again, err := second.sign(directory.TypeKeys, l.doc.Payload())
+	again, err := second.sign(signed.TypeKeys, l.doc.Payload())
 	must(t, err)
 	fork := *l.doc
 	fork.Mesh = nil
-	forged, err := forger.key.sign(directory.TypeKeys, fork.Payload())
+	forged, err := forger.key.sign(signed.TypeKeys, fork.Payload())
 	must(t, err)
 	for name, docs := range map[string][]string{
 		"the same document twice":         {keys[0], keys[0]},
@@ -318,13 +319,13 @@ func TestARevokedKeyConvictsNoMore(t *testing.T) {
 	if _, err := l.ring.Judge(evidence, true); err != nil {
 		t.Fatal(err)
 	}
-	next := directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 9, Expires: time.Now().Unix() + 3600, Revoked: []string{stolen.id},
-		Keys: []directory.SigningKey{{Public: second.Public(), Node: l.svid.ID, Attestations: []string{attestation}}}}
-	jws, err := second.sign(directory.TypeKeys, next.Payload())
+	next := signed.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 9, Expires: time.Now().Unix() + 3600, Revoked: []string{stolen.id},
+		Keys: []signed.SigningKey{{Public: second.Public(), Node: l.svid.ID, Attestations: []string{attestation}}}}
+	jws, err := second.sign(signed.TypeKeys, next.Payload())
 	must(t, err)
 	_, err = l.ring.Adopt(alpha, jws)
 	must(t, err)
-	if _, err := l.ring.Judge(evidence, true); !errors.Is(err, directory.ErrKeyRevoked) {
+	if _, err := l.ring.Judge(evidence, true); !errors.Is(err, signed.ErrKeyRevoked) {
 		t.Errorf("by a revoked key: %v", err)
 	}
 	fresh := newLiar(t)
@@ -383,9 +384,9 @@ func TestAnSVIDThatEndedConvictsNobody(t *testing.T) {
 		must(t, err)
 		att, err := k.Attest(old, then)
 		must(t, err)
-		doc := &directory.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 9, Keys: []directory.SigningKey{{Public: k.Public(), Node: old.ID, Attestations: []string{att}}},
-			Expires: then.Unix() + directory.KeyDocumentLifetime, Mesh: []spiffeid.TrustDomain{}}
-		jws, err := k.sign(directory.TypeKeys, doc.Payload())
+		doc := &signed.KeyDocument{Issuer: alpha, Epoch: 1, Seq: 9, Keys: []signed.SigningKey{{Public: k.Public(), Node: old.ID, Attestations: []string{att}}},
+			Expires: then.Unix() + signed.KeyDocumentLifetime, Mesh: []spiffeid.TrustDomain{}}
+		jws, err := k.sign(signed.TypeKeys, doc.Payload())
 		must(t, err)
 		forged := l.against(t, []string{l.says(t, k, nil), l.says(t, k, later)}, []string{jws})
 		stranger, _ := reader(t, l.origin) // who has no key document of alpha's yet

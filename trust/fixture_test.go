@@ -13,6 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 var (
@@ -27,7 +28,7 @@ type origin struct {
 	ca   *CA
 	svid *x509svid.SVID
 	key  *Key
-	doc  *directory.KeyDocument
+	doc  *signed.KeyDocument
 	ring *Keyring
 }
 
@@ -46,18 +47,18 @@ func newOrigin(t testing.TB, td spiffeid.TrustDomain) *origin {
 }
 
 // signingKey is the node's key, attested now.
-func (o *origin) signingKey(t testing.TB) directory.SigningKey {
+func (o *origin) signingKey(t testing.TB) signed.SigningKey {
 	t.Helper()
 	attestation, err := o.key.Attest(o.svid, time.Now())
 	must(t, err)
-	return directory.SigningKey{Public: o.key.Public(), Node: o.svid.ID, Attestations: []string{attestation}}
+	return signed.SigningKey{Public: o.key.Public(), Node: o.svid.ID, Attestations: []string{attestation}}
 }
 
 // issue makes the next key document.
-func (o *origin) issue(t testing.TB, seq uint64, keys ...directory.SigningKey) {
+func (o *origin) issue(t testing.TB, seq uint64, keys ...signed.SigningKey) {
 	t.Helper()
-	o.doc = &directory.KeyDocument{Issuer: o.td, Epoch: 1, Seq: seq, Keys: keys,
-		Expires: time.Now().Unix() + directory.KeyDocumentLifetime, Mesh: []spiffeid.TrustDomain{beta}}
+	o.doc = &signed.KeyDocument{Issuer: o.td, Epoch: 1, Seq: seq, Keys: keys,
+		Expires: time.Now().Unix() + signed.KeyDocumentLifetime, Mesh: []spiffeid.TrustDomain{beta}}
 	o.ring.SetOwn(o.doc)
 }
 
@@ -72,9 +73,9 @@ func (o *origin) jws(t testing.TB) string {
 }
 
 // signKeys signs any key document by the node's key.
-func (o *origin) signKeys(t testing.TB, doc *directory.KeyDocument) string {
+func (o *origin) signKeys(t testing.TB, doc *signed.KeyDocument) string {
 	t.Helper()
-	jws, err := o.ring.Sign(directory.TypeKeys, doc.Payload())
+	jws, err := o.ring.Sign(signed.TypeKeys, doc.Payload())
 	must(t, err)
 	return jws
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // addition returns what a later release adds to a signed structure.
-func addition(t testing.TB, critical ...string) directory.Extension {
+func addition(t testing.TB, critical ...string) signed.Extension {
 	t.Helper()
 
-	e, err := directory.NewExtension([]byte(`{"colour" : "blue"}`), critical...)
+	e, err := signed.NewExtension([]byte(`{"colour" : "blue"}`), critical...)
 	must(t, err)
 
 	return e
@@ -26,13 +27,13 @@ func TestAProofWhoseEveryPartHasAnExtensionHolds(t *testing.T) {
 	k.page.Digests[0].H = directory.HashOf(k.statement(t))
 
 	a := attestation{node: k.o.svid.ID, public: k.o.key.Public(), time: time.Now().Unix(), extension: addition(t)}
-	key := directory.SigningKey{
+	key := signed.SigningKey{
 		Public: k.o.key.Public(), Node: k.o.svid.ID,
 		Attestations: []string{signAttestation(t, k.o.svid, a.payload())},
 	}
 	k.o.issue(t, 2, key)
 	k.o.doc.Extension = addition(t)
-	k.o.doc.Formats = directory.Formats{directory.StructurePage: {1, 2}, "a later structure": {1, 2}}
+	k.o.doc.Formats = signed.Formats{signed.StructurePage: {1, 2}, "a later structure": {1, 2}}
 	k.o.ring.SetOwn(k.o.doc)
 
 	report, err := Verify(k.proof(t).Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()})
@@ -46,9 +47,9 @@ func TestAProofWhoseEveryPartHasAnExtensionHolds(t *testing.T) {
 		t.Errorf("got %+v, %v", doc, err)
 	}
 
-	page, err := k.o.ring.Sign(directory.TypePage, k.page.Payload())
+	page, err := k.o.ring.Sign(signed.TypePage, k.page.Payload())
 	must(t, err)
-	if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+	if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 		t.Error(err)
 	}
 }
@@ -57,9 +58,9 @@ func TestAProofWhoseEveryPartHasAnExtensionHolds(t *testing.T) {
 func TestAnAttestationWithAnUnknownCriticalNameIsUnsupported(t *testing.T) {
 	o := newOrigin(t, alpha)
 	_, bundles := reader(t, o)
-	key := directory.SigningKey{Public: o.key.Public(), Node: o.svid.ID}
+	key := signed.SigningKey{Public: o.key.Public(), Node: o.svid.ID}
 
-	verify := func(extension directory.Extension) error {
+	verify := func(extension signed.Extension) error {
 		a := attestation{node: o.svid.ID, public: o.key.Public(), time: time.Now().Unix(), extension: extension}
 		_, err := verifyAttestation(signAttestation(t, o.svid, a.payload()), key, alpha, bundles, time.Now())
 
@@ -69,7 +70,7 @@ func TestAnAttestationWithAnUnknownCriticalNameIsUnsupported(t *testing.T) {
 	if err := verify(addition(t)); err != nil {
 		t.Error(err)
 	}
-	if err := verify(addition(t, "colour")); !errors.Is(err, directory.ErrUnsupported) {
+	if err := verify(addition(t, "colour")); !errors.Is(err, signed.ErrUnsupported) {
 		t.Errorf("got %v, want it unsupported", err)
 	}
 }
@@ -82,7 +83,7 @@ func TestEvidenceOfStructuresThatHaveGrownConvicts(t *testing.T) {
 	l.origin.ring.SetOwn(l.doc)
 
 	other := *l.doc
-	other.Extension = directory.Extension{}
+	other.Extension = signed.Extension{}
 
 	for name, evidence := range map[string][]byte{
 		"E1": l.against(t, []string{l.says(t, l.key, nil), l.says(t, l.key, later)}, []string{l.jws(t)}),
@@ -94,7 +95,7 @@ func TestEvidenceOfStructuresThatHaveGrownConvicts(t *testing.T) {
 	}
 
 	// What a page says beside its digests contradicts nothing.
-	bare := l.says(t, l.key, func(p *directory.SignedPage) { p.Extension = directory.Extension{} })
+	bare := l.says(t, l.key, func(p *signed.Page) { p.Extension = signed.Extension{} })
 	honest := l.against(t, []string{l.says(t, l.key, nil), bare}, []string{l.jws(t)})
 	if found, err := l.ring.Judge(honest, true); err == nil {
 		t.Errorf("pages that differ by ext alone convict: %+v", found)

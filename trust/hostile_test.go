@@ -16,6 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A hostile is a request that must be refused, and why.
@@ -114,7 +115,7 @@ func (d *door) mutations(t testing.TB) map[string]struct {
 		"typ JWT":                   {header("typ", "JWT"), ReasonType},
 		"typ at+jwt":                {header("typ", "at+jwt"), ReasonType},
 		"typ secevent+jwt":          {header("typ", "secevent+jwt"), ReasonType},
-		"typ of our own records":    {header("typ", directory.TypeRecord), ReasonType},
+		"typ of our own records":    {header("typ", signed.TypeRecord), ReasonType},
 		"no kid":                    {func(j *jwt) { delete(j.header, "kid") }, ReasonKey},
 		"kid of nobody":             {header("kid", "k9"), ReasonKey},
 		"kid as a path":             {header("kid", "../../dev/null"), ReasonKey},

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // leafStatement is the type byte of a statement's leaf (federation.md, "Bytes").
@@ -57,8 +57,8 @@ func (v *verification) inclusion() (string, error) {
 
 // believed returns the keys that the document doesn't revoke and that are pinned, or
 // that an SVID vouched for when the page was made.
-func (v *verification) believed() []directory.SigningKey {
-	var keys []directory.SigningKey
+func (v *verification) believed() []signed.SigningKey {
+	var keys []signed.SigningKey
 	for _, k := range v.keys.Keys {
 		if _, err := v.keys.Key(k.KeyID()); err != nil {
 			continue
@@ -74,7 +74,7 @@ func (v *verification) believed() []directory.SigningKey {
 // openCheckpoint reads a C2SP checkpoint that one of keys signed. Signatures of
 // others, witnesses among them, are counted and left alone.
 func openCheckpoint(
-	text, origin string, keys []directory.SigningKey,
+	text, origin string, keys []signed.SigningKey,
 ) (size int64, root tlog.Hash, others int, err error) {
 	fail := func(why string) (int64, tlog.Hash, int, error) {
 		return 0, tlog.Hash{}, 0, fmt.Errorf("%w: the checkpoint %s", ErrInclusion, why)

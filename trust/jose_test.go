@@ -20,6 +20,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 func bigFrom(b []byte) *big.Int { return new(big.Int).SetBytes(b) }
@@ -31,7 +32,7 @@ func signAttestation(t testing.TB, svid *x509svid.SVID, payload []byte) string {
 	t.Helper()
 	alg, err := algorithmOf(svid.PrivateKey.Public())
 	must(t, err)
-	return signAs(t, alg, svid.PrivateKey, (&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", x5c(svid)), payload)
+	return signAs(t, alg, svid.PrivateKey, (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", x5c(svid)), payload)
 }
 
 func x5c(svid *x509svid.SVID) []string {
@@ -90,15 +91,15 @@ func TestHostileJOSE(t *testing.T) {
 	kid := o.key.ID()
 	good := forge(o.key, `{"alg":"EdDSA","kid":"`+kid+`","typ":"adpage+jws"}`, payload)
 	parts := strings.Split(good, ".")
-	if _, _, err := ring.Verify(alpha, directory.TypePage, good); err != nil {
+	if _, _, err := ring.Verify(alpha, signed.TypePage, good); err != nil {
 		t.Fatalf("the model of all that follows does not hold: %v", err)
 	}
-	if _, _, err := ring.Verify(alpha, directory.TypePage, forge(o.key, `{"typ":"adpage+jws","alg":"EdDSA","kid":"`+kid+`"}`, payload)); err != nil {
+	if _, _, err := ring.Verify(alpha, signed.TypePage, forge(o.key, `{"typ":"adpage+jws","alg":"EdDSA","kid":"`+kid+`"}`, payload)); err != nil {
 		t.Errorf("the header's members in another order: %v", err)
 	}
 	h := func(header string) string { return forge(o.key, strings.ReplaceAll(header, "KID", kid), payload) }
 	full := `{"alg":"EdDSA","kid":"KID","typ":"adpage+jws"`
-	public := string(directory.AppendJWK(nil, o.key.Public()))
+	public := string(signed.AppendJWK(nil, o.key.Public()))
 	spki, err := x509.MarshalPKIXPublicKey(o.key.Public())
 	must(t, err)
 	mac := func(key []byte, alg string) string {
@@ -253,7 +254,7 @@ func TestHostileJOSE(t *testing.T) {
 		}
 		tried++
 		start := time.Now()
-		if payload, _, err := ring.Verify(alpha, directory.TypePage, jws); err == nil || payload != nil {
+		if payload, _, err := ring.Verify(alpha, signed.TypePage, jws); err == nil || payload != nil {
 			t.Errorf("%s: taken (%.80s)", name, jws)
 		}
 		if d := time.Since(start); d > time.Second {
@@ -305,7 +306,7 @@ func sPlusL(signature string) string {
 func TestHostileAttestations(t *testing.T) {
 	o := newOrigin(t, alpha)
 	_, bundles := reader(t, o)
-	key := directory.SigningKey{Public: o.key.Public(), Node: o.svid.ID}
+	key := signed.SigningKey{Public: o.key.Public(), Node: o.svid.ID}
 	at := attestation{node: o.svid.ID, public: o.key.Public(), time: time.Now().Unix()}
 	payload := at.payload()
 	check := func(jws string) error {
@@ -318,7 +319,7 @@ func TestHostileAttestations(t *testing.T) {
 	}
 	chain := x5c(o.svid)
 	options := func() *jose.SignerOptions {
-		return (&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", chain)
+		return (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", chain)
 	}
 	sign := func(options *jose.SignerOptions) string {
 		return signAs(t, jose.ES256, o.svid.PrivateKey, options, payload)
@@ -335,11 +336,11 @@ func TestHostileAttestations(t *testing.T) {
 		"kid beside x5c":   sign(options().WithHeader("kid", o.key.ID())),
 		"jku":              sign(options().WithHeader("jku", "https://evil.test")),
 		"cty":              sign(options().WithContentType("json")),
-		"no x5c":           sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation)),
-		"x5c empty":        sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", []string{})),
-		"x5c of another":   sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", x5c(agent))),
-		"x5c on two lines": sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", []string{chain[0][:64] + "\n" + chain[0][64:]})),
-		"x5c too long":     sign((&jose.SignerOptions{}).WithType(directory.TypeAttestation).WithHeader("x5c", many)),
+		"no x5c":           sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation)),
+		"x5c empty":        sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", []string{})),
+		"x5c of another":   sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", x5c(agent))),
+		"x5c on two lines": sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", []string{chain[0][:64] + "\n" + chain[0][64:]})),
+		"x5c too long":     sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", many)),
 		"another typ":      sign((&jose.SignerOptions{}).WithType("JWT").WithHeader("x5c", chain)),
 		"no typ":           sign((&jose.SignerOptions{}).WithHeader("x5c", chain)),
 		"HS256":            signAs(t, jose.HS256, secret, options(), payload),
@@ -355,7 +356,7 @@ func TestHostileAttestations(t *testing.T) {
 		"another node":         text(strings.ReplaceAll(own, "/roster/node/1", "/roster/node/2")),
 		"another order":        text(`{"node":"` + o.svid.ID.String() + `",` + strings.TrimPrefix(own, "{")),
 		"a private key in jwk": text(strings.Replace(own, `"crv"`, `"d":"AAAA","crv"`, 1)),
-		"time as text":         text(`{"domain":"alpha.test","node":"` + o.svid.ID.String() + `","jwk":` + string(directory.AppendJWK(nil, o.key.Public())) + `,"time":"1"}`),
+		"time as text":         text(`{"domain":"alpha.test","node":"` + o.svid.ID.String() + `","jwk":` + string(signed.AppendJWK(nil, o.key.Public())) + `,"time":"1"}`),
 		"a changed signature":  mutateSignature(good),
 		"its twin":             twin(good, o.svid.PrivateKey.Public().(*ecdsa.PublicKey)),
 		"spare bits":           spare(good, 2),

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // Why a key document is not adopted, besides the errors of package directory.
@@ -45,7 +45,7 @@ type Keyring struct {
 
 	mu      sync.Mutex
 	key     *Key
-	own     *directory.KeyDocument
+	own     *signed.KeyDocument
 	ownJWS  string // of own by key, made when it is first asked for
 	origins map[spiffeid.TrustDomain]*keys
 }
@@ -94,13 +94,13 @@ func (r *Keyring) Verify(origin spiffeid.TrustDomain, typ, jws string) (payload 
 	return c.payload, kid, nil
 }
 
-func (r *Keyring) find(origin spiffeid.TrustDomain, kid string) (directory.SigningKey, error) {
+func (r *Keyring) find(origin spiffeid.TrustDomain, kid string) (signed.SigningKey, error) {
 	if origin == r.domain {
 		r.mu.Lock()
 		own := r.own
 		r.mu.Unlock()
 		if own == nil {
-			return directory.SigningKey{}, directory.ErrKeyUnknown
+			return signed.SigningKey{}, signed.ErrKeyUnknown
 		}
 		return own.Key(kid)
 	}
@@ -108,14 +108,14 @@ func (r *Keyring) find(origin spiffeid.TrustDomain, kid string) (directory.Signi
 	held := r.origins[origin]
 	r.mu.Unlock()
 	if held == nil {
-		return directory.SigningKey{}, fmt.Errorf("%w: no key document of %s is held", directory.ErrKeyUnknown, origin)
+		return signed.SigningKey{}, fmt.Errorf("%w: no key document of %s is held", signed.ErrKeyUnknown, origin)
 	}
 	return held.find(kid, r.bundles, time.Now())
 }
 
 // SetOwn takes the own domain's key document, which is replicated state and
 // trusted as it is.
-func (r *Keyring) SetOwn(doc *directory.KeyDocument) {
+func (r *Keyring) SetOwn(doc *signed.KeyDocument) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.own, r.ownJWS = doc, ""
@@ -125,7 +125,7 @@ func (r *Keyring) SetOwn(doc *directory.KeyDocument) {
 // another domain's as it was adopted, the own domain's as signed by this node. ok
 // is false where there is none, or, at home, where it does not list this node's
 // key, so that nobody would believe this node's signature of it.
-func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument, jws string, ok bool) {
+func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if origin != r.domain {
@@ -142,7 +142,7 @@ func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument,
 		if _, err := r.own.Key(r.key.id); err != nil {
 			return r.own, "", false
 		}
-		signed, err := r.key.sign(directory.TypeKeys, r.own.Payload())
+		signed, err := r.key.sign(signed.TypeKeys, r.own.Payload())
 		if err != nil {
 			return r.own, "", false
 		}
@@ -160,7 +160,7 @@ func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument,
 // a document so high that the origin were never believed again. The document held so
 // far is returned again when it is shown again. The errors are this package's ErrKey…,
 // a *KeysFork, and directory's.
-func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*directory.KeyDocument, error) {
+func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDocument, error) {
 	if origin == r.domain {
 		return nil, fmt.Errorf("%w: the own domain's is replicated, not adopted", ErrKeyDocument)
 	}
@@ -179,7 +179,7 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*directory.Key
 		if held.inForce(now) && next.before(held) {
 			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch, held.doc.Seq)
 		}
-		if _, err := held.doc.Key(kid); errors.Is(err, directory.ErrKeyRevoked) {
+		if _, err := held.doc.Key(kid); errors.Is(err, signed.ErrKeyRevoked) {
 			return nil, err
 		}
 	}
@@ -195,7 +195,7 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*directory.Key
 
 // keep puts a verified key document in its place, unless a newer one came while
 // it was verified.
-func (r *Keyring) keep(origin spiffeid.TrustDomain, next *keys, now time.Time) (*directory.KeyDocument, error) {
+func (r *Keyring) keep(origin spiffeid.TrustDomain, next *keys, now time.Time) (*signed.KeyDocument, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if held := r.origins[origin]; held != nil {

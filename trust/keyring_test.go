@@ -24,6 +24,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 func TestKeyIsKept(t *testing.T) {
@@ -49,15 +51,15 @@ func TestKeyIsKept(t *testing.T) {
 // Our own signatures have one form.
 func TestSignForm(t *testing.T) {
 	o := newOrigin(t, alpha)
-	jws, err := o.ring.Sign(directory.TypeHead, []byte("payload as it is"))
+	jws, err := o.ring.Sign(signed.TypeHead, []byte("payload as it is"))
 	must(t, err)
-	c, kid, err := parseOwn(jws, directory.TypeHead, MaxJWS)
+	c, kid, err := parseOwn(jws, signed.TypeHead, MaxJWS)
 	must(t, err)
 	want := `{"alg":"EdDSA","kid":"` + o.key.ID() + `","typ":"adhead+jws"}`
-	if got := string(directory.AppendObject(nil, c.header)); got != want || kid != o.key.ID() {
+	if got := string(strictjson.AppendObject(nil, c.header)); got != want || kid != o.key.ID() {
 		t.Errorf("header %s, want %s", got, want)
 	}
-	if payload, _, err := o.ring.Verify(alpha, directory.TypeHead, jws); err != nil || string(payload) != "payload as it is" {
+	if payload, _, err := o.ring.Verify(alpha, signed.TypeHead, jws); err != nil || string(payload) != "payload as it is" {
 		t.Errorf("payload %q, %v", payload, err)
 	}
 }
@@ -66,13 +68,13 @@ func TestSignForm(t *testing.T) {
 func TestVerifyNeedsAnAttestedKey(t *testing.T) {
 	a, b := newOrigin(t, alpha), newOrigin(t, beta)
 	good := a.signingKey(t)
-	with := func(attestation string) []directory.SigningKey {
+	with := func(attestation string) []signed.SigningKey {
 		key := good
 		key.Attestations = nil
 		if attestation != "" {
 			key.Attestations = []string{attestation}
 		}
-		return []directory.SigningKey{key}
+		return []signed.SigningKey{key}
 	}
 	attest := func(svid *x509svid.SVID, key *Key) string {
 		jws, err := key.Attest(svid, time.Now())
@@ -89,34 +91,34 @@ func TestVerifyNeedsAnAttestedKey(t *testing.T) {
 	agentsKey.Node, agentsKey.Attestations = issue(t, a.ca, "/agent/ada").ID, []string{agent}
 
 	for name, row := range map[string]struct {
-		keys []directory.SigningKey
+		keys []signed.SigningKey
 		want error
 	}{
-		"as it should be":      {[]directory.SigningKey{good}, nil},
-		"not listed":           {nil, directory.ErrKeyUnknown},
-		"not attested":         {with(""), directory.ErrKeyUnknown},
-		"attested by an agent": {with(agent), directory.ErrKeyUnknown},
-		"attested by an agent that it is said of":  {[]directory.SigningKey{agentsKey}, directory.ErrKeyUnknown},
-		"attested by another node":                 {with(attest(issue(t, a.ca, "/roster/node/2"), a.key)), directory.ErrKeyUnknown},
-		"attested by another domain's chain":       {with(attest(forged, a.key)), directory.ErrKeyUnknown},
-		"attested by another domain's node":        {with(attest(b.svid, a.key)), directory.ErrKeyUnknown},
-		"the attestation of another key":           {with(attest(a.svid, otherKey)), directory.ErrKeyUnknown},
-		"no attestation but some text":             {with("x"), directory.ErrKeyUnknown},
-		"attested in the future":                   {with(attestAt(t, a, 2*time.Minute)), directory.ErrKeyUnknown},
-		"attested twice, one of which holds":       {[]directory.SigningKey{{Public: good.Public, Node: good.Node, Attestations: []string{good.Attestations[0], agent}}}, nil},
+		"as it should be":      {[]signed.SigningKey{good}, nil},
+		"not listed":           {nil, signed.ErrKeyUnknown},
+		"not attested":         {with(""), signed.ErrKeyUnknown},
+		"attested by an agent": {with(agent), signed.ErrKeyUnknown},
+		"attested by an agent that it is said of":  {[]signed.SigningKey{agentsKey}, signed.ErrKeyUnknown},
+		"attested by another node":                 {with(attest(issue(t, a.ca, "/roster/node/2"), a.key)), signed.ErrKeyUnknown},
+		"attested by another domain's chain":       {with(attest(forged, a.key)), signed.ErrKeyUnknown},
+		"attested by another domain's node":        {with(attest(b.svid, a.key)), signed.ErrKeyUnknown},
+		"the attestation of another key":           {with(attest(a.svid, otherKey)), signed.ErrKeyUnknown},
+		"no attestation but some text":             {with("x"), signed.ErrKeyUnknown},
+		"attested in the future":                   {with(attestAt(t, a, 2*time.Minute)), signed.ErrKeyUnknown},
+		"attested twice, one of which holds":       {[]signed.SigningKey{{Public: good.Public, Node: good.Node, Attestations: []string{good.Attestations[0], agent}}}, nil},
 		"a clock that is within a minute of ours":  {with(attestAt(t, a, 30*time.Second)), nil},
-		"a chain that has expired":                 {with(attest(expired(t, a), a.key)), directory.ErrKeyUnknown},
-		"attested by an SVID of a stranger's CA":   {with(attest(strangersNode(t), a.key)), directory.ErrKeyUnknown},
-		"attested under the prefix of other roles": {with(attestAs(t, a.key, issue(t, a.ca, "/roster/nodes/1"))), directory.ErrKeyUnknown},
+		"a chain that has expired":                 {with(attest(expired(t, a), a.key)), signed.ErrKeyUnknown},
+		"attested by an SVID of a stranger's CA":   {with(attest(strangersNode(t), a.key)), signed.ErrKeyUnknown},
+		"attested under the prefix of other roles": {with(attestAs(t, a.key, issue(t, a.ca, "/roster/nodes/1"))), signed.ErrKeyUnknown},
 	} {
 		ring, _ := reader(t, a, b)
 		a.issue(t, 2, row.keys...)
 		if _, err := ring.Adopt(alpha, a.signKeys(t, a.doc)); !errors.Is(err, row.want) {
 			t.Errorf("%s: adopted with %v, want %v", name, err, row.want)
 		}
-		jws, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+		jws, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 		must(t, err)
-		if _, _, err := ring.Verify(alpha, directory.TypePage, jws); !errors.Is(err, row.want) {
+		if _, _, err := ring.Verify(alpha, signed.TypePage, jws); !errors.Is(err, row.want) {
 			t.Errorf("%s: verified with %v, want %v", name, err, row.want)
 		}
 	}
@@ -158,24 +160,24 @@ func TestKeyIsAttestedAgain(t *testing.T) {
 		ring, _ := reader(t, a)
 		_, err := ring.Adopt(alpha, a.jws(t))
 		must(t, err)
-		page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+		page, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 		must(t, err)
 		time.Sleep(time.Hour - time.Second)
-		if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+		if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 			t.Errorf("before the SVID expired: %v", err)
 		}
 		time.Sleep(2 * time.Second)
-		if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+		if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 			t.Errorf("after the SVID expired: %v", err)
 		}
-		if _, _, err := a.ring.Verify(alpha, directory.TypePage, page); err != nil {
+		if _, _, err := a.ring.Verify(alpha, signed.TypePage, page); err != nil {
 			t.Errorf("at home: %v", err)
 		}
 		a.svid = issue(t, a.ca, "/roster/node/1")
 		a.issue(t, 2, a.signingKey(t))
 		_, err = ring.Adopt(alpha, a.jws(t))
 		must(t, err)
-		if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+		if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 			t.Errorf("attested again: %v", err)
 		}
 		der, err := x509.MarshalPKCS8PrivateKey(a.key.private)
@@ -194,7 +196,7 @@ func TestKeyDocumentExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrigin(t, alpha)
 		ring, _ := reader(t, a)
-		for _, life := range []int64{-1, 0, directory.KeyDocumentLifetime + 61} {
+		for _, life := range []int64{-1, 0, signed.KeyDocumentLifetime + 61} {
 			doc := *a.doc
 			doc.Expires = time.Now().Unix() + life
 			if _, err := ring.Adopt(alpha, a.signKeys(t, &doc)); !errors.Is(err, ErrKeysExpired) {
@@ -205,14 +207,14 @@ func TestKeyDocumentExpires(t *testing.T) {
 		doc.Expires = time.Now().Unix() + 60
 		_, err := ring.Adopt(alpha, a.signKeys(t, &doc))
 		must(t, err)
-		page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+		page, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 		must(t, err)
 		time.Sleep(59 * time.Second)
-		if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+		if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
-		if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) || !errors.Is(err, ErrKeysExpired) {
+		if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) || !errors.Is(err, ErrKeysExpired) {
 			t.Errorf("an expired document is used: %v", err)
 		}
 		// Nor is it a sign of life of whoever shows it once more.
@@ -238,7 +240,7 @@ func TestADocumentThatHasExpiredHoldsNobodyBack(t *testing.T) {
 		stolen.Epoch, stolen.Seq, stolen.Mesh = uint64(time.Now().Unix()), math.MaxUint64, nil
 		_, err = ring.Adopt(alpha, a.signKeys(t, &stolen))
 		must(t, err)
-		time.Sleep(directory.KeyDocumentLifetime*time.Second - time.Second)
+		time.Sleep(signed.KeyDocumentLifetime*time.Second - time.Second)
 		a.issue(t, 3, a.signingKey(t))
 		if _, err := ring.Adopt(alpha, a.jws(t)); !errors.Is(err, ErrKeysOld) {
 			t.Errorf("a document that is in force is replaced by an older one: %v", err)
@@ -257,14 +259,14 @@ func TestADocumentThatHasExpiredHoldsNobodyBack(t *testing.T) {
 func TestAdoptOrder(t *testing.T) {
 	a := newOrigin(t, alpha)
 	ring, _ := reader(t, a)
-	at := func(epoch, seq uint64) *directory.KeyDocument {
+	at := func(epoch, seq uint64) *signed.KeyDocument {
 		doc := *a.doc
 		doc.Epoch, doc.Seq = epoch, seq
 		return &doc
 	}
 	held, err := ring.Adopt(alpha, a.signKeys(t, at(2, 5)))
 	must(t, err)
-	for _, old := range []*directory.KeyDocument{at(2, 4), at(1, 9)} {
+	for _, old := range []*signed.KeyDocument{at(2, 4), at(1, 9)} {
 		if _, err := ring.Adopt(alpha, a.signKeys(t, old)); !errors.Is(err, ErrKeysOld) {
 			t.Errorf("%d.%d after 2.5: %v", old.Epoch, old.Seq, err)
 		}
@@ -281,11 +283,11 @@ func TestAdoptOrder(t *testing.T) {
 	}
 	// A fork that the origin didn't sign convicts nobody.
 	stranger := newOrigin(t, alpha)
-	if _, err := ring.Adopt(alpha, stranger.signKeys(t, fork)); !errors.Is(err, directory.ErrKeyUnknown) {
+	if _, err := ring.Adopt(alpha, stranger.signKeys(t, fork)); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("a stranger's fork: %v", err)
 	}
 	mutant := mutateSignature(a.signKeys(t, fork))
-	if _, err := ring.Adopt(alpha, mutant); !errors.Is(err, directory.ErrSignature) {
+	if _, err := ring.Adopt(alpha, mutant); !errors.Is(err, signed.ErrSignature) {
 		t.Errorf("a fork with a broken signature: %v", err)
 	}
 	if _, err := ring.Adopt(alpha, a.signKeys(t, at(uint64(time.Now().Add(2*time.Minute).Unix()), 1))); !errors.Is(err, ErrKeyDocument) {
@@ -309,16 +311,16 @@ func TestKeyDocumentLimits(t *testing.T) {
 	a := newOrigin(t, alpha)
 	ring, _ := reader(t, a)
 	good := a.signingKey(t)
-	heavy, many := good, []directory.SigningKey{good}
+	heavy, many := good, []signed.SigningKey{good}
 	for len(heavy.Attestations) <= maxAttestations {
 		heavy.Attestations = append(heavy.Attestations, "x")
 	}
-	for range directory.MaxSigningKeys {
+	for range signed.MaxSigningKeys {
 		key, err := OpenKey(t.TempDir())
 		must(t, err)
-		many = append(many, directory.SigningKey{Public: key.Public(), Node: good.Node})
+		many = append(many, signed.SigningKey{Public: key.Public(), Node: good.Node})
 	}
-	for name, keys := range map[string][]directory.SigningKey{
+	for name, keys := range map[string][]signed.SigningKey{
 		"a key twice": {good, good}, "too many keys": many, "too many attestations": {heavy},
 	} {
 		a.issue(t, 2, keys...)
@@ -347,30 +349,30 @@ func mutateSignature(jws string) string {
 func TestRevokedAndRemovedKeys(t *testing.T) {
 	a := newOrigin(t, alpha)
 	ring, bundles := reader(t, a)
-	page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+	page, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 	must(t, err)
-	if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+	if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("without a key document: %v", err)
 	}
 	_, err = ring.Adopt(alpha, a.jws(t))
 	must(t, err)
-	_, _, err = ring.Verify(alpha, directory.TypePage, page)
+	_, _, err = ring.Verify(alpha, signed.TypePage, page)
 	must(t, err)
-	if _, _, err := ring.Verify(beta, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+	if _, _, err := ring.Verify(beta, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("as beta's: %v", err)
 	}
-	if _, _, err := ring.Verify(alpha, directory.TypeHead, page); !errors.Is(err, directory.ErrHeader) {
+	if _, _, err := ring.Verify(alpha, signed.TypeHead, page); !errors.Is(err, signed.ErrHeader) {
 		t.Errorf("as a head: %v", err)
 	}
 	// The domain's CA is withdrawn: at once, whatever was found before.
 	jwks, err := bundles.JWKS(alpha)
 	must(t, err)
 	bundles.Remove(alpha)
-	if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+	if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("without the bundle: %v", err)
 	}
 	must(t, bundles.Set(alpha, jwks))
-	_, _, err = ring.Verify(alpha, directory.TypePage, page)
+	_, _, err = ring.Verify(alpha, signed.TypePage, page)
 	must(t, err)
 
 	// Another node's key takes over and revokes the first.
@@ -382,12 +384,12 @@ func TestRevokedAndRemovedKeys(t *testing.T) {
 	second.doc.Revoked = []string{a.key.ID()}
 	_, err = ring.Adopt(alpha, second.jws(t))
 	must(t, err)
-	if _, kid, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyRevoked) || kid != a.key.ID() {
+	if _, kid, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyRevoked) || kid != a.key.ID() {
 		t.Errorf("by a revoked key: %v", err)
 	}
 	// The thief of the revoked key can't take the revocation back.
 	a.issue(t, 3, a.signingKey(t))
-	if _, err := ring.Adopt(alpha, a.jws(t)); !errors.Is(err, directory.ErrKeyRevoked) {
+	if _, err := ring.Adopt(alpha, a.jws(t)); !errors.Is(err, signed.ErrKeyRevoked) {
 		t.Errorf("a document by a revoked key: %v", err)
 	}
 	if _, _, ok := second.ring.Keys(alpha); !ok {
@@ -418,7 +420,7 @@ func TestAttestationAlgorithms(t *testing.T) {
 		for range 8 { // half of all ECDSA signatures come out as the higher twin
 			jws, err := a.key.Attest(svid, time.Now())
 			must(t, err)
-			key := directory.SigningKey{Public: a.key.Public(), Node: svid.ID}
+			key := signed.SigningKey{Public: a.key.Public(), Node: svid.ID}
 			until, err := verifyAttestation(jws, key, alpha, bundles, time.Now())
 			if err != nil || !until.Equal(svid.Certificates[0].NotAfter) {
 				t.Errorf("%T: until %v, %v", signer, until, err)
@@ -427,7 +429,7 @@ func TestAttestationAlgorithms(t *testing.T) {
 			if !ok {
 				continue
 			}
-			if _, err := verifyAttestation(twin(jws, public), key, alpha, bundles, time.Now()); !errors.Is(err, directory.ErrSignature) {
+			if _, err := verifyAttestation(twin(jws, public), key, alpha, bundles, time.Now()); !errors.Is(err, signed.ErrSignature) {
 				t.Errorf("%T: its twin: %v", signer, err)
 			}
 		}
@@ -461,12 +463,12 @@ func TestAKeyIsBelievedAsLongAsItsWholeChain(t *testing.T) {
 		ring, _ := reader(t, a)
 		_, err = ring.Adopt(alpha, a.jws(t))
 		must(t, err)
-		page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+		page, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 		must(t, err)
-		_, _, err = ring.Verify(alpha, directory.TypePage, page)
+		_, _, err = ring.Verify(alpha, signed.TypePage, page)
 		must(t, err)
 		time.Sleep(11 * time.Minute)
-		if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, directory.ErrKeyUnknown) {
+		if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 			t.Errorf("an authority that ended vouches for it: %v", err)
 		}
 	})
@@ -482,19 +484,19 @@ func TestAKeyIsJudgedAtAPace(t *testing.T) {
 		must(t, err)
 		attestation, err := late.Attest(early, time.Now())
 		must(t, err)
-		a.issue(t, 2, good, directory.SigningKey{Public: late.Public(), Node: early.ID, Attestations: []string{attestation}})
+		a.issue(t, 2, good, signed.SigningKey{Public: late.Public(), Node: early.ID, Attestations: []string{attestation}})
 		ring, _ := reader(t, a)
 		_, err = ring.Adopt(alpha, a.jws(t))
 		must(t, err)
-		page, err := late.sign(directory.TypePage, []byte("{}"))
+		page, err := late.sign(signed.TypePage, []byte("{}"))
 		must(t, err)
 		start := time.Now()
 		for _, row := range []struct {
 			at   time.Duration
 			want error
-		}{{0, directory.ErrKeyUnknown}, {retryAfter - time.Second, directory.ErrKeyUnknown}, {retryAfter, nil}} {
+		}{{0, signed.ErrKeyUnknown}, {retryAfter - time.Second, signed.ErrKeyUnknown}, {retryAfter, nil}} {
 			time.Sleep(row.at - time.Since(start))
-			if _, _, err := ring.Verify(alpha, directory.TypePage, page); !errors.Is(err, row.want) {
+			if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, row.want) {
 				t.Errorf("after %v: %v", row.at, err)
 			}
 		}
@@ -514,7 +516,7 @@ func twin(jws string, key *ecdsa.PublicKey) string {
 func TestKeyringConcurrently(t *testing.T) {
 	a := newOrigin(t, alpha)
 	ring, bundles := reader(t, a)
-	page, err := a.ring.Sign(directory.TypePage, []byte("{}"))
+	page, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 	must(t, err)
 	jwks, err := bundles.JWKS(alpha)
 	must(t, err)
@@ -532,7 +534,7 @@ func TestKeyringConcurrently(t *testing.T) {
 				if _, err := ring.Adopt(alpha, doc); err != nil && !errors.Is(err, ErrKeysOld) {
 					t.Errorf("document %d: %v", i, err)
 				}
-				if _, _, err := ring.Verify(alpha, directory.TypePage, page); err != nil {
+				if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 					t.Error(err)
 				}
 				must(t, bundles.Set(alpha, jwks))
@@ -552,11 +554,11 @@ func BenchmarkVerify(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, size := range []int{300, 16 << 10, 250 << 10} {
-		jws, err := a.ring.Sign(directory.TypePage, make([]byte, size))
+		jws, err := a.ring.Sign(signed.TypePage, make([]byte, size))
 		must(b, err)
 		b.Run(fmt.Sprintf("payload=%d", size), func(b *testing.B) {
 			for b.Loop() {
-				if _, _, err := ring.Verify(alpha, directory.TypePage, jws); err != nil {
+				if _, _, err := ring.Verify(alpha, signed.TypePage, jws); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // keyFile is where a node keeps its signing key, below its data folder.
@@ -84,7 +84,7 @@ func makeKey(file string) (*Key, error) {
 }
 
 func newKey(private ed25519.PrivateKey) *Key {
-	return &Key{private, directory.KeyID(private.Public().(ed25519.PublicKey))}
+	return &Key{private, signed.KeyID(private.Public().(ed25519.PublicKey))}
 }
 
 // ID returns the key's RFC 7638 thumbprint.

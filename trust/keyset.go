@@ -10,7 +10,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 
 // keys is one origin's key document with what its attestations were found worth.
 type keys struct {
-	doc     *directory.KeyDocument
+	doc     *signed.KeyDocument
 	payload []byte
 	jws     string
 
@@ -42,11 +42,11 @@ type verdict struct {
 
 // openKeys takes a key document's JWS apart and checks all but who signed it.
 func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, string, error) {
-	c, kid, err := parseOwn(jws, directory.TypeKeys, MaxJWS)
+	c, kid, err := parseOwn(jws, signed.TypeKeys, MaxJWS)
 	if err != nil {
 		return nil, "", err
 	}
-	doc, err := directory.ParseKeyDocument(c.payload)
+	doc, err := signed.ParseKeyDocument(c.payload)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrKeyDocument, err)
 	}
@@ -60,15 +60,15 @@ func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, st
 		return nil, "", err
 	}
 	left := time.Unix(doc.Expires, 0).Sub(now)
-	if left <= 0 || left > directory.KeyDocumentLifetime*time.Second+maxAhead {
+	if left <= 0 || left > signed.KeyDocumentLifetime*time.Second+maxAhead {
 		return nil, "", fmt.Errorf("%w: exp is %v from now", ErrKeysExpired, left.Round(time.Second))
 	}
 	return &keys{doc: doc, payload: c.payload, jws: jws, judged: map[string]verdict{}}, kid, nil
 }
 
-func checkLimits(doc *directory.KeyDocument) error {
-	if len(doc.Keys) > directory.MaxSigningKeys || len(doc.Revoked) > maxRevoked {
-		return fmt.Errorf("%w: over %d keys or %d revoked ones", ErrKeyDocument, directory.MaxSigningKeys, maxRevoked)
+func checkLimits(doc *signed.KeyDocument) error {
+	if len(doc.Keys) > signed.MaxSigningKeys || len(doc.Revoked) > maxRevoked {
+		return fmt.Errorf("%w: over %d keys or %d revoked ones", ErrKeyDocument, signed.MaxSigningKeys, maxRevoked)
 	}
 	for _, key := range doc.Keys {
 		if len(key.Attestations) > maxAttestations {
@@ -93,13 +93,13 @@ func (k *keys) before(o *keys) bool {
 // find returns the key of that id if the document lists it, does not revoke it,
 // is in force, and an attestation of it holds now. A key is judged once, and
 // again when its chain has expired or the origin's bundle has changed.
-func (k *keys) find(kid string, b *Bundles, now time.Time) (directory.SigningKey, error) {
+func (k *keys) find(kid string, b *Bundles, now time.Time) (signed.SigningKey, error) {
 	key, err := k.doc.Key(kid)
 	if err != nil {
 		return key, err
 	}
 	if !k.inForce(now) {
-		return key, fmt.Errorf("%w: %w", directory.ErrKeyUnknown, ErrKeysExpired)
+		return key, fmt.Errorf("%w: %w", signed.ErrKeyUnknown, ErrKeysExpired)
 	}
 	generation := b.generation(k.doc.Issuer)
 	k.mu.Lock()
@@ -114,7 +114,7 @@ func (k *keys) find(kid string, b *Bundles, now time.Time) (directory.SigningKey
 }
 
 // judgeKey looks for an attestation of key that holds now, the newest first.
-func judgeKey(key directory.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) verdict {
+func judgeKey(key signed.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) verdict {
 	err := errors.New("it has none")
 	for i := len(key.Attestations) - 1; i >= 0; i-- {
 		var until time.Time
@@ -122,5 +122,5 @@ func judgeKey(key directory.SigningKey, td spiffeid.TrustDomain, b x509bundle.So
 			return verdict{until: until}
 		}
 	}
-	return verdict{fmt.Errorf("%w: no attestation of it holds: %w", directory.ErrKeyUnknown, err), now.Add(retryAfter), 0}
+	return verdict{fmt.Errorf("%w: no attestation of it holds: %w", signed.ErrKeyUnknown, err), now.Add(retryAfter), 0}
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // No mutant of a signed page or record passes, and none makes a reader panic.
@@ -26,7 +27,7 @@ func TestMutants(t *testing.T) {
 	if os.Getenv("STORY_LONG") != "" {
 		each = 500_000
 	}
-	for typ, good := range map[string]string{directory.TypePage: p.Page, directory.TypeRecord: record} {
+	for typ, good := range map[string]string{signed.TypePage: p.Page, signed.TypeRecord: record} {
 		if _, _, err := ring.Verify(alpha, typ, good); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +127,7 @@ func FuzzCompact(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			again := b64(string(directory.AppendObject(nil, c.header))) + "." + b64(string(c.payload)) + "." + b64(string(c.signature))
+			again := b64(string(strictjson.AppendObject(nil, c.header))) + "." + b64(string(c.payload)) + "." + b64(string(c.signature))
 			if again != jws {
 				t.Errorf("%q is read as %q", jws, again)
 			}

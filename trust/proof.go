@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // MaxProof bounds a proof file in bytes.
@@ -90,7 +91,7 @@ func checkExtensions(ext jsontext.Value, crit []string) error {
 	if ext == nil && crit == nil {
 		return nil
 	}
-	if _, err := directory.NewExtension(ext, crit...); err != nil {
+	if _, err := signed.NewExtension(ext, crit...); err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	if crit == nil {
@@ -100,13 +101,13 @@ func checkExtensions(ext jsontext.Value, crit []string) error {
 		return fmt.Errorf("%w: crit is empty", ErrFormat)
 	}
 
-	return fmt.Errorf("%w: crit of the proof file names %.64q", directory.ErrUnsupported, crit[0])
+	return fmt.Errorf("%w: crit of the proof file names %.64q", signed.ErrUnsupported, crit[0])
 }
 
 // malformed is why a part of a file can't be read: ErrFormat, unless it is of a format
 // or has a critical extension that this release doesn't know.
 func malformed(part string, err error) error {
-	if errors.Is(err, directory.ErrUnsupported) {
+	if errors.Is(err, signed.ErrUnsupported) {
 		return fmt.Errorf("%s: %w", part, err)
 	}
 
@@ -130,14 +131,14 @@ func ExitCode(err error) int {
 	case errors.Is(err, ErrKeysForked), errors.Is(err, ErrEquivocation):
 		return 11
 	case errors.Is(err, ErrNoAnchor), errors.Is(err, ErrKey),
-		errors.Is(err, directory.ErrKeyUnknown), errors.Is(err, directory.ErrKeyRevoked):
+		errors.Is(err, signed.ErrKeyUnknown), errors.Is(err, signed.ErrKeyRevoked):
 		return 12
 	case errors.Is(err, ErrInclusion):
 		return 13
 	case errors.Is(err, ErrExpired):
 		return 14
-	case errors.Is(err, ErrFormat), errors.Is(err, directory.ErrUnsupported),
-		errors.Is(err, directory.ErrSignature), errors.Is(err, directory.ErrHeader):
+	case errors.Is(err, ErrFormat), errors.Is(err, signed.ErrUnsupported),
+		errors.Is(err, signed.ErrSignature), errors.Is(err, signed.ErrHeader):
 		return 10
 	}
 	return 1

@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // MaxJWS bounds a compact JWS in bytes, whatever it carries; readers of one
@@ -21,8 +23,8 @@ const MaxJWS = 1 << 20
 // It is written here and not by the library, since a peer's first sync has every
 // record signed, and what goes round a signature cost a fifth of it.
 func sign(key ed25519.PrivateKey, kid, typ string, payload []byte) (string, error) {
-	h := directory.AppendText([]byte{'{'}, "alg", string(jose.EdDSA))
-	h = append(directory.AppendText(directory.AppendText(h, "kid", kid), "typ", typ), '}')
+	h := strictjson.AppendText([]byte{'{'}, "alg", string(jose.EdDSA))
+	h = append(strictjson.AppendText(strictjson.AppendText(h, "kid", kid), "typ", typ), '}')
 	b64 := directory.B64
 	b := make([]byte, 0, b64.EncodedLen(len(h))+b64.EncodedLen(len(payload))+b64.EncodedLen(ed25519.SignatureSize)+2)
 	b = append(b64.AppendEncode(b, h), '.')
@@ -37,12 +39,12 @@ func sign(key ed25519.PrivateKey, kid, typ string, payload []byte) (string, erro
 // verifySignature checks a compact JWS that was parsed already; the payload is
 // the one that was parsed.
 func verifySignature(jws string, alg jose.SignatureAlgorithm, key any) error {
-	signed, err := jose.ParseSignedCompact(jws, []jose.SignatureAlgorithm{alg})
+	signedWith, err := jose.ParseSignedCompact(jws, []jose.SignatureAlgorithm{alg})
 	if err != nil {
-		return fmt.Errorf("%w: %w", directory.ErrHeader, err)
+		return fmt.Errorf("%w: %w", signed.ErrHeader, err)
 	}
-	if _, err := signed.Verify(key); err != nil {
-		return directory.ErrSignature
+	if _, err := signedWith.Verify(key); err != nil {
+		return signed.ErrSignature
 	}
 	return nil
 }
@@ -50,8 +52,8 @@ func verifySignature(jws string, alg jose.SignatureAlgorithm, key any) error {
 // A compact is a JWS in compact serialization (RFC 7515, 7.1) whose form holds.
 // Its signature has not been looked at.
 type compact struct {
-	header    []directory.Member // exactly the expected names
-	payload   []byte             // as received
+	header    []strictjson.Member // exactly the expected names
+	payload   []byte              // as received
 	signature []byte
 }
 
@@ -62,7 +64,7 @@ func parseCompact(jws, typ string, limit int, names ...string) (*compact, error)
 		return nil, err
 	}
 	if got, err := c.text("typ"); err != nil || got != typ {
-		return nil, fmt.Errorf("%w: typ is not %s", directory.ErrHeader, typ)
+		return nil, fmt.Errorf("%w: typ is not %s", signed.ErrHeader, typ)
 	}
 	return c, nil
 }
@@ -96,7 +98,7 @@ func splitCompact(jws string, limit int, names ...string) (*compact, error) {
 }
 
 // errForm says that something is no canonical compact JWS.
-var errForm = fmt.Errorf("%w: not a compact JWS in canonical form", directory.ErrHeader)
+var errForm = fmt.Errorf("%w: not a compact JWS in canonical form", signed.ErrHeader)
 
 // decodeB64 decodes base64url that has exactly one text: no padding, no spare
 // bits, and no line breaks, which the standard decoder skips.
@@ -111,26 +113,26 @@ func decodeB64(s string) ([]byte, error) {
 	return b, nil
 }
 
-func parseHeader(raw []byte, names []string) ([]directory.Member, error) {
+func parseHeader(raw []byte, names []string) ([]strictjson.Member, error) {
 	members, err := directory.ParseObject(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", directory.ErrHeader, err)
+		return nil, fmt.Errorf("%w: %w", signed.ErrHeader, err)
 	}
 	if len(members) != len(names) {
-		return nil, fmt.Errorf("%w: it has other members than %v", directory.ErrHeader, names)
+		return nil, fmt.Errorf("%w: it has other members than %v", signed.ErrHeader, names)
 	}
 	for _, name := range names {
 		if member(members, name) == nil { // no name occurs twice, so all are there and no other
-			return nil, fmt.Errorf("%w: no member %s", directory.ErrHeader, name)
+			return nil, fmt.Errorf("%w: no member %s", signed.ErrHeader, name)
 		}
 	}
-	if string(directory.AppendObject(nil, members)) != string(raw) {
-		return nil, fmt.Errorf("%w: white space or escapes", directory.ErrHeader)
+	if string(strictjson.AppendObject(nil, members)) != string(raw) {
+		return nil, fmt.Errorf("%w: white space or escapes", signed.ErrHeader)
 	}
 	return members, nil
 }
 
-func member(members []directory.Member, name string) []byte {
+func member(members []strictjson.Member, name string) []byte {
 	for _, m := range members {
 		if m.Name == name {
 			return m.Value
@@ -143,8 +145,8 @@ func member(members []directory.Member, name string) []byte {
 func (c *compact) text(name string) (string, error) {
 	raw := member(c.header, name)
 	var s string
-	if err := json.Unmarshal(raw, &s); err != nil || string(directory.AppendString(nil, s)) != string(raw) {
-		return "", fmt.Errorf("%w: %s is not a plain string", directory.ErrHeader, name)
+	if err := json.Unmarshal(raw, &s); err != nil || string(strictjson.AppendString(nil, s)) != string(raw) {
+		return "", fmt.Errorf("%w: %s is not a plain string", signed.ErrHeader, name)
 	}
 	return s, nil
 }
@@ -156,16 +158,16 @@ func parseOwn(jws, typ string, limit int) (c *compact, kid string, err error) {
 		return nil, "", err
 	}
 	if alg, err := c.text("alg"); err != nil || alg != string(jose.EdDSA) {
-		return nil, "", fmt.Errorf("%w: alg is not EdDSA", directory.ErrHeader)
+		return nil, "", fmt.Errorf("%w: alg is not EdDSA", signed.ErrHeader)
 	}
 	if kid, err = c.text("kid"); err != nil {
 		return nil, "", err
 	}
 	if _, err := directory.ParseHash(kid); err != nil {
-		return nil, "", fmt.Errorf("%w: kid is not a thumbprint", directory.ErrHeader)
+		return nil, "", fmt.Errorf("%w: kid is not a thumbprint", signed.ErrHeader)
 	}
 	if len(c.signature) != ed25519.SignatureSize {
-		return nil, "", directory.ErrSignature
+		return nil, "", signed.ErrSignature
 	}
 	return c, kid, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // specVectors is where the vectors for other implementations are.
@@ -99,26 +100,26 @@ func TestSpecVectorsHaveTheirVerdicts(t *testing.T) {
 		_, err := ring.Adopt(r.origin, r.keys.KeyDocument)
 		must(t, err)
 
-		judges := map[string]func(specVector, directory.Dialect) string{
-			"page.json": func(vector specVector, d directory.Dialect) string {
-				return r.signed(ring, directory.TypePage, vector.Text, func(payload []byte) error {
+		judges := map[string]func(specVector, signed.Dialect) string{
+			"page.json": func(vector specVector, d signed.Dialect) string {
+				return r.signed(ring, signed.TypePage, vector.Text, func(payload []byte) error {
 					_, err := d.ParsePage(payload)
 					return err
 				})
 			},
-			"head.json": func(vector specVector, d directory.Dialect) string {
-				return r.signed(ring, directory.TypeHead, vector.Text, func(payload []byte) error {
+			"head.json": func(vector specVector, d signed.Dialect) string {
+				return r.signed(ring, signed.TypeHead, vector.Text, func(payload []byte) error {
 					_, err := d.ParseHead(payload)
 					return err
 				})
 			},
-			"record.json": func(vector specVector, d directory.Dialect) string { return r.record(t, ring, vector, d) },
-			"key-document.json": func(vector specVector, _ directory.Dialect) string {
+			"record.json": func(vector specVector, d signed.Dialect) string { return r.record(t, ring, vector, d) },
+			"key-document.json": func(vector specVector, _ signed.Dialect) string {
 				_, err := r.ring(t).Adopt(r.origin, vector.Text)
 				return verdictOf(err)
 			},
-			"attestation.json": func(vector specVector, _ directory.Dialect) string { return r.attestation(ring, vector.Text) },
-			"proof.json": func(vector specVector, _ directory.Dialect) string {
+			"attestation.json": func(vector specVector, _ signed.Dialect) string { return r.attestation(ring, vector.Text) },
+			"proof.json": func(vector specVector, _ signed.Dialect) string {
 				_, err := Verify([]byte(vector.Text), VerifyOptions{Bundle: r.bundle, At: time.Unix(r.keys.At, 0)})
 				return proofVerdict(err)
 			},
@@ -128,7 +129,7 @@ func TestSpecVectorsHaveTheirVerdicts(t *testing.T) {
 			readSpec(t, name, &file)
 			seen := map[string]bool{}
 			for _, vector := range file.Vectors {
-				dialect := directory.OwnDialect()
+				dialect := signed.OwnDialect()
 				dialect.Critical = append(dialect.Critical, vector.Critical...)
 				if got := judge(vector, dialect); got != vector.Verdict {
 					t.Errorf("%s: %s: got %s, want %s\n%s", name, vector.Name, got, vector.Verdict, vector.Payload)
@@ -153,7 +154,7 @@ func (r *vectorReader) signed(ring *Keyring, typ, text string, parse func([]byte
 		return verdictOf(err)
 	}
 	parsed := parse(jws.payload)
-	if parsed != nil && !errors.Is(parsed, directory.ErrUnsupported) {
+	if parsed != nil && !errors.Is(parsed, signed.ErrUnsupported) {
 		return "json"
 	}
 	if _, _, err := ring.Verify(r.origin, typ, text); err != nil {
@@ -163,14 +164,14 @@ func (r *vectorReader) signed(ring *Keyring, typ, text string, parse func([]byte
 	return verdictOf(parsed)
 }
 
-func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d directory.Dialect) string {
+func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d signed.Dialect) string {
 	t.Helper()
-	record, err := directory.ParseRecord(vector.Text)
+	record, err := signed.ParseRecord(vector.Text)
 	if err != nil {
 		return "format"
 	}
 
-	verdict := r.signed(ring, directory.TypeRecord, record.JWS, func(payload []byte) error {
+	verdict := r.signed(ring, signed.TypeRecord, record.JWS, func(payload []byte) error {
 		_, err := d.ParseStatement(payload)
 		return err
 	})
@@ -182,7 +183,7 @@ func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d 
 	if h != vector.H || m != vector.M {
 		t.Errorf("record.json: %s: its name is (%s, %s)", vector.Name, h, m)
 	}
-	jws, _, err := parseOwn(record.JWS, directory.TypeRecord, directory.MaxRecord)
+	jws, _, err := parseOwn(record.JWS, signed.TypeRecord, signed.MaxRecord)
 	must(t, err)
 	if _, err := d.OpenNamed(jws.payload, record.Disclosures, directory.Hash{}, directory.Hash{}); err != nil {
 		return "record"
@@ -194,12 +195,12 @@ func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d 
 // attestation judges an attestation of the node's key whose SVID it is of.
 func (r *vectorReader) attestation(ring *Keyring, text string) string {
 	doc, _, _ := ring.Keys(r.origin)
-	jws, err := parseCompact(text, directory.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+	jws, err := parseCompact(text, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return verdictOf(err)
 	}
 	parsed, err := parseAttestation(jws.payload)
-	if err != nil && !errors.Is(err, directory.ErrUnsupported) {
+	if err != nil && !errors.Is(err, signed.ErrUnsupported) {
 		return "json"
 	}
 
@@ -218,14 +219,14 @@ func verdictOf(err error) string {
 		err     error
 		verdict string
 	}{
-		{directory.ErrUnsupported, "unsupported"},
+		{signed.ErrUnsupported, "unsupported"},
 		{errForm, "format"},
-		{directory.ErrHeader, "header"},
+		{signed.ErrHeader, "header"},
 		{ErrKeysExpired, "expired"},
 		{ErrKeyDocument, "json"},
-		{directory.ErrKeyUnknown, "key_unknown"},
-		{directory.ErrKeyRevoked, "key_revoked"},
-		{directory.ErrSignature, "signature"},
+		{signed.ErrKeyUnknown, "key_unknown"},
+		{signed.ErrKeyRevoked, "key_revoked"},
+		{signed.ErrSignature, "signature"},
 	} {
 		if errors.Is(err, known.err) {
 			return known.verdict
@@ -244,11 +245,11 @@ func proofVerdict(err error) string {
 		err     error
 		verdict string
 	}{
-		{directory.ErrUnsupported, "unsupported"},
+		{signed.ErrUnsupported, "unsupported"},
 		{ErrFormat, "format"},
 		{ErrExpired, "expired"},
 		{ErrInclusion, "inclusion"},
-		{directory.ErrSignature, "signature"},
+		{signed.ErrSignature, "signature"},
 		{ErrKey, "key"},
 	} {
 		if errors.Is(err, known.err) {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // maxToken bounds a token in bytes: the header fields of a request have 16 KiB
@@ -73,7 +74,7 @@ func parseToken(text string) (*token, error) {
 	if len(parts) != 3 {
 		return nil, refuseToken(ReasonForm)
 	}
-	var members [2][]directory.Member
+	var members [2][]strictjson.Member
 	for i, part := range parts {
 		raw, err := decodeB64(part)
 		if err != nil {
@@ -195,7 +196,7 @@ func (t *token) meant(audiences []string) error {
 }
 
 // claims are the members of a header or of a token's claims, no name twice.
-type claims []directory.Member
+type claims []strictjson.Member
 
 func (c claims) has(name string) bool { return member(c, name) != nil }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // vectorFile is what Wycheproof publishes for JWS.
@@ -53,12 +53,12 @@ func TestVectors(t *testing.T) {
 				t.Errorf("%s: %s is taken as %s", file, jws, v.Identity)
 			}
 		}
-		for _, typ := range []string{directory.TypePage, directory.TypeHead, directory.TypeRecord, directory.TypeKeys, directory.TypeAttestation, "JWT", ""} {
+		for _, typ := range []string{signed.TypePage, signed.TypeHead, signed.TypeRecord, signed.TypeKeys, signed.TypeAttestation, "JWT", ""} {
 			if _, _, err := ring.Verify(alpha, typ, jws); err == nil {
 				t.Errorf("%s: %s is taken as ours", file, jws)
 			}
 		}
-		key := directory.SigningKey{Public: o.key.Public(), Node: o.svid.ID}
+		key := signed.SigningKey{Public: o.key.Public(), Node: o.svid.ID}
 		if _, err := verifyAttestation(jws, key, alpha, bundles, time.Now()); err == nil {
 			t.Errorf("%s: %s is taken as an attestation", file, jws)
 		}

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // vectorTime is when everything in the vectors was made. A reader judges them a
@@ -69,7 +70,7 @@ type vectorMaker struct {
 	ca     *CA
 	svids  []*x509svid.SVID // Ed25519, then P-256
 	keys   map[string]*Key
-	doc    *directory.KeyDocument
+	doc    *signed.KeyDocument
 	keyDoc string
 }
 
@@ -88,16 +89,16 @@ func newVectorMaker(t testing.TB) *vectorMaker {
 
 	attested, err := v.keys["one"].Attest(v.svids[0], time.Unix(vectorTime, 0))
 	must(t, err)
-	v.doc = &directory.KeyDocument{
-		Issuer: alpha, Epoch: 1780000000, Seq: 17, Expires: vectorTime + directory.KeyDocumentLifetime,
+	v.doc = &signed.KeyDocument{
+		Issuer: alpha, Epoch: 1780000000, Seq: 17, Expires: vectorTime + signed.KeyDocumentLifetime,
 		Mesh: []spiffeid.TrustDomain{beta}, Revoked: []string{v.keys["revoked"].ID()},
-		Keys: []directory.SigningKey{
+		Keys: []signed.SigningKey{
 			{Public: v.keys["one"].Public(), Node: v.svids[0].ID, Attestations: []string{attested}},
 			{Public: v.keys["two"].Public(), Node: v.svids[1].ID, Attestations: []string{v.attestES256()}},
 			{Public: v.keys["revoked"].Public(), Node: v.svids[0].ID, Attestations: []string{}},
 		},
 	}
-	v.keyDoc = v.sign("one", directory.TypeKeys, v.doc.Payload())
+	v.keyDoc = v.sign("one", signed.TypeKeys, v.doc.Payload())
 
 	return v
 }
@@ -418,19 +419,19 @@ func (v *vectorMaker) by(typ string) func(key, payload string) string {
 	return func(key, payload string) string { return v.sign(key, typ, []byte(payload)) }
 }
 
-func (v *vectorMaker) page() directory.SignedPage {
-	change := v.change(directory.OpPut)
+func (v *vectorMaker) page() signed.Page {
+	change := v.change(signed.OpPut)
 	put, texts := v.statement(&change)
 
-	return directory.SignedPage{
+	return signed.Page{
 		Issuer: alpha, Epoch: 1780000000, Audience: directory.Mesh, From: 5, To: 30, At: 31, IssuedAt: vectorTime,
-		Digests: []directory.Digest{
-			{RID: change.RID, Revision: 7, Op: directory.OpPut, H: directory.HashOf(put),
-				M: directory.HashDisclosures(texts), Deadline: vectorTime + 7200, Lifetime: 7200},
-			{RID: rid(2), Revision: 8, Op: directory.OpRenew, H: directory.Hash{1}, M: directory.Hash{2},
+		Digests: []signed.Digest{
+			{RID: change.RID, Revision: 7, Op: signed.OpPut, H: directory.HashOf(put),
+				M: signed.HashDisclosures(texts), Deadline: vectorTime + 7200, Lifetime: 7200},
+			{RID: rid(2), Revision: 8, Op: signed.OpRenew, H: directory.Hash{1}, M: directory.Hash{2},
 				Deadline: vectorTime + 600, Lifetime: 600},
-			{RID: rid(3), Revision: 20, Op: directory.OpEnd, H: directory.Hash{3}},
-			{RID: rid(4), Revision: 30, Op: directory.OpDrop},
+			{RID: rid(3), Revision: 20, Op: signed.OpEnd, H: directory.Hash{3}},
+			{RID: rid(4), Revision: 30, Op: signed.OpDrop},
 		},
 	}
 }
@@ -439,9 +440,9 @@ func rid(n byte) directory.RID { return directory.NewRID(vectorTime*1000, [10]by
 
 func (v *vectorMaker) pages() []specVector {
 	page := v.page()
-	by := v.by(directory.TypePage)
+	by := v.by(signed.TypePage)
 	s := &shape{
-		typ: directory.TypePage, payload: string(page.Payload()), first: `"from":5`, second: `"to":30`, unsupported: true,
+		typ: signed.TypePage, payload: string(page.Payload()), first: `"from":5`, second: `"to":30`, unsupported: true,
 		sign: func(payload string) string { return by("one", payload) },
 	}
 
@@ -468,13 +469,13 @@ func (v *vectorMaker) pages() []specVector {
 }
 
 func (v *vectorMaker) heads() []specVector {
-	head := directory.Head{
+	head := signed.Head{
 		Issuer: alpha, Epoch: 1780000000, Tip: 30, At: 31, Size: 12, Root: directory.Hash{7},
 		Keys: directory.HashOf(v.doc.Payload()), IssuedAt: vectorTime,
 	}
-	by := v.by(directory.TypeHead)
+	by := v.by(signed.TypeHead)
 	s := &shape{
-		typ: directory.TypeHead, payload: string(head.Payload()), first: `"at":31`, second: `"size":12`, unsupported: true,
+		typ: signed.TypeHead, payload: string(head.Payload()), first: `"at":31`, second: `"size":12`, unsupported: true,
 		sign: func(payload string) string { return by("one", payload) },
 	}
 	vectors := slices.Concat(s.payloads(), s.serializations(),
@@ -488,16 +489,16 @@ func (v *vectorMaker) heads() []specVector {
 }
 
 func (v *vectorMaker) keyDocuments() []specVector {
-	by := v.by(directory.TypeKeys)
+	by := v.by(signed.TypeKeys)
 	short := *v.doc // without the second node
-	short.Keys = []directory.SigningKey{v.doc.Keys[0], v.doc.Keys[2]}
+	short.Keys = []signed.SigningKey{v.doc.Keys[0], v.doc.Keys[2]}
 	s := &shape{
-		typ: directory.TypeKeys, payload: string(short.Payload()), first: `"epoch":1780000000`, second: `"seq":17`,
+		typ: signed.TypeKeys, payload: string(short.Payload()), first: `"epoch":1780000000`, second: `"seq":17`,
 		sign: func(payload string) string { return by("one", payload) },
 	}
 
 	formats := short
-	formats.Formats = directory.Formats{directory.StructureStatement: {1, 2}, "later": {1, 3}}
+	formats.Formats = signed.Formats{signed.StructureStatement: {1, 2}, "later": {1, 3}}
 	cosigning := short
 	cosigning.Keys = slices.Clone(short.Keys)
 	cosigning.Keys[0].Cosign = vectorKey("cosigning").Public().(ed25519.PublicKey)
@@ -542,7 +543,7 @@ func (v *vectorMaker) attestations() []specVector {
 	node := v.svids[0]
 	a := attestation{node: node.ID, public: v.keys["one"].Public(), time: vectorTime}
 	s := &shape{
-		typ: directory.TypeAttestation, payload: string(a.payload()),
+		typ: signed.TypeAttestation, payload: string(a.payload()),
 		first: `"domain":"alpha.test"`, second: `"node":"spiffe://alpha.test/roster/node/1"`, unsupported: true,
 		sign: func(payload string) string { return signAttestation(v.t, node, []byte(payload)) },
 	}
@@ -561,23 +562,23 @@ func (v *vectorMaker) attestations() []specVector {
 	)
 }
 
-func (v *vectorMaker) change(op directory.Op) directory.Change {
+func (v *vectorMaker) change(op signed.Op) signed.Change {
 	v.t.Helper()
 	text := []byte(`{"agent":"printer","base":"https://printer.alpha.test","protocols":["https"],"secret":"canary"}`)
 	doc, err := directory.ParseDocument(directory.KindAD, text)
 	must(v.t, err)
 
-	return directory.Change{
+	return signed.Change{
 		Issuer: alpha, RID: rid(1), Op: op, Epoch: 1780000000, Revision: 7, IssuedAt: vectorTime, Since: vectorTime, Leaf: 3,
-		Agent: "printer", Owner: identity(v.t, "spiffe://alpha.test/agent/ada"), Document: doc, Salt: directory.Salt{9},
+		Agent: "printer", Owner: identity(v.t, "spiffe://alpha.test/agent/ada"), Document: doc, Salt: signed.Salt{9},
 	}
 }
 
 // statement returns a payload, and the disclosures without the member secret.
-func (v *vectorMaker) statement(c *directory.Change) (payload []byte, shown []string) {
+func (v *vectorMaker) statement(c *signed.Change) (payload []byte, shown []string) {
 	v.t.Helper()
 	all := c.Disclosures()
-	payload, err := directory.Statement(directory.StatementFormat, c, all)
+	payload, err := signed.Statement(signed.StatementFormat, c, all)
 	must(v.t, err)
 	for _, d := range all {
 		if d.Name != "secret" {
@@ -589,13 +590,13 @@ func (v *vectorMaker) statement(c *directory.Change) (payload []byte, shown []st
 }
 
 func (v *vectorMaker) records() []specVector {
-	put := v.change(directory.OpPut)
+	put := v.change(signed.OpPut)
 	payload, shown := v.statement(&put)
 	by := func(key, payload string) string {
-		return directory.Record{JWS: v.sign(key, directory.TypeRecord, []byte(payload)), Disclosures: shown}.String()
+		return signed.Record{JWS: v.sign(key, signed.TypeRecord, []byte(payload)), Disclosures: shown}.String()
 	}
 	s := &shape{
-		typ: directory.TypeRecord, payload: string(payload), first: `"rev":7`, second: `"iat":1780315200`, unsupported: true,
+		typ: signed.TypeRecord, payload: string(payload), first: `"rev":7`, second: `"iat":1780315200`, unsupported: true,
 		sign: func(payload string) string { return by("one", payload) },
 	}
 	vectors := slices.Concat(s.payloads(), s.serializations(),
@@ -603,7 +604,7 @@ func (v *vectorMaker) records() []specVector {
 	vectors = append(vectors, s.understood(),
 		s.signed("a digest twice", "json", s.replaced(`{"_sd":["`, `{"_sd":["`+sdOf(s.payload)+`","`)),
 		s.signed("v 2, which a statement never has", "json", s.replaced(`{"v":1`, `{"v":2`)),
-		s.text("no ~ behind the JWS", "format", v.sign("one", directory.TypeRecord, payload)),
+		s.text("no ~ behind the JWS", "format", v.sign("one", signed.TypeRecord, payload)),
 	)
 	vectors = append(vectors, v.disclosed(s)...)
 
@@ -624,23 +625,23 @@ func sdOf(payload string) string {
 
 // recordName returns h and m of a record, as far as it can be taken apart.
 func recordName(text string) (h, m string) {
-	r, err := directory.ParseRecord(text)
+	r, err := signed.ParseRecord(text)
 	if err != nil {
 		return "", ""
 	}
-	jws, _, err := parseOwn(r.JWS, directory.TypeRecord, directory.MaxRecord)
+	jws, _, err := parseOwn(r.JWS, signed.TypeRecord, signed.MaxRecord)
 	if err != nil {
 		return "", ""
 	}
 
-	return directory.HashOf(jws.payload).String(), directory.HashDisclosures(r.Disclosures).String()
+	return directory.HashOf(jws.payload).String(), signed.HashDisclosures(r.Disclosures).String()
 }
 
 // disclosed are the vectors of what a record shows.
 func (v *vectorMaker) disclosed(s *shape) []specVector {
-	put := v.change(directory.OpPut)
+	put := v.change(signed.OpPut)
 	all := put.Disclosures()
-	texts := func(of []directory.Disclosure, without ...string) []string {
+	texts := func(of []signed.Disclosure, without ...string) []string {
 		var kept []string
 		for _, d := range of {
 			if !slices.Contains(without, d.Name) {
@@ -649,22 +650,22 @@ func (v *vectorMaker) disclosed(s *shape) []specVector {
 		}
 		return kept
 	}
-	record := func(name, verdict string, c *directory.Change, of []directory.Disclosure, shown []string) specVector {
-		payload, err := directory.Statement(directory.StatementFormat, c, of)
+	record := func(name, verdict string, c *signed.Change, of []signed.Disclosure, shown []string) specVector {
+		payload, err := signed.Statement(signed.StatementFormat, c, of)
 		must(v.t, err)
-		return s.text(name, verdict, directory.Record{JWS: v.sign("one", directory.TypeRecord, payload), Disclosures: shown}.String())
+		return s.text(name, verdict, signed.Record{JWS: v.sign("one", signed.TypeRecord, payload), Disclosures: shown}.String())
 	}
-	extra := func(object, json string) []directory.Disclosure {
-		return append(slices.Clone(all), directory.Disclosure{Object: object, Text: encode(json)})
+	extra := func(object, json string) []signed.Disclosure {
+		return append(slices.Clone(all), signed.Disclosure{Object: object, Text: encode(json)})
 	}
 	shownWith := func(name, verdict, object, json string) specVector {
 		of := extra(object, json)
 		return record(name, verdict, &put, of, texts(of))
 	}
 
-	end := v.change(directory.OpEnd)
+	end := v.change(signed.OpEnd)
 	end.Prev, end.Revision = directory.Hash{5}, 9
-	imported := v.change(directory.OpPut)
+	imported := v.change(signed.OpPut)
 	imported.Provenance = directory.Provenance{
 		Registrant:   identity(v.t, "spiffe://alpha.test/agent/eve"),
 		ImportedFrom: "https://registry.example/agents/1",
@@ -698,15 +699,15 @@ func reversed(texts []string) []string {
 }
 
 func (v *vectorMaker) proofs() []specVector {
-	put := v.change(directory.OpPut)
+	put := v.change(signed.OpPut)
 	payload, shown := v.statement(&put)
 	page := v.page()
 	bundle, err := spiffebundle.FromX509Authorities(alpha, []*x509.Certificate{v.ca.cert}).Marshal()
 	must(v.t, err)
 	good := func() *Proof {
 		return &Proof{
-			Record: directory.Record{JWS: v.sign("one", directory.TypeRecord, payload), Disclosures: shown}.String(),
-			Page:   v.sign("two", directory.TypePage, page.Payload()), Keys: v.keyDoc, Bundle: bundle,
+			Record: signed.Record{JWS: v.sign("one", signed.TypeRecord, payload), Disclosures: shown}.String(),
+			Page:   v.sign("two", signed.TypePage, page.Payload()), Keys: v.keyDoc, Bundle: bundle,
 		}
 	}
 	proof := func(name, verdict string, change func(*Proof)) specVector {
@@ -714,12 +715,12 @@ func (v *vectorMaker) proofs() []specVector {
 		change(p)
 		return specVector{Name: name, Verdict: verdict, Text: string(p.Bytes())}
 	}
-	paged := func(change func(*directory.SignedPage)) func(*Proof) {
+	paged := func(change func(*signed.Page)) func(*Proof) {
 		return func(p *Proof) {
 			changed := page
 			changed.Digests = slices.Clone(page.Digests)
 			change(&changed)
-			p.Page = v.sign("two", directory.TypePage, changed.Payload())
+			p.Page = v.sign("two", signed.TypePage, changed.Payload())
 		}
 	}
 	text := string(good().Bytes())
@@ -734,21 +735,21 @@ func (v *vectorMaker) proofs() []specVector {
 		proof("with crit that ext lacks", "format", func(p *Proof) { p.Ext, p.Crit = []byte(`{"a":1}`), []string{"b"} }),
 		{Name: "a member that a reader doesn't know", Verdict: "format", Text: strings.Replace(text, "{", `{"other":1,`, 1)},
 		{Name: "a name twice", Verdict: "format", Text: strings.Replace(text, "{", `{"page":"",`, 1)},
-		proof("a page of another statement", "format", paged(func(p *directory.SignedPage) { p.Digests[0].H = directory.Hash{1} })),
-		proof("a page of other disclosures", "format", paged(func(p *directory.SignedPage) { p.Digests[0].M = directory.Hash{1} })),
-		proof("a page without the registration", "format", paged(func(p *directory.SignedPage) { p.Digests = p.Digests[1:] })),
-		proof("a page that says that it has ended", "format", paged(func(p *directory.SignedPage) {
-			p.Digests[0] = directory.Digest{RID: p.Digests[0].RID, Revision: 7, Op: directory.OpEnd, H: p.Digests[0].H}
+		proof("a page of another statement", "format", paged(func(p *signed.Page) { p.Digests[0].H = directory.Hash{1} })),
+		proof("a page of other disclosures", "format", paged(func(p *signed.Page) { p.Digests[0].M = directory.Hash{1} })),
+		proof("a page without the registration", "format", paged(func(p *signed.Page) { p.Digests = p.Digests[1:] })),
+		proof("a page that says that it has ended", "format", paged(func(p *signed.Page) {
+			p.Digests[0] = signed.Digest{RID: p.Digests[0].RID, Revision: 7, Op: signed.OpEnd, H: p.Digests[0].H}
 		})),
-		proof("a deadline that has passed", "expired", paged(func(p *directory.SignedPage) { p.Digests[0].Deadline = vectorTime + 60 })),
-		proof("a page by a stranger", "key", func(p *Proof) { p.Page = v.sign("stranger", directory.TypePage, page.Payload()) }),
+		proof("a deadline that has passed", "expired", paged(func(p *signed.Page) { p.Digests[0].Deadline = vectorTime + 60 })),
+		proof("a page by a stranger", "key", func(p *Proof) { p.Page = v.sign("stranger", signed.TypePage, page.Payload()) }),
 		proof("a record by a revoked key", "key", func(p *Proof) {
-			p.Record = directory.Record{JWS: v.sign("revoked", directory.TypeRecord, payload), Disclosures: shown}.String()
+			p.Record = signed.Record{JWS: v.sign("revoked", signed.TypeRecord, payload), Disclosures: shown}.String()
 		}),
 		proof("a record with a forged signature", "signature", func(p *Proof) {
-			jws := v.sign("one", directory.TypeRecord, payload)
+			jws := v.sign("one", signed.TypeRecord, payload)
 			dot := strings.LastIndexByte(jws, '.')
-			p.Record = directory.Record{JWS: jws[:dot+1] + flipped(jws[dot+1:]), Disclosures: shown}.String()
+			p.Record = signed.Record{JWS: jws[:dot+1] + flipped(jws[dot+1:]), Disclosures: shown}.String()
 		}),
 		proof("made under another authority", "key", func(p *Proof) { p.Keys = v.imposture() }),
 		proof("a checkpoint without a path", "format", func(p *Proof) { v.log(p, payload); p.Index = nil }),
@@ -771,7 +772,7 @@ func (v *vectorMaker) imposture() string {
 		doc.Keys[i].Node, doc.Keys[i].Attestations = node.ID, []string{attested}
 	}
 
-	return v.sign("one", directory.TypeKeys, doc.Payload())
+	return v.sign("one", signed.TypeKeys, doc.Payload())
 }
 
 // log adds the statement to a ledger of ten leaves.

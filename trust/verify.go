@@ -11,7 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // VerifyOptions says what Verify rests its verdict on, and as of when it judges.
@@ -112,19 +112,19 @@ type verification struct {
 	bare   bool // the input is a record and no proof file
 
 	proof     *Proof
-	rec       directory.Record
+	rec       signed.Record
 	recKey    string   // kid, as the next two
 	recJWS    *compact // the statement's
 	pageJWS   *compact
 	pageKey   string
 	keysKey   string
 	keysText  string // compact JWS
-	signed    *directory.SignedPage
-	keys      *directory.KeyDocument
-	contents  *directory.Contents
+	signed    *signed.Page
+	keys      *signed.KeyDocument
+	contents  *signed.Contents
 	issuer    spiffeid.TrustDomain
 	ownBundle []byte // the file's; nil for none
-	digest    directory.Digest
+	digest    signed.Digest
 	trial     trial
 	authentic bool
 
@@ -173,10 +173,10 @@ func (v *verification) format() (string, error) {
 	if err := v.readRecord(); err != nil {
 		return "", err
 	}
-	if v.pageJWS, v.pageKey, err = parseOwn(v.proof.Page, directory.TypePage, MaxJWS); err != nil {
+	if v.pageJWS, v.pageKey, err = parseOwn(v.proof.Page, signed.TypePage, MaxJWS); err != nil {
 		return "", malformed("the page", err)
 	}
-	if v.signed, err = directory.ParsePage(v.pageJWS.payload); err != nil {
+	if v.signed, err = signed.ParsePage(v.pageJWS.payload); err != nil {
 		return "", malformed("the page", err)
 	}
 	if err := v.readKeys(v.proof.Keys); err != nil {
@@ -197,10 +197,10 @@ func (v *verification) recordFormat() (string, error) {
 
 func (v *verification) readRecord() error {
 	var err error
-	if v.rec, err = directory.ParseRecord(v.proof.Record); err != nil {
+	if v.rec, err = signed.ParseRecord(v.proof.Record); err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	if v.recJWS, v.recKey, err = parseOwn(v.rec.JWS, directory.TypeRecord, directory.MaxRecord); err != nil {
+	if v.recJWS, v.recKey, err = parseOwn(v.rec.JWS, signed.TypeRecord, signed.MaxRecord); err != nil {
 		return fmt.Errorf("%w: the record: %w", ErrFormat, err)
 	}
 
@@ -210,7 +210,7 @@ func (v *verification) readRecord() error {
 // statement opens the record: what it says, and that each member that is
 // disclosed is one that was signed.
 func (v *verification) statement() (string, error) {
-	c, err := directory.OpenRecord(v.recJWS.payload, v.rec.Disclosures)
+	c, err := signed.OpenRecord(v.recJWS.payload, v.rec.Disclosures)
 	if err != nil {
 		return "", malformed("the record", err)
 	}
@@ -223,7 +223,7 @@ func (v *verification) statement() (string, error) {
 		Issued: time.Unix(c.IssuedAt, 0).UTC(), Redacted: c.Redacted,
 	}
 
-	if c.Op == directory.OpEnd {
+	if c.Op == signed.OpEnd {
 		return fmt.Sprintf("says that %s ended registration %s at revision %d", c.Issuer, c.RID, c.Revision), nil
 	}
 	detail := fmt.Sprintf("says that %s registered %q at revision %d; %d members disclosed",
@@ -331,14 +331,14 @@ func (v *verification) page() (string, error) {
 			time.Unix(p.IssuedAt, 0).UTC().Format(time.RFC3339), v.opts.At.UTC().Format(time.RFC3339))
 	}
 
-	i := slices.IndexFunc(p.Digests, func(d directory.Digest) bool { return d.RID == c.RID })
+	i := slices.IndexFunc(p.Digests, func(d signed.Digest) bool { return d.RID == c.RID })
 	if i < 0 {
 		return "", fmt.Errorf("%w: the page does not list registration %s", ErrFormat, c.RID)
 	}
 	d := p.Digests[i]
-	wantLive := c.Op == directory.OpPut
+	wantLive := c.Op == signed.OpPut
 	switch {
-	case d.Live() != wantLive || !wantLive && d.Op != directory.OpEnd:
+	case d.Live() != wantLive || !wantLive && d.Op != signed.OpEnd:
 		return "", fmt.Errorf("%w: the page says %s of the registration, the record %s", ErrFormat, d.Op, c.Op)
 	case d.H != c.H:
 		return "", fmt.Errorf("%w: the page names another statement (h)", ErrFormat)

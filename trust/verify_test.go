@@ -16,14 +16,15 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A proofKit makes proofs of one registration, and lets a test change what goes
 // into them before it is signed.
 type proofKit struct {
 	o      *origin
-	change directory.Change
-	page   directory.SignedPage
+	change signed.Change
+	page   signed.Page
 	texts  []string // disclosures
 	made   time.Time
 	leaf   int64 // where the ledger holds the statement
@@ -37,37 +38,37 @@ func newProofKit(t testing.TB) *proofKit {
 	doc, err := directory.ParseDocument(directory.KindAD, []byte(`{"agent":"printer","base":"https://printer.alpha.test","secret":"canary","protocols":["https"]}`))
 	must(t, err)
 	k := &proofKit{o: o, made: now, leaf: 3, signer: o.key}
-	k.change = directory.Change{Issuer: alpha, RID: directory.NewRID(now.UnixMilli(), [10]byte{1}), Op: directory.OpPut,
+	k.change = signed.Change{Issuer: alpha, RID: directory.NewRID(now.UnixMilli(), [10]byte{1}), Op: signed.OpPut,
 		Epoch: 1, Revision: 7, IssuedAt: now.Unix(), Since: now.Unix(), Leaf: 3, Agent: "printer",
-		Owner: identity(t, "spiffe://alpha.test/agent/ada"), Document: doc, Salt: directory.Salt{9}}
+		Owner: identity(t, "spiffe://alpha.test/agent/ada"), Document: doc, Salt: signed.Salt{9}}
 	for _, d := range k.change.Disclosures() {
 		if d.Name != "secret" {
 			k.texts = append(k.texts, d.Text)
 		}
 	}
 	payload := k.statement(t)
-	k.page = directory.SignedPage{Issuer: alpha, Epoch: 1, Audience: directory.Mesh, From: 5, To: 8, At: 9, IssuedAt: now.Unix(),
-		Digests: []directory.Digest{{RID: k.change.RID, Revision: 7, Op: directory.OpPut, H: directory.HashOf(payload),
-			M: directory.HashDisclosures(k.texts), Deadline: now.Unix() + 7200, Lifetime: 7200}}}
+	k.page = signed.Page{Issuer: alpha, Epoch: 1, Audience: directory.Mesh, From: 5, To: 8, At: 9, IssuedAt: now.Unix(),
+		Digests: []signed.Digest{{RID: k.change.RID, Revision: 7, Op: signed.OpPut, H: directory.HashOf(payload),
+			M: signed.HashDisclosures(k.texts), Deadline: now.Unix() + 7200, Lifetime: 7200}}}
 	return k
 }
 
 func (k *proofKit) statement(t testing.TB) []byte {
 	t.Helper()
-	payload, err := directory.Statement(directory.StatementFormat, &k.change, k.change.Disclosures())
+	payload, err := signed.Statement(signed.StatementFormat, &k.change, k.change.Disclosures())
 	must(t, err)
 	return payload
 }
 
 func (k *proofKit) proof(t testing.TB) *Proof {
 	t.Helper()
-	jws, err := k.o.ring.Sign(directory.TypeRecord, k.statement(t))
+	jws, err := k.o.ring.Sign(signed.TypeRecord, k.statement(t))
 	must(t, err)
-	page, err := k.o.ring.Sign(directory.TypePage, k.page.Payload())
+	page, err := k.o.ring.Sign(signed.TypePage, k.page.Payload())
 	must(t, err)
 	bundle, err := k.o.ca.Bundle().Marshal()
 	must(t, err)
-	return &Proof{Record: directory.Record{JWS: jws, Disclosures: k.texts}.String(), Page: page, Keys: k.o.jws(t), Bundle: bundle}
+	return &Proof{Record: signed.Record{JWS: jws, Disclosures: k.texts}.String(), Page: page, Keys: k.o.jws(t), Bundle: bundle}
 }
 
 // logged adds the statement to a ledger of ten leaves under a signed checkpoint.
@@ -220,11 +221,11 @@ func TestVerifyNamesTheStep(t *testing.T) {
 		}, nil, 0},
 		{"a key document by a key that it lacks", "key document", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
 			p := k.proof(t)
-			p.Keys, err = thief.sign(directory.TypeKeys, k.o.doc.Payload())
+			p.Keys, err = thief.sign(signed.TypeKeys, k.o.doc.Payload())
 			must(t, err)
 			return p
 		}, nil, 0},
-		{"a key document with another signature", "key document", 10, directory.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
+		{"a key document with another signature", "key document", 10, signed.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
 			p := k.proof(t)
 			p.Keys = mutateSignature(p.Keys)
 			return p
@@ -239,14 +240,14 @@ func TestVerifyNamesTheStep(t *testing.T) {
 			p.Keys = stranger.jws(t)
 			return p
 		}, nil, 0},
-		{"a page with another signature", "page signature", 10, directory.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
+		{"a page with another signature", "page signature", 10, signed.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
 			p := k.proof(t)
 			p.Page = mutateSignature(p.Page)
 			return p
 		}, nil, 0},
 		{"a page by a stranger's key", "page signature", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
 			p := k.proof(t)
-			p.Page, err = thief.sign(directory.TypePage, k.page.Payload())
+			p.Page, err = thief.sign(signed.TypePage, k.page.Payload())
 			must(t, err)
 			return p
 		}, nil, 0},
@@ -271,7 +272,7 @@ func TestVerifyNamesTheStep(t *testing.T) {
 			return k.proof(t)
 		}, nil, 0},
 		{"a page that ends it", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
-			k.page.Digests[0].Op = directory.OpEnd
+			k.page.Digests[0].Op = signed.OpEnd
 			return k.proof(t)
 		}, nil, 0},
 		{"a page of the future", "page", 10, ErrFormat, func(t *testing.T, k *proofKit) *Proof {
@@ -282,7 +283,7 @@ func TestVerifyNamesTheStep(t *testing.T) {
 			k.texts = k.texts[:len(k.texts)-1]
 			return k.proof(t)
 		}, nil, 0},
-		{"a record with another signature", "signature", 10, directory.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
+		{"a record with another signature", "signature", 10, signed.ErrSignature, func(t *testing.T, k *proofKit) *Proof {
 			p := k.proof(t)
 			jws, rest, _ := strings.Cut(p.Record, "~")
 			p.Record = mutateSignature(jws) + "~" + rest
@@ -291,31 +292,31 @@ func TestVerifyNamesTheStep(t *testing.T) {
 		{"a record by a stranger's key", "signature", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
 			p := k.proof(t)
 			_, rest, _ := strings.Cut(p.Record, "~")
-			jws, err := thief.sign(directory.TypeRecord, k.statement(t))
+			jws, err := thief.sign(signed.TypeRecord, k.statement(t))
 			must(t, err)
 			p.Record = jws + "~" + rest
 			return p
 		}, nil, 0},
 		{"a record by a key that nothing attests", "key attestation", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
-			k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
+			k.o.issue(t, 2, k.o.signingKey(t), signed.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
 			p := k.proof(t)
 			_, rest, _ := strings.Cut(p.Record, "~")
-			jws, err := thief.sign(directory.TypeRecord, k.statement(t))
+			jws, err := thief.sign(signed.TypeRecord, k.statement(t))
 			must(t, err)
 			p.Record = jws + "~" + rest
 			return p
 		}, nil, 0},
 		{"a page by a key that nothing attests", "key attestation", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
-			k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
+			k.o.issue(t, 2, k.o.signingKey(t), signed.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
 			p := k.proof(t)
-			p.Page, err = thief.sign(directory.TypePage, k.page.Payload())
+			p.Page, err = thief.sign(signed.TypePage, k.page.Payload())
 			must(t, err)
 			return p
 		}, nil, 0},
 		{"a key document by a key that nothing attests", "key attestation", 12, ErrKey, func(t *testing.T, k *proofKit) *Proof {
-			k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
+			k.o.issue(t, 2, k.o.signingKey(t), signed.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
 			p := k.proof(t)
-			p.Keys, err = thief.sign(directory.TypeKeys, k.o.doc.Payload())
+			p.Keys, err = thief.sign(signed.TypeKeys, k.o.doc.Payload())
 			must(t, err)
 			return p
 		}, nil, 0},
@@ -346,12 +347,12 @@ func TestVerifyNamesTheStep(t *testing.T) {
 		{"a checkpoint by a revoked key", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
 			attestation, err := thief.Attest(k.o.svid, time.Now())
 			must(t, err)
-			k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID, Attestations: []string{attestation}})
+			k.o.issue(t, 2, k.o.signingKey(t), signed.SigningKey{Public: thief.Public(), Node: k.o.svid.ID, Attestations: []string{attestation}})
 			k.o.doc.Revoked, k.signer = []string{thief.ID()}, thief
 			return k.logged(t, k.proof(t), "alpha.test/roster/1")
 		}, nil, 0},
 		{"a checkpoint by a key that nothing attests", "inclusion", 13, ErrInclusion, func(t *testing.T, k *proofKit) *Proof {
-			k.o.issue(t, 2, k.o.signingKey(t), directory.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
+			k.o.issue(t, 2, k.o.signingKey(t), signed.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
 			k.signer = thief
 			return k.logged(t, k.proof(t), "alpha.test/roster/1")
 		}, nil, 0},
@@ -416,7 +417,7 @@ func TestVerifyAfterTheSVIDExpired(t *testing.T) {
 // later epoch since its statement.
 func TestVerifyOtherOperations(t *testing.T) {
 	k := newProofKit(t)
-	k.page.Digests[0].Op, k.page.Digests[0].Revision = directory.OpRenew, 8
+	k.page.Digests[0].Op, k.page.Digests[0].Revision = signed.OpRenew, 8
 	if report, err := Verify(k.proof(t).Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()}); err != nil {
 		t.Errorf("renewed: %v\n%s", err, report)
 	}
@@ -425,12 +426,12 @@ func TestVerifyOtherOperations(t *testing.T) {
 		t.Errorf("in a later epoch: %v\n%s", err, report)
 	}
 	k = newProofKit(t)
-	k.change.Op, k.texts = directory.OpEnd, nil
-	payload, err := directory.Statement(directory.StatementFormat, &k.change, nil)
+	k.change.Op, k.texts = signed.OpEnd, nil
+	payload, err := signed.Statement(signed.StatementFormat, &k.change, nil)
 	must(t, err)
-	jws, err := k.o.ring.Sign(directory.TypeRecord, payload)
+	jws, err := k.o.ring.Sign(signed.TypeRecord, payload)
 	must(t, err)
-	k.page.Digests[0].Op, k.page.Digests[0].H = directory.OpEnd, directory.HashOf(payload)
+	k.page.Digests[0].Op, k.page.Digests[0].H = signed.OpEnd, directory.HashOf(payload)
 	p := k.proof(t)
 	p.Record = jws + "~"
 	if report, err := Verify(p.Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()}); err != nil || !strings.Contains(report.String(), "ended") {

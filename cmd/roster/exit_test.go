@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -156,7 +156,7 @@ func TestAnInterruptedCommandSaysSo(t *testing.T) {
 // Requirement: OPS-005
 func TestEvidenceHasItsExitCode(t *testing.T) {
 	for code, err := range map[int]error{
-		10: directory.ErrSignature, 11: trust.ErrKeysForked, 12: directory.ErrKeyRevoked, 13: trust.ErrInclusion, 14: trust.ErrExpired,
+		10: signed.ErrSignature, 11: trust.ErrKeysForked, 12: signed.ErrKeyRevoked, 13: trust.ErrInclusion, 14: trust.ErrExpired,
 		1: errors.New("something else"),
 	} {
 		if got := failureOf(fmt.Errorf("checking: %w", err)).code; got != code {

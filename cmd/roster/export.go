@@ -12,6 +12,9 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // exports are the forms that a registration of another kind can be given, and who
@@ -58,14 +61,14 @@ func (a *app) export(ctx context.Context, id, origin string, as directory.Kind) 
 		a.note("Not all of it: members are withheld.")
 	}
 	if as == "" || as == c.Document.Kind() {
-		return a.write(directory.AppendObject(nil, without(c.Document.Members(), importedFrom)))
+		return a.write(strictjson.AppendObject(nil, without(c.Document.Members(), importedFrom)))
 	}
 	write, ok := exports[as]
 	if !ok {
 		return failed(exitFailed, "it is registered as %s, and can't be written as %s", c.Document.Kind(), as).
 			because("What is written as ad, aidip or profile is what that surface of the directory shows.")
 	}
-	p, err := directory.Reproject(c.Agent, c.Document)
+	p, err := kinds.Reproject(c.Agent, c.Document)
 	if err != nil {
 		return err
 	}
@@ -113,8 +116,8 @@ func (x *exporting) unread(d directory.Document) {
 		if m.Name == importedFrom {
 			continue
 		}
-		less := directory.LoadDocument(d.Kind(), directory.AppendObject(nil, without(d.Members(), m.Name)))
-		if p, err := directory.Reproject(x.agent, less); err == nil && reflect.DeepEqual(p, x.p) {
+		less := directory.LoadDocument(d.Kind(), strictjson.AppendObject(nil, without(d.Members(), m.Name)))
+		if p, err := kinds.Reproject(x.agent, less); err == nil && reflect.DeepEqual(p, x.p) {
 			names = append(names, m.Name)
 		}
 	}
@@ -123,7 +126,7 @@ func (x *exporting) unread(d directory.Document) {
 
 // contentsOf gets a registration by its name or rid, and what its signed record
 // holds.
-func (a *app) contentsOf(ctx context.Context, id, origin string) (*apiclient.Resource, *directory.Contents, error) {
+func (a *app) contentsOf(ctx context.Context, id, origin string) (*apiclient.Resource, *signed.Contents, error) {
 	client, err := a.client()
 	if err != nil {
 		return nil, nil, err

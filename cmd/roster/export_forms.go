@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // The forms that a registration is written in, from its projection. What a form
@@ -23,12 +24,12 @@ func first(texts ...string) string {
 
 // texts appends an array of strings as a member.
 func texts(b []byte, name string, list []string) []byte {
-	return objects(b, name, list, directory.AppendString)
+	return objects(b, name, list, strictjson.AppendString)
 }
 
 // objects appends an array as a member.
 func objects[T any](b []byte, name string, list []T, one func([]byte, T) []byte) []byte {
-	b = append(directory.AppendRaw(b, name, nil), '[')
+	b = append(strictjson.AppendRaw(b, name, nil), '[')
 	for i, v := range list {
 		if i > 0 {
 			b = append(b, ',')
@@ -81,28 +82,28 @@ func (x *exporting) a2a() ([]byte, error) {
 		return nil, err
 	}
 	x.common()
-	b := directory.AppendText([]byte{'{'}, "name", first(p.Name, x.agent))
-	b = directory.AppendText(b, "description", first(p.Description, p.Name, x.agent))
+	b := strictjson.AppendText([]byte{'{'}, "name", first(p.Name, x.agent))
+	b = strictjson.AppendText(b, "description", first(p.Description, p.Name, x.agent))
 	b = objects(b, "supportedInterfaces", bindings, func(b []byte, v directory.Binding) []byte {
-		b = directory.AppendText(append(b, '{'), "url", v.Endpoint)
-		b = directory.AppendText(b, "protocolBinding", first(v.Transport, "JSONRPC"))
-		return append(directory.AppendText(b, "protocolVersion", "1.0"), '}')
+		b = strictjson.AppendText(append(b, '{'), "url", v.Endpoint)
+		b = strictjson.AppendText(b, "protocolBinding", first(v.Transport, "JSONRPC"))
+		return append(strictjson.AppendText(b, "protocolVersion", "1.0"), '}')
 	})
 	x.lose(true, "the interfaces' version of A2A, which the directory does not know: 1.0 is written")
 	if p.Vendor != "" {
-		b = directory.AppendRaw(b, "provider", append(directory.AppendText([]byte{'{'}, "organization", p.Vendor), `,"url":""}`...))
+		b = strictjson.AppendRaw(b, "provider", append(strictjson.AppendText([]byte{'{'}, "organization", p.Vendor), `,"url":""}`...))
 	}
-	b = directory.AppendText(b, "version", x.version)
-	b = directory.AppendRaw(b, "capabilities", []byte("{}"))
+	b = strictjson.AppendText(b, "version", x.version)
+	b = strictjson.AppendRaw(b, "capabilities", []byte("{}"))
 	b = texts(b, "defaultInputModes", []string{"text/plain"})
 	b = texts(b, "defaultOutputModes", []string{"text/plain"})
 	x.lose(p.Authentication != nil, "how to authenticate")
 	b = objects(b, "skills", p.Capabilities, func(b []byte, c directory.Capability) []byte {
 		x.lose(c.Type != "skill", "the type of capabilities that are not skills")
 		x.lose(c.InputSchema != nil || c.OutputSchema != nil, "schemas of capabilities")
-		b = directory.AppendText(append(b, '{'), "id", c.Name)
-		b = directory.AppendText(b, "name", c.Name)
-		b = directory.AppendText(b, "description", first(c.Description, c.Name))
+		b = strictjson.AppendText(append(b, '{'), "id", c.Name)
+		b = strictjson.AppendText(b, "name", c.Name)
+		b = strictjson.AppendText(b, "description", first(c.Description, c.Name))
 		b = texts(b, "tags", union(c.Tags, p.Tags))
 		if of := x.examplesOf(c.Name); len(of) > 0 {
 			b = texts(b, "examples", of)
@@ -136,16 +137,16 @@ func (x *exporting) mcp() ([]byte, error) {
 		return nil, err
 	}
 	x.common()
-	b := directory.AppendText([]byte{'{'}, "$schema", "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json")
-	b = directory.AppendText(b, "name", x.agent)
+	b := strictjson.AppendText([]byte{'{'}, "$schema", "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json")
+	b = strictjson.AppendText(b, "name", x.agent)
 	if p.Name != "" && p.Name != x.agent {
-		b = directory.AppendText(b, "title", p.Name)
+		b = strictjson.AppendText(b, "title", p.Name)
 	}
-	b = directory.AppendText(b, "description", first(p.Description, p.Name, x.agent))
-	b = directory.AppendText(b, "version", x.version)
+	b = strictjson.AppendText(b, "description", first(p.Description, p.Name, x.agent))
+	b = strictjson.AppendText(b, "version", x.version)
 	b = objects(b, "remotes", bindings, func(b []byte, v directory.Binding) []byte {
-		b = directory.AppendText(append(b, '{'), "type", first(v.Transport, "streamable-http"))
-		return append(directory.AppendText(b, "url", v.Endpoint), '}')
+		b = strictjson.AppendText(append(b, '{'), "type", first(v.Transport, "streamable-http"))
+		return append(strictjson.AppendText(b, "url", v.Endpoint), '}')
 	})
 	x.lose(p.Vendor != "", "the vendor")
 	x.lose(len(p.Capabilities) > 0, "capabilities")
@@ -159,17 +160,17 @@ func (x *exporting) mcp() ([]byte, error) {
 func (x *exporting) oasf() ([]byte, error) {
 	p := x.p
 	x.common()
-	b := directory.AppendText([]byte{'{'}, "name", x.agent)
-	b = directory.AppendText(b, "version", x.version)
-	b = directory.AppendText(b, "schema_version", "1.0.0")
-	b = directory.AppendText(b, "description", first(p.Description, p.Name, x.agent))
+	b := strictjson.AppendText([]byte{'{'}, "name", x.agent)
+	b = strictjson.AppendText(b, "version", x.version)
+	b = strictjson.AppendText(b, "schema_version", "1.0.0")
+	b = strictjson.AppendText(b, "description", first(p.Description, p.Name, x.agent))
 	var authors []string
 	if p.Vendor != "" {
 		authors = []string{p.Vendor}
 	}
 	b = texts(b, "authors", authors)
 	named := func(b []byte, name string) []byte {
-		return append(directory.AppendText(append(b, '{'), "name", name), '}')
+		return append(strictjson.AppendText(append(b, '{'), "name", name), '}')
 	}
 	b = objects(b, "skills", p.Capabilities, func(b []byte, c directory.Capability) []byte {
 		x.lose(c.Description != "", "descriptions of capabilities")
@@ -181,7 +182,7 @@ func (x *exporting) oasf() ([]byte, error) {
 	b = objects(b, "domains", p.Tags, named)
 	b = objects(b, "locators", p.Bindings, func(b []byte, v directory.Binding) []byte {
 		x.lose(v.Transport != "", "transports of bindings")
-		b = directory.AppendText(append(b, '{'), "type", v.Protocol)
+		b = strictjson.AppendText(append(b, '{'), "type", v.Protocol)
 		return append(texts(b, "urls", []string{v.Endpoint}), '}')
 	})
 	x.lose(p.Name != "" && p.Name != x.agent, "the name for people")
@@ -203,14 +204,14 @@ func (x *exporting) woa() ([]byte, error) {
 	x.lose(len(p.Examples) > 0, "examples")
 	x.lose(p.Authentication != nil, "how to authenticate")
 	x.lose(bindings[0].Envelope == "", "that its endpoint takes the input alone: a WoA client sends it an envelope")
-	b := directory.AppendText([]byte(`{"woa_version":"1","agents":[{`), "id", x.agentID())
-	b = directory.AppendText(b, "name", first(p.Name, x.agent))
-	b = directory.AppendText(b, "description", first(p.Description, p.Name, x.agent))
-	b = directory.AppendText(b, "version", x.version)
+	b := strictjson.AppendText([]byte(`{"woa_version":"1","agents":[{`), "id", x.agentID())
+	b = strictjson.AppendText(b, "name", first(p.Name, x.agent))
+	b = strictjson.AppendText(b, "description", first(p.Description, p.Name, x.agent))
+	b = strictjson.AppendText(b, "version", x.version)
 	b = append(texts(x.operations(b), "transports", []string{"rest"}), "}]"...)
 	base, path := splitEndpoint(bindings[0].Endpoint)
-	b = directory.AppendText(append(b, `,"transports":{"rest":{`...), "base", base)
-	return append(directory.AppendText(b, "invoke_path", path), "}}}"...), nil
+	b = strictjson.AppendText(append(b, `,"transports":{"rest":{`...), "base", base)
+	return append(strictjson.AppendText(b, "invoke_path", path), "}}}"...), nil
 }
 
 // agentID returns the agent's name with nothing but what an agent id can have.
@@ -248,15 +249,15 @@ func (x *exporting) operations(b []byte) []byte {
 			schema []byte
 		}{{"inputs", c.InputSchema}, {"outputs", c.OutputSchema}} {
 			if text := first(string(s.schema), otherwise); text != "" {
-				b = directory.AppendRaw(b, s.name, []byte(text))
+				b = strictjson.AppendRaw(b, s.name, []byte(text))
 			}
 		}
 		return b
 	}
 	b = schemas(texts(b, "capabilities", skills), only, `{"type":"object"}`)
 	return objects(b, "operations", tools, func(b []byte, c directory.Capability) []byte {
-		b = directory.AppendText(append(b, '{'), "name", first(c.Operation, c.Name))
-		b = directory.AppendText(b, "description", first(c.Description, c.Name))
+		b = strictjson.AppendText(append(b, '{'), "name", first(c.Operation, c.Name))
+		b = strictjson.AppendText(b, "description", first(c.Description, c.Name))
 		if len(tools) > 1 {
 			b = schemas(b, c, "")
 		}

@@ -12,6 +12,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -231,7 +232,7 @@ func (a *app) way(ctx context.Context, client *apiclient.Client, r *apiclient.Re
 
 // pageOf reads which signed page lists a registration, out of its proof. Nothing
 // is verified here: roster verify does that.
-func pageOf(ctx context.Context, client *apiclient.Client, href string) (*directory.SignedPage, error) {
+func pageOf(ctx context.Context, client *apiclient.Client, href string) (*signed.Page, error) {
 	reply, err := client.Proof(ctx, href)
 	if err != nil {
 		return nil, err
@@ -248,5 +249,5 @@ func pageOf(ctx context.Context, client *apiclient.Client, href string) (*direct
 	if err != nil {
 		return nil, err
 	}
-	return directory.ParsePage(payload)
+	return signed.ParsePage(payload)
 }

@@ -16,6 +16,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/gateway/crawl"
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/trust"
@@ -239,13 +240,13 @@ func (im *importing) check(items []*item) {
 			continue
 		}
 		if i.Agent == "" {
-			i.Agent, err = directory.DefaultName(doc)
+			i.Agent, err = kinds.DefaultName(doc)
 		}
 		if err != nil {
 			i.refuse(err)
 			continue
 		}
-		if _, err = directory.Project(i.Agent, doc); err != nil {
+		if _, err = kinds.Project(i.Agent, doc); err != nil {
 			i.refuse(err)
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -35,22 +36,22 @@ func (im *importing) trace(i *item) error {
 	if im.origin != "" {
 		source = im.origin
 	}
-	b = directory.AppendText(b, "source", source)
+	b = strictjson.AppendText(b, "source", source)
 	if im.origin != "" {
-		b = directory.AppendText(b, "item", i.Source)
+		b = strictjson.AppendText(b, "item", i.Source)
 	}
 	sum := sha256.Sum256(i.document)
-	b = directory.AppendText(b, "sha256", hex.EncodeToString(sum[:]))
+	b = strictjson.AppendText(b, "sha256", hex.EncodeToString(sum[:]))
 	if i.meta != nil {
-		b = directory.AppendRaw(b, "meta", i.meta)
+		b = strictjson.AppendRaw(b, "meta", i.meta)
 	}
-	members = append(without(members, importedFrom), directory.Member{Name: importedFrom, Value: append(b, '}')})
-	i.document = directory.AppendObject(nil, members)
+	members = append(without(members, importedFrom), strictjson.Member{Name: importedFrom, Value: append(b, '}')})
+	i.document = strictjson.AppendObject(nil, members)
 	return nil
 }
 
 // without returns members but for one, in a list of its own.
-func without(members []directory.Member, name string) (rest []directory.Member) {
+func without(members []strictjson.Member, name string) (rest []strictjson.Member) {
 	for _, m := range members {
 		if m.Name != name {
 			rest = append(rest, m)
@@ -166,16 +167,16 @@ func (im *importing) compareOne(ctx context.Context, client *apiclient.Client, i
 // from. A change of the kind is told as one.
 func differences(was, is directory.Document) (ds []difference) {
 	if was.Kind() != is.Kind() {
-		ds = append(ds, difference{"kind", directory.AppendString(nil, string(was.Kind())), directory.AppendString(nil, string(is.Kind()))})
+		ds = append(ds, difference{"kind", strictjson.AppendString(nil, string(was.Kind())), strictjson.AppendString(nil, string(is.Kind()))})
 	}
 	old, now := without(was.Members(), importedFrom), without(is.Members(), importedFrom)
 	for _, m := range old {
-		if v, _ := directory.FindMember(now, m.Name); !bytes.Equal(v, m.Value) {
+		if v, _ := strictjson.FindMember(now, m.Name); !bytes.Equal(v, m.Value) {
 			ds = append(ds, difference{m.Name, m.Value, v})
 		}
 	}
 	for _, m := range now {
-		if _, had := directory.FindMember(old, m.Name); !had {
+		if _, had := strictjson.FindMember(old, m.Name); !had {
 			ds = append(ds, difference{m.Name, nil, m.Value})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // maxCatalogue bounds a file to import, in bytes.
@@ -111,7 +112,7 @@ func splitCatalogue(kind directory.Kind, text []byte) ([][]byte, error) {
 		if err != nil {
 			return nil, errNoArray // a broken document is refused as one
 		}
-		if list, ok := directory.FindMember(members, lists[kind].list); ok && jsontext.Value(list).Kind() == '[' {
+		if list, ok := strictjson.FindMember(members, lists[kind].list); ok && jsontext.Value(list).Kind() == '[' {
 			return split(list)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A format is how data is printed: a value of -o.
@@ -122,7 +123,7 @@ func elements(object []byte, name string) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if array, ok := directory.FindMember(members, name); ok {
+	if array, ok := strictjson.FindMember(members, name); ok {
 		return split(array)
 	}
 	return nil, fmt.Errorf("the answer has no %q", name)

@@ -9,6 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -33,8 +34,8 @@ func newSignerOf(t testing.TB, domain spiffeid.TrustDomain) *signer {
 	attestation, err := key.Attest(svid, now)
 	must(t, err)
 	s := &signer{domain, ca, trust.NewKeyring(domain, key, trust.NewBundles())}
-	s.ring.SetOwn(&directory.KeyDocument{Issuer: domain, Epoch: 1, Seq: 1, Expires: now.Unix() + directory.KeyDocumentLifetime,
-		Keys: []directory.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}}})
+	s.ring.SetOwn(&signed.KeyDocument{Issuer: domain, Epoch: 1, Seq: 1, Expires: now.Unix() + signed.KeyDocumentLifetime,
+		Keys: []signed.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}}})
 	return s
 }
 
@@ -47,20 +48,20 @@ func (s *signer) proofUntil(t testing.TB, deadline time.Time, checkpoint string)
 	t.Helper()
 	doc, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://weather.example"}`))
 	must(t, err)
-	change := &directory.Change{Issuer: s.domain, RID: directory.NewRID(1, [10]byte{}), Op: directory.OpPut, Epoch: 1, Revision: 7,
+	change := &signed.Change{Issuer: s.domain, RID: directory.NewRID(1, [10]byte{}), Op: signed.OpPut, Epoch: 1, Revision: 7,
 		IssuedAt: time.Now().Unix(), Since: time.Now().Unix(), Agent: "weather",
-		Owner: directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada")), Document: doc, Salt: directory.Salt{1}}
+		Owner: directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada")), Document: doc, Salt: signed.Salt{1}}
 	disclosures := change.Disclosures()
-	statement, err := directory.Statement(directory.StatementFormat, change, disclosures)
+	statement, err := signed.Statement(signed.StatementFormat, change, disclosures)
 	must(t, err)
-	shown, m := directory.Disclosed(disclosures, directory.Grant{All: true})
-	page := &directory.SignedPage{Issuer: s.domain, Epoch: 1, Audience: directory.Mesh, From: 6, To: 7, At: 7, IssuedAt: time.Now().Unix(),
-		Digests: []directory.Digest{{RID: change.RID, Revision: 7, Op: directory.OpPut, H: directory.HashOf(statement), M: m, Deadline: deadline.Unix(), Lifetime: 3600}}}
+	shown, m := signed.Disclosed(disclosures, directory.Grant{All: true})
+	page := &signed.Page{Issuer: s.domain, Epoch: 1, Audience: directory.Mesh, From: 6, To: 7, At: 7, IssuedAt: time.Now().Unix(),
+		Digests: []signed.Digest{{RID: change.RID, Revision: 7, Op: signed.OpPut, H: directory.HashOf(statement), M: m, Deadline: deadline.Unix(), Lifetime: 3600}}}
 	_, keys, _ := s.ring.Keys(s.domain)
 	bundle, err := s.ca.Bundle().Marshal()
 	must(t, err)
-	p := trust.Proof{Record: directory.Record{JWS: s.sign(t, directory.TypeRecord, statement), Disclosures: shown}.String(),
-		Page: s.sign(t, directory.TypePage, page.Payload()), Keys: keys, Bundle: bundle}
+	p := trust.Proof{Record: signed.Record{JWS: s.sign(t, signed.TypeRecord, statement), Disclosures: shown}.String(),
+		Page: s.sign(t, signed.TypePage, page.Payload()), Keys: keys, Bundle: bundle}
 	if checkpoint != "" {
 		p.Checkpoint, p.Index = checkpoint, new(uint64)
 	}

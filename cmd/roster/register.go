@@ -14,6 +14,8 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // lifetimeFlag adds --lt, which is checked before anything is sent.
@@ -128,13 +130,13 @@ func (r *registrant) report(out *apiclient.Registered) error {
 	if asked := inSeconds(r.keeper.Options.Lifetime); asked > granted {
 		r.note("The directory grants %d s, not %d.", granted, asked)
 	}
-	b := directory.AppendText([]byte{'{'}, "agent", r.keeper.Agent)
-	b = directory.AppendText(b, "rid", out.RID)
-	b = directory.AppendText(b, "href", out.Href)
-	b = directory.AppendText(b, "result", done)
-	b = directory.AppendUint(b, "lt", granted)
+	b := strictjson.AppendText([]byte{'{'}, "agent", r.keeper.Agent)
+	b = strictjson.AppendText(b, "rid", out.RID)
+	b = strictjson.AppendText(b, "href", out.Href)
+	b = strictjson.AppendText(b, "result", done)
+	b = strictjson.AppendUint(b, "lt", granted)
 	if at := out.Index(); at != "" {
-		b = directory.AppendText(b, "index", at) // for --min
+		b = strictjson.AppendText(b, "index", at) // for --min
 	}
 	b = append(b, "}\n"...)
 	return r.print(answer{body: b, table: table{
@@ -158,7 +160,7 @@ func (r *registrant) noteSpelling() {
 	if err != nil {
 		return
 	}
-	p, err := directory.Project(r.keeper.Agent, doc)
+	p, err := kinds.Project(r.keeper.Agent, doc)
 	if err != nil {
 		return
 	}

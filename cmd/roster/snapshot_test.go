@@ -23,6 +23,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/node/dev"
 )
 
@@ -172,7 +173,7 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	must(t, err)
 	reply, err := client.Record(t.Context(), "canary")
 	must(t, err)
-	record, err := directory.ParseRecord(strings.TrimSpace(string(reply.Body)))
+	record, err := signed.ParseRecord(strings.TrimSpace(string(reply.Body)))
 	must(t, err)
 
 	identityFile, recipient, identity := w.newIdentity("operator.key")

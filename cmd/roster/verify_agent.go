@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
 )
@@ -23,7 +24,7 @@ func (a *app) verifyAgent(ctx context.Context, f *fetching, id, origin string) e
 	if err != nil {
 		return err
 	}
-	p, err := directory.Reproject(c.Agent, c.Document)
+	p, err := kinds.Reproject(c.Agent, c.Document)
 	if err != nil {
 		return err
 	}

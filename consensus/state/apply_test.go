@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // genesis is the committed time at which tests begin: 2026-11-01, in Unix
@@ -59,7 +60,7 @@ func (d *drive) registering(who directory.Identity, agent string, lifetime uint3
 	g := meshGrant(who)
 	g.Policy = d.state.policy.basis
 	r := &Register{
-		Format: directory.StatementFormat, RID: directory.NewRID(genesis, [10]byte{byte(d.n >> 8), byte(d.n)}), Salt: directory.Salt{byte(d.n)},
+		Format: signed.StatementFormat, RID: directory.NewRID(genesis, [10]byte{byte(d.n >> 8), byte(d.n)}), Salt: signed.Salt{byte(d.n)},
 		Caller: who, Agent: agent, Kind: doc.Kind(), Document: doc.Bytes(), Lifetime: lifetime,
 		Visibility: directory.Visibility{Mesh: true}, Granted: g,
 	}
@@ -105,7 +106,7 @@ func (d *drive) entry(rid directory.RID) directory.Entry {
 }
 
 // mesh returns the mesh stream above a revision.
-func (d *drive) mesh(since uint64) []directory.Digest {
+func (d *drive) mesh(since uint64) []signed.Digest {
 	ds, _ := d.state.streams.byAudience[directory.Mesh].scan(since, 1000, d.state.history.revision)
 	return ds
 }
@@ -151,7 +152,7 @@ func TestANoOpReplaceIsAChangeToo(t *testing.T) {
 	first := d.mesh(0)[0]
 	d.register(2, ada, "translator", 600)
 	second := d.mesh(0)
-	if len(second) != 1 || second[0].RID != rid || second[0].Op != directory.OpPut || second[0].H == first.H || second[0].Revision != first.Revision+1 {
+	if len(second) != 1 || second[0].RID != rid || second[0].Op != signed.OpPut || second[0].H == first.H || second[0].Revision != first.Revision+1 {
 		t.Errorf("the stream went from %+v to %+v", first, second)
 	}
 }
@@ -314,7 +315,7 @@ func TestWhatIsAnnounced(t *testing.T) {
 	size := d.state.history.ledger.size
 	d.at(300, Command{Announce: &Sweep{1, renewed}})
 	ds := d.mesh(put.Revision)
-	if len(ds) != 1 || ds[0].Op != directory.OpRenew || ds[0].Deadline != sec+600 || ds[0].H != put.H || ds[0].M != put.M {
+	if len(ds) != 1 || ds[0].Op != signed.OpRenew || ds[0].Deadline != sec+600 || ds[0].H != put.H || ds[0].M != put.M {
 		t.Fatalf("announced is %+v", ds)
 	}
 	if d.state.history.ledger.size != size+1 {
@@ -327,13 +328,13 @@ func TestWhatIsAnnounced(t *testing.T) {
 	// X1: a lower deadline is announced by the same command.
 	d.refresh(310, ada, rid, 60)
 	low := d.mesh(ds[0].Revision)
-	if len(low) != 1 || low[0].Deadline != sec+370 || low[0].Op != directory.OpRenew || low[0].Revision != d.entry(rid).Revision {
+	if len(low) != 1 || low[0].Deadline != sec+370 || low[0].Op != signed.OpRenew || low[0].Revision != d.entry(rid).Revision {
 		t.Fatalf("a lower deadline: %+v", low)
 	}
 	// X3: it expires before the highest deadline that was announced, so that is said.
 	d.at(370, Command{Expire: &Sweep{1, []directory.RID{rid}}})
 	end := d.mesh(low[0].Revision)
-	if len(end) != 1 || end[0].Op != directory.OpEnd || end[0].H.IsZero() {
+	if len(end) != 1 || end[0].Op != signed.OpEnd || end[0].H.IsZero() {
 		t.Fatalf("an early end: %+v", end)
 	}
 	// G4: kept until x_max + skew by committed time, G5: the tip stays.
@@ -343,7 +344,7 @@ func TestWhatIsAnnounced(t *testing.T) {
 	}
 	tip := d.state.streams.Tip(directory.Mesh)
 	d.at(660, Command{Attest: &Attest{Node: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/a"), Public: make([]byte, 32), Attestations: []string{"x"}}})
-	if ds := d.mesh(0); len(ds) != 1 || ds[0].Op != directory.OpPut {
+	if ds := d.mesh(0); len(ds) != 1 || ds[0].Op != signed.OpPut {
 		t.Errorf("the end was not freed: %+v", ds)
 	}
 	d.at(720, Command{Expire: &Sweep{1, []directory.RID{d.mesh(0)[0].RID}}}) // X3: at its announced deadline, in silence
@@ -382,7 +383,7 @@ func TestGrantsChange(t *testing.T) {
 	d.at(10, Command{Regrant: &Regrant{[]RegrantItem{item}}})
 	mesh := d.mesh(first.Revision)
 	peer, _ := d.state.streams.byAudience[directory.Only(beta)].scan(0, 10, d.state.history.revision)
-	if len(mesh) != 1 || mesh[0].Op != directory.OpPut || mesh[0].H != first.H || mesh[0].M == first.M {
+	if len(mesh) != 1 || mesh[0].Op != signed.OpPut || mesh[0].H != first.H || mesh[0].M == first.M {
 		t.Fatalf("other members in mesh: %+v, was %+v", mesh, first)
 	}
 	if len(peer) != 1 || peer[0].M != first.M || peer[0].Revision != mesh[0].Revision || d.state.history.revision != first.Revision+1 {
@@ -397,7 +398,7 @@ func TestGrantsChange(t *testing.T) {
 	}
 	item.Granted.Grants = some[1:]
 	d.at(12, Command{Regrant: &Regrant{[]RegrantItem{item}}})
-	if ds := d.mesh(mesh[0].Revision); len(ds) != 1 || ds[0].Op != directory.OpDrop {
+	if ds := d.mesh(mesh[0].Revision); len(ds) != 1 || ds[0].Op != signed.OpDrop {
 		t.Errorf("a grant that is gone: %+v", ds)
 	}
 	item.Granted.Grants = some
@@ -482,7 +483,7 @@ func TestAnUnknownFormatStopsTheMember(t *testing.T) {
 	c := d.registering(ada, "translator", 600)
 	const unknown = 9
 	c.Format = unknown
-	d.state.members.written.Formats = map[directory.Structure]uint{directory.StructureStatement: unknown}
+	d.state.members.written.Formats = map[signed.Structure]uint{signed.StructureStatement: unknown}
 	before := d.state.history.ledger.root()
 	if _, err := d.state.Apply(&Batch{1, genesis, []Command{{Register: c}}}, func() {}); err == nil {
 		t.Fatal("an unknown statement format was applied")

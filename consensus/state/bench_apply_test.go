@@ -9,6 +9,8 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // entriesOf are log entries of 64 registrations each, as a leader makes them.
@@ -22,13 +24,13 @@ func entriesOf(b *testing.B, d *drive, n int) (entries [][]byte) {
 			g := meshGrant(ada)
 			g.Policy = d.state.policy.basis
 			c := &Register{
-				Format: directory.StatementFormat, RID: directory.NewRID(genesis, entropy), Salt: directory.Salt(bytes.Repeat(entropy[:], 4)),
+				Format: signed.StatementFormat, RID: directory.NewRID(genesis, entropy), Salt: signed.Salt(bytes.Repeat(entropy[:], 4)),
 				Caller: ada, Agent: fmt.Sprintf("agent-%08d", at), Kind: directory.KindAD, Document: weighty(at), Lifetime: 86400,
 				Visibility: directory.Visibility{Mesh: true}, Granted: g,
 			}
 			doc := directory.LoadDocument(c.Kind, c.Document)
 			c.Document = doc.AtRest().Resting()
-			p, err := directory.Project(c.Agent, doc)
+			p, err := kinds.Project(c.Agent, doc)
 			if err != nil {
 				b.Fatal(err)
 			}

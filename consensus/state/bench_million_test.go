@@ -14,6 +14,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // benchSize is how many registrations the benchmarks of this package have: by itself a
@@ -43,7 +44,7 @@ func populated(b *testing.B, n int) (*drive, []directory.RID) {
 			g.Policy = d.state.policy.basis
 			rids[at] = directory.NewRID(genesis, entropy)
 			cs = append(cs, Command{Register: &Register{
-				Format: directory.StatementFormat, RID: rids[at], Salt: directory.Salt(bytes.Repeat(entropy[:], 4)),
+				Format: signed.StatementFormat, RID: rids[at], Salt: signed.Salt(bytes.Repeat(entropy[:], 4)),
 				Caller: ada, Agent: fmt.Sprintf("agent-%08d", at), Kind: directory.KindAD, Document: weighty(at), Lifetime: 86400,
 				Visibility: directory.Visibility{Mesh: true}, Granted: g,
 			}})
@@ -139,7 +140,7 @@ func BenchmarkHolds(b *testing.B) {
 			hold("look", func() { expired, _ = d.state.registrations.Due(genesis/1000 + 86400) })
 			left -= len(expired)
 			for part := range slices.Chunk(expired, MaxSwept) {
-				apply("expiries", 86400, Command{Expire: &Sweep{directory.StatementFormat, part}})
+				apply("expiries", 86400, Command{Expire: &Sweep{signed.StatementFormat, part}})
 			}
 		}
 	}

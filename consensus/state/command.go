@@ -11,6 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A batch is one log entry: commands that share a time. golden files hold the
@@ -86,7 +87,7 @@ func (b *Batch) OnlyRegistrations() bool {
 type Register struct {
 	Format        int                  `cbor:"1,keyasint"` // of the statement
 	RID           directory.RID        `cbor:"2,keyasint"` // unless the name is held already
-	Salt          directory.Salt       `cbor:"3,keyasint"`
+	Salt          signed.Salt          `cbor:"3,keyasint"`
 	Caller        directory.Identity   `cbor:"4,keyasint"`
 	Commissioning bool                 `cbor:"5,keyasint,omitempty"`
 	Agent         string               `cbor:"6,keyasint"`
@@ -123,7 +124,7 @@ type grant struct {
 type Update struct {
 	Format        int                `cbor:"1,keyasint"`
 	RID           directory.RID      `cbor:"2,keyasint"`
-	Salt          directory.Salt     `cbor:"3,keyasint"`
+	Salt          signed.Salt        `cbor:"3,keyasint"`
 	Caller        directory.Identity `cbor:"4,keyasint"`
 	Commissioning bool               `cbor:"5,keyasint,omitempty"`
 	Statement     uint64             `cbor:"6,keyasint"`
@@ -377,7 +378,7 @@ func (p Spend) Compare(o Spend) int {
 type Transfer struct {
 	Format    int                `cbor:"1,keyasint"`
 	RID       directory.RID      `cbor:"2,keyasint"`
-	Salt      directory.Salt     `cbor:"3,keyasint"`
+	Salt      signed.Salt        `cbor:"3,keyasint"`
 	Caller    directory.Identity `cbor:"4,keyasint"`
 	Any       bool               `cbor:"5,keyasint,omitempty"` // the caller may give away what others own
 	Statement uint64             `cbor:"6,keyasint"`           // which contents policy was asked about
@@ -488,14 +489,14 @@ func (r *Rules) Equal(o *Rules) bool {
 // the messages between its members, and the format of each signed structure. They
 // are replicated state, which a feature command changes.
 type Numbers struct {
-	Log      uint                         `cbor:"1,keyasint"`
-	Snapshot uint                         `cbor:"2,keyasint"`
-	Wire     uint                         `cbor:"3,keyasint"`
-	Formats  map[directory.Structure]uint `cbor:"4,keyasint,omitempty"` // absent is 1
+	Log      uint                      `cbor:"1,keyasint"`
+	Snapshot uint                      `cbor:"2,keyasint"`
+	Wire     uint                      `cbor:"3,keyasint"`
+	Formats  map[signed.Structure]uint `cbor:"4,keyasint,omitempty"` // absent is 1
 }
 
 // Format returns the format in which a structure is written.
-func (n Numbers) Format(structure directory.Structure) uint {
+func (n Numbers) Format(structure signed.Structure) uint {
 	return max(n.Formats[structure], 1)
 }
 
@@ -508,7 +509,7 @@ func (n Numbers) Equal(other Numbers) bool {
 // Normal returns n without the structures that are written in format 1: equal
 // numbers have one encoding.
 func (n Numbers) Normal() Numbers {
-	formats := map[directory.Structure]uint{}
+	formats := map[signed.Structure]uint{}
 	for structure, format := range n.Formats {
 		if format > 1 {
 			formats[structure] = format

@@ -18,6 +18,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // update writes the golden files anew. An encoding that is in a log never
@@ -42,7 +43,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 // nextReads is what a later release may read.
-var nextReads = Versions{2, 3, 4, directory.Formats{directory.StructurePage: {1, 2}}}
+var nextReads = Versions{2, 3, 4, signed.Formats{signed.StructurePage: {1, 2}}}
 
 // every command and request, filled.
 func everyCommand() []Command {
@@ -50,10 +51,10 @@ func everyCommand() []Command {
 	g := Granted{ada, 7, []grant{{directory.Mesh, true, nil, nil}, {directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}}}}
 	doc := []byte(`{"base":"https://a"}`)
 	return []Command{
-		{Register: &Register{1, rid, directory.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, directory.Identity{}}},
-		{Update: &Update{1, rid, directory.Salt{9}, ada, false, 4, doc, 0, nil, g, 0, nil, false}},
-		{Update: &Update{Format: 1, RID: rid, Salt: directory.Salt{9}, Caller: ada, Statement: 4, Document: doc, Granted: g, Unchanged: true}},
-		{Register: &Register{1, rid, directory.Salt{9}, ada, false, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, nil, g, false, false, 0, &Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}, directory.Identity{}}},
+		{Register: &Register{1, rid, signed.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, directory.Identity{}}},
+		{Update: &Update{1, rid, signed.Salt{9}, ada, false, 4, doc, 0, nil, g, 0, nil, false}},
+		{Update: &Update{Format: 1, RID: rid, Salt: signed.Salt{9}, Caller: ada, Statement: 4, Document: doc, Granted: g, Unchanged: true}},
+		{Register: &Register{1, rid, signed.Salt{9}, ada, false, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, nil, g, false, false, 0, &Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}, directory.Identity{}}},
 		{Refresh: &Refresh{rid, ada, false, 600, []uint64{}}},
 		{Remove: &Remove{1, rid, ada, true, nil}},
 		{Expire: &Sweep{1, []directory.RID{rid}}},
@@ -72,7 +73,7 @@ func everyCommand() []Command {
 		{Claim: &Claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
 		{Settle: &Settle{directory.Hash{1}, directory.Hash{4}, false, &Answer{200, "application/json", []byte("{}"), "", "", ""}}},
 		{Register: &Register{Format: 1, RID: rid, Caller: tool, Commissioning: true, Agent: "translator", Kind: directory.KindAD, Document: doc, Lifetime: 600, Granted: g, For: ada}},
-		{Transfer: &Transfer{1, rid, directory.Salt{9}, ada, true, 4, []uint64{5}, g, &Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}}},
+		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, true, 4, []uint64{5}, g, &Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}}},
 		{Rebundle: &Rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
 		{Amend: &Amend{Peer{Domain: beta, State: directory.PeeringPending}, Peer{Domain: beta, State: directory.PeeringActive, Mesh: true}}},
 		{Remove: &Remove{1, rid, ada, true, nil}, Spend: &Spend{directory.Hash{7}, 1793577600}},
@@ -84,7 +85,7 @@ func everyCommand() []Command {
 		{Rules: &Rules{BytesPerOwner: 1 << 24, Registrations: 1e6, Bytes: 1 << 32, OwnersBytes: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/roster/source/*")), 1 << 28}}}},
 		{Policy: &Policy{[]byte("permit (principal, action, resource);"), &[]uint64{0, 7}}},
 		{Policy: &Policy{nil, &[]uint64{}}},
-		{Feature: &Numbers{2, 3, 4, map[directory.Structure]uint{directory.StructurePage: 2}}},
+		{Feature: &Numbers{2, 3, 4, map[signed.Structure]uint{signed.StructurePage: 2}}},
 	}
 }
 
@@ -144,7 +145,7 @@ func everyItem(t *testing.T) *State {
 		OwnersBytes: []OwnerRule{{someone, 1 << 28}}, Registrations: 1e6, Bytes: 1 << 32,
 	}})
 	d.at(1, Command{Member: &Member{ID: node, API: "https://n0.alpha.test:8400", Reads: nextReads}})
-	d.at(1, Command{Feature: &Numbers{1, 1, 1, map[directory.Structure]uint{directory.StructurePage: 2}}})
+	d.at(1, Command{Feature: &Numbers{1, 1, 1, map[signed.Structure]uint{signed.StructurePage: 2}}})
 	d.at(1, Command{Admit: &Admission{must(alphaNode("n3")), genesis/1000 + 600}})
 	d.at(1, Command{Peer: &peerBeta})
 	d.at(1, Command{Peer: &Peer{
@@ -166,7 +167,7 @@ func everyItem(t *testing.T) *State {
 	d.at(3, Command{Register: ends})
 	given := d.registerFor(3, ada, "given", true)
 	moves := &Transfer{
-		Format: 1, RID: given, Salt: directory.Salt{5}, Caller: tool, Any: true,
+		Format: 1, RID: given, Salt: signed.Salt{5}, Caller: tool, Any: true,
 		Statement: d.entry(given).Statement, Granted: meshGrant(bob),
 	}
 	moves.Granted.Policy = d.state.policy.basis

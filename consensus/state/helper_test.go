@@ -8,6 +8,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 var (
@@ -41,7 +42,7 @@ func alphaNode(name string) (spiffeid.ID, error) {
 // newer are the versions that a release reads that has a format 2 of pages and heads.
 func newer() Versions {
 	reads := older()
-	reads.Formats = directory.Formats{directory.StructureHead: {1, 2}, directory.StructurePage: {1, 2}}
+	reads.Formats = signed.Formats{signed.StructureHead: {1, 2}, signed.StructurePage: {1, 2}}
 
 	return reads
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -58,12 +59,12 @@ func logOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
 func epochPayload(
 	domain spiffeid.TrustDomain, epoch uint64, old string, size uint64, root directory.Hash, rev uint64, reason string,
 ) []byte {
-	b := directory.AppendUint([]byte{'{'}, "v", 1)
-	b = directory.AppendText(b, "iss", domain.IDString())
-	b = directory.AppendUint(b, "epoch", epoch)
-	b = directory.AppendText(b, "old", old)
-	b = directory.AppendUint(b, "size", size)
-	b = directory.AppendText(b, "root", root.String())
-	b = directory.AppendUint(b, "rev", rev)
-	return append(directory.AppendText(b, "reason", reason), '}')
+	b := strictjson.AppendUint([]byte{'{'}, "v", 1)
+	b = strictjson.AppendText(b, "iss", domain.IDString())
+	b = strictjson.AppendUint(b, "epoch", epoch)
+	b = strictjson.AppendText(b, "old", old)
+	b = strictjson.AppendUint(b, "size", size)
+	b = strictjson.AppendText(b, "root", root.String())
+	b = strictjson.AppendUint(b, "rev", rev)
+	return append(strictjson.AppendText(b, "reason", reason), '}')
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A key's signatures are still in circulation when its node rotates it, so the key
@@ -31,17 +32,17 @@ const (
 type Keyring struct {
 	history *History
 	mesh    func() []spiffeid.TrustDomain // the domains that get the mesh stream
-	formats func() directory.Formats      // the formats that all members read
+	formats func() signed.Formats         // the formats that all members read
 
-	byNode  map[spiffeid.ID]directory.SigningKey
-	rotated []rotatedKey           // in the order of their rotation
-	revoked []string               // key ids; a snapshot has them in the key document
-	issued  *directory.KeyDocument // nil until there is a key
+	byNode  map[spiffeid.ID]signed.SigningKey
+	rotated []rotatedKey        // in the order of their rotation
+	revoked []string            // key ids; a snapshot has them in the key document
+	issued  *signed.KeyDocument // nil until there is a key
 }
 
 // A rotatedKey is a key that its node has replaced.
 type rotatedKey struct {
-	directory.SigningKey
+	signed.SigningKey
 	until int64 // Unix milliseconds of committed time; listed until then
 }
 
@@ -54,16 +55,16 @@ type keySnapshot struct {
 }
 
 func newKeyring() Keyring {
-	return Keyring{byNode: map[spiffeid.ID]directory.SigningKey{}}
+	return Keyring{byNode: map[spiffeid.ID]signed.SigningKey{}}
 }
 
-func (k keySnapshot) key() directory.SigningKey {
-	return directory.SigningKey{Public: k.Public, Node: k.Node, Attestations: k.Attestations}
+func (k keySnapshot) key() signed.SigningKey {
+	return signed.SigningKey{Public: k.Public, Node: k.Node, Attestations: k.Attestations}
 }
 
 // Document returns the newest key document; nil until a key was attested. It must not be
 // modified.
-func (k *Keyring) Document() *directory.KeyDocument { return k.issued }
+func (k *Keyring) Document() *signed.KeyDocument { return k.issued }
 
 // Nodes returns the nodes that have a key, in no order.
 func (k *Keyring) Nodes() []spiffeid.ID { return slices.Collect(maps.Keys(k.byNode)) }
@@ -80,9 +81,9 @@ func (k *Keyring) CheckAttest(c *Attest) error {
 			"a signing key has 32 bytes and 1 to %d attestations of at most %d bytes", maxAttestations, maxAttestation)
 	}
 
-	if slices.Contains(k.revoked, directory.KeyID(c.Public)) {
+	if slices.Contains(k.revoked, signed.KeyID(c.Public)) {
 		return directory.Refuse(directory.Conflict, "the signing key is revoked; the node makes itself another: %w",
-			directory.ErrKeyRevoked)
+			signed.ErrKeyRevoked)
 	}
 
 	if node, known := k.owner(c.Public); known && node != c.Node {
@@ -111,7 +112,7 @@ func (k *Keyring) CheckRevoke(c *Revoke) error {
 // attest replaces a node's signing key and attestations. A key that it replaces stays
 // listed for a while.
 func (k *Keyring) attest(c *Attest) {
-	key := directory.SigningKey{Public: c.Public, Node: c.Node, Attestations: c.Attestations}
+	key := signed.SigningKey{Public: c.Public, Node: c.Node, Attestations: c.Attestations}
 	if slices.Contains(k.revoked, key.KeyID()) {
 		return
 	}
@@ -139,7 +140,7 @@ func (k *Keyring) revoke(c *Revoke) {
 
 		return old.KeyID() == c.Key || signs && current.KeyID() == c.Key
 	})
-	maps.DeleteFunc(k.byNode, func(_ spiffeid.ID, key directory.SigningKey) bool { return key.KeyID() == c.Key })
+	maps.DeleteFunc(k.byNode, func(_ spiffeid.ID, key signed.SigningKey) bool { return key.KeyID() == c.Key })
 	k.issue()
 }
 
@@ -181,11 +182,11 @@ func (k *Keyring) issueFormats() bool {
 
 // issue makes the domain's next key document. Its seq is its revision.
 func (k *Keyring) issue() {
-	doc := &directory.KeyDocument{
+	doc := &signed.KeyDocument{
 		Issuer:  k.history.domain,
 		Epoch:   k.history.epoch,
 		Seq:     k.history.next(),
-		Expires: k.history.now/1000 + directory.KeyDocumentLifetime,
+		Expires: k.history.now/1000 + signed.KeyDocumentLifetime,
 		Mesh:    k.mesh(),
 		Revoked: k.revoked,
 		Formats: k.formats(),
@@ -216,10 +217,10 @@ func (k *Keyring) rotate(c *Attest) {
 
 // listRotated adds the rotated keys whose overlap is not over to a key document, and
 // forgets those for which there is no room.
-func (k *Keyring) listRotated(doc *directory.KeyDocument) {
+func (k *Keyring) listRotated(doc *signed.KeyDocument) {
 	k.unlist(func(old rotatedKey) bool { return old.until <= k.history.now })
 
-	room := max(0, directory.MaxSigningKeys-len(doc.Keys))
+	room := max(0, signed.MaxSigningKeys-len(doc.Keys))
 	k.rotated = k.rotated[max(0, len(k.rotated)-room):]
 	for _, old := range k.rotated {
 		doc.Keys = append(doc.Keys, old.SigningKey)

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // made is what follows from a command's own members, however the state is. The
@@ -29,32 +31,32 @@ func Pack(d directory.Document, p *directory.Projection) *Packed {
 
 // complete makes the rest, for the owner that policy was asked about.
 func (m *Made) Complete(
-	agent string, doc directory.Document, p directory.Provenance, salt directory.Salt, g Granted,
+	agent string, doc directory.Document, p directory.Provenance, salt signed.Salt, g Granted,
 ) {
-	all := makeOf(&directory.Change{
-		Op: directory.OpPut, Agent: agent, Owner: g.Owner, Document: doc, Salt: salt,
+	all := makeOf(&signed.Change{
+		Op: signed.OpPut, Agent: agent, Owner: g.Owner, Document: doc, Salt: salt,
 		Provenance: p,
 	}, g.List())
 	m.Reg, m.Doc, m.Shown = all.Reg, all.Doc, all.Shown
 }
 
 // makeOf makes all but the projection.
-func makeOf(c *directory.Change, grants []directory.Grant) *Made {
+func makeOf(c *signed.Change, grants []directory.Grant) *Made {
 	ds := c.Disclosures()
-	digests := directory.DigestsOf(ds)
+	digests := signed.DigestsOf(ds)
 	return &Made{Reg: digests.Reg, Doc: digests.Doc, Shown: shownOf(ds, grants)}
 }
 
 // shownTo is the m of each grant, in their order: all that other grants for the same
 // statement change.
-func shownTo(c *directory.Change, grants []directory.Grant) []byte {
+func shownTo(c *signed.Change, grants []directory.Grant) []byte {
 	return shownOf(c.DisclosuresTo(grants), grants)
 }
 
 // shownOf is shownTo of disclosures that are made.
-func shownOf(ds []directory.Disclosure, grants []directory.Grant) (all []byte) {
+func shownOf(ds []signed.Disclosure, grants []directory.Grant) (all []byte) {
 	for _, g := range grants {
-		_, shown := directory.Disclosed(ds, g)
+		_, shown := signed.Disclosed(ds, g)
 		all = append(all, shown[:]...)
 	}
 	return all
@@ -81,7 +83,7 @@ func (m *Made) projection(agent string, d directory.Document) directory.Packed {
 }
 
 func project(agent string, d directory.Document) directory.Packed {
-	p, err := directory.Reproject(agent, d)
+	p, err := kinds.Reproject(agent, d)
 	if err != nil {
 		p = &directory.Projection{Name: agent}
 	}
@@ -100,7 +102,7 @@ func Project(agent string, d directory.Document, sent *Packed) (*directory.Proje
 		return p, &Made{Packed: sent}, nil
 	}
 
-	p, err := directory.Reproject(agent, d)
+	p, err := kinds.Reproject(agent, d)
 	if err != nil {
 		return nil, nil, err
 	}

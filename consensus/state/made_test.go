@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // What the leader makes is what every member would have made itself: statement,
@@ -60,7 +61,7 @@ func TestADocumentAtRestInTheLog(t *testing.T) {
 // proposed.
 func TestAProjectionThatIsNone(t *testing.T) {
 	doc := document(t, "translator")
-	good := Pack(doc, must(directory.Reproject("translator", doc)))
+	good := Pack(doc, must(kinds.Reproject("translator", doc)))
 	for n := range good.Code {
 		bad := &Packed{good.Version, good.Code[:n]}
 		if _, _, err := Project("translator", doc, bad); directory.ProblemOf(err) != directory.BadRequest {

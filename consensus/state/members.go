@@ -8,6 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // MaxAdmissions bounds how many admitted nodes may be waiting to join.
@@ -142,7 +143,7 @@ func (m *Membership) Admissions() []Admission {
 
 // statementFormat returns the format of the next statement.
 func (m *Membership) statementFormat() int {
-	return int(m.written.Format(directory.StructureStatement))
+	return int(m.written.Format(signed.StructureStatement))
 }
 
 // feature puts versions and formats in force. The versions of the log, of snapshots and
@@ -180,8 +181,8 @@ func (m *Membership) ReadByAll(own Versions) Versions {
 }
 
 // Readable returns the formats that every member of the domain reads.
-func (m *Membership) Readable() directory.Formats {
-	var all directory.Formats
+func (m *Membership) Readable() signed.Formats {
+	var all signed.Formats
 
 	for i, one := range m.List() {
 		if i == 0 {

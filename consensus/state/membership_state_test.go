@@ -6,12 +6,13 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // Requirement: FORM-002
 func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 	d := newDrive(t)
-	says := func(node string, formats directory.Formats) *directory.KeyDocument {
+	says := func(node string, formats signed.Formats) *signed.KeyDocument {
 		t.Helper()
 		reads := Versions{Log: 1, Snapshot: 1, Wire: 1, Formats: formats}
 		if r := d.at(1, Command{Member: &Member{ID: must(alphaNode(node)), Reads: reads}}); r.Err != nil {
@@ -29,8 +30,8 @@ func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 	if again := says("n1", newer().Formats); again != first {
 		t.Error("it was issued again and nothing has changed")
 	}
-	second := says("n2", directory.Formats{directory.StructurePage: {1, 2, 3}})
-	if want := (directory.Formats{directory.StructurePage: {1, 2}}); !second.Formats.Equal(want) || second.Seq <= first.Seq {
+	second := says("n2", signed.Formats{signed.StructurePage: {1, 2, 3}})
+	if want := (signed.Formats{signed.StructurePage: {1, 2}}); !second.Formats.Equal(want) || second.Seq <= first.Seq {
 		t.Errorf("the second says %v, want %v", second.Formats, want)
 	}
 	if third := says("n2", newer().Formats); !third.Formats.Equal(newer().Formats) || third.Seq <= second.Seq {
@@ -62,7 +63,7 @@ func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
 		{Log: 3, Snapshot: 1, Wire: 1},
 		{Log: 1, Snapshot: 2, Wire: 1},
 		{Log: 1, Snapshot: 1, Wire: 3},
-		{Log: 1, Snapshot: 1, Wire: 1, Formats: map[directory.Structure]uint{directory.StructureStatement: 2}},
+		{Log: 1, Snapshot: 1, Wire: 1, Formats: map[signed.Structure]uint{signed.StructureStatement: 2}},
 	} {
 		problem(t, d.at(2, Command{Feature: &n}).Err, directory.Conflict)
 	}
@@ -70,7 +71,7 @@ func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
 		t.Errorf("in force is %+v", d.state.members.written)
 	}
 
-	raised := Numbers{Log: 2, Snapshot: 1, Wire: 2, Formats: map[directory.Structure]uint{directory.StructureHead: 2}}
+	raised := Numbers{Log: 2, Snapshot: 1, Wire: 2, Formats: map[signed.Structure]uint{signed.StructureHead: 2}}
 	if r := d.at(3, Command{Feature: &raised}); r.Err != nil || !d.state.members.written.Equal(raised) {
 		t.Errorf("in force is %+v: %v", d.state.members.written, r.Err)
 	}
@@ -80,7 +81,7 @@ func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
 	problem(t, d.at(5, Command{Member: &Member{ID: must(alphaNode("n1")), Reads: older()}}).Err, directory.Forbidden)
 	problem(t, d.at(5, Command{Member: &Member{ID: must(alphaNode("n2")), Reads: older()}}).Err, directory.Forbidden)
 	r := d.at(6, Command{Feature: &Numbers{Log: 2, Snapshot: 1, Wire: 2}})
-	if r.Err != nil || d.state.members.written.Format(directory.StructureHead) != 1 {
+	if r.Err != nil || d.state.members.written.Format(signed.StructureHead) != 1 {
 		t.Errorf("a format doesn't fall: %v", r.Err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A key that its node changed is listed beside the new one for five minutes, also by
@@ -21,7 +21,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 	attests := func(node string, b byte) Command {
 		return Command{Attest: &Attest{must(alphaNode(node)), public(b), []string{fmt.Sprint("by ", b)}}}
 	}
-	revokes := func(b byte) Command { return Command{Revoke: &Revoke{directory.KeyID(public(b))}} }
+	revokes := func(b byte) Command { return Command{Revoke: &Revoke{signed.KeyID(public(b))}} }
 	lists := func(when string, want ...byte) {
 		t.Helper()
 		var got []byte
@@ -31,7 +31,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s the document lists %v, want %v", when, got, want)
 		}
-		if _, err := directory.ParseKeyDocument(d.state.keys.issued.Payload()); err != nil {
+		if _, err := signed.ParseKeyDocument(d.state.keys.issued.Payload()); err != nil {
 			t.Errorf("%s nobody would take the document: %v", when, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestRotatedKeysLeaveTheDocumentFitToBeTaken(t *testing.T) {
 	public := func(b byte) []byte { return append(make([]byte, 31), b) }
 	attests := func(node string, b byte) {
 		d.at(1, Command{Attest: &Attest{must(alphaNode(node)), public(b), []string{"a.b.c"}}})
-		if _, err := directory.ParseKeyDocument(d.state.keys.issued.Payload()); err != nil || len(d.state.keys.issued.Keys) > directory.MaxSigningKeys {
+		if _, err := signed.ParseKeyDocument(d.state.keys.issued.Payload()); err != nil || len(d.state.keys.issued.Keys) > signed.MaxSigningKeys {
 			t.Fatalf("%d keys: %v", len(d.state.keys.issued.Keys), err)
 		}
 	}
@@ -97,14 +97,14 @@ func TestRotatedKeysLeaveTheDocumentFitToBeTaken(t *testing.T) {
 	if len(d.state.keys.rotated) > 0 {
 		t.Errorf("the key of one node is another's that it had before: %v", d.state.keys.rotated)
 	}
-	for b := byte(3); b < directory.MaxSigningKeys-1; b++ {
+	for b := byte(3); b < signed.MaxSigningKeys-1; b++ {
 		attests(fmt.Sprint("m", b), b)
 	}
 	for b := byte(100); b < 110; b++ {
 		attests("n1", b)
 	}
 	keys := d.state.keys.issued.Keys
-	if len(keys) != directory.MaxSigningKeys || keys[len(keys)-1].Public[31] != 108 {
+	if len(keys) != signed.MaxSigningKeys || keys[len(keys)-1].Public[31] != 108 {
 		t.Errorf("%d keys, of which the last was %d", len(keys), keys[len(keys)-1].Public[31])
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // naiveRoot is RFC 6962, 2.1, as it is written.
@@ -82,7 +83,7 @@ func TestTheLedgerEqualsTlogAt100000(t *testing.T) {
 // A scan returns what a naive reader of everything announced would.
 func TestScansOfAStream(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		s, naive := newStream(), map[directory.RID]directory.Digest{}
+		s, naive := newStream(), map[directory.RID]signed.Digest{}
 		var revision uint64
 		for range rapid.IntRange(1, 400).Draw(rt, "steps") {
 			rid := directory.NewRID(1, [10]byte{byte(rapid.IntRange(0, 40).Draw(rt, "rid"))})
@@ -92,8 +93,8 @@ func TestScansOfAStream(t *testing.T) {
 				continue
 			}
 			revision += uint64(rapid.IntRange(1, 3).Draw(rt, "gap"))
-			d := directory.Digest{RID: rid, Revision: revision, Op: rapid.SampledFrom([]directory.Op{
-				directory.OpPut, directory.OpRenew, directory.OpEnd, directory.OpDrop}).Draw(rt, "op")}
+			d := signed.Digest{RID: rid, Revision: revision, Op: rapid.SampledFrom([]signed.Op{
+				signed.OpPut, signed.OpRenew, signed.OpEnd, signed.OpDrop}).Draw(rt, "op")}
 			s.announce(d)
 			naive[rid] = d
 			if s.tip != revision {
@@ -102,13 +103,13 @@ func TestScansOfAStream(t *testing.T) {
 			at := revision + 1
 			since := uint64(rapid.IntRange(0, int(at)).Draw(rt, "since"))
 			limit := rapid.IntRange(1, 50).Draw(rt, "limit")
-			var want []directory.Digest
+			var want []signed.Digest
 			for _, d := range naive {
 				if d.Revision > since {
 					want = append(want, d)
 				}
 			}
-			slices.SortFunc(want, func(a, b directory.Digest) int { return cmp.Compare(a.Revision, b.Revision) })
+			slices.SortFunc(want, func(a, b signed.Digest) int { return cmp.Compare(a.Revision, b.Revision) })
 			wantTo := at
 			if len(want) > limit {
 				want = want[:limit]
@@ -131,12 +132,12 @@ func TestScansOfAStream(t *testing.T) {
 // A receiver applies pages as rule G3 says, and nothing else.
 type receiver struct {
 	watermark uint64
-	entries   map[directory.RID]directory.Digest
+	entries   map[directory.RID]signed.Digest
 }
 
 type page struct {
 	from, to uint64
-	digests  []directory.Digest
+	digests  []signed.Digest
 }
 
 func (r *receiver) take(p page) {
@@ -267,7 +268,7 @@ func (a *author) enter(cs []Command) {
 func TestReceiversAreRight(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a := &author{drive: newDrive(t), rt: rt}
-		receivers := []*receiver{{entries: map[directory.RID]directory.Digest{}}, {entries: map[directory.RID]directory.Digest{}}}
+		receivers := []*receiver{{entries: map[directory.RID]signed.Digest{}}, {entries: map[directory.RID]signed.Digest{}}}
 		var pages []page
 		pull := func(r *receiver, limit int) {
 			ds, to := a.state.streams.byAudience[directory.Mesh].scan(r.watermark, limit, a.state.history.revision)
@@ -320,7 +321,7 @@ func compare(rt *rapid.T, s *State, r *receiver) {
 			}
 		case s.registrations.ended(reg):
 		default:
-			_, m := directory.Disclosed(reg.change(s.history.domain).Disclosures(), reg.grants[i])
+			_, m := signed.Disclosed(reg.change(s.history.domain).Disclosures(), reg.grants[i])
 			if !has || d.M != m || d.H != reg.h || d.Deadline <= now {
 				rt.Fatalf("a receiver lacks %s or has it otherwise at %d: %+v", rid, now, d)
 			}
@@ -373,7 +374,7 @@ func TestEqualLogsMakeEqualStates(t *testing.T) {
 		}
 		for reg := range a.state.registrations.regs.each() {
 			rid := reg.entry.RID
-			payload := must(directory.Statement(reg.format, other.registrations.regs.get(rid).change(alpha), other.registrations.regs.get(rid).change(alpha).Disclosures()))
+			payload := must(signed.Statement(reg.format, other.registrations.regs.get(rid).change(alpha), other.registrations.regs.get(rid).change(alpha).Disclosures()))
 			if directory.HashOf(payload) != reg.h {
 				rt.Fatalf("the statement of %s differs", rid)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 var otto = must(directory.ParseIdentity("spiffe://alpha.test/operator/otto"))
@@ -19,13 +20,13 @@ func (d *drive) provenance(rid directory.RID) directory.Provenance {
 	change := reg.change(alpha)
 	disclosures := change.Disclosures()
 
-	payload, err := directory.Statement(reg.format, change, disclosures)
+	payload, err := signed.Statement(reg.format, change, disclosures)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 
-	texts, _ := directory.Disclosed(disclosures, directory.Grant{All: true})
-	contents, err := directory.OpenRecord(payload, texts)
+	texts, _ := signed.Disclosed(disclosures, directory.Grant{All: true})
+	contents, err := signed.OpenRecord(payload, texts)
 	if err != nil || contents.H != reg.h {
 		d.t.Fatalf("the record of %s: %v", reg.entry.Agent, err)
 	}
@@ -117,7 +118,7 @@ func TestARefreshOfWhatWasRestoredKeepsTheRegistrant(t *testing.T) {
 	g := meshGrant(ada)
 	g.Policy = d.state.policy.basis
 	c := &Update{
-		Format: 1, RID: rid, Salt: directory.Salt{9}, Caller: ada, Statement: e.Statement,
+		Format: 1, RID: rid, Salt: signed.Salt{9}, Caller: ada, Statement: e.Statement,
 		Document: e.Document.Bytes(), Granted: g, Unchanged: true,
 	}
 	if r := d.at(2, Command{Update: c}); r.Err != nil || d.provenance(rid) != before {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // sized is a register command with a document of that many bytes, compressed as a leader
@@ -77,7 +78,7 @@ func TestNobodysDocumentsAreLargerTogetherThanTheRulesAllow(t *testing.T) {
 	quotaExceeded(t, register(3, ada, "one", 201), "limits.bytes_per_owner")
 
 	large := &Update{
-		Format: directory.StatementFormat, RID: d.state.registrations.regs.named("one").entry.RID, Caller: ada,
+		Format: signed.StatementFormat, RID: d.state.registrations.regs.named("one").entry.RID, Caller: ada,
 		Document: documentOf(t, 300).Bytes(), Granted: meshGrant(ada),
 	}
 	large.Statement = d.state.registrations.regs.named("one").entry.Statement
@@ -298,7 +299,7 @@ func TestQuotasAreCountedExactly(t *testing.T) {
 				had, reg := model[agent], d.state.registrations.regs.named(agent)
 				after[agent] = tallied{had.owner, int64(size)}
 				c.Update = &Update{
-					Format: directory.StatementFormat, RID: reg.entry.RID, Caller: had.owner, Lifetime: 600, Statement: reg.entry.Statement,
+					Format: signed.StatementFormat, RID: reg.entry.RID, Caller: had.owner, Lifetime: 600, Statement: reg.entry.Statement,
 					Document: documentOf(t, size).Bytes(), Granted: meshGrant(had.owner),
 				}
 			case step == 6 && len(model) > 0:
@@ -310,7 +311,7 @@ func TestQuotasAreCountedExactly(t *testing.T) {
 				agent := rapid.SampledFrom(living()).Draw(rt, "agent")
 				delete(after, agent)
 				reg := d.state.registrations.regs.named(agent)
-				c.Remove = &Remove{Format: directory.StatementFormat, RID: reg.entry.RID, Caller: reg.entry.Owner}
+				c.Remove = &Remove{Format: signed.StatementFormat, RID: reg.entry.RID, Caller: reg.entry.Owner}
 			case step == 8:
 				some := func(name string, numbers ...int) uint64 { return uint64(rapid.SampledFrom(numbers).Draw(rt, name)) }
 				rules = &Rules{

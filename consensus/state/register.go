@@ -8,6 +8,8 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // ended reports whether reg is past its deadline by committed time, swept or not
@@ -99,7 +101,7 @@ type contents struct {
 	format   int
 	kind     directory.Kind
 	document []byte
-	salt     directory.Salt
+	salt     signed.Salt
 	lifetime uint32
 	grants   []directory.Grant
 	until    int64
@@ -133,7 +135,7 @@ func (r *Registrations) put(old *Registration, e *directory.Entry, c contents) (
 	if !made.fits(c.grants) {
 		made = makeOf(change, c.grants)
 	}
-	payload, err := directory.StatementOf(c.format, change, directory.Digests{Reg: made.Reg, Doc: made.Doc})
+	payload, err := signed.StatementOf(c.format, change, signed.Digests{Reg: made.Reg, Doc: made.Doc})
 	if err != nil {
 		return directory.Outcome{}, errors.Join(errUnknownFormat, err)
 	}
@@ -218,8 +220,8 @@ func (r *Registrations) expire(reg *Registration, format int) error {
 // where say wants it; elsewhere the deadline has said it.
 func (r *Registrations) end(reg *Registration, format int, say func(announced) bool) error {
 	e, revision := &reg.entry, r.history.revision+1
-	payload, err := directory.Statement(format, &directory.Change{
-		Issuer: r.history.domain, RID: e.RID, Op: directory.OpEnd, Epoch: r.history.epoch, Revision: revision, Prev: reg.h,
+	payload, err := signed.Statement(format, &signed.Change{
+		Issuer: r.history.domain, RID: e.RID, Op: signed.OpEnd, Epoch: r.history.epoch, Revision: revision, Prev: reg.h,
 		IssuedAt: r.history.now / 1000, Since: e.RegisteredAt / 1000, Leaf: r.history.ledger.size,
 	}, nil)
 	if err != nil {
@@ -229,7 +231,7 @@ func (r *Registrations) end(reg *Registration, format int, say func(announced) b
 	r.history.ledger.append(leafStatement, payload)
 	for _, aud := range r.streams.audiences(e.RID) {
 		if a, _ := r.streams.byAudience[aud].live(e.RID); say(a) {
-			d := directory.Digest{RID: e.RID, Revision: revision, Op: directory.OpEnd, H: directory.HashOf(payload)}
+			d := signed.Digest{RID: e.RID, Revision: revision, Op: signed.OpEnd, H: directory.HashOf(payload)}
 			r.streams.announce(aud, d, true)
 		} else {
 			r.streams.byAudience[aud].entries.remove(e.RID)
@@ -283,7 +285,7 @@ func matches(revisions []uint64, reg *Registration) error {
 // untilOf returns when a document ends by its own word, in Unix seconds; 0 for
 // never.
 func EndOf(doc directory.Document) int64 {
-	if ends := doc.Dates().Expires; !ends.IsZero() {
+	if ends := kinds.DatesOf(doc).Expires; !ends.IsZero() {
 		return max(ends.Unix(), 1)
 	}
 	return 0

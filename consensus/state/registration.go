@@ -2,6 +2,7 @@ package state
 
 import (
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -18,7 +19,7 @@ type Registration struct {
 	prev   directory.Hash
 	issued int64 // Unix seconds
 	leaf   uint64
-	salt   directory.Salt
+	salt   signed.Salt
 	until  int64                 // when the document ends by its own word, Unix seconds; 0 for never
 	others *directory.Provenance // who had a part in it besides its owner; nil for nobody
 
@@ -37,12 +38,12 @@ func (r *Registration) Statement(grant directory.Grant) (payload []byte, disclos
 	change := r.change(r.entry.Origin)
 	all := change.Disclosures()
 
-	payload, err := directory.Statement(r.format, change, all)
+	payload, err := signed.Statement(r.format, change, all)
 	if err != nil {
 		return nil, nil, false // Apply would have stopped at this format
 	}
 
-	return payload, directory.DisclosedTexts(all, grant), true
+	return payload, signed.DisclosedTexts(all, grant), true
 }
 
 // Shown returns the m of each of some grants for the registration's statement.
@@ -51,10 +52,10 @@ func (r *Registration) Shown(grants []directory.Grant) []byte {
 }
 
 // change is what reg's statement says.
-func (r *Registration) change(domain spiffeid.TrustDomain) *directory.Change {
+func (r *Registration) change(domain spiffeid.TrustDomain) *signed.Change {
 	e := &r.entry
-	return &directory.Change{
-		Issuer: domain, RID: e.RID, Op: directory.OpPut, Epoch: r.epoch, Revision: e.Statement, Prev: r.prev,
+	return &signed.Change{
+		Issuer: domain, RID: e.RID, Op: signed.OpPut, Epoch: r.epoch, Revision: e.Statement, Prev: r.prev,
 		IssuedAt: r.issued, Since: e.RegisteredAt / 1000, Leaf: r.leaf,
 		Agent: e.Agent, Owner: e.Owner, Document: e.Document, Salt: r.salt,
 		Provenance: r.provenance(),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/table"
 )
 
@@ -109,7 +110,7 @@ func (r *Registrations) show() {
 // registrations: it has to build their statements again. Formats fall and a statement
 // keeps the format in which it was written, so the formats in force do not tell.
 func (r *Registrations) CheckStatements(reads Versions) error {
-	formats := reads.Formats.Of(directory.StructureStatement)
+	formats := reads.Formats.Of(signed.StructureStatement)
 
 	for reg := range r.regs.each() {
 		if !slices.Contains(formats, uint(reg.format)) {

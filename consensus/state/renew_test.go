@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // Many refreshes in one command: each does what it would do alone.
@@ -83,7 +84,7 @@ func TestOthersAreLetInWithinAList(t *testing.T) {
 	often("refreshed", base, apply(1, Command{Renew: &Renew{Caller: ada, Renewals: PackRenewals(items)}}))
 	var announces, regrants []Command
 	for part := range slices.Chunk(rids, atOneGo) {
-		announces = append(announces, Command{Announce: &Sweep{directory.StatementFormat, part}})
+		announces = append(announces, Command{Announce: &Sweep{signed.StatementFormat, part}})
 		c := &Regrant{} // nothing any more
 		for _, rid := range part {
 			c.Items = append(c.Items, RegrantItem{rid, d.state.registrations.regs.get(rid).entry.Statement, Granted{Policy: d.state.policy.basis}, nil})
@@ -108,7 +109,7 @@ func TestOthersAreLetInWithinAList(t *testing.T) {
 	}
 	each("granted", regrants)
 	base = d.state.history.revision
-	often("ended", base, apply(100, Command{Expire: &Sweep{directory.StatementFormat, rids}}))
+	often("ended", base, apply(100, Command{Expire: &Sweep{signed.StatementFormat, rids}}))
 	if d.state.registrations.regs.len() != 0 {
 		t.Errorf("%d are left", d.state.registrations.regs.len())
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A revoked key is gone for good: out of the key document, which says so, not to be
@@ -18,7 +18,7 @@ func TestARevokedKeyIsGoneForGood(t *testing.T) {
 	d := newDrive(t)
 	node := must(alphaNode("n0"))
 	lost, other := make([]byte, 32), append(make([]byte, 31), 1)
-	id := directory.KeyID(lost)
+	id := signed.KeyID(lost)
 	d.at(1, Command{Attest: &Attest{node, lost, []string{"a.b.c"}}})
 	if doc := d.state.keys.issued; len(doc.Keys) != 1 || doc.Keys[0].KeyID() != id {
 		t.Fatalf("the key document is %+v", doc)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
@@ -22,7 +23,7 @@ import (
 type Snapshot struct {
 	header   Header
 	peerings []directory.Peering
-	keys     []directory.SigningKey
+	keys     []signed.SigningKey
 	rotated  []rotatedKey
 	former   []former
 	holds    []hold
@@ -85,7 +86,7 @@ type regSnapshot struct {
 	Prev         directory.Hash       `cbor:"18,keyasint"`
 	Issued       int64                `cbor:"19,keyasint"`
 	Leaf         uint64               `cbor:"20,keyasint"`
-	Salt         directory.Salt       `cbor:"21,keyasint"`
+	Salt         signed.Salt          `cbor:"21,keyasint"`
 	Until        int64                `cbor:"22,keyasint,omitempty"`
 	Packed       Packed               `cbor:"23,keyasint"`
 	Others       *provenance          `cbor:"24,keyasint,omitempty"` // null for nobody
@@ -105,7 +106,7 @@ type streamSnapshot struct {
 type announcedSnapshot struct {
 	RID      directory.RID  `cbor:"1,keyasint"`
 	Revision uint64         `cbor:"2,keyasint"`
-	Op       directory.Op   `cbor:"3,keyasint"`
+	Op       signed.Op      `cbor:"3,keyasint"`
 	H        directory.Hash `cbor:"4,keyasint"`
 	M        directory.Hash `cbor:"5,keyasint"`
 	Deadline int64          `cbor:"6,keyasint"`
@@ -161,7 +162,7 @@ func (s *State) Snapshot() *Snapshot {
 // write sorts what maps have shuffled and writes it, one item at a time.
 func (sn *Snapshot) Write(w io.Writer) error {
 	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int { return cmp.Compare(a.Domain.Name(), b.Domain.Name()) })
-	slices.SortFunc(sn.keys, func(a, b directory.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
+	slices.SortFunc(sn.keys, func(a, b signed.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
 	slices.SortFunc(sn.spent, Spend.Compare)
 	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int { return cmp.Compare(a.Audience.String(), b.Audience.String()) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // maxReserved bounds for how many items room is made before any was read.
@@ -101,7 +102,7 @@ func (s *State) readHeader(h *Header) (err error) {
 		s.policy.current = *h.Text
 	}
 	if h.Issued != nil {
-		if s.keys.issued, err = directory.ParseKeyDocument(h.Issued); err != nil {
+		if s.keys.issued, err = signed.ParseKeyDocument(h.Issued); err != nil {
 			return err
 		}
 		s.keys.revoked = s.keys.issued.Revoked
@@ -255,7 +256,7 @@ func (t *Streams) read(dec *cbor.Decoder, parallel Parallel) error {
 }
 
 func (w *announcedSnapshot) thaw() (announced, error) {
-	d := directory.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}
+	d := signed.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}
 	a := announcedAs(d, w.Highest)
 	if a.op == 0 {
 		return a, fmt.Errorf("a digest of registration %s says %.20q, which this release does not know", w.RID, w.Op)

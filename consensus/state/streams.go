@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/table"
 )
 
@@ -25,15 +26,15 @@ func newStreams() Streams {
 
 // Scan returns the digests of a stream with a revision above since in ascending order,
 // at most limit of them, and the revision up to which they are all (rule G2).
-func (t *Streams) Scan(aud directory.Audience, since uint64, limit int) (digests []directory.Digest, to uint64) {
+func (t *Streams) Scan(aud directory.Audience, since uint64, limit int) (digests []signed.Digest, to uint64) {
 	return t.byAudience[aud].scan(since, limit, t.history.revision)
 }
 
 // Current returns the digest by which a registration is in a stream.
-func (t *Streams) Current(rid directory.RID, aud directory.Audience) (directory.Digest, bool) {
+func (t *Streams) Current(rid directory.RID, aud directory.Audience) (signed.Digest, bool) {
 	entry, ok := t.byAudience[aud].live(rid)
 	if !ok {
-		return directory.Digest{}, false
+		return signed.Digest{}, false
 	}
 
 	return entry.digest(), true
@@ -71,15 +72,15 @@ type announced struct {
 // An opCode is the number of a directory.Op in ops.
 type opCode uint8
 
-var ops = [...]directory.Op{"", directory.OpPut, directory.OpRenew, directory.OpEnd, directory.OpDrop}
+var ops = [...]signed.Op{"", signed.OpPut, signed.OpRenew, signed.OpEnd, signed.OpDrop}
 
-func announcedAs(d directory.Digest, highest int64) announced {
+func announcedAs(d signed.Digest, highest int64) announced {
 	op := opCode(max(0, slices.Index(ops[:], d.Op)))
 	return announced{d.RID, d.H, d.M, d.Revision, d.Deadline, highest, d.Lifetime, op}
 }
 
-func (a *announced) digest() directory.Digest {
-	return directory.Digest{RID: a.rid, Revision: a.revision, Op: ops[a.op], H: a.h, M: a.m, Deadline: a.deadline, Lifetime: a.lifetime}
+func (a *announced) digest() signed.Digest {
+	return signed.Digest{RID: a.rid, Revision: a.revision, Op: ops[a.op], H: a.h, M: a.m, Deadline: a.deadline, Lifetime: a.lifetime}
 }
 
 func (a announced) id() directory.RID { return a.rid }
@@ -92,12 +93,12 @@ func (s *stream) live(rid directory.RID) (announced, bool) {
 		return announced{}, false
 	}
 	a := s.entries.get(rid)
-	return a, ops[a.op] == directory.OpPut || ops[a.op] == directory.OpRenew
+	return a, ops[a.op] == signed.OpPut || ops[a.op] == signed.OpRenew
 }
 
 // announce makes d the latest digest of its registration. Its revision is above
 // all that were announced before.
-func (s *stream) announce(d directory.Digest) (a announced) {
+func (s *stream) announce(d signed.Digest) (a announced) {
 	s.entries.replace(d.RID, func(old announced) announced { // or nothing
 		a = announcedAs(d, max(old.highest, d.Deadline))
 		return a
@@ -115,7 +116,7 @@ func (s *stream) stale(p place) bool {
 // scan returns the digests with a revision above since in ascending order, at
 // most limit of them, and the revision up to which they are all (rule G2); at is
 // the revision applied.
-func (s *stream) scan(since uint64, limit int, at uint64) (ds []directory.Digest, to uint64) {
+func (s *stream) scan(since uint64, limit int, at uint64) (ds []signed.Digest, to uint64) {
 	if s == nil {
 		return nil, at
 	}
@@ -168,7 +169,7 @@ func (t *Streams) free() {
 
 // announce puts a digest into a stream. Where the digest has no statement of its
 // own, the ledger gets it with the others of its command.
-func (t *Streams) announce(aud directory.Audience, d directory.Digest, covered bool) {
+func (t *Streams) announce(aud directory.Audience, d signed.Digest, covered bool) {
 	st := t.byAudience[aud]
 	if st == nil {
 		st = newStream()
@@ -187,7 +188,7 @@ func (t *Streams) announce(aud directory.Audience, d directory.Digest, covered b
 // later or lower deadline, other members, or no longer any.
 type uncovered struct {
 	audience directory.Audience
-	digest   directory.Digest
+	digest   signed.Digest
 }
 
 // pin writes one leaf for each audience to which the command at hand announced
@@ -202,11 +203,11 @@ func (t *Streams) pin() {
 		for n < len(rest) && rest[n].audience == rest[0].audience {
 			n++
 		}
-		ds := make([]directory.Digest, n)
+		ds := make([]signed.Digest, n)
 		for i := range ds {
 			ds[i] = rest[i].digest
 		}
-		t.history.ledger.append(leafAnnounced, directory.AppendDigests(nil, ds))
+		t.history.ledger.append(leafAnnounced, signed.AppendDigests(nil, ds))
 		rest = rest[n:]
 	}
 	t.uncovered = t.uncovered[:0]
@@ -221,14 +222,14 @@ func (t *Streams) publish(reg *Registration, made *Made, revision uint64, covere
 		if was, in := t.byAudience[g.Audience].live(e.RID); in && was.h == reg.h && was.m == m {
 			continue
 		}
-		t.announce(g.Audience, directory.Digest{
-			RID: e.RID, Revision: revision, Op: directory.OpPut,
+		t.announce(g.Audience, signed.Digest{
+			RID: e.RID, Revision: revision, Op: signed.OpPut,
 			H: reg.h, M: m, Deadline: e.ExpiresAt / 1000, Lifetime: e.Lifetime,
 		}, covered)
 	}
 	for _, aud := range t.audiences(e.RID) {
 		if !slices.ContainsFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud }) {
-			t.announce(aud, directory.Digest{RID: e.RID, Revision: revision, Op: directory.OpDrop}, false)
+			t.announce(aud, signed.Digest{RID: e.RID, Revision: revision, Op: signed.OpDrop}, false)
 		}
 	}
 }
@@ -243,7 +244,7 @@ func (t *Streams) renew(reg *Registration, revision uint64, pick func(x int64) b
 			continue
 		}
 		d := was.digest()
-		d.Revision, d.Op, d.Deadline, d.Lifetime = revision, directory.OpRenew, e.ExpiresAt/1000, e.Lifetime
+		d.Revision, d.Op, d.Deadline, d.Lifetime = revision, signed.OpRenew, e.ExpiresAt/1000, e.Lifetime
 		t.announce(aud, d, false)
 	}
 }

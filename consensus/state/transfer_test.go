@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // transferring is a transfer command as a leader makes it.
@@ -12,7 +13,7 @@ func (d *drive) transferring(who directory.Identity, rid directory.RID, to direc
 	d.n++
 	g := meshGrant(to)
 	g.Policy = d.state.policy.basis
-	return &Transfer{Format: directory.StatementFormat, RID: rid, Salt: directory.Salt{byte(d.n)}, Caller: who, Statement: d.entry(rid).Statement, Granted: g}
+	return &Transfer{Format: signed.StatementFormat, RID: rid, Salt: signed.Salt{byte(d.n)}, Caller: who, Statement: d.entry(rid).Statement, Granted: g}
 }
 
 // A transfer is one change with one leaf: a statement with the new owner and the
@@ -53,7 +54,7 @@ func TestOwnershipChangesByTransferAlone(t *testing.T) {
 	if reg.prev != h || reg.change(alpha).Owner != bob {
 		t.Errorf("the statement follows %s and has owner %s", reg.prev, reg.change(alpha).Owner)
 	}
-	if ds := d.mesh(before.Revision); len(ds) != 1 || ds[0].Op != directory.OpPut || ds[0].H != reg.h || ds[0].Deadline != before.ExpiresAt/1000 {
+	if ds := d.mesh(before.Revision); len(ds) != 1 || ds[0].Op != signed.OpPut || ds[0].H != reg.h || ds[0].Deadline != before.ExpiresAt/1000 {
 		t.Errorf("the mesh is told %+v", ds)
 	}
 

@@ -6,24 +6,24 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // Versions are what one release reads: the newest version of the log, of snapshots
 // and of the messages between members, each with all before it, and the formats of
 // signed structures (federation.md, "Formats over time").
 type Versions struct {
-	Log      uint              `cbor:"1,keyasint"`
-	Snapshot uint              `cbor:"2,keyasint"`
-	Wire     uint              `cbor:"3,keyasint"`
-	Formats  directory.Formats `cbor:"4,keyasint,omitempty"`
+	Log      uint           `cbor:"1,keyasint"`
+	Snapshot uint           `cbor:"2,keyasint"`
+	Wire     uint           `cbor:"3,keyasint"`
+	Formats  signed.Formats `cbor:"4,keyasint,omitempty"`
 }
 
 // ReadableVersions returns what this build reads.
 func ReadableVersions() Versions {
 	return Versions{
 		Log: NewestLogVersion, Snapshot: NewestSnapshotVersion, Wire: newestWireVersion,
-		Formats: directory.ReadableFormats(),
+		Formats: signed.ReadableFormats(),
 	}
 }
 

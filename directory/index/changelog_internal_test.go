@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // However large the documents are that are replaced, what is kept of them for those who
@@ -52,7 +53,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 // for good: no document is awakened for it.
 func TestARefreshAwakesNoDocument(t *testing.T) {
 	d := directory.LoadDocument(directory.KindAD, []byte(`{"base":"https://a.example","description":"`+strings.Repeat("An agent. ", 100)+`"}`))
-	projection, err := directory.Reproject("agent", d)
+	projection, err := kinds.Reproject("agent", d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 var (
@@ -37,7 +38,7 @@ func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Docu
 func mustProject(t testing.TB, agent string, d directory.Document) *directory.Projection {
 	t.Helper()
 
-	p, err := directory.Project(agent, d)
+	p, err := kinds.Project(agent, d)
 	if err != nil {
 		t.Fatalf("%.200s: %v", d.Bytes(), err)
 	}

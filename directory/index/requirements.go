@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // A Requirements is what AIDIP's clients filter by (cui 4.3). It is asked of an agent as
@@ -27,7 +28,7 @@ func (n *Requirements) Unmet(e *directory.Entry) string {
 }
 
 func (n *Requirements) unmet(d directory.Document, p *directory.Projection) string {
-	if len(n.Capabilities) > 0 && !hasAll(n.Capabilities, directory.ListedCapabilities(d, p)) {
+	if len(n.Capabilities) > 0 && !hasAll(n.Capabilities, kinds.ListedCapabilities(d, p)) {
 		return "capabilities"
 	}
 	for _, t := range n.Tags {

@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // ContentType is the media type of every problem.
@@ -36,9 +37,9 @@ const HeaderRequestID = "X-Request-Id"
 // A Refusal is an error with what HTTP adds to it.
 type Refusal struct {
 	Err     *directory.Error
-	Header  http.Header        // header fields of the answer
-	Members []directory.Member // extension members of the body
-	Retry   int                // seconds to wait; 0 is the rule's
+	Header  http.Header         // header fields of the answer
+	Members []strictjson.Member // extension members of the body
+	Retry   int                 // seconds to wait; 0 is the rule's
 }
 
 func (r *Refusal) Error() string { return r.Err.Error() }
@@ -99,33 +100,33 @@ func (r *Refusal) Body(base, requestID string) []byte {
 	rule := r.Rule()
 	detail := strings.ToValidUTF8(cmp.Or(r.Err.Detail, rule.Title), "\uFFFD")
 
-	b := directory.AppendText([]byte{'{'}, "type", TypeURI(base, r.Err.Problem))
-	b = directory.AppendText(b, "title", rule.Title)
-	b = directory.AppendUint(b, "status", uint64(rule.Status))
-	b = directory.AppendText(b, "detail", detail)
-	b = directory.AppendText(b, "instance", "urn:uuid:"+instanceOf(requestID))
+	b := strictjson.AppendText([]byte{'{'}, "type", TypeURI(base, r.Err.Problem))
+	b = strictjson.AppendText(b, "title", rule.Title)
+	b = strictjson.AppendUint(b, "status", uint64(rule.Status))
+	b = strictjson.AppendText(b, "detail", detail)
+	b = strictjson.AppendText(b, "instance", "urn:uuid:"+instanceOf(requestID))
 	if r.Err.Pointer != "" {
-		b = directory.AppendText(b, "pointer", r.Err.Pointer)
+		b = strictjson.AppendText(b, "pointer", r.Err.Pointer)
 	}
 	if len(r.Err.Violations) > 0 {
-		b = directory.AppendRaw(b, "errors", appendViolations(nil, r.Err.Violations))
+		b = strictjson.AppendRaw(b, "errors", appendViolations(nil, r.Err.Violations))
 	}
 
-	b = directory.AppendText(b, "code", rule.Code)
-	b = directory.AppendText(b, "message", detail)
-	b = directory.AppendText(b, "correlation_id", requestID)
+	b = strictjson.AppendText(b, "code", rule.Code)
+	b = strictjson.AppendText(b, "message", detail)
+	b = strictjson.AppendText(b, "correlation_id", requestID)
 	if retry := r.RetryAfter(); retry > 0 {
-		b = directory.AppendUint(b, "retry_after", uint64(retry))
+		b = strictjson.AppendUint(b, "retry_after", uint64(retry))
 	}
 
 	for _, m := range r.Members {
-		b = directory.AppendRaw(b, m.Name, m.Value)
+		b = strictjson.AppendRaw(b, m.Name, m.Value)
 	}
 
-	inner := directory.AppendText([]byte{'{'}, "code", rule.ErrorCode)
-	inner = append(directory.AppendText(inner, "message", detail), '}')
+	inner := strictjson.AppendText([]byte{'{'}, "code", rule.ErrorCode)
+	inner = append(strictjson.AppendText(inner, "message", detail), '}')
 
-	return append(directory.AppendRaw(b, "error", inner), '}', '\n')
+	return append(strictjson.AppendRaw(b, "error", inner), '}', '\n')
 }
 
 func appendViolations(b []byte, violations []directory.Violation) []byte {
@@ -134,8 +135,8 @@ func appendViolations(b []byte, violations []directory.Violation) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = directory.AppendText(append(b, '{'), "pointer", v.Pointer)
-		b = append(directory.AppendText(b, "detail", strings.ToValidUTF8(v.Detail, "\uFFFD")), '}')
+		b = strictjson.AppendText(append(b, '{'), "pointer", v.Pointer)
+		b = append(strictjson.AppendText(b, "detail", strings.ToValidUTF8(v.Detail, "\uFFFD")), '}')
 	}
 
 	return append(b, ']')

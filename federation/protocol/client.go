@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -114,8 +115,8 @@ func (c *Client) Records(ctx context.Context, n Node, origin spiffeid.TrustDomai
 		return fmt.Errorf("%s answers: %w", n.Base, err)
 	}
 
-	lines := bufio.NewScanner(io.LimitReader(body, MaxAnswer+directory.MaxRecord))
-	lines.Buffer(nil, directory.MaxRecord+1024)
+	lines := bufio.NewScanner(io.LimitReader(body, MaxAnswer+signed.MaxRecord))
+	lines.Buffer(nil, signed.MaxRecord+1024)
 	for lines.Scan() {
 		line, err := ParseRecordLine(lines.Bytes())
 		if err != nil {

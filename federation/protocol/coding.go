@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // The codings of an answer. Nothing is so much of a first sync as its records, and
@@ -90,7 +90,7 @@ func (c *Codecs) Decompress(coding string, body io.Reader) (io.Reader, func(), e
 
 // maxCoded bounds an answer as it comes. None is longer than what is in it by more than
 // a coding's frames, of which there might else be one after another with nothing in them.
-const MaxCoded = MaxAnswer + directory.MaxRecord + 1<<20
+const MaxCoded = MaxAnswer + signed.MaxRecord + 1<<20
 
 // A counted body tells how many bytes of it were read.
 type countedBody struct {

@@ -1,8 +1,11 @@
 package protocol
 
-import "github.com/roster-mesh/roster/directory"
+import (
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+)
 
 // issueOf tells one issue of the key document from another.
-func Issue(doc *directory.KeyDocument) directory.Position {
+func Issue(doc *signed.KeyDocument) directory.Position {
 	return directory.Position{Epoch: doc.Epoch, Revision: doc.Seq}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 var errJWS = errors.New("not a canonical compact JWS")
@@ -60,11 +61,11 @@ func CheckHeader(header []byte, typ string) error {
 		Kid string `json:"kid"`
 	}
 	if err := json.Unmarshal(header, &h, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("%w: %w", directory.ErrHeader, err)
+		return fmt.Errorf("%w: %w", signed.ErrHeader, err)
 	}
 	_, err := directory.ParseHash(h.Kid)
 	if h.Alg != "EdDSA" || h.Typ != typ || err != nil || len(header) != len(`{"alg":"EdDSA","kid":"","typ":""}`)+len(h.Kid)+len(typ) {
-		return directory.ErrHeader
+		return signed.ErrHeader
 	}
 	return nil
 }

@@ -6,13 +6,15 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // A name is what records are asked for by: the hash of the statement and that
 // of the disclosures.
 type RecordName struct{ H, M directory.Hash }
 
-func NameOf(d directory.Digest) RecordName { return RecordName{d.H, d.M} }
+func NameOf(d signed.Digest) RecordName { return RecordName{d.H, d.M} }
 
 // bytes is the name as a key on disk.
 func (n RecordName) Bytes() []byte { return append(n.H[:], n.M[:]...) }
@@ -24,16 +26,16 @@ type RecordsRequest struct {
 }
 
 func (r RecordsRequest) Bytes() []byte {
-	b := directory.AppendText([]byte{'{'}, "origin", r.Origin)
+	b := strictjson.AppendText([]byte{'{'}, "origin", r.Origin)
 	list := []byte{'['}
 	for i, n := range r.Names {
 		if i > 0 {
 			list = append(list, ',')
 		}
-		list = append(directory.AppendString(append(list, '['), n[0].String()), ',')
-		list = append(directory.AppendString(list, n[1].String()), ']')
+		list = append(strictjson.AppendString(append(list, '['), n[0].String()), ',')
+		list = append(strictjson.AppendString(list, n[1].String()), ']')
 	}
-	return append(directory.AppendRaw(b, "names", append(list, ']')), '}')
+	return append(strictjson.AppendRaw(b, "names", append(list, ']')), '}')
 }
 
 // A recordLine is one line of the answer to it.
@@ -45,12 +47,12 @@ type RecordLine struct {
 }
 
 func (l RecordLine) Bytes() []byte {
-	b := directory.AppendText([]byte{'{'}, "h", l.H.String())
-	b = directory.AppendText(b, "m", l.M.String())
+	b := strictjson.AppendText([]byte{'{'}, "h", l.H.String())
+	b = strictjson.AppendText(b, "m", l.M.String())
 	if l.Error != "" {
-		b = directory.AppendText(b, "error", l.Error)
+		b = strictjson.AppendText(b, "error", l.Error)
 	} else {
-		b = directory.AppendText(b, "record", l.Record)
+		b = strictjson.AppendText(b, "record", l.Record)
 	}
 	return append(b, '}', '\n')
 }

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -10,7 +11,7 @@ import (
 // reads. The audience of which no key document is known reads format 1.
 func (b *Publisher) pageFormat(aud directory.Audience) uint {
 	if aud == directory.Mesh {
-		return b.Source.Format(directory.StructurePage)
+		return b.Source.Format(signed.StructurePage)
 	}
 
 	reader, err := spiffeid.TrustDomainFromString(aud.String())
@@ -22,5 +23,5 @@ func (b *Publisher) pageFormat(aud directory.Audience) uint {
 		return 1
 	}
 
-	return b.dialect.Formats.Common(doc.Formats).Highest(directory.StructurePage)
+	return b.dialect.Formats.Common(doc.Formats).Highest(signed.StructurePage)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -24,7 +25,7 @@ type PageKey struct {
 }
 
 type Page struct {
-	*directory.SignedPage
+	*signed.Page
 	Text string
 }
 
@@ -35,7 +36,7 @@ type Publisher struct {
 	domain  spiffeid.TrustDomain
 	Source  Source
 	keys    signer
-	dialect directory.Dialect
+	dialect signed.Dialect
 
 	mu    sync.Mutex
 	Pages map[PageKey]Page
@@ -46,11 +47,11 @@ type Publisher struct {
 // A signer signs as this node, and knows the newest key documents.
 type signer interface {
 	Sign(typ string, payload []byte) (string, error)
-	Keys(origin spiffeid.TrustDomain) (doc *directory.KeyDocument, jws string, ok bool)
+	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
 }
 
 // newPublisher returns a publisher of a domain.
-func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect directory.Dialect) *Publisher {
+func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect signed.Dialect) *Publisher {
 	return &Publisher{domain: domain, Source: source, keys: keys, dialect: dialect, Pages: map[PageKey]Page{}}
 }
 
@@ -85,12 +86,12 @@ func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell b
 	return made, nil
 }
 
-func (b *Publisher) sign(aud directory.Audience, ds []directory.Digest, from, to, at uint64) (*Page, error) {
-	p := &directory.SignedPage{
+func (b *Publisher) sign(aud directory.Audience, ds []signed.Digest, from, to, at uint64) (*Page, error) {
+	p := &signed.Page{
 		Format: b.pageFormat(aud), Issuer: b.domain, Epoch: b.Source.Position().Epoch, Audience: aud,
 		From: from, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds,
 	}
-	text, err := b.signed(directory.TypePage, p.Payload())
+	text, err := b.signed(signed.TypePage, p.Payload())
 	if err != nil {
 		return nil, err
 	}
@@ -133,9 +134,9 @@ func (b *Publisher) Head() (string, error) {
 	tip := b.Source.Tip(directory.Mesh) // before the position, so that it doesn't exceed it
 	size, root := b.Source.Ledger()
 	at := b.Source.Position()
-	h := &directory.Head{Format: b.Source.Format(directory.StructureHead), Issuer: b.domain, Epoch: at.Epoch, Tip: tip, At: at.Revision, Size: size, Root: root,
+	h := &signed.Head{Format: b.Source.Format(signed.StructureHead), Issuer: b.domain, Epoch: at.Epoch, Tip: tip, At: at.Revision, Size: size, Root: root,
 		Keys: directory.HashOf(doc.Payload()), IssuedAt: time.Now().Unix()}
-	return b.signed(directory.TypeHead, h.Payload())
+	return b.signed(signed.TypeHead, h.Payload())
 }
 
 // record returns a record of the own domain as that stream may have it.
@@ -148,7 +149,7 @@ func (b *Publisher) Record(aud directory.Audience, n protocol.RecordName) (strin
 	if err != nil {
 		return "", false, err
 	}
-	return directory.Record{JWS: text, Disclosures: disclosures}.String(), true, nil
+	return signed.Record{JWS: text, Disclosures: disclosures}.String(), true, nil
 }
 
 // signedRecord is signed for records. They are many, and none waits for another where
@@ -158,14 +159,14 @@ func (b *Publisher) signedRecord(h directory.Hash, payload []byte) (string, erro
 	b.mu.Lock()
 	if doc == nil || b.ready != protocol.Issue(doc) {
 		defer b.mu.Unlock()
-		return b.signed(directory.TypeRecord, payload)
+		return b.signed(signed.TypeRecord, payload)
 	}
 	header, signature := b.known.of(h)
 	b.mu.Unlock()
 	if signature != "" {
 		return protocol.JoinJWS(header, payload, signature), nil
 	}
-	text, err := b.keys.Sign(directory.TypeRecord, payload)
+	text, err := b.keys.Sign(signed.TypeRecord, payload)
 	if err != nil {
 		return "", fmt.Errorf("federation: sign: %w", err)
 	}

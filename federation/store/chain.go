@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"go.etcd.io/bbolt"
 )
@@ -17,7 +18,7 @@ const ChainMost = 2 << 20
 
 // addPage appends a page that was just applied to the chain. One that is too long
 // begins anew there, and is of use to those alone who are as far already.
-func (t *Tx) AddPage(p *directory.SignedPage, text string) error {
+func (t *Tx) AddPage(p *signed.Page, text string) error {
 	if t.State.Listed > 2*t.State.Live+ChainMost {
 		name := bucketChains[t.State.Chain]
 		if err := t.Bucket.DeleteBucket(name); err != nil {
@@ -33,10 +34,10 @@ func (t *Tx) AddPage(p *directory.SignedPage, text string) error {
 }
 
 // weight is what a page adds to what a chain lists; one without digests is a link as well.
-func Weight(p *directory.SignedPage) uint64 { return uint64(max(1, len(p.Digests))) }
+func Weight(p *signed.Page) uint64 { return uint64(max(1, len(p.Digests))) }
 
 // addFresh adds a page to the fresh chain.
-func (t *Tx) AddFresh(p *directory.SignedPage, text string) error {
+func (t *Tx) AddFresh(p *signed.Page, text string) error {
 	return putPage(t.spare(), p, text)
 }
 
@@ -44,7 +45,7 @@ func (t *Tx) AddFresh(p *directory.SignedPage, text string) error {
 func (t *Tx) Links() uint64 { return t.Chain().Sequence() }
 
 // putPage adds a link to a chain; the bucket's sequence counts them.
-func putPage(chain *bbolt.Bucket, p *directory.SignedPage, text string) error {
+func putPage(chain *bbolt.Bucket, p *signed.Page, text string) error {
 	if _, err := chain.NextSequence(); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -82,8 +83,8 @@ type Entry struct {
 func (h *Entry) Name() protocol.RecordName { return protocol.RecordName{H: h.H, M: h.M} }
 
 // digest is what a page would say of h.
-func (h *Entry) Digest(rid directory.RID) directory.Digest {
-	return directory.Digest{RID: rid, Revision: h.Revision, Op: directory.OpPut, H: h.H, M: h.M, Deadline: h.Deadline, Lifetime: h.Lifetime}
+func (h *Entry) Digest(rid directory.RID) signed.Digest {
+	return signed.Digest{RID: rid, Revision: h.Revision, Op: signed.OpPut, H: h.H, M: h.M, Deadline: h.Deadline, Lifetime: h.Lifetime}
 }
 
 // storedRecord is a record as it came. Payload and disclosures are what the page
@@ -98,14 +99,14 @@ type Record struct {
 
 // is reports whether r is what has that name, by its hashes.
 func (r *Record) Is(n protocol.RecordName) bool {
-	return directory.HashOf(r.Payload) == n.H && directory.HashDisclosures(r.Disclosures) == n.M
+	return directory.HashOf(r.Payload) == n.H && signed.HashDisclosures(r.Disclosures) == n.M
 }
 
 // bytes returns the form that is kept on disk.
 func (r *Record) Bytes() []byte { return Marshal(r) }
 
-func (r *Record) Signed() directory.Record {
-	return directory.Record{JWS: protocol.JoinJWS(r.Header, r.Payload, r.Signature), Disclosures: r.Disclosures}
+func (r *Record) Signed() signed.Record {
+	return signed.Record{JWS: protocol.JoinJWS(r.Header, r.Payload, r.Signature), Disclosures: r.Disclosures}
 }
 
 // storedPage is one link of a chain.

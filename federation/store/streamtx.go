@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
@@ -93,7 +94,7 @@ func (t *Tx) DropRecord(old *Entry) error {
 }
 
 // lacking returns those of the names of live digests whose record isn't here.
-func (t *Tx) Missing(ds []directory.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
+func (t *Tx) Missing(ds []signed.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
 	here := map[protocol.RecordName]bool{}
 	for _, d := range ds {
 		h, err := t.Get(d.RID)
@@ -109,7 +110,7 @@ func (t *Tx) Missing(ds []directory.Digest, names []protocol.RecordName) ([]prot
 
 // replacing returns those of the names whose record takes the place of one that is
 // held: where there is no room, nothing else is asked for.
-func (t *Tx) Replacing(ds []directory.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
+func (t *Tx) Replacing(ds []signed.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
 	held := map[protocol.RecordName]bool{}
 	for _, d := range ds {
 		h, err := t.Get(d.RID)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A usage is what a stream holds here, or how that changes.
@@ -90,7 +91,7 @@ const otherFormats Format = 17
 // formatOf returns the format of a record that can't be opened; 0 if err is
 // something else.
 func FormatOf(err error) Format {
-	var unsupported *directory.UnsupportedError
+	var unsupported *signed.UnsupportedError
 	if !errors.As(err, &unsupported) {
 		return 0
 	}

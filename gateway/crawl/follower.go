@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/gateway"
 )
 
@@ -154,7 +155,7 @@ func (f *Follower) logRefused(agent Agent, err error) {
 
 // register registers one agent, if policy permits it to the crawling identity.
 func (f *Follower) register(ctx context.Context, caller directory.Caller, agent Agent, lifetime uint32) error {
-	projection, err := directory.Project(agent.Name, agent.Document)
+	projection, err := kinds.Project(agent.Name, agent.Document)
 	if err != nil {
 		return err
 	}

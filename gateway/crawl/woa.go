@@ -15,6 +15,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // MaxAgents bounds how many agents of one origin are taken, on all pages.
@@ -81,7 +83,7 @@ func Split(at *url.URL, body []byte) ([]Agent, error) {
 // A splitter makes a document of each agent of one.
 type splitter struct {
 	at         *url.URL
-	members    []directory.Member
+	members    []strictjson.Member
 	transports map[string]jsontext.Value
 	seen       map[string]bool
 }
@@ -111,7 +113,7 @@ func (s *splitter) agent(raw []byte) (a Agent) {
 			members[i].Value = appendNames(nil, kept)
 		}
 	}
-	members = slices.DeleteFunc(members, func(m directory.Member) bool { return slices.Contains(foreignMarks, m.Name) })
+	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return slices.Contains(foreignMarks, m.Name) })
 	a.Document, a.Err = s.document(a.Name, members, kept)
 	if a.Err != nil {
 		a.Document = directory.Document{}
@@ -148,24 +150,24 @@ func baseOf(config []byte) string {
 }
 
 // document makes the document of one agent and judges it.
-func (s *splitter) document(name string, agent []directory.Member, transports []string) (none directory.Document, err error) {
-	one := directory.AppendObject([]byte{'['}, agent)
-	var configs []directory.Member
+func (s *splitter) document(name string, agent []strictjson.Member, transports []string) (none directory.Document, err error) {
+	one := strictjson.AppendObject([]byte{'['}, agent)
+	var configs []strictjson.Member
 	for _, t := range transports {
-		if config, ok := s.transports[t]; ok && !slices.ContainsFunc(configs, func(m directory.Member) bool { return m.Name == t }) {
-			configs = append(configs, directory.Member{Name: t, Value: config})
+		if config, ok := s.transports[t]; ok && !slices.ContainsFunc(configs, func(m strictjson.Member) bool { return m.Name == t }) {
+			configs = append(configs, strictjson.Member{Name: t, Value: config})
 		}
 	}
 	if base := baseOf(s.transports["rest"]); slices.Contains(transports, "rest") && strings.HasPrefix(base, "http:") {
 		return none, directory.Refuse(directory.BadDocument, "its base is %.200q; plain HTTP is not used (gaikwad 8.1)", base).At("/transports/rest/base")
 	}
-	var out []directory.Member
+	var out []strictjson.Member
 	for _, m := range s.members {
 		switch m.Name {
 		case "agents":
 			m.Value = append(one, ']')
 		case "transports":
-			m.Value = directory.AppendObject(nil, configs)
+			m.Value = strictjson.AppendObject(nil, configs)
 		case directory.ImportedFrom:
 			continue
 		}
@@ -174,17 +176,17 @@ func (s *splitter) document(name string, agent []directory.Member, transports []
 	if err := objection(out); err != nil {
 		return none, err
 	}
-	sum := sha256.Sum256(directory.AppendObject(nil, out))
-	from := directory.AppendText([]byte{'{'}, "source", s.at.String())
-	from = append(directory.AppendText(from, "sha256", hex.EncodeToString(sum[:])), '}')
-	doc, err := directory.ParseDocument(directory.KindWoA, directory.AppendObject(nil, append(out, directory.Member{Name: directory.ImportedFrom, Value: from})))
+	sum := sha256.Sum256(strictjson.AppendObject(nil, out))
+	from := strictjson.AppendText([]byte{'{'}, "source", s.at.String())
+	from = append(strictjson.AppendText(from, "sha256", hex.EncodeToString(sum[:])), '}')
+	doc, err := directory.ParseDocument(directory.KindWoA, strictjson.AppendObject(nil, append(out, strictjson.Member{Name: directory.ImportedFrom, Value: from})))
 	if err != nil {
 		return none, err
 	}
 	if _, err := directory.ParseName(name); err != nil {
 		return none, err
 	}
-	_, err = directory.Project(name, doc)
+	_, err = kinds.Project(name, doc)
 	return doc, err
 }
 
@@ -194,7 +196,7 @@ func appendNames(b []byte, names []string) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = directory.AppendString(b, name)
+		b = strictjson.AppendString(b, name)
 	}
 	return append(b, ']')
 }
@@ -214,8 +216,8 @@ var secretText = regexp.MustCompile(`^(Bearer|Basic) +[A-Za-z0-9+/=._~-]{8,}$|^e
 // reference to another document, which nobody would fetch (WOA-023). What a registrant
 // brings is kept as it is: it knows what that holds, and decides who sees it. A transport
 // of its own that means nothing is passed over without a word (WOA-006).
-func objection(members []directory.Member) error {
-	d := jsontext.NewDecoder(bytes.NewReader(directory.AppendObject(nil, members)))
+func objection(members []strictjson.Member) error {
+	d := jsontext.NewDecoder(bytes.NewReader(strictjson.AppendObject(nil, members)))
 	schema := 0 // the depth of the object that has the schema which is being read; 0 for none
 	for {
 		token, err := d.ReadToken()

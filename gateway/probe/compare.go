@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/crawl"
 )
@@ -49,7 +51,7 @@ func (s *Description) Compare(agent string, d directory.Document, p *directory.P
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
-	q, err := directory.Project(agent, own)
+	q, err := kinds.Project(agent, own)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
@@ -93,7 +95,7 @@ func (s *Description) listed(d directory.Document, p *directory.Projection) (*cr
 		case id != "" || a.Err != nil:
 			continue
 		}
-		if q, err := directory.Reproject(a.Name, a.Document); err == nil && slices.ContainsFunc(p.Bindings, func(b directory.Binding) bool { return reachedBy(q, b) }) {
+		if q, err := kinds.Reproject(a.Name, a.Document); err == nil && slices.ContainsFunc(p.Bindings, func(b directory.Binding) bool { return reachedBy(q, b) }) {
 			return a, nil
 		}
 	}
@@ -109,7 +111,7 @@ func woaID(d directory.Document) string {
 	if d.Kind() != directory.KindWoA || d.IsZero() {
 		return ""
 	}
-	return directory.WoATermsOf("", d).ID
+	return invoke.WoATermsOf("", d).ID
 }
 
 // compare compares what is registered with what the agent says: all of it, or what

@@ -6,6 +6,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // entry registers a document as that of spiffe://alpha.test/agent/alpha.
@@ -16,7 +17,7 @@ func entry(t testing.TB, kind directory.Kind, name, document string) *directory.
 	if err != nil {
 		t.Fatal(err)
 	}
-	projection, err := directory.Project(name, doc)
+	projection, err := kinds.Project(name, doc)
 	if err != nil {
 		t.Fatal(err)
 	}

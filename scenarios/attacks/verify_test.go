@@ -11,6 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -38,9 +39,9 @@ func newDomain(t testing.TB, name string) *domain {
 	must(t, err)
 
 	ring := trust.NewKeyring(td, key, trust.NewBundles())
-	ring.SetOwn(&directory.KeyDocument{
-		Issuer: td, Epoch: 1, Seq: 1, Expires: now.Unix() + directory.KeyDocumentLifetime,
-		Keys: []directory.SigningKey{
+	ring.SetOwn(&signed.KeyDocument{
+		Issuer: td, Epoch: 1, Seq: 1, Expires: now.Unix() + signed.KeyDocumentLifetime,
+		Keys: []signed.SigningKey{
 			{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}},
 			{Public: other.Public(), Node: svid.ID},
 		},
@@ -55,19 +56,19 @@ func (d *domain) proof(t testing.TB) *trust.Proof {
 	now := time.Now().Unix()
 	document, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://payments.example"}`))
 	must(t, err)
-	change := &directory.Change{
-		Issuer: d.name, RID: directory.NewRID(1, [10]byte{}), Op: directory.OpPut, Epoch: 1, Revision: 7,
-		IssuedAt: now, Since: now, Agent: "payments", Document: document, Salt: directory.Salt{1},
+	change := &signed.Change{
+		Issuer: d.name, RID: directory.NewRID(1, [10]byte{}), Op: signed.OpPut, Epoch: 1, Revision: 7,
+		IssuedAt: now, Since: now, Agent: "payments", Document: document, Salt: signed.Salt{1},
 		Owner: directory.IdentityOf(spiffeid.RequireFromPath(d.name, "/agent/ada")),
 	}
 	disclosures := change.Disclosures()
-	statement, err := directory.Statement(directory.StatementFormat, change, disclosures)
+	statement, err := signed.Statement(signed.StatementFormat, change, disclosures)
 	must(t, err)
-	shown, m := directory.Disclosed(disclosures, directory.Grant{All: true})
-	page := &directory.SignedPage{
+	shown, m := signed.Disclosed(disclosures, directory.Grant{All: true})
+	page := &signed.Page{
 		Issuer: d.name, Epoch: 1, Audience: directory.Mesh, From: 6, To: 7, At: 7, IssuedAt: now,
-		Digests: []directory.Digest{{
-			RID: change.RID, Revision: 7, Op: directory.OpPut, H: directory.HashOf(statement), M: m,
+		Digests: []signed.Digest{{
+			RID: change.RID, Revision: 7, Op: signed.OpPut, H: directory.HashOf(statement), M: m,
 			Deadline: now + 3600, Lifetime: 3600,
 		}},
 	}
@@ -77,8 +78,8 @@ func (d *domain) proof(t testing.TB) *trust.Proof {
 	must(t, err)
 
 	return &trust.Proof{
-		Record: directory.Record{JWS: d.sign(t, directory.TypeRecord, statement), Disclosures: shown}.String(),
-		Page:   d.sign(t, directory.TypePage, page.Payload()),
+		Record: signed.Record{JWS: d.sign(t, signed.TypeRecord, statement), Disclosures: shown}.String(),
+		Page:   d.sign(t, signed.TypePage, page.Payload()),
 		Keys:   keys,
 		Bundle: bundle,
 	}
@@ -208,7 +209,7 @@ func TestARecordByAKeyThatNothingAttestsIsRefused(t *testing.T) {
 	payload, err := directory.B64.DecodeString(strings.Split(jws, ".")[1])
 	must(t, err)
 	victim.ring.SetKey(victim.other)
-	proof.Record = victim.sign(t, directory.TypeRecord, payload) + "~" + disclosures
+	proof.Record = victim.sign(t, signed.TypeRecord, payload) + "~" + disclosures
 
 	pem, _ := victim.ca.PEM()
 	bundle := writeFile(t, dir, "bank.pem", pem)

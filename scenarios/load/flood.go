@@ -24,6 +24,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -305,7 +306,7 @@ func (d *domain) kidOf(ctx context.Context, peer *domain) (string, error) {
 
 // bogus is a frame with a gossiped page that nobody signed.
 func bogus(origin, kid string) []byte {
-	page := &directory.SignedPage{Issuer: spiffeid.RequireTrustDomainFromString(origin),
+	page := &signed.Page{Issuer: spiffeid.RequireTrustDomainFromString(origin),
 		Epoch:    uint64(time.Now().Unix()),
 		Audience: directory.Mesh,
 		From:     1, To: 1 + bogusEach, At: 1 + bogusEach, IssuedAt: time.Now().Unix()}
@@ -313,12 +314,12 @@ func bogus(origin, kid string) []byte {
 		var of [10]byte
 		_, _ = rand.Read(of[:]) // never fails
 		hash := directory.HashOf(of[:])
-		page.Digests = append(page.Digests, directory.Digest{RID: directory.NewRID(time.Now().UnixMilli(), of),
-			Revision: uint64(2 + i), Op: directory.OpPut,
+		page.Digests = append(page.Digests, signed.Digest{RID: directory.NewRID(time.Now().UnixMilli(), of),
+			Revision: uint64(2 + i), Op: signed.OpPut,
 			H: hash, M: hash, Deadline: time.Now().Unix() + 600, Lifetime: 600})
 	}
 
-	header := fmt.Sprintf(`{"alg":"EdDSA","typ":%q,"kid":%q}`, directory.TypePage, kid)
+	header := fmt.Sprintf(`{"alg":"EdDSA","typ":%q,"kid":%q}`, signed.TypePage, kid)
 	jws := directory.B64.EncodeToString([]byte(header)) + "." + directory.B64.EncodeToString(page.Payload()) + "." +
 		directory.B64.EncodeToString(make([]byte, 64))
 

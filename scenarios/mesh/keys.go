@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // Key returns the id of the node's signing key in its domain's key document; empty if the
@@ -69,14 +69,14 @@ func (n *Node) Lists(of *Node, id string) bool {
 }
 
 // documentOf returns the key document that this node has of another node's domain.
-func (n *Node) documentOf(of *Node) *directory.KeyDocument {
+func (n *Node) documentOf(of *Node) *signed.KeyDocument {
 	n.env.T.Helper()
 	res, err := of.asNode(n).Get(n.URL() + "/federation/v1/keys?origin=" + of.Domain.Name)
 	n.env.must(err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	n.env.must(err)
-	doc, err := directory.ParseKeyDocument(payloadOf(n.env, string(b)))
+	doc, err := signed.ParseKeyDocument(payloadOf(n.env, string(b)))
 	n.env.must(err)
 
 	return doc

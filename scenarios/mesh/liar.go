@@ -13,14 +13,15 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
 // A Liar stands in the place of a domain's first node, and of all of them: it has its
 // name, its SVID and its signing key, and tells each peer what the story wants.
 type Liar struct {
-	Doc  *directory.KeyDocument
-	Last *directory.SignedPage // all that the true node had announced; what is said goes on from there
+	Doc  *signed.KeyDocument
+	Last *signed.Page // all that the true node had announced; what is said goes on from there
 
 	m    *Mesh
 	node *Node
@@ -29,9 +30,9 @@ type Liar struct {
 
 	mu      sync.Mutex // guards what follows
 	changed chan struct{}
-	pages   map[string][]directory.Digest // by peer, or node of one: what goes on from Last, one a revision
-	alone   map[string][]directory.Digest // by node of a peer: what is for that peer alone
-	docs    map[string]*directory.KeyDocument
+	pages   map[string][]signed.Digest // by peer, or node of one: what goes on from Last, one a revision
+	alone   map[string][]signed.Digest // by node of a peer: what is for that peer alone
+	docs    map[string]*signed.KeyDocument
 }
 
 // Corrupt replaces a domain's nodes.
@@ -42,17 +43,17 @@ func (m *Mesh) Corrupt(name string) *Liar {
 		m:       m,
 		node:    n,
 		changed: make(chan struct{}),
-		pages:   map[string][]directory.Digest{},
-		alone:   map[string][]directory.Digest{},
-		docs:    map[string]*directory.KeyDocument{},
+		pages:   map[string][]signed.Digest{},
+		alone:   map[string][]signed.Digest{},
+		docs:    map[string]*signed.KeyDocument{},
 	}
 
 	var err error
 	_, payload := liar.truth("/federation/v1/keys?origin=" + name)
-	liar.Doc, err = directory.ParseKeyDocument(payload)
+	liar.Doc, err = signed.ParseKeyDocument(payload)
 	m.must(err)
 	_, payload = liar.truth("/federation/v1/pages?aud=mesh&since=0&origin=" + name)
-	liar.Last, err = directory.ParsePage(payload)
+	liar.Last, err = signed.ParsePage(payload)
 	m.must(err)
 
 	m.Domain(name).Kill()
@@ -118,13 +119,13 @@ func payloadOf(env *environment, jws string) []byte {
 
 // Say announces a digest to one peer, or to one node of it (beta.test/2), as the next
 // revision after what that peer was told.
-func (l *Liar) Say(peer string, d directory.Digest) { l.say(l.pages, peer, d) }
+func (l *Liar) Say(peer string, d signed.Digest) { l.say(l.pages, peer, d) }
 
 // SayAlone announces a digest to one node of a peer (beta.test/2), as if it were for
 // that peer alone.
-func (l *Liar) SayAlone(node string, d directory.Digest) { l.say(l.alone, node, d) }
+func (l *Liar) SayAlone(node string, d signed.Digest) { l.say(l.alone, node, d) }
 
-func (l *Liar) say(told map[string][]directory.Digest, to string, digest directory.Digest) {
+func (l *Liar) say(told map[string][]signed.Digest, to string, digest signed.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	told[to] = append(told[to], digest)
@@ -133,13 +134,13 @@ func (l *Liar) say(told map[string][]directory.Digest, to string, digest directo
 }
 
 // Issue gives one peer a key document.
-func (l *Liar) Issue(peer string, doc *directory.KeyDocument) {
+func (l *Liar) Issue(peer string, doc *signed.KeyDocument) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.docs[peer] = doc
 }
 
-func (l *Liar) docFor(peer string) *directory.KeyDocument {
+func (l *Liar) docFor(peer string) *signed.KeyDocument {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -164,7 +165,7 @@ func (l *Liar) Rotate(revoked ...string) {
 	doc := *l.Doc
 	doc.Seq += 200
 	doc.Revoked = revoked
-	doc.Keys = []directory.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}}
+	doc.Keys = []signed.SigningKey{{Public: key.Public(), Node: svid.ID, Attestations: []string{attestation}}}
 	l.Doc = &doc
 	clear(l.docs)
 	l.ring.SetKey(key)
@@ -182,16 +183,16 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Name() + strings.TrimPrefix(id.Path(), strings.TrimSuffix(trust.NodePath, "/"))}
 	switch values := r.URL.Query(); r.URL.Path {
 	case "/federation/v1/keys":
-		l.answer(w, directory.TypeKeys, l.docFor(peer.domain).Payload())
+		l.answer(w, signed.TypeKeys, l.docFor(peer.domain).Payload())
 	case "/federation/v1/heads":
 		tip := l.Last.To
 		if p := l.page(peer, directory.Mesh.String(), 0); p != nil {
 			tip = p.At
 		}
 
-		h := &directory.Head{Issuer: l.node.Domain.td, Epoch: l.Last.Epoch, Tip: tip, At: tip,
+		h := &signed.Head{Issuer: l.node.Domain.td, Epoch: l.Last.Epoch, Tip: tip, At: tip,
 			Keys: directory.HashOf(l.docFor(peer.domain).Payload()), IssuedAt: time.Now().Unix()}
-		l.answer(w, directory.TypeHead, h.Payload())
+		l.answer(w, signed.TypeHead, h.Payload())
 	case "/federation/v1/pages":
 		since, _ := strconv.ParseUint(values.Get("since"), 10, 64)
 		wait, _ := time.ParseDuration(values.Get("wait"))
@@ -212,7 +213,7 @@ func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, au
 		l.mu.Unlock()
 
 		if p := l.page(peer, aud, since); p != nil {
-			l.answer(w, directory.TypePage, p.Payload())
+			l.answer(w, signed.TypePage, p.Payload())
 			return
 		}
 
@@ -231,7 +232,7 @@ func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, au
 type hearer struct{ domain, node string }
 
 // page is what a peer is told after a revision; nil for nothing.
-func (l *Liar) page(peer hearer, aud string, since uint64) *directory.SignedPage {
+func (l *Liar) page(peer hearer, aud string, since uint64) *signed.Page {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	signedPage := *l.Last

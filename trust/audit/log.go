@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // Options bounds an audit log.
@@ -32,7 +33,7 @@ type Log struct {
 	path string
 	o    Options
 
-	refusals chan directory.Audited // bounded; refusals beyond it are counted in dropped
+	refusals chan directory.AuditEvent // bounded; refusals beyond it are counted in dropped
 	dropped  atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
@@ -48,7 +49,7 @@ type Log struct {
 type logLine struct {
 	Time  time.Time `json:"time"`
 	Phase string    `json:"phase"` // intent, outcome, refused, missing
-	directory.Audited
+	directory.AuditEvent
 	Count uint64 `json:"count,omitzero"` // of refusals without a line of their own, or of lines missing here
 }
 
@@ -59,10 +60,10 @@ var lineBuffers = sync.Pool{New: func() any { return new([]byte) }}
 // each invocation writes two lines.
 func (l *logLine) append(b []byte) []byte {
 	b = append(l.Time.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano), '"')
-	b = directory.AppendText(b, "phase", l.Phase)
+	b = strictjson.AppendText(b, "phase", l.Phase)
 	text := func(name, s string) {
 		if s != "" {
-			b = directory.AppendText(b, name, strings.ToValidUTF8(s, "\ufffd"))
+			b = strictjson.AppendText(b, name, strings.ToValidUTF8(s, "\ufffd"))
 		}
 	}
 	text("request_id", l.RequestID)
@@ -72,7 +73,7 @@ func (l *logLine) append(b []byte) []byte {
 	text("authn", l.Authn)
 	text("agent", l.Agent)
 	if !l.RID.IsZero() {
-		b = directory.AppendText(b, "rid", l.RID.String())
+		b = strictjson.AppendText(b, "rid", l.RID.String())
 	}
 	if l.RIDs != nil {
 		b = appendTexts(b, "rids", l.RIDs, directory.RID.String)
@@ -84,31 +85,31 @@ func (l *logLine) append(b []byte) []byte {
 		b = appendTexts(b, "policies", l.Policies, strings.Clone)
 	}
 	if l.Lifetime > 0 {
-		b = directory.AppendUint(b, "lt", uint64(l.Lifetime))
+		b = strictjson.AppendUint(b, "lt", uint64(l.Lifetime))
 	}
 	if l.Credential > 0 {
-		b = directory.AppendUint(b, "credential_s", uint64(l.Credential))
+		b = strictjson.AppendUint(b, "credential_s", uint64(l.Credential))
 	}
 	if l.Count > 0 {
-		b = directory.AppendUint(b, "count", l.Count)
+		b = strictjson.AppendUint(b, "count", l.Count)
 	}
 	return append(b, '}')
 }
 
 func appendTexts[T any](b []byte, name string, all []T, text func(T) string) []byte {
-	b = append(directory.AppendRaw(b, name, nil), '[')
+	b = append(strictjson.AppendRaw(b, name, nil), '[')
 	for i, one := range all {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = directory.AppendString(b, text(one))
+		b = strictjson.AppendString(b, text(one))
 	}
 	return append(b, ']')
 }
 
 // Open opens the log at path, and creates it if there is none.
 func Open(path string, o Options) (*Log, error) {
-	a := &Log{path: path, o: o, refusals: make(chan directory.Audited, maxRefusals)}
+	a := &Log{path: path, o: o, refusals: make(chan directory.AuditEvent, maxRefusals)}
 	return a, a.open()
 }
 
@@ -156,16 +157,16 @@ func (a *Log) Close() error {
 
 // Intend writes that a change is about to be proposed. If it fails, the change must
 // not be made; the error is Unavailable.
-func (a *Log) Intend(e directory.Audited) error {
-	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: "intent", Audited: e}); err != nil {
+func (a *Log) Intend(e directory.AuditEvent) error {
+	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: "intent", AuditEvent: e}); err != nil {
 		return directory.Refuse(directory.Unavailable, "this node's audit trail can't be written, and no change is made without it; nothing was changed: use another node: %w", err)
 	}
 	return nil
 }
 
 // Done writes the outcome of an intended change.
-func (a *Log) Done(e directory.Audited) {
-	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: "outcome", Audited: e}); err != nil {
+func (a *Log) Done(e directory.AuditEvent) {
+	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: "outcome", AuditEvent: e}); err != nil {
 		a.o.Logger.Error("the outcome of a change is missing in the audit trail", "request_id", e.RequestID, "action", e.Action, "outcome", e.Outcome, "err", err)
 	}
 }
@@ -307,7 +308,7 @@ const (
 )
 
 // Refused queues a refusal. It never blocks.
-func (a *Log) Refused(e directory.Audited) {
+func (a *Log) Refused(e directory.AuditEvent) {
 	select {
 	case a.refusals <- e:
 	default:
@@ -342,13 +343,13 @@ func (a *Log) Run(ctx context.Context) {
 	}
 }
 
-func (a *Log) refused(e directory.Audited, counts map[directory.Identity]uint64) {
+func (a *Log) refused(e directory.AuditEvent, counts map[directory.Identity]uint64) {
 	if _, known := counts[e.Actor]; !known && len(counts) >= refusalIdentities {
 		a.dropped.Add(1)
 		return
 	}
 	if counts[e.Actor]++; counts[e.Actor] <= refusalLines {
-		a.refusal(logLine{Audited: e})
+		a.refusal(logLine{AuditEvent: e})
 	}
 }
 
@@ -356,12 +357,12 @@ func (a *Log) refused(e directory.Audited, counts map[directory.Identity]uint64)
 func (a *Log) tally(counts map[directory.Identity]uint64) {
 	for id, n := range counts {
 		if n > refusalLines {
-			a.refusal(logLine{Audited: directory.Audited{Action: "more", Actor: id}, Count: n - refusalLines})
+			a.refusal(logLine{AuditEvent: directory.AuditEvent{Action: "more", Actor: id}, Count: n - refusalLines})
 		}
 	}
 	clear(counts)
 	if n := a.dropped.Swap(0); n > 0 {
-		a.refusal(logLine{Audited: directory.Audited{Action: "more of anybody"}, Count: n})
+		a.refusal(logLine{AuditEvent: directory.AuditEvent{Action: "more of anybody"}, Count: n})
 	}
 }
 

@@ -22,7 +22,7 @@ func TestAuditKeepsItsPartsWhereNoneCanBeBegun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	a := openLog(t, path, 500, 4)
 	intend := func(agent string) error {
-		return a.Intend(directory.Audited{Action: "register", Agent: agent + strings.Repeat("x", 100)})
+		return a.Intend(directory.AuditEvent{Action: "register", Agent: agent + strings.Repeat("x", 100)})
 	}
 	for range 6 { // two in a file
 		must(t, intend("before"))
@@ -54,7 +54,7 @@ func TestAuditKeepsItsPartsWhereNoneCanBeBegun(t *testing.T) {
 func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	a := openLog(t, path, 1<<20, 2)
-	e := directory.Audited{RequestID: "r-1", Action: "register"}
+	e := directory.AuditEvent{RequestID: "r-1", Action: "register"}
 	must(t, a.Intend(e))
 	must(t, a.Err())
 	info, err := os.Stat(path)

@@ -75,7 +75,7 @@ func TestAuditRotates(t *testing.T) {
 	for w := range 4 {
 		writers.Go(func() {
 			for i := range 100 {
-				e := directory.Audited{RequestID: fmt.Sprint(w, "-", i), Action: "register", Agent: "a"}
+				e := directory.AuditEvent{RequestID: fmt.Sprint(w, "-", i), Action: "register", Agent: "a"}
 				if err := a.Intend(e); err != nil {
 					t.Error(err)
 				}
@@ -110,7 +110,7 @@ func TestAuditFailsClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must(t, os.Symlink("/dev/full", path))
 	a := openLog(t, path, 1<<20, 2)
-	if err := a.Intend(directory.Audited{Action: "register"}); directory.ProblemOf(err) != directory.Unavailable {
+	if err := a.Intend(directory.AuditEvent{Action: "register"}); directory.ProblemOf(err) != directory.Unavailable {
 		t.Errorf("the intent could not be written: %v", err)
 	}
 }
@@ -129,12 +129,12 @@ func TestAuditSamplesRefusals(t *testing.T) {
 		stranger := identity(t, "spiffe://other.test/stranger")
 		const n = 1_000_000
 		for range n {
-			a.Refused(directory.Audited{Action: "POST /ad/r", Actor: stranger, Outcome: "forbidden"})
+			a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: stranger, Outcome: "forbidden"})
 		}
 		synctest.Wait()
 		time.Sleep(refusalWindow + time.Second)
 		for i := range 2 * refusalIdentities {
-			a.Refused(directory.Audited{Action: "POST /ad/r", Actor: identity(t, fmt.Sprint("spiffe://other.test/", i)), Outcome: "forbidden"})
+			a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: identity(t, fmt.Sprint("spiffe://other.test/", i)), Outcome: "forbidden"})
 			synctest.Wait()
 		}
 		cancel()
@@ -155,7 +155,7 @@ func TestAuditSamplesRefusals(t *testing.T) {
 // What a change pays for its two lines.
 func BenchmarkAudit(b *testing.B) {
 	a := openLog(b, filepath.Join(b.TempDir(), "audit.jsonl"), 64<<20, 2)
-	e := directory.Audited{RequestID: "5b3f6a0e-1f5e-4d5e-8f6e-5a1a0e5b3f6a", Action: "register", Agent: "an-agent.with.a.name",
+	e := directory.AuditEvent{RequestID: "5b3f6a0e-1f5e-4d5e-8f6e-5a1a0e5b3f6a", Action: "register", Agent: "an-agent.with.a.name",
 		Owner: identity(b, "spiffe://alpha.test/agent/ada"), Actor: identity(b, "spiffe://alpha.test/agent/ada"), Authn: "x509-svid", Policies: []string{"own-registers"}}
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
@@ -171,24 +171,24 @@ func BenchmarkAudit(b *testing.B) {
 // there is.
 func TestAuditLines(t *testing.T) {
 	ada := identity(t, "spiffe://alpha.test/agent/ada")
-	all := logLine{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Count: 1, Audited: directory.Audited{
+	all := logLine{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Count: 1, AuditEvent: directory.AuditEvent{
 		RequestID: "r-1", Action: "register", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a", RID: directory.NewRID(1, [10]byte{2}),
 		RIDs: []directory.RID{directory.NewRID(3, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok", Policies: []string{"p1"},
 		Lifetime: 604800, Credential: 3600,
 	}}
-	for i, v := 0, reflect.ValueOf(all.Audited); i < v.NumField(); i++ {
+	for i, v := 0, reflect.ValueOf(all.AuditEvent); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Errorf("this test says nothing of %s", v.Type().Field(i).Name)
 		}
 	}
 	for _, line := range []logLine{
 		all,
-		{Time: time.Unix(1780315200, 120_000_000).UTC(), Phase: "refused", Count: 7, Audited: directory.Audited{Action: "more"}},
-		{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Audited: directory.Audited{
+		{Time: time.Unix(1780315200, 120_000_000).UTC(), Phase: "refused", Count: 7, AuditEvent: directory.AuditEvent{Action: "more"}},
+		{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", AuditEvent: directory.AuditEvent{
 			RequestID: "r-1", Action: "invoke", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a \"b\" ü", RID: directory.NewRID(1, [10]byte{2}),
 			RIDs: []directory.RID{directory.NewRID(3, [10]byte{}), directory.NewRID(4, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok", Policies: []string{"p1", "p2"},
 		}},
-		{Phase: "intent", Audited: directory.Audited{Action: "x", RIDs: []directory.RID{}, Policies: []string{}}},
+		{Phase: "intent", AuditEvent: directory.AuditEvent{Action: "x", RIDs: []directory.RID{}, Policies: []string{}}},
 	} {
 		want, err := json.Marshal(line)
 		must(t, err)
@@ -196,7 +196,7 @@ func TestAuditLines(t *testing.T) {
 			t.Errorf("a line is\n%s, want\n%s", got, want)
 		}
 	}
-	bad := logLine{Phase: "intent", Audited: directory.Audited{Action: "x", Target: "\xff"}}
+	bad := logLine{Phase: "intent", AuditEvent: directory.AuditEvent{Action: "x", Target: "\xff"}}
 	if got := string(bad.append(nil)); !strings.Contains(got, "\ufffd") {
 		t.Errorf("bytes that are no text are in the trail: %q", got)
 	}
@@ -212,7 +212,7 @@ func TestAuditKeeps(t *testing.T) {
 		old := time.Now().Add(-25 * time.Hour)
 		must(t, os.WriteFile(path+".7", []byte("{}\n"), 0o600)) // of a time when more were kept
 		must(t, os.Chtimes(path+".7", old, old))
-		line := logLine{Time: old.UTC(), Phase: "intent", Audited: directory.Audited{RequestID: "before", Action: "x"}}
+		line := logLine{Time: old.UTC(), Phase: "intent", AuditEvent: directory.AuditEvent{RequestID: "before", Action: "x"}}
 		must(t, os.WriteFile(path, append(line.append(nil), '\n'), 0o600))
 		must(t, os.Chtimes(path, old, old))
 		a, err := Open(path, Options{Size: 1 << 20, Files: 5, Keep: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
@@ -240,7 +240,7 @@ func TestAuditKeeps(t *testing.T) {
 			t.Errorf("lines of 25 hours ago are still there: %q", got)
 		}
 		for hour := range 72 {
-			must(t, a.Intend(directory.Audited{RequestID: fmt.Sprintf("%02d", hour), Action: "x"}))
+			must(t, a.Intend(directory.AuditEvent{RequestID: fmt.Sprintf("%02d", hour), Action: "x"}))
 			time.Sleep(time.Hour)
 			if got := kept(); got[0] < fmt.Sprintf("%02d", hour-30) || hour >= 24 && got[0] > fmt.Sprintf("%02d", hour-17) || got[len(got)-1] != fmt.Sprintf("%02d", hour) {
 				t.Errorf("after %d hours there are %q to %q", hour+1, got[0], got[len(got)-1])

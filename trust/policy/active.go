@@ -109,7 +109,7 @@ func (q *activeSet) see(ask string, id directory.Identity, e *directory.Entry) d
 		return q.decide(ask, q.p.identity(id), r.entity(s.uses, nil), types.Record{})
 	})
 	if r.streamed { // a peer's identity sees no more than its domain is told
-		d.Sight = d.Sight.And(streamed.Sight)
+		d.Redaction = d.Redaction.And(streamed.Redaction)
 	}
 	return d
 }
@@ -171,24 +171,24 @@ func (q *activeSet) decide(ask string, who principal, resource types.Entity, con
 	if !d.Allow || len(s.members) == 0 {
 		return d
 	}
-	d.Sight = s.permitted(why.Reasons)
+	d.Redaction = s.permitted(why.Reasons)
 	_, why = cedar.Authorize(v.withholding, entities, request)
 	for _, reason := range why.Reasons { // of forbids alone: that is all there is in it
 		d.Policies = append(d.Policies, string(reason.PolicyID))
-		d.Sight = d.Sight.And(directory.SightWithout(s.members[reason.PolicyID]...))
+		d.Redaction = d.Redaction.And(directory.Withhold(s.members[reason.PolicyID]...))
 	}
 	return d
 }
 
 // permitted is what the policies that permit something let be seen together.
-func (s *slice) permitted(reasons []cedar.DiagnosticReason) directory.Sight {
-	sight := directory.SightOf()
+func (s *slice) permitted(reasons []cedar.DiagnosticReason) directory.Redaction {
+	sight := directory.ShowOnly()
 	for _, reason := range reasons {
 		names, some := s.members[reason.PolicyID]
 		if !some {
-			return directory.Sight{}
+			return directory.Redaction{}
 		}
-		sight = sight.Or(directory.SightOf(names...))
+		sight = sight.Or(directory.ShowOnly(names...))
 	}
 	return sight
 }

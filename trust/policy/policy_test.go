@@ -355,22 +355,22 @@ func TestPolicyNamesMembers(t *testing.T) {
 	for _, row := range []struct {
 		text  string
 		id    directory.Identity
-		sight directory.Sight
+		sight directory.Redaction
 		by    []string
 	}{
-		{some, bob, directory.SightOf("description", "tags"), []string{"some"}},
-		{some + more, ada, directory.SightOf("description", "tags", "vendor"), []string{"more", "some"}},
-		{some + more, bob, directory.SightOf("description", "tags"), []string{"some"}},
-		{some + all, bob, directory.Sight{}, []string{"all", "some"}},
-		{some + less, bob, directory.SightOf("description"), []string{"less", "some"}},
-		{all + less, bob, directory.SightWithout("tags", directory.SightRegistrant), []string{"all", "less"}},
-		{all + less, ada, directory.Sight{}, []string{"all"}},
+		{some, bob, directory.ShowOnly("description", "tags"), []string{"some"}},
+		{some + more, ada, directory.ShowOnly("description", "tags", "vendor"), []string{"more", "some"}},
+		{some + more, bob, directory.ShowOnly("description", "tags"), []string{"some"}},
+		{some + all, bob, directory.Redaction{}, []string{"all", "some"}},
+		{some + less, bob, directory.ShowOnly("description"), []string{"less", "some"}},
+		{all + less, bob, directory.Withhold("tags", directory.MemberRegistrant), []string{"all", "less"}},
+		{all + less, ada, directory.Redaction{}, []string{"all"}},
 	} {
 		p, err := Parse("test.cedar", []byte(row.text), alpha)
 		must(t, err)
 		for range 2 {
 			d := p.Read(row.id, entryOf(t, alpha, mesh))
-			if slices.Sort(d.Policies); !d.Allow || d.Sight != row.sight || !slices.Equal(d.Policies, row.by) {
+			if slices.Sort(d.Policies); !d.Allow || d.Redaction != row.sight || !slices.Equal(d.Policies, row.by) {
 				t.Errorf("%s: %s sees %+v, want %+v by %v", row.text, row.id, d, row.sight, row.by)
 			}
 		}
@@ -384,7 +384,7 @@ func TestPolicyNamesMembers(t *testing.T) {
 	p, err = Parse("test.cedar", append(slices.Clone(shippedText), `
 		@id("beta") @members("description") permit (principal == Peer::"beta.test", action == Action::"export", resource);`...), alpha)
 	must(t, err)
-	if d := p.Read(bob, entryOf(t, alpha, mesh)); !d.Allow || d.Sight != directory.SightOf("description") {
+	if d := p.Read(bob, entryOf(t, alpha, mesh)); !d.Allow || d.Redaction != directory.ShowOnly("description") {
 		t.Errorf("a peer's identity sees %+v", d)
 	}
 	for _, wrong := range []string{

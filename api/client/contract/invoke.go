@@ -14,6 +14,9 @@ import (
 
 	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // An OutputError is an agent's output that breaks its operation's schema. The
@@ -31,7 +34,7 @@ func (e *OutputError) Error() string {
 // If the caller may not read the registration, only the gateway validates.
 func Invoke(
 	ctx context.Context, c *client.Client, id, operation string, input []byte,
-	by *directory.Contract, opt client.InvokeOptions,
+	by *invoke.Contract, opt client.InvokeOptions,
 ) (*client.Reply, error) {
 	validate, err := foresee(ctx, c, id, operation, input, by)
 	if err != nil {
@@ -50,7 +53,7 @@ func Invoke(
 
 // foresee validates the input, and returns what validates the output.
 func foresee(
-	ctx context.Context, c *client.Client, id, operation string, input []byte, by *directory.Contract,
+	ctx context.Context, c *client.Client, id, operation string, input []byte, by *invoke.Contract,
 ) (func([]byte) []directory.Violation, error) {
 	if by == nil {
 		var err error
@@ -64,7 +67,7 @@ func foresee(
 			return nil, err
 		}
 	}
-	return by.Foresee(operation, input)
+	return by.Precheck(operation, input)
 }
 
 // errUnknownKind is of a document of a kind that a newer release knows.
@@ -72,7 +75,7 @@ var errUnknownKind = errors.New("this release does not know such documents")
 
 // Read reads what the registration of that name or rid says of how its agent is
 // invoked, for a caller that invokes one agent more than once.
-func Read(ctx context.Context, c *client.Client, id string) (*directory.Contract, error) {
+func Read(ctx context.Context, c *client.Client, id string) (*invoke.Contract, error) {
 	r, err := c.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -82,7 +85,7 @@ func Read(ctx context.Context, c *client.Client, id string) (*directory.Contract
 		return nil, err
 	}
 
-	p, err := directory.Reproject(contents.Agent, contents.Document)
+	p, err := kinds.Reproject(contents.Agent, contents.Document)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnknownKind, err)
 	}
@@ -90,17 +93,17 @@ func Read(ctx context.Context, c *client.Client, id string) (*directory.Contract
 	if e.RID, err = directory.ParseRID(r.RID()); err != nil {
 		return nil, err
 	}
-	return directory.ContractOf(e), nil
+	return invoke.ContractOf(e), nil
 }
 
 // Contents reads the contents of the signed record of the registration at href: the
 // document as its registrant wrote it. Its signature is not verified here.
-func Contents(ctx context.Context, c *client.Client, href string) (*directory.Contents, error) {
+func Contents(ctx context.Context, c *client.Client, href string) (*signed.Contents, error) {
 	reply, err := c.Record(ctx, href)
 	if err != nil {
 		return nil, err
 	}
-	record, err := directory.ParseRecord(string(reply.Body))
+	record, err := signed.ParseRecord(string(reply.Body))
 	if err != nil {
 		return nil, err
 	}
@@ -111,5 +114,5 @@ func Contents(ctx context.Context, c *client.Client, href string) (*directory.Co
 	if err != nil {
 		return nil, err
 	}
-	return directory.OpenRecord(payload, record.Disclosures)
+	return signed.OpenRecord(payload, record.Disclosures)
 }

@@ -1,0 +1,46 @@
+package directory
+
+import (
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// An Audience says whom a stream is for: the mesh, or one peer domain. The zero
+// value is nobody.
+type Audience struct{ name string }
+
+// Mesh is the audience of the stream that every domain of the mesh may have. No
+// trust domain may be called so.
+var Mesh = Audience{"mesh"}
+
+// Only returns the audience of one peer domain; nobody for a domain that is
+// called as the mesh's audience is, which must not become everybody.
+func Only(peer spiffeid.TrustDomain) Audience {
+	if peer.Name() == Mesh.name {
+		return Audience{}
+	}
+	return Audience{peer.Name()}
+}
+
+// ParseAudience parses mesh or a domain's name.
+func ParseAudience(s string) (Audience, error) {
+	if s == Mesh.name {
+		return Mesh, nil
+	}
+	td, err := spiffeid.TrustDomainFromString(s)
+	if err != nil || td.Name() != s {
+		return Audience{}, Refuse(BadRequest, "%.100q is no audience; it is mesh or a domain", s)
+	}
+	return Only(td), nil
+}
+
+func (a Audience) String() string { return a.name }
+
+// MarshalText gives the form that ParseAudience reads.
+func (a Audience) MarshalText() ([]byte, error) { return []byte(a.name), nil }
+
+// UnmarshalText is ParseAudience.
+func (a *Audience) UnmarshalText(b []byte) error {
+	p, err := ParseAudience(string(b))
+	*a = p
+	return err
+}

@@ -1,0 +1,69 @@
+package kinds
+
+import "github.com/roster-mesh/roster/directory"
+
+// projectors has the kinds that this release takes: what makes the projected
+// form of a document, and the agent name that a document brings itself. None of
+// the functions may use this table.
+var projectors = map[directory.Kind]struct {
+	project func(agent string, doc *object) *directory.Projection
+	name    func(doc *object) string
+}{
+	directory.KindAD:      {projectAD, nameOfAD},
+	directory.KindProfile: {projectProfile, nameOfProfile},
+	directory.KindAIDIP:   {projectAIDIP, nameOfAIDIP},
+	directory.KindWoA:     {projectWoA, nameOfWoA},
+	directory.KindA2A:     {projectA2A, nameOfA2A},
+	directory.KindMCP:     {projectMCP, nameOfMCP},
+	directory.KindOASF:    {projectOASF, nameOfOASF},
+}
+
+// Project validates a document of a known kind and projects it. Its errors are
+// BadDocument or TooManyCapabilities, with a pointer to the member that is
+// wrong, and BadName.
+func Project(agent string, d directory.Document) (*directory.Projection, error) {
+	doc := readDocument(d)
+	doc.reading.schemas = true
+	p, err := project(agent, d.Kind(), doc)
+	if err == nil {
+		err = doc.reading.err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Reproject projects a document that Project accepted once, in this release or
+// in another: what is read from a log or a store. It is cheaper, and refuses
+// nothing of a known kind: a member that is not as it should be counts as absent.
+func Reproject(agent string, d directory.Document) (*directory.Projection, error) {
+	return project(agent, d.Kind(), readDocument(d))
+}
+
+func project(agent string, k directory.Kind, doc *object) (*directory.Projection, error) {
+	kind, ok := projectors[k]
+	if !ok {
+		return nil, directory.Refuse(directory.BadDocument, "this node knows no documents of kind %q", k)
+	}
+	p := kind.project(agent, doc)
+	if p.Status == "" {
+		p.Status = directory.StatusActive
+	}
+	return p, nil
+}
+
+// DefaultName returns the agent name that an imported document of this kind has
+// where none is given (spec/views.md, "Columns missing").
+func DefaultName(d directory.Document) (string, error) {
+	kind, ok := projectors[d.Kind()]
+	if !ok {
+		return "", directory.Refuse(directory.BadDocument, "this node knows no documents of kind %q", d.Kind())
+	}
+	doc := readDocument(d)
+	name := kind.name(doc)
+	if err := doc.reading.err(); err != nil {
+		return "", err
+	}
+	return directory.ParseName(name)
+}

@@ -1,0 +1,139 @@
+package kinds
+
+import (
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+const protocolMCP = "mcp"
+
+func nameOfMCP(doc *object) string { return doc.need("name") }
+
+// projectMCP projects an MCP registry's server.json: the shape of today and the
+// one that the registry was seeded with.
+func projectMCP(_ string, doc *object) *directory.Projection {
+	p := &directory.Projection{
+		Name:        doc.need("name"),
+		Description: doc.short("description", directory.MaxDescription),
+		Protocols:   []string{protocolMCP},
+		Status:      doc.text("status"),
+		Version:     doc.text("version"),
+	}
+	if detail := doc.child("version_detail").text("version"); p.Version == "" {
+		p.Version = detail
+	}
+	p.Vendor = vendorOfMCP(p.Name)
+	remotes := doc.objects("remotes")
+	for _, o := range remotes {
+		b := directory.Binding{Protocol: protocolMCP, Endpoint: o.uri("url", o.need("url")), Transport: o.either("type", "transport_type")}
+		p.Bindings = append(p.Bindings, b)
+	}
+	if len(remotes) > 0 {
+		p.Authentication = headersOfMCP(remotes[0])
+	}
+	p.Base = baseOfMCP(doc, p.Bindings)
+	if strings.HasPrefix(p.Base, "pkg:") {
+		p.Bindings = []directory.Binding{{Protocol: protocolMCP, Endpoint: p.Base}}
+	}
+	return p
+}
+
+// either returns the string member of a newer name, or of an older one.
+func (o *object) either(newer, older string) string {
+	s, old := o.text(newer), o.text(older)
+	if s == "" {
+		return old
+	}
+	return s
+}
+
+// vendorOfMCP returns the first two labels of a reverse-DNS name.
+func vendorOfMCP(name string) string {
+	space, _, ok := strings.Cut(name, "/")
+	labels := strings.SplitN(space, ".", 3)
+	if !ok || len(labels) < 2 {
+		return ""
+	}
+	return labels[0] + "." + labels[1]
+}
+
+// headersOfMCP returns the names of the headers that a remote wants, never their
+// values.
+func headersOfMCP(remote *object) []byte {
+	var names []string
+	for _, h := range remote.objects("headers") {
+		names = append(names, h.need("name"))
+	}
+	return namedHeaders(names)
+}
+
+// namedHeaders says that the named headers authenticate; nil where there are none.
+func namedHeaders(names []string) []byte {
+	if len(names) == 0 {
+		return nil
+	}
+	return append(strictjson.AppendRaw([]byte{'{'}, "headers", strictjson.AppendStrings(nil, names)), '}')
+}
+
+// baseOfMCP returns the first remote's URL, else the first package that is known
+// as a package URL, else the repository's URL.
+func baseOfMCP(doc *object, remotes []directory.Binding) string {
+	var purl string
+	for _, o := range doc.objects("packages") {
+		registry, name, version := o.either("registryType", "registry_name"), o.either("identifier", "name"), o.text("version")
+		if purl == "" && registry != "" && registry != "unknown" && name != "" {
+			purl = packageURL(registry, name, version)
+		}
+	}
+	repository := doc.child("repository")
+	url := repository.text("url")
+	switch {
+	case len(remotes) > 0:
+		return remotes[0].Endpoint
+	case purl != "":
+		return purl
+	case url != "":
+		return repository.uri("url", url)
+	}
+	doc.reading.refuse(directory.BadDocument, "", "the server has no remote, no package of a known registry and no repository url, so nobody could reach it: add one of them")
+	return ""
+}
+
+// packageURL returns pkg:TYPE/NAME@VERSION (the purl specification, 5), encoded.
+func packageURL(registry, name, version string) string {
+	registry = strings.ToLower(registry)
+	if registry == "pypi" {
+		name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	}
+	segments := []string{name}
+	if !strings.Contains(name, "://") { // an identifier that is itself a URL is one segment
+		segments = strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
+	}
+	for i, s := range segments {
+		segments[i] = encodePURL(s)
+	}
+	purl := "pkg:" + encodePURL(registry) + "/" + strings.Join(segments, "/")
+	if version != "" {
+		purl += "@" + encodePURL(version)
+	}
+	return purl
+}
+
+// encodePURL percent-encodes all but what every part of a package URL may have.
+func encodePURL(s string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~", c) >= 0:
+			b.WriteByte(c)
+		default:
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,211 @@
+package kinds
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/schema"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A reading is one pass over a document. It remembers what is wrong and goes on,
+// so that the code that reads says only what it looks for.
+type reading struct {
+	first   *directory.Error
+	wrong   []directory.Violation // first's own among them
+	schemas bool                  // whether JSON Schemas are checked
+}
+
+// refuse remembers that the member at the pointer is wrong, unless something is
+// said of it already.
+func (r *reading) refuse(p directory.Problem, at, format string, args ...any) {
+	if len(r.wrong) == directory.MaxViolations || slices.ContainsFunc(r.wrong, func(v directory.Violation) bool { return v.Pointer == at }) {
+		return
+	}
+	err := directory.Refuse(p, format, args...).At(at)
+	if r.first == nil {
+		r.first = err
+	}
+	r.wrong = append(r.wrong, directory.Violation{Pointer: at, Detail: err.Detail})
+}
+
+// err returns what was wrong; a nil *Error would not be a nil error.
+func (r *reading) err() error {
+	if r.first == nil {
+		return nil
+	}
+	r.first.Violations = r.wrong
+	return r.first
+}
+
+// An object is a JSON object under way of being read. A member that is absent
+// and one that has the wrong type read the same; the latter is remembered.
+type object struct {
+	reading *reading
+	at      string // its JSON pointer
+	raw     []byte
+	members []strictjson.Member
+}
+
+// readDocument begins a reading of d.
+func readDocument(d directory.Document) *object {
+	return &object{reading: &reading{}, raw: d.Bytes(), members: d.Members()}
+}
+
+// Pointer returns the JSON pointer to a member (RFC 6901).
+func (o *object) pointer(name string) string { return strictjson.Pointer(o.at, name) }
+
+// refuse remembers that the member of that name is wrong.
+func (o *object) refuse(name, format string, args ...any) {
+	o.reading.refuse(directory.BadDocument, o.pointer(name), format, args...)
+}
+
+// member returns the value of a member that begins with one of the bytes, which
+// is how JSON's types differ; nil where there is none.
+func (o *object) member(name, begins, what string) []byte {
+	for _, m := range o.members {
+		if m.Name != name {
+			continue
+		}
+		if strings.IndexByte(begins, m.Value[0]) >= 0 {
+			return m.Value
+		}
+		o.refuse(name, "%q must be %s, not %s; leave it out if there is none", name, what, typeOf(m.Value))
+	}
+	return nil
+}
+
+// any returns a member of any type but null.
+func (o *object) any(name string) []byte {
+	return o.member(name, `"{[-0123456789tf`, "a JSON value")
+}
+
+// text returns a string; "" where there is none.
+func (o *object) text(name string) string {
+	return strictjson.Unquote(o.member(name, `"`, "a string"))
+}
+
+// need returns a string that must be there and not be empty.
+func (o *object) need(name string) string {
+	s := o.text(name)
+	if s == "" {
+		o.refuse(name, "%q is missing: a non-empty string is needed", name)
+	}
+	return s
+}
+
+// short returns a string of at most limit bytes.
+func (o *object) short(name string, limit int) string {
+	s := o.text(name)
+	if len(s) > limit {
+		o.refuse(name, "%q has %d bytes; at most %d are allowed", name, len(s), limit)
+	}
+	return s
+}
+
+// child returns an object; one without members where there is none.
+func (o *object) child(name string) *object {
+	return o.reading.object(o.pointer(name), o.member(name, "{", "an object"))
+}
+
+// texts returns an array of strings.
+func (o *object) texts(name string) []string {
+	var out []string
+	for i, v := range o.array(name, "an array of strings") {
+		if v[0] == '"' {
+			out = append(out, strictjson.Unquote(v))
+		} else {
+			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i), "%q must be an array of strings; this one is %s", name, typeOf(v))
+		}
+	}
+	return out
+}
+
+// tags returns an array of tags (AD-042, XU-040).
+func (o *object) tags(name string) []string {
+	tags := o.texts(name)
+	if len(tags) > directory.MaxTags {
+		o.refuse(name, "there are %d tags; at most %d are allowed", len(tags), directory.MaxTags)
+	}
+	for i, t := range tags {
+		if len(t) > directory.MaxTag {
+			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i), "this tag has %d bytes; at most %d are allowed", len(t), directory.MaxTag)
+		}
+	}
+	return tags
+}
+
+// objects returns an array of objects.
+func (o *object) objects(name string) []*object {
+	var out []*object
+	for i, v := range o.array(name, "an array of objects") {
+		at := o.pointer(name) + "/" + strconv.Itoa(i)
+		if v[0] != '{' {
+			o.reading.refuse(directory.BadDocument, at, "%q must be an array of objects; this one is %s", name, typeOf(v))
+			continue
+		}
+		out = append(out, o.reading.object(at, v))
+	}
+	return out
+}
+
+// array returns the elements of an array.
+func (o *object) array(name, what string) [][]byte {
+	return strictjson.SplitArray(o.member(name, "[", what))
+}
+
+// object reads an object within the document; raw may be nil.
+func (r *reading) object(at string, raw []byte) *object {
+	return &object{reading: r, at: at, raw: raw, members: strictjson.SplitObject(raw)}
+}
+
+// typeOf names the JSON type of a value for people.
+func typeOf(raw []byte) string {
+	switch raw[0] {
+	case 'n':
+		return "null"
+	case '"':
+		return "a string"
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case 't', 'f':
+		return "a boolean"
+	}
+	return "a number"
+}
+
+// checkName refuses a name that lookups could not ask for (AD-062).
+func (o *object) checkName(member, name string) {
+	if strings.Contains(name, "*") {
+		o.refuse(member, "the name %q has a *, which lookups use for prefixes", name)
+	}
+}
+
+// schema returns a member that is a JSON Schema object (AD-014). Schemas of other
+// dialects are not checked.
+func (o *object) schema(name string) []byte {
+	raw := o.member(name, "{", "a JSON Schema object")
+	if raw == nil || !o.reading.schemas {
+		return raw
+	}
+
+	s := o.child(name)
+	if !schema.KnowsDialect(s.text("$schema")) {
+		return raw
+	}
+
+	fault := schema.Check(raw)
+	switch {
+	case fault == nil:
+	case fault.Ref != "":
+		o.reading.refuse(directory.BadDocument, s.at+fault.Pointer, "%q refers to %.200q: a reference is within its schema, and no other is fetched", name, fault.Ref)
+	default:
+		o.reading.refuse(directory.BadDocument, s.at+fault.Pointer, "%q is not a JSON Schema (2020-12): %s", name, fault.Detail)
+	}
+
+	return raw
+}

@@ -1,0 +1,210 @@
+package kinds
+
+import (
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// agentPlaceholder stands for the agent's id in an invoke_path (gaikwad 4.3.1).
+const agentPlaceholder = "{agent_id}"
+
+// nameOfWoA is ID@HOST: the one agent's id, and the host of where it is reached
+// (spec/views.md, 10). Two origins may have the same id (gaikwad 4.1).
+func nameOfWoA(doc *object) string {
+	agent := agentOfWoA(doc)
+	id, bindings := agent.need("id"), (&woaTransports{doc: doc, agent: agent}).bindings()
+	if id == "" || len(bindings) == 0 {
+		return ""
+	}
+	u, err := url.Parse(bindings[0].Endpoint)
+	if err != nil || u.Host == "" {
+		doc.reading.refuse(directory.BadName, "", "the document does not tell the agent's host: give it a name as agent=NAME")
+		return ""
+	}
+	return id + "@" + strings.TrimSuffix(strings.ToLower(u.Host), ":443")
+}
+
+// agentOfWoA returns the one agent of a WoA document. What lists several is one
+// document an agent for the directory.
+func agentOfWoA(doc *object) *object {
+	agents := doc.objects("agents")
+	switch len(agents) {
+	case 1:
+		return agents[0]
+	case 0:
+		doc.refuse("agents", "\"agents\" is missing: the one agent that this registration is about is needed")
+	default:
+		doc.refuse("agents", "there are %d agents: register each with a document of its own", len(agents))
+	}
+	return doc.reading.object(doc.pointer("agents")+"/0", nil)
+}
+
+// projectWoA projects a Web of Agents document of one agent (draft-gaikwad-woa,
+// 4; spec/views.md, 8 to 10).
+func projectWoA(_ string, doc *object) *directory.Projection {
+	if v := doc.text("woa_version"); v != "1" {
+		doc.refuse("woa_version", "\"woa_version\" is %.40q; this directory knows \"1\"", v)
+	}
+	agent := agentOfWoA(doc)
+	id := agent.need("id")
+	if !isAgentID(id) {
+		agent.refuse("id", "the id %.100q has more than letters, digits, - and _", id)
+	}
+	transports := &woaTransports{doc: doc, agent: agent}
+	p := &directory.Projection{
+		Name:           agent.need("name"),
+		Description:    agent.need("description"),
+		Bindings:       transports.bindings(),
+		Protocols:      transports.protocols,
+		Tags:           unique(agent.tags("capabilities")),
+		Authentication: agent.any("authz"),
+		Version:        agent.text("version"),
+	}
+	agent.short("description", directory.MaxDescription)
+	if authz := doc.any("authz"); p.Authentication == nil {
+		p.Authentication = authz // it may stand in either place (gaikwad, appendix A)
+	}
+	p.Base = transports.base
+	tools := operationsOfWoA(agent, id)
+	for _, name := range p.Tags {
+		agent.checkName("capabilities", name)
+		if !slices.ContainsFunc(tools, func(c directory.Capability) bool { return c.Name == name }) {
+			p.Capabilities = append(p.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
+		}
+	}
+	p.Capabilities = append(p.Capabilities, tools...)
+	agent.limit("operations", len(p.Capabilities))
+	return p
+}
+
+// isAgentID reports whether id is an agent-id (gaikwad 4.1).
+func isAgentID(id string) bool {
+	return id != "" && !strings.ContainsFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+	})
+}
+
+// operationsOfWoA returns an agent's operations as tools. What WoA calls default,
+// or has no name for, is called as the agent is: a tool called default tells
+// nobody anything (spec/views.md, 8).
+func operationsOfWoA(agent *object, id string) []directory.Capability {
+	unnamed := directory.Capability{
+		Name: id, Type: directory.CapabilityTool, Operation: directory.DefaultOperation,
+		InputSchema: agent.needSchema("inputs"), OutputSchema: agent.needSchema("outputs"),
+	}
+	operations := agent.objects("operations")
+	if len(operations) == 0 {
+		return []directory.Capability{unnamed}
+	}
+	var tools []directory.Capability
+	seen := uniqueNames{}
+	for _, o := range operations {
+		c := unnamed
+		if name := o.need("name"); name != directory.DefaultOperation {
+			c.Name, c.Operation = name, ""
+		}
+		c.Description = o.need("description")
+		o.short("description", directory.MaxDescription)
+		if s := o.schema("inputs"); s != nil {
+			c.InputSchema = s
+		}
+		if s := o.schema("outputs"); s != nil {
+			c.OutputSchema = s
+		}
+		o.checkName("name", c.Name)
+		seen.add(o, "name", c.Name)
+		tools = append(tools, c)
+	}
+	return tools
+}
+
+// woaTransports reads how a WoA document's agent is reached.
+type woaTransports struct {
+	doc, agent *object
+	protocols  []string
+	base       string // of the rest transport, else the server of mcp
+}
+
+// bindings returns a binding for each transport that the agent names and that
+// the draft describes. Of a private one, which has a reverse-DNS name, nobody but
+// its inventor knows how it is used; another unregistered one means nothing
+// (gaikwad 4.3.3, 9.3).
+func (t *woaTransports) bindings() (bs []directory.Binding) {
+	var server *object
+	configurations := t.doc.child("transports")
+	names := t.agent.texts("transports")
+	if len(names) == 0 {
+		t.agent.refuse("transports", "\"transports\" is missing: the name of at least one transport is needed")
+	}
+	for _, name := range unique(names) {
+		c := configurations.child(name)
+		if c.raw == nil {
+			t.agent.refuse("transports", "the agent names the transport %.100q, which \"transports\" of the document does not describe", name)
+			continue
+		}
+		switch {
+		case name == "rest":
+			bs = append(bs, t.rest(c))
+			t.protocols = append(t.protocols, protocolHTTPS)
+		case name == "mcp":
+			c.need("tool_namespace")
+			c.need("tool_field")
+			server = c
+			bs = append(bs, directory.Binding{Protocol: protocolMCP, Endpoint: c.need("server")})
+			t.protocols = append(t.protocols, protocolMCP)
+		case strings.Contains(name, "."):
+			t.protocols = append(t.protocols, name)
+		}
+	}
+	if t.base == "" && server != nil {
+		t.base = server.uri("server", server.text("server"))
+	}
+	if len(bs) == 0 {
+		t.agent.refuse("transports", "the agent has neither the transport rest nor mcp, so nobody could reach it: add one of them")
+	}
+	return bs
+}
+
+// rest returns the binding of a rest transport. Its body is not the input alone
+// but the invocation envelope (gaikwad 5.1).
+func (t *woaTransports) rest(c *object) directory.Binding {
+	t.base = c.uri("base", c.need("base"))
+	path := c.need("invoke_path")
+	switch u, err := url.Parse(t.base); {
+	case err != nil:
+	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
+		c.refuse("base", "\"base\" is %.200q; it begins with https://", t.base)
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		c.refuse("base", "\"base\" is %.200q, to which no path can be appended: leave out the query and the fragment", t.base)
+	}
+	if path != "" && path[0] != '/' {
+		c.refuse("invoke_path", "\"invoke_path\" is %.200q; it begins with a slash", path)
+	}
+	endpoint := strings.TrimRight(t.base, "/") + strings.ReplaceAll(path, agentPlaceholder, t.agent.text("id"))
+	return directory.Binding{
+		Protocol: protocolHTTPS, Endpoint: c.uri("invoke_path", endpoint), MediaTypes: []string{"application/json"},
+		InteractionModel: "request-response", Envelope: "woa",
+	}
+}
+
+// isLoopback reports whether a host is this machine, where plain HTTP is not on
+// the open Internet (gaikwad 8.1).
+func isLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+// unique returns what is in a list once, in its order. The list is its own.
+func unique(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}

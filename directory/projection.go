@@ -1,0 +1,66 @@
+package directory
+
+// A Binding is one way to reach an agent.
+type Binding struct {
+	Protocol         string
+	Endpoint         string
+	MediaTypes       []string
+	InteractionModel string
+	Transport        string // of A2A: JSONRPC, GRPC, HTTP+JSON as the card names it
+	Envelope         string // what the input is wrapped in: woa, or nothing
+}
+
+// A Capability is what an agent says it can do.
+type Capability struct {
+	Name, Type, Description   string
+	Operation                 string // what the agent itself calls it, where that is not Name
+	Tags                      []string
+	InputSchema, OutputSchema []byte // JSON as written; nil when absent
+	Raw                       []byte // the capability as written, where the kind has such an object; else nil
+}
+
+// Types of capabilities that are made of other kinds' members.
+const (
+	CapabilitySkill = "skill"
+	CapabilityTool  = "tool"
+)
+
+// DefaultOperation is the name of the operation of an invocation that names none, in
+// WoA documents (gaikwad 5.1).
+const DefaultOperation = "default"
+
+// StatusActive is the status of a document that states none.
+const StatusActive = "active"
+
+// An Example is a request that an agent says it serves.
+type Example struct {
+	ID, Text, Language        string
+	Tags                      []string
+	InputSchema, OutputSchema []byte // JSON as written; nil when absent
+}
+
+// A Projection is what every surface needs to know of a document, whatever its
+// kind (model.md, "How a view is made"). It is a pure function of the document
+// and of the agent's name, and is never modified.
+type Projection struct {
+	Name, Description, Base string
+	Protocols               []string
+	Bindings                []Binding
+	Capabilities            []Capability
+	Tags                    []string // of the agent itself
+	Examples                []Example
+	Languages               []string
+	Authentication          []byte // JSON as written; nil when absent
+	Constraints             []byte // JSON as written; nil when absent
+	Status, Version, Vendor string // Status is active where the document has none
+}
+
+// Bounds on a document's members, in bytes where they are not counts (AD-042,
+// AD-050, AD-052, XU-040).
+const (
+	MaxCapabilities   = 128
+	MaxTags           = 64 // of each capability, and of the agent
+	MaxTag            = 128
+	MaxCapabilityType = 64
+	MaxDescription    = 4096
+)

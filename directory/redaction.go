@@ -1,0 +1,120 @@
+package directory
+
+import (
+	"slices"
+	"strings"
+)
+
+// MemberRegistrant is the name by which a Redaction speaks of a registration's owner, as
+// provenance.registrant shows it. All other names are top-level members of the
+// document, as it was written.
+const MemberRegistrant = "provenance.registrant"
+
+// A Redaction says which members of a registration somebody sees (trust.md, "Policy").
+// The zero value is all of them. Sights are comparable: equal ones show the same.
+//
+// What a kind requires, an agent's name and kind, and its status are seen with every
+// Redaction: without these a registration says nothing, or something else.
+type Redaction struct {
+	names string // sorted, each between two zero bytes
+	only  bool   // the members named are all that is seen; else what is not
+}
+
+// ShowOnly returns the Redaction of the named members alone.
+func ShowOnly(names ...string) Redaction { return Redaction{packNames(names), true} }
+
+// Withhold returns the Redaction of all but the named members.
+func Withhold(names ...string) Redaction { return Redaction{packNames(names), false} }
+
+func packNames(names []string) string {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(names) == 0 {
+		return ""
+	}
+	return "\x00" + strings.Join(names, "\x00") + "\x00"
+}
+
+// Names returns what s names, and whether that is all that is seen, or all that
+// isn't.
+func (s Redaction) Names() (names []string, only bool) {
+	if s.names != "" {
+		names = strings.Split(strings.Trim(s.names, "\x00"), "\x00")
+	}
+	return names, s.only
+}
+
+// ShowsAll reports whether s shows everything.
+func (s Redaction) ShowsAll() bool { return s == Redaction{} }
+
+// Compare puts Sights into some fixed order.
+func (s Redaction) Compare(o Redaction) int {
+	if s.only != o.only {
+		if o.only {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(s.names, o.names)
+}
+
+// And returns the Redaction of what both show.
+func (s Redaction) And(o Redaction) Redaction {
+	switch {
+	case s.only && o.only:
+		return Redaction{s.filter(o.has), true}
+	case s.only:
+		return Redaction{s.filter(func(name string) bool { return !o.has(name) }), true}
+	case o.only:
+		return o.And(s)
+	}
+	return Redaction{s.with(o), false}
+}
+
+// Or returns the Redaction of what either shows.
+func (s Redaction) Or(o Redaction) Redaction {
+	switch {
+	case s.only && o.only:
+		return Redaction{s.with(o), true}
+	case s.only:
+		return o.Or(s)
+	case o.only:
+		return Redaction{s.filter(func(name string) bool { return !o.has(name) }), false}
+	}
+	return Redaction{s.filter(o.has), false}
+}
+
+func (s Redaction) has(name string) bool {
+	return !strings.Contains(name, "\x00") && strings.Contains(s.names, "\x00"+name+"\x00")
+}
+
+func (s Redaction) filter(keep func(string) bool) string {
+	names, _ := s.Names()
+	return packNames(slices.DeleteFunc(names, func(name string) bool { return !keep(name) }))
+}
+
+func (s Redaction) with(o Redaction) string {
+	a, _ := s.Names()
+	b, _ := o.Names()
+	return packNames(append(a, b...))
+}
+
+// Shows reports whether s shows a member of a document of kind k.
+func (s Redaction) Shows(k Kind, name string) bool {
+	return s.has(name) == s.only || name == "status" || slices.Contains(k.required(), name)
+}
+
+// Allows reports whether s shows the member name of the object reg or doc of a
+// statement about a document of kind k.
+func (s Redaction) Allows(k Kind, object, name string) bool {
+	switch {
+	case object == "doc":
+		return s.Shows(k, name)
+	case name == MemberOwner || IsProvenanceMember(name):
+		return s.ShowsRegistrant()
+	}
+	return IsRegMember(name) || s.ShowsAll() // what only a later release knows is for those who see everything
+}
+
+// ShowsRegistrant reports whether s shows the registration's owner, and who registered
+// it for them.
+func (s Redaction) ShowsRegistrant() bool { return s.has(MemberRegistrant) == s.only }

@@ -1,0 +1,202 @@
+package signed
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// Bounds of ext (federation.md, "Formats over time").
+const (
+	maxExtension      = 4 << 10 // bytes, as written
+	maxExtensionDepth = 8
+)
+
+// An Extension is what a signed structure says after its listed members: ext, an
+// object, and crit, those of its names that a reader must understand. It is kept
+// as it was signed. Extensions are comparable; the zero value is none.
+type Extension struct {
+	object   string // the value of ext, in the spacing in which it was written
+	critical string // the value of crit, a compact array; "" if there is none
+}
+
+var (
+	errExtension = errors.New("ext and crit are not in canonical form")
+	errListed    = errors.New("the listed members are not in canonical form")
+)
+
+// NewExtension returns the extension of an object, written as it is, of which
+// critical names what a reader must understand.
+func NewExtension(object []byte, critical ...string) (Extension, error) {
+	extension := Extension{object: string(object)}
+
+	if len(critical) > 0 {
+		extension.critical = string(strictjson.AppendStrings(nil, critical))
+	}
+
+	return extension, extension.validate()
+}
+
+// IsZero reports whether e is none.
+func (e Extension) IsZero() bool { return e == Extension{} }
+
+// Object returns the value of ext as it was written, or nil if there is none.
+func (e Extension) Object() []byte {
+	if e.object == "" {
+		return nil
+	}
+
+	return []byte(e.object)
+}
+
+// Critical returns the names in crit, in the order in which they were written.
+func (e Extension) Critical() []string {
+	if e.critical == "" {
+		return nil
+	}
+
+	var names []string
+	if json.Unmarshal([]byte(e.critical), &names) != nil {
+		return nil // validate has decoded it
+	}
+
+	return names
+}
+
+// Append appends ext and crit to an object under way.
+func (e Extension) Append(b []byte) []byte {
+	if e.object != "" {
+		b = strictjson.AppendRaw(b, "ext", []byte(e.object))
+	}
+
+	if e.critical != "" {
+		b = strictjson.AppendRaw(b, "crit", []byte(e.critical))
+	}
+
+	return b
+}
+
+// validate refuses an ext that is not one strict, bounded object with a member,
+// and a crit that is not a compact list of distinct names of ext.
+func (e Extension) validate() error {
+	if e.object == "" {
+		if e.critical != "" {
+			return fmt.Errorf("%w: crit without ext", errExtension)
+		}
+
+		return nil
+	}
+
+	if len(e.object) > maxExtension || strictjson.Depth([]byte(e.object)) > maxExtensionDepth {
+		return fmt.Errorf("%w: ext has over %d bytes or is nested over %d deep",
+			errExtension, maxExtension, maxExtensionDepth)
+	}
+
+	if e.object[0] != '{' || e.object[len(e.object)-1] != '}' {
+		return fmt.Errorf("%w: ext is not an object", errExtension)
+	}
+
+	members, err := directory.ParseObject([]byte(e.object))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errExtension, err)
+	}
+
+	if len(members) == 0 {
+		return fmt.Errorf("%w: ext is empty", errExtension)
+	}
+
+	return e.validateCritical(members)
+}
+
+func (e Extension) validateCritical(members []strictjson.Member) error {
+	if e.critical == "" {
+		return nil
+	}
+
+	var names []string
+	err := json.Unmarshal([]byte(e.critical), &names)
+	if err != nil || len(names) == 0 || string(strictjson.AppendStrings(nil, names)) != e.critical {
+		return fmt.Errorf("%w: crit is not a compact list of names", errExtension)
+	}
+
+	for i, name := range names {
+		_, found := strictjson.FindMember(members, name)
+		if !found || slices.Contains(names[:i], name) {
+			return fmt.Errorf("%w: crit names %.64q, which ext lacks, or names it twice", errExtension, name)
+		}
+	}
+
+	return nil
+}
+
+// ExtensionBehind reads the extension of a payload that begins with the listed
+// members as they are written. What was read of a payload is written again as far
+// as the listed members go, and never further: of ext there is no one encoding.
+func ExtensionBehind(listed, payload []byte) (Extension, error) {
+	tail, begins := bytes.CutPrefix(payload, listed)
+	if !begins {
+		return Extension{}, errListed
+	}
+
+	return parseExtension(tail)
+}
+
+// parseExtension reads what follows the listed members of a structure, up to and
+// with the brace that closes it. Nothing but ext and crit may be there.
+func parseExtension(tail []byte) (Extension, error) {
+	var extension Extension
+
+	if rest, found := bytes.CutPrefix(tail, []byte(`,"ext":`)); found {
+		object, err := leadingValue(rest)
+		if err != nil {
+			return Extension{}, err
+		}
+
+		extension.object = string(object)
+		tail = rest[len(object):]
+	}
+
+	if rest, found := bytes.CutPrefix(tail, []byte(`,"crit":`)); found {
+		list, err := leadingValue(rest)
+		if err != nil {
+			return Extension{}, err
+		}
+
+		extension.critical = string(list)
+		tail = rest[len(list):]
+	}
+
+	if string(tail) != "}" {
+		return Extension{}, fmt.Errorf("%w: something else follows the listed members", errExtension)
+	}
+
+	return extension, extension.validate()
+}
+
+// leadingValue returns the object or array with which b begins, without a space
+// in front of it.
+func leadingValue(b []byte) ([]byte, error) {
+	if len(b) == 0 || b[0] != '{' && b[0] != '[' {
+		return nil, fmt.Errorf("%w: not an object or list", errExtension)
+	}
+
+	if strictjson.Depth(b) > strictjson.MaxDepth {
+		return nil, fmt.Errorf("%w: nested too deep", errExtension)
+	}
+
+	decoder := strictjson.Decoder(b)
+	defer strictjson.Release(decoder)
+
+	value, err := decoder.ReadValue()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errExtension, err)
+	}
+
+	return value, nil
+}

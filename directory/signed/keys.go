@@ -1,0 +1,232 @@
+package signed
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// The JWS types of all that a domain signs (federation.md, "Bytes").
+const (
+	TypeRecord      = "adrec+sd-jwt"
+	TypePage        = "adpage+jws"
+	TypeHead        = "adhead+jws"
+	TypeKeys        = "adkeys+jws"
+	TypeAttestation = "adattest+jws"
+)
+
+// A SigningKey is a node's Ed25519 key in its domain's key document, with the
+// attestations that its node's SVIDs signed.
+type SigningKey struct {
+	Public       ed25519.PublicKey
+	Node         spiffeid.ID
+	Cosign       ed25519.PublicKey // by which the node cosigns other domains' ledgers; nil if it has none
+	Attestations []string          // compact JWS, typ adattest+jws; the newest last
+}
+
+// KeyID returns the key's RFC 7638 thumbprint.
+func (k SigningKey) KeyID() string { return KeyID(k.Public) }
+
+// KeyID returns the RFC 7638 thumbprint of an Ed25519 key (RFC 8037).
+func KeyID(public ed25519.PublicKey) string { return directory.HashOf(AppendJWK(nil, public)).String() }
+
+// AppendJWK appends the JWK of an Ed25519 key with its required members alone.
+func AppendJWK(b []byte, public ed25519.PublicKey) []byte {
+	b = strictjson.AppendText(append(b, '{'), "crv", "Ed25519")
+	b = strictjson.AppendText(b, "kty", "OKP")
+	return append(strictjson.AppendText(b, "x", directory.B64.EncodeToString(public)), '}')
+}
+
+// A KeyDocument says which keys speak for a domain, and which domains may have
+// its mesh stream. Each issue of it is a committed change of the domain.
+type KeyDocument struct {
+	Issuer  spiffeid.TrustDomain
+	Epoch   uint64
+	Seq     uint64 // its revision
+	Expires int64  // Unix seconds
+	Mesh    []spiffeid.TrustDomain
+	Revoked []string // key ids
+	// Formats is what every member of the domain reads.
+	Formats Formats
+	Keys    []SigningKey // one for each node that signs; behind these, those that nodes had a moment ago
+	// Extension has no critical names: a key document that some readers couldn't
+	// adopt would cut the domain off from them.
+	Extension Extension
+}
+
+// KeyDocumentLifetime is how long a key document holds, at most, in seconds.
+const KeyDocumentLifetime = 24 * 3600
+
+// MaxSigningKeys is how many keys a key document lists, at most: those of a domain's
+// nodes, and those that were rotated a moment ago.
+const MaxSigningKeys = 64
+
+// Payload returns the one encoding of k.
+func (k *KeyDocument) Payload() []byte {
+	return append(k.Extension.Append(k.listed()), '}')
+}
+
+// listed returns the members that the format lists, without a closing brace.
+func (k *KeyDocument) listed() []byte {
+	b := strictjson.AppendUint([]byte{'{'}, "v", 1)
+	b = strictjson.AppendText(b, "iss", k.Issuer.IDString())
+	b = strictjson.AppendUint(b, "epoch", k.Epoch)
+	b = strictjson.AppendUint(b, "seq", k.Seq)
+	b = strconv.AppendInt(strictjson.AppendName(b, "exp"), k.Expires, 10)
+	mesh := make([]string, len(k.Mesh))
+	for i, td := range k.Mesh {
+		mesh[i] = td.Name()
+	}
+	b = strictjson.AppendRaw(b, "mesh", strictjson.AppendStrings(nil, mesh))
+	b = strictjson.AppendRaw(b, "revoked", strictjson.AppendStrings(nil, k.Revoked))
+	if formats := k.Formats.Normal(); len(formats) > 0 {
+		b = strictjson.AppendRaw(b, "formats", AppendFormats(nil, formats))
+	}
+	b = append(strictjson.AppendName(b, "keys"), '[')
+	for i, key := range k.Keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strictjson.AppendRaw(append(b, '{'), "jwk", AppendJWK(nil, key.Public))
+		b = strictjson.AppendText(b, "node", key.Node.String())
+		if key.Cosign != nil {
+			b = strictjson.AppendText(b, "cosign", directory.B64.EncodeToString(key.Cosign))
+		}
+		b = append(strictjson.AppendRaw(b, "attestations", strictjson.AppendStrings(nil, key.Attestations)), '}')
+	}
+	return append(b, ']')
+}
+
+// Key returns the key of that id, unless it is absent or revoked.
+func (k *KeyDocument) Key(id string) (SigningKey, error) {
+	for _, r := range k.Revoked {
+		if r == id {
+			return SigningKey{}, ErrKeyRevoked
+		}
+	}
+	for _, key := range k.Keys {
+		if key.KeyID() == id {
+			return key, nil
+		}
+	}
+	return SigningKey{}, fmt.Errorf("%w: the key document does not list it", ErrKeyUnknown)
+}
+
+// Why a signature is not accepted, whoever finds it out.
+var (
+	ErrKeyUnknown = errors.New("unknown key")
+	ErrKeyRevoked = errors.New("the key is revoked")
+	ErrSignature  = errors.New("the signature does not hold")
+	ErrHeader     = errors.New("the JWS header is not exactly the one expected")
+)
+
+// SignsBy reports whether the key of that id is the one by which a node signs, and not
+// one that it had a moment ago.
+func (k *KeyDocument) SignsBy(node spiffeid.ID, id string) bool {
+	i := slices.IndexFunc(k.Keys, func(key SigningKey) bool { return key.Node == node })
+	return i >= 0 && k.Keys[i].KeyID() == id
+}
+
+// ParseKeyDocument reads a key document's payload and refuses any bytes that no
+// writer makes. Who signed it is for package trust to check.
+func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
+	type jwk struct {
+		X string `json:"x"`
+	}
+	var w struct {
+		Iss     string   `json:"iss"`
+		Epoch   uint64   `json:"epoch"`
+		Seq     uint64   `json:"seq"`
+		Exp     int64    `json:"exp"`
+		Mesh    []string `json:"mesh"`
+		Revoked []string `json:"revoked"`
+		Formats Formats  `json:"formats"`
+		Keys    []struct {
+			JWK          jwk      `json:"jwk"`
+			Node         string   `json:"node"`
+			Cosign       string   `json:"cosign"`
+			Attestations []string `json:"attestations"`
+		} `json:"keys"`
+	}
+	if err := json.Unmarshal(payload, &w); err != nil {
+		return nil, fmt.Errorf("not a key document: %w", err)
+	}
+	k := &KeyDocument{Epoch: w.Epoch, Seq: w.Seq, Expires: w.Exp, Revoked: w.Revoked, Formats: w.Formats}
+	var err error
+	if k.Issuer, err = spiffeid.TrustDomainFromString(w.Iss); err != nil {
+		return nil, fmt.Errorf("not a key document: %w", err)
+	}
+	for _, name := range w.Mesh {
+		td, err := spiffeid.TrustDomainFromString(name)
+		if err != nil {
+			return nil, fmt.Errorf("not a key document: %w", err)
+		}
+		k.Mesh = append(k.Mesh, td)
+	}
+	for _, e := range w.Keys {
+		key := SigningKey{Attestations: e.Attestations}
+		raw, err := directory.B64.DecodeString(e.JWK.X)
+		if err != nil || len(raw) != ed25519.PublicKeySize {
+			return nil, errors.New("not a key document: a key is not Ed25519")
+		}
+		key.Public = raw
+		if key.Cosign, err = parseCosign(e.Cosign); err != nil {
+			return nil, err
+		}
+		if key.Node, err = spiffeid.FromString(e.Node); err != nil {
+			return nil, fmt.Errorf("not a key document: %w", err)
+		}
+		if !key.Node.MemberOf(k.Issuer) {
+			return nil, errors.New("not a key document: a key is of another domain's node")
+		}
+		k.Keys = append(k.Keys, key)
+	}
+	if id, twice := k.twice(); twice {
+		return nil, fmt.Errorf("not a key document: the key %s is listed twice", id)
+	}
+	if err := k.Formats.Validate(); err != nil {
+		return nil, fmt.Errorf("not a key document: %w", err)
+	}
+	if k.Extension, err = ExtensionBehind(k.listed(), payload); err != nil {
+		return nil, fmt.Errorf("not a key document: %w", err)
+	}
+	if k.Extension.Critical() != nil {
+		return nil, errors.New("not a key document: it has crit")
+	}
+	return k, nil
+}
+
+// parseCosign reads a cosigning key; "" is none.
+func parseCosign(text string) (ed25519.PublicKey, error) {
+	if text == "" {
+		return nil, nil
+	}
+
+	key, err := directory.B64.DecodeString(text)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return nil, errors.New("not a key document: a cosigning key is not Ed25519")
+	}
+
+	return key, nil
+}
+
+// twice returns the id of a key that is listed more than once.
+func (k *KeyDocument) twice() (string, bool) {
+	seen := map[string]bool{}
+	for _, key := range k.Keys {
+		id := key.KeyID()
+		if seen[id] {
+			return id, true
+		}
+		seen[id] = true
+	}
+	return "", false
+}

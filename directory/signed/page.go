@@ -1,0 +1,198 @@
+package signed
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A Page is the payload of a page: a run of a stream's digests (rule G1).
+// It claims that every entry of the stream whose latest announced change, as of
+// revision At, lies in (From, To] is listed.
+type Page struct {
+	Format       uint // 0 is 1; a writer takes one that its build reads
+	Issuer       spiffeid.TrustDomain
+	Epoch        uint64
+	Audience     directory.Audience
+	From, To, At uint64
+	IssuedAt     int64 // Unix seconds
+	Digests      []Digest
+	Extension    Extension
+}
+
+// Payload returns the one encoding of p.
+func (p *Page) Payload() []byte {
+	return append(p.Extension.Append(p.listed()), '}')
+}
+
+// listed returns the members that the format lists, without a closing brace.
+func (p *Page) listed() []byte {
+	format := cmp.Or(p.Format, 1)
+
+	b := strictjson.AppendUint([]byte{'{'}, "v", uint64(format))
+	b = strictjson.AppendText(b, "iss", p.Issuer.IDString())
+	b = strictjson.AppendUint(b, "epoch", p.Epoch)
+	b = strictjson.AppendText(b, "aud", p.Audience.String())
+	b = strictjson.AppendUint(b, "from", p.From)
+	b = strictjson.AppendUint(b, "to", p.To)
+	b = strictjson.AppendUint(b, "at", p.At)
+	b = strconv.AppendInt(strictjson.AppendName(b, "iat"), p.IssuedAt, 10)
+	b = AppendDigests(strictjson.AppendName(b, "d"), p.Digests)
+
+	return appendLaterMembers(b, format)
+}
+
+var (
+	errPage = errors.New("not a canonical page")
+	errHead = errors.New("not a canonical head")
+)
+
+// ParsePage is Dialect.ParsePage by what this build understands.
+func ParsePage(payload []byte) (*Page, error) { return OwnDialect().ParsePage(payload) }
+
+// ParsePage reads a page's payload and refuses any bytes that no writer makes,
+// ranges that are none, and digests out of order or range. With an error that is
+// ErrUnsupported comes a page that has its Format, Issuer and Epoch alone.
+func (d Dialect) ParsePage(payload []byte) (*Page, error) {
+	head, err := d.readPreamble(StructurePage, payload)
+	bare := &Page{Format: head.format, Issuer: head.issuer, Epoch: head.epoch}
+	if errors.Is(err, ErrUnsupported) {
+		return bare, err
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	var w struct {
+		Aud  directory.Audience `json:"aud"`
+		From uint64             `json:"from"`
+		To   uint64             `json:"to"`
+		At   uint64             `json:"at"`
+		Iat  int64              `json:"iat"`
+		D    []Digest           `json:"d"`
+	}
+	if err := json.Unmarshal(payload, &w); err != nil {
+		return nil, fmt.Errorf("%w: %w", errPage, err)
+	}
+
+	p := &Page{
+		Format: head.format, Issuer: head.issuer, Epoch: head.epoch,
+		Audience: w.Aud, From: w.From, To: w.To, At: w.At, IssuedAt: w.Iat, Digests: w.D,
+	}
+	if p.Extension, err = ExtensionBehind(p.listed(), payload); err != nil {
+		return nil, fmt.Errorf("%w: %w", errPage, err)
+	}
+	if err := p.validate(); err != nil {
+		return nil, err
+	}
+	if err := d.Supports(StructurePage, p.Format, p.Extension); err != nil {
+		return bare, err
+	}
+
+	return p, nil
+}
+
+// validate refuses ranges that are none, and digests out of order or range.
+func (p *Page) validate() error {
+	if p.From >= p.To || p.To > p.At {
+		return fmt.Errorf("%w: its range is none", errPage)
+	}
+
+	last := p.From
+	for _, d := range p.Digests {
+		if d.Revision <= last || d.Revision > p.To {
+			return fmt.Errorf("%w: a digest is out of its range or order", errPage)
+		}
+		last = d.Revision
+	}
+
+	return nil
+}
+
+// A Head is the payload of a signed word on where an origin is (rule G5).
+type Head struct {
+	Format    uint // 0 is 1; a writer takes one that its build reads
+	Issuer    spiffeid.TrustDomain
+	Epoch     uint64
+	Tip       uint64 // the highest revision ever announced in the mesh stream
+	At        uint64 // the revision applied
+	Size      uint64 // of the ledger, as Root
+	Root      directory.Hash
+	Keys      directory.Hash // of the key document's payload
+	IssuedAt  int64          // Unix seconds
+	Extension Extension
+}
+
+// Payload returns the one encoding of h.
+func (h *Head) Payload() []byte {
+	return append(h.Extension.Append(h.listed()), '}')
+}
+
+// listed returns the members that the format lists, without a closing brace.
+func (h *Head) listed() []byte {
+	format := cmp.Or(h.Format, 1)
+
+	b := strictjson.AppendUint([]byte{'{'}, "v", uint64(format))
+	b = strictjson.AppendText(b, "iss", h.Issuer.IDString())
+	b = strictjson.AppendUint(b, "epoch", h.Epoch)
+	b = strictjson.AppendUint(b, "tip", h.Tip)
+	b = strictjson.AppendUint(b, "at", h.At)
+	b = strictjson.AppendUint(b, "size", h.Size)
+	b = strictjson.AppendText(b, "root", h.Root.String())
+	b = strictjson.AppendText(b, "keys", h.Keys.String())
+	b = strconv.AppendInt(strictjson.AppendName(b, "iat"), h.IssuedAt, 10)
+
+	return appendLaterMembers(b, format)
+}
+
+// ParseHead is Dialect.ParseHead by what this build understands.
+func ParseHead(payload []byte) (*Head, error) { return OwnDialect().ParseHead(payload) }
+
+// ParseHead reads a head's payload and refuses any bytes that no writer makes.
+// With an error that is ErrUnsupported comes a head that has its Format, Issuer
+// and Epoch alone.
+func (d Dialect) ParseHead(payload []byte) (*Head, error) {
+	head, err := d.readPreamble(StructureHead, payload)
+	bare := &Head{Format: head.format, Issuer: head.issuer, Epoch: head.epoch}
+	if errors.Is(err, ErrUnsupported) {
+		return bare, err
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	var w struct {
+		Tip  uint64         `json:"tip"`
+		At   uint64         `json:"at"`
+		Size uint64         `json:"size"`
+		Root directory.Hash `json:"root"`
+		Keys directory.Hash `json:"keys"`
+		Iat  int64          `json:"iat"`
+	}
+	if err := json.Unmarshal(payload, &w); err != nil {
+		return nil, fmt.Errorf("%w: %w", errHead, err)
+	}
+
+	h := &Head{
+		Format: head.format, Issuer: head.issuer, Epoch: head.epoch,
+		Tip: w.Tip, At: w.At, Size: w.Size, Root: w.Root, Keys: w.Keys, IssuedAt: w.Iat,
+	}
+	if h.Extension, err = ExtensionBehind(h.listed(), payload); err != nil {
+		return nil, fmt.Errorf("%w: %w", errHead, err)
+	}
+	if h.Tip > h.At {
+		return nil, errHead
+	}
+	if err := d.Supports(StructureHead, h.Format, h.Extension); err != nil {
+		return bare, err
+	}
+
+	return h, nil
+}

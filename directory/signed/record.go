@@ -1,0 +1,303 @@
+package signed
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A Record is an SD-JWT (RFC 9901): a signed statement and the disclosures that
+// its holder may see. Its name is (H, M).
+type Record struct {
+	JWS         string // compact
+	Disclosures []string
+}
+
+// MaxRecord bounds a record's text: a document's disclosures in base64 and the
+// statement.
+const MaxRecord = 2*directory.MaxDocument + 32<<10
+
+var errRecord = errors.New("not a record")
+
+// ParseRecord splits the compact serialization JWS~disclosure~…~. It checks
+// nothing but the form.
+func ParseRecord(s string) (Record, error) {
+	if len(s) > MaxRecord {
+		return Record{}, fmt.Errorf("%w: it has %d bytes; at most %d are allowed", errRecord, len(s), MaxRecord)
+	}
+	parts := strings.Split(s, "~")
+	if len(parts) < 2 || parts[len(parts)-1] != "" || parts[0] == "" {
+		return Record{}, errRecord
+	}
+	return Record{parts[0], parts[1 : len(parts)-1]}, nil
+}
+
+// String returns the compact serialization.
+func (r Record) String() string {
+	size := len(r.JWS) + 1
+	for _, d := range r.Disclosures {
+		size += len(d) + 1
+	}
+	var b strings.Builder
+	b.Grow(size)
+	b.WriteString(r.JWS)
+	b.WriteByte('~')
+	for _, d := range r.Disclosures {
+		b.WriteString(d)
+		b.WriteByte('~')
+	}
+	return b.String()
+}
+
+// RedactRecord returns a record, in its text form, without the disclosures that
+// a Redaction doesn't show. The statement and its signature stay as they are.
+func RedactRecord(text string, sight directory.Redaction) (string, error) {
+	if sight.ShowsAll() {
+		return text, nil
+	}
+	r, err := ParseRecord(text)
+	if err != nil {
+		return "", err
+	}
+	payload, err := directory.B64.DecodeString(strings.SplitN(r.JWS+"..", ".", 3)[1])
+	if err != nil {
+		return "", fmt.Errorf("%w: its payload is not base64url", errRecord)
+	}
+	c, err := OpenRecord(payload, r.Disclosures)
+	if err != nil {
+		return "", err
+	}
+	kind := c.Document.Kind()
+	r.Disclosures = slices.DeleteFunc(r.Disclosures, func(text string) bool {
+		m, err := openDisclosure(text)
+		object := "doc"
+		if _, ours := c.reg[directory.HashOf([]byte(text))]; ours {
+			object = "reg"
+		}
+		return err != nil || !sight.Allows(kind, object, m.Name)
+	})
+	return r.String(), nil
+}
+
+// Contents is what a record tells its holder.
+type Contents struct {
+	*Claims
+	H, M       directory.Hash
+	Agent      string
+	Owner      directory.Identity   // nobody where it is withheld
+	Provenance directory.Provenance // nobody where the owner is withheld
+	Document   directory.Document
+	Redacted   bool // members are withheld
+}
+
+// OpenRecord is the record gate (federation.md): the disclosures belong to the
+// statement, are strict JSON within limits, and name no reserved member. A
+// statement's signature and hash are for the caller to compare; each is enough.
+// With an error that is ErrUnsupported come contents that have the claims that
+// ParseStatement returns then; nothing was checked of the disclosures.
+func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
+	return OwnDialect().OpenNamed(payload, disclosures, directory.HashOf(payload), HashDisclosures(disclosures))
+}
+
+// OpenNamed is OpenRecord, by what d understands, of a record whose hashes the
+// caller has compared with what names it.
+func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.Hash) (*Contents, error) {
+	claims, err := d.ParseStatement(payload)
+	c := &Contents{Claims: claims, H: h, M: m}
+	if errors.Is(err, ErrUnsupported) {
+		return c, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.Op == OpEnd {
+		if len(disclosures) > 0 {
+			return nil, fmt.Errorf("%w: an end statement discloses nothing", errRecord)
+		}
+		return c, nil
+	}
+	o := opening{c: c, seen: make(map[directory.Hash]bool, len(disclosures)), named: make(map[string]bool, 3), members: make([]strictjson.Member, 0, len(disclosures))}
+	for _, text := range disclosures {
+		if err := o.take(text); err != nil {
+			return nil, err
+		}
+	}
+	if c.Agent == "" || o.kind == "" {
+		return nil, fmt.Errorf("%w: it withholds the agent's name or kind", errRecord)
+	}
+	if c.Owner.IsZero() && !c.Provenance.IsZero() {
+		return nil, fmt.Errorf("%w: it withholds the owner and shows who registered for them", errRecord)
+	}
+	if !strict(o.members) {
+		return nil, fmt.Errorf("%w: its members are not a strict JSON object", errRecord)
+	}
+	if c.Document, err = directory.NewDocument(o.kind, o.members); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	c.Redacted = len(disclosures) < len(claims.reg)+len(claims.doc)
+	return c, nil
+}
+
+// strict reports whether members make one strict JSON object, in which each is what
+// it is by itself: no name is there twice, and no value reaches into the next member.
+func strict(members []strictjson.Member) bool {
+	again, err := directory.ParseObject(strictjson.AppendObject(nil, members))
+	return err == nil && slices.EqualFunc(again, members, func(a, b strictjson.Member) bool {
+		return a.Name == b.Name && bytes.Equal(a.Value, b.Value)
+	})
+}
+
+// An opening is a record whose disclosures are being taken, one by one.
+type opening struct {
+	c       *Contents
+	kind    directory.Kind
+	members []strictjson.Member
+	size    int
+	seen    map[directory.Hash]bool
+	named   map[string]bool // members of ours
+}
+
+// take adds what one disclosure says.
+func (o *opening) take(text string) error {
+	m, err := openDisclosure(text)
+	if err != nil {
+		return err
+	}
+	d := directory.HashOf([]byte(text))
+	_, ours := o.c.reg[d]
+	_, theirs := o.c.doc[d]
+	switch {
+	case o.seen[d]:
+		return fmt.Errorf("%w: a disclosure occurs twice", errRecord)
+	case !ours && !theirs:
+		return fmt.Errorf("%w: the statement holds no hash of the disclosure %q", errRecord, m.Name)
+	case ours && o.named[m.Name]:
+		return fmt.Errorf("%w: %s is disclosed twice", errRecord, m.Name)
+	}
+	o.seen[d] = true
+	if o.size += len(m.Name) + len(m.Value); o.size > directory.MaxDocument+maxReg {
+		return fmt.Errorf("%w: its members have over %d bytes", errRecord, directory.MaxDocument)
+	}
+	if ours {
+		o.named[m.Name] = true
+		return o.c.setReg(m, &o.kind)
+	}
+	o.members = append(o.members, m)
+	return nil
+}
+
+// maxReg bounds the members of reg in bytes: ours, escaped, and those that later
+// releases have.
+const maxReg = 2*(directory.MaxName+4*directory.MaxIdentity+directory.MaxSource) + 4<<10
+
+// setReg takes a member of reg. A name that this release doesn't know is ignored:
+// later ones have others (federation.md, "Formats over time").
+func (c *Contents) setReg(m strictjson.Member, kind *directory.Kind) error {
+	if !directory.IsRegMember(m.Name) {
+		return checkUnknown(m)
+	}
+
+	var s string
+	if err := json.Unmarshal(m.Value, &s); err != nil {
+		return fmt.Errorf("%w: %s is not a string", errRecord, m.Name)
+	}
+	var err error
+	switch m.Name {
+	case "agent":
+		if c.Agent, err = directory.ParseName(s); err == nil && c.Agent != s {
+			err = errors.New("not in NFC")
+		}
+		if s == c.RID.String() { // a registration's own rid is its name where none was given
+			c.Agent, err = s, nil
+		}
+	case directory.MemberOwner:
+		c.Owner, err = directory.ParseIdentity(s)
+	case "kind":
+		*kind = directory.Kind(s)
+		if s == "" || len(s) > 32 || strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
+			err = errors.New("not a kind")
+		}
+	default:
+		err = c.Provenance.SetMember(m.Name, s)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", errRecord, m.Name, err)
+	}
+	return nil
+}
+
+// checkUnknown refuses a member of reg whose value is not strict JSON, or whose
+// name is SD-JWT's own (RFC 9901, 4.2.1).
+func checkUnknown(m strictjson.Member) error {
+	if strictjson.Depth(m.Value) > strictjson.MaxDepth || !jsontext.Value(m.Value).IsValid() {
+		return fmt.Errorf("%w: %.64q in reg is not strict JSON", errRecord, m.Name)
+	}
+
+	if m.Name == "_sd" || m.Name == "..." {
+		return fmt.Errorf("%w: %q is reserved", errRecord, m.Name)
+	}
+
+	return nil
+}
+
+// openDisclosure decodes ["SALT","NAME",VALUE]. Whether the value is strict JSON is
+// for its reader to say, who has all of them at once.
+func openDisclosure(text string) (strictjson.Member, error) {
+	b, err := directory.B64.DecodeString(text)
+	if err != nil || directory.B64.EncodedLen(len(b)) != len(text) { // the decoder skips line ends
+		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not base64url", errRecord)
+	}
+	if m, ok := plainDisclosure(b); ok {
+		return m, nil
+	}
+	if strictjson.Depth(b) > strictjson.MaxDepth+1 {
+		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is nested too deep", errRecord)
+	}
+	var parts []jsontext.Value
+	if err := json.Unmarshal(b, &parts); err != nil || len(parts) != 3 {
+		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not [salt, name, value]", errRecord)
+	}
+	var salt, name string
+	if json.Unmarshal(parts[0], &salt) != nil || json.Unmarshal(parts[1], &name) != nil {
+		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not [salt, name, value]", errRecord)
+	}
+	if raw, err := directory.B64.DecodeString(salt); err != nil || len(raw) != saltSize || len(salt) != saltText {
+		return strictjson.Member{}, fmt.Errorf("%w: a disclosure's salt is not 16 bytes", errRecord)
+	}
+	return strictjson.Member{Name: name, Value: parts[2]}, nil
+}
+
+// plainDisclosure takes a disclosure apart that is written as a domain of this kind
+// writes it, without white space, and whose name needs no escapes. That is nearly
+// every one, and a parser takes longer for each than all else that is done with it.
+func plainDisclosure(b []byte) (strictjson.Member, bool) {
+	const name = len(`["`) + saltText + len(`","`)
+	if len(b) < name || string(b[:2]) != `["` || string(b[name-3:name]) != `","` || b[len(b)-1] != ']' {
+		return strictjson.Member{}, false
+	}
+	var salt [saltSize]byte
+	if n, err := directory.B64.Decode(salt[:], b[2:2+saltText]); err != nil || n < saltSize {
+		return strictjson.Member{}, false
+	}
+	rest := b[name : len(b)-1]
+	n := strictjson.PlainPrefix(strictjson.TextOf(rest))
+	value, ok := bytes.CutPrefix(rest[n:], []byte(`",`))
+	if !ok || len(value) == 0 || value[0] <= ' ' || value[len(value)-1] <= ' ' {
+		return strictjson.Member{}, false
+	}
+	return strictjson.Member{Name: string(rest[:n]), Value: value}, true
+}
+
+// The size of a disclosure's salt, and of its text.
+const (
+	saltSize = 16
+	saltText = (saltSize*8 + 5) / 6
+)

@@ -1,0 +1,441 @@
+package signed
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// StatementFormat is the format of statements that every release reads: the one
+// to write until a domain and its peers have agreed on a higher one.
+const StatementFormat = 1
+
+// A Salt is a registration's master salt. It is in the command and never leaves
+// the domain; every disclosure's own salt is derived from it.
+type Salt [32]byte
+
+// A Change is one change of a registration's contents: what a statement says.
+type Change struct {
+	Issuer   spiffeid.TrustDomain
+	RID      directory.RID
+	Op       Op // put or end
+	Epoch    uint64
+	Revision uint64
+	Prev     directory.Hash // of the registration's previous statement; zero for its first
+	IssuedAt int64          // Unix seconds, as Since
+	Since    int64          // first registered
+	Leaf     uint64         // index of the statement's leaf in the ledger
+	Agent    string         // this and what follows is of a put alone
+	Owner    directory.Identity
+	Document directory.Document
+	Salt     Salt
+
+	directory.Provenance           // of a put alone, as what is above it
+	Extension            Extension // of either
+}
+
+// A Disclosure is one member of a statement with its salt, as SD-JWT writes it
+// (RFC 9901, 4.2): the base64url of ["SALT","NAME",VALUE].
+type Disclosure struct {
+	Object string // reg or doc
+	Name   string
+	Text   string
+}
+
+// Disclosures returns all members of c as disclosures: ours first, then the
+// document's in written order.
+func (c *Change) Disclosures() []Disclosure { return c.DisclosuresTo([]directory.Grant{{All: true}}) }
+
+// DisclosuresTo returns those of the disclosures that any of the grants shows.
+func (c *Change) DisclosuresTo(grants []directory.Grant) []Disclosure {
+	if c.Op == OpEnd {
+		return nil
+	}
+	members := c.Document.Members()
+	provenance := c.Provenance.Members()
+	size := len(c.Agent) + len(c.Owner.String())
+	for _, m := range provenance {
+		size += len(m.Name) + len(m.Value)
+	}
+	for _, m := range members {
+		size += len(m.Name) + len(m.Value)
+	}
+	d := &discloser{grants: grants, mac: hmac.New(sha256.New, c.Salt[:])}
+	d.into = make([]Disclosure, 0, 3+len(provenance)+len(members))
+	d.text = make([]byte, 0, directory.B64.EncodedLen(size+disclosureFrame*cap(d.into)))
+	d.disclose("reg", strictjson.Member{Name: "agent", Value: strictjson.AppendString(nil, c.Agent)})
+	d.disclose("reg", strictjson.Member{Name: "owner", Value: strictjson.AppendString(nil, c.Owner.String())})
+	d.disclose("reg", strictjson.Member{Name: "kind", Value: strictjson.AppendString(nil, string(c.Document.Kind()))})
+	for _, m := range provenance {
+		d.disclose("reg", m)
+	}
+	for _, m := range members {
+		d.disclose("doc", m)
+	}
+	return d.into
+}
+
+// A discloser makes the disclosures of one statement, one after the other in the
+// same memory: a leader does this for every registration.
+type discloser struct {
+	grants []directory.Grant
+	mac    hash.Hash // keyed by the master salt
+	into   []Disclosure
+	json   []byte
+	text   []byte // of all of them, which into shows parts of
+}
+
+// disclosureFrame is about how much a disclosure has beside its name and value: a
+// salt, brackets, quotation marks, and what is escaped.
+const disclosureFrame = 48
+
+func (d *discloser) disclose(object string, m strictjson.Member) {
+	if !slices.ContainsFunc(d.grants, func(g directory.Grant) bool { return g.Allows(object, m.Name) }) {
+		return
+	}
+	var salt [sha256.Size]byte
+	d.json = append(d.json[:0], "adrec1\x00"...)
+	d.json = append(append(append(d.json, object...), 0), m.Name...)
+	d.mac.Reset()
+	d.mac.Write(d.json)
+	d.mac.Sum(salt[:0])
+
+	d.json = append(d.json[:0], '[', '"')
+	d.json = append(directory.B64.AppendEncode(d.json, salt[:16]), '"', ',')
+	d.json = append(strictjson.AppendString(d.json, m.Name), ',')
+	d.json = append(append(d.json, m.Value...), ']')
+	from := len(d.text)
+	d.text = directory.B64.AppendEncode(d.text, d.json)
+	d.into = append(d.into, Disclosure{object, m.Name, strictjson.TextOf(d.text[from:])})
+}
+
+// Statement builds the payload of c in the given format. It is the same bytes on
+// every member of the domain, and there is no other encoder of statements.
+func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
+	return StatementOf(format, c, DigestsOf(ds))
+}
+
+// StatementOf is Statement of disclosures whose digests are known.
+func StatementOf(format int, c *Change, d Digests) ([]byte, error) {
+	if format < 1 || format > newestFormat {
+		return nil, &UnsupportedError{Structure: StructureStatement, Format: uint(max(0, format)), Newest: newestFormat}
+	}
+
+	return append(c.Extension.Append(listedOf(uint(format), c, d)), '}'), nil
+}
+
+// listedOf returns the members that the format of a statement lists, without a
+// closing brace.
+func listedOf(format uint, c *Change, d Digests) []byte {
+	b := appendStatementPreamble(make([]byte, 0, 512+2*(len(d.Reg)+len(d.Doc))), format, c)
+	b = strictjson.AppendUint(b, "rev", c.Revision)
+	if !c.Prev.IsZero() {
+		b = strictjson.AppendText(b, "prev", c.Prev.String())
+	}
+	b = strconv.AppendInt(strictjson.AppendName(b, "iat"), c.IssuedAt, 10)
+	b = strconv.AppendInt(strictjson.AppendName(b, "since"), c.Since, 10)
+	b = strictjson.AppendUint(b, "log", c.Leaf)
+	b = appendSD(strictjson.AppendName(b, "reg"), d.Reg)
+	b = appendSD(strictjson.AppendName(b, "doc"), d.Doc)
+
+	return appendLaterMembers(b, format)
+}
+
+// appendStatementPreamble appends what a statement of every format begins with.
+func appendStatementPreamble(b []byte, format uint, c *Change) []byte {
+	b = append(b, '{')
+	b = strictjson.AppendUint(b, "v", 1)
+	b = strictjson.AppendUint(b, "format", uint64(format))
+	b = strictjson.AppendText(b, "iss", c.Issuer.IDString())
+	b = strictjson.AppendText(b, "uid", c.RID.String())
+	b = strictjson.AppendText(b, "op", string(c.Op))
+
+	return strictjson.AppendUint(b, "epoch", c.Epoch)
+}
+
+// Digests are those of a statement's disclosures, SHA-256 each, one behind the
+// other in the order of their text: of our own members and of the document's.
+type Digests struct{ Reg, Doc []byte }
+
+// DigestsOf returns the digests of disclosures.
+func DigestsOf(ds []Disclosure) Digests {
+	return Digests{digestsOf(ds, "reg"), digestsOf(ds, "doc")}
+}
+
+func digestsOf(ds []Disclosure, object string) []byte {
+	hs := make([]directory.Hash, 0, len(ds))
+	for _, d := range ds {
+		if d.Object == object {
+			hs = append(hs, directory.HashOf(strictjson.BytesOf(d.Text)))
+		}
+	}
+	return inOrder(hs)
+}
+
+// inOrder returns hashes one behind the other, in the order of their text.
+func inOrder(hs []directory.Hash) []byte {
+	type written struct {
+		text [hashText]byte
+		hash *directory.Hash
+	}
+	order := make([]written, len(hs))
+	for i := range hs {
+		order[i].hash = &hs[i]
+		directory.B64.Encode(order[i].text[:], hs[i][:])
+	}
+	slices.SortFunc(order, func(a, b written) int { return bytes.Compare(a.text[:], b.text[:]) })
+	all := make([]byte, 0, len(hs)*sha256.Size)
+	for _, w := range order {
+		all = append(all, w.hash[:]...)
+	}
+	return all
+}
+
+// hashText is how long a hash is as text.
+const hashText = (sha256.Size*8 + 5) / 6
+
+// appendSD appends {"_sd":[…]} with digests that are in order, or {} where there
+// are none.
+func appendSD(b, digests []byte) []byte {
+	if len(digests) == 0 {
+		return append(b, '{', '}')
+	}
+	b = append(b, `{"_sd":[`...)
+	for h := range slices.Chunk(digests, sha256.Size) {
+		b = append(directory.B64.AppendEncode(append(b, '"'), h), '"', ',')
+	}
+	return append(b[:len(b)-1], ']', '}')
+}
+
+// Disclosed returns the texts of those disclosures that a grant allows, in
+// order, and their hash m.
+func Disclosed(ds []Disclosure, g directory.Grant) ([]string, directory.Hash) {
+	texts := DisclosedTexts(ds, g)
+	return texts, HashDisclosures(texts)
+}
+
+// DisclosedTexts is Disclosed for who knows the hash.
+func DisclosedTexts(ds []Disclosure, g directory.Grant) []string {
+	texts := make([]string, 0, len(ds))
+	for _, d := range ds {
+		if g.Allows(d.Object, d.Name) {
+			texts = append(texts, d.Text)
+		}
+	}
+	return texts
+}
+
+// HashDisclosures returns m: the SHA-256 over disclosures sorted as text and
+// joined by ~.
+func HashDisclosures(texts []string) directory.Hash {
+	texts = slices.Clone(texts)
+	slices.Sort(texts)
+	size := len(texts)
+	for _, t := range texts {
+		size += len(t)
+	}
+	b := make([]byte, 0, size)
+	for i, t := range texts {
+		if i > 0 {
+			b = append(b, '~')
+		}
+		b = append(b, t...)
+	}
+	return directory.HashOf(b)
+}
+
+var errStatement = errors.New("not a canonical statement")
+
+// A Claims is a statement as its reader sees it: hashes in place of members.
+type Claims struct {
+	Format    uint
+	Issuer    spiffeid.TrustDomain
+	RID       directory.RID
+	Op        Op
+	Epoch     uint64
+	Revision  uint64
+	Prev      directory.Hash
+	IssuedAt  int64
+	Since     int64
+	Leaf      uint64
+	Extension Extension
+	reg, doc  map[directory.Hash]struct{}
+}
+
+// ParseStatement is Dialect.ParseStatement by what this build understands.
+func ParseStatement(payload []byte) (*Claims, error) { return OwnDialect().ParseStatement(payload) }
+
+// ParseStatement reads a statement's payload and refuses any bytes that no writer
+// makes. With an error that is ErrUnsupported come claims that have their Format,
+// Issuer, RID, Op and Epoch alone.
+func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
+	var c Change
+
+	in := scan{rest: payload}
+	in.text(`{"v":1,"format":`)
+	format := in.format()
+
+	issuer, err := spiffeid.TrustDomainFromString(in.between(`,"iss":"`))
+	if err != nil {
+		return nil, errStatement
+	}
+	c.Issuer = issuer
+
+	if c.RID, err = directory.ParseRID(in.between(`,"uid":"`)); err != nil {
+		return nil, errStatement
+	}
+	c.Op = Op(in.between(`,"op":"`))
+	c.Epoch = in.member(`,"epoch":`)
+
+	// What the scan took for one and the same, the writer writes in one way.
+	begun := appendStatementPreamble(nil, format, &c)
+	if in.bad || format == 0 || c.Op != OpPut && c.Op != OpEnd || !bytes.HasPrefix(payload, begun) {
+		return nil, errStatement
+	}
+
+	bare := &Claims{Format: format, Issuer: issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch}
+	if err := d.readable(StructureStatement, format, payload); errors.Is(err, ErrUnsupported) {
+		return bare, err
+	} else if err != nil {
+		return nil, err
+	}
+
+	c.Revision = in.member(`,"rev":`)
+	if in.has(`,"prev":"`) {
+		c.Prev = in.hash()
+		in.text(`"`)
+	}
+	c.IssuedAt = int64(in.member(`,"iat":`))
+	c.Since = int64(in.member(`,"since":`))
+	c.Leaf = in.member(`,"log":`)
+	reg, doc := in.digests(`,"reg":`), in.digests(`,"doc":`)
+	if in.bad {
+		return nil, errStatement
+	}
+
+	extension, err := ExtensionBehind(listedOf(format, &c, Digests{reg, doc}), payload)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errStatement, err)
+	}
+
+	claims := &Claims{
+		Format: format, Issuer: issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch, Revision: c.Revision, Prev: c.Prev,
+		IssuedAt: c.IssuedAt, Since: c.Since, Leaf: c.Leaf, Extension: extension, reg: set(reg), doc: set(doc),
+	}
+	if (c.Op == OpEnd) != (len(reg)+len(doc) == 0) {
+		return nil, errStatement
+	}
+
+	for h := range claims.reg {
+		if _, twice := claims.doc[h]; twice { // RFC 9901, 7.1: no digest occurs twice
+			return nil, errStatement
+		}
+	}
+
+	if err := d.Supports(StructureStatement, format, extension); err != nil {
+		return bare, err
+	}
+
+	return claims, nil
+}
+
+// A scan reads what the writer writes, from its beginning to its end. It goes on
+// where it is bad already, and finds nothing more.
+type scan struct {
+	rest []byte
+	bad  bool
+}
+
+// has skips a text if it comes next.
+func (s *scan) has(text string) bool {
+	rest, ok := bytes.CutPrefix(s.rest, []byte(text))
+	s.rest = rest
+	return ok
+}
+
+// text skips a text that must come next.
+func (s *scan) text(text string) { s.bad = !s.has(text) || s.bad }
+
+// between returns what lies between a text and the next quotation mark.
+func (s *scan) between(text string) string {
+	s.text(text)
+	found, rest, ok := bytes.Cut(s.rest, []byte(`"`))
+	s.rest, s.bad = rest, s.bad || !ok
+	return string(found)
+}
+
+func (s *scan) member(text string) uint64 {
+	s.text(text)
+	return s.number()
+}
+
+func (s *scan) number() uint64 {
+	n := 0
+	for n < len(s.rest) && s.rest[n] >= '0' && s.rest[n] <= '9' {
+		n++
+	}
+	v, err := strconv.ParseUint(string(s.rest[:n]), 10, 64)
+	s.rest, s.bad = s.rest[n:], s.bad || err != nil
+	return v
+}
+
+// format reads the number of a format; 0 if it is out of range.
+func (s *scan) format() uint {
+	format := s.number()
+	if format > math.MaxUint32 {
+		s.bad = true
+		return 0
+	}
+
+	return uint(format)
+}
+
+func (s *scan) hash() (h directory.Hash) {
+	if len(s.rest) < hashText {
+		s.bad = true
+		return h
+	}
+	_, err := directory.B64.Decode(h[:], s.rest[:hashText])
+	s.rest, s.bad = s.rest[hashText:], s.bad || err != nil
+	return h
+}
+
+// digests reads {"_sd":[…]}, whose digests must come in the order of their text and
+// each once; or {}.
+func (s *scan) digests(text string) (all []byte) {
+	if s.text(text); !s.has(`{"_sd":[`) {
+		s.text(`{}`)
+		return nil
+	}
+	for last := []byte(nil); !s.bad; {
+		s.text(`"`)
+		written := s.rest[:min(len(s.rest), hashText)]
+		h := s.hash()
+		s.bad = s.bad || bytes.Compare(last, written) >= 0
+		all, last = append(all, h[:]...), written
+		if s.text(`"`); s.has(`]}`) {
+			break
+		}
+		s.text(`,`)
+	}
+	return all
+}
+
+func set(digests []byte) map[directory.Hash]struct{} {
+	m := make(map[directory.Hash]struct{}, len(digests)/sha256.Size)
+	for h := range slices.Chunk(digests, sha256.Size) {
+		m[directory.Hash(h)] = struct{}{}
+	}
+	return m
+}

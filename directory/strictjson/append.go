@@ -1,0 +1,96 @@
+package strictjson
+
+import (
+	"strconv"
+)
+
+// AppendString appends s as a JSON string, escaped only where JSON demands it:
+// the quotation mark, the backslash and U+0000 to U+001F, as \u00XX in lower case.
+func AppendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for {
+		n := PlainPrefix(s)
+		b = append(b, s[:n]...)
+		if n == len(s) {
+			return append(b, '"')
+		}
+		if c := s[n]; c < 0x20 {
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, '\\', c)
+		}
+		s = s[n+1:]
+	}
+}
+
+// PlainPrefix returns how many bytes s begins with that JSON writes as they are. It
+// looks at eight at once: answers consist mostly of such.
+func PlainPrefix(s string) (n int) {
+	const low, high = 0x0101010101010101, 0x8080808080808080
+	// below is not 0 where a byte of v is under limit, which is at most 128. (It may
+	// name a byte behind such a one as well, but never one where there is none.)
+	below := func(v uint64, limit uint64) uint64 { return (v - low*limit) & ^v & high }
+	for ; len(s)-n >= 8; n += 8 {
+		c := s[n : n+8]
+		v := uint64(c[0]) | uint64(c[1])<<8 | uint64(c[2])<<16 | uint64(c[3])<<24 |
+			uint64(c[4])<<32 | uint64(c[5])<<40 | uint64(c[6])<<48 | uint64(c[7])<<56
+		if below(v, 0x20)|below(v^low*'"', 1)|below(v^low*'\\', 1) != 0 {
+			break
+		}
+	}
+	for n < len(s) && s[n] >= 0x20 && s[n] != '"' && s[n] != '\\' {
+		n++
+	}
+	return n
+}
+
+// AppendObject appends members as a JSON object without white space of its own;
+// values stay as they are.
+func AppendObject(b []byte, members []Member) []byte {
+	b = append(b, '{')
+	for i, m := range members {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendString(b, m.Name)
+		b = append(b, ':')
+		b = append(b, m.Value...)
+	}
+	return append(b, '}')
+}
+
+// AppendName appends ,"name": or "name": where it is the object's first.
+func AppendName(b []byte, name string) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	return append(append(append(b, '"'), name...), '"', ':')
+}
+
+// AppendUint appends a member with a whole number to an object under way.
+func AppendUint(b []byte, name string, n uint64) []byte {
+	return strconv.AppendUint(AppendName(b, name), n, 10)
+}
+
+// AppendText appends a member with a string to an object under way.
+func AppendText(b []byte, name, s string) []byte {
+	return AppendString(AppendName(b, name), s)
+}
+
+// AppendRaw appends a member whose value is JSON already to an object under way.
+func AppendRaw(b []byte, name string, value []byte) []byte {
+	return append(AppendName(b, name), value...)
+}
+
+// AppendStrings appends a JSON array of strings.
+func AppendStrings(b []byte, ss []string) []byte {
+	b = append(b, '[')
+	for i, s := range ss {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendString(b, s)
+	}
+	return append(b, ']')
+}

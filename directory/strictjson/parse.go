@@ -1,0 +1,145 @@
+package strictjson
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"github.com/go-json-experiment/json/jsontext"
+	"io"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+)
+
+// MaxDepth bounds the nesting of JSON that comes from outside (AD-046).
+const MaxDepth = 64
+
+// A Member is one member of a JSON object; Value has the bytes as written.
+type Member struct {
+	Name  string
+	Value []byte
+}
+
+// FindMember returns the value of the member of that name.
+func FindMember(members []Member, name string) ([]byte, bool) {
+	for _, m := range members {
+		if m.Name == name {
+			return m.Value, true
+		}
+	}
+	return nil, false
+}
+
+// TextMember returns the member of that name where it is a string.
+func TextMember(members []Member, name string) (s string, is bool) {
+	raw, found := FindMember(members, name)
+	if !found || raw[0] != '"' {
+		return "", false
+	}
+	return s, json.Unmarshal(raw, &s) == nil
+}
+
+// An Error says why a text is not one strict JSON object.
+type Error struct {
+	Pointer string // JSON pointer to the fault; empty for the whole
+	Detail  string
+	Err     error // the decoder's, if any
+}
+
+func (e *Error) Error() string { return e.Detail }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+func refuse(format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Detail: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// syntaxError wraps an error of the decoder.
+func syntaxError(err error) *Error {
+	if errors.Is(err, io.EOF) {
+		return refuse("the body is empty; a JSON object is expected")
+	}
+
+	refusal := refuse("the body is not strict JSON: %w", err)
+
+	var syntactic *jsontext.SyntacticError
+	if errors.As(err, &syntactic) {
+		refusal.Pointer, refusal.Err = string(syntactic.JSONPointer), nil
+	}
+
+	return refusal
+}
+
+// ParseObject reads exactly one JSON object strictly: valid UTF-8, no name twice at
+// any depth, at most MaxDepth deep, nothing after it. It returns the members in the
+// order in which they were written; their values are copies. Its errors are *Error.
+func ParseObject(body []byte) ([]Member, error) {
+	if Depth(body) > MaxDepth {
+		return nil, refuse("the JSON is nested more than %d deep", MaxDepth)
+	}
+	d := Decoder(body)
+	defer Release(d)
+	if d.PeekKind() != '{' {
+		if _, err := d.ReadValue(); err != nil {
+			return nil, syntaxError(err)
+		}
+		return nil, refuse("the body is not one JSON object")
+	}
+	_, _ = d.ReadToken()
+	var members []Member
+	for {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil, syntaxError(err)
+		}
+		if name.Kind() == '}' {
+			break
+		}
+		m := Member{Name: name.String()}
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, syntaxError(err)
+		}
+		m.Value = bytes.Clone(value)
+		members = append(members, m)
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, refuse("something follows the JSON object")
+	}
+	return members, nil
+}
+
+// decoders are for use again: a new one takes a kilobyte, and most texts are shorter.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+// Decoder returns a decoder that reads b. It refuses duplicate names and invalid UTF-8.
+// Values that it returns are parts of b. The caller gives it back with Release.
+func Decoder(b []byte) *jsontext.Decoder {
+	d := decoders.Get().(*jsontext.Decoder)
+	d.Reset(bytes.NewBuffer(b))
+	return d
+}
+
+// Release gives back a decoder. The caller uses it no more.
+func Release(d *jsontext.Decoder) { decoders.Put(d) }
+
+// Depth returns how deep b nests objects and arrays, for any bytes.
+func Depth(b []byte) int {
+	deepest, now, inString := 0, 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
+}
